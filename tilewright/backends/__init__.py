@@ -1,0 +1,77 @@
+"""The contract of a back end, and their discovery by folder.
+
+A back end is a folder here whose package has a `BACKEND` object with the methods of `Backend`.
+Nothing else in the project lists them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol
+
+from tilewright.device import Device
+from tilewright.kernel import Kernel, Plan, Priors
+from tilewright.operands import Memory, View
+
+
+@dataclass(frozen=True, slots=True)
+class Scalars:
+    """What a run takes besides its operands."""
+
+    alpha: float = 1.0
+    beta: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds of one run: by the device's events, by the wall clock, and of processor time."""
+
+    events: float | None
+    wall: float
+    cpu: float
+
+
+class Backend(Protocol):
+    """What the rest of the project may ask of a back end."""
+
+    name: str
+
+    def devices(self) -> tuple[Device, ...]:
+        """Every device, best first."""
+
+    def kernels(self, device: Device) -> tuple[Kernel, ...]:
+        """The kernels that could run there; `supports` says which problems they take."""
+
+    def priors(self, device: Device) -> Priors:
+        """What the vendor rules say of the device."""
+
+    def digest(self) -> str:
+        """Changes whenever a kernel's source does; measurements are filed under it."""
+
+    def allocate(self, size: int, device: Device, way: str, source: Any = None) -> Memory:
+        """`size` bytes in one of the ways of `settings.MEMORY_WAYS`, filled from `source`."""
+
+    def layout(self, view: View, device: Device) -> tuple[int, ...]:
+        """The strides (elements) that `view` will have when a kernel reads it."""
+
+    def run(self, plan: Plan, views: Mapping[str, View], scalars: Scalars) -> None:
+        """Compute into views["c"]; returns when host memory holds the result."""
+
+    def time(self, plan: Plan, views: Mapping[str, View], scalars: Scalars) -> Timing:
+        """Run once more, operands in place, and say how long it took."""
+
+
+@cache
+def backends() -> dict[str, Backend]:
+    """Every back end whose folder is here, by name."""
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__) if module.ispkg)
+    return {name: _load(name) for name in names}
+
+
+def _load(name: str) -> Backend:
+    backend: Backend = importlib.import_module(f"{__name__}.{name}").BACKEND
+    return backend

@@ -1,0 +1,165 @@
+"""The host back end: the whole product through `numpy.matmul`, half precision through fp32.
+
+NumPy has no BLAS for float16; widening both operands and rounding once at the end is faster and, as
+sums are fp32, as exact as every other back end here.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tilewright.backends import Scalars, Timing
+from tilewright.device import Device
+from tilewright.kernel import Kernel, Plan, Priors
+from tilewright.operands import NDArray, View
+
+
+class HostMemory:
+    """Plain memory, aligned to cache lines; mapping it is nothing."""
+
+    def __init__(self, device: Device, size: int, source: NDArray | None, *, share: bool) -> None:
+        self.device = device
+        self.mapped = False
+        if source is not None and share:
+            self._bytes = source.reshape(-1).view(np.uint8)
+            return
+        padded = np.empty(size + 64, np.uint8)
+        start = -padded.ctypes.data % 64
+        self._bytes = padded[start : start + size]
+        if source is not None:
+            np.copyto(self._bytes, source.reshape(-1).view(np.uint8))
+
+    def map(self) -> NDArray:
+        """The bytes themselves."""
+        self.mapped = True
+        return self._bytes
+
+    def unmap(self) -> None:
+        """Nothing to hand back."""
+        self.mapped = False
+
+
+class Host:
+    """NumPy's BLAS."""
+
+    name = "host"
+
+    def devices(self) -> tuple[Device, ...]:
+        """One."""
+        return (_describe(),)
+
+    def kernels(self, device: Device) -> tuple[Kernel, ...]:
+        """None of the ladder's: the BLAS is not ours."""
+        return ()
+
+    def priors(self, device: Device) -> Priors:
+        """None: there is nothing to choose."""
+        return Priors()
+
+    def digest(self) -> str:
+        """No kernels of our own."""
+        return "host"
+
+    def allocate(self, size: int, device: Device, way: str, source: Any = None) -> HostMemory:
+        """Plain memory; "use" shares the source's."""
+        return HostMemory(device, size, source, share=way == "use")
+
+    def layout(self, view: View, device: Device) -> tuple[int, ...]:
+        """As it lies."""
+        return view.strides
+
+    def run(self, plan: Plan, views: Mapping[str, View], scalars: Scalars) -> None:
+        """Compute into views["c"] with numpy.matmul."""
+        bias = views.get("bias")
+        multiply(
+            views["a"].memory,
+            views["b"].memory,
+            views["c"].memory,
+            scalars,
+            None if bias is None else bias.memory,
+            plan.problem.activation,
+        )
+
+    def time(self, plan: Plan, views: Mapping[str, View], scalars: Scalars) -> Timing:
+        """Wall clock; NumPy has no events."""
+        cpu, wall = time.process_time(), time.perf_counter()
+        self.run(plan, views, scalars)
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        return Timing(None, wall, cpu)
+
+
+def multiply(
+    a: NDArray, b: NDArray, c: NDArray, scalars: Scalars, bias: NDArray | None, activation: str
+) -> None:
+    """C = activation(alpha A B + beta C + bias) into `c`, the product by NumPy's BLAS."""
+    plain = scalars.alpha == 1 and scalars.beta == 0 and bias is None and activation == "none"
+    if plain and c.dtype != np.float16:
+        np.matmul(a, b, out=c)
+        return
+    wide = np.float32 if c.dtype == np.float16 else c.dtype.type
+    value = np.matmul(a.astype(wide, copy=False), b.astype(wide, copy=False))
+    if scalars.alpha != 1:
+        value *= wide(scalars.alpha)
+    if scalars.beta != 0:
+        value += wide(scalars.beta) * c.astype(wide, copy=False)
+    if bias is not None:
+        value += bias
+    with np.errstate(over="ignore"):
+        np.copyto(c, activate(value, activation), casting="same_kind")
+
+
+def activate(value: NDArray, activation: str) -> NDArray:
+    """relu, exact gelu (x times the normal distribution's cumulative at x), or nothing."""
+    if activation == "relu":
+        return np.maximum(value, 0)
+    if activation == "gelu":
+        return (0.5 * value * (1 + _erf(value * math.sqrt(0.5)))).astype(value.dtype)
+    return value
+
+
+def _erf(value: NDArray) -> NDArray:
+    try:
+        from scipy.special import erf
+    except ImportError:
+        return np.frompyfunc(math.erf, 1, 1)(value).astype(value.dtype)
+    result: NDArray = erf(value)
+    return result
+
+
+def _describe() -> Device:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    blas: dict[str, Any] = {}
+    config = np.show_config(mode="dicts")
+    if isinstance(config, dict):
+        blas = config.get("Build Dependencies", {}).get("blas", {})
+    return Device(
+        id="host",
+        backend="host",
+        name=_processor_name(),
+        vendor=platform.machine(),
+        driver=f"NumPy {np.__version__}, {blas.get('name', 'BLAS')} {blas.get('version', '')}".strip(),
+        platform="NumPy",
+        kind="cpu",
+        compute_units=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1,
+        memory=memory,
+        max_allocation=memory,
+        features=frozenset({"fp16", "fp64", "unified_memory"}),
+    )
+
+
+def _processor_name() -> str:
+    try:
+        with open("/proc/cpuinfo") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

@@ -1,0 +1,1 @@
+"""The kernels of the ladder: NAME.py declares, NAME.cl computes."""

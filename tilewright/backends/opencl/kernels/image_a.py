@@ -1,0 +1,5 @@
+"""`image_a`: 4 x 4 elements of C a work-item; A as a texture, B as a buffer (Mali-G77)."""
+
+from tilewright.backends.opencl.vector_kernel import Side, VectorKernel
+
+KERNEL = VectorKernel("image_a", a=Side(image=True), b=Side(), micro_m=4, micro_n=4, k_vector=4)

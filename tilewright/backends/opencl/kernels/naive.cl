@@ -1,0 +1,33 @@
+// naive: one element of C a work-item, operands read where they lie through any strides.
+//
+//        B   . j .            work-item (j, i) walks row i of A and column j of B;
+//            . | .            neighbours in x share the row and, where B is row-major,
+//    A       . v .            read neighbouring elements.
+//    i ----> C_ij
+//
+// The ladder's first rung, and the only kernel that accepts k == 0.
+
+#include "common.clh"
+
+__kernel void naive(int m, int n, int k,
+                    __global const real *a, long a_offset, long a_row, long a_col,
+                    __global const real *b, long b_offset, long b_row, long b_col,
+                    __global real *c, long c_offset, long c_row, long c_col,
+                    sum alpha, sum beta,
+                    __global const real *bias, long bias_offset, int epilogue)
+{
+    const int j = get_global_id(0);
+    const int i = get_global_id(1);
+    if (i >= m || j >= n) return;
+
+    a += a_offset + i * a_row;
+    b += b_offset + j * b_col;
+    sum total = 0;
+    for (int l = 0; l < k; l++) {
+        total = MADD((sum)*a, (sum)*b, total);
+        a += a_col;
+        b += b_row;
+    }
+    finish(total, c + c_offset + i * c_row + j * c_col, alpha, beta,
+           bias + bias_offset, j, epilogue);
+}

@@ -1,0 +1,115 @@
+// panel: packed panels and a wide-vector micro-kernel, for CPUs.
+//
+//                       B packed: strips of MICRO_N = 2 vectors, k running down
+//                       +---------+
+//                       | b0 | b1 |  row l            one work-item computes a block of
+//                       +---------+                   block_m x block_n of C, micro-tile by
+//    A packed: strips        |                        micro-tile: the strip of B stays in L1
+//    of MICRO_M rows,        v                        while all strips of A in the block pass by.
+//    k running down    MICRO_M x MICRO_N sums
+//      a0 .. a11  -->  in named vector registers      block_m x depth of A and
+//                                                     depth x block_n of B share L2.
+//
+// 12 rows x 2 vectors of 16 floats use 24 of AVX-512's 32 registers for sums. Private arrays spill
+// on Intel's compiler, named variables do not; hence the macros. Goto and van de Geijn, "Anatomy of
+// High-Performance Matrix Multiplication" (ACM TOMS 34, 2008), is where the blocking comes from.
+
+#include "common.clh"
+
+#ifndef MICRO_M
+#define MICRO_M 12
+#endif
+#ifndef VECTOR
+#define VECTOR 16
+#endif
+#define MICRO_N (2 * VECTOR)
+
+typedef JOIN(SUM, VECTOR) vec;
+#define LOAD JOIN(vload, VECTOR)
+#define STORE JOIN(vstore, VECTOR)
+#define TO_SUMS(x) JOIN(JOIN(convert_, SUM), VECTOR)(x)
+#define TO_REALS(x) JOIN(JOIN(convert_, REAL), VECTOR)(x)
+
+#define ROWS_4(DO) DO(0) DO(1) DO(2) DO(3)
+#define ROWS_6(DO) ROWS_4(DO) DO(4) DO(5)
+#define ROWS_8(DO) ROWS_6(DO) DO(6) DO(7)
+#define ROWS_12(DO) ROWS_8(DO) DO(8) DO(9) DO(10) DO(11)
+#define ROWS_14(DO) ROWS_12(DO) DO(12) DO(13)
+#define EVERY_ROW JOIN(ROWS_, MICRO_M)
+
+#define DECLARE(r) vec left##r = 0, right##r = 0;
+#define STEP(r)                                                                               \
+    {                                                                                         \
+        const vec x = a[r];                                                                   \
+        left##r = MADD(x, y0, left##r);                                                       \
+        right##r = MADD(x, y1, right##r);                                                     \
+    }
+#define ADVANCE(l)                                                                            \
+    {                                                                                         \
+        const vec y0 = LOAD(0, b + (l) * MICRO_N), y1 = LOAD(1, b + (l) * MICRO_N);           \
+        __global const sum *a = strip + (l) * MICRO_M;                                        \
+        EVERY_ROW(STEP)                                                                       \
+    }
+#define FINISH(r)                                                                             \
+    if (i + r < m_end)                                                                        \
+        finish_strip(left##r, right##r, c + (i + r) * c_row + j * c_col, c_col, n - j,        \
+                     alpha, beta, bias, j, epilogue);
+
+inline void finish_vector(vec value, __global real *c, sum alpha, sum beta)
+{
+    value *= alpha;
+    if (beta != (sum)0) value += beta * TO_SUMS(LOAD(0, c));
+    STORE(TO_REALS(value), 0, c);
+}
+
+inline void finish_strip(vec left, vec right, __global real *c, long c_col, int columns,
+                         sum alpha, sum beta, __global const real *bias, int column,
+                         int epilogue)
+{
+    if (columns >= MICRO_N && c_col == 1 && epilogue == 0) {
+        finish_vector(left, c, alpha, beta);
+        finish_vector(right, c + VECTOR, alpha, beta);
+        return;
+    }
+    sum values[MICRO_N];
+    STORE(left, 0, values);
+    STORE(right, 1, values);
+    for (int w = 0; w < min(columns, MICRO_N); w++)
+        finish(values[w], c + w * c_col, alpha, beta, bias, column + w, epilogue);
+}
+
+// The first block of k brings beta, the last one bias and activation; between them C holds the
+// running sum, so a storage type narrower than the sum must come with depth >= k.
+__kernel __attribute__((reqd_work_group_size(1, 1, 1)))
+void panel(int m, int n, int k, int depth, int block_m, int block_n,
+           __global const sum *a_packed, __global const sum *b_packed,
+           __global real *c, long c_offset, long c_row, long c_col,
+           sum alpha, sum beta_given,
+           __global const real *bias, long bias_offset, int epilogue_given)
+{
+    const int n_begin = get_global_id(0) * block_n, m_begin = get_global_id(1) * block_m;
+    const int n_end = min(n, n_begin + block_n), m_end = min(m, m_begin + block_m);
+    const long a_strips = (m + MICRO_M - 1) / MICRO_M, b_strips = (n + MICRO_N - 1) / MICRO_N;
+    c += c_offset;
+    bias += bias_offset;
+
+    for (int first = 0; first < k; first += depth) {
+        const int padded = (min(depth, k - first) + 3) / 4 * 4;
+        __global const sum *a_block = a_packed + first * a_strips * MICRO_M;
+        __global const sum *b_block = b_packed + first * b_strips * MICRO_N;
+        const sum beta = first == 0 ? beta_given : (sum)1;
+        const int epilogue = first + depth >= k ? epilogue_given : 0;
+        for (int j = n_begin; j < n_end; j += MICRO_N)
+            for (int i = m_begin; i < m_end; i += MICRO_M) {
+                __global const sum *strip = a_block + (long)i * padded;
+                __global const sum *b = b_block + (long)j * padded;
+                EVERY_ROW(DECLARE)
+                for (int l = 0; l < padded; l += 4) {
+                    ADVANCE(0) ADVANCE(1) ADVANCE(2) ADVANCE(3)
+                    strip += 4 * MICRO_M;
+                    b += 4 * MICRO_N;
+                }
+                EVERY_ROW(FINISH)
+            }
+    }
+}

@@ -1,0 +1,164 @@
+"""`panel`: packed panels and a wide-vector micro-kernel, for CPUs through OpenCL."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tilewright.backends.opencl.lowering import (
+    Source,
+    computed,
+    multiply_add,
+    round_up,
+    source_a,
+    source_b,
+    tail,
+    types,
+    whole,
+    why_unsupported,
+)
+from tilewright.backends.opencl.rules import preferences
+from tilewright.batch import Problem
+from tilewright.device import Device
+from tilewright.kernel import Config, Int, Launch, Long, Operand, Raw, Resources, Scratch, Step
+
+# Work-items that pack, per compute unit: enough to even out, few enough to stay cheap to start.
+_SUM_BYTES = {"float16": 2, "float32": 4, "float64": 8}
+_UNROLL = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """`tile_*` are the blocks that share L2, `micro_*` the sums held in registers."""
+
+    name: str = "panel"
+
+    def supports(self, problem: Problem, device: Device) -> bool | str:
+        """True, or the reason why not."""
+        if problem.k == 0:
+            return "k == 0 leaves nothing to pack"
+        return why_unsupported(problem, device) or True
+
+    def configs(self, device: Device) -> tuple[Config, ...]:
+        """Widest vectors first: 12 x 2 of 16 floats fill AVX-512's registers, 6 x 2 of 8 AVX2's."""
+        shapes = ((12, 16), (8, 16), (14, 16), (6, 8), (4, 8), (12, 8), (8, 4), (4, 4))
+        ladder = tuple(
+            Config(
+                tile_m=384,
+                tile_n=256,
+                tile_k=384,
+                micro_m=rows,
+                micro_n=2 * vector,
+                vector=vector,
+                multiply_add=preferences(device).multiply_add,
+            )
+            for rows, vector in shapes
+        )
+        return ladder
+
+    def resources(self, config: Config, problem: Problem) -> Resources:
+        """One work-item owns a block."""
+        return Resources(work_items=1)
+
+    def lower(self, problem: Problem, device: Device, config: Config) -> Step:
+        """Pack A, pack B, multiply block by block."""
+        config = _vectors_for(problem, config)
+        depth = _depth(problem, config)
+        block_m, block_n = _balanced(problem, device, config)
+        a = _pack(problem, config, source_a(problem, whole(problem)), config.micro_m, depth)
+        b_source = source_b(problem, whole(problem)).transposed
+        b = _pack(problem, config, b_source, config.micro_n, depth)
+        multiply = Launch(
+            program=self.name,
+            entry="panel",
+            defines=(
+                *types(problem),
+                *multiply_add(config),
+                ("MICRO_M", config.micro_m),
+                ("VECTOR", config.vector),
+            ),
+            global_size=(-(-problem.n // block_n), -(-problem.m // block_m)),
+            local_size=(1, 1),
+            arguments=(
+                Int(problem.m),
+                Int(problem.n),
+                Int(problem.k),
+                Int(depth),
+                Int(block_m),
+                Int(block_n),
+                Raw("a_packed"),
+                Raw("b_packed"),
+                *tail(problem, whole(problem)),
+            ),
+        )
+        scratch = (_scratch(problem, a, config.micro_m), _scratch(problem, b, config.micro_n))
+        return Step(
+            self.name,
+            config,
+            (a.launch, b.launch, multiply),
+            scratch,
+            computed_flops=computed(problem, config.micro_m, config.micro_n, _UNROLL),
+            moved_bytes=2 * sum(item.bytes for item in scratch),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    launch: Launch
+    source: Source
+
+
+def _vectors_for(problem: Problem, config: Config) -> Config:
+    """A vector holds as many bytes whatever the type: halve its lanes for doubles."""
+    if problem.accumulate != "float64" or config.vector <= 4:
+        return config
+    return replace(config, vector=config.vector // 2, micro_n=config.micro_n // 2)
+
+
+def _depth(problem: Problem, config: Config) -> int:
+    """Steps of k a block holds: evened out, and all of k where C could not keep the running sum."""
+    if problem.dtype != problem.accumulate:
+        return round_up(problem.k, _UNROLL)
+    parts = -(-problem.k // config.tile_k)
+    return round_up(-(-problem.k // parts), _UNROLL)
+
+
+def _balanced(problem: Problem, device: Device, config: Config) -> tuple[int, int]:
+    """Blocks near tile_m x tile_n whose number divides among the compute units."""
+    columns = -(-problem.n // config.tile_n)
+    block_n = round_up(-(-problem.n // columns), config.micro_n)
+    columns = -(-problem.n // block_n)
+    rows = -(-problem.m // config.tile_m)
+    strips = -(-problem.m // config.micro_m)
+    while rows * columns % device.compute_units and rows < strips:
+        rows += 1
+    block_m = round_up(-(-problem.m // rows), config.micro_m)
+    return block_m, block_n
+
+
+def _pack(problem: Problem, config: Config, source: Source, width: int, depth: int) -> _Packed:
+    launch = Launch(
+        program="pack",
+        entry="pack",
+        defines=(*types(problem), ("WIDTH", width), ("VECTOR", config.vector)),
+        global_size=(-(-source.rows // width), -(-source.cols // depth)),
+        local_size=(1, 1),
+        arguments=(
+            Int(source.rows),
+            Int(source.cols),
+            Int(depth),
+            Operand(source.name, source.offset),
+            Long(source.row),
+            Long(source.col),
+            Raw(f"{source.name}_packed"),
+        ),
+    )
+    return _Packed(launch, source)
+
+
+def _scratch(problem: Problem, packed: _Packed, width: int) -> Scratch:
+    source = packed.source
+    elements = round_up(source.rows, width) * round_up(source.cols, _UNROLL)
+    return Scratch(f"{source.name}_packed", elements * _SUM_BYTES[problem.accumulate])
+
+
+KERNEL = Panel()

@@ -1,0 +1,287 @@
+"""What the kernels of the ladder have in common when a problem becomes launches.
+
+Pure functions from numbers to `Launch` and `Scratch` records. Every multiplying kernel ends its
+argument list alike: C with its strides, alpha, beta, bias, epilogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.batch import Problem
+from tilewright.device import Device
+from tilewright.kernel import (
+    Argument,
+    Config,
+    Image,
+    Int,
+    Launch,
+    Long,
+    Operand,
+    Raw,
+    Scalar,
+    Scratch,
+)
+
+_BITS = {"float16": 16, "float32": 32, "float64": 64}
+# A wavefront of 64 (Adreno, GCN) fills four times; no kernel of the ladder gains from more.
+_LARGEST_GROUP = 256
+_EPILOGUE_BIAS = 1
+_EPILOGUE_ACTIVATION = {"none": 0, "relu": 2, "gelu": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A part of the product: C[i:, j:] (m x n) gains A[i:, depth:] @ B[depth:, j:] over k steps."""
+
+    i: int
+    j: int
+    depth: int
+    m: int
+    n: int
+    k: int
+    first: bool
+    last: bool
+
+
+def itemsize(problem: Problem) -> int:
+    """Bytes of an element of the operands."""
+    return np.dtype(problem.dtype).itemsize
+
+
+def types(problem: Problem) -> tuple[tuple[str, int], ...]:
+    """The -D options that fix the types."""
+    return (("PRECISION", _BITS[problem.dtype]), ("ACCUMULATE", _BITS[problem.accumulate]))
+
+
+def whole(problem: Problem) -> Block:
+    """The product in one block."""
+    return Block(0, 0, 0, problem.m, problem.n, problem.k, first=True, last=True)
+
+
+def blocks(problem: Problem, m_limit: int, n_limit: int, k_limit: int) -> Iterator[Block]:
+    """The product cut so that no block passes a limit; limits are rounded down to 8 elements."""
+    m_limit, n_limit, k_limit = (max(8, limit // 8 * 8) for limit in (m_limit, n_limit, k_limit))
+    for i in range(0, problem.m, m_limit):
+        for j in range(0, problem.n, n_limit):
+            for depth in range(0, problem.k, k_limit):
+                yield Block(
+                    i,
+                    j,
+                    depth,
+                    min(m_limit, problem.m - i),
+                    min(n_limit, problem.n - j),
+                    min(k_limit, problem.k - depth),
+                    first=depth == 0,
+                    last=depth + k_limit >= problem.k,
+                )
+
+
+def tail(problem: Problem, block: Block) -> tuple[Argument, ...]:
+    """C, alpha, beta, bias and epilogue of one block.
+
+    Only the first block along k sees the caller's beta, only the last one bias and activation.
+    """
+    epilogue = 0
+    if block.last:
+        epilogue = _EPILOGUE_ACTIVATION[problem.activation]
+        epilogue |= _EPILOGUE_BIAS if problem.bias else 0
+    return (
+        Operand("c", block.i * problem.c_row + block.j * problem.c_col),
+        Long(problem.c_row),
+        Long(problem.c_col),
+        Scalar("alpha"),
+        Scalar("beta") if block.first else Scalar(1.0),
+        Operand("bias", block.j),
+        Int(epilogue),
+    )
+
+
+def work_group(extent: tuple[int, int], device: Device) -> tuple[int, int]:
+    """The work-group for `extent` work-items (x, y): fewest idle work-items, then the largest.
+
+    Sides are powers of two within the device's limits. Among equals the wider one wins, since
+    neighbours along x read neighbouring memory in every kernel here.
+    """
+    limit = min(device.max_work_group, _LARGEST_GROUP)
+    x_limit, y_limit = (*device.max_work_item_sizes, 1, 1)[:2]
+    shapes = [
+        (1 << x, 1 << y)
+        for x in range(limit.bit_length())
+        for y in range(limit.bit_length() - x)
+        if (1 << x) <= x_limit and (1 << y) <= y_limit and (1 << (x + y)) <= limit
+    ]
+
+    def idle(shape: tuple[int, int]) -> int:
+        x, y = (round_up(size, side) for size, side in zip(extent, shape, strict=True))
+        return x * y - extent[0] * extent[1]
+
+    return min(shapes, key=lambda shape: (idle(shape), -shape[0] * shape[1], -shape[0]))
+
+
+def round_up(size: int, multiple: int) -> int:
+    """The smallest multiple of `multiple` that is not below `size`."""
+    return -(-size // multiple) * multiple
+
+
+def grid(extent: tuple[int, int], device: Device) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Global and local size for `extent` work-items."""
+    local = work_group(extent, device)
+    return (round_up(extent[0], local[0]), round_up(extent[1], local[1])), local
+
+
+@dataclass(frozen=True, slots=True)
+class Padded:
+    """An operand as a vector kernel wants it: where it lies, its leading dimension, what to run."""
+
+    name: str
+    offset: int
+    leading: int
+    launches: tuple[Launch, ...] = ()
+    scratch: tuple[Scratch, ...] = ()
+    moved_bytes: int = 0
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        """Pointer, offset and leading dimension."""
+        return (Operand(self.name, self.offset), Long(self.leading))
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A block of a caller's operand: sizes, first element, strides in elements."""
+
+    name: str
+    rows: int
+    cols: int
+    offset: int
+    row: int
+    col: int
+
+    @property
+    def transposed(self) -> Source:
+        """The same elements, rows and columns swapped."""
+        return Source(self.name, self.cols, self.rows, self.offset, self.col, self.row)
+
+
+def source_a(problem: Problem, block: Block) -> Source:
+    """The block's part of A."""
+    offset = block.i * problem.a_row + block.depth * problem.a_col
+    return Source("a", block.m, block.k, offset, problem.a_row, problem.a_col)
+
+
+def source_b(problem: Problem, block: Block) -> Source:
+    """The block's part of B."""
+    offset = block.depth * problem.b_row + block.j * problem.b_col
+    return Source("b", block.k, block.n, offset, problem.b_row, problem.b_col)
+
+
+def padded(
+    problem: Problem,
+    device: Device,
+    source: Source,
+    *,
+    row_multiple: int = 1,
+    leading: int | None = None,
+) -> Padded:
+    """`source` row-major with columns padded to 4 and rows to `row_multiple`.
+
+    Used where it lies when it already is so; otherwise one relayout launch into scratch, with
+    `leading` as its leading dimension (an image's row pitch) where one is given.
+    """
+    if (
+        leading is None
+        and source.col == 1
+        and source.cols % 4 == 0
+        and source.rows % row_multiple == 0
+    ):
+        return Padded(source.name, source.offset, source.row)
+    rows, cols = round_up(source.rows, row_multiple), round_up(source.cols, 4)
+    leading = leading or cols
+    name = f"{source.name}_padded"
+    size, local = grid((cols, rows), device)
+    launch = Launch(
+        program="relayout",
+        entry="relayout",
+        defines=types(problem),
+        global_size=size,
+        local_size=local,
+        arguments=(
+            Int(source.rows),
+            Int(source.cols),
+            Operand(source.name, source.offset),
+            Long(source.row),
+            Long(source.col),
+            Int(rows),
+            Int(cols),
+            Raw(name),
+            Long(leading),
+        ),
+    )
+    bytes_ = rows * leading * itemsize(problem)
+    moved = source.rows * source.cols * itemsize(problem) + bytes_
+    return Padded(name, 0, leading, (launch,), (Scratch(name, bytes_),), moved)
+
+
+def image_pitch(problem: Problem, device: Device, cols: int) -> int:
+    """Leading dimension in elements of an image of `cols` elements a row on this device."""
+    texels = round_up(round_up(cols, 4) // 4, max(1, device.image_pitch))
+    return texels * 4
+
+
+def image_on(
+    problem: Problem, padded_: Padded, name: str, rows: int, cols: int, *, written: bool = False
+) -> Image:
+    """The image of `rows` x `cols` elements laid on padded scratch."""
+    return Image(
+        name=name,
+        scratch=padded_.name,
+        width=round_up(cols, 4) // 4,
+        height=rows,
+        row_pitch=padded_.leading * itemsize(problem),
+        dtype=problem.dtype,
+        written=written,
+    )
+
+
+def computed(problem: Problem, tile_m: int, tile_n: int, tile_k: int = 1) -> int:
+    """Multiplications and additions of whole tiles, edges included."""
+    return (
+        2
+        * round_up(problem.m, tile_m)
+        * round_up(problem.n, tile_n)
+        * round_up(problem.k, tile_k)
+    )
+
+
+def multiply_add(config: Config) -> tuple[tuple[str, int], ...]:
+    """The -D option that picks the multiply-add."""
+    return (("MULTIPLY_ADD", config.multiply_add),)
+
+
+def why_unsupported(problem: Problem, device: Device, *, images: bool = False) -> str | None:
+    """The reasons every kernel but `naive` shares; None where there is none."""
+    if problem.dtype not in device.dtypes:
+        return f"the device has no {problem.dtype} arithmetic"
+    if problem.accumulate == "float16" and not device.has("fp16"):
+        return "the device has no float16 arithmetic to accumulate in"
+    if max(problem.m, problem.n, problem.k) > 2**31 - 64:
+        return "a side of more than 2^31 elements"
+    if not images:
+        return None
+    if not device.has("images"):
+        return "the device has no images"
+    if problem.dtype == "float64":
+        return "images hold float16 and float32 only"
+    return None
+
+
+def merge_scratch(*parts: tuple[Scratch, ...]) -> tuple[Scratch, ...]:
+    """Scratch of several blocks: one buffer a name, as large as the largest needs."""
+    sizes: dict[str, int] = {}
+    for scratch in (item for part in parts for item in part):
+        sizes[scratch.name] = max(sizes.get(scratch.name, 0), scratch.bytes)
+    return tuple(Scratch(name, size) for name, size in sizes.items())

@@ -1,0 +1,133 @@
+"""Compiles kernels, one program a kernel, and keeps the binaries in a cache two processes can share.
+
+One kernel a program, since Adreno 6xx drivers fail on programs of many. Includes are spliced in
+here: phone drivers and include paths do not agree. Binaries are filed under everything that decides
+them (source, options, device, driver), written to a temporary name and renamed, so that a reader
+sees a whole file or none; a damaged one is set aside with a warning and compiled again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tilewright import settings
+from tilewright.backends.opencl.runtime import Session, pyopencl
+from tilewright.errors import BuildError, CacheWarning
+from tilewright.kernel import Launch
+
+KERNELS = Path(__file__).parent / "kernels"
+_INCLUDE = re.compile(r'^#include "(\w+\.clh)"$', re.MULTILINE)
+_MAGIC = b"tilewright-program-1\n"
+
+
+@cache
+def source(program: str) -> str:
+    """The text of kernels/PROGRAM.cl with its includes spliced in."""
+    text = (KERNELS / f"{program}.cl").read_text()
+    return _INCLUDE.sub(lambda match: (KERNELS / match.group(1)).read_text(), text)
+
+
+def kernel_of(session: Session, launch: Launch) -> Any:
+    """The compiled kernel object of a launch, from memory, from the cache, or from the compiler."""
+    key = (launch.program, launch.entry, launch.defines)
+    kernel = session.kernels.get(key)
+    if kernel is None:
+        kernel = _load_or_build(session, launch)
+        session.kernels[key] = kernel
+    return kernel
+
+
+def _load_or_build(session: Session, launch: Launch) -> Any:
+    cl = pyopencl()
+    text, options = source(launch.program), _options(session, launch)
+    path = _cache_path(session, text, options)
+    binary = _read(path)
+    if binary is not None and path is not None:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                program = cl.Program(session.context, [session.cl_device], [binary]).build()
+            return cl.Kernel(program, launch.entry)
+        except cl.Error:
+            _set_aside(path, "the driver refused it")
+    program = _build(session, launch, text, options)
+    if path is not None:
+        _write(path, program.get_info(cl.program_info.BINARIES)[0])
+    return cl.Kernel(program, launch.entry)
+
+
+def _options(session: Session, launch: Launch) -> tuple[str, ...]:
+    defines = tuple(f"-D{name}={value}" for name, value in launch.defines)
+    # Denormals, NaN and Inf must behave as NumPy's, so no -cl-fast-relaxed-math.
+    return ("-cl-std=CL1.2", *defines)
+
+
+def _build(session: Session, launch: Launch, text: str, options: tuple[str, ...]) -> Any:
+    cl = pyopencl()
+    with warnings.catch_warnings():
+        # Drivers report "build succeeded" as a warning.
+        warnings.simplefilter("ignore")
+        try:
+            return cl.Program(session.context, text).build(list(options))
+        except cl.RuntimeError as error:
+            raise BuildError(
+                f"kernel={launch.program!r}: {session.device.name} refused"
+                f" {launch.program}.cl with {' '.join(options)}: {error}"
+            ) from None
+
+
+def _cache_path(session: Session, text: str, options: tuple[str, ...]) -> Path | None:
+    folder = settings.cache_folder()
+    if folder is None:
+        return None
+    digest = hashlib.sha256("\0".join((session.device.key, text, *options)).encode())
+    return folder / "programs" / f"{digest.hexdigest()}.bin"
+
+
+def _read(path: Path | None) -> bytes | None:
+    """The binary, if the file is there and whole."""
+    if path is None or not path.is_file():
+        return None
+    content = path.read_bytes()
+    head = len(_MAGIC) + 32
+    body = content[head:]
+    if not content.startswith(_MAGIC) or content[len(_MAGIC) : head] != _digest(body):
+        _set_aside(path, "it is damaged")
+        return None
+    return body
+
+
+def _write(path: Path, binary: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=path.parent)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(_MAGIC + _digest(binary) + binary)
+        Path(name).replace(path)
+    except OSError as error:
+        warnings.warn(
+            f"cache file {path}: cannot be written ({error.strerror}); it will be compiled again",
+            CacheWarning,
+            stacklevel=2,
+        )
+
+
+def _set_aside(path: Path, why: str) -> None:
+    aside = path.with_suffix(".damaged")
+    path.replace(aside)
+    warnings.warn(
+        f"cache file {path}: {why}; set aside as {aside.name} and compiled again",
+        CacheWarning,
+        stacklevel=2,
+    )
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()

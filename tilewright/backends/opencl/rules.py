@@ -1,0 +1,114 @@
+"""Vendor rules as data: what is known of a family of devices before anything is measured there.
+
+Each rule is a prior. The one-second probe on the device (tuning/crossover.py) may overrule the
+preferred kernels, and `explain()` names every rule that spoke. Nothing but this file looks at
+product names.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from tilewright.device import Device
+
+MULTIPLY_ADD = {"a*b+c": 0, "mad": 1, "fma": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """If vendor or name match, prefer `settings`, because of `reason`, says `source`."""
+
+    name: str
+    pattern: str
+    settings: tuple[tuple[str, object], ...]
+    reason: str
+    source: str
+    kinds: tuple[str, ...] = ("gpu",)
+
+    def applies(self, device: Device) -> bool:
+        """Whether the rule speaks of this device."""
+        if device.kind not in self.kinds:
+            return False
+        return re.search(self.pattern, f"{device.vendor} {device.name}", re.IGNORECASE) is not None
+
+
+RULES = (
+    Rule(
+        "cpu-panel",
+        "",
+        (("kernels", ("panel", "coalesced", "dot4")),),
+        "packed panels and named vector registers reach the BLAS's rate; local memory is DRAM here",
+        "measured, two AVX-512 cores: panel 340-364 GFLOP/s, OpenBLAS 250-290",
+        kinds=("cpu",),
+    ),
+    Rule(
+        "gpu-local",
+        "",
+        (("kernels", ("local", "coalesced", "image_ab")),),
+        "local memory is on the chip and blocks of it cut global traffic by the tile's side",
+        "NVIDIA OpenCL Best Practices Guide, section on shared memory; CLBlast's tuned database",
+    ),
+    Rule(
+        "adreno-no-fma",
+        r"adreno|qualcomm",
+        (("multiply_add", MULTIPLY_ADD["mad"]), ("require_group", 0)),
+        "the built-in fma() is emulated (26x slower on an X1-45); mad is native, and"
+        " reqd_work_group_size costs speed",
+        "clpeak users' measurements; Qualcomm Snapdragon OpenCL programming guide 80-NB295-11",
+    ),
+    Rule(
+        "adreno-textures",
+        r"adreno.*\b[67]\d\d\b",
+        (("kernels", ("image_ab", "image_b", "coalesced")),),
+        "only textures pass through L1: about 3x over coalesced on an Adreno 650",
+        "published fp16 1024^3 measurements on Adreno 650",
+    ),
+    Rule(
+        "adreno-old-textures",
+        r"adreno.*\b[45]\d\d\b",
+        (("kernels", ("image_b", "image_ab", "coalesced")),),
+        "B by texture and A by buffer use two load paths at once",
+        "Qualcomm, Matrix Multiply on Adreno GPUs, parts 1 and 2",
+    ),
+    Rule(
+        "mali-no-local",
+        r"\bmali\b|immortalis",
+        (("kernels", ("image_a", "coalesced", "dot4")),),
+        "local memory lies in the same DRAM, so it is a prior against `local`, not a ban",
+        "Arm Mali GPU OpenCL developer guide 101574; 17x for coalesced over naive on Mali-G77",
+    ),
+    Rule(
+        "mali-midgard-vectors",
+        r"mali-t\d+",
+        (("kernels", ("dot4", "coalesced", "naive")),),
+        "128-bit vector registers and 16-byte loads; wants 4096 work-items, 128 a core",
+        "Arm Mali Midgard guide; 40x over a serial CPU loop reported on Mali-T604",
+    ),
+    Rule(
+        "mali-fma",
+        r"mali-g\d+|immortalis",
+        (("multiply_add", MULTIPLY_ADD["fma"]),),
+        "fma() is native: about +36 % over a*b+c on Mali-G77",
+        "published fp16 1024^3 measurements on Mali-G77",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Preferences:
+    """What the rules that apply add up to; later rules are more specific and win."""
+
+    kernels: tuple[str, ...] = ("coalesced", "local", "naive")
+    multiply_add: int = MULTIPLY_ADD["fma"]
+    require_group: int = 0
+    rules: tuple[Rule, ...] = field(default=())
+
+
+def preferences(device: Device) -> Preferences:
+    """The preferences for a device, with the rules they came from."""
+    rules = tuple(rule for rule in RULES if rule.applies(device))
+    merged: dict[str, object] = {}
+    for rule in rules:
+        merged.update(rule.settings)
+    return Preferences(**merged, rules=rules)  # type: ignore[arg-type]

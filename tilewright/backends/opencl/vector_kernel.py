@@ -1,0 +1,252 @@
+"""VectorKernel: kernels that read whole 4-vectors, from zero-padded buffers or from images.
+
+`dot4`, `coalesced` and the three image kernels differ in three facts: which side is transposed,
+which side is an image, and how many elements of C a work-item keeps. Those facts are fields here;
+the lowering is one.
+
+Where a side is an image, products that pass the device's largest image are cut into blocks; blocks
+along k add to C in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tilewright.backends.opencl.lowering import (
+    Block,
+    Padded,
+    Source,
+    blocks,
+    computed,
+    grid,
+    image_on,
+    image_pitch,
+    itemsize,
+    merge_scratch,
+    multiply_add,
+    padded,
+    round_up,
+    source_a,
+    source_b,
+    tail,
+    types,
+    why_unsupported,
+)
+from tilewright.backends.opencl.rules import preferences
+from tilewright.batch import Problem
+from tilewright.device import Device
+from tilewright.kernel import (
+    Argument,
+    Config,
+    Image,
+    Int,
+    Launch,
+    Long,
+    Operand,
+    Raw,
+    Resources,
+    Scratch,
+    Step,
+    Texels,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """How an operand is read: transposed first, then as a buffer or as an image of texels."""
+
+    transposed: bool = False
+    image: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Lowered:
+    """One block of the product: launches in order, and what they need."""
+
+    launches: tuple[Launch, ...]
+    scratch: tuple[Scratch, ...]
+    images: tuple[Image, ...]
+    moved_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class VectorKernel:
+    """`k_vector` is 4 where the kernel reads vectors along k, 1 where it steps k by one."""
+
+    name: str
+    a: Side
+    b: Side
+    micro_m: int
+    micro_n: int
+    k_vector: int
+    own_multiply_add: bool = False
+    stores_image: bool = False
+
+    @property
+    def _has_images(self) -> bool:
+        return self.a.image or self.b.image
+
+    def supports(self, problem: Problem, device: Device) -> bool | str:
+        """True, or the reason why not."""
+        if problem.k == 0:
+            return "k == 0 leaves no vector to load"
+        if self.own_multiply_add and problem.accumulate == "float16":
+            return "dot() of half vectors is not in OpenCL C 1.2"
+        return why_unsupported(problem, device, images=self._has_images) or True
+
+    def configs(self, device: Device) -> tuple[Config, ...]:
+        """The device's own multiply-add first, the others behind it for the tuner."""
+        prior = preferences(device).multiply_add
+        ways = [prior] if self.own_multiply_add else [prior, *({0, 1, 2} - {prior})]
+        stores = (0, 1) if self.stores_image else (0,)
+        return tuple(
+            Config(
+                micro_m=self.micro_m,
+                micro_n=self.micro_n,
+                vector=4,
+                multiply_add=way,
+                image_c=store,
+            )
+            for store in stores
+            for way in ways
+        )
+
+    def resources(self, config: Config, problem: Problem) -> Resources:
+        """One work-item is enough."""
+        return Resources(work_items=1)
+
+    def lower(self, problem: Problem, device: Device, config: Config) -> Step:
+        """Relayouts where an operand does not lie as wanted, then the product, block by block."""
+        parts = [
+            self._lower_block(problem, device, config, block, index)
+            for index, block in enumerate(self._blocks(problem, device, config))
+        ]
+        return Step(
+            self.name,
+            config,
+            tuple(launch for part in parts for launch in part.launches),
+            merge_scratch(*(part.scratch for part in parts)),
+            tuple(image for part in parts for image in part.images),
+            computed(problem, self.micro_m, self.micro_n, self.k_vector),
+            sum(part.moved_bytes for part in parts),
+        )
+
+    def _blocks(self, problem: Problem, device: Device, config: Config) -> Iterator[Block]:
+        """Images limit sides: texels along a row, rows along a column."""
+        m_limit, n_limit, k_limit = problem.m, problem.n, problem.k
+        width, height = 4 * device.image_width, device.image_height
+        if self.a.image:
+            m_limit, k_limit = min(m_limit, height), min(k_limit, width)
+        if self.b.image:
+            n_limit, k_limit = min(n_limit, width), min(k_limit, height)
+        if config.image_c:
+            m_limit, n_limit = min(m_limit, height), min(n_limit, width)
+        return blocks(problem, m_limit, n_limit, k_limit)
+
+    def _lower_block(
+        self, problem: Problem, device: Device, config: Config, block: Block, index: int
+    ) -> _Lowered:
+        a_source, b_source = source_a(problem, block), source_b(problem, block)
+        a, a_images = self._prepare(problem, device, a_source, self.a, 1, f"a_image{index}")
+        # Kernels that step k by vectors read whole groups of four rows of B.
+        rows = 1 if self.b.transposed else self.k_vector
+        b, b_images = self._prepare(problem, device, b_source, self.b, rows, f"b_image{index}")
+        store = _Store.lower(problem, device, block, index) if config.image_c else _Store()
+        multiply = self._multiply(
+            problem,
+            device,
+            config,
+            block,
+            (
+                *((Texels(a_images[0].name),) if a_images else a.arguments),
+                *((Texels(b_images[0].name),) if b_images else b.arguments),
+                *(Texels(image.name) for image in store.images),
+            ),
+        )
+        return _Lowered(
+            (*a.launches, *b.launches, multiply, *store.launches),
+            a.scratch + b.scratch + store.scratch,
+            a_images + b_images + store.images,
+            a.moved_bytes + b.moved_bytes + store.moved_bytes,
+        )
+
+    def _prepare(
+        self,
+        problem: Problem,
+        device: Device,
+        source: Source,
+        side: Side,
+        row_multiple: int,
+        image_name: str,
+    ) -> tuple[Padded, tuple[Image, ...]]:
+        laid = source.transposed if side.transposed else source
+        if not side.image:
+            return padded(problem, device, laid, row_multiple=row_multiple), ()
+        pitch = image_pitch(problem, device, laid.cols)
+        result = padded(problem, device, laid, row_multiple=row_multiple, leading=pitch)
+        height = round_up(laid.rows, row_multiple)
+        return result, (image_on(problem, result, image_name, height, laid.cols),)
+
+    def _multiply(
+        self,
+        problem: Problem,
+        device: Device,
+        config: Config,
+        block: Block,
+        operands: tuple[Argument, ...],
+    ) -> Launch:
+        extent = (-(-block.n // self.micro_n), -(-block.m // self.micro_m))
+        size, local = grid(extent, device)
+        image_c = (("IMAGE_C", config.image_c),) if self.stores_image else ()
+        return Launch(
+            program=self.name,
+            entry=self.name,
+            defines=(*types(problem), *multiply_add(config), *image_c),
+            global_size=size,
+            local_size=local,
+            arguments=(
+                Int(block.m),
+                Int(block.n),
+                Int(-(-block.k // self.k_vector)),
+                *operands,
+                *tail(problem, block),
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Store:
+    """C stored as an image on scratch, and the relayout that carries it to C's own strides."""
+
+    launches: tuple[Launch, ...] = ()
+    scratch: tuple[Scratch, ...] = ()
+    images: tuple[Image, ...] = ()
+    moved_bytes: int = 0
+
+    @classmethod
+    def lower(cls, problem: Problem, device: Device, block: Block, index: int) -> _Store:
+        pitch = image_pitch(problem, device, block.n)
+        size = block.m * pitch * itemsize(problem)
+        laid = Padded("c_stored", 0, pitch)
+        image = image_on(
+            problem, laid, f"c_image{index}", block.m, block.n, written=True
+        )
+        grid_size, local = grid((block.n, block.m), device)
+        carry = Launch(
+            program="carry",
+            entry="carry",
+            defines=types(problem),
+            global_size=grid_size,
+            local_size=local,
+            arguments=(
+                Int(block.m),
+                Int(block.n),
+                Raw(laid.name),
+                Long(pitch),
+                Operand("c", block.i * problem.c_row + block.j * problem.c_col),
+                Long(problem.c_row),
+                Long(problem.c_col),
+            ),
+        )
+        return cls((carry,), (Scratch(laid.name, size),), (image,), 2 * size)

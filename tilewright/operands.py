@@ -1,0 +1,239 @@
+"""Any array in, the same kind out: NumPy, DLPack (PyTorch, JAX, CuPy on the CPU), pyopencl, `Array`.
+
+`view()` turns whatever a caller passed into a `View`: memory, element offset, shape and strides, no
+copy. `like()` makes a result of the caller's own kind.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.device import Device
+from tilewright.errors import DtypeError, OperandError
+
+NDArray = npt.NDArray[Any]
+DTYPES = ("float16", "float32", "float64")
+
+
+class Memory(Protocol):
+    """Memory that a back end owns; what `Array` stands on."""
+
+    device: Device
+    mapped: bool
+
+    def map(self) -> NDArray:
+        """The bytes as a one-dimensional NumPy array, until `unmap`."""
+
+    def unmap(self) -> None:
+        """Give the memory back to the device."""
+
+
+class Array:
+    """A dense array on a device: `with x.map() as view:` shows it as NumPy, without a copy where the
+    device shares the host's memory.
+
+    Made by `tilewright.empty` and `tilewright.asarray`. While it is mapped no product may use it.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        strides: tuple[int, ...] | None = None,
+    ) -> None:
+        self.memory = memory
+        self.shape = shape
+        self.dtype = dtype
+        self.strides = _c_strides(shape) if strides is None else strides
+
+    @property
+    def device(self) -> Device:
+        """Where it lies."""
+        return self.memory.device
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def T(self) -> Array:  # noqa: N802 (NumPy's name)
+        """The same memory, dimensions reversed."""
+        return Array(self.memory, self.shape[::-1], self.dtype, self.strides[::-1])
+
+    @contextmanager
+    def map(self) -> Iterator[NDArray]:
+        """The array as a writable NumPy view; leaving the block hands it back to the device.
+
+        Waits for products that are still computing it.
+        """
+        if self.memory.mapped:
+            raise OperandError(f"{self!r}: it is mapped already; leave that `with` block first")
+        flat = self.memory.map()
+        try:
+            count = int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+            base = flat[:count].view(self.dtype)
+            yield np.lib.stride_tricks.as_strided(
+                base, self.shape, tuple(step * self.dtype.itemsize for step in self.strides)
+            )
+        finally:
+            self.memory.unmap()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray:
+        with self.map() as view:
+            return np.array(view, dtype=dtype)
+
+    def __repr__(self) -> str:
+        return f"<tilewright.Array {self.shape} {self.dtype} on {self.device.id}>"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Where an operand lies: `memory` is a NumPy array (host) or a device buffer.
+
+    `offset` and `strides` count elements; for host memory the offset is zero, as the array itself
+    starts at its first element. `queue` is the command queue that a foreign device array came with.
+    """
+
+    memory: Any
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype[Any]
+    host: bool
+    queue: Any = None
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def swapped(self) -> View:
+        """The same elements with the last two dimensions swapped."""
+        shape, strides = self.shape, self.strides
+        memory = np.swapaxes(self.memory, -1, -2) if self.host else self.memory
+        return View(
+            memory,
+            self.offset,
+            (*shape[:-2], shape[-1], shape[-2]),
+            (*strides[:-2], strides[-1], strides[-2]),
+            self.dtype,
+            self.host,
+            self.queue,
+        )
+
+
+def view_host(array: NDArray) -> View:
+    """The view of a NumPy array."""
+    size = array.itemsize
+    return View(
+        array, 0, array.shape, tuple(step // size for step in array.strides), array.dtype, True
+    )
+
+
+def view(value: Any, name: str) -> View:
+    """The view of any array, without a copy.
+
+    Raises OperandError for what is no array or lies on a device that this call cannot reach,
+    DtypeError for element types other than float16, float32 and float64.
+    """
+    if isinstance(value, np.ndarray):
+        return _checked(view_host(value), name, value.dtype)
+    if isinstance(value, Array):
+        if value.memory.mapped:
+            raise OperandError(f"{name}={value!r}: it is mapped; leave its `with` block first")
+        return _view_array(value)
+    if _is_pyopencl(value):
+        size = value.dtype.itemsize
+        strides = tuple(step // size for step in value.strides)
+        offset = value.offset // size
+        result = View(value.base_data, offset, value.shape, strides, value.dtype, False, value.queue)
+        return _checked(result, name, value.dtype)
+    if hasattr(value, "__dlpack__"):
+        return _checked(view_host(_from_dlpack(value, name)), name, None)
+    raise OperandError(
+        f"{name}={_short(value)}: not an array; accepted are NumPy, pyopencl and tilewright arrays"
+        " and any CPU array with __dlpack__"
+    )
+
+
+def _view_array(value: Array) -> View:
+    if value.device.backend == "host":
+        shaped: NDArray = np.lib.stride_tricks.as_strided(
+            value.memory.map().view(value.dtype),
+            value.shape,
+            tuple(step * value.dtype.itemsize for step in value.strides),
+        )
+        value.memory.unmap()
+        return view_host(shaped)
+    handle = value.memory.buffer  # type: ignore[attr-defined]
+    return View(handle, 0, value.shape, value.strides, value.dtype, False)
+
+
+def _from_dlpack(value: Any, name: str) -> NDArray:
+    where = value.__dlpack_device__()[0] if hasattr(value, "__dlpack_device__") else 1
+    if int(where) != 1:
+        raise OperandError(
+            f"{name}={_short(value)}: lies on a device that no back end here reaches; move it to"
+            " the CPU or to a tilewright or pyopencl array"
+        )
+    try:
+        return np.from_dlpack(value)
+    except (BufferError, RuntimeError, TypeError, ValueError):
+        pass
+    try:
+        # Autograd's tensors refuse to export themselves; their data does not.
+        return np.from_dlpack(value.detach())
+    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise OperandError(f"{name}={_short(value)}: __dlpack__ failed: {error}") from None
+
+
+def _checked(result: View, name: str, dtype: Any) -> View:
+    if result.dtype.name not in DTYPES or not result.dtype.isnative:
+        shown = result.dtype if dtype is None else dtype
+        raise DtypeError(
+            f"{name}.dtype={str(shown)!r}: accepted are {', '.join(DTYPES)} in native byte order"
+        )
+    return result
+
+
+def like(value: Any) -> Callable[[NDArray], Any]:
+    """How a NumPy result becomes an array of `value`'s kind."""
+    if isinstance(value, np.ndarray | Array):
+        return lambda result: result
+    module = sys.modules.get(type(value).__module__.partition(".")[0])
+    convert = getattr(module, "from_dlpack", None)
+    return convert if convert is not None else lambda result: result
+
+
+def kind(value: Any) -> str:
+    """ "host", "tilewright" or "pyopencl": operands of one call must agree."""
+    if isinstance(value, Array):
+        return "host" if value.device.backend == "host" else "tilewright"
+    return "pyopencl" if _is_pyopencl(value) else "host"
+
+
+def _is_pyopencl(value: Any) -> bool:
+    return type(value).__module__ == "pyopencl.array" and hasattr(value, "base_data")
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _c_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(1, size)
+    return tuple(reversed(strides))

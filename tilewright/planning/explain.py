@@ -1,0 +1,49 @@
+"""A plan in words: kernel, configuration, launches, predicted time, what was rejected and why."""
+
+from __future__ import annotations
+
+from tilewright.kernel import Launch, Plan
+from tilewright.planning.cost import Measured
+
+
+def explain(plan: Plan, measured: Measured | None = None) -> str:
+    """The report of a plan, ready to print."""
+    problem, step = plan.problem, plan.step
+    lines = [
+        f"C[{problem.m} x {problem.n}] = A[{problem.m} x {problem.k}] @ B[{problem.k} x"
+        f" {problem.n}], {problem.dtype} summed in {problem.accumulate}",
+        f"device     {plan.device.id}  {plan.device.name}",
+        f"kernel     {plan.kernel}  ({step.config})",
+        f"because    {plan.reason}",
+        f"predicted  {_time(plan)}",
+    ]
+    if measured is not None:
+        lines.append(f"crossover  {_crossover(measured)}")
+    lines += [f"launch     {_launch(launch)}" for launch in step.launches]
+    if step.scratch:
+        total = sum(scratch.bytes for scratch in step.scratch)
+        lines.append(f"scratch    {total / 2**20:.1f} MiB")
+    lines += [f"rule       {note}" for note in plan.notes]
+    for rejected in plan.rejected:
+        seconds = "" if rejected.seconds is None else f"  ({rejected.seconds * 1e3:.3f} ms)"
+        lines.append(f"rejected   {rejected.kernel}: {rejected.reason}{seconds}")
+    return "\n".join(lines)
+
+
+def _time(plan: Plan) -> str:
+    if plan.seconds is None:
+        return "unknown: not measured on this device"
+    rate = plan.problem.flops / plan.seconds / 1e9
+    return f"{plan.seconds * 1e3:.3f} ms, {rate:.0f} GFLOP/s"
+
+
+def _crossover(measured: Measured) -> str:
+    flops = measured.crossover
+    if flops is None:
+        return "measured: no kernel beats NumPy's BLAS here at any square size"
+    side = round((flops / 2) ** (1 / 3))
+    return f"measured: from about {side} x {side} x {side} the device beats NumPy's BLAS"
+
+
+def _launch(launch: Launch) -> str:
+    return f"{launch.program}  global {launch.global_size}  group {launch.local_size}"

@@ -1,0 +1,85 @@
+"""Which devices there are, and which one a call means."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from tilewright import settings
+from tilewright.backends import Backend, backends
+from tilewright.device import Device
+from tilewright.errors import DeviceError
+
+INSTALL_HINT = "pip install 'tilewright[cpu]'"
+
+
+@cache
+def devices() -> tuple[Device, ...]:
+    """Every device of every back end, the best first and the host last.
+
+    Finding OpenCL drivers loads them, which takes a moment the first time.
+    """
+    others = [backend for name, backend in backends().items() if name != "host"]
+    return (*(device for backend in others for device in backend.devices()), host())
+
+
+@cache
+def host() -> Device:
+    """The host: NumPy's BLAS."""
+    return backends()["host"].devices()[0]
+
+
+def backend_of(device: Device) -> Backend:
+    """The back end that runs a device."""
+    return backends()[device.backend]
+
+
+def resolve(wanted: Device | str | None) -> Device:
+    """The device a call means: `device=`, else TILEWRIGHT_DEVICE, else the best one.
+
+    Accepts a Device, "host", "opencl" (the best of them), "opencl:0" (by number) and
+    "opencl:intel" (by a part of name, vendor or platform). Raises DeviceError for anything else.
+    """
+    if isinstance(wanted, Device):
+        return wanted
+    if wanted is None:
+        return _named(settings.device() or "", "TILEWRIGHT_DEVICE")
+    if not isinstance(wanted, str):
+        raise DeviceError(f"device={wanted!r}: accepted are a Device or a name; {_choices()}")
+    return _named(wanted, "device")
+
+
+@cache
+def _named(name: str, argument: str) -> Device:
+    if not name:
+        return _best()
+    if name == "host":
+        return host()
+    backend, _, which = name.partition(":")
+    candidates = [device for device in devices() if device.backend == backend]
+    if which.isdecimal():
+        candidates = [device for device in candidates if device.id == name]
+    elif which:
+        candidates = _by_part(candidates, which.lower())
+    if not candidates:
+        raise DeviceError(f"{argument}={name!r}: no such device; {_choices()}")
+    return candidates[0]
+
+
+def _by_part(candidates: list[Device], part: str) -> list[Device]:
+    """Devices whose platform, else vendor, else name holds `part`: "intel" means Intel's driver
+    before it means another driver on an Intel processor."""
+    for facts in ("platform", "vendor", "name"):
+        found = [device for device in candidates if part in getattr(device, facts).lower()]
+        if found:
+            return found
+    return []
+
+
+def _best() -> Device:
+    return next(device for device in devices() if device.kind != "simulator")
+
+
+def _choices() -> str:
+    names = ", ".join(f"{device.id!r} ({device.name})" for device in devices())
+    hint = "" if len(devices()) > 1 else f"; '{INSTALL_HINT}' adds an OpenCL device"
+    return f"accepted are {names}{hint}"

@@ -1,0 +1,205 @@
+"""The one-second probe of a device: curves of its best kernels beside NumPy's BLAS.
+
+Measured once a device, driver, dtype and version of the kernels, then read from the store. Host and
+device are timed in blocks of their own, not in turns: BLAS threads keep spinning for a while after
+a product and would take the cores from an OpenCL driver on the same processor.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from tilewright.backends import Backend, Scalars
+from tilewright.backends.host.backend import multiply
+from tilewright.batch import Problem
+from tilewright.device import Device
+from tilewright.errors import DeviceError
+from tilewright.kernel import Kernel, Plan, Priors
+from tilewright.operands import Array, NDArray, View, view, view_host
+from tilewright.planning import plan_kernel
+from tilewright.planning.cost import Curve, Measured
+from tilewright.tuning import store
+
+SIZES = (128, 256, 384, 512, 768, 1024, 1536)
+_BUDGET = 0.25  # seconds a curve may take
+_BANDWIDTH_BYTES = 1 << 25
+_lock = threading.Lock()
+
+
+def measured(
+    device: Device, backend: Backend, dtype: str, priors: Priors, source_digest: str
+) -> Measured:
+    """The curves of a device for one dtype: from memory, from the store, or measured now."""
+    with _lock:
+        return _measured(device, backend, dtype, priors, source_digest)
+
+
+def known(device: Device, dtype: str, source_digest: str) -> bool:
+    """Whether `measured` would answer without measuring."""
+    return dtype in store.load(_key(device, source_digest))
+
+
+@cache
+def _measured(
+    device: Device, backend: Backend, dtype: str, priors: Priors, source_digest: str
+) -> Measured:
+    key = _key(device, source_digest)
+    stored = store.load(key)
+    if dtype in stored:
+        try:
+            return _from_json(stored[dtype])
+        except (KeyError, TypeError, ValueError):
+            pass  # written by hand or by another version: measure again and replace it
+    fresh = _probe(device, backend, dtype, priors)
+    store.save(key, {**stored, dtype: _to_json(fresh)})
+    return fresh
+
+
+def _key(device: Device, source_digest: str) -> str:
+    host = hashlib.sha256(repr(np.show_config(mode="dicts")).encode()).hexdigest()[:8]
+    return f"crossover|{device.key}|{source_digest}|{host}"
+
+
+def _probe(device: Device, backend: Backend, dtype: str, priors: Priors) -> Measured:
+    by_name = {kernel.name: kernel for kernel in backend.kernels(device)}
+    names = [name for name in priors.kernels if name in by_name]
+    operands = _Operands(device, backend, dtype)
+    curves = []
+    for name in names:
+        try:
+            curve = _curve(lambda size, n=name: operands.time(by_name[n], size))  # type: ignore[misc]
+        except DeviceError:
+            continue  # a driver that refuses this kernel costs it its place, nothing more
+        if curve.points:
+            curves.append((name, curve))
+    time.sleep(0.02)
+    return Measured(
+        host=_curve(operands.time_host),
+        curves=tuple(curves),
+        bandwidth=_bandwidth(),
+        transfer=None if device.has("unified_memory") else operands.transfer(),
+    )
+
+
+def _curve(run: Callable[[int], float]) -> Curve:
+    """Median times over SIZES, ascending, until the budget is spent."""
+    points = []
+    begun = time.perf_counter()
+    for size in SIZES:
+        run(size)
+        first = run(size)
+        repeats = int(np.clip(0.03 / max(first, 1e-6), 3, 15))
+        seconds = statistics.median([first, *(run(size) for _ in range(repeats))])
+        points.append((2.0 * size**3, seconds))
+        if time.perf_counter() - begun + 5 * seconds > _BUDGET:
+            break
+    return Curve(tuple(points))
+
+
+class _Operands:
+    """Random square matrices, on the host and on the device."""
+
+    def __init__(self, device: Device, backend: Backend, dtype: str) -> None:
+        self.device, self.backend = device, backend
+        self.dtype = np.dtype(dtype)
+        self.accumulate = "float32" if dtype == "float16" else dtype
+        self.generator = np.random.default_rng(0)
+        self._plans: dict[Any, Plan] = {}
+        self._held: dict[int, tuple[dict[str, View], dict[str, View]]] = {}
+
+    def _views(self, size: int) -> tuple[dict[str, View], dict[str, View]]:
+        if size not in self._held:
+            host = [self.generator.random((size, size)).astype(self.dtype) for _ in range(3)]
+            names = ("a", "b", "c")
+            device = {
+                name: view(self._to_device(array), name)
+                for name, array in zip(names, host, strict=True)
+            }
+            on_host = {name: view_host(array) for name, array in zip(names, host, strict=True)}
+            self._held[size] = (on_host, device)
+        return self._held[size]
+
+    def _to_device(self, array: NDArray) -> Any:
+        if self.device.has("svm_system"):
+            return array
+        memory = self.backend.allocate(array.nbytes, self.device, "allocate", array)
+        return Array(memory, array.shape, array.dtype)
+
+    def _problem(self, size: int) -> Problem:
+        strides = (size, 1) * 3
+        return Problem(
+            size, size, size, *strides, dtype=self.dtype.name, accumulate=self.accumulate
+        )
+
+    def time(self, kernel: Kernel, size: int) -> float:
+        """Wall seconds of one product on the device, operands in place."""
+        key = (kernel.name, size)
+        if key not in self._plans:
+            self._plans[key] = plan_kernel(self._problem(size), self.device, kernel)
+        _, device = self._views(size)
+        return self.backend.time(self._plans[key], device, Scalars()).wall
+
+    def time_host(self, size: int) -> float:
+        """Wall seconds of the same product by NumPy's BLAS."""
+        views, _ = self._views(size)
+        begun = time.perf_counter()
+        multiply(
+            views["a"].memory, views["b"].memory, views["c"].memory, Scalars(), None, "none"
+        )
+        return time.perf_counter() - begun
+
+    def transfer(self) -> float:
+        """Bytes a second to the device, copying once."""
+        source = np.ones(_BANDWIDTH_BYTES, np.uint8)
+        seconds = []
+        for _ in range(3):
+            begun = time.perf_counter()
+            memory = self.backend.allocate(source.nbytes, self.device, "copy", source)
+            memory.map()
+            memory.unmap()
+            seconds.append((time.perf_counter() - begun) / 2)
+        return source.nbytes / min(seconds)
+
+
+def _bandwidth() -> float:
+    """Bytes a second, read and written, of a large copy in the host's memory."""
+    source = np.ones(_BANDWIDTH_BYTES, np.uint8)
+    target = np.empty_like(source)
+    seconds = []
+    for _ in range(4):
+        begun = time.perf_counter()
+        np.copyto(target, source)
+        seconds.append(time.perf_counter() - begun)
+    return 2 * source.nbytes / min(seconds)
+
+
+def _to_json(value: Measured) -> dict[str, Any]:
+    return {
+        "host": value.host.points,
+        "curves": {name: curve.points for name, curve in value.curves},
+        "bandwidth": value.bandwidth,
+        "transfer": value.transfer,
+    }
+
+
+def _from_json(document: dict[str, Any]) -> Measured:
+    return Measured(
+        _points(document["host"]),
+        tuple((name, _points(points)) for name, points in document["curves"].items()),
+        float(document["bandwidth"]),
+        None if document["transfer"] is None else float(document["transfer"]),
+    )
+
+
+def _points(points: Sequence[Sequence[float]]) -> Curve:
+    if not points:
+        raise ValueError("a curve without points")
+    return Curve(tuple((float(flops), float(seconds)) for flops, seconds in points))
