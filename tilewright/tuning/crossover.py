@@ -8,11 +8,10 @@ a product and would take the cores from an OpenCL driver on the same processor.
 from __future__ import annotations
 
 import hashlib
-import statistics
 import threading
 import time
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -21,15 +20,17 @@ from tilewright.backends import Backend, Scalars
 from tilewright.backends.host.backend import multiply
 from tilewright.batch import Problem
 from tilewright.device import Device
-from tilewright.errors import DeviceError
+from tilewright.errors import DeviceError, KernelError
 from tilewright.kernel import Kernel, Plan, Priors
 from tilewright.operands import Array, NDArray, View, view, view_host
 from tilewright.planning import plan_kernel
 from tilewright.planning.cost import Curve, Measured
 from tilewright.tuning import store
 
-SIZES = (128, 256, 384, 512, 768, 1024, 1536)
-_BUDGET = 0.25  # seconds a curve may take
+SIZES = (96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
+_BUDGET = 0.6  # seconds a curve may take
+_SPIN = 0.05  # seconds for which BLAS threads keep a core busy after their last product
+_HOPELESS = 2.0  # a kernel this many times slower than the best so far is not measured further
 _BANDWIDTH_BYTES = 1 << 25
 _lock = threading.Lock()
 
@@ -70,36 +71,45 @@ def _key(device: Device, source_digest: str) -> str:
 
 def _probe(device: Device, backend: Backend, dtype: str, priors: Priors) -> Measured:
     by_name = {kernel.name: kernel for kernel in backend.kernels(device)}
-    names = [name for name in priors.kernels if name in by_name]
     operands = _Operands(device, backend, dtype)
-    curves = []
-    for name in names:
+    host = _curve(operands.time_host, None)
+    time.sleep(_SPIN)
+    curves: list[tuple[str, Curve]] = []
+    for name in priors.kernels:
+        if name not in by_name:
+            continue
+        best = curves[0][1] if curves else None
         try:
-            curve = _curve(lambda size, n=name: operands.time(by_name[n], size))  # type: ignore[misc]
-        except DeviceError:
+            curve = _curve(partial(operands.time, by_name[name]), best)
+        except (DeviceError, KernelError):
             continue  # a driver that refuses this kernel costs it its place, nothing more
-        if curve.points:
-            curves.append((name, curve))
-    time.sleep(0.02)
+        curves.append((name, curve))
     return Measured(
-        host=_curve(operands.time_host),
+        host=host,
         curves=tuple(curves),
         bandwidth=_bandwidth(),
         transfer=None if device.has("unified_memory") else operands.transfer(),
     )
 
 
-def _curve(run: Callable[[int], float]) -> Curve:
-    """Median times over SIZES, ascending, until the budget is spent."""
+def _curve(run: Callable[[int], float], best: Curve | None) -> Curve:
+    """Least times over SIZES, ascending, until the budget is spent or `best` is out of reach.
+
+    The least, not the median: whatever else runs on the machine only ever adds to a time, and a
+    host measured under load would lose products that are its own.
+    """
     points = []
     begun = time.perf_counter()
     for size in SIZES:
         run(size)
         first = run(size)
-        repeats = int(np.clip(0.03 / max(first, 1e-6), 3, 15))
-        seconds = statistics.median([first, *(run(size) for _ in range(repeats))])
-        points.append((2.0 * size**3, seconds))
+        repeats = int(np.clip(0.05 / max(first, 1e-6), 4, 25))
+        seconds = min(first, *(run(size) for _ in range(repeats)))
+        flops = 2.0 * size**3
+        points.append((flops, seconds))
         if time.perf_counter() - begun + 5 * seconds > _BUDGET:
+            break
+        if best is not None and seconds > _HOPELESS * best.seconds(flops):
             break
     return Curve(tuple(points))
 

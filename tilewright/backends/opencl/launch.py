@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,82 @@ from tilewright.backends.opencl.runtime import (
     session,
 )
 from tilewright.errors import DeviceError, DeviceMemoryError
-from tilewright.kernel import Image, Int, Long, Operand, Plan, Raw, Scalar, Texels
+from tilewright.kernel import (
+    Argument,
+    Image,
+    Int,
+    Launch,
+    Long,
+    Operand,
+    Plan,
+    Raw,
+    Scalar,
+    Texels,
+)
 from tilewright.operands import View
+
+
+class _Arguments:
+    """The arguments of one launch: constants set once, the rest when it is another than before.
+
+    Setting an argument takes some microseconds, a kernel has about twenty of them, and between two
+    runs of a plan only the operands change.
+    """
+
+    def __init__(self, kernel: Any, launch: Launch, scalar_type: type[np.generic]) -> None:
+        self.kernel = kernel
+        self.scalar_type = scalar_type
+        self.variable: list[tuple[int, Argument]] = []
+        self._set: dict[int, Any] = {}
+        index = 0
+        for argument in launch.arguments:
+            match argument:
+                case Int(value):
+                    kernel.set_arg(index, np.int32(value))
+                case Long(value):
+                    kernel.set_arg(index, np.int64(value))
+                case Scalar(float() as number):
+                    kernel.set_arg(index, scalar_type(number))
+                case _:
+                    self.variable.append((index, argument))
+            index += 2 if isinstance(argument, Operand) else 1
+
+    def fill(
+        self,
+        operands: Mapping[str, Staged],
+        memory: Mapping[str, Any],
+        laid: Mapping[str, Any],
+        scalars: Scalars,
+    ) -> None:
+        """Set what differs from the last run."""
+        for index, argument in self.variable:
+            match argument:
+                case Operand(name, offset):
+                    part = operands.get(name)
+                    if part is None:
+                        part = Staged(memory[name], 0)
+                    self._fill_memory(index, part)
+                    shifted = part.offset + offset
+                    if self._set.get(index + 1) != shifted:
+                        self.kernel.set_arg(index + 1, np.int64(shifted))
+                        self._set[index + 1] = shifted
+                case Raw(name):
+                    self._fill_memory(index, Staged(memory[name], 0))
+                case Texels(name):
+                    self.kernel.set_arg(index, laid[name])
+                case Scalar(str() as name):
+                    value = getattr(scalars, name)
+                    if self._set.get(index) != value:
+                        self.kernel.set_arg(index, self.scalar_type(value))
+                        self._set[index] = value
+
+    def _fill_memory(self, index: int, part: Staged) -> None:
+        # A device buffer is compared by object, which the dictionary keeps alive; host memory by
+        # address, as another array may come to lie there.
+        key = part.argument if part.address is None else part.address
+        if self._set.get(index) is not key and self._set.get(index) != key:
+            self.kernel.set_arg(index, part.argument)
+            self._set[index] = key
 
 
 class Executable:
@@ -32,19 +107,24 @@ class Executable:
     def __init__(self, session_: Session, plan: Plan) -> None:
         self.session = session_
         self.plan = plan
-        self.kernels = [kernel_of(session_, launch) for launch in plan.step.launches]
         self.images = {image.name: image for image in plan.step.images}
-        self.scalar_type = np.dtype(plan.problem.accumulate).type
+        scalar_type = np.dtype(plan.problem.accumulate).type
+        self.launches = [
+            (launch, _Arguments(kernel_of(session_, launch), launch, scalar_type))
+            for launch in plan.step.launches
+        ]
 
     def enqueue_all(
         self, views: Mapping[str, View], staged: Mapping[str, Staged], scalars: Scalars
     ) -> list[Any]:
         """Every product of the leading dimensions in order; the events of all launches."""
         shape = views["c"].shape[:-2]
+        if not shape:
+            return self.enqueue(staged, scalars)
         events = []
         for index in np.ndindex(*shape):
             moved = {
-                name: Staged(part.argument, part.offset + _shift(views.get(name), index))
+                name: replace(part, offset=part.offset + _shift(views.get(name), index))
                 for name, part in staged.items()
             }
             events += self.enqueue(moved, scalars)
@@ -58,53 +138,21 @@ class Executable:
             memory = {s.name: self.session.scratch(s.name, s.bytes) for s in scratch}
         laid: dict[str, Any] = {}
         events = []
-        for launch, kernel in zip(self.plan.step.launches, self.kernels, strict=True):
-            for argument in launch.arguments:
-                if isinstance(argument, Texels) and argument.name not in laid:
-                    image = self.images[argument.name]
-                    laid[argument.name] = self._lay(image, memory[image.scratch])
-            kernel.set_args(*self._arguments(launch.arguments, operands, memory, laid, scalars))
+        for launch, arguments in self.launches:
+            texels = [item.name for item in launch.arguments if isinstance(item, Texels)]
+            for name in texels:
+                if name not in laid:
+                    laid[name] = self._lay(self.images[name], memory[self.images[name].scratch])
+            arguments.fill(operands, memory, laid, scalars)
             events.append(
                 cl.enqueue_nd_range_kernel(
-                    self.session.queue, kernel, launch.global_size, launch.local_size
+                    self.session.queue, arguments.kernel, launch.global_size, launch.local_size
                 )
             )
-            for argument in launch.arguments:
-                if isinstance(argument, Texels) and self.images[argument.name].written:
-                    image = self.images[argument.name]
-                    self._lift(image, laid[argument.name], memory[image.scratch])
+            for name in texels:
+                if self.images[name].written:
+                    self._lift(self.images[name], laid[name], memory[self.images[name].scratch])
         return events
-
-    def _arguments(
-        self,
-        declared: tuple[Any, ...],
-        operands: Mapping[str, Staged],
-        memory: Mapping[str, Any],
-        laid: Mapping[str, Any],
-        scalars: Scalars,
-    ) -> list[Any]:
-        values: list[Any] = []
-        for argument in declared:
-            match argument:
-                case Operand(name, offset):
-                    if name in memory:
-                        values += (memory[name], np.int64(offset))
-                    else:
-                        staged = operands[name]
-                        values += (staged.argument, np.int64(staged.offset + offset))
-                case Raw(name):
-                    values.append(memory[name])
-                case Int(value):
-                    values.append(np.int32(value))
-                case Long(value):
-                    values.append(np.int64(value))
-                case Texels(name):
-                    values.append(laid[name])
-                case Scalar(str() as name):
-                    values.append(self.scalar_type(getattr(scalars, name)))
-                case Scalar(value):
-                    values.append(self.scalar_type(value))
-        return values
 
     def _lay(self, image: Image, buffer: Any) -> Any:
         """The image on its scratch, or a copy of the scratch where the device cannot lay one."""

@@ -96,11 +96,15 @@ class device_memory:  # noqa: N801 (used as a `with` statement's verb)
 
 @dataclass(slots=True)
 class Staged:
-    """An operand where a kernel reads it. `fetch` brings a result back to the host's array."""
+    """An operand where a kernel reads it. `fetch` brings a result back to the host's array.
+
+    `address` is that of host memory which the kernel gets as it is, None for a device's buffer.
+    """
 
     argument: Any
     offset: int
     fetch: Callable[[], None] | None = None
+    address: int | None = None
 
 
 def staged_strides(view: View, device: Device) -> tuple[int, ...]:
@@ -120,7 +124,7 @@ def stage(session: Session, view: View, *, read: bool, write: bool) -> Staged:
         return Staged(view.memory, view.offset)
     if session.device.has("svm_system"):
         low, size, offset = _extent(view)
-        return Staged(pyopencl().SVM(_bytes_at(low, size)), offset)
+        return Staged(pyopencl().SVM(_bytes_at(low, size)), offset, address=low)
     if session.device.has("unified_memory"):
         return _stage_shared(session, view, write)
     return _stage_copied(session, view, read, write)

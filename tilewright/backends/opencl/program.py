@@ -35,13 +35,12 @@ def source(program: str) -> str:
 
 
 def kernel_of(session: Session, launch: Launch) -> Any:
-    """The compiled kernel object of a launch, from memory, from the cache, or from the compiler."""
-    key = (launch.program, launch.entry, launch.defines)
-    kernel = session.kernels.get(key)
-    if kernel is None:
-        kernel = _load_or_build(session, launch)
-        session.kernels[key] = kernel
-    return kernel
+    """A kernel object of the launch's own: constant arguments stay set in it between runs."""
+    key = (launch.program, launch.defines)
+    program = session.programs.get(key)
+    if program is None:
+        program = session.programs[key] = _load_or_build(session, launch)
+    return pyopencl().Kernel(program, launch.entry)
 
 
 def _load_or_build(session: Session, launch: Launch) -> Any:
@@ -53,14 +52,13 @@ def _load_or_build(session: Session, launch: Launch) -> Any:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                program = cl.Program(session.context, [session.cl_device], [binary]).build()
-            return cl.Kernel(program, launch.entry)
+                return cl.Program(session.context, [session.cl_device], [binary]).build()
         except cl.Error:
             _set_aside(path, "the driver refused it")
     program = _build(session, launch, text, options)
     if path is not None:
         _write(path, program.get_info(cl.program_info.BINARIES)[0])
-    return cl.Kernel(program, launch.entry)
+    return program
 
 
 def _options(session: Session, launch: Launch) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ class Session:
         self.context = context
         self.queue = queue
         self.lock = threading.RLock()
-        self.kernels: dict[Any, Any] = {}
+        self.programs: dict[Any, Any] = {}
         self.executables: dict[Any, Any] = {}
         self._scratch: dict[str, Any] = {}
 

@@ -1,4 +1,21 @@
-// local: blocks of A and B in __local memory, a block of C in each work-item's registers.
+// local: blocks of A and B in __local memory, a micro-tile of C in each work-item's registers.
+//
+//                        B  [ TILE_K x TILE_N ]      1. every work-item loads its share of the
+//                              |   |   |                next two blocks, coalesced, into registers;
+//                              v   v   v             2. all multiply the blocks in local memory:
+//    A                    +---+---+---+---+             per step of k a column of A's and a row of
+//    [ TILE_M     ] --->  | x |   | x |   |             B's block, MICRO_M * MICRO_N multiply-adds;
+//    [ x TILE_K   ]       +---+---+---+---+          3. barrier, registers to local memory, barrier.
+//                         | x |   | x |   |
+//                         +---+---+---+---+   C tile, TILE_M x TILE_N, one work-group:
+//                                             the cells x, WIDTH x WIDTH each, are one work-item's.
+//
+// A work-item's rows and columns come in runs of WIDTH, far apart, so that neighbours read
+// neighbouring vectors of local memory: no bank conflicts. Work-group (TILE_N / MICRO_N,
+// TILE_M / MICRO_M); global size: C in tiles. Rows and columns past C's end repeat the last one
+// and are never stored; k's ragged part comes first, with zeros, so that the loop tests nothing.
+//
+// H200, fp32, 4096^3: see the table at the end of the file.
 
 #include "common.clh"
 
@@ -17,34 +34,32 @@
 #ifndef MICRO_N
 #define MICRO_N 8
 #endif
+// Neighbours in memory run along: A 0 k, 1 m; B 0 n, 1 k. A wrong hint is slow, not wrong.
 #ifndef A_ALONG
 #define A_ALONG 0
 #endif
 #ifndef B_ALONG
 #define B_ALONG 0
 #endif
+// Elements a load. Above 1 the host promises, of A and of B: step 1 along the hinted dimension;
+// that dimension, the other step and the offset multiples of VECTOR; a buffer so aligned.
 #ifndef VECTOR
 #define VECTOR 1
-#endif
-#ifndef NEAR
-#define NEAR 0
-#endif
-#ifndef BUFFERS
-#define BUFFERS 2
-#endif
-#ifndef REQUIRE_GROUP
-#define REQUIRE_GROUP 0
 #endif
 #ifndef SWIZZLE
 #define SWIZZLE 1
 #endif
-#ifndef PEEL
-#define PEEL 1
+#ifndef REQUIRE_GROUP
+#define REQUIRE_GROUP 0
 #endif
-#ifndef WIDE_STORE
-#define WIDE_STORE 1
+#ifndef BUFFERS
+#define BUFFERS 1
 #endif
-#ifndef WIDTH
+#ifndef GUARD
+#define GUARD 1
+#endif
+
+// Local memory is read in vectors of 16 bytes where the micro-tile allows it.
 #if ACCUMULATE != 64 && MICRO_M % 4 == 0 && MICRO_N % 4 == 0
 #define WIDTH 4
 #elif MICRO_M % 2 == 0 && MICRO_N % 2 == 0
@@ -52,44 +67,21 @@
 #else
 #define WIDTH 1
 #endif
-#endif
-
-#define GROUP_M (TILE_M / MICRO_M)
-#define GROUP_N (TILE_N / MICRO_N)
-#define ITEMS (GROUP_M * GROUP_N)
-#ifndef LANES_N
-#if GROUP_M % 4 == 0 && GROUP_N % 8 == 0
-#define LANES_N 8
-#define LANES_M 4
-#else
-#define LANES_N GROUP_N
-#define LANES_M 1
-#endif
-#endif
-#ifndef PAD
-#define PAD (WIDTH > 1 ? WIDTH : 1)
-#endif
-
-#define A_K (A_ALONG == 0)
-#define B_K (B_ALONG == 1)
-#define A_LINE (TILE_M + (A_K ? PAD : 0))
-#define B_LINE (TILE_N + (B_K ? PAD : 0))
-#define A_LOADS (TILE_M * TILE_K / (ITEMS * VECTOR))
-#define B_LOADS (TILE_N * TILE_K / (ITEMS * VECTOR))
-
-#if A_LOADS * ITEMS * VECTOR != TILE_M * TILE_K || B_LOADS * ITEMS * VECTOR != TILE_N * TILE_K
-#error "local: each work-item must load the same number of vectors of A, and of B"
-#endif
-
 #if WIDTH > 1
 typedef JOIN(SUM, WIDTH) sums;
 typedef JOIN(REAL, WIDTH) reals;
-#define SPREAD(v, to) JOIN(vstore, WIDTH)(v, 0, to)
+#define TO_SUMS(x) JOIN(JOIN(convert_, SUM), WIDTH)(x)
+#define TO_REALS(x) JOIN(JOIN(convert_, REAL), WIDTH)(x)
+#define SPREAD(x, to) JOIN(vstore, WIDTH)(x, 0, to)
+#define GATHER(from) JOIN(vload, WIDTH)(0, from)
 #else
 typedef sum sums;
-#define SPREAD(v, to) (*(to) = (v))
+typedef real reals;
+#define TO_SUMS(x) ((sum)(x))
+#define TO_REALS(x) ((real)(x))
+#define SPREAD(x, to) (*(to) = (x))
+#define GATHER(from) (*(from))
 #endif
-
 #if VECTOR > 1
 #define LOAD(from, to) \
     JOIN(vstore, VECTOR)(*(__global const JOIN(REAL, VECTOR) *)(from), 0, to)
@@ -97,57 +89,60 @@ typedef sum sums;
 #define LOAD(from, to) (*(to) = *(from))
 #endif
 
-#if NEAR
-typedef int gap;
-#else
-typedef long gap;
+#define GROUP_M (TILE_M / MICRO_M)
+#define GROUP_N (TILE_N / MICRO_N)
+#define ITEMS (GROUP_M * GROUP_N)
+#define LOADS(tile) ((tile) * TILE_K / (ITEMS * VECTOR))
+#if LOADS(TILE_M) * ITEMS * VECTOR != TILE_M * TILE_K
+#error "local: the work-items cannot share the loads of A's block evenly"
+#endif
+#if LOADS(TILE_N) * ITEMS * VECTOR != TILE_N * TILE_K
+#error "local: the work-items cannot share the loads of B's block evenly"
 #endif
 
-inline int along(int at, int tile, int k_first)
-{
-    return k_first ? at % (TILE_K / VECTOR) * VECTOR : at / (tile / VECTOR);
-}
+// A block is TILE_K lines. Where loads run along k, padding spreads their transposing stores.
+#define A_LINE (TILE_M + (A_ALONG ? 0 : WIDTH))
+#define B_LINE (TILE_N + (B_ALONG ? WIDTH : 0))
+#define A_SIZE (TILE_K * A_LINE / WIDTH)
+#define B_SIZE (TILE_K * B_LINE / WIDTH)
+#define SLICE_SIZE (GROUP_M * TILE_N / WIDTH)
+#define LOCAL_SIZE (BUFFERS * (A_SIZE + B_SIZE) > SLICE_SIZE ? BUFFERS * (A_SIZE + B_SIZE) : SLICE_SIZE)
 
-inline int across(int at, int tile, int k_first)
-{
-    return k_first ? at / (TILE_K / VECTOR) : at % (tile / VECTOR) * VECTOR;
-}
+// Where in a block a work-item's load number e begins: which step of k, which row or column.
+#define STEP_OF(e) (down ? ((e) * ITEMS + item) % (TILE_K / VECTOR) * VECTOR \
+                         : ((e) * ITEMS + item) / (tile / VECTOR))
+#define PLACE_OF(e) (down ? ((e) * ITEMS + item) / (TILE_K / VECTOR) \
+                          : ((e) * ITEMS + item) % (tile / VECTOR) * VECTOR)
 
-inline void locate(gap *gaps, int item, int tile, int k_first, int extent, long k_step, long step)
+inline void locate(long *offsets, int item, int tile, bool down, int extent, long k_step, long step)
 {
 #pragma unroll
-    for (int e = 0; e < tile * TILE_K / (ITEMS * VECTOR); e++) {
-        const int at = item + e * ITEMS;
-        const int last = extent - (k_first ? 1 : VECTOR);
-        gaps[e] = along(at, tile, k_first) * (gap)k_step
-                + min(across(at, tile, k_first), last) * (gap)step;
-    }
+    for (int e = 0; e < LOADS(tile); e++)
+        offsets[e] = STEP_OF(e) * k_step + min(PLACE_OF(e), extent - (down ? 1 : VECTOR)) * step;
 }
 
-inline void fetch(real *staged, __global const real *from, const gap *gaps, int item, int tile,
-                  int k_first, int left)
+inline void fetch(real *staged, __global const real *from, const long *offsets, int item, int tile,
+                  bool down, int steps)
 {
 #pragma unroll
-    for (int e = 0; e < tile * TILE_K / (ITEMS * VECTOR); e++) {
-        if (along(item + e * ITEMS, tile, k_first) < left) {
-            LOAD(from + gaps[e], staged + e * VECTOR);
+    for (int e = 0; e < LOADS(tile) * VECTOR; e += VECTOR) {
+        if (STEP_OF(e / VECTOR) < steps) {
+            LOAD(from + offsets[e / VECTOR], staged + e);
         } else {
 #pragma unroll
-            for (int v = 0; v < VECTOR; v++) staged[e * VECTOR + v] = 0;
+            for (int v = 0; v < VECTOR; v++) staged[e + v] = 0;
         }
     }
 }
 
-inline void put(__local sum *block, const real *staged, int item, int tile, int line, int k_first)
+inline void put(__local sum *block, const real *staged, int item, int tile, bool down, int line)
 {
 #pragma unroll
-    for (int e = 0; e < tile * TILE_K / (ITEMS * VECTOR); e++) {
-        const int at = item + e * ITEMS;
-        __local sum *to = block + along(at, tile, k_first) * line + across(at, tile, k_first);
+    for (int e = 0; e < LOADS(tile); e++)
 #pragma unroll
         for (int v = 0; v < VECTOR; v++)
-            to[k_first ? v * line : v] = (sum)staged[e * VECTOR + v];
-    }
+            block[STEP_OF(e) * line + PLACE_OF(e) + v * (down ? line : 1)] =
+                (sum)staged[e * VECTOR + v];
 }
 
 #if REQUIRE_GROUP
@@ -160,14 +155,8 @@ __kernel void local_tiles(int m, int n, int k,
                           sum alpha, sum beta,
                           __global const real *bias, long bias_offset, int epilogue)
 {
-    __local sums a_blocks[BUFFERS * TILE_K * A_LINE / WIDTH];
-    __local sums b_blocks[BUFFERS * TILE_K * B_LINE / WIDTH];
-
-    const int item = get_local_id(1) * GROUP_N + get_local_id(0);
-    const int patch = item / (LANES_N * LANES_M), lane = item % (LANES_N * LANES_M);
-    const int x = patch % (GROUP_N / LANES_N) * LANES_N + lane % LANES_N;
-    const int y = patch / (GROUP_N / LANES_N) * LANES_M + lane / LANES_N;
-
+    __local sums blocks[LOCAL_SIZE];
+    const int x = get_local_id(0), y = get_local_id(1), item = y * GROUP_N + x;
     int tile_i = get_group_id(1), tile_j = get_group_id(0);
 #if SWIZZLE > 1
     const int wide = get_num_groups(0), high = get_num_groups(1);
@@ -179,102 +168,108 @@ __kernel void local_tiles(int m, int n, int k,
 #endif
     const int i0 = tile_i * TILE_M, j0 = tile_j * TILE_N;
 
-    gap a_gaps[A_LOADS], b_gaps[B_LOADS];
-    locate(a_gaps, item, TILE_M, A_K, m - i0, a_col, a_row);
-    locate(b_gaps, item, TILE_N, B_K, n - j0, b_row, b_col);
+    long a_offsets[LOADS(TILE_M)], b_offsets[LOADS(TILE_N)];
+    locate(a_offsets, item, TILE_M, !A_ALONG, m - i0, a_col, a_row);
+    locate(b_offsets, item, TILE_N, B_ALONG, n - j0, b_row, b_col);
     a += a_offset + i0 * a_row;
     b += b_offset + j0 * b_col;
 
-    real a_staged[A_LOADS * VECTOR], b_staged[B_LOADS * VECTOR];
+    real a_staged[LOADS(TILE_M) * VECTOR], b_staged[LOADS(TILE_N) * VECTOR];
     sum total[MICRO_M][MICRO_N];
 #pragma unroll
     for (int r = 0; r < MICRO_M; r++)
 #pragma unroll
         for (int s = 0; s < MICRO_N; s++) total[r][s] = 0;
 
+    const int ragged = (k - 1) % TILE_K + 1;
+    fetch(a_staged, a, a_offsets, item, TILE_M, !A_ALONG, ragged);
+    fetch(b_staged, b, b_offsets, item, TILE_N, B_ALONG, ragged);
+    a += ragged * a_col;
+    b += ragged * b_row;
+    __local sums *a_block = blocks, *b_block = blocks + A_SIZE;
     int turn = 0;
-    fetch(a_staged, a, a_gaps, item, TILE_M, A_K, k);
-    fetch(b_staged, b, b_gaps, item, TILE_N, B_K, k);
-    put((__local sum *)a_blocks, a_staged, item, TILE_M, A_LINE, A_K);
-    put((__local sum *)b_blocks, b_staged, item, TILE_N, B_LINE, B_K);
-    barrier(CLK_LOCAL_MEM_FENCE);
-    for (int left = k; left > 0; left -= TILE_K) {
-        a += TILE_K * a_col;
-        b += TILE_K * b_row;
-#if PEEL
-        if (left >= 2 * TILE_K) {
-            fetch(a_staged, a, a_gaps, item, TILE_M, A_K, TILE_K);
-            fetch(b_staged, b, b_gaps, item, TILE_N, B_K, TILE_K);
-        } else if (left > TILE_K)
+    for (int left = k - ragged;; left -= TILE_K) {
+#if BUFFERS == 2
+        a_block = blocks + turn * (A_SIZE + B_SIZE); b_block = a_block + A_SIZE; turn ^= 1;
+#else
+        barrier(CLK_LOCAL_MEM_FENCE);
+#endif
+        put((__local sum *)a_block, a_staged, item, TILE_M, !A_ALONG, A_LINE);
+        put((__local sum *)b_block, b_staged, item, TILE_N, B_ALONG, B_LINE);
+        barrier(CLK_LOCAL_MEM_FENCE);
+#if GUARD
+        if (left > 0)
 #endif
         {
-            fetch(a_staged, a, a_gaps, item, TILE_M, A_K, left - TILE_K);
-            fetch(b_staged, b, b_gaps, item, TILE_N, B_K, left - TILE_K);
+#if !GUARD
+            if (left <= 0) { a -= TILE_K * a_col; b -= TILE_K * b_row; }
+#endif
+            fetch(a_staged, a, a_offsets, item, TILE_M, !A_ALONG, TILE_K);
+            fetch(b_staged, b, b_offsets, item, TILE_N, B_ALONG, TILE_K);
+            a += TILE_K * a_col;
+            b += TILE_K * b_row;
         }
-
-        __local const sums *p = a_blocks + turn * (TILE_K * A_LINE / WIDTH) + y;
-        __local const sums *q = b_blocks + turn * (TILE_K * B_LINE / WIDTH) + x;
 #pragma unroll
         for (int l = 0; l < TILE_K; l++) {
             sum u[MICRO_M], v[MICRO_N];
 #pragma unroll
-            for (int r = 0; r < MICRO_M / WIDTH; r++)
-                SPREAD(p[l * (A_LINE / WIDTH) + r * GROUP_M], u + r * WIDTH);
+            for (int r = 0; r < MICRO_M; r += WIDTH)
+                SPREAD(a_block[l * (A_LINE / WIDTH) + r / WIDTH * GROUP_M + y], u + r);
 #pragma unroll
-            for (int s = 0; s < MICRO_N / WIDTH; s++)
-                SPREAD(q[l * (B_LINE / WIDTH) + s * GROUP_N], v + s * WIDTH);
+            for (int s = 0; s < MICRO_N; s += WIDTH)
+                SPREAD(b_block[l * (B_LINE / WIDTH) + s / WIDTH * GROUP_N + x], v + s);
 #pragma unroll
             for (int r = 0; r < MICRO_M; r++)
 #pragma unroll
                 for (int s = 0; s < MICRO_N; s++) total[r][s] = MADD(u[r], v[s], total[r][s]);
         }
-
-        if (left > TILE_K) {
-#if BUFFERS == 1
-            barrier(CLK_LOCAL_MEM_FENCE);
-#else
-            turn ^= 1;
-#endif
-            put((__local sum *)(a_blocks + turn * (TILE_K * A_LINE / WIDTH)), a_staged, item,
-                TILE_M, A_LINE, A_K);
-            put((__local sum *)(b_blocks + turn * (TILE_K * B_LINE / WIDTH)), b_staged, item,
-                TILE_N, B_LINE, B_K);
-            barrier(CLK_LOCAL_MEM_FENCE);
-        }
+        if (left <= 0) break;
     }
 
     c += c_offset + i0 * c_row + j0 * c_col;
-    bias += bias_offset;
-#if WIDTH > 1 && WIDE_STORE
-    const bool wide_store = epilogue == 0 && c_col == 1 && n % WIDTH == 0 && c_row % WIDTH == 0
-                         && (size_t)c % sizeof(reals) == 0;
-#else
-    const bool wide_store = false;
-#endif
+    bias += bias_offset + j0;
+    m -= i0;
+    n -= j0;
+    if (c_col == 1 && n % WIDTH == 0 && c_row % WIDTH == 0 && (size_t)c % sizeof(reals) == 0
+        && !(epilogue & EPILOGUE_GELU)) {
+        // finish() a vector at a time, straight from registers.
 #pragma unroll
-    for (int r = 0; r < MICRO_M; r++) {
-        const int i = (r / WIDTH * GROUP_M + y) * WIDTH + r % WIDTH;
-        if (i0 + i >= m) continue;
+        for (int r = 0; r < MICRO_M; r++) {
+            const int i = (r / WIDTH * GROUP_M + y) * WIDTH + r % WIDTH;
 #pragma unroll
-        for (int s = 0; s < MICRO_N; s += WIDTH) {
-            const int j = (s / WIDTH * GROUP_N + x) * WIDTH;
-            __global real *out = c + i * c_row + j * c_col;
-#if WIDTH > 1
-            if (wide_store) {
-                if (j0 + j < n) {
-                    sums value = alpha * JOIN(vload, WIDTH)(0, total[r] + s);
-                    if (beta != (sum)0)
-                        value += beta * JOIN(JOIN(convert_, SUM), WIDTH)(*(__global reals *)out);
-                    *(__global reals *)out = JOIN(JOIN(convert_, REAL), WIDTH)(value);
-                }
-                continue;
+            for (int s = 0; s < MICRO_N; s += WIDTH) {
+                const int j = (s / WIDTH * GROUP_N + x) * WIDTH;
+                if (i >= m || j >= n) continue;
+                __global reals *out = (__global reals *)(c + i * c_row + j);
+                sums value = alpha * GATHER(total[r] + s);
+                if (beta != (sum)0) value += beta * TO_SUMS(*out);
+                if (epilogue & EPILOGUE_BIAS) value += TO_SUMS(GATHER(bias + j));
+                if (epilogue & EPILOGUE_RELU) value = value < (sum)0 ? (sums)0 : value;
+                *out = TO_REALS(value);
             }
-#endif
+        }
+        return;
+    }
+    // Anything else: a row of each micro-tile at a time through local memory, so that stores are
+    // coalesced and finish() stands in the program once, not MICRO_M * MICRO_N times.
+    // A bit picks the row, as compilers turn a comparison into an index, and registers have none.
+    __local sum *slice = (__local sum *)blocks;
+#pragma unroll 1
+    for (int r = 0; r < MICRO_M; r++) {
+        barrier(CLK_LOCAL_MEM_FENCE);
 #pragma unroll
-            for (int w = 0; w < WIDTH; w++)
-                if (j0 + j + w < n)
-                    finish(total[r][s + w], out + w * c_col, alpha, beta, bias, j0 + j + w,
-                           epilogue);
+        for (int t = 0; t < MICRO_M; t++)
+            if ((1 << r) & (1 << t)) {
+#pragma unroll
+                for (int s = 0; s < MICRO_N; s += WIDTH)
+                    blocks[y * (TILE_N / WIDTH) + s / WIDTH * GROUP_N + x] = GATHER(total[t] + s);
+            }
+        barrier(CLK_LOCAL_MEM_FENCE);
+#pragma unroll 1
+        for (int e = item; e < GROUP_M * TILE_N; e += ITEMS) {
+            const int i = (r / WIDTH * GROUP_M + e / TILE_N) * WIDTH + r % WIDTH, j = e % TILE_N;
+            if (i < m && j < n)
+                finish(slice[e], c + i * c_row + j * c_col, alpha, beta, bias, j, epilogue);
         }
     }
 }
