@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -77,7 +78,7 @@ class Batch:
         if not problems:
             raise ValueError("problems=[]: a batch needs at least one problem")
         first = problems[0]
-        columns = {
+        columns: dict[str, Any] = {
             name: np.array([getattr(problem, name) for problem in problems], dtype=np.int64)
             for name in _COLUMNS
         }
@@ -88,7 +89,7 @@ class Batch:
 
     def problem(self, index: int) -> Problem:
         """Problem `index` as plain numbers."""
-        columns = {name: int(getattr(self, name)[index]) for name in _COLUMNS}
+        columns: dict[str, Any] = {name: int(getattr(self, name)[index]) for name in _COLUMNS}
         return Problem(**columns, **{name: getattr(self, name) for name in _SHARED})
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Any array in, the same kind out: NumPy, DLPack (PyTorch, JAX, CuPy on the CPU), pyopencl, `Array`.
+"""Any array in, the same kind out: NumPy, DLPack (PyTorch, JAX on the CPU), pyopencl, `Array`.
 
 `view()` turns whatever a caller passed into a `View`: memory, element offset, shape and strides, no
 copy. `like()` makes a result of the caller's own kind.
@@ -36,8 +36,9 @@ class Memory(Protocol):
 
 
 class Array:
-    """A dense array on a device: `with x.map() as view:` shows it as NumPy, without a copy where the
-    device shares the host's memory.
+    """A dense array on a device: `with x.map() as view:` shows it as NumPy.
+
+    Nothing is copied where the device shares the host's memory.
 
     Made by `tilewright.empty` and `tilewright.asarray`. While it is mapped no product may use it.
     """
@@ -156,7 +157,9 @@ def view(value: Any, name: str) -> View:
         size = value.dtype.itemsize
         strides = tuple(step // size for step in value.strides)
         offset = value.offset // size
-        result = View(value.base_data, offset, value.shape, strides, value.dtype, False, value.queue)
+        result = View(
+            value.base_data, offset, value.shape, strides, value.dtype, False, value.queue
+        )
         return _checked(result, name, value.dtype)
     if hasattr(value, "__dlpack__"):
         return _checked(view_host(_from_dlpack(value, name)), name, None)

@@ -40,6 +40,9 @@ class Backend(Protocol):
 
     name: str
 
+    def __hash__(self) -> int:
+        """Back ends are singletons, and keys of caches."""
+
     def devices(self) -> tuple[Device, ...]:
         """Every device, best first."""
 

@@ -1,7 +1,7 @@
 """Planning: a problem and a device's facts in, a plan out. Pure: no device is touched here.
 
-    candidates = every kernel's default legal configuration, and the host where operands are its own
-    chosen     = the least predicted seconds; without measurements, the vendor rules' first choice
+candidates = every kernel's default legal configuration, and the host where operands are its own
+chosen     = the least predicted seconds; without measurements, the vendor rules' first choice
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tilewright.planning.cost import MARGIN, Measured, device_seconds, host_seco
 from tilewright.planning.tiles import legal_configs, why_illegal
 
 HOST_STEP = Step("host", Config(), ())
+NO_PRIORS = Priors()
 
 
 def plan(
@@ -23,7 +24,7 @@ def plan(
     device: Device,
     kernels: Sequence[Kernel],
     *,
-    priors: Priors = Priors(),
+    priors: Priors = NO_PRIORS,
     measured: Measured | None = None,
     host_operands: bool = True,
 ) -> Plan:

@@ -32,7 +32,7 @@ class Curve:
         right = bisect_left(flops_axis, flops)
         (f0, s0), (f1, s1) = self.points[right - 1], self.points[right]
         share = math.log(flops / f0) / math.log(f1 / f0)
-        return s0 * (s1 / s0) ** share
+        return s0 * math.exp(share * math.log(s1 / s0))
 
 
 @dataclass(frozen=True, slots=True)

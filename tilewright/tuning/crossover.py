@@ -161,9 +161,7 @@ class _Operands:
         """Wall seconds of the same product by NumPy's BLAS."""
         views, _ = self._views(size)
         begun = time.perf_counter()
-        multiply(
-            views["a"].memory, views["b"].memory, views["c"].memory, Scalars(), None, "none"
-        )
+        multiply(views["a"].memory, views["b"].memory, views["c"].memory, Scalars(), None, "none")
         return time.perf_counter() - begun
 
     def transfer(self) -> float:

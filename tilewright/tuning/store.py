@@ -1,4 +1,4 @@
-"""Measurements on disk: readable JSON, renamed into place, so that a reader sees a whole file or none.
+"""Measurements on disk: readable JSON, renamed into place: a reader sees a whole file or none.
 
 A damaged or foreign file is set aside with a warning, never trusted and never fatal.
 """

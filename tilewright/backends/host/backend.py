@@ -118,9 +118,11 @@ def multiply(
 def activate(value: NDArray, activation: str) -> NDArray:
     """relu, exact gelu (x times the normal distribution's cumulative at x), or nothing."""
     if activation == "relu":
-        return np.maximum(value, 0)
+        clipped: NDArray = np.maximum(value, 0)
+        return clipped
     if activation == "gelu":
-        return (0.5 * value * (1 + _erf(value * math.sqrt(0.5)))).astype(value.dtype)
+        smooth: NDArray = (0.5 * value * (1 + _erf(value * math.sqrt(0.5)))).astype(value.dtype)
+        return smooth
     return value
 
 
@@ -128,23 +130,22 @@ def _erf(value: NDArray) -> NDArray:
     try:
         from scipy.special import erf
     except ImportError:
-        return np.frompyfunc(math.erf, 1, 1)(value).astype(value.dtype)
-    result: NDArray = erf(value)
+        erf = np.frompyfunc(math.erf, 1, 1)
+    result: NDArray = erf(value).astype(value.dtype)
     return result
 
 
 def _describe() -> Device:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    blas: dict[str, Any] = {}
-    config = np.show_config(mode="dicts")
-    if isinstance(config, dict):
-        blas = config.get("Build Dependencies", {}).get("blas", {})
+    config: Any = np.show_config(mode="dicts")
+    blas = config.get("Build Dependencies", {}).get("blas", {})
+    library = f"{blas.get('name', 'BLAS')} {blas.get('version', '')}".strip()
     return Device(
         id="host",
         backend="host",
         name=_processor_name(),
         vendor=platform.machine(),
-        driver=f"NumPy {np.__version__}, {blas.get('name', 'BLAS')} {blas.get('version', '')}".strip(),
+        driver=f"NumPy {np.__version__}, {library}",
         platform="NumPy",
         kind="cpu",
         compute_units=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1,

@@ -1,4 +1,4 @@
-"""Runs a plan: builds its kernels, gives arguments their memory, enqueues in order, waits if it must.
+"""Runs a plan: builds its kernels, gives arguments their memory, enqueues in order, waits.
 
 An `Executable` is a plan with its kernels compiled and every constant argument converted; what is
 left for each run is filling in the operands.
@@ -209,12 +209,13 @@ def run(plan: Plan, views: Mapping[str, View], scalars: Scalars) -> None:
     with session_.lock:
         executable = _executable(session_, plan)
         staged = _stage_all(session_, views, scalars)
-        events = _guarded(session_, lambda: executable.enqueue_all(views, staged, scalars))
-        fetch = staged["c"].fetch
-        if fetch is not None:
-            fetch()
-        elif views["c"].host:
-            events[-1].wait()
+        _guarded(session_, lambda: executable.enqueue_all(views, staged, scalars))
+        if views["c"].host:
+            # Not the last event's wait(): in finish() Intel's driver lets this thread work too,
+            # measured 1.7 ms against 0.83 ms at 512 x 512 x 512 on two cores.
+            session_.queue.finish()
+        if staged["c"].fetch is not None:
+            staged["c"].fetch()
 
 
 def timed(plan: Plan, views: Mapping[str, View], scalars: Scalars) -> Timing:
@@ -245,9 +246,7 @@ def _executable(session_: Session, plan: Plan) -> Executable:
     return executable
 
 
-def _stage_all(
-    session_: Session, views: Mapping[str, View], scalars: Scalars
-) -> dict[str, Staged]:
+def _stage_all(session_: Session, views: Mapping[str, View], scalars: Scalars) -> dict[str, Staged]:
     staged = {
         name: stage(session_, view, read=name != "c" or scalars.beta != 0, write=name == "c")
         for name, view in views.items()

@@ -63,8 +63,11 @@ def whole(problem: Problem) -> Block:
 
 
 def blocks(problem: Problem, m_limit: int, n_limit: int, k_limit: int) -> Iterator[Block]:
-    """The product cut so that no block passes a limit; limits are rounded down to 8 elements."""
-    m_limit, n_limit, k_limit = (max(8, limit // 8 * 8) for limit in (m_limit, n_limit, k_limit))
+    """The product cut so that no block passes a limit; where it must cut, at multiples of 8."""
+    sides = ((problem.m, m_limit), (problem.n, n_limit), (problem.k, k_limit))
+    m_limit, n_limit, k_limit = (
+        max(8, limit if size <= limit else limit // 8 * 8) for size, limit in sides
+    )
     for i in range(0, problem.m, m_limit):
         for j in range(0, problem.n, n_limit):
             for depth in range(0, problem.k, k_limit):
@@ -250,10 +253,7 @@ def image_on(
 def computed(problem: Problem, tile_m: int, tile_n: int, tile_k: int = 1) -> int:
     """Multiplications and additions of whole tiles, edges included."""
     return (
-        2
-        * round_up(problem.m, tile_m)
-        * round_up(problem.n, tile_n)
-        * round_up(problem.k, tile_k)
+        2 * round_up(problem.m, tile_m) * round_up(problem.n, tile_n) * round_up(problem.k, tile_k)
     )
 
 

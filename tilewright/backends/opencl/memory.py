@@ -209,4 +209,5 @@ def _extent(view: View) -> tuple[int, int, int]:
 
 def _bytes_at(address: int, size: int) -> NDArray:
     """The memory there as bytes. The caller's array keeps it alive for the length of the call."""
-    return np.frombuffer((ctypes.c_char * size).from_address(address), np.uint8)
+    memory: Any = (ctypes.c_char * size).from_address(address)
+    return np.frombuffer(memory, np.uint8)

@@ -1,4 +1,4 @@
-"""Compiles kernels, one program a kernel, and keeps the binaries in a cache two processes can share.
+"""Compiles kernels, one program a kernel, and keeps the binaries in a cache processes can share.
 
 One kernel a program, since Adreno 6xx drivers fail on programs of many. Includes are spliced in
 here: phone drivers and include paths do not agree. Binaries are filed under everything that decides

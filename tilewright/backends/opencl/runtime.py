@@ -1,9 +1,9 @@
 """Finds every OpenCL driver, opens devices, and keeps one `Session` for each.
 
 pip's Intel CPU runtime ships an `.icd` file that holds a placeholder instead of a path, so the
-loader cannot find it. A folder of `.icd` files is therefore written for the loader, with the system's
-own drivers and Intel's library, by absolute path. Whoever sets
-OCL_ICD_VENDORS keeps those drivers too.
+loader cannot find it. A folder of `.icd` files is therefore written for the loader, with the
+system's own drivers and Intel's library, by absolute path. Whoever sets OCL_ICD_VENDORS keeps those
+drivers too.
 """
 
 from __future__ import annotations

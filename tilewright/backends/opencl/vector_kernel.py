@@ -229,9 +229,7 @@ class _Store:
         pitch = image_pitch(problem, device, block.n)
         size = block.m * pitch * itemsize(problem)
         laid = Padded("c_stored", 0, pitch)
-        image = image_on(
-            problem, laid, f"c_image{index}", block.m, block.n, written=True
-        )
+        image = image_on(problem, laid, f"c_image{index}", block.m, block.n, written=True)
         grid_size, local = grid((block.n, block.m), device)
         carry = Launch(
             program="carry",

@@ -1,4 +1,4 @@
-"""`image_ab`: 4 x 4 elements of C a work-item; A and B, and by choice C, as textures (Adreno 650)."""
+"""`image_ab`: 4 x 4 elements of C a work-item; A, B and by choice C as textures (Adreno 650)."""
 
 from tilewright.backends.opencl.vector_kernel import Side, VectorKernel
 

@@ -1,21 +1,24 @@
 // local: blocks of A and B in __local memory, a micro-tile of C in each work-item's registers.
 //
-//                        B  [ TILE_K x TILE_N ]      1. every work-item loads its share of the
-//                              |   |   |                next two blocks, coalesced, into registers;
-//                              v   v   v             2. all multiply the blocks in local memory:
-//    A                    +---+---+---+---+             per step of k a column of A's and a row of
-//    [ TILE_M     ] --->  | x |   | x |   |             B's block, MICRO_M * MICRO_N multiply-adds;
-//    [ x TILE_K   ]       +---+---+---+---+          3. barrier, registers to local memory, barrier.
-//                         | x |   | x |   |
-//                         +---+---+---+---+   C tile, TILE_M x TILE_N, one work-group:
-//                                             the cells x, WIDTH x WIDTH each, are one work-item's.
+//                      B  [ TILE_K x TILE_N ]    1. put the blocks from registers in local memory;
+//                           |   |   |            2. ask for the work-item's share of the next two
+//    A                      v   v   v               blocks, coalesced, into registers; barrier;
+//    [        ]           +---+---+---+---+      3. multiply: per step of k one column of A's block
+//    [ TILE_M ]  ------>  | x |   | x |   |         and one row of B's meet in MICRO_M * MICRO_N
+//    [   x    ]  ------>  +---+---+---+---+         multiply-adds; barrier, and again.
+//    [ TILE_K ]  ------>  | x |   | x |   |
+//                         +---+---+---+---+      C tile, TILE_M x TILE_N, of one work-group: cells x,
+//                                                WIDTH x WIDTH each, make one work-item's micro-tile.
 //
-// A work-item's rows and columns come in runs of WIDTH, far apart, so that neighbours read
-// neighbouring vectors of local memory: no bank conflicts. Work-group (TILE_N / MICRO_N,
-// TILE_M / MICRO_M); global size: C in tiles. Rows and columns past C's end repeat the last one
-// and are never stored; k's ragged part comes first, with zeros, so that the loop tests nothing.
+// Cells lie apart so that neighbours read neighbouring vectors of local memory: no bank conflicts.
+// Work-group (TILE_N / MICRO_N, TILE_M / MICRO_M); global size: C rounded up to tiles; k >= 1. Rows
+// and columns past C's end repeat the last one and are never stored. What k leaves over comes
+// first, filled up with zeros, so that loads in the loop test nothing.
 //
-// H200, fp32, 4096^3: see the table at the end of the file.
+// fp32 on an H200, TFLOP/s at 1024, 2048, 4096 cubed; cuBLAS reaches 33, 49, 51:
+//    128 x 256 x 16, micro  8 x 16, VECTOR 4             12, 48, 49
+//    128 x 256 x  8, micro 16 x  8, VECTOR 1             11, 45, 46
+//     64 x 128 x 16, micro  8 x  8, VECTOR 4, BUFFERS 2  37, 29, 40
 
 #include "common.clh"
 
@@ -28,13 +31,18 @@
 #ifndef TILE_K
 #define TILE_K 16
 #endif
+// Of the micro-tile both sides must be even.
 #ifndef MICRO_M
 #define MICRO_M 8
 #endif
 #ifndef MICRO_N
 #define MICRO_N 8
 #endif
-// Neighbours in memory run along: A 0 k, 1 m; B 0 n, 1 k. A wrong hint is slow, not wrong.
+// Two buffers save a barrier and cost twice the local memory.
+#ifndef BUFFERS
+#define BUFFERS 1
+#endif
+// Neighbours in memory lie along: A 0 k, 1 m; B 0 n, 1 k. A wrong hint is slow, not wrong.
 #ifndef A_ALONG
 #define A_ALONG 0
 #endif
@@ -42,46 +50,31 @@
 #define B_ALONG 0
 #endif
 // Elements a load. Above 1 the host promises, of A and of B: step 1 along the hinted dimension;
-// that dimension, the other step and the offset multiples of VECTOR; a buffer so aligned.
+// that dimension, the other step and the offset multiples of VECTOR; a buffer aligned to it.
 #ifndef VECTOR
 #define VECTOR 1
 #endif
-#ifndef SWIZZLE
-#define SWIZZLE 1
+// int where no two elements of a block lie 2^31 elements apart: fewer registers, up to a fifth
+// faster with VECTOR 1.
+#ifndef OFFSET
+#define OFFSET long
 #endif
 #ifndef REQUIRE_GROUP
 #define REQUIRE_GROUP 0
 #endif
-#ifndef BUFFERS
-#define BUFFERS 1
-#endif
-#ifndef GUARD
-#define GUARD 1
-#endif
 
-// Local memory is read in vectors of 16 bytes where the micro-tile allows it.
+// Local memory is read 16 bytes at a time where the micro-tile allows it.
 #if ACCUMULATE != 64 && MICRO_M % 4 == 0 && MICRO_N % 4 == 0
 #define WIDTH 4
-#elif MICRO_M % 2 == 0 && MICRO_N % 2 == 0
-#define WIDTH 2
 #else
-#define WIDTH 1
+#define WIDTH 2
 #endif
-#if WIDTH > 1
 typedef JOIN(SUM, WIDTH) sums;
 typedef JOIN(REAL, WIDTH) reals;
 #define TO_SUMS(x) JOIN(JOIN(convert_, SUM), WIDTH)(x)
 #define TO_REALS(x) JOIN(JOIN(convert_, REAL), WIDTH)(x)
 #define SPREAD(x, to) JOIN(vstore, WIDTH)(x, 0, to)
 #define GATHER(from) JOIN(vload, WIDTH)(0, from)
-#else
-typedef sum sums;
-typedef real reals;
-#define TO_SUMS(x) ((sum)(x))
-#define TO_REALS(x) ((real)(x))
-#define SPREAD(x, to) (*(to) = (x))
-#define GATHER(from) (*(from))
-#endif
 #if VECTOR > 1
 #define LOAD(from, to) \
     JOIN(vstore, VECTOR)(*(__global const JOIN(REAL, VECTOR) *)(from), 0, to)
@@ -93,36 +86,36 @@ typedef real reals;
 #define GROUP_N (TILE_N / MICRO_N)
 #define ITEMS (GROUP_M * GROUP_N)
 #define LOADS(tile) ((tile) * TILE_K / (ITEMS * VECTOR))
-#if LOADS(TILE_M) * ITEMS * VECTOR != TILE_M * TILE_K
-#error "local: the work-items cannot share the loads of A's block evenly"
-#endif
-#if LOADS(TILE_N) * ITEMS * VECTOR != TILE_N * TILE_K
-#error "local: the work-items cannot share the loads of B's block evenly"
+#if LOADS(TILE_M) * ITEMS * VECTOR != TILE_M * TILE_K || MICRO_M % 2 \
+    || LOADS(TILE_N) * ITEMS * VECTOR != TILE_N * TILE_K || MICRO_N % 2
+#error "local: loads must divide evenly among work-items, and micro-tiles have even sides"
 #endif
 
-// A block is TILE_K lines. Where loads run along k, padding spreads their transposing stores.
+// Padding spreads the transposing stores of loads along k over the banks.
 #define A_LINE (TILE_M + (A_ALONG ? 0 : WIDTH))
 #define B_LINE (TILE_N + (B_ALONG ? WIDTH : 0))
 #define A_SIZE (TILE_K * A_LINE / WIDTH)
 #define B_SIZE (TILE_K * B_LINE / WIDTH)
+#define BLOCKS_SIZE (BUFFERS * (A_SIZE + B_SIZE))
 #define SLICE_SIZE (GROUP_M * TILE_N / WIDTH)
-#define LOCAL_SIZE (BUFFERS * (A_SIZE + B_SIZE) > SLICE_SIZE ? BUFFERS * (A_SIZE + B_SIZE) : SLICE_SIZE)
 
-// Where in a block a work-item's load number e begins: which step of k, which row or column.
+// Where in the block the work-item's load e begins: which step of k, which row or column. `down`:
+// neighbours in memory lie along k.
 #define STEP_OF(e) (down ? ((e) * ITEMS + item) % (TILE_K / VECTOR) * VECTOR \
                          : ((e) * ITEMS + item) / (tile / VECTOR))
 #define PLACE_OF(e) (down ? ((e) * ITEMS + item) / (TILE_K / VECTOR) \
                           : ((e) * ITEMS + item) % (tile / VECTOR) * VECTOR)
 
-inline void locate(long *offsets, int item, int tile, bool down, int extent, long k_step, long step)
+static inline void locate(OFFSET *offsets, int item, int tile, bool down, int extent,
+                          long k_step, long step)
 {
 #pragma unroll
     for (int e = 0; e < LOADS(tile); e++)
         offsets[e] = STEP_OF(e) * k_step + min(PLACE_OF(e), extent - (down ? 1 : VECTOR)) * step;
 }
 
-inline void fetch(real *staged, __global const real *from, const long *offsets, int item, int tile,
-                  bool down, int steps)
+static inline void fetch(real *staged, __global const real *from, const OFFSET *offsets,
+                         int item, int tile, bool down, int steps)
 {
 #pragma unroll
     for (int e = 0; e < LOADS(tile) * VECTOR; e += VECTOR) {
@@ -135,7 +128,8 @@ inline void fetch(real *staged, __global const real *from, const long *offsets, 
     }
 }
 
-inline void put(__local sum *block, const real *staged, int item, int tile, bool down, int line)
+static inline void put(__local sum *block, const real *staged, int item, int tile, bool down,
+                       int line)
 {
 #pragma unroll
     for (int e = 0; e < LOADS(tile); e++)
@@ -155,20 +149,12 @@ __kernel void local_tiles(int m, int n, int k,
                           sum alpha, sum beta,
                           __global const real *bias, long bias_offset, int epilogue)
 {
-    __local sums blocks[LOCAL_SIZE];
+    __local sums blocks[BLOCKS_SIZE > SLICE_SIZE ? BLOCKS_SIZE : SLICE_SIZE];
+    __local sums *a_block = blocks, *b_block = blocks + A_SIZE;
     const int x = get_local_id(0), y = get_local_id(1), item = y * GROUP_N + x;
-    int tile_i = get_group_id(1), tile_j = get_group_id(0);
-#if SWIZZLE > 1
-    const int wide = get_num_groups(0), high = get_num_groups(1);
-    const int strip = tile_i / SWIZZLE * SWIZZLE;
-    const int rows = min(SWIZZLE, high - strip);
-    const int within = (tile_i - strip) * wide + tile_j;
-    tile_i = strip + within % rows;
-    tile_j = within / rows;
-#endif
-    const int i0 = tile_i * TILE_M, j0 = tile_j * TILE_N;
+    const int i0 = get_group_id(1) * TILE_M, j0 = get_group_id(0) * TILE_N;
 
-    long a_offsets[LOADS(TILE_M)], b_offsets[LOADS(TILE_N)];
+    OFFSET a_offsets[LOADS(TILE_M)], b_offsets[LOADS(TILE_N)];
     locate(a_offsets, item, TILE_M, !A_ALONG, m - i0, a_col, a_row);
     locate(b_offsets, item, TILE_N, B_ALONG, n - j0, b_row, b_col);
     a += a_offset + i0 * a_row;
@@ -181,34 +167,23 @@ __kernel void local_tiles(int m, int n, int k,
 #pragma unroll
         for (int s = 0; s < MICRO_N; s++) total[r][s] = 0;
 
-    const int ragged = (k - 1) % TILE_K + 1;
-    fetch(a_staged, a, a_offsets, item, TILE_M, !A_ALONG, ragged);
-    fetch(b_staged, b, b_offsets, item, TILE_N, B_ALONG, ragged);
-    a += ragged * a_col;
-    b += ragged * b_row;
-    __local sums *a_block = blocks, *b_block = blocks + A_SIZE;
-    int turn = 0;
-    for (int left = k - ragged;; left -= TILE_K) {
-#if BUFFERS == 2
-        a_block = blocks + turn * (A_SIZE + B_SIZE); b_block = a_block + A_SIZE; turn ^= 1;
-#else
-        barrier(CLK_LOCAL_MEM_FENCE);
-#endif
+    int steps = (k - 1) % TILE_K + 1;
+    fetch(a_staged, a, a_offsets, item, TILE_M, !A_ALONG, steps);
+    fetch(b_staged, b, b_offsets, item, TILE_N, B_ALONG, steps);
+    a += steps * a_col;
+    b += steps * b_row;
+    for (int left = k - steps;; left -= TILE_K) {
         put((__local sum *)a_block, a_staged, item, TILE_M, !A_ALONG, A_LINE);
         put((__local sum *)b_block, b_staged, item, TILE_N, B_ALONG, B_LINE);
-        barrier(CLK_LOCAL_MEM_FENCE);
-#if GUARD
-        if (left > 0)
-#endif
-        {
-#if !GUARD
-            if (left <= 0) { a -= TILE_K * a_col; b -= TILE_K * b_row; }
-#endif
+        // Behind the barrier, NVIDIA's compiler moves the loads below the multiplications, and
+        // nothing hides their latency: 41 TFLOP/s instead of 49 on the H200.
+        if (left > 0) {
             fetch(a_staged, a, a_offsets, item, TILE_M, !A_ALONG, TILE_K);
             fetch(b_staged, b, b_offsets, item, TILE_N, B_ALONG, TILE_K);
             a += TILE_K * a_col;
             b += TILE_K * b_row;
         }
+        barrier(CLK_LOCAL_MEM_FENCE);
 #pragma unroll
         for (int l = 0; l < TILE_K; l++) {
             sum u[MICRO_M], v[MICRO_N];
@@ -224,6 +199,12 @@ __kernel void local_tiles(int m, int n, int k,
                 for (int s = 0; s < MICRO_N; s++) total[r][s] = MADD(u[r], v[s], total[r][s]);
         }
         if (left <= 0) break;
+#if BUFFERS == 1
+        barrier(CLK_LOCAL_MEM_FENCE);
+#else
+        a_block = a_block == blocks ? blocks + A_SIZE + B_SIZE : blocks;
+        b_block = a_block + A_SIZE;
+#endif
     }
 
     c += c_offset + i0 * c_row + j0 * c_col;
@@ -232,7 +213,7 @@ __kernel void local_tiles(int m, int n, int k,
     n -= j0;
     if (c_col == 1 && n % WIDTH == 0 && c_row % WIDTH == 0 && (size_t)c % sizeof(reals) == 0
         && !(epilogue & EPILOGUE_GELU)) {
-        // finish() a vector at a time, straight from registers.
+        // finish() by the vector, straight from registers: 2 % of 4096^3, 15 % of 1024^3.
 #pragma unroll
         for (int r = 0; r < MICRO_M; r++) {
             const int i = (r / WIDTH * GROUP_M + y) * WIDTH + r % WIDTH;
@@ -250,9 +231,9 @@ __kernel void local_tiles(int m, int n, int k,
         }
         return;
     }
-    // Anything else: a row of each micro-tile at a time through local memory, so that stores are
-    // coalesced and finish() stands in the program once, not MICRO_M * MICRO_N times.
-    // A bit picks the row, as compilers turn a comparison into an index, and registers have none.
+    // Else a row of every micro-tile at a time through local memory: stores are coalesced, and
+    // finish() with its erf() stands in the program once, not MICRO_M * MICRO_N times. A bit picks
+    // the row, since compilers turn r == t into an index, which registers do not have.
     __local sum *slice = (__local sum *)blocks;
 #pragma unroll 1
     for (int r = 0; r < MICRO_M; r++) {

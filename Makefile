@@ -1,0 +1,45 @@
+# make demo   the main job: devices, the ladder at 1024, the winner's plan, a picture
+# make test   the tests, with linters and types
+# make bench  the figures of README.md, measured on this machine
+#
+# Each sets itself up in .venv on a bare machine (Python >= 3.11 with pip); the next run reuses it.
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test bench tables lint clean
+.DELETE_ON_ERROR:
+
+demo: .venv/ready-demo
+	$(BIN)/tilewright demo
+
+test: .venv/ready-dev lint
+	$(BIN)/python -m pytest
+
+lint: .venv/ready-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: .venv/ready-demo
+	$(BIN)/python -m bench.dense
+	$(BIN)/python -m bench.tables
+
+tables: .venv/ready-demo
+	$(BIN)/python -m bench.tables
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "error: $(PYTHON) is older than 3.11; try make PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv .venv
+
+.venv/ready-demo: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[cpu,plot,files]'
+	@touch $@
+
+.venv/ready-dev: pyproject.toml .venv/ready-demo
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf .venv

@@ -1,0 +1,1 @@
+"""Benchmarks: what a user would pick instead, beside us, in one run."""

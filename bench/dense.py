@@ -1,0 +1,105 @@
+"""The figures of the dense product: `matmul` beside `numpy.matmul`, call to result, in one run.
+
+    python -m bench.dense [--device opencl:intel] [--output FILE.json]
+
+Writes bench/results/dense-DEVICE.json; `python -m bench.tables` turns it into README's table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tilewright
+from bench.environment import RESULTS, environment
+from bench.timing import interleaved, load_average
+
+SMALL = (8, 16, 32, 64, 128, 192, 256, 320)
+LARGE = (384, 512, 640, 768, 1000, 1024, 1280, 1536, 2048, 3072, 4096)
+_START = """
+import time; begun = time.perf_counter()
+import tilewright, numpy
+a = numpy.ones((1024, 1024), numpy.float32)
+tilewright.matmul(a, a, device={device!r}, kernel={kernel!r})
+print(time.perf_counter() - begun)
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default=None)
+    parser.add_argument("--output", type=Path, default=None)
+    options = parser.parse_args()
+    device = tilewright.devices()[0]
+    if options.device:
+        device = next(d for d in tilewright.devices() if d.id == options.device)
+    document = {
+        "environment": environment(device),
+        "load_before": load_average(),
+        "sizes": [_size(size, device) for size in SMALL + LARGE],
+        "second_process_seconds": _second_process(device),
+    }
+    slug = re.sub(r"\W+", "-", f"{device.backend}-{device.name}".lower()).strip("-")
+    output = options.output or RESULTS / f"dense-{slug}.json"
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(json.dumps(document, indent=1) + "\n")
+    print(f"written: {output}")
+
+
+def _size(size: int, device: tilewright.Device) -> dict[str, Any]:
+    """One square size: NumPy, matmul as it decides, and the best kernel forced."""
+    generator = np.random.default_rng(size)
+    a = generator.standard_normal((size, size), dtype=np.float32)
+    b = generator.standard_normal((size, size), dtype=np.float32)
+    plan = tilewright.explain(a, b, device=device)
+    kernel = re.search(r"^kernel +(\w+)", plan, re.MULTILINE)
+    forced = tilewright.kernels(device)
+    best = next((name for name in ("panel", "local") if name in forced), None)
+    ways = {
+        "numpy": lambda: np.matmul(a, b),
+        "matmul": lambda: tilewright.matmul(a, b),
+    }
+    if best and size >= LARGE[0]:
+        ways["kernel"] = lambda: tilewright.matmul(a, b, device=device, kernel=best)
+    seconds = interleaved(ways)
+    row = {
+        "size": size,
+        "chosen": kernel.group(1) if kernel else "?",
+        "kernel": best,
+        "seconds": seconds,
+        "ratio": seconds["numpy"] / seconds["matmul"],
+        "added_microseconds": (seconds["matmul"] - seconds["numpy"]) * 1e6,
+        "gflops": {name: 2 * size**3 / value / 1e9 for name, value in seconds.items()},
+    }
+    rates = "  ".join(f"{name} {2 * size**3 / s / 1e9:.0f}" for name, s in seconds.items())
+    added = (seconds["matmul"] - seconds["numpy"]) * 1e6
+    print(f"{size:5}  {row['chosen']:6} {row['ratio']:.3f}  {added:+8.1f} µs  {rates}", flush=True)
+    return row
+
+
+def _second_process(device: tilewright.Device) -> dict[str, float]:
+    """Import and first product of a fresh process whose kernels are in the build cache."""
+    best = next((name for name in ("panel", "local") if name in tilewright.kernels(device)), None)
+    found: dict[str, float] = {}
+    for label, kernel in (("as planned", None), (f"kernel={best}", best)):
+        code = _START.format(device=device.id, kernel=kernel)
+        values = []
+        for _ in range(4):
+            time.sleep(0.1)
+            run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+            values.append(float(run.stdout))
+        found[label] = sorted(values[1:])[1]
+    print("second process:", found)
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+// grouped_panel: tiles of many problems of unlike sizes, on CPUs whose compiler vectorises work-items.
+//
+//    tiles (one work-group each)        problem p, its own m n k, strides, alpha beta
+//    [p i j] [p i j] [p i j] ...            B   j .. j+2*LANES      lane x owns columns j+x, j+x+LANES
+//       |                                       |  |  |
+//       +------------------------->   A i..     v  v  v             MICRO_M rows x 2 vectors of sums
+//                                   MICRO_M     C micro-tile        in named registers
+//
+// The work-group is one vector: Intel's compiler turns LANES work-items into one thread's vector and
+// an `if` on a column into a mask, so partial tiles cost no padding and no copy, and 17 columns run as
+// 16 + 1 masked. Where many rows share a strip of B it is packed into local memory (on a CPU: L1)
+// first; that also straightens any stride. Few rows read B where it lies.
+
+#include "common.clh"
+#include "grouped.clh"
+
+#ifndef MICRO_M
+#define MICRO_M 12
+#endif
+#ifndef LANES
+#define LANES 16
+#endif
+#ifndef TILE_M
+#define TILE_M 96
+#endif
+#ifndef TILE_N
+#define TILE_N 64
+#endif
+#ifndef DEPTH
+#define DEPTH 256
+#endif
+// Rows of a tile from which packing B pays: each packed element is then read this often.
+#ifndef PACK_ROWS
+#define PACK_ROWS 96
+#endif
+
+#define ROWS_4(DO) DO(0) DO(1) DO(2) DO(3)
+#define ROWS_6(DO) ROWS_4(DO) DO(4) DO(5)
+#define ROWS_8(DO) ROWS_6(DO) DO(6) DO(7)
+#define ROWS_12(DO) ROWS_8(DO) DO(8) DO(9) DO(10) DO(11)
+#define EVERY_ROW JOIN(ROWS_, MICRO_M)
+
+// Rows past the tile's last read the last one again: cheaper than a test, and never stored.
+#define BEGIN(r)                                                                              \
+    sum left##r = 0, right##r = 0;                                                            \
+    __global const real *a##r = a + min(i + r, p.m - 1) * p.a_row + first * p.a_col;
+#define STEP(r)                                                                               \
+    {                                                                                         \
+        const sum x = (sum)a##r[at];                                                          \
+        left##r = MADD(x, y0, left##r);                                                       \
+        right##r = MADD(x, y1, right##r);                                                     \
+    }
+#define END(r)                                                                                \
+    if (i + r < i_end) {                                                                      \
+        if (j < p.n) STORE(left##r, (i + r), j)                                               \
+        if (j + LANES < p.n) STORE(right##r, (i + r), j + LANES)                              \
+    }
+#define STORE(value, row, column)                                                             \
+    finish(value, c + (row) * p.c_row + (column) * p.c_col, p.alpha,                          \
+           first == 0 ? p.beta : (sum)1, bias, column, last ? p.epilogue : 0);
+
+__kernel __attribute__((reqd_work_group_size(LANES, 1, 1)))
+#ifdef cl_intel_required_subgroup_size
+__attribute__((intel_reqd_sub_group_size(LANES)))
+#endif
+void grouped_panel(__global const long *problems, __global const sum *scalars,
+                   __global const int *tiles, int first_tile,
+                   __global const real *a_base, __global const real *b_base,
+                   __global real *c_base, __global const real *bias_base)
+{
+#if PRECISION == ACCUMULATE
+    __local sum packed[DEPTH * 2 * LANES];
+#endif
+    const int lane = get_local_id(0);
+    const Tile tile = read_tile(tiles, first_tile + get_group_id(0));
+    const Problem p = read_problem(problems, scalars, tile.problem);
+    __global const real *a = A_OF(p), *b = B_OF(p), *bias = BIAS_OF(p);
+    __global real *c = C_OF(p);
+    const int i_begin = tile.row, i_end = min(p.m, i_begin + TILE_M);
+    const int j_end = min(p.n, tile.col + TILE_N);
+
+    for (int j0 = tile.col; j0 < j_end; j0 += 2 * LANES) {
+        const int j = j0 + lane;
+        const bool whole = j0 + 2 * LANES <= p.n;
+        __global const real *b_column = b + j * p.b_col;
+#if PRECISION == ACCUMULATE
+        if (i_end - i_begin >= PACK_ROWS || p.b_col != 1) {
+            for (int first = 0; first == 0 || first < p.k; first += DEPTH) {
+                const int steps = min(DEPTH, p.k - first);
+                const bool last = first + DEPTH >= p.k;
+                __global const real *from = b_column + first * p.b_row;
+                if (whole && p.b_col == 1) {
+                    __global const real *row = b + j0 + first * p.b_row;
+                    for (int l = 0; l < steps; l++) {
+                        packed[l * 2 * LANES + lane] = row[l * p.b_row + lane];
+                        packed[l * 2 * LANES + LANES + lane] = row[l * p.b_row + LANES + lane];
+                    }
+                } else {
+                    for (int l = 0; l < steps; l++) {
+                        sum y0 = 0, y1 = 0;
+                        if (j < p.n) y0 = from[l * p.b_row];
+                        if (j + LANES < p.n) y1 = from[l * p.b_row + LANES * p.b_col];
+                        packed[l * 2 * LANES + lane] = y0;
+                        packed[l * 2 * LANES + LANES + lane] = y1;
+                    }
+                }
+                for (int i = i_begin; i < i_end; i += MICRO_M) {
+                    EVERY_ROW(BEGIN)
+                    long at = 0;
+#pragma unroll 4
+                    for (int l = 0; l < steps; l++) {
+                        const sum y0 = packed[l * 2 * LANES + lane];
+                        const sum y1 = packed[l * 2 * LANES + LANES + lane];
+                        EVERY_ROW(STEP)
+                        at += p.a_col;
+                    }
+                    EVERY_ROW(END)
+                }
+            }
+            continue;
+        }
+#endif
+        const int first = 0;
+        const bool last = true;
+        for (int i = i_begin; i < i_end; i += MICRO_M) {
+            EVERY_ROW(BEGIN)
+            long at = 0;
+            if (whole && p.b_col == 1) {
+                __global const real *row = b + j0;
+                for (int l = 0; l < p.k; l++) {
+                    const sum y0 = row[lane], y1 = row[LANES + lane];
+                    EVERY_ROW(STEP)
+                    row += p.b_row;
+                    at += p.a_col;
+                }
+            } else {
+                __global const real *from = b_column;
+                for (int l = 0; l < p.k; l++) {
+                    sum y0 = 0, y1 = 0;
+                    if (j < p.n) y0 = (sum)from[0];
+                    if (j + LANES < p.n) y1 = (sum)from[LANES * p.b_col];
+                    EVERY_ROW(STEP)
+                    from += p.b_row;
+                    at += p.a_col;
+                }
+            }
+            EVERY_ROW(END)
+        }
+    }
+}

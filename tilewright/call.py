@@ -1,0 +1,293 @@
+"""A checked product on its way down: views, problem, plan, and how the result goes back up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from tilewright.arguments import (
+    bias_view,
+    broadcast_view,
+    check_overlap,
+    checked_name,
+    checked_scalars,
+    common_dtype,
+    common_kind,
+    matrix_view,
+    output_matrix,
+    result_shape,
+)
+from tilewright.backends import Scalars
+from tilewright.batch import ACTIVATIONS, Problem
+from tilewright.device import Device
+from tilewright.errors import (
+    ArgumentError,
+    DtypeError,
+    KernelError,
+    OperandError,
+    OverlapError,
+    ShapeError,
+)
+from tilewright.kernel import Plan
+from tilewright.operands import Array, View, like, view, view_host
+from tilewright.planning import plan, plan_host, plan_kernel
+from tilewright.planning.cost import Measured
+from tilewright.selection import backend_of, host, resolve
+from tilewright.tuning import crossover
+
+# No launch of any device is cheaper than 64 x 64 x 64 in a BLAS (about 5 µs): never ask.
+ALWAYS_HOST = 2 * 64**3
+# Below this a product on device arrays follows the rules: a probe would take longer than it saves.
+_WORTH_PROBING = 2 * 256**3
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A checked product: where it will run, on what, and how the result goes back."""
+
+    plan: Plan
+    views: dict[str, View]
+    scalars: Scalars
+    result: Callable[[], Any]
+    host_operands: bool
+
+    def run(self) -> Any:
+        """Compute, unless the result is empty, and hand the result over."""
+        problem = self.plan.problem
+        if problem.m and problem.n and self.views["c"].shape.count(0) == 0:
+            name = "host" if self.plan.kernel == "host" else self.plan.device.backend
+            device = host() if name == "host" else self.plan.device
+            backend_of(device).run(self.plan, self.views, self.scalars)
+        return self.result()
+
+    def is_plain_host_product(self, a: Any, b: Any, device: Any, kernel: Any) -> bool:
+        """Whether NumPy alone would do, whatever the values are."""
+        problem = self.plan.problem
+        return (
+            self.plan.kernel == "host"
+            and device is kernel is None
+            and type(a) is type(b) is np.ndarray
+            and problem.dtype != "float16"
+        )
+
+    def measured(self) -> Measured | None:
+        """The curves that the plan was made from."""
+        return measured_for(self.plan.device, self.plan.problem, self.host_operands)
+
+
+def prepare(
+    a: Any,
+    b: Any,
+    *,
+    out: Any = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    bias: Any = None,
+    activation: str | None = None,
+    device: Device | str | None = None,
+    kernel: str | None = None,
+    precision: str | None = None,
+    accumulate: str | None = None,
+) -> Call:
+    """Check everything, then plan. Arguments and errors are those of `tilewright.matmul`."""
+    scalars = checked_scalars(alpha, beta, out)
+    activation = checked_name("activation", activation or "none", ACTIVATIONS)
+    if precision is not None:
+        raise ArgumentError(
+            f"precision={precision!r}: accepted is None, the dtype's own IEEE arithmetic"
+        )
+    where = common_kind(a, b, out, bias)
+    a_view, b_view = matrix_view(view(a, "a"), transpose_a, row=True), view(b, "b")
+    b_view = matrix_view(b_view, transpose_b, row=False)
+    dtype = common_dtype(a_view, b_view)
+    shape = result_shape(a_view, b_view)
+    chosen = _place(device, where, a)
+    c_view, result = _output(out, shape, a, b, dtype, chosen, where)
+    views = {"a": broadcast_view(a_view, shape), "b": broadcast_view(b_view, shape), "c": c_view}
+    if bias is not None:
+        views["bias"] = bias_view(bias, shape[-1], dtype)
+    check_overlap(views)
+    if a_view.shape[-1] == 0 and where != "host":
+        # Nothing of A and B will be read, and an empty buffer is no argument.
+        views |= {"a": c_view, "b": c_view}
+    problem = _problem(views, a_view.shape[-1], chosen, activation, accumulate, dtype.name)
+    found = _plan(problem, chosen, kernel, where == "host")
+    return Call(found, views, scalars, result, where == "host")
+
+
+def _place(device: Device | str | None, where: str, a: Any) -> Device:
+    """The device of the call; device arrays bring their own."""
+    if where == "tilewright":
+        if device is not None and resolve(device) != a.device:
+            raise OperandError(f"device={device!r}: a lies on {a.device.id!r}")
+        own: Device = a.device
+        return own
+    if where == "pyopencl":
+        from tilewright.backends.opencl.runtime import foreign_session
+
+        return foreign_session(a.queue.context, a.queue).device
+    return resolve(device)
+
+
+def _output(
+    out: Any,
+    shape: tuple[int, ...],
+    a: Any,
+    b: Any,
+    dtype: np.dtype[Any],
+    device: Device,
+    where: str,
+) -> tuple[View, Callable[[], Any]]:
+    """C as a matrix view, and what the caller gets: `out` itself or a new array of `a`'s kind."""
+    vectors = (len(_shape_of(a)) == 1, len(_shape_of(b)) == 1)
+    public = shape[:-2]
+    public += () if vectors[0] else (shape[-2],)
+    public += () if vectors[1] else (shape[-1],)
+    if out is None:
+        return _new_output(public, shape, a, dtype, device, where)
+    c_view = view(out, "out")
+    if c_view.shape != public:
+        raise ShapeError(f"out.shape={c_view.shape}: must be {public}")
+    if c_view.dtype != dtype:
+        raise DtypeError(f"out.dtype={c_view.dtype.name!r}: must equal a.dtype={dtype.name!r}")
+    if c_view.host and not c_view.memory.flags.writeable:
+        raise OperandError("out: is read-only; accepted is a writable array")
+    repeats = any(step == 0 for step, size in zip(c_view.strides, public, strict=True) if size > 1)
+    if repeats and 0 not in public:
+        raise OverlapError(f"out.strides={c_view.strides}: its elements share memory")
+    return output_matrix(c_view, shape, vectors), lambda: out
+
+
+def _new_output(
+    public: tuple[int, ...],
+    shape: tuple[int, ...],
+    a: Any,
+    dtype: np.dtype[Any],
+    device: Device,
+    where: str,
+) -> tuple[View, Callable[[], Any]]:
+    if where == "host":
+        array = np.empty(shape, dtype)
+        convert = like(a)
+        # `[()]` turns a product of two vectors into a scalar, as NumPy's is.
+        return view_host(array), lambda: convert(array.reshape(public)[()])
+    if where == "pyopencl":
+        import pyopencl.array
+
+        made = pyopencl.array.empty(a.queue, shape, dtype)
+        return view(made, "out"), lambda: made.reshape(public)  # type: ignore[no-untyped-call]
+    size = int(np.prod(shape, dtype=object)) * dtype.itemsize
+    memory = backend_of(device).allocate(size, device, "allocate")
+    held = Array(memory, shape, dtype)
+    return view(held, "out"), lambda: Array(held.memory, public, dtype)
+
+
+def _shape_of(value: Any) -> tuple[int, ...]:
+    return tuple(value.shape)
+
+
+def _problem(
+    views: dict[str, View],
+    k: int,
+    device: Device,
+    activation: str,
+    accumulate: str | None,
+    dtype: str,
+) -> Problem:
+    sums = "float32" if dtype == "float16" else dtype
+    if accumulate is not None:
+        accepted = ("fp16",) if dtype == "float16" else ()
+        if accumulate not in accepted:
+            shown = "None or 'fp16'" if accepted else f"None for {dtype}"
+            raise ArgumentError(f"accumulate={accumulate!r}: accepted is {shown}")
+        sums = "float16"
+    layout = backend_of(device).layout
+    strides = {name: layout(views[name], device)[-2:] for name in ("a", "b", "c")}
+    m, n = views["c"].shape[-2:]
+    return problem_of(
+        m,
+        n,
+        k,
+        strides["a"],
+        strides["b"],
+        strides["c"],
+        dtype,
+        sums,
+        bias="bias" in views,
+        activation=activation,
+    )
+
+
+def problem_of(
+    m: int,
+    n: int,
+    k: int,
+    a: tuple[int, ...],
+    b: tuple[int, ...],
+    c: tuple[int, ...],
+    dtype: str,
+    accumulate: str,
+    *,
+    bias: bool = False,
+    activation: str = "none",
+) -> Problem:
+    """Strides of dimensions of one element mean nothing; they become those of a dense matrix."""
+
+    def dense(rows: int, cols: int, strides: tuple[int, ...]) -> tuple[int, int]:
+        row, col = strides
+        return (cols if rows <= 1 else row), (1 if cols <= 1 else col)
+
+    return Problem(
+        m,
+        n,
+        k,
+        *dense(m, k, a),
+        *dense(k, n, b),
+        *dense(m, n, c),
+        dtype=dtype,
+        accumulate=accumulate,
+        bias=bias,
+        activation=activation,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _plan(problem: Problem, device: Device, kernel: str | None, host_operands: bool) -> Plan:
+    available = backend_of(device).kernels(device)
+    if kernel is not None:
+        for candidate in available:
+            if candidate.name == kernel and problem.m and problem.n:
+                return plan_kernel(problem, device, candidate)
+            if candidate.name == kernel:
+                return plan_host(problem, device, "the result is empty: nothing is computed")
+        names = ", ".join(repr(candidate.name) for candidate in available) or "none"
+        raise KernelError(f"kernel={kernel!r}: {device.id!r} knows {names}")
+    if device.backend == "host":
+        return plan_host(problem, device, "the host is the device of this call")
+    if host_operands and problem.flops <= ALWAYS_HOST:
+        return plan_host(problem, device, "too small for any launch to pay")
+    return plan(
+        problem,
+        device,
+        available,
+        priors=backend_of(device).priors(device),
+        measured=measured_for(device, problem, host_operands),
+        host_operands=host_operands,
+    )
+
+
+def measured_for(device: Device, problem: Problem, host_operands: bool) -> Measured | None:
+    """The curves of the device where they decide something; measured now if they never were."""
+    backend = backend_of(device)
+    least = ALWAYS_HOST if host_operands else _WORTH_PROBING
+    if device.backend == "host" or problem.flops <= least or problem.dtype not in device.dtypes:
+        return None
+    return crossover.measured(
+        device, backend, problem.dtype, backend.priors(device), backend.digest()
+    )
