@@ -26,7 +26,10 @@ Column = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """C[m, n] = activation(alpha * A[m, k] @ B[k, n] + beta * C + bias[n]); strides in elements."""
+    """C[m, n] = activation(alpha * A[m, k] @ B[k, n] + beta * C + bias[n]); strides in elements.
+
+    `aligned` promises that A and B start at multiples of 16 bytes, in every matrix of a batch.
+    """
 
     m: int
     n: int
@@ -41,6 +44,7 @@ class Problem:
     accumulate: str = "float32"
     bias: bool = False
     activation: str = "none"
+    aligned: bool = False
 
     @property
     def flops(self) -> int:
@@ -71,6 +75,7 @@ class Batch:
     accumulate: str = "float32"
     bias: bool = False
     activation: str = "none"
+    aligned: bool = False
 
     @classmethod
     def of(cls, problems: Sequence[Problem]) -> Batch:

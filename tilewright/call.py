@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -32,7 +32,7 @@ from tilewright.errors import (
     OverlapError,
     ShapeError,
 )
-from tilewright.kernel import Plan
+from tilewright.kernel import Kernel, Plan
 from tilewright.operands import Array, View, like, view, view_host
 from tilewright.planning import plan, plan_host, plan_kernel
 from tilewright.planning.cost import Measured
@@ -208,19 +208,20 @@ def _problem(
             raise ArgumentError(f"accumulate={accumulate!r}: accepted is {shown}")
         sums = "float16"
     layout = backend_of(device).layout
-    strides = {name: layout(views[name], device)[-2:] for name in ("a", "b", "c")}
+    laid = {name: layout(views[name], device) for name in ("a", "b", "c")}
     m, n = views["c"].shape[-2:]
     return problem_of(
         m,
         n,
         k,
-        strides["a"],
-        strides["b"],
-        strides["c"],
+        laid["a"].strides[-2:],
+        laid["b"].strides[-2:],
+        laid["c"].strides[-2:],
         dtype,
         sums,
         bias="bias" in views,
         activation=activation,
+        aligned=laid["a"].aligned and laid["b"].aligned,
     )
 
 
@@ -236,6 +237,7 @@ def problem_of(
     *,
     bias: bool = False,
     activation: str = "none",
+    aligned: bool = False,
 ) -> Problem:
     """Strides of dimensions of one element mean nothing; they become those of a dense matrix."""
 
@@ -254,20 +256,18 @@ def problem_of(
         accumulate=accumulate,
         bias=bias,
         activation=activation,
+        aligned=aligned,
     )
 
 
 @lru_cache(maxsize=1024)
 def _plan(problem: Problem, device: Device, kernel: str | None, host_operands: bool) -> Plan:
     available = backend_of(device).kernels(device)
-    if kernel is not None:
-        for candidate in available:
-            if candidate.name == kernel and problem.m and problem.n:
-                return plan_kernel(problem, device, candidate)
-            if candidate.name == kernel:
-                return plan_host(problem, device, "the result is empty: nothing is computed")
-        names = ", ".join(repr(candidate.name) for candidate in available) or "none"
-        raise KernelError(f"kernel={kernel!r}: {device.id!r} knows {names}")
+    wanted = None if kernel is None else _kernel_named(kernel, available, device)
+    if problem.m == 0 or problem.n == 0:
+        return plan_host(problem, device, "the result is empty: nothing is computed")
+    if wanted is not None:
+        return plan_kernel(problem, device, wanted)
     if device.backend == "host":
         return plan_host(problem, device, "the host is the device of this call")
     if host_operands and problem.flops <= ALWAYS_HOST:
@@ -280,6 +280,14 @@ def _plan(problem: Problem, device: Device, kernel: str | None, host_operands: b
         measured=measured_for(device, problem, host_operands),
         host_operands=host_operands,
     )
+
+
+def _kernel_named(name: str, available: Sequence[Kernel], device: Device) -> Kernel:
+    for kernel in available:
+        if kernel.name == name:
+            return kernel
+    names = ", ".join(repr(kernel.name) for kernel in available) or "none"
+    raise KernelError(f"kernel={name!r}: {device.id!r} knows {names}")
 
 
 def measured_for(device: Device, problem: Problem, host_operands: bool) -> Measured | None:

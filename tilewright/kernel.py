@@ -19,7 +19,9 @@ class Config:
     """The tunables of one kernel; zero where a kernel has no such thing.
 
     `tile_*` is what a work-group computes, `micro_*` what a work-item keeps in registers, `vector`
-    the width of a load, `multiply_add` 0 for a*b+c, 1 for mad(), 2 for fma().
+    the width of a load, `buffers` how many blocks local memory holds, `multiply_add` 0 for a*b+c, 1
+    for mad(), 2 for fma(). `rate` is a prior: the share of the kernel's best rate that whole tiles
+    reach; only ratios between configurations of one kernel mean anything.
     """
 
     tile_m: int = 0
@@ -29,11 +31,15 @@ class Config:
     micro_n: int = 1
     vector: int = 1
     multiply_add: int = 2
+    buffers: int = 1
     image_c: int = 0
     require_group: int = 0
+    rate: float = 1.0
 
     def __str__(self) -> str:
-        set_here = (f for f in fields(self) if getattr(self, f.name) != f.default)
+        set_here = (
+            f for f in fields(self) if f.name != "rate" and getattr(self, f.name) != f.default
+        )
         return " ".join(f"{f.name}={getattr(self, f.name)}" for f in set_here) or "defaults"
 
 
@@ -196,8 +202,8 @@ class Kernel(Protocol):
     def supports(self, problem: Problem, device: Device) -> bool | str:
         """True, or the reason why not."""
 
-    def configs(self, device: Device) -> tuple[Config, ...]:
-        """Every configuration worth trying, the default for this device first."""
+    def configs(self, problem: Problem, device: Device) -> tuple[Config, ...]:
+        """Every configuration worth trying for this problem, the default first."""
 
     def resources(self, config: Config, problem: Problem) -> Resources:
         """What a work-group of this configuration occupies."""

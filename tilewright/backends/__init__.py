@@ -27,6 +27,14 @@ class Scalars:
 
 
 @dataclass(frozen=True, slots=True)
+class Layout:
+    """Strides in elements, and whether every matrix starts at a multiple of 16 bytes."""
+
+    strides: tuple[int, ...]
+    aligned: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Timing:
     """Seconds of one run: by the device's events, by the wall clock, and of processor time."""
 
@@ -58,8 +66,8 @@ class Backend(Protocol):
     def allocate(self, size: int, device: Device, way: str, source: Any = None) -> Memory:
         """`size` bytes in one of the ways of `settings.MEMORY_WAYS`, filled from `source`."""
 
-    def layout(self, view: View, device: Device) -> tuple[int, ...]:
-        """The strides (elements) that `view` will have when a kernel reads it."""
+    def layout(self, view: View, device: Device) -> Layout:
+        """How `view` will lie when a kernel reads it."""
 
     def run(self, plan: Plan, views: Mapping[str, View], scalars: Scalars) -> None:
         """Compute into views["c"]; returns when host memory holds the result."""

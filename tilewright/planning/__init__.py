@@ -55,7 +55,7 @@ def plan_kernel(
     if config is None:
         legal = legal_configs(kernel, problem, device)
         if not legal:
-            first = kernel.configs(device)[0]
+            first = kernel.configs(problem, device)[0]
             why = why_illegal(kernel, first, problem, device)
             raise KernelError(f"kernel={kernel.name!r}: {device.name}: {why}")
         config = legal[0]
@@ -78,7 +78,7 @@ def _candidates(
         if legal:
             steps[kernel.name] = kernel.lower(problem, device, legal[0])
         else:
-            first = kernel.configs(device)[0]
+            first = kernel.configs(problem, device)[0]
             why = verdict if verdict is not True else why_illegal(kernel, first, problem, device)
             rejected.append(Rejected(kernel.name, str(why)))
     return steps, rejected

@@ -21,9 +21,27 @@ def why_illegal(kernel: Kernel, config: Config, problem: Problem, device: Device
 
 
 def legal_configs(kernel: Kernel, problem: Problem, device: Device) -> tuple[Config, ...]:
-    """The kernel's configurations that this device can run, its default first."""
-    return tuple(
+    """The kernel's configurations that this device can run, the one to prefer first.
+
+    Before anything is tuned, the order is that of `waves`; equals keep the kernel's own order.
+    """
+    legal = (
         config
-        for config in kernel.configs(device)
+        for config in kernel.configs(problem, device)
         if why_illegal(kernel, config, problem, device) is None
     )
+    return tuple(sorted(legal, key=lambda config: waves(config, problem, device)))
+
+
+def waves(config: Config, problem: Problem, device: Device) -> float:
+    """Time of a configuration in arbitrary units: rounds of tiles over the compute units.
+
+    A large tile has the better rate, but one round of 32 of them on 132 compute units leaves 100
+    idle; and every round costs as much as a full one. Zero where a kernel has no tiles, and on CPUs,
+    where `panel` evens its blocks out itself.
+    """
+    if not config.tile_m or device.kind == "cpu":
+        return 0.0
+    tiles = -(-problem.m // config.tile_m) * -(-problem.n // config.tile_n)
+    rounds = -(-tiles // device.compute_units)
+    return rounds * config.tile_m * config.tile_n / config.rate

@@ -146,7 +146,13 @@ class _Operands:
     def _problem(self, size: int) -> Problem:
         strides = (size, 1) * 3
         return Problem(
-            size, size, size, *strides, dtype=self.dtype.name, accumulate=self.accumulate
+            size,
+            size,
+            size,
+            *strides,
+            dtype=self.dtype.name,
+            accumulate=self.accumulate,
+            aligned=True,
         )
 
     def time(self, kernel: Kernel, size: int) -> float:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.backends import Scalars, Timing
+from tilewright.backends import Layout, Scalars, Timing
 from tilewright.device import Device
 from tilewright.kernel import Kernel, Plan, Priors
 from tilewright.operands import NDArray, View
@@ -71,9 +71,9 @@ class Host:
         """Plain memory; "use" shares the source's."""
         return HostMemory(device, size, source, share=way == "use")
 
-    def layout(self, view: View, device: Device) -> tuple[int, ...]:
-        """As it lies."""
-        return view.strides
+    def layout(self, view: View, device: Device) -> Layout:
+        """As it lies; the BLAS makes its own of alignment."""
+        return Layout(view.strides, aligned=False)
 
     def run(self, plan: Plan, views: Mapping[str, View], scalars: Scalars) -> None:
         """Compute into views["c"] with numpy.matmul."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from tilewright.backends import Scalars, Timing
+from tilewright.backends import Layout, Scalars, Timing
 from tilewright.backends.opencl import kernels, launch, memory, runtime
 from tilewright.backends.opencl.program import KERNELS
 from tilewright.backends.opencl.rules import preferences
@@ -45,9 +45,10 @@ class OpenCL:
         """Device memory in one of the three host-pointer ways."""
         return memory.Shared(runtime.session(device), size, way, source)
 
-    def layout(self, view: View, device: Device) -> tuple[int, ...]:
+    def layout(self, view: View, device: Device) -> Layout:
         """Strides after staging: unchanged unless a copy has to be made dense."""
-        return memory.staged_strides(view, device)
+        strides = memory.staged_strides(view, device)
+        return Layout(strides, memory.is_aligned(view, strides, device))
 
     def run(self, plan: Plan, views: Mapping[str, View], scalars: Scalars) -> None:
         """Stage, launch, fetch."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.backends import Scalars, Timing
-from tilewright.backends.opencl.memory import Staged, device_memory, stage
+from tilewright.backends.opencl.memory import Staged, device_memory, stage, staged_strides
 from tilewright.backends.opencl.program import kernel_of
 from tilewright.backends.opencl.runtime import (
     Session,
@@ -121,10 +121,11 @@ class Executable:
         shape = views["c"].shape[:-2]
         if not shape:
             return self.enqueue(staged, scalars)
+        strides = {n: staged_strides(view, self.session.device) for n, view in views.items()}
         events = []
         for index in np.ndindex(*shape):
             moved = {
-                name: replace(part, offset=part.offset + _shift(views.get(name), index))
+                name: replace(part, offset=part.offset + _shift(strides.get(name, ()), index))
                 for name, part in staged.items()
             }
             events += self.enqueue(moved, scalars)
@@ -196,11 +197,11 @@ def _session_of(plan: Plan, views: Mapping[str, View]) -> Session:
     return session(plan.device) if queue is None else foreign_session(queue.context, queue)
 
 
-def _shift(view: View | None, index: tuple[int, ...]) -> int:
+def _shift(strides: tuple[int, ...], index: tuple[int, ...]) -> int:
     """Elements to the matrix at `index` of the leading dimensions; bias has none."""
-    if view is None or not index or view.ndim < 3:
+    if len(strides) < 3:
         return 0
-    return sum(i * step for i, step in zip(index, view.strides[:-2], strict=True))
+    return sum(i * step for i, step in zip(index, strides[:-2], strict=True))
 
 
 def run(plan: Plan, views: Mapping[str, View], scalars: Scalars) -> None:

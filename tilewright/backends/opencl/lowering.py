@@ -52,6 +52,11 @@ def itemsize(problem: Problem) -> int:
     return np.dtype(problem.dtype).itemsize
 
 
+def sum_bytes(problem: Problem) -> int:
+    """Bytes of a running sum."""
+    return np.dtype(problem.accumulate).itemsize
+
+
 def types(problem: Problem) -> tuple[tuple[str, int], ...]:
     """The -D options that fix the types."""
     return (("PRECISION", _BITS[problem.dtype]), ("ACCUMULATE", _BITS[problem.accumulate]))

@@ -118,6 +118,19 @@ def staged_strides(view: View, device: Device) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def is_aligned(view: View, strides: tuple[int, ...], device: Device) -> bool:
+    """Whether every matrix of the staged view starts at a multiple of 16 bytes."""
+    item = view.dtype.itemsize
+    if not view.host:
+        start = view.offset * item
+    elif _reaches_host(device):
+        start = view.memory.__array_interface__["data"][0]
+    else:
+        # Buffers start aligned; a raw copy of reversed rows starts further in.
+        start = _extent(view)[2] * item if _is_dense(view) else 0
+    return start % 16 == 0 and all(step * item % 16 == 0 for step in strides[:-2])
+
+
 def stage(session: Session, view: View, *, read: bool, write: bool) -> Staged:
     """Make `view` reachable by a kernel on the session's device."""
     if not view.host:

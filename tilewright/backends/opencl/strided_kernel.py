@@ -14,6 +14,7 @@ from tilewright.backends.opencl.lowering import (
     itemsize,
     multiply_add,
     round_up,
+    sum_bytes,
     tail,
     types,
     whole,
@@ -27,6 +28,20 @@ from tilewright.kernel import Config, Int, Launch, Long, Operand, Resources, Ste
 
 def _no_options(problem: Problem, config: Config) -> tuple[tuple[str, int], ...]:
     return ()
+
+
+def _loads_whole_vectors(problem: Problem) -> bool:
+    """Whether every 16-byte load of A and B along its dense dimension is whole and aligned."""
+    width = 16 // itemsize(problem)
+    a, b = (problem.a_row, problem.a_col), (problem.b_row, problem.b_col)
+    a_extent, b_extent = (problem.m, problem.k)[a[1] == 1], (problem.k, problem.n)[b[1] == 1]
+    return (
+        problem.aligned
+        and 1 in a
+        and 1 in b
+        and a_extent % width == b_extent % width == 0
+        and all(step == 1 or step % width == 0 for step in (*a, *b))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +63,19 @@ class StridedKernel:
             return f"k == {problem.k} leaves nothing to block"
         return why_unsupported(problem, device) or True
 
-    def configs(self, device: Device) -> tuple[Config, ...]:
-        """The ladder with the device's own multiply-add, then with the others for the tuner."""
+    def configs(self, problem: Problem, device: Device) -> tuple[Config, ...]:
+        """The ladder with the device's own multiply-add; wide loads where they are legal."""
         prior = preferences(device)
-        ways = (prior.multiply_add, *({0, 1, 2} - {prior.multiply_add}))
+        width = 16 // itemsize(problem) if _loads_whole_vectors(problem) else 1
         return tuple(
-            replace(config, multiply_add=way, require_group=prior.require_group)
-            for way in ways
-            for config in self.ladder
+            replace(
+                config,
+                multiply_add=prior.multiply_add,
+                require_group=prior.require_group,
+                vector=min(config.vector, width),
+            )
+            # Large register tiles spill on CPUs, and their compilers take seconds over them.
+            for config in (self.ladder[::-1] if device.kind == "cpu" else self.ladder)
         )
 
     def resources(self, config: Config, problem: Problem) -> Resources:
@@ -63,8 +83,11 @@ class StridedKernel:
         if not config.tile_m:
             return Resources(work_items=1)
         work_items = config.tile_m // config.micro_m * (config.tile_n // config.micro_n)
-        elements = config.tile_k * (config.tile_m + config.tile_n + 8)
-        return Resources(work_items, elements * max(4, itemsize(problem)))
+        # Each block line is padded by up to 4 sums against bank conflicts; the epilogue borrows
+        # the same memory for one row of every micro-tile.
+        blocks = config.buffers * config.tile_k * (config.tile_m + config.tile_n + 8)
+        rows = config.tile_m // config.micro_m * config.tile_n
+        return Resources(work_items, max(blocks, rows) * sum_bytes(problem))
 
     def lower(self, problem: Problem, device: Device, config: Config) -> Step:
         """One launch."""

@@ -95,7 +95,7 @@ class VectorKernel:
             return "dot() of half vectors is not in OpenCL C 1.2"
         return why_unsupported(problem, device, images=self._has_images) or True
 
-    def configs(self, device: Device) -> tuple[Config, ...]:
+    def configs(self, problem: Problem, device: Device) -> tuple[Config, ...]:
         """The device's own multiply-add first, the others behind it for the tuner."""
         prior = preferences(device).multiply_add
         ways = [prior] if self.own_multiply_add else [prior, *({0, 1, 2} - {prior})]

@@ -50,14 +50,50 @@
         left##r = MADD(x, y0, left##r);                                                       \
         right##r = MADD(x, y1, right##r);                                                     \
     }
-#define END(r)                                                                                \
-    if (i + r < i_end) {                                                                      \
-        if (j < p.n) STORE(left##r, (i + r), j)                                               \
-        if (j + LANES < p.n) STORE(right##r, (i + r), j + LANES)                              \
+// All of k past EVERY_ROW, B read where it lies: `row` walks down it.
+#define WALK(start, y0_value, y1_value)                                                       \
+    {                                                                                         \
+        __global const real *row = start;                                                     \
+        for (int l = 0; l < p.k; l++) {                                                       \
+            const sum y0 = y0_value, y1 = y1_value;                                           \
+            EVERY_ROW(STEP)                                                                   \
+            row += p.b_row;                                                                   \
+            at += p.a_col;                                                                    \
+        }                                                                                     \
     }
-#define STORE(value, row, column)                                                             \
-    finish(value, c + (row) * p.c_row + (column) * p.c_col, p.alpha,                          \
-           first == 0 ? p.beta : (sum)1, bias, column, last ? p.epilogue : 0);
+// The common store: C is written, not read, its columns side by side. finish() stands in the program
+// once, behind local memory: unrolled over every sum it made small problems six times slower.
+#define PLAIN(r)                                                                              \
+    if (i + r < i_end) {                                                                      \
+        __global real *out = c + (i + r) * p.c_row + j0;                                      \
+        if (j < p.n) out[lane] = (real)(p.alpha * left##r);                                   \
+        if (j + LANES < p.n) out[LANES + lane] = (real)(p.alpha * right##r);                  \
+    }
+#define SPILL(r)                                                                              \
+    spilled[r * 2 * LANES + lane] = left##r;                                                  \
+    spilled[r * 2 * LANES + LANES + lane] = right##r;
+#define END(first, last)                                                                      \
+    if (plain && first == 0) {                                                                \
+        EVERY_ROW(PLAIN)                                                                      \
+    } else {                                                                                  \
+        EVERY_ROW(SPILL)                                                                      \
+        finish_rows(spilled, c + i * p.c_row, &p, min(MICRO_M, i_end - i), j, lane,           \
+                    first == 0 ? p.beta : (sum)1, bias, last ? p.epilogue : 0);               \
+    }
+
+inline void finish_rows(__local const sum *spilled, __global real *c, const Problem *p, int rows,
+                        int j, int lane, sum beta, __global const real *bias, int epilogue)
+{
+#pragma unroll 1
+    for (int v = 0; v < 2; v++)
+#pragma unroll 1
+        for (int r = 0; r < rows; r++) {
+            const int column = j + v * LANES;
+            if (column < p->n)
+                finish(spilled[(r * 2 + v) * LANES + lane], c + r * p->c_row + column * p->c_col,
+                       p->alpha, beta, bias, column, epilogue);
+        }
+}
 
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1)))
 #ifdef cl_intel_required_subgroup_size
@@ -71,11 +107,13 @@ void grouped_panel(__global const long *problems, __global const sum *scalars,
 #if PRECISION == ACCUMULATE
     __local sum packed[DEPTH * 2 * LANES];
 #endif
+    __local sum spilled[MICRO_M * 2 * LANES];
     const int lane = get_local_id(0);
     const Tile tile = read_tile(tiles, first_tile + get_group_id(0));
     const Problem p = read_problem(problems, scalars, tile.problem);
     __global const real *a = A_OF(p), *b = B_OF(p), *bias = BIAS_OF(p);
     __global real *c = C_OF(p);
+    const bool plain = p.c_col == 1 && p.epilogue == 0 && p.beta == (sum)0;
     const int i_begin = tile.row, i_end = min(p.m, i_begin + TILE_M);
     const int j_end = min(p.n, tile.col + TILE_N);
 
@@ -114,37 +152,26 @@ void grouped_panel(__global const long *problems, __global const sum *scalars,
                         EVERY_ROW(STEP)
                         at += p.a_col;
                     }
-                    EVERY_ROW(END)
+                    END(first, last)
                 }
             }
             continue;
         }
 #endif
         const int first = 0;
-        const bool last = true;
         for (int i = i_begin; i < i_end; i += MICRO_M) {
             EVERY_ROW(BEGIN)
             long at = 0;
             if (whole && p.b_col == 1) {
-                __global const real *row = b + j0;
-                for (int l = 0; l < p.k; l++) {
-                    const sum y0 = row[lane], y1 = row[LANES + lane];
-                    EVERY_ROW(STEP)
-                    row += p.b_row;
-                    at += p.a_col;
-                }
+                WALK(b + j0, row[lane], row[LANES + lane])
+            } else if (p.b_col == 1) {
+                WALK(b + j0, j < p.n ? (sum)row[lane] : (sum)0,
+                     j + LANES < p.n ? (sum)row[LANES + lane] : (sum)0)
             } else {
-                __global const real *from = b_column;
-                for (int l = 0; l < p.k; l++) {
-                    sum y0 = 0, y1 = 0;
-                    if (j < p.n) y0 = (sum)from[0];
-                    if (j + LANES < p.n) y1 = (sum)from[LANES * p.b_col];
-                    EVERY_ROW(STEP)
-                    from += p.b_row;
-                    at += p.a_col;
-                }
+                WALK(b_column, j < p.n ? (sum)row[0] : (sum)0,
+                     j + LANES < p.n ? (sum)row[LANES * p.b_col] : (sum)0)
             }
-            EVERY_ROW(END)
+            END(0, true)
         }
     }
 }

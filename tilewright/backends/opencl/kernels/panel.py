@@ -11,6 +11,7 @@ from tilewright.backends.opencl.lowering import (
     round_up,
     source_a,
     source_b,
+    sum_bytes,
     tail,
     types,
     whole,
@@ -21,8 +22,6 @@ from tilewright.batch import Problem
 from tilewright.device import Device
 from tilewright.kernel import Config, Int, Launch, Long, Operand, Raw, Resources, Scratch, Step
 
-# Work-items that pack, per compute unit: enough to even out, few enough to stay cheap to start.
-_SUM_BYTES = {"float16": 2, "float32": 4, "float64": 8}
 _UNROLL = 4
 
 
@@ -38,7 +37,7 @@ class Panel:
             return "k == 0 leaves nothing to pack"
         return why_unsupported(problem, device) or True
 
-    def configs(self, device: Device) -> tuple[Config, ...]:
+    def configs(self, problem: Problem, device: Device) -> tuple[Config, ...]:
         """Widest vectors first: 12 x 2 of 16 floats fill AVX-512's registers, 6 x 2 of 8 AVX2's."""
         shapes = ((12, 16), (8, 16), (14, 16), (6, 8), (4, 8), (12, 8), (8, 4), (4, 4))
         ladder = tuple(
@@ -158,7 +157,7 @@ def _pack(problem: Problem, config: Config, source: Source, width: int, depth: i
 def _scratch(problem: Problem, packed: _Packed, width: int) -> Scratch:
     source = packed.source
     elements = round_up(source.rows, width) * round_up(source.cols, _UNROLL)
-    return Scratch(f"{source.name}_packed", elements * _SUM_BYTES[problem.accumulate])
+    return Scratch(f"{source.name}_packed", elements * sum_bytes(problem))
 
 
 KERNEL = Panel()
