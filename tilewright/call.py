@@ -113,9 +113,6 @@ def prepare(
     if bias is not None:
         views["bias"] = bias_view(bias, shape[-1], dtype)
     check_overlap(views)
-    if a_view.shape[-1] == 0 and where != "host":
-        # Nothing of A and B will be read, and an empty buffer is no argument.
-        views |= {"a": c_view, "b": c_view}
     problem = _problem(views, a_view.shape[-1], chosen, activation, accumulate, dtype.name)
     found = _plan(problem, chosen, kernel, where == "host")
     return Call(found, views, scalars, result, where == "host")
@@ -296,6 +293,4 @@ def measured_for(device: Device, problem: Problem, host_operands: bool) -> Measu
     least = ALWAYS_HOST if host_operands else _WORTH_PROBING
     if device.backend == "host" or problem.flops <= least or problem.dtype not in device.dtypes:
         return None
-    return crossover.measured(
-        device, backend, problem.dtype, backend.priors(device), backend.digest()
-    )
+    return crossover.measured(device, backend, problem.dtype, backend.priors(device))

@@ -186,10 +186,14 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Priors:
-    """What rules say before anything is measured: kernels in order of preference, and why."""
+    """What rules say before anything is measured: kernels in order of preference, and why.
+
+    `digest` changes whenever the source of a kernel does; measurements are filed under it.
+    """
 
     kernels: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    digest: str = ""
 
 
 class Kernel(Protocol):

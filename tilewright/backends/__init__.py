@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
 
+from tilewright.backends.grouped import GroupedKernel
 from tilewright.device import Device
 from tilewright.kernel import Kernel, Plan, Priors
 from tilewright.operands import Memory, View
@@ -60,8 +61,8 @@ class Backend(Protocol):
     def priors(self, device: Device) -> Priors:
         """What the vendor rules say of the device."""
 
-    def digest(self) -> str:
-        """Changes whenever a kernel's source does; measurements are filed under it."""
+    def grouped(self, device: Device, dtype: str) -> GroupedKernel | None:
+        """The kernel for variable-size batches; None where the device has none for this dtype."""
 
     def allocate(self, size: int, device: Device, way: str, source: Any = None) -> Memory:
         """`size` bytes in one of the ways of `settings.MEMORY_WAYS`, filled from `source`."""

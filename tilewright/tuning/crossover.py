@@ -35,24 +35,15 @@ _BANDWIDTH_BYTES = 1 << 25
 _lock = threading.Lock()
 
 
-def measured(
-    device: Device, backend: Backend, dtype: str, priors: Priors, source_digest: str
-) -> Measured:
+def measured(device: Device, backend: Backend, dtype: str, priors: Priors) -> Measured:
     """The curves of a device for one dtype: from memory, from the store, or measured now."""
     with _lock:
-        return _measured(device, backend, dtype, priors, source_digest)
-
-
-def known(device: Device, dtype: str, source_digest: str) -> bool:
-    """Whether `measured` would answer without measuring."""
-    return dtype in store.load(_key(device, source_digest))
+        return _measured(device, backend, dtype, priors)
 
 
 @cache
-def _measured(
-    device: Device, backend: Backend, dtype: str, priors: Priors, source_digest: str
-) -> Measured:
-    key = _key(device, source_digest)
+def _measured(device: Device, backend: Backend, dtype: str, priors: Priors) -> Measured:
+    key = _key(device, priors)
     stored = store.load(key)
     if dtype in stored:
         try:
@@ -64,9 +55,9 @@ def _measured(
     return fresh
 
 
-def _key(device: Device, source_digest: str) -> str:
+def _key(device: Device, priors: Priors) -> str:
     host = hashlib.sha256(repr(np.show_config(mode="dicts")).encode()).hexdigest()[:8]
-    return f"crossover|{device.key}|{source_digest}|{host}"
+    return f"crossover|{device.key}|{priors.digest}|{host}"
 
 
 def _probe(device: Device, backend: Backend, dtype: str, priors: Priors) -> Measured:

@@ -63,9 +63,9 @@ class Host:
         """None: there is nothing to choose."""
         return Priors()
 
-    def digest(self) -> str:
-        """No kernels of our own."""
-        return "host"
+    def grouped(self, device: Device, dtype: str) -> None:
+        """None: a batch on the host is a loop of products."""
+        return None
 
     def allocate(self, size: int, device: Device, way: str, source: Any = None) -> HostMemory:
         """Plain memory; "use" shares the source's."""

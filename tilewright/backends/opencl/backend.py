@@ -10,7 +10,8 @@ from functools import cache
 from typing import Any
 
 from tilewright.backends import Layout, Scalars, Timing
-from tilewright.backends.opencl import kernels, launch, memory, runtime
+from tilewright.backends.grouped import GroupedKernel
+from tilewright.backends.opencl import grouped, kernels, launch, memory, runtime
 from tilewright.backends.opencl.program import KERNELS
 from tilewright.backends.opencl.rules import preferences
 from tilewright.device import Device
@@ -35,11 +36,11 @@ class OpenCL:
         """Kernels in the rules' order, and each rule that spoke in a line."""
         prior = preferences(device)
         notes = tuple(f"{rule.name}: {rule.reason} ({rule.source})" for rule in prior.rules)
-        return Priors(prior.kernels, notes)
+        return Priors(prior.kernels, notes, _digest())
 
-    def digest(self) -> str:
-        """Of every source file in kernels/."""
-        return _digest()
+    def grouped(self, device: Device, dtype: str) -> GroupedKernel | None:
+        """`grouped_panel` on CPUs, `grouped` elsewhere."""
+        return grouped.grouped_of(device, dtype)
 
     def allocate(self, size: int, device: Device, way: str, source: Any = None) -> memory.Shared:
         """Device memory in one of the three host-pointer ways."""

@@ -29,8 +29,8 @@ from tilewright.kernel import (
 _BITS = {"float16": 16, "float32": 32, "float64": 64}
 # A wavefront of 64 (Adreno, GCN) fills four times; no kernel of the ladder gains from more.
 _LARGEST_GROUP = 256
-_EPILOGUE_BIAS = 1
-_EPILOGUE_ACTIVATION = {"none": 0, "relu": 2, "gelu": 4}
+EPILOGUE_BIAS = 1
+EPILOGUE_ACTIVATION = {"none": 0, "relu": 2, "gelu": 4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,13 @@ def sum_bytes(problem: Problem) -> int:
 
 
 def types(problem: Problem) -> tuple[tuple[str, int], ...]:
-    """The -D options that fix the types."""
-    return (("PRECISION", _BITS[problem.dtype]), ("ACCUMULATE", _BITS[problem.accumulate]))
+    """The -D options that fix the types of a problem."""
+    return type_defines(problem.dtype, problem.accumulate)
+
+
+def type_defines(dtype: str, accumulate: str) -> tuple[tuple[str, int], ...]:
+    """The -D options for elements and sums of these types."""
+    return (("PRECISION", _BITS[dtype]), ("ACCUMULATE", _BITS[accumulate]))
 
 
 def whole(problem: Problem) -> Block:
@@ -95,8 +100,8 @@ def tail(problem: Problem, block: Block) -> tuple[Argument, ...]:
     """
     epilogue = 0
     if block.last:
-        epilogue = _EPILOGUE_ACTIVATION[problem.activation]
-        epilogue |= _EPILOGUE_BIAS if problem.bias else 0
+        epilogue = EPILOGUE_ACTIVATION[problem.activation]
+        epilogue |= EPILOGUE_BIAS if problem.bias else 0
     return (
         Operand("c", block.i * problem.c_row + block.j * problem.c_col),
         Long(problem.c_row),

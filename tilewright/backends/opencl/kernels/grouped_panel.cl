@@ -10,6 +10,9 @@
 // an `if` on a column into a mask, so partial tiles cost no padding and no copy, and 17 columns run as
 // 16 + 1 masked. Where many rows share a strip of B it is packed into local memory (on a CPU: L1)
 // first; that also straightens any stride. Few rows read B where it lies.
+//
+// The fourth number of a tile is its shape, rows << 16 | columns: on a CPU one launch takes tiles of
+// every shape, so that no core waits for the last tile of a bucket.
 
 #include "common.clh"
 #include "grouped.clh"
@@ -20,18 +23,12 @@
 #ifndef LANES
 #define LANES 16
 #endif
-#ifndef TILE_M
-#define TILE_M 96
-#endif
-#ifndef TILE_N
-#define TILE_N 64
-#endif
 #ifndef DEPTH
 #define DEPTH 256
 #endif
 // Rows of a tile from which packing B pays: each packed element is then read this often.
 #ifndef PACK_ROWS
-#define PACK_ROWS 96
+#define PACK_ROWS 48
 #endif
 
 #define ROWS_4(DO) DO(0) DO(1) DO(2) DO(3)
@@ -109,13 +106,15 @@ void grouped_panel(__global const long *problems, __global const sum *scalars,
 #endif
     __local sum spilled[MICRO_M * 2 * LANES];
     const int lane = get_local_id(0);
-    const Tile tile = read_tile(tiles, first_tile + get_group_id(0));
+    const int index = first_tile + get_group_id(0);
+    const Tile tile = read_tile(tiles, index);
+    const int shape = tiles[index * 4 + 3];
     const Problem p = read_problem(problems, scalars, tile.problem);
     __global const real *a = A_OF(p), *b = B_OF(p), *bias = BIAS_OF(p);
     __global real *c = C_OF(p);
     const bool plain = p.c_col == 1 && p.epilogue == 0 && p.beta == (sum)0;
-    const int i_begin = tile.row, i_end = min(p.m, i_begin + TILE_M);
-    const int j_end = min(p.n, tile.col + TILE_N);
+    const int i_begin = tile.row, i_end = min(p.m, i_begin + (shape >> 16));
+    const int j_end = min(p.n, tile.col + (shape & 0xffff));
 
     for (int j0 = tile.col; j0 < j_end; j0 += 2 * LANES) {
         const int j = j0 + lane;

@@ -1,0 +1,198 @@
+"""Grouped launches: a laid-out batch becomes tables, and a callable that only launches them.
+
+    problems  [count, 16] int64   where A, B, C and bias lie, sizes, strides, epilogue
+    scalars   [count, 2]          alpha, beta in the accumulator's type
+    tiles     [count, 4] int32    problem, first row, first column, shape
+
+`grouped.clh` follows two problems through the tables. Problems stand in launch order, so that tiles
+that run together read neighbouring rows; products cut along k appear once a part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.backends.grouped import GroupedOperands
+from tilewright.backends.opencl.launch import guarded
+from tilewright.backends.opencl.lowering import EPILOGUE_ACTIVATION, EPILOGUE_BIAS, type_defines
+from tilewright.backends.opencl.program import kernel_of
+from tilewright.backends.opencl.rules import preferences
+from tilewright.backends.opencl.runtime import Session, pyopencl, session
+from tilewright.device import Device
+from tilewright.kernel import Launch
+from tilewright.planning.grouped import GroupedLayout, Slots, Tile
+
+_WORDS = 16
+_SUMS = {"float16": "float32", "float32": "float32", "float64": "float64"}
+
+# Flops a second of one core on whole tiles and seconds a tile, measured on AVX-512 cores.
+# Only their ratios decide anything; an order is never chosen by the absolute time.
+_CPU_TILES = (
+    Tile(12, 32, rate=70e9, overhead=0.15e-6),
+    Tile(48, 32, rate=90e9, overhead=0.15e-6),
+    Tile(48, 64, rate=110e9, overhead=0.15e-6),
+    Tile(96, 128, rate=140e9, overhead=0.2e-6),
+    Tile(192, 256, rate=150e9, overhead=0.3e-6),
+)
+
+
+@dataclass(frozen=True)
+class PanelGroups:
+    """`grouped_panel` on a CPU: one launch, tiles of every shape in one queue."""
+
+    device: Device
+    dtype: str
+    tiles: tuple[Tile, ...]
+    slots: Slots
+
+    @classmethod
+    def on(cls, device: Device, dtype: str) -> PanelGroups:
+        """For a device and dtype. The thread pool deals tiles to the cores as they come free."""
+        # A sum of parts in half precision would lose what summing in fp32 keeps: never cut there.
+        merge = np.inf if dtype == "float16" else 1e-9
+        slots = Slots(device.compute_units, kind="dynamic", merge=merge)
+        return cls(device, dtype, _CPU_TILES, slots)
+
+    def reads_host(self) -> bool:
+        """By address, where the device has system SVM."""
+        return self.device.has("svm_system")
+
+    def bind(self, layout: GroupedLayout, operands: GroupedOperands) -> Callable[[], None]:
+        """Tables built, kernel prepared, arguments set: what is left is enqueueing."""
+        session_ = session(self.device)
+        pointers = operands.c.base is None
+        tables = Tables.of(layout, operands)
+        lanes = 8 if self.dtype == "float64" else 16
+        launch = Launch(
+            program="grouped_panel",
+            entry="grouped_panel",
+            defines=(
+                *type_defines(self.dtype, _SUMS[self.dtype]),
+                ("MULTIPLY_ADD", preferences(self.device).multiply_add),
+                ("LANES", lanes),
+                ("POINTERS", int(pointers)),
+            ),
+            global_size=(lanes * len(tables.tiles), 1),
+            local_size=(lanes, 1),
+            arguments=(),
+        )
+        return _Bound(session_, launch, tables, operands, pointers)
+
+
+class _Bound:
+    """One prepared launch. Holds every table and operand for as long as it lives."""
+
+    def __init__(
+        self,
+        session_: Session,
+        launch: Launch,
+        tables: Tables,
+        operands: GroupedOperands,
+        pointers: bool,
+    ) -> None:
+        self.session = session_
+        self.launch = launch
+        self.wait = pointers
+        self.held = (tables, operands)
+        if not len(tables.tiles):
+            return
+        self.kernel = kernel_of(session_, launch)
+        self.tables = [
+            _resident(session_, table) for table in (tables.problems, tables.scalars, tables.tiles)
+        ]
+        bases = (operands.a, operands.b, operands.c, operands.bias or operands.c)
+        # In pointer mode the bases are never read; any memory will do as an argument.
+        memory = [self.tables[0] if pointers else part.base.memory.buffer for part in bases]
+        # One by one: set_args() would compile a Python function for each new kernel object.
+        for index, value in enumerate((*self.tables, np.int32(0), *memory)):
+            self.kernel.set_arg(index, value)
+
+    def __call__(self) -> None:
+        if not hasattr(self, "kernel"):
+            return
+        with self.session.lock:
+            guarded(self.session, self._enqueue)
+            if self.wait:
+                self.session.queue.finish()
+
+    def _enqueue(self) -> None:
+        pyopencl().enqueue_nd_range_kernel(
+            self.session.queue, self.kernel, self.launch.global_size, self.launch.local_size
+        )
+
+
+def _resident(session_: Session, table: npt.NDArray[Any]) -> Any:
+    """A table where kernels read it: in place with system SVM, copied once elsewhere."""
+    cl = pyopencl()
+    if session_.device.has("svm_system"):
+        return cl.SVM(table)
+    flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
+    return cl.Buffer(session_.context, flags, hostbuf=table)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The three tables of `grouped.clh`."""
+
+    problems: npt.NDArray[np.int64]
+    scalars: npt.NDArray[Any]
+    tiles: npt.NDArray[np.int32]
+
+    @classmethod
+    def of(cls, layout: GroupedLayout, operands: GroupedOperands) -> Tables:
+        """Pure array code: a thousand problems take about 0.1 ms."""
+        order, queue = layout.order, layout.queue
+        position = np.empty(len(order), np.int64)
+        position[order] = np.arange(len(order))
+        shapes = np.array([(tile.m, tile.n) for tile in layout.tiles], np.int32)
+        rows, cols = shapes[layout.tile[queue.problem]].T if len(queue) else (0, 0)
+        tiles = np.empty((len(queue), 4), np.int32)
+        tiles[:, 0] = position[queue.problem]
+        tiles[:, 1] = queue.row * rows
+        tiles[:, 2] = queue.col * cols
+        tiles[:, 3] = rows << 16 | cols
+        scalars = np.stack((operands.alpha[order], operands.beta[order]), axis=1)
+        return cls(_problems(layout, operands), scalars.astype(_SUMS[operands.dtype]), tiles)
+
+
+def _problems(layout: GroupedLayout, operands: GroupedOperands) -> npt.NDArray[np.int64]:
+    table = np.zeros((len(layout.order), _WORDS), np.int64)
+    a, b, c, bias = operands.a, operands.b, operands.c, operands.bias
+    columns = (
+        a.address,
+        b.address,
+        c.address,
+        0 if bias is None else bias.address,
+        layout.m,
+        layout.n,
+        layout.k,
+        a.row,
+        a.col,
+        b.row,
+        b.col,
+        c.row,
+        c.col,
+        _epilogues(operands),
+    )
+    for index, column in enumerate(columns):
+        table[:, index] = column
+    return np.ascontiguousarray(table[layout.order])
+
+
+def _epilogues(operands: GroupedOperands) -> npt.NDArray[np.int64] | int:
+    activation = EPILOGUE_ACTIVATION[operands.activation]
+    if operands.bias is None:
+        return activation
+    return np.where(operands.bias.address >= 0, activation | EPILOGUE_BIAS, activation)
+
+
+def grouped_of(device: Device, dtype: str) -> PanelGroups | None:
+    """The grouped kernel of a device, or None where it has none for this dtype."""
+    if dtype not in device.dtypes:
+        return None
+    return PanelGroups.on(device, dtype)

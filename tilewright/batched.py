@@ -1,0 +1,166 @@
+"""The operands of a variable-size batch as columns: where every matrix lies, checked in array code.
+
+Three kinds come in: lists of NumPy (or DLPack) matrices, `RaggedBatch` on the host, and
+`RaggedBatch` on a device. All become `Matrices`: addresses (host) or element offsets (device), sizes and strides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright import columns
+from tilewright.columns import Column, Columns
+from tilewright.errors import ArgumentError, DtypeError, OperandError, OverlapError, ShapeError
+from tilewright.operands import DTYPES, Array, NDArray, view
+from tilewright.ragged import RaggedBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Matrices:
+    """Columns of one operand. `base` is None for host memory, else the device array they lie in.
+
+    `held` keeps host memory alive; `at.address` counts bytes on the host, elements on a device.
+    """
+
+    at: Columns
+    dtype: np.dtype[Any]
+    base: Array | None
+    held: Any
+
+    def __len__(self) -> int:
+        return len(self.at.rows)
+
+
+def matrices(values: Any, name: str) -> Matrices:
+    """The columns of a list of matrices or a RaggedBatch. No element is copied.
+
+    Raises OperandError, DtypeError and ShapeError with the index of the matrix that does not fit.
+    """
+    if isinstance(values, RaggedBatch):
+        return _ragged(values)
+    if isinstance(values, np.ndarray | Array) or not isinstance(values, Sequence):
+        raise OperandError(
+            f"{name}={type(values).__name__}: accepted are a list of matrices and a RaggedBatch"
+        )
+    arrays = _host_arrays(values, name)
+    if not arrays:
+        dtype = np.dtype(np.float32)
+        found = columns.read([], dtype)
+        assert isinstance(found, Columns)
+        return Matrices(found, dtype, None, ())
+    dtype = arrays[0].dtype
+    if dtype.name not in DTYPES or not dtype.isnative:
+        raise DtypeError(f"{name}[0].dtype={str(dtype)!r}: accepted are {', '.join(DTYPES)}")
+    found = columns.read(arrays, dtype)
+    if isinstance(found, int):
+        _raise_odd(arrays[found], f"{name}[{found}]", dtype)
+    assert isinstance(found, Columns)
+    return Matrices(found, dtype, None, arrays)
+
+
+def per_problem(value: Any, count: int, name: str) -> npt.NDArray[np.float64]:
+    """A real number for all problems, or one each, as a column."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "iuf" or array.ndim > 1:
+        raise ArgumentError(f"{name}={value!r}: accepted are a real number or one a problem")
+    if array.ndim == 1 and len(array) != count:
+        raise ArgumentError(f"{name}: has {len(array)} numbers; must have {count}, one a problem")
+    return np.broadcast_to(array.astype(np.float64), (count,))
+
+
+def flags(value: Any, count: int, name: str) -> npt.NDArray[np.bool_]:
+    """True or False for all problems, or one each, as a column."""
+    array = np.asarray(value)
+    if array.dtype != np.bool_ or array.ndim > 1 or (array.ndim == 1 and len(array) != count):
+        raise ArgumentError(f"{name}={value!r}: accepted are True, False, or {count} of them")
+    return np.broadcast_to(array, (count,))
+
+
+def transposed(operand: Matrices, which: npt.NDArray[np.bool_]) -> Matrices:
+    """The operand with the marked matrices transposed."""
+    if not which.any():
+        return operand
+    at, swapped = operand.at, operand.at.swapped
+    chosen = [
+        np.where(which, getattr(swapped, name), getattr(at, name))
+        for name in ("rows", "cols", "row", "col")
+    ]
+    return Matrices(Columns(at.address, *chosen), operand.dtype, operand.base, operand.held)
+
+
+def check_outputs(out: Matrices, inputs: Sequence[Matrices]) -> None:
+    """Raise OverlapError where two outputs, or an output and an input, share memory.
+
+    Judged by the stretch of memory from a matrix's first to its last element, so interleaved views
+    of one array count as overlapping.
+    """
+    low, high = _extents(out)
+    order = np.argsort(low, kind="stable")
+    low, high = low[order], high[order]
+    reach = np.maximum.accumulate(high)
+    inside = np.flatnonzero(low[1:] < reach[:-1])
+    if len(inside):
+        first, second = sorted(int(order[at]) for at in (inside[0], inside[0] + 1))
+        raise OverlapError(f"out[{second}]: overlaps out[{first}]; outputs must lie apart")
+    for operand in inputs:
+        if operand.base is not out.base:
+            continue
+        start, stop = _extents(operand)
+        # The last output that begins before an input's end must have ended before its start.
+        before = np.searchsorted(low, stop) - 1
+        met = (before >= 0) & (reach[np.maximum(before, 0)] > start) & (stop > start)
+        if met.any():
+            raise OverlapError(
+                f"out: overlaps input matrix {int(np.argmax(met))}; outputs must lie apart from"
+                " every input"
+            )
+
+
+def _ragged(batch: RaggedBatch) -> Matrices:
+    one = np.ones(len(batch), np.int64)
+    if isinstance(batch.flat, Array):
+        at = Columns(batch.offsets, batch.rows, batch.cols, batch.cols, one)
+        return Matrices(at, batch.dtype, batch.flat, batch)
+    start = batch.flat.__array_interface__["data"][0]
+    address = start + batch.offsets * batch.dtype.itemsize
+    return Matrices(
+        Columns(address, batch.rows, batch.cols, batch.cols, one), batch.dtype, None, batch
+    )
+
+
+def _host_arrays(values: Sequence[Any], name: str) -> Sequence[NDArray]:
+    if set(map(type, values)) <= {np.ndarray}:
+        return values
+    found = []
+    for index, value in enumerate(values):
+        seen = view(value, f"{name}[{index}]")
+        if not seen.host:
+            raise OperandError(
+                f"{name}[{index}]: lies on a device; put device matrices into a RaggedBatch"
+            )
+        found.append(seen.memory)
+    return found
+
+
+def _raise_odd(array: NDArray, name: str, dtype: np.dtype[Any]) -> None:
+    if array.ndim != 2:
+        raise ShapeError(f"{name}.shape={array.shape}: must have two dimensions")
+    if array.dtype != dtype:
+        raise DtypeError(f"{name}.dtype={str(array.dtype)!r}: must equal the first's, {dtype}")
+    raise OperandError(f"{name}.strides={array.strides}: must be whole elements of {dtype}")
+
+
+def _extents(operand: Matrices) -> tuple[Column, Column]:
+    """Lowest and one past the highest byte (host) or element (device); equal where empty."""
+    at = operand.at
+    size = operand.dtype.itemsize if operand.base is None else 1
+    reach_row, reach_col = (at.rows - 1) * at.row, (at.cols - 1) * at.col
+    low = at.address + size * (np.minimum(reach_row, 0) + np.minimum(reach_col, 0))
+    high = at.address + size * (np.maximum(reach_row, 0) + np.maximum(reach_col, 0) + 1)
+    empty = (at.rows == 0) | (at.cols == 0)
+    return low, np.where(empty, low, high)

@@ -1,0 +1,113 @@
+"""What several commands share: options, consoles, checks of what was typed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from tilewright.device import Device
+from tilewright.errors import ArgumentError, DtypeError
+from tilewright.operands import DTYPES
+from tilewright.report.ladder import measure, steps
+from tilewright.report.records import Ladder
+from tilewright.report.sampling import FULL, Effort
+from tilewright.selection import host
+
+# Wide enough for a ladder; what reads a pipe has no width of its own.
+PIPE_WIDTH = 100
+
+DeviceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        "-d",
+        metavar="DEVICE",
+        help="opencl:0, opencl:intel, host, ...; default TILEWRIGHT_DEVICE or the best.",
+        show_default=False,
+    ),
+]
+
+
+def console() -> Console:
+    """Where tables go."""
+    return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
+
+
+def note(text: str) -> None:
+    """A line that is not the command's output."""
+    print(f"note: {text}", file=sys.stderr)
+
+
+def checked_dtype(dtype: str) -> str:
+    """The dtype, if it is one of ours."""
+    if dtype not in DTYPES:
+        raise DtypeError(f"--dtype={dtype!r}: accepted are {', '.join(DTYPES)}")
+    return dtype
+
+
+def checked_size(argument: str, size: int) -> int:
+    """The size, if two operands, a result and its float64 truth fit into the host's memory."""
+    # At the worst: three float64 matrices on the device, four beside them to check the result.
+    needed, there = 7 * 8 * size * size, host().memory
+    if size < 1 or needed > there:
+        largest = int((there / 56) ** 0.5)
+        raise ArgumentError(
+            f"{argument}={size}: accepted are sizes from 1 to {largest}, which this machine's"
+            f" memory of {there >> 20} MiB holds"
+        )
+    return size
+
+
+def climb(device: Device, sizes: Sequence[int], dtype: str, effort: Effort = FULL) -> list[Ladder]:
+    """A ladder for each size, with progress on stderr where that is a terminal."""
+    with _progress(len(sizes) * steps(device, dtype)) as advance:
+        return [
+            measure(
+                device,
+                size,
+                dtype,
+                effort=effort,
+                report=lambda name, size=size: advance(f"{name} at {size}"),  # type: ignore[misc]
+            )
+            for size in sizes
+        ]
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[str], None]]:
+    err = Console(stderr=True)
+    # No thread that redraws: it would take time from the processor that is being measured.
+    bar = Progress(
+        TextColumn("measuring {task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=err,
+        disable=not err.is_terminal,
+        auto_refresh=False,
+        transient=True,
+    )
+    tasks: list[TaskID] = []
+
+    def advance(name: str) -> None:
+        if tasks:
+            bar.update(tasks[0], advance=1, description=name)
+        else:
+            tasks.append(bar.add_task(name, total=total))
+        bar.refresh()
+
+    with bar:
+        yield advance

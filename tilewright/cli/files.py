@@ -1,0 +1,159 @@
+"""Matrices in files that others wrote: .npy, .npz, Matrix Market. Nothing is ever unpickled.
+
+Reading never trusts a file: what is damaged, of another format, or of elements that no kernel takes
+raises a FileError that names the file and what would be accepted. Results are written beside their
+final name and renamed, so that nobody meets half a file.
+"""
+
+from __future__ import annotations
+
+import re
+import zipfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tilewright.cli import market
+from tilewright.errors import FileError
+from tilewright.operands import DTYPES, NDArray
+from tilewright.report.atomic import replacing
+from tilewright.selection import host
+
+SUFFIXES = (".npy", ".npz", ".mtx")
+# What NumPy, zipfile and market.py are known to raise on files that are not what they claim.
+_DAMAGED = (
+    OSError,
+    ValueError,
+    TypeError,
+    KeyError,
+    OverflowError,
+    EOFError,
+    MemoryError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A file that was named on the command line; `label` is how errors call it."""
+
+    path: Path
+    member: str | None
+    label: str
+    note: Callable[[str], None]
+
+
+def load(name: str, argument: str, note: Callable[[str], None]) -> NDArray:
+    """The matrix of a file, a .npy memory-mapped. `note` hears of conversions.
+
+    `FILE.npz:NAME` is one array of several.
+    """
+    path, member = _split(name)
+    source = _Source(path, member, f"{argument}={name!r}", note)
+    if not path.is_file():
+        raise FileError(f"{source.label}: no such file; accepted are {_ACCEPTED}")
+    reader = _READERS.get(path.suffix.lower())
+    if reader is None:
+        raise FileError(f"{source.label}: suffix {path.suffix!r}; accepted are {_ACCEPTED}")
+    try:
+        return _checked(reader(source), source)
+    except FileError:
+        raise
+    except _DAMAGED as error:
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise FileError(
+            f"{source.label}: cannot be read as {path.suffix} ({why}); accepted is a whole"
+            f" file of {', '.join(DTYPES)}"
+        ) from None
+
+
+def check_output(path: Path) -> None:
+    """Raise FileError for an output that no format is known for."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise FileError(
+            f"--output={str(path)!r}: suffix {path.suffix!r}; accepted are {', '.join(SUFFIXES)}"
+        )
+
+
+def save(path: Path, compute: Callable[[], NDArray]) -> str:
+    """Write what `compute` gives, in the format of the suffix; a line on what was written.
+
+    A folder that cannot be written is found out before anything is computed.
+    """
+    with replacing(path, "--output") as temporary:
+        array = np.asarray(compute())
+        suffix = path.suffix.lower()
+        if suffix == ".npy":
+            np.save(temporary, array, allow_pickle=False)
+        elif suffix == ".npz":
+            np.savez(temporary, allow_pickle=False, c=array)
+        else:
+            _save_mtx(path, temporary, array)
+    return f"{' × '.join(map(str, array.shape)) or 'one number'}, {array.dtype}"
+
+
+def _split(name: str) -> tuple[Path, str | None]:
+    """The file, and the array in it that is meant; a file that exists wins over the colon."""
+    found = re.fullmatch(r"(.+\.npz):(.+)", name, re.IGNORECASE)
+    if found and not Path(name).is_file():
+        return Path(found[1]), found[2]
+    return Path(name), None
+
+
+def _load_npy(source: _Source) -> NDArray:
+    array = np.load(source.path, mmap_mode="r", allow_pickle=False)
+    if not isinstance(array, np.ndarray):
+        array.close()
+        raise FileError(f"{source.label}: is an archive; accepted is one array, or suffix .npz")
+    return array
+
+
+def _load_npz(source: _Source) -> NDArray:
+    if not zipfile.is_zipfile(source.path):
+        raise FileError(f"{source.label}: is no archive; accepted is what numpy.savez writes")
+    with np.load(source.path, allow_pickle=False) as archive:
+        names = list(archive.files)
+        member = names[0] if source.member is None and len(names) == 1 else source.member
+        if member not in names:
+            shown = ", ".join(f"'{source.path}:{name}'" for name in names) or "none: it is empty"
+            raise FileError(f"{source.label}: names no array in it; accepted are {shown}")
+        array: NDArray = archive[member]
+        return array
+
+
+def _load_mtx(source: _Source) -> NDArray:
+    array, header = market.read(source.path, host().memory)
+    if "integer" in header.field:
+        source.note(f"{source.label}: integers, converted to float64")
+    return array
+
+
+_READERS = {".npy": _load_npy, ".npz": _load_npz, ".mtx": _load_mtx}
+_ACCEPTED = "FILE.npy, FILE.npz, FILE.npz:NAME and FILE.mtx (Matrix Market)"
+
+
+def _checked(array: NDArray, source: _Source) -> NDArray:
+    """The array in an element type that a kernel takes, in this machine's byte order."""
+    native = array.dtype.newbyteorder("=")
+    if native.name not in DTYPES:
+        raise FileError(f"{source.label}: holds {array.dtype}; accepted are {', '.join(DTYPES)}")
+    if array.ndim == 0:
+        raise FileError(f"{source.label}: holds one number; accepted is one dimension or more")
+    if array.dtype.isnative:
+        return array
+    source.note(f"{source.label}: converted from {array.dtype.str} to this machine's byte order")
+    return array.astype(native)
+
+
+def _save_mtx(path: Path, temporary: Path, array: NDArray) -> None:
+    if array.ndim != 2:
+        raise FileError(
+            f"--output={str(path)!r}: the product has {array.ndim} dimensions; a Matrix Market"
+            " file holds two: accepted are .npy and .npz"
+        )
+    market.write(temporary, array)

@@ -1,0 +1,442 @@
+"""Variable-size batches: plan once, bind, and launch as often as needed.
+
+grouped_matmul   checks -> columns -> plan (cached by sizes) -> bind -> launch -> results
+plan_grouped     the plan alone, from columns of sizes
+GroupedPlan      what was decided and why; `bind` gives a callable that only launches
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.arguments import checked_dtype, checked_name
+from tilewright.backends import Scalars
+from tilewright.backends.grouped import GroupedOperand, GroupedOperands
+from tilewright.batch import ACTIVATIONS
+from tilewright.batched import (
+    Matrices,
+    check_outputs,
+    flags,
+    matrices,
+    per_problem,
+    transposed,
+)
+from tilewright.device import Device
+from tilewright.errors import (
+    ArgumentError,
+    DtypeError,
+    FileError,
+    KernelError,
+    OperandError,
+    ShapeError,
+)
+from tilewright.grouped_host import host_loop, through_device
+from tilewright.operands import like
+from tilewright.planning.grouped import (
+    ORDERS,
+    Balance,
+    Bucket,
+    GroupedLayout,
+    lay_out,
+    signature,
+)
+from tilewright.ragged import RaggedBatch, aligned_offsets
+from tilewright.selection import backend_of, resolve
+
+__all__ = ["GroupedPlan", "grouped_matmul", "plan_grouped"]
+
+_FORMAT = "tilewright-grouped-plan-1"
+_MOST_PLANS = 256
+_plans: OrderedDict[bytes, GroupedPlan] = OrderedDict()
+Results = list[Any] | RaggedBatch
+
+
+@dataclass(frozen=True)
+class GroupedPlan:
+    """How a batch will run on a device. Made by `plan_grouped`; holds sizes, never operands."""
+
+    device: Device
+    dtype: str
+    layout: GroupedLayout | None
+    m: npt.NDArray[np.int64]
+    n: npt.NDArray[np.int64]
+    k: npt.NDArray[np.int64]
+    asked: str
+
+    @property
+    def order(self) -> npt.NDArray[np.int64]:
+        """The problems in launch order, as indices into the caller's order."""
+        return np.arange(len(self.m)) if self.layout is None else self.layout.order
+
+    @property
+    def buckets(self) -> tuple[Bucket, ...]:
+        """Runs of problems that share a tile shape."""
+        return () if self.layout is None else self.layout.buckets
+
+    def balance(self) -> Balance:
+        """Seconds of work of every compute unit, before (as given) and after (as planned)."""
+        if self.layout is None:
+            raise KernelError(
+                f"device={self.device.id!r}: runs a loop; there is no balance to show"
+            )
+        return self.layout.balance()
+
+    def explain(self) -> str:
+        """The plan in words: order, reason, prediction of every order, tiles, balance."""
+        flops = float(2 * np.sum(self.m.astype(float) * self.n * self.k))
+        head = [
+            f"{len(self.m)} products, {self.dtype}, {flops / 1e9:.3f} GFLOP",
+            f"device     {self.device.id}  {self.device.name}",
+        ]
+        if self.layout is None:
+            return "\n".join([*head, "kernel     host: a loop of numpy.matmul, as given"])
+        return "\n".join(head + _explained(self.layout))
+
+    def bind(self, a: Any, b: Any, out: Any = None, **options: Any) -> Callable[[], Results]:
+        """A callable that only launches, on these operands, and returns the results.
+
+        Operands and results stay where they are: change the elements of `a` and `b`, call again.
+        Options are `alpha`, `beta`, `bias`, `activation` and transposes as in `grouped_matmul`.
+        Raises ShapeError where the sizes are not those the plan was made for.
+        """
+        return _bind(self, _checked(a, b, out, **options))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write sizes and decisions as JSON. The layout is made again from them when loaded."""
+        document = {
+            "format": _FORMAT,
+            "device": self.device.key,
+            "dtype": self.dtype,
+            "order": self.layout.chosen if self.layout else self.asked,
+            **{name: getattr(self, name).tolist() for name in "mnk"},
+        }
+        Path(path).write_text(json.dumps(document))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], device: Device | str | None = None) -> GroupedPlan:
+        """The plan that `save` wrote, for a device. Raises FileError for anything else."""
+        try:
+            document = json.loads(Path(path).read_text())
+            if document["format"] != _FORMAT:
+                raise ValueError(f"format is {document['format']!r}")
+            sizes = [np.array(document[name], np.int64) for name in "mnk"]
+            dtype, order = document["dtype"], document["order"]
+        except FileNotFoundError:
+            raise
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise FileError(f"path={str(path)!r}: not a saved plan ({error})") from None
+        return plan_grouped(*sizes, dtype=dtype, device=device, order=order)
+
+
+def plan_grouped(
+    m: npt.ArrayLike,
+    n: npt.ArrayLike,
+    k: npt.ArrayLike,
+    *,
+    dtype: npt.DTypeLike = np.float32,
+    device: Device | str | None = None,
+    order: str = "auto",
+) -> GroupedPlan:
+    """Plan products of sizes m[i] x k[i] times k[i] x n[i]; nothing is computed.
+
+    Args:
+        m, n, k: sizes from 0 up, one a problem.
+        dtype: float16, float32 or float64.
+        device: as in `matmul`.
+        order: "auto" predicts every order's makespan and takes the least; or "given",
+            "k-descending", "bucketed", "longest-first".
+
+    Plans are cached by sizes, dtype, device and order. Raises ShapeError, DtypeError,
+    ArgumentError, DeviceError.
+    """
+    chosen = resolve(device)
+    wanted = checked_dtype(dtype).name
+    checked_name("order", order, ("auto", *ORDERS))
+    rows, cols, depths = _size_column(m, "m"), _size_column(n, "n"), _size_column(k, "k")
+    if not len(rows) == len(cols) == len(depths):
+        raise ShapeError(
+            f"m, n, k: have {len(rows)}, {len(cols)} and {len(depths)} entries; must have one each"
+            " a problem"
+        )
+    return _plan(rows, cols, depths, wanted, chosen, order)
+
+
+def grouped_matmul(
+    a: Sequence[Any] | RaggedBatch,
+    b: Sequence[Any] | RaggedBatch,
+    *,
+    out: Sequence[Any] | RaggedBatch | None = None,
+    alpha: float | Sequence[float] = 1.0,
+    beta: float | Sequence[float] = 0.0,
+    transpose_a: bool | Sequence[bool] = False,
+    transpose_b: bool | Sequence[bool] = False,
+    bias: Sequence[Any] | None = None,
+    activation: str | None = None,
+    order: str = "auto",
+    device: Device | str | None = None,
+) -> Results:
+    """out[i] = activation(alpha[i] · op(a[i]) @ op(b[i]) + beta[i] · out[i] + bias[i]).
+
+    Args:
+        a, b: sequences of matrices [m_i, k_i] and [k_i, n_i] of one dtype, each with sizes and
+            strides of its own; or `RaggedBatch`.
+        out: matrices [m_i, n_i] that do not overlap; made where None.
+        alpha, beta, transpose_a, transpose_b: one for all problems or one each.
+        bias: vectors [n_i], or None for problems without one.
+        activation: "none", "relu" or "gelu".
+        order, device: as in `plan_grouped`.
+
+    Returns: results in the caller's order: a list for lists, a RaggedBatch for RaggedBatch; `out`
+        itself where it was given. An empty batch gives an empty list.
+
+    Raises: ShapeError (naming the index of the problem whose inner sizes disagree), DtypeError,
+        ArgumentError, OperandError, OverlapError, before anything is written.
+    """
+    call = _checked(
+        a,
+        b,
+        out,
+        alpha=alpha,
+        beta=beta,
+        transpose_a=transpose_a,
+        transpose_b=transpose_b,
+        bias=bias,
+        activation=activation,
+    )
+    checked_name("order", order, ("auto", *ORDERS))
+    chosen = call.a.base.device if call.a.base is not None else resolve(device)
+    m, n, k = call.a.at.rows, call.b.at.cols, call.a.at.cols
+    return _bind(_plan(m, n, k, call.a.dtype.name, chosen, order), call)()
+
+
+def _explained(layout: GroupedLayout) -> list[str]:
+    balance = layout.balance()
+    lines = [f"order      {layout.chosen}", f"because    {layout.reason}"]
+    lines += [
+        f"predicted  {name}: {seconds * 1e3:.3f} ms" for name, seconds in layout.predicted.items()
+    ]
+    for shape, tile in enumerate(layout.tiles):
+        problems = int(np.count_nonzero(layout.tile == shape))
+        if problems:
+            lines.append(f"tiles      {tile.m} x {tile.n}: {problems} problems")
+    cut = int(np.count_nonzero(layout.parts > 1))
+    if cut:
+        lines.append(f"split      {cut} long products along k, parts added in a fixed order")
+    for name, work in (("before", balance.before), ("after", balance.after)):
+        spread = work.max() / work.mean() if work.any() else 1.0
+        lines.append(f"balance    {name}: busiest compute unit has {spread:.2f}x the mean")
+    return lines
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """Checked operands of a batch, not yet on their way to a device."""
+
+    a: Matrices
+    b: Matrices
+    c: Matrices
+    bias: Matrices | None
+    alpha: npt.NDArray[np.float64]
+    beta: npt.NDArray[np.float64]
+    activation: str
+    results: Results
+
+
+def _checked(
+    a: Any,
+    b: Any,
+    out: Any,
+    *,
+    alpha: Any = 1.0,
+    beta: Any = 0.0,
+    transpose_a: Any = False,
+    transpose_b: Any = False,
+    bias: Any = None,
+    activation: str | None = None,
+) -> _Call:
+    activation = checked_name("activation", activation or "none", ACTIVATIONS)
+    left, right = matrices(a, "a"), matrices(b, "b")
+    count = len(left)
+    if len(right) != count:
+        raise ShapeError(f"b: has {len(right)} matrices; must have {count}, as many as a")
+    left = transposed(left, flags(transpose_a, count, "transpose_a"))
+    right = transposed(right, flags(transpose_b, count, "transpose_b"))
+    _check_pairs(left, right)
+    scale, keep = per_problem(alpha, count, "alpha"), per_problem(beta, count, "beta")
+    if out is None and keep.any():
+        raise ArgumentError(f"beta={beta!r}: needs out=, the matrices that it scales")
+    if out is None:
+        results, target = _new_results(a, left, right)
+    else:
+        results, target = out, matrices(out, "out")
+        _check_out(target, left, right)
+        check_outputs(target, (left, right))
+    return _Call(left, right, target, _bias(bias, right), scale, keep, activation, results)
+
+
+def _check_pairs(a: Matrices, b: Matrices) -> None:
+    if len(a) and a.dtype != b.dtype:
+        raise DtypeError(f"b.dtype={b.dtype.name!r}: must equal a.dtype={a.dtype.name!r}")
+    wrong = a.at.cols != b.at.rows
+    if wrong.any():
+        i = int(np.argmax(wrong))
+        raise ShapeError(
+            f"b[{i}]: has {b.at.rows[i]} rows; must have {a.at.cols[i]}, the columns of a[{i}]"
+        )
+    if (a.base is None) != (b.base is None):
+        raise OperandError("b: lies elsewhere than a; both on the host, or both on one device")
+
+
+def _check_out(c: Matrices, a: Matrices, b: Matrices) -> None:
+    if len(c) != len(a):
+        raise ShapeError(f"out: has {len(c)} matrices; must have {len(a)}")
+    if len(c) and c.dtype != a.dtype:
+        raise DtypeError(f"out.dtype={c.dtype.name!r}: must equal a.dtype={a.dtype.name!r}")
+    if (a.base is None) != (c.base is None):
+        raise OperandError("out: lies elsewhere than a; both on the host, or both on one device")
+    wrong = (c.at.rows != a.at.rows) | (c.at.cols != b.at.cols)
+    if wrong.any():
+        i = int(np.argmax(wrong))
+        raise ShapeError(
+            f"out[{i}].shape=({c.at.rows[i]}, {c.at.cols[i]}): must be ({a.at.rows[i]},"
+            f" {b.at.cols[i]})"
+        )
+    if c.base is None and isinstance(c.held, Sequence):
+        for i, array in enumerate(c.held):
+            if not array.flags.writeable:
+                raise OperandError(f"out[{i}]: is read-only; accepted are writable matrices")
+
+
+def _new_results(given: Any, a: Matrices, b: Matrices) -> tuple[Results, Matrices]:
+    """Results in one allocation: a RaggedBatch, or a list of views into one."""
+    rows, cols = a.at.rows, b.at.cols
+    if isinstance(given, RaggedBatch):
+        device = "host" if a.base is None else a.base.device
+        batch = RaggedBatch.empty(np.stack((rows, cols), axis=1), a.dtype, device)
+        return batch, matrices(batch, "out")
+    offsets, total = aligned_offsets(rows, cols, a.dtype.itemsize)
+    flat = np.empty(total, a.dtype)
+    batch = RaggedBatch(flat, rows, cols, offsets)
+    views = [
+        flat[start : start + m * n].reshape(m, n)
+        for start, m, n in zip(offsets.tolist(), rows.tolist(), cols.tolist(), strict=True)
+    ]
+    results = views
+    if not (isinstance(given, Sequence) and set(map(type, given)) <= {np.ndarray}):
+        results = [like(kind)(view) for kind, view in zip(given, views, strict=True)]
+    return results, matrices(batch, "out")
+
+
+def _bias(bias: Any, b: Matrices) -> Matrices | None:
+    if bias is None:
+        return None
+    if b.base is not None:
+        raise OperandError("bias: not on device batches yet; accepted is None")
+    if len(bias) != len(b):
+        raise ShapeError(f"bias: has {len(bias)} vectors; must have {len(b)}, one a problem")
+    rows = []
+    for i, vector in enumerate(bias):
+        if vector is None:
+            rows.append(np.empty((0, 1), b.dtype))
+            continue
+        array = np.asarray(vector)
+        if array.shape != (int(b.at.cols[i]),) or array.dtype != b.dtype:
+            raise ShapeError(
+                f"bias[{i}]: {array.dtype} {array.shape}; must be {b.dtype} ({b.at.cols[i]},)"
+            )
+        rows.append(np.ascontiguousarray(array)[:, np.newaxis])
+    return matrices(rows, "bias")
+
+
+def _size_column(values: npt.ArrayLike, name: str) -> npt.NDArray[np.int64]:
+    array = np.asarray(values)
+    if array.size == 0:
+        return np.empty(0, np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        shown = "not a number" if array.dtype.kind == "f" and np.isnan(array).any() else array.dtype
+        raise ShapeError(f"{name}: {shown}; accepted are whole numbers from 0 up, one a problem")
+    if int(array.min()) < 0 or int(array.max()) > 2**31 - 64:
+        at = int(np.argmax((array < 0) | (array > 2**31 - 64)))
+        raise ShapeError(f"{name}[{at}]={array[at]}: accepted are sizes from 0 to 2^31 - 64")
+    return array.astype(np.int64)
+
+
+def _plan(
+    m: npt.NDArray[np.int64],
+    n: npt.NDArray[np.int64],
+    k: npt.NDArray[np.int64],
+    dtype: str,
+    device: Device,
+    order: str,
+) -> GroupedPlan:
+    key = signature(m, n, k, dtype, device.key, device.id, order)
+    found = _plans.get(key)
+    if found is not None:
+        _plans.move_to_end(key)
+        return found
+    kernel = backend_of(device).grouped(device, dtype)
+    layout = None if kernel is None else lay_out(m, n, k, kernel.tiles, kernel.slots, order)
+    made = GroupedPlan(device, dtype, layout, m, n, k, order)
+    _plans[key] = made
+    if len(_plans) > _MOST_PLANS:
+        _plans.popitem(last=False)
+    return made
+
+
+def _bind(plan: GroupedPlan, call: _Call) -> Callable[[], Results]:
+    sizes = ((plan.m, call.a.at.rows), (plan.n, call.b.at.cols), (plan.k, call.a.at.cols))
+    for name, (planned, given) in zip("mnk", sizes, strict=True):
+        if len(planned) != len(given):
+            raise ShapeError(f"a: has {len(given)} matrices; the plan is for {len(planned)}")
+        if not np.array_equal(planned, given):
+            i = int(np.argmax(planned != given))
+            raise ShapeError(f"{name}[{i}]={given[i]}: the plan was made for {planned[i]}")
+    if len(plan.m) and call.a.dtype.name != plan.dtype:
+        raise DtypeError(f"a.dtype={call.a.dtype.name!r}: the plan was made for {plan.dtype!r}")
+    kernel = backend_of(plan.device).grouped(plan.device, plan.dtype)
+    if plan.layout is None or kernel is None:
+        pairs = zip(call.alpha.tolist(), call.beta.tolist(), strict=True)
+        scalars = [Scalars(*pair) for pair in pairs]
+        launch = host_loop(call.a, call.b, call.c, call.bias, scalars, call.activation)
+    elif call.c.base is None and not kernel.reads_host():
+        parts = (call.a, call.b, call.c)
+        operands = _operands(call)
+        launch = through_device(plan.device, plan.layout, kernel, operands, parts, call.bias)
+    else:
+        launch = kernel.bind(plan.layout, _operands(call))
+    results = call.results
+
+    def run() -> Results:
+        launch()
+        return results
+
+    return run
+
+
+def _operands(call: _Call) -> GroupedOperands:
+    def of(part: Matrices) -> GroupedOperand:
+        return GroupedOperand(part.at.address, part.at.row, part.at.col, part.base)
+
+    bias = None
+    if call.bias is not None:
+        address = np.where(call.bias.at.rows > 0, call.bias.at.address, -1)
+        bias = GroupedOperand(address, call.bias.at.row, call.bias.at.col, None)
+    return GroupedOperands(
+        of(call.a),
+        of(call.b),
+        of(call.c),
+        bias,
+        call.alpha,
+        call.beta,
+        call.activation,
+        call.a.dtype.name,
+    )

@@ -1,0 +1,119 @@
+"""Batches where no grouped kernel reaches the host's memory: a loop of products, or copies.
+
+`host_loop` is the host device. `through_device` packs operands into one buffer each, runs there and
+brings the results back: what a GPU with memory of its own needs for lists of NumPy arrays.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tilewright.backends import Scalars
+from tilewright.backends.grouped import GroupedKernel, GroupedOperand, GroupedOperands
+from tilewright.backends.host.backend import activate, multiply
+from tilewright.batched import Matrices, matrices
+from tilewright.device import Device
+from tilewright.operands import NDArray
+from tilewright.planning.grouped import GroupedLayout
+from tilewright.ragged import RaggedBatch
+
+
+def views(part: Matrices) -> list[NDArray]:
+    """The matrices of a host operand as NumPy views, transposes applied."""
+    size = part.dtype.itemsize
+    at = part.at
+    rows = zip(
+        at.address.tolist(),
+        at.rows.tolist(),
+        at.cols.tolist(),
+        (at.row * size).tolist(),
+        (at.col * size).tolist(),
+        strict=True,
+    )
+    return [_view(part.dtype, *row) for row in rows]
+
+
+def host_loop(
+    a: Matrices,
+    b: Matrices,
+    c: Matrices,
+    bias: Matrices | None,
+    scalars: list[Scalars],
+    activation: str,
+) -> Callable[[], None]:
+    """One numpy.matmul a problem, views made beforehand."""
+    shifts = [None] * len(a) if bias is None else [_vector(v) for v in views(bias)]
+    jobs = [
+        (x, y, z, scale, shift)
+        for x, y, z, scale, shift in zip(views(a), views(b), views(c), scalars, shifts, strict=True)
+        if z.size
+    ]
+
+    def run() -> None:
+        for x, y, z, scale, shift in jobs:
+            multiply(x, y, z, scale, shift, activation)
+
+    return run
+
+
+def through_device(
+    device: Device,
+    layout: GroupedLayout,
+    kernel: GroupedKernel,
+    operands: GroupedOperands,
+    parts: tuple[Matrices, Matrices, Matrices],
+    bias: Matrices | None,
+) -> Callable[[], None]:
+    """Copies in, one run on the device, copies out; the copies are made anew at every call.
+
+    Bias and activation are applied on the way out: a bias lies on the host in any case.
+    """
+    a, b, c = (views(part) for part in parts)
+    shifts = None if bias is None else [_vector(vector) for vector in views(bias)]
+    reads_c = bool(operands.beta.any())
+    activation = operands.activation
+
+    def run() -> None:
+        there = [RaggedBatch.from_list(part).to(device) for part in (a, b)]
+        if reads_c:
+            target = RaggedBatch.from_list(c).to(device)
+        else:
+            target = RaggedBatch.empty([x.shape for x in c], parts[2].dtype, device)
+        moved = GroupedOperands(
+            _on_device(there[0]),
+            _on_device(there[1]),
+            _on_device(target),
+            None,
+            operands.alpha,
+            operands.beta,
+            "none",
+            operands.dtype,
+        )
+        kernel.bind(layout, moved)()
+        for i, (result, out) in enumerate(zip(target.to("host"), c, strict=True)):
+            shift = None if shifts is None else shifts[i]
+            np.copyto(out, activate(result if shift is None else result + shift, activation))
+
+    return run
+
+
+def _on_device(batch: RaggedBatch) -> GroupedOperand:
+    part = matrices(batch, "batch")
+    return GroupedOperand(part.at.address, part.at.row, part.at.col, part.base)
+
+
+def _vector(column: NDArray) -> NDArray | None:
+    return column[:, 0] if len(column) else None
+
+
+def _view(dtype: np.dtype[Any], address: int, rows: int, cols: int, row: int, col: int) -> NDArray:
+    if rows == 0 or cols == 0:
+        return np.empty((rows, cols), dtype)
+    below = -min(0, (rows - 1) * row) - min(0, (cols - 1) * col)
+    reach = abs((rows - 1) * row) + abs((cols - 1) * col) + dtype.itemsize
+    memory: Any = (ctypes.c_char * reach).from_address(address - below)
+    return np.ndarray((rows, cols), dtype, memory, below, (row, col))

@@ -1,0 +1,160 @@
+"""A measured ladder as JSON, with everything needed to know later what was measured.
+
+schema      "tilewright-ladder/1"; a change that breaks readers raises the number
+date        UTC, ISO 8601
+commit      of the checkout that tilewright runs from, "-dirty" if changed; null outside one
+versions    of python, tilewright, numpy, and of pyopencl and torch where installed
+host        facts of the processor and its BLAS (the fields of tilewright.Device)
+device      facts of the device, driver version among them (the same fields)
+dtype       of operands and result;   seed   of the random operands
+ladders     one a size:
+    size    m = n = k
+    winner  name of the fastest right kernel, or null
+    rungs   slowest first:
+        name, kind ("kernel" or "peer"), configuration (tunables that differ from defaults)
+        right               error within twice NumPy's + 1e-6; true of every peer
+        error               largest, against float64, over the largest magnitude; null: NaN
+        measured_size       smaller than size where the time was scaled up: then `scaled`
+        event_ms, wall_ms   medians at `size`; event_ms null where there are no events
+        clock               "events" or "wall": which one the rate counts from
+        events_lie          event times that cannot be true beside the wall clock
+        gflops, speedup_over_serial, speedup_over_numpy
+        cpu_percent         processor time over wall time; 100 is one core
+        end_to_end_ms       NumPy in, NumPy out; null where host and device share memory
+        warmups, repeats    runs before and in the median
+        samples             {"wall_ms", "cpu_ms", "event_ms"}: every counted run, unscaled
+    skipped [{"name", "reason"}]: kernels and peers that could not run
+    memory  [{"way", "create_ms", "run_ms", "map_back_ms", "create_bytes", "map_back_bytes",
+            "error"}]: the three host-pointer ways, empty unless asked for
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import platform
+import subprocess
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import tilewright
+from tilewright.report.atomic import replacing
+from tilewright.report.ladder import SEED
+from tilewright.report.peers import NUMPY, SERIAL
+from tilewright.report.records import Ladder, MemoryWay, Rung
+from tilewright.selection import host
+
+SCHEMA = "tilewright-ladder/1"
+
+
+def write(ladders: Sequence[Ladder], path: Path) -> None:
+    """The document of ladders of one device and dtype, as a whole file or none."""
+    with replacing(path, "--json") as temporary:
+        temporary.write_text(json.dumps(document(ladders), indent=1, allow_nan=False) + "\n")
+
+
+def document(ladders: Sequence[Ladder]) -> dict[str, Any]:
+    """Plain JSON types, as the module says."""
+    first = ladders[0]
+    return {
+        "schema": SCHEMA,
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "commit": commit(),
+        "versions": versions(),
+        "host": host().as_dict(),
+        "device": first.device.as_dict(),
+        "dtype": first.dtype,
+        "seed": SEED,
+        "ladders": [_ladder(ladder) for ladder in ladders],
+    }
+
+
+def versions() -> dict[str, str]:
+    """Of what the figures depend on."""
+    found = {"python": platform.python_version(), "tilewright": tilewright.__version__}
+    for package in ("numpy", "pyopencl", "torch"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def commit() -> str | None:
+    """The commit of tilewright's own checkout; None where it was installed from a package."""
+    package = Path(tilewright.__file__).resolve().parent
+    top = _git(package, "rev-parse", "--show-toplevel")
+    # An installed copy may lie in somebody else's checkout, whose commit says nothing of it.
+    if top is None or Path(top).resolve() / "tilewright" != package:
+        return None
+    return _git(package, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        result = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return result.stdout.strip()
+
+
+def _ladder(ladder: Ladder) -> dict[str, Any]:
+    return {
+        "size": ladder.size,
+        "winner": ladder.winner.name if ladder.winner else None,
+        "rungs": [_rung(ladder, rung) for rung in ladder.rungs],
+        "skipped": [{"name": item.name, "reason": item.reason} for item in ladder.skipped],
+        "memory": [_way(way) for way in ladder.memory],
+    }
+
+
+def _rung(ladder: Ladder, rung: Rung) -> dict[str, Any]:
+    samples = rung.samples
+    event = None if samples.event is None else ladder.seconds(rung, samples.event) * 1e3
+    return {
+        "name": rung.name,
+        "kind": rung.kind,
+        "configuration": rung.settings,
+        "right": ladder.right(rung),
+        "error": _finite(rung.error),
+        "measured_size": rung.size,
+        "scaled": ladder.scaled(rung),
+        "event_ms": event,
+        "wall_ms": ladder.seconds(rung, samples.wall) * 1e3,
+        "clock": rung.clock,
+        "events_lie": samples.events_lie,
+        "gflops": rung.gflops,
+        "speedup_over_serial": ladder.speedup(rung, SERIAL),
+        "speedup_over_numpy": ladder.speedup(rung, NUMPY),
+        "cpu_percent": samples.cpu_use * 100,
+        "end_to_end_ms": None if rung.end_to_end is None else rung.end_to_end * 1e3,
+        "warmups": samples.warmups,
+        "repeats": samples.repeats,
+        "samples": {
+            "wall_ms": [seconds * 1e3 for seconds in samples.walls],
+            "cpu_ms": [seconds * 1e3 for seconds in samples.cpus],
+            "event_ms": [seconds * 1e3 for seconds in samples.events],
+        },
+    }
+
+
+def _way(way: MemoryWay) -> dict[str, Any]:
+    return {
+        "way": way.way,
+        "create_ms": way.create * 1e3,
+        "run_ms": way.run * 1e3,
+        "map_back_ms": way.map_back * 1e3,
+        "create_bytes": way.create_bytes,
+        "map_back_bytes": way.map_back_bytes,
+        "error": _finite(way.error),
+    }
+
+
+def _finite(value: float) -> float | None:
+    """JSON has no NaN."""
+    return value if math.isfinite(value) else None
