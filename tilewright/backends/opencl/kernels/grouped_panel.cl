@@ -58,13 +58,23 @@
             at += p.a_col;                                                                    \
         }                                                                                     \
     }
+// Rows first .. first + steps of a strip of B into local memory; `from` walks down B.
+#define PACK(y0_value, y1_value)                                                              \
+    for (int l = 0; l < steps; l++) {                                                         \
+        packed[l * 2 * LANES + lane] = y0_value;                                              \
+        packed[l * 2 * LANES + LANES + lane] = y1_value;                                      \
+        from += p.b_row;                                                                      \
+    }
+// Columns are written row[j], not (row + j0)[lane]: only so does Intel's compiler see neighbours in
+// neighbouring lanes and mask a load; else it gathers, at half the speed.
+//
 // The common store: C is written, not read, its columns side by side. finish() stands in the program
 // once, behind local memory: unrolled over every sum it made small problems six times slower.
 #define PLAIN(r)                                                                              \
     if (i + r < i_end) {                                                                      \
-        __global real *out = c + (i + r) * p.c_row + j0;                                      \
-        if (j < p.n) out[lane] = (real)(p.alpha * left##r);                                   \
-        if (j + LANES < p.n) out[LANES + lane] = (real)(p.alpha * right##r);                  \
+        __global real *out = c + (i + r) * p.c_row;                                           \
+        if (j < p.n) out[j] = (real)(p.alpha * left##r);                                      \
+        if (j + LANES < p.n) out[j + LANES] = (real)(p.alpha * right##r);                     \
     }
 #define SPILL(r)                                                                              \
     spilled[r * 2 * LANES + lane] = left##r;                                                  \
@@ -74,21 +84,24 @@
         EVERY_ROW(PLAIN)                                                                      \
     } else {                                                                                  \
         EVERY_ROW(SPILL)                                                                      \
-        finish_rows(spilled, c + i * p.c_row, &p, min(MICRO_M, i_end - i), j, lane,           \
-                    first == 0 ? p.beta : (sum)1, bias, last ? p.epilogue : 0);               \
+        finish_rows(spilled, c + i * p.c_row, p.c_row, p.c_col, p.n, min(MICRO_M, i_end - i), \
+                    j, lane, p.alpha, first == 0 ? p.beta : (sum)1, bias,                     \
+                    last ? p.epilogue : 0);                                                   \
     }
 
-inline void finish_rows(__local const sum *spilled, __global real *c, const Problem *p, int rows,
-                        int j, int lane, sum beta, __global const real *bias, int epilogue)
+// The problem comes in pieces: a pointer to it would force the structure into memory, once a lane.
+inline void finish_rows(__local const sum *spilled, __global real *c, long c_row, long c_col, int n,
+                        int rows, int j, int lane, sum alpha, sum beta,
+                        __global const real *bias, int epilogue)
 {
 #pragma unroll 1
     for (int v = 0; v < 2; v++)
 #pragma unroll 1
         for (int r = 0; r < rows; r++) {
             const int column = j + v * LANES;
-            if (column < p->n)
-                finish(spilled[(r * 2 + v) * LANES + lane], c + r * p->c_row + column * p->c_col,
-                       p->alpha, beta, bias, column, epilogue);
+            if (column < n)
+                finish(spilled[(r * 2 + v) * LANES + lane], c + r * c_row + column * c_col, alpha,
+                       beta, bias, column, epilogue);
         }
 }
 
@@ -119,27 +132,19 @@ void grouped_panel(__global const long *problems, __global const sum *scalars,
     for (int j0 = tile.col; j0 < j_end; j0 += 2 * LANES) {
         const int j = j0 + lane;
         const bool whole = j0 + 2 * LANES <= p.n;
-        __global const real *b_column = b + j * p.b_col;
 #if PRECISION == ACCUMULATE
         if (i_end - i_begin >= PACK_ROWS || p.b_col != 1) {
             for (int first = 0; first == 0 || first < p.k; first += DEPTH) {
                 const int steps = min(DEPTH, p.k - first);
                 const bool last = first + DEPTH >= p.k;
-                __global const real *from = b_column + first * p.b_row;
+                __global const real *from = b + first * p.b_row;
                 if (whole && p.b_col == 1) {
-                    __global const real *row = b + j0 + first * p.b_row;
-                    for (int l = 0; l < steps; l++) {
-                        packed[l * 2 * LANES + lane] = row[l * p.b_row + lane];
-                        packed[l * 2 * LANES + LANES + lane] = row[l * p.b_row + LANES + lane];
-                    }
+                    PACK(from[j], from[j + LANES])
+                } else if (p.b_col == 1) {
+                    PACK(j < p.n ? from[j] : 0, j + LANES < p.n ? from[j + LANES] : 0)
                 } else {
-                    for (int l = 0; l < steps; l++) {
-                        sum y0 = 0, y1 = 0;
-                        if (j < p.n) y0 = from[l * p.b_row];
-                        if (j + LANES < p.n) y1 = from[l * p.b_row + LANES * p.b_col];
-                        packed[l * 2 * LANES + lane] = y0;
-                        packed[l * 2 * LANES + LANES + lane] = y1;
-                    }
+                    PACK(j < p.n ? from[j * p.b_col] : 0,
+                         j + LANES < p.n ? from[(j + LANES) * p.b_col] : 0)
                 }
                 for (int i = i_begin; i < i_end; i += MICRO_M) {
                     EVERY_ROW(BEGIN)
@@ -162,13 +167,12 @@ void grouped_panel(__global const long *problems, __global const sum *scalars,
             EVERY_ROW(BEGIN)
             long at = 0;
             if (whole && p.b_col == 1) {
-                WALK(b + j0, row[lane], row[LANES + lane])
+                WALK(b, row[j], row[j + LANES])
             } else if (p.b_col == 1) {
-                WALK(b + j0, j < p.n ? (sum)row[lane] : (sum)0,
-                     j + LANES < p.n ? (sum)row[LANES + lane] : (sum)0)
+                WALK(b, j < p.n ? (sum)row[j] : (sum)0, j + LANES < p.n ? (sum)row[j + LANES] : (sum)0)
             } else {
-                WALK(b_column, j < p.n ? (sum)row[0] : (sum)0,
-                     j + LANES < p.n ? (sum)row[LANES * p.b_col] : (sum)0)
+                WALK(b, j < p.n ? (sum)row[j * p.b_col] : (sum)0,
+                     j + LANES < p.n ? (sum)row[(j + LANES) * p.b_col] : (sum)0)
             }
             END(0, true)
         }
