@@ -1,7 +1,8 @@
 """The operands of a variable-size batch as columns: where every matrix lies, checked in array code.
 
 Three kinds come in: lists of NumPy (or DLPack) matrices, `RaggedBatch` on the host, and
-`RaggedBatch` on a device. All become `Matrices`: addresses (host) or element offsets (device), sizes and strides.
+`RaggedBatch` on a device. All become `Matrices`: addresses (host) or element offsets (device),
+sizes and strides.
 """
 
 from __future__ import annotations

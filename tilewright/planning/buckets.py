@@ -163,7 +163,7 @@ def alone(table: Table, slots: Slots) -> Choice:
 
 def spread(table: Table, base: Choice, rows: range, slots: Slots) -> list[Choice]:
     """The best of `base` with its longest tiles capped; nothing where that can gain nothing."""
-    ideal = float(base.counts @ base.seconds) / slots.count
+    ideal = base.runs.work / slots.count
     if base.score(slots) <= ideal * MARGIN:
         return []
     longest = float(base.seconds[base.counts > 0].max(initial=0.0))

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from heapq import heapify, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
 
 import numpy as np
 import numpy.typing as npt
@@ -45,10 +45,13 @@ Floats = npt.NDArray[np.float64]
 KINDS = ("round-robin", "dynamic")
 # Up to so many tiles `predict` is exact: 0.13 µs a tile with 256 slots, and a plan predicts up to
 # six queues in its 2 ms.
-EXACT_TILES = 2048
+EXACT_TILES = 4096
 # Of a longer queue so many tiles a slot are simulated, at its end. Two err no more than eight do:
 # what error there is lies in the estimate of the state before.
-LAST_TILES = 4
+LAST_TILES = 2
+# Before that end a tile is followed on its own if it takes this share of the ideal makespan; there
+# are at most four a slot. Shorter ones flow.
+LONG_TILE = 0.25
 # A run of equal tiles is dealt out at once in 17 µs, which is what so many single ones cost.
 LONG_RUN = 128
 
@@ -94,6 +97,12 @@ class Runs:
         """The queue of these runs."""
         return cls(np.array(counts, np.int64), np.array(seconds, np.float64))
 
+    @property
+    def work(self) -> float:
+        """Seconds of all tiles together."""
+        # Not counts @ seconds: BLAS would use threads, and waits 16 ms for a core that is busy.
+        return float(np.sum(self.counts * self.seconds))
+
     def merged(self) -> Runs:
         """The same queue: empty runs gone, neighbours of equal tiles joined."""
         counts, seconds = self.counts, self.seconds
@@ -138,7 +147,7 @@ def lower_bound(runs: Runs, slots: Slots) -> float:
     ends = np.cumsum(runs.counts)
     waves = (ends - 1) // slots.count + 1
     alone = np.max(np.where(runs.counts > 0, waves * runs.seconds, 0.0))
-    return float(max(alone, runs.counts @ runs.seconds / slots.count))
+    return float(max(alone, runs.work / slots.count))
 
 
 def predict(runs: Runs, slots: Slots) -> float:
@@ -157,13 +166,13 @@ def predict(runs: Runs, slots: Slots) -> float:
     if effort[0] <= EXACT_TILES:
         return max(_advance([0.0] * slots.count, runs))
     first = int(np.count_nonzero(effort > LAST_TILES * slots.count))
-    work = counts * seconds
-    begun = (np.cumsum(work) - seconds) / slots.count
-    free = _state(Runs(counts[:first], seconds[:first]), begun[:first], slots.count)
+    free = _state(Runs(counts[:first], seconds[:first]), slots.count)
     estimate = max(_advance(free, Runs(counts[first:], seconds[first:])))
     # Graham: no tile starts later than the work before it, spread over all slots.
-    least = max(float(work.sum()) / slots.count, float(seconds.max()))
-    return min(max(estimate, least), float(np.max(begun + seconds)))
+    before = np.cumsum(counts * seconds) - seconds
+    most = float(np.max(before / slots.count + seconds))
+    least = max(runs.work / slots.count, float(seconds.max()))
+    return min(max(estimate, least), most)
 
 
 def _advance(free: list[float], runs: Runs) -> list[float]:
@@ -204,23 +213,54 @@ def _deal(free: Floats, count: int, seconds: float) -> list[float]:
     return list(free.tolist())
 
 
-def _state(runs: Runs, begun: Floats, slots: int) -> list[float]:
+def _state(runs: Runs, slots: int) -> list[float]:
     """Estimated times at which the slots are free after all of `runs`; their sum is exact.
 
-    After any number of tiles the slots' free times are the `slots` latest endings so far. A tile
-    starts about when the work before it, spread over all slots, is done (`begun`, of a run's last
-    tile); the tiles before it in the run, 1 / slots of a tile sooner each. No slot ever waits, so
-    the free times add up to the work: the estimates are moved together until they do.
+    Slots that a long tile holds are free when it ends. The others are level on average (`_fill`);
+    around that they are spread as the last tiles that began there: one begins when the work before
+    it has flowed off, and the slots' free times are the latest endings.
     """
-    ends = begun + runs.seconds
-    if len(ends) > slots:
-        latest = np.argpartition(ends, len(ends) - slots)[-slots:]
-    else:
-        latest = np.arange(len(ends))
-    most = np.minimum(runs.counts[latest], slots)
+    total = int(runs.counts.sum())
+    if total <= slots:
+        return [*np.repeat(runs.seconds, runs.counts).tolist(), *[0.0] * (slots - total)]
+    is_long = runs.seconds > LONG_TILE * runs.work / slots
+    level, held = _fill(runs, is_long, slots)
+    room = slots - len(held)
+    counts, seconds = runs.counts[~is_long], runs.seconds[~is_long]
+    if not room or not len(counts):
+        return [*held, *[level] * room]
+    # Of every run the last tile's end, counted from when the next tile after the body begins.
+    ends = seconds - np.cumsum((counts * seconds)[::-1])[::-1] / room
+    ends += (counts - 1) * seconds / room
+    latest = np.argpartition(-ends, min(room, len(ends)) - 1)[:room]
+    most = np.minimum(counts[latest], room)
     place = np.arange(int(most.sum())) - np.repeat(np.cumsum(most) - most, most)
-    endings = np.repeat(ends[latest], most) - place * np.repeat(runs.seconds[latest] / slots, most)
-    endings = np.concatenate((endings, np.zeros(max(0, slots - len(endings)))))
-    endings = np.partition(endings, len(endings) - slots)[-slots:]
-    endings += (runs.counts @ runs.seconds - endings.sum()) / slots
-    return list(np.maximum(endings, 0.0).tolist())
+    spread = np.repeat(ends[latest], most) - place * np.repeat(seconds[latest] / room, most)
+    if len(spread) < room:
+        spread = np.append(spread, np.full(room - len(spread), spread.min()))
+    spread = np.partition(spread, len(spread) - room)[-room:]
+    return [*held, *np.maximum(spread + (level - spread.mean()), 0.0).tolist()]
+
+
+def _fill(runs: Runs, is_long: npt.NDArray[np.bool_], slots: int) -> tuple[float, list[float]]:
+    """Level of the slots after `runs`, short tiles flowing, and when the long ones above it end.
+
+    Work flows into all slots that no long tile holds; where the level reaches a long tile's end,
+    its slot is one of them again. A long tile takes one such slot, at the level of the moment.
+    """
+    flowing = np.cumsum(np.where(is_long, 0.0, runs.counts * runs.seconds))
+    counts = runs.counts[is_long]
+    begins = np.append(np.cumsum(counts) - counts, counts.sum())
+    inflow = np.zeros(int(begins[-1]) + 1)
+    inflow[begins] = np.diff(np.append(flowing[is_long], flowing[-1]), prepend=0.0)
+    lengths = [*np.repeat(runs.seconds[is_long], counts).tolist(), 0.0]
+    level = 0.0
+    held: list[float] = []
+    for volume, length in zip(inflow.tolist(), lengths, strict=True):
+        while held and volume >= (held[0] - level) * (slots - len(held)):
+            volume -= (held[0] - level) * (slots - len(held))
+            level = heappop(held)
+        level += volume / (slots - len(held))
+        if length:
+            heappush(held, level + length)
+    return level, held

@@ -12,7 +12,7 @@ ladders     one a size:
     winner  name of the fastest right kernel, or null
     rungs   slowest first:
         name, kind ("kernel" or "peer"), configuration (tunables that differ from defaults)
-        right               error within twice NumPy's + 1e-6; true of every peer
+        right               error is rounding (Ladder.right says how much); true of every peer
         error               largest, against float64, over the largest magnitude; null: NaN
         measured_size       smaller than size where the time was scaled up: then `scaled`
         event_ms, wall_ms   medians at `size`; event_ms null where there are no events

@@ -124,8 +124,9 @@ def _measure_kernel(
     time.sleep(REST)
     try:
         return _measure_plan(plan_kernel(problem, device, kernel), operands, effort)
-    except (TilewrightError, MemoryError) as error:
-        return Skipped(kernel.name, _one_line(error))
+    except Exception as error:
+        # Whatever a driver does to one kernel, the others still have their turn.
+        return Skipped(kernel.name, _reason(error))
 
 
 def _measure_plan(plan: Plan, operands: Operands, effort: Effort) -> Rung:
@@ -185,7 +186,9 @@ def _warn_of_lies(ladder: Ladder) -> None:
         )
 
 
-def _one_line(error: Exception) -> str:
-    """The start of a reason: a compiler's log runs to pages."""
-    text = " ".join(str(error).split()) or type(error).__name__
+def _reason(error: Exception) -> str:
+    """One line: a compiler's log runs to pages."""
+    text = " ".join(str(error).split())
+    if not isinstance(error, TilewrightError):
+        text = f"{type(error).__name__}: {text}"
     return text if len(text) <= 300 else f"{text[:297]}..."

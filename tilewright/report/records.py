@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
 
+import numpy as np
+
 from tilewright.device import Device
 from tilewright.kernel import Config
 from tilewright.report.peers import NUMPY
@@ -48,7 +50,10 @@ class Rung:
         if self.config is None:
             return {}
         values = asdict(self.config)
-        changed = (f.name for f in fields(Config) if values[f.name] != f.default)
+        # `rate` is what the planner expects of a configuration, not part of it.
+        changed = (
+            f.name for f in fields(Config) if f.name != "rate" and values[f.name] != f.default
+        )
         return {name: values[name] for name in changed}
 
 
@@ -102,12 +107,17 @@ class Ladder:
         return measured * (self.size / rung.size) ** 3
 
     def right(self, rung: Rung) -> bool:
-        """Whether a kernel's error is within twice NumPy's in the same dtype; NaN never is.
+        """Whether a kernel's error is rounding and nothing else; NaN never is.
 
-        Peers are shown as they are: einsum sums float16 in float16, and that is not ours to judge.
+        Allowed are twice NumPy's error in the same dtype, 1e-6, and what a plain sum of k products
+        in sequence adds to that: it drifts with the root of k, where a BLAS sums in blocks. One
+        product left out shows a thousand times larger. Peers are shown as they are: einsum sums
+        float16 in float16, and that is not ours to judge.
         """
         numpy = self.rung(NUMPY)
-        return rung.kind == PEER or rung.error <= 2 * (numpy.error if numpy else 0.0) + 1e-6
+        epsilon = float(np.finfo(np.float64 if self.dtype == "float64" else np.float32).eps)
+        allowed = 1e-6 + epsilon * self.size**0.5 + 2 * (numpy.error if numpy else 0.0)
+        return rung.kind == PEER or rung.error <= allowed
 
     @property
     def winner(self) -> Rung | None:

@@ -85,7 +85,11 @@ class PanelGroups:
 
 
 class _Bound:
-    """One prepared launch. Holds every table and operand for as long as it lives."""
+    """One prepared launch. Holds every table and operand for as long as it lives.
+
+    All launches of a kind share one kernel object, as making one costs as much as a small batch;
+    whoever finds another's arguments in it sets its own, under the session's lock.
+    """
 
     def __init__(
         self,
@@ -99,21 +103,19 @@ class _Bound:
         self.launch = launch
         self.wait = pointers
         self.held = (tables, operands)
+        self.arguments: list[Any] = []
         if not len(tables.tiles):
             return
-        self.kernel = kernel_of(session_, launch)
-        self.tables = [
+        resident = [
             _resident(session_, table) for table in (tables.problems, tables.scalars, tables.tiles)
         ]
         bases = (operands.a, operands.b, operands.c, operands.bias or operands.c)
         # In pointer mode the bases are never read; any memory will do as an argument.
-        memory = [self.tables[0] if pointers else part.base.memory.buffer for part in bases]
-        # One by one: set_args() would compile a Python function for each new kernel object.
-        for index, value in enumerate((*self.tables, np.int32(0), *memory)):
-            self.kernel.set_arg(index, value)
+        memory = [resident[0] if pointers else part.base.memory.buffer for part in bases]
+        self.arguments = [*resident, np.int32(0), *memory]
 
     def __call__(self) -> None:
-        if not hasattr(self, "kernel"):
+        if not self.arguments:
             return
         with self.session.lock:
             guarded(self.session, self._enqueue)
@@ -121,9 +123,27 @@ class _Bound:
                 self.session.queue.finish()
 
     def _enqueue(self) -> None:
+        key = (self.launch.program, self.launch.defines)
+        shared = self.session.grouped.get(key)
+        if shared is None:
+            kernel = kernel_of(self.session, self.launch)
+            shared = self.session.grouped[key] = SharedKernel(kernel)
+        if shared.owner is not self.arguments:
+            # One by one: set_args() would compile a Python function for each new kernel object.
+            for index, value in enumerate(self.arguments):
+                shared.kernel.set_arg(index, value)
+            shared.owner = self.arguments
         pyopencl().enqueue_nd_range_kernel(
-            self.session.queue, self.kernel, self.launch.global_size, self.launch.local_size
+            self.session.queue, shared.kernel, self.launch.global_size, self.launch.local_size
         )
+
+
+@dataclass(slots=True)
+class SharedKernel:
+    """A kernel object and whose arguments it holds."""
+
+    kernel: Any
+    owner: Any = None
 
 
 def _resident(session_: Session, table: npt.NDArray[Any]) -> Any:

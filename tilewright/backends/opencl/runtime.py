@@ -42,6 +42,7 @@ class Session:
         self.lock = threading.RLock()
         self.programs: dict[Any, Any] = {}
         self.executables: dict[Any, Any] = {}
+        self.grouped: dict[Any, Any] = {}
         self._scratch: dict[str, Any] = {}
 
     def scratch(self, name: str, size: int) -> Any:

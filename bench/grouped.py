@@ -1,0 +1,128 @@
+"""The figures of variable-size batches: a bound plan beside MKL's batch call and a NumPy loop.
+
+    python -m bench.grouped [--device opencl:intel] [--output FILE.json]
+
+fp32, two cores meant; one run, ways interleaved, medians. Writes bench/results/grouped-DEVICE.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tilewright
+from bench.environment import RESULTS, environment
+from bench.peers import mkl
+from bench.timing import interleaved, load_average
+
+CASES = ((1, 32, 1000), (1, 64, 1000), (1, 256, 1000), (64, 512, 200))
+# What the issue asks for: times as fast as MKL's batch, and as a loop of numpy.matmul.
+MUST = {(1, 32): (1.0, 4.0), (1, 64): (1.0, 3.0), (1, 256): (1.0, 1.5), (64, 512): (1.0, 1.2)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default=None)
+    parser.add_argument("--output", type=Path, default=None)
+    options = parser.parse_args()
+    device = tilewright.devices()[0]
+    if options.device:
+        device = next(d for d in tilewright.devices() if d.id == options.device)
+    document = {
+        "environment": environment(device),
+        "load_before": load_average(),
+        "batches": [_batch(low, high, count, device) for low, high, count in CASES],
+        "planning": [_planning(count, device) for count in (1000, 100_000)],
+    }
+    slug = re.sub(r"\W+", "-", f"{device.backend}-{device.name}".lower()).strip("-")
+    output = options.output or RESULTS / f"grouped-{slug}.json"
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(json.dumps(document, indent=1) + "\n")
+    print(f"written: {output}")
+
+
+def draw(low: int, high: int, count: int) -> tuple[list[Any], list[Any]]:
+    """`count` products with m, n, k drawn uniformly from low..high; always the same."""
+    generator = np.random.default_rng(0)
+    sizes = generator.integers(low, high + 1, (count, 3)).tolist()
+    a = [generator.standard_normal((m, k), dtype=np.float32) for m, _, k in sizes]
+    b = [generator.standard_normal((k, n), dtype=np.float32) for _, n, k in sizes]
+    return a, b
+
+
+def _batch(low: int, high: int, count: int, device: tilewright.Device) -> dict[str, Any]:
+    a, b = draw(low, high, count)
+    flops = sum(2.0 * x.shape[0] * x.shape[1] * y.shape[1] for x, y in zip(a, b, strict=True))
+    c = [np.full((x.shape[0], y.shape[1]), np.nan, np.float32) for x, y in zip(a, b, strict=True)]
+    plan = tilewright.plan_grouped(*_sizes(a, b), device=device)
+    bound = plan.bind(a, b)
+    _check(a, b, bound())
+    ways: dict[str, Callable[[], object]] = {
+        "numpy loop": lambda: [x @ y for x, y in zip(a, b, strict=True)],
+        "bound plan": bound,
+        "grouped_matmul": lambda: tilewright.grouped_matmul(a, b, device=device),
+    }
+    library = mkl.library()
+    if library is not None:
+        ways["mkl batch"] = mkl.bind(library, a, b, c)
+        ways["mkl batch"]()
+        _check(a, b, c)
+    seconds = interleaved(ways, rounds=7)
+    row = {
+        "low": low,
+        "high": high,
+        "count": count,
+        "flops": flops,
+        "seconds": seconds,
+        "order": plan.layout.chosen if plan.layout else "given",
+        "must": MUST[low, high],
+    }
+    rates = "  ".join(f"{name} {flops / s / 1e9:.0f}" for name, s in seconds.items())
+    against = {name: s / seconds["bound plan"] for name, s in seconds.items()}
+    ratios = "  ".join(f"{ratio:.2f}x {name}" for name, ratio in against.items())
+    print(f"{count} of {low}..{high}: GFLOP/s {rates} | bound plan is {ratios}", flush=True)
+    return row
+
+
+def _sizes(a: list[Any], b: list[Any]) -> tuple[list[int], list[int], list[int]]:
+    return [x.shape[0] for x in a], [y.shape[1] for y in b], [x.shape[1] for x in a]
+
+
+def _check(a: list[Any], b: list[Any], c: Any) -> None:
+    for index, (x, y, z) in enumerate(zip(a, b, c, strict=True)):
+        truth = x.astype(np.float64) @ y
+        if not np.allclose(z, truth, rtol=1e-4, atol=1e-3):
+            raise SystemExit(f"problem {index}: wrong result")
+
+
+def _planning(count: int, device: tilewright.Device) -> dict[str, float]:
+    """Median milliseconds of a plan made anew, and of the same plan found again."""
+    generator = np.random.default_rng(1)
+    fresh, cached = [], []
+    for _ in range(9):
+        columns = generator.integers(1, 257, (3, count))
+        begun = time.perf_counter()
+        layout = tilewright.plan_grouped(*columns, device=device).layout
+        assert layout is None or len(layout.queue)
+        fresh.append(time.perf_counter() - begun)
+        begun = time.perf_counter()
+        tilewright.plan_grouped(*columns, device=device)
+        cached.append(time.perf_counter() - begun)
+    row = {
+        "count": count,
+        "fresh_ms": float(np.median(fresh) * 1e3),
+        "cached_ms": float(np.median(cached) * 1e3),
+    }
+    print(f"planning {count}: {row['fresh_ms']:.2f} ms anew, {row['cached_ms']:.3f} ms cached")
+    return row
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What a user would pick instead, called as fairly as we know how."""
