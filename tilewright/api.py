@@ -161,7 +161,7 @@ def asarray(
     way = settings.memory(memory)
     source = np.asarray(value)
     wanted = checked_dtype(source.dtype if dtype is None else dtype)
-    dense = np.ascontiguousarray(source, dtype=wanted)
+    dense = np.asarray(source, dtype=wanted, order="C")
     if way == "use" and dense is not source:
         raise OperandError(
             f"value={source.dtype} of strides {source.strides}: memory='use' takes C-ordered"

@@ -66,6 +66,11 @@ def common_kind(a: Any, b: Any, out: Any, bias: Any) -> str:
                 f"{name}={type(value).__name__}: lies on another kind of device than"
                 f" a={type(a).__name__}; accepted are arrays of one kind in a call"
             )
+        if value is not None and where == "tilewright" and value.device != a.device:
+            raise OperandError(
+                f"{name}={value!r}: lies on another device than a={a!r}; accepted are arrays of one"
+                " device in a call"
+            )
     return where
 
 
@@ -200,5 +205,7 @@ def _ranges_meet(first: View, second: View) -> bool:
         low = operand.offset + sum(step for step in steps if step < 0)
         return low, operand.offset + sum(step for step in steps if step > 0)
 
+    if 0 in first.shape or 0 in second.shape:
+        return False
     (a_low, a_high), (b_low, b_high) = reach(first), reach(second)
     return a_low <= b_high and b_low <= a_high

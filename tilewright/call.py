@@ -128,6 +128,8 @@ def _place(device: Device | str | None, where: str, a: Any) -> Device:
     if where == "pyopencl":
         from tilewright.backends.opencl.runtime import foreign_session
 
+        if a.queue is None:
+            raise OperandError("a.queue=None: accepted are arrays with a queue (a.with_queue)")
         return foreign_session(a.queue.context, a.queue).device
     return resolve(device)
 
@@ -169,18 +171,17 @@ def _new_output(
     device: Device,
     where: str,
 ) -> tuple[View, Callable[[], Any]]:
-    if where == "host":
+    if where == "host" and not isinstance(a, Array):
         array = np.empty(shape, dtype)
         convert = like(a)
-        # `[()]` turns a product of two vectors into a scalar, as NumPy's is.
-        return view_host(array), lambda: convert(array.reshape(public)[()])
+        return view_host(array), lambda: convert(array.reshape(public))
     if where == "pyopencl":
         import pyopencl.array
 
         made = pyopencl.array.empty(a.queue, shape, dtype)
         return view(made, "out"), lambda: made.reshape(public)  # type: ignore[no-untyped-call]
     size = int(np.prod(shape, dtype=object)) * dtype.itemsize
-    memory = backend_of(device).allocate(size, device, "allocate")
+    memory = backend_of(a.device).allocate(size, a.device, "allocate")
     held = Array(memory, shape, dtype)
     return view(held, "out"), lambda: Array(held.memory, public, dtype)
 

@@ -26,6 +26,7 @@ FEATURES = (
 class Device:
     """One place where a product can run.
 
+    `version` is what the driver says of the device beside its name: some tell the model only there.
     Sizes of memory are bytes; `image_width` is in texels of four elements, `image_pitch` the
     alignment in texels that an image laid on a buffer demands of its row pitch.
     """
@@ -35,6 +36,7 @@ class Device:
     name: str
     vendor: str = "unknown"
     driver: str = "unknown"
+    version: str = ""
     platform: str = "unknown"
     kind: str = "cpu"
     compute_units: int = 1

@@ -148,7 +148,7 @@ def view(value: Any, name: str) -> View:
     DtypeError for element types other than float16, float32 and float64.
     """
     if isinstance(value, np.ndarray):
-        return _checked(view_host(value), name, value.dtype)
+        return _checked(view_host(_whole_steps(value, name)), name, value.dtype)
     if isinstance(value, Array):
         if value.memory.mapped:
             raise OperandError(f"{name}={value!r}: it is mapped; leave its `with` block first")
@@ -162,11 +162,27 @@ def view(value: Any, name: str) -> View:
         )
         return _checked(result, name, value.dtype)
     if hasattr(value, "__dlpack__"):
-        return _checked(view_host(_from_dlpack(value, name)), name, None)
+        return _checked(view_host(_whole_steps(_from_dlpack(value, name), name)), name, None)
     raise OperandError(
         f"{name}={_short(value)}: not an array; accepted are NumPy, pyopencl and tilewright arrays"
         " and any CPU array with __dlpack__"
     )
+
+
+def _whole_steps(array: NDArray, name: str) -> NDArray:
+    """The array itself, or a copy where its steps are no multiples of an element (packed records).
+
+    Kernels count in elements, so the product could not be written there either.
+    """
+    size = array.itemsize
+    if array.flags.aligned and not any(size and step % size for step in array.strides):
+        return array
+    if name == "out":
+        raise OperandError(
+            f"out.strides={array.strides} bytes: accepted are aligned arrays with steps of whole"
+            f" elements ({size} bytes)"
+        )
+    return array.copy()
 
 
 def _view_array(value: Array) -> View:
@@ -211,8 +227,9 @@ def _checked(result: View, name: str, dtype: Any) -> View:
 
 def like(value: Any) -> Callable[[NDArray], Any]:
     """How a NumPy result becomes an array of `value`'s kind."""
-    if isinstance(value, np.ndarray | Array):
-        return lambda result: result
+    if isinstance(value, np.ndarray):
+        # A product of two vectors is a scalar, as NumPy's is.
+        return lambda result: result[()]
     module = sys.modules.get(type(value).__module__.partition(".")[0])
     convert = getattr(module, "from_dlpack", None)
     return convert if convert is not None else lambda result: result

@@ -30,7 +30,10 @@ def host() -> Device:
 
 def backend_of(device: Device) -> Backend:
     """The back end that runs a device."""
-    return backends()[device.backend]
+    backend = backends().get(device.backend)
+    if backend is None:
+        raise DeviceError(f"device={device.id!r}: no such device; {_choices()}")
+    return backend
 
 
 def resolve(wanted: Device | str | None) -> Device:

@@ -9,9 +9,11 @@
     7 predict   the makespan of every order on this scheduler; the least wins    makespan.predict
     8 cache     `signature` is a plan's key
 
-"auto" is the least of four predictions, and a caller's own order is planned from the same choices
-of shapes, so in this model "auto" is never worse than any order by name. (In the exact simulator
-that holds as far as `makespan.predict` is exact: see there.)
+"auto" is the least of four predictions, and an order asked for by name is planned from the same
+choices of shapes, so in this model "auto" is never worse than any of them. `makespan.predict` is an
+exact simulation up to 4096 tiles; of longer queues it is an estimate, and so is this promise: in
+200 random batches of every suite it held without exception, in 60 of 10,000 Zipf draws each "auto"
+was up to 0.04 % behind seven times.
 
 Worked example: four problems on two slots, 64 x 64 tiles that take a microsecond per unit of k and
 16 x 16 tiles that take a quarter of that, 1 µs a tile besides.
@@ -175,7 +177,7 @@ class GroupedLayout:
         return simulate(self._taken.runs, self.slots).makespan + self._taken.fixed
 
     def balance(self) -> Balance:
-        """Work per compute unit, by exact simulation: 0.4 µs a tile and order."""
+        """Work per compute unit, by exact simulation: 0.5 µs a tile and order."""
         before, after = (simulate(c.runs, self.slots) for c in (self._given, self._taken))
         return Balance(before.unit_seconds, after.unit_seconds)
 
@@ -213,9 +215,7 @@ def lay_out(
     predicted = {name: seconds for name, (_, seconds) in plans.items()}
     chosen = min(predicted, key=lambda name: predicted[name]) if order == "auto" else order
     taken, seconds = plans[chosen]
-    total = taken.choice.counts.sum(dtype=np.float64)
-    if total > MOST_TILES:
-        raise ShapeError(f"m, n: {total:.3g} tiles in all, at most {MOST_TILES} can be launched")
+    _check_count(taken.choice)
     why = _reason(order, chosen, {name: plan for name, (plan, _) in plans.items()}, predicted)
     full = np.concatenate((taken.order, np.flatnonzero((m == 0) | (n == 0))))
     given = plans["given"][0]
@@ -270,6 +270,12 @@ def _columns(*columns: npt.ArrayLike) -> tuple[Ints, ...]:
         copy.setflags(write=False)
         checked.append(copy)
     return tuple(checked)
+
+
+def _check_count(choice: Choice) -> None:
+    total = choice.counts.sum(dtype=np.float64)
+    if total > MOST_TILES:
+        raise ShapeError(f"m, n: {total:.3g} tiles in all, at most {MOST_TILES} can be launched")
 
 
 def _empty(m: Ints, n: Ints, k: Ints, tiles: tuple[Tile, ...], slots: Slots) -> GroupedLayout:

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heappop, heappush, heapreplace
 
 import numpy as np
 import numpy.typing as npt
@@ -43,12 +43,17 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 KINDS = ("round-robin", "dynamic")
-# Up to so many tiles `predict` is exact: 0.13 µs a tile with 256 slots, and a plan predicts up to
-# six queues in its 2 ms.
+# Up to so many tiles `predict` is exact. A tile costs 0.03 to 0.13 µs with 256 slots, and a plan
+# predicts up to six queues in its 2 ms.
 EXACT_TILES = 4096
 # Of a longer queue so many tiles a slot are simulated, at its end. Two err no more than eight do:
 # what error there is lies in the estimate of the state before.
 LAST_TILES = 2
+# From so many slots on, blocks of tiles are settled by sorting: with 256 slots 1.6 (any order) to 4
+# times (sorted) as fast as one by one, with 64 it is slower. Six rounds settle most blocks, and
+# MOST_ROUNDS cost what one by one does.
+MANY_SLOTS = 128
+MOST_ROUNDS = 12
 # Before that end a tile is followed on its own if it takes this share of the ideal makespan; there
 # are at most four a slot. Shorter ones flow.
 LONG_TILE = 0.25
@@ -104,11 +109,11 @@ class Runs:
         return float(np.sum(self.counts * self.seconds))
 
     def merged(self) -> Runs:
-        """The same queue: empty runs gone, neighbours of equal tiles joined."""
+        """The same queue: runs that take no time gone, neighbours of equal tiles joined."""
         counts, seconds = self.counts, self.seconds
-        if not counts.all():
-            kept = counts > 0
-            counts, seconds = counts[kept], seconds[kept]
+        takes_time = (counts > 0) & (seconds > 0)
+        if not takes_time.all():
+            counts, seconds = counts[takes_time], seconds[takes_time]
         starts = np.flatnonzero(seconds[1:] != seconds[:-1]) + 1
         if len(starts) + 1 >= len(seconds):
             return Runs(counts, seconds)
@@ -125,7 +130,7 @@ class Schedule:
 
 
 def simulate(runs: Runs, slots: Slots) -> Schedule:
-    """Exact event simulation, tile by tile: about 0.4 µs a tile."""
+    """Exact event simulation, tile by tile: 0.2 µs a tile with 2 slots, 0.5 with 256."""
     heap = [(0.0, slot) for slot in range(slots.count)]
     busy = [0.0] * slots.count
     for seconds in np.repeat(runs.seconds, runs.counts).tolist():
@@ -156,7 +161,9 @@ def predict(runs: Runs, slots: Slots) -> float:
     Exact up to rounding while the work is at most EXACT_TILES tiles, a long run of equal tiles
     counting as LONG_RUN. Of a longer queue only the end, LAST_TILES a slot, is simulated, on an
     estimate of the slots' state before it, and the result is kept between two bounds that always
-    hold: what it errs is a fraction of the longest tile's time. ACCURACY_NOTE
+    hold. Measured against `simulate` with 256 slots on queues of 6,000 to 65,000 tiles: sizes drawn
+    uniformly, 0.01 % off at the median and 0.14 % at most; by Zipf's law, where one tile can take
+    as long as all others spread over the slots, 0.06 % and 7.6 %.
     """
     runs = runs.merged()
     counts, seconds = runs.counts, runs.seconds
@@ -164,10 +171,10 @@ def predict(runs: Runs, slots: Slots) -> float:
         return 0.0
     effort = np.minimum(counts, LONG_RUN)[::-1].cumsum()[::-1]
     if effort[0] <= EXACT_TILES:
-        return max(_advance([0.0] * slots.count, runs))
+        return float(_advance(np.zeros(slots.count), runs).max())
     first = int(np.count_nonzero(effort > LAST_TILES * slots.count))
     free = _state(Runs(counts[:first], seconds[:first]), slots.count)
-    estimate = max(_advance(free, Runs(counts[first:], seconds[first:])))
+    estimate = float(_advance(free, Runs(counts[first:], seconds[first:])).max())
     # Graham: no tile starts later than the work before it, spread over all slots.
     before = np.cumsum(counts * seconds) - seconds
     most = float(np.max(before / slots.count + seconds))
@@ -175,28 +182,51 @@ def predict(runs: Runs, slots: Slots) -> float:
     return min(max(estimate, least), most)
 
 
-def _advance(free: list[float], runs: Runs) -> list[float]:
-    """When the slots are free after these tiles, given when they are free before them: a heap."""
-    heapify(free)
+def _advance(free: Floats, runs: Runs) -> Floats:
+    """When the slots are free after these tiles, given when they are free before them."""
     begin, end = 0, len(runs.counts)
+    size = 2 * len(free) if len(free) >= MANY_SLOTS else EXACT_TILES
     for long in [*np.flatnonzero(runs.counts >= LONG_RUN).tolist(), end]:
-        for seconds in np.repeat(runs.seconds[begin:long], runs.counts[begin:long]).tolist():
-            heapreplace(free, free[0] + seconds)
+        tiles = np.repeat(runs.seconds[begin:long], runs.counts[begin:long])
+        for at in range(0, len(tiles), size):
+            free = _take(free, tiles[at : at + size])
         if long < end:
-            free = _deal(np.array(free), int(runs.counts[long]), float(runs.seconds[long]))
+            free = _deal(free, int(runs.counts[long]), float(runs.seconds[long]))
         begin = long + 1
     return free
 
 
-def _deal(free: Floats, count: int, seconds: float) -> list[float]:
-    """`_advance` for one run of equal tiles, in one step; the result is sorted.
+def _take(free: Floats, tiles: Floats) -> Floats:
+    """`_advance` for a block of tiles.
+
+    Tile j starts at the j-th earliest moment at which any slot falls free: at first, or by the end
+    of a tile before it. Starts that agree with the ends they cause are therefore the right ones,
+    and every round of sorting settles at least those tiles whose predecessors were settled. Where
+    many short tiles queue behind one another that takes many rounds: then one by one.
+    """
+    slots, count = len(free), len(tiles)
+    if slots >= MANY_SLOTS:
+        moments = np.concatenate((free, tiles))
+        starts = np.full(count, free.min())
+        for _ in range(MOST_ROUNDS):
+            np.add(starts, tiles, out=moments[slots:])
+            ordered = np.sort(moments)
+            if np.array_equal(ordered[:count], starts):
+                return ordered[count:]
+            starts = ordered[:count]
+    heap = np.sort(free).tolist()
+    for seconds in tiles.tolist():
+        heapreplace(heap, heap[0] + seconds)
+    return np.array(heap)
+
+
+def _deal(free: Floats, count: int, seconds: float) -> Floats:
+    """`_advance` for one run of equal tiles, in one step.
 
     Like filling a vessel of uneven floor: at the level where `count` tiles would fit exactly, were
     they liquid, every slot has taken the whole tiles below it; the rest goes to the lowest slots.
     """
-    free.sort()
-    if seconds == 0.0:
-        return list(free.tolist())
+    free = np.sort(free)
     volume = np.arange(1, len(free) + 1) * free - np.cumsum(free)
     wet = int(np.searchsorted(volume, count * seconds, side="right"))
     level = (count * seconds + free[:wet].sum()) / wet
@@ -207,13 +237,11 @@ def _deal(free: Floats, count: int, seconds: float) -> list[float]:
     while rest < 0:
         free[np.argmax(free[:wet])] -= seconds
         rest += 1
-    free.sort()
-    free[:rest] += seconds
-    free.sort()
-    return list(free.tolist())
+    free[np.argsort(free)[:rest]] += seconds
+    return free
 
 
-def _state(runs: Runs, slots: int) -> list[float]:
+def _state(runs: Runs, slots: int) -> Floats:
     """Estimated times at which the slots are free after all of `runs`; their sum is exact.
 
     Slots that a long tile holds are free when it ends. The others are level on average (`_fill`);
@@ -222,13 +250,13 @@ def _state(runs: Runs, slots: int) -> list[float]:
     """
     total = int(runs.counts.sum())
     if total <= slots:
-        return [*np.repeat(runs.seconds, runs.counts).tolist(), *[0.0] * (slots - total)]
+        return np.append(np.repeat(runs.seconds, runs.counts), np.zeros(slots - total))
     is_long = runs.seconds > LONG_TILE * runs.work / slots
     level, held = _fill(runs, is_long, slots)
     room = slots - len(held)
     counts, seconds = runs.counts[~is_long], runs.seconds[~is_long]
     if not room or not len(counts):
-        return [*held, *[level] * room]
+        return np.array([*held, *[level] * room])
     # Of every run the last tile's end, counted from when the next tile after the body begins.
     ends = seconds - np.cumsum((counts * seconds)[::-1])[::-1] / room
     ends += (counts - 1) * seconds / room
@@ -239,7 +267,7 @@ def _state(runs: Runs, slots: int) -> list[float]:
     if len(spread) < room:
         spread = np.append(spread, np.full(room - len(spread), spread.min()))
     spread = np.partition(spread, len(spread) - room)[-room:]
-    return [*held, *np.maximum(spread + (level - spread.mean()), 0.0).tolist()]
+    return np.append(held, np.maximum(spread + (level - spread.mean()), 0.0))
 
 
 def _fill(runs: Runs, is_long: npt.NDArray[np.bool_], slots: int) -> tuple[float, list[float]]:

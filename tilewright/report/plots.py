@@ -74,8 +74,9 @@ def _bars(ladder: Ladder) -> Any:
     bars = axes.barh(names, [rung.gflops for rung in rungs], color=colours, height=0.72)
     axes.bar_label(bars, [_label(ladder, rung) for rung in rungs], padding=5, fontsize=10)
     # Room for the label of the longest bar.
-    axes.set_xlim(0, 1.25 * max(rung.gflops for rung in rungs))
+    axes.set_xlim(0, 1.3 * max(rung.gflops for rung in rungs))
     axes.set_xlabel(f"GFLOP/s{_scaled_note(ladder)}")
+    axes.xaxis.set_major_formatter("{x:,.0f}" if axes.get_xlim()[1] > 5 else "{x:g}")
     axes.tick_params(axis="y", length=0)
     _clean(axes, "left", "top", "right")
     key = {"fastest kernel": _BEST, "kernels": _KERNEL, "peers on the host": _PEER}

@@ -15,7 +15,7 @@ SOURCE = "m, n and k each drawn with probability proportional to size^-exponent,
 # name: highest, exponent, problems
 LAWS = {
     "zipf-512": (512, 1.0, 1000),
-    "zipf-4096": (4096, 1.5, 10_000),
+    "zipf-1024": (1024, 1.5, 2000),
 }
 NAMES = tuple(LAWS)
 

@@ -30,6 +30,7 @@ def describe(cl: Any, handle: Any, identifier: str) -> Device:
         name=str(handle.name).strip(),
         vendor=str(handle.vendor).strip(),
         driver=str(handle.driver_version).strip(),
+        version=str(handle.version).strip(),
         platform=str(handle.platform.name).strip(),
         kind=_kind(cl, handle),
         compute_units=int(ask("MAX_COMPUTE_UNITS", 1)),

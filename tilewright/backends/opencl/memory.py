@@ -52,6 +52,11 @@ class Shared:
             np.copyto(self.map(), source.reshape(-1).view(np.uint8))
             self.unmap()
 
+    def __del__(self) -> None:
+        # What was enqueued may still be at work in memory that goes with this object.
+        if self.way == "use" and hasattr(self, "buffer"):
+            self.session.queue.finish()
+
     def map(self) -> NDArray:
         """The bytes, once everything enqueued before has run."""
         cl = pyopencl()

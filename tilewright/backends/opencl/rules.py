@@ -17,7 +17,7 @@ MULTIPLY_ADD = {"a*b+c": 0, "mad": 1, "fma": 2}
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """If vendor or name match, prefer `settings`, because of `reason`, says `source`."""
+    """If vendor, name or version match, prefer `settings`, because of `reason`, says `source`."""
 
     name: str
     pattern: str
@@ -30,7 +30,9 @@ class Rule:
         """Whether the rule speaks of this device."""
         if device.kind not in self.kinds:
             return False
-        return re.search(self.pattern, f"{device.vendor} {device.name}", re.IGNORECASE) is not None
+        # Adreno drivers before 2020 or so name the model in the version alone.
+        names = f"{device.vendor} {device.name} {device.version}"
+        return re.search(self.pattern, names, re.IGNORECASE) is not None
 
 
 RULES = (

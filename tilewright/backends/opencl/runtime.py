@@ -22,9 +22,10 @@ from typing import Any
 from tilewright import settings
 from tilewright.backends.opencl.describe import describe
 from tilewright.device import Device
-from tilewright.errors import DeviceError
+from tilewright.errors import DeviceError, OperandError
 
 _SYSTEM_VENDORS = Path("/etc/OpenCL/vendors")
+_opening = threading.Lock()
 
 
 class Session:
@@ -103,8 +104,7 @@ def driver_libraries(prefix: Path) -> tuple[str, ...]:
 
     Drivers inside pyopencl's own wheel (PoCL, Oclgrind) are found by its loader in any case.
     """
-    named = os.environ.get("OCL_ICD_VENDORS")
-    found = _icd_entries(Path(named) if named else _SYSTEM_VENDORS)
+    found = _named_libraries(os.environ.get("OCL_ICD_VENDORS") or str(_SYSTEM_VENDORS))
     intel = prefix / "lib" / "libintelocl.so"
     # Without the compiler's runtime beside it the driver silently offers no platform.
     if intel.exists() and (prefix / "lib" / "libsvml.so").exists():
@@ -112,17 +112,26 @@ def driver_libraries(prefix: Path) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _icd_entries(folder: Path) -> list[str]:
-    """Libraries that the `.icd` files of a folder name; a bare name may lie beside its file."""
-    entries = []
-    for icd in sorted(folder.glob("*.icd")):
-        library = icd.read_text(errors="replace").strip()
-        beside = icd.parent / library
-        if "/" not in library and beside.exists():
-            library = str(beside)
-        if library and ("/" not in library or Path(library).exists()):
-            entries.append(library)
-    return entries
+def _named_libraries(named: str) -> list[str]:
+    """What OCL_ICD_VENDORS may be: a folder of `.icd` files, one such file, or a library."""
+    path = Path(named)
+    if path.is_dir():
+        return [library for icd in sorted(path.glob("*.icd")) for library in _library_of(icd)]
+    if path.suffix == ".icd":
+        return _library_of(path if path.is_file() else _SYSTEM_VENDORS / path)
+    return [named] if path != _SYSTEM_VENDORS else []
+
+
+def _library_of(icd: Path) -> list[str]:
+    """The library that an `.icd` file names, if there; a bare name may lie beside the file."""
+    try:
+        library = icd.read_text(errors="replace").strip().partition("\n")[0].strip()
+    except OSError:
+        return []
+    beside = icd.parent / library
+    if library and "/" not in library:
+        return [str(beside) if beside.exists() else library]
+    return [library] if library and Path(library).exists() else []
 
 
 @cache
@@ -162,9 +171,14 @@ def _is_installed() -> bool:
     return "pyopencl" in sys.modules or find_spec("pyopencl") is not None
 
 
-@cache
 def session(device: Device) -> Session:
-    """The session of a device, opened on first need."""
+    """The session of a device, opened on first need; one for all threads."""
+    with _opening:
+        return _open(device)
+
+
+@cache
+def _open(device: Device) -> Session:
     cl = pyopencl()
     for known, handle in found():
         # A record with a feature taken away (tests, workarounds) still means the same device.
@@ -177,9 +191,16 @@ def session(device: Device) -> Session:
     raise DeviceError(f"device={device.id!r}: no such OpenCL device is present")
 
 
-@cache
 def foreign_session(context: Any, queue: Any) -> Session:
     """A session on somebody else's context and queue (a `pyopencl.array`)."""
+    with _opening:
+        return _open_foreign(context, queue)
+
+
+@cache
+def _open_foreign(context: Any, queue: Any) -> Session:
+    if queue.properties & pyopencl().command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE:
+        raise OperandError("a.queue: runs out of order; accepted are in-order queues")
     for known, handle in found():
         if handle == queue.device:
             return Session(known, handle, context, queue)

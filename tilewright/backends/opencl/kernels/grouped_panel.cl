@@ -1,180 +1,104 @@
-// grouped_panel: tiles of many problems of unlike sizes, on CPUs whose compiler vectorises work-items.
+// grouped_panel: the larger tiles of many problems, on CPUs: panel's micro-kernel over a tile list.
 //
-//    tiles (one work-group each)        problem p, its own m n k, strides, alpha beta
-//    [p i j] [p i j] [p i j] ...            B   j .. j+2*LANES      lane x owns columns j+x, j+x+LANES
-//       |                                       |  |  |
-//       +------------------------->   A i..     v  v  v             MICRO_M rows x 2 vectors of sums
-//                                   MICRO_M     C micro-tile        in named registers
+//    tiles (one work-item each)             B strip of the tile, DEPTH x MICRO_N, packed into L1
+//    [p i j s] [p i j s] ...                +---------+
+//       |                                   | y0 | y1 |  step l
+//       +---> A strip, packed:              +---------+
+//             [l / VECTOR][row][VECTOR]          |
+//             vectors as they lie, zeros         v
+//             past the edges            MICRO_M x 2 vectors of sums, in named registers
 //
-// The work-group is one vector: Intel's compiler turns LANES work-items into one thread's vector and
-// an `if` on a column into a mask, so partial tiles cost no padding and no copy, and 17 columns run as
-// 16 + 1 masked. Where many rows share a strip of B it is packed into local memory (on a CPU: L1)
-// first; that also straightens any stride. Few rows read B where it lies.
+// A work-item packs for itself, so nothing is padded in the problems' own memory and no work-item
+// waits for another. Broadcasts from the packed A need one pointer with constant offsets; the twelve
+// row pointers that A in place needs do not fit x86's registers (205 against MKL's 281 GFLOP/s).
 //
-// The fourth number of a tile is its shape, rows << 16 | columns: on a CPU one launch takes tiles of
-// every shape, so that no core waits for the last tile of a bucket.
+// The fourth number of a tile is its shape, rows << 16 | columns, so that one launch takes them all.
 
 #include "common.clh"
 #include "grouped.clh"
+#include "panel.clh"
 
-#ifndef MICRO_M
-#define MICRO_M 12
-#endif
-#ifndef LANES
-#define LANES 16
-#endif
 #ifndef DEPTH
 #define DEPTH 256
 #endif
-// Rows of a tile from which packing B pays: each packed element is then read this often.
-#ifndef PACK_ROWS
-#define PACK_ROWS 48
-#endif
 
-#define ROWS_4(DO) DO(0) DO(1) DO(2) DO(3)
-#define ROWS_6(DO) ROWS_4(DO) DO(4) DO(5)
-#define ROWS_8(DO) ROWS_6(DO) DO(6) DO(7)
-#define ROWS_12(DO) ROWS_8(DO) DO(8) DO(9) DO(10) DO(11)
-#define EVERY_ROW JOIN(ROWS_, MICRO_M)
+#define A_AT(r) x[(r) * VECTOR + u]
+#define FINISH(r)                                                                             \
+    if (i + r < i_end)                                                                        \
+        finish_strip(left##r, right##r, c + (i + r) * p.c_row + j * p.c_col, p.c_col,         \
+                     j_end - j, p.alpha, beta, bias, j, epilogue);
 
-// Rows past the tile's last read the last one again: cheaper than a test, and never stored.
-#define BEGIN(r)                                                                              \
-    sum left##r = 0, right##r = 0;                                                            \
-    __global const real *a##r = a + min(i + r, p.m - 1) * p.a_row + first * p.a_col;
-#define STEP(r)                                                                               \
-    {                                                                                         \
-        const sum x = (sum)a##r[at];                                                          \
-        left##r = MADD(x, y0, left##r);                                                       \
-        right##r = MADD(x, y1, right##r);                                                     \
-    }
-// All of k past EVERY_ROW, B read where it lies: `row` walks down it.
-#define WALK(start, y0_value, y1_value)                                                       \
-    {                                                                                         \
-        __global const real *row = start;                                                     \
-        for (int l = 0; l < p.k; l++) {                                                       \
-            const sum y0 = y0_value, y1 = y1_value;                                           \
-            EVERY_ROW(STEP)                                                                   \
-            row += p.b_row;                                                                   \
-            at += p.a_col;                                                                    \
-        }                                                                                     \
-    }
-// Rows first .. first + steps of a strip of B into local memory; `from` walks down B.
-#define PACK(y0_value, y1_value)                                                              \
-    for (int l = 0; l < steps; l++) {                                                         \
-        packed[l * 2 * LANES + lane] = y0_value;                                              \
-        packed[l * 2 * LANES + LANES + lane] = y1_value;                                      \
-        from += p.b_row;                                                                      \
-    }
-// Columns are written row[j], not (row + j0)[lane]: only so does Intel's compiler see neighbours in
-// neighbouring lanes and mask a load; else it gathers, at half the speed.
-//
-// The common store: C is written, not read, its columns side by side. finish() stands in the program
-// once, behind local memory: unrolled over every sum it made small problems six times slower.
-#define PLAIN(r)                                                                              \
-    if (i + r < i_end) {                                                                      \
-        __global real *out = c + (i + r) * p.c_row;                                           \
-        if (j < p.n) out[j] = (real)(p.alpha * left##r);                                      \
-        if (j + LANES < p.n) out[j + LANES] = (real)(p.alpha * right##r);                     \
-    }
-#define SPILL(r)                                                                              \
-    spilled[r * 2 * LANES + lane] = left##r;                                                  \
-    spilled[r * 2 * LANES + LANES + lane] = right##r;
-#define END(first, last)                                                                      \
-    if (plain && first == 0) {                                                                \
-        EVERY_ROW(PLAIN)                                                                      \
-    } else {                                                                                  \
-        EVERY_ROW(SPILL)                                                                      \
-        finish_rows(spilled, c + i * p.c_row, p.c_row, p.c_col, p.n, min(MICRO_M, i_end - i), \
-                    j, lane, p.alpha, first == 0 ? p.beta : (sum)1, bias,                     \
-                    last ? p.epilogue : 0);                                                   \
-    }
-
-// The problem comes in pieces: a pointer to it would force the structure into memory, once a lane.
-inline void finish_rows(__local const sum *spilled, __global real *c, long c_row, long c_col, int n,
-                        int rows, int j, int lane, sum alpha, sum beta,
-                        __global const real *bias, int epilogue)
+// `steps` rows of MICRO_N columns, of which `columns` exist, padded with zeros to whole vectors of k.
+inline void pack_b(__local sum *packed, __global const real *b, long row, long col, int steps,
+                   int columns)
 {
-#pragma unroll 1
-    for (int v = 0; v < 2; v++)
-#pragma unroll 1
-        for (int r = 0; r < rows; r++) {
-            const int column = j + v * LANES;
-            if (column < n)
-                finish(spilled[(r * 2 + v) * LANES + lane], c + r * c_row + column * c_col, alpha,
-                       beta, bias, column, epilogue);
+    for (int l = 0; l < steps; l++, b += row, packed += MICRO_N) {
+        if (col == 1 && columns >= MICRO_N) {
+            STORE(TO_SUMS(LOAD(0, b)), 0, packed);
+            STORE(TO_SUMS(LOAD(1, b)), 1, packed);
+        } else {
+            for (int w = 0; w < MICRO_N; w++) packed[w] = w < columns ? (sum)b[w * col] : (sum)0;
+        }
+    }
+    for (int l = steps; l % VECTOR != 0; l++, packed += MICRO_N) {
+        STORE((vec)0, 0, packed);
+        STORE((vec)0, 1, packed);
+    }
+}
+
+inline void pack_a(__local sum *laid, __global const real *a, long row, long col, int steps,
+                   int rows)
+{
+    for (int l = 0; l < steps; l += VECTOR)
+        for (int r = 0; r < MICRO_M; r++, laid += VECTOR) {
+            // Rows past the last repeat it: they are computed and never stored.
+            __global const real *from = a + min(r, rows - 1) * row + l * col;
+            if (col == 1 && l + VECTOR <= steps) {
+                STORE(TO_SUMS(LOAD(0, from)), 0, laid);
+            } else {
+                for (int v = 0; v < VECTOR; v++)
+                    laid[v] = l + v < steps ? (sum)from[v * col] : (sum)0;
+            }
         }
 }
 
-__kernel __attribute__((reqd_work_group_size(LANES, 1, 1)))
-#ifdef cl_intel_required_subgroup_size
-__attribute__((intel_reqd_sub_group_size(LANES)))
-#endif
+__kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void grouped_panel(__global const long *problems, __global const sum *scalars,
                    __global const int *tiles, int first_tile,
                    __global const real *a_base, __global const real *b_base,
                    __global real *c_base, __global const real *bias_base)
 {
-#if PRECISION == ACCUMULATE
-    __local sum packed[DEPTH * 2 * LANES];
-#endif
-    __local sum spilled[MICRO_M * 2 * LANES];
-    const int lane = get_local_id(0);
+    __local sum packed[DEPTH * MICRO_N];
+    __local sum laid[DEPTH * MICRO_M];
     const int index = first_tile + get_group_id(0);
     const Tile tile = read_tile(tiles, index);
     const int shape = tiles[index * 4 + 3];
     const Problem p = read_problem(problems, scalars, tile.problem);
     __global const real *a = A_OF(p), *b = B_OF(p), *bias = BIAS_OF(p);
     __global real *c = C_OF(p);
-    const bool plain = p.c_col == 1 && p.epilogue == 0 && p.beta == (sum)0;
-    const int i_begin = tile.row, i_end = min(p.m, i_begin + (shape >> 16));
+    const int i_end = min(p.m, tile.row + (shape >> 16));
     const int j_end = min(p.n, tile.col + (shape & 0xffff));
 
-    for (int j0 = tile.col; j0 < j_end; j0 += 2 * LANES) {
-        const int j = j0 + lane;
-        const bool whole = j0 + 2 * LANES <= p.n;
-#if PRECISION == ACCUMULATE
-        if (i_end - i_begin >= PACK_ROWS || p.b_col != 1) {
-            for (int first = 0; first == 0 || first < p.k; first += DEPTH) {
-                const int steps = min(DEPTH, p.k - first);
-                const bool last = first + DEPTH >= p.k;
-                __global const real *from = b + first * p.b_row;
-                if (whole && p.b_col == 1) {
-                    PACK(from[j], from[j + LANES])
-                } else if (p.b_col == 1) {
-                    PACK(j < p.n ? from[j] : 0, j + LANES < p.n ? from[j + LANES] : 0)
-                } else {
-                    PACK(j < p.n ? from[j * p.b_col] : 0,
-                         j + LANES < p.n ? from[(j + LANES) * p.b_col] : 0)
-                }
-                for (int i = i_begin; i < i_end; i += MICRO_M) {
-                    EVERY_ROW(BEGIN)
-                    long at = 0;
+    // k == 0 passes once, as C has still to become beta * C.
+    for (int first = 0; first == 0 || first < p.k; first += DEPTH) {
+        const int steps = min(DEPTH, p.k - first);
+        const sum beta = first == 0 ? p.beta : (sum)1;
+        const int epilogue = first + DEPTH >= p.k ? p.epilogue : 0;
+        for (int j = tile.col; j < j_end; j += MICRO_N) {
+            pack_b(packed, b + first * p.b_row + j * p.b_col, p.b_row, p.b_col, steps, j_end - j);
+            for (int i = tile.row; i < i_end; i += MICRO_M) {
+                pack_a(laid, a + i * p.a_row + first * p.a_col, p.a_row, p.a_col, steps,
+                       i_end - i);
+                EVERY_ROW(DECLARE)
+                __local const sum *x = laid, *y = packed;
+                for (int l = 0; l < steps; l += VECTOR, x += MICRO_M * VECTOR)
 #pragma unroll 4
-                    for (int l = 0; l < steps; l++) {
-                        const sum y0 = packed[l * 2 * LANES + lane];
-                        const sum y1 = packed[l * 2 * LANES + LANES + lane];
+                    for (int u = 0; u < VECTOR; u++, y += MICRO_N) {
+                        const vec y0 = LOAD(0, y), y1 = LOAD(1, y);
                         EVERY_ROW(STEP)
-                        at += p.a_col;
                     }
-                    END(first, last)
-                }
+                EVERY_ROW(FINISH)
             }
-            continue;
-        }
-#endif
-        const int first = 0;
-        for (int i = i_begin; i < i_end; i += MICRO_M) {
-            EVERY_ROW(BEGIN)
-            long at = 0;
-            if (whole && p.b_col == 1) {
-                WALK(b, row[j], row[j + LANES])
-            } else if (p.b_col == 1) {
-                WALK(b, j < p.n ? (sum)row[j] : (sum)0, j + LANES < p.n ? (sum)row[j + LANES] : (sum)0)
-            } else {
-                WALK(b, j < p.n ? (sum)row[j * p.b_col] : (sum)0,
-                     j + LANES < p.n ? (sum)row[(j + LANES) * p.b_col] : (sum)0)
-            }
-            END(0, true)
         }
     }
 }

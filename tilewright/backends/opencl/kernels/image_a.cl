@@ -11,6 +11,8 @@
 
 #include "common.clh"
 
+TEXEL_SAMPLER;
+
 #define ROW(x, total)                                                                         \
     total = MADD((sum4)x.s0, y0, total);                                                      \
     total = MADD((sum4)x.s1, y1, total);                                                      \

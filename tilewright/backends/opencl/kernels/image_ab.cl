@@ -11,6 +11,8 @@
 
 #include "common.clh"
 
+TEXEL_SAMPLER;
+
 #ifndef IMAGE_C
 #define IMAGE_C 0
 #endif

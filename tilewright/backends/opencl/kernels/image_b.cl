@@ -10,6 +10,8 @@
 
 #include "common.clh"
 
+TEXEL_SAMPLER;
+
 #define STEP(component, y0, y1)                                      \
     total00 = MADD((sum4)x0.component, y0, total00);                 \
     total01 = MADD((sum4)x0.component, y1, total01);                 \

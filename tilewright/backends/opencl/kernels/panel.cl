@@ -10,40 +10,14 @@
 //      a0 .. a11  -->  in named vector registers      block_m x depth of A and
 //                                                     depth x block_n of B share L2.
 //
-// 12 rows x 2 vectors of 16 floats use 24 of AVX-512's 32 registers for sums. Private arrays spill
-// on Intel's compiler, named variables do not; hence the macros. Goto and van de Geijn, "Anatomy of
-// High-Performance Matrix Multiplication" (ACM TOMS 34, 2008), is where the blocking comes from.
+// Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (ACM TOMS 34, 2008), is
+// where the blocking comes from.
 
 #include "common.clh"
 
-#ifndef MICRO_M
-#define MICRO_M 12
-#endif
-#ifndef VECTOR
-#define VECTOR 16
-#endif
-#define MICRO_N (2 * VECTOR)
+#include "panel.clh"
 
-typedef JOIN(SUM, VECTOR) vec;
-#define LOAD JOIN(vload, VECTOR)
-#define STORE JOIN(vstore, VECTOR)
-#define TO_SUMS(x) JOIN(JOIN(convert_, SUM), VECTOR)(x)
-#define TO_REALS(x) JOIN(JOIN(convert_, REAL), VECTOR)(x)
-
-#define ROWS_4(DO) DO(0) DO(1) DO(2) DO(3)
-#define ROWS_6(DO) ROWS_4(DO) DO(4) DO(5)
-#define ROWS_8(DO) ROWS_6(DO) DO(6) DO(7)
-#define ROWS_12(DO) ROWS_8(DO) DO(8) DO(9) DO(10) DO(11)
-#define ROWS_14(DO) ROWS_12(DO) DO(12) DO(13)
-#define EVERY_ROW JOIN(ROWS_, MICRO_M)
-
-#define DECLARE(r) vec left##r = 0, right##r = 0;
-#define STEP(r)                                                                               \
-    {                                                                                         \
-        const vec x = a[r];                                                                   \
-        left##r = MADD(x, y0, left##r);                                                       \
-        right##r = MADD(x, y1, right##r);                                                     \
-    }
+#define A_AT(r) a[r]
 #define ADVANCE(l)                                                                            \
     {                                                                                         \
         const vec y0 = LOAD(0, b + (l) * MICRO_N), y1 = LOAD(1, b + (l) * MICRO_N);           \
@@ -54,29 +28,6 @@ typedef JOIN(SUM, VECTOR) vec;
     if (i + r < m_end)                                                                        \
         finish_strip(left##r, right##r, c + (i + r) * c_row + j * c_col, c_col, n - j,        \
                      alpha, beta, bias, j, epilogue);
-
-inline void finish_vector(vec value, __global real *c, sum alpha, sum beta)
-{
-    value *= alpha;
-    if (beta != (sum)0) value += beta * TO_SUMS(LOAD(0, c));
-    STORE(TO_REALS(value), 0, c);
-}
-
-inline void finish_strip(vec left, vec right, __global real *c, long c_col, int columns,
-                         sum alpha, sum beta, __global const real *bias, int column,
-                         int epilogue)
-{
-    if (columns >= MICRO_N && c_col == 1 && epilogue == 0) {
-        finish_vector(left, c, alpha, beta);
-        finish_vector(right, c + VECTOR, alpha, beta);
-        return;
-    }
-    sum values[MICRO_N];
-    STORE(left, 0, values);
-    STORE(right, 1, values);
-    for (int w = 0; w < min(columns, MICRO_N); w++)
-        finish(values[w], c + w * c_col, alpha, beta, bias, column + w, epilogue);
-}
 
 // The first block of k brings beta, the last one bias and activation; between them C holds the
 // running sum, so a storage type narrower than the sum must come with depth >= k.

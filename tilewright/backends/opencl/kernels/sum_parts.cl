@@ -1,9 +1,9 @@
 // sum_parts: the second phase of products cut along k: adds their parts and finishes C.
 //
-//    scratch    part 0 [ m x n ]   part 1 [ m x n ]   part 2 [ m x n ]    row-major, gapless, of sums
-//                      |                  |                  |
-//                      +--------- + ------+--------- + ------+            always in this order: the
-//                                 |                                       bits of C never change
+//    scratch  part 0 [ m x n ]   part 1 [ m x n ]   part 2 [ m x n ]    row-major, gapless sums
+//                    |                  |                  |
+//                    +--------- + ------+--------- + ------+            always in this order: the
+//                               |                                       bits of C never change
 //               C [ m x n ]  = epilogue(alpha * total + beta * C + bias)
 //
 // A work-group finishes one piece: CHUNK elements of one C, as many work-items as the host likes.

@@ -1,0 +1,84 @@
+"""One cache folder for the whole session, and the OpenCL devices that this machine has."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+import tilewright
+from tilewright import Device
+
+# What a test means by a name: a part of the driver's platform, as `device="opencl:..."` takes it.
+DRIVERS = {"intel": "Intel(R) OpenCL", "pocl": "Portable Computing Language"}
+
+# The same examples in every run, so that a red build is red again; HYPOTHESIS_PROFILE=explore
+# looks further.
+hypothesis.settings.register_profile("default", deadline=None, derandomize=True, database=None)
+hypothesis.settings.register_profile("explore", deadline=None, max_examples=1000)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A cache of our own, PoCL's too, so that no run depends on what an earlier one left."""
+    if hasattr(config, "workerinput"):
+        return  # a worker of pytest-xdist inherits the folder from its controller
+    folder = Path(tempfile.mkdtemp(prefix="tilewright-tests-"))
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    for name in ("programs", "pocl"):
+        (folder / name).mkdir()
+    os.environ["TILEWRIGHT_CACHE"] = str(folder)
+    os.environ["POCL_CACHE_DIR"] = str(folder / "pocl")
+    for name in ("TILEWRIGHT_DEVICE", "TILEWRIGHT_MEMORY"):
+        os.environ.pop(name, None)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that takes `device` runs on every driver for this processor, and on a GPU if any."""
+    if "device" not in metafunc.fixturenames:
+        return
+    names: list[object] = list(DRIVERS)
+    if any(device.kind == "gpu" for device in tilewright.devices()):
+        names.append(pytest.param("gpu", marks=pytest.mark.gpu))
+    metafunc.parametrize("device", names, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def device(request: pytest.FixtureRequest) -> Device:
+    return find_device(request.param)
+
+
+@pytest.fixture(scope="session")
+def intel() -> Device:
+    return find_device("intel")
+
+
+@pytest.fixture(scope="session")
+def pocl() -> Device:
+    return find_device("pocl")
+
+
+@pytest.fixture(scope="session")
+def opencl_device() -> Device:
+    """Any one OpenCL device, for what does not depend on the driver."""
+    for device in tilewright.devices():
+        if device.backend == "opencl" and device.kind != "simulator":
+            return device
+    return pytest.skip("no OpenCL device: pip install 'tilewright[cpu]'")
+
+
+def find_device(name: str) -> Device:
+    wanted: Callable[[Device], bool]
+    if name == "gpu":
+        wanted = lambda device: device.kind == "gpu"  # noqa: E731
+    else:
+        wanted = lambda device: device.platform == DRIVERS[name]  # noqa: E731
+    for device in tilewright.devices():
+        if wanted(device):
+            return device
+    return pytest.skip(f"no OpenCL device of {DRIVERS.get(name, name)}")
