@@ -6,6 +6,7 @@ explain   the same as far as the plan, and tells it
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ from tilewright.arguments import checked_dtype, checked_shape
 from tilewright.call import ALWAYS_HOST, prepare, problem_of
 from tilewright.device import Device
 from tilewright.errors import OperandError
-from tilewright.operands import Array
+from tilewright.operands import Array, short
+from tilewright.planning.cost import device_seconds
 from tilewright.planning.explain import explain as explain_plan
 from tilewright.selection import backend_of, devices, resolve
 
@@ -111,7 +113,12 @@ def explain(a: Any, b: Any, **options: Any) -> str:
     alternative with its reason. Raises what `matmul` raises.
     """
     call = prepare(a, b, **options)
-    return explain_plan(call.plan, call.measured())
+    measured = call.measured()
+    chosen = call.plan
+    if measured is not None and chosen.seconds is None:
+        seconds = device_seconds(chosen.step, chosen.problem, measured, host=call.host_operands)
+        chosen = replace(chosen, seconds=seconds)
+    return explain_plan(chosen, measured)
 
 
 def kernels(device: Device | str | None = None) -> tuple[str, ...]:
@@ -159,13 +166,17 @@ def asarray(
     """
     chosen = resolve(device)
     way = settings.memory(memory)
-    source = np.asarray(value)
-    wanted = checked_dtype(source.dtype if dtype is None else dtype)
-    dense = np.asarray(source, dtype=wanted, order="C")
-    if way == "use" and dense is not source:
+    try:
+        source = np.asarray(value)
+        wanted = checked_dtype(source.dtype if dtype is None else dtype)
+        dense = np.asarray(source, dtype=wanted, order="C")
+    except ValueError as error:
+        raise OperandError(f"value={short(value)}: not an array of numbers: {error}") from None
+    if way == "use" and not (dense is source and source.flags.writeable):
         raise OperandError(
-            f"value={source.dtype} of strides {source.strides}: memory='use' takes C-ordered"
-            f" arrays of {wanted} only; use memory='copy'"
+            f"value={source.dtype} of strides {source.strides}"
+            f"{'' if source.flags.writeable else ', read-only'}: memory='use' takes writable"
+            f" C-ordered arrays of {wanted} only; use memory='copy'"
         )
     held = backend_of(chosen).allocate(dense.nbytes, chosen, way, dense)
     return Array(held, source.shape, wanted)

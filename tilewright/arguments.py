@@ -7,6 +7,7 @@ accepted, before anything is written.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from numbers import Real
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from tilewright.backends import Scalars
 from tilewright.errors import ArgumentError, DtypeError, OperandError, OverlapError, ShapeError
-from tilewright.operands import DTYPES, View, kind, view, view_host
+from tilewright.operands import DTYPES, View, kind, short, view, view_host
 
 # NumPy solves a small integer problem to tell interleaved views apart; past this it gives up.
 _MOST_WORK: Any = 100_000
@@ -28,7 +29,13 @@ def checked_scalars(alpha: Any, beta: Any, out: Any) -> Scalars:
             raise ArgumentError(f"{name}={value!r}: accepted is a real number")
     if beta != 0 and out is None:
         raise ArgumentError(f"beta={beta!r}: needs out=, the matrix that it scales")
-    return Scalars(float(alpha), float(beta))
+    try:
+        return Scalars(float(alpha), float(beta))
+    except OverflowError:
+        name, value = ("alpha", alpha) if abs(alpha) > abs(beta) else ("beta", beta)
+        raise ArgumentError(
+            f"{name}={short(value)}: accepted is a real number of at most 1.8e308"
+        ) from None
 
 
 def checked_name(argument: str, value: Any, accepted: tuple[str, ...]) -> str:
@@ -40,7 +47,7 @@ def checked_name(argument: str, value: Any, accepted: tuple[str, ...]) -> str:
 
 def checked_shape(shape: Any) -> tuple[int, ...]:
     """A shape as a tuple of ints from 0 up."""
-    sizes = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
+    sizes = tuple(shape) if isinstance(shape, Iterable) else (shape,)
     for size in sizes:
         if not isinstance(size, int | np.integer) or size < 0:
             raise ShapeError(f"shape={shape!r}: accepted are whole numbers from 0 up")

@@ -26,6 +26,7 @@ from tilewright.batch import ACTIVATIONS, Problem
 from tilewright.device import Device
 from tilewright.errors import (
     ArgumentError,
+    DeviceMemoryError,
     DtypeError,
     KernelError,
     OperandError,
@@ -33,7 +34,7 @@ from tilewright.errors import (
     ShapeError,
 )
 from tilewright.kernel import Kernel, Plan
-from tilewright.operands import Array, View, like, view, view_host
+from tilewright.operands import Array, NDArray, View, like, view, view_host
 from tilewright.planning import plan, plan_host, plan_kernel
 from tilewright.planning.cost import Measured
 from tilewright.selection import backend_of, host, resolve
@@ -114,6 +115,8 @@ def prepare(
         views["bias"] = bias_view(bias, shape[-1], dtype)
     check_overlap(views)
     problem = _problem(views, a_view.shape[-1], chosen, activation, accumulate, dtype.name)
+    if kernel is not None and not isinstance(kernel, str):
+        _kernel_named(kernel, backend_of(chosen).kernels(chosen), chosen)  # raises: names are text
     found = _plan(problem, chosen, kernel, where == "host")
     return Call(found, views, scalars, result, where == "host")
 
@@ -172,7 +175,7 @@ def _new_output(
     where: str,
 ) -> tuple[View, Callable[[], Any]]:
     if where == "host" and not isinstance(a, Array):
-        array = np.empty(shape, dtype)
+        array = _new_host_array(shape, dtype)
         convert = like(a)
         return view_host(array), lambda: convert(array.reshape(public))
     if where == "pyopencl":
@@ -184,6 +187,15 @@ def _new_output(
     memory = backend_of(a.device).allocate(size, a.device, "allocate")
     held = Array(memory, shape, dtype)
     return view(held, "out"), lambda: Array(held.memory, public, dtype)
+
+
+def _new_host_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray:
+    try:
+        return np.empty(shape, dtype)
+    except (MemoryError, ValueError):
+        raise DeviceMemoryError(
+            f"out: the host has no room for a result of shape {shape} in {dtype}"
+        ) from None
 
 
 def _shape_of(value: Any) -> tuple[int, ...]:

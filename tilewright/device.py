@@ -77,4 +77,5 @@ class Device:
 
     def as_dict(self) -> dict[str, Any]:
         """The record as plain JSON types."""
-        return {**asdict(self), "features": sorted(self.features)}
+        sizes = list(self.max_work_item_sizes)
+        return {**asdict(self), "features": sorted(self.features), "max_work_item_sizes": sizes}

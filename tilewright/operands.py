@@ -164,7 +164,7 @@ def view(value: Any, name: str) -> View:
     if hasattr(value, "__dlpack__"):
         return _checked(view_host(_whole_steps(_from_dlpack(value, name), name)), name, None)
     raise OperandError(
-        f"{name}={_short(value)}: not an array; accepted are NumPy, pyopencl and tilewright arrays"
+        f"{name}={short(value)}: not an array; accepted are NumPy, pyopencl and tilewright arrays"
         " and any CPU array with __dlpack__"
     )
 
@@ -202,18 +202,15 @@ def _from_dlpack(value: Any, name: str) -> NDArray:
     where = value.__dlpack_device__()[0] if hasattr(value, "__dlpack_device__") else 1
     if int(where) != 1:
         raise OperandError(
-            f"{name}={_short(value)}: lies on a device that no back end here reaches; move it to"
+            f"{name}={short(value)}: lies on a device that no back end here reaches; move it to"
             " the CPU or to a tilewright or pyopencl array"
         )
+    # Autograd's tensors refuse to export themselves; their data does not.
+    detach = getattr(value, "detach", None)
     try:
-        return np.from_dlpack(value)
-    except (BufferError, RuntimeError, TypeError, ValueError):
-        pass
-    try:
-        # Autograd's tensors refuse to export themselves; their data does not.
-        return np.from_dlpack(value.detach())
-    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
-        raise OperandError(f"{name}={_short(value)}: __dlpack__ failed: {error}") from None
+        return np.from_dlpack(value if detach is None else detach())
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise OperandError(f"{name}={short(value)}: __dlpack__ failed: {error}") from None
 
 
 def _checked(result: View, name: str, dtype: Any) -> View:
@@ -246,7 +243,8 @@ def _is_pyopencl(value: Any) -> bool:
     return type(value).__module__ == "pyopencl.array" and hasattr(value, "base_data")
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """`value` as a message shows it: its repr, cut to 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 

@@ -52,21 +52,18 @@ class Measured:
         """The kernel's curve, if it was measured."""
         return dict(self.curves).get(kernel)
 
-    @property
-    def crossover(self) -> float | None:
-        """Flops of a square product above which the best kernel never loses; None: it never wins.
+    def wins(self) -> tuple[tuple[int, bool], ...]:
+        """Side of every measured square, and whether the best kernel beats the host there.
 
-        A gain under 3 % counts as none: it is within the noise of the measurement.
+        Transfer is counted. A gain under 3 % counts as none: that is the noise of the measurement.
         """
-        threshold = None
-        for flops, host_seconds in reversed(self.host.points):
+        found = []
+        for flops, host_seconds in self.host.points:
             side = (flops / 2) ** (1 / 3)
             moved = 3 * side * side * 4 / self.transfer if self.transfer else 0.0
             best = min((curve.seconds(flops) + moved for _, curve in self.curves), default=math.inf)
-            if best * MARGIN > host_seconds:
-                break
-            threshold = flops
-        return threshold
+            found.append((round(side), best * MARGIN <= host_seconds))
+        return tuple(found)
 
 
 # How much faster a device must be predicted before a product leaves the host.

@@ -38,11 +38,14 @@ def _time(plan: Plan) -> str:
 
 
 def _crossover(measured: Measured) -> str:
-    flops = measured.crossover
-    if flops is None:
-        return "measured: no kernel beats NumPy's BLAS here at any square size"
-    side = round((flops / 2) ** (1 / 3))
-    return f"measured: from about {side} x {side} x {side} the device beats NumPy's BLAS"
+    wins = measured.wins()
+    sides = [side for side, won in wins if won]
+    if not sides:
+        return f"measured: NumPy's BLAS is faster at squares from {wins[0][0]} to {wins[-1][0]}"
+    if all(won for side, won in wins if side >= sides[0]):
+        return f"measured: from about {sides[0]} x {sides[0]} x {sides[0]} the device is faster"
+    shown = ", ".join(map(str, sides))
+    return f"measured: of squares to {wins[-1][0]} the device is faster at {shown}"
 
 
 def _launch(launch: Launch) -> str:

@@ -37,8 +37,8 @@ def waves(config: Config, problem: Problem, device: Device) -> float:
     """Time of a configuration in arbitrary units: rounds of tiles over the compute units.
 
     A large tile has the better rate, but one round of 32 of them on 132 compute units leaves 100
-    idle; and every round costs as much as a full one. Zero where a kernel has no tiles, and on CPUs,
-    where `panel` evens its blocks out itself.
+    idle; and every round costs as much as a full one. Zero where a kernel has no tiles, and on
+    CPUs, where `panel` evens its blocks out itself.
     """
     if not config.tile_m or device.kind == "cpu":
         return 0.0

@@ -48,7 +48,7 @@ def _measured(device: Device, backend: Backend, dtype: str, priors: Priors) -> M
     if dtype in stored:
         try:
             return _from_json(stored[dtype])
-        except (KeyError, TypeError, ValueError):
+        except (AttributeError, KeyError, TypeError, ValueError):
             pass  # written by hand or by another version: measure again and replace it
     fresh = _probe(device, backend, dtype, priors)
     store.save(key, {**stored, dtype: _to_json(fresh)})
@@ -90,6 +90,7 @@ def _curve(run: Callable[[int], float], best: Curve | None) -> Curve:
     host measured under load would lose products that are its own.
     """
     points = []
+    run(SIZES[0])  # compiles the kernel, which is no part of the budget
     begun = time.perf_counter()
     for size in SIZES:
         run(size)
@@ -199,12 +200,19 @@ def _from_json(document: dict[str, Any]) -> Measured:
     return Measured(
         _points(document["host"]),
         tuple((name, _points(points)) for name, points in document["curves"].items()),
-        float(document["bandwidth"]),
-        None if document["transfer"] is None else float(document["transfer"]),
+        _positive(document["bandwidth"]),
+        None if document["transfer"] is None else _positive(document["transfer"]),
     )
 
 
 def _points(points: Sequence[Sequence[float]]) -> Curve:
-    if not points:
-        raise ValueError("a curve without points")
-    return Curve(tuple((float(flops), float(seconds)) for flops, seconds in points))
+    curve = tuple((_positive(flops), _positive(seconds)) for flops, seconds in points)
+    if not curve or list(curve) != sorted(curve):
+        raise ValueError("a curve without points, or not ascending")
+    return Curve(curve)
+
+
+def _positive(value: Any) -> float:
+    if not float(value) > 0:
+        raise ValueError(f"{value!r} is not positive")
+    return float(value)

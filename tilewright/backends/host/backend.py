@@ -17,6 +17,7 @@ import numpy as np
 
 from tilewright.backends import Layout, Scalars, Timing
 from tilewright.device import Device
+from tilewright.errors import DeviceMemoryError
 from tilewright.kernel import Kernel, Plan, Priors
 from tilewright.operands import NDArray, View
 
@@ -30,7 +31,12 @@ class HostMemory:
         if source is not None and share:
             self._bytes = source.reshape(-1).view(np.uint8)
             return
-        padded = np.empty(size + 64, np.uint8)
+        try:
+            padded = np.empty(size + 64, np.uint8)
+        except (MemoryError, ValueError):
+            raise DeviceMemoryError(
+                f"device='host': {device.name} cannot give {size} bytes"
+            ) from None
         start = -padded.ctypes.data % 64
         self._bytes = padded[start : start + size]
         if source is not None:

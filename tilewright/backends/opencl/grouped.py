@@ -11,7 +11,8 @@ that run together read neighbouring rows; products cut along k appear once a par
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,20 +31,19 @@ from tilewright.planning.grouped import GroupedLayout, Slots, Tile
 _WORDS = 16
 _SUMS = {"float16": "float32", "float32": "float32", "float64": "float64"}
 
-# Flops a second of one core on whole tiles and seconds a tile, measured on AVX-512 cores.
-# Only their ratios decide anything; an order is never chosen by the absolute time.
-_CPU_TILES = (
+# Flops a second of one core on whole tiles and seconds a tile, measured on AVX-512. Only their
+# ratios decide anything; an order is never chosen by the absolute time.
+_LANES_TILES = (
     Tile(12, 32, rate=70e9, overhead=0.15e-6),
-    Tile(48, 32, rate=90e9, overhead=0.15e-6),
-    Tile(48, 64, rate=110e9, overhead=0.15e-6),
-    Tile(96, 128, rate=140e9, overhead=0.2e-6),
-    Tile(192, 256, rate=150e9, overhead=0.3e-6),
+    Tile(48, 64, rate=100e9, overhead=0.15e-6),
+    Tile(96, 128, rate=130e9, overhead=0.2e-6),
 )
+_PANEL_TILES = (Tile(384, 256, rate=150e9, overhead=1e-6),)
 
 
 @dataclass(frozen=True)
-class PanelGroups:
-    """`grouped_panel` on a CPU: one launch, tiles of every shape in one queue."""
+class CpuGroups:
+    """`grouped_lanes` for small tiles and `grouped_panel` for large ones, one launch each."""
 
     device: Device
     dtype: str
@@ -51,12 +51,13 @@ class PanelGroups:
     slots: Slots
 
     @classmethod
-    def on(cls, device: Device, dtype: str) -> PanelGroups:
+    def on(cls, device: Device, dtype: str) -> CpuGroups:
         """For a device and dtype. The thread pool deals tiles to the cores as they come free."""
-        # A sum of parts in half precision would lose what summing in fp32 keeps: never cut there.
-        merge = np.inf if dtype == "float16" else 1e-9
-        slots = Slots(device.compute_units, kind="dynamic", merge=merge)
-        return cls(device, dtype, _CPU_TILES, slots)
+        # Products are not cut along k here: two cores are busy with far less than one product.
+        slots = Slots(device.compute_units, kind="dynamic", merge=np.inf)
+        # grouped_panel keeps running sums in C, which half precision would round at every block.
+        tiles = _LANES_TILES if dtype == "float16" else _LANES_TILES + _PANEL_TILES
+        return cls(device, dtype, tiles, slots)
 
     def reads_host(self) -> bool:
         """By address, where the device has system SVM."""
@@ -64,28 +65,41 @@ class PanelGroups:
 
     def bind(self, layout: GroupedLayout, operands: GroupedOperands) -> Callable[[], None]:
         """Tables built, kernel prepared, arguments set: what is left is enqueueing."""
-        session_ = session(self.device)
         pointers = operands.c.base is None
         tables = Tables.of(layout, operands)
+        # Large tiles first: the small ones then fill the cores up.
+        large = tables.tiles[:, 3] >> 16 == _PANEL_TILES[0].m
+        tables = replace(tables, tiles=np.concatenate((tables.tiles[large], tables.tiles[~large])))
+        first = int(np.count_nonzero(large))
         lanes = 8 if self.dtype == "float64" else 16
-        launch = Launch(
-            program="grouped_panel",
-            entry="grouped_panel",
+        launches = (
+            self._launch("grouped_panel", ("VECTOR", lanes), 1, first, pointers),
+            self._launch("grouped_lanes", ("LANES", lanes), lanes, len(large) - first, pointers),
+        )
+        parts = [(launches[0], 0), (launches[1], first)]
+        used = tuple(part for part in parts if part[0].global_size[0])
+        return _Bound(session(self.device), used, tables, operands, pointers)
+
+    def _launch(
+        self, name: str, width: tuple[str, int], group: int, tiles: int, pointers: bool
+    ) -> Launch:
+        return Launch(
+            program=name,
+            entry=name,
             defines=(
                 *type_defines(self.dtype, _SUMS[self.dtype]),
                 ("MULTIPLY_ADD", preferences(self.device).multiply_add),
-                ("LANES", lanes),
+                width,
                 ("POINTERS", int(pointers)),
             ),
-            global_size=(lanes * len(tables.tiles), 1),
-            local_size=(lanes, 1),
+            global_size=(group * tiles, 1),
+            local_size=(group, 1),
             arguments=(),
         )
-        return _Bound(session_, launch, tables, operands, pointers)
 
 
 class _Bound:
-    """One prepared launch. Holds every table and operand for as long as it lives.
+    """Prepared launches. Holds every table and operand for as long as it lives.
 
     All launches of a kind share one kernel object, as making one costs as much as a small batch;
     whoever finds another's arguments in it sets its own, under the session's lock.
@@ -94,17 +108,16 @@ class _Bound:
     def __init__(
         self,
         session_: Session,
-        launch: Launch,
+        launches: tuple[tuple[Launch, int], ...],
         tables: Tables,
         operands: GroupedOperands,
         pointers: bool,
     ) -> None:
         self.session = session_
-        self.launch = launch
         self.wait = pointers
         self.held = (tables, operands)
-        self.arguments: list[Any] = []
-        if not len(tables.tiles):
+        self.launches: list[tuple[Launch, list[Any]]] = []
+        if not launches:
             return
         resident = [
             _resident(session_, table) for table in (tables.problems, tables.scalars, tables.tiles)
@@ -112,29 +125,32 @@ class _Bound:
         bases = (operands.a, operands.b, operands.c, operands.bias or operands.c)
         # In pointer mode the bases are never read; any memory will do as an argument.
         memory = [resident[0] if pointers else part.base.memory.buffer for part in bases]
-        self.arguments = [*resident, np.int32(0), *memory]
+        self.launches = [
+            (launch, [*resident, np.int32(first), *memory]) for launch, first in launches
+        ]
 
     def __call__(self) -> None:
-        if not self.arguments:
+        if not self.launches:
             return
         with self.session.lock:
-            guarded(self.session, self._enqueue)
+            for launch, arguments in self.launches:
+                guarded(self.session, partial(self._enqueue, launch, arguments))
             if self.wait:
                 self.session.queue.finish()
 
-    def _enqueue(self) -> None:
-        key = (self.launch.program, self.launch.defines)
+    def _enqueue(self, launch: Launch, arguments: list[Any]) -> None:
+        key = (launch.program, launch.defines)
         shared = self.session.grouped.get(key)
         if shared is None:
-            kernel = kernel_of(self.session, self.launch)
+            kernel = kernel_of(self.session, launch)
             shared = self.session.grouped[key] = SharedKernel(kernel)
-        if shared.owner is not self.arguments:
+        if shared.owner is not arguments:
             # One by one: set_args() would compile a Python function for each new kernel object.
-            for index, value in enumerate(self.arguments):
+            for index, value in enumerate(arguments):
                 shared.kernel.set_arg(index, value)
-            shared.owner = self.arguments
+            shared.owner = arguments
         pyopencl().enqueue_nd_range_kernel(
-            self.session.queue, shared.kernel, self.launch.global_size, self.launch.local_size
+            self.session.queue, shared.kernel, launch.global_size, launch.local_size
         )
 
 
@@ -211,8 +227,8 @@ def _epilogues(operands: GroupedOperands) -> npt.NDArray[np.int64] | int:
     return np.where(operands.bias.address >= 0, activation | EPILOGUE_BIAS, activation)
 
 
-def grouped_of(device: Device, dtype: str) -> PanelGroups | None:
-    """The grouped kernel of a device, or None where it has none for this dtype."""
-    if dtype not in device.dtypes:
+def grouped_of(device: Device, dtype: str) -> CpuGroups | None:
+    """The grouped kernels of a device, or None where it has none for this dtype."""
+    if dtype not in device.dtypes or device.kind == "gpu":
         return None
-    return PanelGroups.on(device, dtype)
+    return CpuGroups.on(device, dtype)

@@ -48,12 +48,14 @@ def _loads_whole_vectors(problem: Problem) -> bool:
 class StridedKernel:
     """`options` gives the -D options besides types and multiply-add; `ladder` the configurations.
 
+    Large register tiles spill on CPUs, and their compilers take seconds over them: `cpu_ladder`.
     A configuration without tiles computes one element a work-item.
     """
 
     name: str
     entry: str
     ladder: tuple[Config, ...]
+    cpu_ladder: tuple[Config, ...]
     smallest_k: int = 1
     options: Callable[[Problem, Config], tuple[tuple[str, int], ...]] = _no_options
 
@@ -74,8 +76,7 @@ class StridedKernel:
                 require_group=prior.require_group,
                 vector=min(config.vector, width),
             )
-            # Large register tiles spill on CPUs, and their compilers take seconds over them.
-            for config in (self.ladder[::-1] if device.kind == "cpu" else self.ladder)
+            for config in (self.cpu_ladder if device.kind == "cpu" else self.ladder)
         )
 
     def resources(self, config: Config, problem: Problem) -> Resources:

@@ -3,4 +3,6 @@
 from tilewright.backends.opencl.strided_kernel import StridedKernel
 from tilewright.kernel import Config
 
-KERNEL = StridedKernel("naive", entry="naive", ladder=(Config(),), smallest_k=0)
+KERNEL = StridedKernel(
+    "naive", entry="naive", ladder=(Config(),), cpu_ladder=(Config(),), smallest_k=0
+)
