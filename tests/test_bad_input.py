@@ -17,7 +17,8 @@ import tiny_dlpack
 
 import tilewright
 from tilewright import Device, settings
-from tilewright.backends.opencl import runtime
+from tilewright.backends import backends
+from tilewright.backends.opencl import program, runtime
 from tilewright.errors import (
     ArgumentError,
     CacheError,
@@ -31,7 +32,8 @@ from tilewright.errors import (
     ShapeError,
     TilewrightError,
 )
-from tilewright.tuning import store
+from tilewright.planning.cost import Curve, Measured
+from tilewright.tuning import crossover, store
 
 A, B = np.ones((4, 5), np.float32), np.ones((5, 3), np.float32)
 BASE = np.ones(200, np.float32)
@@ -203,13 +205,13 @@ def test_bad_arrays_are_one_clear_error(
 
 def test_arrays_of_two_devices_or_kinds_do_not_mix(intel: Device, pocl: Device) -> None:
     here, there = (tilewright.asarray(np.eye(4), device=device) for device in (intel, pocl))
-    with pytest.raises(OperandError, match="b=.*another device"):
+    with pytest.raises(OperandError, match=r"b=.*another device"):
         tilewright.matmul(here, there)
-    with pytest.raises(OperandError, match="out=.*another device"):
+    with pytest.raises(OperandError, match=r"out=.*another device"):
         tilewright.matmul(here, here, out=there)
-    with pytest.raises(OperandError, match="b=ndarray.*another kind"):
+    with pytest.raises(OperandError, match=r"b=ndarray.*another kind"):
         tilewright.matmul(here, np.eye(4))
-    with pytest.raises(OperandError, match="device='host'.*opencl"):
+    with pytest.raises(OperandError, match=r"device='host'.*opencl"):
         tilewright.matmul(here, here, device="host")
 
 
@@ -250,7 +252,7 @@ def test_scratch_beyond_the_device_is_a_memory_error(kernel: str, device: Device
     small = replace(device, max_allocation=1000)
     target = out(65, 67)
     a, b = np.ones((65, 63), np.float32), np.ones((63, 67), np.float32)
-    with pytest.raises(DeviceMemoryError, match="1000.*device='host' or a smaller product"):
+    with pytest.raises(DeviceMemoryError, match=r"1000.*device='host' or a smaller product"):
         tilewright.matmul(a, b, out=target, device=small, kernel=kernel)
     assert (target == 7).all()
     assert (tilewright.matmul(a, b, device=device, kernel=kernel) == 63).all()
@@ -289,24 +291,22 @@ def test_a_damaged_program_is_compiled_again_with_a_warning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
-    tilewright.matmul(A, B, device=fresh(device, f"{tmp_path} 1"), kernel="naive")
-    same = fresh(device, f"{tmp_path} 1")
+    same = fresh(device, str(tmp_path))
+    tilewright.matmul(A, B, device=same, kernel="naive")
     runtime._open.cache_clear()  # as another process would: nothing is compiled in memory
-    (program,) = (tmp_path / "programs").iterdir()
-    whole = program.read_bytes()
-    damage(program)
-    with pytest.warns(CacheWarning, match=f"{program.name}.*set aside"):
+    (path,) = (tmp_path / "programs").iterdir()
+    damage(path)
+    with pytest.warns(CacheWarning, match=f"{path.name}.*set aside"):
         result = tilewright.matmul(A, B, device=same, kernel="naive")
     assert (result == 5).all()
-    assert program.read_bytes() == whole
-    assert program.with_suffix(".damaged").exists()
+    assert path.with_suffix(".damaged").exists()
+    runtime._open.cache_clear()
+    tilewright.matmul(A, B, device=same, kernel="naive")  # a warning would be an error
 
 
 def test_a_program_that_the_driver_refuses_is_compiled_again_with_a_warning(
     device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tilewright.backends.opencl import program
-
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
     same = fresh(device, str(tmp_path))
     tilewright.matmul(A, B, device=same, kernel="naive")
@@ -343,34 +343,75 @@ def test_a_damaged_measurement_is_set_aside_with_a_warning(
     assert store.load("key") == {"answer": 43}
 
 
+MEASURED = Measured(Curve(((1e6, 1e-3),)), (("panel", Curve(((1e6, 2e-3),))),), 1e10, None)
+WHOLE = crossover._to_json(MEASURED)
+
+
+def stored_measurement(
+    content: Any, device: Device, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> Measured | None:
+    """What is made of a stored measurement; None where it is measured anew."""
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(folder))
+    monkeypatch.setattr(crossover, "_probe", lambda *arguments: ANEW)
+    backend = backends()["opencl"]
+    priors = backend.priors(device)
+    unknown = fresh(device, f"{folder}")
+    store.save(crossover._key(unknown, priors), {"float32": content})
+    found = crossover.measured(unknown, backend, "float32", priors)
+    return None if found is ANEW else found
+
+
+ANEW = replace(MEASURED, bandwidth=1.0)
+
+
+def test_a_measurement_is_read_back(
+    opencl_device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert stored_measurement(WHOLE, opencl_device, tmp_path, monkeypatch) == MEASURED
+
+
 @pytest.mark.parametrize(
     "content",
     [
-        {"host": [[1, 1]], "curves": {}, "bandwidth": 1, "transfer": None},
-        {"host": [], "curves": {}, "bandwidth": 1, "transfer": None},
-        {"host": [[1, 1]], "curves": [], "bandwidth": 1, "transfer": None},
-        {"host": 1},
-        [],
         None,
+        [],
+        {},
+        {"host": WHOLE["host"]},
+        {**WHOLE, "host": 1},
+        {**WHOLE, "host": []},
+        {**WHOLE, "host": [[0, 0]]},
+        {**WHOLE, "host": [["many", "few"]]},
+        {**WHOLE, "host": [[2e6, 1e-3], [1e6, 1e-3]]},
+        {**WHOLE, "curves": []},
+        {**WHOLE, "curves": {"panel": [[1e6, float("nan")]]}},
+        {**WHOLE, "bandwidth": 0},
+        {**WHOLE, "transfer": -1},
     ],
+    ids=str,
 )
 def test_a_measurement_that_makes_no_sense_is_measured_again(
     content: Any, opencl_device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tilewright.backends import backends
-    from tilewright.tuning import crossover
+    assert stored_measurement(content, opencl_device, tmp_path, monkeypatch) is None
 
+
+def test_files_where_the_cache_wants_folders_cost_a_warning(
+    device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
-    monkeypatch.setattr(crossover, "SIZES", (128,))
-    probed = []
-    monkeypatch.setattr(crossover, "_probe", lambda *a: probed.append(a) or MEASURED)
-    backend = backends()["opencl"]
-    priors = backend.priors(opencl_device)
-    device = fresh(opencl_device, str(tmp_path))
-    store.save(crossover._key(device, priors.digest), {"float32": content})
-    found = crossover.measured(device, backend, "float32", priors)
-    assert found.host.points
-    assert bool(probed) == (content != CONTENT)
+    for name in ("programs", "measured"):
+        (tmp_path / name).touch()
+    with pytest.warns(CacheWarning, match="cannot be written"):
+        result = tilewright.matmul(A, B, device=fresh(device, str(tmp_path)), kernel="naive")
+    assert (result == 5).all()
+    with pytest.warns(CacheWarning, match="cannot be written"):
+        store.save("key", {})
+
+
+def test_a_damaged_file_that_another_process_set_aside_first_is_no_error(tmp_path: Path) -> None:
+    for set_aside in (program._set_aside, store._set_aside):
+        with pytest.warns(CacheWarning, match="set aside"):
+            set_aside(tmp_path / "gone", "it is damaged")
 
 
 def test_a_folder_below_a_file_is_a_cache_error(

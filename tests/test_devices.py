@@ -160,6 +160,27 @@ def test_intels_library_is_left_out_where_the_compilers_runtime_is_absent(system
     assert not any(library.endswith("ocl.so") for library in runtime.driver_libraries(prefix))
 
 
+def test_a_named_folder_that_is_gone_does_not_hide_the_systems_drivers(
+    system: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = runtime.driver_libraries(system / "empty")
+    monkeypatch.setenv("OCL_ICD_VENDORS", str(system / "gone"))
+    assert runtime.driver_libraries(system / "empty") == kept
+
+
+def test_the_loaders_folder_is_filled_again_where_it_was_emptied(
+    system: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(system / "cache"))
+    folder = runtime._vendors_folder()
+    written = {path.name: path.read_text() for path in folder.iterdir()}
+    assert f"{system / 'libvendor.so'}\n" in written.values()
+    (folder / "00.icd").unlink()
+    (folder / "01.icd").write_text("half a li")
+    assert runtime._vendors_folder() == folder
+    assert {path.name: path.read_text() for path in folder.iterdir()} == written
+
+
 @pytest.mark.parametrize("named", ["own", "own/own.icd", "own/libown.so"])
 def test_drivers_that_the_user_names_stand_for_the_systems(
     named: str, system: Path, monkeypatch: pytest.MonkeyPatch

@@ -7,8 +7,10 @@ import subprocess
 import sys
 import textwrap
 import threading
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -425,3 +427,20 @@ def test_import_is_quick_and_loads_no_library_that_is_not_needed() -> None:
     """
     seconds = sorted(float(output_of(in_process(script))) for _ in range(3))
     assert seconds[1] < 0.3
+
+
+def test_compiling_in_two_threads_leaves_the_warning_filters_alone(
+    intel: Device, pocl: Device, tmp_path: Path
+) -> None:
+    before = list(warnings.filters)
+    ones = np.ones((4, 4), np.float32)
+
+    def work(device: Device) -> None:
+        for turn in range(2):
+            new = replace(device, driver=f"{tmp_path} {turn}")  # nothing of it is compiled yet
+            for kernel in ("naive", "dot4", "coalesced"):
+                assert (tilewright.matmul(ones, ones, device=new, kernel=kernel) == 4).all()
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(work, (intel, pocl))) == [None, None]
+    assert list(warnings.filters) == before

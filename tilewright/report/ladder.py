@@ -104,9 +104,13 @@ def measure(
 
 
 def problem_of(size: int, dtype: str) -> Problem:
-    """A dense square product; float16 is summed in float32."""
+    """A dense square product of arrays as NumPy and devices allocate them, at multiples of 16 bytes.
+
+    float16 is summed in float32.
+    """
     sums = "float32" if dtype == "float16" else dtype
-    return Problem(size, size, size, *(size, 1) * 3, dtype=dtype, accumulate=sums)
+    strides = (size, 1) * 3
+    return Problem(size, size, size, *strides, dtype=dtype, accumulate=sums, aligned=True)
 
 
 def shares_memory(device: Device) -> bool:

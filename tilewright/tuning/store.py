@@ -5,6 +5,7 @@ A damaged or foreign file is set aside with a warning, never trusted and never f
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -64,7 +65,8 @@ def _path(key: str) -> Path | None:
 
 def _set_aside(path: Path, why: str) -> None:
     aside = path.with_suffix(".damaged")
-    path.replace(aside)
+    with contextlib.suppress(OSError):  # another process was first, or the folder is read-only
+        path.replace(aside)
     warnings.warn(
         f"cache file {path}: not a measurement ({why}); set aside as {aside.name}",
         CacheWarning,

@@ -8,11 +8,14 @@ sees a whole file or none; a damaged one is set aside with a warning and compile
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
 import tempfile
+import threading
 import warnings
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,6 +28,7 @@ from tilewright.kernel import Launch
 KERNELS = Path(__file__).parent / "kernels"
 _INCLUDE = re.compile(r'^#include "(\w+\.clh)"$', re.MULTILINE)
 _MAGIC = b"tilewright-program-1\n"
+_building = threading.Lock()
 
 
 @cache
@@ -50,8 +54,7 @@ def _load_or_build(session: Session, launch: Launch) -> Any:
     binary = _read(path)
     if binary is not None and path is not None:
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with _quietly():
                 return cl.Program(session.context, [session.cl_device], [binary]).build()
         except cl.Error:
             _set_aside(path, "the driver refused it")
@@ -69,16 +72,22 @@ def _options(session: Session, launch: Launch) -> tuple[str, ...]:
 
 def _build(session: Session, launch: Launch, text: str, options: tuple[str, ...]) -> Any:
     cl = pyopencl()
-    with warnings.catch_warnings():
-        # Drivers report "build succeeded" as a warning.
-        warnings.simplefilter("ignore")
-        try:
+    try:
+        with _quietly():
             return cl.Program(session.context, text).build(list(options))
-        except cl.RuntimeError as error:
-            raise BuildError(
-                f"kernel={launch.program!r}: {session.device.name} refused"
-                f" {launch.program}.cl with {' '.join(options)}: {error}"
-            ) from None
+    except cl.RuntimeError as error:
+        raise BuildError(
+            f"kernel={launch.program!r}: {session.device.name} refused"
+            f" {launch.program}.cl with {' '.join(options)}: {error}"
+        ) from None
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Drivers report "build succeeded" as a warning. One build at a time: filters are global."""
+    with _building, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _cache_path(session: Session, text: str, options: tuple[str, ...]) -> Path | None:
@@ -91,9 +100,12 @@ def _cache_path(session: Session, text: str, options: tuple[str, ...]) -> Path |
 
 def _read(path: Path | None) -> bytes | None:
     """The binary, if the file is there and whole."""
-    if path is None or not path.is_file():
+    try:
+        content = path.read_bytes() if path else None
+    except OSError:
         return None
-    content = path.read_bytes()
+    if path is None or content is None:
+        return None
     head = len(_MAGIC) + 32
     body = content[head:]
     if not content.startswith(_MAGIC) or content[len(_MAGIC) : head] != _digest(body):
@@ -119,7 +131,8 @@ def _write(path: Path, binary: bytes) -> None:
 
 def _set_aside(path: Path, why: str) -> None:
     aside = path.with_suffix(".damaged")
-    path.replace(aside)
+    with contextlib.suppress(OSError):  # another process was first, or the folder is read-only
+        path.replace(aside)
     warnings.warn(
         f"cache file {path}: {why}; set aside as {aside.name} and compiled again",
         CacheWarning,

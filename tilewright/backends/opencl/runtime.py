@@ -8,8 +8,10 @@ drivers too.
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
+import shutil
 import sys
 import sysconfig
 import tempfile
@@ -82,21 +84,26 @@ def pyopencl() -> ModuleType:
 
 
 def _vendors_folder() -> Path:
+    """A folder with one `.icd` file a driver, filled anew where somebody emptied it."""
     libraries = driver_libraries(Path(sysconfig.get_path("data")))
-    text = "\n".join(libraries)
-    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    base = settings.cache_folder() or Path(tempfile.gettempdir()) / f"tilewright-{os.getuid()}"
-    folder = base / f"vendors-{digest}"
-    if not folder.is_dir():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(dir=folder.parent))
-        for index, library in enumerate(libraries):
-            (fresh / f"{index:02}.icd").write_text(library + "\n")
-        try:
-            fresh.rename(folder)
-        except OSError:  # another process was first; its folder has the same content
-            return folder
+    digest = hashlib.sha256("\n".join(libraries).encode()).hexdigest()[:16]
+    folder = (settings.cache_folder() or _own_folder()) / f"vendors-{digest}"
+    folder.mkdir(parents=True, exist_ok=True)
+    for index, library in enumerate(libraries):
+        entry, text = folder / f"{index:02}.icd", f"{library}\n"
+        if not entry.is_file() or entry.read_text() != text:
+            descriptor, name = tempfile.mkstemp(dir=folder)
+            with os.fdopen(descriptor, "w") as file:
+                file.write(text)
+            Path(name).replace(entry)
     return folder
+
+
+def _own_folder() -> Path:
+    """A folder for this process alone: what others could write there, the loader would load."""
+    folder = tempfile.mkdtemp(prefix="tilewright-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 def driver_libraries(prefix: Path) -> tuple[str, ...]:
@@ -113,13 +120,18 @@ def driver_libraries(prefix: Path) -> tuple[str, ...]:
 
 
 def _named_libraries(named: str) -> list[str]:
-    """What OCL_ICD_VENDORS may be: a folder of `.icd` files, one such file, or a library."""
+    """What OCL_ICD_VENDORS may be: a folder of `.icd` files, one such file, or a library.
+
+    A path that is gone stands for nothing: it may be the folder of a parent process that has ended.
+    """
     path = Path(named)
-    if path.is_dir():
+    if "/" in named and not path.exists():
+        path = _SYSTEM_VENDORS
+    if path.is_dir() or path == _SYSTEM_VENDORS:
         return [library for icd in sorted(path.glob("*.icd")) for library in _library_of(icd)]
     if path.suffix == ".icd":
         return _library_of(path if path.is_file() else _SYSTEM_VENDORS / path)
-    return [named] if path != _SYSTEM_VENDORS else []
+    return [named]
 
 
 def _library_of(icd: Path) -> list[str]:
