@@ -104,7 +104,7 @@ def measure(
 
 
 def problem_of(size: int, dtype: str) -> Problem:
-    """A dense square product of arrays as NumPy and devices allocate them, at multiples of 16 bytes.
+    """A dense square product; NumPy and devices allocate at multiples of 16 bytes.
 
     float16 is summed in float32.
     """

@@ -79,7 +79,7 @@ def _probe(device: Device, backend: Backend, dtype: str, priors: Priors) -> Meas
         host=host,
         curves=tuple(curves),
         bandwidth=_bandwidth(),
-        transfer=None if device.has("unified_memory") else operands.transfer(),
+        transfer=_transfer(operands, by_name, curves),
     )
 
 
@@ -163,17 +163,30 @@ class _Operands:
         multiply(views["a"].memory, views["b"].memory, views["c"].memory, Scalars(), None, "none")
         return time.perf_counter() - begun
 
-    def transfer(self) -> float:
-        """Bytes a second to the device, copying once."""
-        source = np.ones(_BANDWIDTH_BYTES, np.uint8)
-        seconds = []
-        for _ in range(3):
-            begun = time.perf_counter()
-            memory = self.backend.allocate(source.nbytes, self.device, "copy", source)
-            memory.map()
-            memory.unmap()
-            seconds.append((time.perf_counter() - begun) / 2)
-        return source.nbytes / min(seconds)
+    def time_with_copies(self, kernel: Kernel, size: int) -> float:
+        """Wall seconds of the same product from and to the host's memory."""
+        plan = plan_kernel(self._problem(size), self.device, kernel)
+        host, _ = self._views(size)
+        begun = time.perf_counter()
+        self.backend.run(plan, host, Scalars())
+        return time.perf_counter() - begun
+
+
+def _transfer(
+    operands: _Operands, kernels: dict[str, Kernel], curves: list[tuple[str, Curve]]
+) -> float | None:
+    """Bytes a second between host and device; None where nothing has to move.
+
+    What a product takes longer when its operands come from and go to the host's memory.
+    """
+    if operands.device.has("unified_memory") or not curves:
+        return None
+    name, curve = curves[0]
+    size = SIZES[-1]
+    operands.time_with_copies(kernels[name], size)
+    whole = min(operands.time_with_copies(kernels[name], size) for _ in range(3))
+    moved = 3 * size * size * operands.dtype.itemsize
+    return moved / max(whole - curve.seconds(2.0 * size**3), 1e-6)
 
 
 def _bandwidth() -> float:
