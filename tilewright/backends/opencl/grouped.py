@@ -1,11 +1,7 @@
 """Grouped launches: a laid-out batch becomes tables, and a callable that only launches them.
 
-    problems  [count, 16] int64   where A, B, C and bias lie, sizes, strides, epilogue
-    scalars   [count, 2]          alpha, beta in the accumulator's type
-    tiles     [count, 4] int32    problem, first row, first column, shape
-
-`grouped.clh` follows two problems through the tables. Problems stand in launch order, so that tiles
-that run together read neighbouring rows; products cut along k appear once a part.
+`CpuGroups` runs `grouped_lanes` and `grouped_panel`, `GpuGroups` runs `grouped` and, for products
+cut along k, `sum_parts`. Both build their tables with grouped_tables.py.
 """
 
 from __future__ import annotations
@@ -16,20 +12,18 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from tilewright.backends.grouped import GroupedOperands
+from tilewright.backends.grouped import GroupedKernel, GroupedOperands
+from tilewright.backends.opencl.grouped_tables import CHUNK, SUMS, Table, Tables
 from tilewright.backends.opencl.launch import guarded
-from tilewright.backends.opencl.lowering import EPILOGUE_ACTIVATION, EPILOGUE_BIAS, type_defines
+from tilewright.backends.opencl.lowering import type_defines
+from tilewright.backends.opencl.memory import device_memory
 from tilewright.backends.opencl.program import kernel_of
 from tilewright.backends.opencl.rules import preferences
 from tilewright.backends.opencl.runtime import Session, pyopencl, session
 from tilewright.device import Device
 from tilewright.kernel import Launch
 from tilewright.planning.grouped import GroupedLayout, Slots, Tile
-
-_WORDS = 16
-_SUMS = {"float16": "float32", "float32": "float32", "float64": "float64"}
 
 # Flops a second of one core on whole tiles and seconds a tile, measured on AVX-512. Only their
 # ratios decide anything; an order is never chosen by the absolute time.
@@ -40,6 +34,16 @@ _LANES_TILES = (
 )
 _PANEL_TILES = (Tile(384, 256, rate=150e9, overhead=1e-6),)
 
+# Measured on an H200, fp32: seconds a tile of a full device, and seconds for 128 steps of k more.
+# Tiles come with micro-tile and strips that are left out past C's end (TRIM).
+_GPU_TILES = (
+    ((64, 64, 8, 16, 4, 4), 6.2e-9, 26.4e-9),
+    ((32, 32, 8, 8, 4, 4), 2.4e-9, 9.6e-9),
+    ((16, 64, 8, 8, 4, 4), 2.7e-9, 10.3e-9),
+)
+_GPU_RESIDENT = 6
+_H200_UNITS = 132
+
 
 @dataclass(frozen=True)
 class CpuGroups:
@@ -47,17 +51,19 @@ class CpuGroups:
 
     device: Device
     dtype: str
-    tiles: tuple[Tile, ...]
-    slots: Slots
 
-    @classmethod
-    def on(cls, device: Device, dtype: str) -> CpuGroups:
-        """For a device and dtype. The thread pool deals tiles to the cores as they come free."""
-        # Products are not cut along k here: two cores are busy with far less than one product.
-        slots = Slots(device.compute_units, kind="dynamic", merge=np.inf)
-        # grouped_panel keeps running sums in C, which half precision would round at every block.
-        tiles = _LANES_TILES if dtype == "float16" else _LANES_TILES + _PANEL_TILES
-        return cls(device, dtype, tiles, slots)
+    @property
+    def tiles(self) -> tuple[Tile, ...]:
+        """grouped_panel keeps running sums in C, which half precision would round every time."""
+        return _LANES_TILES if self.dtype == "float16" else _LANES_TILES + _PANEL_TILES
+
+    @property
+    def slots(self) -> Slots:
+        """The thread pool deals tiles to the cores as they come free.
+
+        Products are not cut along k: two cores are busy with far less than one product.
+        """
+        return Slots(self.device.compute_units, kind="dynamic", merge=np.inf)
 
     def reads_host(self) -> bool:
         """By address, where the device has system SVM."""
@@ -65,37 +71,169 @@ class CpuGroups:
 
     def bind(self, layout: GroupedLayout, operands: GroupedOperands) -> Callable[[], None]:
         """Tables built, kernel prepared, arguments set: what is left is enqueueing."""
-        pointers = operands.c.base is None
         tables = Tables.of(layout, operands)
         # Large tiles first: the small ones then fill the cores up.
         large = tables.tiles[:, 3] >> 16 == _PANEL_TILES[0].m
-        tables = replace(tables, tiles=np.concatenate((tables.tiles[large], tables.tiles[~large])))
+        tiles = np.concatenate((tables.tiles[large], tables.tiles[~large]))
         first = int(np.count_nonzero(large))
         lanes = 8 if self.dtype == "float64" else 16
-        launches = (
-            self._launch("grouped_panel", ("VECTOR", lanes), 1, first, pointers),
-            self._launch("grouped_lanes", ("LANES", lanes), lanes, len(large) - first, pointers),
+        common = (
+            *type_defines(self.dtype, SUMS[self.dtype]),
+            ("MULTIPLY_ADD", preferences(self.device).multiply_add),
+            ("POINTERS", int(operands.c.base is None)),
         )
-        parts = [(launches[0], 0), (launches[1], first)]
-        used = tuple(part for part in parts if part[0].global_size[0])
-        return _Bound(session(self.device), used, tables, operands, pointers)
+        session_ = session(self.device)
+        arguments = _Arguments(session_, replace(tables, tiles=tiles), operands)
+        panel, small = (*common, ("VECTOR", lanes)), (*common, ("LANES", lanes))
+        return _Bound(
+            session_,
+            [
+                (_launch("grouped_panel", panel, first, 1), arguments.multiply(0)),
+                (
+                    _launch("grouped_lanes", small, len(tiles) - first, lanes),
+                    arguments.multiply(first),
+                ),
+            ],
+            (tables, operands),
+            wait=operands.c.base is None,
+        )
 
-    def _launch(
-        self, name: str, width: tuple[str, int], group: int, tiles: int, pointers: bool
-    ) -> Launch:
-        return Launch(
-            program=name,
-            entry=name,
-            defines=(
-                *type_defines(self.dtype, _SUMS[self.dtype]),
-                ("MULTIPLY_ADD", preferences(self.device).multiply_add),
-                width,
-                ("POINTERS", int(pointers)),
-            ),
-            global_size=(group * tiles, 1),
-            local_size=(group, 1),
-            arguments=(),
+
+@dataclass(frozen=True)
+class GpuGroups:
+    """`grouped`, one launch a tile shape, and `sum_parts` behind it."""
+
+    device: Device
+    dtype: str
+
+    @property
+    def tiles(self) -> tuple[Tile, ...]:
+        """Rates and overheads of one slot, from those of a whole H200."""
+        slots = _H200_UNITS * _GPU_RESIDENT
+        return tuple(
+            Tile(
+                shape[0],
+                shape[1],
+                rate=2.0 * shape[0] * shape[1] * 128 / (slope * slots),
+                overhead=fixed * slots,
+                step=shape[2],
+            )
+            for shape, fixed, slope in _GPU_TILES
         )
+
+    @property
+    def slots(self) -> Slots:
+        """Parts would need addresses of scratch on devices with system SVM; half loses in sums."""
+        whole = self.dtype == "float16" or self.device.has("svm_system")
+        merge = np.inf if whole else 2e-11 * _H200_UNITS * _GPU_RESIDENT
+        return Slots(self.device.compute_units, _GPU_RESIDENT, launch=5e-6, merge=merge)
+
+    def reads_host(self) -> bool:
+        """By address, where the device has system SVM."""
+        return self.device.has("svm_system")
+
+    def bind(self, layout: GroupedLayout, operands: GroupedOperands) -> Callable[[], None]:
+        """Tables uploaded, kernels prepared, arguments known: what is left is enqueueing."""
+        tables = Tables.of(layout, operands)
+        session_ = session(self.device)
+        # Buckets may interleave shapes; a launch has one.
+        by_shape = np.argsort(_shape_index(tables.tiles), kind="stable")
+        parts_by_shape = np.argsort(_shape_index(tables.part_tiles), kind="stable")
+        arguments = _Arguments(
+            session_,
+            replace(
+                tables,
+                tiles=tables.tiles[by_shape],
+                part_tiles=tables.part_tiles[parts_by_shape],
+            ),
+            operands,
+        )
+        launches = [
+            (self._launch(index, count, operands, parts=1), arguments.multiply_parts(first))
+            for index, first, count in _runs(tables.part_tiles[parts_by_shape])
+        ]
+        launches += [
+            (self._launch(index, count, operands, parts=0), arguments.multiply(first))
+            for index, first, count in _runs(tables.tiles[by_shape])
+        ]
+        if len(tables.pieces):
+            add = _launch("sum_parts", self._common(operands, CHUNK=CHUNK), len(tables.pieces), 64)
+            launches.append((add, arguments.add_parts()))
+        wait = operands.c.base is None
+        return _Bound(session_, launches, (tables, operands), wait=wait)
+
+    def _common(self, operands: GroupedOperands, **more: int) -> tuple[tuple[str, int], ...]:
+        prior = preferences(self.device)
+        return (
+            *type_defines(self.dtype, SUMS[self.dtype]),
+            ("MULTIPLY_ADD", prior.multiply_add),
+            ("POINTERS", int(operands.c.base is None)),
+            *more.items(),
+        )
+
+    def _launch(self, index: int, count: int, operands: GroupedOperands, parts: int) -> Launch:
+        (m, n, k, micro_m, micro_n, trim), _, _ = _GPU_TILES[index]
+        if self.dtype == "float64":
+            # Half as many sums fit the registers; shapes stay those of the plan.
+            micro_m, micro_n, trim = max(2, micro_m // 2), micro_n, min(trim, 2)
+        defines = self._common(
+            operands,
+            TILE_M=m,
+            TILE_N=n,
+            TILE_K=k,
+            MICRO_M=micro_m,
+            MICRO_N=micro_n,
+            TRIM=trim,
+            A_ALONG=int(_all_one(operands.a.row) and not _all_one(operands.a.col)),
+            B_ALONG=int(_all_one(operands.b.row) and not _all_one(operands.b.col)),
+            REQUIRE_GROUP=preferences(self.device).require_group,
+            PARTS=parts,
+        )
+        return _launch("grouped", defines, count, m // micro_m * (n // micro_n), "grouped_tiles")
+
+
+def grouped_of(device: Device, dtype: str) -> GroupedKernel | None:
+    """The grouped kernels of a device, or None where it has none for this dtype."""
+    if dtype not in device.dtypes:
+        return None
+    return CpuGroups(device, dtype) if device.kind == "cpu" else GpuGroups(device, dtype)
+
+
+class _Arguments:
+    """Tables where kernels read them, and the argument lists made of them."""
+
+    def __init__(self, session_: Session, tables: Tables, operands: GroupedOperands) -> None:
+        self.session = session_
+        self.tables = [_resident(session_, tables.problems), _resident(session_, tables.scalars)]
+        self.tiles = _resident(session_, tables.tiles)
+        pointers = operands.c.base is None
+        bases = (operands.a, operands.b, operands.c, operands.bias or operands.c)
+        # In pointer mode the bases are never read; any memory will do as an argument.
+        self.bases = [self.tables[0] if pointers else part.base.memory.buffer for part in bases]
+        self.parts: list[Any] = []
+        if len(tables.pieces):
+            size = tables.scratch_elements * tables.scalars.dtype.itemsize
+            cl = pyopencl()
+            with device_memory(session_.device, size):
+                scratch = cl.Buffer(session_.context, cl.mem_flags.READ_WRITE, size)
+            lists = (tables.part_tiles, tables.splits, tables.pieces)
+            self.parts = [scratch, *(_resident(session_, table) for table in lists)]
+
+    def multiply(self, first: int) -> list[Any]:
+        """Tiles of whole products from `first` on."""
+        return [*self.tables, self.tiles, np.int32(first), *self.bases]
+
+    def multiply_parts(self, first: int) -> list[Any]:
+        """Tiles of parts from `first` on, into scratch."""
+        scratch, tiles = self.parts[:2]
+        a, b, _, bias = self.bases
+        return [*self.tables, tiles, np.int32(first), a, b, scratch, bias]
+
+    def add_parts(self) -> list[Any]:
+        """All pieces of all cut products."""
+        scratch, _, splits, pieces = self.parts
+        _, _, c, bias = self.bases
+        return [*self.tables, splits, pieces, np.int32(0), scratch, c, bias]
 
 
 class _Bound:
@@ -108,34 +246,21 @@ class _Bound:
     def __init__(
         self,
         session_: Session,
-        launches: tuple[tuple[Launch, int], ...],
-        tables: Tables,
-        operands: GroupedOperands,
-        pointers: bool,
+        launches: list[tuple[Launch, list[Any]]],
+        held: Any,
+        *,
+        wait: bool,
     ) -> None:
         self.session = session_
-        self.wait = pointers
-        self.held = (tables, operands)
-        self.launches: list[tuple[Launch, list[Any]]] = []
-        if not launches:
-            return
-        resident = [
-            _resident(session_, table) for table in (tables.problems, tables.scalars, tables.tiles)
-        ]
-        bases = (operands.a, operands.b, operands.c, operands.bias or operands.c)
-        # In pointer mode the bases are never read; any memory will do as an argument.
-        memory = [resident[0] if pointers else part.base.memory.buffer for part in bases]
-        self.launches = [
-            (launch, [*resident, np.int32(first), *memory]) for launch, first in launches
-        ]
+        self.launches = [part for part in launches if part[0].global_size[0]]
+        self.held = held
+        self.wait = wait
 
     def __call__(self) -> None:
-        if not self.launches:
-            return
         with self.session.lock:
             for launch, arguments in self.launches:
                 guarded(self.session, partial(self._enqueue, launch, arguments))
-            if self.wait:
+            if self.wait and self.launches:
                 self.session.queue.finish()
 
     def _enqueue(self, launch: Launch, arguments: list[Any]) -> None:
@@ -162,73 +287,46 @@ class SharedKernel:
     owner: Any = None
 
 
-def _resident(session_: Session, table: npt.NDArray[Any]) -> Any:
+def _launch(
+    program: str,
+    defines: tuple[tuple[str, int], ...],
+    groups: int,
+    group: int,
+    entry: str | None = None,
+) -> Launch:
+    return Launch(program, entry or program, defines, (groups * group, 1), (group, 1), ())
+
+
+def _resident(session_: Session, table: Table) -> Any:
     """A table where kernels read it: in place with system SVM, copied once elsewhere."""
     cl = pyopencl()
     if session_.device.has("svm_system"):
         return cl.SVM(table)
     flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
-    return cl.Buffer(session_.context, flags, hostbuf=table)
-
-
-@dataclass(frozen=True)
-class Tables:
-    """The three tables of `grouped.clh`."""
-
-    problems: npt.NDArray[np.int64]
-    scalars: npt.NDArray[Any]
-    tiles: npt.NDArray[np.int32]
-
-    @classmethod
-    def of(cls, layout: GroupedLayout, operands: GroupedOperands) -> Tables:
-        """Pure array code: a thousand problems take about 0.1 ms."""
-        order, queue = layout.order, layout.queue
-        position = np.empty(len(order), np.int64)
-        position[order] = np.arange(len(order))
-        shapes = np.array([(tile.m, tile.n) for tile in layout.tiles], np.int32)
-        rows, cols = shapes[layout.tile[queue.problem]].T if len(queue) else (0, 0)
-        tiles = np.empty((len(queue), 4), np.int32)
-        tiles[:, 0] = position[queue.problem]
-        tiles[:, 1] = queue.row * rows
-        tiles[:, 2] = queue.col * cols
-        tiles[:, 3] = rows << 16 | cols
-        scalars = np.stack((operands.alpha[order], operands.beta[order]), axis=1)
-        return cls(_problems(layout, operands), scalars.astype(_SUMS[operands.dtype]), tiles)
-
-
-def _problems(layout: GroupedLayout, operands: GroupedOperands) -> npt.NDArray[np.int64]:
-    table = np.zeros((len(layout.order), _WORDS), np.int64)
-    a, b, c, bias = operands.a, operands.b, operands.c, operands.bias
-    columns = (
-        a.address,
-        b.address,
-        c.address,
-        0 if bias is None else bias.address,
-        layout.m,
-        layout.n,
-        layout.k,
-        a.row,
-        a.col,
-        b.row,
-        b.col,
-        c.row,
-        c.col,
-        _epilogues(operands),
+    return cl.Buffer(
+        session_.context, flags, hostbuf=table if table.size else np.zeros(4, np.int32)
     )
-    for index, column in enumerate(columns):
-        table[:, index] = column
-    return np.ascontiguousarray(table[layout.order])
 
 
-def _epilogues(operands: GroupedOperands) -> npt.NDArray[np.int64] | int:
-    activation = EPILOGUE_ACTIVATION[operands.activation]
-    if operands.bias is None:
-        return activation
-    return np.where(operands.bias.address >= 0, activation | EPILOGUE_BIAS, activation)
+def _shape_index(tiles: Table) -> Table:
+    """Index into _GPU_TILES of every tile, from the shape that it carries."""
+    codes = [shape[0] << 16 | shape[1] for shape, _, _ in _GPU_TILES]
+    index = np.zeros(len(tiles), np.int64)
+    for number, code in enumerate(codes):
+        index[tiles[:, 3] == code] = number
+    return index
 
 
-def grouped_of(device: Device, dtype: str) -> CpuGroups | None:
-    """The grouped kernels of a device, or None where it has none for this dtype."""
-    if dtype not in device.dtypes or device.kind == "gpu":
-        return None
-    return CpuGroups.on(device, dtype)
+def _runs(tiles: Table) -> list[tuple[int, int, int]]:
+    """(shape, first, count) of every run of one shape."""
+    index = _shape_index(tiles)
+    starts = np.flatnonzero(np.diff(index, prepend=-1))
+    stops = np.append(starts, len(index))[1:]
+    return [
+        (int(index[start]), int(start), int(stop - start))
+        for start, stop in zip(starts, stops, strict=True)
+    ]
+
+
+def _all_one(steps: Table) -> bool:
+    return bool((steps == 1).all())

@@ -52,6 +52,13 @@ RULES = (
         "NVIDIA OpenCL Best Practices Guide, section on shared memory; CLBlast's tuned database",
     ),
     Rule(
+        "nvidia-group-size",
+        r"nvidia",
+        (("require_group", 1),),
+        "a work-group size known to the compiler lets it give each work-item more registers",
+        "measured, H200: `grouped` gains 3 %, and 512 work-items a group do not start without it",
+    ),
+    Rule(
         "adreno-no-fma",
         r"adreno|qualcomm",
         (("multiply_add", MULTIPLY_ADD["mad"]), ("require_group", 0)),
