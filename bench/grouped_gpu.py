@@ -1,4 +1,4 @@
-"""Variable-size batches on a GPU through OpenCL: a bound plan in every order, operands on the device.
+"""Variable-size batches on a GPU through OpenCL: a bound plan in every order, operands there.
 
     python -m bench.grouped_gpu --device opencl:nvidia --name h200
 

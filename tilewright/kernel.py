@@ -97,6 +97,8 @@ class Texels:
     name: str
 
 
+# -D options of a program: macro and value.
+Defines = tuple[tuple[str, int | str], ...]
 Argument = Operand | Raw | Int | Long | Scalar | Texels
 
 
@@ -130,7 +132,7 @@ class Launch:
 
     program: str
     entry: str
-    defines: tuple[tuple[str, int], ...]
+    defines: Defines
     global_size: tuple[int, int]
     local_size: tuple[int, int]
     arguments: tuple[Argument, ...]

@@ -73,7 +73,7 @@ def checked_size(argument: str, size: int) -> int:
 
 def climb(device: Device, sizes: Sequence[int], dtype: str, effort: Effort = FULL) -> list[Ladder]:
     """A ladder for each size, with progress on stderr where that is a terminal."""
-    with _progress(len(sizes) * steps(device, dtype)) as advance:
+    with progress(len(sizes) * steps(device, dtype)) as advance:
         return [
             measure(
                 device,
@@ -87,7 +87,8 @@ def climb(device: Device, sizes: Sequence[int], dtype: str, effort: Effort = FUL
 
 
 @contextmanager
-def _progress(total: int) -> Iterator[Callable[[str], None]]:
+def progress(total: int) -> Iterator[Callable[[str], None]]:
+    """A bar on stderr where that is a terminal; what it gives is called before every step."""
     err = Console(stderr=True)
     # No thread that redraws: it would take time from the processor that is being measured.
     bar = Progress(
