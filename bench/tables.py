@@ -54,6 +54,59 @@ def _dense(document: dict[str, Any], path: Path) -> str:
     return "\n".join([*lines, "", _source(document, path)])
 
 
+def _ladder(document: dict[str, Any], path: Path) -> str:
+    """The largest size of a ladder, fastest first, and cuBLAS of the same run."""
+    last = document["ladders"][-1]
+    lines = [
+        f"| {last['size']}³, {document['dtype']} | TFLOP/s | × serial | largest error |",
+        "|---|---:|---:|---:|",
+    ]
+    cublas = document.get("cublas_tflops", {}).get(str(last["size"]))
+    if cublas and cublas[0]:
+        lines.append(f"| cuBLAS (fp32, before and after) | {cublas[0]:.1f}, {cublas[1]:.1f} | | |")
+    for rung in sorted(last["rungs"], key=lambda rung: -rung["gflops"]):
+        name = f"`{rung['name']}`" if rung["kind"] == "kernel" else rung["name"]
+        over = rung["speedup_over_serial"]
+        lines.append(f"| {name} | {rung['gflops'] / 1e3:.2f} | {over:,.0f} | {rung['error']:.1e} |")
+    return "\n".join([*lines, "", _source(document, path)])
+
+
+def _grouped(document: dict[str, Any], path: Path) -> str:
+    """Batches beside MKL's batch call and loops, or every order on a GPU."""
+    if "milliseconds" in document["batches"][0]:
+        return _grouped_gpu(document, path)
+    lines = [
+        "| products of m, n, k drawn from | bound plan | MKL batch | NumPy loop | `grouped_matmul` |"
+        " bound ÷ MKL | bound ÷ NumPy |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in document["batches"]:
+        times, flops = row["seconds"], row["flops"]
+        rate = {name: flops / value / 1e9 for name, value in times.items()}
+        cells = [rate.get(name) for name in ("bound plan", "mkl batch", "numpy loop")]
+        shown = " | ".join("not installed" if x is None else f"{x:.0f}" for x in cells)
+        bound = rate["bound plan"]
+        mkl = f"{bound / rate['mkl batch']:.2f}×" if "mkl batch" in rate else "-"
+        lines.append(
+            f"| {row['count']} of {row['low']}..{row['high']} | {shown} |"
+            f" {rate['grouped_matmul']:.0f} | {mkl} | {bound / rate['numpy loop']:.2f}× |"
+        )
+    planning = "; ".join(
+        f"{row['count']:,} problems {row['fresh_ms']:.2f} ms, found again {row['cached_ms']:.3f} ms"
+        for row in document["planning"]
+    )
+    return "\n".join([*lines, "", f"GFLOP/s, fp32. Planning: {planning}.", _source(document, path)])
+
+
+def _grouped_gpu(document: dict[str, Any], path: Path) -> str:
+    orders = list(document["batches"][0]["milliseconds"])
+    lines = [f"| ms | {' | '.join(orders)} |", "|---|" + "---:|" * len(orders)]
+    for row in document["batches"]:
+        cells = " | ".join(f"{row['milliseconds'][order]:.3f}" for order in orders)
+        lines.append(f"| {row['count']} of {row['low']}..{row['high']} | {cells} |")
+    return "\n".join([*lines, "", _source(document, path)])
+
+
 def _source(document: dict[str, Any], path: Path) -> str:
     facts = document["environment"]
     device = facts["device"]
@@ -64,7 +117,11 @@ def _source(document: dict[str, Any], path: Path) -> str:
     )
 
 
-_TABLES: dict[str, Callable[[dict[str, Any], Path], str]] = {"dense": _dense}
+_TABLES: dict[str, Callable[[dict[str, Any], Path], str]] = {
+    "dense": _dense,
+    "ladder": _ladder,
+    "grouped": _grouped,
+}
 
 
 if __name__ == "__main__":
