@@ -76,7 +76,7 @@ def _grouped(document: dict[str, Any], path: Path) -> str:
     if "milliseconds" in document["batches"][0]:
         return _grouped_gpu(document, path)
     lines = [
-        "| products of m, n, k drawn from | bound plan | MKL batch | NumPy loop | `grouped_matmul` |"
+        "| m, n, k drawn from | bound plan | MKL batch | NumPy loop | `grouped_matmul` |"
         " bound ÷ MKL | bound ÷ NumPy |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]

@@ -188,15 +188,17 @@ def test_a_kernel_that_the_device_cannot_hold_is_rejected_by_name(
 # The work-group rule.
 
 EXTENTS = st.integers(1, 5000)
+WAVEFRONT = 64
 
 
-def idle(extent: tuple[int, int], group: tuple[int, int]) -> int:
-    padded = [round_up(size, side) for size, side in zip(extent, group, strict=True)]
-    return padded[0] * padded[1] - extent[0] * extent[1]
+def lanes(extent: tuple[int, int], group: tuple[int, int]) -> int:
+    """Lanes of whole wavefronts that the groups take."""
+    groups = [-(-size // side) for size, side in zip(extent, group, strict=True)]
+    return groups[0] * groups[1] * round_up(group[0] * group[1], WAVEFRONT)
 
 
 @hypothesis.given(x=EXTENTS, y=EXTENTS, device=st.sampled_from(made_up.DEVICES))
-def test_work_groups_are_legal_idle_least_and_are_then_the_largest(
+def test_work_groups_are_legal_leave_the_fewest_lanes_idle_and_are_then_the_largest(
     x: int, y: int, device: Device
 ) -> None:
     group = work_group((x, y), device)
@@ -204,11 +206,26 @@ def test_work_groups_are_legal_idle_least_and_are_then_the_largest(
     assert all(1 <= side <= limit for side, limit in zip(group, limits, strict=False))
     assert group[0] * group[1] <= device.max_work_group
     sides = [1 << power for power in range(9)]
-    others = [(w, h) for w in sides for h in sides if w * h <= min(256, device.max_work_group)]
-    least = min(idle((x, y), other) for other in others)
-    assert idle((x, y), group) == least
-    equals = [other for other in others if idle((x, y), other) == least]
-    assert group[0] * group[1] == max(w * h for w, h in equals)
+    others = [
+        (wide, high)
+        for wide in sides
+        for high in sides
+        if wide * high <= min(256, device.max_work_group)
+        if wide > min(x, 16) / 2
+    ]
+    assert group in others
+    least = min(lanes((x, y), other) for other in others)
+    assert lanes((x, y), group) == least
+    equals = [other for other in others if lanes((x, y), other) == least]
+    assert group[0] * group[1] == max(wide * high for wide, high in equals)
+
+
+@every_device
+@pytest.mark.parametrize("side", [127, 509, 513, 1021])
+def test_an_odd_size_keeps_most_lanes_busy(side: int, on: Device) -> None:
+    for extent in ((side, side), (side, 1), (1, side)):
+        taken = lanes(extent, work_group(extent, on))
+        assert extent[0] * extent[1] / taken > 0.7
 
 
 def test_planning_loads_no_driver() -> None:

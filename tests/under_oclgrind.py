@@ -6,6 +6,7 @@ python under_oclgrind.py KERNEL | out_of_bounds | global_race | local_race
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 from cases import Case
@@ -35,7 +36,8 @@ def multiply(kernel: str, device: tilewright.Device) -> None:
     """Every case with the default configuration, some with every other."""
     for case in CASES:
         run(case, device, kernel)
-    for case in (CASES[0], Case(33, 70, 33, a="F", b="F"), Case(36, 72, 36)):
+    odd, wide = Case(33, 70, 33, a="F"), Case(36, 72, 36)
+    for case in (CASES[0], odd, replace(odd, b="F"), wide, replace(wide, a="F", b="F")):
         for declared, config in configurations(device, case):
             if declared.name == kernel:
                 run_configuration(case, device, declared, config)

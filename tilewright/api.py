@@ -101,7 +101,8 @@ def matmul(
         precision=precision,
         accumulate=accumulate,
     )
-    if call.is_plain_host_product(a, b, device, kernel):
+    transposed = transpose_a or transpose_b
+    if not transposed and call.is_plain_host_product(a, b, device, kernel):
         _plain_host_products.add(_signature(a, b))
     return call.run()
 

@@ -61,13 +61,13 @@ def matrices(values: Any, name: str) -> Matrices:
     if isinstance(found, int):
         _raise_odd(arrays[found], f"{name}[{found}]", dtype)
     assert isinstance(found, Columns)
-    return Matrices(found, dtype, None, arrays)
+    return Matrices(found, dtype, None, tuple(arrays))
 
 
 def per_problem(value: Any, count: int, name: str) -> npt.NDArray[np.float64]:
     """A real number for all problems, or one each, as a column."""
-    array = np.asarray(value)
-    if array.dtype.kind not in "iuf" or array.ndim > 1:
+    array = _even(value)
+    if array is None or array.dtype.kind not in "iuf" or array.ndim > 1:
         raise ArgumentError(f"{name}={value!r}: accepted are a real number or one a problem")
     if array.ndim == 1 and len(array) != count:
         raise ArgumentError(f"{name}: has {len(array)} numbers; must have {count}, one a problem")
@@ -76,8 +76,9 @@ def per_problem(value: Any, count: int, name: str) -> npt.NDArray[np.float64]:
 
 def flags(value: Any, count: int, name: str) -> npt.NDArray[np.bool_]:
     """True or False for all problems, or one each, as a column."""
-    array = np.asarray(value)
-    if array.dtype != np.bool_ or array.ndim > 1 or (array.ndim == 1 and len(array) != count):
+    array = _even(value)
+    fits = array is not None and array.dtype == np.bool_ and array.shape in ((), (count,))
+    if array is None or not fits:
         raise ArgumentError(f"{name}={value!r}: accepted are True, False, or {count} of them")
     return np.broadcast_to(array, (count,))
 
@@ -100,8 +101,13 @@ def check_outputs(out: Matrices, inputs: Sequence[Matrices]) -> None:
     Judged by the stretch of memory from a matrix's first to its last element, so interleaved views
     of one array count as overlapping.
     """
+    _check_each(out)
     low, high = _extents(out)
     order = np.argsort(low, kind="stable")
+    # Without elements there is nothing to share, wherever the pointer happens to point.
+    order = order[low[order] < high[order]]
+    if not len(order):
+        return
     low, high = low[order], high[order]
     reach = np.maximum.accumulate(high)
     inside = np.flatnonzero(low[1:] < reach[:-1])
@@ -120,6 +126,27 @@ def check_outputs(out: Matrices, inputs: Sequence[Matrices]) -> None:
                 f"out: overlaps input matrix {int(np.argmax(met))}; outputs must lie apart from"
                 " every input"
             )
+
+
+def _check_each(out: Matrices) -> None:
+    """Each output apart from itself: the longer step passes all that the shorter ones reach."""
+    at = out.at
+    row, col = np.abs(at.row), np.abs(at.col)
+    apart = np.where(row < col, col > row * (at.rows - 1), row > col * (at.cols - 1))
+    wrong = ~apart & (at.rows > 1) & (at.cols > 1)
+    wrong |= ((row == 0) & (at.rows > 1) & (at.cols > 0)) | (
+        (col == 0) & (at.cols > 1) & (at.rows > 0)
+    )
+    if wrong.any():
+        raise OverlapError(f"out[{int(np.argmax(wrong))}]: overlaps itself; rows must lie apart")
+
+
+def _even(value: Any) -> NDArray | None:
+    """`value` as an array; None for lists of unlike lengths, of which NumPy makes none."""
+    try:
+        return np.asarray(value)
+    except ValueError:
+        return None
 
 
 def _ragged(batch: RaggedBatch) -> Matrices:

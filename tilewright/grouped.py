@@ -33,6 +33,7 @@ from tilewright.batched import (
 from tilewright.device import Device
 from tilewright.errors import (
     ArgumentError,
+    DeviceMemoryError,
     DtypeError,
     FileError,
     KernelError,
@@ -56,6 +57,7 @@ __all__ = ["GroupedPlan", "grouped_matmul", "plan_grouped"]
 
 _FORMAT = "tilewright-grouped-plan-1"
 _MOST_PLANS = 256
+_MOST = 2**31 - 64  # kernels count rows and columns in 32 bits, a tile past the last
 _plans: OrderedDict[bytes, GroupedPlan] = OrderedDict()
 Results = list[Any] | RaggedBatch
 
@@ -124,17 +126,18 @@ class GroupedPlan:
     @classmethod
     def load(cls, path: str | os.PathLike[str], device: Device | str | None = None) -> GroupedPlan:
         """The plan that `save` wrote, for a device. Raises FileError for anything else."""
+        chosen = resolve(device)
         try:
             document = json.loads(Path(path).read_text())
             if document["format"] != _FORMAT:
                 raise ValueError(f"format is {document['format']!r}")
-            sizes = [np.array(document[name], np.int64) for name in "mnk"]
+            sizes = [document[name] for name in "mnk"]
             dtype, order = document["dtype"], document["order"]
+            return plan_grouped(*sizes, dtype=dtype, device=chosen, order=order)
         except FileNotFoundError:
             raise
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise FileError(f"path={str(path)!r}: not a saved plan ({error})") from None
-        return plan_grouped(*sizes, dtype=dtype, device=device, order=order)
 
 
 def plan_grouped(
@@ -292,7 +295,14 @@ def _check_pairs(a: Matrices, b: Matrices) -> None:
         raise ShapeError(
             f"b[{i}]: has {b.at.rows[i]} rows; must have {a.at.cols[i]}, the columns of a[{i}]"
         )
-    if (a.base is None) != (b.base is None):
+    sizes = np.stack((a.at.rows, a.at.cols, b.at.cols))
+    if sizes.max(initial=0) > _MOST:
+        i = int(np.argmax((sizes > _MOST).any(axis=0)))
+        raise ShapeError(
+            f"a[{i}], b[{i}]: m, k and n are {', '.join(map(str, sizes[:, i].tolist()))}; accepted"
+            " are sizes from 0 to 2^31 - 64"
+        )
+    if _device_of(a) != _device_of(b):
         raise OperandError("b: lies elsewhere than a; both on the host, or both on one device")
 
 
@@ -301,7 +311,7 @@ def _check_out(c: Matrices, a: Matrices, b: Matrices) -> None:
         raise ShapeError(f"out: has {len(c)} matrices; must have {len(a)}")
     if len(c) and c.dtype != a.dtype:
         raise DtypeError(f"out.dtype={c.dtype.name!r}: must equal a.dtype={a.dtype.name!r}")
-    if (a.base is None) != (c.base is None):
+    if _device_of(a) != _device_of(c):
         raise OperandError("out: lies elsewhere than a; both on the host, or both on one device")
     wrong = (c.at.rows != a.at.rows) | (c.at.cols != b.at.cols)
     if wrong.any():
@@ -310,10 +320,17 @@ def _check_out(c: Matrices, a: Matrices, b: Matrices) -> None:
             f"out[{i}].shape=({c.at.rows[i]}, {c.at.cols[i]}): must be ({a.at.rows[i]},"
             f" {b.at.cols[i]})"
         )
-    if c.base is None and isinstance(c.held, Sequence):
+    if isinstance(c.held, RaggedBatch):
+        if c.base is None and not c.held.host().flags.writeable:
+            raise OperandError("out: is read-only; accepted is a writable RaggedBatch")
+    else:
         for i, array in enumerate(c.held):
             if not array.flags.writeable:
                 raise OperandError(f"out[{i}]: is read-only; accepted are writable matrices")
+
+
+def _device_of(part: Matrices) -> str:
+    return "host" if part.base is None else part.base.device.id
 
 
 def _new_results(given: Any, a: Matrices, b: Matrices) -> tuple[Results, Matrices]:
@@ -324,7 +341,12 @@ def _new_results(given: Any, a: Matrices, b: Matrices) -> tuple[Results, Matrice
         batch = RaggedBatch.empty(np.stack((rows, cols), axis=1), a.dtype, device)
         return batch, matrices(batch, "out")
     offsets, total = aligned_offsets(rows, cols, a.dtype.itemsize)
-    flat = np.empty(total, a.dtype)
+    try:
+        flat = np.empty(total, a.dtype)
+    except (MemoryError, ValueError):
+        raise DeviceMemoryError(
+            f"out=None: the host cannot give {total * a.dtype.itemsize} bytes for the results"
+        ) from None
     batch = RaggedBatch(flat, rows, cols, offsets)
     views = [
         flat[start : start + m * n].reshape(m, n)
@@ -341,6 +363,8 @@ def _bias(bias: Any, b: Matrices) -> Matrices | None:
         return None
     if b.base is not None:
         raise OperandError("bias: not on device batches yet; accepted is None")
+    if not isinstance(bias, Sequence):
+        raise ArgumentError(f"bias={bias!r}: accepted is a list of vectors or None, one a problem")
     if len(bias) != len(b):
         raise ShapeError(f"bias: has {len(bias)} vectors; must have {len(b)}, one a problem")
     rows = []
@@ -358,14 +382,17 @@ def _bias(bias: Any, b: Matrices) -> Matrices | None:
 
 
 def _size_column(values: npt.ArrayLike, name: str) -> npt.NDArray[np.int64]:
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        array = np.array(None)
     if array.size == 0:
         return np.empty(0, np.int64)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         shown = "not a number" if array.dtype.kind == "f" and np.isnan(array).any() else array.dtype
         raise ShapeError(f"{name}: {shown}; accepted are whole numbers from 0 up, one a problem")
-    if int(array.min()) < 0 or int(array.max()) > 2**31 - 64:
-        at = int(np.argmax((array < 0) | (array > 2**31 - 64)))
+    if int(array.min()) < 0 or int(array.max()) > _MOST:
+        at = int(np.argmax((array < 0) | (array > _MOST)))
         raise ShapeError(f"{name}[{at}]={array[at]}: accepted are sizes from 0 to 2^31 - 64")
     return array.astype(np.int64)
 
@@ -402,7 +429,16 @@ def _bind(plan: GroupedPlan, call: _Call) -> Callable[[], Results]:
             raise ShapeError(f"{name}[{i}]={given[i]}: the plan was made for {planned[i]}")
     if len(plan.m) and call.a.dtype.name != plan.dtype:
         raise DtypeError(f"a.dtype={call.a.dtype.name!r}: the plan was made for {plan.dtype!r}")
+    if call.a.base is not None and _device_of(call.a) != plan.device.id:
+        raise OperandError(
+            f"a: lies on {_device_of(call.a)!r}; the plan was made for {plan.device.id!r}"
+        )
     kernel = backend_of(plan.device).grouped(plan.device, plan.dtype)
+    if (plan.layout is None or kernel is None) and call.a.base is not None:
+        raise OperandError(
+            f"a: lies on {_device_of(call.a)!r}, which has no grouped kernel for {plan.dtype};"
+            " accepted is the batch that .to('host') gives"
+        )
     if plan.layout is None or kernel is None:
         pairs = zip(call.alpha.tolist(), call.beta.tolist(), strict=True)
         scalars = [Scalars(*pair) for pair in pairs]
@@ -413,11 +449,10 @@ def _bind(plan: GroupedPlan, call: _Call) -> Callable[[], Results]:
         launch = through_device(plan.device, plan.layout, kernel, operands, parts, call.bias)
     else:
         launch = kernel.bind(plan.layout, _operands(call))
-    results = call.results
 
     def run() -> Results:
         launch()
-        return results
+        return call.results  # and with `call` the operands live as long as this function
 
     return run
 

@@ -177,9 +177,9 @@ def _whole_steps(array: NDArray, name: str) -> NDArray:
     size = array.itemsize
     if array.flags.aligned and not any(size and step % size for step in array.strides):
         return array
-    if name == "out":
+    if name.startswith("out"):
         raise OperandError(
-            f"out.strides={array.strides} bytes: accepted are aligned arrays with steps of whole"
+            f"{name}.strides={array.strides} bytes: accepted are aligned arrays with steps of whole"
             f" elements ({size} bytes)"
         )
     return array.copy()

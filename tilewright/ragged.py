@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import os
 import struct
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,11 @@ from tilewright.operands import DTYPES, Array, NDArray
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector of any device here
 _MEMBERS = ("flat", "rows", "cols", "offsets")
+# All that zipfile and numpy.load raise for damaged files, and what `__init__` says of the sizes.
+_UNREADABLE = (
+    *(OSError, ValueError, TypeError, EOFError, MemoryError, OverflowError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError),
+)
 
 
 class RaggedBatch:
@@ -45,6 +52,7 @@ class RaggedBatch:
         cols: npt.ArrayLike,
         offsets: npt.ArrayLike,
     ) -> None:
+        _check_flat(flat)
         self.flat = flat
         self.rows = _sizes(rows, "rows")
         self.cols = _sizes(cols, "cols")
@@ -64,7 +72,7 @@ class RaggedBatch:
         device: Device | str | None = "host",
     ) -> RaggedBatch:
         """Uninitialised 64-byte aligned matrices. Raises ShapeError, DtypeError."""
-        table = np.asarray(shapes)
+        table = _even(shapes)
         if table.size == 0:
             table = np.empty((0, 2), np.int64)
         if table.ndim != 2 or table.shape[1] != 2:
@@ -103,8 +111,9 @@ class RaggedBatch:
         This is how tokens sorted by expert, or nodes sorted by type, come. Raises ShapeError for
         offsets that decrease or run past the rows.
         """
-        if x.ndim != 2 or not x.flags.c_contiguous:
-            raise OperandError(f"x.shape={x.shape}: must be a C-ordered matrix")
+        if not isinstance(x, np.ndarray) or x.ndim != 2 or not x.flags.c_contiguous:
+            shown = f"x.shape={x.shape}" if isinstance(x, np.ndarray) else f"x={type(x).__name__}"
+            raise OperandError(f"{shown}: must be a C-ordered matrix")
         bounds = _sizes(offsets, "offsets")
         steps = np.diff(bounds)
         if len(bounds) == 0 or (steps < 0).any():
@@ -143,22 +152,32 @@ class RaggedBatch:
             flat: NDArray = (
                 np.memmap(path, dtype, "r", offset, (count,)) if count else np.empty(0, dtype)
             )
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile, struct.error) as error:
+            return cls(flat, rows, cols, offsets)
+        except _UNREADABLE as error:
             if isinstance(error, FileError | FileNotFoundError):
                 raise
             raise FileError(f"path={str(path)!r}: not a saved RaggedBatch ({error})") from None
-        return cls(flat, rows, cols, offsets)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write an uncompressed .npz: flat, rows, cols, offsets."""
-        with open(path, "wb") as file:
-            np.savez(file, flat=self.host(), rows=self.rows, cols=self.cols, offsets=self.offsets)
+        """Write an uncompressed .npz: flat, rows, cols, offsets.
+
+        The file takes the place of an older one when it is whole: that may be the one mapped here.
+        """
+        part = Path(f"{os.fspath(path)}.{os.getpid()}.part")
+        try:
+            with open(part, "wb") as file:
+                columns = {name: getattr(self, name) for name in _MEMBERS[1:]}
+                np.savez(file, flat=self.host(), **columns)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
 
     def to(self, device: Device | str | None) -> RaggedBatch:
         """A copy on a device; the host's elements again with "host"."""
         if device == "host":
             return RaggedBatch(self.host(), self.rows, self.cols, self.offsets)
-        flat = asarray(self.host(), device=device)
+        there = asarray(self.host(), device=device)
+        flat = _host_array(there) if there.device.backend == "host" else there
         return RaggedBatch(flat, self.rows, self.cols, self.offsets)
 
     def host(self) -> NDArray:
@@ -210,8 +229,26 @@ def aligned_offsets(
     return ends - sizes, int(ends[-1]) if len(ends) else 0
 
 
+def _even(values: Any) -> NDArray:
+    """`values` as an array; one without a dimension for lists of unlike lengths."""
+    try:
+        return np.asarray(values)
+    except ValueError:
+        return np.array(None)
+
+
+def _check_flat(flat: Any) -> None:
+    if not isinstance(flat, np.ndarray | Array) or flat.ndim != 1:
+        shown = getattr(flat, "shape", type(flat).__name__)
+        raise OperandError(f"flat={shown}: must be a NumPy or tilewright array of one dimension")
+    if flat.dtype.name not in DTYPES or not flat.dtype.isnative:
+        raise DtypeError(f"flat.dtype={str(flat.dtype)!r}: accepted are {', '.join(DTYPES)}")
+    if isinstance(flat, np.ndarray) and not flat.flags.c_contiguous:
+        raise OperandError(f"flat.strides={flat.strides}: its elements must follow each other")
+
+
 def _sizes(values: npt.ArrayLike, name: str) -> npt.NDArray[np.int64]:
-    array = np.asarray(values)
+    array = _even(values)
     if array.size == 0:
         return np.empty(0, np.int64)
     if array.ndim != 1 or array.dtype.kind not in "iu":
@@ -221,6 +258,9 @@ def _sizes(values: npt.ArrayLike, name: str) -> npt.NDArray[np.int64]:
     if (array < 0).any():
         at = int(np.argmax(array < 0))
         raise ShapeError(f"{name}[{at}]={array[at]}: must not be negative")
+    if int(array.max()) > np.iinfo(np.int64).max:
+        at = int(np.argmax(array))
+        raise ShapeError(f"{name}[{at}]={array[at]}: must be less than 2^63")
     return array.astype(np.int64)
 
 

@@ -14,10 +14,10 @@ import typer
 from typer.core import TyperGroup
 
 import tilewright
-from tilewright.cli import demo, devices, ladder, matmul
+from tilewright.cli import demo, devices, grouped, ladder, matmul
 from tilewright.errors import TilewrightError
 
-COMMANDS = (devices.devices, ladder.ladder, matmul.matmul, demo.demo)
+COMMANDS = (devices.devices, ladder.ladder, matmul.matmul, grouped.grouped, demo.demo)
 
 
 class _Commands(TyperGroup):

@@ -22,7 +22,7 @@ _KERNEL, _BEST, _PEER = "#56B4E9", "#0072B2", "#E69F00"
 _LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8C510A", "#000000")
 _MARKERS = "osD^vPX*"
 _INK, _FAINT = "#222222", "#6B6B6B"
-_STYLE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "font.size": 11,
     "text.color": _INK,
     "axes.labelcolor": _FAINT,
@@ -53,7 +53,7 @@ def draw(ladders: Sequence[Ladder], path: Path, argument: str) -> None:
     check(path, argument)
     from matplotlib import rc_context
 
-    with rc_context(_STYLE), replacing(path, argument) as temporary:
+    with rc_context(STYLE), replacing(path, argument) as temporary:
         figure = _bars(ladders[0]) if len(ladders) == 1 else _lines(ladders)
         form = path.suffix.lower().removeprefix(".")
         # Without a date the same figures give the same file, so a repository sees no change.
@@ -78,7 +78,7 @@ def _bars(ladder: Ladder) -> Any:
     axes.set_xlabel(f"GFLOP/s{_scaled_note(ladder)}")
     axes.xaxis.set_major_formatter("{x:,.0f}" if axes.get_xlim()[1] > 5 else "{x:g}")
     axes.tick_params(axis="y", length=0)
-    _clean(axes, "left", "top", "right")
+    clean(axes, "left", "top", "right")
     key = {"fastest kernel": _BEST, "kernels": _KERNEL, "peers on the host": _PEER}
     patches = [Patch(color=colour, label=name) for name, colour in key.items() if colour in colours]
     axes.legend(handles=patches, loc="lower right", frameon=False)
@@ -121,7 +121,7 @@ def _lines(ladders: Sequence[Ladder]) -> Any:
     axes.set_ylabel("GFLOP/s")
     axes.grid(axis="y", color="#E3E3E3", linewidth=0.8)
     axes.set_axisbelow(True)
-    _clean(axes, "top", "right")
+    clean(axes, "top", "right")
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, labelspacing=0.7)
     _head(axes, ladders[-1], f"{sizes[0]} to {sizes[-1]}")
     return figure
@@ -149,7 +149,8 @@ def _styles(ladders: Sequence[Ladder]) -> dict[str, dict[str, Any]]:
     return styles
 
 
-def _clean(axes: Any, *unwanted: str) -> None:
+def clean(axes: Any, *unwanted: str) -> None:
+    """Take these sides of the frame away."""
     for side in unwanted:
         axes.spines[side].set_visible(False)
 

@@ -27,7 +27,11 @@ from tilewright.kernel import (
 )
 
 _BITS = {"float16": 16, "float32": 32, "float64": 64}
-# A wavefront of 64 (Adreno, GCN) fills four times; no kernel of the ladder gains from more.
+# The widest there is (Adreno, GCN); narrower ones divide it.
+_WAVEFRONT = 64
+# 64 bytes of float32, a line of every cache known.
+_NARROWEST = 16
+# Four wavefronts; no kernel of the ladder gains from more.
 _LARGEST_GROUP = 256
 EPILOGUE_BIAS = 1
 EPILOGUE_ACTIVATION = {"none": 0, "relu": 2, "gelu": 4}
@@ -114,25 +118,29 @@ def tail(problem: Problem, block: Block) -> tuple[Argument, ...]:
 
 
 def work_group(extent: tuple[int, int], device: Device) -> tuple[int, int]:
-    """The work-group for `extent` work-items (x, y): fewest idle work-items, then the largest.
+    """The work-group for `extent` work-items (x, y): fewest idle lanes, then the largest.
 
-    Sides are powers of two within the device's limits. Among equals the wider one wins, since
-    neighbours along x read neighbouring memory in every kernel here.
+    Sides are powers of two within the device's limits. Lanes are idle past the extent's edge and in
+    wavefronts that a group does not fill: of 513 x 513 groups of one, 63 of 64 would be. Neighbours
+    along x read neighbouring memory in every kernel here, so a group is at least 16 wide where the
+    extent is, and the wider one wins among equals.
     """
     limit = min(device.max_work_group, _LARGEST_GROUP)
     x_limit, y_limit = (*device.max_work_item_sizes, 1, 1)[:2]
+    narrowest = min(_NARROWEST, extent[0], limit, x_limit)
     shapes = [
         (1 << x, 1 << y)
         for x in range(limit.bit_length())
         for y in range(limit.bit_length() - x)
+        if narrowest < 2 << x
         if (1 << x) <= x_limit and (1 << y) <= y_limit and (1 << (x + y)) <= limit
     ]
 
-    def idle(shape: tuple[int, int]) -> int:
-        x, y = (round_up(size, side) for size, side in zip(extent, shape, strict=True))
-        return x * y - extent[0] * extent[1]
+    def lanes(shape: tuple[int, int]) -> int:
+        groups = -(-extent[0] // shape[0]) * -(-extent[1] // shape[1])
+        return groups * round_up(shape[0] * shape[1], _WAVEFRONT)
 
-    return min(shapes, key=lambda shape: (idle(shape), -shape[0] * shape[1], -shape[0]))
+    return min(shapes, key=lambda shape: (lanes(shape), -shape[0] * shape[1], -shape[0]))
 
 
 def round_up(size: int, multiple: int) -> int:

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import re
-import tempfile
 import threading
 import warnings
 from collections.abc import Iterator
@@ -20,9 +18,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tilewright import settings
+from tilewright import cache_files, settings
 from tilewright.backends.opencl.runtime import Session, pyopencl
-from tilewright.errors import BuildError, CacheWarning
+from tilewright.errors import BuildError
 from tilewright.kernel import Launch
 
 KERNELS = Path(__file__).parent / "kernels"
@@ -57,10 +55,11 @@ def _load_or_build(session: Session, launch: Launch) -> Any:
             with _quietly():
                 return cl.Program(session.context, [session.cl_device], [binary]).build()
         except cl.Error:
-            _set_aside(path, "the driver refused it")
+            cache_files.set_aside(path, "the driver refused it")
     program = _build(session, launch, text, options)
     if path is not None:
-        _write(path, program.get_info(cl.program_info.BINARIES)[0])
+        binary = program.get_info(cl.program_info.BINARIES)[0]
+        cache_files.write(path, _MAGIC + _digest(binary) + binary)
     return program
 
 
@@ -109,35 +108,9 @@ def _read(path: Path | None) -> bytes | None:
     head = len(_MAGIC) + 32
     body = content[head:]
     if not content.startswith(_MAGIC) or content[len(_MAGIC) : head] != _digest(body):
-        _set_aside(path, "it is damaged")
+        cache_files.set_aside(path, "it is damaged")
         return None
     return body
-
-
-def _write(path: Path, binary: bytes) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(_MAGIC + _digest(binary) + binary)
-        Path(name).replace(path)
-    except OSError as error:
-        warnings.warn(
-            f"cache file {path}: cannot be written ({error.strerror}); it will be compiled again",
-            CacheWarning,
-            stacklevel=2,
-        )
-
-
-def _set_aside(path: Path, why: str) -> None:
-    aside = path.with_suffix(".damaged")
-    with contextlib.suppress(OSError):  # another process was first, or the folder is read-only
-        path.replace(aside)
-    warnings.warn(
-        f"cache file {path}: {why}; set aside as {aside.name} and compiled again",
-        CacheWarning,
-        stacklevel=2,
-    )
 
 
 def _digest(content: bytes) -> bytes:

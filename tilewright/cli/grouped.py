@@ -1,0 +1,145 @@
+"""`tilewright grouped`: a batch of unlike products, every way a user could run it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tilewright import suites
+from tilewright.arguments import checked_name
+from tilewright.cli.common import DeviceOption, checked_dtype, console, progress
+from tilewright.cli.sizes import Columns, load
+from tilewright.device import Device
+from tilewright.errors import ArgumentError, DtypeError
+from tilewright.grouped import plan_grouped
+from tilewright.report import balance_plot, plots
+from tilewright.report.grouped import ALL_ORDERS, check_fits, measure
+from tilewright.report.grouped_records import Report
+from tilewright.report.grouped_tables import grouped_table, write
+from tilewright.selection import resolve
+from tilewright.suites import uniform
+
+_COUNT = 1000
+
+
+def grouped(
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="FILE.npz or SHAPES.csv with columns m, n, k."),
+    ] = None,
+    limits: Annotated[
+        tuple[int, int] | None,
+        typer.Option("--uniform", metavar="LO HI", help="Draw sizes between two limits."),
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option(metavar="G", help=f"Problems of --uniform; default {_COUNT}.")
+    ] = None,
+    suite: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Real shapes: moe-..., conv-..., fronts-...")
+    ] = None,
+    device: DeviceOption = None,
+    dtype: Annotated[str, typer.Option(help="float16, float32 or float64.")] = "float32",
+    order: Annotated[
+        str | None, typer.Option(metavar="ORDER", help="Run this order alone, not all five.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of sizes drawn and of operands.")] = 0,
+    json: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write every figure and sample there.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the balance: FILE.png or FILE.svg.")
+    ] = None,
+) -> None:
+    """Time and check a batch in which every product has sizes of its own.
+
+    Examples:
+
+    - `tilewright grouped --uniform 1 256 --count 1000`
+    - `tilewright grouped --suite fronts-grid-3d --plot balance.svg`
+    - `tilewright grouped shapes.csv --device opencl:1 --order longest-first --json run.json`
+
+    Operands are random. The exit status is 1 if any result was wrong.
+    """
+    title, (m, n, k) = _sizes(file, limits, count, suite, seed)
+    checked_dtype(dtype)
+    if order is not None:
+        checked_name("--order", order, ALL_ORDERS)
+    if plot is not None:
+        plots.check(plot, "--plot")
+    chosen = resolve(device)
+    if dtype not in chosen.dtypes:
+        raise DtypeError(
+            f"--dtype={dtype!r}: {chosen.id!r} has none; accepted are {', '.join(chosen.dtypes)}"
+        )
+    check_fits(m, n, k, dtype, chosen, title)
+    orders = ALL_ORDERS if order is None else (order,)
+    with progress(len(orders) + 4) as advance:
+        report = measure(
+            (m, n, k), chosen, title=title, dtype=dtype, orders=orders, seed=seed, report=advance
+        )
+    console().print(grouped_table(report))
+    if json is not None:
+        write(report, json)
+        print(f"wrote {json}")
+    if plot is not None:
+        _draw(report, orders[-1], plot)
+        print(f"wrote {plot}")
+    if report.wrong:
+        raise typer.Exit(1)
+
+
+def _sizes(
+    file: Path | None,
+    limits: tuple[int, int] | None,
+    count: int | None,
+    suite: str | None,
+    seed: int,
+) -> tuple[str, Columns]:
+    """What the batch is called, and its columns."""
+    given = sum(source is not None for source in (file, limits, suite))
+    if given != 1:
+        raise ArgumentError(
+            f"FILE, --uniform, --suite: {given} of them given; accepted is one: FILE.npz,"
+            " SHAPES.csv, --uniform LO HI or --suite NAME"
+        )
+    if seed < 0:
+        raise ArgumentError(f"--seed={seed}: accepted are whole numbers from 0 up")
+    if count is not None and limits is None:
+        raise ArgumentError(f"--count={count}: accepted is with --uniform alone")
+    if file is not None:
+        return file.name, load(file)
+    if suite is not None:
+        found = _suite(suite, seed)
+        return suite, (found.m, found.n, found.k)
+    assert limits is not None
+    low, high = limits
+    problems = _COUNT if count is None else count
+    if not 1 <= low <= high <= 65536 or not 1 <= problems <= 10_000_000:
+        raise ArgumentError(
+            f"--uniform={low} {high} --count={problems}: accepted are limits 1 <= LO <= HI <= 65536"
+            " and 1 to 10,000,000 problems"
+        )
+    return f"{low}..{high}, seed {seed}", uniform.between(low, high, problems, seed)
+
+
+def _suite(name: str, seed: int) -> suites.Suite:
+    checked_name("--suite", name, suites.names())
+    try:
+        return suites.load(name, seed)
+    except ModuleNotFoundError as error:
+        raise ArgumentError(f"--suite={name!r}: {error}") from None
+
+
+def _draw(report: Report, order: str, path: Path) -> None:
+    """The device's panel, where it plans at all, beside the modelled GPU's."""
+    sizes = (report.m, report.n, report.k)
+    device: Device = report.device
+    layout = plan_grouped(*sizes, dtype=report.dtype, device=device, order=order).layout
+    panels = [balance_plot.gpu_panel(*sizes)]
+    if layout is not None:
+        name = f"{device.name.strip()}, {layout.slots.compute_units} units"
+        panels.insert(0, balance_plot.Panel.of(name, layout))
+    title = f"Work per compute unit: {len(report.m)} products, {report.title}, {report.dtype}"
+    balance_plot.draw(panels, title, path, "--plot")
