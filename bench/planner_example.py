@@ -49,11 +49,7 @@ def example() -> list[str]:
     lines += [f"3 coarse   k {k[live][:6].tolist()}... becomes {k[coarse][:6].tolist()}..."]
     for choice in choices(table, GPU_SLOTS):
         shared = np.bincount(choice.tile[live], minlength=len(GPU_TILES)).tolist()
-        shapes = ", ".join(
-            f"{count} with {tile.m} x {tile.n}"
-            for count, tile in zip(shared, GPU_TILES, strict=True)
-            if count
-        )
+        shapes = " + ".join(map(str, shared)) + " problems by shape"
         parts = int(choice.parts[choice.parts > 1].sum())
         cut = f"; {np.count_nonzero(choice.parts > 1)} cut into {parts} parts" if parts else ""
         needs = f"at least {choice.score(GPU_SLOTS) * 1e6:.1f} µs"

@@ -79,10 +79,13 @@ def draw(panels: list[Panel], title: str, path: Path, argument: str) -> None:
 def _panel(axes: Any, panel: Panel) -> None:
     units = len(panel.before)
     scale, unit = (1e3, "ms") if max(panel.ends) >= 1e-3 else (1e6, "µs")
-    columns = (("as given", panel.before, _BEFORE), (panel.chosen, panel.after, _AFTER))
+    columns = (
+        ("as given", panel.before, _BEFORE),
+        (f"planned, {panel.chosen}", panel.after, _AFTER),
+    )
     for place, (name, work, colour) in enumerate(columns):
         end = panel.ends[place] * scale
-        label = f"{name}: done after {end:.3g} {unit}, busiest unit {_spread(work):.2f}× the mean"
+        label = f"{name}: done after {end:.3g} {unit}, busiest {_spread(work):.2f}× the mean"
         _bars(axes, np.sort(work)[::-1] * scale, place, {"color": colour, "label": label})
         axes.axhline(end, color=colour, linewidth=1.6, linestyle=(3 * place, (3, 3)))
     axes.set_ylim(0, 1.06 * max(*panel.ends, 1e-12) * scale)
@@ -91,7 +94,7 @@ def _panel(axes: Any, panel: Panel) -> None:
     axes.set_xlabel("compute unit, the busiest first")
     axes.set_ylabel(f"busy, {unit}")
     plots.clean(axes, "top", "right")
-    axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1), frameon=False, fontsize=9.5)
+    axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1), frameon=False, fontsize=9)
     axes.set_title(panel.title, loc="left", fontsize=11.5, pad=48)
 
 
