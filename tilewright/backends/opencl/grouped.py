@@ -30,9 +30,13 @@ from tilewright.planning.grouped import GroupedLayout, Slots, Tile
 _LANES_TILES = (
     Tile(12, 32, rate=70e9, overhead=0.15e-6),
     Tile(48, 64, rate=100e9, overhead=0.15e-6),
-    Tile(96, 128, rate=130e9, overhead=0.2e-6),
 )
-_PANEL_TILES = (Tile(384, 256, rate=150e9, overhead=1e-6),)
+_PANEL_TILES = (
+    Tile(96, 256, rate=130e9, overhead=1e-6),
+    Tile(192, 512, rate=150e9, overhead=1e-6),
+)
+_PANEL_ROWS = 192  # of the largest tile
+_PANEL_DEPTH = 256
 
 # Measured on an H200, fp32: seconds a tile of a full device, and seconds for 128 steps of k more.
 # Tiles come with micro-tile and strips that are left out past C's end (TRIM).
@@ -73,7 +77,7 @@ class CpuGroups:
         """Tables built, kernel prepared, arguments set: what is left is enqueueing."""
         tables = Tables.of(layout, operands)
         # Large tiles first: the small ones then fill the cores up.
-        large = tables.tiles[:, 3] >> 16 == _PANEL_TILES[0].m
+        large = tables.tiles[:, 3] >> 16 >= _PANEL_TILES[0].m
         tiles = np.concatenate((tables.tiles[large], tables.tiles[~large]))
         first = int(np.count_nonzero(large))
         lanes = 8 if self.dtype == "float64" else 16
@@ -84,7 +88,8 @@ class CpuGroups:
         )
         session_ = session(self.device)
         arguments = _Arguments(session_, replace(tables, tiles=tiles), operands)
-        panel, small = (*common, ("VECTOR", lanes)), (*common, ("LANES", lanes))
+        panel = (*common, ("VECTOR", lanes), ("DEPTH", self._depth(lanes)))
+        small = (*common, ("LANES", lanes))
         return _Bound(
             session_,
             [
@@ -97,6 +102,12 @@ class CpuGroups:
             (tables, operands),
             wait=operands.c.base is None,
         )
+
+    def _depth(self, lanes: int) -> int:
+        """Steps of k that a tile's part of A and a strip of B hold in local memory."""
+        column = (_PANEL_ROWS + 2 * lanes) * np.dtype(SUMS[self.dtype]).itemsize
+        held = self.device.local_memory // column // lanes * lanes
+        return max(lanes, min(_PANEL_DEPTH, held))
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,12 @@
 #ifndef DEPTH
 #define DEPTH 256
 #endif
+// Rows of the largest tile: its part of A, DEPTH steps deep, is packed once for all strips of B.
+#ifndef TILE_ROWS
+#define TILE_ROWS 192
+#endif
 
 #define A_AT(r) x[(r) * VECTOR + u]
-#define FINISH(r)                                                                             \
-    if (i + r < i_end)                                                                        \
-        finish_strip(left##r, right##r, c + (i + r) * p.c_row + j * p.c_col, p.c_col,         \
-                     j_end - j, p.alpha, beta, bias, j, epilogue);
-
 // `steps` rows of MICRO_N columns, of which `columns` exist, padded with zeros to whole vectors of k.
 inline void pack_b(__local sum *packed, __global const real *b, long row, long col, int steps,
                    int columns)
@@ -69,35 +68,39 @@ void grouped_panel(__global const long *problems, __global const sum *scalars,
                    __global real *c_base, __global const real *bias_base)
 {
     __local sum packed[DEPTH * MICRO_N];
-    __local sum laid[DEPTH * MICRO_M];
+    __local sum laid[DEPTH * TILE_ROWS];
     const int index = first_tile + get_group_id(0);
     const Tile tile = read_tile(tiles, index);
     const int shape = tiles[index * 4 + 3];
     const Problem p = read_problem(problems, scalars, tile.problem);
     __global const real *a = A_OF(p), *b = B_OF(p), *bias = BIAS_OF(p);
     __global real *c = C_OF(p);
+    const long c_row = p.c_row, c_col = p.c_col;
+    const sum alpha = p.alpha;
     const int i_end = min(p.m, tile.row + (shape >> 16));
     const int j_end = min(p.n, tile.col + (shape & 0xffff));
 
     // k == 0 passes once, as C has still to become beta * C.
     for (int first = 0; first == 0 || first < p.k; first += DEPTH) {
         const int steps = min(DEPTH, p.k - first);
+        const int padded = (steps + VECTOR - 1) / VECTOR * VECTOR;
         const sum beta = first == 0 ? p.beta : (sum)1;
         const int epilogue = first + DEPTH >= p.k ? p.epilogue : 0;
+        for (int i = tile.row; i < i_end; i += MICRO_M)
+            pack_a(laid + (i - tile.row) * padded, a + i * p.a_row + first * p.a_col, p.a_row,
+                   p.a_col, steps, i_end - i);
         for (int j = tile.col; j < j_end; j += MICRO_N) {
             pack_b(packed, b + first * p.b_row + j * p.b_col, p.b_row, p.b_col, steps, j_end - j);
             for (int i = tile.row; i < i_end; i += MICRO_M) {
-                pack_a(laid, a + i * p.a_row + first * p.a_col, p.a_row, p.a_col, steps,
-                       i_end - i);
                 EVERY_ROW(DECLARE)
-                __local const sum *x = laid, *y = packed;
+                __local const sum *x = laid + (i - tile.row) * padded, *y = packed;
                 for (int l = 0; l < steps; l += VECTOR, x += MICRO_M * VECTOR)
 #pragma unroll 4
                     for (int u = 0; u < VECTOR; u++, y += MICRO_N) {
                         const vec y0 = LOAD(0, y), y1 = LOAD(1, y);
                         EVERY_ROW(STEP)
                     }
-                EVERY_ROW(FINISH)
+                FINISH_TILE(j_end - j)
             }
         }
     }

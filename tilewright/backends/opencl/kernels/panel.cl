@@ -24,11 +24,6 @@
         __global const sum *a = strip + (l) * MICRO_M;                                        \
         EVERY_ROW(STEP)                                                                       \
     }
-#define FINISH(r)                                                                             \
-    if (i + r < m_end)                                                                        \
-        finish_strip(left##r, right##r, c + (i + r) * c_row + j * c_col, c_col, n - j,        \
-                     alpha, beta, bias, j, epilogue);
-
 // The first block of k brings beta, the last one bias and activation; between them C holds the
 // running sum, so a storage type narrower than the sum must come with depth >= k.
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
@@ -39,7 +34,7 @@ void panel(int m, int n, int k, int depth, int block_m, int block_n,
            __global const real *bias, long bias_offset, int epilogue_given)
 {
     const int n_begin = get_global_id(0) * block_n, m_begin = get_global_id(1) * block_m;
-    const int n_end = min(n, n_begin + block_n), m_end = min(m, m_begin + block_m);
+    const int n_end = min(n, n_begin + block_n), i_end = min(m, m_begin + block_m);
     const long a_strips = (m + MICRO_M - 1) / MICRO_M, b_strips = (n + MICRO_N - 1) / MICRO_N;
     c += c_offset;
     bias += bias_offset;
@@ -51,7 +46,7 @@ void panel(int m, int n, int k, int depth, int block_m, int block_n,
         const sum beta = first == 0 ? beta_given : (sum)1;
         const int epilogue = first + depth >= k ? epilogue_given : 0;
         for (int j = n_begin; j < n_end; j += MICRO_N)
-            for (int i = m_begin; i < m_end; i += MICRO_M) {
+            for (int i = m_begin; i < i_end; i += MICRO_M) {
                 __global const sum *strip = a_block + (long)i * padded;
                 __global const sum *b = b_block + (long)j * padded;
                 EVERY_ROW(DECLARE)
@@ -60,7 +55,7 @@ void panel(int m, int n, int k, int depth, int block_m, int block_n,
                     strip += 4 * MICRO_M;
                     b += 4 * MICRO_N;
                 }
-                EVERY_ROW(FINISH)
+                FINISH_TILE(n - j)
             }
     }
 }

@@ -42,9 +42,9 @@ class Panel:
         shapes = ((12, 16), (8, 16), (14, 16), (6, 8), (4, 8), (12, 8), (8, 4), (4, 4))
         ladder = tuple(
             Config(
-                tile_m=384,
+                tile_m=192,
                 tile_n=256,
-                tile_k=384,
+                tile_k=512,
                 micro_m=rows,
                 micro_n=2 * vector,
                 vector=vector,
