@@ -148,7 +148,7 @@ def test_products_of_many_whole_panels_are_right_with_every_epilogue(
     cases[1] = replace(cases[1], a="F", b="F", beta=0.5, alpha=2.0, bias=True, out="strided")
     plan = plan_grouped(*zip(*sizes, strict=True), dtype=dtype, device=device)
     if device.kind == "cpu":
-        assert {plan.layout.tiles[shape].m for shape in plan.layout.tile} == {384}
+        assert {plan.layout.tiles[shape].m for shape in plan.layout.tile} <= {96, 192}
     cases = [replace(case, activation="relu") for case in cases]
     given = given_of(cases)
     for one in (given, given_of([replace(case, activation=None) for case in cases[:2]])):
