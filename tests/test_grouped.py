@@ -30,7 +30,7 @@ from tilewright.errors import (
 )
 
 ORDERS = ("auto", "given", "k-descending", "bucketed", "longest-first")
-TILES = ((12, 32), (48, 64), (96, 128), (384, 256))
+TILES = ((12, 32), (48, 64), (96, 256), (192, 512))
 
 
 def places() -> list[Any]:
