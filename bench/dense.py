@@ -7,20 +7,17 @@ Writes bench/results/dense-DEVICE.json; `python -m bench.tables` turns it into R
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import tilewright
-from bench.environment import RESULTS, environment
-from bench.timing import interleaved, load_average
+from bench.command import measure
+from bench.timing import interleaved
 
 SMALL = (8, 16, 32, 64, 128, 192, 256, 320)
 LARGE = (384, 512, 640, 768, 1000, 1024, 1280, 1536, 2048, 3072, 4096)
@@ -33,25 +30,12 @@ print(time.perf_counter() - begun)
 """
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", default=None)
-    parser.add_argument("--output", type=Path, default=None)
-    options = parser.parse_args()
-    device = tilewright.devices()[0]
-    if options.device:
-        device = next(d for d in tilewright.devices() if d.id == options.device)
-    document = {
-        "environment": environment(device),
-        "load_before": load_average(),
+def figures(device: tilewright.Device) -> dict[str, Any]:
+    """Everything that the result holds besides where it came from."""
+    return {
         "sizes": [_size(size, device) for size in SMALL + LARGE],
         "second_process_seconds": _second_process(device),
     }
-    slug = re.sub(r"\W+", "-", f"{device.backend}-{device.name}".lower()).strip("-")
-    output = options.output or RESULTS / f"dense-{slug}.json"
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(json.dumps(document, indent=1) + "\n")
-    print(f"written: {output}")
 
 
 def _size(size: int, device: tilewright.Device) -> dict[str, Any]:
@@ -102,4 +86,4 @@ def _second_process(device: tilewright.Device) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    main()
+    measure("dense", __doc__, figures)

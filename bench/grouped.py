@@ -7,45 +7,28 @@ fp32, two cores meant; one run, ways interleaved, medians. Writes bench/results/
 
 from __future__ import annotations
 
-import argparse
-import json
-import re
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import tilewright
-from bench.environment import RESULTS, environment
+from bench.command import measure
 from bench.peers import mkl
-from bench.timing import interleaved, load_average
+from bench.timing import interleaved
 
 CASES = ((1, 32, 1000), (1, 64, 1000), (1, 256, 1000), (64, 512, 200))
 # What the issue asks for: times as fast as MKL's batch, and as a loop of numpy.matmul.
 MUST = {(1, 32): (1.0, 4.0), (1, 64): (1.0, 3.0), (1, 256): (1.0, 1.5), (64, 512): (1.0, 1.2)}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", default=None)
-    parser.add_argument("--output", type=Path, default=None)
-    options = parser.parse_args()
-    device = tilewright.devices()[0]
-    if options.device:
-        device = next(d for d in tilewright.devices() if d.id == options.device)
-    document = {
-        "environment": environment(device),
-        "load_before": load_average(),
+def figures(device: tilewright.Device) -> dict[str, Any]:
+    """Everything that the result holds besides where it came from."""
+    return {
         "batches": [_batch(low, high, count, device) for low, high, count in CASES],
         "planning": [_planning(count, device) for count in (1000, 100_000)],
     }
-    slug = re.sub(r"\W+", "-", f"{device.backend}-{device.name}".lower()).strip("-")
-    output = options.output or RESULTS / f"grouped-{slug}.json"
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(json.dumps(document, indent=1) + "\n")
-    print(f"written: {output}")
 
 
 def draw(low: int, high: int, count: int) -> tuple[list[Any], list[Any]]:
@@ -125,4 +108,4 @@ def _planning(count: int, device: tilewright.Device) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    main()
+    measure("grouped", __doc__, figures)

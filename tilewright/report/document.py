@@ -41,6 +41,7 @@ from pathlib import Path
 from typing import Any
 
 import tilewright
+from tilewright.device import Device
 from tilewright.report.atomic import replacing
 from tilewright.report.ladder import SEED
 from tilewright.report.peers import NUMPY, SERIAL
@@ -61,14 +62,21 @@ def document(ladders: Sequence[Ladder]) -> dict[str, Any]:
     first = ladders[0]
     return {
         "schema": SCHEMA,
+        **provenance(first.device),
+        "dtype": first.dtype,
+        "seed": SEED,
+        "ladders": [_ladder(ladder) for ladder in ladders],
+    }
+
+
+def provenance(device: Device) -> dict[str, Any]:
+    """Where and with what a result was measured: date, commit, versions, host and device."""
+    return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "commit": commit(),
         "versions": versions(),
         "host": host().as_dict(),
-        "device": first.device.as_dict(),
-        "dtype": first.dtype,
-        "seed": SEED,
-        "ladders": [_ladder(ladder) for ladder in ladders],
+        "device": device.as_dict(),
     }
 
 

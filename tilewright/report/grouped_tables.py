@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import math
 from collections.abc import Iterable
@@ -16,9 +15,8 @@ from rich.text import Text
 
 from tilewright.planning.makespan import Floats
 from tilewright.report.atomic import replacing
-from tilewright.report.document import commit, versions
+from tilewright.report.document import provenance
 from tilewright.report.grouped_records import Planning, Report, Way
-from tilewright.selection import host
 
 SCHEMA = "tilewright-grouped/1"
 _HEADS = (
@@ -127,11 +125,7 @@ def document(report: Report) -> dict[str, Any]:
     ceiling = report.ceiling
     return {
         "schema": SCHEMA,
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "commit": commit(),
-        "versions": versions(),
-        "host": host().as_dict(),
-        "device": report.device.as_dict(),
+        **provenance(report.device),
         "batch": report.title,
         "dtype": report.dtype,
         "seed": report.seed,
