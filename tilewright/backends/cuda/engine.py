@@ -1,0 +1,85 @@
+"""The contract between the CUDA back end and its engines: families of kernels that run a batch.
+
+Work       a checked batch on one GPU: sizes, addresses, strides, scalars; the caller's order
+Engine     looks at the work and says what it would take, or why it cannot
+Proposal   a prediction, its reason, and `bind`, which prepares everything and returns a callable
+           that only launches
+
+The back end takes the proposal with the fewest predicted seconds; `explain()` prints the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.device import Device
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Launch = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Where the matrices of one operand lie: addresses in bytes, strides in elements."""
+
+    address: Ints
+    row: Ints
+    col: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A checked batch on one GPU, problems in the caller's order; transposes are strides swapped.
+
+    `bias` has address 0 where a problem has none; `dtype` is that of a, b, c and bias: "float16",
+    "bfloat16", "float32" or "float64". `precision` is "ieee", "tf32" or "fp32x". `keep` holds what
+    must live as long as the launch is used.
+    """
+
+    ordinal: int
+    m: Ints
+    n: Ints
+    k: Ints
+    a: Columns
+    b: Columns
+    c: Columns
+    bias: Columns | None
+    alpha: Floats
+    beta: Floats
+    activation: str
+    dtype: str
+    precision: str
+    order: str
+    keep: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What an engine would do with a work: predicted seconds, bytes of scratch, and why.
+
+    `bind()` allocates scratch and tables, compiles, and returns a callable that launches on torch's
+    current stream of the device: no synchronisation, no allocation, so a CUDA graph can capture it.
+    """
+
+    engine: str
+    seconds: float
+    scratch: int
+    why: str
+    bind: Callable[[], Launch]
+
+
+class Engine(Protocol):
+    """A family of kernels for one kind of device."""
+
+    @property
+    def name(self) -> str:
+        """What `explain()` calls it."""
+
+    def propose(self, work: Work, device: Device) -> Proposal | str:
+        """What it would take, or the reason why it cannot."""
