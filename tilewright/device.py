@@ -7,12 +7,17 @@ hand. Ask for features (`device.has("fp16")`), never for product names; only the
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any
+
+from tilewright.ceilings import Ceilings
 
 FEATURES = (
     "fp16",
     "fp64",
+    "bf16",
+    "tf32",
+    "wgmma",
     "images",
     "image_from_buffer",
     "unified_memory",
@@ -28,7 +33,8 @@ class Device:
 
     `version` is what the driver says of the device beside its name: some tell the model only there.
     Sizes of memory are bytes; `image_width` is in texels of four elements, `image_pitch` the
-    alignment in texels that an image laid on a buffer demands of its row pitch.
+    alignment in texels that an image laid on a buffer demands of its row pitch. `ceilings` are what
+    `tilewright peak` measured, if it did; they are no part of which device it is.
     """
 
     id: str
@@ -50,6 +56,7 @@ class Device:
     image_height: int = 0
     image_pitch: int = 1
     features: frozenset[str] = frozenset()
+    ceilings: Ceilings | None = field(default=None, compare=False, repr=False)
 
     def __hash__(self) -> int:
         # Looked up for every product: hashing all the facts would cost more than a small one.
@@ -71,11 +78,13 @@ class Device:
         """Element types that kernels on this device can store, as NumPy names."""
         if self.backend == "host":
             return ("float16", "float32", "float64")
-        halves = ("float16",) if self.has("fp16") else ()
+        halves: tuple[str, ...] = ("float16",) if self.has("fp16") else ()
+        halves += ("bfloat16",) if self.has("bf16") else ()
         doubles = ("float64",) if self.has("fp64") else ()
         return (*halves, "float32", *doubles)
 
     def as_dict(self) -> dict[str, Any]:
-        """The record as plain JSON types."""
+        """The facts as plain JSON types; what was measured has a document of its own."""
+        facts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "ceilings"}
         sizes = list(self.max_work_item_sizes)
-        return {**asdict(self), "features": sorted(self.features), "max_work_item_sizes": sizes}
+        return {**facts, "features": sorted(self.features), "max_work_item_sizes": sizes}

@@ -8,6 +8,7 @@ from tilewright import settings
 from tilewright.backends import Backend, backends
 from tilewright.device import Device
 from tilewright.errors import DeviceError
+from tilewright.tuning.peak import with_ceilings
 
 INSTALL_HINT = "pip install 'tilewright[cpu]'"
 
@@ -16,16 +17,24 @@ INSTALL_HINT = "pip install 'tilewright[cpu]'"
 def devices() -> tuple[Device, ...]:
     """Every device of every back end, the best first and the host last.
 
-    Finding OpenCL drivers loads them, which takes a moment the first time.
+    Finding OpenCL drivers loads them, which takes a moment the first time. Each carries the
+    ceilings that were stored of it; nothing is measured here.
     """
     others = [backend for name, backend in backends().items() if name != "host"]
-    return (*(device for backend in others for device in backend.devices()), host())
+    found = (device for backend in others for device in backend.devices())
+    return (*map(with_ceilings, found), host())
 
 
 @cache
 def host() -> Device:
     """The host: NumPy's BLAS."""
-    return backends()["host"].devices()[0]
+    return with_ceilings(backends()["host"].devices()[0])
+
+
+def forget() -> None:
+    """Look for devices anew at the next call: new ceilings were stored of one."""
+    for known in (devices, host, _named):
+        known.cache_clear()
 
 
 def backend_of(device: Device) -> Backend:
@@ -79,7 +88,13 @@ def _by_part(candidates: list[Device], part: str) -> list[Device]:
 
 
 def _best() -> Device:
-    return next(device for device in devices() if device.kind != "simulator")
+    """The first device that takes the host's arrays: CUDA's take only those that lie on them."""
+    return next(
+        device
+        for device in devices()
+        if device.kind != "simulator"
+        and (device.backend == "host" or backend_of(device).kernels(device))
+    )
 
 
 def _choices() -> str:

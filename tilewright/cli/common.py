@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Annotated
 
 import typer
@@ -17,6 +17,7 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
+from rich.status import Status
 
 from tilewright.device import Device
 from tilewright.errors import ArgumentError, DtypeError
@@ -84,6 +85,14 @@ def climb(device: Device, sizes: Sequence[int], dtype: str, effort: Effort = FUL
             )
             for size in sizes
         ]
+
+
+@contextmanager
+def working() -> Iterator[Callable[[str], None]]:
+    """A line on stderr where that is a terminal, for steps whose number nobody knows beforehand."""
+    err = Console(stderr=True)
+    with Status("measuring", console=err) if err.is_terminal else nullcontext() as status:
+        yield (lambda name: None) if status is None else (lambda name: status.update(name))
 
 
 @contextmanager

@@ -19,11 +19,14 @@ ladders     one a size:
         clock               "events" or "wall": which one the rate counts from
         events_lie          event times that cannot be true beside the wall clock
         gflops, speedup_over_serial, speedup_over_numpy
+        percent_of_peak     of the device's measured peak; null where that is unknown
+        joules              of one product at measured_size; null where nothing counts them
         cpu_percent         processor time over wall time; 100 is one core
         end_to_end_ms       NumPy in, NumPy out; null where host and device share memory
         warmups, repeats    runs before and in the median
         samples             {"wall_ms", "cpu_ms", "event_ms"}: every counted run, unscaled
     skipped [{"name", "reason"}]: kernels and peers that could not run
+    energy  the counter that joules are from, or why there is none
     memory  [{"way", "create_ms", "run_ms", "map_back_ms", "create_bytes", "map_back_bytes",
             "error"}]: the three host-pointer ways, empty unless asked for
 """
@@ -117,6 +120,7 @@ def _ladder(ladder: Ladder) -> dict[str, Any]:
         "winner": ladder.winner.name if ladder.winner else None,
         "rungs": [_rung(ladder, rung) for rung in ladder.rungs],
         "skipped": [{"name": item.name, "reason": item.reason} for item in ladder.skipped],
+        "energy": ladder.energy,
         "memory": [_way(way) for way in ladder.memory],
     }
 
@@ -139,6 +143,8 @@ def _rung(ladder: Ladder, rung: Rung) -> dict[str, Any]:
         "gflops": rung.gflops,
         "speedup_over_serial": ladder.speedup(rung, SERIAL),
         "speedup_over_numpy": ladder.speedup(rung, NUMPY),
+        "percent_of_peak": ladder.percent(rung),
+        "joules": rung.joules,
         "cpu_percent": samples.cpu_use * 100,
         "end_to_end_ms": None if rung.end_to_end is None else rung.end_to_end * 1e3,
         "warmups": samples.warmups,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright import api, reference
-from tilewright.backends import Scalars
+from tilewright.backends import Scalars, Timing
 from tilewright.batch import Problem
 from tilewright.device import Device
 from tilewright.errors import DeviceWarning, TilewrightError
@@ -26,7 +26,8 @@ from tilewright.planning import plan_kernel
 from tilewright.report.peers import PYTORCH, Peer, has_pytorch, peers, timing_of
 from tilewright.report.records import KERNEL, PEER, Ladder, Rung, Skipped
 from tilewright.report.sampling import FULL, Effort, sample
-from tilewright.selection import backend_of
+from tilewright.selection import backend_of, host
+from tilewright.tuning import energy
 
 SEED = 2
 REST = 0.05
@@ -88,17 +89,19 @@ def measure(
     """
     operands = Operands.random(size, dtype)
     done: list[Rung | Skipped] = []
+    meter, on_host = energy.counter(device), energy.counter(host())
     for kernel in backend_of(device).kernels(device):
         report(kernel.name)
-        done.append(_measure_kernel(kernel, device, operands, effort))
+        done.append(_measure_kernel(kernel, device, operands, effort, meter))
     for peer in peers(dtype):
         report(peer.name)
-        done.append(_measure_peer(peer, operands, effort))
+        done.append(_measure_peer(peer, operands, effort, on_host))
     if not has_pytorch():
         done.append(Skipped(PYTORCH, "not installed"))
     rungs = sorted((r for r in done if isinstance(r, Rung)), key=lambda rung: rung.gflops)
     skipped = tuple(item for item in done if isinstance(item, Skipped))
-    ladder = Ladder(device, size, dtype, tuple(rungs), skipped)
+    about = meter if isinstance(meter, str) else meter.name
+    ladder = Ladder(device, size, dtype, tuple(rungs), skipped, energy=about)
     _warn_of_lies(ladder)
     return ladder
 
@@ -119,7 +122,11 @@ def shares_memory(device: Device) -> bool:
 
 
 def _measure_kernel(
-    kernel: Kernel, device: Device, operands: Operands, effort: Effort
+    kernel: Kernel,
+    device: Device,
+    operands: Operands,
+    effort: Effort,
+    meter: energy.Counter | str,
 ) -> Rung | Skipped:
     problem = problem_of(operands.size, operands.dtype)
     verdict = kernel.supports(problem, device)
@@ -127,18 +134,24 @@ def _measure_kernel(
         return Skipped(kernel.name, str(verdict))
     time.sleep(REST)
     try:
-        return _measure_plan(plan_kernel(problem, device, kernel), operands, effort)
+        return _measure_plan(plan_kernel(problem, device, kernel), operands, effort, meter)
     except Exception as error:
         # Whatever a driver does to one kernel, the others still have their turn.
         return Skipped(kernel.name, _reason(error))
 
 
-def _measure_plan(plan: Plan, operands: Operands, effort: Effort) -> Rung:
+def _measure_plan(
+    plan: Plan, operands: Operands, effort: Effort, meter: energy.Counter | str
+) -> Rung:
     device, backend = plan.device, backend_of(plan.device)
     poison = np.full_like(operands.a, np.nan)
     a, b, c = (_place(array, device) for array in (operands.a, operands.b, poison))
     views = {"a": view(a, "a"), "b": view(b, "b"), "c": view(c, "c")}
-    samples = sample(lambda: backend.time(plan, views, Scalars()), effort)
+
+    def run() -> Timing:
+        return backend.time(plan, views, Scalars())
+
+    samples = sample(run, effort)
     return Rung(
         plan.kernel,
         KERNEL,
@@ -148,6 +161,7 @@ def _measure_plan(plan: Plan, operands: Operands, effort: Effort) -> Rung:
         operands.error(np.asarray(c)),
         plan.step.config,
         None if shares_memory(device) else _end_to_end(plan, operands),
+        None if isinstance(meter, str) else energy.joules(run, meter),
     )
 
 
@@ -168,7 +182,9 @@ def _end_to_end(plan: Plan, operands: Operands) -> float:
     return time.perf_counter() - begun
 
 
-def _measure_peer(peer: Peer, operands: Operands, effort: Effort) -> Rung:
+def _measure_peer(
+    peer: Peer, operands: Operands, effort: Effort, meter: energy.Counter | str
+) -> Rung:
     size = operands.size
     if peer.limit is not None and size > peer.limit:
         operands = operands.corner(peer.limit)
@@ -176,7 +192,9 @@ def _measure_peer(peer: Peer, operands: Operands, effort: Effort) -> Rung:
     call = peer.prepare(operands.a, operands.b, c)
     time.sleep(REST)
     samples = sample(timing_of(call), effort)
-    return Rung(peer.name, PEER, operands.size, samples, "wall", operands.error(c))
+    spent = None if isinstance(meter, str) else energy.joules(call, meter)
+    error = operands.error(c)
+    return Rung(peer.name, PEER, operands.size, samples, "wall", error, joules=spent)
 
 
 def _warn_of_lies(ladder: Ladder) -> None:

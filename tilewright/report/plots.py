@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from tilewright.device import Device
 from tilewright.errors import ArgumentError
 from tilewright.report.atomic import replacing
 from tilewright.report.peers import SERIAL
@@ -54,11 +55,15 @@ def draw(ladders: Sequence[Ladder], path: Path, argument: str) -> None:
     from matplotlib import rc_context
 
     with rc_context(STYLE), replacing(path, argument) as temporary:
-        figure = _bars(ladders[0]) if len(ladders) == 1 else _lines(ladders)
-        form = path.suffix.lower().removeprefix(".")
-        # Without a date the same figures give the same file, so a repository sees no change.
-        metadata = {"Date": None} if form == "svg" else None
-        figure.savefig(temporary, format=form, dpi=160, metadata=metadata)
+        save(_bars(ladders[0]) if len(ladders) == 1 else _lines(ladders), temporary, path.suffix)
+
+
+def save(figure: Any, path: Path, suffix: str) -> None:
+    """Write a figure into `path` in the form that `suffix` says."""
+    form = suffix.lower().removeprefix(".")
+    # Without a date the same figures give the same file, so a repository sees no change.
+    metadata = {"Date": None} if form == "svg" else None
+    figure.savefig(path, format=form, dpi=160, metadata=metadata)
 
 
 def _bars(ladder: Ladder) -> Any:
@@ -156,9 +161,11 @@ def clean(axes: Any, *unwanted: str) -> None:
 
 
 def _head(axes: Any, ladder: Ladder, sizes: str) -> None:
+    head(axes, ladder.device, f"Matrix multiplication, {sizes}, {ladder.dtype}")
+
+
+def head(axes: Any, device: Device, title: str) -> None:
     """Title and subtitle at the left: what, and on which device with which driver."""
-    device = ladder.device
-    title = f"Matrix multiplication, {sizes}, {ladder.dtype}"
     axes.set_title(title, loc="left", weight="bold", fontsize=13, pad=28)
     driver = device.driver if device.backend == "host" else f"{device.platform}, {device.driver}"
     axes.annotate(

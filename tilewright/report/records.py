@@ -6,9 +6,10 @@ from dataclasses import asdict, dataclass, fields
 
 import numpy as np
 
+from tilewright.ceilings import Rate
 from tilewright.device import Device
 from tilewright.kernel import Config
-from tilewright.report.peers import NUMPY
+from tilewright.report.peers import NUMPY, SERIAL
 from tilewright.report.sampling import Samples
 
 KERNEL, PEER = "kernel", "peer"
@@ -21,7 +22,8 @@ class Rung:
     `size` is the one it ran at, smaller than its ladder's where its time was scaled up. `error` is
     the largest one against float64, relative to the largest magnitude there; NaN where elements
     were never written. `end_to_end` is one `matmul` on NumPy arrays, transfers included, on devices
-    that do not share the host's memory.
+    that do not share the host's memory. `joules` is the energy of one product, where there is a
+    counter.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Rung:
     error: float
     config: Config | None = None
     end_to_end: float | None = None
+    joules: float | None = None
 
     @property
     def seconds(self) -> float:
@@ -80,7 +83,10 @@ class MemoryWay:
 
 @dataclass(frozen=True, slots=True)
 class Ladder:
-    """Everything measured at one size, the slowest rung first."""
+    """Everything measured at one size, the slowest rung first.
+
+    `energy` names the counter that joules are from, or says why there is none.
+    """
 
     device: Device
     size: int
@@ -88,6 +94,7 @@ class Ladder:
     rungs: tuple[Rung, ...]
     skipped: tuple[Skipped, ...] = ()
     memory: tuple[MemoryWay, ...] = ()
+    energy: str = ""
 
     def rung(self, name: str) -> Rung | None:
         """The rung of that name, if it was measured."""
@@ -97,6 +104,19 @@ class Ladder:
         """How many times the rate of the peer `over`; None where that was not measured."""
         peer = self.rung(over)
         return rung.gflops / peer.gflops if peer else None
+
+    @property
+    def ceiling(self) -> Rate | None:
+        """The device's measured peak for this type, if it is known."""
+        ceilings = self.device.ceilings
+        return ceilings.peak(self.dtype) if ceilings else None
+
+    def percent(self, rung: Rung) -> float | None:
+        """Of the device's measured peak; None where that is unknown or the rung ran elsewhere."""
+        on_host = self.device.backend == "host" and rung.name in (NUMPY, SERIAL)
+        if self.ceiling is None or not (rung.kind == KERNEL or on_host):
+            return None
+        return 1e11 * rung.gflops / self.ceiling.value
 
     def scaled(self, rung: Rung) -> bool:
         """Whether its time was measured at a smaller size and scaled."""

@@ -11,12 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilewright.backends import Timing
+from tilewright.tuning.timer import events_agree, events_lie
 
 MIN_REPEATS = 3
-# An honest event leaves out only the launch, microseconds: it cannot exceed the wall clock, nor be
-# half of it once a run lasts a millisecond. Shorter runs prove nothing about the driver.
-EVENT_RATIO = (0.5, 1.05)
-LONG_ENOUGH = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +69,12 @@ class Samples:
     @property
     def events_lie(self) -> bool:
         """Whether event times cannot be true, given the wall clock of the same runs."""
-        return self.wall > LONG_ENOUGH and not self.events_agree
+        return events_lie(self.events, self.walls)
 
     @property
     def events_agree(self) -> bool:
         """Whether events and wall clock tell about the same; true where there are no events."""
-        if not self.events:
-            return True
-        ratios = [event / wall for event, wall in zip(self.events, self.walls, strict=True)]
-        low, high = EVENT_RATIO
-        return low <= statistics.median(ratios) <= high
+        return events_agree(self.events, self.walls)
 
     def clock(self, device_kind: str) -> str:
         """ "events" on a GPU whose events agree with the wall clock, else "wall"."""

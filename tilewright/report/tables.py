@@ -15,11 +15,13 @@ from tilewright.device import Device
 from tilewright.report.ladder import shares_memory
 from tilewright.report.peers import NUMPY, SERIAL
 from tilewright.report.records import PEER, Ladder, MemoryWay, Rung
-from tilewright.report.sampling import EVENT_RATIO, FULL
+from tilewright.report.sampling import FULL
 from tilewright.selection import INSTALL_HINT
+from tilewright.tuning.timer import EVENT_RATIO
 
 # Headings have two lines, so that figures set the width of their columns.
 _CONFIGURATION = "\nconfiguration"
+_JOULES = "\nmJ"
 _ROOMY = 92
 _MULTIPLY_ADD = {0: "a*b+c", 1: "mad", 2: "fma"}
 
@@ -63,6 +65,10 @@ def _facts(device: Device) -> Iterable[tuple[str, str]]:
             ["float32", *(f"{'' if device.has(f) else 'no '}{name}" for f, name in marks.items())]
         ),
     )
+    if device.ceilings:
+        found = (device.ceilings.best(dtype) for dtype in device.dtypes)
+        parts = [f"{row.dtype} {row.value / 1e9:,.0f}" for row in found if row]
+        yield "peak GFLOP/s", " · ".join(parts)
     if device.backend != "host":
         yield "images", _images(device)
         svm = [f.removeprefix("svm_") for f in sorted(device.features) if f.startswith("svm_")]
@@ -84,6 +90,8 @@ def ladder_table(ladder: Ladder, width: int) -> RenderableType:
     columns = dict(_columns(ladder))
     if width < _ROOMY:
         del columns[_CONFIGURATION]
+        if all(rung.joules is None for rung in ladder.rungs):
+            columns.pop(_JOULES, None)
     table = Table(
         title=title,
         title_justify="left",
@@ -113,6 +121,13 @@ def _columns(ladder: Ladder) -> Iterable[tuple[str, list[str | Text]]]:
     if any(rung.end_to_end is not None for rung in rungs):
         yield "+ moves\nms", ["-" if r.end_to_end is None else _ms(r.end_to_end) for r in rungs]
     yield "\nGFLOP/s", [_short(rung.gflops) for rung in rungs]
+    if ladder.ceiling:
+        percents = (ladder.percent(rung) for rung in rungs)
+        yield "% of\npeak", ["-" if value is None else f"{value:.0f}" for value in percents]
+    if ladder.energy:
+        counted = any(rung.joules is not None for rung in rungs)
+        absent = "-" if counted else "none"
+        yield _JOULES, [absent if r.joules is None else _short(1e3 * r.joules) for r in rungs]
     for heading, peer in (("×\nserial", SERIAL), ("×\nNumPy", NUMPY)):
         speedups = (ladder.speedup(rung, peer) for rung in rungs)
         yield heading, ["-" if speedup is None else _short(speedup) for speedup in speedups]
@@ -188,6 +203,13 @@ def notes(ladder: Ladder) -> Iterable[str]:
     if any(rung.samples.events_lie for rung in ladder.rungs):
         low, high = EVENT_RATIO
         yield f"! events lie: outside {low} to {high} of the wall clock of the same runs."
+    if ladder.ceiling:
+        rate = f"{ladder.ceiling.value / 1e9:,.0f} GFLOP/s"
+        yield f"% of peak: of {rate}, measured by `tilewright peak`: {ladder.ceiling}."
+    else:
+        yield "% of peak: `tilewright peak` has not measured this device yet."
+    if ladder.energy:
+        yield f"mJ: of one product; {ladder.energy}."
     if any(rung.end_to_end is not None for rung in ladder.rungs):
         yield "+ moves: ms of one matmul from NumPy arrays to a NumPy array, transfers included."
 

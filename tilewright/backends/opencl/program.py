@@ -24,16 +24,23 @@ from tilewright.errors import BuildError
 from tilewright.kernel import Launch
 
 KERNELS = Path(__file__).parent / "kernels"
+PROBES = Path(__file__).parent / "probes"
 _INCLUDE = re.compile(r'^#include "(\w+\.clh)"$', re.MULTILINE)
 _MAGIC = b"tilewright-program-1\n"
 _building = threading.Lock()
+# Compilers declare the functions of cl_khr_integer_dot_product from OpenCL C 3.0 on.
+_STANDARD = {"dot8": "CL3.0"}
 
 
 @cache
 def source(program: str) -> str:
-    """The text of kernels/PROGRAM.cl with its includes spliced in."""
-    text = (KERNELS / f"{program}.cl").read_text()
-    return _INCLUDE.sub(lambda match: (KERNELS / match.group(1)).read_text(), text)
+    """The text of PROGRAM.cl in kernels/ or probes/ with its includes spliced in."""
+    return _INCLUDE.sub(lambda match: _text(match.group(1)), _text(f"{program}.cl"))
+
+
+def _text(name: str) -> str:
+    kernel = KERNELS / name
+    return (kernel if kernel.is_file() else PROBES / name).read_text()
 
 
 def kernel_of(session: Session, launch: Launch) -> Any:
@@ -66,7 +73,7 @@ def _load_or_build(session: Session, launch: Launch) -> Any:
 def _options(session: Session, launch: Launch) -> tuple[str, ...]:
     defines = tuple(f"-D{name}={value}" for name, value in launch.defines)
     # Denormals, NaN and Inf must behave as NumPy's, so no -cl-fast-relaxed-math.
-    return ("-cl-std=CL1.2", *defines)
+    return (f"-cl-std={_STANDARD.get(launch.program, 'CL1.2')}", *defines)
 
 
 def _build(session: Session, launch: Launch, text: str, options: tuple[str, ...]) -> Any:

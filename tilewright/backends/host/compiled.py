@@ -1,0 +1,53 @@
+"""Modules of `kernels/` that Numba compiles, and where what it compiles is kept.
+
+    kernels("conv")  ->  tilewright.backends.host.kernels.conv, compiled on first use of a function
+
+Machine code goes to the folder `numba-HASH` of Tilewright's cache, one for each state of the
+sources: Numba itself compares only the file that a function stands in, not those it calls.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import sys
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from threading import RLock
+from types import ModuleType
+
+from tilewright import settings
+
+# Numba's pools of threads are not all safe to enter from two threads at once.
+LOCK = RLock()
+
+
+@cache
+def available() -> bool:
+    """Whether the kernels can run: Numba is there, and a word's first byte is its lowest."""
+    return sys.byteorder == "little" and find_spec("numba") is not None
+
+
+@cache
+def kernels(name: str) -> ModuleType:
+    """A module of `kernels/`. Raises ImportError where Numba is absent: ask `available()` first."""
+    from numba import config
+
+    folder, before = settings.cache_folder(), config.CACHE_DIR
+    with LOCK:
+        # Read when a function is decorated; the user's own functions keep their place.
+        if folder is not None:
+            config.CACHE_DIR = str(folder / f"numba-{_sources()}")
+        try:
+            return importlib.import_module(f"tilewright.backends.host.kernels.{name}")
+        finally:
+            config.CACHE_DIR = before
+
+
+@cache
+def _sources() -> str:
+    digest = hashlib.sha256()
+    for path in sorted((Path(__file__).parent / "kernels").glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,90 @@
+"""Chains of fused multiply-adds in the registers of one core, compiled by Numba: a probe.
+
+    chain 0    c0 <- c0*x + y   c0*x + y   ...        eight steps unrolled, `rounds` times
+    chain 1    c1 <- c1*x + y   c1*x + y   ...        each a vector that waits for itself alone
+
+The vectors are LLVM's own type, so that no vectoriser decides on their width. x and y come with
+the call and every chain starts elsewhere: there is nothing to fold. All elements enter the result.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+STEPS = 8
+_TYPES = {
+    "float32": (types.float32, ir.FloatType(), "f32"),
+    "float64": (types.float64, ir.DoubleType(), "f64"),
+}
+
+
+def chains_of(dtype, vector, chains):
+    """run(x, y, rounds) for vectors of so many elements; it holds no lock."""
+    real, element, suffix = _TYPES[dtype]
+    wide = ir.VectorType(element, vector)
+
+    @intrinsic
+    def emitted(typing, x, y, rounds):
+        def generate(context, builder, signature, arguments):
+            x, y, rounds = arguments
+            kind = ir.FunctionType(wide, (wide, wide, wide))
+            name = f"llvm.fma.v{vector}{suffix}"
+            fma = cgutils.get_or_insert_function(builder.module, kind, name)
+            xs, ys = (_spread(builder, value, wide) for value in (x, y))
+            starts = [ir.Constant(wide, [float(chain)] * vector) for chain in range(chains)]
+            sums = _loop(builder, fma, (xs, ys), starts, rounds)
+            return _total(builder, sums, vector)
+
+        return real(real, real, types.int64), generate
+
+    def run(x, y, rounds):
+        return emitted(x, y, rounds)
+
+    return njit(real(real, real, types.int64), nogil=True)(run)
+
+
+def _loop(builder, fma, factors, starts, rounds):
+    """The chains after all rounds."""
+    before = builder.block
+    loop, after = (builder.append_basic_block(name) for name in ("rounds", "done"))
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    index = builder.phi(rounds.type)
+    sums = [builder.phi(start.type) for start in starts]
+    values = list(sums)
+    for _ in range(STEPS):
+        values = [builder.call(fma, (value, *factors)) for value in values]
+    following = builder.add(index, ir.Constant(rounds.type, 1))
+    index.add_incoming(ir.Constant(rounds.type, 0), before)
+    index.add_incoming(following, loop)
+    for total, start, value in zip(sums, starts, values, strict=True):
+        total.add_incoming(start, before)
+        total.add_incoming(value, loop)
+    builder.cbranch(builder.icmp_signed("<", following, rounds), loop, after)
+    builder.position_at_end(after)
+    return values
+
+
+def _total(builder, sums, vector):
+    """The sum of every element of every chain."""
+    total = sums[0]
+    for value in sums[1:]:
+        total = builder.fadd(total, value)
+    lanes = [
+        builder.extract_element(total, ir.Constant(ir.IntType(32), lane)) for lane in range(vector)
+    ]
+    result = lanes[0]
+    for lane in lanes[1:]:
+        result = builder.fadd(result, lane)
+    return result
+
+
+def _spread(builder, scalar, wide):
+    """A vector whose elements are all `scalar`."""
+    value = ir.Constant(wide, ir.Undefined)
+    for lane in range(wide.count):
+        value = builder.insert_element(value, scalar, ir.Constant(ir.IntType(32), lane))
+    return value

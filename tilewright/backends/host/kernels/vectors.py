@@ -1,0 +1,272 @@
+"""LLVM vectors for Numba: what the loops of bits.py are made of, as wide as the processor is.
+
+count_tile    ROWS x COLUMNS words of sums in registers: the inner loop of every product
+int_row       one row of a tile from counts to dot products; real_row and threshold_row go on
+signs         64 numbers to the word of their signs
+ones          popcount of one word
+
+Numba vectorises what LLVM's loop vectoriser finds, which is not a block of registers; here the
+block is written down in LLVM's own vectors, and LLVM makes AVX-512, AVX2 or NEON of it.
+"""
+
+from __future__ import annotations
+
+import llvmlite.ir as ir
+from llvmlite import binding
+from numba import config, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+I32, I64 = ir.IntType(32), ir.IntType(64)
+UNDEFINED = ir.Undefined
+
+
+def _features():
+    """The target's features: the processor's, unless NUMBA_CPU_FEATURES names others."""
+    if config.CPU_FEATURES is not None or config.CPU_NAME is not None:
+        return set((config.CPU_FEATURES or "").replace("+", "").split(","))
+    return {name for name, there in binding.get_host_cpu_features().items() if there}
+
+
+# AVX-512 counts the bits of eight words in one instruction and has any function of three words in
+# another. Elsewhere LLVM counts by table (pshufb, cnt) and 16 registers hold fewer sums.
+NATIVE = "avx512vpopcntdq" in _features()
+LANES = 8 if NATIVE else 4
+ROWS, VECTORS = (2, 4) if NATIVE else (2, 2)
+COLUMNS = LANES * VECTORS
+_WORDS = ir.VectorType(I64, LANES)
+
+
+def _constant(type_, values):
+    return ir.Constant(type_, [ir.Constant(type_.element, value) for value in values])
+
+
+def _splat(builder, scalar, type_):
+    one = builder.insert_element(ir.Constant(type_, UNDEFINED), scalar, I32(0))
+    zeros = _constant(ir.VectorType(I32, type_.count), [0] * type_.count)
+    return builder.shuffle_vector(one, ir.Constant(type_, UNDEFINED), zeros)
+
+
+def _function(builder, name, result, *arguments):
+    type_ = ir.FunctionType(result, arguments)
+    return cgutils.get_or_insert_function(builder.module, type_, name)
+
+
+def _pointer(builder, address, type_, index=None):
+    base = builder.inttoptr(address, I64.as_pointer() if index is not None else type_.as_pointer())
+    if index is None:
+        return base
+    return builder.bitcast(builder.gep(base, [index]), type_.as_pointer())
+
+
+def _popcount(builder, words):
+    return builder.call(_function(builder, f"llvm.ctpop.v{LANES}i64", _WORDS, _WORDS), [words])
+
+
+def _half_sum(builder, ones, first, parity):
+    """Add two words of each lane to `ones`: the sums that stay, and the carries out.
+
+    `first` is word 0 xor its partner, `parity` that of words 0 and 1 together: with it three
+    instructions do what a full adder and the xor of word 1 take four for.
+    """
+    if NATIVE:
+        left, right = parity
+        ternary = _function(
+            builder, "llvm.x86.avx512.pternlog.q.512", _WORDS, _WORDS, _WORDS, _WORDS, I32
+        )
+        total = builder.call(ternary, [ones, left, right, I32(0x96)])  # xor of the three
+        # Where the sum changed by both words, or neither, ones decides; else the first word.
+        return total, builder.call(ternary, [ones, total, first, I32(0xB2)])
+    changed = builder.xor(*parity)
+    total = builder.xor(ones, changed)
+    carry = builder.xor(first, builder.and_(changed, builder.xor(ones, first)))
+    return total, carry
+
+
+@intrinsic
+def count_tile(typingctx, a, stride, rows, b, words, out):
+    """Add popcount(a[r] xor b[c]) over `words` words to int32 out[r][c], a ROWS x COLUMNS tile.
+
+    a   the first row of words as it lies, `stride` bytes to the next; of the ROWS `rows` are there,
+        and the last of them stands for the others
+    b   [pairs][VECTORS][2][LANES] words: word 0 of a pair, then words 0 and 1 xored
+
+    All are addresses or counts, intp.
+    """
+
+    def generate(context, builder, signature, args):
+        a, stride, rows, b, words, out = args
+        last = builder.sub(rows, I64(1))
+        starts = []
+        for row in range(ROWS):
+            beyond = builder.icmp_signed(">", I64(row), last)
+            starts.append(
+                builder.add(a, builder.mul(stride, builder.select(beyond, last, I64(row))))
+            )
+        zero = _constant(_WORDS, [0] * LANES)
+        held = [cgutils.alloca_once_value(builder, zero) for _ in range(2 * ROWS * VECTORS)]
+        pairs = builder.ashr(words, I64(1))
+        with cgutils.for_range(builder, pairs) as loop:
+            _advance(builder, starts, b, loop.index, held, alone=False)
+        with builder.if_then(builder.trunc(words, ir.IntType(1))):
+            _advance(builder, starts, b, pairs, held, alone=True)
+        _add_counts(builder, held, out)
+        return context.get_dummy_value()
+
+    return types.void(*[types.intp] * 6), generate
+
+
+def _advance(builder, starts, b, index, held, *, alone):
+    """Two more words into the sums, or one: `held` are those of twos, then those of ones."""
+    tile = ROWS * VECTORS
+    rows = []
+    for start in starts:
+        at = builder.mul(index, I64(2))
+        words = [_pointer(builder, start, I64, builder.add(at, I64(which))) for which in (0, 1)]
+        head = _splat(builder, builder.load(words[0], align=8), _WORDS)
+        if alone:
+            rows.append((head, head))
+        else:
+            tail = _splat(builder, builder.load(words[1], align=8), _WORDS)
+            rows.append((head, builder.xor(head, tail)))
+    for vector in range(VECTORS):
+        at = builder.add(builder.mul(index, I64(2 * COLUMNS)), I64(2 * vector * LANES))
+        word = builder.load(_pointer(builder, b, _WORDS, at), align=8)
+        at = builder.add(at, I64(LANES))
+        parity = builder.load(_pointer(builder, b, _WORDS, at), align=8)
+        for row, (head, both) in enumerate(rows):
+            twos, ones = held[row * VECTORS + vector], held[tile + row * VECTORS + vector]
+            first = builder.xor(head, word)
+            total, carry = _half_sum(builder, builder.load(ones), first, (both, parity))
+            builder.store(total, ones)
+            builder.store(builder.add(builder.load(twos), _popcount(builder, carry)), twos)
+
+
+def _add_counts(builder, held, out):
+    ints = ir.VectorType(I32, LANES)
+    tile = ROWS * VECTORS
+    for index in range(tile):
+        twos, ones = builder.load(held[index]), builder.load(held[tile + index])
+        count = builder.add(builder.add(twos, twos), _popcount(builder, ones))
+        address = _pointer(builder, builder.add(out, I64(4 * LANES * index)), ints)
+        old = builder.load(address, align=4)
+        builder.store(builder.add(old, builder.trunc(count, ints)), address, align=4)
+
+
+@intrinsic
+def int_row(typingctx, counts, base, columns, double, out):
+    """COLUMNS int32 at `out`: base + columns - 2 * counts where `double` is 1; half of
+    base + columns - counts where it is 0. `out` may be `counts`."""
+
+    def generate(context, builder, signature, args):
+        counts, base, columns, double, out = args
+        ints = ir.VectorType(I32, COLUMNS)
+        count = builder.load(_pointer(builder, counts, ints), align=4)
+        column = builder.load(_pointer(builder, columns, ints), align=4)
+        value = builder.add(column, _splat(builder, base, ints))
+        value = builder.sub(value, builder.shl(count, _splat(builder, double, ints)))
+        halve = builder.sub(I32(1), double)
+        value = builder.ashr(value, _splat(builder, halve, ints))
+        builder.store(value, _pointer(builder, out, ints), align=4)
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.int32, types.intp, types.int32, types.intp), generate
+
+
+@intrinsic
+def real_row(typingctx, values, scale, shift, out):
+    """COLUMNS float32 at `out`: scale * values + shift, rounded twice. `out` may be `values`."""
+
+    def generate(context, builder, signature, args):
+        ints, reals = (ir.VectorType(type_, COLUMNS) for type_ in (I32, ir.FloatType()))
+        value, scale, shift = (
+            builder.load(_pointer(builder, address, type_), align=4)
+            for address, type_ in zip(args, (ints, reals, reals), strict=False)
+        )
+        real = builder.fmul(builder.sitofp(value, reals), scale)
+        builder.store(builder.fadd(real, shift), _pointer(builder, args[3], reals), align=4)
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp, types.intp, types.intp), generate
+
+
+@intrinsic
+def copy_row(typingctx, source, target, columns):
+    """The first `columns` of COLUMNS elements of 32 bits."""
+
+    def generate(context, builder, signature, args):
+        source, target, columns = args
+        ints = ir.VectorType(I32, COLUMNS)
+        whole = builder.icmp_signed("==", columns, I64(COLUMNS))
+        with builder.if_else(whole) as (then, otherwise):
+            with then:
+                value = builder.load(_pointer(builder, source, ints), align=4)
+                builder.store(value, _pointer(builder, target, ints), align=4)
+            with otherwise, cgutils.for_range(builder, columns) as loop:
+                at = builder.mul(loop.index, I64(4))
+                value = builder.load(_pointer(builder, builder.add(source, at), I32))
+                builder.store(value, _pointer(builder, builder.add(target, at), I32))
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp, types.intp), generate
+
+
+@intrinsic
+def threshold_row(typingctx, values, thresholds, flips, out):
+    """COLUMNS int32 values >= thresholds, xor the bits at `flips`, to COLUMNS bits at `out`."""
+
+    def generate(context, builder, signature, args):
+        values, thresholds, flips, out = args
+        ints, bits = ir.VectorType(I32, COLUMNS), ir.IntType(COLUMNS)
+        value = builder.load(_pointer(builder, values, ints), align=4)
+        threshold = builder.load(_pointer(builder, thresholds, ints), align=4)
+        answer = builder.bitcast(builder.icmp_signed(">=", value, threshold), bits)
+        answer = builder.xor(answer, builder.load(_pointer(builder, flips, bits), align=1))
+        builder.store(answer, _pointer(builder, out, bits), align=1)
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp, types.intp, types.intp), generate
+
+
+@intrinsic
+def signs(typingctx, numbers, start, mask, infinity, plus):
+    """The signs of numbers[start : start + 64]: words of those above 0, of zeros and of NaN.
+
+    `numbers` is an array of signed integers: floats by their bit patterns, whose order they share.
+    `mask` clears the sign of floats, `infinity` is the largest magnitude that is a number; `plus`
+    (0 or -1) says whether 0 counts as above 0.
+    """
+    width = numbers.dtype.bitwidth
+
+    def generate(context, builder, signature, args):
+        array, start, mask, infinity, plus = args
+        data = context.make_array(numbers)(context, builder, array).data
+        lane = ir.IntType(width)
+        vector = ir.VectorType(lane, 64)
+
+        def splat(value):
+            narrow = value if width == 64 else builder.trunc(value, lane)
+            return _splat(builder, narrow, vector)
+
+        typed = builder.bitcast(builder.gep(data, [start]), vector.as_pointer())
+        value = builder.load(typed, align=width // 8)
+        zero = _constant(vector, [0] * 64)
+        size = builder.and_(value, splat(mask))
+        zeros = builder.bitcast(builder.icmp_signed("==", size, zero), I64)
+        nans = builder.bitcast(builder.icmp_unsigned(">", size, splat(infinity)), I64)
+        above = builder.bitcast(builder.icmp_signed(">", value, zero), I64)
+        above = builder.or_(above, builder.and_(zeros, plus))
+        return context.make_tuple(builder, signature.return_type, (above, zeros, nans))
+
+    result = types.UniTuple(types.uint64, 3)
+    return result(numbers, types.intp, types.int64, types.int64, types.int64), generate
+
+
+@intrinsic
+def ones(typingctx, word):
+    """popcount of one uint64, which LLVM vectorises in a loop."""
+
+    def generate(context, builder, signature, args):
+        return builder.call(_function(builder, "llvm.ctpop.i64", I64, I64), args)
+
+    return types.uint64(types.uint64), generate

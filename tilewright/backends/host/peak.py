@@ -1,0 +1,119 @@
+"""What the host can be measured to reach: registers, NumPy's BLAS on square products, memory.
+
+Registers are driven by code that Numba compiles, a thread a core; without Numba the best product of
+the BLAS stands for them. Working sets below 1 MiB are left out: Python's call would be measured.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from tilewright.backends import Scalars, Timing
+from tilewright.backends.host.backend import multiply
+from tilewright.backends.probes import Effort, Probe
+from tilewright.ceilings import FMA, READ, Bandwidth, Latency, Rate
+from tilewright.device import Device
+from tilewright.operands import NDArray
+
+_LEAST_SET = 1 << 20
+_REGISTER = (16, 64)  # bytes of the narrowest and the widest
+
+
+def probes(device: Device, effort: Effort) -> Iterator[Probe]:
+    """Every row of the host."""
+    if find_spec("numba") is not None:
+        for dtype in ("float64", "float32"):
+            yield from _registers(device, dtype, effort)
+    for dtype in reversed(device.dtypes):
+        for side in effort.sides:
+            yield _product(dtype, side)
+    sizes = [size for size in effort.sizes if _LEAST_SET <= size <= device.memory // 8]
+    for size in sizes:
+        yield _read(size)
+    if sizes:
+        yield _copy(sizes[-1])
+    one = np.ones((1, 1), np.float32)
+    out = np.empty_like(one)
+    yield Probe(Latency("numpy.matmul of 1 x 1"), 1.0, _timed(lambda: np.matmul(one, one, out)))
+
+
+def _registers(device: Device, dtype: str, effort: Effort) -> Iterator[Probe]:
+    """Fused multiply-adds on all cores, in every vector that some processor has registers for."""
+    itemsize = np.dtype(dtype).itemsize
+    for vector in effort.vectors:
+        for chains in effort.chains:
+            if _REGISTER[0] <= vector * itemsize <= _REGISTER[1]:
+                run = _Chains(dtype, vector, chains, device.compute_units)
+                work = 2.0 * vector * chains * run.steps * device.compute_units
+                row = Rate(dtype, FMA, vector, chains)
+                yield Probe(row, work, run, device.compute_units)
+
+
+class _Chains:
+    """`run(rounds)` on a thread a core; compiled at the first run."""
+
+    steps = 8  # a round unrolls
+
+    def __init__(self, dtype: str, vector: int, chains: int, cores: int) -> None:
+        self.dtype, self.vector, self.chains, self.cores = dtype, vector, chains, cores
+
+    @cached_property
+    def _compiled(self) -> Any:
+        # Numba takes a second to import, and its kernels have no Python types.
+        kernels: Any = importlib.import_module("tilewright.backends.host.kernels.chains")
+        assert self.steps == kernels.STEPS
+        return kernels.chains_of(self.dtype, self.vector, self.chains)
+
+    def __call__(self, rounds: int) -> Timing:
+        half = np.dtype(self.dtype).type(0.5)  # chains run to 1: no denormals, no infinities
+        run = self._compiled
+        with ThreadPoolExecutor(self.cores) as pool:
+            cpu, wall = time.process_time(), time.perf_counter()
+            for future in [pool.submit(run, half, half, rounds) for _ in range(self.cores)]:
+                future.result()
+            wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        return Timing(None, wall, cpu)
+
+
+def _product(dtype: str, side: int) -> Probe:
+    a, b, c = (np.random.default_rng(i).random((side, side)).astype(dtype) for i in range(3))
+    widened = ", widened to float32" if dtype == "float16" else ""
+    row = Rate(dtype, f"numpy.matmul, {side}{widened}")
+    return Probe(row, 2.0 * side**3, _timed(lambda: multiply(a, b, c, Scalars(), None, "none")))
+
+
+def _read(size: int) -> Probe:
+    """A dot product of the set's two halves: the one read that a BLAS spreads over all cores."""
+    x, y = _filled(size // 2), _filled(size // 2)
+    return Probe(Bandwidth(READ, size), float(size), _timed(lambda: np.dot(x, y)))
+
+
+def _copy(size: int) -> Probe:
+    """NumPy copies on one core."""
+    source, target = _filled(size // 2), _filled(size // 2)
+    row = Bandwidth("copy, one core", size)
+    return Probe(row, float(size), _timed(lambda: np.copyto(target, source)))
+
+
+def _filled(size: int) -> NDArray:
+    """Doubles that were written: pages that nobody wrote are all one page of zeros."""
+    return np.ones(size // 8)
+
+
+def _timed(call: Callable[[], object]) -> Callable[[int], Timing]:
+    def run(rounds: int) -> Timing:
+        cpu, wall = time.process_time(), time.perf_counter()
+        for _ in range(rounds):
+            call()
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        return Timing(None, wall, cpu)
+
+    return run

@@ -1,0 +1,245 @@
+"""Probes of an OpenCL device's memories, of the way to the host, and of a launch.
+
+Global memory is read at every working set, copied at the largest. A core of a CPU reads a part of
+its own, so that a set is spread over the cores' caches; a GPU's units walk the whole set, so that
+what counts is the cache they share.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from tilewright.backends import Timing
+from tilewright.backends.opencl.launch import guarded
+from tilewright.backends.opencl.memory import device_memory
+from tilewright.backends.opencl.probe import ProbeKernel, own_cores, timed
+from tilewright.backends.opencl.runtime import Session, pyopencl
+from tilewright.backends.probes import Effort, Probe
+from tilewright.ceilings import READ, Bandwidth, Latency, bytes_text
+
+_GROUP = 256  # items of a GPU's group
+_TEXEL_ROWS = 16  # a strip of an image
+_IMAGE_WIDTH = 1024
+_LOCAL_VECTORS = 512
+
+
+def memory_probes(opened: Session, effort: Effort) -> Iterator[Probe]:
+    """Global memory, images, local memory, transfers, mapping, launches."""
+    device = opened.device
+    most = min(device.max_allocation, device.memory // 8)
+    sizes = [size for size in effort.sizes if size <= most]
+    source = _Source(opened, max(sizes, default=0))
+    for size in sizes:
+        yield _read(source, size)
+    if sizes:
+        yield _copy(source, sizes[-1])
+    if device.has("images"):
+        for size in sizes[len(sizes) // 2 :: max(len(sizes) // 2 - 1, 1)]:
+            if size // (16 * _IMAGE_WIDTH) <= device.image_height:
+                yield _image(opened, size)
+    yield _local(opened)
+    if sizes:
+        yield from _transfers(source, sizes[len(sizes) * 3 // 4])
+    yield from _launches(opened)
+    opened.release_scratch()
+
+
+class _Source:
+    """A buffer of `size` bytes with something in it, made on first need.
+
+    Pages that nobody ever wrote may all be one page of zeros, which no cache misses.
+    """
+
+    def __init__(self, opened: Session, size: int) -> None:
+        self.session, self.size = opened, size
+
+    @cached_property
+    def buffer(self) -> Any:
+        """The buffer."""
+        opened = self.session
+        with device_memory(opened.device, self.size):
+            buffer = opened.scratch("probe source", self.size)
+        pyopencl().enqueue_fill_buffer(opened.queue, buffer, np.float32(1), 0, self.size)
+        return buffer
+
+
+def _read(source: _Source, size: int) -> Probe:
+    opened = source.session
+    device = opened.device
+    on_cpu = device.kind == "cpu"
+    group, vector = (1, 16) if on_cpu else (min(_GROUP, device.max_work_group), 4)
+    step = 4 * group
+    groups = device.compute_units * (1 if on_cpu else 8)
+    vectors = size // (4 * vector)
+    parts = max(1, min(groups, vectors // step))
+    count = max(1, vectors // parts // step) * step
+    kernel = ProbeKernel(
+        opened,
+        "read",
+        "read_sum",
+        {"VECTOR": vector, "GROUP": group},
+        (groups * group, 1),
+        (group, 1),
+        lambda out, rounds: (
+            source.buffer,
+            out,
+            np.int32(parts),
+            np.int32(count),
+            np.int32(not on_cpu),
+            np.int32(rounds),
+        ),
+    )
+    work = 4.0 * vector * count * groups
+    return Probe(Bandwidth(READ, size), work, kernel, own_cores(device))
+
+
+def _copy(source: _Source, size: int) -> Probe:
+    opened = source.session
+    device = opened.device
+    group, vector = (1, 16) if device.kind == "cpu" else (min(_GROUP, device.max_work_group), 4)
+    half = size // 2
+    groups = device.compute_units * (4 if device.kind == "cpu" else 32)
+    count = half // (4 * vector) // groups
+    kernel = ProbeKernel(
+        opened,
+        "copy",
+        "copy",
+        {"VECTOR": vector, "GROUP": group},
+        (groups * group, 1),
+        (group, 1),
+        lambda out, rounds: (
+            source.buffer,
+            opened.scratch("probe copy", half),
+            np.int32(count),
+        ),
+    )
+
+    def run(rounds: int) -> Timing:
+        return timed(opened, lambda: [kernel.enqueue(1) for _ in range(rounds)])
+
+    return Probe(Bandwidth("copy", size), 8.0 * vector * count * groups, run)
+
+
+def _image(opened: Session, size: int) -> Probe:
+    """All strips at once on a GPU, so that a round walks the whole image; else a launch a round."""
+    device = opened.device
+    on_cpu = device.kind == "cpu"
+    height = max(size // (16 * _IMAGE_WIDTH), _TEXEL_ROWS)
+    # Two strips of 1024 columns keep a GPU's unit full: 2048 items.
+    strips = height // _TEXEL_ROWS if on_cpu else 2 * device.compute_units
+    rows = max(height // strips, 1)
+    laid: dict[str, Any] = {}
+
+    def arguments(out: Any, rounds: int) -> tuple[Any, ...]:
+        if not laid:
+            laid["image"] = _image_of(opened, height)
+        return laid["image"], out, np.int32(height), np.int32(rows), np.int32(rounds)
+
+    group = min(64, device.max_work_group)
+    kernel = ProbeKernel(
+        opened, "image_read", "image_read", {}, (_IMAGE_WIDTH, strips), (group, 1), arguments
+    )
+
+    def run(rounds: int) -> Timing:
+        if not on_cpu:
+            return kernel(rounds)
+        return timed(opened, lambda: [kernel.enqueue(1) for _ in range(rounds)])
+
+    work = 16.0 * _IMAGE_WIDTH * rows * strips
+    return Probe(Bandwidth("image read", 16 * _IMAGE_WIDTH * height), work, run)
+
+
+def _image_of(opened: Session, height: int) -> Any:
+    cl = pyopencl()
+    form = cl.ImageFormat(cl.channel_order.RGBA, cl.channel_type.FLOAT)
+    desc = cl.ImageDescriptor()
+    desc.image_type = cl.mem_object_type.IMAGE2D
+    desc.shape = (_IMAGE_WIDTH, height, 0)
+    image = guarded(
+        opened, lambda: cl.Image(opened.context, cl.mem_flags.READ_ONLY, form, desc=desc)
+    )
+    source = np.ones((height, _IMAGE_WIDTH, 4), np.float32)
+    region = (_IMAGE_WIDTH, height, 1)
+    cl.enqueue_copy(opened.queue, image, source, origin=(0, 0, 0), region=region)
+    return image
+
+
+def _local(opened: Session) -> Probe:
+    device = opened.device
+    group = min(_GROUP if device.kind == "gpu" else 64, device.max_work_group)
+    kernel = ProbeKernel(
+        opened,
+        "local_read",
+        "local_read",
+        {"GROUP": group, "LOCAL_VECTORS": _LOCAL_VECTORS},
+        (device.compute_units * 16 * group, 1),
+        (group, 1),
+        lambda out, rounds: (out, np.int32(rounds)),
+    )
+    return Probe(Bandwidth("local read", 16 * _LOCAL_VECTORS), 16.0 * 8 * kernel.items, kernel)
+
+
+def _transfers(source: _Source, size: int) -> Iterator[Probe]:
+    """Copies between NumPy's memory and the device's, and mapping, of `size` bytes."""
+    cl, opened = pyopencl(), source.session
+    array = np.ones(size, np.uint8)
+
+    def copies(rounds: int, *, back: bool) -> list[Any]:
+        target, origin = (array, held()) if back else (held(), array)
+        return [cl.enqueue_copy(opened.queue, target, origin) for _ in range(rounds)]
+
+    def held() -> Any:
+        return source.buffer[:size]
+
+    def copied(back: bool, rounds: int) -> Timing:
+        return timed(opened, lambda: copies(rounds, back=back))
+
+    def mapped(index: int, rounds: int) -> Timing:
+        return _map(opened, size, rounds)[index]
+
+    for path, back in (("host to device", False), ("device to host", True)):
+        yield Probe(Bandwidth(path, size), float(size), partial(copied, back))
+    for index, what in enumerate(("map", "unmap")):
+        yield Probe(Latency(f"{what} {bytes_text(size)}"), 1.0, partial(mapped, index))
+
+
+def _map(opened: Session, size: int, rounds: int) -> tuple[Timing, Timing]:
+    """Mapping for reading, and handing back; by the wall clock."""
+    cl = pyopencl()
+    spent = [0.0, 0.0]
+    with opened.lock:
+        buffer = opened.scratch("probe mapped", size)
+        cl.enqueue_fill_buffer(opened.queue, buffer, np.uint8(1), 0, size)
+        opened.queue.finish()
+        for _ in range(rounds):
+            begun = time.perf_counter()
+            array, _event = cl.enqueue_map_buffer(
+                opened.queue, buffer, cl.map_flags.READ, 0, (size,), np.uint8, is_blocking=True
+            )
+            mapped = time.perf_counter()
+            array.base.release(opened.queue)
+            opened.queue.finish()
+            done = time.perf_counter()
+            spent[0] += mapped - begun
+            spent[1] += done - mapped
+    return Timing(None, spent[0], 0.0), Timing(None, spent[1], 0.0)
+
+
+def _launches(opened: Session) -> Iterator[Probe]:
+    empty = ProbeKernel(opened, "empty", "empty", {}, (1, 1), (1, 1), lambda out, rounds: (out,))
+
+    def one_by_one(rounds: int) -> Timing:
+        runs = [timed(opened, lambda: [empty.enqueue(1)]) for _ in range(rounds)]
+        return Timing(None, sum(run.wall for run in runs), sum(run.cpu for run in runs))
+
+    def in_a_row(rounds: int) -> Timing:
+        run = timed(opened, lambda: [empty.enqueue(1) for _ in range(rounds)])
+        return Timing(None, run.wall, run.cpu)
+
+    yield Probe(Latency("launch and wait"), 1.0, one_by_one)
+    yield Probe(Latency("launch in a row"), 1.0, in_a_row)

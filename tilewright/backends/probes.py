@@ -1,0 +1,56 @@
+"""What a back end offers to be measured: `backends/X/peak.py` with a function `probes`.
+
+`probes(device, effort)` gives a `Probe` for every row of the device's ceilings; tuning/peak.py runs
+them. A back end without the file has no ceilings, and nothing else changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from tilewright.backends import Timing
+from tilewright.ceilings import Row
+from tilewright.device import Device
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much to measure.
+
+    A run is made long enough to last `seconds` and repeated; the least time counts. `vectors` and
+    `chains` are tried in every combination, `sizes` are the working sets in bytes, `sides` those of
+    square products where the ceiling is a library's.
+    """
+
+    seconds: float = 0.01
+    repeats: int = 4
+    vectors: tuple[int, ...] = (1, 4, 8, 16)
+    chains: tuple[int, ...] = (1, 8, 12, 16)
+    sizes: tuple[int, ...] = tuple(1 << power for power in range(14, 32, 2))
+    sides: tuple[int, ...] = (512, 1024, 2048)
+
+
+FULL = Effort()
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One row to measure: `run(rounds)` does `work` operations (bytes, or one event) a round.
+
+    `cores` is how many of this processor's it keeps busy all the time, 0 where nobody can say. The
+    first run may compile. A TilewrightError costs this row only.
+    """
+
+    row: Row
+    work: float
+    run: Callable[[int], Timing]
+    cores: int = 0
+
+
+class PeakModule(Protocol):
+    """A `peak.py` in the folder of a back end."""
+
+    def probes(self, device: Device, effort: Effort) -> Iterable[Probe]:
+        """Every row that can be measured there, in the order in which to show them."""

@@ -1,0 +1,61 @@
+"""`tilewright peak`: what a device was measured to reach, measured now if it never was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tilewright.ceilings import Ceilings
+from tilewright.cli.common import DeviceOption, console, note, working
+from tilewright.device import Device
+from tilewright.report import peaks, plots
+from tilewright.selection import forget, resolve
+from tilewright.tuning import peak as tuning
+
+
+def peak(
+    device: DeviceOption = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Measure anew what was measured before.")
+    ] = False,
+    json: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write every row there.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw it: FILE.png or FILE.svg.")
+    ] = None,
+) -> None:
+    """Measure the most that a device gives: multiply-adds, memories, transfers, launches.
+
+    Examples:
+
+    - `tilewright peak`
+    - `tilewright peak --device opencl:1 --plot peak.svg --json peak.json`
+
+    Takes about a minute, once a device and driver; the planner and every table that shows a
+    percentage use it from then on.
+    """
+    if plot is not None:
+        plots.check(plot, "--plot")
+    chosen = resolve(device)
+    found = None if again else chosen.ceilings
+    if found is None:
+        found = measured(chosen)
+    console().print(peaks.table(chosen, found))
+    if json is not None:
+        peaks.write(chosen, found, json)
+        print(f"wrote {json}")
+    if plot is not None:
+        peaks.draw(chosen, found, plot, "--plot")
+        print(f"wrote {plot}")
+
+
+def measured(device: Device) -> Ceilings:
+    """The ceilings, measured now with progress on stderr; devices carry them from then on."""
+    note(f"measuring what {device.id} can reach, about a minute, once a driver")
+    with working() as say:
+        found = tuning.measure(device, report=say)
+    forget()
+    return found

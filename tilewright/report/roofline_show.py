@@ -1,0 +1,163 @@
+"""A roofline as a table of 100 columns and as a picture; drawn in the ladder's style."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tilewright.ceilings import READ, Bandwidth, bytes_text
+from tilewright.report import plots
+from tilewright.report.atomic import replacing
+from tilewright.report.roofline import TOLERANCE, Roofline
+
+_ROOF, _CACHE, _POINT, _ABOVE, _FAINT = "#222222", "#6B6B6B", "#0072B2", "#D55E00", "#6B6B6B"
+_HEADS = (
+    "\nwork",
+    "flop\na byte",
+    "time\nms",
+    "\nGFLOP/s",
+    "roof\nGFLOP/s",
+    "% of\nroof",
+    "bound by",
+)
+
+
+def table(roofline: Roofline) -> RenderableType:
+    """The points, the slowest first, and the roof in words."""
+    device = roofline.device
+    shown = Table(
+        title=f"{roofline.title}, on {device.id}, {device.name}",
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
+    for head in _HEADS:
+        left = head in (_HEADS[0], _HEADS[-1])
+        shown.add_column(head, justify="left" if left else "right", no_wrap=True)
+    for placed in sorted(roofline.points, key=lambda placed: placed.share):
+        point = placed.point
+        shown.add_row(
+            point.name,
+            f"{point.intensity:,.1f}",
+            f"{point.seconds * 1e3:,.3f}",
+            f"{point.rate / 1e9:,.1f}",
+            f"{placed.roof / 1e9:,.1f}",
+            f"{100 * placed.share:.0f}",
+            f"{placed.bound}, ABOVE" if placed.above else placed.bound,
+            style="bold red" if placed.above else "",
+        )
+    lines = (*_roof(roofline), *(f"ERROR in the measurement: {error}" for error in roofline.errors))
+    return Group(shown, *(Text(line, style="dim") for line in lines), Text())
+
+
+def _roof(roofline: Roofline) -> Iterable[str]:
+    ceilings = roofline.ceilings
+    peak = ceilings.peak(roofline.dtype)
+    if peak:
+        yield f"roof: {peak.value / 1e9:,.0f} GFLOP/s ({peak})."
+    reads = _reads(roofline)
+    if reads:
+        parts = "; ".join(f"{row.value / 1e9:,.0f} GB/s at {bytes_text(row.size)}" for row in reads)
+        yield f"memory: {parts}; a point has the bandwidth of its own working set."
+    yield (
+        f"measured {ceilings.date}. flop a byte: every operand moved once. A point more than"
+        f" {100 * (TOLERANCE - 1):.0f} % above its roof is an error in the measurement."
+    )
+
+
+def _reads(roofline: Roofline) -> list[Bandwidth]:
+    return sorted(
+        (row for row in roofline.ceilings.bandwidths if row.path == READ), key=lambda r: r.size
+    )
+
+
+def draw(roofline: Roofline, path: Path, argument: str) -> None:
+    """Draw it into `path`, a whole file or none."""
+    plots.check(path, argument)
+    from matplotlib import rc_context
+
+    with rc_context(plots.STYLE), replacing(path, argument) as temporary:
+        plots.save(_figure(roofline), temporary, path.suffix)
+
+
+def _figure(roofline: Roofline) -> Any:
+    """Rate over intensity, both logarithmic; a sloping line for each working set."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter
+
+    figure = Figure(figsize=(9, 5.8), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    _draw_roof(axes, roofline)
+    for placed in roofline.points:
+        colour = _ABOVE if placed.above else _POINT
+        axes.plot(placed.point.intensity, placed.point.rate / 1e9, "o", color=colour, markersize=7)
+    _name_points(axes, roofline)
+    plain = FuncFormatter(lambda value, _: f"{value:,.10g}")
+    axes.xaxis.set_major_formatter(plain)
+    axes.yaxis.set_major_formatter(plain)
+    axes.set_xlabel("operations a byte, every operand moved once")
+    axes.set_ylabel("GFLOP/s")
+    axes.grid(color="#E3E3E3", linewidth=0.8)
+    axes.set_axisbelow(True)
+    plots.clean(axes, "top", "right")
+    plots.head(axes, roofline.device, f"Roofline: {roofline.title}")
+    return figure
+
+
+def _draw_roof(axes: Any, roofline: Roofline) -> None:
+    peak = roofline.ceilings.peak(roofline.dtype)
+    top = peak.value / 1e9 if peak else max(p.point.rate for p in roofline.points) / 1e9
+    reads = _reads(roofline)
+    intensities = [placed.point.intensity for placed in roofline.points]
+    ridges = [top * 1e9 / row.value for row in reads]
+    low = min([*intensities, *ridges], default=1) / 4
+    high = max([*intensities, *ridges], default=1) * 4
+    axes.set_xlim(low, high)
+    start = min(ridges, default=low)
+    axes.plot([start, high], [top, top], color=_ROOF, linewidth=2)
+    if peak:
+        axes.annotate(str(peak), (high, top), xytext=(0, 5), textcoords="offset points", ha="right")
+    # The smallest and the largest set bound the rest.
+    for index, row in enumerate(reads):
+        outer = index in (0, len(reads) - 1)
+        ridge = top * 1e9 / row.value
+        style = {"color": _ROOF if outer else _CACHE, "linewidth": 2 if outer else 0.8}
+        axes.plot([low, ridge], [low * row.value / 1e9, top], **style)
+        if outer:
+            where = (1.4 * low, 1.4 * low * row.value / 1e9)
+            text = f"{bytes_text(row.size)}: {row.value / 1e9:,.0f} GB/s"
+            axes.annotate(text, where, xytext=(8, -7), textcoords="offset points", fontsize=9)
+    lowest = min((placed.point.rate for placed in roofline.points), default=top * 1e9) / 1e9
+    axes.set_ylim(
+        min(lowest, low * min((r.value for r in reads), default=1e18) / 1e9) / 2, 1.6 * top
+    )
+
+
+def _name_points(axes: Any, roofline: Roofline) -> None:
+    """Names right of their points, from the top down, each below the one before it."""
+    low, high = axes.get_ylim()
+    step = (high / low) ** 0.027  # a line of text on this figure
+    heights: dict[float, float] = {}  # the last one used, over every intensity
+    for placed in sorted(roofline.points, key=lambda placed: -placed.point.rate):
+        at = placed.point.intensity
+        wanted = placed.point.rate / 1e9
+        height = heights[at] = min(wanted, heights.get(at, math.inf) / step)
+        axes.annotate(
+            placed.point.name,
+            (at, wanted),
+            xytext=(at * 1.12, height),
+            fontsize=9,
+            va="center",
+            color=_ABOVE if placed.above else _FAINT,
+        )
