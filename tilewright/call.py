@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -22,6 +22,7 @@ from tilewright.arguments import (
     result_shape,
 )
 from tilewright.backends import Scalars
+from tilewright.backends.cuda.backend import refuse
 from tilewright.batch import ACTIVATIONS, Problem
 from tilewright.device import Device
 from tilewright.errors import (
@@ -36,9 +37,10 @@ from tilewright.errors import (
 from tilewright.kernel import Kernel, Plan
 from tilewright.operands import Array, NDArray, View, like, view, view_host
 from tilewright.planning import plan, plan_host, plan_kernel
+from tilewright.planning.classes import UNMEASURED, Boundaries, describe
 from tilewright.planning.cost import Measured
 from tilewright.selection import backend_of, host, resolve
-from tilewright.tuning import crossover
+from tilewright.tuning import crossover, tuned
 
 # No launch of any device is cheaper than 64 x 64 x 64 in a BLAS (about 5 µs): never ask.
 ALWAYS_HOST = 2 * 64**3
@@ -117,7 +119,7 @@ def prepare(
     problem = _problem(views, a_view.shape[-1], chosen, activation, accumulate, dtype.name)
     if kernel is not None and not isinstance(kernel, str):
         _kernel_named(kernel, backend_of(chosen).kernels(chosen), chosen)  # raises: names are text
-    found = _plan(problem, chosen, kernel, where == "host")
+    found = plan_problem(problem, chosen, kernel, where == "host")
     return Call(found, views, scalars, result, where == "host")
 
 
@@ -134,7 +136,10 @@ def _place(device: Device | str | None, where: str, a: Any) -> Device:
         if a.queue is None:
             raise OperandError("a.queue=None: accepted are arrays with a queue (a.with_queue)")
         return foreign_session(a.queue.context, a.queue).device
-    return resolve(device)
+    chosen = resolve(device)
+    if chosen.backend == "cuda":
+        refuse(chosen)
+    return chosen
 
 
 def _output(
@@ -271,25 +276,48 @@ def problem_of(
 
 
 @lru_cache(maxsize=1024)
-def _plan(problem: Problem, device: Device, kernel: str | None, host_operands: bool) -> Plan:
+def plan_problem(
+    problem: Problem, device: Device, kernel: str | None = None, host_operands: bool = True
+) -> Plan:
+    """What `matmul` does with a problem: planned once, with all that was measured and tuned."""
     available = backend_of(device).kernels(device)
     wanted = None if kernel is None else _kernel_named(kernel, available, device)
     if problem.m == 0 or problem.n == 0:
         return plan_host(problem, device, "the result is empty: nothing is computed")
+    priors = backend_of(device).priors(device)
     if wanted is not None:
-        return plan_kernel(problem, device, wanted)
+        boundaries = _boundaries(device, problem)
+        found = tuned.lookup(problem, device, (wanted,), priors, boundaries)
+        forced = plan_kernel(problem, device, wanted, tuned=found.get(wanted.name))
+        return replace(forced, shape_class=describe(problem, boundaries))
     if device.backend == "host":
         return plan_host(problem, device, "the host is the device of this call")
     if host_operands and problem.flops <= ALWAYS_HOST:
         return plan_host(problem, device, "too small for any launch to pay")
+    measured = measured_for(device, problem, host_operands)
+    boundaries = measured.boundaries if measured is not None else UNMEASURED
     return plan(
         problem,
         device,
         available,
-        priors=backend_of(device).priors(device),
-        measured=measured_for(device, problem, host_operands),
+        priors=priors,
+        measured=measured,
         host_operands=host_operands,
+        tuned=tuned.lookup(problem, device, available, priors, boundaries),
     )
+
+
+def forget_plans() -> None:
+    """Plan anew from what the store holds by now: after tuning in this process."""
+    tuned.forget()
+    plan_problem.cache_clear()
+
+
+def _boundaries(device: Device, problem: Problem) -> Boundaries:
+    """Those of the device where they were measured; nothing is measured for them."""
+    backend = backend_of(device)
+    known = crossover.known(device, backend, problem.dtype, backend.priors(device))
+    return UNMEASURED if known is None else known.boundaries
 
 
 def _kernel_named(name: str, available: Sequence[Kernel], device: Device) -> Kernel:
@@ -301,9 +329,15 @@ def _kernel_named(name: str, available: Sequence[Kernel], device: Device) -> Ker
 
 
 def measured_for(device: Device, problem: Problem, host_operands: bool) -> Measured | None:
-    """The curves of the device where they decide something; measured now if they never were."""
+    """The curves of the device where they decide something; measured now if they never were.
+
+    Small products on device arrays use them if they are there: a probe takes longer than it saves.
+    """
     backend = backend_of(device)
     least = ALWAYS_HOST if host_operands else _WORTH_PROBING
-    if device.backend == "host" or problem.flops <= least or problem.dtype not in device.dtypes:
+    if device.backend == "host" or problem.dtype not in device.dtypes:
         return None
+    if problem.flops <= least:
+        priors = backend.priors(device)
+        return None if host_operands else crossover.known(device, backend, problem.dtype, priors)
     return crossover.measured(device, backend, problem.dtype, backend.priors(device))

@@ -8,7 +8,7 @@ cached, printed, compared in a test, and run on other arrays of the same shape.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from tilewright.batch import Problem
 from tilewright.device import Device
@@ -20,8 +20,10 @@ class Config:
 
     `tile_*` is what a work-group computes, `micro_*` what a work-item keeps in registers, `vector`
     the width of a load, `buffers` how many blocks local memory holds, `multiply_add` 0 for a*b+c, 1
-    for mad(), 2 for fma(). `rate` is a prior: the share of the kernel's best rate that whole tiles
-    reach; only ratios between configurations of one kernel mean anything.
+    for mad(), 2 for fma(). `group_*` are work-items a group along C's rows and columns, 0 where the
+    work-group rule decides; `unroll` is steps of k written out; `wide_sum` keeps dot
+    products as vectors until the end. `rate` is a prior: the share of the kernel's best rate that
+    whole tiles reach; only ratios between configurations of one kernel mean anything.
     """
 
     tile_m: int = 0
@@ -34,6 +36,10 @@ class Config:
     buffers: int = 1
     image_c: int = 0
     require_group: int = 0
+    group_m: int = 0
+    group_n: int = 0
+    unroll: int = 1
+    wide_sum: int = 0
     rate: float = 1.0
 
     def __str__(self) -> str:
@@ -45,10 +51,27 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What one work-group of a configuration occupies."""
+    """What one work-group of a configuration occupies.
+
+    `refusal` says why the numbers make no kernel on any device: tiles that micro-tiles do not
+    divide, say. Empty where they do.
+    """
 
     work_items: int
     local_bytes: int = 0
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One thing that a tuner may change: choices, each the fields of `Config` it sets together."""
+
+    choices: tuple[tuple[tuple[str, int], ...], ...]
+
+
+def axis(field: str, *values: int) -> Axis:
+    """The axis of one field."""
+    return Axis(tuple(((field, value),) for value in values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +192,9 @@ class Rejected:
 class Plan:
     """How one problem will be computed on one device, and why so.
 
-    `seconds` is the prediction, None where nothing was ever measured on this device.
+    `seconds` is the prediction, None where nothing was ever measured on this device. `origin` says
+    where the configuration came from, `ratio` its time over the default's where it was proved, and
+    `shape_class` on which side of every boundary the shape lies.
     """
 
     device: Device
@@ -179,6 +204,9 @@ class Plan:
     reason: str
     rejected: tuple[Rejected, ...] = ()
     notes: tuple[str, ...] = ()
+    origin: str = ""
+    ratio: float = 1.0
+    shape_class: str = ""
 
     @property
     def kernel(self) -> str:
@@ -190,12 +218,18 @@ class Plan:
 class Priors:
     """What rules say before anything is measured: kernels in order of preference, and why.
 
-    `digest` changes whenever the source of a kernel does; measurements are filed under it.
+    `digest` changes whenever the source of a kernel does; measurements are filed under it. Where a
+    back end gives `digests`, one a kernel, a tuned configuration outlives changes of the others.
     """
 
     kernels: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     digest: str = ""
+    digests: tuple[tuple[str, str], ...] = ()
+
+    def digest_of(self, kernel: str) -> str:
+        """What changes whenever the source of this kernel does."""
+        return dict(self.digests).get(kernel, self.digest)
 
 
 class Kernel(Protocol):
@@ -216,3 +250,11 @@ class Kernel(Protocol):
 
     def lower(self, problem: Problem, device: Device, config: Config) -> Step:
         """The problem as launches."""
+
+
+@runtime_checkable
+class Tunable(Protocol):
+    """A kernel with more configurations than `configs` lists; others are tuned over that list."""
+
+    def space(self, problem: Problem, device: Device) -> tuple[Axis, ...]:
+        """What may be changed in the default configuration. Not every combination is legal."""

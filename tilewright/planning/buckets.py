@@ -48,7 +48,8 @@ class Tile:
 
     `rate` is flops a second that one slot reaches on a full tile while the others are busy too;
     `overhead` the seconds of a tile of no depth: its share of dispatch, and writing C. k is rounded
-    up to `step`, and parts of a cut k begin at multiples of it.
+    up to `step`, and parts of a cut k begin at multiples of it. Edge tiles take as long as whole
+    ones, unless `trim` says to which multiples of rows and columns they are computed.
     """
 
     m: int
@@ -56,6 +57,7 @@ class Tile:
     rate: float
     overhead: float = 0.0
     step: int = 1
+    trim: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -73,11 +75,14 @@ class Table:
     def of(
         cls, m: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike, tiles: tuple[Tile, ...]
     ) -> Table:
-        """Work of a tile is proportional to k; edge tiles take as long as full ones."""
+        """Work of a tile is proportional to k; tiles of a problem take the same, their mean."""
         rows, columns, depth = (np.asarray(column, np.float64) for column in (m, n, k))
         height, width, step = (_column(tiles, name) for name in ("m", "n", "step"))
         counts = np.ceil(rows / height) * np.ceil(columns / width)
-        flops = 2.0 * height * width * step * np.ceil(depth / step)
+        trims = np.array([tile.trim or (tile.m, tile.n) for tile in tiles], np.float64)
+        trim_m, trim_n = trims[:, :1], trims[:, 1:]
+        area = trim_m * np.ceil(rows / trim_m) * trim_n * np.ceil(columns / trim_n)
+        flops = 2.0 * area / np.maximum(counts, 1.0) * step * np.ceil(depth / step)
         seconds = _column(tiles, "overhead") + flops / _column(tiles, "rate")
         return cls(rows, columns, depth, tiles, np.minimum(counts, _COUNTABLE), seconds)
 
@@ -124,7 +129,8 @@ def choices(table: Table, slots: Slots) -> list[Choice]:
     if np.array_equal(found[0].tile, found[1].tile):
         found.pop()
     found += spread(table, found[-1], every, slots)
-    if slots.launch > 0.0 and min(choice.shapes for choice in found) > 1:
+    # One shape cut along k has a second phase to launch: whole, it may still be faster.
+    if slots.launch > 0.0 and all(choice.shapes > 1 or choice.partials for choice in found):
         single = alone(table, slots)
         row = int(single.tile[0])
         found += [single, *spread(table, single, range(row, row + 1), slots)]

@@ -2,8 +2,9 @@
 
 A curve holds measured times of square products by their arithmetic. Another shape is predicted as
 the square product of equal arithmetic (whole tiles counted, so a 12-row tile makes one row pay for
-twelve), but never faster than its bytes at the measured bandwidth: that is what a matrix-vector
-product costs. Williams, Waterman and Patterson's roofline (CACM 52, 2009), with the roof measured.
+twelve), times what was measured of products with one narrow side, but never faster than its bytes
+at the measured bandwidth: that is what a matrix-vector product costs. Williams, Waterman and
+Patterson's roofline (CACM 52, 2009), with the roof measured.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from bisect import bisect_left
 from dataclasses import dataclass
 
 from tilewright.batch import Problem
+from tilewright.device import Device
 from tilewright.kernel import Step
+from tilewright.planning.classes import UNMEASURED, Boundaries
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +39,64 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
+class Narrow:
+    """What a narrow side costs beyond its arithmetic: (width, factor) for m, n and k, ascending.
+
+    A factor is measured seconds over those of a square of equal arithmetic.
+    """
+
+    m: tuple[tuple[float, float], ...] = ()
+    n: tuple[tuple[float, float], ...] = ()
+    k: tuple[tuple[float, float], ...] = ()
+
+    def factor(self, problem: Problem) -> float:
+        """The worst factor of the sides that are narrow; 1 where none is."""
+        widest = max(problem.m, problem.n, problem.k)
+        factors = [
+            _interpolated((*points, (float(_SQUARE), 1.0)), size)
+            for points, size in ((self.m, problem.m), (self.n, problem.n), (self.k, problem.k))
+            if points and size * 4 <= widest
+        ]
+        return max(factors, default=1.0)
+
+
+# The width from which a side is not narrow to any kernel.
+_SQUARE = 1024
+NO_NARROW = Narrow()
+
+
+def _interpolated(points: tuple[tuple[float, float], ...], x: float) -> float:
+    """In logarithms between ascending points, constant beyond them."""
+    at = bisect_left(points, (x, 0.0))
+    if at == 0 or at == len(points):
+        return points[min(at, len(points) - 1)][1]
+    (x0, y0), (x1, y1) = points[at - 1], points[at]
+    return y0 * math.exp(math.log(x / x0) / math.log(x1 / x0) * math.log(y1 / y0))
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
     """What was measured of one device for one dtype.
 
     `bandwidth` is bytes a second through the host's memory, `transfer` between host and device
-    (None where nothing has to move). `curves` has one curve a kernel, operands on the device.
+    (None where nothing has to move). `curves` has one curve a kernel, operands on the device;
+    `narrow` the same names and "host". `boundaries` are those of the shape classes.
     """
 
     host: Curve
     curves: tuple[tuple[str, Curve], ...]
     bandwidth: float
     transfer: float | None
+    narrow: tuple[tuple[str, Narrow], ...] = ()
+    boundaries: Boundaries = UNMEASURED
 
     def curve(self, kernel: str) -> Curve | None:
         """The kernel's curve, if it was measured."""
         return dict(self.curves).get(kernel)
+
+    def factor(self, name: str, problem: Problem) -> float:
+        """What the narrow sides of a problem cost a kernel, or "host"."""
+        return dict(self.narrow).get(name, NO_NARROW).factor(problem)
 
     def wins(self) -> tuple[tuple[int, bool], ...]:
         """Side of every measured square, and whether the best kernel beats the host there.
@@ -71,17 +117,29 @@ MARGIN = 1.03
 
 
 def device_seconds(step: Step, problem: Problem, measured: Measured, *, host: bool) -> float | None:
-    """Predicted time of a step, transfer included where the operands are the host's."""
+    """Predicted time of a step, transfer included where the operands are the host's.
+
+    The step is of the kernel's default configuration, as the curves are.
+    """
     curve = measured.curve(step.kernel)
     if curve is None:
         return None
     bytes_ = problem.traffic + step.moved_bytes
-    seconds = max(curve.seconds(step.computed_flops), bytes_ / measured.bandwidth)
+    seconds = curve.seconds(step.computed_flops) * measured.factor(step.kernel, problem)
+    seconds = max(seconds, bytes_ / measured.bandwidth)
     if host and measured.transfer:
         seconds += problem.traffic / measured.transfer
     return seconds
 
 
+def roof_seconds(problem: Problem, device: Device) -> float:
+    """The least time that the device's measured ceilings allow; 0 where none were measured."""
+    if device.ceilings is None:
+        return 0.0
+    return device.ceilings.seconds(problem.flops, problem.traffic, problem.dtype)
+
+
 def host_seconds(problem: Problem, measured: Measured) -> float:
     """Predicted time of NumPy's BLAS."""
-    return max(measured.host.seconds(problem.flops), problem.traffic / measured.bandwidth)
+    seconds = measured.host.seconds(problem.flops) * measured.factor("host", problem)
+    return max(seconds, problem.traffic / measured.bandwidth)

@@ -17,6 +17,10 @@ def explain(plan: Plan, measured: Measured | None = None) -> str:
         f"because    {plan.reason}",
         f"predicted  {_time(plan)}",
     ]
+    if plan.origin:
+        lines.insert(3, f"config     {plan.origin}")
+    if plan.shape_class:
+        lines.append(f"class      {plan.shape_class}")
     if measured is not None:
         lines.append(f"crossover  {_crossover(measured)}")
     lines += [f"launch     {_launch(launch)}" for launch in step.launches]

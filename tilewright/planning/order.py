@@ -109,11 +109,17 @@ def compare(
     plans = {}
     for name in orders[0]:
         candidates = [
-            Candidate(order[name], choice, choice.fixed(launches(order[name], choice.tile), slots))
+            Candidate(order[name], choice, _fixed(order[name], choice, slots))
             for order, choice in zip(orders, assignments, strict=True)
         ]
         plans[name] = _best(candidates, makespans, slots)
     return plans
+
+
+def _fixed(order: Ints, choice: Choice, slots: Slots) -> float:
+    """Seconds of launches, and of going through memory in another order than the caller's."""
+    jumps = int(np.count_nonzero(np.diff(order) != 1)) if slots.jump else 0
+    return choice.fixed(launches(order, choice.tile), slots) + jumps * slots.jump / slots.count
 
 
 def _best(

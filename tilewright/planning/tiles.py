@@ -13,6 +13,11 @@ from tilewright.kernel import Config, Kernel
 def why_illegal(kernel: Kernel, config: Config, problem: Problem, device: Device) -> str | None:
     """None where the device can hold a work-group of this configuration, else the reason."""
     needs = kernel.resources(config, problem)
+    if needs.refusal:
+        return needs.refusal
+    sides = zip((config.group_n, config.group_m), device.max_work_item_sizes, strict=False)
+    if any(side > limit for side, limit in sides):
+        return f"a group of {config.group_n} x {config.group_m} work-items is beyond the device"
     if needs.work_items > device.max_work_group:
         return f"{needs.work_items} work-items a group, the device allows {device.max_work_group}"
     if needs.local_bytes > device.local_memory:

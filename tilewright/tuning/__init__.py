@@ -1,1 +1,1 @@
-"""Measuring: the probe that finds the crossover with the host, and the store that keeps it."""
+"""Measuring: ceilings, the crossover with the host, tuned configurations, and their store."""

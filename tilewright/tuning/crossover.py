@@ -1,8 +1,10 @@
-"""The one-second probe of a device: curves of its best kernels beside NumPy's BLAS.
+"""The probe of a device, of about two seconds: curves of its best kernels beside NumPy's BLAS.
 
-Measured once a device, driver, dtype and version of the kernels, then read from the store. Host and
-device are timed in blocks of their own, not in turns: BLAS threads keep spinning for a while after
-a product and would take the cores from an OpenCL driver on the same processor.
+Squares first, then products with one narrow side (narrow.py), which together give the crossover
+with the host and the boundaries of the shape classes. Measured once a device, driver, dtype and
+version of the kernels, then read from the store. Host and device are timed in blocks of their own,
+not in turns: BLAS threads keep spinning for a while after a product and would take the cores from
+an OpenCL driver on the same processor.
 """
 
 from __future__ import annotations
@@ -10,24 +12,24 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Sequence
-from functools import cache, partial
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
 
-from tilewright.backends import Backend, Scalars
-from tilewright.backends.host.backend import multiply
-from tilewright.batch import Problem
+from tilewright.backends import Backend
 from tilewright.device import Device
 from tilewright.errors import DeviceError, KernelError
 from tilewright.kernel import Kernel, Plan, Priors
-from tilewright.operands import Array, NDArray, View, view, view_host
 from tilewright.planning import plan_kernel
-from tilewright.planning.cost import Curve, Measured
-from tilewright.tuning import store
+from tilewright.planning.classes import Boundaries
+from tilewright.planning.cost import Curve, Measured, Narrow
+from tilewright.tuning import narrow, store
+from tilewright.tuning.trial import Shape, Trial
 
-SIZES = (96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
+SIZES = (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
 _BUDGET = 0.6  # seconds a curve may take
 _SPIN = 0.05  # seconds for which BLAS threads keep a core busy after their last product
 _HOPELESS = 2.0  # a kernel this many times slower than the best so far is not measured further
@@ -41,18 +43,30 @@ def measured(device: Device, backend: Backend, dtype: str, priors: Priors) -> Me
         return _measured(device, backend, dtype, priors)
 
 
+def known(device: Device, backend: Backend, dtype: str, priors: Priors) -> Measured | None:
+    """The same, but from the store alone: nothing is measured."""
+    return _stored(_key(device, priors), dtype)
+
+
 @cache
 def _measured(device: Device, backend: Backend, dtype: str, priors: Priors) -> Measured:
     key = _key(device, priors)
-    stored = store.load(key)
-    if dtype in stored:
-        try:
-            return _from_json(stored[dtype])
-        except (AttributeError, KeyError, TypeError, ValueError):
-            pass  # written by hand or by another version: measure again and replace it
+    found = _stored(key, dtype)
+    if found is not None:
+        return found
     fresh = _probe(device, backend, dtype, priors)
-    store.save(key, {**stored, dtype: _to_json(fresh)})
+    store.save(key, {**store.load(key), dtype: _to_json(fresh)})
     return fresh
+
+
+def _stored(key: str, dtype: str) -> Measured | None:
+    stored = store.load(key)
+    if dtype not in stored:
+        return None
+    try:
+        return _from_json(stored[dtype])
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None  # written by hand or by another version: to be measured again and replaced
 
 
 def _key(device: Device, priors: Priors) -> str:
@@ -62,33 +76,46 @@ def _key(device: Device, priors: Priors) -> str:
 
 def _probe(device: Device, backend: Backend, dtype: str, priors: Priors) -> Measured:
     by_name = {kernel.name: kernel for kernel in backend.kernels(device)}
-    operands = _Operands(device, backend, dtype)
-    host = _curve(operands.time_host, None)
+    trials = _Trials(device, backend, dtype)
+    host = _curve(trials.host, None)
+    sides = {"host": narrow.factors(narrow.measure(trials.host, {}), host, _useful)}
     time.sleep(_SPIN)
-    curves: list[tuple[str, Curve]] = []
-    for name in priors.kernels:
+    curves: dict[str, Curve] = {}
+    best: narrow.Seconds = {}
+    for name in dict.fromkeys((*priors.kernels, *by_name)):
         if name not in by_name:
             continue
-        best = curves[0][1] if curves else None
+        # Whatever the rules say: what moves nothing beforehand may win where all is small.
+        if name not in priors.kernels and not trials.moves_nothing(by_name[name]):
+            continue
+        run, computed = trials.of(by_name[name]), trials.computed(by_name[name])
         try:
-            curve = _curve(partial(operands.time, by_name[name]), best)
+            curve = _curve(run, next(iter(curves.values()), None))
+            seconds = narrow.measure(run, best)
         except (DeviceError, KernelError):
             continue  # a driver that refuses this kernel costs it its place, nothing more
-        curves.append((name, curve))
+        curves[name], sides[name] = curve, narrow.factors(seconds, curve, computed)
+        best = narrow.best_of(best, seconds)
     return Measured(
         host=host,
-        curves=tuple(curves),
+        curves=tuple(curves.items()),
         bandwidth=_bandwidth(),
-        transfer=_transfer(operands, by_name, curves),
+        transfer=_transfer(trials, by_name, curves),
+        narrow=tuple(sides.items()),
+        boundaries=narrow.boundaries(curves, best),
     )
 
 
-def _curve(run: Callable[[int], float], best: Curve | None) -> Curve:
+def _curve(product: narrow.Run, best: Curve | None) -> Curve:
     """Least times over SIZES, ascending, until the budget is spent or `best` is out of reach.
 
     The least, not the median: whatever else runs on the machine only ever adds to a time, and a
     host measured under load would lose products that are its own.
     """
+
+    def run(size: int) -> float:
+        return product(size, size, size)
+
     points = []
     spent = 0.0  # of the products alone: the first of a size may compile for seconds
     for size in SIZES:
@@ -107,85 +134,68 @@ def _curve(run: Callable[[int], float], best: Curve | None) -> Curve:
     return Curve(tuple(points))
 
 
-class _Operands:
-    """Random square matrices, on the host and on the device."""
+class _Trials:
+    """Products on the host and on the device by their sides, operands made once."""
 
     def __init__(self, device: Device, backend: Backend, dtype: str) -> None:
-        self.device, self.backend = device, backend
-        self.dtype = np.dtype(dtype)
-        self.accumulate = "float32" if dtype == "float16" else dtype
-        self.generator = np.random.default_rng(0)
-        self._plans: dict[Any, Plan] = {}
-        self._held: dict[int, tuple[dict[str, View], dict[str, View]]] = {}
+        self.device, self.backend, self.dtype = device, backend, dtype
+        self._accumulate = "float32" if dtype == "float16" else dtype
+        self._trial = lru_cache(maxsize=64)(self._make)
+        self._plans: dict[tuple[str, int, int, int], Plan] = {}
 
-    def _views(self, size: int) -> tuple[dict[str, View], dict[str, View]]:
-        if size not in self._held:
-            host = [self.generator.random((size, size)).astype(self.dtype) for _ in range(3)]
-            names = ("a", "b", "c")
-            device = {
-                name: view(self._to_device(array), name)
-                for name, array in zip(names, host, strict=True)
-            }
-            on_host = {name: view_host(array) for name, array in zip(names, host, strict=True)}
-            self._held[size] = (on_host, device)
-        return self._held[size]
+    def host(self, m: int, n: int, k: int) -> float:
+        """Wall seconds of a product by NumPy's BLAS."""
+        return self._trial(m, n, k).host_seconds()
 
-    def _to_device(self, array: NDArray) -> Any:
-        if self.device.has("svm_system"):
-            return array
-        memory = self.backend.allocate(array.nbytes, self.device, "allocate", array)
-        return Array(memory, array.shape, array.dtype)
+    def of(self, kernel: Kernel) -> narrow.Run:
+        """Wall seconds of a product by a kernel, operands in place."""
+        return lambda m, n, k: self._trial(m, n, k).seconds(self._plan(kernel, m, n, k))
 
-    def _problem(self, size: int) -> Problem:
-        strides = (size, 1) * 3
-        return Problem(
-            size,
-            size,
-            size,
-            *strides,
-            dtype=self.dtype.name,
-            accumulate=self.accumulate,
-            aligned=True,
-        )
+    def computed(self, kernel: Kernel) -> narrow.Run:
+        """Multiplications and additions of whole tiles, edges included."""
+        return lambda m, n, k: float(self._plan(kernel, m, n, k).step.computed_flops)
 
-    def time(self, kernel: Kernel, size: int) -> float:
-        """Wall seconds of one product on the device, operands in place."""
-        key = (kernel.name, size)
+    def moves_nothing(self, kernel: Kernel) -> bool:
+        """Whether the kernel reads operands where they lie."""
+        try:
+            return not self._plan(kernel, SIZES[0], SIZES[0], SIZES[0]).step.scratch
+        except KernelError:
+            return False
+
+    def with_copies(self, kernel: Kernel, size: int) -> float:
+        """Wall seconds of a square product from and to the host's memory."""
+        return self._trial(size, size, size).copied_seconds(self._plan(kernel, size, size, size))
+
+    def _make(self, m: int, n: int, k: int) -> Trial:
+        shape = Shape(m, n, k, self.dtype, self._accumulate)
+        return Trial(shape, self.device, self.backend)
+
+    def _plan(self, kernel: Kernel, m: int, n: int, k: int) -> Plan:
+        key = (kernel.name, m, n, k)
         if key not in self._plans:
-            self._plans[key] = plan_kernel(self._problem(size), self.device, kernel)
-        _, device = self._views(size)
-        return self.backend.time(self._plans[key], device, Scalars()).wall
+            problem = self._trial(m, n, k).problem
+            self._plans[key] = plan_kernel(problem, self.device, kernel)
+        return self._plans[key]
 
-    def time_host(self, size: int) -> float:
-        """Wall seconds of the same product by NumPy's BLAS."""
-        views, _ = self._views(size)
-        begun = time.perf_counter()
-        multiply(views["a"].memory, views["b"].memory, views["c"].memory, Scalars(), None, "none")
-        return time.perf_counter() - begun
 
-    def time_with_copies(self, kernel: Kernel, size: int) -> float:
-        """Wall seconds of the same product from and to the host's memory."""
-        plan = plan_kernel(self._problem(size), self.device, kernel)
-        host, _ = self._views(size)
-        begun = time.perf_counter()
-        self.backend.run(plan, host, Scalars())
-        return time.perf_counter() - begun
+def _useful(m: int, n: int, k: int) -> float:
+    return 2.0 * m * n * k
 
 
 def _transfer(
-    operands: _Operands, kernels: dict[str, Kernel], curves: list[tuple[str, Curve]]
+    trials: _Trials, kernels: dict[str, Kernel], curves: dict[str, Curve]
 ) -> float | None:
     """Bytes a second between host and device; None where nothing has to move.
 
     What a product takes longer when its operands come from and go to the host's memory.
     """
-    if operands.device.has("unified_memory") or not curves:
+    if trials.device.has("unified_memory") or not curves:
         return None
-    name, curve = curves[0]
+    name, curve = next(iter(curves.items()))
     size = SIZES[-1]
-    operands.time_with_copies(kernels[name], size)
-    whole = min(operands.time_with_copies(kernels[name], size) for _ in range(3))
-    moved = 3 * size * size * operands.dtype.itemsize
+    trials.with_copies(kernels[name], size)
+    whole = min(trials.with_copies(kernels[name], size) for _ in range(3))
+    moved = 3 * size * size * np.dtype(trials.dtype).itemsize
     return moved / max(whole - curve.seconds(2.0 * size**3), 1e-6)
 
 
@@ -207,6 +217,8 @@ def _to_json(value: Measured) -> dict[str, Any]:
         "curves": {name: curve.points for name, curve in value.curves},
         "bandwidth": value.bandwidth,
         "transfer": value.transfer,
+        "narrow": {name: asdict(sides) for name, sides in value.narrow},
+        "boundaries": asdict(value.boundaries),
     }
 
 
@@ -216,6 +228,8 @@ def _from_json(document: dict[str, Any]) -> Measured:
         tuple((name, _points(points)) for name, points in document["curves"].items()),
         _positive(document["bandwidth"]),
         None if document["transfer"] is None else _positive(document["transfer"]),
+        tuple((name, _narrow(sides)) for name, sides in document["narrow"].items()),
+        _boundaries(document["boundaries"]),
     )
 
 
@@ -224,6 +238,23 @@ def _points(points: Sequence[Sequence[float]]) -> Curve:
     if not curve or list(curve) != sorted(curve):
         raise ValueError("a curve without points, or not ascending")
     return Curve(curve)
+
+
+def _narrow(document: dict[str, Any]) -> Narrow:
+    sides = {
+        side: tuple((_positive(width), _positive(factor)) for width, factor in document[side])
+        for side in "mnk"
+    }
+    if any(list(points) != sorted(points) for points in sides.values()):
+        raise ValueError("widths that do not ascend")
+    return Narrow(**sides)
+
+
+def _boundaries(document: dict[str, Any]) -> Boundaries:
+    sides = {name: int(document[name]) for name in ("matrix_vector", "skinny", "small")}
+    if min(sides.values()) < 0:
+        raise ValueError("a boundary below 0")
+    return Boundaries(**sides, measured=bool(document["measured"]))
 
 
 def _positive(value: Any) -> float:

@@ -1,47 +1,157 @@
 """Measurements on disk: readable JSON, renamed into place: a reader sees a whole file or none.
 
-A damaged or foreign file is set aside with a warning, never trusted and never fatal.
+    measured/   curves and ceilings          load(key), save(key, content)
+    tuned/      configurations that won      read(folder, name), update(folder, name, change)
+    tried/      everything a tuner has seen
+
+A damaged or foreign file is set aside with a warning, never trusted and never fatal. `update`
+reads, changes and writes under a lock, so that two processes at once both keep what they found; the
+lock falls with the process that holds it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tilewright import cache_files, settings
 
 FORMAT = "tilewright-measurements-1"
+MEASURED, TUNED, TRIED = "measured", "tuned", "tried"
+FOLDERS = (MEASURED, TUNED, TRIED)
+Content = dict[str, Any]
 
 
-def load(key: str) -> dict[str, Any]:
+def load(key: str) -> Content:
     """What was stored under `key`; empty where there is nothing, or nothing to be trusted."""
-    path = _path(key)
-    if path is None or not path.is_file():
-        return {}
-    try:
-        document = json.loads(path.read_text())
-        if document["format"] != FORMAT or document["key"] != key:
-            raise ValueError("it is of another format")
-        content: dict[str, Any] = dict(document["content"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        cache_files.set_aside(path, f"not a measurement ({error})")
-        return {}
+    path = _path(MEASURED, digest(key))
+    content = {} if path is None else _read(path, key)
     return content
 
 
-def save(key: str, content: dict[str, Any]) -> None:
+def save(key: str, content: Content) -> None:
     """Store `content` under `key`, replacing what was there."""
-    path = _path(key)
+    path = _path(MEASURED, digest(key))
+    if path is not None:
+        _write(path, key, content)
+
+
+def read(folder: str, name: str) -> Content:
+    """The document `name` of a folder; empty where there is none, or none to be trusted."""
+    path = _path(folder, name)
+    return {} if path is None else _read(path, name)
+
+
+def update(
+    folder: str, name: str, change: Callable[[Content], Content], key: str | None = None
+) -> None:
+    """Replace a document by `change` of what it holds by now, under its lock.
+
+    `key` is what it is filed under where that is not its name: in measured/.
+    """
+    path = _path(folder, name)
     if path is None:
         return
+    with _locked(path):
+        _write(path, key or name, change(_read(path, key or name)))
+
+
+def document(folder: str, name: str) -> Content:
+    """A whole document with its format and key, as `check` takes it; empty where none is sound."""
+    path = _path(folder, name)
+    return {} if path is None else _document(path)
+
+
+def names(folder: str, prefix: str = "") -> tuple[str, ...]:
+    """Documents of a folder whose names begin with `prefix`."""
+    home = settings.cache_folder()
+    if home is None:
+        return ()
+    return tuple(sorted(path.stem for path in (home / folder).glob(f"{prefix}*.json")))
+
+
+def set_aside(folder: str, name: str, why: str) -> None:
+    """Take a document out of use whose content makes no sense, with a warning."""
+    path = _path(folder, name)
+    if path is not None:
+        cache_files.set_aside(path, why)
+
+
+def check(folder: str, name: str, document: Any) -> Content:
+    """The content of a document read elsewhere. Raises ValueError where it is not one of ours."""
+    key = document["key"]
+    expected = digest(key) if folder == MEASURED else key
+    if (
+        document["format"] != FORMAT
+        or expected != name
+        or not isinstance(document["content"], dict)
+    ):
+        raise ValueError("it is of another format")
+    return dict(document["content"])
+
+
+def digest(text: str) -> str:
+    """A name for a key that is no file name."""
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _read(path: Path, key: str) -> Content:
+    whole = _document(path)
+    return dict(whole["content"]) if whole.get("key") == key else {}
+
+
+def _document(path: Path) -> Content:
+    if not path.is_file():
+        return {}
+    try:
+        whole: Content = json.loads(path.read_text())
+        check(path.parent.name, path.stem, whole)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        cache_files.set_aside(path, f"not a measurement ({error})")
+        return {}
+    return whole
+
+
+def _write(path: Path, key: str, content: Content) -> None:
     document = {"format": FORMAT, "key": key, "content": content}
     cache_files.write(path, json.dumps(document, indent=1).encode())
 
 
-def _path(key: str) -> Path | None:
-    folder = settings.cache_folder()
-    if folder is None:
-        return None
-    return folder / "measured" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+def _path(folder: str, name: str) -> Path | None:
+    home = settings.cache_folder()
+    return None if home is None else home / folder / f"{name}.json"
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Alone among processes with the document `path`; unlocked where the folder cannot be written.
+
+    Then nothing can be written either, and the write says so.
+    """
+    lock: IO[bytes] | None = None
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = path.with_suffix(".lock").open("ab")
+    if lock is None:
+        yield
+        return
+    with lock:
+        _hold(lock)
+        yield
+
+
+def _hold(lock: IO[bytes]) -> None:
+    """Until the file is closed or the process ends."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        msvcrt.locking(lock.fileno(), msvcrt.LK_LOCK, 1)
+    else:
+        import fcntl
+
+        fcntl.flock(lock, fcntl.LOCK_EX)

@@ -7,16 +7,22 @@ import importlib
 import pkgutil
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from tilewright.backends import Layout, Scalars, Timing
 from tilewright.backends.grouped import GroupedKernel
 from tilewright.backends.opencl import grouped, kernels, launch, memory, runtime
-from tilewright.backends.opencl.program import KERNELS
+from tilewright.backends.opencl.program import KERNELS, source
 from tilewright.backends.opencl.rules import preferences
+from tilewright.batch import Problem
 from tilewright.device import Device
 from tilewright.kernel import Kernel, Plan, Priors
 from tilewright.operands import View
+
+_SOURCES = (".cl", ".clh", ".py")
+# Nothing of it lies as a kernel would like: every program that could be launched is.
+_ODD = Problem(5, 7, 3, 1, 9, 1, 11, 2, 12)
 
 
 class OpenCL:
@@ -36,10 +42,10 @@ class OpenCL:
         """Kernels in the rules' order, and each rule that spoke in a line."""
         prior = preferences(device)
         notes = tuple(f"{rule.name}: {rule.reason} ({rule.source})" for rule in prior.rules)
-        return Priors(prior.kernels, notes, _digest())
+        return Priors(prior.kernels, notes, _digest(), _digests(device))
 
     def grouped(self, device: Device, dtype: str) -> GroupedKernel | None:
-        """`grouped_panel` on CPUs, `grouped` elsewhere."""
+        """`grouped_lanes` on CPUs, `grouped` elsewhere."""
         return grouped.grouped_of(device, dtype)
 
     def allocate(self, size: int, device: Device, way: str, source: Any = None) -> memory.Shared:
@@ -69,6 +75,24 @@ def _kernels() -> tuple[Kernel, ...]:
 
 @cache
 def _digest() -> str:
-    sources = sorted(path for path in KERNELS.iterdir() if path.suffix in (".cl", ".clh", ".py"))
-    content = b"".join(path.read_bytes() for path in sources)
+    return _hash(sorted(path for path in KERNELS.iterdir() if path.suffix in _SOURCES))
+
+
+@cache
+def _digests(device: Device) -> tuple[tuple[str, str], ...]:
+    """One a kernel: of its declaration and every program that it launches, includes spliced in."""
+    return tuple((kernel.name, _digest_of(kernel, device)) for kernel in _kernels())
+
+
+def _digest_of(kernel: Kernel, device: Device) -> str:
+    programs = {kernel.name}
+    if kernel.supports(_ODD, device) is True:
+        steps = [kernel.lower(_ODD, device, one) for one in kernel.configs(_ODD, device)]
+        programs |= {launch.program for step in steps for launch in step.launches}
+    texts = [(KERNELS / f"{kernel.name}.py").read_text(), *map(source, sorted(programs))]
+    return hashlib.sha256("".join(texts).encode()).hexdigest()[:16]
+
+
+def _hash(paths: list[Path]) -> str:
+    content = b"".join(path.read_bytes() for path in paths)
     return hashlib.sha256(content).hexdigest()[:16]

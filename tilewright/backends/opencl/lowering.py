@@ -15,6 +15,7 @@ from tilewright.batch import Problem
 from tilewright.device import Device
 from tilewright.kernel import (
     Argument,
+    Axis,
     Config,
     Image,
     Int,
@@ -24,6 +25,7 @@ from tilewright.kernel import (
     Raw,
     Scalar,
     Scratch,
+    axis,
 )
 
 _BITS = {"float16": 16, "float32": 32, "float64": 64}
@@ -148,9 +150,13 @@ def round_up(size: int, multiple: int) -> int:
     return -(-size // multiple) * multiple
 
 
-def grid(extent: tuple[int, int], device: Device) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Global and local size for `extent` work-items."""
+def grid(
+    extent: tuple[int, int], device: Device, config: Config | None = None
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Global and local size for `extent` work-items; a group of the configuration's own first."""
     local = work_group(extent, device)
+    if config is not None and config.group_n:
+        local = (config.group_n, config.group_m)
     return (round_up(extent[0], local[0]), round_up(extent[1], local[1])), local
 
 
@@ -206,9 +212,10 @@ def padded(
     source: Source,
     *,
     row_multiple: int = 1,
+    col_multiple: int = 4,
     leading: int | None = None,
 ) -> Padded:
-    """`source` row-major with columns padded to 4 and rows to `row_multiple`.
+    """`source` row-major with columns padded to `col_multiple` and rows to `row_multiple`.
 
     Used where it lies when it already is so; otherwise one relayout launch into scratch, with
     `leading` as its leading dimension (an image's row pitch) where one is given.
@@ -216,11 +223,11 @@ def padded(
     if (
         leading is None
         and source.col == 1
-        and source.cols % 4 == 0
+        and source.cols % col_multiple == 0
         and source.rows % row_multiple == 0
     ):
         return Padded(source.name, source.offset, source.row)
-    rows, cols = round_up(source.rows, row_multiple), round_up(source.cols, 4)
+    rows, cols = round_up(source.rows, row_multiple), round_up(source.cols, col_multiple)
     leading = leading or cols
     name = f"{source.name}_padded"
     size, local = grid((cols, rows), device)
@@ -278,6 +285,14 @@ def computed(problem: Problem, tile_m: int, tile_n: int, tile_k: int = 1) -> int
 def multiply_add(config: Config) -> tuple[tuple[str, int], ...]:
     """The -D option that picks the multiply-add."""
     return (("MULTIPLY_ADD", config.multiply_add),)
+
+
+_WIDE = ((0, 0), (1, 16), (1, 64), (1, 256), (4, 16), (4, 64), (8, 8), (16, 16), (32, 32))
+_HIGH = ((16, 4), (32, 8), (64, 1), (64, 16), (256, 1))
+# Work-groups and steps of k written out that are worth a try where a work-item needs no neighbour.
+GROUP_AXIS = Axis(tuple((("group_m", high), ("group_n", wide)) for high, wide in (*_WIDE, *_HIGH)))
+UNROLL_AXIS = axis("unroll", 1, 2, 4, 8)
+MULTIPLY_ADD_AXIS = axis("multiply_add", 0, 1, 2)
 
 
 def why_unsupported(problem: Problem, device: Device, *, images: bool = False) -> str | None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tilewright.backends.opencl.lowering import (
+    MULTIPLY_ADD_AXIS,
     computed,
     grid,
     itemsize,
@@ -23,11 +24,37 @@ from tilewright.backends.opencl.lowering import (
 from tilewright.backends.opencl.rules import preferences
 from tilewright.batch import Problem
 from tilewright.device import Device
-from tilewright.kernel import Config, Int, Launch, Long, Operand, Resources, Step
+from tilewright.kernel import Axis, Config, Int, Launch, Long, Operand, Resources, Step
 
 
 def _no_options(problem: Problem, config: Config) -> tuple[tuple[str, int], ...]:
     return ()
+
+
+# Twice what the largest configuration of the ladder writes out; past it Intel's compiler takes more
+# than 20 s.
+_MOST_UNROLLED = 4096
+
+
+def _width(problem: Problem) -> int:
+    """The widest load that is legal for a problem, in elements."""
+    return 16 // itemsize(problem) if _loads_whole_vectors(problem) else 1
+
+
+def _refusal(config: Config, vector: int) -> str:
+    """Why blocks.clh cannot cut these tiles; empty where it can."""
+    if config.micro_m % 2 or config.micro_n % 2:
+        return "micro-tiles have even sides"
+    if config.tile_m % config.micro_m or config.tile_n % config.micro_n:
+        return "micro-tiles must divide the tile"
+    if any(size % vector for size in (config.tile_m, config.tile_n, config.tile_k)):
+        return "whole vectors must divide the blocks"
+    if config.tile_k * config.micro_m * config.micro_n > _MOST_UNROLLED:
+        return "more steps written out than a compiler takes in seconds"
+    loads = config.tile_m // config.micro_m * (config.tile_n // config.micro_n) * vector
+    if config.tile_m * config.tile_k % loads or config.tile_n * config.tile_k % loads:
+        return "work-items must divide the blocks' loads evenly"
+    return ""
 
 
 def _loads_whole_vectors(problem: Problem) -> bool:
@@ -48,7 +75,8 @@ def _loads_whole_vectors(problem: Problem) -> bool:
 class StridedKernel:
     """`options` gives the -D options besides types and multiply-add; `ladder` the configurations.
 
-    Large register tiles spill on CPUs, and their compilers take seconds over them: `cpu_ladder`.
+    `axes` are what may be tuned besides. Large register tiles spill on CPUs, and their compilers
+    take seconds over them: `cpu_ladder` and `cpu_axes`.
     A configuration without tiles computes one element a work-item.
     """
 
@@ -58,6 +86,8 @@ class StridedKernel:
     cpu_ladder: tuple[Config, ...]
     smallest_k: int = 1
     options: Callable[[Problem, Config], tuple[tuple[str, int], ...]] = _no_options
+    axes: tuple[Axis, ...] = ()
+    cpu_axes: tuple[Axis, ...] = ()
 
     def supports(self, problem: Problem, device: Device) -> bool | str:
         """True, or the reason why not."""
@@ -68,21 +98,28 @@ class StridedKernel:
     def configs(self, problem: Problem, device: Device) -> tuple[Config, ...]:
         """The ladder with the device's own multiply-add; wide loads where they are legal."""
         prior = preferences(device)
-        width = 16 // itemsize(problem) if _loads_whole_vectors(problem) else 1
         return tuple(
             replace(
                 config,
                 multiply_add=prior.multiply_add,
                 require_group=prior.require_group,
-                vector=min(config.vector, width),
+                vector=min(config.vector, _width(problem)),
             )
             for config in (self.cpu_ladder if device.kind == "cpu" else self.ladder)
         )
 
+    def space(self, problem: Problem, device: Device) -> tuple[Axis, ...]:
+        """Tiles and loads where it has tiles, else work-groups and unrolling."""
+        axes = self.cpu_axes if device.kind == "cpu" else self.axes
+        return (MULTIPLY_ADD_AXIS, *axes)
+
     def resources(self, config: Config, problem: Problem) -> Resources:
         """One block of A and one of B, each row padded against bank conflicts."""
         if not config.tile_m:
-            return Resources(work_items=1)
+            return Resources(work_items=max(1, config.group_m * config.group_n))
+        refusal = _refusal(config, min(config.vector, _width(problem)))
+        if refusal:
+            return Resources(1, refusal=refusal)
         work_items = config.tile_m // config.micro_m * (config.tile_n // config.micro_n)
         # Each block line is padded by up to 4 sums against bank conflicts; the epilogue borrows
         # the same memory for one row of every micro-tile.
@@ -91,7 +128,8 @@ class StridedKernel:
         return Resources(work_items, max(blocks, rows) * sum_bytes(problem))
 
     def lower(self, problem: Problem, device: Device, config: Config) -> Step:
-        """One launch."""
+        """One launch; a `vector` wider than this problem's loads can be is taken as their width."""
+        config = replace(config, vector=min(config.vector, _width(problem)))
         size, group = self._sizes(problem, device, config)
         launch = Launch(
             program=self.name,
@@ -119,7 +157,7 @@ class StridedKernel:
         self, problem: Problem, device: Device, config: Config
     ) -> tuple[tuple[int, int], tuple[int, int]]:
         if not config.tile_m:
-            return grid((problem.n, problem.m), device)
+            return grid((problem.n, problem.m), device, config)
         group = (config.tile_n // config.micro_n, config.tile_m // config.micro_m)
         return (
             round_up(problem.n, config.tile_n) // config.micro_n,

@@ -1,8 +1,8 @@
 """VectorKernel: kernels that read whole 4-vectors, from zero-padded buffers or from images.
 
 `dot4`, `coalesced` and the three image kernels differ in three facts: which side is transposed,
-which side is an image, and how many elements of C a work-item keeps. Those facts are fields here;
-the lowering is one.
+which side is an image, and how many elements of C a work-item keeps unless tuned. Those facts are
+fields here; the lowering is one.
 
 Where a side is an image, products that pass the device's largest image are cut into blocks; blocks
 along k add to C in order.
@@ -14,6 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilewright.backends.opencl.lowering import (
+    GROUP_AXIS,
+    MULTIPLY_ADD_AXIS,
+    UNROLL_AXIS,
     Block,
     Padded,
     Source,
@@ -38,6 +41,7 @@ from tilewright.batch import Problem
 from tilewright.device import Device
 from tilewright.kernel import (
     Argument,
+    Axis,
     Config,
     Image,
     Int,
@@ -49,6 +53,7 @@ from tilewright.kernel import (
     Scratch,
     Step,
     Texels,
+    axis,
 )
 
 
@@ -82,6 +87,7 @@ class VectorKernel:
     k_vector: int
     own_multiply_add: bool = False
     stores_image: bool = False
+    axes: tuple[Axis, ...] = ()
 
     @property
     def _has_images(self) -> bool:
@@ -112,9 +118,14 @@ class VectorKernel:
             for way in ways
         )
 
+    def space(self, problem: Problem, device: Device) -> tuple[Axis, ...]:
+        """Micro-tiles, work-groups, unrolling, the multiply-add and where C is stored."""
+        stores = (axis("image_c", 0, 1),) if self.stores_image else ()
+        return (MULTIPLY_ADD_AXIS, GROUP_AXIS, UNROLL_AXIS, *self.axes, *stores)
+
     def resources(self, config: Config, problem: Problem) -> Resources:
-        """One work-item is enough."""
-        return Resources(work_items=1)
+        """One work-item is enough, unless the configuration brings a group."""
+        return Resources(work_items=max(1, config.group_m * config.group_n))
 
     def lower(self, problem: Problem, device: Device, config: Config) -> Step:
         """Relayouts where an operand does not lie as wanted, then the product, block by block."""
@@ -128,7 +139,7 @@ class VectorKernel:
             tuple(launch for part in parts for launch in part.launches),
             merge_scratch(*(part.scratch for part in parts)),
             tuple(image for part in parts for image in part.images),
-            computed(problem, self.micro_m, self.micro_n, self.k_vector),
+            computed(problem, config.micro_m, config.micro_n, self.k_vector),
             sum(part.moved_bytes for part in parts),
         )
 
@@ -148,10 +159,14 @@ class VectorKernel:
         self, problem: Problem, device: Device, config: Config, block: Block, index: int
     ) -> _Lowered:
         a_source, b_source = source_a(problem, block), source_b(problem, block)
-        a, a_images = self._prepare(problem, device, a_source, self.a, 1, f"a_image{index}")
+        # A transposed has a micro-tile's rows side by side, B its columns; k comes by fours.
+        a_cols = config.micro_m if self.a.transposed else 4
+        a, a_images = self._prepare(
+            problem, device, a_source, self.a, (1, a_cols), f"a_image{index}"
+        )
         # Kernels that step k by vectors read whole groups of four rows of B.
-        rows = 1 if self.b.transposed else self.k_vector
-        b, b_images = self._prepare(problem, device, b_source, self.b, rows, f"b_image{index}")
+        b_sides = (1, 4) if self.b.transposed else (self.k_vector, config.micro_n)
+        b, b_images = self._prepare(problem, device, b_source, self.b, b_sides, f"b_image{index}")
         store = _Store.lower(problem, device, block, index) if config.image_c else _Store()
         multiply = self._multiply(
             problem,
@@ -177,12 +192,16 @@ class VectorKernel:
         device: Device,
         source: Source,
         side: Side,
-        row_multiple: int,
+        multiples: tuple[int, int],
         image_name: str,
     ) -> tuple[Padded, tuple[Image, ...]]:
+        """`multiples` of rows and columns to pad to; texels past an image's edge are zero."""
         laid = source.transposed if side.transposed else source
+        row_multiple, col_multiple = multiples
         if not side.image:
-            return padded(problem, device, laid, row_multiple=row_multiple), ()
+            return padded(
+                problem, device, laid, row_multiple=row_multiple, col_multiple=col_multiple
+            ), ()
         pitch = image_pitch(problem, device, laid.cols)
         result = padded(problem, device, laid, row_multiple=row_multiple, leading=pitch)
         height = round_up(laid.rows, row_multiple)
@@ -196,13 +215,22 @@ class VectorKernel:
         block: Block,
         operands: tuple[Argument, ...],
     ) -> Launch:
-        extent = (-(-block.n // self.micro_n), -(-block.m // self.micro_m))
-        size, local = grid(extent, device)
+        extent = (-(-block.n // config.micro_n), -(-block.m // config.micro_m))
+        size, local = grid(extent, device, config)
         image_c = (("IMAGE_C", config.image_c),) if self.stores_image else ()
+        wide = (("WIDE_SUM", config.wide_sum),) if self.own_multiply_add else ()
         return Launch(
             program=self.name,
             entry=self.name,
-            defines=(*types(problem), *multiply_add(config), *image_c),
+            defines=(
+                *types(problem),
+                *multiply_add(config),
+                ("MICRO_M", config.micro_m),
+                ("MICRO_N", config.micro_n),
+                ("UNROLL", config.unroll),
+                *image_c,
+                *wide,
+            ),
             global_size=size,
             local_size=local,
             arguments=(

@@ -1,13 +1,25 @@
-// coalesced: 4 x 4 elements of C a work-item from A transposed, all loads 128 bits wide.
+// coalesced: MICRO_M x MICRO_N elements of C a work-item from A transposed, all loads 128 bits wide.
 //
 //                B  row l  [ j..j+3 ]             per step of k: one 4-vector of At (4 rows of A),
-//                               |                 one of B (4 columns), 16 multiply-adds.
-//    At row l  [ i..i+3 ] --> 4x4 of C            Neighbouring work-items read neighbouring vectors.
+//                               |                 one of B (4 columns), 16 multiply-adds; drawn with
+//    At row l  [ i..i+3 ] --> 4x4 of C            4 x 4, more vectors where the micro-tile is larger.
+//                                                 Neighbouring work-items read neighbouring vectors.
 //
-// At is k x m, B is k x n, both row-major and padded with zeros to a multiple of 4 columns.
-// Accumulators carry names: old Mali compilers spill register arrays.
+// At is k x m, B is k x n, both row-major, columns padded with zeros to whole micro-tiles.
 
 #include "common.clh"
+#include "micro_tile.clh"
+
+#define A_0 x0.s0
+#define A_1 x0.s1
+#define A_2 x0.s2
+#define A_3 x0.s3
+#define A_4 x1.s0
+#define A_5 x1.s1
+#define A_6 x1.s2
+#define A_7 x1.s3
+#define LOAD_Y(r, v, none) const sum4 y##v = TO_SUM4(vload4(v, b));
+#define MULTIPLY(r, none) EVERY_VECTOR(GAIN, r, A_##r)
 
 __kernel void coalesced(int m, int n, int k,
                         __global const real *at, long at_offset, long at_leading,
@@ -16,27 +28,25 @@ __kernel void coalesced(int m, int n, int k,
                         sum alpha, sum beta,
                         __global const real *bias, long bias_offset, int epilogue)
 {
-    const int j = get_global_id(0) * 4;
-    const int i = get_global_id(1) * 4;
+    const int j = get_global_id(0) * MICRO_N;
+    const int i = get_global_id(1) * MICRO_M;
     if (i >= m || j >= n) return;
 
     at += at_offset + i;
     b += b_offset + j;
-    sum4 total0 = 0, total1 = 0, total2 = 0, total3 = 0;
+    EVERY_ROW(DECLARE, )
+    UNROLLED
     for (int l = 0; l < k; l++) {
-        const sum4 x = TO_SUM4(vload4(0, at));
-        const sum4 y = TO_SUM4(vload4(0, b));
-        total0 = MADD((sum4)x.s0, y, total0);
-        total1 = MADD((sum4)x.s1, y, total1);
-        total2 = MADD((sum4)x.s2, y, total2);
-        total3 = MADD((sum4)x.s3, y, total3);
+        const sum4 x0 = TO_SUM4(vload4(0, at));
+#if MICRO_M > 4
+        const sum4 x1 = TO_SUM4(vload4(1, at));
+#endif
+        EVERY_VECTOR(LOAD_Y, , )
+        EVERY_ROW(MULTIPLY, )
         at += at_leading;
         b += b_leading;
     }
     c += c_offset + i * c_row + j * c_col;
     bias += bias_offset;
-    finish_row4(total0, c, c_col, n - j, alpha, beta, bias, j, epilogue);
-    if (i + 1 < m) finish_row4(total1, c + c_row, c_col, n - j, alpha, beta, bias, j, epilogue);
-    if (i + 2 < m) finish_row4(total2, c + 2 * c_row, c_col, n - j, alpha, beta, bias, j, epilogue);
-    if (i + 3 < m) finish_row4(total3, c + 3 * c_row, c_col, n - j, alpha, beta, bias, j, epilogue);
+    EVERY_ROW(STORE, )
 }

@@ -4,7 +4,14 @@
 """
 
 from tilewright.backends.opencl.vector_kernel import Side, VectorKernel
+from tilewright.kernel import axis
 
 KERNEL = VectorKernel(
-    "coalesced", a=Side(transposed=True), b=Side(), micro_m=4, micro_n=4, k_vector=1
+    "coalesced",
+    a=Side(transposed=True),
+    b=Side(),
+    micro_m=4,
+    micro_n=4,
+    k_vector=1,
+    axes=(axis("micro_m", 4, 8), axis("micro_n", 4, 8, 16)),
 )

@@ -1,7 +1,7 @@
-// image_ab: 4 x 4 elements of C a work-item; A and B both through the texture cache.
+// image_ab: MICRO_M x MICRO_N elements of C a work-item; A and B both through the texture cache.
 //
-//                  B image, texel = 4 columns     per 4 steps of k: 4 texels of A, 4 of B,
-//                  rows l..l+3: [j..j+3]          64 multiply-adds.
+//                  B image, texel = 4 columns     drawn with 4 x 4. Per 4 steps of k: 4 texels of A,
+//                  rows l..l+3: [j..j+3]          4 of B, 64 multiply-adds.
 //    A image           |
 //    texel = 4 of k    v
 //      [l..l+3] --> 4 x 4 of C                    IMAGE_C=1 stores texels of C to an image laid
@@ -10,6 +10,7 @@
 // Written for Adreno 650, where only textures pass through L1: about 3x over `coalesced`.
 
 #include "common.clh"
+#include "micro_tile.clh"
 
 TEXEL_SAMPLER;
 
@@ -17,11 +18,14 @@ TEXEL_SAMPLER;
 #define IMAGE_C 0
 #endif
 
-#define ROW(x, total)                                                                         \
-    total = MADD((sum4)x.s0, y0, total);                                                      \
-    total = MADD((sum4)x.s1, y1, total);                                                      \
-    total = MADD((sum4)x.s2, y2, total);                                                      \
-    total = MADD((sum4)x.s3, y3, total);
+#define LOAD_X(r, none) const sum4 x##r = TEXEL(a, l, i + r);
+#define LOAD_Y(r, v, row) const sum4 y##v = TEXEL(b, j / 4 + v, 4 * l + row);
+#define MULTIPLY(r, component) EVERY_VECTOR(GAIN, r, x##r.component)
+#define STEP(component, row)                                                                  \
+    {                                                                                         \
+        EVERY_VECTOR(LOAD_Y, , row)                                                           \
+        EVERY_ROW(MULTIPLY, component)                                                        \
+    }
 
 #if IMAGE_C
 inline float4 finished4(sum4 total, __global const real *c, long c_col, int columns, sum alpha,
@@ -46,15 +50,17 @@ inline float4 finished4(sum4 total, __global const real *c, long c_col, int colu
     return (float4)(activate(value.s0, epilogue), activate(value.s1, epilogue),
                     activate(value.s2, epilogue), activate(value.s3, epilogue));
 }
-#define STORE(row, total)                                                                     \
-    if (i + row < m)                                                                          \
-        write_imagef(c_image, (int2)(j / 4, i + row),                                         \
-                     finished4(total, c + row * c_row, c_col, n - j, alpha, beta, bias, j,    \
-                               epilogue));
+#define STORE_TEXEL(r, v, none)                                                                  \
+    if (j + 4 * v < n)                                                                        \
+        write_imagef(c_image, (int2)(j / 4 + v, i + r),                                       \
+                     finished4(total##r##_##v, c + r * c_row + 4 * v * c_col, c_col,          \
+                               n - j - 4 * v, alpha, beta, bias, j + 4 * v, epilogue));
+#define STORE_ROW(r, none)                                                                       \
+    if (i + r < m) {                                                                          \
+        EVERY_VECTOR(STORE_TEXEL, r, none)                                                       \
+    }
 #else
-#define STORE(row, total)                                                                     \
-    if (i + row < m)                                                                          \
-        finish_row4(total, c + row * c_row, c_col, n - j, alpha, beta, bias, j, epilogue);
+#define STORE_ROW STORE
 #endif
 
 __kernel void image_ab(int m, int n, int k4,
@@ -67,29 +73,20 @@ __kernel void image_ab(int m, int n, int k4,
                        sum alpha, sum beta,
                        __global const real *bias, long bias_offset, int epilogue)
 {
-    const int j = get_global_id(0) * 4;
-    const int i = get_global_id(1) * 4;
+    const int j = get_global_id(0) * MICRO_N;
+    const int i = get_global_id(1) * MICRO_M;
     if (i >= m || j >= n) return;
 
-    sum4 total0 = 0, total1 = 0, total2 = 0, total3 = 0;
+    EVERY_ROW(DECLARE, )
+    UNROLLED
     for (int l = 0; l < k4; l++) {
-        const sum4 x0 = TEXEL(a, l, i);
-        const sum4 x1 = TEXEL(a, l, i + 1);
-        const sum4 x2 = TEXEL(a, l, i + 2);
-        const sum4 x3 = TEXEL(a, l, i + 3);
-        const sum4 y0 = TEXEL(b, j / 4, 4 * l);
-        const sum4 y1 = TEXEL(b, j / 4, 4 * l + 1);
-        const sum4 y2 = TEXEL(b, j / 4, 4 * l + 2);
-        const sum4 y3 = TEXEL(b, j / 4, 4 * l + 3);
-        ROW(x0, total0)
-        ROW(x1, total1)
-        ROW(x2, total2)
-        ROW(x3, total3)
+        EVERY_ROW(LOAD_X, )
+        STEP(s0, 0)
+        STEP(s1, 1)
+        STEP(s2, 2)
+        STEP(s3, 3)
     }
     c += c_offset + i * c_row + j * c_col;
     bias += bias_offset;
-    STORE(0, total0)
-    STORE(1, total1)
-    STORE(2, total2)
-    STORE(3, total3)
+    EVERY_ROW(STORE_ROW, )
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.backends.opencl.strided_kernel import StridedKernel
 from tilewright.batch import Problem
-from tilewright.kernel import Config
+from tilewright.kernel import Config, axis
 
 
 def _options(problem: Problem, config: Config) -> tuple[tuple[str, int], ...]:
@@ -28,6 +28,8 @@ _SMALL = (
     Config(tile_m=16, tile_n=16, tile_k=16, micro_m=2, micro_n=2, vector=4, rate=0.2),
 )
 
+_LOADS = (axis("vector", 1, 4), axis("buffers", 1, 2), axis("require_group", 0, 1))
+
 # Rates are shares of the best at 4096^3, measured on an H200 (fp32, vector 4). `vector` is an upper
 # limit: loads are as wide as strides and alignment allow.
 KERNEL = StridedKernel(
@@ -44,4 +46,20 @@ KERNEL = StridedKernel(
     ),
     cpu_ladder=_SMALL,
     options=_options,
+    axes=(
+        axis("tile_m", 16, 32, 64, 128),
+        axis("tile_n", 16, 32, 64, 128, 256),
+        axis("tile_k", 8, 16, 32, 64),
+        axis("micro_m", 2, 4, 8, 16),
+        axis("micro_n", 2, 4, 8, 16),
+        *_LOADS,
+    ),
+    cpu_axes=(
+        axis("tile_m", 8, 16, 32),
+        axis("tile_n", 16, 32, 64, 128),
+        axis("tile_k", 8, 16),
+        axis("micro_m", 2, 4),
+        axis("micro_n", 2, 4, 8),
+        *_LOADS,
+    ),
 )

@@ -8,6 +8,7 @@
 // The ladder's first rung, and the only kernel that accepts k == 0.
 
 #include "common.clh"
+#include "micro_tile.clh"
 
 __kernel void naive(int m, int n, int k,
                     __global const real *a, long a_offset, long a_row, long a_col,
@@ -23,6 +24,7 @@ __kernel void naive(int m, int n, int k,
     a += a_offset + i * a_row;
     b += b_offset + j * b_col;
     sum total = 0;
+    UNROLLED
     for (int l = 0; l < k; l++) {
         total = MADD((sum)*a, (sum)*b, total);
         a += a_col;

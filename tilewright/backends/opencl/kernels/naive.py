@@ -1,8 +1,25 @@
 """`naive`: one element of C a work-item through any strides; the ladder's first rung."""
 
+from __future__ import annotations
+
+from tilewright.backends.opencl.lowering import GROUP_AXIS, UNROLL_AXIS
 from tilewright.backends.opencl.strided_kernel import StridedKernel
+from tilewright.batch import Problem
 from tilewright.kernel import Config
 
+
+def _options(problem: Problem, config: Config) -> tuple[tuple[str, int], ...]:
+    return (("UNROLL", config.unroll),)
+
+
+_AXES = (GROUP_AXIS, UNROLL_AXIS)
 KERNEL = StridedKernel(
-    "naive", entry="naive", ladder=(Config(),), cpu_ladder=(Config(),), smallest_k=0
+    "naive",
+    entry="naive",
+    ladder=(Config(),),
+    cpu_ladder=(Config(),),
+    smallest_k=0,
+    options=_options,
+    axes=_AXES,
+    cpu_axes=_AXES,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilewright.backends.opencl.lowering import (
+    MULTIPLY_ADD_AXIS,
     Source,
     computed,
     multiply_add,
@@ -20,7 +21,19 @@ from tilewright.backends.opencl.lowering import (
 from tilewright.backends.opencl.rules import preferences
 from tilewright.batch import Problem
 from tilewright.device import Device
-from tilewright.kernel import Config, Int, Launch, Long, Operand, Raw, Resources, Scratch, Step
+from tilewright.kernel import (
+    Axis,
+    Config,
+    Int,
+    Launch,
+    Long,
+    Operand,
+    Raw,
+    Resources,
+    Scratch,
+    Step,
+    axis,
+)
 
 _UNROLL = 4
 
@@ -54,8 +67,21 @@ class Panel:
         )
         return ladder
 
+    def space(self, problem: Problem, device: Device) -> tuple[Axis, ...]:
+        """Blocks, rows of the micro-tile, width of its two vectors, and the multiply-add."""
+        return (
+            MULTIPLY_ADD_AXIS,
+            axis("micro_m", 1, 2, 4, 6, 8, 12, 14),
+            Axis(tuple((("vector", lanes), ("micro_n", 2 * lanes)) for lanes in (4, 8, 16))),
+            axis("tile_k", 128, 192, 256, 384, 512, 768, 1024),
+            axis("tile_m", 48, 96, 144, 192, 288, 384, 768),
+            axis("tile_n", 32, 64, 128, 256, 384, 512, 1024),
+        )
+
     def resources(self, config: Config, problem: Problem) -> Resources:
         """One work-item owns a block."""
+        if config.micro_n != 2 * config.vector:
+            return Resources(1, refusal="a row of the micro-tile is two vectors")
         return Resources(work_items=1)
 
     def lower(self, problem: Problem, device: Device, config: Config) -> Step:

@@ -1,0 +1,271 @@
+"""Tuning survives what candidates do to it: each planted fault costs that candidate and no more."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import planted
+import pytest
+from planted import DEVICE, FAULTS, PRIORS, Planted
+
+from tilewright import Device
+from tilewright.batch import Problem
+from tilewright.errors import CacheError, CacheWarning, DeviceError
+from tilewright.kernel import Config, Step
+from tilewright.planning.classes import UNMEASURED
+from tilewright.selection import backend_of
+from tilewright.tuning import store, tuned, worker
+from tilewright.tuning.trial import Shape, Trial
+from tilewright.tuning.tuner import Result, Tuner
+from tilewright.tuning.workshop import Workshop
+
+BEST = Config(micro_m=3)
+
+
+@pytest.fixture(autouse=True)
+def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(folder))
+    tuned.forget()
+    yield folder
+    tuned.forget()
+
+
+def tune(
+    kernel: Planted, log: Path, *, resume: bool = False, budget: float = 4.0, timeout: float = 0.3
+) -> list[Result]:
+    with Workshop(planted.command(log), timeout) as workshop:
+        return planted.tuner(workshop, budget, resume=resume).run([planted.task(kernel)])
+
+
+def asked(log: Path) -> list[dict[str, int]]:
+    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+def tried(name: str) -> dict[str, Any]:
+    (document,) = store.names(store.TRIED, f"{name}-")
+    (record,) = store.read(store.TRIED, document)["records"].values()
+    found: dict[str, Any] = record["tried"]
+    return found
+
+
+def chosen(kernel: Planted) -> Config | None:
+    problem = planted.SHAPES[0].problem()
+    found = tuned.lookup(problem, DEVICE, (kernel,), PRIORS, UNMEASURED)
+    return found[kernel.name].config if kernel.name in found else None
+
+
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault > 1], ids=FAULTS.get)
+def test_a_faulty_candidate_costs_itself_is_remembered_and_never_tried_again(
+    fault: int, tmp_path: Path
+) -> None:
+    kernel = Planted(faults=(1, fault))
+    log = tmp_path / "log"
+    (result,) = tune(kernel, log, budget=30.0)
+    assert result.config == BEST
+    assert chosen(kernel) == BEST
+    failures = {text: why for text, why in tried("planted").items() if isinstance(why, str)}
+    assert failures
+    assert result.failed == len(failures)
+    for text, why in failures.items():
+        assert json.loads(text)["vector"] == fault
+        assert FAULTS[fault] in why
+    before = len(asked(log))
+    (again,) = tune(kernel, log)
+    assert again.config == BEST
+    assert all(config.get("vector", 1) == 1 for config in asked(log)[before:])
+
+
+def test_illegal_candidates_are_pruned_before_they_cost_anything(tmp_path: Path) -> None:
+    tune(Planted(), tmp_path / "log")
+    assert asked(tmp_path / "log")
+    assert all(config["micro_m"] != 2 for config in asked(tmp_path / "log"))
+
+
+def test_no_candidate_is_measured_twice(tmp_path: Path) -> None:
+    tune(Planted(), tmp_path / "log")
+    lines = [json.dumps(config) for config in asked(tmp_path / "log")]
+    assert len(lines) == len(set(lines)) == 15  # 5 legal sizes, 3 times unrolled
+
+
+class WrongAtTheEdge:
+    """A real kernel that leaves out the last step of k where its configuration says so."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def lower(self, problem: Problem, device: Device, config: Config) -> Step:
+        cut = problem.k - (config.unroll == 2)
+        step: Step = self._real.lower(replace(problem, k=cut), device, config)
+        return step
+
+
+def test_wrong_numbers_of_a_real_kernel_are_found_before_its_speed(opencl_device: Device) -> None:
+    backend = backend_of(opencl_device)
+    naive = next(k for k in backend.kernels(opencl_device) if k.name == "naive")
+    trial, ragged = (
+        Trial(Shape(*sides), opencl_device, backend) for sides in ((64,) * 3, (67, 31, 53))
+    )
+    kernel: Any = WrongAtTheEdge(naive)
+    right = worker.measured({}, kernel, [trial, ragged], ragged, [])
+    assert [seconds > 0 for seconds in right["seconds"]] == [True, True]
+    assert len(worker.measured({}, kernel, [trial, ragged], ragged, [1e-9, 1.0])["seconds"]) == 1
+    wrong = worker.measured({"unroll": 2}, kernel, [trial], ragged, [])
+    assert wrong["failure"].startswith("wrong numbers: error ")
+
+
+def test_the_memory_that_a_device_lacks_is_a_failure_and_no_end(opencl_device: Device) -> None:
+    def too_much(request: Any) -> dict[str, Any]:
+        backend_of(opencl_device).allocate(1 << 56, opencl_device, "allocate")
+        return {}
+
+    assert worker._guarded(too_much, {})["failure"].startswith("out of memory: ")
+
+
+def in_process(*arguments: str, **environment: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, planted.__file__, *arguments]
+    return subprocess.Popen(command, env={**os.environ, **environment}, cwd=Path(__file__).parent)
+
+
+def test_a_killed_tuner_is_resumed_where_it_was(tmp_path: Path) -> None:
+    process = in_process("tune", "planted", "600", PLANTED_SECONDS="0.1")
+    deadline = time.monotonic() + 30
+    while not (store.names(store.TRIED) and len(tried("planted")) >= 5):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    before = set(tried("planted"))
+    assert chosen(Planted()) is None
+    tuned.forget()
+    (result,) = tune(Planted(), tmp_path / "log", resume=True)
+    assert result.config == BEST
+    assert chosen(Planted()) == BEST
+    again = {json.dumps(config, sort_keys=True) for config in asked(tmp_path / "log")}
+    assert again & before == set()
+    assert again | before == set(tried("planted"))
+
+
+def test_a_finished_task_is_passed_over_on_resume(tmp_path: Path) -> None:
+    tune(Planted(), tmp_path / "log")
+    before = len(asked(tmp_path / "log"))
+    assert tune(Planted(), tmp_path / "log", resume=True) == []
+    assert len(asked(tmp_path / "log")) == before
+
+
+def test_a_larger_budget_goes_on_where_a_smaller_one_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLANTED_SECONDS", "0.1")
+    tune(Planted(), tmp_path / "log", budget=1.0)
+    before = len(asked(tmp_path / "log"))
+    assert 1 <= before < 15
+    assert tune(Planted(), tmp_path / "log", budget=0.5, resume=True) == []
+    (result,) = tune(Planted(), tmp_path / "log", budget=8.0, resume=True)
+    assert result.config == BEST
+    assert len(asked(tmp_path / "log")) == 15
+
+
+def test_a_worker_left_behind_ends(tmp_path: Path) -> None:
+    process = in_process("tune", "planted", "600", PLANTED_SECONDS="0.3")
+    while not list((tmp_path / "cache").glob("planted-*.log")):
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 10
+    while _workers_of(tmp_path):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _workers_of(folder: Path) -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            text = path.read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        found += [text] if "worker" in text and str(folder) in text else []
+    return found
+
+
+def test_two_tuners_at_once_both_keep_what_they_found(tmp_path: Path) -> None:
+    names = ("first", "second", "first")  # two of them on the same kernel
+    running = [in_process("tune", name, "6", PLANTED_SECONDS="0.02") for name in names]
+    assert [process.wait(timeout=60) for process in running] == [0, 0, 0]
+    for name in ("first", "second"):
+        assert chosen(Planted(name)) == BEST
+        assert len(tried(name)) == 15
+    logs = list((tmp_path / "cache").glob("first-*.log"))
+    assert len(logs) == 2
+    for log in logs:
+        assert {json.dumps(c, sort_keys=True) for c in asked(log)} <= set(tried("first"))
+
+
+@pytest.mark.parametrize("folder", [store.TUNED, store.TRIED])
+def test_a_store_cut_in_half_is_set_aside_and_tuned_anew(
+    folder: str, own_store: Path, tmp_path: Path
+) -> None:
+    tune(Planted(), tmp_path / "log")
+    (path,) = (own_store / folder).glob("*.json")
+    path.write_text(path.read_text()[: path.stat().st_size // 2])
+    tuned.forget()
+    with pytest.warns(CacheWarning, match=f"{path.name}.*set aside"):
+        (result,) = tune(Planted(), tmp_path / "log")
+    assert path.with_suffix(".damaged").exists()
+    assert result.config == BEST
+    assert chosen(Planted()) == BEST
+
+
+def test_ctrl_c_keeps_what_was_found(own_store: Path) -> None:
+    process = in_process("tune", "planted", "600", PLANTED_SECONDS="0.2")
+    deadline = time.monotonic() + 30
+    while not (store.names(store.TRIED) and len(tried("planted")) >= 4):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=20) == 0
+    best = min(value[0] for value in tried("planted").values())
+    found = chosen(Planted())
+    assert found is not None
+    assert planted.seconds(tuned.config_to_json(found)) == best
+
+
+def test_a_configuration_that_loses_on_one_shape_is_not_adopted(tmp_path: Path) -> None:
+    class OneSided(Workshop):
+        def ask(self, request: Any) -> dict[str, Any]:
+            if request["do"] == "duel" and request["shapes"][0]["m"] == planted.SHAPES[1].m:
+                return {"seconds": [1.0, *(1.1 for _ in request["configs"][1:])]}
+            return super().ask(request)
+
+    with OneSided(planted.command(tmp_path / "log")) as workshop:
+        (result,) = planted.tuner(workshop, 4.0).run([planted.task(Planted())])
+    assert (result.config, result.ratio) == (Config(micro_m=8), 1.0)
+    assert chosen(Planted()) == Config(micro_m=8)
+
+
+def test_a_worker_that_never_starts_is_one_error_and_no_failure_of_candidates() -> None:
+    with (
+        Workshop((sys.executable, "-c", "raise SystemExit(3)")) as workshop,
+        pytest.raises(DeviceError, match="no worker: the worker ended with status 3"),
+    ):
+        planted.tuner(workshop, 4.0).run([planted.task(Planted())])
+    assert store.names(store.TRIED) == ()
+
+
+def test_tuning_without_a_cache_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CACHE", "off")
+    with pytest.raises(CacheError, match="TILEWRIGHT_CACHE='off'"):
+        Tuner(DEVICE, PRIORS, Workshop(), 1.0).run([planted.task(Planted())])

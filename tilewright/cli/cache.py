@@ -1,0 +1,81 @@
+"""`tilewright cache`: what is kept on disk, and how it goes away or to another machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from tilewright.arguments import checked_name
+from tilewright.cli.common import console
+from tilewright.report.atomic import replacing
+from tilewright.tuning import exchange
+
+app = typer.Typer(
+    name="cache",
+    no_args_is_help=True,
+    help="Compiled programs, measurements and tuned configurations on disk.",
+)
+
+
+@app.command()
+def info() -> None:
+    """Where the cache lies, how large it is, and every tuned configuration."""
+    out = console()
+    out.print(f"cache folder {exchange.home()}", soft_wrap=True)
+    table = Table()
+    for name in ("part", "files", "KiB"):
+        table.add_column(name, justify="left" if name == "part" else "right")
+    for part in exchange.parts():
+        table.add_row(part.name, str(part.files), f"{part.bytes / 1024:.0f}")
+    out.print(table)
+    winners = exchange.winners()
+    if not winners:
+        out.print("nothing was tuned yet: `tilewright tune`")
+        return
+    table = Table(title="tuned", title_justify="left")
+    for name in ("kernel", "device", "for", "faster", "configuration"):
+        table.add_column(name, justify="right" if name == "faster" else "left")
+    for winner in winners:
+        faster = "default" if winner.ratio == 1 else f"{1 / winner.ratio:.2f}x"
+        device = f"{winner.architecture.rpartition('|')[2]}, {winner.driver}"
+        table.add_row(winner.kernel, device, winner.record, faster, winner.config)
+    out.print(table)
+
+
+@app.command()
+def clear(
+    part: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PART", help=f"Only this: {', '.join(exchange.PARTS)}."),
+    ] = None,
+) -> None:
+    """Remove what is cached; it is compiled and measured again when needed, tuned when asked."""
+    for name in part or ():
+        checked_name("--part", name, exchange.PARTS)
+    removed = exchange.clear(tuple(part or exchange.PARTS))
+    print(f"removed {removed} files from {exchange.home()}")
+
+
+@app.command()
+def export(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="To write, readable JSON.")],
+) -> None:
+    """Write every measurement and tuned configuration into one file."""
+    document = exchange.export()
+    with replacing(file, "FILE") as temporary:
+        temporary.write_text(json.dumps(document, indent=1) + "\n")
+    count = sum(len(folder) for folder in document["documents"].values())
+    print(f"wrote {count} documents to {file}")
+
+
+@app.command(name="import")
+def bring_in(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` wrote.")],
+) -> None:
+    """Merge such a file into this cache: of two tuned configurations the better one stays."""
+    count = exchange.bring_in(file)
+    print(f"merged {count} documents into {exchange.home()}")

@@ -1,0 +1,188 @@
+"""`tilewright tune`: the best configuration of every kernel for shape classes, found and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as Bar
+from rich.table import Table
+
+from tilewright import suites
+from tilewright.arguments import checked_name
+from tilewright.cli.common import DeviceOption, checked_dtype, console, note
+from tilewright.cli.sizes import load
+from tilewright.device import Device
+from tilewright.errors import ArgumentError, DtypeError, KernelError
+from tilewright.kernel import Kernel
+from tilewright.selection import backend_of, resolve
+from tilewright.tuning import crossover
+from tilewright.tuning.tasks import Task, heaviest, representatives, tasks
+from tilewright.tuning.trial import LAYOUTS, Shape
+from tilewright.tuning.tuner import Progress, Result, Tuner
+from tilewright.tuning.workshop import Workshop
+
+_LONGEST = 30 * 86400.0
+
+
+def tune(
+    device: DeviceOption = None,
+    kernel: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only this kernel; may be given several times."),
+    ] = None,
+    shapes: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="FILE.npz or SHAPES.csv with m, n, k.")
+    ] = None,
+    suite: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Real shapes: moe-..., conv-..., fronts-...")
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="float16, float32 or float64.")] = "float32",
+    layout: Annotated[
+        str, typer.Option(metavar="LAYOUT", help="Of A and B: rows-rows, rows-columns, ...")
+    ] = LAYOUTS[0],
+    budget: Annotated[float, typer.Option(metavar="SECONDS", help="To spend in all.")] = 120.0,
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", help="After which one candidate is given up.")
+    ] = 20.0,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on where a tuner stopped or was killed.")
+    ] = False,
+) -> None:
+    """Find and keep the fastest configuration of every kernel; `matmul` uses it from then on.
+
+    Examples:
+
+    - `tilewright tune --budget 300`
+    - `tilewright tune --kernel panel --shapes shapes.csv`
+    - `tilewright tune --device opencl:1 --resume`
+
+    Candidates run in a process of their own, are checked against float64 first, and cost nothing
+    but their time where they crash or hang. A configuration is kept that beat the default in turns
+    on several shapes. Ctrl-C keeps what was found.
+    """
+    checked_dtype(dtype)
+    checked_name("--layout", layout, LAYOUTS)
+    for name, seconds in (("--budget", budget), ("--timeout", timeout)):
+        if not 0 < seconds <= _LONGEST:
+            raise ArgumentError(f"{name}={seconds:g}: accepted are seconds above 0, to 30 days")
+    chosen = resolve(device)
+    kernels = _kernels(chosen, kernel, dtype)
+    todo = _tasks(chosen, kernels, shapes, suite, dtype, layout)
+    priors = backend_of(chosen).priors(chosen)
+    with Workshop(timeout=timeout) as workshop, _progress(budget) as report:
+        tuner = Tuner(chosen, priors, workshop, budget, resume, report)
+        results = tuner.run(todo)
+    console().print(_table(chosen, results))
+    left = len(todo) - len(results)
+    if tuner.interrupted:
+        note("stopped; what was found is kept, and --resume goes on")
+    elif left:
+        note(f"{left} of {len(todo)} tasks were finished before or are left for a larger --budget")
+
+
+def _kernels(device: Device, names: list[str] | None, dtype: str) -> tuple[Kernel, ...]:
+    """The kernels asked for, or all that the device has."""
+    known = backend_of(device).kernels(device)
+    if not known:
+        raise KernelError(f"device={device.id!r}: has no kernel that could be tuned")
+    if dtype not in device.dtypes:
+        raise DtypeError(
+            f"--dtype={dtype!r}: {device.id!r} has none; accepted are {', '.join(device.dtypes)}"
+        )
+    for name in names or ():
+        checked_name("--kernel", name, tuple(one.name for one in known))
+    # What the rules prefer first: the budget may not last for all.
+    order = backend_of(device).priors(device).kernels
+    rank = {name: place for place, name in enumerate(order)}
+    able = (one for one in known if not names or one.name in names)
+    return tuple(sorted(able, key=lambda one: rank.get(one.name, len(rank))))
+
+
+def _tasks(
+    device: Device,
+    kernels: tuple[Kernel, ...],
+    shapes: Path | None,
+    suite: str | None,
+    dtype: str,
+    layout: str,
+) -> tuple[Task, ...]:
+    """Kernels and classes of the shapes named, or of all classes."""
+    if shapes is not None and suite is not None:
+        raise ArgumentError("--shapes, --suite: both given; accepted is one")
+    backend = backend_of(device)
+    note(f"shape classes of {device.id} are measured first, seconds, once a driver")
+    measured = crossover.measured(device, backend, dtype, backend.priors(device))
+    boundaries = measured.boundaries
+    if shapes is None and suite is None:
+        return tasks(kernels, representatives(boundaries, dtype, layout), boundaries)
+    if shapes is not None:
+        columns = load(shapes)
+    else:
+        checked_name("--suite", str(suite), suites.names())
+        found = suites.load(str(suite))
+        columns = (found.m, found.n, found.k)
+    sums = "float32" if dtype == "float16" else dtype
+    sides = list(zip(*(column.tolist() for column in columns), strict=True))
+    named = heaviest(sides, Shape(1, 1, 1, dtype, sums, layout))
+    if not named:
+        raise ArgumentError("--shapes: every product is empty; accepted are sizes from 1 up")
+    return tasks(kernels, named, boundaries)
+
+
+@contextmanager
+def _progress(budget: float) -> Iterator[Callable[[Progress], None]]:
+    """A bar on stderr where that is a terminal: task, best so far, time left, candidate."""
+    err = Console(stderr=True)
+    # No thread that redraws: it would take time from the processor that is being measured.
+    bar = Bar(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[left]} left  {task.fields[candidate]}"),
+        console=err,
+        disable=not err.is_terminal,
+        auto_refresh=False,
+        transient=True,
+    )
+
+    def advance(progress: Progress) -> None:
+        minutes, seconds = divmod(round(progress.seconds_left), 60)
+        task = progress.task
+        bar.update(
+            line,
+            completed=budget - progress.seconds_left,
+            description=f"{task.kernel.name}, {task.shape_class}: {1 / progress.ratio:.2f}x",
+            left=f"{minutes}:{seconds:02}",
+            candidate=str(progress.candidate)[:60],
+        )
+        bar.refresh()
+
+    with bar:
+        line = bar.add_task("starting", total=budget, left="", candidate="")
+        yield advance
+
+
+def _table(device: Device, results: list[Result]) -> Table:
+    table = Table(title=f"tuned: {device.id}  {device.name}", title_justify="left")
+    for name in ("kernel", "class"):
+        table.add_column(name, no_wrap=True)
+    for name in ("ms", "faster", "tried", "failed"):
+        table.add_column(name, justify="right")
+    table.add_column("configuration")
+    for result in results:
+        default = result.ratio == 1.0
+        table.add_row(
+            result.task.kernel.name,
+            result.task.shape_class,
+            f"{result.seconds * 1e3:.3f}",
+            "default" if default else f"{1 / result.ratio:.2f}x",
+            str(result.timed),
+            str(result.failed),
+            str(result.config),
+        )
+    return table

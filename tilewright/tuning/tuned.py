@@ -1,0 +1,181 @@
+"""Tuned configurations: how they are filed, and which one a problem gets.
+
+A document holds a kernel on a device: it is named by what must be equal for its records to hold
+(kernel source, configuration space, architecture) and by the driver. Its records are named by
+dtype, accumulator, layout and shape class. Looked up in this order, always a whole configuration:
+
+    this driver, this layout, this class     then the nearest classes, then other layouts
+    another driver of the same architecture, in the same order
+    None: the cost model and the kernel's default
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tilewright import settings
+from tilewright.batch import Problem
+from tilewright.device import Device
+from tilewright.kernel import Config, Kernel, Priors, Tunable
+from tilewright.planning.classes import (
+    Boundaries,
+    Tuned,
+    classify,
+    layout_of,
+    nearest,
+    record_name,
+)
+from tilewright.tuning import store
+
+_FIELDS = {field.name: field.default for field in fields(Config)}
+
+
+def lookup(
+    problem: Problem,
+    device: Device,
+    kernels: Sequence[Kernel],
+    priors: Priors,
+    boundaries: Boundaries,
+) -> dict[str, Tuned]:
+    """The tuned configurations for a problem by kernel; a kernel without one is absent."""
+    found = {}
+    for kernel in kernels:
+        tuned = _lookup(problem, device, kernel, priors, boundaries)
+        if tuned is not None:
+            found[kernel.name] = tuned
+    return found
+
+
+def document_name(kernel: Kernel, problem: Problem, device: Device, priors: Priors) -> str:
+    """The document of a kernel on a device: KERNEL-WHAT-DRIVER."""
+    return f"{_prefix(kernel, problem, device, priors)}{store.digest(device.driver)[:12]}"
+
+
+def head(kernel: Kernel, device: Device, priors: Priors) -> dict[str, str]:
+    """What a document says of itself, for readers."""
+    return {
+        "kernel": kernel.name,
+        "architecture": architecture(device),
+        "driver": device.driver,
+        "source": priors.digest_of(kernel.name),
+    }
+
+
+def architecture(device: Device) -> str:
+    """The device without its driver's version."""
+    return "|".join((device.backend, device.platform, device.name))
+
+
+def config_to_json(config: Config) -> dict[str, int]:
+    """The fields that differ from their defaults; `rate` is a prior and no part of it."""
+    values = asdict(config)
+    return {n: v for n, v in values.items() if n != "rate" and v != _FIELDS[n]}
+
+
+def config_from_json(document: Mapping[str, Any]) -> Config:
+    """The configuration, whole. Raises ValueError for anything that is none."""
+    for name, value in dict(document).items():
+        if name not in _FIELDS or name == "rate" or type(value) is not int or value < 0:
+            raise ValueError(f"{name}={value!r} is no tunable")
+    return Config(**document)
+
+
+def forget() -> None:
+    """Read the store anew: another process, or this one, has tuned."""
+    _records.cache_clear()
+    _others.cache_clear()
+
+
+def _lookup(
+    problem: Problem, device: Device, kernel: Kernel, priors: Priors, boundaries: Boundaries
+) -> Tuned | None:
+    home = settings.cache_folder()
+    if home is None:
+        return None
+    name = document_name(kernel, problem, device, priors)
+    prefix = _prefix(kernel, problem, device, priors)
+    shape_class = classify(problem, boundaries)
+    for document in (name, *_others(home, prefix, name)):
+        records = _records(home, document)
+        for key, found_class in _keys(problem, shape_class, records):
+            config, ratio = records[key]
+            where = _origin(found_class, shape_class, key, problem, document == name)
+            return Tuned(
+                kernel.name,
+                config,
+                ratio,
+                found_class,
+                f"{where} ({ratio:.2f} of the default's time)",
+            )
+    return None
+
+
+def _keys(
+    problem: Problem, shape_class: str, records: Mapping[str, Any]
+) -> Iterator[tuple[str, str]]:
+    """Names of the records that may serve, with their class, the best first."""
+    near = nearest(shape_class)
+    for candidate in near:
+        if (key := record_name(problem, candidate)) in records:
+            yield key, candidate
+    types = f"{problem.dtype} {problem.accumulate} "
+    for candidate in near:
+        for key in sorted(records):
+            if key.startswith(types) and key.split(" ", 3)[3] == candidate:
+                yield key, candidate
+
+
+def _origin(found: str, wanted: str, key: str, problem: Problem, own: bool) -> str:
+    words = [f"tuned for {found}"]
+    if found != wanted:
+        words.append(f"the nearest class to {wanted}")
+    if key.split(" ")[2] != layout_of(problem):
+        words.append(f"layout {key.split(' ')[2]}")
+    words.append("on this device" if own else "with another driver of this architecture")
+    return ", ".join(words)
+
+
+@cache
+def _records(home: Path, name: str) -> dict[str, tuple[Config, float]]:
+    content = store.read(store.TUNED, name)
+    try:
+        return {
+            str(key): (config_from_json(record["config"]), ratio_from_json(record))
+            for key, record in content.get("records", {}).items()
+            if len(key.split(" ", 3)) == 4
+        }
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        store.set_aside(store.TUNED, name, f"no tuned configurations ({error})")
+        return {}
+
+
+@cache
+def _others(home: Path, prefix: str, name: str) -> tuple[str, ...]:
+    return tuple(other for other in store.names(store.TUNED, prefix) if other != name)
+
+
+def ratio_from_json(record: Mapping[str, Any]) -> float:
+    """The time over the default's on the shape of the proof that gained least.
+
+    What one odd size gains says little of the others. Raises ValueError for what is no ratio.
+    """
+    ratio = max(map(float, record.get("ratios") or [record["ratio"]]))
+    if not 0 < float(record["ratio"]) <= 1 or not ratio > 0:
+        raise ValueError(f"ratio={record['ratio']!r}")
+    return min(1.0, ratio)
+
+
+def _prefix(kernel: Kernel, problem: Problem, device: Device, priors: Priors) -> str:
+    what = (priors.digest_of(kernel.name), space_digest(kernel, problem, device))
+    return f"{kernel.name}-{store.digest('|'.join((*what, architecture(device))))[:12]}-"
+
+
+def space_digest(kernel: Kernel, problem: Problem, device: Device) -> str:
+    """What changes whenever the configurations to choose from do."""
+    if isinstance(kernel, Tunable):
+        return store.digest(repr(kernel.space(problem, device)))
+    return "listed"
