@@ -16,16 +16,20 @@ REST = 0.05
 
 
 def interleaved(
-    ways: Mapping[str, Callable[[], object]], *, rounds: int = 5, block_seconds: float = 0.15
+    ways: Mapping[str, Callable[[], object]],
+    *,
+    rounds: int = 5,
+    block_seconds: float = 0.15,
+    rest: float = REST,
 ) -> dict[str, float]:
-    """Median seconds of every way; `rounds` blocks of each, in turns."""
+    """Median seconds of every way; `rounds` blocks of each, in turns, `rest` seconds between."""
     times: dict[str, list[float]] = {name: [] for name in ways}
     for name, way in ways.items():
         way()
         times[name] = []
     for _ in range(rounds):
         for name, way in ways.items():
-            time.sleep(REST)
+            time.sleep(rest)
             way()
             times[name] += _block(way, block_seconds)
     return {name: statistics.median(values) for name, values in times.items()}

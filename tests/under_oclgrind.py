@@ -1,6 +1,6 @@
 """What test_oclgrind.py runs in a process of its own: one kernel, or a planted fault, in Oclgrind.
 
-python under_oclgrind.py KERNEL | out_of_bounds | global_race | local_race
+python under_oclgrind.py KERNEL | grouped_lanes | bits | out_of_bounds | global_race | local_race
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 
+import bits_under_oclgrind
+import grouped_under_oclgrind
 import numpy as np
 from cases import Case
 from runs import configurations, run, run_configuration
@@ -56,8 +58,13 @@ def plant(fault: str, device: tilewright.Device) -> None:
 
 def main(what: str) -> None:
     simulators = [device for device in tilewright.devices() if device.kind == "simulator"]
-    run = plant if what in FAULTS else multiply
-    run(what, simulators[0])
+    if what == "grouped_lanes":
+        grouped_under_oclgrind.multiply(simulators[0])
+    elif what == "bits":
+        bits_under_oclgrind.multiply(simulators[0])
+    else:
+        run = plant if what in FAULTS else multiply
+        run(what, simulators[0])
     print("done")
 
 

@@ -1,7 +1,8 @@
 """Batches where no grouped kernel reaches the host's memory: a loop of products, or copies.
 
 `host_loop` is the host device. `through_device` packs operands into one buffer each, runs there and
-brings the results back: what a GPU with memory of its own needs for lists of NumPy arrays.
+brings the results back: what a GPU with memory of its own needs for lists of NumPy arrays. `begun`
+starts any of them, and the grouped kernels.
 """
 
 from __future__ import annotations
@@ -20,6 +21,23 @@ from tilewright.device import Device
 from tilewright.operands import NDArray
 from tilewright.planning.grouped import GroupedLayout
 from tilewright.ragged import RaggedBatch
+
+
+def begun(launch: Callable[[], None]) -> Callable[[], None]:
+    """Launch; the callable returned waits for the end.
+
+    A back end's launch that has a method `begin` returns at once, so that the caller can work
+    beside it; others have ended already.
+    """
+    begin: Callable[[], Callable[[], None]] | None = getattr(launch, "begin", None)
+    if begin is not None:
+        return begin()
+    launch()
+    return _nothing
+
+
+def _nothing() -> None:
+    pass
 
 
 def views(part: Matrices) -> list[NDArray]:
@@ -84,9 +102,9 @@ def through_device(
         else:
             target = RaggedBatch.empty([x.shape for x in c], parts[2].dtype, device)
         moved = GroupedOperands(
-            _on_device(there[0]),
-            _on_device(there[1]),
-            _on_device(target),
+            on_device(there[0]),
+            on_device(there[1]),
+            on_device(target),
             None,
             operands.alpha,
             operands.beta,
@@ -101,7 +119,8 @@ def through_device(
     return run
 
 
-def _on_device(batch: RaggedBatch) -> GroupedOperand:
+def on_device(batch: RaggedBatch) -> GroupedOperand:
+    """A batch that lies on a device, as grouped kernels take it."""
     part = matrices(batch, "batch")
     return GroupedOperand(part.at.address, part.at.row, part.at.col, part.base)
 

@@ -62,17 +62,13 @@ def grouped(
 
     Operands are random. The exit status is 1 if any result was wrong.
     """
-    title, (m, n, k) = _sizes(file, limits, count, suite, seed)
+    title, (m, n, k) = batch_sizes(file, limits, count, suite, seed)
     checked_dtype(dtype)
     if order is not None:
         checked_name("--order", order, ALL_ORDERS)
     if plot is not None:
         plots.check(plot, "--plot")
-    chosen = resolve(device)
-    if dtype not in chosen.dtypes:
-        raise DtypeError(
-            f"--dtype={dtype!r}: {chosen.id!r} has none; accepted are {', '.join(chosen.dtypes)}"
-        )
+    chosen = checked_device_dtype(resolve(device), dtype)
     check_fits(m, n, k, dtype, chosen, title)
     orders = ALL_ORDERS if order is None else (order,)
     with progress(len(orders) + 4) as advance:
@@ -90,7 +86,16 @@ def grouped(
         raise typer.Exit(1)
 
 
-def _sizes(
+def checked_device_dtype(device: Device, dtype: str) -> Device:
+    """The device, if it has the dtype."""
+    if dtype not in device.dtypes:
+        raise DtypeError(
+            f"--dtype={dtype!r}: {device.id!r} has none; accepted are {', '.join(device.dtypes)}"
+        )
+    return device
+
+
+def batch_sizes(
     file: Path | None,
     limits: tuple[int, int] | None,
     count: int | None,

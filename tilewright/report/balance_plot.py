@@ -71,9 +71,7 @@ def draw(panels: list[Panel], title: str, path: Path, argument: str) -> None:
         for index, panel in enumerate(panels):
             _panel(figure.add_subplot(grid[index]), panel)
         figure.suptitle(title, x=0.01, ha="left", weight="bold", fontsize=13)
-        form = path.suffix.lower().removeprefix(".")
-        metadata = {"Date": None} if form == "svg" else None
-        figure.savefig(temporary, format=form, dpi=160, metadata=metadata)
+        plots.save(figure, temporary, path.suffix)
 
 
 def _panel(axes: Any, panel: Panel) -> None:

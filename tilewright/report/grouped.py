@@ -144,7 +144,11 @@ def _block(launch: Launch) -> list[float]:
 
 
 def _ceiling(device: Device, dtype: str, ways: Sequence[Way], flops: float) -> Ceiling | None:
-    """The best rate known of the device: of one large product in the probe, or of this run."""
+    """The device's measured peak; where that is unknown, the best rate of a product: of a large one
+    in the probe, or of this run."""
+    peak = device.ceilings.peak(dtype) if device.ceilings else None
+    if peak is not None:
+        return Ceiling(peak.value, f"{peak}, measured by `tilewright peak`")
     ours = [w for w in ways if w.times and (w.planning or w.name == OUR_LOOP)]
     found = [Ceiling(flops / way.seconds, f"{way.name}, in this run") for way in ours if flops]
     try:
