@@ -1,0 +1,157 @@
+"""One-bit products on the host: Numba's compiled kernel where Numba is installed, NumPy elsewhere.
+
+`PLACE` holds NumPy arrays and whatever else shares the host's memory by DLPack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.backends.bits import WORD, BitEngine, BitProblem, BitWork
+from tilewright.backends.host import compiled, native
+from tilewright.backends.host.epilogue import finish, frozen, sign_words
+from tilewright.device import Device
+from tilewright.errors import ArgumentError, DeviceMemoryError, DtypeError, OperandError
+from tilewright.operands import Array, short
+
+NDArray = npt.NDArray[Any]
+_DTYPES = {"int32": np.int32, "float16": np.float16, "float32": np.float32, "bits": np.uint64}
+_NUMPY_RATE = 8e9  # operations a second, measured with np.bitwise_count on one AVX-512 core
+_BLOCK = 1 << 22  # bytes of words that NumPy's way holds at once
+
+
+class HostPlace:
+    """NumPy arrays, `tilewright.Array` on the host, and CPU arrays with DLPack."""
+
+    def takes(self, value: Any) -> bool:
+        """Whether the array lies in the host's memory."""
+        if isinstance(value, np.ndarray):
+            return True
+        if isinstance(value, Array):
+            return value.device.backend == "host"
+        where = getattr(value, "__dlpack_device__", None)
+        return where is not None and int(where()[0]) == 1
+
+    def device(self, value: Any) -> Device:
+        """The host."""
+        return native.host()
+
+    def engines(self, device: Device) -> tuple[BitEngine, ...]:
+        """Every way to multiply here."""
+        return ENGINES
+
+    def pack(self, value: Any, axis: int, zero: int | None) -> tuple[NDArray, None]:
+        """By the compiled kernel; by np.packbits where there is none, or to name what offends."""
+        array = np.moveaxis(_as_numpy(value), axis, -1)
+        fits = array.dtype.kind in "if" and array.dtype.itemsize <= 8 and array.dtype.isnative
+        if compiled.available() and fits and array.size:
+            words = np.empty((*array.shape[:-1], -(-array.shape[-1] // WORD)), np.uint64)
+            rows = np.ascontiguousarray(array).reshape(-1, array.shape[-1])
+            found = native.pack_signs(rows, zero, words.reshape(len(rows), words.shape[-1]))
+            if found:
+                return frozen(words), None
+        check_signs(array, zero)
+        ones = array if array.dtype == np.bool_ else array >= 0 if zero == 1 else array > 0
+        return frozen(sign_words(ones)), None
+
+    def counts(self, words: NDArray) -> NDArray:
+        """Ones of each row."""
+        result: NDArray = np.bitwise_count(words).sum(axis=-1, dtype=np.int32)
+        return result
+
+    def empty(self, shape: tuple[int, ...], dtype: str, like: Any) -> NDArray:
+        """A NumPy array."""
+        try:
+            return np.empty(shape, _DTYPES[dtype])
+        except (MemoryError, ValueError):
+            raise DeviceMemoryError(
+                f"out: the host has no room for a result of shape {shape} in {dtype}"
+            ) from None
+
+    def vector(self, value: Any, dtype: str, like: Any) -> NDArray:
+        """As it is, or converted."""
+        return np.ascontiguousarray(value, np.dtype(dtype))
+
+    def to_host(self, words: NDArray) -> NDArray:
+        """They are there."""
+        return words
+
+    def from_host(self, words: NDArray, device: Device) -> NDArray:
+        """They are there."""
+        return frozen(words)
+
+    def reshape(self, value: NDArray, shape: tuple[int, ...]) -> NDArray:
+        """A view."""
+        return value if value.shape == shape else value.reshape(shape)
+
+
+class NumpyEngine:
+    """np.bitwise_count over blocks of rows: slow, exact, always there."""
+
+    name = "numpy"
+    needs_counts = False
+
+    def supports(self, problem: BitProblem, device: Device) -> bool | str:
+        """Everything."""
+        return True
+
+    def seconds(self, problem: BitProblem, device: Device) -> tuple[float, str]:
+        """From the rate of np.bitwise_count on one core."""
+        return 1e-5 + problem.operations / _NUMPY_RATE, "np.bitwise_count on one core"
+
+    def run(self, works: Sequence[BitWork], device: Device) -> None:
+        """Blocks of rows against all of B."""
+        for work in works:
+            step = max(1, _BLOCK // max(8, 8 * work.problem.n * work.problem.words))
+            for start in range(0, work.problem.m, step):
+                rows = slice(start, start + step)
+                finish(dots(work, rows), work, rows)
+
+
+ENGINES: tuple[BitEngine, ...] = (native.NumbaEngine(), NumpyEngine())
+PLACE = HostPlace()
+
+
+def dots(work: BitWork, rows: slice) -> NDArray:
+    """The integers of some rows, int32 [rows, n]."""
+    problem = work.problem
+    left, right = work.a[rows, None, :], work.b[None, :, :]
+    mixed = left ^ right if problem.form == "xor" else left & right
+    ones = np.bitwise_count(mixed).sum(axis=-1, dtype=np.int32)
+    result: NDArray = np.int32(problem.k) - 2 * ones if problem.form == "xor" else ones
+    return result
+
+
+def check_signs(array: NDArray, zero: int | None) -> None:
+    """Raise ArgumentError for NaN, and for 0 where nothing says what becomes of it."""
+    if array.dtype == np.bool_:
+        return
+    if array.dtype.kind == "f" and np.isnan(array).any():
+        where = tuple(map(int, np.argwhere(np.isnan(array))[0]))
+        raise ArgumentError(f"x: NaN at {where} (packed axis last); accepted are real numbers")
+    if zero is None and not np.all(array):
+        where = tuple(map(int, np.argwhere(array == 0)[0]))
+        raise ArgumentError(
+            f"x: 0 at {where} (packed axis last) has no sign; zero=1 makes it"
+            " +1, zero=-1 makes it -1"
+        )
+
+
+def _as_numpy(value: Any) -> NDArray:
+    if not isinstance(value, np.ndarray):
+        detach = getattr(value, "detach", None)
+        try:
+            if isinstance(value, Array):
+                value = np.asarray(value)
+            else:
+                value = np.from_dlpack(value if detach is None else detach())
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            raise OperandError(f"x={short(value)}: __dlpack__ failed: {error}") from None
+    if value.dtype.kind not in "biuf":
+        raise DtypeError(f"x.dtype={str(value.dtype)!r}: accepted are bool, integers and floats")
+    array: NDArray = value
+    return array

@@ -1,0 +1,45 @@
+"""What happens to a block of exact integers, in NumPy: what every kernel must equal bit for bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.backends.bits import WORD, BitWork
+
+NDArray = npt.NDArray[Any]
+
+
+def finish(values: NDArray, work: BitWork, rows: slice) -> None:
+    """The epilogue in NumPy: what every kernel's must equal bit for bit."""
+    if work.problem.out == "bits":
+        ones = (values >= work.threshold) ^ work.flip.view(np.bool_)
+        work.out[rows] = sign_words(ones)
+        return
+    if work.problem.out == "int32":
+        work.out[rows] = values
+        return
+    real = values.astype(np.float32)
+    with np.errstate(over="ignore"):
+        if work.scale is not None:
+            real = real * work.scale
+        if work.shift is not None:
+            real = real + work.shift
+        work.out[rows] = real
+
+
+def sign_words(ones: NDArray) -> NDArray:
+    """Booleans [..., k] to words [..., ceil(k / 64)], zeros past k."""
+    octets = np.packbits(ones, axis=-1, bitorder="little")
+    words = np.zeros((*ones.shape[:-1], -(-ones.shape[-1] // WORD)), "<u8")
+    words.view(np.uint8)[..., : octets.shape[-1]] = octets
+    return words.astype(np.uint64, copy=False)
+
+
+def frozen(words: NDArray) -> NDArray:
+    """A view that nobody writes through."""
+    view = words.view()
+    view.flags.writeable = False
+    return view

@@ -1,0 +1,283 @@
+"""The host's compiled one-bit kernel: lays B out, cuts a product into tasks for all cores.
+
+`compiled` imports Numba on the first product and keeps the machine code in the cache folder.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.backends.bits import BitProblem, BitWork
+from tilewright.backends.host import BACKEND, compiled
+from tilewright.backends.host.epilogue import finish, frozen
+from tilewright.device import Device
+
+NDArray = npt.NDArray[Any]
+Task = Callable[[], object]
+_FEW = 4  # rows of A up to which B is read as it lies
+_TASK = 5e7  # least operations of a task: 20 µs; Python takes 5 to 10 to start one
+_ALONE = 3e8  # operations that one thread does before another has woken up and reported back
+_RATE, _FINISH, _START = 2.4e12, 2.5e-10, 4e-5  # operations a second, seconds an element, and once
+_HALVED = 2**30  # "and" adds two counts of up to k bits in 32 bits
+_FLOATS = {2: (0x7FFF, 0x7C00), 4: (0x7FFFFFFF, 0x7F800000), 8: (2**63 - 1, 0x7FF << 52)}
+
+
+class NumbaEngine:
+    """Tiles of 3 x 32 counts in registers, compiled for this processor."""
+
+    name = "numba"
+    needs_counts = False
+
+    def supports(self, problem: BitProblem, device: Device) -> bool | str:
+        """Wherever Numba is; little-endian, as bits are written by the byte."""
+        if not compiled.available():
+            return "Numba is not installed; 'pip install tilewright[onebit]' brings it"
+        if problem.form == "and" and problem.k > _HALVED:
+            return f"k is over 2^30: {problem.k}"
+        return True
+
+    def seconds(self, problem: BitProblem, device: Device) -> tuple[float, str]:
+        """Counting, finishing every element, and starting: measured on two AVX-512 cores."""
+        cores = device.compute_units if problem.operations > _ALONE else 1
+        counting = problem.operations / _RATE + problem.m * problem.n * _FINISH
+        return _START + counting / cores, "rates measured on an AVX-512 core"
+
+    def run(self, works: Sequence[BitWork], device: Device) -> None:
+        """Lay every B out, then multiply, each step on all cores."""
+        prepared = [_Product(work) for work in works]
+        large = sum(work.problem.operations for work in works) > _ALONE
+        cores = device.compute_units if large else 1
+        in_parallel([task for one in prepared for task in one.preparing(cores)], cores)
+        in_parallel([task for one in prepared for task in one.multiplying(cores)], cores)
+        for one in prepared:
+            one.finish()
+
+
+class _Product:
+    """One product on its way through the kernels."""
+
+    def __init__(self, work: BitWork) -> None:
+        self.work = work
+        self.problem = work.problem
+        self.few = work.problem.m <= _FEW
+        # Always read-only, so that Numba compiles for one type of array.
+        self.a, self.b = (frozen(np.ascontiguousarray(words)) for words in (work.a, work.b))
+        self.counts: NDArray | None = None
+        self.panels: NDArray | None = None
+        self.reals: NDArray | None = None
+        self.keep: tuple[NDArray, ...] = ()  # what the kernel knows by address
+
+    def preparing(self, cores: int) -> list[Task]:
+        """Tasks that lay B out, unless it is known; none for a few rows of A."""
+        bits, b = compiled.kernels("bits"), self.b
+        if self.few:
+            return []
+        self.panels = _laid_out.get(self.work.b)
+        if self.panels is not None:
+            return []
+        count = -(-self.problem.n // bits.COLUMNS)
+        pairs = -(-self.problem.words // 2)
+        self.panels = np.empty((count, pairs, bits.COLUMNS // bits.LANES, 2, bits.LANES), np.uint64)
+        step = count if b.size < 1 << 14 else -(-count // (4 * cores))
+        return [
+            partial(bits.lay_out_b, b, first, min(count, first + step), self.panels)
+            for first in range(0, count, step)
+        ]
+
+    def multiplying(self, cores: int) -> list[Task]:
+        """Runs of rows x runs of panels, about as much work in each."""
+        bits, problem = compiled.kernels("bits"), self.problem
+        if self.few:
+            self.counts = np.empty((problem.m, problem.n), np.int32)
+            step = problem.n if problem.operations < _ALONE else -(-problem.n // (4 * cores))
+            return [
+                partial(
+                    bits.few_rows,
+                    self.a,
+                    self.b,
+                    first,
+                    min(problem.n, first + step),
+                    self.counts,
+                )
+                for first in range(0, problem.n, step)
+            ]
+        assert self.panels is not None
+        _laid_out.put(self.work.b, self.panels)
+        panels, m = len(self.panels), problem.m
+        wanted = min(4 * cores, int(problem.operations / _TASK)) if cores > 1 else 1
+        rows = _share(m, wanted, bits.BLOCK)
+        columns = _share(panels, -(-wanted // -(-m // rows)), 1)
+        bases, epilogue = self._bases(), self._epilogue()
+        return [
+            partial(
+                bits.multiply,
+                self.a,
+                self.panels,
+                top,
+                min(m, top + rows),
+                first,
+                min(panels, first + columns),
+                *bases,
+                epilogue,
+            )
+            for top in range(0, m, rows)
+            for first in range(0, panels, columns)
+        ]
+
+    def _bases(self) -> tuple[NDArray, NDArray, np.int32]:
+        """xor: k - 2 count. and: half of (ones of a + ones of b - count)."""
+        problem = self.problem
+        if problem.form == "xor":
+            rows = np.full(problem.m, problem.k, np.int32)
+            return rows, _padded(np.zeros(problem.n, np.int32), 0), np.int32(1)
+        rows, columns = (
+            np.bitwise_count(words).sum(-1, dtype=np.int32) for words in (self.a, self.b)
+        )
+        return rows, _padded(columns, 0), np.int32(0)
+
+    def _epilogue(self) -> tuple[int, int, int, int, int]:
+        """What `multiply` wants: kind, address and width of the result, addresses of vectors."""
+        work, out, n = self.work, self.problem.out, self.problem.n
+        if out == "int32":
+            return (0, work.out.ctypes.data, n, 0, 0)
+        if out == "bits":
+            work.out[:, -1] = 0  # the last panel may end within the last word
+            # No dot product reaches it: columns beyond the last answer 0.
+            first = _padded(work.threshold, np.iinfo(np.int32).max)
+            second = np.packbits(_padded(work.flip, 0), bitorder="little")
+            self.keep = (first, second)
+            width = 8 * work.out.shape[1]
+            return (2, work.out.ctypes.data, width, first.ctypes.data, second.ctypes.data)
+        self.reals = work.out if out == "float32" else np.empty(work.out.shape, np.float32)
+        ones, zeros = np.ones(n, np.float32), np.zeros(n, np.float32)
+        first = _padded(ones if work.scale is None else work.scale, 0)
+        # -0 and not 0: it leaves every number as it is, -0 too.
+        second = _padded(-zeros if work.shift is None else work.shift, 0)
+        self.keep = (first, second)
+        return (1, self.reals.ctypes.data, n, first.ctypes.data, second.ctypes.data)
+
+    def finish(self) -> None:
+        """What NumPy does better: float16, and the epilogue of a few rows."""
+        if self.few:
+            count, problem = self.counts, self.problem
+            rows, columns, double = self._bases()
+            assert count is not None
+            value = rows[:, None] + columns[: problem.n] - (count << double)
+            finish(value >> (1 - double), self.work, slice(0, problem.m))
+        elif self.problem.out == "float16":
+            with np.errstate(over="ignore"):
+                self.work.out[...] = self.reals
+
+
+def _share(size: int, parts: int, multiple: int) -> int:
+    """What each of about `parts` equal shares of `size` holds, in multiples."""
+    return -(-size // (max(1, parts) * multiple)) * multiple
+
+
+def _padded(vector: NDArray, value: int) -> NDArray:
+    """To whole words of columns, which whole panels divide."""
+    result = np.full(-(-len(vector) // 64) * 64, value, vector.dtype)
+    result[: len(vector)] = vector
+    return result
+
+
+class _LaidOut:
+    """Panels of matrices that nobody can write to, for as long as those live: weights, mostly."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, NDArray] = {}
+
+    def get(self, words: NDArray) -> NDArray | None:
+        """The panels of these very words."""
+        return self._held.get(id(words))
+
+    def put(self, words: NDArray, panels: NDArray) -> None:
+        """Remember the panels until the words are gone."""
+        if not words.flags.writeable and id(words) not in self._held:
+            self._held[id(words)] = panels
+            weakref.finalize(words, self._held.pop, id(words), None)
+
+
+_laid_out = _LaidOut()
+
+
+def pack_signs(array: NDArray, zero: int | None, words: NDArray) -> bool:
+    """Signs of a dense matrix [rows, length] into `words`; False where it holds what it may not."""
+    bits, cores = compiled.kernels("bits"), host().compute_units
+    width = array.dtype.itemsize
+    mask, infinity = _FLOATS[width] if array.dtype.kind == "f" else (-1, -1)
+    numbers = array.view(f"i{width}")
+    plus = -1 if zero == 1 else 0
+    rows = len(array)
+    step = rows if array.nbytes < 1 << 20 else -(-rows // (2 * cores))
+    found: list[tuple[bool, bool]] = []
+
+    def task(first: int) -> None:
+        last = min(rows, first + step)
+        found.append(bits.pack_rows(numbers, first, last, mask, infinity, plus, words))
+
+    in_parallel([partial(task, first) for first in range(0, rows, step)], cores)
+    zeros = any(pair[0] for pair in found)
+    return not any(pair[1] for pair in found) and not (zeros and zero is None)
+
+
+@cache
+def host() -> Device:
+    """The host's record, read once."""
+    return BACKEND.devices()[0]
+
+
+def in_parallel(tasks: Sequence[Task], cores: int) -> None:
+    """Run all tasks on `cores` threads, this one among them; each takes the next when done."""
+    if len(tasks) < 2 or cores < 2:
+        for task in tasks:
+            task()
+        return
+    numbers = itertools.count()
+    finished: SimpleQueue[BaseException | None] = SimpleQueue()
+
+    def take() -> None:
+        error = None
+        try:
+            while (number := next(numbers)) < len(tasks):
+                tasks[number]()
+        except BaseException as raised:
+            error = raised
+        finished.put(error)
+
+    helpers = min(cores, len(tasks)) - 1
+    for _ in range(helpers):
+        _helpers(cores - 1).put(take)
+    take()
+    errors = [finished.get() for _ in range(helpers + 1)]
+    for error in errors:
+        if error is not None:
+            raise error
+
+
+@cache
+def _helpers(threads: int) -> SimpleQueue[Task]:
+    """Threads that wait on a queue: half the latency of an executor and its futures."""
+    queue: SimpleQueue[Task] = SimpleQueue()
+
+    def serve() -> None:
+        while True:
+            queue.get()()
+
+    for number in range(threads):
+        threading.Thread(target=serve, name=f"tilewright-bits-{number}", daemon=True).start()
+    return queue
+
+
+if hasattr(os, "register_at_fork"):  # a child has none of its parent's threads
+    os.register_at_fork(after_in_child=_helpers.cache_clear)

@@ -1,0 +1,149 @@
+"""`tilewright onebit`: binary networks: convert from ONNX, look inside, run, time."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from statistics import median
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from tilewright.cli.common import console
+from tilewright.cli.onebit_bench import bench
+from tilewright.cli.pictures import picture
+from tilewright.errors import ArgumentError, FileError
+from tilewright.onebit.files import load, save
+from tilewright.onebit.network import Network, labelled
+from tilewright.onebit.onnx_import import import_onnx
+from tilewright.operands import NDArray
+from tilewright.report.network import (
+    checks_table,
+    layers_table,
+    summary,
+    timings_table,
+    verdict,
+)
+
+app = typer.Typer(
+    name="onebit",
+    help="Networks of one-bit weights and activations: convert, look inside, run, time.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+app.command()(bench)
+
+Model = Annotated[Path, typer.Argument(metavar="MODEL.npz", help="What `convert` wrote.")]
+
+
+@app.command()
+def convert(
+    model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="A float graph.")],
+    output: Annotated[Path, typer.Argument(metavar="MODEL.npz", help="Where the network goes.")],
+    labels: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Names of the classes, one a line.")
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Show every layer's comparison, not the differing ones.")
+    ] = False,
+) -> None:
+    """Import an ONNX model and compare every layer with the float graph.
+
+    Binary are convolutions and dense layers between signs (Sign, or Where of -1 and +1) whose
+    weights are -a and +a. Real weights are rounded to half precision.
+
+    Example: `tilewright onebit convert birealnet18.onnx birealnet18.npz`
+    """
+    if output.suffix.lower() != ".npz":
+        raise FileError(f"MODEL.npz={str(output)!r}: suffix {output.suffix!r}; accepted is .npz")
+    network, report = import_onnx(model, labels=_labels(labels))
+    save(network, output)
+    screen = console()
+    if every or not report.exact or any(check.zeros for check in report.layers):
+        screen.print(checks_table(report, every=every))
+    for line in (*verdict(report), *summary(network)):
+        print(line)
+    before, after = model.stat().st_size, output.stat().st_size
+    print(f"wrote {output}: {after:,} bytes; {model} has {before:,}")
+
+
+@app.command()
+def info(model: Model) -> None:
+    """Show a network's layers, sizes and padding.
+
+    Example: `tilewright onebit info birealnet18.npz`
+    """
+    network = load(model)
+    console().print(layers_table(network))
+    for line in summary(network):
+        print(line)
+
+
+@app.command()
+def run(
+    model: Model,
+    image: Annotated[Path, typer.Argument(metavar="IMAGE", help="A picture, PNG or JPEG say.")],
+    mean: Annotated[
+        str, typer.Option(metavar="NUMBERS", help="Taken from pixel / 255; one, or one a channel.")
+    ] = "0",
+    std: Annotated[str, typer.Option(metavar="NUMBERS", help="What is divided by then.")] = "1",
+    top: Annotated[int, typer.Option(metavar="N", help="Classes to show.")] = 5,
+) -> None:
+    """Classify a picture.
+
+    It is resized to the network's input; --mean and --std are those the network was trained with.
+
+    Example: `tilewright onebit run birealnet18.npz cat.png --mean 0.485,0.456,0.406
+    --std 0.229,0.224,0.225`
+    """
+    if top < 1:
+        raise ArgumentError(f"--top={top}: accepted are 1 and more")
+    network = load(model)
+    x = picture(image, network.input_shape, _numbers(mean, "--mean"), _numbers(std, "--std"))
+    for name, score in labelled(network, network.run(x).reshape(-1), top):
+        print(f"{score:12.4f}  {name}")
+
+
+@app.command()
+def profile(
+    model: Model,
+    repeats: Annotated[int, typer.Option(metavar="N", help="Runs of which the median is.")] = 20,
+) -> None:
+    """Time a network on this machine, one random input at a time, and each of its passes.
+
+    Example: `tilewright onebit profile birealnet18.npz`
+    """
+    if repeats < 1:
+        raise ArgumentError(f"--repeats={repeats}: accepted are 1 and more")
+    network = load(model)
+    x = np.random.default_rng(0).standard_normal((1, *network.input_shape), dtype=np.float32)
+    whole = _median_of(network, x, repeats)
+    timings = network.profile(x, repeats)
+    console().print(timings_table(timings, sum(timing.seconds for timing in timings)))
+    print(f"a whole run: {1e3 * whole:.2f} ms")
+
+
+def _median_of(network: Network, x: NDArray, n: int) -> float:
+    seconds = []
+    for _ in range(n + 1):
+        begun = time.perf_counter()
+        network.run(x)
+        seconds.append(time.perf_counter() - begun)
+    return median(seconds[1:])  # the first compiles
+
+
+def _numbers(text: str, option: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise ArgumentError(f"{option}={text!r}: accepted are numbers and commas") from None
+
+
+def _labels(path: Path | None) -> tuple[str, ...]:
+    if path is None:
+        return ()
+    try:
+        return tuple(path.read_text(encoding="utf-8").splitlines())
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(f"--labels={str(path)!r}: cannot be read ({error})") from None

@@ -1,0 +1,187 @@
+"""ONNX files, read with distrust: plain records of nodes and arrays, or one clear error.
+
+A file can claim anything: sizes are compared with the bytes that are there before an array is made,
+data in other files is refused, and nothing is executed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.errors import FileError
+
+NDArray = npt.NDArray[Any]
+MISSING = "onnx is not installed; 'pip install tilewright[onebit]' brings it"
+_LARGEST_FILE = 1 << 31  # protobuf's own limit
+# ONNX's element types that weights come in: bytes an element, and the field of unpacked numbers.
+_TYPES = {
+    "FLOAT": (4, "float_data"),
+    "FLOAT16": (2, "int32_data"),
+    "DOUBLE": (8, "double_data"),
+    "INT64": (8, "int64_data"),
+    "INT32": (4, "int32_data"),
+    "INT8": (1, "int32_data"),
+    "UINT8": (1, "int32_data"),
+    "BOOL": (1, "int32_data"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node: `title` is what errors call it."""
+
+    op: str
+    title: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A graph of one input and one output, in an order in which it can be computed."""
+
+    label: str
+    nodes: tuple[Node, ...]
+    constants: Mapping[str, NDArray]
+    input: str
+    input_shape: tuple[int, ...]
+    output: str
+
+
+def read_onnx(path: Path, argument: str = "path") -> Graph:
+    """The graph of a file. Raises FileError for what is damaged, hostile or of another format."""
+    label = f"{argument}={str(path)!r}"
+    try:
+        size = path.stat().st_size
+        if size > _LARGEST_FILE:
+            raise FileError(f"{label}: {size} bytes; accepted are files up to 2 GiB")
+        content = path.read_bytes()
+    except OSError as error:
+        raise FileError(f"{label}: cannot be read ({error.strerror})") from None
+    return parse_onnx(content, label)
+
+
+def parse_onnx(content: bytes, label: str = "content") -> Graph:
+    """The same for bytes in memory."""
+    try:
+        import onnx
+    except ImportError:
+        raise FileError(f"{label}: {MISSING}") from None
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(content)
+    except Exception as error:  # of protobuf, which onnx does not name
+        raise FileError(f"{label}: no ONNX model ({error}); accepted is a whole file") from None
+    if not model.graph.node:
+        raise FileError(f"{label}: no ONNX model, or one without nodes")
+    if model.graph.sparse_initializer or model.functions:
+        raise FileError(f"{label}: has sparse weights or functions; accepted are plain graphs")
+    constants = {
+        t.name: _tensor(t, label, f"initializer {t.name!r}") for t in _unique(model, label)
+    }
+    nodes = tuple(_node(node, index, label) for index, node in enumerate(model.graph.node))
+    name, shape = _input(model.graph, constants, label)
+    if len(model.graph.output) != 1:
+        raise FileError(f"{label}: {len(model.graph.output)} outputs; accepted is one")
+    output = model.graph.output[0].name
+    _check_order(nodes, {name, *constants, ""}, output, label)
+    return Graph(label, nodes, constants, name, shape, output)
+
+
+def _unique(model: Any, label: str) -> Any:
+    names = [tensor.name for tensor in model.graph.initializer]
+    if len(set(names)) < len(names):
+        raise FileError(f"{label}: two initializers have one name")
+    return model.graph.initializer
+
+
+def _tensor(tensor: Any, label: str, what: str) -> NDArray:
+    """A TensorProto as an array, its claims checked first."""
+    from onnx import TensorProto, numpy_helper
+
+    if tensor.data_location == TensorProto.EXTERNAL or tensor.external_data:
+        raise FileError(f"{label}: {what} lies in another file; accepted are models in one file")
+    kind = next((k for k in _TYPES if getattr(TensorProto, k) == tensor.data_type), None)
+    if kind is None:
+        number = tensor.data_type
+        raise FileError(f"{label}: {what} is of type {number}; accepted are {', '.join(_TYPES)}")
+    width, field = _TYPES[kind]
+    count = math.prod(tensor.dims)
+    there = len(tensor.raw_data) / width if tensor.raw_data else len(getattr(tensor, field))
+    if any(size < 0 for size in tensor.dims) or count != there:
+        raise FileError(
+            f"{label}: {what} claims {list(tensor.dims)}, {count} elements; it holds {there:g}"
+        )
+    array: NDArray = numpy_helper.to_array(tensor)
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise FileError(f"{label}: {what} has NaN or infinities; accepted are numbers")
+    return array
+
+
+def _node(node: Any, index: int, label: str) -> Node:
+    title = f"node {node.name or f'number {index}'!r} ({node.op_type})"
+    if node.domain not in ("", "ai.onnx"):
+        raise FileError(f"{label}: {title}: domain {node.domain!r}; accepted is ONNX's own")
+    attributes = {a.name: _attribute(a, label, title) for a in node.attribute}
+    return Node(node.op_type, title, tuple(node.input), tuple(node.output), attributes)
+
+
+def _attribute(attribute: Any, label: str, title: str) -> Any:
+    from onnx import AttributeProto
+
+    kinds = AttributeProto
+    if attribute.type in (kinds.GRAPH, kinds.GRAPHS):
+        raise FileError(f"{label}: {title}: has a graph of its own, which is not supported")
+    if attribute.type == kinds.TENSOR:
+        return _tensor(attribute.t, label, f"{title}, attribute {attribute.name!r}")
+    simple: dict[int, Callable[[], Any]] = {
+        kinds.FLOAT: lambda: attribute.f,
+        kinds.INT: lambda: attribute.i,
+        kinds.STRING: lambda: attribute.s.decode("utf-8", "replace"),
+        kinds.FLOATS: lambda: list(attribute.floats),
+        kinds.INTS: lambda: list(attribute.ints),
+    }
+    read = simple.get(attribute.type)
+    if read is None:
+        raise FileError(
+            f"{label}: {title}: attribute {attribute.name!r} is of a kind not supported"
+        )
+    return read()
+
+
+def _input(graph: Any, constants: Mapping[str, Any], label: str) -> tuple[str, tuple[int, ...]]:
+    """The one input and its sizes, the batch left out."""
+    inputs = [value for value in graph.input if value.name not in constants]
+    if len(inputs) != 1:
+        names = ", ".join(repr(value.name) for value in inputs) or "none"
+        raise FileError(f"{label}: inputs {names}; accepted is one")
+    (value,) = inputs
+    sizes = tuple(int(d.dim_value) for d in value.type.tensor_type.shape.dim)
+    fixed = sizes[1:]
+    if len(sizes) not in (2, 4) or not all(0 < s < 1 << 16 for s in fixed):
+        raise FileError(
+            f"{label}: input {value.name!r} is {list(sizes)}; accepted are [batch, features] and"
+            " [batch, channels, height, width], fixed but for the batch"
+        )
+    return value.name, fixed
+
+
+def _check_order(nodes: tuple[Node, ...], known: set[str], output: str, label: str) -> None:
+    for node in nodes:
+        for name in node.inputs:
+            if name not in known:
+                raise FileError(f"{label}: {node.title}: input {name!r} is no value before it")
+        for name in node.outputs:
+            if name in known and name:
+                raise FileError(f"{label}: {node.title}: {name!r} is there already")
+            known.add(name)
+    if output not in known:
+        raise FileError(f"{label}: no node gives the output {output!r}")

@@ -1,0 +1,125 @@
+"""Networks as tables: what a file holds, how an import compared, where the time of a run goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Column, Table
+
+from tilewright.onebit.layers import BitConv, Layer, RealConv
+from tilewright.onebit.network import Network
+from tilewright.onebit.onnx_check import LayerCheck, Report
+from tilewright.onebit.program import Timing
+
+
+def layers_table(network: Network) -> Table:
+    """A row for each layer: what it does, what comes out, the bytes it takes in a file."""
+    table = Table("layer", "kind", "window", "gives", "size", _right("bytes"), box=None)
+    for layer in network.layers:
+        value = network.values[layer.name]
+        size = f"{value.height} × {value.width} × {value.channels}"
+        window = getattr(layer, "window", None)
+        shown = "" if window is None or window.is_point else _window(layer)
+        table.add_row(layer.name, _kind(layer), shown, value.kind, size, f"{stored(layer):,}")
+    return table
+
+
+def summary(network: Network) -> list[str]:
+    """Weights, bytes and padding in a few lines."""
+    convs = [layer for layer in network.layers if isinstance(layer, BitConv | RealConv)]
+    bits = sum(_weights(layer) for layer in convs if isinstance(layer, BitConv))
+    reals = sum(_weights(layer) for layer in convs if isinstance(layer, RealConv))
+    total = sum(stored(layer) for layer in network.layers)
+    paddings = " and ".join(network.paddings) or "none"
+    return [
+        f"input     {' × '.join(map(str, network.input_shape))}",
+        f"weights   {bits:,} of one bit, {reals:,} in half precision",
+        f"size      {total / 1e6:.2f} MB; in float32 {4 * (bits + reals) / 1e6:.1f} MB",
+        f"padding   {paddings} round binary images",
+    ]
+
+
+def checks_table(report: Report, *, every: bool) -> Table:
+    """Layers that differ from the float graph, or all of them."""
+    table = Table(
+        "layer", "kind", *map(_right, ("compared", "differ", "zeros", "largest")), box=None
+    )
+    for check in report.layers:
+        if every or check.differing or check.zeros:
+            table.add_row(*_check_row(check))
+    return table
+
+
+def verdict(report: Report) -> list[str]:
+    """How the whole network compared, in words."""
+    wrong = [check for check in report.layers if check.differing]
+    zeros = sum(check.zeros for check in report.layers)
+    lines = [
+        f"{len(report.layers)} layers compared with the float graph, each on the graph's inputs:"
+        f" {f'{len(wrong)} differ' if wrong else 'no difference'} beyond the rounding of float32"
+    ]
+    if zeros:
+        lines.append(f"{zeros} signs were 0 in the float graph; here they are +1")
+    scores = report.scores
+    same = "the same class" if report.same_class else "another class"
+    lines.append(
+        f"scores of the whole network: largest difference {scores.largest:.3g} of"
+        f" {scores.scale:.3g}, {same}"
+    )
+    return lines
+
+
+def timings_table(timings: Sequence[Timing], total: float) -> Table:
+    """A row for each pass over memory."""
+    table = Table("pass", "layers", _right("µs"), _right("share"), box=None)
+    for timing in timings:
+        share = f"{100 * timing.seconds / total:.0f} %"
+        table.add_row(timing.kind, " + ".join(timing.layers), f"{1e6 * timing.seconds:.0f}", share)
+    return table
+
+
+def stored(layer: Layer) -> int:
+    """Bytes of a layer's arrays in a file."""
+    total = 0
+    if isinstance(layer, BitConv):
+        total += layer.outputs * -(-layer.terms // 8)
+    if isinstance(layer, RealConv):
+        total += int(layer.weights.nbytes)
+    vectors = (getattr(layer, name, None) for name in ("scale", "shift", "cut", "threshold"))
+    return total + sum(int(vector.nbytes) for vector in vectors if vector is not None)
+
+
+def _weights(layer: BitConv | RealConv) -> int:
+    return layer.outputs * layer.terms
+
+
+def _kind(layer: Layer) -> str:
+    if isinstance(layer, BitConv):
+        return "bits" if layer.threshold is None else "bits, threshold"
+    return type(layer).__name__.lower().replace("realconv", "real")
+
+
+def _window(layer: Layer) -> str:
+    window = getattr(layer, "window", None)
+    assert window is not None
+    text = f"{window.kernel[0]}×{window.kernel[1]}"
+    if window.stride != (1, 1):
+        text += f" by {window.stride[0]}"
+    if isinstance(layer, BitConv) and any(window.pads):
+        text += f", {layer.padding}"
+    return text
+
+
+def _check_row(check: LayerCheck) -> list[str]:
+    return [
+        check.name,
+        check.kind,
+        f"{check.elements:,}",
+        f"{check.differing:,}",
+        f"{check.zeros:,}",
+        f"{check.largest:.3g} of {check.scale:.3g}",
+    ]
+
+
+def _right(title: str) -> Column:
+    return Column(title, justify="right")

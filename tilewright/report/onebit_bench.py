@@ -1,0 +1,273 @@
+"""One-bit products beside those of the best library on the same device, in one run: where they pay.
+
+    one-bit     int32 out, bits out (fused threshold), and both with the packing of A before them
+    fp32        NumPy's BLAS on the host; torch on a GPU
+    fp16, bf16  torch          int8        torch._int_mm, onnxruntime's MatMulInteger on the host
+
+Every way multiplies the same -1 and +1, exact in all these types, and is checked against the first.
+B is laid out once, as weights are. Times are medians of blocks in turns.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.table import Column, Table
+
+from tilewright import onebit
+from tilewright.device import Device
+from tilewright.errors import KernelError
+
+NDArray = npt.NDArray[Any]
+Way = Callable[[], object]
+# m, n, k: one vector and a batch of a dense layer, convolutions of a ResNet at batch 1 and 32 as
+# products (pixels, channels, 3 x 3 x channels), squares, and the product of the issue's figure.
+SHAPES = (
+    (1, 4096, 4096),
+    (64, 1024, 1024),
+    (3136, 64, 576),
+    (784, 128, 1152),
+    (49, 512, 4608),
+    (1568, 512, 4608),
+    (512, 512, 512),
+    (1024, 1024, 1024),
+    (2048, 2048, 2048),
+    (1024, 1024, 4096),
+)
+INT32, BITS, PACK, WHOLE = "one-bit int32", "one-bit bits", "pack A", "packed and multiplied"
+FP32, FP16, BF16, INT8, INT8_ORT = "fp32", "fp16", "bf16", "int8", "int8 onnxruntime"
+REST = 0.05  # seconds for which BLAS threads spin after a product
+_BLOCK = 0.04  # seconds of one way before the next has its turn
+OURS = (INT32, BITS, PACK, WHOLE)
+PEERS = (FP32, FP16, BF16, INT8, INT8_ORT)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One product: median seconds of every way, and which one-bit kernel it was."""
+
+    m: int
+    n: int
+    k: int
+    kernel: str
+    seconds: dict[str, float]
+
+    @property
+    def operations(self) -> int:
+        """Multiplications and additions."""
+        return 2 * self.m * self.n * self.k
+
+    def rate(self, way: str) -> float | None:
+        """Operations a nanosecond: GOP/s."""
+        seconds = self.seconds.get(way)
+        return None if seconds is None else self.operations / seconds / 1e9
+
+    @property
+    def best_peer(self) -> str:
+        """The fastest way that is not one-bit."""
+        return min((way for way in PEERS if way in self.seconds), key=self.seconds.__getitem__)
+
+    def gain(self, way: str) -> float:
+        """How many times faster than the best peer one of `OURS` is."""
+        return self.seconds[self.best_peer] / self.seconds[way]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON types, rates and gains with them."""
+        rates = {way: self.rate(way) for way in self.seconds}
+        gains = {way: self.gain(way) for way in (INT32, BITS, WHOLE)}
+        best = self.best_peer
+        return {**asdict(self), "gops": rates, "best_peer": best, "gain_over_best_peer": gains}
+
+
+def measure(
+    device: Device,
+    shapes: Sequence[tuple[int, int, int]] = SHAPES,
+    *,
+    rounds: int = 5,
+    report: Callable[[str], None] = lambda name: None,
+) -> list[Shape]:
+    """Every shape on a device; `report` is called before each."""
+    found = []
+    for m, n, k in shapes:
+        report(f"{m} x {n} x {k}")
+        found.append(_measure(device, m, n, k, rounds))
+    return found
+
+
+def _measure(device: Device, m: int, n: int, k: int, rounds: int) -> Shape:
+    generator = np.random.default_rng(m + n + k)
+    a, b = (generator.choice(np.array([-1, 1], np.float32), size) for size in ((m, k), (n, k)))
+    ours, kernel = _ours(device, a, b)
+    ways = {**ours, **_peers(device, a, b)}
+    wanted = a @ b.T
+    for name, way in ways.items():
+        result = _as_numpy(way())
+        if name in (BITS, PACK, WHOLE):
+            continue
+        if not np.array_equal(result.astype(np.float32), wanted):
+            raise KernelError(f"{name}: wrong at m={m} n={n} k={k}")
+    return Shape(m, n, k, kernel, _in_turns(device, ways, rounds))
+
+
+def _ours(device: Device, a: NDArray, b: NDArray) -> tuple[dict[str, Way], str]:
+    """The one-bit ways; B packed beforehand, A where the name says so."""
+    x, y = _on(device, a), _on(device, b)
+    left, right = onebit.pack(x), onebit.pack(y)
+    choice = next(
+        line.split()[1]
+        for line in onebit.explain(left, right).splitlines()
+        if line.startswith("kernel")
+    )
+    out = onebit.matmul(left, right)
+
+    def whole() -> object:
+        return onebit.matmul(onebit.pack(x), right, out=out)
+
+    ways: dict[str, Way] = {
+        INT32: lambda: onebit.matmul(left, right, out=out),
+        BITS: lambda: onebit.matmul(left, right, threshold=0),
+        PACK: lambda: onebit.pack(x),
+        WHOLE: whole,
+    }
+    return ways, choice
+
+
+def _on(device: Device, array: NDArray) -> Any:
+    """The array where `device` multiplies it."""
+    if device.backend == "host":
+        return array
+    if device.backend == "cuda":
+        import torch
+
+        return torch.from_numpy(array).to(_torch_device(device))
+    import tilewright
+
+    return tilewright.asarray(array, device=device)
+
+
+def _torch_device(device: Device) -> str:
+    return f"cuda:{device.id.partition(':')[2]}" if device.backend == "cuda" else "cpu"
+
+
+def _peers(device: Device, a: NDArray, b: NDArray) -> dict[str, Way]:
+    """What else there is; OpenCL's devices are compared with the host's libraries."""
+    ways: dict[str, Way] = {}
+    y = np.ascontiguousarray(b.T)
+    if device.backend != "cuda":
+        ways[FP32] = lambda: a @ y
+    if find_spec("torch") is not None:
+        ways |= dict(_torch_ways(device, a, y))
+    if device.backend != "cuda" and find_spec("onnxruntime") and find_spec("onnx"):
+        ways[INT8_ORT] = _onnxruntime(a.astype(np.int8), y.astype(np.int8))
+    return ways
+
+
+def _torch_ways(device: Device, a: NDArray, y: NDArray) -> Iterator[tuple[str, Way]]:
+    import torch
+
+    where = _torch_device(device)
+    left, right = (torch.from_numpy(array).to(where) for array in (a, y))
+    if device.backend == "cuda":
+        yield FP32, lambda: left @ right
+    for name, dtype in ((FP16, torch.float16), (BF16, torch.bfloat16)):
+        # A sum of more than 2^8 (bf16) or 2^11 (fp16) is rounded in the result, not before it.
+        pair = left.to(dtype), right.to(dtype)
+        yield name, lambda pair=pair: pair[0] @ pair[1]  # type: ignore[misc]
+    ints = left.to(torch.int8), right.to(torch.int8)
+    try:
+        torch._int_mm(*ints)
+    except RuntimeError:
+        return  # it takes only some sizes on GPUs
+    yield INT8, lambda: torch._int_mm(*ints)
+
+
+def _onnxruntime(a: NDArray, y: NDArray) -> Way:
+    """MatMulInteger in a session of its own, B a constant as weights are."""
+    import onnxruntime
+    from onnx import TensorProto, helper, numpy_helper
+
+    graph = helper.make_graph(
+        [helper.make_node("MatMulInteger", ["a", "b"], ["c"])],
+        "product",
+        [helper.make_tensor_value_info("a", TensorProto.INT8, a.shape)],
+        [helper.make_tensor_value_info("c", TensorProto.INT32, (a.shape[0], y.shape[1]))],
+        [numpy_helper.from_array(y, "b")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=9)
+    options = onnxruntime.SessionOptions()
+    # Its threads would spin beside whoever is measured next.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    return lambda: session.run(None, {"a": a})[0]
+
+
+def _as_numpy(result: Any) -> NDArray:
+    if isinstance(result, onebit.BitMatrix):
+        return onebit.unpack(result)
+    if hasattr(result, "float"):
+        result = result.float().cpu().numpy()
+    return np.asarray(result)
+
+
+def _in_turns(device: Device, ways: dict[str, Way], rounds: int) -> dict[str, float]:
+    """Median seconds; a rest before each block, as BLAS threads spin after a product."""
+    wait = _waiter(device)
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, way in ways.items():
+            time.sleep(REST)
+            way()
+            wait()
+            begun, runs = time.perf_counter(), 0
+            while runs < 2 or time.perf_counter() - begun < _BLOCK:
+                start = time.perf_counter()
+                way()
+                wait()
+                times[name].append(time.perf_counter() - start)
+                runs += 1
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def _waiter(device: Device) -> Way:
+    if device.backend == "cuda":
+        import torch
+
+        return lambda: torch.cuda.synchronize()
+    if device.backend == "opencl":
+        from tilewright.backends.opencl.runtime import session
+
+        queue = session(device).queue
+        return lambda: queue.finish()
+    return lambda: None
+
+
+def table(shapes: Sequence[Shape]) -> Table:
+    """A row a shape, GOP/s; the last columns say where one-bit pays."""
+    peers = [way for way in PEERS if any(way in shape.seconds for shape in shapes)]
+    columns = ("int32", "bits", "with packing", *peers, "× best", "with packing")
+    result = Table("m × n × k", "kernel", *(Column(name, justify="right") for name in columns))
+    for shape in shapes:
+        rates = [shape.rate(way) for way in (INT32, BITS, WHOLE, *peers)]
+        shown = ["-" if rate is None else f"{rate:,.0f}" for rate in rates]
+        gains = [f"{shape.gain(way):.2f}" for way in (INT32, WHOLE)]
+        result.add_row(f"{shape.m} × {shape.n} × {shape.k}", shape.kernel, *shown, *gains)
+    return result
+
+
+def verdict(shapes: Sequence[Shape]) -> list[str]:
+    """Where it pays, in words."""
+    lines = []
+    for way, words in ((INT32, "activations packed already"), (WHOLE, "packing them each time")):
+        loses = [f"{s.m} × {s.n} × {s.k} ({s.best_peer})" for s in shapes if s.gain(way) < 1]
+        rest = f"; not at {', '.join(loses)}" if loses else ""
+        lines.append(f"{words}: pays in {len(shapes) - len(loses)} of {len(shapes)}{rest}")
+    return lines
