@@ -29,7 +29,7 @@ def main() -> None:
 
 def _fill(match: re.Match[str]) -> str:
     name = match.group(2)
-    path = RESULTS / f"{name}.json"
+    path = RESULTS / f"{name.removeprefix('short-')}.json"
     if not path.exists():
         raise SystemExit(f"table={name!r}: there is no {path.relative_to(ROOT)}")
     document = json.loads(path.read_text())
@@ -107,6 +107,65 @@ def _grouped_gpu(document: dict[str, Any], path: Path) -> str:
     return "\n".join([*lines, "", _source(document, path)])
 
 
+def _onebit(document: dict[str, Any], path: Path) -> str:
+    """Products of bits beside each type's library, and how many times the best of those."""
+    peers = ("fp32", "fp16", "bf16", "int8")
+    lines = [
+        "| m × n × k | int32 out | bits out | A packed too | "
+        + " | ".join(peers)
+        + " | ÷ best of these | A packed too |",
+        "|---|" + "---:|" * (len(peers) + 5),
+    ]
+    for row in document["shapes"]:
+        rates, gains = row["gops"], row["gain_over_best_peer"]
+        ways = ("one-bit int32", "one-bit bits", "packed and multiplied", *peers)
+        shown = [f"{rates[way]:,.0f}" if way in rates else "-" for way in ways]
+        shown += [f"{gains[way]:.2f}×" for way in (ways[0], ways[2])]
+        lines.append(f"| {row['m']} × {row['n']} × {row['k']} | {' | '.join(shown)} |")
+    return "\n".join([*lines, "", "GOP/s.", _source(document, path)])
+
+
+def _gpu(document: dict[str, Any], path: Path) -> str:
+    """Every case of bench.gpu: ours, what is asked, and each other way, in milliseconds."""
+    peers = ("cuBLAS grouped", "padded bmm", "loop of mm", "graph of mm", "_grouped_mm", "torch.mm")
+    lines = [
+        f"| ms | ours | engine | must | aim | {' | '.join(peers)} | host µs |",
+        "|---|---:|---|---:|---:|" + "---:|" * (len(peers) + 1),
+    ]
+    for row in document["cases"]:
+        ways, ours = row["ways"], row["ways"].get("tilewright")
+        label = row["dtype"] if row["precision"] == "ieee" else f"{row['dtype']} {row['precision']}"
+        asked = [row["must_ms"], row["aim_ms"]]
+        found = [ways[peer]["ms"] if peer in ways else None for peer in peers]
+        cells = ["-" if ms is None else f"{ms:.3f}" for ms in (*asked, *found)]
+        own = ["-", "-"] if ours is None else [f"**{ours['ms']:.3f}**", row["engine"]]
+        host = "-" if ours is None else f"{ours['host_us']:.1f}"
+        lines.append(f"| {label}, {row['case']} | {' | '.join([*own, *cells, host])} |")
+    return "\n".join([*lines, "", _source(document, path)])
+
+
+def _short(document: dict[str, Any], path: Path) -> str:
+    """The cases of bench.gpu that have a target: ours beside the best and what users have now."""
+    peers = ("cuBLAS grouped", "_grouped_mm", "loop of mm", "torch.mm")
+    lines = [
+        f"| ms | ours | {' | '.join(peers)} | best other way |",
+        "|---|---:|" + "---:|" * (len(peers) + 1),
+    ]
+    for row in document["cases"]:
+        ways = dict(row["ways"])
+        ours = ways.pop("tilewright", None)
+        if ours is None or (row["must_ms"] is None and "dense" not in row["case"]):
+            continue
+        best = min(ways, key=lambda name: ways[name]["ms"])
+        cells = [f"{ways[peer]['ms']:.3f}" if peer in ways else "-" for peer in peers]
+        gain = ways[best]["ms"] / ours["ms"]
+        lines.append(
+            f"| {row['dtype']}, {row['case']} | **{ours['ms']:.3f}** | {' | '.join(cells)} |"
+            f" {best}, {gain:.2f}× |"
+        )
+    return "\n".join([*lines, "", _source(document, path)])
+
+
 def _source(document: dict[str, Any], path: Path) -> str:
     facts = document["environment"]
     device = facts["device"]
@@ -117,10 +176,49 @@ def _source(document: dict[str, Any], path: Path) -> str:
     )
 
 
+def _tune(document: dict[str, Any], path: Path) -> str:
+    """Every kernel's tuned configurations over its defaults, and the largest size it was run at."""
+    lines = [
+        "| kernel | sizes | tuned ÷ untuned, geometric mean | worst size | largest size, GFLOP/s |",
+        "|---|---|---:|---:|---:|",
+    ]
+    for row in sorted(document["kernels"], key=lambda row: -row["faster"]):
+        first, last = row["sizes"][0], row["sizes"][-1]
+        worst = min(size["faster"] for size in row["sizes"])
+        rate = last["gflops"]
+        lines.append(
+            f"| `{row['kernel']}` | {first['size']} to {last['size']} | {row['faster']:.2f}× |"
+            f" {worst:.2f}× | {rate['default']:.0f} → {rate['tuned']:.0f} |"
+        )
+    worst = document["slowest_ratio"]
+    mean = f"All kernels: {document['faster']:.2f}×; no size below {worst:.2f}×."
+    return "\n".join([*lines, "", mean, _source(document, path)])
+
+
+def _regret(document: dict[str, Any], path: Path) -> str:
+    """How often the pick was within 5 % of the best choice, by where the operands lie."""
+    lines = [
+        f"| {len(document['shapes'])} held-out shapes | within 5 % | median | mean | worst |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for column, words in (("host", "host arrays, NumPy a choice"), ("device", "device arrays")):
+        row = document[column]
+        lines.append(
+            f"| {words} | {row['within']:.0%} | {row['median']:.3f}× | {row['mean']:.3f}× |"
+            f" {row['worst']:.2f}× |"
+        )
+    return "\n".join([*lines, "", _source(document, path)])
+
+
 _TABLES: dict[str, Callable[[dict[str, Any], Path], str]] = {
     "dense": _dense,
     "ladder": _ladder,
     "grouped": _grouped,
+    "onebit": _onebit,
+    "gpu": _gpu,
+    "short": _short,
+    "tune": _tune,
+    "regret": _regret,
 }
 
 

@@ -43,7 +43,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "device" not in metafunc.fixturenames:
         return
     names: list[object] = list(DRIVERS)
-    if any(device.kind == "gpu" for device in tilewright.devices()):
+    if any(d.kind == "gpu" and d.backend == "opencl" for d in tilewright.devices()):
         names.append(pytest.param("gpu", marks=pytest.mark.gpu))
     metafunc.parametrize("device", names, indirect=True, scope="session")
 
@@ -75,7 +75,7 @@ def opencl_device() -> Device:
 def find_device(name: str) -> Device:
     wanted: Callable[[Device], bool]
     if name == "gpu":
-        wanted = lambda device: device.kind == "gpu"  # noqa: E731
+        wanted = lambda device: device.kind == "gpu" and device.backend == "opencl"  # noqa: E731
     else:
         wanted = lambda device: device.platform == DRIVERS[name]  # noqa: E731
     for device in tilewright.devices():

@@ -17,7 +17,7 @@ from tilewright.arguments import checked_dtype, checked_shape
 from tilewright.call import ALWAYS_HOST, prepare, problem_of
 from tilewright.device import Device
 from tilewright.errors import OperandError
-from tilewright.operands import Array, short
+from tilewright.operands import Array, on_gpu, short
 from tilewright.planning.cost import device_seconds
 from tilewright.planning.explain import explain as explain_plan
 from tilewright.selection import backend_of, devices, resolve
@@ -48,7 +48,9 @@ def matmul(
     """activation(alpha · op(a) @ op(b) + beta · out + bias), the semantics of BLAS GEMM.
 
     Args:
-        a: [..., m, k], or [k]; NumPy, pyopencl or tilewright array, or any CPU array with DLPack.
+        a: [..., m, k], or [k]; NumPy, pyopencl or tilewright array, any CPU array with DLPack, or
+            an array on a GPU: torch, CuPy, DLPack. Those run on torch's current stream (CuPy's for
+            CuPy arrays), nothing waits, and a CUDA graph can capture it.
         b: [..., k, n], or [k]; the same kind and dtype as `a`. Leading dimensions broadcast and
             vectors behave as in `numpy.matmul`.
         out: [..., m, n], the same kind and dtype; may be strided, must not overlap an input.
@@ -60,14 +62,16 @@ def matmul(
         device: a Device, "host", "opencl", "opencl:0", "opencl:intel"; default TILEWRIGHT_DEVICE or
             the best device. Products that NumPy's BLAS does faster, transfer included, stay there.
         kernel: one of `kernels(device)`, used whatever it costs.
-        precision: None, the dtype's own IEEE arithmetic.
+        precision: None, the dtype's own IEEE arithmetic. For float32 on a GPU also "tf32", and
+            "fp32x" where an engine has exact products on tensor cores.
         accumulate: "fp16" sums float16 products in float16: error grows with k · 2^-11 instead of
             2^-11. Default: float16 is summed in float32.
 
     Returns:
         `out`, or a new array of `a`'s kind: [..., m, n], dimensions of vectors dropped.
 
-    dtypes are float16, float32 and float64. Any size from 0 up; k == 0 gives beta · out.
+    dtypes are float16, float32 and float64, on a GPU of torch's also bfloat16. Any size from 0 up;
+    k == 0 gives beta · out.
 
     Raises:
         ShapeError, DtypeError, ArgumentError, OperandError, OverlapError, KernelError: before
@@ -86,7 +90,8 @@ def matmul(
         and (_is_small(a, b) or _signature(a, b) in _plain_host_products)
     ):
         return np.matmul(a, b)
-    call = prepare(
+    multiply = _matmul_on_gpu if on_gpu(a) or on_gpu(b) else _matmul
+    return multiply(
         a,
         b,
         out=out,
@@ -101,10 +106,6 @@ def matmul(
         precision=precision,
         accumulate=accumulate,
     )
-    transposed = transpose_a or transpose_b
-    if not transposed and call.is_plain_host_product(a, b, device, kernel):
-        _plain_host_products.add(_signature(a, b))
-    return call.run()
 
 
 def explain(a: Any, b: Any, **options: Any) -> str:
@@ -113,18 +114,29 @@ def explain(a: Any, b: Any, **options: Any) -> str:
     Kernel, configuration, predicted time, the measured crossover, vendor rules, and each rejected
     alternative with its reason. Raises what `matmul` raises.
     """
+    if on_gpu(a) or on_gpu(b):
+        from tilewright import tensor_call, tensors
+
+        return tensors.explain(tensor_call.prepare(a, b, **options))
     call = prepare(a, b, **options)
     measured = call.measured()
     chosen = call.plan
     if measured is not None and chosen.seconds is None:
         seconds = device_seconds(chosen.step, chosen.problem, measured, host=call.host_operands)
-        chosen = replace(chosen, seconds=seconds)
+        chosen = replace(chosen, seconds=None if seconds is None else seconds * chosen.ratio)
     return explain_plan(chosen, measured)
 
 
 def kernels(device: Device | str | None = None) -> tuple[str, ...]:
-    """Names of the kernels that can run on a device (float32), for `kernel=`."""
+    """Names of the kernels that can run on a device (float32), for `kernel=`.
+
+    For a GPU of torch's the names of its engines.
+    """
     chosen = resolve(device)
+    if chosen.backend == "cuda":
+        from tilewright.backends.cuda import engines
+
+        return engines.names()
     sample = problem_of(64, 64, 64, (64, 1), (64, 1), (64, 1), "float32", "float32")
     return tuple(
         kernel.name
@@ -181,6 +193,21 @@ def asarray(
         )
     held = backend_of(chosen).allocate(dense.nbytes, chosen, way, dense)
     return Array(held, source.shape, wanted)
+
+
+def _matmul(a: Any, b: Any, **options: Any) -> Any:
+    call = prepare(a, b, **options)
+    transposed = options["transpose_a"] or options["transpose_b"]
+    chosen = (options["device"], options["kernel"])
+    if not transposed and call.is_plain_host_product(a, b, *chosen):
+        _plain_host_products.add(_signature(a, b))
+    return call.run()
+
+
+def _matmul_on_gpu(a: Any, b: Any, **options: Any) -> Any:
+    from tilewright import tensors
+
+    return tensors.matmul(a, b, **options)
 
 
 def _is_small(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:

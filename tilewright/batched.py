@@ -20,6 +20,8 @@ from tilewright.errors import ArgumentError, DtypeError, OperandError, OverlapEr
 from tilewright.operands import DTYPES, Array, NDArray, view
 from tilewright.ragged import RaggedBatch
 
+MOST = 2**31 - 64  # kernels count rows and columns in 32 bits, a tile past the last
+
 
 @dataclass(frozen=True, slots=True)
 class Matrices:
@@ -93,6 +95,56 @@ def transposed(operand: Matrices, which: npt.NDArray[np.bool_]) -> Matrices:
         for name in ("rows", "cols", "row", "col")
     ]
     return Matrices(Columns(at.address, *chosen), operand.dtype, operand.base, operand.held)
+
+
+def check_pairs(a: Matrices, b: Matrices) -> None:
+    """Raise where a problem's two matrices do not fit each other, naming the first such problem."""
+    if len(a) and a.dtype != b.dtype:
+        raise DtypeError(f"b.dtype={b.dtype.name!r}: must equal a.dtype={a.dtype.name!r}")
+    wrong = a.at.cols != b.at.rows
+    if wrong.any():
+        i = int(np.argmax(wrong))
+        raise ShapeError(
+            f"b[{i}]: has {b.at.rows[i]} rows; must have {a.at.cols[i]}, the columns of a[{i}]"
+        )
+    sizes = np.stack((a.at.rows, a.at.cols, b.at.cols))
+    if sizes.max(initial=0) > MOST:
+        i = int(np.argmax((sizes > MOST).any(axis=0)))
+        raise ShapeError(
+            f"a[{i}], b[{i}]: m, k and n are {', '.join(map(str, sizes[:, i].tolist()))}; accepted"
+            " are sizes from 0 to 2^31 - 64"
+        )
+    if device_of(a) != device_of(b):
+        raise OperandError("b: lies elsewhere than a; both on the host, or both on one device")
+
+
+def check_results(c: Matrices, a: Matrices, b: Matrices) -> None:
+    """Raise where `out` is not what the products of a and b can be written to."""
+    if len(c) != len(a):
+        raise ShapeError(f"out: has {len(c)} matrices; must have {len(a)}")
+    if len(c) and c.dtype != a.dtype:
+        raise DtypeError(f"out.dtype={c.dtype.name!r}: must equal a.dtype={a.dtype.name!r}")
+    if device_of(a) != device_of(c):
+        raise OperandError("out: lies elsewhere than a; both on the host, or both on one device")
+    wrong = (c.at.rows != a.at.rows) | (c.at.cols != b.at.cols)
+    if wrong.any():
+        i = int(np.argmax(wrong))
+        raise ShapeError(
+            f"out[{i}].shape=({c.at.rows[i]}, {c.at.cols[i]}): must be ({a.at.rows[i]},"
+            f" {b.at.cols[i]})"
+        )
+    if isinstance(c.held, RaggedBatch):
+        if c.base is None and not c.held.host().flags.writeable:
+            raise OperandError("out: is read-only; accepted is a writable RaggedBatch")
+    else:
+        for i, array in enumerate(c.held):
+            if not array.flags.writeable:
+                raise OperandError(f"out[{i}]: is read-only; accepted are writable matrices")
+
+
+def device_of(part: Matrices) -> str:
+    """The id of the device that an operand lies on, or "host"."""
+    return "host" if part.base is None else part.base.device.id
 
 
 def check_outputs(out: Matrices, inputs: Sequence[Matrices]) -> None:

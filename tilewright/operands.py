@@ -20,6 +20,7 @@ from tilewright.errors import DtypeError, OperandError
 
 NDArray = npt.NDArray[Any]
 DTYPES = ("float16", "float32", "float64")
+_GPUS = (2, 10, 13)  # DLPack's numbers for CUDA, ROCm and CUDA's managed memory
 
 
 class Memory(Protocol):
@@ -241,6 +242,17 @@ def kind(value: Any) -> str:
 
 def _is_pyopencl(value: Any) -> bool:
     return type(value).__module__ == "pyopencl.array" and hasattr(value, "base_data")
+
+
+def on_gpu(value: Any) -> bool:
+    """Whether an array lies on a GPU that torch reaches: torch's, CuPy's, any with DLPack there."""
+    if type(value) is np.ndarray:
+        return False
+    known = getattr(value, "is_cuda", None)
+    if known is not None:
+        return known is True
+    where = getattr(value, "__dlpack_device__", None)
+    return where is not None and int(where()[0]) in _GPUS
 
 
 def short(value: Any) -> str:

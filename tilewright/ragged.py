@@ -28,7 +28,8 @@ from tilewright.api import asarray, empty
 from tilewright.arguments import checked_dtype
 from tilewright.device import Device
 from tilewright.errors import ArgumentError, DtypeError, FileError, OperandError, ShapeError
-from tilewright.operands import DTYPES, Array, NDArray
+from tilewright.operands import DTYPES, Array, NDArray, on_gpu
+from tilewright.selection import resolve
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector of any device here
 _MEMBERS = ("flat", "rows", "cols", "offsets")
@@ -42,12 +43,13 @@ _UNREADABLE = (
 class RaggedBatch:
     """Matrices [rows[i], cols[i]], row-major, at `offsets[i]` elements into `flat`.
 
-    `flat` is a NumPy array, or an `Array` where the batch lives on a device. Indexing gives views.
+    `flat` is a NumPy array, an `Array` where the batch lives on a device, or an array of torch,
+    CuPy or DLPack on a GPU. Indexing gives views.
     """
 
     def __init__(
         self,
-        flat: NDArray | Array,
+        flat: Any,
         rows: npt.ArrayLike,
         cols: npt.ArrayLike,
         offsets: npt.ArrayLike,
@@ -77,8 +79,10 @@ class RaggedBatch:
             table = np.empty((0, 2), np.int64)
         if table.ndim != 2 or table.shape[1] != 2:
             raise ShapeError(f"shapes of shape {table.shape}: must be [count, 2], rows and columns")
-        wanted = checked_dtype(dtype)
         rows, cols = _sizes(table[:, 0], "shapes"), _sizes(table[:, 1], "shapes")
+        if device != "host" and resolve(device).backend == "cuda":
+            return cls(*_on_gpu().empty_ragged(rows, cols, dtype, resolve(device)))
+        wanted = checked_dtype(dtype)
         offsets, total = aligned_offsets(rows, cols, wanted.itemsize)
         flat = empty(total, wanted, device)
         if flat.device.backend == "host":
@@ -89,9 +93,11 @@ class RaggedBatch:
     def from_list(
         cls, matrices: Sequence[NDArray], device: Device | str | None = "host"
     ) -> RaggedBatch:
-        """A copy of these 2-D arrays, which share one dtype."""
+        """A copy of these 2-D arrays, which share one dtype; on their GPU where they lie on one."""
         if not matrices:
             return cls.empty([], device=device)
+        if on_gpu(matrices[0]):
+            return cls(*_on_gpu().ragged_of(matrices))
         arrays = [np.asarray(matrix) for matrix in matrices]
         dtype = arrays[0].dtype
         for index, array in enumerate(arrays):
@@ -111,7 +117,10 @@ class RaggedBatch:
         This is how tokens sorted by expert, or nodes sorted by type, come. Raises ShapeError for
         offsets that decrease or run past the rows.
         """
-        if not isinstance(x, np.ndarray) or x.ndim != 2 or not x.flags.c_contiguous:
+        gpu = on_gpu(x)
+        if gpu:
+            x = _on_gpu().matrix(x)
+        elif not isinstance(x, np.ndarray) or x.ndim != 2 or not x.flags.c_contiguous:
             shown = f"x.shape={x.shape}" if isinstance(x, np.ndarray) else f"x={type(x).__name__}"
             raise OperandError(f"{shown}: must be a C-ordered matrix")
         bounds = _sizes(offsets, "offsets")
@@ -176,17 +185,26 @@ class RaggedBatch:
         """A copy on a device; the host's elements again with "host"."""
         if device == "host":
             return RaggedBatch(self.host(), self.rows, self.cols, self.offsets)
+        if resolve(device).backend == "cuda":
+            flat = _on_gpu().moved(self.flat, resolve(device))
+            return RaggedBatch(flat, self.rows, self.cols, self.offsets)
         there = asarray(self.host(), device=device)
         flat = _host_array(there) if there.device.backend == "host" else there
         return RaggedBatch(flat, self.rows, self.cols, self.offsets)
 
     def host(self) -> NDArray:
-        """The elements as a flat NumPy array; a copy where they live on a device."""
-        return np.asarray(self.flat) if isinstance(self.flat, Array) else self.flat
+        """The elements as a flat NumPy array; a copy where they live on a device.
+
+        Raises DtypeError for bfloat16, which NumPy has not.
+        """
+        if isinstance(self.flat, Array):
+            return np.asarray(self.flat)
+        flat: NDArray = _on_gpu().to_host(self.flat) if on_gpu(self.flat) else self.flat
+        return flat
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        """The element type of every matrix."""
+    def dtype(self) -> Any:
+        """The element type of every matrix, as `flat` has it: NumPy's, or torch's."""
         return self.flat.dtype
 
     @property
@@ -197,7 +215,7 @@ class RaggedBatch:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, index: int) -> NDArray:
+    def __getitem__(self, index: int) -> Any:
         if isinstance(self.flat, Array):
             raise OperandError(
                 f"batch on {self.flat.device.id!r}: index the batch that .to('host') gives"
@@ -206,11 +224,13 @@ class RaggedBatch:
         start = int(self.offsets[index])
         return self.flat[start : start + rows * cols].reshape(rows, cols)
 
-    def __iter__(self) -> Iterator[NDArray]:
+    def __iter__(self) -> Iterator[Any]:
         return (self[index] for index in range(len(self)))
 
     def __repr__(self) -> str:
         where = self.flat.device.id if isinstance(self.flat, Array) else "host"
+        if on_gpu(self.flat):
+            where = str(self.flat.device)
         return f"<tilewright.RaggedBatch of {len(self)} matrices, {self.dtype}, on {where}>"
 
 
@@ -237,7 +257,17 @@ def _even(values: Any) -> NDArray:
         return np.array(None)
 
 
+def _on_gpu() -> Any:
+    """Batches on a GPU, imported where one is met."""
+    from tilewright import ragged_tensors
+
+    return ragged_tensors
+
+
 def _check_flat(flat: Any) -> None:
+    if on_gpu(flat):
+        _on_gpu().check_flat(flat)
+        return
     if not isinstance(flat, np.ndarray | Array) or flat.ndim != 1:
         shown = getattr(flat, "shape", type(flat).__name__)
         raise OperandError(f"flat={shown}: must be a NumPy or tilewright array of one dimension")

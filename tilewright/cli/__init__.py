@@ -14,10 +14,30 @@ import typer
 from typer.core import TyperGroup
 
 import tilewright
-from tilewright.cli import demo, devices, grouped, ladder, matmul
+from tilewright.cli import (
+    cache,
+    demo,
+    devices,
+    grouped,
+    ladder,
+    matmul,
+    onebit,
+    peak,
+    roofline,
+    tune,
+)
 from tilewright.errors import TilewrightError
 
-COMMANDS = (devices.devices, ladder.ladder, matmul.matmul, grouped.grouped, demo.demo)
+COMMANDS = (
+    devices.devices,
+    peak.peak,
+    ladder.ladder,
+    roofline.roofline,
+    tune.tune,
+    matmul.matmul,
+    grouped.grouped,
+    demo.demo,
+)
 
 
 class _Commands(TyperGroup):
@@ -75,3 +95,5 @@ def _main(
 
 for command in COMMANDS:
     app.command()(command)
+app.add_typer(onebit.app)
+app.add_typer(cache.app)

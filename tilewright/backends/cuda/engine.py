@@ -11,7 +11,7 @@ The back end takes the proposal with the fewest predicted seconds; `explain()` p
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,6 +23,9 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Launch = Callable[[], None]
 
+# Bytes of an element, by dtype name: NumPy has no bfloat16 to ask.
+ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+
 
 @dataclass(frozen=True, slots=True)
 class Columns:
@@ -32,6 +35,10 @@ class Columns:
     row: Ints
     col: Ints
 
+    def take(self, which: Ints) -> Columns:
+        """The matrices of these problems."""
+        return Columns(self.address[which], self.row[which], self.col[which])
+
 
 @dataclass(frozen=True, slots=True)
 class Work:
@@ -39,7 +46,7 @@ class Work:
 
     `bias` has address 0 where a problem has none; `dtype` is that of a, b, c and bias: "float16",
     "bfloat16", "float32" or "float64". `precision` is "ieee", "tf32" or "fp32x". `keep` holds what
-    must live as long as the launch is used.
+    must live as long as the launch is used. The vector of a bias has step 1, whatever `bias` says.
     """
 
     ordinal: int
@@ -57,6 +64,15 @@ class Work:
     precision: str
     order: str
     keep: tuple[Any, ...]
+
+    def take(self, which: Ints) -> Work:
+        """The batch of these problems alone."""
+        return replace(
+            self,
+            **{name: getattr(self, name)[which] for name in ("m", "n", "k", "alpha", "beta")},
+            **{name: getattr(self, name).take(which) for name in "abc"},
+            bias=None if self.bias is None else self.bias.take(which),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,286 @@
+"""The figures of a GPU: every case beside what a user would pick instead, and first of all right.
+
+    python -m bench.gpu --name h200                      everything: tests, tables, JSON, picture
+    python -m bench.gpu --name h200 --only "float32 1000" --no-tests
+
+Milliseconds are device events' around one call, medians of interleaved rounds of a few calls each,
+so that small operands are in cache as they are in a loop; a way's host time is the wall clock of
+calls that nothing waits for. Ways that cannot take a case say why. Writes
+bench/results/gpu-NAME.json and docs/images/gpu-NAME.png.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bench import gpu_cases
+from bench.environment import RESULTS, ROOT, environment
+from bench.peers import cublas, torch_ways
+from tilewright import plan_grouped
+from tilewright.errors import TilewrightError
+from tilewright.grouped_tensors import engine_of
+from tilewright.selection import resolve
+
+ROUNDS, BLOCK = 9, 4
+HOST_CALLS = 100
+SLOW = 3.0  # ms: a way slower than this gets a third of the rounds, one call each
+OURS = "tilewright"
+Way = Callable[[], object]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--only", default="", help="cases whose name or dtype holds this")
+    parser.add_argument("--no-tests", action="store_true")
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    device = resolve(options.device)
+    cases = [*gpu_cases.CASES, *gpu_cases.suite_cases()]
+    chosen = [case for case in cases if options.only in f"{case.dtype} {case.name}"]
+    document: dict[str, Any] = {"environment": environment(device)}
+    if not options.no_tests:
+        document["tests"] = _tests()
+    document["cases"] = [_measured(case, device.id) for case in chosen]
+    path = options.output / f"gpu-{options.name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document, indent=1) + "\n")
+    picture(document, path.with_suffix(".png") if options.output != RESULTS else _image(path))
+    print(f"written: {path}")
+
+
+def _tests() -> str:
+    """The whole case list on this GPU; a red one ends the run."""
+    command = [sys.executable, "-m", "pytest", "-q", "--no-header", "tests/test_cuda.py"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    last = ran.stdout.strip().splitlines()[-1] if ran.stdout.strip() else ran.stderr[-300:]
+    print(f"tests: {last}", flush=True)
+    if ran.returncode:
+        raise SystemExit(ran.stdout[-3000:])
+    return last
+
+
+def _measured(case: gpu_cases.Case, device: str) -> dict[str, Any]:
+    import torch
+
+    given = gpu_cases.operands(case)
+    ways, refused = _ways(case, given, device)
+    times = _times(ways)
+    rows = {
+        name: {"ms": ms, "tflops": given.flops / ms / 1e9, "host_us": _host_time(ways[name], ms)}
+        for name, ms in times.items()
+    }
+    record = {
+        "case": case.name,
+        "dtype": case.dtype,
+        "precision": case.precision or "ieee",
+        "gflop": given.flops / 1e9,
+        "must_ms": case.must,
+        "aim_ms": case.aim,
+        "engine": engine_of(given.a, given.b, precision=case.precision) if OURS in ways else None,
+        "error": _error(given, ways.get(OURS)),
+        "ways": rows,
+        "refused": refused,
+    }
+    _show(record)
+    del given, ways
+    torch.cuda.empty_cache()
+    return record
+
+
+def _ways(
+    case: gpu_cases.Case, given: gpu_cases.Operands, device: str
+) -> tuple[dict[str, Way], dict[str, str]]:
+    """Every way that takes the case, prepared; and why the others do not."""
+    import torch
+
+    ways: dict[str, Way] = {}
+    refused: dict[str, str] = {}
+    try:
+        ways[OURS] = _plan(case, given, device).bind(
+            given.a, given.b, given.c, precision=case.precision
+        )
+        ways[OURS]()
+        torch.cuda.synchronize()
+    except TilewrightError as error:
+        refused[OURS] = str(error)
+    one = len(given.a) == 1
+    _add(ways, refused, "torch.mm" if one else "loop of mm", lambda: _peer(case, given, "loop"))
+    if not one:
+        _add(ways, refused, "graph of mm", lambda: _peer(case, given, "graph"))
+        _add(ways, refused, "padded bmm", lambda: torch_ways.padded_bmm(given.a, given.b))
+        _add(ways, refused, "cuBLAS grouped", lambda: _peer(case, given, "cublas"))
+    if given.x is not None:
+        call = lambda: torch_ways.grouped_mm(given.x, given.w, given.ends)  # noqa: E731
+        _add(ways, refused, "_grouped_mm", call)
+    return ways, refused
+
+
+def _plan(case: gpu_cases.Case, given: gpu_cases.Operands, device: str) -> Any:
+    m, n, k = (list(column) for column in zip(*case.sizes, strict=True))
+    return plan_grouped(m, n, k, dtype=case.dtype, device=device)
+
+
+def _peer(case: gpu_cases.Case, given: gpu_cases.Operands, which: str) -> Way | None:
+    """A peer that writes into results of its own."""
+    import torch
+
+    exact = case.precision != "tf32"
+    torch.backends.cuda.matmul.fp32_precision = "ieee" if exact else "tf32"
+    results = [torch.empty_like(z) for z in given.c]
+    if which == "cublas":
+        library = cublas.library()
+        precision = "ieee" if exact else "tf32"
+        if library is None:
+            return None
+        return cublas.bind(library, given.a, given.b, results, precision)
+    way = torch_ways.loop(given.a, given.b, results)
+    return torch_ways.graph(way) if which == "graph" else way
+
+
+def _add(
+    ways: dict[str, Way], refused: dict[str, str], name: str, make: Callable[[], Way | None]
+) -> None:
+    import torch
+
+    try:
+        way = make()
+        if way is None:
+            refused[name] = "not available, or too large"
+            return
+        way()
+        torch.cuda.synchronize()
+        ways[name] = way
+    except torch.AcceleratorError as error:  # the device is lost: nothing after it would count
+        raise SystemExit(f"{name}: {error}") from None
+    except RuntimeError as error:
+        refused[name] = str(error).splitlines()[0]
+
+
+def _times(ways: dict[str, Way]) -> dict[str, float]:
+    """Median milliseconds of every way, rounds interleaved, nothing waiting in between."""
+    import torch
+
+    spans: dict[str, list[Any]] = {name: [] for name in ways}
+    slow = {name for name, way in ways.items() if _once(way) > SLOW}
+    for turn in range(ROUNDS):
+        for name, way in ways.items():
+            if name not in slow or turn % 3 == 0:
+                spans[name] += [_span(way) for _ in range(1 if name in slow else BLOCK)]
+        torch.cuda.synchronize()
+    return {
+        name: statistics.median(start.elapsed_time(end) for start, end in pairs)
+        for name, pairs in spans.items()
+    }
+
+
+def _span(way: Way) -> tuple[Any, Any]:
+    """Events around one call, behind work that keeps the device busy until both are enqueued."""
+    import torch
+
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda._sleep(100_000)  # about 50 µs: what the host needs to enqueue a bound launch
+    start.record()
+    way()
+    end.record()
+    return start, end
+
+
+def _once(way: Way) -> float:
+    import torch
+
+    torch.cuda.synchronize()
+    start, end = _span(way)
+    torch.cuda.synchronize()
+    return float(start.elapsed_time(end))
+
+
+def _host_time(way: Way, ms: float) -> float:
+    """Microseconds of host time of a call; few enough calls that no queue fills up."""
+    import torch
+
+    calls = max(3, min(HOST_CALLS, int(200 / ms)))
+    torch.cuda.synchronize()
+    begun = time.perf_counter()
+    for _ in range(calls):
+        way()
+    spent = time.perf_counter() - begun
+    torch.cuda.synchronize()
+    return spent / calls * 1e6
+
+
+def _error(given: gpu_cases.Operands, way: Way | None) -> float | None:
+    """The largest relative error of some problems against float64, outputs poisoned before."""
+    if way is None:
+        return None
+    for z in given.c:
+        z.fill_(float("nan"))
+    way()
+    step = max(1, len(given.a) // 40)
+    errors = []
+    for x, y, z in list(zip(given.a, given.b, given.c, strict=True))[::step]:
+        if z.numel():
+            truth = x.double() @ y.double()
+            errors.append(float((z.double() - truth).norm() / truth.norm()))
+    return max(errors)
+
+
+def _show(record: dict[str, Any]) -> None:
+    wanted = "" if record["must_ms"] is None else f"   must {record['must_ms']:.3f}"
+    wanted += "" if record["aim_ms"] is None else f" aim {record['aim_ms']:.3f}"
+    error = "" if record["error"] is None else f"  error {record['error']:.1e}"
+    print(f"{record['dtype']} {record['precision']} {record['case']}{wanted}", flush=True)
+    for name, row in sorted(record["ways"].items(), key=lambda item: item[1]["ms"]):
+        said = f"  ({record['engine']}{error})" if name == OURS else ""
+        print(
+            f"    {name:15s} {row['ms']:9.4f} ms {row['tflops']:8.1f} TFLOP/s"
+            f" {row['host_us']:9.1f} us host{said}"
+        )
+    for name, why in record["refused"].items():
+        print(f"    {name:15s} -: {why[:110]}", flush=True)
+
+
+def _image(path: Path) -> Path:
+    return ROOT / "docs" / "images" / path.with_suffix(".png").name
+
+
+def picture(document: dict[str, Any], path: Path) -> None:
+    """TFLOP/s of ours beside the best of the others, one pair of bars a case."""
+    try:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot as plt
+    except ImportError:
+        print("no picture: pip install 'tilewright[plot]'")
+        return
+    rows = [row for row in document["cases"] if OURS in row["ways"] and len(row["ways"]) > 1]
+    figure, axes = plt.subplots(figsize=(9, 0.45 * len(rows) + 1.2))
+    for place, row in enumerate(rows):
+        others = {name: way for name, way in row["ways"].items() if name != OURS}
+        best = min(others, key=lambda name: others[name]["ms"])
+        ratio = others[best]["ms"] / row["ways"][OURS]["ms"]
+        axes.barh(place, ratio, color="tab:blue" if ratio >= 1 else "tab:red")
+        axes.text(ratio, place, f" {ratio:.2f}x of {best}", va="center", fontsize=7)
+    names = [f"{row['dtype']} {row['precision']}\n{row['case']}" for row in rows]
+    axes.set_yticks(range(len(rows)), names, fontsize=6)
+    axes.axvline(1, color="black", linewidth=0.8)
+    axes.set_xscale("log")
+    axes.invert_yaxis()
+    axes.set_xlabel(f"speed over the best other way, {document['environment']['device']['name']}")
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+
+
+if __name__ == "__main__":
+    main()

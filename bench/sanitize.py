@@ -1,0 +1,115 @@
+"""compute-sanitizer over every engine of the CUDA back end: nothing out of bounds, no race.
+
+    python -m bench.sanitize --name h200        memcheck and racecheck over batches of small cases
+
+Runs itself under the sanitizer, allocations uncached so that each array has bounds of its own, and
+writes bench/results/sanitize-NAME.json: tool, engine, batch, what the sanitizer counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.environment import RESULTS, ROOT, environment
+from tilewright.selection import resolve
+
+TOOLS = ("memcheck", "racecheck")
+DTYPES = ("float32", "float16", "bfloat16", "float64")
+SIDES = (1, 7, 16, 17, 33, 64, 65, 129)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--name", default="gpu")
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--run", help="multiply here, with this engine: what the sanitizer watches")
+    options = parser.parse_args()
+    if options.run:
+        _multiply(options.run)
+        return
+    program = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+    if not Path(program).exists():
+        raise SystemExit("compute-sanitizer is not installed; it comes with the CUDA toolkit")
+    runs = [_watched(program, tool, engine) for tool in TOOLS for engine in _engines()]
+    document = {"environment": environment(resolve("cuda:0")), "runs": runs}
+    path = options.output / f"sanitize-{options.name}.json"
+    path.write_text(json.dumps(document, indent=1) + "\n")
+    print(f"written: {path}")
+    if any(run["errors"] for run in runs):
+        raise SystemExit("the sanitizer found errors")
+
+
+def _engines() -> list[str]:
+    """Ours: the vendor's BLAS is the vendor's to check."""
+    from tilewright.backends.cuda import engines
+
+    return [name for name in engines.names() if name != "vendor"]
+
+
+def _watched(program: str, tool: str, engine: str) -> dict[str, Any]:
+    """One engine under one tool, in a process of its own."""
+    command = [program, f"--tool={tool}", "--error-exitcode=99", sys.executable]
+    command += ["-m", "bench.sanitize", "--run", engine]
+    surroundings = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    ran = subprocess.run(command, cwd=ROOT, env=surroundings, capture_output=True, text=True)
+    said = [line for line in ran.stdout.splitlines() if line.startswith("=========")]
+    summary = next((line for line in reversed(said) if "SUMMARY" in line), "no summary")
+    done = [line for line in ran.stdout.splitlines() if line.startswith("right:")]
+    errors = ran.returncode != 0
+    print(f"{tool} {engine}: {summary.strip('= ')} {' '.join(done)}", flush=True)
+    if errors:
+        print("\n".join([*said[:30], ran.stderr[-2000:]]), flush=True)
+    return {
+        "tool": tool,
+        "engine": engine,
+        "summary": summary.strip("= "),
+        "errors": errors,
+        "right": done,
+    }
+
+
+def _multiply(engine: str) -> None:
+    """Batches of small products of every layout through one engine, checked against float64."""
+    import torch
+
+    from tilewright import grouped_matmul
+    from tilewright.errors import KernelError
+
+    for dtype, precision in (*((name, None) for name in DTYPES), ("float32", "fp32x")):
+        for pad in (1, 8):
+            sizes = np.random.default_rng(pad).choice(SIDES, (24, 3)).tolist()
+            sizes += [[20, 18, 3000], [16, 16, 0]]
+            kind = getattr(torch, dtype)
+            a = [_matrix(m, k, pad, kind) for m, n, k in sizes]
+            b = [_matrix(k, n, pad, kind) for m, n, k in sizes]
+            try:
+                results = grouped_matmul(a, b, kernel=engine, precision=precision)
+            except KernelError as error:
+                print(f"refused: {precision or dtype} pad {pad}: {error}")
+                continue
+            for x, y, z in zip(a, b, results, strict=True):
+                truth = x.double() @ y.double()
+                assert torch.allclose(z.double(), truth, rtol=2e-2, atol=0.5), (dtype, pad)
+            print(f"right: {precision or dtype} pad {pad}, {len(sizes)} products")
+
+
+def _matrix(rows: int, cols: int, pad: int, dtype: Any) -> Any:
+    """A matrix in an allocation of its own that ends where its last row does."""
+    import torch
+
+    step = -(-cols // pad) * pad
+    flat = torch.randn(max(1, rows * step), device="cuda").to(dtype)
+    return flat[: rows * step].view(rows, step)[:, :cols]
+
+
+if __name__ == "__main__":
+    main()

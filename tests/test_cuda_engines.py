@@ -1,0 +1,241 @@
+"""What the CUDA back end decides, with no GPU: what is missing, how batches lie, who takes what."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import Case, operands
+from triton_proof import CUDA_H200, work_of
+
+from tilewright.backends.cuda import driver, engines
+from tilewright.backends.cuda.arrays import element_type
+from tilewright.backends.cuda.engine import Columns, Proposal, Work
+from tilewright.backends.cuda.portable.grouped import TritonGrouped, TritonWhole
+from tilewright.backends.cuda.portable.layouts import Group, kinds
+from tilewright.backends.cuda.portable.shapes import shapes_of
+from tilewright.backends.cuda.portable.vendor import VendorBlas
+from tilewright.backends.cuda.tables import records
+from tilewright.errors import ArgumentError, DeviceError, DtypeError, KernelError
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    """What was found of this machine is forgotten before and after."""
+    for known in (driver.missing, driver.found):
+        known.cache_clear()
+    yield
+    for known in (driver.missing, driver.found):
+        known.cache_clear()
+
+
+# What is missing is named.
+
+
+def test_without_a_driver_there_are_no_devices_and_torch_is_not_imported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(driver, "_has_driver", lambda: False)
+    monkeypatch.setitem(sys.modules, "torch", None)  # importing it would fail
+    assert driver.found() == ()
+    with pytest.raises(DeviceError, match=r"no NVIDIA or AMD driver .*tilewright\[cuda\]"):
+        driver.need()
+
+
+@pytest.mark.parametrize(
+    ("package", "have", "said"),
+    [
+        ("torch", "2.10.1+cu130", "torch 2.10.1+cu130 is installed; accepted is torch>=2.11"),
+        ("triton", "3.5.0", "triton 3.5.0 is installed; accepted is triton>=3.6,<3.10"),
+        ("triton", "3.10.0", "triton 3.10.0 is installed; accepted is triton>=3.6,<3.10"),
+        ("torch", None, "torch is not installed; accepted is torch>=2.11"),
+    ],
+)
+def test_a_package_that_is_absent_too_old_or_too_new_is_named(
+    package: str, have: str | None, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import importlib.metadata
+
+    real = importlib.metadata.version
+    monkeypatch.setattr(driver, "_has_driver", lambda: True)
+    monkeypatch.setattr(driver, "find_spec", lambda name: (name, have) != (package, None) or None)
+    fits = {"torch": "2.12.0", "triton": "3.9.1", package: have}
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: fits.get(name) or real(name))
+    assert driver.missing() == said
+    assert driver.found() == ()
+
+
+def test_dtypes_go_by_name_however_they_are_spelled() -> None:
+    torch = pytest.importorskip("torch")
+    assert element_type(torch.bfloat16) == element_type("bfloat16")
+    assert element_type(np.float32) == element_type(np.dtype("float32")) == element_type("float32")
+    with pytest.raises(DtypeError, match="dtype='int8'"):
+        element_type("int8")
+
+
+# How a batch lies decides what is compiled in.
+
+
+def batch(*cases: Case) -> Work:
+    return work_of([operands(case, seed) for seed, case in enumerate(cases)])
+
+
+def grouped(work: Work) -> list[Group]:
+    """The launches of one tile a problem, all of one shape."""
+    problem = np.arange(len(work.m), dtype=np.int32)
+    none = np.zeros(len(work.m), np.bool_)
+    return kinds(work, problem, np.zeros(len(work.m), np.int64), none)[1]
+
+
+def test_problems_that_lie_alike_share_a_launch() -> None:
+    (one,) = grouped(batch(Case(5, 7, 3), Case(9, 4, 2), Case(1, 1, 1), Case(3, 1, 8)))
+    assert (one.a_along, one.b_along, one.c_along, one.wide, one.count) == (0, 1, 0, 1, 4)
+
+
+def test_transposes_make_launches_of_their_own() -> None:
+    first, second = grouped(batch(Case(50, 70, 30), Case(9, 4, 2, a="F", b="F", out="F")))
+    assert (first.a_along, first.b_along, first.c_along) == (0, 1, 0)
+    assert (second.a_along, second.b_along, second.c_along) == (1, 0, 1)
+
+
+def test_of_many_layouts_the_one_with_most_work_keeps_its_own_launch() -> None:
+    work = batch(
+        Case(50, 70, 30),
+        Case(9, 4, 2, a="F"),
+        Case(9, 4, 2, b="F"),
+        Case(9, 4, 2, out="F"),
+        Case(9, 4, 3, a="strided"),
+    )
+    first, rest = grouped(work)
+    assert (first.a_along, first.b_along, first.count) == (0, 1, 1)
+    assert (rest.a_along, rest.b_along, rest.c_along, rest.wide, rest.count) == (2, 2, 2, 1, 4)
+
+
+def dense(m: int, n: int, k: int, dtype: str, base: int = 0, pad: int = 0) -> Work:
+    """One product whose rows are `pad` elements longer than need be, at this address."""
+
+    def column(value: int) -> Any:
+        return np.array([value], np.int64)
+
+    def lies(cols: int) -> Columns:
+        return Columns(column(base), column(cols + pad), column(1))
+
+    sizes = (column(m), column(n), column(k), lies(k), lies(n), lies(n))
+    one = np.ones(1)
+    return Work(0, *sizes, None, one, 0 * one, "none", dtype, "ieee", "auto", ())
+
+
+@pytest.mark.parametrize(
+    ("work", "wide"),
+    [
+        (dense(64, 64, 64, "float16"), 8),
+        (dense(64, 64, 64, "bfloat16", pad=8), 8),
+        (dense(64, 64, 64, "float32"), 4),
+        (dense(64, 64, 64, "float64"), 2),
+        (dense(64, 64, 64, "float16", base=8), 1),
+        (dense(64, 64, 64, "float16", pad=1), 1),
+        (dense(64, 63, 64, "float16"), 1),
+        (dense(64, 64, 61, "float16"), 1),
+    ],
+)
+def test_wide_loads_need_bases_rows_and_extents_of_16_bytes(work: Work, wide: int) -> None:
+    assert [group.wide for group in grouped(work)] == [wide]
+
+
+def test_the_few_that_could_be_loaded_wide_stay_with_the_many_that_cannot() -> None:
+    (one,) = grouped(batch(Case(50, 70, 30), Case(8, 8, 8), Case(37, 41, 29)))
+    assert (one.wide, one.count) == (1, 3)
+
+
+def test_offsets_past_two_to_the_31_elements_are_counted_in_64_bits() -> None:
+    assert grouped(dense(64, 64, 64, "float16"))[0].near
+    assert not grouped(dense(64, 64, 64, "float16", pad=2**24))[0].near
+
+
+def test_shapes_fit_the_local_memory_of_the_device() -> None:
+    large = shapes_of("float16", CUDA_H200, wide=True)
+    small = shapes_of("float16", replace(CUDA_H200, local_memory=64 * 1024), wide=True)
+    assert (large[0].m, large[0].n) == (128, 256)
+    assert small == large[2:]
+
+
+def test_a_record_is_sixteen_words_and_minus_zero_is_zero() -> None:
+    work = replace(dense(3, 5, 7, "float32", base=4096), beta=np.array([-0.0]))
+    (record,) = records(work)
+    assert record[4:13].tolist() == [3, 5, 7, 7, 1, 5, 1, 5, 1]
+    assert record[13].view(np.float64) == 1
+    assert record[14] == 0
+
+
+# Who takes what.
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"activation": "gelu"}, "passes of their own"),
+        ({"precision": "fp32x"}, "has no fp32x"),
+        ({"alpha": np.zeros(1)}, "nothing to multiply"),
+        ({"k": np.zeros(1, np.int64)}, "nothing to multiply"),
+        ({"a": Columns(*(np.array([x]) for x in (0, 128, 2)))}, "neither dense rows"),
+    ],
+)
+def test_the_vendors_blas_says_what_it_does_not_take(change: dict[str, Any], why: str) -> None:
+    answer = VendorBlas().propose(replace(dense(64, 64, 64, "float32"), **change), CUDA_H200)
+    assert isinstance(answer, str)
+    assert why in answer
+
+
+def test_equal_products_at_equal_distances_go_to_the_vendor_unequal_ones_do_not() -> None:
+    work = dense(64, 64, 64, "float32")
+
+    def three(step: int) -> Columns:
+        at = np.array([0, 16384, 16384 + step], np.int64)
+        return Columns(at, np.full(3, 64), np.ones(3, np.int64))
+
+    thrice = {name: np.full(3, 64) for name in "mnk"} | {"alpha": np.ones(3), "beta": np.zeros(3)}
+    even = replace(work, **thrice, **{name: three(16384) for name in "abc"})
+    assert isinstance(VendorBlas().propose(even, CUDA_H200), Proposal)
+    assert "unequal" in str(VendorBlas().propose(replace(even, b=three(20480)), CUDA_H200))
+
+
+def test_a_large_dense_product_is_predicted_fastest_at_the_vendors() -> None:
+    verdict = engines.judge(dense(8192, 8192, 8192, "bfloat16"), CUDA_H200)
+    assert verdict.best.engine in ("vendor", "hopper")
+    assert {"vendor", "triton_grouped"} <= {found.engine for found in verdict.proposals}
+
+
+def test_what_would_be_cut_along_k_can_also_run_whole_without_scratch() -> None:
+    deep = batch(Case(20, 18, 9000))
+    cut, whole = (engine.propose(deep, CUDA_H200) for engine in (TritonGrouped(), TritonWhole()))
+    assert isinstance(cut, Proposal)
+    assert isinstance(whole, Proposal)
+    assert cut.scratch > 0
+    assert whole.scratch == 0
+    assert cut.seconds < whole.seconds
+    assert "nothing is cut" in str(TritonWhole().propose(batch(Case(20, 18, 9)), CUDA_H200))
+
+
+def test_an_engine_that_does_not_exist_or_cannot_is_refused_by_name() -> None:
+    work = dense(64, 64, 64, "float32")
+    with pytest.raises(KernelError, match=r"kernel='nosuch': 'cuda:0' knows .*'triton_grouped'"):
+        engines.judge(work, CUDA_H200, "nosuch")
+    with pytest.raises(KernelError, match=r"kernel='vendor': .*passes of their own"):
+        engines.judge(replace(work, activation="gelu"), CUDA_H200, "vendor")
+
+
+def test_a_precision_that_a_device_lacks_is_refused() -> None:
+    amd = replace(CUDA_H200, version="gfx90a", features=frozenset({"fp16", "bf16", "fp64"}))
+    with pytest.raises(ArgumentError, match="precision='fp32x': no engine"):
+        engines.judge(replace(dense(64, 64, 64, "float32"), precision="fp32x"), amd)
+
+
+def test_tf32_where_a_device_has_none_is_computed_exactly_and_said() -> None:
+    amd = replace(CUDA_H200, version="gfx90a", features=frozenset({"fp16", "bf16", "fp64"}))
+    answer = TritonGrouped().propose(replace(dense(64, 64, 64, "float32"), precision="tf32"), amd)
+    assert isinstance(answer, Proposal)
+    assert "gfx90a has no tf32" in answer.why

@@ -1,0 +1,277 @@
+"""PyTorch's ways in: module, twins and operators give torch's own results, gradients and graphs.
+
+On a processor here; the same tests run on a GPU where there is one (marker gpu).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from tilewright import ragged_matmul  # noqa: E402
+from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError  # noqa: E402
+from tilewright.pytorch import (  # noqa: E402
+    GroupedLinear,
+    grouped_matmul,
+    grouped_mm,
+    ops,
+    segment_matmul,
+)
+
+EXAMPLE = Path(__file__).parent.parent / "examples" / "train_grouped.py"
+HAS_GPU = torch.cuda.is_available()
+GPU = pytest.param(
+    "cuda",
+    marks=[pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="no GPU that torch reaches")],
+)
+DEVICES = ["cpu", GPU]
+SIZES = [[3, 0, 70, 1, 5], [0, 0, 0], [130], [64, 64, 1], [0, 257, 0]]
+DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 6e-5, torch.bfloat16: 0.2, torch.float16: 0.03}
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)
+
+
+def bounds(sizes: list[int], first: int = 0) -> list[tuple[int, int]]:
+    found, at = [], first
+    for size in sizes:
+        found.append((at, at + size))
+        at += size
+    return found
+
+
+def offsets_of(sizes: list[int], device: str, *, dtype: Any = torch.int32) -> Any:
+    return torch.tensor(sizes, dtype=torch.int64).cumsum(0).to(dtype).to(device)
+
+
+def random(*shape: int, dtype: Any, device: str) -> Any:
+    return torch.randn(*shape, dtype=torch.float64).to(dtype).to(device)
+
+
+@pytest.mark.parametrize("where", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_every_group_of_rows_meets_its_own_matrix(sizes: list[int], dtype: Any, where: str) -> None:
+    groups, t, k, n = len(sizes), sum(sizes) + 6, 37, 45
+    x = random(t, k, dtype=dtype, device=where)
+    w = random(groups, n, k, dtype=dtype, device=where).transpose(1, 2)
+    bias = random(groups, n, dtype=dtype, device=where)
+    wanted = torch.zeros(t, n, dtype=torch.float64, device=where)
+    for group, (begin, end) in enumerate(bounds(sizes)):
+        wanted[begin:end] = x[begin:end].double() @ w[group].double() + bias[group].double()
+    found = ragged_matmul(x, w, offsets_of(sizes, where), bias=bias)
+    torch.testing.assert_close(found.double(), wanted, rtol=0, atol=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("where", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_every_group_of_columns_meets_its_own_rows(
+    sizes: list[int], dtype: Any, where: str
+) -> None:
+    t = sum(sizes) + 6
+    x = random(t, 41, dtype=dtype, device=where).t()
+    y = random(t, 33, dtype=dtype, device=where)
+    pairs = [x[:, begin:end].double() @ y[begin:end].double() for begin, end in bounds(sizes)]
+    found = ragged_matmul(x, y, offsets_of(sizes, where, dtype=torch.int64))
+    torch.testing.assert_close(found.double(), torch.stack(pairs), rtol=0, atol=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("where", DEVICES)
+def test_rows_past_the_last_offset_are_untouched_in_out(where: str) -> None:
+    x = random(9, 4, dtype=torch.float32, device=where)
+    w = random(2, 4, 3, dtype=torch.float32, device=where)
+    out = torch.full((9, 3), float("nan"), device=where)
+    assert ragged_matmul(x, w, offsets_of([2, 3], where), out=out) is out
+    assert not out[:5].isnan().any()
+    assert out[5:].isnan().all()
+
+
+@pytest.mark.parametrize("where", DEVICES)
+def test_offsets_may_begin_past_the_first_row(where: str) -> None:
+    x = random(9, 4, dtype=torch.float32, device=where)
+    w = random(2, 4, 3, dtype=torch.float32, device=where)
+    found = ragged_matmul(x, w, torch.tensor([2, 3, 7], device=where))
+    wanted = torch.zeros(9, 3, device=where)
+    wanted[2:3], wanted[3:7] = x[2:3] @ w[0], x[3:7] @ w[1]
+    torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("where", DEVICES)
+@pytest.mark.parametrize("leading", [False, True])
+def test_gradients_are_those_of_finite_differences(where: str, leading: bool) -> None:
+    x = random(8, 3, dtype=torch.float64, device=where).requires_grad_()
+    w = random(3, 3, 2, dtype=torch.float64, device=where).requires_grad_()
+    y = random(8, 2, dtype=torch.float64, device=where).requires_grad_()
+    bias = random(3, 2, dtype=torch.float64, device=where).requires_grad_()
+    ends = torch.tensor([1, 3, 3, 7] if leading else [3, 3, 7], device=where)
+    rows = lambda x, w, bias: ragged_matmul(x, w, ends, bias=bias)  # noqa: E731
+    assert torch.autograd.gradcheck(rows, (x, w, bias), nondet_tol=0.0)
+    assert torch.autograd.gradgradcheck(rows, (x, w, bias))
+    if not leading:
+        depths = lambda x, y: ragged_matmul(x.t(), y, ends)  # noqa: E731
+        assert torch.autograd.gradcheck(depths, (x, y))
+
+
+@pytest.mark.parametrize("where", DEVICES)
+def test_gradients_of_lists_are_those_of_finite_differences(where: str) -> None:
+    sizes = [(2, 3, 1), (1, 1, 4), (3, 2, 2)]
+    make = lambda *shape: random(*shape, dtype=torch.float64, device=where).requires_grad_()  # noqa: E731
+    a = [make(m, k) for m, n, k in sizes]
+    b = [make(k, n) for m, n, k in sizes]
+    bias = [make(n) for m, n, k in sizes]
+
+    def flat(*tensors: Any) -> tuple[Any, ...]:
+        return tuple(grouped_matmul(tensors[:3], tensors[3:6], tensors[6:]))
+
+    assert torch.autograd.gradcheck(flat, (*a, *b, *bias))
+
+
+@pytest.mark.parametrize("where", DEVICES)
+def test_operators_keep_the_rules_of_custom_operators(where: str) -> None:
+    x = random(8, 3, dtype=torch.float32, device=where).requires_grad_()
+    w = random(3, 3, 2, dtype=torch.float32, device=where).requires_grad_()
+    ends = torch.tensor([3, 3, 7], device=where)
+    torch.library.opcheck(torch.ops.tilewright.ragged_rows, (x, w, ends, None, "ieee"))
+    torch.library.opcheck(torch.ops.tilewright.ragged_depths, (x.detach().t(), x, ends, "ieee"))
+
+
+@pytest.mark.parametrize("where", DEVICES)
+def test_a_compiled_layer_is_one_graph_with_the_same_results(where: str) -> None:
+    layer = GroupedLinear(3, 8, 5, device=where)
+    x = random(20, 8, dtype=torch.float32, device=where)
+    ends = offsets_of([4, 0, 16], where)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x, ends), layer(x, ends))
+    compiled(x, ends).sum().backward()
+    assert layer.weight.grad is not None
+    assert bool((layer.weight.grad[1] == 0).all())
+
+
+@pytest.mark.parametrize("where", DEVICES)
+def test_autocast_computes_in_its_dtype(where: str) -> None:
+    layer = GroupedLinear(2, 8, 5, device=where)
+    x = random(6, 8, dtype=torch.float32, device=where)
+    with torch.autocast(where, torch.bfloat16):
+        assert layer(x, offsets_of([2, 4], where)).dtype is torch.bfloat16
+        assert grouped_matmul([x], [x.t()])[0].dtype is torch.bfloat16
+
+
+@pytest.mark.parametrize("where", DEVICES)
+def test_the_twin_of_grouped_mm_takes_every_form(where: str) -> None:
+    a, b = random(9, 4, dtype=torch.float32, device=where), None
+    stack = random(2, 4, 3, dtype=torch.float32, device=where)
+    ends = offsets_of([2, 7], where)
+    torch.testing.assert_close(
+        grouped_mm(a, stack, offs=ends), torch.cat([a[:2] @ stack[0], a[2:] @ stack[1]])
+    )
+    b = random(9, 3, dtype=torch.float32, device=where)
+    torch.testing.assert_close(
+        grouped_mm(a.t(), b, offs=ends), torch.stack([a[:2].t() @ b[:2], a[2:].t() @ b[2:]])
+    )
+    wide, left = b.t(), random(2, 6, 3, dtype=torch.float32, device=where)
+    torch.testing.assert_close(
+        grouped_mm(left, wide, offs=ends),
+        torch.cat([left[0] @ wide[:, :2], left[1] @ wide[:, 2:]], 1),
+    )
+    torch.testing.assert_close(
+        grouped_mm(left, stack.transpose(1, 2)), left @ stack.transpose(1, 2)
+    )
+
+
+@pytest.mark.parametrize("where", DEVICES)
+def test_the_twin_of_segment_matmul_takes_pointers(where: str) -> None:
+    x = random(9, 4, dtype=torch.float32, device=where)
+    w = random(2, 4, 3, dtype=torch.float32, device=where)
+    bias = random(2, 3, dtype=torch.float32, device=where)
+    found = segment_matmul(x, torch.tensor([0, 4, 9], device=where), w, bias)
+    wanted = torch.cat([x[:4] @ w[0] + bias[0], x[4:] @ w[1] + bias[1]])
+    torch.testing.assert_close(found, wanted)
+
+
+def test_offsets_on_a_processor_are_checked_before_anything_is_written() -> None:
+    x, w = torch.ones(6, 2), torch.ones(2, 2, 3)
+    out = torch.full((6, 3), float("nan"))
+    for wrong in ([4, 3], [4, 7], [-1, 3]):
+        with pytest.raises(ShapeError, match=r"offsets\[group \d\]"):
+            ragged_matmul(x, w, torch.tensor(wrong), out=out)
+    assert out.isnan().all()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not HAS_GPU, reason="no GPU that torch reaches")
+def test_offsets_on_a_gpu_raise_at_the_next_synchronising_call() -> None:
+    import tilewright
+
+    x, w = torch.ones(6, 2, device="cuda"), torch.ones(3, 2, 3, device="cuda")
+    out = torch.full((6, 3), float("nan"), device="cuda")
+    ragged_matmul(x, w, torch.tensor([2, 1, 6], device="cuda"), out=out)
+    with pytest.raises(ShapeError, match="group 1"):
+        tilewright.synchronize()
+    assert not out[:2].isnan().any()
+    assert out[2:].isnan().all()
+    tilewright.synchronize()
+
+
+X, W = torch.ones(6, 2), torch.ones(2, 2, 3)
+ENDS = torch.tensor([2, 6])
+WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"x": [1]}, OperandError, "x=list: accepted are torch tensors"),
+    ({"w": W.double()}, DtypeError, "w.dtype"),
+    ({"x": X.int(), "w": W.int()}, DtypeError, "x.dtype='int32'"),
+    ({"w": torch.ones(2, 5, 3)}, ShapeError, "must have 2 rows"),
+    ({"x": torch.ones(2)}, ShapeError, r"x.shape=\(2,\)"),
+    ({"offsets": ENDS.float()}, DtypeError, "offsets.dtype"),
+    ({"offsets": torch.tensor([1, 2, 3, 4])}, ShapeError, r"offsets.shape=\(4,\)"),
+    ({"offsets": ENDS.to("meta")}, OperandError, "offsets.device='meta'"),
+    ({"bias": torch.ones(3)}, ShapeError, "bias"),
+    ({"out": torch.ones(6, 4)}, ShapeError, r"out.shape=\(6, 4\): must be \(6, 3\)"),
+    ({"out": torch.ones(6, 3).double()}, DtypeError, "out.dtype"),
+    ({"precision": "fp8"}, ArgumentError, "precision='fp8'"),
+]
+
+
+@pytest.mark.parametrize(("changed", "error", "message"), WRONG, ids=[row[2] for row in WRONG])
+def test_every_wrong_argument_is_named(
+    changed: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        ragged_matmul(**{"x": X, "w": W, "offsets": ENDS, **changed})
+
+
+def test_fake_tensors_have_the_shapes_of_the_results() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        x, w = torch.empty(7, 4), torch.empty(3, 4, 5)
+        ends = torch.empty(3, dtype=torch.int64)
+        assert ops.ragged_rows(x, w, ends, None, "ieee").shape == (7, 5)
+        assert ops.ragged_depths(x.t(), x, ends, "ieee").shape == (3, 4, 4)
+        assert [tuple(c.shape) for c in ops.products([x], [w[0]], [None])] == [(7, 5)]
+
+
+def example() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("train_grouped", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("where", DEVICES)
+@pytest.mark.parametrize("name", ["train_experts", "train_types"])
+def test_the_example_learns(name: str, where: str) -> None:
+    losses = getattr(example(), name)(where, 60)
+    assert losses[-1] < 0.5 * losses[0]

@@ -1,0 +1,197 @@
+"""Arrays that lie on a GPU, as views: torch tensors, CuPy arrays, and anything with DLPack.
+
+    torch   asked for its address, sizes and steps; nothing is converted
+    CuPy    likewise; its products run on CuPy's current stream
+    others  through torch.from_dlpack, which orders their stream before torch's
+
+A view's `offset` is the address in elements and its `memory` the GPU's number, so that whatever
+lies on one GPU counts as one memory. Results are made by torch and handed over in the kind of `a`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from tilewright.backends.cuda import driver
+from tilewright.backends.cuda.engine import ITEMSIZE, Ints
+from tilewright.device import Device
+from tilewright.errors import DtypeError, OperandError
+from tilewright.operands import View, on_gpu, short
+
+
+@dataclass(frozen=True, slots=True)
+class ElementType:
+    """A dtype by name: NumPy has no bfloat16."""
+
+    name: str
+    itemsize: int
+
+
+TYPES = {name: ElementType(name, size) for name, size in ITEMSIZE.items()}
+
+
+@cache
+def memory_of(ordinal: int) -> Gpu:
+    """The memory of one GPU; always the same object."""
+    return Gpu(ordinal)
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """The memory of a GPU by torch's number; what views of its arrays share."""
+
+    ordinal: int
+
+    @property
+    def device(self) -> Device:
+        """The record of the GPU."""
+        return driver.device_of(self.ordinal)
+
+
+def element_type(dtype: Any) -> ElementType:
+    """A dtype however it was spelled: torch's, NumPy's, or a name. Raises DtypeError."""
+    name = str(dtype).rpartition(".")[2]
+    if name not in TYPES:
+        name = getattr(dtype, "__name__", getattr(dtype, "name", name))
+    if name not in TYPES:
+        raise DtypeError(f"dtype={str(dtype)!r}: accepted are {', '.join(TYPES)}")
+    return TYPES[name]
+
+
+def torch_type(dtype: ElementType) -> Any:
+    """The same as torch's dtype."""
+    return getattr(driver.need(), dtype.name)
+
+
+def view(value: Any, name: str) -> View:
+    """The view of an array on a GPU, without a copy.
+
+    Raises OperandError for what lies elsewhere and DtypeError for other element types.
+    """
+    if not on_gpu(value):
+        where = "the processor's memory" if hasattr(value, "shape") else "no array"
+        raise OperandError(
+            f"{name}={_shown(value)}: {where}; accepted are arrays on the GPU of the other"
+            " operands (tensor.to('cuda'))"
+        )
+    why = driver.missing()
+    if why is not None:
+        raise OperandError(
+            f"{name}={_shown(value)}: lies on a GPU that cannot be used here ({why}); move it to"
+            f" the CPU, or {driver.HINT}"
+        )
+    if _is_cupy(value):
+        kind = _checked_type(value.dtype, name)
+        strides = tuple(step // kind.itemsize for step in value.strides)
+        return _view(value.data.ptr, value.shape, strides, kind, value.device.id)
+    tensor = value if hasattr(value, "data_ptr") else _from_dlpack(value, name)
+    kind = _checked_type(tensor.dtype, name)
+    shape, strides = tuple(tensor.shape), tuple(tensor.stride())
+    return _view(tensor.data_ptr(), shape, strides, kind, tensor.device.index)
+
+
+def columns(values: Sequence[Any], name: str) -> tuple[Ints, Ints, Ints, ElementType, int]:
+    """Addresses in elements, sizes [count, 2], steps [count, 2], dtype and GPU of these matrices.
+
+    Raises OperandError, DtypeError or ShapeError-like complaints that name the first odd one.
+    """
+    first = view(values[0], f"{name}[0]")
+    item, ordinal = first.dtype.itemsize, first.memory.ordinal
+    if all(type(value) is type(values[0]) for value in values) and hasattr(values[0], "data_ptr"):
+        dtype, device = values[0].dtype, values[0].device
+        alike = all(value.dtype == dtype and value.device == device for value in values)
+        if alike and all(value.dim() == 2 for value in values):
+            address = np.fromiter((value.data_ptr() for value in values), np.int64, len(values))
+            sizes = np.array([value.shape for value in values], np.int64)
+            steps = np.array([value.stride() for value in values], np.int64)
+            return address // item, sizes, steps, element_type(first.dtype.name), ordinal
+    seen = [view(value, f"{name}[{index}]") for index, value in enumerate(values)]
+    for index, one in enumerate(seen):
+        if one.dtype != first.dtype:
+            raise DtypeError(
+                f"{name}[{index}].dtype={one.dtype.name!r}: must equal the first's,"
+                f" {first.dtype.name}"
+            )
+        if one.memory != first.memory:
+            raise OperandError(
+                f"{name}[{index}]: lies on cuda:{one.memory.ordinal}, the first on cuda:{ordinal};"
+                " accepted are matrices of one GPU"
+            )
+        if len(one.shape) != 2:
+            raise OperandError(f"{name}[{index}].shape={one.shape}: must have two dimensions")
+    address = np.array([one.offset for one in seen], np.int64)
+    sizes = np.array([one.shape for one in seen], np.int64)
+    steps = np.array([one.strides for one in seen], np.int64)
+    return address, sizes, steps, element_type(first.dtype.name), ordinal
+
+
+def empty(count: int, dtype: ElementType, ordinal: int) -> Any:
+    """`count` uninitialised elements as a torch tensor of one dimension."""
+    torch = driver.need()
+    return torch.empty(count, dtype=torch_type(dtype), device=torch.device("cuda", ordinal))
+
+
+def like(value: Any) -> Callable[[Any], Any]:
+    """How a torch tensor becomes an array of `value`'s kind."""
+    if hasattr(value, "data_ptr"):
+        return lambda tensor: tensor
+    module = sys.modules.get(type(value).__module__.partition(".")[0])
+    convert: Callable[[Any], Any] | None = getattr(module, "from_dlpack", None)
+    return convert if convert is not None else lambda tensor: tensor
+
+
+def stream_of(value: Any, ordinal: int) -> AbstractContextManager[Any]:
+    """The stream on which products of `value` run, as a context: torch's own, or CuPy's."""
+    if not _is_cupy(value):
+        return nullcontext()
+    import cupy
+
+    torch = driver.need()
+    pointer = cupy.cuda.get_current_stream().ptr
+    if pointer == torch._C._cuda_getCurrentRawStream(ordinal):
+        return nullcontext()
+    device = torch.device("cuda", ordinal)
+    context: AbstractContextManager[Any] = torch.cuda.stream(
+        torch.cuda.ExternalStream(pointer, device)
+    )
+    return context
+
+
+def _view(
+    address: int, shape: tuple[int, ...], strides: tuple[int, ...], kind: ElementType, ordinal: int
+) -> View:
+    dtype: Any = kind
+    return View(memory_of(ordinal), address // kind.itemsize, shape, strides, dtype, host=False)
+
+
+def _checked_type(dtype: Any, name: str) -> ElementType:
+    try:
+        return element_type(dtype)
+    except DtypeError:
+        raise DtypeError(f"{name}.dtype={str(dtype)!r}: accepted are {', '.join(TYPES)}") from None
+
+
+def _is_cupy(value: Any) -> bool:
+    return type(value).__module__.partition(".")[0] == "cupy"
+
+
+def _from_dlpack(value: Any, name: str) -> Any:
+    try:
+        return driver.need().from_dlpack(value)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise OperandError(
+            f"{name}={short(value)}: __dlpack__ failed: {error}; accepted is what torch.from_dlpack"
+            " takes, or move it to the CPU"
+        ) from None
+
+
+def _shown(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    return short(value) if shape is None else f"{type(value).__name__} of shape {tuple(shape)}"

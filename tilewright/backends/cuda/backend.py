@@ -1,0 +1,70 @@
+"""The CUDA back end's face: which GPUs there are, and which tiles their grouped kernel runs.
+
+Products on a GPU's own arrays come in through tilewright/tensors.py, which asks `engines` and not
+`kernels`: whole batches, not one problem at a time. Arrays of the host are not taken here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from tilewright.backends import Layout, Scalars, Timing
+from tilewright.backends.cuda import driver
+from tilewright.backends.cuda.portable.shapes import GroupedTiles
+from tilewright.backends.grouped import GroupedKernel
+from tilewright.device import Device
+from tilewright.errors import DeviceError, OperandError
+from tilewright.kernel import Kernel, Plan, Priors
+from tilewright.operands import Memory, View
+
+
+class Cuda:
+    """Stateless; torch keeps streams and memory."""
+
+    name = "cuda"
+
+    def devices(self) -> tuple[Device, ...]:
+        """Every GPU that torch sees; none, at once, without driver, torch or Triton."""
+        return driver.found()
+
+    def kernels(self, device: Device) -> tuple[Kernel, ...]:
+        """None for arrays of the host."""
+        return ()
+
+    def priors(self, device: Device) -> Priors:
+        """None: there is nothing to choose for the host's arrays."""
+        return Priors()
+
+    def grouped(self, device: Device, dtype: str) -> GroupedKernel | None:
+        """Tiles and scheduler of the Triton kernel, for plans made from sizes alone."""
+        return GroupedTiles(device, dtype) if dtype in device.dtypes else None
+
+    def allocate(self, size: int, device: Device, way: str, source: Any = None) -> Memory:
+        """Refused: torch and CuPy make the arrays of these devices."""
+        refuse(device)
+
+    def layout(self, view: View, device: Device) -> Layout:
+        """As it lies."""
+        return Layout(view.strides, aligned=False)
+
+    def run(self, plan: Plan, views: Mapping[str, View], scalars: Scalars) -> None:
+        """Refused: no plan for the host's arrays names this back end."""
+        refuse(plan.device)
+
+    def time(self, plan: Plan, views: Mapping[str, View], scalars: Scalars) -> Timing:
+        """Refused, as `run`."""
+        refuse(plan.device)
+
+
+def refuse(device: Device) -> NoReturn:
+    """What to do instead with an array of the host, or what is missing."""
+    why = driver.missing()
+    if why is not None:
+        raise DeviceError(
+            f"device={device.id!r}: {why}; needed are a GPU's driver and {driver.HINT}"
+        )
+    raise OperandError(
+        f"device={device.id!r}: takes torch, CuPy and DLPack arrays that lie on it; move the"
+        f" operands there (torch.from_numpy(a).to({device.id!r})) or name another device"
+    )

@@ -1,0 +1,19 @@
+"""Half-precision (and fp32-accurate) batches on Hopper's tensor cores: TMA, wgmma, one launch.
+
+Why CUDA C++ through NVRTC and not Gluon: tensor maps prebuilt once per plan have no public way into
+Gluon 3.6 to 3.9; one launch holds tiles of eight widths, which needs one instruction each; and
+`setmaxnreg` lets the multiplying warps keep 216 registers where ptxas would cap all at 168.
+
+shapes.py   configurations of the kernel          orient.py   which operand gives the rows
+tiles.py    the records a launch reads            packing.py  items of the packing pass, panels
+cost.py     seconds, from measured rates          maps.py     tensor maps
+engine.py   propose: buckets and their choice     bind.py     tables, scratch, launches
+ragged.py   sizes on the device: a table of rows in place of records
+"""
+
+from __future__ import annotations
+
+from tilewright.backends.cuda.engine import Engine
+from tilewright.backends.cuda.hopper.engine import HopperHalf, HopperSplit
+
+ENGINES: tuple[Engine, ...] = (HopperHalf(), HopperSplit())

@@ -1,0 +1,92 @@
+"""The packing pass: which matrices it copies, in which items, and where their panels lie.
+
+A matrix with contiguous runs becomes panels [ceil(run / 64)][runs padded][64]; runs stay runs, so
+nothing is transposed. All panels of a batch lie in one scratch of 128-byte rows, for which a single
+tensor map serves. k is filled with zeros up to a multiple of 16, what the last step multiplies; of
+fp32 numbers, which are split into planes one after another in the scratch, up to 64.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.backends.cuda.engine import Ints
+from tilewright.backends.cuda.hopper.orient import Operand
+
+ROW = 128  # bytes of a panel's row: 64 elements of 2
+_PIECE = 512  # 16-byte blocks of one run in an item
+_ITEM = 2048  # 16-byte blocks in an item: 8 a thread
+
+# `struct Item` of kernels/hopper_pack.cu.
+ITEM = np.dtype(
+    [
+        *((name, np.int64) for name in ("source", "target", "row_bytes", "panel_bytes")),
+        *((name, np.int32) for name in ("rows", "rows_filled", "blocks", "columns")),
+        *((name, np.int32) for name in ("column_bytes", "unused")),
+        ("plane_bytes", np.int64),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Panels:
+    """Where one operand's panels lie: `base` and `padded` in rows of the scratch, by problem.
+
+    Zero for problems whose operand is read where it lies. `rows` is what all of them take.
+    """
+
+    base: Ints
+    padded: Ints
+    rows: int
+
+
+def lay_out(operand: Operand, k: Ints, first: int, fill: int = 16) -> Panels:
+    """Places for the panels of every matrix that is not read directly, from row `first` on."""
+    runs = np.where(operand.mn, -(-k // fill) * fill, operand.free)
+    length = np.where(operand.mn, operand.free, k)
+    padded = np.where(operand.direct, 0, -(-runs // 8) * 8)
+    each = padded * -(-length // 64)
+    base = first + np.cumsum(each) - each
+    return Panels(base, padded, int(each.sum()))
+
+
+def items(
+    operand: Operand, k: Ints, panels: Panels, scratch: int, plane_rows: int = 0
+) -> npt.NDArray[np.void]:
+    """One record an item, for panels in a scratch at address `scratch`.
+
+    fp32 operands, where `plane_rows` is not zero, are split into planes of so many rows.
+    """
+    fill, element = (64, 4) if plane_rows else (16, 2)
+    which = np.flatnonzero((panels.padded > 0) & (operand.free > 0) & (k > 0))
+    mn, depth, free = operand.mn[which], k[which], operand.free[which]
+    runs, length = np.where(mn, depth, free), np.where(mn, free, depth)
+    filled = np.where(mn, -(-depth // fill) * fill, free)
+    blocks = np.where(mn, -(-free // 8), -(-depth // fill) * (fill // 8))
+    pieces, rows = -(-blocks // _PIECE), np.maximum(1, _ITEM // np.minimum(blocks, _PIECE))
+    counts = pieces * -(-filled // rows)
+    p = np.repeat(np.arange(len(which)), counts)
+    local = np.arange(len(p)) - np.repeat(np.cumsum(counts) - counts, counts)
+    piece, row = local % pieces[p], local // pieces[p] * rows[p]
+    outer = element * operand.outer_stride()[which][p]
+    inner = element * operand.inner_stride()[which][p]
+    table = np.zeros(len(p), ITEM)
+    table["source"] = operand.address[which][p] + row * outer + piece * _PIECE * 8 * inner
+    table["panel_bytes"] = panels.padded[which][p] * ROW
+    place = panels.base[which][p] + row + piece * (_PIECE // 8) * panels.padded[which][p]
+    table["target"] = scratch + place * ROW
+    table["plane_bytes"] = plane_rows * ROW
+    table["row_bytes"], table["column_bytes"] = outer, inner
+    table["rows"] = np.maximum(0, np.minimum(rows[p], runs[p] - row))
+    table["rows_filled"] = np.minimum(rows[p], filled[p] - row)
+    table["blocks"] = np.minimum(_PIECE, blocks[p] - piece * _PIECE)
+    table["columns"] = length[p] - piece * _PIECE * 8
+    return table
+
+
+def packed_bytes(operand: Operand, k: Ints, each: int = 4) -> float:
+    """Bytes that packing an operand reads and writes, `each` for one element."""
+    return float((1.0 * each * operand.free * k)[~operand.direct].sum())

@@ -1,0 +1,79 @@
+"""Configurations of kernels/hopper_multiply.cu: how a block is cut, how deep it reads ahead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BOX = 64 * 64 * 2  # bytes of one box of the copy engine
+SHARED_LIMIT = 227 * 1024  # what one block may have on Hopper
+ACTIVATIONS = ("none", "relu", "gelu")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A block: 64 rows a warpgroup, tiles up to `width` columns, `blocks` to a multiprocessor.
+
+    `stages` steps of k are on their way or in use; each warpgroup has `slots` finished pieces of C
+    waiting to be stored. The second warpgroup starts `skew` steps late, to multiply while the first
+    one finishes. Registers are per thread, of the loading and of the multiplying warps. Operands
+    split into several `planes` are those of kernels/hopper_split.cu.
+    """
+
+    name: str
+    warpgroups: int
+    width: int
+    stages: int
+    slots: int
+    blocks: int
+    loader_registers: int
+    consumer_registers: int
+    skew: int = 0
+    planes: int = 1
+
+    @property
+    def rows(self) -> int:
+        """Rows of a tile."""
+        return 64 * self.warpgroups
+
+    @property
+    def products(self) -> int:
+        """How many products of parts make one: those no smaller than the last part."""
+        return self.planes * (self.planes + 1) // 2
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return 128 * (self.warpgroups + 1)
+
+    @property
+    def shared(self) -> int:
+        """Bytes of dynamic shared memory: stages, pieces, barriers, and room to align them."""
+        stage = self.planes * (self.warpgroups + self.width // 64) * BOX
+        pieces = self.warpgroups * self.slots
+        barriers = 8 * 2 * (self.stages + pieces)
+        return self.stages * stage + pieces * BOX + barriers + 1024
+
+    @property
+    def defines(self) -> tuple[tuple[str, int], ...]:
+        """The kernel's macros that follow from this."""
+        return (
+            ("WARPGROUPS", self.warpgroups),
+            ("WIDTH", self.width),
+            ("STAGES", self.stages),
+            ("SLOTS", self.slots),
+            ("BLOCKS", self.blocks),
+            ("SKEW", self.skew),
+            ("PLANES", self.planes),
+            ("LOADER_REGISTERS", self.loader_registers),
+            ("CONSUMER_REGISTERS", self.consumer_registers),
+        )
+
+
+# Registers add up to what ptxas gives a block: 168 x 384 threads, or 128 x 256 twice. (Of 512
+# threads each could have 128 only, too few for tiles 256 wide.)
+WIDE = Shape("128x256", 2, 256, 4, 2, 1, 72, 216, 2)
+STAGED = Shape("128x256 staged", 2, 256, 3, 4, 1, 72, 216, 1)
+HALF = Shape("128x128", 2, 128, 4, 4, 1, 72, 216, 2)
+NARROW = Shape("64x128 twice", 1, 128, 3, 3, 2, 72, 184, 0)
+SHAPES = (WIDE, STAGED, HALF, NARROW)
+SPLIT = Shape("128x128 split", 2, 128, 2, 2, 1, 72, 216, planes=3)

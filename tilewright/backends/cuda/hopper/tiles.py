@@ -1,0 +1,192 @@
+"""The records one launch of kernels/hopper_multiply.cu reads: cut, order, balance.
+
+Columns are cut evenly, in units of 64 and the last to a multiple of 32. Longest problems come
+first; within one, sixteen tiles down share what they read of the right operand. Tiles are then
+dealt, each to the block that has least to do so far: static, so that results never depend on a run.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.backends.cuda.engine import Floats, Ints
+from tilewright.backends.cuda.hopper import cost
+from tilewright.backends.cuda.hopper.orient import Operand, Oriented
+from tilewright.backends.cuda.hopper.packing import Panels
+from tilewright.backends.cuda.hopper.shapes import Shape
+
+FIELDS = 20
+LEFT_PACKED, RIGHT_PACKED, ENGINE_STORES = 1, 2, 4
+_DOWN = 16  # tiles down that follow one another: 1 % over 4 on an H200, and 32 no better
+_DEALT = 60_000  # beyond so many tiles, turns are as even as dealing and quicker to make
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """Cut tiles, in order: problem, first row and column, how many count, predicted seconds."""
+
+    problem: Ints
+    row: Ints
+    column: Ints
+    rows: Ints
+    columns: Ints
+    seconds: Floats
+
+    def take(self, index: npt.NDArray[np.int64]) -> Tiles:
+        """These, in this order."""
+        fields = (self.problem, self.row, self.column, self.rows, self.columns)
+        problem, row, column, rows, columns = (field[index] for field in fields)
+        return Tiles(problem, row, column, rows, columns, self.seconds[index])
+
+
+def depths(batch: Oriented, which: Ints) -> Ints:
+    """k of the problems `which`, and 0 of the others."""
+    k = np.zeros_like(batch.k)
+    k[which] = batch.k[which]
+    return k
+
+
+def cut(batch: Oriented, which: Ints, shape: Shape, order: str) -> Tiles:
+    """Every tile of the problems `which`, longest first unless `order` is "given"."""
+    if order != "given":
+        which = which[np.argsort(-batch.k[which], kind="stable")]
+    rows, columns = batch.rows[which], batch.columns[which]
+    down, across = -(-rows // shape.rows), -(-columns // shape.width)
+    counts = down * across
+    p = np.repeat(np.arange(len(which)), counts)
+    local = np.arange(len(p)) - np.repeat(np.cumsum(counts) - counts, counts)
+    band = local // (_DOWN * across[p])
+    height = np.minimum(_DOWN, down[p] - band * _DOWN)
+    rest = local - band * _DOWN * across[p]
+    j, i = rest // height, band * _DOWN + rest % height
+    units = -(-columns // 64)[p]
+    start = j * units // across[p] * 64
+    end = np.minimum(columns[p], (j + 1) * units // across[p] * 64)
+    row = i * shape.rows
+    return _timed(
+        batch, shape, which[p], row, start, np.minimum(shape.rows, rows[p] - row), end - start
+    )
+
+
+def _timed(
+    batch: Oriented, shape: Shape, problem: Ints, row: Ints, column: Ints, rows: Ints, columns: Ints
+) -> Tiles:
+    steps, width = -(-batch.k[problem] // 64), -(-columns // 32) * 32
+    seconds = cost.tile_seconds(
+        shape,
+        steps,
+        rows,
+        width,
+        turned=batch.transposed[problem],
+        aligned=batch.engine_stores[problem],
+    )
+    return Tiles(problem, row, column, rows, columns, seconds)
+
+
+def split_tail(batch: Oriented, tiles: Tiles, shape: Shape, blocks: int) -> Tiles:
+    """The last two rounds cut in half, and the longest of them first: a finer end to deal."""
+    count = len(tiles.problem)
+    if count < blocks:
+        return tiles
+    tail = np.arange(max(0, count - 2 * blocks), count)
+    head = tiles.take(np.arange(tail[0]))
+    last = tiles.take(tail)
+    cut_at = np.where(last.columns > 64, -(-last.columns // 128) * 64, last.columns)
+    again = np.flatnonzero(last.columns > cut_at)
+    fields = [
+        (last.problem, last.problem[again]),
+        (last.row, last.row[again]),
+        (last.column, (last.column + cut_at)[again]),
+        (last.rows, last.rows[again]),
+        (cut_at, (last.columns - cut_at)[again]),
+    ]
+    halves = _timed(batch, shape, *(np.concatenate(pair) for pair in fields))
+    halves = halves.take(np.argsort(-halves.seconds, kind="stable"))
+    pairs = (
+        (getattr(head, name), getattr(halves, name))
+        for name in ("problem", "row", "column", "rows", "columns", "seconds")
+    )
+    return Tiles(*(np.concatenate(pair) for pair in pairs))
+
+
+def deal(seconds: Floats, blocks: int) -> tuple[Ints, float]:
+    """Positions [rounds, blocks] of tiles, -1 for none, and the busiest block's seconds."""
+    count = len(seconds)
+    rounds = -(-count // blocks)
+    if count <= blocks or count > _DEALT:
+        flat = np.full(rounds * blocks, -1, np.int64)
+        flat[:count] = np.arange(count)
+        turns = flat.reshape(rounds, blocks)
+        padded = np.append(seconds, 0.0)[turns]
+        return turns, float(padded.sum(0).max(initial=0.0))
+    heap = [(0.0, block) for block in range(blocks)]
+    hands: list[list[int]] = [[] for _ in range(blocks)]
+    for tile, length in enumerate(seconds.tolist()):
+        busy, block = heap[0]
+        hands[block].append(tile)
+        heapq.heapreplace(heap, (busy + length, block))
+    turns = np.full((max(map(len, hands)), blocks), -1, np.int64)
+    for block, hand in enumerate(hands):
+        turns[: len(hand), block] = hand
+    return turns, max(busy for busy, _ in heap)
+
+
+def balanced(batch: Oriented, tiles: Tiles, shape: Shape, blocks: int) -> tuple[Tiles, Ints, float]:
+    """The tiles, the last ones split or not, dealt so that the busiest block is done sooner."""
+    turns, busiest = deal(tiles.seconds, blocks)
+    finer = split_tail(batch, tiles, shape, blocks)
+    if finer is not tiles:
+        finer_turns, finer_busiest = deal(finer.seconds, blocks)
+        if finer_busiest < busiest:
+            return finer, finer_turns, finer_busiest
+    return tiles, turns, busiest
+
+
+def records(
+    batch: Oriented,
+    tiles: Tiles,
+    turns: Ints,
+    panels: tuple[Panels, Panels],
+    maps: tuple[Ints, Ints, Ints],
+    element: int = 2,
+) -> npt.NDArray[np.int32]:
+    """The table of kernels/hopper_tiles.cuh; `maps` are the maps of left, right and C by problem.
+
+    A C that the copy engine cannot store has map -1; a packed operand has the panels' map. C has
+    elements of `element` bytes.
+    """
+    table = np.zeros((len(tiles.problem) + 1, FIELDS), np.int32)
+    body, p = table[:-1], tiles.problem
+    k = batch.k[p]
+    steps = -(-k // 64)
+    slices = np.where(k > 0, -(-(k - 64 * (steps - 1)) // 16), 4)
+    left_packed, right_packed = panels[0].padded[p] > 0, panels[1].padded[p] > 0
+    flags = LEFT_PACKED * left_packed + RIGHT_PACKED * right_packed
+    flags = flags + ENGINE_STORES * (maps[2][p] >= 0)
+    width = -(-tiles.columns // 32) * 32
+    body[:, 0], body[:, 1], body[:, 2] = maps[0][p], maps[1][p], steps
+    body[:, 3] = width | slices << 16 | flags << 24
+    body[:, 4:7] = _walk(batch.left, panels[0], p, tiles.row)
+    body[:, 8:11] = _walk(batch.right, panels[1], p, tiles.column)
+    body[:, 7], body[:, 11] = tiles.rows, tiles.columns
+    body[:, 12], body[:, 13], body[:, 14] = tiles.row, tiles.column, p
+    body[:, 15] = batch.c_stride[p]
+    along = np.where(batch.transposed[p], tiles.column, tiles.row)
+    across = np.where(batch.transposed[p], tiles.row, tiles.column)
+    address = batch.c_address[p] + element * (along * batch.c_stride[p] + across)
+    body[:, 16:18] = address[:, None].view(np.int32).reshape(-1, 2)
+    body[:, 18] = maps[2][p]
+    return table[turns.reshape(-1)]
+
+
+def _walk(operand: Operand, panels: Panels, p: Ints, start: Ints) -> Ints:
+    """x, y and stride of the first box of each tile, [tiles, 3]."""
+    packed, mn = panels.padded[p] > 0, operand.mn[p]
+    x = np.where(packed | ~mn, 0, start)
+    y = np.where(packed, panels.base[p], 0)
+    y = y + np.where(mn, panels.padded[p] * (start // 64), start)
+    return np.stack([x, y, panels.padded[p]], 1)

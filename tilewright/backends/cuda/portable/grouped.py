@@ -1,0 +1,193 @@
+"""triton_grouped: any batch, by tiles of a few shapes, on every GPU that Triton compiles for.
+
+propose   lay the batch out by this device's shapes (planning.grouped), cached by sizes
+bind      records and tile lists in one table; one launch a shape and a kind of memory layout,
+          and a second phase where long products are cut along k
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.backends.cuda.engine import Launch, Proposal, Work
+from tilewright.backends.cuda.launcher import Task, prepare
+from tilewright.backends.cuda.portable.layouts import Group, kinds, mostly_wide
+from tilewright.backends.cuda.portable.parts import CHUNK, Parts, parts_of
+from tilewright.backends.cuda.portable.shapes import Shape, shapes_of, slots_of, sum_bytes, sum_type
+from tilewright.backends.cuda.tables import records, scratch, upload
+from tilewright.device import Device
+from tilewright.planning.grouped import GroupedLayout, lay_out, signature
+
+_MOST_LAYOUTS = 256
+_layouts: OrderedDict[bytes, GroupedLayout] = OrderedDict()
+_START = 3e-6  # seconds from one launch to the next on an empty H200
+
+
+class TritonGrouped:
+    """The Triton kernels `grouped_tiles` and `sum_parts`."""
+
+    name = "triton_grouped"
+
+    def propose(self, work: Work, device: Device) -> Proposal | str:
+        """Takes every batch in the dtype's own arithmetic, and tf32."""
+        return _proposal(self.name, work, device, cut=True)
+
+
+class TritonWhole:
+    """The same with no product cut along k: no scratch, for where there is no room for any."""
+
+    name = "triton_whole"
+
+    def propose(self, work: Work, device: Device) -> Proposal | str:
+        """Takes what triton_grouped would cut."""
+        rival = _proposal(TritonGrouped.name, work, device, cut=True)
+        if isinstance(rival, str) or not rival.scratch:
+            return rival if isinstance(rival, str) else "nothing is cut: as triton_grouped"
+        return _proposal(self.name, work, device, cut=False)
+
+
+def _proposal(name: str, work: Work, device: Device, *, cut: bool) -> Proposal | str:
+    if work.precision == "fp32x":
+        return "has no fp32x"
+    if work.dtype not in device.dtypes:
+        return f"{device.name} has no {work.dtype}"
+    precision = _precision(work, device)
+    shapes = shapes_of(work.dtype, device, precision, wide=mostly_wide(work))
+    layout = _layout(work, device, shapes, cut=cut)
+    size = layout.sums.elements * sum_bytes(work.dtype)
+    why = f"{layout.reason}; {_tiles(layout)}"
+    if work.precision == "tf32" and precision != "tf32":
+        why += f"; in IEEE float32, as {device.version} has no tf32"
+    bind = partial(_bind, work, layout, shapes, precision)
+    return Proposal(name, layout.seconds + _START, size, why, bind)
+
+
+def _precision(work: Work, device: Device) -> str:
+    wants = work.precision == "tf32" and work.dtype == "float32" and device.has("tf32")
+    return "tf32" if wants else "ieee"
+
+
+def _layout(work: Work, device: Device, shapes: tuple[Shape, ...], *, cut: bool) -> GroupedLayout:
+    options = (shapes, device.compute_units, work.order, cut)
+    key = signature(work.m, work.n, work.k, *options)
+    found = _layouts.get(key)
+    if found is None:
+        tiles = tuple(shape.tile() for shape in shapes)
+        slots = slots_of(device, cut=cut)
+        found = lay_out(work.m, work.n, work.k, tiles, slots, work.order)
+        _layouts[key] = found
+        if len(_layouts) > _MOST_LAYOUTS:
+            _layouts.popitem(last=False)
+    else:
+        _layouts.move_to_end(key)
+    return found
+
+
+def _tiles(layout: GroupedLayout) -> str:
+    counts = np.bincount(layout.tile, minlength=len(layout.tiles)).tolist()
+    used = [(tile, count) for tile, count in zip(layout.tiles, counts, strict=True) if count]
+    return "tiles " + ", ".join(f"{tile.m} x {tile.n}: {count}" for tile, count in used)
+
+
+def _bind(work: Work, layout: GroupedLayout, shapes: tuple[Shape, ...], precision: str) -> Launch:
+    """Tables uploaded, kernels compiled: what is left is launching."""
+    parts = parts_of(work, layout)
+    held = scratch(parts.bytes, work.ordinal) if parts.bytes else None
+    table = records(work)
+    if held is not None:
+        table = np.concatenate((table, parts.records(work, held.data_ptr())))
+    tiles, groups = _grouped_tiles(work, layout, parts)
+    lists = upload([table, parts.splits, tiles, parts.pieces], work.ordinal)
+    tasks = [
+        _multiply(work, shapes[group.shape], group, precision, lists.at[0], lists.at[2])
+        for group in groups
+    ]
+    if len(parts.pieces):
+        tasks.append(_add(work, lists.at, held, len(parts.pieces)))
+    return prepare(tasks, work.ordinal, (lists, held, work.keep))
+
+
+def _grouped_tiles(
+    work: Work, layout: GroupedLayout, parts: Parts
+) -> tuple[npt.NDArray[np.int32], list[Group]]:
+    """The tile list, launch after launch, and the launches. Within one the plan's order stays."""
+    queue = layout.queue
+    shape = layout.tile[queue.problem].astype(np.int64)
+    heights = np.array([tile.m for tile in layout.tiles])
+    widths = np.array([tile.n for tile in layout.tiles])
+    entry = np.stack(
+        (
+            parts.record_of(queue.problem, queue.part),
+            queue.row * heights[shape],
+            queue.col * widths[shape],
+            np.zeros(len(queue), np.int64),
+        ),
+        axis=1,
+    )
+    cut = parts.is_cut[queue.problem]
+    order, groups = kinds(work, queue.problem, shape, cut)
+    return entry[order].astype(np.int32), groups
+
+
+def _multiply(
+    work: Work, shape: Shape, group: Group, precision: str, table: Any, tiles: Any
+) -> Task:
+    from tilewright.backends.cuda.kernels.grouped import grouped_tiles
+
+    constants = {
+        "DTYPE": _triton(work.dtype),
+        "SUM": _triton(sum_type(work.dtype)),
+        "TILE_M": shape.m,
+        "TILE_N": shape.n,
+        "TILE_K": shape.k,
+        **dict(_promises(work, group)),
+        "PRECISION": precision,
+        "ACTIVATION": "none" if group.parts else work.activation,
+    }
+    options = {"num_warps": shape.warps, "num_stages": shape.stages}
+    if shape.registers:
+        options["maxnreg"] = shape.registers
+    mine = tiles[4 * group.first :]
+    return Task(grouped_tiles, group.count, (table, mine, group.count), constants, options)
+
+
+def _promises(work: Work, group: Group) -> Iterator[tuple[str, Any]]:
+    """What the kernel may take for granted, in the order of its parameters."""
+    yield "A_ALONG", group.a_along
+    yield "B_ALONG", group.b_along
+    yield "C_ALONG", group.c_along
+    yield "WIDE", group.wide
+    yield "NEAR", group.near
+    yield "ALPHA", bool((work.alpha != 1).any())
+    yield "BETA", bool((work.beta != 0).any())
+    yield "BIAS", work.bias is not None and bool(work.bias.address.any())
+    yield "PARTS", group.parts
+
+
+def _add(work: Work, lists: tuple[Any, ...], held: Any, programs: int) -> Task:
+    import torch
+
+    from tilewright.backends.cuda.kernels.sum_parts import sum_parts
+
+    kind = sum_type(work.dtype)
+    constants = {
+        "DTYPE": _triton(work.dtype),
+        "SUM": _triton(kind),
+        "CHUNK": CHUNK,
+        "ACTIVATION": work.activation,
+    }
+    table, splits, _, pieces = lists
+    part = held.view(getattr(torch, kind))
+    return Task(sum_parts, programs, (table, splits, pieces, part), constants, {"num_warps": 4})
+
+
+def _triton(dtype: str) -> Any:
+    import triton.language as tl
+
+    return getattr(tl, dtype)

@@ -1,0 +1,145 @@
+"""Products whose sizes lie on the device: offsets are a tensor there and are never read back.
+
+    ragged_matmul(x [t, k], w [g, k, n], offsets) -> [t, n]       rows grouped by offsets
+    ragged_matmul(x [m, t], y [t, n], offsets)    -> [g, m, n]    k grouped: weight gradients
+
+A group of mixture-of-experts tokens or of a graph's typed nodes is a run of rows; how long each run
+is, the router or the sampler has left in GPU memory. One small kernel plans there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
+
+_MOST = 2**31 - 65  # kernels count rows and columns in 32 bits, a tile past the last
+_PRECISIONS = (None, "tf32")
+_DTYPES = ("float16", "bfloat16", "float32", "float64")
+
+
+def ragged_matmul(
+    x: Any,
+    w: Any,
+    offsets: Any,
+    *,
+    bias: Any = None,
+    out: Any = None,
+    precision: str | None = None,
+) -> Any:
+    """Products of groups of rows, the groups given by a tensor of offsets on the same device.
+
+    Args:
+        x: tensor [t, k], its rows grouped; or [m, t], its columns grouped.
+        w: tensor [g, k, n]: out[i] = x[i] @ w[group of i]; or [t, n], rows grouped as x's columns:
+            out[j] = x[:, group j] @ w[group j].
+        offsets: int32 or int64 tensor: where each group ends, [g]; or with the beginning of the
+            first before them, [g + 1] (for the second form always ends, [g]).
+        bias: [g, n], added to the rows of its group (first form only).
+        out: written in place of a new tensor. Rows past the last offset are left as they are; in a
+            new tensor they are zero.
+        precision: "tf32" lets fp32 operands be rounded to 11 bits for tensor cores.
+
+    Returns: [t, n] or [g, m, n], of x's dtype, ordered on the current stream; nothing is waited
+    for. Differentiable where `out` is None. On processors the same by a loop.
+
+    Offsets that decrease, begin below zero or run past the rows cannot be seen without waiting:
+    that group and those after it count as empty, and the next such product after the kernel has
+    finished, or `synchronize`, raises ShapeError.
+
+    Raises: ShapeError, DtypeError, OperandError, ArgumentError.
+    """
+    from tilewright.pytorch import ops
+
+    _check(x, w, offsets, precision)
+    rows = w.dim() == 3
+    groups = _groups(w, offsets, rows=rows)
+    shape = (x.shape[0], w.shape[2]) if rows else (groups, x.shape[0], w.shape[1])
+    _check_bias(bias, x, groups, w, rows=rows)
+    if out is not None:
+        _check_out(out, x, shape)
+        ops.ragged_into(x, w, offsets, bias, out, precision or "ieee")
+        return out
+    if rows:
+        return ops.ragged_rows(x, w, offsets, bias, precision or "ieee")
+    return ops.ragged_depths(x, w, offsets, precision or "ieee")
+
+
+def synchronize(device: Any = None) -> None:
+    """Wait for a GPU, then raise what its kernels found wrong in offsets (ShapeError).
+
+    `device` is what `torch.cuda.synchronize` takes; None is the current one.
+    """
+    from tilewright.backends.cuda import driver, faults
+
+    cuda = driver.need().cuda
+    cuda.synchronize(device)
+    where = driver.need().device(device if device is not None else cuda.current_device())
+    faults.check(where.index if where.index is not None else cuda.current_device())
+
+
+def _check(x: Any, w: Any, offsets: Any, precision: str | None) -> None:
+    for name, value in (("x", x), ("w", w), ("offsets", offsets)):
+        if not hasattr(value, "data_ptr"):
+            raise OperandError(f"{name}={type(value).__name__}: accepted are torch tensors")
+        if value.device != x.device:
+            raise OperandError(f"{name}.device={str(value.device)!r}: x lies on {str(x.device)!r}")
+        if max(value.shape, default=0) > _MOST:
+            raise ShapeError(
+                f"{name}.shape={tuple(value.shape)}: accepted are sizes from 0 to 2^31 - 65"
+            )
+    kind = str(x.dtype).rpartition(".")[2]
+    if kind not in _DTYPES:
+        raise DtypeError(f"x.dtype={kind!r}: accepted are {', '.join(_DTYPES)}")
+    if w.dtype != x.dtype:
+        raise DtypeError(f"w.dtype={str(w.dtype)!r}: must equal x.dtype={str(x.dtype)!r}")
+    if str(offsets.dtype) not in ("torch.int32", "torch.int64"):
+        raise DtypeError(f"offsets.dtype={str(offsets.dtype)!r}: accepted are int32 and int64")
+    if precision not in _PRECISIONS or (precision == "tf32" and kind != "float32"):
+        raise ArgumentError(f"precision={precision!r}: accepted is None, and 'tf32' for float32")
+    if x.dim() != 2 or w.dim() not in (2, 3):
+        raise ShapeError(
+            f"x.shape={tuple(x.shape)}, w.shape={tuple(w.shape)}: accepted are [t, k] by [g, k, n],"
+            " and [m, t] by [t, n]"
+        )
+    if x.shape[1] != w.shape[-2]:
+        raise ShapeError(f"w.shape={tuple(w.shape)}: must have {x.shape[1]} rows, the columns of x")
+    if offsets.dim() != 1:
+        raise ShapeError(f"offsets.shape={tuple(offsets.shape)}: must have one dimension")
+
+
+def _groups(w: Any, offsets: Any, *, rows: bool) -> int:
+    count = int(offsets.shape[0])
+    if not rows:
+        return count
+    groups = int(w.shape[0])
+    if count not in (groups, groups + 1):
+        raise ShapeError(
+            f"offsets.shape=({count},): must have {groups} ends, one a matrix of w, or"
+            f" {groups + 1} with the first beginning"
+        )
+    return groups
+
+
+def _check_bias(bias: Any, x: Any, groups: int, w: Any, *, rows: bool) -> None:
+    if bias is None:
+        return
+    if not rows:
+        raise ArgumentError("bias: not with offsets along k; accepted is None")
+    if tuple(bias.shape) != (groups, w.shape[2]) or bias.dtype != x.dtype:
+        raise ShapeError(
+            f"bias: {bias.dtype} {tuple(bias.shape)}; must be {x.dtype} ({groups}, {w.shape[2]})"
+        )
+    if bias.device != x.device:
+        raise OperandError(f"bias.device={str(bias.device)!r}: x lies on {str(x.device)!r}")
+
+
+def _check_out(out: Any, x: Any, shape: tuple[int, ...]) -> None:
+    if tuple(out.shape) != shape:
+        raise ShapeError(f"out.shape={tuple(out.shape)}: must be {shape}")
+    if out.dtype != x.dtype:
+        raise DtypeError(f"out.dtype={str(out.dtype)!r}: must equal x.dtype={str(x.dtype)!r}")
+    if out.device != x.device:
+        raise OperandError(f"out.device={str(out.device)!r}: x lies on {str(x.device)!r}")
+    if out.requires_grad:
+        raise ArgumentError("out: requires a gradient; accepted is out=None then")

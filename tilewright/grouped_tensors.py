@@ -1,0 +1,285 @@
+"""Variable-size batches of arrays on a GPU: the same checks, then engines instead of a layout.
+
+grouped_matmul   checks -> Work -> the launch kept from the last time, or a new one
+bind             checks -> Work -> a callable that only launches
+explain          a plan's sizes as a batch of dense aligned matrices, and the engines' verdict
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.arguments import checked_name
+from tilewright.backends.cuda import arrays, driver, engines
+from tilewright.backends.cuda import engine as contract
+from tilewright.backends.cuda.engine import Work
+from tilewright.batch import ACTIVATIONS
+from tilewright.batched import (
+    Matrices,
+    check_outputs,
+    check_pairs,
+    check_results,
+    flags,
+    per_problem,
+    transposed,
+)
+from tilewright.columns import Columns
+from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
+from tilewright.grouped import GroupedPlan, Results
+from tilewright.operands import View
+from tilewright.ragged import RaggedBatch, aligned_offsets
+from tilewright.selection import resolve
+from tilewright.tensor_call import checked_precision
+from tilewright.tensors import launch_once, told
+
+Ints = npt.NDArray[np.int64]
+
+
+def dtype_name(dtype: Any) -> str:
+    """The name of a dtype that a GPU multiplies. Raises DtypeError."""
+    return arrays.element_type(dtype).name
+
+
+def grouped_matmul(a: Any, b: Any, out: Any, **options: Any) -> Results:
+    """Arguments, results and errors are those of `tilewright.grouped_matmul`."""
+    kernel, device = options.pop("kernel"), options.pop("device")
+    work, results = _checked(a, b, out, **options)
+    here = driver.device_of(work.ordinal)
+    if device not in (None, "cuda") and resolve(device).id != here.id:
+        raise OperandError(f"device={device!r}: a lies on {here.id!r}")
+    # A kept launch must not hold memory, or no result would ever lie where an earlier one did.
+    with arrays.stream_of(_one(a), work.ordinal):
+        launch_once(replace(work, keep=()), here, kernel)
+    return results
+
+
+def bind(
+    plan: GroupedPlan,
+    a: Any,
+    b: Any,
+    out: Any = None,
+    *,
+    kernel: str | None = None,
+    **options: Any,
+) -> Callable[[], Results]:
+    """A callable that only launches, on torch's current stream, and returns the results.
+
+    It holds its tables and scratch: run it on one stream at a time, and keep it as long as a graph
+    that captured it is replayed. Raises ShapeError, DtypeError or OperandError where the operands
+    are not those that the plan was made for.
+    """
+    work, results = _checked(a, b, out, order=plan.asked, **options)
+    for name, planned in (("m", plan.m), ("n", plan.n), ("k", plan.k)):
+        given = getattr(work, name)
+        if len(planned) != len(given):
+            raise ShapeError(f"a: has {len(given)} matrices; the plan is for {len(planned)}")
+        if not np.array_equal(planned, given):
+            i = int(np.argmax(planned != given))
+            raise ShapeError(f"{name}[{i}]={given[i]}: the plan was made for {planned[i]}")
+    if len(plan.m) and work.dtype != plan.dtype:
+        raise DtypeError(f"a.dtype={work.dtype!r}: the plan was made for {plan.dtype!r}")
+    if work.ordinal != driver.ordinal_of(plan.device):
+        raise OperandError(
+            f"a: lies on 'cuda:{work.ordinal}'; the plan was made for {plan.device.id!r}"
+        )
+    kind, ordinal = _one(a), work.ordinal
+    with arrays.stream_of(kind, ordinal):
+        launch = engines.bind(work, plan.device, kernel).launch
+
+    def run() -> Results:
+        launch()
+        return results
+
+    def run_on_stream() -> Results:
+        with arrays.stream_of(kind, ordinal):
+            return run()
+
+    return run if hasattr(kind, "data_ptr") else run_on_stream
+
+
+def engine_of(a: Any, b: Any, out: Any = None, **options: Any) -> str:
+    """The engine that `grouped_matmul` would take for these operands as they lie."""
+    work, _ = _checked(a, b, out, **options)
+    live = np.flatnonzero((work.m > 0) & (work.n > 0))
+    return engines.judge(work.take(live), driver.device_of(work.ordinal)).best.engine
+
+
+def explain(plan: GroupedPlan) -> str:
+    """The plan in words, were every matrix dense and aligned: what `bind` takes may differ."""
+    flops = float(2 * np.sum(plan.m.astype(float) * plan.n * plan.k))
+    head = [
+        f"{len(plan.m)} products, {plan.dtype}, {flops / 1e9:.3f} GFLOP",
+        f"device     {plan.device.id}  {plan.device.name}",
+    ]
+    work = _nominal(plan)
+    live = np.flatnonzero((work.m > 0) & (work.n > 0))
+    if not len(live):
+        return "\n".join([*head, "because    the results are empty: nothing is computed"])
+    return "\n".join(head + told(work.take(live), plan.device))
+
+
+def _nominal(plan: GroupedPlan) -> Work:
+    """The sizes of a plan as dense matrices, each at a multiple of 64 bytes."""
+    kind = arrays.element_type(plan.dtype)
+    one = np.ones(len(plan.m), np.int64)
+
+    def dense(rows: Ints, cols: Ints) -> contract.Columns:
+        offsets, _ = aligned_offsets(rows, cols, kind.itemsize)
+        return contract.Columns(offsets * kind.itemsize, cols, one)
+
+    return Work(
+        driver.ordinal_of(plan.device),
+        plan.m,
+        plan.n,
+        plan.k,
+        dense(plan.m, plan.k),
+        dense(plan.k, plan.n),
+        dense(plan.m, plan.n),
+        None,
+        one.astype(np.float64),
+        np.zeros(len(plan.m)),
+        "none",
+        plan.dtype,
+        "ieee",
+        plan.asked,
+        (),
+    )
+
+
+def _checked(
+    a: Any,
+    b: Any,
+    out: Any,
+    *,
+    alpha: Any = 1.0,
+    beta: Any = 0.0,
+    transpose_a: Any = False,
+    transpose_b: Any = False,
+    bias: Any = None,
+    activation: str | None = None,
+    precision: str | None = None,
+    order: str = "auto",
+) -> tuple[Work, Results]:
+    activation = checked_name("activation", activation or "none", ACTIVATIONS)
+    left, right = _matrices(a, "a"), _matrices(b, "b")
+    count = len(left)
+    if len(right) != count:
+        raise ShapeError(f"b: has {len(right)} matrices; must have {count}, as many as a")
+    left = transposed(left, flags(transpose_a, count, "transpose_a"))
+    right = transposed(right, flags(transpose_b, count, "transpose_b"))
+    check_pairs(left, right)
+    scale, keep = per_problem(alpha, count, "alpha"), per_problem(beta, count, "beta")
+    if out is None and keep.any():
+        raise ArgumentError(f"beta={beta!r}: needs out=, the matrices that it scales")
+    if out is None:
+        results, target = _new_results(a, left, right)
+    else:
+        results, target = out, _matrices(out, "out")
+        check_results(target, left, right)
+        check_outputs(target, (left, right))
+    size = left.dtype.itemsize
+    work = Work(
+        _ordinal(left),
+        left.at.rows,
+        right.at.cols,
+        left.at.cols,
+        _bytes(left, size),
+        _bytes(right, size),
+        _bytes(target, size),
+        _bias(bias, right),
+        scale,
+        keep,
+        activation,
+        left.dtype.name,
+        checked_precision(precision, left.dtype.name),
+        order,
+        (a, b, results, bias),
+    )
+    return work, results
+
+
+def _matrices(values: Any, name: str) -> Matrices:
+    """The columns of a list of matrices or of a RaggedBatch on a GPU, addresses in elements.
+
+    `base` is the GPU itself: whatever lies there counts as one memory.
+    """
+    if isinstance(values, RaggedBatch):
+        flat = arrays.view(values.flat, f"{name}.flat")
+        one = np.ones(len(values), np.int64)
+        at = Columns(flat.offset + values.offsets, values.rows, values.cols, values.cols, one)
+        return Matrices(at, flat.dtype, flat.memory, values)
+    if not isinstance(values, Sequence) or hasattr(values, "shape"):
+        raise OperandError(
+            f"{name}={type(values).__name__}: accepted are a list of matrices and a RaggedBatch"
+        )
+    if not len(values):
+        raise ShapeError(f"{name}: has 0 matrices; must have as many as the others")
+    address, sizes, steps, kind, ordinal = arrays.columns(values, name)
+    at = Columns(address, sizes[:, 0], sizes[:, 1], steps[:, 0], steps[:, 1])
+    dtype: Any = kind
+    base: Any = arrays.memory_of(ordinal)
+    return Matrices(at, dtype, base, ())
+
+
+def _ordinal(part: Matrices) -> int:
+    memory: Any = part.base
+    ordinal: int = memory.ordinal
+    return ordinal
+
+
+def _bytes(part: Matrices, size: int) -> contract.Columns:
+    return contract.Columns(part.at.address * size, part.at.row, part.at.col)
+
+
+def _new_results(given: Any, a: Matrices, b: Matrices) -> tuple[Results, Matrices]:
+    """Results in one allocation: a RaggedBatch, or a list of views into one, of `given`'s kind."""
+    rows, cols, kind = a.at.rows, b.at.cols, arrays.element_type(a.dtype.name)
+    ordinal = _ordinal(a)
+    offsets, total = aligned_offsets(rows, cols, kind.itemsize)
+    with arrays.stream_of(_one(given), ordinal):
+        flat = arrays.empty(total, kind, ordinal)
+    batch = RaggedBatch(flat, rows, cols, offsets)
+    target = _matrices(batch, "out")
+    if isinstance(given, RaggedBatch):
+        convert = arrays.like(given.flat)
+        return RaggedBatch(convert(flat), rows, cols, offsets), target
+    shapes = zip(offsets.tolist(), rows.tolist(), cols.tolist(), strict=True)
+    views = [flat.as_strided((m, n), (n, 1), start) for start, m, n in shapes]
+    return [arrays.like(one)(made) for one, made in zip(given, views, strict=True)], target
+
+
+def _bias(bias: Any, b: Matrices) -> contract.Columns | None:
+    """Addresses of the bias vectors, 0 where a problem has none."""
+    if bias is None:
+        return None
+    if not isinstance(bias, Sequence):
+        raise ArgumentError(f"bias={bias!r}: accepted is a list of vectors or None, one a problem")
+    if len(bias) != len(b):
+        raise ShapeError(f"bias: has {len(bias)} vectors; must have {len(b)}, one a problem")
+    address = np.zeros(len(bias), np.int64)
+    for i, vector in enumerate(bias):
+        if vector is not None:
+            seen = arrays.view(vector, f"bias[{i}]")
+            _check_vector(seen, f"bias[{i}]", int(b.at.cols[i]), b)
+            address[i] = seen.offset * seen.dtype.itemsize
+    one = np.ones(len(bias), np.int64)
+    return contract.Columns(address, one, one)
+
+
+def _check_vector(seen: View, name: str, n: int, b: Matrices) -> None:
+    if seen.shape != (n,) or seen.dtype != b.dtype:
+        raise ShapeError(f"{name}: {seen.dtype.name} {seen.shape}; must be {b.dtype.name} ({n},)")
+    if n > 1 and seen.strides != (1,):
+        raise OperandError(f"{name}.strides={seen.strides}: must be contiguous on a GPU")
+    if seen.memory != b.base:
+        raise OperandError(f"{name}: lies elsewhere than b; accepted are arrays of one GPU")
+
+
+def _one(values: Any) -> Any:
+    """An array that shows the kind of a list or batch."""
+    return values.flat if isinstance(values, RaggedBatch) else values[0]

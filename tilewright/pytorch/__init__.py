@@ -1,0 +1,12 @@
+"""PyTorch's own ways in: a module, drop-in twins, custom operators. Importing it imports torch.
+
+GroupedLinear     one linear layer a group of rows (experts, node types)
+grouped_mm        twin of torch._grouped_mm
+segment_matmul    twin of pyg_lib.ops.segment_matmul
+grouped_matmul    twin of pyg_lib.ops.grouped_matmul: lists in, list out, differentiable
+"""
+
+from tilewright.pytorch.modules import GroupedLinear
+from tilewright.pytorch.twins import grouped_matmul, grouped_mm, segment_matmul
+
+__all__ = ["GroupedLinear", "grouped_matmul", "grouped_mm", "segment_matmul"]

@@ -1,0 +1,52 @@
+"""The same products on processors: a loop of torch's own, one product a group.
+
+Offsets lie in the host's memory there, so they are read and checked before anything is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from tilewright.errors import ShapeError
+
+
+def rows(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None, out: Tensor) -> None:
+    """out[i] = x[i] @ w[group of i] + bias[group of i]; other rows stay. Raises ShapeError."""
+    bounds = _bounds(offsets, x.shape[0], leading=offsets.shape[0] > w.shape[0])
+    for group, (begin, end) in enumerate(bounds):
+        if end > begin:
+            product = torch.mm(x[begin:end], w[group])
+            out[begin:end] = product if bias is None else product + bias[group]
+
+
+def depths(x: Tensor, y: Tensor, offsets: Tensor, out: Tensor) -> None:
+    """out[j] = x[:, group j] @ y[group j]. Raises ShapeError."""
+    for group, (begin, end) in enumerate(_bounds(offsets, x.shape[1], leading=False)):
+        out[group] = torch.mm(x[:, begin:end], y[begin:end])
+
+
+def products(
+    a: Sequence[Tensor], b: Sequence[Tensor], bias: Sequence[Tensor | None]
+) -> list[Tensor]:
+    """a[i] @ b[i] + bias[i]."""
+    return [
+        torch.mm(left, right) if added is None else torch.addmm(added, left, right)
+        for left, right, added in zip(a, b, bias, strict=True)
+    ]
+
+
+def _bounds(offsets: Tensor, most: int, *, leading: bool) -> list[tuple[int, int]]:
+    values = offsets.tolist()
+    if not leading:
+        values = [0, *values]
+    for group, (begin, end) in enumerate(pairwise(values)):
+        if not 0 <= begin <= end <= most:
+            raise ShapeError(
+                f"offsets[group {group}]: goes from {begin} to {end}; must not decrease, begin"
+                f" below 0 or run past the {most} rows"
+            )
+    return list(pairwise(values))

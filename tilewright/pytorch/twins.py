@@ -1,0 +1,88 @@
+"""Drop-in twins: the signatures and results of the calls that people have in their code.
+
+torch._grouped_mm: PyTorch's `aten/src/ATen/native` documentation of `_grouped_mm`; segment_matmul
+and grouped_matmul: pyg_lib.ops of PyG's pyg-lib. Where the originals demand 16-byte strides or
+fp32, these take any strides and fp16, bf16, fp32, fp64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from tilewright.device_sizes import ragged_matmul
+from tilewright.errors import ArgumentError, ShapeError
+from tilewright.pytorch import ops
+
+
+def grouped_mm(
+    mat_a: Tensor,
+    mat_b: Tensor,
+    *,
+    offs: Tensor | None = None,
+    bias: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """What `torch._grouped_mm` gives; `offs` [g] are ends of groups.
+
+    [t, k] x [g, k, n] ragged in t; [m, t] x [t, n] ragged in t, the k of each product;
+    [g, m, k] x [k, t] ragged in t, the n of each; [g, m, k] x [g, k, n] without offsets.
+    Raises ShapeError, ArgumentError and what `ragged_matmul` raises.
+    """
+    if out_dtype is not None and out_dtype != mat_a.dtype:
+        raise ArgumentError(f"out_dtype={out_dtype}: accepted is mat_a's, {mat_a.dtype}")
+    dims = (mat_a.dim(), mat_b.dim())
+    if dims == (3, 3):
+        product = torch.bmm(mat_a, mat_b)
+        return product if bias is None else product + bias[:, None]
+    if offs is None:
+        raise ArgumentError("offs=None: needed unless both operands have three dimensions")
+    if dims == (3, 2):
+        if bias is not None:
+            raise ArgumentError("bias: not where n is ragged; accepted is None")
+        turned: Tensor = ragged_matmul(mat_b.t(), mat_a.transpose(1, 2), offs)
+        return turned.t()
+    if dims not in ((2, 3), (2, 2)):
+        raise ShapeError(f"mat_a, mat_b: have {dims} dimensions; accepted are two or three each")
+    result: Tensor = ragged_matmul(mat_a, mat_b, offs, bias=bias)
+    return result
+
+
+def segment_matmul(
+    inputs: Tensor, ptr: Tensor, other: Tensor, bias: Tensor | None = None
+) -> Tensor:
+    """What `pyg_lib.ops.segment_matmul` gives: inputs[ptr[i]:ptr[i + 1]] @ other[i] + bias[i].
+
+    `inputs` [t, k], `ptr` [g + 1], `other` [g, k, n], `bias` [g, n].
+    """
+    if ptr.dim() == 1 and ptr.shape[0] != other.shape[0] + 1:
+        raise ShapeError(f"ptr.shape={tuple(ptr.shape)}: must be ({other.shape[0] + 1},)")
+    pointers = ptr.to(inputs.device)
+    result: Tensor = ragged_matmul(inputs, other, pointers, bias=bias)
+    return result
+
+
+def grouped_matmul(
+    inputs: Sequence[Tensor], others: Sequence[Tensor], biases: Sequence[Tensor] | None = None
+) -> list[Tensor]:
+    """What `pyg_lib.ops.grouped_matmul` gives: [inputs[i] @ others[i] + biases[i]], differentiable.
+
+    Matrices [m_i, k_i] and [k_i, n_i] of one dtype and one device, vectors [n_i].
+    """
+    count = len(inputs)
+    if len(others) != count or (biases is not None and len(biases) != count):
+        have = "" if biases is None else f", {len(biases)} biases"
+        raise ShapeError(
+            f"others: {len(others)} matrices{have}; must be {count}, as many as inputs"
+        )
+    for index, (one, two) in enumerate(zip(inputs, others, strict=True)):
+        if one.dim() != 2 or two.dim() != 2 or one.shape[1] != two.shape[0]:
+            raise ShapeError(
+                f"others[{index}].shape={tuple(two.shape)}: must be two-dimensional with"
+                f" {one.shape[-1]} rows, the columns of inputs[{index}]"
+            )
+    given = [None] * count if biases is None else list(biases)
+    found: list[Tensor] = ops.products(list(inputs), list(others), given)
+    return found
