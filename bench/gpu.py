@@ -254,7 +254,7 @@ def _image(path: Path) -> Path:
 
 
 def picture(document: dict[str, Any], path: Path) -> None:
-    """TFLOP/s of ours beside the best of the others, one pair of bars a case."""
+    """How many times the best of the other ways ours is, a line a case from 1 to there."""
     try:
         import matplotlib
 
@@ -264,20 +264,28 @@ def picture(document: dict[str, Any], path: Path) -> None:
         print("no picture: pip install 'tilewright[plot]'")
         return
     rows = [row for row in document["cases"] if OURS in row["ways"] and len(row["ways"]) > 1]
-    figure, axes = plt.subplots(figsize=(9, 0.45 * len(rows) + 1.2))
+    figure, axes = plt.subplots(figsize=(9, 0.24 * len(rows) + 1.2), layout="constrained")
     for place, row in enumerate(rows):
         others = {name: way for name, way in row["ways"].items() if name != OURS}
         best = min(others, key=lambda name: others[name]["ms"])
         ratio = others[best]["ms"] / row["ways"][OURS]["ms"]
-        axes.barh(place, ratio, color="tab:blue" if ratio >= 1 else "tab:red")
-        axes.text(ratio, place, f" {ratio:.2f}x of {best}", va="center", fontsize=7)
-    names = [f"{row['dtype']} {row['precision']}\n{row['case']}" for row in rows]
-    axes.set_yticks(range(len(rows)), names, fontsize=6)
+        color = "#0072b2" if ratio >= 1 else "#d55e00"
+        axes.plot([1, ratio], [place, place], color=color, linewidth=4, solid_capstyle="butt")
+        label = f"{ratio:.2f}× {best}"
+        axes.text(max(ratio, 1) * 1.05, place, label, va="center", fontsize=7, color="#404040")
+    kinds = [row["dtype"] if row["precision"] == "ieee" else row["precision"] for row in rows]
+    names = [f"{row['case']}, {kind}" for row, kind in zip(rows, kinds, strict=True)]
+    axes.set_yticks(range(len(rows)), names, fontsize=7)
     axes.axvline(1, color="black", linewidth=0.8)
     axes.set_xscale("log")
-    axes.invert_yaxis()
-    axes.set_xlabel(f"speed over the best other way, {document['environment']['device']['name']}")
-    figure.tight_layout()
+    ticks = (0.5, 1, 2, 5, 10, 20, 50)
+    axes.set_xticks(ticks, [f"{tick:g}×" for tick in ticks])
+    axes.minorticks_off()
+    axes.set_xlim(0.4, 200)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.spines[["top", "right"]].set_visible(False)
+    name = document["environment"]["device"]["name"]
+    axes.set_title(f"Speed over the best other way, {name}", loc="left", fontweight="bold")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
 

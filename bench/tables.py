@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +109,8 @@ def _grouped_gpu(document: dict[str, Any], path: Path) -> str:
 
 def _onebit(document: dict[str, Any], path: Path) -> str:
     """Products of bits beside each type's library, and how many times the best of those."""
+    if "ways" in document["shapes"][0]:
+        return _onebit_gpu(document, path)
     peers = ("fp32", "fp16", "bf16", "int8")
     lines = [
         "| m × n × k | int32 out | bits out | A packed too | "
@@ -123,6 +125,31 @@ def _onebit(document: dict[str, Any], path: Path) -> str:
         shown += [f"{gains[way]:.2f}×" for way in (ways[0], ways[2])]
         lines.append(f"| {row['m']} × {row['n']} × {row['k']} | {' | '.join(shown)} |")
     return "\n".join([*lines, "", "GOP/s.", _source(document, path)])
+
+
+def _onebit_gpu(document: dict[str, Any], path: Path) -> str:
+    """Microseconds of a GPU's one-bit kernels beside cuBLAS, and of packing A."""
+    shown = ("wgmma int32", "wgmma bits", "mma int32", "popcount int32", "pack")
+    peers = ("cublas bfloat16", "cublas int8", "cublas float32")
+    lines = [
+        f"| µs (TOP/s) on m × n × k | {' | '.join((*shown, *peers))} | A packed too, ÷ best peer |",
+        "|---|" + "---:|" * (len(shown) + len(peers) + 1),
+    ]
+    for row in document["shapes"]:
+        ways = row["ways"]
+        cells = [_microseconds(name, ways.get(name)) for name in (*shown, *peers)]
+        best = min(ways[peer]["kernel_us"] for peer in peers if peer in ways)
+        gain = best / (ways[shown[0]]["kernel_us"] + ways["pack"]["kernel_us"])
+        sizes = f"{row['m']} × {row['n']} × {row['k']}"
+        lines.append(f"| {sizes} | {' | '.join(cells)} | {gain:.2f}× |")
+    return "\n".join([*lines, "", _source(document, path)])
+
+
+def _microseconds(name: str, way: dict[str, Any] | None) -> str:
+    if way is None:
+        return "-"
+    rate = "" if name == "pack" else f" ({way['tops']:,.0f})"
+    return f"{way['kernel_us']:,.1f}{rate}"
 
 
 def _gpu(document: dict[str, Any], path: Path) -> str:
@@ -169,10 +196,15 @@ def _short(document: dict[str, Any], path: Path) -> str:
 def _source(document: dict[str, Any], path: Path) -> str:
     facts = document["environment"]
     device = facts["device"]
+    driver = device["driver"]
+    if not driver.startswith(device["platform"]):
+        driver = f"{device['platform']} {driver}"
+    date = facts["date"][:16].replace("T", " ")
+    commit, *dirty = facts["commit"].split("-")
     return (
-        f"{device['name']}, {device['compute_units']} compute units, {device['platform']}"
-        f" {device['driver']}, NumPy {facts['versions']['numpy']}; {facts['date']}, commit"
-        f" {facts['commit']}; from `{path.relative_to(ROOT)}`."
+        f"{device['name']}, {device['compute_units']} compute units, {driver},"
+        f" NumPy {facts['versions']['numpy']}; {date} UTC, commit"
+        f" {'-'.join([commit[:12], *dirty])}; from `{path.relative_to(ROOT)}`."
     )
 
 
@@ -210,12 +242,54 @@ def _regret(document: dict[str, Any], path: Path) -> str:
     return "\n".join([*lines, "", _source(document, path)])
 
 
+def _birealnet(document: dict[str, Any], path: Path) -> str:
+    """A run, the file, and every block of layers, beside onnxruntime's of the same graph."""
+    ours, theirs = document["seconds"]["onebit"], document["seconds"]["onnxruntime"]
+    sizes = document["bytes"]
+    ours_by_block = _by_block((one["layers"][0], one) for one in document["onebit_passes"])
+    nodes = document["onnxruntime_nodes"]
+    theirs_by_block = _by_block(_owned(nodes))
+    lines = [
+        "| | one-bit | onnxruntime fp32 | |",
+        "|---|---:|---:|---:|",
+        f"| a run | **{ours * 1e3:.2f} ms** | {theirs * 1e3:.2f} ms | {theirs / ours:.1f}× |",
+        f"| file | {sizes['onebit'] / 1e6:.2f} MB | {sizes['onnx'] / 1e6:.2f} MB |"
+        f" {sizes['onnx'] / sizes['onebit']:.1f}× |",
+    ]
+    for block, spent in ours_by_block.items():
+        other = theirs_by_block[block]
+        lines.append(f"| {block} | {spent:.0f} µs | {other:.0f} µs | {other / spent:.1f}× |")
+    threads = f"{document['threads']} threads; medians of the parts, each timed in a whole run."
+    return "\n".join([*lines, "", threads, _source(document, path)])
+
+
+def _owned(nodes: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every node with the layer it serves: a reordering belongs to the next named one."""
+    waiting: list[dict[str, Any]] = []
+    for node in nodes:
+        waiting.append(node)
+        if not node["op"].startswith("Reorder"):
+            yield from ((node["node"], one) for one in waiting)
+            waiting = []
+
+
+def _by_block(parts: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, float]:
+    """Microseconds by the block that a layer's name begins with: stem, stage1.0 ... and the end."""
+    spent: dict[str, float] = {}
+    for name, part in parts:
+        found = re.match(r"stem|stage\d\.\d", name)
+        block = found.group() if found else "mean, dense"
+        spent[block] = spent.get(block, 0.0) + part["microseconds"]
+    return spent
+
+
 _TABLES: dict[str, Callable[[dict[str, Any], Path], str]] = {
     "dense": _dense,
     "ladder": _ladder,
     "grouped": _grouped,
     "onebit": _onebit,
     "gpu": _gpu,
+    "birealnet": _birealnet,
     "short": _short,
     "tune": _tune,
     "regret": _regret,
