@@ -422,6 +422,24 @@ def test_transposes_alpha_and_beta_reach_batches_on_a_device(device: Device) -> 
     check_all(out.to("host"), given)
 
 
+@pytest.mark.parametrize("activation", [None, "relu", "gelu"])
+def test_a_bias_of_the_host_reaches_batches_on_a_device(
+    device: Device, activation: str | None
+) -> None:
+    sizes = ((6, 7, 5), (50, 34, 9), (51, 33, 20), (100, 130, 3), (3, 40, 0))
+    given = given_of(
+        [
+            Case(m, n, k, bias=m % 2 == 0 or k == 0, activation=activation, alpha=0.5)
+            for m, n, k in sizes
+        ]
+    )
+    options = arguments(given)
+    options |= {name: RaggedBatch.from_list(options[name]).to(device) for name in "ab"}
+    out = RaggedBatch.from_list([one.out for one in given]).to(device)
+    grouped_matmul(**options, out=out)
+    check_all(out.to("host"), given)
+
+
 def test_a_batch_sent_to_the_host_by_its_device_is_a_host_batch() -> None:
     host = next(device for device in tilewright.devices() if device.backend == "host")
     given = small(count=4)

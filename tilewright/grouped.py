@@ -356,8 +356,6 @@ def _new_results(given: Any, a: Matrices, b: Matrices) -> tuple[Callable[[], Res
 def _bias(bias: Any, b: Matrices) -> Matrices | None:
     if bias is None:
         return None
-    if b.base is not None:
-        raise OperandError("bias: not on device batches yet; accepted is None")
     if not isinstance(bias, Sequence):
         raise ArgumentError(f"bias={bias!r}: accepted is a list of vectors or None, one a problem")
     if len(bias) != len(b):
@@ -373,6 +371,8 @@ def _bias(bias: Any, b: Matrices) -> Matrices | None:
                 f"bias[{i}]: {array.dtype} {array.shape}; must be {b.dtype} ({b.at.cols[i]},)"
             )
         rows.append(np.ascontiguousarray(array)[:, np.newaxis])
+    if b.base is not None:
+        return matrices(RaggedBatch.from_list(rows).to(b.base.device), "bias")
     return matrices(rows, "bias")
 
 
@@ -463,7 +463,7 @@ def _operands(call: _Call) -> GroupedOperands:
     bias = None
     if call.bias is not None:
         address = np.where(call.bias.at.rows > 0, call.bias.at.address, -1)
-        bias = GroupedOperand(address, call.bias.at.row, call.bias.at.col, None)
+        bias = GroupedOperand(address, call.bias.at.row, call.bias.at.col, call.bias.base)
     return GroupedOperands(
         of(call.a),
         of(call.b),
