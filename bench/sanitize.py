@@ -64,10 +64,10 @@ def _watched(program: str, tool: str, engine: str) -> dict[str, Any]:
     said = [line for line in ran.stdout.splitlines() if line.startswith("=========")]
     summary = next((line for line in reversed(said) if "SUMMARY" in line), "no summary")
     done = [line for line in ran.stdout.splitlines() if line.startswith("right:")]
-    errors = ran.returncode != 0
+    errors = ran.returncode != 0 or not done  # nothing multiplied proves nothing
     print(f"{tool} {engine}: {summary.strip('= ')} {' '.join(done)}", flush=True)
     if errors:
-        print("\n".join([*said[:30], ran.stderr[-2000:]]), flush=True)
+        print("\n".join([*said[:30], ran.stdout[-1000:], ran.stderr[-2000:]]), flush=True)
     return {
         "tool": tool,
         "engine": engine,

@@ -8,6 +8,8 @@ On a GPU the sizes of the groups never leave it. Without one the same code runs 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -85,7 +87,7 @@ def train_types(device: str, steps: int) -> list[float]:
     return _train(model, lambda: nn.functional.mse_loss(model(nodes, edges, ends), wanted), steps)
 
 
-def _train(model: nn.Module, loss_of, steps: int) -> list[float]:  # type: ignore[no-untyped-def]
+def _train(model: nn.Module, loss_of: Callable[[], Tensor], steps: int) -> list[float]:
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     losses = []
     for _ in range(steps):

@@ -80,6 +80,7 @@ def answer(request: Mapping[str, Any], log: Path) -> dict[str, Any]:
     if request["do"] == "hello":
         return {}
     if request["do"] == "duel":
+        time.sleep(float(os.environ.get("PLANTED_DUEL_SECONDS", "0")))
         return {"seconds": [seconds(config) for config in request["configs"]]}
     config = request["config"]
     with log.open("a") as file:

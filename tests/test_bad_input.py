@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 import warnings
@@ -407,6 +408,18 @@ def test_files_where_the_cache_wants_folders_cost_a_warning(
     assert (result == 5).all()
     with pytest.warns(CacheWarning, match="cannot be written"):
         store.save("key", {})
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.warns(CacheWarning, match="No space left on device"):
+        cache_files.write(tmp_path / "content", b"content")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_damaged_file_that_another_process_set_aside_first_is_no_error(tmp_path: Path) -> None:

@@ -267,6 +267,10 @@ def write_headless(path: Path, a: Any) -> None:
     path.write_bytes(path.read_bytes()[:40])
 
 
+def write_open_header(path: Path, a: Any) -> None:
+    path.write_bytes(b"\x93NUMPY\x01\0\x09\0{'descr':")
+
+
 def write_truncated_archive(path: Path, a: Any) -> None:
     np.savez(path, a=a)
     path.write_bytes(path.read_bytes()[:-60])
@@ -300,6 +304,7 @@ BAD_FILES: tuple[tuple[str, Callable[[Path, Any], Any], str], ...] = (
     ("headless.npy", write_headless, "cannot be read as .npy"),
     ("empty.npy", write_text(""), "cannot be read as .npy"),
     ("text.npy", write_text("1 2 3"), "cannot be read as .npy"),
+    ("open.npy", write_open_header, "cannot be read as .npy"),
     ("object.npy", lambda p, a: np.save(p, np.array([[None, 1]])), "accepted is a whole file"),
     ("integer.npy", lambda p, a: np.save(p, np.arange(6).reshape(2, 3)), "holds int64"),
     ("complex.npy", lambda p, a: np.save(p, a.astype(complex)), "holds complex128"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,15 +13,17 @@ import pytest
 from cases import Case, operands
 from triton_proof import CUDA_H200, work_of
 
-from tilewright.backends.cuda import driver, engines
+from tilewright import tensors
+from tilewright.backends.cuda import arrays, driver, engines, ragged
 from tilewright.backends.cuda.arrays import element_type
 from tilewright.backends.cuda.engine import Columns, Proposal, Work
+from tilewright.backends.cuda.hopper import ragged as hopper_ragged
 from tilewright.backends.cuda.portable.grouped import TritonGrouped, TritonWhole
 from tilewright.backends.cuda.portable.layouts import Group, kinds
 from tilewright.backends.cuda.portable.shapes import shapes_of
 from tilewright.backends.cuda.portable.vendor import VendorBlas
 from tilewright.backends.cuda.tables import records
-from tilewright.errors import ArgumentError, DeviceError, DtypeError, KernelError
+from tilewright.errors import ArgumentError, DeviceError, DtypeError, KernelError, OperandError
 
 
 @pytest.fixture(autouse=True)
@@ -67,6 +70,42 @@ def test_a_package_that_is_absent_too_old_or_too_new_is_named(
     monkeypatch.setattr(importlib.metadata, "version", lambda name: fits.get(name) or real(name))
     assert driver.missing() == said
     assert driver.found() == ()
+
+
+def test_a_package_that_is_broken_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "_has_driver", lambda: True)
+    monkeypatch.setattr(driver, "_unfit", lambda package: None)
+    monkeypatch.setitem(sys.modules, "torch", None)  # importing it fails
+    assert str(driver.missing()).startswith("torch cannot be imported (")
+    assert driver.found() == ()
+
+
+def test_sizes_on_the_device_name_what_is_missing_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "missing", lambda: "triton is not installed")
+    there = SimpleNamespace(is_cuda=True, shape=(2, 3, 4))
+    with pytest.raises(DeviceError, match="triton is not installed"):
+        ragged.rows(there, there, None, None, None, "ieee", clear=False)
+    with pytest.raises(DeviceError, match="triton is not installed"):
+        ragged.depths(there, there, None, None, "ieee")
+
+
+class Pretended:
+    """A tensor of float32 on a GPU, at an address."""
+
+    is_cuda, dtype, shape, device = True, "torch.float32", (2, 3), SimpleNamespace(index=0)
+
+    def __init__(self, address: int) -> None:
+        self.data_ptr = lambda: address
+        self.stride, self.dim = lambda: (3, 1), lambda: 2
+
+
+def test_an_address_within_an_element_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "missing", lambda: None)
+    assert arrays.view(Pretended(4100), "a").offset == 1025
+    with pytest.raises(OperandError, match="a: begins or steps between elements of 4 bytes"):
+        arrays.view(Pretended(4098), "a")
+    with pytest.raises(OperandError, match=r"a\[1\]: begins or steps between elements"):
+        arrays.columns([Pretended(4096), Pretended(4099)], "a")
 
 
 def test_dtypes_go_by_name_however_they_are_spelled() -> None:
@@ -154,6 +193,8 @@ def test_the_few_that_could_be_loaded_wide_stay_with_the_many_that_cannot() -> N
 def test_offsets_past_two_to_the_31_elements_are_counted_in_64_bits() -> None:
     assert grouped(dense(64, 64, 64, "float16"))[0].near
     assert not grouped(dense(64, 64, 64, "float16", pad=2**24))[0].near
+    both = Columns(*(np.array([x]) for x in (0, 6_000_000, 5_999_999)))
+    assert not grouped(replace(dense(64, 64, 64, "float16"), c=both))[0].near
 
 
 def test_shapes_fit_the_local_memory_of_the_device() -> None:
@@ -161,6 +202,16 @@ def test_shapes_fit_the_local_memory_of_the_device() -> None:
     small = shapes_of("float16", replace(CUDA_H200, local_memory=64 * 1024), wide=True)
     assert (large[0].m, large[0].n) == (128, 256)
     assert small == large[2:]
+
+
+@pytest.mark.parametrize("kib", [227, 163, 99, 64, 32])
+@pytest.mark.parametrize("itemsize", [2, 4, 8])
+@pytest.mark.parametrize("rows", [10, 100_000])
+def test_shapes_for_sizes_on_the_device_fit_too(rows: int, itemsize: int, kib: int) -> None:
+    shape = ragged.shape_of(itemsize, rows, 8, kib * 1024)
+    assert shape.fits(itemsize, kib * 1024)
+    if kib == 227:
+        assert shape.stages == ragged.shape_of(itemsize, rows, 8, 2**30).stages
 
 
 def test_a_record_is_sixteen_words_and_minus_zero_is_zero() -> None:
@@ -239,3 +290,68 @@ def test_tf32_where_a_device_has_none_is_computed_exactly_and_said() -> None:
     answer = TritonGrouped().propose(replace(dense(64, 64, 64, "float32"), precision="tf32"), amd)
     assert isinstance(answer, Proposal)
     assert "gfx90a has no tf32" in answer.why
+
+
+def test_a_dtype_that_a_device_lacks_is_refused_as_such() -> None:
+    turing = replace(CUDA_H200, version="sm_75", features=frozenset({"fp16", "fp64"}))
+    work = replace(dense(64, 64, 64, "bfloat16"), activation="gelu")
+    with pytest.raises(DtypeError, match=r"dtype='bfloat16'.*has no bfloat16"):
+        engines.judge(work, turing)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({}, None),
+        ({"device": "gfx90a"}, "needs wgmma"),
+        ({"x": (0, 1)}, "rows of x lie in one place"),
+        ({"x": (65, 1)}, "multiples of 16 bytes"),
+        ({"out": (2**31, 1)}, "2^31 or more"),
+    ],
+)
+def test_the_hopper_kernel_of_ragged_rows_says_what_it_does_not_take(
+    change: dict[str, Any], why: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    amd = replace(CUDA_H200, version="gfx90a", features=frozenset({"fp16", "bf16", "fp64"}))
+    here = amd if "device" in change else CUDA_H200
+    monkeypatch.setattr(driver, "device_of", lambda ordinal: here)
+
+    def lies(strides: tuple[int, ...], *shape: int) -> Any:
+        step = lambda axis=None: strides if axis is None else strides[axis]  # noqa: E731
+        return SimpleNamespace(
+            shape=shape,
+            stride=step,
+            dtype=torch.bfloat16,
+            device=SimpleNamespace(index=0),
+            data_ptr=lambda: 4096,
+        )
+
+    x, out = lies(change.get("x", (64, 1)), 100, 64), lies(change.get("out", (32, 1)), 100, 32)
+    said = hopper_ragged.unsuited(x, lies((64 * 32, 32, 1), 4, 64, 32), out)
+    assert said is None if why is None else why in str(said)
+
+
+@pytest.mark.parametrize("captured", [False, True])
+def test_a_launch_bound_for_a_graph_is_not_found_again(
+    captured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tables are filled when the graph is replayed, and not before."""
+    stand_in = SimpleNamespace(
+        _C=SimpleNamespace(_cuda_getCurrentRawStream=lambda ordinal: 7),
+        cuda=SimpleNamespace(is_current_stream_capturing=lambda: captured),
+    )
+    monkeypatch.setattr(driver, "need", lambda: stand_in)
+    for name, empty in (("_kept", tensors._kept), ("_captured", tensors._captured)):
+        monkeypatch.setattr(tensors, name, type(empty)())
+    bound: list[int] = []
+
+    def bind(*given: Any) -> engines.Bound:
+        bound.append(1)
+        return engines.Bound(lambda: None, "none", 0)
+
+    monkeypatch.setattr(engines, "bind", bind)
+    for _ in range(2):
+        tensors.launch_once(dense(3, 4, 5, "float32"), CUDA_H200, None)
+    assert len(bound) == (2 if captured else 1)
+    assert len(tensors._captured) == (2 if captured else 0)

@@ -409,34 +409,25 @@ def test_batches_that_live_on_a_device_are_multiplied_there(device: Device, dtyp
     check_all(result.to("host"), given)
 
 
-def test_transposes_alpha_and_beta_reach_batches_on_a_device(device: Device) -> None:
+@pytest.mark.parametrize("activation", [None, "relu", "gelu"])
+def test_every_option_reaches_batches_on_a_device(device: Device, activation: str | None) -> None:
     cases = [
-        Case(m, n, k, transpose_a=m % 2 == 0, transpose_b=n % 2 == 0, alpha=m / 4, beta=n / 8)
-        for m, n, k in ((6, 7, 5), (50, 34, 9), (51, 33, 20), (100, 130, 3))
+        Case(
+            *(m, n, k),
+            transpose_a=m % 2 == 0,
+            transpose_b=n % 2 == 0,
+            alpha=m / 4,
+            beta=n / 8,
+            bias=m % 3 == 0 or k == 0,
+            activation=activation,
+        )
+        for m, n, k in ((6, 7, 5), (50, 34, 9), (51, 33, 20), (100, 130, 3), (3, 40, 0))
     ]
     given = given_of(cases)
-    options = {name: value for name, value in arguments(given).items() if name != "bias"}
-    options |= {name: RaggedBatch.from_list(options[name]).to(device) for name in "ab"}
-    out = RaggedBatch.from_list([one.out for one in given]).to(device)
-    assert grouped_matmul(**options, out=out) is out
-    check_all(out.to("host"), given)
-
-
-@pytest.mark.parametrize("activation", [None, "relu", "gelu"])
-def test_a_bias_of_the_host_reaches_batches_on_a_device(
-    device: Device, activation: str | None
-) -> None:
-    sizes = ((6, 7, 5), (50, 34, 9), (51, 33, 20), (100, 130, 3), (3, 40, 0))
-    given = given_of(
-        [
-            Case(m, n, k, bias=m % 2 == 0 or k == 0, activation=activation, alpha=0.5)
-            for m, n, k in sizes
-        ]
-    )
     options = arguments(given)
     options |= {name: RaggedBatch.from_list(options[name]).to(device) for name in "ab"}
     out = RaggedBatch.from_list([one.out for one in given]).to(device)
-    grouped_matmul(**options, out=out)
+    assert grouped_matmul(**options, out=out) is out
     check_all(out.to("host"), given)
 
 

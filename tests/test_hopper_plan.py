@@ -91,6 +91,9 @@ def test_what_cannot_be_had_is_said() -> None:
     work = Memory([(4, 5, 6)]).work(0)
     c = replace(work.c, row=np.array([16]), col=np.array([2]))
     assert unsuited(replace(work, c=c)) == "C is contiguous along neither dimension"
+    far = replace(work.a, row=np.array([3]), col=np.array([2**30]))
+    assert "A has no contiguous dimension" in str(unsuited(replace(work, a=far)))
+    assert unsuited(replace(work, a=replace(far, row=np.array([1])))) is None
     device = Device(id="cuda:0", backend="cuda", name="an older GPU", kind="gpu")
     half = engine.HopperHalf()
     assert half.propose(work, device) == "needs wgmma: compute capability 9.0"

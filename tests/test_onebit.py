@@ -25,6 +25,7 @@ from tilewright.backends.bits import BitEngine, BitProblem, BitWork, places
 from tilewright.backends.opencl.bits import OpenCLBits
 from tilewright.cli import app
 from tilewright.errors import ArgumentError, DtypeError, KernelError, OperandError, ShapeError
+from tilewright.onebit import rates
 from tilewright.report import onebit_bench
 from tilewright.selection import host
 
@@ -180,6 +181,29 @@ def test_out_is_written_and_returned() -> None:
     assert_same(out, expected(asked))
 
 
+@pytest.mark.parametrize("lead", [(), (9,), (2, 2), (7, 9)])
+def test_out_has_the_dimensions_of_the_result(way: tuple[Device, str], lead: Any) -> None:
+    device, name = way
+    a, b = packed(operands(Case(int(np.prod(lead)), 11, 100)))
+    a = a.reshape(*lead, 100)
+    for right, shape in ((b, (*lead, 11)), (onebit.BitMatrix(b.words[0], 100), lead)):
+        out = np.full(shape, -77, np.int32)
+        assert onebit.matmul(a, right, out=out, device=device, kernel=name) is out
+        assert_same(out, np.asarray(onebit.matmul(a, right)))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "uint8", "uint64"])
+def test_thresholds_beyond_every_product_are_never_or_always_reached(dtype: str) -> None:
+    a, b = packed(operands(Case(5, 3, 70)))
+    floats = dtype.startswith("float")
+    most = np.inf if floats else np.iinfo(dtype).max
+    reached = onebit.unpack(onebit.matmul(a, b, threshold=np.array(most, dtype)))
+    assert (reached == -1).all()
+    if floats:
+        low = onebit.unpack(onebit.matmul(a, b, threshold=np.array(-np.inf, dtype)))
+        assert (low == 1).all()
+
+
 def test_a_result_of_bits_multiplies_again() -> None:
     first, second = operands(Case(8, 77, 130, out="bits")), operands(Case(1, 6, 77))
     a, b = packed(first)
@@ -196,6 +220,33 @@ def test_changed_weights_are_not_taken_for_the_old_ones() -> None:
         assert_same(
             onebit.matmul(a, onebit.pack(signs)), np.tile(signs.sum(1), (8, 1)).astype("i4")
         )
+
+
+def test_words_that_change_after_they_were_taken_change_nothing() -> None:
+    words = np.zeros((3, 1), np.uint64)
+    a, b = onebit.pack(np.ones((8, 64))), onebit.BitMatrix.of_words(words, 64)
+    before = onebit.matmul(a, b)
+    words[:] = 2**64 - 1
+    assert_same(onebit.matmul(a, b), before)
+    assert b.counts.tolist() == [0, 0, 0]
+
+
+def test_a_kernel_whose_probe_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stretch(engine: BitEngine, device: Device, *, measure: bool) -> None:
+        if engine.name == "carry_save":
+            raise KernelError("its compiler fails")
+
+    monkeypatch.setattr(rates, "stretch", stretch)
+    text = onebit.explain(BITS, BITS, device=_device("intel"))
+    assert "kernel    popcount" in text
+    assert "carry_save: its compiler fails" in text
+
+
+def test_counts_of_two_rows_of_2_to_the_30_ones_do_not_fit() -> None:
+    engine = engine_of(host(), "numba")
+    pytest.importorskip("numba")
+    assert "2^30" in str(engine.supports(BitProblem(1, 1, 2**30, "and"), host()))
+    assert engine.supports(BitProblem(1, 1, 2**30 - 1, "and"), host()) is True
 
 
 def test_grouped_problems_of_every_size(way: tuple[Device, str]) -> None:
@@ -364,6 +415,7 @@ BITS = onebit.pack(np.ones((3, 5)))
 OTHER = onebit.pack(np.ones((4, 6)))
 WRONG: tuple[tuple[str, type[Exception], Any], ...] = (
     ("x: NaN at .0, 2", ArgumentError, lambda: onebit.pack(np.array([[1, 2, np.nan]]))),
+    ("shape=.-1, -3, 5.", ShapeError, lambda: BITS.reshape(-1, -3, 5)),
     ("x: NaN", ArgumentError, lambda: onebit.pack(np.array([1, np.nan], "f2"), zero=1)),
     ("x: 0 at .1,.*zero=1", ArgumentError, lambda: onebit.pack(np.array([1.0, 0.0]))),
     ("x: 0 at .70,", ArgumentError, lambda: onebit.pack(np.r_[np.ones(70), -0.0])),
@@ -418,13 +470,15 @@ def test_operands_lie_on_one_device(opencl_device: Device) -> None:
 
 
 def test_the_table_has_every_way_and_says_where_it_pays() -> None:
-    (shape,) = onebit_bench.measure(host(), [(8, 40, 130)], rounds=1)
+    (shape,) = onebit_bench.measure(host(), [(16, 17, 60_000)], rounds=1)  # bf16 rounds
     assert {"one-bit int32", "one-bit bits", "packed and multiplied", "fp32"} <= set(shape.seconds)
     assert all(seconds > 0 for seconds in shape.seconds.values())
     best = min(shape.seconds[name] for name in onebit_bench.PEERS if name in shape.seconds)
     assert shape.gain("one-bit int32") == best / shape.seconds["one-bit int32"]
     content = json.loads(json.dumps(shape.as_dict()))
-    assert content["gops"]["fp32"] == pytest.approx(2 * 8 * 40 * 130 / shape.seconds["fp32"] / 1e9)
+    assert content["gops"]["fp32"] == pytest.approx(
+        2 * 16 * 17 * 60_000 / shape.seconds["fp32"] / 1e9
+    )
     assert onebit_bench.table([shape]).row_count == 1
     assert len(onebit_bench.verdict([shape])) == 2
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -246,6 +247,12 @@ def test_convolves_on_an_opencl_device(device: Any) -> None:
     assert np.array_equal(got, truth(case, x, w, "zero"))
 
 
+def test_thresholds_beyond_int32_are_never_or_always_reached() -> None:
+    x = onebit.pack(np.ones((1, 5, 5, 8)))
+    conv = onebit.Conv2d(WEIGHTS, threshold=np.array([2**40, -(2**40), 2**31, 0]))
+    assert onebit.unpack(conv(x))[0, 0, 0].tolist() == [-1, 1, -1, 1]
+
+
 WEIGHTS = np.ones((4, 3, 3, 8), np.int8)
 WRONG: tuple[tuple[str, Callable[[], object], type[Exception], str], ...] = (
     ("weights", lambda: onebit.Conv2d(WEIGHTS[0]), ShapeError, "weights.shape"),
@@ -257,6 +264,11 @@ WRONG: tuple[tuple[str, Callable[[], object], type[Exception], str], ...] = (
     ("padding text", lambda: onebit.Conv2d(WEIGHTS, padding="same"), ArgumentError, "padding"),
     ("dilation", lambda: onebit.Conv2d(WEIGHTS, dilation=1.5), ArgumentError, "dilation"),
     ("groups", lambda: onebit.Conv2d(WEIGHTS, groups=3), ShapeError, "groups=3"),
+    ("scale text", lambda: onebit.Conv2d(WEIGHTS, scale="a"), DtypeError, "scale='a'"),
+    ("one scale", lambda: onebit.Conv2d(WEIGHTS, scale=2.0), ShapeError, "scale.shape=()"),
+    ("short bias", lambda: onebit.Conv2d(WEIGHTS, bias=[1, 2]), ShapeError, "bias.shape=(2,)"),
+    ("bias nan", lambda: onebit.Conv2d(WEIGHTS, bias=[np.nan] * 4), ArgumentError, "bias: has NaN"),
+    ("large scale", lambda: onebit.Conv2d(WEIGHTS, scale=[1e300] * 4), ArgumentError, "scale: has"),
     ("value", lambda: onebit.Conv2d(WEIGHTS, padding_value="one"), ArgumentError, "minus_one"),
     ("scale", lambda: onebit.Conv2d(WEIGHTS, scale=[1.0]), ShapeError, "scale.shape"),
     ("nan scale", lambda: onebit.Conv2d(WEIGHTS, scale=[np.nan] * 4), ArgumentError, "scale"),
@@ -290,5 +302,5 @@ WRONG: tuple[tuple[str, Callable[[], object], type[Exception], str], ...] = (
 def test_what_does_not_fit_is_one_clear_error(
     call: Callable[[], object], error: type[Exception], said: str
 ) -> None:
-    with pytest.raises(error, match=said.replace(".", r"\.")):
+    with pytest.raises(error, match=re.escape(said)):
         call()

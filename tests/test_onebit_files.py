@@ -19,7 +19,7 @@ from onebit_networks import NETWORKS, image, shortcuts, thresholds
 from tilewright import onebit
 from tilewright.errors import FileError
 from tilewright.onebit.birealnet import birealnet18
-from tilewright.onebit.layers import BitConv
+from tilewright.onebit.layers import BitConv, Clamp
 
 NDArray = npt.NDArray[Any]
 Members = dict[str, bytes]
@@ -170,6 +170,7 @@ HOSTILE: tuple[tuple[str, Callable[[bytes], bytes], str], ...] = (
     ("float64", replaced(WEIGHTS, npy(np.ones(8))), "float64"),
     ("text array", replaced(WEIGHTS, npy(np.array(["a"]))), "accepted are"),
     ("no npy", replaced(WEIGHTS, b"abc"), "cannot be read"),
+    ("open bracket", replaced(WEIGHTS, b"\x93NUMPY\x01\0\x09\0{'descr':"), "cannot be read"),
     ("nan", replaced(WEIGHTS, npy(np.full((40, 3, 3, 3), np.nan, np.float16))), "'stem': weights"),
     ("other shape", replaced(WEIGHTS, npy(np.ones((40, 3, 3, 2), np.float16))), "'stem'"),
     ("other kernel", replaced(WEIGHTS, npy(np.ones((40, 2, 3, 3), np.float16))), "'stem'"),
@@ -191,11 +192,12 @@ HOSTILE: tuple[tuple[str, Callable[[bytes], bytes], str], ...] = (
     ("input", layer(1, inputs=["nowhere"]), "'nowhere'"),
     ("inputs", layer(1, inputs=7), "header is damaged"),
     ("input sizes", changed(lambda h: h.update(input=[8, 8, -3])), "input_shape"),
-    ("large input", changed(lambda h: h.update(input=[1 << 30, 1 << 30, 3])), "elements"),
+    ("large input", changed(lambda h: h.update(input=[1 << 14, 1 << 14, 3])), "2\\^28 elements"),
     ("output", changed(lambda h: h.update(output="x")), "output='x'"),
     ("window", layer(0, window={"kernel": [3, 3]}), "'stride' is missing"),
     ("no stride", layer(0, window=WINDOW | {"stride": [0, 1]}), "stride"),
     ("huge pads", layer(0, window=WINDOW | {"pads": [10**9] * 4}), "pads"),
+    ("long input", changed(lambda h: h.update(input=[1 << 31, 1, 1])), "input_shape"),
     ("large pads", layer(0, window=WINDOW | {"pads": [60000] * 4}), "elements"),
     ("groups", layer(2, groups=0), "'c0': groups=0"),
     ("groups text", layer(2, groups="2"), "'c0': groups"),
@@ -216,6 +218,19 @@ def test_a_damaged_or_hostile_file_is_one_clear_error(
         onebit.load(path)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("low", [10**400, "1", 1e39, [0], None])
+def test_limits_of_a_clamp_are_numbers_that_float32_holds(low: Any, tmp_path: Path) -> None:
+    network = onebit.Network((4,), (Clamp(name="c", inputs=("input",), low=0.0),))
+    path = tmp_path / "a.npz"
+    onebit.save(network, path)
+    path.write_bytes(layer(0, low=low)(path.read_bytes()))
+    if low is None:  # how the file says infinity
+        assert onebit.load(path).run(np.full(4, -5, np.float32)).tolist() == [-5] * 4
+        return
+    with pytest.raises(FileError, match="'c': low="):
+        onebit.load(path)
 
 
 def test_bits_past_the_weights_must_be_zero(tmp_path: Path) -> None:

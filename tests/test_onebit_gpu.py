@@ -257,6 +257,8 @@ PACKED = ("float32", "float16", "bfloat16", "float64", "int8", "int16", "int32",
 # Rows of whole vectors of 16 bytes and of others, longer and shorter than a warp packs at once.
 SHAPES = (
     *(((6, 2064), 1), ((5, 4100), 1), ((2, 3, 208), 2), ((3, 201), 1), ((9,), 0), ((1, 1), 0)),
+    # A multiple of 16 bytes from one matrix to the next, but not from one row to the next.
+    *(((2, 4, 5), 2), ((3, 16, 1030), 2)),
     *(((70, 33), 0), ((3, 65, 7), 1), ((2, 130, 40), 1), ((200, 300), 0), ((3, 64, 6, 2), 1)),
 )
 

@@ -14,8 +14,8 @@ from onebit_networks import NETWORKS, bits, halves, image, shortcuts, thresholds
 from tilewright import onebit
 from tilewright.backends.host import compiled
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
-from tilewright.onebit import buffers, program, reference
-from tilewright.onebit.layers import Add, Affine, BitConv, Clamp, MaxPool, RealConv, Sign
+from tilewright.onebit import buffers, native_steps, program, reference
+from tilewright.onebit.layers import Add, Affine, BitConv, Clamp, Layer, MaxPool, RealConv, Sign
 from tilewright.onebit.passes import plan_passes
 from tilewright.onebit.window import Window
 
@@ -270,3 +270,36 @@ def test_what_does_not_fit_names_the_layer(
 ) -> None:
     with pytest.raises(error, match=said):
         call()
+
+
+@needs_numba
+@pytest.mark.parametrize("garbage", [np.inf, -np.inf, np.nan, 3e38])
+@pytest.mark.parametrize("channels", [1, 18, 70])
+def test_what_memory_held_before_changes_no_bit(
+    garbage: float, channels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Buffers are wider than images; bits past the channels would be counted in the next layer."""
+    real = buffers.aligned
+
+    def poisoned(count: int, dtype: Any, *, clear: bool = False) -> NDArray:
+        made = real(count, dtype, clear=clear)
+        if not clear and made.dtype == np.float32:
+            made[:] = garbage
+        return made
+
+    monkeypatch.setattr(native_steps, "aligned", poisoned)
+    monkeypatch.setattr(buffers, "aligned", poisoned)
+    generator = np.random.default_rng(0)
+    signs = [onebit.pack(generator.choice([-1, 1], (channels, 3, 3, channels))) for _ in range(2)]
+    around = Window((3, 3), pads=(1, 1, 1, 1))
+    made: tuple[Layer, ...] = (
+        Sign(name="s", inputs=("input",)),
+        BitConv(name="c", inputs=("s",), weights=signs[0], window=around),
+        Add(name="a", inputs=("c", "input")),
+        MaxPool(name="m", inputs=("a",), window=Window((2, 2))),
+        Sign(name="t", inputs=("m",)),
+        BitConv(name="d", inputs=("t",), weights=signs[1], window=around),
+    )
+    network = onebit.Network((6, 5, channels), made)
+    x = generator.standard_normal((2, 6, 5, channels)).astype(np.float32)
+    assert np.array_equal(network.run(x), reference.evaluate(made, {"input": x})["d"])

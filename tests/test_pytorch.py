@@ -16,7 +16,13 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from tilewright import ragged_matmul  # noqa: E402
-from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError  # noqa: E402
+from tilewright.errors import (  # noqa: E402
+    ArgumentError,
+    DtypeError,
+    OperandError,
+    OverlapError,
+    ShapeError,
+)
 from tilewright.pytorch import (  # noqa: E402
     GroupedLinear,
     grouped_matmul,
@@ -137,6 +143,17 @@ def test_gradients_of_lists_are_those_of_finite_differences(where: str) -> None:
     assert torch.autograd.gradcheck(flat, (*a, *b, *bias))
 
 
+def test_gradients_that_nobody_wants_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = torch.randn(4, 3), torch.randn(3, 2).requires_grad_()
+    (found,) = grouped_matmul([a], [b])
+    made: list[Any] = []
+    real = ops.products
+    monkeypatch.setattr(ops, "products", lambda *given: made.append(given) or real(*given))
+    found.sum().backward()
+    assert len(made) == 1
+    torch.testing.assert_close(b.grad, a.t() @ torch.ones(4, 2))
+
+
 @pytest.mark.parametrize("where", DEVICES)
 def test_operators_keep_the_rules_of_custom_operators(where: str) -> None:
     x = random(8, 3, dtype=torch.float32, device=where).requires_grad_()
@@ -165,6 +182,32 @@ def test_autocast_computes_in_its_dtype(where: str) -> None:
     with torch.autocast(where, torch.bfloat16):
         assert layer(x, offsets_of([2, 4], where)).dtype is torch.bfloat16
         assert grouped_matmul([x], [x.t()])[0].dtype is torch.bfloat16
+
+
+def test_autocast_takes_what_the_layer_before_gave_and_leaves_float64_alone() -> None:
+    first, second = (GroupedLinear(2, 8, 8, precision="tf32") for _ in range(2))
+    ends = offsets_of([2, 4], "cpu")
+    x = random(6, 8, dtype=torch.float32, device="cpu")
+    with torch.autocast("cpu", torch.bfloat16):
+        result = second(first(x, ends), ends)
+        assert result.dtype is torch.bfloat16
+        double = ragged_matmul(x.double(), first.weight.double(), ends)
+        assert double.dtype is torch.float64
+        with pytest.raises(DtypeError, match=r"x\.dtype='int32'"):
+            ragged_matmul(x.int(), first.weight.int(), ends)
+    result.float().sum().backward()
+    assert first.weight.grad.dtype is torch.float32
+
+
+def test_without_groups_every_row_is_without_one() -> None:
+    from tilewright.backends.cuda import ragged
+
+    x, w, ends = torch.ones(200, 4), torch.ones(0, 4, 3), torch.ones(0, dtype=torch.int32)
+    for clear in (True, False):
+        out = torch.full((200, 3), float("nan"))
+        ragged.rows(x, w, ends, None, out, "ieee", clear=clear)
+        assert bool((out == 0).all() if clear else out.isnan().all())
+    assert bool((ragged_matmul(x, w, ends) == 0).all())
 
 
 @pytest.mark.parametrize("where", DEVICES)
@@ -197,6 +240,8 @@ def test_the_twin_of_segment_matmul_takes_pointers(where: str) -> None:
     found = segment_matmul(x, torch.tensor([0, 4, 9], device=where), w, bias)
     wanted = torch.cat([x[:4] @ w[0] + bias[0], x[4:] @ w[1] + bias[1]])
     torch.testing.assert_close(found, wanted)
+    with pytest.raises(ShapeError, match=r"other.shape=\(4, 3\)"):
+        segment_matmul(x, torch.tensor([0, 1, 2, 4, 9], device=where), w[0])
 
 
 def test_offsets_on_a_processor_are_checked_before_anything_is_written() -> None:
@@ -235,8 +280,13 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"offsets": torch.tensor([1, 2, 3, 4])}, ShapeError, r"offsets.shape=\(4,\)"),
     ({"offsets": ENDS.to("meta")}, OperandError, "offsets.device='meta'"),
     ({"bias": torch.ones(3)}, ShapeError, "bias"),
+    ({"bias": [1.0]}, OperandError, "bias=list: accepted are torch tensors"),
+    ({"out": [1.0]}, OperandError, "out=list: accepted are torch tensors"),
+    ({"bias": torch.ones(2, 3, device="meta")}, OperandError, "bias.device='meta'"),
     ({"out": torch.ones(6, 4)}, ShapeError, r"out.shape=\(6, 4\): must be \(6, 3\)"),
     ({"out": torch.ones(6, 3).double()}, DtypeError, "out.dtype"),
+    ({"out": torch.ones(1, 3).expand(6, 3)}, OverlapError, r"out.strides=\(0, 1\)"),
+    ({"w": torch.ones(2, 2, 2), "out": X}, OverlapError, "out: shares memory with x"),
     ({"precision": "fp8"}, ArgumentError, "precision='fp8'"),
 ]
 

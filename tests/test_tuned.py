@@ -225,6 +225,7 @@ def test_a_record_ends_with_the_kernels_source_and_its_space(
     "record",
     [
         {"config": {"micro_m": -1}, "ratio": 0.5},
+        {"config": {"micro_m": 0}, "ratio": 0.5},
         {"config": {"micro_m": "8"}, "ratio": 0.5},
         {"config": {"speed": 9}, "ratio": 0.5},
         {"config": {"micro_m": 8}, "ratio": 1.5},
@@ -278,6 +279,12 @@ def test_the_plan_uses_the_tuned_configuration_and_explain_says_so() -> None:
         " measured)" in report
     )
     assert "config     the kernel's default" in explain(default, measured)
+    put(config_of(12), "large", ratio=1.0)
+    records = tuned.lookup(SQUARE, DEVICE, KERNELS, PRIORS, BOUNDARIES)
+    kept = plan(SQUARE, DEVICE, KERNELS, **arguments, tuned=records)
+    report = explain(kept, measured)
+    assert "config     tuned for large, on this device (nothing beat the default)" in report
+    assert "rejected   naive: the probe left it out" in report
 
 
 def test_a_tuned_configuration_that_is_illegal_here_is_passed_over() -> None:
@@ -346,13 +353,15 @@ def test_what_is_exported_is_imported_and_of_two_winners_the_better_stays(
         lambda text: text.replace('"ratio": 0.5', '"ratio": 5'),
         lambda text: text.replace('"micro_m"', '"speed"'),
         lambda text: text.replace(store.FORMAT, "another"),
+        lambda text: text.replace('"tried": {}', '"tried": []'),
     ],
-    ids=["cut", "list", "format", "name", "ratio", "tunable", "document"],
+    ids=["cut", "list", "format", "name", "ratio", "tunable", "document", "tried"],
 )
 def test_a_file_that_is_not_wholly_an_export_changes_nothing(
     damage: Any, own_store: Path, tmp_path: Path
 ) -> None:
     put(config_of(6), "large")
+    store.update(store.TRIED, "panel-0", lambda _: {"records": {"large": {"tried": {}}}})
     file = tmp_path / "export.json"
     run("cache", "export", str(file))
     file.write_text(damage(file.read_text()))
@@ -388,6 +397,9 @@ def test_info_lists_what_was_tuned_and_clear_removes_what_is_named(own_store: Pa
         (("tune", "--timeout", "-1"), "--timeout=-1: accepted are seconds"),
         (("tune", "--dtype", "int8"), "--dtype='int8'"),
         (("tune", "--layout", "diagonal"), "--layout='diagonal': accepted are 'rows-rows'"),
+        (("tune", "--shapes", "absent.csv"), "FILE='absent.csv': no such file"),
+        (("tune", "--suite", "absent"), "--suite='absent': accepted are"),
+        (("tune", "--suite", "a", "--shapes", "b"), "--shapes='b', --suite='a': both given"),
         (("cache", "clear", "--part", "all"), "--part='all': accepted are 'programs'"),
         (("cache", "import", "absent.json"), "FILE='absent.json': cannot be read"),
     ],
@@ -400,6 +412,7 @@ def test_a_wrong_argument_is_one_line_that_names_it(
     assert code == 2
     assert f"error: {said}" in output
     assert output.count("error:") == 1
+    assert "measured first" not in output
 
 
 def test_the_command_tunes_a_real_kernel_and_matmul_uses_it(

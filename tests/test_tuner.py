@@ -24,6 +24,8 @@ from tilewright.kernel import Config, Step
 from tilewright.planning.classes import UNMEASURED
 from tilewright.selection import backend_of
 from tilewright.tuning import store, tuned, worker
+from tilewright.tuning.known import Known
+from tilewright.tuning.search import Space
 from tilewright.tuning.trial import Shape, Trial
 from tilewright.tuning.tuner import Result, Tuner
 from tilewright.tuning.workshop import Workshop
@@ -243,6 +245,50 @@ def test_ctrl_c_keeps_what_was_found(own_store: Path) -> None:
     assert planted.seconds(tuned.config_to_json(found)) == best
 
 
+def test_ctrl_c_during_a_proof_keeps_what_was_proved_before(tmp_path: Path) -> None:
+    class Interrupted(Workshop):
+        def ask(self, request: Any) -> dict[str, Any]:
+            if request["do"] == "duel" and request["kernel"] == "second":
+                raise KeyboardInterrupt
+            return super().ask(request)
+
+    first, second, third = (Planted(name) for name in ("first", "second", "third"))
+    with Interrupted(planted.command(tmp_path / "log")) as workshop:
+        tuner = planted.tuner(workshop, 6.0)
+        results = tuner.run([planted.task(kernel) for kernel in (first, second, third)])
+    assert tuner.interrupted
+    assert [result.task.kernel for result in results] == [first]
+    assert (chosen(first), chosen(second), chosen(third)) == (BEST, None, None)
+    assert len(tried("second")) == 15
+
+
+def test_a_proof_may_take_as_long_as_its_candidates_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLANTED_DUEL_SECONDS", "0.6")
+    (result,) = tune(Planted(), tmp_path / "log", timeout=0.3)
+    assert result.config == BEST
+    assert chosen(Planted()) == BEST
+
+
+def test_times_of_other_shapes_are_none_of_these_and_failures_stay(tmp_path: Path) -> None:
+    """Not even for a tuner that resumes where one of other shapes was killed or had ended."""
+    kernel = Planted(faults=(1, 4))
+    tune(kernel, tmp_path / "log")
+    before = len(asked(tmp_path / "log"))
+    other = replace(planted.task(kernel), shapes=(Shape(600, 600, 600),))
+    problem = other.shapes[0].problem()
+    space = Space.of(kernel, problem, DEVICE)
+    assert space is not None
+    name = tuned.document_name(kernel, problem, DEVICE, PRIORS)
+    Known(name, other, space, fresh=True).add(space.default, [7.0])
+    resumed = Known(name, other, space, fresh=False)
+    assert resumed.timed == 1
+    assert resumed.failed == 15
+    assert resumed.spent == 0.0
+    assert before == 30
+
+
 def test_a_configuration_that_loses_on_one_shape_is_not_adopted(tmp_path: Path) -> None:
     class OneSided(Workshop):
         def ask(self, request: Any) -> dict[str, Any]:
@@ -254,6 +300,25 @@ def test_a_configuration_that_loses_on_one_shape_is_not_adopted(tmp_path: Path) 
         (result,) = planted.tuner(workshop, 4.0).run([planted.task(Planted())])
     assert (result.config, result.ratio) == (Config(micro_m=8), 1.0)
     assert chosen(Planted()) == Config(micro_m=8)
+
+
+@pytest.mark.parametrize(
+    ("does", "why"),
+    [
+        ("print('{', end='', flush=True); os._exit(3)", "the worker ended with status 3"),
+        ("os.close(1); time.sleep(600)", "the worker hung up and was alive 0.1 s later"),
+    ],
+    ids=["half an answer", "a closed pipe"],
+)
+def test_a_worker_that_ends_in_the_middle_is_a_failure_and_is_replaced(
+    does: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tilewright.tuning.workshop.DYING_SECONDS", 0.1)
+    script = f"import os, time; input(); print('{{}}', flush=True); input(); {does}"
+    with Workshop((sys.executable, "-c", script)) as workshop:
+        assert workshop.greet({"do": "hello"}) == {}
+        assert workshop.ask({"do": "measure"}) == {"failure": why}
+        assert workshop.ask({"do": "measure"}) == {"failure": why}
 
 
 def test_a_worker_that_never_starts_is_one_error_and_no_failure_of_candidates() -> None:

@@ -20,9 +20,13 @@ def write(path: Path, content: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        Path(name).replace(path)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+            Path(name).replace(path)
+        except BaseException:  # a full disk, Ctrl-C
+            Path(name).unlink(missing_ok=True)
+            raise
     except OSError as error:
         warnings.warn(
             f"cache file {path}: cannot be written ({error.strerror}); its content will be made"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
+from tilewright.errors import ArgumentError, DtypeError, OperandError, OverlapError, ShapeError
 
 _MOST = 2**31 - 65  # kernels count rows and columns in 32 bits, a tile past the last
 _PRECISIONS = (None, "tf32")
@@ -44,13 +44,20 @@ def ragged_matmul(
     for. Differentiable where `out` is None. On processors the same by a loop.
 
     Offsets that decrease, begin below zero or run past the rows cannot be seen without waiting:
-    that group and those after it count as empty, and the next such product after the kernel has
-    finished, or `synchronize`, raises ShapeError.
+    that group and those after it count as empty (of the second form only the wrong groups), and the
+    next such product after the kernel has finished, or `synchronize`, raises ShapeError.
 
-    Raises: ShapeError, DtypeError, OperandError, ArgumentError.
+    Under autocast operands but float64 ones are cast to its dtype first, unless `out` is given.
+
+    Raises: ShapeError, DtypeError, OperandError, OverlapError, ArgumentError.
     """
+    _check_tensors(x=x, w=w, offsets=offsets, bias=bias, out=out)
     from tilewright.pytorch import ops
 
+    if out is None:
+        given, (x, w, bias) = w, ops.cast(x, w, bias)
+        if w.dtype != given.dtype and precision == "tf32":
+            precision = None  # asked for float32, which autocast has just left
     _check(x, w, offsets, precision)
     rows = w.dim() == 3
     groups = _groups(w, offsets, rows=rows)
@@ -58,6 +65,7 @@ def ragged_matmul(
     _check_bias(bias, x, groups, w, rows=rows)
     if out is not None:
         _check_out(out, x, shape)
+        _check_apart(out, {"x": x, "w": w, "offsets": offsets, "bias": bias})
         ops.ragged_into(x, w, offsets, bias, out, precision or "ieee")
         return out
     if rows:
@@ -78,12 +86,19 @@ def synchronize(device: Any = None) -> None:
     faults.check(where.index if where.index is not None else cuda.current_device())
 
 
-def _check(x: Any, w: Any, offsets: Any, precision: str | None) -> None:
-    for name, value in (("x", x), ("w", w), ("offsets", offsets)):
+def _check_tensors(x: Any, **others: Any) -> None:
+    """All are tensors of one device; of `others`, bias and out may be None."""
+    for name, value in {"x": x, **others}.items():
+        if value is None and name in ("bias", "out"):
+            continue
         if not hasattr(value, "data_ptr"):
             raise OperandError(f"{name}={type(value).__name__}: accepted are torch tensors")
         if value.device != x.device:
             raise OperandError(f"{name}.device={str(value.device)!r}: x lies on {str(x.device)!r}")
+
+
+def _check(x: Any, w: Any, offsets: Any, precision: str | None) -> None:
+    for name, value in (("x", x), ("w", w), ("offsets", offsets)):
         if max(value.shape, default=0) > _MOST:
             raise ShapeError(
                 f"{name}.shape={tuple(value.shape)}: accepted are sizes from 0 to 2^31 - 65"
@@ -130,8 +145,6 @@ def _check_bias(bias: Any, x: Any, groups: int, w: Any, *, rows: bool) -> None:
         raise ShapeError(
             f"bias: {bias.dtype} {tuple(bias.shape)}; must be {x.dtype} ({groups}, {w.shape[2]})"
         )
-    if bias.device != x.device:
-        raise OperandError(f"bias.device={str(bias.device)!r}: x lies on {str(x.device)!r}")
 
 
 def _check_out(out: Any, x: Any, shape: tuple[int, ...]) -> None:
@@ -139,7 +152,26 @@ def _check_out(out: Any, x: Any, shape: tuple[int, ...]) -> None:
         raise ShapeError(f"out.shape={tuple(out.shape)}: must be {shape}")
     if out.dtype != x.dtype:
         raise DtypeError(f"out.dtype={str(out.dtype)!r}: must equal x.dtype={str(x.dtype)!r}")
-    if out.device != x.device:
-        raise OperandError(f"out.device={str(out.device)!r}: x lies on {str(x.device)!r}")
     if out.requires_grad:
         raise ArgumentError("out: requires a gradient; accepted is out=None then")
+    if any(step == 0 for step, size in zip(out.stride(), shape, strict=True) if size > 1):
+        raise OverlapError(f"out.strides={tuple(out.stride())}: its elements share memory")
+
+
+def _check_apart(out: Any, inputs: dict[str, Any]) -> None:
+    """Raise where `out` lies among the elements of an input."""
+    begin, end = _extent(out)
+    for name, value in inputs.items():
+        if value is None:
+            continue
+        first, last = _extent(value)
+        if first < end and begin < last:
+            raise OverlapError(f"out: shares memory with {name}; accepted is memory of its own")
+
+
+def _extent(tensor: Any) -> tuple[int, int]:
+    """The bytes from a tensor's first element to past its last; its strides are never below 0."""
+    if not tensor.numel():
+        return tensor.data_ptr(), tensor.data_ptr()
+    reach = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + (reach + 1) * tensor.element_size()

@@ -13,7 +13,6 @@ from tilewright.device import Device
 from tilewright.errors import DtypeError, OperandError, ShapeError
 from tilewright.operands import NDArray, on_gpu
 
-ALIGNMENT = 64  # bytes, as on the host: four vectors of 16
 Ints = npt.NDArray[np.int64]
 
 
@@ -35,7 +34,6 @@ def aligned(rows: Ints, cols: Ints, itemsize: int) -> tuple[Ints, int]:
 
 def ragged_of(matrices: Sequence[Any]) -> tuple[Any, Ints, Ints, Ints]:
     """The arguments of RaggedBatch for a copy of these matrices, which lie on one GPU."""
-    torch = driver.need()
     _, sizes, _, kind, ordinal = arrays.columns(matrices, "matrices")
     rows, cols = sizes[:, 0], sizes[:, 1]
     offsets, total = aligned(rows, cols, kind.itemsize)
@@ -43,17 +41,16 @@ def ragged_of(matrices: Sequence[Any]) -> tuple[Any, Ints, Ints, Ints]:
     for matrix, start, m, n in zip(
         matrices, offsets.tolist(), rows.tolist(), cols.tolist(), strict=True
     ):
-        flat[start : start + m * n].view(m, n).copy_(torch.as_tensor(matrix))
+        flat[start : start + m * n].view(m, n).copy_(arrays.as_torch(matrix, "matrices"))
     return flat, rows, cols, offsets
 
 
 def matrix(x: Any) -> Any:
     """A C-ordered matrix on a GPU, checked, as torch sees it."""
-    torch = driver.need()
     seen = arrays.view(x, "x")
     if len(seen.shape) != 2:
         raise ShapeError(f"x.shape={seen.shape}: must be a C-ordered matrix")
-    tensor = x if hasattr(x, "data_ptr") else torch.from_dlpack(x)
+    tensor = arrays.as_torch(x, "x")
     if not tensor.is_contiguous():
         raise OperandError(f"x.strides={seen.strides}: must be a C-ordered matrix")
     return tensor
@@ -63,15 +60,16 @@ def moved(flat: Any, device: Device) -> Any:
     """The elements on a GPU, from the host or from another GPU."""
     torch = driver.need()
     where = torch.device("cuda", driver.ordinal_of(device))
-    held = flat if on_gpu(flat) else torch.from_numpy(np.ascontiguousarray(flat))
-    return torch.as_tensor(held).to(where, copy=True)
+    there = on_gpu(flat)
+    held = arrays.as_torch(flat, "flat") if there else torch.from_numpy(np.ascontiguousarray(flat))
+    return held.to(where, copy=True)
 
 
 def to_host(flat: Any) -> NDArray:
     """The elements as a NumPy array. Raises DtypeError for bfloat16."""
     if arrays.element_type(flat.dtype).name == "bfloat16":
         raise DtypeError("flat.dtype='bfloat16': NumPy has none; accepted is .flat.float()")
-    host: NDArray = driver.need().as_tensor(flat).cpu().numpy()
+    host: NDArray = arrays.as_torch(flat, "flat").cpu().numpy()
     return host
 
 

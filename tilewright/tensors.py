@@ -49,9 +49,10 @@ def matmul(a: Any, b: Any, *, out: Any, **options: Any) -> Any:
     launch = _again.get(key)
     if launch is None:
         _, launch = run(prepare(a, b, out=result, **options))
-        if len(_again) >= _MOST_KEPT:
-            _again.clear()
-        _again[key] = launch
+        if not _is_captured():
+            if len(_again) >= _MOST_KEPT:
+                _again.clear()
+            _again[key] = launch
         return result
     _keep_if_captured(launch)
     launch()
@@ -109,7 +110,10 @@ def told(work: Work, device: Device, kernel: str | None = None) -> list[str]:
 
 
 def launch_once(work: Work, device: Device, kernel: str | None) -> Launch:
-    """Run a batch now, with the launch kept from the last time where all addresses are the same."""
+    """Run a batch now, with the launch kept from the last time where all addresses are the same.
+
+    One bound while a graph is captured is that graph's alone: only its replay fills the tables.
+    """
     torch = driver.need()
     stream = torch._C._cuda_getCurrentRawStream(work.ordinal)
     names = (kernel, work.dtype, work.precision, work.activation, work.order)
@@ -118,7 +122,8 @@ def launch_once(work: Work, device: Device, kernel: str | None) -> Launch:
     if launch is None:
         bound = engines.bind(work, device, kernel)
         launch = bound.launch
-        if bound.scratch <= _MOST_SCRATCH and len(work.m) <= _MOST_PROBLEMS:
+        small = bound.scratch <= _MOST_SCRATCH and len(work.m) <= _MOST_PROBLEMS
+        if small and not _is_captured():
             _kept[key] = launch
             if len(_kept) > _MOST_KEPT:
                 _kept.popitem(last=False)
@@ -131,8 +136,12 @@ def launch_once(work: Work, device: Device, kernel: str | None) -> Launch:
 
 def _keep_if_captured(launch: Launch) -> None:
     """Its tables are read at every replay of the graph."""
-    if driver.need().cuda.is_current_stream_capturing():
+    if _is_captured():
         _captured.append(launch)
+
+
+def _is_captured() -> bool:
+    return bool(driver.need().cuda.is_current_stream_capturing())
 
 
 def _columns(work: Work) -> list[Any]:

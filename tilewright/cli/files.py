@@ -8,6 +8,7 @@ final name and renamed, so that nobody meets half a file.
 from __future__ import annotations
 
 import re
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -33,6 +34,7 @@ _DAMAGED = (
     EOFError,
     MemoryError,
     RuntimeError,
+    tokenize.TokenError,  # of headers that end within a bracket
     zipfile.BadZipFile,
     zlib.error,
 )

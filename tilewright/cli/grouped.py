@@ -116,7 +116,7 @@ def batch_sizes(
     if file is not None:
         return file.name, load(file)
     if suite is not None:
-        found = _suite(suite, seed)
+        found = checked_suite(suite, seed)
         return suite, (found.m, found.n, found.k)
     assert limits is not None
     low, high = limits
@@ -129,7 +129,8 @@ def batch_sizes(
     return f"{low}..{high}, seed {seed}", uniform.between(low, high, problems, seed)
 
 
-def _suite(name: str, seed: int) -> suites.Suite:
+def checked_suite(name: str, seed: int) -> suites.Suite:
+    """The suite, if there is one of that name and what it takes is installed."""
     checked_name("--suite", name, suites.names())
     try:
         return suites.load(name, seed)

@@ -57,6 +57,8 @@ def _decoded(path: Path, height: int, width: int, mode: str) -> NDArray:
         OSError,
         ValueError,
         SyntaxError,
+        MemoryError,
+        OverflowError,
         Image.DecompressionBombError,
         Image.DecompressionBombWarning,
     ) as error:

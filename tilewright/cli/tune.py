@@ -13,12 +13,12 @@ from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from tilewright import suites
 from tilewright.arguments import checked_name
 from tilewright.cli.common import DeviceOption, checked_dtype, console, note
+from tilewright.cli.grouped import checked_device_dtype, checked_suite
 from tilewright.cli.sizes import load
 from tilewright.device import Device
-from tilewright.errors import ArgumentError, DtypeError, KernelError
+from tilewright.errors import ArgumentError, KernelError
 from tilewright.kernel import Kernel
 from tilewright.selection import backend_of, resolve
 from tilewright.tuning import crossover
@@ -91,10 +91,7 @@ def _kernels(device: Device, names: list[str] | None, dtype: str) -> tuple[Kerne
     known = backend_of(device).kernels(device)
     if not known:
         raise KernelError(f"device={device.id!r}: has no kernel that could be tuned")
-    if dtype not in device.dtypes:
-        raise DtypeError(
-            f"--dtype={dtype!r}: {device.id!r} has none; accepted are {', '.join(device.dtypes)}"
-        )
+    checked_device_dtype(device, dtype)
     for name in names or ():
         checked_name("--kernel", name, tuple(one.name for one in known))
     # What the rules prefer first: the budget may not last for all.
@@ -113,26 +110,34 @@ def _tasks(
     layout: str,
 ) -> tuple[Task, ...]:
     """Kernels and classes of the shapes named, or of all classes."""
-    if shapes is not None and suite is not None:
-        raise ArgumentError("--shapes, --suite: both given; accepted is one")
+    sums = "float32" if dtype == "float16" else dtype
+    named = _named(shapes, suite, Shape(1, 1, 1, dtype, sums, layout))
     backend = backend_of(device)
-    note(f"shape classes of {device.id} are measured first, seconds, once a driver")
-    measured = crossover.measured(device, backend, dtype, backend.priors(device))
-    boundaries = measured.boundaries
+    priors = backend.priors(device)
+    if crossover.known(device, backend, dtype, priors) is None:
+        note(f"shape classes of {device.id} are measured first, seconds, once a driver")
+    boundaries = crossover.measured(device, backend, dtype, priors).boundaries
+    return tasks(kernels, named or representatives(boundaries, dtype, layout), boundaries)
+
+
+def _named(shapes: Path | None, suite: str | None, model: Shape) -> tuple[Shape, ...]:
+    """The shapes of a file or a suite, those with the most work first; none if neither is given."""
     if shapes is None and suite is None:
-        return tasks(kernels, representatives(boundaries, dtype, layout), boundaries)
+        return ()
+    if shapes is not None and suite is not None:
+        raise ArgumentError(
+            f"--shapes={str(shapes)!r}, --suite={suite!r}: both given; accepted is one"
+        )
     if shapes is not None:
         columns = load(shapes)
     else:
-        checked_name("--suite", str(suite), suites.names())
-        found = suites.load(str(suite))
+        found = checked_suite(str(suite), 0)
         columns = (found.m, found.n, found.k)
-    sums = "float32" if dtype == "float16" else dtype
-    sides = list(zip(*(column.tolist() for column in columns), strict=True))
-    named = heaviest(sides, Shape(1, 1, 1, dtype, sums, layout))
+    named = heaviest(list(zip(*(column.tolist() for column in columns), strict=True)), model)
     if not named:
-        raise ArgumentError("--shapes: every product is empty; accepted are sizes from 1 up")
-    return tasks(kernels, named, boundaries)
+        given = f"--suite={suite!r}" if shapes is None else f"--shapes={str(shapes)!r}"
+        raise ArgumentError(f"{given}: every product is empty; accepted are sizes from 1 up")
+    return named
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import io
 import math
 import os
 import tempfile
+import tokenize
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,6 +39,7 @@ _DAMAGED = (
     RuntimeError,
     NotImplementedError,
     SyntaxError,
+    tokenize.TokenError,  # of headers that end within a bracket
     zipfile.BadZipFile,
 )
 

@@ -42,7 +42,7 @@ class BitMatrix:
 
     @classmethod
     def of_words(cls, words: Any, k: int) -> BitMatrix:
-        """Words that were packed elsewhere, checked: [..., ceil(k / 64)] uint64, NumPy.
+        """A copy of words that were packed elsewhere, checked: [..., ceil(k / 64)] uint64, NumPy.
 
         Raises ShapeError, DtypeError; ArgumentError where a bit past `k` is 1.
         """
@@ -56,7 +56,9 @@ class BitMatrix:
         used = int(k) % WORD
         if used and words.size and int(np.max(words[..., -1] >> np.uint64(used))):
             raise ArgumentError(f"words: has bits past k={k}; accepted are zeros there")
-        return cls(_frozen(np.ascontiguousarray(words)), int(k))
+        copy = np.array(words, order="C")
+        copy.flags.writeable = False  # counts and layouts are remembered for what cannot change
+        return cls(copy, int(k))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -104,7 +106,12 @@ class BitMatrix:
         """Other leading dimensions, the same rows: the last size must be k. No copy."""
         sizes = tuple(shape)
         rows = int(np.prod(self.words.shape[:-1], dtype=object))
-        if not sizes or sizes[-1] != self.k or int(np.prod(sizes[:-1], dtype=object)) != rows:
+        fine = all(isinstance(size, int | np.integer) and size >= 0 for size in sizes)
+        if (
+            not (sizes and fine)
+            or sizes[-1] != self.k
+            or int(np.prod(sizes[:-1], dtype=object)) != rows
+        ):
             raise ShapeError(
                 f"shape={shape}: accepted are sizes whose product is {rows}, then {self.k}"
             )
@@ -208,7 +215,11 @@ def check_bits(values: Sequence[tuple[str, Any]]) -> None:
         _check_bits(value, name)
 
 
-def _frozen(words: NDArray) -> NDArray:
-    view = words.view()
-    view.flags.writeable = False
-    return view
+def clipped(thresholds: NDArray) -> NDArray:
+    """Whole numbers of any type as int32, those beyond it as its ends."""
+    info = np.iinfo(np.int32)
+    if thresholds.dtype == np.uint64:
+        thresholds = np.minimum(thresholds, np.uint64(info.max))
+    # Half and single precision have no 2^31 - 1 to clip to.
+    wide = thresholds.astype(np.float64 if thresholds.dtype.kind == "f" else np.int64)
+    return np.ascontiguousarray(np.clip(wide, info.min, info.max).astype(np.int32))

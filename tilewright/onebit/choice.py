@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.backends.bits import BitEngine, BitProblem, places
 from tilewright.device import Device
-from tilewright.errors import KernelError, OperandError
+from tilewright.errors import KernelError, OperandError, TilewrightError
 from tilewright.kernel import Rejected
 from tilewright.onebit import rates
 from tilewright.selection import resolve
@@ -95,7 +95,12 @@ def _able(
             rejected.append(Rejected(engine.name, str(reason)))
             continue
         alone = len(engines) == 1
-        able.append(Choice(engine, device, *_predicted(engine, problems, device, alone=alone)))
+        try:
+            predicted = _predicted(engine, problems, device, alone=alone)
+        except TilewrightError as error:  # of a probe: the other kernels are as good as they were
+            rejected.append(Rejected(engine.name, str(error)))
+            continue
+        able.append(Choice(engine, device, *predicted))
     return sorted(able, key=lambda one: one.seconds), rejected
 
 

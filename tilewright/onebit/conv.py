@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from tilewright.backends.host import compiled
 from tilewright.device import Device
-from tilewright.errors import DtypeError, OperandError, ShapeError
-from tilewright.onebit.bits import BitMatrix, pack, unpack
+from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
+from tilewright.onebit.bits import BitMatrix, clipped, pack, unpack
 from tilewright.onebit.buffers import Buffer, bit_buffer
 from tilewright.onebit.layers import BitConv, Value
 from tilewright.onebit.product import matmul
@@ -77,8 +77,8 @@ class Conv2d:
             ),
             groups=groups,
             padding=padding_value,
-            scale=_reals(scale),
-            shift=_reals(bias),
+            scale=_reals("scale", scale, len(bits)),
+            shift=_reals("bias", bias, len(bits)),
             threshold=_wholes(threshold),
         )
         self._kept: tuple[tuple[int, ...], tuple[tuple[Step, ...], Mapping[str, Buffer]]] | None
@@ -124,7 +124,7 @@ class Conv2d:
                 step.run()
             out = buffers["conv"]
             if out.is_bits:
-                return BitMatrix.of_words(out.images().copy(), out.channels)
+                return BitMatrix.of_words(out.images(), out.channels)
             plain = self.layer.scale is None and self.layer.shift is None
             return out.values().astype(np.int32 if plain else np.float32)
 
@@ -183,11 +183,22 @@ class Conv2d:
         return real if layer.shift is None else real + layer.shift
 
 
-def _reals(value: Any) -> NDArray | None:
-    return None if value is None else np.ascontiguousarray(value, np.float32)
+def _reals(name: str, value: Any, outputs: int) -> NDArray | None:
+    if value is None:
+        return None
+    try:
+        with np.errstate(over="ignore"):  # infinities are refused with those that were passed
+            array = np.ascontiguousarray(value, np.float32)
+    except (TypeError, ValueError):
+        raise DtypeError(f"{name}={short(value)}: accepted are real numbers") from None
+    if np.shape(value) != (outputs,):
+        raise ShapeError(f"{name}.shape={np.shape(value)}: accepted is ({outputs},)")
+    if not np.isfinite(array).all():
+        raise ArgumentError(f"{name}: has NaN or infinities in float32; accepted are numbers")
+    return array
 
 
 def _wholes(value: Any) -> NDArray | None:
     if value is not None and np.asarray(value).dtype.kind not in "iu":
         raise DtypeError(f"threshold={short(value)}: accepted are whole numbers")
-    return None if value is None else np.ascontiguousarray(value, np.int32)
+    return None if value is None else clipped(np.atleast_1d(np.asarray(value)))

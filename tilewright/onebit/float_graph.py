@@ -20,6 +20,16 @@ from tilewright.onebit.window import Window
 
 NDArray = npt.NDArray[Any]
 _LARGEST = 1 << 28  # elements of one value
+# What operators are known to raise on inputs that are absent and on attributes out of all range.
+_NOT_POSSIBLE = (
+    TilewrightError,
+    ValueError,
+    IndexError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    MemoryError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +55,9 @@ def evaluate_graph(graph: Graph, x: NDArray) -> Evaluation:
         try:
             with np.errstate(all="ignore"):
                 result = operator(node, given)
-        except (TilewrightError, ValueError, IndexError, TypeError, MemoryError) as error:
+        except KeyError as error:
+            raise unsupported(graph, node, f"{error.args[0]!r} is missing") from None
+        except _NOT_POSSIBLE as error:
             raise unsupported(graph, node, str(error) or type(error).__name__) from None
         if result.size > _LARGEST:
             raise unsupported(graph, node, f"gives {result.size} elements")

@@ -33,6 +33,7 @@ from tilewright.operands import short
 NDArray = npt.NDArray[Any]
 Kind = Literal["real", "bits"]
 _POINT = Window()
+_FINITE, _ENDS = float(np.finfo(np.float32).max), (-math.inf, math.inf)
 EXACT = 1 << 24  # whole numbers up to here are exact in float32, so sums of fewer terms are
 
 
@@ -265,6 +266,10 @@ class Clamp(Layer):
     high: float = math.inf
 
     def _check(self) -> None:
+        for name, value in (("low", self.low), ("high", self.high)):
+            fine = isinstance(value, int | float | np.floating)
+            if not fine or (abs(value) > _FINITE and value not in _ENDS):
+                raise self.fail(f"{name}={value!r}; accepted are float32 numbers", ArgumentError)
         if not self.low <= self.high:
             raise self.fail(
                 f"low={self.low}, high={self.high}; accepted is low <= high", ArgumentError
@@ -334,6 +339,7 @@ def pooled(layer: Layer, window: Window, value: Value) -> tuple[int, int]:
     except ShapeError as error:
         raise layer.fail(str(error)) from None
     for axis, length in enumerate((value.height, value.width)):
-        if not window.inside(axis, sizes[axis], length).any(axis=1).all():
+        first, last = -window.pads[axis], (sizes[axis] - 1) * window.stride[axis]
+        if first + window.kernel[axis] <= 0 or first + last >= length:
             raise layer.fail(f"pads={window.pads}: a window lies wholly outside the image")
     return sizes

@@ -157,7 +157,8 @@ class _Builder:
             # Each element of it is read before the same one is written: its memory may be reused.
             self._release(position, (residual,), unless=item.layer.inputs[:1])
         shape = self.values[item.layer.name]
-        cut = np.full(lanes(shape.channels), np.inf, np.float32)
+        # Absent channels hold whatever memory held, infinity too: only NaN is reached by nothing.
+        cut = np.full(lanes(shape.channels), np.nan, np.float32)
         real, bits, where = _NO_FLOATS, _NO_BITS, _NOWHERE
         if item.real is not None:
             real = self._new_real(item.real).data

@@ -7,6 +7,7 @@ The layers say what is computed; `program.py` decides which of them are one pass
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -53,6 +54,8 @@ class Network:
             raise ShapeError(
                 f"input_shape={sizes}: accepted are (height, width, channels) and (features,)"
             )
+        if math.prod(sizes) >= _LARGEST:
+            raise ShapeError(f"input_shape={sizes}: accepted are fewer than 2^31 elements")
         if not self.layers:
             raise ArgumentError("layers=(): accepted is one layer or more")
         if not self.output:

@@ -20,6 +20,7 @@ from tilewright.errors import FileError
 NDArray = npt.NDArray[Any]
 MISSING = "onnx is not installed; 'pip install tilewright[onebit]' brings it"
 _LARGEST_FILE = 1 << 31  # protobuf's own limit
+_LARGEST_INPUT = 1 << 28  # elements
 # ONNX's element types that weights come in: bytes an element, and the field of unpacked numbers.
 _TYPES = {
     "FLOAT": (4, "float_data"),
@@ -120,7 +121,10 @@ def _tensor(tensor: Any, label: str, what: str) -> NDArray:
         raise FileError(
             f"{label}: {what} claims {list(tensor.dims)}, {count} elements; it holds {there:g}"
         )
-    array: NDArray = numpy_helper.to_array(tensor)
+    try:
+        array: NDArray = numpy_helper.to_array(tensor)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise FileError(f"{label}: {what} cannot be read ({error})") from None
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise FileError(f"{label}: {what} has NaN or infinities; accepted are numbers")
     return array
@@ -166,10 +170,11 @@ def _input(graph: Any, constants: Mapping[str, Any], label: str) -> tuple[str, t
     (value,) = inputs
     sizes = tuple(int(d.dim_value) for d in value.type.tensor_type.shape.dim)
     fixed = sizes[1:]
-    if len(sizes) not in (2, 4) or not all(0 < s < 1 << 16 for s in fixed):
+    small = all(0 < s < 1 << 16 for s in fixed) and math.prod(fixed) <= _LARGEST_INPUT
+    if len(sizes) not in (2, 4) or not small:
         raise FileError(
             f"{label}: input {value.name!r} is {list(sizes)}; accepted are [batch, features] and"
-            " [batch, channels, height, width], fixed but for the batch"
+            " [batch, channels, height, width], fixed but for the batch, up to 2^28 elements"
         )
     return value.name, fixed
 

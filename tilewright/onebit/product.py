@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tilewright.backends.bits import FORMS, WORD, BitPlace, BitProblem, BitWork
 from tilewright.device import Device
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
-from tilewright.onebit.bits import BitMatrix, check_bits, place_of
+from tilewright.onebit.bits import BitMatrix, check_bits, clipped, place_of
 from tilewright.onebit.choice import Choice, choose, engine_names, tell
 from tilewright.operands import short
 from tilewright.selection import resolve
@@ -168,14 +168,16 @@ class _Job:
 
     def work(self, *, counts: bool) -> BitWork:
         """What an engine is given."""
-        p = self.problem
+        p, out = self.problem, self.out
+        if isinstance(out, np.ndarray) and p.out != "bits":
+            out = out.reshape(p.m, p.n)  # the caller's has any number of dimensions
         return BitWork(
             p,
             self.place.reshape(self.a.words, (p.m, p.words)),
             self.place.reshape(self.b.words, (p.n, p.words)),
             self.place.reshape(self.a.counts, (p.m,)) if counts else None,
             self.place.reshape(self.b.counts, (p.n,)) if counts else None,
-            self.out,
+            out,
             **self.vectors,
         )
 
@@ -293,8 +295,7 @@ def _thresholds(value: Any, n: int, place: BitPlace) -> Any:
         raise DtypeError(
             f"threshold={short(value)}: accepted are whole numbers; dot >= t is dot >= ceil(t)"
         )
-    info = np.iinfo(np.int32)
-    return np.ascontiguousarray(np.clip(array, info.min, info.max).astype(np.int32))
+    return clipped(array)
 
 
 def _flips(value: Any, n: int, place: BitPlace, *, wanted: bool) -> Any:
@@ -317,7 +318,8 @@ def _check_out(
         raise ShapeError(f"out.shape={tuple(out.shape)}: must be {public}")
     if str(out.dtype).removeprefix("torch.") != dtype:
         raise DtypeError(f"out.dtype={out.dtype}: must be {dtype}")
-    if isinstance(out, np.ndarray) and not (out.flags.c_contiguous and out.flags.writeable):
+    flags = getattr(out, "flags", None)  # NumPy's and pyopencl's; torch's layout the engine checks
+    if flags is not None and not (flags.c_contiguous and getattr(flags, "writeable", True)):
         raise OperandError("out: accepted are dense, row-major, writable arrays")
 
 

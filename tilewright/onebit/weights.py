@@ -47,7 +47,7 @@ def epilogue(layer: BitConv | RealConv, rows: slice) -> tuple[NDArray, NDArray, 
     if isinstance(layer, BitConv) and layer.threshold is not None and layer.groups == 1:
         # Sums stay below 2^24, so a threshold that float32 rounds is beyond all of them anyway.
         cut = layer.threshold.astype(np.float32)
-    return widened(scale, 0), widened(shift, 0), widened(cut, np.inf)
+    return widened(scale, 0), widened(shift, 0), widened(cut, np.nan)
 
 
 def starts(

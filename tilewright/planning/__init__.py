@@ -200,7 +200,7 @@ def _by_time(
     best = min(known, key=lambda name: known[name], default=None)
     host = host_seconds(problem, measured) if host_operands else None
     rejected += [
-        Rejected(name, "slower" if seconds is not None else "lost the probe", seconds)
+        Rejected(name, "slower" if seconds is not None else "the probe left it out", seconds)
         for name, seconds in times.items()
         if name != best
     ]

@@ -36,7 +36,7 @@ def explain(plan: Plan, measured: Measured | None = None) -> str:
 
 def _time(plan: Plan) -> str:
     if plan.seconds is None:
-        return "unknown: not measured on this device"
+        return "unknown: no measurement was asked, or none covers it"
     rate = plan.problem.flops / plan.seconds / 1e9
     return f"{plan.seconds * 1e3:.3f} ms, {rate:.0f} GFLOP/s"
 

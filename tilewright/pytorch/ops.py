@@ -5,7 +5,7 @@
     products       lists                      d a_i = d c_i b_i^T          d b_i = a_i^T d c_i
 
 Each gradient is the same operator again, so second derivatives come by themselves. Under autocast
-operands are cast to its dtype before the operator, where torch.compile sees the casts.
+operands are cast to its dtype before the operator (`cast`), where torch.compile sees the casts.
 """
 
 from __future__ import annotations
@@ -20,13 +20,11 @@ from tilewright.pytorch import on_processor
 
 def ragged_rows(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None, precision: str) -> Any:
     """out[i] = x[i] @ w[group of i] + bias[group of i]; rows without a group are zero."""
-    x, w, bias = cast(x, w, bias)
     return torch.ops.tilewright.ragged_rows(x, w, offsets, bias, precision)
 
 
 def ragged_depths(x: Tensor, y: Tensor, offsets: Tensor, precision: str) -> Any:
     """out[j] = x[:, group j] @ y[group j]; zero for groups without rows."""
-    x, y = cast(x, y)
     return torch.ops.tilewright.ragged_depths(x, y, offsets, precision)
 
 
@@ -60,12 +58,15 @@ def ragged_into(
 
 
 def cast(*values: Tensor | None) -> tuple[Any, ...]:
-    """The operands in autocast's dtype where it is on; otherwise as they are."""
+    """The operands in autocast's dtype where it is on; float64, and all otherwise, as they are."""
     first = next((value for value in values if value is not None), None)
     if first is None or not torch.is_autocast_enabled(first.device.type):
         return values
     dtype = torch.get_autocast_dtype(first.device.type)
-    return tuple(None if value is None else value.to(dtype) for value in values)
+    kinds = (torch.float16, torch.bfloat16, torch.float32)
+    return tuple(
+        value if value is None or value.dtype not in kinds else value.to(dtype) for value in values
+    )
 
 
 @torch.library.custom_op("tilewright::ragged_rows", mutates_args=())
@@ -187,9 +188,12 @@ def _keep_products(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> N
 def _products_gradients(ctx: Any, grads: list[Tensor]) -> tuple[Any, ...]:
     count = ctx.count
     a, b = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
-    none = [None] * count
-    of_a = products(list(grads), [one.t() for one in b], none)
-    of_b = products([one.t() for one in a], list(grads), none)
+    none: list[Tensor | None] = [None] * count
+    of_a = of_b = none
+    if any(ctx.needs_input_grad[0]):
+        of_a = products(list(grads), [one.t() for one in b], none)
+    if any(ctx.needs_input_grad[1]):
+        of_b = products([one.t() for one in a], list(grads), none)
     of_bias = [grad.sum(0) for grad, one in zip(grads, ctx.biased, strict=True) if one]
     return of_a, of_b, of_bias, None
 

@@ -57,6 +57,8 @@ def segment_matmul(
 
     `inputs` [t, k], `ptr` [g + 1], `other` [g, k, n], `bias` [g, n].
     """
+    if other.dim() != 3:
+        raise ShapeError(f"other.shape={tuple(other.shape)}: must have three dimensions")
     if ptr.dim() == 1 and ptr.shape[0] != other.shape[0] + 1:
         raise ShapeError(f"ptr.shape={tuple(ptr.shape)}: must be ({other.shape[0] + 1},)")
     pointers = ptr.to(inputs.device)

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -55,8 +55,14 @@ def _measured(device: Device, backend: Backend, dtype: str, priors: Priors) -> M
     if found is not None:
         return found
     fresh = _probe(device, backend, dtype, priors)
-    store.save(key, {**store.load(key), dtype: _to_json(fresh)})
+    both = partial(_with, dtype, _to_json(fresh))
+    store.update(store.MEASURED, store.digest(key), both, key)
     return fresh
+
+
+def _with(dtype: str, curves: dict[str, Any], content: store.Content) -> store.Content:
+    """Beside the curves of other dtypes, which other processes may have stored meanwhile."""
+    return {**content, dtype: curves}
 
 
 def _stored(key: str, dtype: str) -> Measured | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +19,7 @@ from typing import Any
 from tilewright import settings
 from tilewright.errors import CacheError, FileError
 from tilewright.tuning import store, tuned
+from tilewright.tuning.known import failures
 from tilewright.tuning.store import FOLDERS, MEASURED, TRIED, TUNED, Content
 
 FORMAT = "tilewright-export-1"
@@ -147,6 +149,10 @@ def _sound(folder: str, name: str, document: Any) -> Content:
         for record in content["records"].values():
             tuned.config_from_json(record["config"])
             tuned.ratio_from_json(record)
+    if folder == TRIED:
+        for record in content["records"].values():
+            if not isinstance(record.get("tried", {}), dict):
+                raise ValueError(f"tried={record['tried']!r}")
     return dict(document)
 
 
@@ -155,13 +161,31 @@ def _merged(folder: str, new: Content, here: Content) -> Content:
         return here or new
     records = dict(here.get("records", {}))
     for key, value in new["records"].items():
-        if folder == TRIED and key in records:
-            tried = {**value.get("tried", {}), **records[key].get("tried", {})}
-            records[key] = {**records[key], "tried": tried}
-        elif key not in records or value["ratio"] < records[key]["ratio"]:
-            records[key] = value
+        if folder == TUNED:
+            records[key] = min(records.get(key), value, key=_ratio)
+        else:
+            records[key] = _joined(value, records.get(key))
     return {**new, "records": records}
 
 
+def _ratio(record: Any) -> float:
+    try:
+        tuned.config_from_json(record["config"])
+        tuned.ratio_from_json(record)
+        return float(record["ratio"])
+    except (KeyError, TypeError, ValueError):
+        return math.inf
+
+
+def _joined(new: Content, here: Any) -> Content:
+    """Candidates of both sides; times only where both were taken on the same shapes."""
+    if not isinstance(here, dict) or not isinstance(here.get("tried", {}), dict):
+        return new
+    same = new.get("shapes") == here.get("shapes")
+    tried = new.get("tried", {}) if same else failures(new)
+    return {**here, "tried": {**tried, **here.get("tried", {})}}
+
+
 def _files(name: str) -> Iterator[Path]:
-    return (path for path in (home() / name).glob("*") if path.is_file())
+    """All but locks: a lock that was removed would be held by one process and made by another."""
+    return (p for p in (home() / name).glob("*") if p.is_file() and p.suffix != store.LOCK)

@@ -54,6 +54,8 @@ class Known:
         text, shapes = _text(config), self._shapes
 
         def change(record: dict[str, Any]) -> dict[str, Any]:
+            if record.get("shapes") != shapes:
+                record = {"tried": failures(record)}  # times and effort were those of other shapes
             tried = {**record.get("tried", {}), text: answer}
             return {**record, "shapes": shapes, "tried": tried}
 
@@ -133,6 +135,11 @@ class Known:
             return {**content, "records": {**records, self._record: mine}}
 
         store.update(store.TRIED, self._name, whole)
+
+
+def failures(record: dict[str, Any]) -> dict[str, str]:
+    """The candidates of a record that failed and are not tried again, whatever the shapes."""
+    return {text: why for text, why in record.get("tried", {}).items() if isinstance(why, str)}
 
 
 def _record(content: dict[str, Any], name: str) -> dict[str, Any]:

@@ -49,14 +49,15 @@ def prove(
 ) -> Proved | None:
     """The winner of `configs`, of which the first is the default; None where none could run."""
     rows = []
+    # The timeout is one candidate's; here are several, for as long as the request lets them.
+    timeout = len(configs) * workshop.timeout + request["seconds"]
     for shape in task.shapes:
         problem = shape.problem()
         if any(why_illegal(task.kernel, one, problem, device) is not None for one in configs):
             continue
         documents = [config_to_json(config) for config in configs]
-        answer = workshop.ask(
-            {**request, "shapes": [shape.as_dict()], "configs": documents, "rounds": _ROUNDS}
-        )
+        duel = {"shapes": [shape.as_dict()], "configs": documents, "rounds": _ROUNDS}
+        answer = workshop.ask({**request, **duel, "timeout": timeout})
         if "seconds" in answer:
             rows.append([float(value) for value in answer["seconds"]])
     if not rows:

@@ -24,6 +24,7 @@ from tilewright import cache_files, settings
 FORMAT = "tilewright-measurements-1"
 MEASURED, TUNED, TRIED = "measured", "tuned", "tried"
 FOLDERS = (MEASURED, TUNED, TRIED)
+LOCK = ".lock"
 Content = dict[str, Any]
 
 
@@ -136,12 +137,13 @@ def _locked(path: Path) -> Iterator[None]:
     lock: IO[bytes] | None = None
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = path.with_suffix(".lock").open("ab")
+        lock = path.with_suffix(LOCK).open("ab")
     if lock is None:
         yield
         return
     with lock:
-        _hold(lock)
+        with contextlib.suppress(OSError):  # a file system without locks
+            _hold(lock)
         yield
 
 

@@ -32,6 +32,8 @@ from tilewright.planning.classes import (
 from tilewright.tuning import store
 
 _FIELDS = {field.name: field.default for field in fields(Config)}
+# More than these no search tries: from a foreign file they would only stop a compiler.
+_MOST = {"multiply_add": 2, "unroll": 64, "buffers": 8, "vector": 16}
 
 
 def lookup(
@@ -79,7 +81,11 @@ def config_to_json(config: Config) -> dict[str, int]:
 def config_from_json(document: Mapping[str, Any]) -> Config:
     """The configuration, whole. Raises ValueError for anything that is none."""
     for name, value in dict(document).items():
-        if name not in _FIELDS or name == "rate" or type(value) is not int or value < 0:
+        # What counts from 1 would be a division by 0 in a kernel's arithmetic.
+        least, most = 1 if _FIELDS.get(name) == 1 else 0, _MOST.get(name, 2**14)
+        if name not in _FIELDS or name == "rate" or type(value) is not int:
+            raise ValueError(f"{name}={value!r} is no tunable")
+        if not least <= value <= most:
             raise ValueError(f"{name}={value!r} is no tunable")
     return Config(**document)
 
@@ -102,15 +108,9 @@ def _lookup(
     for document in (name, *_others(home, prefix, name)):
         records = _records(home, document)
         for key, found_class in _keys(problem, shape_class, records):
-            config, ratio = records[key]
+            config, ratio, gain = records[key]
             where = _origin(found_class, shape_class, key, problem, document == name)
-            return Tuned(
-                kernel.name,
-                config,
-                ratio,
-                found_class,
-                f"{where} ({ratio:.2f} of the default's time)",
-            )
+            return Tuned(kernel.name, config, ratio, found_class, f"{where} ({gain})")
     return None
 
 
@@ -140,11 +140,12 @@ def _origin(found: str, wanted: str, key: str, problem: Problem, own: bool) -> s
 
 
 @cache
-def _records(home: Path, name: str) -> dict[str, tuple[Config, float]]:
+def _records(home: Path, name: str) -> dict[str, tuple[Config, float, str]]:
+    """By name the configuration, its ratio, and what it gained in words."""
     content = store.read(store.TUNED, name)
     try:
         return {
-            str(key): (config_from_json(record["config"]), ratio_from_json(record))
+            str(key): (config_from_json(record["config"]), ratio_from_json(record), _gain(record))
             for key, record in content.get("records", {}).items()
             if len(key.split(" ", 3)) == 4
         }
@@ -156,6 +157,12 @@ def _records(home: Path, name: str) -> dict[str, tuple[Config, float]]:
 @cache
 def _others(home: Path, prefix: str, name: str) -> tuple[str, ...]:
     return tuple(other for other in store.names(store.TUNED, prefix) if other != name)
+
+
+def _gain(record: Mapping[str, Any]) -> str:
+    if float(record["ratio"]) == 1:
+        return "nothing beat the default"
+    return f"{ratio_from_json(record):.2f} of the default's time"
 
 
 def ratio_from_json(record: Mapping[str, Any]) -> float:

@@ -78,6 +78,7 @@ class Tuner:
     def run(self, tasks: Sequence[Task]) -> list[Result]:
         """Every task within the budget. Ctrl-C ends the search; what was found is proved and kept.
 
+        Ctrl-C once more ends the proof; what was proved before is kept.
         Raises CacheError where there is no store, DeviceError where no worker starts.
         """
         if settings.cache_folder() is None:
@@ -91,7 +92,11 @@ class Tuner:
             share = self.seconds_left * task.weight / weights
             if share <= 0 or self.interrupted:
                 break
-            result = self._run_task(task, share)
+            try:
+                result = self._run_task(task, share)
+            except KeyboardInterrupt:  # during the proof, which then adopts nothing
+                self.interrupted = True
+                break
             results += [result] if result is not None else []
         tuned.forget()
         return results

@@ -20,6 +20,7 @@ from typing import IO, Any
 COMMAND = (sys.executable, "-m", "tilewright.tuning.worker")
 # Loading drivers takes seconds on some machines: a worker is greeted before it is asked anything.
 START_SECONDS = 60.0
+DYING_SECONDS = 10.0
 
 
 class Workshop:
@@ -49,12 +50,15 @@ class Workshop:
         return self._exchange(self._start(), self._hello, START_SECONDS)
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The worker's answer, or {"failure": why} where it died or did not answer in time."""
+        """The worker's answer, or {"failure": why} where it died or did not answer in time.
+
+        A request may bring a `timeout` of its own.
+        """
         if self._process is None:
             greeting = self._exchange(self._start(), self._hello, START_SECONDS)
             if self._process is None:
                 return greeting
-        return self._exchange(self._process, request, self.timeout)
+        return self._exchange(self._process, request, request.get("timeout", self.timeout))
 
     def _exchange(
         self, worker: subprocess.Popen[str], request: Mapping[str, Any], wait: float
@@ -72,7 +76,7 @@ class Workshop:
         except BaseException:  # Ctrl-C: what is under way would answer the next request
             self._end()
             raise
-        if not line:
+        if not line.endswith("\n"):  # nothing, or cut off where it died
             return {"failure": self._epitaph()}
         answer: dict[str, Any] = json.loads(line)
         return answer
@@ -97,7 +101,11 @@ class Workshop:
     def _epitaph(self) -> str:
         """Why the worker is no more."""
         assert self._process is not None
-        code = self._process.wait(timeout=10)
+        try:
+            code = self._process.wait(timeout=DYING_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._end()
+            return f"the worker hung up and was alive {DYING_SECONDS:g} s later"
         self._end()
         if code >= 0:
             return f"the worker ended with status {code}"

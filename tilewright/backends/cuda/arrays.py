@@ -89,12 +89,19 @@ def view(value: Any, name: str) -> View:
         )
     if _is_cupy(value):
         kind = _checked_type(value.dtype, name)
+        _check_whole((value.data.ptr, *value.strides), kind, name)
         strides = tuple(step // kind.itemsize for step in value.strides)
         return _view(value.data.ptr, value.shape, strides, kind, value.device.id)
-    tensor = value if hasattr(value, "data_ptr") else _from_dlpack(value, name)
+    tensor = as_torch(value, name)
     kind = _checked_type(tensor.dtype, name)
+    _check_whole((tensor.data_ptr(),), kind, name)
     shape, strides = tuple(tensor.shape), tuple(tensor.stride())
     return _view(tensor.data_ptr(), shape, strides, kind, tensor.device.index)
+
+
+def as_torch(value: Any, name: str) -> Any:
+    """An array on a GPU as a torch tensor of the same memory, after what its stream has to do."""
+    return value if hasattr(value, "data_ptr") else _from_dlpack(value, name)
 
 
 def columns(values: Sequence[Any], name: str) -> tuple[Ints, Ints, Ints, ElementType, int]:
@@ -109,6 +116,9 @@ def columns(values: Sequence[Any], name: str) -> tuple[Ints, Ints, Ints, Element
         alike = all(value.dtype == dtype and value.device == device for value in values)
         if alike and all(value.dim() == 2 for value in values):
             address = np.fromiter((value.data_ptr() for value in values), np.int64, len(values))
+            odd = np.flatnonzero(address % item)
+            if len(odd):
+                _check_whole((int(address[odd[0]]),), first.dtype, f"{name}[{odd[0]}]")
             sizes = np.array([value.shape for value in values], np.int64)
             steps = np.array([value.stride() for value in values], np.int64)
             return address // item, sizes, steps, element_type(first.dtype.name), ordinal
@@ -176,6 +186,15 @@ def _checked_type(dtype: Any, name: str) -> ElementType:
         return element_type(dtype)
     except DtypeError:
         raise DtypeError(f"{name}.dtype={str(dtype)!r}: accepted are {', '.join(TYPES)}") from None
+
+
+def _check_whole(places: tuple[int, ...], kind: Any, name: str) -> None:
+    """Raise where an address or a step in bytes is not one of whole elements."""
+    if any(place % kind.itemsize for place in places):
+        raise OperandError(
+            f"{name}: begins or steps between elements of {kind.itemsize} bytes; accepted are"
+            f" addresses and strides that are multiples of {kind.itemsize}"
+        )
 
 
 def _is_cupy(value: Any) -> bool:

@@ -170,7 +170,7 @@ def enqueue_pack(value: Any, axis: int, words: Any, counts: Any, errors: Any, ze
         inner=inner,
         k=k,
         zero=zero,
-        whole=_aligned(value, value.stride(0), 16),
+        whole=_aligned(value, _outer_stride(value, axis), 16),
     )
     abreast = 4 // value.element_size()  # rows a thread packs side by side; 0 for 64 bits
     if inner == 1 and value.stride(axis) == 1:

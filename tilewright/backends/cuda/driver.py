@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -34,11 +35,13 @@ def missing() -> str | None:
         why = _unfit(package)
         if why is not None:
             return why
-    import torch
-
+    torch = _imported("torch")
+    if isinstance(torch, str):
+        return torch
     if not torch.cuda.is_available():
         return f"torch {torch.__version__} reaches no GPU ({_why_not(torch)})"
-    return None
+    triton = _imported("triton")
+    return triton if isinstance(triton, str) else None
 
 
 def need() -> Any:
@@ -97,6 +100,14 @@ def _unfit(package: str) -> str | None:
     if numbers < low or (high is not None and numbers >= high):
         return f"{package} {have} is installed; accepted is {wanted}"
     return None
+
+
+def _imported(package: str) -> Any:
+    """The module, or why it cannot be imported: products of the host go on without it."""
+    try:
+        return import_module(package)
+    except (ImportError, OSError) as error:
+        return f"{package} cannot be imported ({str(error).partition(chr(10))[0]})"
 
 
 def _dotted(numbers: tuple[int, ...]) -> str:

@@ -17,7 +17,13 @@ import numpy as np
 from tilewright.backends.cuda import driver
 from tilewright.backends.cuda.engine import Engine, Launch, Proposal, Work
 from tilewright.device import Device
-from tilewright.errors import ArgumentError, DeviceMemoryError, DeviceWarning, KernelError
+from tilewright.errors import (
+    ArgumentError,
+    DeviceMemoryError,
+    DeviceWarning,
+    DtypeError,
+    KernelError,
+)
 
 _FOLDER = __name__.rpartition(".")[0]
 
@@ -61,8 +67,8 @@ def names() -> tuple[str, ...]:
 def judge(work: Work, device: Device, wanted: str | None = None) -> Verdict:
     """Ask every engine, or only the one wanted.
 
-    Raises KernelError where none, or not the wanted one, takes the batch, and ArgumentError for a
-    precision that no engine of this device has.
+    Raises KernelError where none, or not the wanted one, takes the batch, DtypeError for a dtype
+    that the device lacks and ArgumentError for a precision that no engine of it has.
     """
     asked = [engine for engine in engines() if wanted in (None, engine.name)]
     if not asked:
@@ -75,6 +81,8 @@ def judge(work: Work, device: Device, wanted: str | None = None) -> Verdict:
         reasons = "; ".join(f"{name}: {why}" for name, why in refusals)
         if wanted is not None:
             raise KernelError(f"kernel={wanted!r}: {device.name}: {reasons}")
+        if work.dtype not in device.dtypes:
+            raise DtypeError(f"dtype={work.dtype!r}: {device.name}: {reasons}")
         raise ArgumentError(
             f"precision={work.precision!r}: no engine on {device.name} takes this batch ({reasons})"
         )
@@ -121,7 +129,9 @@ def _first_that_fits(verdict: Verdict, device: Device) -> tuple[Proposal, Launch
             )
         return proposal, launch
     needed = 0 if full is None else full.scratch
-    raise DeviceMemoryError(f"device={device.id!r}: cannot give {needed} bytes of scratch")
+    raise DeviceMemoryError(
+        f"device={device.id!r}: cannot give {needed} bytes of scratch, or its tables"
+    )
 
 
 def _guarded(launch: Launch, ordinal: int) -> Launch:

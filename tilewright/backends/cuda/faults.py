@@ -29,7 +29,7 @@ def check(ordinal: int) -> None:
         found.zero_()
         raise ShapeError(
             f"offsets[group {number - 1}]: of an earlier product decrease, begin below 0 or run"
-            " past the rows; that group and those after it were taken as empty"
+            " past the rows; its rows, and maybe those of later groups, were not computed"
         )
 
 

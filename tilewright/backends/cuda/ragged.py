@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -32,6 +32,10 @@ class RaggedShape:
     stages: int
     resident: int
 
+    def fits(self, itemsize: int, local_memory: int) -> bool:
+        """Whether the blocks loaded ahead find room in a compute unit's local memory, in bytes."""
+        return self.stages * (self.m + self.n) * self.k * itemsize <= local_memory
+
 
 # By bytes an element, for groups of few and of many rows.
 _FEW = {
@@ -44,19 +48,24 @@ _MANY = {
     4: RaggedShape(64, 64, 16, 4, 3, 4),
     8: RaggedShape(64, 64, 16, 4, 3, 2),
 }
-_BAND = (
-    8  # tiles down that follow one another, so that they find the matrix of their group in cache
-)
+# Tiles down that follow one another, so that they find the matrix of their group in cache.
+_BAND = 8
 _BLOCK = 256  # offsets that a planning program looks at together
 _MOST_KEPT = 256
 _kept: OrderedDict[tuple[Any, ...], tuple[Any, Launch]] = OrderedDict()
 _captured: list[tuple[Any, Launch]] = []
 
 
-def shape_of(itemsize: int, rows: int, groups: int) -> RaggedShape:
-    """Tall tiles where a group has at least half of one on average."""
+def shape_of(itemsize: int, rows: int, groups: int, local_memory: int) -> RaggedShape:
+    """Tall tiles where a group has at least half of one on average.
+
+    They were measured on an H200. Where local memory is less, fewer stages are loaded ahead.
+    """
     many = _MANY[itemsize]
-    return many if rows >= groups * many.m // 2 else _FEW[itemsize]
+    shape = many if rows >= groups * many.m // 2 else _FEW[itemsize]
+    while shape.stages > 1 and not shape.fits(itemsize, local_memory):
+        shape = replace(shape, stages=shape.stages - 1)
+    return shape if shape.fits(itemsize, local_memory) else replace(_FEW[itemsize], stages=1)
 
 
 def rows(x: Any, w: Any, offsets: Any, bias: Any, out: Any, precision: str, clear: bool) -> None:
@@ -64,6 +73,11 @@ def rows(x: Any, w: Any, offsets: Any, bias: Any, out: Any, precision: str, clea
 
     `clear` writes zeros into the rows of `out` that no group has.
     """
+    if not w.shape[0]:  # there is nobody to plan
+        if clear:
+            out.zero_()
+        return
+    _need(x)
     if _is_hoppers(x, w, bias, out):
         _hopper_rows(x, w, offsets, out, clear)
         return
@@ -123,7 +137,7 @@ def _portable_rows(
     t, k = x.shape
     groups, _, n = w.shape
     leading = offsets.shape[0] - groups
-    shape = shape_of(x.element_size(), t, groups)
+    shape = shape_of(x.element_size(), t, groups, _local_memory(x))
     most = groups + t // shape.m
     table = torch.empty(4 * most + 4, dtype=torch.int32, device=x.device)
     tiles, total = table[4:], table[:1]
@@ -153,12 +167,13 @@ def _portable_rows(
 
 def depths(x: Any, y: Any, offsets: Any, out: Any, precision: str) -> None:
     """out[g] = x[:, rows of g] @ y[rows of g]; checked tensors of one device."""
+    _need(x)
     from tilewright.backends.cuda.kernels import ragged as kernels
 
     m, t = x.shape
     n = y.shape[1]
     groups = out.shape[0]
-    shape = shape_of(x.element_size(), m, 1)
+    shape = shape_of(x.element_size(), m, 1, _local_memory(x))
     programs = groups * -(-m // shape.m) * -(-n // shape.n)
     with _on(x):
         kernels.multiply_depths[(programs,)](
@@ -217,6 +232,12 @@ def _common(x: Any, shape: RaggedShape, precision: str) -> dict[str, Any]:
     return found
 
 
+def _need(x: Any) -> None:
+    """Raise what is missing, by name, before Triton is imported."""
+    if x.is_cuda:
+        driver.need()
+
+
 def _on(x: Any) -> AbstractContextManager[Any]:
     return driver.need().cuda.device(x.device) if x.is_cuda else nullcontext()
 
@@ -232,3 +253,7 @@ def _units_of(ordinal: int) -> int:
 
 def _units(x: Any) -> int:
     return _units_of(_ordinal(x)) if x.is_cuda else 4
+
+
+def _local_memory(x: Any) -> int:
+    return driver.device_of(_ordinal(x)).local_memory if x.is_cuda else 2**20

@@ -34,8 +34,9 @@ def kernels(name: str) -> ModuleType:
     """A module of `kernels/`. Raises ImportError where Numba is absent: ask `available()` first."""
     from numba import config
 
-    folder, before = settings.cache_folder(), config.CACHE_DIR
+    folder = settings.cache_folder()
     with LOCK:
+        before = config.CACHE_DIR
         # Read when a function is decorated; the user's own functions keep their place.
         if folder is not None:
             config.CACHE_DIR = str(folder / f"numba-{_sources()}")

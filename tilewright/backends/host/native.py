@@ -28,12 +28,12 @@ _FEW = 4  # rows of A up to which B is read as it lies
 _TASK = 5e7  # least operations of a task: 20 µs; Python takes 5 to 10 to start one
 _ALONE = 3e8  # operations that one thread does before another has woken up and reported back
 _RATE, _FINISH, _START = 2.4e12, 2.5e-10, 4e-5  # operations a second, seconds an element, and once
-_HALVED = 2**30  # "and" adds two counts of up to k bits in 32 bits
+_HALVED = 2**30  # "and" adds two counts of up to k bits: from here on the sum exceeds an int32
 _FLOATS = {2: (0x7FFF, 0x7C00), 4: (0x7FFFFFFF, 0x7F800000), 8: (2**63 - 1, 0x7FF << 52)}
 
 
 class NumbaEngine:
-    """Tiles of 3 x 32 counts in registers, compiled for this processor."""
+    """Tiles of 2 x 32 counts in registers, compiled for this processor."""
 
     name = "numba"
     needs_counts = False
@@ -42,8 +42,8 @@ class NumbaEngine:
         """Wherever Numba is; little-endian, as bits are written by the byte."""
         if not compiled.available():
             return "Numba is not installed; 'pip install tilewright[onebit]' brings it"
-        if problem.form == "and" and problem.k > _HALVED:
-            return f"k is over 2^30: {problem.k}"
+        if problem.form == "and" and problem.k >= _HALVED:
+            return f"k={problem.k}: takes rows of less than 2^30 elements for form='and'"
         return True
 
     def seconds(self, problem: BitProblem, device: Device) -> tuple[float, str]:

@@ -91,12 +91,16 @@ def c_runs_along_columns(work: Work) -> Bools:
 
 
 def unsuited(work: Work) -> str | None:
-    """Why the strides of C or k cannot be had here, if so."""
+    """Why the strides of A, B or C cannot be had here, if so."""
     runs = (work.c.col == 1) | (work.n == 1) | (work.c.row == 1) | (work.m == 1)
     if not bool(runs.all()):
         return "C is contiguous along neither dimension"
     if bool((np.maximum(abs(work.c.row), abs(work.c.col)) >= 2**31).any()):
         return "a stride of C is 2^31 elements or more"
+    for name, part in (("A", work.a), ("B", work.b)):  # packing counts such steps in 32 bits, bytes
+        scattered = (part.row != 1) & (part.col != 1)
+        if bool((scattered & (np.maximum(abs(part.row), abs(part.col)) >= 2**29)).any()):
+            return f"{name} has no contiguous dimension and a stride of 2^29 elements or more"
     return None
 
 

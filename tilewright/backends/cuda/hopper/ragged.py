@@ -18,7 +18,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from tilewright.backends.cuda import nvrtc
+from tilewright.backends.cuda import driver, nvrtc
 from tilewright.backends.cuda.engine import Launch
 from tilewright.backends.cuda.hopper import maps
 from tilewright.backends.cuda.hopper.bind import Ragged, Step, defines, launcher, upload
@@ -42,7 +42,7 @@ def unsuited(x: Any, w: Any, out: Any) -> str | None:
     groups, k, n = w.shape
     if str(x.dtype).removeprefix("torch.") not in ("bfloat16", "float16"):
         return f"{x.dtype} is not half precision"
-    if nvrtc.architecture(x.device.index) != "sm_90a":
+    if not driver.device_of(x.device.index).has("wgmma"):
         return "needs wgmma: compute capability 9.0"
     transposed = _k_contiguous(w)
     run, runs = (k, n) if transposed else (n, k)
@@ -52,6 +52,10 @@ def unsuited(x: Any, w: Any, out: Any) -> str | None:
         return "w's groups do not follow one another"
     if x.stride(1) != 1 or out.stride(1) != 1:
         return "rows of x and out must be contiguous"
+    if x.stride(0) <= 0:  # a gradient of a sum over rows is one row, expanded
+        return "rows of x lie in one place"
+    if max(out.stride(0), groups * max(n, k)) >= 2**31:
+        return "rows of w, or elements from one row of out to the next, are 2^31 or more"
     aligned = x.data_ptr() % 16 == w.data_ptr() % 16 == 0 and x.stride(0) % 8 == run % 8 == 0
     return None if aligned else "rows of x and w must begin at multiples of 16 bytes"
 
@@ -94,10 +98,9 @@ def bound(table: Any, x: Any, w: Any, out: Any) -> Launch:
         across=-(-n // WIDE.rows),
         flags=ENGINE_STORES * stores,
     )
-    pointers = (table.data_ptr(), None, encoded.data_ptr(), None)
-    table_at, _, maps_at, scalars_at = map(ctypes.c_void_p, pointers)
-    arguments = nvrtc.Arguments((table_at, ctypes.c_int(0), maps_at, scalars_at, shared))
-
+    table_at, maps_at = (ctypes.c_void_p(held.data_ptr()) for held in (table, encoded))
+    no_scalars = ctypes.c_void_p(None)
+    arguments = nvrtc.Arguments((table_at, ctypes.c_int(0), maps_at, no_scalars, shared))
     step = Step(
         kernel=nvrtc.function("hopper_multiply", macros, ordinal, shared=WIDE.shared),
         blocks=torch.cuda.get_device_properties(ordinal).multi_processor_count,

@@ -18,7 +18,8 @@
     multiply_depths   x [m, t] columns of group g  x  y [t, n] rows of group g  ->  c[g] [m, n]
 
 Offsets that decrease, begin below 0 or run past the rows are found here: `fault` gets the number of
-the first such group plus one, and that group and all after it count as empty.
+such a group plus one. For multiply_rows it is the first, and it counts as empty with all after it;
+for multiply_depths it is any of them, and only they count as empty.
 """
 
 import triton

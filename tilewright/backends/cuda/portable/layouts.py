@@ -131,7 +131,9 @@ def _heaviest(code: Ints, weight: npt.NDArray[np.float64]) -> int:
 
 def _is_near(work: Work) -> bool:
     """Whether every element of a tile lies within 2^31 elements of its first."""
-    side = 128
-    steps = [np.abs(part).max(initial=0) for part in (work.a.row, work.a.col, work.b.row)]
-    steps += [np.abs(part).max(initial=0) for part in (work.b.col, work.c.row, work.c.col)]
-    return 2 * side * int(max(steps)) < _NEAR
+    side = 256  # of the longest tile
+    steps = [
+        np.abs(part.row).max(initial=0) + np.abs(part.col).max(initial=0)
+        for part in (work.a, work.b, work.c)
+    ]
+    return side * int(max(steps)) < _NEAR

@@ -103,8 +103,7 @@ def _seconds(work: Work, device: Device) -> float:
     tiles = float(np.sum(-(-work.m // 128) * -(-work.n // 128)))
     waves = max(1.0, np.ceil(tiles / device.compute_units) * device.compute_units / tiles)
     seconds = max(flops / rate * waves / share, moved / (_BANDWIDTH * share)) + _START
-    passes = 1 if work.activation == "none" else 2
-    return float(seconds * passes if passes == 1 else seconds + _START)
+    return float(seconds if work.activation == "none" else seconds + _START)
 
 
 def _is_aligned(work: Work) -> bool:
