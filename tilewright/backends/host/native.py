@@ -238,31 +238,43 @@ def host() -> Device:
 
 
 def in_parallel(tasks: Sequence[Task], cores: int) -> None:
-    """Run all tasks on `cores` threads, this one among them; each takes the next when done."""
+    """Run all tasks on `cores` threads, this one among them; each takes the next when done.
+
+    Nothing is raised before all threads are done, Ctrl-C neither: they write to arrays of the
+    caller's.
+    """
     if len(tasks) < 2 or cores < 2:
         for task in tasks:
             task()
         return
     numbers = itertools.count()
-    finished: SimpleQueue[BaseException | None] = SimpleQueue()
+    helpers = min(cores, len(tasks)) - 1
+    at_work = itertools.count(helpers - 1, -1)
+    finished = threading.Event()
+    errors: list[BaseException] = []
 
     def take() -> None:
-        error = None
         try:
             while (number := next(numbers)) < len(tasks):
                 tasks[number]()
         except BaseException as raised:
-            error = raised
-        finished.put(error)
+            errors.append(raised)
 
-    helpers = min(cores, len(tasks)) - 1
+    def help_out() -> None:
+        take()
+        if next(at_work) == 0:
+            finished.set()
+
     for _ in range(helpers):
-        _helpers(cores - 1).put(take)
+        _helpers(cores - 1).put(help_out)
     take()
-    errors = [finished.get() for _ in range(helpers + 1)]
-    for error in errors:
-        if error is not None:
-            raise error
+    while not finished.is_set():
+        try:
+            finished.wait()
+        except KeyboardInterrupt as raised:
+            errors.append(raised)
+    if errors:
+        raise errors[0]
 
 
 @cache
