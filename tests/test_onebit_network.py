@@ -253,6 +253,22 @@ WRONG: tuple[tuple[str, Callable[[], object], type[Exception], str], ...] = (
         ShapeError,
         "'m': pads",
     ),
+    (
+        "huge borders",
+        lambda: onebit.Network(
+            (4, 4, 64),
+            (
+                RealConv(
+                    name="b",
+                    inputs=("input",),
+                    weights=halves(1, 3, 3, 64),
+                    window=Window((3, 3), (4000, 4000), pads=(8000, 8000, 8000, 8000)),
+                ),
+            ),
+        ),
+        ShapeError,
+        r"'b': pads=\(8000, 8000, 8000, 8000\) make",
+    ),
     ("list", lambda: shortcuts().run([1.0]), OperandError, "x="),
     ("size", lambda: shortcuts().run(np.zeros((4, 4, 3))), ShapeError, r"x.shape=\(4, 4, 3\)"),
     ("text", lambda: vector().run(np.full(100, "a")), DtypeError, "x.dtype"),

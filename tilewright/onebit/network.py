@@ -20,6 +20,7 @@ import numpy.typing as npt
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
 from tilewright.onebit.layers import BitConv, Layer, Value
 from tilewright.onebit.program import Program, Timing, compile_program
+from tilewright.onebit.window import Window
 from tilewright.operands import short
 
 NDArray = npt.NDArray[Any]
@@ -82,6 +83,7 @@ class Network:
             value = layer.output([found[name] for name in layer.inputs])
             if value.size >= _LARGEST:
                 raise layer.fail(f"gives {value.size} elements; accepted are fewer than 2^31")
+            _check_borders(layer, found[layer.inputs[0]])
             found[layer.name] = value
         return MappingProxyType(found)
 
@@ -161,3 +163,16 @@ def labelled(network: Network, scores: NDArray, count: int) -> list[tuple[str, f
     order = np.argsort(-scores, kind="stable")[:count]
     names = network.labels or tuple(map(str, range(len(scores))))
     return [(names[int(i)], float(scores[int(i)])) for i in order]
+
+
+def _check_borders(layer: Layer, source: Value) -> None:
+    """Raise where a layer's input grows past every memory by the borders that are put around it."""
+    window: Window | None = getattr(layer, "window", None)
+    if window is None:
+        return
+    border = 2 * max(window.pads)
+    size = (source.height + border) * (source.width + border) * source.channels
+    if size >= _LARGEST:
+        raise layer.fail(
+            f"pads={window.pads} make {size} elements of its input; accepted are fewer than 2^31"
+        )
