@@ -119,6 +119,17 @@ def test_boundaries_are_where_the_best_kernels_rates_change() -> None:
     assert narrow.boundaries({}, {}) == UNMEASURED
 
 
+def test_the_hosts_memory_bounds_only_devices_that_share_it() -> None:
+    step = plan_kernel(SQUARE, DEVICE, PANEL).step
+    slow = 1.0  # byte a second
+    shared = Measured(CURVE, (("panel", CURVE),), slow, None)
+    apart = replace(shared, transfer=1e15)
+    traffic = SQUARE.traffic
+    assert device_seconds(step, SQUARE, shared, host=False) >= traffic / slow
+    assert device_seconds(step, SQUARE, apart, host=False) < 1.0
+    assert device_seconds(step, SQUARE, replace(apart, transfer=slow), host=True) > traffic / slow
+
+
 def test_a_narrow_side_is_predicted_as_it_was_measured() -> None:
     step = plan_kernel(SQUARE, DEVICE, PANEL).step
     thin = Shape(8, 1024, 1024).problem()

@@ -2,9 +2,9 @@
 
 A curve holds measured times of square products by their arithmetic. Another shape is predicted as
 the square product of equal arithmetic (whole tiles counted, so a 12-row tile makes one row pay for
-twelve), times what was measured of products with one narrow side, but never faster than its bytes
-at the measured bandwidth: that is what a matrix-vector product costs. Williams, Waterman and
-Patterson's roofline (CACM 52, 2009), with the roof measured.
+twelve), times what was measured of products with one narrow side, but in the host's memory never
+faster than its bytes at the bandwidth measured there: that is what a matrix-vector product costs.
+Williams, Waterman and Patterson's roofline (CACM 52, 2009), with the roof measured.
 """
 
 from __future__ import annotations
@@ -124,10 +124,10 @@ def device_seconds(step: Step, problem: Problem, measured: Measured, *, host: bo
     curve = measured.curve(step.kernel)
     if curve is None:
         return None
-    bytes_ = problem.traffic + step.moved_bytes
     seconds = curve.seconds(step.computed_flops) * measured.factor(step.kernel, problem)
-    seconds = max(seconds, bytes_ / measured.bandwidth)
-    if host and measured.transfer:
+    if measured.transfer is None:  # the host's memory is the device's own
+        seconds = max(seconds, (problem.traffic + step.moved_bytes) / measured.bandwidth)
+    elif host:
         seconds += problem.traffic / measured.transfer
     return seconds
 
