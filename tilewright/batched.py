@@ -97,6 +97,38 @@ def transposed(operand: Matrices, which: npt.NDArray[np.bool_]) -> Matrices:
     return Matrices(Columns(at.address, *chosen), operand.dtype, operand.base, operand.held)
 
 
+def factors(
+    a: Matrices,
+    b: Matrices,
+    *,
+    alpha: Any,
+    beta: Any,
+    transpose_a: Any,
+    transpose_b: Any,
+    out: Any,
+) -> tuple[Matrices, Matrices, npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Both operands with transposes applied, alpha and beta one a problem; checked together."""
+    count = len(a)
+    if len(b) != count:
+        raise ShapeError(f"b: has {len(b)} matrices; must have {count}, as many as a")
+    a = transposed(a, flags(transpose_a, count, "transpose_a"))
+    b = transposed(b, flags(transpose_b, count, "transpose_b"))
+    check_pairs(a, b)
+    scale, keep = per_problem(alpha, count, "alpha"), per_problem(beta, count, "beta")
+    if out is None and keep.any():
+        raise ArgumentError(f"beta={beta!r}: needs out=, the matrices that it scales")
+    return a, b, scale, keep
+
+
+def bias_vectors(bias: Any, count: int) -> Sequence[Any]:
+    """A list with a vector or None for each problem. Raises ArgumentError, ShapeError."""
+    if not isinstance(bias, Sequence):
+        raise ArgumentError(f"bias={bias!r}: accepted is a list of vectors or None, one a problem")
+    if len(bias) != count:
+        raise ShapeError(f"bias: has {len(bias)} vectors; must have {count}, one a problem")
+    return bias
+
+
 def check_pairs(a: Matrices, b: Matrices) -> None:
     """Raise where a problem's two matrices do not fit each other, naming the first such problem."""
     if len(a) and a.dtype != b.dtype:

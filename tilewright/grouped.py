@@ -28,14 +28,12 @@ from tilewright.batch import ACTIVATIONS
 from tilewright.batched import (
     MOST,
     Matrices,
+    bias_vectors,
     check_outputs,
-    check_pairs,
     check_results,
     device_of,
-    flags,
+    factors,
     matrices,
-    per_problem,
-    transposed,
 )
 from tilewright.device import Device
 from tilewright.errors import (
@@ -306,15 +304,15 @@ def _checked(
 ) -> _Call:
     activation = checked_name("activation", activation or "none", ACTIVATIONS)
     left, right = matrices(a, "a"), matrices(b, "b")
-    count = len(left)
-    if len(right) != count:
-        raise ShapeError(f"b: has {len(right)} matrices; must have {count}, as many as a")
-    left = transposed(left, flags(transpose_a, count, "transpose_a"))
-    right = transposed(right, flags(transpose_b, count, "transpose_b"))
-    check_pairs(left, right)
-    scale, keep = per_problem(alpha, count, "alpha"), per_problem(beta, count, "beta")
-    if out is None and keep.any():
-        raise ArgumentError(f"beta={beta!r}: needs out=, the matrices that it scales")
+    left, right, scale, keep = factors(
+        left,
+        right,
+        alpha=alpha,
+        beta=beta,
+        transpose_a=transpose_a,
+        transpose_b=transpose_b,
+        out=out,
+    )
     if out is None:
         results, target = _new_results(a, left, right)
     else:
@@ -356,12 +354,8 @@ def _new_results(given: Any, a: Matrices, b: Matrices) -> tuple[Callable[[], Res
 def _bias(bias: Any, b: Matrices) -> Matrices | None:
     if bias is None:
         return None
-    if not isinstance(bias, Sequence):
-        raise ArgumentError(f"bias={bias!r}: accepted is a list of vectors or None, one a problem")
-    if len(bias) != len(b):
-        raise ShapeError(f"bias: has {len(bias)} vectors; must have {len(b)}, one a problem")
     rows = []
-    for i, vector in enumerate(bias):
+    for i, vector in enumerate(bias_vectors(bias, len(b))):
         if vector is None:
             rows.append(np.empty((0, 1), b.dtype))
             continue

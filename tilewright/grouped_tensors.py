@@ -21,15 +21,13 @@ from tilewright.backends.cuda.engine import Work
 from tilewright.batch import ACTIVATIONS
 from tilewright.batched import (
     Matrices,
+    bias_vectors,
     check_outputs,
-    check_pairs,
     check_results,
-    flags,
-    per_problem,
-    transposed,
+    factors,
 )
 from tilewright.columns import Columns
-from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
+from tilewright.errors import DtypeError, OperandError, ShapeError
 from tilewright.grouped import GroupedPlan, Results
 from tilewright.operands import View
 from tilewright.ragged import RaggedBatch, aligned_offsets
@@ -167,15 +165,15 @@ def _checked(
 ) -> tuple[Work, Results]:
     activation = checked_name("activation", activation or "none", ACTIVATIONS)
     left, right = _matrices(a, "a"), _matrices(b, "b")
-    count = len(left)
-    if len(right) != count:
-        raise ShapeError(f"b: has {len(right)} matrices; must have {count}, as many as a")
-    left = transposed(left, flags(transpose_a, count, "transpose_a"))
-    right = transposed(right, flags(transpose_b, count, "transpose_b"))
-    check_pairs(left, right)
-    scale, keep = per_problem(alpha, count, "alpha"), per_problem(beta, count, "beta")
-    if out is None and keep.any():
-        raise ArgumentError(f"beta={beta!r}: needs out=, the matrices that it scales")
+    left, right, scale, keep = factors(
+        left,
+        right,
+        alpha=alpha,
+        beta=beta,
+        transpose_a=transpose_a,
+        transpose_b=transpose_b,
+        out=out,
+    )
     if out is None:
         results, target = _new_results(a, left, right)
     else:
@@ -257,17 +255,13 @@ def _bias(bias: Any, b: Matrices) -> contract.Columns | None:
     """Addresses of the bias vectors, 0 where a problem has none."""
     if bias is None:
         return None
-    if not isinstance(bias, Sequence):
-        raise ArgumentError(f"bias={bias!r}: accepted is a list of vectors or None, one a problem")
-    if len(bias) != len(b):
-        raise ShapeError(f"bias: has {len(bias)} vectors; must have {len(b)}, one a problem")
-    address = np.zeros(len(bias), np.int64)
-    for i, vector in enumerate(bias):
+    address = np.zeros(len(b), np.int64)
+    for i, vector in enumerate(bias_vectors(bias, len(b))):
         if vector is not None:
             seen = arrays.view(vector, f"bias[{i}]")
             _check_vector(seen, f"bias[{i}]", int(b.at.cols[i]), b)
             address[i] = seen.offset * seen.dtype.itemsize
-    one = np.ones(len(bias), np.int64)
+    one = np.ones(len(b), np.int64)
     return contract.Columns(address, one, one)
 
 
