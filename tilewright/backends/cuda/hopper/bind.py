@@ -43,7 +43,7 @@ class Step:
     keep: tuple[Any, ...]
 
 
-# `struct Scalars` of kernels/hopper_multiply.cu.
+# `struct ScalarsOf` of kernels/hopper_epilogue.cuh.
 SCALARS = np.dtype(
     [
         *((name, np.float32) for name in ("alpha", "beta")),

@@ -18,6 +18,7 @@
 #include "hopper_ptx.cuh"
 #include "hopper_tiles.cuh"
 #include "hopper_store.cuh"
+#include "hopper_epilogue.cuh"
 
 constexpr int BOX = 64 * 64 * 2;
 constexpr int LEFT_BYTES = WARPGROUPS * BOX, STAGE_BYTES = LEFT_BYTES + (WIDTH / 64) * BOX;
@@ -28,13 +29,7 @@ constexpr int BARRIERS = PIECES + WARPGROUPS * SLOTS * BOX;
 constexpr bool CONSUMERS_STORE = SLOTS * 64 >= WIDTH;
 constexpr int STORERS = 3 / WARPGROUPS;  // warps a warpgroup of consumers
 
-// Per problem: alpha, beta, strides of the bias along C's rows and columns, where bias and C lie.
-struct Scalars {
-    float alpha, beta;
-    int bias_row, bias_column;
-    const u16* bias;
-    const u16* c;
-};
+typedef ScalarsOf<u16> Scalars;
 
 struct Block {
     u32 memory;
@@ -172,52 +167,6 @@ __device__ __forceinline__ u32 packed(float low, float high) {
     u32 both;
     asm("cvt.rn." ELEMENT "x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
     return both;
-}
-
-__device__ __forceinline__ float widened(u16 bits) {
-#if BF16
-    return __uint_as_float((u32)bits << 16);
-#else
-    float value;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
-    return value;
-#endif
-}
-
-__device__ __forceinline__ float activated(float x) {
-#if ACTIVATION == 1
-    return x < 0.0f ? 0.0f : x;
-#elif ACTIVATION == 2
-    return 0.5f * x * erfcf(x * -0.70710678118654752f);
-#else
-    return x;
-#endif
-}
-
-// Four numbers of one 8-column block: columns left to right, row `row` then row + 8.
-template <int W>
-__device__ __forceinline__ void finish(float (&d)[W / 2], const Scalars* scalars, int4 place,
-                                       Shape s, int group) {
-#if GENERAL
-    Scalars p = scalars[place.z];
-    int lane = threadIdx.x & 31, warp = (threadIdx.x >> 5) & 3;
-#pragma unroll
-    for (int i = 0; i < W / 2; ++i) {
-        int row = 64 * group + 16 * warp + (lane >> 2) + ((i & 2) << 2);
-        int column = (i >> 2) * 8 + 2 * (lane & 3) + (i & 1);
-        bool inside = row < s.rows && column < s.columns;
-        long long r = place.x + row, q = place.y + column;
-        if (TRANSPOSED) {
-            long long swap = r;
-            r = q;
-            q = swap;
-        }
-        float value = p.alpha == 0.0f ? 0.0f : p.alpha * d[i];
-        if (inside && p.beta != 0.0f) value += p.beta * widened(p.c[r * place.w + q]);
-        if (inside && p.bias) value += widened(p.bias[r * p.bias_row + q * p.bias_column]);
-        d[i] = activated(value);
-    }
-#endif
 }
 
 template <int W>

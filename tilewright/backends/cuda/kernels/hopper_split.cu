@@ -16,6 +16,7 @@
 #include "hopper_ptx.cuh"
 #include "hopper_tiles.cuh"
 #include "hopper_store.cuh"
+#include "hopper_epilogue.cuh"
 
 constexpr int BOX = 64 * 64 * 2;
 constexpr int BOXES = WARPGROUPS + WIDTH / 64;  // of one plane in a stage: left, then right
@@ -23,12 +24,7 @@ constexpr int STAGE_BYTES = PLANES * BOXES * BOX;
 constexpr int PIECES = STAGES * STAGE_BYTES;  // where pieces of C begin: 64 rows of 32 numbers
 constexpr int BARRIERS = PIECES + WARPGROUPS * SLOTS * BOX;
 
-struct Scalars {
-    float alpha, beta;
-    int bias_row, bias_column;
-    const float* bias;
-    const float* c;
-};
+typedef ScalarsOf<float> Scalars;
 
 struct Ring {
     int place = 0, phase = 0;
@@ -58,36 +54,6 @@ __device__ void load_tiles(u32 memory, const Table& tiles, const char* map, int 
             ring.next();
         }
     }
-}
-
-__device__ __forceinline__ float activated(float x) {
-#if ACTIVATION == 1
-    return x < 0.0f ? 0.0f : x;
-#elif ACTIVATION == 2
-    return 0.5f * x * erfcf(x * -0.70710678118654752f);
-#else
-    return x;
-#endif
-}
-
-template <int W>
-__device__ __forceinline__ void finish(float (&d)[W / 2], const Scalars* scalars, int4 place,
-                                       Shape s, int group) {
-#if GENERAL
-    Scalars p = scalars[place.z];
-    int lane = threadIdx.x & 31, warp = (threadIdx.x >> 5) & 3;
-#pragma unroll
-    for (int i = 0; i < W / 2; ++i) {
-        int row = 64 * group + 16 * warp + (lane >> 2) + ((i & 2) << 2);
-        int column = (i >> 2) * 8 + 2 * (lane & 3) + (i & 1);
-        bool inside = row < s.rows && column < s.columns;
-        long long r = place.x + row, q = place.y + column;
-        float value = p.alpha == 0.0f ? 0.0f : p.alpha * d[i];
-        if (inside && p.beta != 0.0f) value += p.beta * p.c[r * place.w + q];
-        if (inside && p.bias) value += p.bias[r * p.bias_row + q * p.bias_column];
-        d[i] = activated(value);
-    }
-#endif
 }
 
 // SLOTS pieces of 32 columns at a time through shared memory, so that whole rows are stored.
