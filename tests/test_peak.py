@@ -102,12 +102,14 @@ def measured(device: Device, tmp_path_factory: pytest.TempPathFactory) -> Ceilin
 def test_every_type_has_a_row_for_every_way_and_fma_is_one_of_its_own(
     device: Device, measured: Ceilings
 ) -> None:
+    # 8 chains of vectors of 16 are more registers than a GPU's work-item has, so no row there.
+    shapes = 1 if device.kind == "gpu" else 2
     assert {rate.dtype for rate in measured.rates} >= {*device.dtypes, "bits"}
     for dtype in device.dtypes:
         for way in ("a*b+c", "mad", "fma"):
             rows = [rate for rate in measured.rates if (rate.dtype, rate.way) == (dtype, way)]
             failed = [name for name, _ in measured.skipped if name.startswith(f"{dtype} {way}")]
-            assert len(rows) + len(failed) == 2, (dtype, way)
+            assert len(rows) + len(failed) == shapes, (dtype, way)
 
 
 def test_memories_transfers_mapping_and_launches_have_rows(
