@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -45,8 +46,15 @@ def assert_right(result: NDArray, given: Operands) -> None:
     assert error <= 2 * own + slack, f"error {error:.3g}, NumPy's {own:.3g}"
 
 
-def errors_of(result: NDArray, given: Operands) -> tuple[float, float]:
-    """The largest error of a finite result, and NumPy's own, as `assert_right` counts them."""
+def assert_right_together(results: Sequence[NDArray], given: Sequence[Operands]) -> None:
+    """Root mean square errors at most twice NumPy's: of single sums the luckier may be NumPy's."""
+    errors = np.array([_errors(result, one) for result, one in zip(results, given, strict=True)])
+    ours, numpys = np.sqrt((errors**2).mean(0))
+    assert ours <= 2 * numpys, f"error {ours:.3g}, NumPy's {numpys:.3g}"
+
+
+def _errors(result: NDArray, given: Operands) -> tuple[float, float]:
+    """The largest error of a finite result, and NumPy's own."""
     truth = true_product(given)
     ways = [_numpys(given, np.matmul), _numpys(given, _plain_loop)]
     ours, *numpys = (float(np.abs(value - truth).max()) for value in (result, *ways))
