@@ -131,7 +131,7 @@ def _tensor_cores(gpu: _Gpu, dtype: str, effort: Effort) -> Iterator[Probe]:
             yield Probe(Rate(dtype, "mma", 1, chains), work, run)
     if gpu.device.has("wgmma"):
         blocks, work = gpu.units, 2.0 * 2 * 64 * 256 * 64 * gpu.units
-        run = gpu.kernel("tensor_group", blocks, values, (("WGMMA", 1), brain), _WGMMA_SHARED)
+        run = gpu.kernel("tensor_group", blocks, values, (("HOPPER", 1), brain), _WGMMA_SHARED)
         yield Probe(Rate(dtype, "wgmma", 1, 2), work, run)
 
 

@@ -17,15 +17,15 @@
 #ifndef DOUBLE
 #define DOUBLE 0
 #endif
-#ifndef WGMMA
-#define WGMMA 0
+#ifndef HOPPER
+#define HOPPER 0
 #endif
 #ifndef BF16
 #define BF16 1
 #endif
 #define LEFT_MN 0
 #define RIGHT_MN 1
-#if WGMMA
+#if HOPPER
 #include "hopper_ptx.cuh"
 #else
 typedef unsigned int u32;
@@ -102,7 +102,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) tensor_warp(float* out, int 
 }
 #endif
 
-#if WGMMA
+#if HOPPER
 // Two groups of four warps, each a left operand of its own, one right operand for both.
 extern "C" __global__ void __launch_bounds__(BLOCK) tensor_group(float* out, int rounds) {
     constexpr int LEFT = 64 * 64 * 2, RIGHT = 64 * 256 * 2;
