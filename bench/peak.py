@@ -1,6 +1,7 @@
 """The ceilings of a device, and the ladder under the roof that follows from them.
 
     python -m bench.peak --name h200 [--device opencl:nvidia] [--sizes 1024,4096]
+    python -m bench.peak --name h200-cuda --device cuda:0 --sizes ""       ceilings alone
 
 Measures anew whatever was stored, and says where a product was above its roof, which cannot be.
 Writes bench/results/peak-NAME.json, docs/images/peak-NAME.png and docs/images/roofline-NAME.png.
@@ -36,17 +37,18 @@ def main() -> None:
     ceilings = peak.measure(device)
     console.print(peaks.table(device, ceilings))
     device = replace(device, ceilings=ceilings)
-    ladders = [ladder.measure(device, int(size)) for size in options.sizes.split(",")]
+    ladders = [ladder.measure(device, int(size)) for size in options.sizes.split(",") if size]
     for one in ladders:
         console.print(ladder_table(one, console.width))
     placed = roofline.of_ladders(ladders, ceilings)
-    console.print(roofline_show.table(placed))
+    if ladders:
+        console.print(roofline_show.table(placed))
     result = {
         "environment": environment(device),
         "load_before": before,
         **peaks.figures(ceilings),
         **roofline.figures(placed),
-        "energy": ladders[0].energy,
+        "energy": ladders[0].energy if ladders else None,
         "joules": {
             f"{rung.name} {rung.size}": rung.joules for one in ladders for rung in one.rungs
         },
@@ -58,6 +60,7 @@ def main() -> None:
     print(f"written: {path}")
     if plots.available():
         peaks.draw(device, ceilings, _image("peak", options.name), "--name")
+    if plots.available() and ladders:
         roofline_show.draw(placed, _image("roofline", options.name), "--name")
 
 

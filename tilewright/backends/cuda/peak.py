@@ -16,7 +16,7 @@ from typing import Any
 
 from tilewright.backends import Timing
 from tilewright.backends.cuda import driver, nvrtc
-from tilewright.backends.probes import Effort, Probe
+from tilewright.backends.probes import Effort, Probe, far
 from tilewright.ceilings import READ, Bandwidth, Latency, Rate
 from tilewright.device import Device
 from tilewright.errors import DeviceError
@@ -174,7 +174,7 @@ def _read(gpu: _Gpu, source: _Source, size: int, blocks: int) -> Probe:
         lambda rounds: (
             _pointer(source.held),
             _pointer(gpu.out),
-            *map(ctypes.c_int, (parts, count, rounds)),
+            *map(ctypes.c_int, (parts, count, far(parts), rounds)),
         ),
     )
     return Probe(Bandwidth(READ, size), 16.0 * count * blocks, run)

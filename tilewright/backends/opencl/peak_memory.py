@@ -19,7 +19,7 @@ from tilewright.backends.opencl.launch import guarded
 from tilewright.backends.opencl.memory import device_memory
 from tilewright.backends.opencl.probe import ProbeKernel, own_cores, timed
 from tilewright.backends.opencl.runtime import Session, pyopencl
-from tilewright.backends.probes import Effort, Probe
+from tilewright.backends.probes import Effort, Probe, far
 from tilewright.ceilings import READ, Bandwidth, Latency, bytes_text
 
 _GROUP = 256  # items of a GPU's group
@@ -90,7 +90,7 @@ def _read(source: _Source, size: int) -> Probe:
             out,
             np.int32(parts),
             np.int32(count),
-            np.int32(not on_cpu),
+            np.int32(0 if on_cpu else far(parts)),
             np.int32(rounds),
         ),
     )

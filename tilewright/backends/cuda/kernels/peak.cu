@@ -5,7 +5,8 @@
 //   tensor_warp    a warp       the same with mma.sync 16 x 8 x 16, sums in fp32
 //   tensor_group   four warps   64 x 64 by 64 x 256 out of shared memory by wgmma, again and again
 //   read_sum       memory       | part of block 0 | part of block 1 | ...   16 bytes a thread; each
-//                               round a block moves on by one part, so that no L1 can hold its own
+//                               round a block moves on by `far` parts: to none that a cache near it
+//                               has just seen
 //   copy           memory       the same parts, read and written
 //   shared_sum     a block      its shared memory, 16 bytes a thread
 //
@@ -134,10 +135,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK) tensor_group(float* out, int
 #endif
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-    read_sum(const float4* __restrict__ in, float* out, int parts, int count, int rounds) {
+    read_sum(const float4* __restrict__ in, float* out, int parts, int count, int far,
+             int rounds) {
     float4 sum[4] = {};
     for (int r = 0; r < rounds; ++r) {
-        const float4* part = in + (long long)((blockIdx.x + r) % parts) * count;
+        const float4* part = in + (blockIdx.x + (long long)r * far) % parts * count;
         for (int i = threadIdx.x; i < count; i += 4 * BLOCK) {
 #pragma unroll
             for (int u = 0; u < 4; ++u) {

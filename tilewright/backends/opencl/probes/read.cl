@@ -4,8 +4,8 @@
 //               ||||||||              items side by side, GROUP vectors a step, four steps unrolled
 //
 // Where there are more groups than parts, several read the same one. In every round a group moves on
-// by `stride` parts: 0 on CPUs, whose cores keep a part each; 1 on GPUs, whose units would otherwise
-// read theirs from the first-level cache. Every element enters a sum that is stored, and
+// by `stride` parts: 0 on CPUs, whose cores keep a part each; far on GPUs, whose units would otherwise
+// read theirs from the first-level cache, or what their neighbours have just read. Every element enters a sum that is stored, and
 // floating-point sums keep their order, so no round can be merged with another.
 
 #include "common.clh"
@@ -25,7 +25,7 @@ void read_sum(__global const vec *in, __global float *out, int parts, int count,
 {
     vec a = (vec)0, b = (vec)0, c = (vec)0, d = (vec)0;
     for (int r = 0; r < rounds; r++) {
-        __global const vec *part = in + (long)((get_group_id(0) + r * stride) % parts) * count;
+        __global const vec *part = in + (((long)get_group_id(0) + (long)r * stride) % parts) * count;
         for (int i = get_local_id(0); i < count; i += 4 * GROUP) {
             a += part[i];
             b += part[i + GROUP];
