@@ -40,14 +40,14 @@ def main() -> None:
     ladders = [ladder.measure(device, int(size)) for size in options.sizes.split(",") if size]
     for one in ladders:
         console.print(ladder_table(one, console.width))
-    placed = roofline.of_ladders(ladders, ceilings)
-    if ladders:
+    placed = roofline.of_ladders(ladders, ceilings) if ladders else None
+    if placed is not None:
         console.print(roofline_show.table(placed))
     result = {
         "environment": environment(device),
         "load_before": before,
         **peaks.figures(ceilings),
-        **roofline.figures(placed),
+        **({} if placed is None else roofline.figures(placed)),
         "energy": ladders[0].energy if ladders else None,
         "joules": {
             f"{rung.name} {rung.size}": rung.joules for one in ladders for rung in one.rungs
@@ -60,7 +60,7 @@ def main() -> None:
     print(f"written: {path}")
     if plots.available():
         peaks.draw(device, ceilings, _image("peak", options.name), "--name")
-    if plots.available() and ladders:
+    if plots.available() and placed is not None:
         roofline_show.draw(placed, _image("roofline", options.name), "--name")
 
 
