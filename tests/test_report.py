@@ -17,11 +17,11 @@ from tilewright import Device
 from tilewright.errors import ArgumentError, FileError
 from tilewright.kernel import Config
 from tilewright.report import document, plots
-from tilewright.report.atomic import replacing
 from tilewright.report.records import KERNEL, PEER, Ladder, MemoryWay, Rung, Skipped
 from tilewright.report.sampling import Samples
 from tilewright.report.tables import device_cards, ladder_table, legend, memory_table
 from tilewright.selection import INSTALL_HINT, host
+from tilewright.whole_files import replacing
 
 CONFIG = Config(tile_m=384, tile_n=256, tile_k=384, micro_m=12, micro_n=32, vector=16)
 GPU = Device("opencl:0", "opencl", "Made-up 650", "Acme", "31.4.1", "Acme CL", kind="gpu")

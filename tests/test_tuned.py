@@ -30,6 +30,7 @@ from tilewright.planning.classes import (
     classify,
     layout_of,
     record_name,
+    record_words,
 )
 from tilewright.planning.cost import Curve, Measured, Narrow, device_seconds
 from tilewright.planning.explain import explain
@@ -332,6 +333,16 @@ def test_a_matmul_with_a_tuned_configuration_is_right_and_names_it(opencl_device
 def run(*arguments: str) -> tuple[int, str]:
     done = CliRunner().invoke(app, list(arguments))
     return done.exit_code, done.output
+
+
+def test_what_is_tuned_is_listed_with_each_type_named_once(own_store: Path) -> None:
+    put(config_of(6), "large", ratio=0.8)
+    code, output = run("cache", "info")
+    assert code == 0
+    assert "float32 float32" not in " ".join(output.split())
+    (shown,) = (line for line in output.splitlines() if "panel" in line)
+    assert "float32" in shown
+    assert record_words("float16 float32 rows-rows row").startswith("float16 summed in float32 ")
 
 
 def test_what_is_exported_is_imported_and_of_two_winners_the_better_stays(

@@ -28,7 +28,7 @@ from tilewright.tuning.known import Known
 from tilewright.tuning.search import Space
 from tilewright.tuning.trial import Shape, Trial
 from tilewright.tuning.tuner import Result, Tuner
-from tilewright.tuning.workshop import Workshop
+from tilewright.tuning.workshop import LATE, Workshop
 
 BEST = Config(micro_m=3)
 
@@ -67,7 +67,7 @@ def chosen(kernel: Planted) -> Config | None:
 
 
 @pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault > 1], ids=FAULTS.get)
-def test_a_faulty_candidate_costs_itself_is_remembered_and_never_tried_again(
+def test_a_faulty_candidate_costs_itself_is_remembered_and_unless_late_never_tried_again(
     fault: int, tmp_path: Path
 ) -> None:
     kernel = Planted(faults=(1, fault))
@@ -84,7 +84,29 @@ def test_a_faulty_candidate_costs_itself_is_remembered_and_never_tried_again(
     before = len(asked(log))
     (again,) = tune(kernel, log)
     assert again.config == BEST
-    assert all(config.get("vector", 1) == 1 for config in asked(log)[before:])
+    retried = {config.get("vector", 1) for config in asked(log)[before:]}
+    assert retried <= ({1, fault} if FAULTS[fault] == LATE else {1})
+
+
+def test_a_candidate_is_late_in_three_tuners_before_it_counts_as_one_that_hangs() -> None:
+    """Whatever shapes they tune for; one that answers in a later tuner has a time as any other."""
+    kernel = Planted()
+    task = planted.task(kernel)
+    others = (task, replace(task, shapes=(Shape(600, 600, 600),)), task, task)
+    space = Space.of(kernel, task.shapes[0].problem(), DEVICE)
+    assert space is not None
+    late, slow, wrong = space.default, BEST, replace(BEST, unroll=2)
+    asked_again = []
+    for count, other in enumerate(others):
+        known = Known("planted-late", other, space, fresh=count % 2 == 0)
+        asked_again.append([known.answer(config) is None for config in (late, slow, wrong)])
+        if asked_again[-1][0]:
+            known.add(late, f"{LATE} 20 s")
+        known.add(slow, [7.0] if count else f"{LATE} 20 s")
+        known.add(wrong, "wrong numbers")
+    assert [again for again, _, _ in asked_again] == [True, True, True, False]
+    assert [again for _, _, again in asked_again] == [True, False, False, False]
+    assert Known("planted-late", task, space, fresh=False).answer(slow) == [7.0]
 
 
 def test_illegal_candidates_are_pruned_before_they_cost_anything(tmp_path: Path) -> None:

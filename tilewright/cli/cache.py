@@ -11,8 +11,9 @@ from rich.table import Table
 
 from tilewright.arguments import checked_name
 from tilewright.cli.common import console
-from tilewright.report.atomic import replacing
+from tilewright.planning.classes import record_words
 from tilewright.tuning import exchange
+from tilewright.whole_files import replacing
 
 app = typer.Typer(
     name="cache",
@@ -42,7 +43,7 @@ def info() -> None:
     for winner in winners:
         faster = "default" if winner.ratio == 1 else f"{1 / winner.ratio:.2f}x"
         device = f"{winner.architecture.rpartition('|')[2]}, {winner.driver}"
-        table.add_row(winner.kernel, device, winner.record, faster, winner.config)
+        table.add_row(winner.kernel, device, record_words(winner.record), faster, winner.config)
     out.print(table)
 
 

@@ -8,9 +8,7 @@ final name and renamed, so that nobody meets half a file.
 from __future__ import annotations
 
 import re
-import tokenize
 import zipfile
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,24 +18,10 @@ import numpy as np
 from tilewright.cli import market
 from tilewright.errors import FileError
 from tilewright.operands import DTYPES, NDArray
-from tilewright.report.atomic import replacing
 from tilewright.selection import host
+from tilewright.whole_files import DAMAGED, replacing
 
 SUFFIXES = (".npy", ".npz", ".mtx")
-# What NumPy, zipfile and market.py are known to raise on files that are not what they claim.
-_DAMAGED = (
-    OSError,
-    ValueError,
-    TypeError,
-    KeyError,
-    OverflowError,
-    EOFError,
-    MemoryError,
-    RuntimeError,
-    tokenize.TokenError,  # of headers that end within a bracket
-    zipfile.BadZipFile,
-    zlib.error,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +50,7 @@ def load(name: str, argument: str, note: Callable[[str], None]) -> NDArray:
         return _checked(reader(source), source)
     except FileError:
         raise
-    except _DAMAGED as error:
+    except DAMAGED as error:
         why = " ".join(str(error).split()) or type(error).__name__
         raise FileError(
             f"{source.label}: cannot be read as {path.suffix} ({why}); accepted is a whole"

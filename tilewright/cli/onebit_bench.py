@@ -11,8 +11,8 @@ import typer
 from tilewright.cli.common import DeviceOption, console, progress
 from tilewright.errors import ArgumentError
 from tilewright.report import document, onebit_bench
-from tilewright.report.atomic import replacing
 from tilewright.selection import host, resolve
+from tilewright.whole_files import replacing
 
 WIDTH = 150  # a table of eleven columns where a pipe has no width of its own
 

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import io
 import math
-import os
-import tempfile
-import tokenize
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.errors import FileError
+from tilewright.whole_files import DAMAGED, replacing
 
 NDArray = npt.NDArray[Any]
 _DTYPES = ("|u1", "<f2", "<f4", "<i4")
@@ -27,21 +25,6 @@ _READERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
-# What zipfile and NumPy are known to raise on files that are not what they claim.
-_DAMAGED = (
-    OSError,
-    ValueError,
-    TypeError,
-    KeyError,
-    OverflowError,
-    EOFError,
-    MemoryError,
-    RuntimeError,
-    NotImplementedError,
-    SyntaxError,
-    tokenize.TokenError,  # of headers that end within a bracket
-    zipfile.BadZipFile,
-)
 
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray], argument: str) -> None:
@@ -52,20 +35,8 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray], argument: str) -> No
             member = io.BytesIO()
             np.lib.format.write_array(member, array, allow_pickle=False)
             archive.writestr(zipfile.ZipInfo(f"{name}.npy"), member.getvalue())
-    temporary = None
-    try:
-        handle, temporary = tempfile.mkstemp(suffix=".npz", dir=path.resolve().parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(content.getvalue())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
-        raise FileError(
-            f"{argument}={str(path)!r}: cannot be written ({error.strerror}); accepted is a file"
-            " name in a folder that exists and can be written"
-        ) from None
+    with replacing(path, argument) as temporary:
+        temporary.write_bytes(content.getvalue())
 
 
 def read_arrays(path: Path, argument: str) -> dict[str, NDArray]:
@@ -81,7 +52,7 @@ def read_arrays(path: Path, argument: str) -> dict[str, NDArray]:
             return _members(archive, size)
     except FileError as error:
         raise FileError(f"{label}: {error}") from None
-    except _DAMAGED as error:
+    except DAMAGED as error:
         why = getattr(error, "strerror", None) or " ".join(str(error).split())
         raise FileError(
             f"{label}: cannot be read ({why or type(error).__name__}); accepted is a whole file"

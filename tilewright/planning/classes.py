@@ -94,6 +94,19 @@ def record_name(problem: Problem, shape_class: str) -> str:
     return f"{problem.dtype} {problem.accumulate} {layout_of(problem)} {shape_class}"
 
 
+def record_words(name: str) -> str:
+    """A record's name as people read it: the type of the sums only where it is another.
+
+    >>> record_words("float32 float32 rows-rows large")
+    'float32 rows-rows large'
+    >>> record_words("float16 float32 rows-rows row")
+    'float16 summed in float32 rows-rows row'
+    """
+    dtype, accumulate, *rest = name.split(" ")
+    sums = [] if accumulate == dtype else ["summed in", accumulate]
+    return " ".join([dtype, *sums, *rest])
+
+
 def describe(problem: Problem, boundaries: Boundaries) -> str:
     """The class of a problem and every boundary, in words."""
     known = "measured" if boundaries.measured else "assumed, not measured"

@@ -17,7 +17,7 @@ from tilewright.batch import Column
 from tilewright.planning.grouped import GroupedLayout, Tile, lay_out
 from tilewright.planning.makespan import Floats, Slots
 from tilewright.report import plots
-from tilewright.report.atomic import replacing
+from tilewright.whole_files import replacing
 
 GPU_SLOTS = Slots(64, 4, launch=5e-6)
 # No chip in particular: 20 TFLOP/s on whole 64 x 64 tiles, less on smaller ones.

@@ -45,11 +45,11 @@ from typing import Any
 
 import tilewright
 from tilewright.device import Device
-from tilewright.report.atomic import replacing
 from tilewright.report.ladder import SEED
 from tilewright.report.peers import NUMPY, SERIAL
 from tilewright.report.records import Ladder, MemoryWay, Rung
 from tilewright.selection import host
+from tilewright.whole_files import replacing
 
 SCHEMA = "tilewright-ladder/1"
 

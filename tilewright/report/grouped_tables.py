@@ -14,9 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from tilewright.planning.makespan import Floats
-from tilewright.report.atomic import replacing
 from tilewright.report.document import provenance
 from tilewright.report.grouped_records import Planning, Report, Way
+from tilewright.whole_files import replacing
 
 SCHEMA = "tilewright-grouped/1"
 _HEADS = (

@@ -15,8 +15,8 @@ from rich.text import Text
 from tilewright.ceilings import FMA, Bandwidth, Ceilings, Rate, bytes_text
 from tilewright.device import Device
 from tilewright.report import plots
-from tilewright.report.atomic import replacing
 from tilewright.report.document import provenance
+from tilewright.whole_files import replacing
 
 SCHEMA = "tilewright-peak/1"
 _BEST, _OTHER, _INK = "#0072B2", "#56B4E9", "#6B6B6B"

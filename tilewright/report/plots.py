@@ -13,9 +13,9 @@ from typing import Any
 
 from tilewright.device import Device
 from tilewright.errors import ArgumentError
-from tilewright.report.atomic import replacing
 from tilewright.report.peers import SERIAL
 from tilewright.report.records import KERNEL, PEER, Ladder, Rung
+from tilewright.whole_files import replacing
 
 MISSING = "matplotlib is not installed; pip install 'tilewright[plot]' brings it"
 SUFFIXES = (".png", ".svg")

@@ -1,7 +1,9 @@
 """What is known of a task's candidates: from earlier tuners, from other processes, from this one.
 
-Failures hold for ever (for this kernel source, space, device and driver); times hold for a tuner
-that resumes, and tell any other one where to look first.
+Failures hold for ever (for this kernel source, space, device and driver), but for answers that did
+not come in time: a busy machine looks like a candidate that hangs, so that each of the next tuners
+asks once more, until it was late in `_MOST_LATE` of them. Times hold for a tuner that resumes, and
+tell any other one where to look first.
 """
 
 from __future__ import annotations
@@ -16,8 +18,10 @@ from tilewright.tuning import store
 from tilewright.tuning.search import Space
 from tilewright.tuning.tasks import Task
 from tilewright.tuning.tuned import config_from_json, config_to_json
+from tilewright.tuning.workshop import LATE
 
 _FINALISTS = 4
+_MOST_LATE = 3
 # Scores of candidates that lose somewhere, or were given up as hopeless, stand behind all others.
 _LOSS = 1.02
 _GIVEN_UP = 4.0
@@ -43,6 +47,9 @@ class Known:
         self._winner = winner if winner is not None and space.legal(winner) else None
         if fresh or not same:
             self._answers = {c: answer for c, answer in stored.items() if isinstance(answer, str)}
+        for config in [c for c, answer in self._answers.items() if _is_late(answer)]:
+            if _times_late(document, _text(config)) < _MOST_LATE:
+                del self._answers[config]
 
     def answer(self, config: Config) -> Answer | None:
         """What is known of a candidate."""
@@ -54,8 +61,11 @@ class Known:
         text, shapes = _text(config), self._shapes
 
         def change(record: dict[str, Any]) -> dict[str, Any]:
-            if record.get("shapes") != shapes:
-                record = {"tried": failures(record)}  # times and effort were those of other shapes
+            if record.get("shapes") != shapes:  # times and effort were those of other shapes
+                record = {"tried": failures(record), "late": record.get("late", {})}
+            if _is_late(answer):
+                late = _late(record)
+                record = {**record, "late": {**late, text: _times_late(record, text) + 1}}
             tried = {**record.get("tried", {}), text: answer}
             return {**record, "shapes": shapes, "tried": tried}
 
@@ -140,6 +150,21 @@ class Known:
 def failures(record: dict[str, Any]) -> dict[str, str]:
     """The candidates of a record that failed and are not tried again, whatever the shapes."""
     return {text: why for text, why in record.get("tried", {}).items() if isinstance(why, str)}
+
+
+def _is_late(answer: Any) -> bool:
+    return isinstance(answer, str) and answer.startswith(LATE)
+
+
+def _times_late(record: dict[str, Any], text: str) -> int:
+    """In how many tuners a candidate was late; 1 where it was and nobody counted."""
+    count = _late(record).get(text, int(_is_late(record.get("tried", {}).get(text))))
+    return count if isinstance(count, int) else 0
+
+
+def _late(record: dict[str, Any]) -> dict[str, Any]:
+    late = record.get("late")
+    return late if isinstance(late, dict) else {}
 
 
 def _record(content: dict[str, Any], name: str) -> dict[str, Any]:

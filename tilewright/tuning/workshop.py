@@ -21,6 +21,8 @@ COMMAND = (sys.executable, "-m", "tilewright.tuning.worker")
 # Loading drivers takes seconds on some machines: a worker is greeted before it is asked anything.
 START_SECONDS = 60.0
 DYING_SECONDS = 10.0
+# How the reason begins where a worker did not answer in time: it hangs, or the machine was busy.
+LATE = "no answer within"
 
 
 class Workshop:
@@ -70,7 +72,7 @@ class Workshop:
             line = self._lines.get(timeout=wait)
         except queue.Empty:
             self._end()
-            return {"failure": f"no answer within {wait:g} s"}
+            return {"failure": f"{LATE} {wait:g} s"}
         except BrokenPipeError:
             line = ""
         except BaseException:  # Ctrl-C: what is under way would answer the next request

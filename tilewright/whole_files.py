@@ -1,14 +1,37 @@
-"""Whole files or none: written beside their final name and renamed when complete."""
+"""Files that a caller names: written whole or not at all, and what reading a damaged one raises.
+
+A file is written beside its final name and renamed when complete. The cache's own files, which must
+never be fatal, are in cache_files.py.
+"""
 
 from __future__ import annotations
 
 import os
 import tempfile
+import tokenize
+import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tilewright.errors import FileError, TilewrightError
+
+# What NumPy, zipfile and readers of text are known to raise on files that are not what they claim.
+DAMAGED = (
+    OSError,
+    ValueError,
+    TypeError,
+    KeyError,
+    OverflowError,
+    EOFError,
+    MemoryError,
+    RuntimeError,
+    SyntaxError,
+    tokenize.TokenError,  # of headers that end within a bracket
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 @contextmanager
