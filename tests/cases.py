@@ -115,6 +115,9 @@ CASES = (
     # alpha and beta: none, one, other. `out` holds NaN wherever beta is zero.
     Case(37, 29, 23, alpha=0.0),
     Case(37, 29, 23, alpha=0.0, beta=1.0),
+    # Where alpha is zero A and B are not read, as in BLAS.
+    Case(37, 29, 23, alpha=0.0, special=np.nan),
+    Case(36, 28, 24, alpha=0.0, special=np.inf, beta=2.0, bias=True, transpose_a=True),
     Case(37, 29, 23, alpha=2.5),
     Case(37, 29, 23, alpha=-0.5, beta=0.25),
     Case(37, 29, 23, beta=1.0, out="offset"),

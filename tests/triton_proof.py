@@ -18,6 +18,7 @@ from checks import assert_rest_untouched, assert_right
 from made_up import H200
 
 from tilewright import Device
+from tilewright.backends.cuda import engines
 from tilewright.backends.cuda.engine import Columns, Work
 from tilewright.backends.cuda.launcher import INTERPRETED
 from tilewright.backends.cuda.portable.grouped import TritonGrouped
@@ -70,10 +71,9 @@ def run_batch(cases: Sequence[Case], device: Device = CUDA_H200) -> list[Operand
     given = [operands(case, seed) for seed, case in enumerate(cases)]
     work = work_of(given)
     live = np.flatnonzero((work.m > 0) & (work.n > 0))
-    proposal = TritonGrouped().propose(work.take(live), device)
-    assert not isinstance(proposal, str), proposal
+    verdict = engines.judge(work.take(live), device, TritonGrouped.name)
     with np.errstate(all="ignore"):
-        proposal.bind()()
+        verdict.best.bind().enqueue(0)
     for index, one in enumerate(given):
         try:
             assert_right(one.out, one)

@@ -18,7 +18,12 @@ def matmul(
     bias: NDArray | None = None,
     activation: str = "none",
 ) -> NDArray:
-    """activation(alpha a @ b + beta c + bias) in float64; `c` is not read where beta is zero."""
+    """activation(alpha a @ b + beta c + bias) in float64.
+
+    As in BLAS `a` and `b` are not read where alpha is zero, `c` not where beta is.
+    """
+    if alpha == 0:
+        a, b = a[..., :0], b[..., :0, :]
     value: NDArray = alpha * np.matmul(a.astype(np.float64), b.astype(np.float64))
     if beta != 0 and c is not None:
         value = value + beta * c.astype(np.float64)

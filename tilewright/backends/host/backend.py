@@ -104,7 +104,12 @@ class Host:
 def multiply(
     a: NDArray, b: NDArray, c: NDArray, scalars: Scalars, bias: NDArray | None, activation: str
 ) -> None:
-    """C = activation(alpha A B + beta C + bias) into `c`, the product by NumPy's BLAS."""
+    """C = activation(alpha A B + beta C + bias) into `c`, the product by NumPy's BLAS.
+
+    Where alpha is 0 A and B are not read, as in BLAS.
+    """
+    if scalars.alpha == 0:
+        a, b = a[..., :0], b[..., :0, :]
     plain = scalars.alpha == 1 and scalars.beta == 0 and bias is None and activation == "none"
     if plain and c.dtype != np.float16:
         np.matmul(a, b, out=c)

@@ -78,7 +78,7 @@ def _problems(layout: GroupedLayout, operands: GroupedOperands) -> Table:
         0 if bias is None else bias.address,
         layout.m,
         layout.n,
-        layout.k,
+        np.where(operands.alpha == 0, 0, layout.k),  # BLAS: A and B are then not read
         a.row,
         a.col,
         b.row,
@@ -134,7 +134,7 @@ def _part_rows(layout: GroupedLayout, problems: Table, position: Table) -> Table
     rows[:, _A] += begin * rows[:, _A_COL]
     rows[:, _B] += begin * rows[:, _B_ROW]
     rows[:, _C] = sums.offset[owner] + part * m * n
-    rows[:, _K] = end - begin
+    rows[:, _K] = np.minimum(rows[:, _K], end - begin)  # 0 where alpha is
     rows[:, _C_ROW], rows[:, _C_COL], rows[:, _EPILOGUE] = n, 1, 0
     return rows
 

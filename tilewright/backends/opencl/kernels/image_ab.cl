@@ -31,7 +31,7 @@ TEXEL_SAMPLER;
 inline float4 finished4(sum4 total, __global const real *c, long c_col, int columns, sum alpha,
                         sum beta, __global const real *bias, long column, int epilogue)
 {
-    sum4 value = alpha * total;
+    sum4 value = alpha == (sum)0 ? (sum4)0 : alpha * total;
     sum4 old = 0, shift = 0;
     if (beta != (sum)0) {
         old.s0 = c[0];
