@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
+from operator import attrgetter, methodcaller
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,8 @@ from tilewright.backends.cuda.engine import ITEMSIZE, Ints
 from tilewright.device import Device
 from tilewright.errors import DtypeError, OperandError
 from tilewright.operands import View, on_gpu, short
+
+_chained = chain.from_iterable
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,17 +115,16 @@ def columns(values: Sequence[Any], name: str) -> tuple[Ints, Ints, Ints, Element
     """
     first = view(values[0], f"{name}[0]")
     item, ordinal = first.dtype.itemsize, first.memory.ordinal
-    if all(type(value) is type(values[0]) for value in values) and hasattr(values[0], "data_ptr"):
-        dtype, device = values[0].dtype, values[0].device
-        alike = all(value.dtype == dtype and value.device == device for value in values)
-        if alike and all(value.dim() == 2 for value in values):
-            address = np.fromiter((value.data_ptr() for value in values), np.int64, len(values))
-            odd = np.flatnonzero(address % item)
-            if len(odd):
-                _check_whole((int(address[odd[0]]),), first.dtype, f"{name}[{odd[0]}]")
-            sizes = np.array([value.shape for value in values], np.int64)
-            steps = np.array([value.stride() for value in values], np.int64)
-            return address // item, sizes, steps, element_type(first.dtype.name), ordinal
+    if hasattr(values[0], "data_ptr") and _are_alike(values):
+        count = len(values)
+        address = np.fromiter(map(methodcaller("data_ptr"), values), np.int64, count)
+        odd = np.flatnonzero(address % item)
+        if len(odd):
+            _check_whole((int(address[odd[0]]),), first.dtype, f"{name}[{odd[0]}]")
+        sizes = np.fromiter(_chained(map(attrgetter("shape"), values)), np.int64, 2 * count)
+        steps = np.fromiter(_chained(map(methodcaller("stride"), values)), np.int64, 2 * count)
+        kind = element_type(first.dtype.name)
+        return address // item, sizes.reshape(-1, 2), steps.reshape(-1, 2), kind, ordinal
     seen = [view(value, f"{name}[{index}]") for index, value in enumerate(values)]
     for index, one in enumerate(seen):
         if one.dtype != first.dtype:
@@ -140,6 +143,13 @@ def columns(values: Sequence[Any], name: str) -> tuple[Ints, Ints, Ints, Element
     sizes = np.array([one.shape for one in seen], np.int64)
     steps = np.array([one.strides for one in seen], np.int64)
     return address, sizes, steps, element_type(first.dtype.name), ordinal
+
+
+def _are_alike(values: Sequence[Any]) -> bool:
+    """Whether all are matrices of one type, dtype and device; in loops of C, as lists are long."""
+    facts = (type, attrgetter("dtype"), attrgetter("device"), methodcaller("dim"))
+    alike = all([*map(fact, values)].count(fact(values[0])) == len(values) for fact in facts)
+    return alike and values[0].dim() == 2
 
 
 def empty(count: int, dtype: ElementType, ordinal: int) -> Any:
@@ -164,7 +174,8 @@ def stream_of(value: Any, ordinal: int) -> AbstractContextManager[Any]:
     import cupy
 
     torch = driver.need()
-    pointer = cupy.cuda.get_current_stream().ptr
+    with cupy.cuda.Device(ordinal):  # each has a current stream of its own
+        pointer = cupy.cuda.get_current_stream().ptr
     if pointer == torch._C._cuda_getCurrentRawStream(ordinal):
         return nullcontext()
     device = torch.device("cuda", ordinal)

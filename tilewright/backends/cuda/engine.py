@@ -2,8 +2,8 @@
 
 Work       a checked batch on one GPU: sizes, addresses, strides, scalars; the caller's order
 Engine     looks at the work and says what it would take, or why it cannot
-Proposal   a prediction, its reason, and `bind`, which prepares everything and returns a callable
-           that only launches
+Proposal   a prediction, its reason, and `bind`, which prepares everything
+Prepared   what `bind` gives: a callable that only launches, and how many kernels it launches
 
 The back end takes the proposal with the fewest predicted seconds; `explain()` prints the others.
 """
@@ -22,6 +22,7 @@ from tilewright.device import Device
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Launch = Callable[[], None]
+Enqueue = Callable[[int], None]  # launches on the stream of this handle
 
 # Bytes of an element, by dtype name: NumPy has no bfloat16 to ask.
 ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
@@ -76,18 +77,37 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
+class Prepared:
+    """A batch ready to run: `enqueue(stream)` launches its kernels, `count` of them.
+
+    The stream is torch's current one and its device the current one. Nothing synchronises and
+    nothing allocates, so a CUDA graph can capture it. `count` is 0 where a library launches as it
+    sees fit. The callable holds the memory that the kernels use.
+    """
+
+    enqueue: Enqueue
+    count: int
+
+    def __call__(self) -> None:
+        """Launch on torch's current stream of the current device."""
+        import torch
+
+        self.enqueue(int(torch.cuda.current_stream().cuda_stream))
+
+
+@dataclass(frozen=True, slots=True)
 class Proposal:
     """What an engine would do with a work: predicted seconds, bytes of scratch, and why.
 
-    `bind()` allocates scratch and tables, compiles, and returns a callable that launches on torch's
-    current stream of the device: no synchronisation, no allocation, so a CUDA graph can capture it.
+    `bind()` allocates scratch and tables, compiles, and returns what is left: launching. It raises
+    DeviceError where a kernel cannot be had and torch's OutOfMemoryError.
     """
 
     engine: str
     seconds: float
     scratch: int
     why: str
-    bind: Callable[[], Launch]
+    bind: Callable[[], Prepared]
 
 
 class Engine(Protocol):

@@ -9,16 +9,18 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
 
-from tilewright.backends.cuda import driver
-from tilewright.backends.cuda.engine import Engine, Launch, Proposal, Work
+from tilewright.backends.cuda import driver, nvrtc
+from tilewright.backends.cuda.engine import Engine, Enqueue, Launch, Prepared, Proposal, Work
+from tilewright.backends.cuda.replay import replayed
 from tilewright.device import Device
 from tilewright.errors import (
     ArgumentError,
+    DeviceError,
     DeviceMemoryError,
     DeviceWarning,
     DtypeError,
@@ -70,6 +72,7 @@ def judge(work: Work, device: Device, wanted: str | None = None) -> Verdict:
     Raises KernelError where none, or not the wanted one, takes the batch, DtypeError for a dtype
     that the device lacks and ArgumentError for a precision that no engine of it has.
     """
+    work = _without_depth(work)
     asked = [engine for engine in engines() if wanted in (None, engine.name)]
     if not asked:
         known = ", ".join(map(repr, names()))
@@ -89,11 +92,21 @@ def judge(work: Work, device: Device, wanted: str | None = None) -> Verdict:
     return Verdict(tuple(sorted(proposals, key=lambda found: found.seconds)), refusals)
 
 
-def bind(work: Work, device: Device, wanted: str | None = None) -> Bound:
+def _without_depth(work: Work) -> Work:
+    """The batch with k = 0 where alpha is 0, as in BLAS: A and B are not read there."""
+    none = work.alpha == 0
+    return replace(work, k=np.where(none, 0, work.k)) if none.any() else work
+
+
+def bind(work: Work, device: Device, wanted: str | None = None, *, often: bool = False) -> Bound:
     """Prepare a batch; it will run on torch's current stream of the device.
 
+    What runs `often` is recorded as a CUDA graph (replay.py). On an H200 that took 70 to 220 us and
+    some 100 KiB of the device, once, so a call whose checks alone take longer does without.
+
     Problems without rows or columns are left out. An engine whose scratch does not fit the memory
-    makes room for the next that needs less, with a DeviceWarning that says so.
+    makes room for the next that needs less, and one whose kernels cannot be compiled or loaded for
+    the next, with a DeviceWarning that says so; not where `wanted` names it: its error is raised.
     """
     live = np.flatnonzero((work.m > 0) & (work.n > 0))
     if not len(live):
@@ -101,41 +114,66 @@ def bind(work: Work, device: Device, wanted: str | None = None) -> Bound:
     if len(live) < len(work.m):
         work = work.take(live)
     with driver.need().cuda.device(work.ordinal):
-        found, launch = _first_that_fits(judge(work, device, wanted), device)
-        return Bound(_guarded(launch, work.ordinal), found.engine, found.scratch)
+        nvrtc.enter(work.ordinal)
+        found, prepared = _first_that_fits(judge(work, device, wanted), device)
+        enqueue = _few_calls(prepared, work.ordinal) if often else prepared.enqueue
+        return Bound(_guarded(enqueue, work.ordinal), found.engine, found.scratch)
 
 
 def _nothing() -> None:
     """The launch of a batch without a single element."""
 
 
-def _first_that_fits(verdict: Verdict, device: Device) -> tuple[Proposal, Launch]:
+def _first_that_fits(verdict: Verdict, device: Device) -> tuple[Proposal, Prepared]:
+    """The best proposal that can be bound; what it stands in for is said in a warning.
+
+    Raises what the best engine raised where none can, DeviceMemoryError where memory was all.
+    """
     torch = driver.need()
     full: Proposal | None = None
+    broken: list[tuple[Proposal, DeviceError]] = []
     for proposal in verdict.proposals:
         if full is not None and proposal.scratch >= full.scratch:
             continue
         try:
-            launch = proposal.bind()
+            prepared = proposal.bind()
         except torch.OutOfMemoryError:
             full = proposal
-            continue
-        if full is not None:
-            warnings.warn(
-                f"{device.id}: {full.engine} needs {full.scratch} bytes of scratch, more than is"
-                f" free; {proposal.engine} runs the batch without",
-                DeviceWarning,
-                stacklevel=4,
-            )
-        return proposal, launch
+        except DeviceError as error:
+            broken.append((proposal, error))
+        else:
+            _say_what_failed(device, full, broken, proposal)
+            return proposal, prepared
+    if broken:
+        raise broken[0][1]
     needed = 0 if full is None else full.scratch
     raise DeviceMemoryError(
         f"device={device.id!r}: cannot give {needed} bytes of scratch, or its tables"
     )
 
 
-def _guarded(launch: Launch, ordinal: int) -> Launch:
-    """`launch` with its device made the current one where it is not, and its tables there.
+def _say_what_failed(
+    device: Device,
+    full: Proposal | None,
+    broken: list[tuple[Proposal, DeviceError]],
+    taken: Proposal,
+) -> None:
+    said = [
+        f"{device.id}: {failed.engine} cannot be used here ({str(error).partition(chr(10))[0]});"
+        f" {taken.engine} runs the batch"
+        for failed, error in broken
+    ]
+    if full is not None:
+        said.append(
+            f"{device.id}: {full.engine} needs {full.scratch} bytes of scratch, more than is free;"
+            f" {taken.engine} runs the batch without"
+        )
+    for message in said:
+        warnings.warn(message, DeviceWarning, stacklevel=5)
+
+
+def _guarded(enqueue: Enqueue, ordinal: int) -> Launch:
+    """Launches on torch's current stream of a device, made the current one where it is not.
 
     Tables are uploaded on the stream of `bind`. A launch on another stream waits for that upload
     once; while a graph is captured it need not, as captures begin with everything done.
@@ -147,21 +185,35 @@ def _guarded(launch: Launch, ordinal: int) -> Launch:
     if not torch.cuda.is_current_stream_capturing():
         uploaded.record()
 
-    def elsewhere(stream: int) -> None:
-        if not torch.cuda.is_current_stream_capturing():
-            torch.cuda.current_stream(ordinal).wait_event(uploaded)
-            known.add(stream)
-
     def run() -> None:
         stream = stream_of(ordinal)
-        if device_of() == ordinal:
-            if stream not in known:
-                elsewhere(stream)
-            launch()
+        if stream in known and device_of() == ordinal:
+            try:
+                enqueue(stream)
+            except DeviceError:  # a thread that the driver does not know yet
+                if not nvrtc.enter(ordinal):
+                    raise
+                enqueue(stream)
         else:
-            with torch.cuda.device(ordinal):
-                if stream not in known:
-                    elsewhere(stream)
-                launch()
+            elsewhere(stream)
+
+    def elsewhere(stream: int) -> None:
+        with torch.cuda.device(ordinal):
+            nvrtc.enter(ordinal)
+            if stream not in known and not torch.cuda.is_current_stream_capturing():
+                torch.cuda.current_stream(ordinal).wait_event(uploaded)
+                known.add(stream)
+            enqueue(stream)
 
     return run
+
+
+def _few_calls(prepared: Prepared, ordinal: int) -> Enqueue:
+    """Through a graph where the kernels are ours, on NVIDIA's GPUs."""
+    if not prepared.count or not nvrtc.is_cuda(ordinal):
+        return prepared.enqueue
+    import torch
+    from cuda.bindings import driver as calls
+
+    is_captured = torch._C._cuda_isCurrentStreamCapturing
+    return replayed(prepared.enqueue, ordinal, calls, is_captured)

@@ -23,10 +23,9 @@ def flag(ordinal: int) -> Any:
 
 def check(ordinal: int) -> None:
     """Raise what a kernel that has finished found wrong. Raises ShapeError naming the group."""
-    found = flag(ordinal)
-    number = int(found.numpy()[0])
+    number = int(_seen(ordinal)[0])
     if number:
-        found.zero_()
+        _seen(ordinal)[0] = 0
         raise ShapeError(
             f"offsets[group {number - 1}]: of an earlier product decrease, begin below 0 or run"
             " past the rows; its rows, and maybe those of later groups, were not computed"
@@ -35,7 +34,15 @@ def check(ordinal: int) -> None:
 
 def check_unless_captured(value: Any) -> None:
     """`check` for the device of a tensor, but while a CUDA graph is captured: nothing runs then."""
-    import torch
+    ordinal = value.get_device()
+    if _seen(ordinal)[0]:
+        import torch
 
-    if not torch.cuda.is_current_stream_capturing():
-        check(int(value.device.index))
+        if not torch.cuda.is_current_stream_capturing():
+            check(ordinal)
+
+
+@cache
+def _seen(ordinal: int) -> Any:
+    """The flag as NumPy sees it."""
+    return flag(ordinal).numpy()

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.backends.cuda.engine import Launch
+from tilewright.backends.cuda.engine import Enqueue, Prepared
+from tilewright.errors import BuildError
 
 INTERPRETED = -1  # the ordinal of "the host, in Triton's interpreter"
 
@@ -28,43 +29,76 @@ class Task:
     options: Mapping[str, Any]
 
 
-def prepare(tasks: Sequence[Task], ordinal: int, held: Sequence[Any] = ()) -> Launch:
-    """A callable that launches the tasks in order on torch's current stream of the device.
+def prepare(tasks: Sequence[Task], ordinal: int, held: Sequence[Any] = ()) -> Prepared:
+    """The tasks, to be launched in order on a stream of the device, the current one here and there.
 
-    Tensors among the arguments are passed by their address; they and `held` live as long as the
-    callable. The device must be the current one, here and when it is called.
+    Tensors among the arguments are passed by their address; they and `held` live as long as what is
+    returned.
     """
     tasks = [task for task in tasks if task.programs]
     if ordinal == INTERPRETED:
-        return _interpreted(tasks)
-    import torch
-
-    stream_of = torch._C._cuda_getCurrentRawStream
+        return Prepared(_interpreted(tasks), len(tasks))
     calls = [_compiled(task) for task in tasks]
 
-    def launch(held: Any = (tasks, held)) -> None:
-        stream = stream_of(ordinal)
+    def enqueue(stream: int, held: Any = (tasks, held)) -> None:
         for run, programs, function, metadata, arguments in calls:
             run(programs, 1, 1, stream, function, metadata, None, None, None, *arguments)
+
+    return Prepared(enqueue, len(calls))
+
+
+def reusable(task: Task, ordinal: int) -> Callable[..., None]:
+    """The kernel of a task for other tensors each time: `launch(stream, *tensors)`.
+
+    The task's tensors come before its other arguments. Those of a launch take their places, and
+    must have their dtypes and addresses that are as aligned: Triton compiles for both.
+    """
+    import torch
+
+    kernel, programs = task.kernel, task.programs
+    if not programs:
+        return lambda stream, *tensors: None
+    count = sum(hasattr(value, "data_ptr") for value in task.arguments)
+    numbers = task.arguments[count:]
+    if ordinal == INTERPRETED or torch.version.hip is not None:  # there also sizes are compiled in
+        named = {**task.constants, **({} if ordinal == INTERPRETED else task.options)}
+
+        def look_up(stream: int, *tensors: Any) -> None:
+            kernel[(programs,)](*tensors, *numbers, **named)
+
+        return look_up
+    run, _, function, metadata, arguments = _compiled(task)
+    rest = arguments[count:]
+
+    def launch(stream: int, *tensors: Any) -> None:
+        addresses = [tensor.data_ptr() for tensor in tensors]
+        run(programs, 1, 1, stream, function, metadata, None, None, None, *addresses, *rest)
 
     return launch
 
 
 def _compiled(task: Task) -> tuple[Callable[..., None], int, Any, Any, tuple[Any, ...]]:
     """What Triton's launcher takes; constants travel too, and are ignored there."""
-    compiled = task.kernel.warmup(
-        *task.arguments, grid=(1,), enable_fp_fusion=True, **task.constants, **task.options
-    )
+    from triton.errors import TritonError
+
+    try:
+        compiled = task.kernel.warmup(
+            *task.arguments, grid=(1,), enable_fp_fusion=True, **task.constants, **task.options
+        )
+        run = compiled.run  # loads the machine code
+    except (TritonError, RuntimeError) as error:  # RuntimeError: from passes and from the driver
+        reason = str(error).strip().partition("\n")[0]
+        raise BuildError(f"kernel {task.kernel.__name__!r}: {reason}") from error
     arguments = (
         value.data_ptr() if hasattr(value, "data_ptr") else value
         for value in (*task.arguments, *task.constants.values())
     )
-    return compiled.run, task.programs, compiled.function, compiled.packed_metadata, (*arguments,)
+    return run, task.programs, compiled.function, compiled.packed_metadata, (*arguments,)
 
 
-def _interpreted(tasks: Sequence[Task]) -> Launch:
-    def launch() -> None:
+def _interpreted(tasks: Sequence[Task]) -> Enqueue:
+    def enqueue(stream: int) -> None:
         for task in tasks:
             task.kernel[(task.programs,)](*task.arguments, **task.constants)
 
-    return launch
+    return enqueue

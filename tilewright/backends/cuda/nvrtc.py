@@ -25,6 +25,7 @@ KERNELS = Path(__file__).parent / "kernels"
 _CUBIN = b"\x7fELF"
 
 Defines = tuple[tuple[str, int], ...]
+_refused: dict[tuple[str, Defines, str], str] = {}  # why, by source, macros and architecture
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +78,33 @@ def available() -> bool | str:
     return True
 
 
+def is_cuda(ordinal: int) -> bool:
+    """Whether CUDA's own driver runs a device: not on ROCm, and not in Triton's interpreter."""
+    if ordinal < 0 or available() is not True:
+        return False
+    import torch
+
+    return torch.version.hip is None
+
+
+def enter(ordinal: int) -> bool:
+    """Give this thread the context of a GPU where it has none; whether it had none.
+
+    The driver needs one for most calls. CUDA's runtime, which torch calls, makes it on the way; a
+    thread of autograd's may come here first. False where the driver is not CUDA's.
+    """
+    if not is_cuda(ordinal):
+        return False
+    from cuda.bindings import driver
+
+    if int(check(driver.cuCtxGetCurrent(), "context of this thread")):
+        return False
+    device = check(driver.cuDeviceGet(ordinal), f"cuda:{ordinal}")
+    context = check(driver.cuDevicePrimaryCtxRetain(device), f"context of cuda:{ordinal}")
+    check(driver.cuCtxSetCurrent(context), f"context of cuda:{ordinal}")
+    return True
+
+
 @cache
 def function(name: str, defines: Defines, ordinal: int, *, shared: int = 0) -> Function:
     """The kernel `name` of kernels/NAME.cu, or of the file it names before a colon, on a GPU.
@@ -89,6 +117,7 @@ def function(name: str, defines: Defines, ordinal: int, *, shared: int = 0) -> F
     source, _, kernel = name.rpartition(":")
     with torch.cuda.device(ordinal):
         torch.empty(0, device="cuda")  # makes the GPU's context where there is none yet
+        enter(ordinal)
         module = _load(source or kernel, defines, architecture(ordinal))
         handle = check(driver.cuModuleGetFunction(module, kernel.encode()), f"kernel {kernel}")
         if shared > 48 * 1024:  # what a kernel gets without asking
@@ -107,14 +136,23 @@ def architecture(ordinal: int) -> str:
 
 
 def cubin(source: str, defines: Defines, arch: str) -> bytes:
-    """Machine code of kernels/SOURCE.cu for an architecture, from the disk where it is cached."""
+    """Machine code of kernels/SOURCE.cu for an architecture, from the disk where it is cached.
+
+    Raises BuildError; what was refused once is refused at once.
+    """
+    if (source, defines, arch) in _refused:
+        raise BuildError(_refused[source, defines, arch])
     path = _cache_path(source, defines, arch)
     if path is not None and path.is_file():
         code = path.read_bytes()
         if code.startswith(_CUBIN):
             return code
         cache_files.set_aside(path, "holds no machine code")
-    code = compiled(source, dict(defines), arch)
+    try:
+        code = compiled(source, dict(defines), arch)
+    except BuildError as error:
+        _refused[source, defines, arch] = str(error)
+        raise
     if path is not None:
         cache_files.write(path, code)
     return code

@@ -5,7 +5,7 @@
 
 The upload goes through pinned memory on torch's current stream: the host does not wait for it, and
 torch keeps the pinned block until the copy has read it. While a stream is captured into a CUDA
-graph the block is kept for good, since each replay copies from it again.
+graph the block lives as long as the table itself, since each replay copies from it again.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ import numpy.typing as npt
 from tilewright.backends.cuda.engine import Ints, Work
 
 WORDS = 16  # int64 words of a record (kernels/record.py)
-_captured: list[Any] = []
 
 
 @dataclass(frozen=True, slots=True)
 class Lists:
-    """Lists on the device: `held` owns the memory, `at` has a tensor view of each."""
+    """Lists on the device: `held` owns the memory and must be kept, `at` has a view of each."""
 
     held: Any
     at: tuple[Any, ...]
@@ -58,9 +57,9 @@ def upload(lists: list[npt.NDArray[Any]], ordinal: int) -> Lists:
     held = torch.from_numpy(packed)
     if ordinal >= 0:
         pinned = held.pin_memory()
-        if torch.cuda.is_current_stream_capturing():
-            _captured.append(pinned)
         held = pinned.to(torch.device("cuda", ordinal), non_blocking=True)
+        if torch.cuda.is_current_stream_capturing():
+            held.copied_from = pinned  # a tensor keeps what is set on it
     views = []
     for start, part in zip(starts, lists, strict=True):
         dtype = torch.int64 if part.dtype == np.int64 else torch.int32

@@ -1,0 +1,237 @@
+"""From a proposal to a launch, with no GPU: who steps in for whom, what lives how long, streams."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from test_cuda_engines import dense
+from triton_proof import CUDA_H200
+
+from tilewright.backends.cuda import arrays, driver, engines, launcher, nvrtc, tables
+from tilewright.backends.cuda.engine import Prepared, Proposal, Work
+from tilewright.errors import BuildError, DeviceError, DeviceWarning
+
+
+class Pretender:
+    """A family of kernels that takes everything and cannot always be bound."""
+
+    def __init__(self, name: str, seconds: float, fails: Exception | None = None) -> None:
+        self.name, self.seconds, self.fails = name, seconds, fails
+
+    def propose(self, work: Work, device: Any) -> Proposal:
+        """As predicted."""
+        return Proposal(self.name, self.seconds, 0, "", self.bind)
+
+    def bind(self) -> Prepared:
+        """Nothing to launch."""
+        if self.fails is not None:
+            raise self.fails
+        return Prepared(lambda stream: None, 1)
+
+
+NOT_COMPILED = BuildError("hopper_multiply.cu for sm_90a: error: no such instruction\nand more")
+
+
+def bind_with(
+    monkeypatch: pytest.MonkeyPatch,
+    *pretenders: Pretender,
+    wanted: str | None = None,
+    often: bool = False,
+) -> engines.Bound:
+    """What engines.bind makes of these families."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(driver, "missing", lambda: None)
+    monkeypatch.setattr(engines, "engines", lambda: pretenders)
+    monkeypatch.setattr(engines, "_guarded", lambda enqueue, ordinal: enqueue)
+    monkeypatch.setattr(nvrtc, "enter", lambda ordinal: False)
+    monkeypatch.setattr(torch.cuda, "device", lambda ordinal: nullcontext())
+    return engines.bind(dense(3, 4, 5, "float32"), CUDA_H200, wanted, often=often)
+
+
+def test_an_engine_that_cannot_be_compiled_or_loaded_gives_way_and_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = Pretender("first", 1.0, NOT_COMPILED)
+    second = Pretender("second", 2.0, DeviceError("launch of nothing: INVALID_IMAGE"))
+    with pytest.warns(DeviceWarning) as said:
+        found = bind_with(monkeypatch, second, Pretender("third", 3.0), first)
+    assert found.engine == "third"
+    assert [str(one.message) for one in said] == [
+        "cuda:0: first cannot be used here (hopper_multiply.cu for sm_90a: error: no such"
+        " instruction); third runs the batch",
+        "cuda:0: second cannot be used here (launch of nothing: INVALID_IMAGE); third runs the"
+        " batch",
+    ]
+
+
+def test_where_every_engine_fails_the_best_ones_error_is_raised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    others = Pretender("second", 2.0, DeviceError("another"))
+    with pytest.raises(BuildError, match="no such instruction"):
+        bind_with(monkeypatch, others, Pretender("first", 1.0, NOT_COMPILED))
+
+
+def test_an_engine_asked_for_by_name_does_not_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    able, unable = Pretender("able", 2.0), Pretender("unable", 1.0, NOT_COMPILED)
+    with pytest.raises(BuildError, match="no such instruction"):
+        bind_with(monkeypatch, able, unable, wanted="unable")
+
+
+@pytest.mark.parametrize("often", [False, True])
+def test_only_what_runs_often_goes_through_a_graph(
+    often: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def through_a_graph(prepared: Prepared, ordinal: int) -> Any:
+        asked.append(ordinal)
+        return prepared.enqueue
+
+    monkeypatch.setattr(engines, "_few_calls", through_a_graph)
+    bind_with(monkeypatch, Pretender("one", 1.0), often=often)
+    assert asked == [0] * often
+
+
+def test_an_engine_without_memory_gives_way_to_one_that_needs_less(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    torch = pytest.importorskip("torch")
+    greedy = Pretender("greedy", 1.0, torch.OutOfMemoryError("no room"))
+    monkeypatch.setattr(
+        greedy, "propose", lambda *given: Proposal("greedy", 1.0, 4096, "", greedy.bind)
+    )
+    with pytest.warns(DeviceWarning, match="greedy needs 4096 bytes of scratch.*; modest runs"):
+        assert bind_with(monkeypatch, Pretender("modest", 2.0), greedy).engine == "modest"
+
+
+@pytest.mark.parametrize("had_context", [True, False])
+def test_a_thread_that_the_driver_does_not_know_yet_is_made_known_once(
+    had_context: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+
+    def enqueue(stream: int) -> None:
+        tried.append(stream)
+        if len(tried) == 1:
+            raise DeviceError("launch: CUDA_ERROR_INVALID_CONTEXT")
+
+    stand_in = SimpleNamespace(
+        _C=SimpleNamespace(_cuda_getDevice=lambda: 0, _cuda_getCurrentRawStream=lambda ordinal: 7),
+        cuda=SimpleNamespace(
+            Event=lambda: SimpleNamespace(record=lambda: None),
+            is_current_stream_capturing=lambda: False,
+        ),
+    )
+    monkeypatch.setattr(driver, "need", lambda: stand_in)
+    monkeypatch.setattr(nvrtc, "enter", lambda ordinal: not had_context)
+    run = engines._guarded(enqueue, 0)
+    if had_context:
+        with pytest.raises(DeviceError, match="INVALID_CONTEXT"):
+            run()
+    else:
+        run()
+        assert tried == [7, 7]
+
+
+def test_a_source_that_was_refused_is_not_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def refuse(source: str, *given: Any) -> bytes:
+        asked.append(source)
+        raise NOT_COMPILED
+
+    monkeypatch.setattr(nvrtc, "_refused", {})
+    monkeypatch.setattr(nvrtc, "_cache_path", lambda *given: None)
+    monkeypatch.setattr(nvrtc, "compiled", refuse)
+    for _ in range(2):
+        with pytest.raises(BuildError, match="no such instruction"):
+            nvrtc.cubin("hopper_multiply", (("BF16", 1),), "sm_90a")
+    assert asked == ["hopper_multiply"]
+
+
+def test_a_kernel_that_triton_cannot_compile_is_a_build_error() -> None:
+    errors = pytest.importorskip("triton.errors", reason="Triton is not installed")
+
+    class Broken:
+        __name__ = "grouped_tiles"
+
+        def warmup(self, *given: Any, **options: Any) -> None:
+            raise errors.TritonError("at 3:4: no such name\nand more")
+
+    with pytest.raises(BuildError, match=r"kernel 'grouped_tiles': at 3:4: no such name$"):
+        launcher.prepare([launcher.Task(Broken(), 1, (), {}, {})], 0)
+
+
+@pytest.mark.parametrize("captured", [False, True])
+def test_what_a_graph_copies_again_at_each_replay_lives_as_long_as_the_table(
+    captured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    pinned: list[Any] = []
+
+    def pin(tensor: Any) -> Any:
+        copy = tensor.clone()
+        pinned.append(weakref.ref(copy))
+        return copy
+
+    cpu = torch.device("cpu")
+    monkeypatch.setattr(torch, "device", lambda *given: cpu)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
+    monkeypatch.setattr(torch.Tensor, "to", lambda self, *given, **options: self.clone())
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: captured)
+    for _ in range(3):
+        lists = tables.upload([np.arange(5), np.arange(7, dtype=np.int32)], 0)
+        assert lists.at[0].tolist() == [0, 1, 2, 3, 4]
+        assert (pinned[-1]() is not None) == captured
+    del lists
+    gc.collect()
+    assert all(one() is None for one in pinned)
+
+
+def test_cupys_current_stream_is_that_of_the_arrays_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    entered: list[Any] = []
+
+    class Current:
+        """A GPU that is CuPy's current one within a block."""
+
+        number = 0
+
+        def __init__(self, ordinal: int) -> None:
+            self.ordinal = ordinal
+
+        def __enter__(self) -> None:
+            self.before, Current.number = Current.number, self.ordinal
+
+        def __exit__(self, *given: Any) -> None:
+            Current.number = self.before
+
+    def enter(one: Any) -> Any:
+        entered.append(one)
+        return nullcontext()
+
+    stream = SimpleNamespace
+    cuda = SimpleNamespace(
+        Device=Current, get_current_stream=lambda: stream(ptr=100 + Current.number)
+    )
+    stand_in = SimpleNamespace(
+        _C=SimpleNamespace(_cuda_getCurrentRawStream=lambda ordinal: 7),
+        device=lambda *given: given,
+        cuda=SimpleNamespace(
+            stream=enter,
+            ExternalStream=lambda pointer, device: (pointer, device),
+        ),
+    )
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda))
+    monkeypatch.setattr(driver, "need", lambda: stand_in)
+    array = type("ndarray", (), {"__module__": "cupy"})()
+    with arrays.stream_of(array, 1):
+        assert entered == [(101, ("cuda", 1))]
+    assert Current.number == 0
