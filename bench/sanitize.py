@@ -9,6 +9,7 @@ writes bench/results/sanitize-NAME.json: tool, engine, batch, what the sanitizer
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import shutil
@@ -25,6 +26,8 @@ from tilewright.selection import resolve
 TOOLS = ("memcheck", "racecheck")
 DTYPES = ("float32", "float16", "bfloat16", "float64")
 SIDES = (1, 7, 16, 17, 33, 64, 65, 129)
+LARGER = [[300, 260, 200], [520, 300, 136], [130, 257, 65], [264, 520, 72], [640, 640, 200]]
+DEVICE_SIZES = "sizes on the device"
 
 
 def main() -> None:
@@ -34,7 +37,7 @@ def main() -> None:
     parser.add_argument("--run", help="multiply here, with this engine: what the sanitizer watches")
     options = parser.parse_args()
     if options.run:
-        _multiply(options.run)
+        _train() if options.run == DEVICE_SIZES else _multiply(options.run)
         return
     program = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
     if not Path(program).exists():
@@ -52,7 +55,7 @@ def _engines() -> list[str]:
     """Ours: the vendor's BLAS is the vendor's to check."""
     from tilewright.backends.cuda import engines
 
-    return [name for name in engines.names() if name != "vendor"]
+    return [*(name for name in engines.names() if name != "vendor"), DEVICE_SIZES]
 
 
 def _watched(program: str, tool: str, engine: str) -> dict[str, Any]:
@@ -81,16 +84,16 @@ def _watched(program: str, tool: str, engine: str) -> dict[str, Any]:
 
 
 def _multiply(engine: str) -> None:
-    """Batches of small products of every layout through one engine, checked against float64."""
+    """Batches of small and of larger products through one engine, checked against float64."""
     import torch
 
     from tilewright import grouped_matmul
     from tilewright.errors import KernelError
 
     for dtype, precision in (*((name, None) for name in DTYPES), ("float32", "fp32x")):
-        for pad in (1, 8):
+        for pad, larger in itertools.product((1, 8), (False, True)):
             sizes = np.random.default_rng(pad).choice(SIDES, (24, 3)).tolist()
-            sizes += [[20, 18, 3000], [16, 16, 0]]
+            sizes = LARGER if larger else [*sizes, [20, 18, 3000], [16, 16, 0]]
             kind = getattr(torch, dtype)
             a = [_matrix(m, k, pad, kind) for m, n, k in sizes]
             b = [_matrix(k, n, pad, kind) for m, n, k in sizes]
@@ -103,6 +106,36 @@ def _multiply(engine: str) -> None:
                 truth = x.double() @ y.double()
                 assert torch.allclose(z.double(), truth, rtol=2e-2, atol=0.5), (dtype, pad)
             print(f"right: {precision or dtype} pad {pad}, {len(sizes)} products")
+
+
+def _train() -> None:
+    """Layers of groups of few and many rows, forward and backward, checked against float64."""
+    import torch
+
+    from tilewright.pytorch import GroupedLinear
+
+    for dtype in DTYPES:
+        for k, n in ((64, 136), (33, 41)):
+            kind, counts = getattr(torch, dtype), [0, 1, 64, 65, 300, 15]
+            layer: Any = GroupedLinear(len(counts), k, n, device="cuda", dtype=kind)
+            x = _matrix(sum(counts), k, 1, kind).requires_grad_()
+            pull = _matrix(len(x), n, 1, kind)
+            ends = torch.tensor(np.cumsum(counts), device="cuda")
+            result = layer(x, ends)
+            result.backward(pull)
+            begin = 0
+            for group, count in enumerate(counts):
+                part = slice(begin, begin := begin + count)
+                w, rows, grad = (z.detach().double() for z in (layer.weight, x, pull))
+                pairs = (
+                    (result[part], rows[part] @ w[group] + layer.bias[group].double()),
+                    (x.grad[part], grad[part] @ w[group].t()),
+                    (layer.weight.grad[group], rows[part].t() @ grad[part]),
+                    (layer.bias.grad[group], grad[part].sum(0)),
+                )
+                for found, truth in pairs:
+                    assert torch.allclose(found.double(), truth, rtol=2e-2, atol=0.5), (dtype, k)
+            print(f"right: {dtype}, {len(counts)} groups, {k} to {n}")
 
 
 def _matrix(rows: int, cols: int, pad: int, dtype: Any) -> Any:

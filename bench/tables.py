@@ -29,7 +29,7 @@ def main() -> None:
 
 def _fill(match: re.Match[str]) -> str:
     name = match.group(2)
-    path = RESULTS / f"{name.removeprefix('short-')}.json"
+    path = RESULTS / f"{name.removeprefix('short-').removeprefix('training-')}.json"
     if not path.exists():
         raise SystemExit(f"table={name!r}: there is no {path.relative_to(ROOT)}")
     document = json.loads(path.read_text())
@@ -193,6 +193,24 @@ def _short(document: dict[str, Any], path: Path) -> str:
     return "\n".join([*lines, "", _source(document, path)])
 
 
+def _training(document: dict[str, Any], path: Path) -> str:
+    """The training steps of bench.gpu: forward and every gradient, in milliseconds."""
+    peers = ("_grouped_mm", "without bias", "loop of addmm")
+    lines = [
+        f"| ms, forward and gradients | ours | {' | '.join(peers)} | host µs |",
+        "|---|---:|" + "---:|" * (len(peers) + 1),
+    ]
+    for row in document.get("training", []):
+        ways = row["ways"]
+        cells = [f"{ways[peer]['ms']:.3f}" if peer in ways else "-" for peer in peers]
+        ours = ways["tilewright"]
+        lines.append(
+            f"| {row['dtype']}, {row['case'].partition(', ')[2]} | **{ours['ms']:.3f}** |"
+            f" {' | '.join(cells)} | {ours['host_us']:.1f} |"
+        )
+    return "\n".join([*lines, "", _source(document, path)])
+
+
 def _source(document: dict[str, Any], path: Path) -> str:
     facts = document["environment"]
     device = facts["device"]
@@ -291,6 +309,7 @@ _TABLES: dict[str, Callable[[dict[str, Any], Path], str]] = {
     "gpu": _gpu,
     "birealnet": _birealnet,
     "short": _short,
+    "training": _training,
     "tune": _tune,
     "regret": _regret,
 }

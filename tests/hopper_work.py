@@ -98,11 +98,14 @@ def emulated(bucket: Bucket, buffer: np.ndarray) -> None:
         for item in packing.items(operand, k, laid, 0):
             _pack(item, buffer, base, panels)
     matrices, numbers = bucket_maps(bucket, place)
-    table = tiles.records(bucket.batch, bucket.tiles, bucket.turns, bucket.panels, numbers)
+    table = tiles.records(
+        bucket.batch, bucket.shape, bucket.tiles, bucket.turns, bucket.panels, numbers
+    )
     memory = {place: panels}
-    for record in table:
-        if record[3] & 0xFFFF:
-            _tile(bucket, record, matrices, buffer, base, memory)
+    for cluster in table.reshape(-1, bucket.shape.cluster, tiles.FIELDS):
+        for rank, record in enumerate(cluster):
+            if record[3] & 0xFFFF:
+                _tile(bucket, cluster, rank, matrices, buffer, base, memory)
 
 
 def _pack(item: np.void, buffer: np.ndarray, base: int, panels: np.ndarray) -> None:
@@ -132,13 +135,19 @@ def _box(matrix: Matrix, x: int, y: int, buffer: np.ndarray, base: int, memory: 
 
 
 def _operand(
-    matrix: Matrix, walk: np.ndarray, packed: bool, mn: bool, steps: int, boxes: int, box: object
+    asked: list[tuple[Matrix, np.ndarray]],
+    packed: bool,
+    mn: bool,
+    steps: int,
+    boxes: int,
+    box: object,
 ) -> np.ndarray:
-    """The operand of one tile, [64 boxes, 64 steps]."""
-    x, y, stride = map(int, walk)
+    """The operand of one tile, [64 boxes, 64 steps]; its boxes are those `asked` for in turns."""
     along = 0 if packed else 64
     parts = []
     for h in range(boxes):
+        matrix, walk = asked[h % len(asked)]
+        x, y, stride = map(int, walk)
         across = []
         for step in range(steps):
             if mn:
@@ -152,12 +161,14 @@ def _operand(
 
 def _tile(
     bucket: Bucket,
-    record: np.ndarray,
+    cluster: np.ndarray,
+    rank: int,
     matrices: list[Matrix],
     buffer: np.ndarray,
     base: int,
     memory: dict,  # type: ignore[type-arg]
 ) -> None:
+    record = cluster[rank]
     problem, steps, shape = int(record[14]), int(record[2]), int(record[3])
     width, slices, flags = shape & 0xFFFF, shape >> 16 & 0xFF, shape >> 24
     rows, columns = int(record[7]), int(record[11])
@@ -167,10 +178,13 @@ def _tile(
     def box(matrix: Matrix, x: int, y: int) -> np.ndarray:
         return _box(matrix, x, y, buffer, base, memory)
 
+    def asked(shared: int, number: int, walk: slice) -> list[tuple[Matrix, np.ndarray]]:
+        """Each block asks for what its own record says."""
+        return [(matrices[r[number]], r[walk]) for r in (cluster if flags & shared else [record])]
+
     batch = bucket.batch
     left = _operand(
-        matrices[record[0]],
-        record[4:7],
+        asked(tiles.LEFT_SHARED, 0, slice(4, 7)),
         bool(flags & tiles.LEFT_PACKED),
         bool(batch.left.mn[problem]),
         steps,
@@ -178,8 +192,7 @@ def _tile(
         box,
     )
     right = _operand(
-        matrices[record[1]],
-        record[8:11],
+        asked(tiles.RIGHT_SHARED, 1, slice(8, 11)),
         bool(flags & tiles.RIGHT_PACKED),
         bool(batch.right.mn[problem]),
         steps,

@@ -17,6 +17,7 @@ from gpu_arrays import OnGpu, send, why_no_gpu
 
 import tilewright
 from tilewright import RaggedBatch, grouped_matmul, matmul, plan_grouped
+from tilewright.backends.cuda.portable import shapes, singles
 from tilewright.errors import (
     ArgumentError,
     DeviceWarning,
@@ -121,6 +122,41 @@ def test_every_case_and_every_edge_of_a_tile_is_right_in_one_batch(
     sent = send_all(cases)
     out = [one.out for one in sent]
     assert grouped_matmul(**arguments(sent), out=out, kernel=kernel) is out
+    check(sent)
+
+
+LINED = ("C", "offset", "repeated")  # layouts whose rows lie element by element
+
+
+@pytest.mark.parametrize("activation", [None, "relu", "gelu"])
+@pytest.mark.parametrize("plain", [True, False])
+def test_large_tiles_of_singles_are_right_at_every_edge(
+    plain: bool, activation: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With no other tile to choose from, however small the products."""
+    monkeypatch.setattr(shapes, "_CUDA_SINGLE", [s for s in shapes._CUDA_SINGLE if s.cuda])
+    monkeypatch.setattr(singles, "_LARGE", 0)
+    found = [case for case in (*CASES, *edges("float32")) if case.dtype == "float32"]
+    found = [c for c in found if not (c.lead_a or c.lead_b or c.transpose_a or c.transpose_b)]
+    found = [c for c in found if c.a in LINED and c.b in LINED and c.out in LINED]
+    found += [Case(129, 127, 2050, out="offset"), Case(64, 128, 48), Case(200, 300, 1)]
+    if plain:
+        found = [replace(case, alpha=1.0, beta=0.0, bias=False) for case in found]
+    sent = send_all([replace(case, activation=activation) for case in found])
+    grouped_matmul(**arguments(sent), out=[one.out for one in sent], kernel="cuda_grouped")
+    check(sent)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("activation", [None, "relu"])
+def test_a_few_unlike_products_are_right_in_a_call_of_the_vendors_each(
+    dtype: str, activation: str | None
+) -> None:
+    few = [Case(300, 64, 500), Case(20, 64, 0), Case(20, 64, 0, beta=0.5), Case(1, 70, 33, a="F")]
+    few += [Case(37, 29, 23, out="F", alpha=-0.5, beta=2.0), Case(37, 1, 23, b="F", out="offset")]
+    few += [Case(9, 8, 7, alpha=0.0, special=np.nan), Case(64, 48, 1, transpose_b=True)]
+    sent = send_all([replace(case, dtype=dtype, activation=activation) for case in few])
+    grouped_matmul(**arguments(sent), out=[one.out for one in sent], kernel="vendor")
     check(sent)
 
 
@@ -239,6 +275,28 @@ def test_products_run_on_torchs_current_stream_and_nothing_waits() -> None:
     check_torch(results, a, b)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_launches_side_by_side_follow_what_was_before_and_are_followed_by_what_comes(
+    dtype: str,
+) -> None:
+    """Two layouts and a product cut along k; launched one by one, recorded, and replayed."""
+    a, b = draw(getattr(torch, dtype), count=40, most=300)
+    b = [y.T.contiguous().T if i % 2 else y for i, y in enumerate(b)]
+    a.append(torch.randn(70, 9000, device="cuda").to(a[0].dtype))
+    b.append(torch.randn(9000, 50, device="cuda").to(a[0].dtype))
+    bound = plan_for(a, b).bind(a, b, kernel="triton_grouped")
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for _ in range(4):
+            torch.cuda._sleep(2_000_000)  # about 1 ms
+            for x in a:
+                x.mul_(-0.5)
+            results = bound()
+            kept = [z.clone() for z in results]
+            for z in results:
+                z.fill_(float("nan"))
+            check_torch(kept, a, b)
+
+
 @pytest.mark.parametrize("kernel", [None, "triton_grouped"])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_a_graph_captures_a_bound_plan_and_replays_it(dtype: str, kernel: str | None) -> None:
@@ -283,11 +341,27 @@ def test_tf32_is_asked_for_and_ieee_is_the_default() -> None:
     assert 1e-5 < error[1] < 2e-3
 
 
+@pytest.mark.parametrize("kernel", ["vendor", "triton_grouped"])
+def test_tf32_is_coarser_than_ieee_and_as_good_as_its_ten_bits(kernel: str) -> None:
+    """Relative error of products of normal numbers: about 2^-24 in ieee, 2^-12 in tf32."""
+    a, b = torch.randn(512, 640, device="cuda"), torch.randn(640, 384, device="cuda")
+    truth = a.double() @ b.double()
+    before = torch.backends.cuda.matmul.fp32_precision
+    error = {}
+    for precision in (None, "tf32"):
+        out = torch.full(truth.shape, float("nan"), device="cuda")
+        matmul(a, b, out=out, precision=precision, kernel=kernel)
+        error[precision] = float((out.double() - truth).norm() / truth.norm())
+    assert error[None] < 2e-6
+    assert 2e-5 < error["tf32"] < 1e-3
+    assert torch.backends.cuda.matmul.fp32_precision == before
+
+
 # What was decided, told.
 
 
 def test_a_large_dense_product_goes_to_the_vendor_and_says_so() -> None:
-    a = torch.empty(4096, 4096, device="cuda", dtype=torch.bfloat16)
+    a = torch.empty(4096, 4096, device="cuda")
     assert "engine     vendor" in tilewright.explain(a, a)
     assert "rejected   vendor: bias" in tilewright.explain(a, a, activation="gelu")
 
@@ -365,8 +439,8 @@ def test_an_engine_without_room_for_its_scratch_gives_way(monkeypatch: pytest.Mo
         raise torch.OutOfMemoryError("no room")
 
     monkeypatch.setattr(grouped, "scratch", full)
-    a = [torch.ones(m, 60_000, device="cuda") for m in (32, 17)]
-    b = [torch.ones(60_000, n, device="cuda") for n in (32, 9)]
+    a = [torch.ones(m, 60_000, device="cuda") for m in (32, 17) * 20]  # too many for the vendor
+    b = [torch.ones(60_000, n, device="cuda") for n in (32, 9) * 20]
     with pytest.warns(DeviceWarning, match=r"triton_grouped needs .* bytes of scratch"):
         results = grouped_matmul(a, b)
     assert all((z == 60_000).all() for z in results)

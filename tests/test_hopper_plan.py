@@ -10,14 +10,25 @@ import pytest
 from hopper_work import EDGES, Memory, emulated, sizes
 
 from tilewright.backends.cuda.hopper import cost, engine, tiles
+from tilewright.backends.cuda.hopper.maps import bucket_maps
 from tilewright.backends.cuda.hopper.orient import orient, unsuited
-from tilewright.backends.cuda.hopper.shapes import BOX, NARROW, SHAPES, SHARED_LIMIT, STAGED, Shape
+from tilewright.backends.cuda.hopper.shapes import (
+    BOX,
+    NARROW,
+    PAIR,
+    SHAPES,
+    SHARED_LIMIT,
+    SPLIT,
+    STAGED,
+    WIDE,
+    Shape,
+)
 from tilewright.device import Device
 
 LAYOUTS = ["".join(letters) for letters in itertools.product("rc", repeat=3)]
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+@pytest.mark.parametrize("shape", [*SHAPES, SPLIT], ids=lambda shape: shape.name)
 def test_a_block_fits_a_multiprocessor(shape: Shape) -> None:
     assert shape.blocks * (shape.shared + 1024) <= SHARED_LIMIT + 1024
     registers = 128 * (shape.loader_registers + shape.warpgroups * shape.consumer_registers)
@@ -39,7 +50,7 @@ def test_the_tables_multiply_every_layout(layout: str, pad: int) -> None:
         view[...] = rng.standard_normal(view.shape)
         assert at == which
     work = memory.work(buffer.ctypes.data)
-    shapes = (NARROW,) if layout[0] == "r" else (STAGED,)
+    shapes = {"r": (NARROW,), "c": (STAGED,)}[layout[0]] if layout[1] == "r" else (PAIR,)
     outside = np.isnan(buffer)
     for problem in range(len(memory.mnk)):
         memory.view(2, problem, outside)[...] = False
@@ -67,6 +78,62 @@ def test_tiles_cover_each_problem_once_and_are_each_dealt_once(shape: Shape) -> 
         assert sorted(turns[turns >= 0]) == list(range(len(cut.problem)))
         loads = np.append(cut.seconds, 0.0)[turns].sum(0)
         assert busiest == pytest.approx(loads.max())
+
+
+@pytest.mark.parametrize("base", [PAIR, NARROW], ids=lambda shape: shape.name)
+def test_two_blocks_of_a_cluster_keep_step_and_share_one_operand(base: Shape) -> None:
+    shape = replace(base, cluster=2)
+    work = Memory([*EDGES[::3], *sizes(60, 1, 900)], pad=8).work(1 << 20)
+    for bucket in engine.plan(work, (shape,)):
+        batch = bucket.batch
+        _, numbers = bucket_maps(bucket, 1 << 30)
+        table = tiles.records(batch, shape, bucket.tiles, bucket.turns, bucket.panels, numbers)
+        covered = [
+            np.zeros((rows, columns), int)
+            for rows, columns in zip(batch.rows, batch.columns, strict=True)
+        ]
+        for pair in table.reshape(-1, 2, tiles.FIELDS):
+            steps, shares = pair[:, 2], (pair[:, 3] >> 24) & ~7
+            rows, columns, widths = pair[:, 7], pair[:, 11], pair[:, 3] & 0xFFFF
+            assert steps[0] == steps[1]
+            assert shares[0] == shares[1]
+            if shares[0] == tiles.RIGHT_SHARED:
+                assert (pair[0, [1, 8, 9, 10]] == pair[1, [1, 8, 9, 10]]).all()
+                assert widths[0] == widths[1] > 0
+            elif shares[0] == tiles.LEFT_SHARED:
+                assert (pair[0, [0, 4, 5, 6]] == pair[1, [0, 4, 5, 6]]).all()
+                assert rows[0] == rows[1] > 0
+            else:
+                assert rows[1] == columns[1] == widths[1] == 0
+            for i, j, high, wide, p in pair[:, [12, 13, 7, 11, 14]]:
+                assert high <= shape.rows
+                assert wide <= shape.width
+                covered[p][i : i + high, j : j + wide] += 1
+        assert all((covered[p] == 1).all() for p in bucket.which)
+
+
+def test_pairs_are_the_tiles_of_single_blocks_where_rows_fill_them() -> None:
+    work = Memory([(1024, 2048, 512)], pad=64).work(1 << 20)
+    batch = orient(work, turned=False)
+    which = np.arange(1)
+    one, two = (tiles.members(s, tiles.cut(batch, which, s, "auto"))[0] for s in (WIDE, PAIR))
+    assert sorted(zip(one.row, one.column, strict=True)) == sorted(
+        zip(two.row, two.column, strict=True)
+    )
+    few = tiles.cut(batch, which, PAIR, "auto")
+    assert (few.rows == 2 * PAIR.rows).all()
+
+
+def test_rows_that_begin_within_lines_are_left_to_pairs_of_blocks() -> None:
+    work = Memory([(1160, 1160, 1160)] * 50, pad=8).work(1 << 20)
+    alone, together = (engine.plan(work, (shape,))[0] for shape in (WIDE, PAIR))
+    assert (cost.lines(alone.batch.left) == 2).all()
+    assert together.seconds < 0.8 * alone.seconds
+    assert engine.plan(work)[0].shape == PAIR
+    whole = orient(Memory([(64, 64, 128)]).work(1 << 20), turned=False)
+    assert (cost.lines(whole.left) == 1).all()
+    packed = orient(Memory([(64, 64, 127)]).work(1 << 20), turned=False)
+    assert (cost.lines(packed.left) == 1).all(), "panels have rows of 128 aligned bytes"
 
 
 def test_rows_that_would_fill_half_a_tile_are_turned_into_columns() -> None:

@@ -66,6 +66,19 @@ def tool(name: str) -> str:
     return found or pytest.skip(f"no {name}: it comes with Triton and with the CUDA toolkit")
 
 
+def test_what_all_hopper_kernels_say_to_the_machine_stands_in_one_header() -> None:
+    def said(header: str) -> set[str]:
+        return set(re.findall(r'asm volatile\(\s*"([^"]+)"', (nvrtc.KERNELS / header).read_text()))
+
+    shared = said("hopper_machine.cuh")
+    assert len(shared) > 8
+    for header in ("bits_hopper.cuh", "hopper_ptx.cuh"):
+        assert said(header) & shared == set()
+    # Part of store_box there, a function here: bits send several boxes before they commit.
+    both = said("bits_hopper.cuh") & said("hopper_ptx.cuh")
+    assert both == {"cp.async.bulk.commit_group;"}
+
+
 def text_of(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import pickle
+import stat
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -272,6 +273,17 @@ def test_every_truncation_and_many_flipped_bytes_raise_nothing_else(
         path.write_bytes(spoiled)
         with contextlib.suppress(FileError):  # a byte of a date or a file mode changes nothing
             onebit.load(path)
+
+
+def test_a_saved_network_has_the_permissions_of_any_other_file_and_a_link_stays_one(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "link.npz").symlink_to(tmp_path / "a.npz")
+    onebit.save(NETWORKS[0](), tmp_path / "link.npz")
+    (tmp_path / "plain").write_text("")
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("a.npz", "plain")]
+    assert modes[0] == modes[1]
+    assert (tmp_path / "link.npz").is_symlink()
 
 
 def test_a_folder_or_an_absent_file_is_an_error(tmp_path: Path) -> None:

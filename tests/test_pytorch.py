@@ -27,9 +27,11 @@ from tilewright.pytorch import (  # noqa: E402
     GroupedLinear,
     grouped_matmul,
     grouped_mm,
+    lists,
     ops,
     segment_matmul,
 )
+from tilewright.pytorch.eager import is_eager  # noqa: E402
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "train_grouped.py"
 HAS_GPU = torch.cuda.is_available()
@@ -147,8 +149,8 @@ def test_gradients_that_nobody_wants_are_not_computed(monkeypatch: pytest.Monkey
     a, b = torch.randn(4, 3), torch.randn(3, 2).requires_grad_()
     (found,) = grouped_matmul([a], [b])
     made: list[Any] = []
-    real = ops.products
-    monkeypatch.setattr(ops, "products", lambda *given: made.append(given) or real(*given))
+    real = lists.products
+    monkeypatch.setattr(lists, "products", lambda *given: made.append(given) or real(*given))
     found.sum().backward()
     assert len(made) == 1
     torch.testing.assert_close(b.grad, a.t() @ torch.ones(4, 2))
@@ -197,6 +199,43 @@ def test_autocast_takes_what_the_layer_before_gave_and_leaves_float64_alone() ->
             ragged_matmul(x.int(), first.weight.int(), ends)
     result.float().sum().backward()
     assert first.weight.grad.dtype is torch.float32
+
+
+def test_what_autocast_made_alike_is_refused_without_it() -> None:
+    narrow, ends = torch.bfloat16, offsets_of([2, 4], "cpu")
+    x, w, bias = torch.randn(6, 7), torch.randn(2, 7, 9), torch.randn(2, 9)
+    mixed = [
+        (x, w.to(narrow), None, DtypeError),
+        (x.to(narrow), w, None, DtypeError),
+        (x.to(narrow), w.to(narrow), bias, ShapeError),
+    ]
+    for x, w, bias, error in mixed:
+        with torch.autocast("cpu", narrow):
+            assert ragged_matmul(x, w, ends, bias=bias).dtype is narrow
+        with pytest.raises(error, match="bfloat16"):
+            ragged_matmul(x, w, ends, bias=bias)
+
+
+def test_autocast_leaves_tf32_also_where_only_the_rows_were_float32() -> None:
+    x, w, ends = torch.randn(6, 5), torch.randn(2, 5, 3).bfloat16(), offsets_of([2, 4], "cpu")
+    with torch.autocast("cpu", torch.bfloat16):
+        assert ragged_matmul(x, w, ends, precision="tf32").dtype is torch.bfloat16
+
+
+def test_what_is_no_tensor_is_named_before_a_gpu_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Far:
+        is_cuda = True
+
+    monkeypatch.setattr(ops, "repeated", None)  # calling it would fail
+    for w, ends in ((None, torch.ones(2)), (torch.ones(2, 2, 2), None)):
+        with pytest.raises(OperandError):
+            ragged_matmul(Far(), w, ends)
+
+
+def test_a_tensor_whose_memory_has_the_negative_goes_through_the_operator() -> None:
+    x = torch.randn(6, 5, dtype=torch.complex64)
+    assert is_eager(x.imag)
+    assert not is_eager(x.imag, x.conj().imag)
 
 
 def test_without_groups_every_row_is_without_one() -> None:
@@ -299,6 +338,18 @@ def test_every_wrong_argument_is_named(
         ragged_matmul(**{"x": X, "w": W, "offsets": ENDS, **changed})
 
 
+@pytest.mark.parametrize("learns", [False, True])
+def test_meta_tensors_have_the_shapes_of_the_results(learns: bool) -> None:
+    with torch.device("meta"):
+        x = torch.empty(6, 4, requires_grad=learns)
+        w, y, ends = torch.empty(2, 4, 3), torch.empty(6, 3), torch.empty(2, dtype=torch.int32)
+    rows, depths = grouped_mm(x, w, offs=ends), grouped_mm(x.t(), y, offs=ends)
+    lists = grouped_matmul([x, x[:5]], [w[0], w[1]])
+    shapes = [tuple(one.shape) for one in (rows, depths, *lists)]
+    assert shapes == [(6, 3), (2, 4, 3), (6, 3), (5, 3)]
+    assert all(one.is_meta and one.requires_grad == learns for one in (rows, depths, *lists))
+
+
 def test_fake_tensors_have_the_shapes_of_the_results() -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -307,7 +358,7 @@ def test_fake_tensors_have_the_shapes_of_the_results() -> None:
         ends = torch.empty(3, dtype=torch.int64)
         assert ops.ragged_rows(x, w, ends, None, "ieee").shape == (7, 5)
         assert ops.ragged_depths(x.t(), x, ends, "ieee").shape == (3, 4, 4)
-        assert [tuple(c.shape) for c in ops.products([x], [w[0]], [None])] == [(7, 5)]
+        assert [tuple(c.shape) for c in lists.products([x], [w[0]], [None])] == [(7, 5)]
 
 
 def example() -> ModuleType:

@@ -33,7 +33,8 @@ def test_ragged_products_are_right_in_the_interpreter() -> None:
         timeout=240,
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
-    for line in ("float64: right", "float32: right", "float16: right", "wrong offsets: named"):
+    said = ("float64: right", "float32: right", "float16: right", "wrong offsets: named")
+    for line in (*said, "plan of depths: longest first"):
         assert line in ran.stdout
 
 
@@ -48,7 +49,7 @@ def test_rows_are_multiplied_by_matrix_instructions(target: str) -> None:
 
     types = {
         **dict.fromkeys(("x", "w", "c", "bias"), "*bf16"),
-        **dict.fromkeys(("tiles", "total"), "*i32"),
+        "table": "*i32",
         **dict.fromkeys(("n", "k"), "i32"),
         **dict.fromkeys(("x_row", "w_group", "w_row", "c_row", "bias_group"), "i32"),
     }
@@ -74,14 +75,28 @@ def test_depths_are_multiplied_by_matrix_instructions(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_planning_and_clearing_compile(target: str) -> None:
-    from tilewright.backends.cuda.kernels.ragged import clear_rows, plan_rows
+def test_depths_of_one_row_are_summed_without_them(target: str) -> None:
+    from tilewright.backends.cuda.kernels.ragged import sum_depths
 
-    types = {"offsets": "*i32", "tiles": "*i32", "total": "*i32", "fault": "*i32"}
-    sizes = {"groups": "i32", "rows": "i32"}
-    table = {"LEADING": 1, "TILE_M": 64, "BLOCK": 256}
-    assert "plan_rows" in code(plan_rows, target, types | sizes, table)
-    types = {"offsets": "*i64", "c": "*fp32", **sizes}
-    types |= dict.fromkeys(("columns", "c_row"), "i32")
-    clear = {"LEADING": 0, "TILE_M": 64, "TILE_N": 64, "c_col": 1}
-    assert "clear_rows" in code(clear_rows, target, types, clear)
+    types = {
+        **dict.fromkeys(("x", "y", "c"), "*bf16"),
+        "offsets": "*i32",
+        "fault": "*i32",
+        **dict.fromkeys(("depth_rows", "n", "y_row", "c_group"), "i32"),
+    }
+    ones = dict.fromkeys(("x_col", "y_col", "c_col"), 1)
+    sizes = {"SUM": triton.language.float32, "TILE_N": 64, "TILE_K": 64, "LEADING": 0}
+    assert not re.search(MATRIX[target], code(sum_depths, target, types, {**sizes, **ones}))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_planning_and_clearing_compile(target: str) -> None:
+    from tilewright.backends.cuda.kernels.ragged import plan_depths, plan_rows
+
+    types = {"offsets": "*i32", "table": "*i32", "fault": "*i32"}
+    types |= dict.fromkeys(("groups", "rows"), "i32")
+    longs = types | {"offsets": "*i64"}
+    assert "plan_depths" in code(plan_depths, target, longs, {"LEADING": 0, "BLOCK": 256})
+    types |= {"c": "*bf16", "columns": "i32", "c_row": "i32"}
+    table = {"LEADING": 1, "TILE_M": 64, "RESTS_LAST": 1, "BLOCK": 256, "CLEARED": 64, "c_col": 1}
+    assert "plan_rows" in code(plan_rows, target, types, table)

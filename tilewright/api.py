@@ -63,7 +63,7 @@ def matmul(
             the best device. Products that NumPy's BLAS does faster, transfer included, stay there.
         kernel: one of `kernels(device)`, used whatever it costs.
         precision: None, the dtype's own IEEE arithmetic. For float32 on a GPU also "tf32", and
-            "fp32x" where an engine has exact products on tensor cores.
+            "fp32x": errors like IEEE's, on tensor cores where those are faster (docs/gpu.md).
         accumulate: "fp16" sums float16 products in float16: error grows with k · 2^-11 instead of
             2^-11. Default: float16 is summed in float32.
 

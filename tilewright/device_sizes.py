@@ -5,6 +5,12 @@
 
 A group of mixture-of-experts tokens or of a graph's typed nodes is a run of rows; how long each run
 is, the router or the sampler has left in GPU memory. One small kernel plans there.
+
+On Hopper fp16 and bf16 run on wgmma and the copy engine (backends/cuda/hopper) where rows of the
+operands are contiguous and begin at multiples of 16 bytes: in the first form w's k or n may be the
+contiguous one (k a multiple of 16 for n), with a bias or without; in the second the contiguous ones
+are m and n. A layer's forward product and both its gradients are such. All else, and all other
+GPUs, run the Triton kernels of backends/cuda/kernels/ragged.py.
 """
 
 from __future__ import annotations
@@ -16,6 +22,8 @@ from tilewright.errors import ArgumentError, DtypeError, OperandError, OverlapEr
 _MOST = 2**31 - 65  # kernels count rows and columns in 32 bits, a tile past the last
 _PRECISIONS = (None, "tf32")
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
+_MOST_PASSED = 1024
+_passed: set[Any] = set()  # sizes, dtypes and devices that were checked
 
 
 def ragged_matmul(
@@ -51,20 +59,34 @@ def ragged_matmul(
 
     Raises: ShapeError, DtypeError, OperandError, OverlapError, ArgumentError.
     """
-    _check_tensors(x=x, w=w, offsets=offsets, bias=bias, out=out)
-    from tilewright.pytorch import ops
+    given = w is not None and offsets is not None and out is None
+    if given and getattr(x, "is_cuda", False) and precision in _PRECISIONS:
+        from tilewright.pytorch.ops import repeated
+
+        result = repeated(x, w, offsets, bias, precision or "ieee")
+        if result is not None:
+            return result
+    key = _key(x, w, offsets, bias, precision)
+    if key not in _passed:
+        _check_tensors(x=x, w=w, offsets=offsets, bias=bias, out=out)
+    from tilewright.pytorch import eager, ops
 
     if out is None:
-        given, (x, w, bias) = w, ops.cast(x, w, bias)
-        if w.dtype != given.dtype and precision == "tf32":
+        before, (x, w, bias) = (x, w, bias), eager.cast(x, w, bias)
+        left = x is not before[0] or w is not before[1]
+        if left and precision == "tf32":
             precision = None  # asked for float32, which autocast has just left
-    _check(x, w, offsets, precision)
+        if left or bias is not before[2]:
+            key = None  # what is checked now is not what was given
     rows = w.dim() == 3
-    groups = _groups(w, offsets, rows=rows)
-    shape = (x.shape[0], w.shape[2]) if rows else (groups, x.shape[0], w.shape[1])
-    _check_bias(bias, x, groups, w, rows=rows)
+    if key is None or key not in _passed:
+        _check(x, w, offsets, precision)
+        _check_bias(bias, x, _groups(w, offsets, rows=rows), w, rows=rows)
+        _pass(key)
     if out is not None:
-        _check_out(out, x, shape)
+        _check_tensors(x=x, out=out)
+        groups = _groups(w, offsets, rows=rows)
+        _check_out(out, x, (x.shape[0], w.shape[2]) if rows else (groups, x.shape[0], w.shape[1]))
         _check_apart(out, {"x": x, "w": w, "offsets": offsets, "bias": bias})
         ops.ragged_into(x, w, offsets, bias, out, precision or "ieee")
         return out
@@ -86,6 +108,29 @@ def synchronize(device: Any = None) -> None:
     faults.check(where.index if where.index is not None else cuda.current_device())
 
 
+def _key(x: Any, w: Any, offsets: Any, bias: Any, precision: str | None) -> Any:
+    """What the checks look at, or None where they must look each time.
+
+    Not for what is no plain tensor, and not where torch.compile traces.
+    """
+    given = (x, w, offsets) if bias is None else (x, w, offsets, bias)
+    if not all(hasattr(value, "data_ptr") for value in given):
+        return None
+    import torch
+
+    plain = (torch.Tensor, torch.nn.Parameter)
+    if torch.compiler.is_compiling() or not all(type(value) in plain for value in given):
+        return None
+    return precision, *[(value.shape, value.dtype, value.device) for value in given]
+
+
+def _pass(key: Any) -> None:
+    if key is not None:
+        if len(_passed) >= _MOST_PASSED:
+            _passed.clear()
+        _passed.add(key)
+
+
 def _check_tensors(x: Any, **others: Any) -> None:
     """All are tensors of one device; of `others`, bias and out may be None."""
     for name, value in {"x": x, **others}.items():
@@ -99,7 +144,7 @@ def _check_tensors(x: Any, **others: Any) -> None:
 
 def _check(x: Any, w: Any, offsets: Any, precision: str | None) -> None:
     for name, value in (("x", x), ("w", w), ("offsets", offsets)):
-        if max(value.shape, default=0) > _MOST:
+        if any(size > _MOST for size in value.shape):  # max: torch 2.11 cannot compile it
             raise ShapeError(
                 f"{name}.shape={tuple(value.shape)}: accepted are sizes from 0 to 2^31 - 65"
             )

@@ -212,7 +212,7 @@ def grouped_matmul(
         activation: "none", "relu" or "gelu".
         order, device: as in `plan_grouped`.
         kernel: on a GPU the name of an engine, used whatever it costs.
-        precision: on a GPU, float32 only: "tf32", or "fp32x" for exact products on tensor cores.
+        precision: on a GPU, float32 only: "tf32", or "fp32x", as in `matmul`.
 
     Returns: results in the caller's order: a list for lists, a RaggedBatch for RaggedBatch; `out`
         itself where it was given. An empty batch gives an empty list.

@@ -87,7 +87,7 @@ def bind(
         )
     kind, ordinal = _one(a), work.ordinal
     with arrays.stream_of(kind, ordinal):
-        launch = engines.bind(work, plan.device, kernel).launch
+        launch = engines.bind(work, plan.device, kernel, often=True).launch
 
     def run() -> Results:
         launch()

@@ -24,7 +24,7 @@ _MOST_PROBLEMS = 2**15
 _MOST_SCRATCH = 2**22  # bytes
 _kept: OrderedDict[tuple[Any, ...], Launch] = OrderedDict()
 _again: dict[tuple[Any, ...], Launch] = {}
-_captured: list[Launch] = []
+_captured: dict[Launch, None] = {}  # each once, however often it is captured
 _PLAIN: tuple[tuple[str, Any], ...] = (
     ("alpha", 1.0),
     ("beta", 0.0),
@@ -137,7 +137,7 @@ def launch_once(work: Work, device: Device, kernel: str | None) -> Launch:
 def _keep_if_captured(launch: Launch) -> None:
     """Its tables are read at every replay of the graph."""
     if _is_captured():
-        _captured.append(launch)
+        _captured[launch] = None
 
 
 def _is_captured() -> bool:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tilewright.device_sizes import ragged_matmul
 from tilewright.errors import ArgumentError, ShapeError
-from tilewright.pytorch import ops
+from tilewright.pytorch import lists
 
 
 def grouped_mm(
@@ -86,5 +86,5 @@ def grouped_matmul(
                 f" {one.shape[-1]} rows, the columns of inputs[{index}]"
             )
     given = [None] * count if biases is None else list(biases)
-    found: list[Tensor] = ops.products(list(inputs), list(others), given)
+    found: list[Tensor] = lists.products(list(inputs), list(others), given)
     return found

@@ -8,12 +8,15 @@ shapes.py   configurations of the kernel          orient.py   which operand give
 tiles.py    the records a launch reads            packing.py  items of the packing pass, panels
 cost.py     seconds, from measured rates          maps.py     tensor maps
 engine.py   propose: buckets and their choice     bind.py     tables, scratch, launches
+split.py    fp32-accurate products: the engine over operands split into halves
 ragged.py   sizes on the device: a table of rows in place of records
+depths.py   the same along k: gradients of weights    moving.py   launches on other addresses
 """
 
 from __future__ import annotations
 
 from tilewright.backends.cuda.engine import Engine
-from tilewright.backends.cuda.hopper.engine import HopperHalf, HopperSplit
+from tilewright.backends.cuda.hopper.engine import HopperHalf
+from tilewright.backends.cuda.hopper.split import HopperSplit
 
 ENGINES: tuple[Engine, ...] = (HopperHalf(), HopperSplit())

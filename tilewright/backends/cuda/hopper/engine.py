@@ -7,22 +7,35 @@ copy engine cannot read (an odd stride, an odd address) go through the packing p
 
 from __future__ import annotations
 
+import hashlib
+from collections import OrderedDict
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from tilewright.backends.cuda import nvrtc
-from tilewright.backends.cuda.engine import Ints, Launch, Proposal, Work
+from tilewright.backends.cuda.engine import Ints, Prepared, Proposal, Work
 from tilewright.backends.cuda.hopper import cost, tiles
 from tilewright.backends.cuda.hopper.orient import Oriented, orient, unsuited
-from tilewright.backends.cuda.hopper.packing import ROW, Panels, lay_out, packed_bytes
-from tilewright.backends.cuda.hopper.shapes import SHAPES, SPLIT, Shape
+from tilewright.backends.cuda.hopper.packing import (
+    FILL,
+    ROW,
+    SPLIT_FILL,
+    Panels,
+    deep,
+    lay_out,
+    packed_bytes,
+)
+from tilewright.backends.cuda.hopper.shapes import SHAPES, Shape
 from tilewright.device import Device
 
 DTYPES = ("bfloat16", "float16")
 # A map takes some microseconds to make: of more matrices than this, copies are made instead.
 _MAPS = 8192
+_MOST_PLANS = 64
+_LONGEST_KEPT = 2**16  # tiles and problems of a plan, 50 to 200 bytes each
+_plans: OrderedDict[bytes, tuple[Bucket, ...]] = OrderedDict()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,26 +71,7 @@ class HopperHalf:
         """Seconds and scratch, or the reason why not."""
         if work.dtype not in DTYPES:
             return f"{work.dtype} is not half precision"
-        return _proposal(self.name, work, device, SHAPES)
-
-
-@dataclass(frozen=True, slots=True)
-class HopperSplit:
-    """fp32 as accurate as fp32's own products: three bfloat16 parts an operand, six products.
-
-    Summed in fp32 outside wgmma. Errors on an H200, relative in the Frobenius norm, were 0.9e-7 to
-    1.7e-7 where cuBLAS's fp32 had 0.8e-7 to 1.1e-6: uniform, normal, and scaled by 2^-30 to 2^30
-    element by element. bfloat16 has fp32's exponents, so no scale fails but the smallest: parts
-    below 1e-40 are lost. A result that an infinity enters is NaN.
-    """
-
-    name: str = "hopper-split"
-
-    def propose(self, work: Work, device: Device) -> Proposal | str:
-        """Seconds and scratch, or the reason why not."""
-        if (work.dtype, work.precision) != ("float32", "fp32x"):
-            return "takes float32 with precision='fp32x' only"
-        return _proposal(self.name, work, device, (SPLIT,))
+        return proposal(self.name, work, device, SHAPES)
 
 
 def plan(
@@ -87,7 +81,7 @@ def plan(
 
     Operands to be split are all packed, and the one that gives C's rows is then on the left.
     """
-    split = shapes == (SPLIT,)
+    split = shapes[0].planes > 1
     ways = tuple(_capped(orient(work, turned=turned), split) for turned in (False, True))
     filled = np.flatnonzero((work.m > 0) & (work.n > 0))
     straight = ways[0]
@@ -106,28 +100,70 @@ def plan(
     return tuple(buckets)
 
 
+def recalled(work: Work, shapes: tuple[Shape, ...], processors: int) -> tuple[Bucket, ...]:
+    """`plan`, kept by all that it looks at: training repeats sizes and strides in other memory."""
+    key = _signature(work, shapes, processors)
+    found = _plans.pop(key, None)
+    if found is None:
+        found = plan(work, shapes, processors)
+        _keep(key, found)
+        return found
+    _keep(key, found)
+    split = shapes[0].planes > 1
+    ways = {
+        turned: _capped(orient(work, turned=turned), split)
+        for turned in {bucket.batch.turned for bucket in found}
+    }
+    return tuple(replace(bucket, batch=ways[bucket.batch.turned]) for bucket in found)
+
+
+def _keep(key: bytes, buckets: tuple[Bucket, ...]) -> None:
+    """As the one used last, but for a plan so long that many like it would fill memory."""
+    if sum(len(bucket.batch.k) + len(bucket.tiles.problem) for bucket in buckets) <= _LONGEST_KEPT:
+        _plans[key] = buckets
+        if len(_plans) > _MOST_PLANS:
+            _plans.popitem(last=False)
+
+
+def _signature(work: Work, shapes: tuple[Shape, ...], processors: int) -> bytes:
+    """Of addresses only how far they are aligned, up to 256 bytes."""
+    digest = hashlib.blake2b(repr((len(work.m), shapes, processors, work.order)).encode())
+    columns = [work.m, work.n, work.k]
+    for part in (work.a, work.b, work.c):
+        columns += [part.row, part.col, np.minimum(part.address & -part.address, 256)]
+    for column in columns:
+        digest.update(np.ascontiguousarray(column).tobytes())
+    return digest.digest()
+
+
 def bucket_of(batch: Oriented, which: Ints, shape: Shape, order: str, processors: int) -> Bucket:
     """One launch: cut, balanced, its panels laid out, its seconds predicted."""
-    blocks = processors * shape.blocks
+    clusters = shape.clusters(processors)
     found, turns, busiest = tiles.balanced(
-        batch, tiles.cut(batch, which, shape, order), shape, blocks
+        batch, tiles.cut(batch, which, shape, order), shape, clusters
     )
-    k = tiles.depths(batch, which)
-    fill, each = (16, 4) if shape.planes == 1 else (64, 4 + 2 * shape.planes)
+    k, fill, each = tiles.depths(batch, which), FILL, 4
+    if shape.planes > 1:
+        k, fill, each = deep(k), SPLIT_FILL, 4 + 2 * shape.planes
     left = lay_out(batch.left, k, 0, fill)
     right = lay_out(batch.right, k, left.rows, fill)
     packed = packed_bytes(batch.left, k, each) + packed_bytes(batch.right, k, each)
-    seconds = cost.batch_seconds(busiest, _moved(batch, which) * shape.planes, packed)
+    moved = _moved(batch, which) * shape.planes
+    waiting = cost.memory_seconds(shape, moved, len(found.problem) / clusters)
+    seconds = cost.batch_seconds(busiest, waiting, packed)
     return Bucket(batch, which, shape, found, turns, (left, right), seconds)
 
 
 def _guess(batch: Oriented, which: Ints, shape: Shape, order: str, processors: int) -> float:
-    """Seconds of the multiplying launch if its tiles could be dealt evenly."""
-    blocks = processors * shape.blocks
-    found = tiles.cut(batch, which, shape, order)
-    even = found.seconds.sum() / blocks
-    bound = max(even, found.seconds.max(initial=0.0), _moved(batch, which) / cost.MEMORY)
-    return float(bound + even / 1000)  # of two that wait for memory, the one with less to do
+    """Seconds of the multiplying launch, were many tiles dealt evenly; few are dealt out."""
+    found, clusters = tiles.cut(batch, which, shape, order), shape.clusters(processors)
+    busiest = float(max(found.seconds.sum() / clusters, found.seconds.max(initial=0.0)))
+    turns = len(found.problem) / clusters
+    if turns < cost.FEW:
+        _, _, busiest = tiles.balanced(batch, found, shape, clusters)
+    waiting = cost.memory_seconds(shape, _moved(batch, which), turns)
+    # Of two that wait for memory, the one with less to do.
+    return max(busiest, waiting) + busiest / 1000
 
 
 def _moved(batch: Oriented, which: Ints) -> float:
@@ -144,11 +180,12 @@ def _capped(batch: Oriented, split: bool) -> Oriented:
     return replace(batch, left=left, right=right, engine_stores=none)
 
 
-def _proposal(name: str, work: Work, device: Device, shapes: tuple[Shape, ...]) -> Proposal | str:
+def proposal(name: str, work: Work, device: Device, shapes: tuple[Shape, ...]) -> Proposal | str:
+    """What an engine of these shapes would take, or the reason why it cannot."""
     reason = _unsuited(work, device)
     if reason:
         return reason
-    buckets = plan(work, shapes, device.compute_units)
+    buckets = recalled(work, shapes, device.compute_units)
     return Proposal(
         engine=name,
         seconds=sum(bucket.seconds for bucket in buckets),
@@ -168,11 +205,11 @@ def _unsuited(work: Work, device: Device) -> str | None:
 def _words(bucket: Bucket) -> str:
     packed = (bucket.scratch and f", packs {bucket.scratch / 1e6:.0f} MB") or ""
     turned = ", turned" if bucket.batch.turned else ""
-    count = len(bucket.tiles.problem)
+    count = len(bucket.tiles.problem) * bucket.shape.cluster
     return f"{len(bucket.which)} problems as {count} tiles of {bucket.shape.name}{turned}{packed}"
 
 
-def _bind(work: Work, buckets: tuple[Bucket, ...]) -> Launch:
+def _bind(work: Work, buckets: tuple[Bucket, ...]) -> Prepared:
     from tilewright.backends.cuda.hopper.bind import bound
 
     return bound(work, buckets)

@@ -1,8 +1,8 @@
-"""Rows ragged by group, their numbers on the device: out[rows of g] = x[rows of g] @ w[g].
+"""Rows ragged by group, their numbers on the device: out[i] = x[i] @ w[group of i] + bias[group].
 
 The launch reads its work from a table on the device, int32 [1 + entries, 4]:
 
-    row 0      number of entries that follow, 0, 0, 0
+    row 0      number of entries that follow, 0 (counts tiles during a launch), 0, 0
     row e      group, first row of x, one past the last row, 0
 
 An entry has at most ROWS rows, all of one group; a group of more rows has several entries, one of
@@ -15,17 +15,18 @@ The weights give the rows of wgmma's tiles and x the columns, for those come in 
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 from tilewright.backends.cuda import driver, nvrtc
-from tilewright.backends.cuda.engine import Launch
 from tilewright.backends.cuda.hopper import maps
-from tilewright.backends.cuda.hopper.bind import Ragged, Step, defines, launcher, upload
+from tilewright.backends.cuda.hopper.bind import Ragged, defines
+from tilewright.backends.cuda.hopper.moving import LEFT, OUT, RIGHT, Moving
 from tilewright.backends.cuda.hopper.shapes import WIDE
 from tilewright.backends.cuda.hopper.tiles import ENGINE_STORES
 
 ROWS = WIDE.width  # rows of x that one entry may have
+_RAGGED_ROWS = 1  # hopper_tiles.cuh
+_BAND = 4  # entries of a group, at most, whose tiles follow one another
 
 
 def entries(rows: int, groups: int) -> int:
@@ -33,7 +34,7 @@ def entries(rows: int, groups: int) -> int:
     return rows // ROWS + groups
 
 
-def unsuited(x: Any, w: Any, out: Any) -> str | None:
+def unsuited(x: Any, w: Any, out: Any, bias: Any = None) -> str | None:
     """Why these cannot be had here: [rows, k], [groups, k, n] and [rows, n], torch, one GPU.
 
     Either of w's last two dimensions may be the contiguous one; groups must follow one another
@@ -52,19 +53,22 @@ def unsuited(x: Any, w: Any, out: Any) -> str | None:
         return "w's groups do not follow one another"
     if x.stride(1) != 1 or out.stride(1) != 1:
         return "rows of x and out must be contiguous"
-    if x.stride(0) <= 0:  # a gradient of a sum over rows is one row, expanded
-        return "rows of x lie in one place"
+    # A gradient of a sum over rows is one row, expanded.
+    if min(x.stride(0), out.stride(0)) <= 0:
+        return "rows of x or out lie in one place"
+    if bias is not None and max(bias.stride()) >= 2**31:
+        return "a stride of the bias is 2^31 elements or more"
     if max(out.stride(0), groups * max(n, k)) >= 2**31:
         return "rows of w, or elements from one row of out to the next, are 2^31 or more"
     aligned = x.data_ptr() % 16 == w.data_ptr() % 16 == 0 and x.stride(0) % 8 == run % 8 == 0
     return None if aligned else "rows of x and w must begin at multiples of 16 bytes"
 
 
-def bound(table: Any, x: Any, w: Any, out: Any) -> Launch:
-    """A callable that only launches, on torch's current stream of the device; see `unsuited`.
+def prepared(x: Any, w: Any, out: Any, bias: Any = None, band: int | None = None) -> Moving:
+    """The kernel for these and for all that lie alike; see `unsuited`. Launch it on w, x and out.
 
-    `table` is int32 [1 + entries, 4] on the device, as drawn above, read at each launch. It is
-    kept; that x, w and out stay where they are is the caller's business.
+    Its table is int32 [1 + entries, 4] on the device, as drawn above, read at each launch; `bias`
+    is [groups, n] of x's dtype. Raises DeviceError.
     """
     import torch
 
@@ -72,43 +76,42 @@ def bound(table: Any, x: Any, w: Any, out: Any) -> Launch:
     ordinal, dtype = x.device.index, str(x.dtype).removeprefix("torch.")
     transposed = _k_contiguous(w)
     stores = out.data_ptr() % 16 == 0 and out.stride(0) % 8 == 0 and n >= 8
+    weights = (groups * n, k, k) if transposed else (groups * k, n, n)
     matrices = [
-        maps.Matrix(w.data_ptr(), groups * n, k, k)
-        if transposed
-        else maps.Matrix(w.data_ptr(), groups * k, n, n),
-        maps.Matrix(x.data_ptr(), x.shape[0], k, x.stride(0)),
+        (LEFT, maps.Matrix(w.data_ptr(), *weights)),
+        (RIGHT, maps.Matrix(x.data_ptr(), x.shape[0], k, x.stride(0))),
     ]
     if stores:
-        matrices.append(maps.Matrix(out.data_ptr(), out.shape[0], n // 8 * 8, out.stride(0)))
-    encoded = upload(maps.encode(matrices, dtype), ordinal)
+        results = maps.Matrix(out.data_ptr(), out.shape[0], n // 8 * 8, out.stride(0))
+        matrices.append((OUT, results))
     macros = defines(
         dtype,
         WIDE,
         left_mn=not transposed,
         right_mn=False,
         transposed=True,
-        epilogue=None,
-        ragged=True,
+        epilogue=None if bias is None else "none",
+        ragged=_RAGGED_ROWS,
     )
     shared = Ragged(
-        c=out.data_ptr(),
         n=n,
         k=k,
         stride=out.stride(0),
         across=-(-n // WIDE.rows),
         flags=ENGINE_STORES * stores,
+        band=band or min(max(x.shape[0] // (groups * ROWS), 1), _BAND),
     )
-    table_at, maps_at = (ctypes.c_void_p(held.data_ptr()) for held in (table, encoded))
-    no_scalars = ctypes.c_void_p(None)
-    arguments = nvrtc.Arguments((table_at, ctypes.c_int(0), maps_at, no_scalars, shared))
-    step = Step(
-        kernel=nvrtc.function("hopper_multiply", macros, ordinal, shared=WIDE.shared),
-        blocks=torch.cuda.get_device_properties(ordinal).multi_processor_count,
-        threads=WIDE.threads,
-        arguments=arguments,
-        keep=(table, encoded),
+    if bias is not None:
+        shared.bias_group, shared.bias_step = bias.stride()
+    return Moving(
+        nvrtc.function("hopper_multiply", macros, ordinal, shared=WIDE.shared),
+        torch.cuda.get_device_properties(ordinal).multi_processor_count,
+        WIDE.threads,
+        0,
+        matrices,
+        dtype,
+        shared,
     )
-    return launcher(ordinal, [step], ())
 
 
 def _k_contiguous(w: Any) -> bool:

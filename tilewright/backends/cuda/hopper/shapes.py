@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+_TURNS = 4  # kernels/hopper_block.cuh: tiles that a block knows of
 BOX = 64 * 64 * 2  # bytes of one box of the copy engine
+SPLIT_PIECE = 64 * (64 + 4) * 4  # of a piece of C that is fp32 (kernels/hopper_sums.cuh)
 SHARED_LIMIT = 227 * 1024  # what one block may have on Hopper
 ACTIVATIONS = ("none", "relu", "gelu")
 
@@ -16,7 +18,8 @@ class Shape:
     `stages` steps of k are on their way or in use; each warpgroup has `slots` finished pieces of C
     waiting to be stored. The second warpgroup starts `skew` steps late, to multiply while the first
     one finishes. Registers are per thread, of the loading and of the multiplying warps. Operands
-    split into several `planes` are those of kernels/hopper_split.cu.
+    split into several `planes` are those of kernels/hopper_split.cu. Blocks come in clusters of
+    `cluster` (1 or 2): two take tiles of one problem in step and share an operand where they can.
     """
 
     name: str
@@ -29,6 +32,7 @@ class Shape:
     consumer_registers: int
     skew: int = 0
     planes: int = 1
+    cluster: int = 1
 
     @property
     def rows(self) -> int:
@@ -45,13 +49,25 @@ class Shape:
         """Threads of a block."""
         return 128 * (self.warpgroups + 1)
 
+    def clusters(self, processors: int) -> int:
+        """How many clusters, of `cluster` blocks each, so many multiprocessors run at a time."""
+        return max(1, processors * self.blocks // self.cluster)
+
     @property
     def shared(self) -> int:
         """Bytes of dynamic shared memory: stages, pieces, barriers, and room to align them."""
         stage = self.planes * (self.warpgroups + self.width // 64) * BOX
         pieces = self.warpgroups * self.slots
-        barriers = 8 * 2 * (self.stages + pieces)
+        if self.planes > 1:
+            return self.stages * stage + pieces * SPLIT_PIECE + 8 * 2 * self.stages
+        barriers = 8 * 2 * (self.stages + pieces + _TURNS) + 4 * _TURNS
         return self.stages * stage + pieces * BOX + barriers + 1024
+
+    @property
+    def exact_shared(self) -> int:
+        """The same of kernels/hopper_exact.cu: pieces, and two steps of 16 rows of k."""
+        step = 4 * 16 * (self.rows + 2 + self.width + 2)
+        return self.warpgroups * self.slots * SPLIT_PIECE + 2 * step
 
     @property
     def defines(self) -> tuple[tuple[str, int], ...]:
@@ -64,6 +80,7 @@ class Shape:
             ("BLOCKS", self.blocks),
             ("SKEW", self.skew),
             ("PLANES", self.planes),
+            ("CLUSTER", self.cluster),
             ("LOADER_REGISTERS", self.loader_registers),
             ("CONSUMER_REGISTERS", self.consumer_registers),
         )
@@ -73,7 +90,8 @@ class Shape:
 # threads each could have 128 only, too few for tiles 256 wide.)
 WIDE = Shape("128x256", 2, 256, 4, 2, 1, 72, 216, 2)
 STAGED = Shape("128x256 staged", 2, 256, 3, 4, 1, 72, 216, 1)
+PAIR = Shape("128x256 in pairs", 2, 256, 4, 2, 1, 72, 216, 2, cluster=2)
 HALF = Shape("128x128", 2, 128, 4, 4, 1, 72, 216, 2)
 NARROW = Shape("64x128 twice", 1, 128, 3, 3, 2, 72, 184, 0)
-SHAPES = (WIDE, STAGED, HALF, NARROW)
-SPLIT = Shape("128x128 split", 2, 128, 2, 2, 1, 72, 216, planes=3)
+SHAPES = (WIDE, PAIR, STAGED, HALF, NARROW)
+SPLIT = Shape("128x128 split", 2, 128, 3, 1, 1, 40, 232, planes=2)

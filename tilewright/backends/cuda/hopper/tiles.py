@@ -3,12 +3,24 @@
 Columns are cut evenly, in units of 64 and the last to a multiple of 32. Longest problems come
 first; within one, sixteen tiles down share what they read of the right operand. Tiles are then
 dealt, each to the block that has least to do so far: static, so that results never depend on a run.
+
+Where blocks come in clusters, what is cut and dealt is a pair of tiles of one problem:
+
+    rows     more than one block has    at most so many, more than 64 columns    at most 64 columns
+             +---------+                +---------+---------+                    +---+
+             | block 0 |                | block 0 | block 1 |                    | 0 |  64 rows
+             +---------+                +---------+---------+                    +---+
+             | block 1 |                                                         | 1 |
+             +---------+                                                         +---+
+    shared   right operand              left operand                             right operand
+
+Of 64 rows and 64 columns at most, block 1 has none and only keeps step.
 """
 
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -20,14 +32,17 @@ from tilewright.backends.cuda.hopper.packing import Panels
 from tilewright.backends.cuda.hopper.shapes import Shape
 
 FIELDS = 20
-LEFT_PACKED, RIGHT_PACKED, ENGINE_STORES = 1, 2, 4
+LEFT_PACKED, RIGHT_PACKED, ENGINE_STORES, LEFT_SHARED, RIGHT_SHARED = 1, 2, 4, 8, 16
 _DOWN = 16  # tiles down that follow one another: 1 % over 4 on an H200, and 32 no better
 _DEALT = 60_000  # beyond so many tiles, turns are as even as dealing and quicker to make
 
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """Cut tiles, in order: problem, first row and column, how many count, predicted seconds."""
+    """Cut tiles, in order: problem, first row and column, how many count, predicted seconds.
+
+    Of a shape in clusters each is what one cluster takes in one turn: see `members`.
+    """
 
     problem: Ints
     row: Ints
@@ -54,37 +69,90 @@ def cut(batch: Oriented, which: Ints, shape: Shape, order: str) -> Tiles:
     """Every tile of the problems `which`, longest first unless `order` is "given"."""
     if order != "given":
         which = which[np.argsort(-batch.k[which], kind="stable")]
-    rows, columns = batch.rows[which], batch.columns[which]
-    down, across = -(-rows // shape.rows), -(-columns // shape.width)
+    problem, top, rows, high, wide = _bands(batch, which, shape)
+    columns = batch.columns[problem]
+    down, across = -(-rows // high), -(-columns // wide)
     counts = down * across
-    p = np.repeat(np.arange(len(which)), counts)
+    p = np.repeat(np.arange(len(problem)), counts)
     local = np.arange(len(p)) - np.repeat(np.cumsum(counts) - counts, counts)
-    band = local // (_DOWN * across[p])
-    height = np.minimum(_DOWN, down[p] - band * _DOWN)
-    rest = local - band * _DOWN * across[p]
-    j, i = rest // height, band * _DOWN + rest % height
+    follow = _DOWN // shape.cluster
+    group = local // (follow * across[p])
+    height = np.minimum(follow, down[p] - group * follow)
+    rest = local - group * follow * across[p]
+    j, i = rest // height, group * follow + rest % height
     units = -(-columns // 64)[p]
     start = j * units // across[p] * 64
     end = np.minimum(columns[p], (j + 1) * units // across[p] * 64)
-    row = i * shape.rows
-    return _timed(
-        batch, shape, which[p], row, start, np.minimum(shape.rows, rows[p] - row), end - start
+    row = i * high[p]
+    left = np.minimum(high[p], rows[p] - row)
+    return _timed(batch, shape, problem[p], top[p] + row, start, left, end - start)
+
+
+def _bands(batch: Oriented, which: Ints, shape: Shape) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+    """Rows that are cut alike: problem, first row, how many, and what one cluster takes of them.
+
+    A cluster has its tiles one above the other, but what is left for one tile down goes across.
+    """
+    rows, one = batch.rows[which], np.ones_like(which)
+    if shape.cluster == 1:
+        return which, 0 * which, rows, shape.rows * one, shape.width * one
+    high = shape.cluster * shape.rows
+    last = rows % high
+    low = np.where(last > shape.rows, 0, last)
+    columns = (
+        np.stack([which, which], 1),
+        np.stack([0 * rows, rows - low], 1),
+        np.stack([rows - low, low], 1),
+        np.stack([high * one, shape.rows * one], 1),
+        np.stack([shape.width * one, shape.cluster * shape.width * one], 1),
     )
+    problem, top, count, tall, wide = (column.reshape(-1) for column in columns)
+    some = count > 0
+    return problem[some], top[some], count[some], tall[some], wide[some]
+
+
+def members(shape: Shape, tiles: Tiles) -> tuple[Tiles, Ints]:
+    """The tile of each block of each cluster, and what they share: 0 or one of the flags above."""
+    if shape.cluster == 1:
+        return tiles, 0 * tiles.problem
+    tall = tiles.rows > shape.rows
+    wide = ~tall & (tiles.columns > 64)
+    high = tall | (~wide & (tiles.rows > 64))
+    rows = np.where(tall, shape.rows, np.where(high, 64, tiles.rows))
+    columns = np.where(wide, -(-tiles.columns // 128) * 64, tiles.columns)
+    fields = (
+        (tiles.problem, tiles.problem),
+        (tiles.row, tiles.row + np.where(high, rows, 0)),
+        (tiles.column, tiles.column + np.where(wide, columns, 0)),
+        (rows, np.where(high, tiles.rows - rows, np.where(wide, rows, 0))),
+        (columns, np.where(high, columns, tiles.columns - columns)),
+        (tiles.seconds, tiles.seconds),
+    )
+    shares = np.where(high, RIGHT_SHARED, np.where(wide, LEFT_SHARED, 0))
+    return Tiles(*(np.stack(pair, 1).reshape(-1) for pair in fields)), np.repeat(shares, 2)
 
 
 def _timed(
     batch: Oriented, shape: Shape, problem: Ints, row: Ints, column: Ints, rows: Ints, columns: Ints
 ) -> Tiles:
-    steps, width = -(-batch.k[problem] // 64), -(-columns // 32) * 32
+    units = Tiles(problem, row, column, rows, columns, np.zeros(len(problem)))
+    each, shares = members(shape, units)
+    p = each.problem
     seconds = cost.tile_seconds(
         shape,
-        steps,
-        rows,
-        width,
-        turned=batch.transposed[problem],
-        aligned=batch.engine_stores[problem],
+        cost.Loads(
+            rows=each.rows,
+            width=-(-each.columns // 32) * 32,
+            left_lines=cost.lines(batch.left)[p],
+            right_lines=cost.lines(batch.right)[p],
+            left_shared=shares == LEFT_SHARED,
+            right_shared=shares == RIGHT_SHARED,
+        ),
+        -(-batch.k[p] // 64),
+        turned=batch.transposed[p],
+        aligned=batch.engine_stores[p],
     )
-    return Tiles(problem, row, column, rows, columns, seconds)
+    return replace(units, seconds=seconds.reshape(-1, shape.cluster).max(1))
 
 
 def split_tail(batch: Oriented, tiles: Tiles, shape: Shape, blocks: int) -> Tiles:
@@ -148,6 +216,7 @@ def balanced(batch: Oriented, tiles: Tiles, shape: Shape, blocks: int) -> tuple[
 
 def records(
     batch: Oriented,
+    shape: Shape,
     tiles: Tiles,
     turns: Ints,
     panels: tuple[Panels, Panels],
@@ -159,6 +228,9 @@ def records(
     A C that the copy engine cannot store has map -1; a packed operand has the panels' map. C has
     elements of `element` bytes.
     """
+    tiles, shares = members(shape, tiles)
+    every = turns[:, :, None] * shape.cluster + np.arange(shape.cluster)
+    taken = np.where(turns[:, :, None] < 0, -1, every)
     table = np.zeros((len(tiles.problem) + 1, FIELDS), np.int32)
     body, p = table[:-1], tiles.problem
     k = batch.k[p]
@@ -166,7 +238,7 @@ def records(
     slices = np.where(k > 0, -(-(k - 64 * (steps - 1)) // 16), 4)
     left_packed, right_packed = panels[0].padded[p] > 0, panels[1].padded[p] > 0
     flags = LEFT_PACKED * left_packed + RIGHT_PACKED * right_packed
-    flags = flags + ENGINE_STORES * (maps[2][p] >= 0)
+    flags = flags + ENGINE_STORES * (maps[2][p] >= 0) + shares
     width = -(-tiles.columns // 32) * 32
     body[:, 0], body[:, 1], body[:, 2] = maps[0][p], maps[1][p], steps
     body[:, 3] = width | slices << 16 | flags << 24
@@ -180,7 +252,7 @@ def records(
     address = batch.c_address[p] + element * (along * batch.c_stride[p] + across)
     body[:, 16:18] = address[:, None].view(np.int32).reshape(-1, 2)
     body[:, 18] = maps[2][p]
-    return table[turns.reshape(-1)]
+    return table[taken.reshape(-1)]
 
 
 def _walk(operand: Operand, panels: Panels, p: Ints, start: Ints) -> Ints:

@@ -151,17 +151,17 @@ __device__ __forceinline__ void multiply(Shared &s, int (&d)[BN / 2], int steps,
     barrier_wait(shared_address(&s.full[ring.stage]), ring.parity);
     u64 a = operand(shared_address(s.a[ring.stage]));
     u64 b = operand(shared_address(s.b[ring.stage]));
-    products_fence();
+    wgmma_fence();
 #pragma unroll
     for (int part = 0; part < 4; part++) product(d, a + 2 * part, b + 2 * part, step + part > 0);
-    products_commit();
-    products_wait<1>();
+    wgmma_commit();
+    wgmma_wait<1>();
     if (step > 0) release(s, before);
     before = ring.stage;
     if (++ring.stage == STAGES) ring.stage = 0, ring.parity ^= 1;
   }
   turn_pass(group);  // the other's first products follow these last ones at once
-  products_wait<0>();
+  wgmma_wait<0>();
   if (steps > 0) release(s, before);
 }
 
@@ -233,7 +233,7 @@ __device__ __forceinline__ void store(const Product &p, const TensorMap &c, Shar
 #pragma unroll
   for (int chunk = 0; chunk < BN / width; chunk++) {
     u8 *buffer = shared.out[threadIdx.x / 32 - 4][chunk % BUFFERS];
-    if (lane == 0) stores_read<BUFFERS - 1>();
+    if (lane == 0) store_wait_read<BUFFERS - 1>();
     __syncwarp();
 #pragma unroll
     for (int part = 0; part < width / 8; part++) {
@@ -251,7 +251,7 @@ __device__ __forceinline__ void store(const Product &p, const TensorMap &c, Shar
               value;
       }
     }
-    fence_copies();
+    fence_async();
     __syncwarp();
     if (lane == 0) {
       if (tile.col + chunk * width < p.n)
@@ -336,7 +336,7 @@ __device__ __forceinline__ void compute(const Product &p, const TensorMap &c, Sh
     store(p, c, s, columns, d, tile, row_terms);
   }
 #if COPY_OUT && OUT != 3
-  if (lane == 0) stores_done();
+  if (lane == 0) store_wait();
 #endif
 }
 
@@ -358,11 +358,11 @@ extern "C" __global__ void __launch_bounds__(384, 1)
   }
   cluster_sync();
   if (threadIdx.x < 128) {
-    registers_fewer<40>();
+    registers_down<40>();
     if (threadIdx.x == 0) load(p, a, b, s, rank);
     __syncwarp();
   } else {
-    registers_more<232>();
+    registers_up<232>();
     compute(p, c, s, rank);
   }
   cluster_sync();  // nobody leaves while a neighbour may still signal its barriers

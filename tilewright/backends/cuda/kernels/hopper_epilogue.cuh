@@ -36,6 +36,29 @@ __device__ __forceinline__ float activated(float x) {
 #endif
 }
 
+// Where C's groups of rows have a bias each, along the rows of a turned tile: two numbers a thread.
+struct RowBias {
+    float of[2];
+};
+
+__device__ __forceinline__ RowBias row_bias(const Ragged& r, int4 place, Shape s, int group) {
+    RowBias found = {0.0f, 0.0f};
+#if GENERAL && RAGGED
+    const u16* bias = r.bias + (long long)place.z * r.bias_group + (long long)place.x * r.bias_step;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+        int row = 64 * group + 16 * ((threadIdx.x >> 5) & 3) + ((threadIdx.x & 31) >> 2) + 8 * h;
+        if (row < s.rows) found.of[h] = widened(__ldg(bias + (long long)row * r.bias_step));
+    }
+#endif
+    return found;
+}
+
+template <int W> __device__ __forceinline__ void finish(float (&d)[W / 2], const RowBias& bias) {
+#pragma unroll
+    for (int i = 0; i < W / 2; ++i) d[i] = activated(d[i] + bias.of[(i >> 1) & 1]);
+}
+
 template <int W, class T>
 __device__ __forceinline__ void finish(float (&d)[W / 2], const ScalarsOf<T>* scalars, int4 place,
                                        Shape s, int group) {

@@ -12,53 +12,52 @@
 //  WARPGROUPS consumers   multiply 64 rows each out of shared memory; a finished 64 x 64 piece goes
 //                         into one of SLOTS places, so that the next tile starts at once
 //
+// CLUSTER = 2: two blocks take tiles of one problem that share an operand, in step. Each asks for
+// every other box of it, and the copy engine delivers that to both:
+//
+//                    +-------------------+
+//                    |  0    1    0    1 |      who asks for which box: with the left ones 4 a step
+//      +---+         +-------------------+      and block, where 6 arrive
+//      | 0 |         | block 0           |
+//      | 0 |         |                   |      Where rows lie across lines of L2, a box takes twice
+//      +---+         +-------------------+      the lines, and asking for them takes longest: 200
+//      | 1 |         | block 1           |      of 256..2048 took 1.02 ms so, 1.24 each block alone
+//      | 1 |         |                   |      (one run, H200). Of few rows the blocks lie side by
+//      +---+         +-------------------+      side and share the left operand.
+//
+// So a box may land in a stage that the other block's loader asked for: a stage is free once the
+// consumers of both blocks have handed it back, to both loaders.
+//
 // Persistent: block b takes tiles b, b + gridDim.x, ...; who takes which tile was decided when the
 // records were written (tiles.py), so results depend on nothing else. TRANSPOSED: the left operand
-// gives C's columns. GENERAL: C = activation(alpha acc + beta C + bias), from `scalars`.
+// gives C's columns. GENERAL: C = activation(alpha acc + beta C + bias), from `scalars`. RAGGED:
+// records are made here, of sizes that only the device knows; of RAGGED_ROWS a block that is done
+// takes the next tile (ask_tile).
 #include "hopper_ptx.cuh"
 #include "hopper_tiles.cuh"
 #include "hopper_store.cuh"
+#include "hopper_block.cuh"
 #include "hopper_epilogue.cuh"
-
-constexpr int BOX = 64 * 64 * 2;
-constexpr int LEFT_BYTES = WARPGROUPS * BOX, STAGE_BYTES = LEFT_BYTES + (WIDTH / 64) * BOX;
-constexpr int PIECES = STAGES * STAGE_BYTES;  // where the pieces of C begin
-constexpr int BARRIERS = PIECES + WARPGROUPS * SLOTS * BOX;
-// Where a whole row of pieces has places, consumers store unaligned rows themselves: four warps,
-// not one. On an H200 one warp took 9 us for a tile of 128 x 256.
-constexpr bool CONSUMERS_STORE = SLOTS * 64 >= WIDTH;
-constexpr int STORERS = 3 / WARPGROUPS;  // warps a warpgroup of consumers
 
 typedef ScalarsOf<u16> Scalars;
 
-struct Block {
-    u32 memory;
-    __device__ u32 stage(int i) const { return memory + i * STAGE_BYTES; }
-    __device__ u32 piece(int group, int slot) const {
-        return memory + PIECES + (group * SLOTS + slot) * BOX;
-    }
-    __device__ u32 full(int i) const { return memory + BARRIERS + 8 * i; }
-    __device__ u32 empty(int i) const { return full(STAGES + i); }
-    __device__ u32 ready(int group, int slot) const {
-        return full(2 * STAGES + group * SLOTS + slot);
-    }
-    __device__ u32 taken(int group, int slot) const {
-        return full(2 * STAGES + (WARPGROUPS + group) * SLOTS + slot);
-    }
-};
+static_assert(CLUSTER == 1 || !RAGGED_ROWS, "blocks that take what comes next are not in step");
 
-template <int COUNT> struct Ring {
-    int place = 0, phase = 0;
-    __device__ __forceinline__ void next() {
-        if (++place == COUNT) {
-            place = 0;
-            phase ^= 1;
-        }
+// A step's boxes of one operand: all of them, or this block's part of those that all blocks share.
+template <int MN>
+__device__ __forceinline__ void load_boxes(u32 into, const Walk& w, int step, int count,
+                                           bool shared, u32 full) {
+    if (CLUSTER == 1 || !shared) {
+        for (int h = 0; h < count; ++h) load_operand<MN>(into + h * BOX, w, step, h, full);
+    } else {
+        for (int h = blockIdx.x % CLUSTER; h < count; h += CLUSTER)
+            load_operand<MN, CLUSTER>(into + h * BOX, w, step, h, full);
     }
-};
+}
 
 __device__ void load_tiles(const Block& block, const Table& tiles, const char* maps) {
     Ring<STAGES> ring;
+    Ring<TURNS> turns;
     int t = blockIdx.x;
     if (t >= tiles.count) return;
     int4 head = quad(tiles, t, 0), left = quad(tiles, t, 1), right = quad(tiles, t, 2);
@@ -66,21 +65,20 @@ __device__ void load_tiles(const Block& block, const Table& tiles, const char* m
         Shape s = shape_of(head, left.w, right.w);
         Walk a = {maps + 128ll * head.x, left.x, left.y, left.z, s.flags & LEFT_PACKED};
         Walk b = {maps + 128ll * head.y, right.x, right.y, right.z, s.flags & RIGHT_PACKED};
-        t += gridDim.x;
+        t = ask_tile(block, tiles, turns, t);
         bool more = t < tiles.count;
         if (more) {
             head = quad(tiles, t, 0), left = quad(tiles, t, 1), right = quad(tiles, t, 2);
             prefetch_map(maps + 128ll * head.x);
             prefetch_map(maps + 128ll * head.y);
         }
-        int lefts = s.rows > 64 ? WARPGROUPS : 1, rights = (s.width + 63) / 64;
+        int lefts = (s.rows + 63) / 64, rights = (s.width + 63) / 64;
         for (int step = 0; step < s.steps; ++step) {
             u32 full = block.full(ring.place), into = block.stage(ring.place);
             barrier_wait(block.empty(ring.place), ring.phase ^ 1);
             barrier_expect(full, (lefts + rights) * BOX);
-            for (int h = 0; h < lefts; ++h) load_operand<LEFT_MN>(into + h * BOX, a, step, h, full);
-            for (int h = 0; h < rights; ++h)
-                load_operand<RIGHT_MN>(into + LEFT_BYTES + h * BOX, b, step, h, full);
+            load_boxes<LEFT_MN>(into, a, step, lefts, s.flags & LEFT_SHARED, full);
+            load_boxes<RIGHT_MN>(into + LEFT_BYTES, b, step, rights, s.flags & RIGHT_SHARED, full);
             ring.next();
         }
         if (!more) break;
@@ -104,9 +102,10 @@ __device__ __forceinline__ void store_unaligned(const Block& block, Shape s, u16
 __device__ void store_tiles(const Block& block, const Table& tiles, const char* maps, int group,
                             int share) {
     Ring<SLOTS> ring;
+    Ring<TURNS> turns;
     int lane = threadIdx.x & 31;
     bool asks = share == 0 && lane == 0;
-    for (int t = blockIdx.x; t < tiles.count; t += gridDim.x) {
+    for (int t = blockIdx.x; t < tiles.count; t = told_tile(block, turns, t)) {
         int4 head = quad(tiles, t, 0), place = quad(tiles, t, 3), address = quad(tiles, t, 4);
         Shape s = shape_of(head, quad(tiles, t, 1).w, quad(tiles, t, 2).w);
         if (group * 64 >= s.rows) continue;
@@ -146,7 +145,7 @@ __device__ void store_tiles(const Block& block, const Table& tiles, const char* 
                     store_wait_read<1>();
                     barrier_arrive(block.taken(group, from.place ? from.place - 1 : SLOTS - 1));
                 }
-                bool last = p == pieces || (RAGGED && rows < 128);
+                bool last = p == pieces || (RAGGED_ROWS && rows < 128);
                 if (asks && last) store_wait_read<0>();
                 if (asks ? last : lane == 0) barrier_arrive(block.taken(group, from.place));
             } else {
@@ -205,21 +204,44 @@ __device__ __forceinline__ void write_pieces(const Block& block, float (&d)[W / 
     }
 }
 
+// Rows of k past `rows` are another group's, and 0 x NaN is NaN: zeros, up to a slice's end, in what
+// this warpgroup reads. The other one may write the same zeros.
+template <int W>
+__device__ __forceinline__ void clear_past(u32 stage, int rows, int group) {
+    int row = rows + ((threadIdx.x & 127) >> 3), chunk = threadIdx.x & 7;
+    if (row < ((rows + 15) & ~15)) {
+        u32 at = stage + 128 * row + 16 * chunk;
+        write_zeros(at + group * BOX);
+#pragma unroll
+        for (int h = 0; h < (W + 63) / 64; ++h) write_zeros(at + LEFT_BYTES + h * BOX);
+    }
+    fence_async();
+    asm volatile("bar.sync %0, 128;" ::"r"(2 + group) : "memory");
+}
+
+// The second warpgroup may begin, if it has not.
+__device__ __forceinline__ void let_go(bool& lead) {
+    if (lead) asm volatile("bar.arrive 1, 256;" ::: "memory");
+    lead = false;
+}
+
 template <int W>
 __device__ __forceinline__ void multiply_tile(const Block& block, Shape s, int4 place,
-                                              const Scalars* scalars, int group, Ring<STAGES>& ring,
-                                              Ring<SLOTS>& pieces, bool& lead) {
+                                              const Scalars* scalars, const Ragged& ragged,
+                                              int group, Ring<STAGES>& ring, Ring<SLOTS>& pieces,
+                                              bool& lead) {
     constexpr u64 LEFT_SLICE = (LEFT_MN ? 2048 : 32) >> 4,
                   RIGHT_SLICE = (RIGHT_MN ? 2048 : 32) >> 4;
     float d[W / 2];
-    bool first = (threadIdx.x & 31) == 0;
+    bool first = (threadIdx.x & 31) < CLUSTER;
     u32 previous = 0;
     if (s.steps == 0) {
 #pragma unroll
         for (int i = 0; i < W / 2; ++i) d[i] = 0.0f;
     }
+    RowBias bias = row_bias(ragged, place, s, group);
     // The last step apart: a loop in which steps differ would make ptxas wait after each.
-    int whole = s.steps - (s.slices < 4);
+    int whole = s.steps - (s.slices < STEP_SLICES);
     for (int step = 0; step < whole; ++step) {
         barrier_wait(block.full(ring.place), ring.phase);
         u64 left = matrix_descriptor(block.stage(ring.place) + group * BOX);
@@ -230,31 +252,37 @@ __device__ __forceinline__ void multiply_tile(const Block& block, Shape s, int4 
             Multiply<W>::go(d, left + i * LEFT_SLICE, right + i * RIGHT_SLICE, step | i);
         wgmma_commit();
         wgmma_wait<1>();
-        if (step && first) barrier_arrive(previous);
-        previous = block.empty(ring.place);
+        if (step && first) hand_back(previous);
+        previous = block.free + 8 * ring.place;
         ring.next();
-        if (lead && step == SKEW - 1) {
-            asm volatile("bar.arrive 1, 256;" ::: "memory");
-            lead = false;
-        }
+        if (step == SKEW - 1) let_go(lead);
+    }
+    if (RAGGED_DEPTHS && whole < s.steps) {
+        barrier_wait(block.full(ring.place), ring.phase);
+        clear_past<W>(block.stage(ring.place), s.slices, group);
     }
     wgmma_wait<0>();
-    if (whole > 0 && first) barrier_arrive(previous);
+    if (whole > 0 && first) hand_back(previous);
     if (whole < s.steps) {
-        barrier_wait(block.full(ring.place), ring.phase);
+        if (!RAGGED_DEPTHS) barrier_wait(block.full(ring.place), ring.phase);
+        int slices = RAGGED_DEPTHS ? (s.slices + 15) / 16 : s.slices;
         u64 left = matrix_descriptor(block.stage(ring.place) + group * BOX);
         u64 right = matrix_descriptor(block.stage(ring.place) + LEFT_BYTES);
 #pragma unroll 1
-        for (int i = 0; i < s.slices; ++i) {
+        for (int i = 0; i < slices; ++i) {
             wgmma_fence();
             Multiply<W>::go(d, left + i * LEFT_SLICE, right + i * RIGHT_SLICE, whole | i);
             wgmma_commit();
         }
         wgmma_wait<0>();
-        if (first) barrier_arrive(block.empty(ring.place));
+        if (first) hand_back(block.free + 8 * ring.place);
         ring.next();
     }
+#if GENERAL && RAGGED
+    finish<W>(d, bias);
+#else
     finish<W>(d, scalars, place, s, group);
+#endif
     write_pieces<W>(block, d, pieces, group, !CONSUMERS_STORE || (s.flags & COPY_ENGINE_STORES));
 }
 
@@ -277,7 +305,7 @@ __device__ __forceinline__ void store_own(const Block& block, Shape s, int4 plac
 __device__ __forceinline__ void pass_tile(const Block& block, Shape s, Ring<STAGES>& ring) {
     for (int step = 0; step < s.steps; ++step) {
         barrier_wait(block.full(ring.place), ring.phase);
-        if ((threadIdx.x & 31) == 0) barrier_arrive(block.empty(ring.place));
+        if ((threadIdx.x & 31) < CLUSTER) hand_back(block.free + 8 * ring.place);
         ring.next();
     }
 }
@@ -286,6 +314,7 @@ __device__ void multiply_tiles(const Block& block, const Table& tiles, const Sca
                                int group) {
     Ring<STAGES> ring;
     Ring<SLOTS> pieces;
+    Ring<TURNS> turns;
     int t = blockIdx.x;
     if (t >= tiles.count) return;
     bool lead = SKEW && WARPGROUPS == 2 && group == 0;
@@ -296,22 +325,22 @@ __device__ void multiply_tiles(const Block& block, const Table& tiles, const Sca
     for (;;) {
         Shape s = uniform(shape_of(head, rows, columns));
         int4 here = place, there = address;
-        t += gridDim.x;
+        t = told_tile(block, turns, t);
         bool more = t < tiles.count;
         if (more) {
             head = quad(tiles, t, 0), rows = quad(tiles, t, 1).w, columns = quad(tiles, t, 2).w;
             place = quad(tiles, t, 3), address = quad(tiles, t, 4);
         }
         Ring<SLOTS> first = pieces;
-        if (s.width == 0) {
-        } else if (64 * group >= s.rows) {
+        if (64 * group >= s.rows) {
+            let_go(lead);  // who waits to begin would not hand back what is passed here
             pass_tile(block, s, ring);
         } else {
 #define CASE(W)                                                                                \
     case W / 32:                                                                               \
         if (W <= WIDTH)                                                                        \
-            multiply_tile<(W <= WIDTH ? W : 32)>(block, s, here, scalars, group, ring, pieces, \
-                                                 lead);                                        \
+            multiply_tile<(W <= WIDTH ? W : 32)>(block, s, here, scalars, tiles.ragged, group, \
+                                                 ring, pieces, lead);                          \
         break;
             switch (s.width / 32) {
                 CASE(32) CASE(64) CASE(96) CASE(128) CASE(160) CASE(192) CASE(224) CASE(256)
@@ -319,33 +348,52 @@ __device__ void multiply_tiles(const Block& block, const Table& tiles, const Sca
             if (CONSUMERS_STORE && !(s.flags & COPY_ENGINE_STORES))
                 store_own(block, s, here, there, group, first);
         }
-        if (lead) {
-            asm volatile("bar.arrive 1, 256;" ::: "memory");
-            lead = false;
-        }
+        let_go(lead);
         if (!more) break;
     }
 }
 
-extern "C" __global__ void __launch_bounds__(128 * (WARPGROUPS + 1), BLOCKS)
+#if CLUSTER > 1
+#define IN_CLUSTERS __cluster_dims__(CLUSTER, 1, 1)
+#else
+#define IN_CLUSTERS
+#endif
+
+extern "C" __global__ void __launch_bounds__(128 * (WARPGROUPS + 1), BLOCKS) IN_CLUSTERS
     hopper_multiply(const int4* __restrict__ tiles, int count, const char* __restrict__ maps,
-                    const Scalars* __restrict__ scalars, Ragged ragged) {
+                    const Scalars* __restrict__ scalars, Ragged ragged
+#if RAGGED
+                    , const __grid_constant__ Maps own)  // operands move from launch to launch
+{
+    maps = own.of;
+#else
+                    ) {
+#endif
     extern __shared__ __align__(1024) char shared[];
     Block block = {(shared_address(shared) + 1023) & ~1023u};
+    block.free = block.empty(0);
+    if (CLUSTER > 1) block.free = address_in(block.free, threadIdx.x % CLUSTER);
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; ++i) {
             barrier_init(block.full(i), 1);
-            barrier_init(block.empty(i), 4 * WARPGROUPS);
+            barrier_init(block.empty(i), 4 * WARPGROUPS * CLUSTER);
         }
         for (int i = 0; i < WARPGROUPS * SLOTS; ++i) {
             barrier_init(block.ready(0, i), 4);
             barrier_init(block.taken(0, i), STORERS);
         }
+        for (int i = 0; i < TURNS; ++i) {
+            barrier_init(block.told(i), 1);
+            barrier_init(block.heard(i), WARPGROUPS * (4 + STORERS));
+        }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
         fence_async();
     }
-    __syncthreads();
-    Table table = {tiles, RAGGED ? tiles[0].x * ragged.across : count, ragged};
+    if (CLUSTER == 1)
+        __syncthreads();
+    else
+        cluster_sync();
+    Table table = {tiles, RAGGED_ROWS ? tiles[0].x * ragged.across : count, ragged};
     int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
     if (warp < 4) {
         registers_down<LOADER_REGISTERS>();
@@ -359,4 +407,5 @@ extern "C" __global__ void __launch_bounds__(128 * (WARPGROUPS + 1), BLOCKS)
         registers_up<CONSUMER_REGISTERS>();
         multiply_tiles(block, table, scalars, warp / 4 - 1);
     }
+    if (CLUSTER > 1) cluster_sync();  // what the other block signals here, here it must find
 }

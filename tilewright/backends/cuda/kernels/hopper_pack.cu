@@ -12,17 +12,21 @@
 // straddles two aligned blocks of the source; both are read whole and shifted together, but for
 // what would be read past the last row, where the allocation may end: element by element there.
 // What lies past the row, and rows past the last, become zeros: k must be filled up to 16 (planes:
-// 64).
-// PLANES: fp32 numbers become as many bfloat16 parts, x = x0 + x1 + x2, each in its own panels.
+// 32).
+// PLANES = 2: fp32 numbers become two halves, each in panels of its own, and what the scale does
+// not suit is counted (hopper_scale.cuh).
 #include "hopper_ptx.cuh"
 #include "hopper_store.cuh"
+#if PLANES
+#include "hopper_scale.cuh"
+#endif
 
 struct Item {
     const char* source;
     char* target;
     long long row_bytes, panel_bytes;
     int rows, rows_filled, blocks, columns;
-    int column_bytes, unused;
+    int column_bytes, matrix;  // 2 x problem + (1 for the right operand)
     long long plane_bytes;
 };
 
@@ -71,15 +75,6 @@ __device__ __forceinline__ uint4 gather(const char* from, int count, int column_
 #endif
 
 #if PLANES
-__device__ __forceinline__ u32 rounded(float x) {
-    u32 bits = __float_as_uint(x);
-    // To the nearest, ties to even; what would round to infinity is cut instead, and NaN kept.
-    u32 up = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000;
-    return (up & 0x7fffffff) >= 0x7f800000
-               ? bits & 0xffff0000 | ((bits & 0x7fffffff) > 0x7f800000 ? 0x400000 : 0)
-               : up;
-}
-
 // `count` floats that follow one another: aligned blocks of four, shifted; zeros past the count.
 // Nothing is read from `end` on.
 __device__ __forceinline__ void gather(float (&x)[8], const char* from, int count, int column_bytes,
@@ -108,24 +103,72 @@ __device__ __forceinline__ void gather(float (&x)[8], const char* from, int coun
     }
 }
 
-__device__ __forceinline__ void put(char* target, long long plane_bytes, float (&x)[8]) {
+// Two numbers as fp16, rounded to nearest.
+__device__ __forceinline__ u32 halves(float low, float high) {
+    u32 both;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+}
+
+__device__ __forceinline__ float half_of(u32 both, int upper) {
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"((u16)(upper ? both >> 16 : both)));
+    return x;
+}
+
+// What a thread has seen of elements that the scale does not suit: how much small ones count, and
+// whether anything alone is too much.
+struct Seen {
+    u32 count;
+    bool beyond;
+};
+
+// Eight numbers (`whole`, else zeros behind a row's last), scaled, as two halves each:
+// x = h0 + h1 2^-SHIFT.
+__device__ __forceinline__ void put(char* target, long long plane_bytes, float (&x)[8], float scale,
+                                    const Matrix& matrix, bool whole, Seen& seen) {
+    u32 words[PLANES][4];
+    int small = 0;
+    bool larger = false;
 #pragma unroll
-    for (int p = 0; p < PLANES; ++p) {
-        u32 words[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            u32 low = rounded(x[2 * i]), high = rounded(x[2 * i + 1]);
-            words[i] = low >> 16 | high;
-            x[2 * i] -= __uint_as_float(low);
-            x[2 * i + 1] -= __uint_as_float(high);
-        }
-        *(uint4*)(target + plane_bytes * p) = {words[0], words[1], words[2], words[3]};
+    for (int i = 0; i < 4; ++i) {
+        float low = x[2 * i] * scale, high = x[2 * i + 1] * scale;
+        bool low_small = fabsf(low) < SMALL, high_small = fabsf(high) < SMALL;
+        small += (low_small && x[2 * i] != 0.0f) + (high_small && x[2 * i + 1] != 0.0f);
+        larger |= !low_small || !high_small;
+        seen.beyond |= !(fabsf(low) < LIMIT) || !(fabsf(high) < LIMIT);
+        u32 both = halves(low, high);
+        words[0][i] = both;
+        words[1][i] = halves((low - half_of(both, 0)) * power_of_two(SHIFT),
+                             (high - half_of(both, 1)) * power_of_two(SHIFT));
     }
+    if (small) {
+        seen.count += (u32)small * (larger ? matrix.beside : matrix.alone >> !whole);
+        seen.beyond |= seen.count > matrix.allowed;
+    }
+#pragma unroll
+    for (int p = 0; p < PLANES; ++p)
+        *(uint4*)(target + plane_bytes * p) = {words[p][0], words[p][1], words[p][2], words[p][3]};
 }
 #endif
 
-extern "C" __global__ void __launch_bounds__(THREADS) hopper_pack(const Item* __restrict__ items) {
+extern "C" __global__ void __launch_bounds__(THREADS)
+    hopper_pack(const Item* __restrict__ items
+#if PLANES
+                ,
+                const Matrix* __restrict__ matrices, State* __restrict__ states,
+                State* __restrict__ launch
+#endif
+    ) {
     Item item = items[blockIdx.x];
+#if PLANES
+    Matrix matrix = matrices[item.matrix];
+    int exponent = scale_of<THREADS>(matrix), side = item.matrix & 1;
+    float scale = power_of_two(exponent);
+    State* state = states + (item.matrix >> 1);
+    if (threadIdx.x == 0) state->exponent[side] = exponent;
+    Seen seen = {0, false};
+#endif
     int total = item.rows_filled * item.blocks;
     float inverse = 1.0f / item.blocks;
     for (int start = threadIdx.x; start < total; start += THREADS * UNROLL) {
@@ -146,7 +189,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) hopper_pack(const Item* __
 #if PLANES
             float x[8] = {0, 0, 0, 0, 0, 0, 0, 0};
             if (count > 0) gather(x, from, count, item.column_bytes, end);
-            put(to, item.plane_bytes, x);
+            put(to, item.plane_bytes, x, scale, matrix, count == 8, seen);
 #else
             uint4 v = {0, 0, 0, 0};
             if (count > 0) v = gather(from, count, item.column_bytes, end);
@@ -154,4 +197,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) hopper_pack(const Item* __
 #endif
         }
     }
+#if PLANES
+    note(state, side, matrix.allowed, seen.count, seen.beyond, launch);
+#endif
 }

@@ -1,30 +1,42 @@
 // fp32 products as accurate as fp32's own, on tensor cores: the packing pass has split operands
-// into PLANES bfloat16 parts, x = x0 + x1 + x2, each rounded from what the ones before left.
+// into two halves, x 2^e = h0 + h1 2^-11 (hopper_scale.cuh).
 //
-//        k (64 a step), 3 planes       width <= 128
-//      +---+---+---+                 +--------------+
-//  64  | 0 | 1 | 2 | consumer 0   x  | 0 | 1 | 2    |     per step x0 y2 + x1 y1 + x2 y0
-//      +---+---+---+                 | planes of k  |              + x0 y1 + x1 y0 + x0 y0
-//  64  | 0 | 1 | 2 | consumer 1      +--------------+     (6 of 9; the others are below fp32)
-//      +---+---+---+
+//        k (64 a step)             width <= 128
+//      +----+----+               +--------------+      32 of k     high  = h0 h0
+//  64  | h0 | h1 | consumer 0  x | h0 | h1      |                  total += high   (fp32 adds)
+//      +----+----+               | planes of k  |      all of k    low  += h0 h1 + h1 h0  (wgmma's)
+//  64  | h0 | h1 | consumer 1    +--------------+
+//      +----+----+                                    C = (total + low 2^-11) 2^-(e left + e right)
 //
-// wgmma sums in fewer bits than fp32 has, so each step's sum is added to an fp32 one in registers:
-// without that errors were 10 to 100 times larger. Warp 0 loads, the consumers store.
+// wgmma sums in fewer bits than fp32 has, so `high` is added to an fp32 sum in registers after each
+// part (without that errors were 10 to 100 times larger), while wgmma is at work on `low`, which
+// counts 2^-11 as much and may stay where it is. h1 h1 is below fp32. After Ootomo and Yokota,
+// "Recovering single precision accuracy from Tensor Cores while surpassing the FP32 theoretical
+// peak performance" (2022). Warp 0 loads, the consumers store. Problems that failed are not stored.
 // Records, order and deal are those of hopper_multiply.cu; everything is packed, so one map serves.
-#undef BF16
-#define BF16 1  // the parts
 #include "hopper_ptx.cuh"
 #include "hopper_tiles.cuh"
-#include "hopper_store.cuh"
 #include "hopper_epilogue.cuh"
+#include "hopper_scale.cuh"
+#include "hopper_sums.cuh"
 
 constexpr int BOX = 64 * 64 * 2;
+// wgmma's sums are cut, not rounded, to fp32. On an H200 results of uniform numbers lacked 1.35 x
+// 2^-24 of themselves, of normal ones 0.93; with this share added they have 0.14 and 0.51 too much.
+constexpr float CUT = 0x1p-24f;
+constexpr int SLICES = 2, PARTS = 4 / SLICES;  // of 16 k, in a part; the last may be left out
 constexpr int BOXES = WARPGROUPS + WIDTH / 64;  // of one plane in a stage: left, then right
 constexpr int STAGE_BYTES = PLANES * BOXES * BOX;
-constexpr int PIECES = STAGES * STAGE_BYTES;  // where pieces of C begin: 64 rows of 32 numbers
-constexpr int BARRIERS = PIECES + WARPGROUPS * SLOTS * BOX;
+constexpr int PIECES = STAGES * STAGE_BYTES;
+constexpr int BARRIERS = PIECES + WARPGROUPS * SLOTS * PIECE;
 
 typedef ScalarsOf<float> Scalars;
+
+// Both operands of every problem, as they lie, and what packing said of them.
+struct Operands {
+    const Matrix* matrices;
+    const State* states;
+};
 
 struct Ring {
     int place = 0, phase = 0;
@@ -33,122 +45,188 @@ struct Ring {
     }
 };
 
+// Of up to 4 products fp32's errors are smaller than two halves allow (3 times for k = 1, twice for
+// 4, normally distributed). Those are multiplied on CUDA cores, from the operands as they lie.
+// (With up to 16 products, 1000 problems of 1..256 took 0.017 ms more than by wgmma alone on an
+// H200.)
+constexpr int SHALLOW = 32;  // packing.py
+
+__device__ __forceinline__ bool shallow(const Shape& s) { return s.flags & SHALLOW; }
+
+__device__ __forceinline__ int loads(const Shape& s) { return shallow(s) ? 0 : s.steps; }
+
 __device__ void load_tiles(u32 memory, const Table& tiles, const char* map, int plane_rows) {
     Ring ring;
-    for (int t = blockIdx.x; t < tiles.count; t += gridDim.x) {
-        int4 left = quad(tiles, t, 1), right = quad(tiles, t, 2);
-        Shape s = shape_of(quad(tiles, t, 0), left.w, right.w);
+    int t = blockIdx.x;
+    if (t >= tiles.count) return;
+    int4 head = quad(tiles, t, 0), left = quad(tiles, t, 1), right = quad(tiles, t, 2);
+    for (;;) {
+        Shape s = shape_of(head, left.w, right.w);
         Walk a = {map, left.x, left.y, left.z, 1}, b = {map, right.x, right.y, right.z, 1};
+        t += gridDim.x;
+        bool more = t < tiles.count;
+        if (more) head = quad(tiles, t, 0), left = quad(tiles, t, 1), right = quad(tiles, t, 2);
+        int steps = loads(s);
         int lefts = s.rows > 64 ? WARPGROUPS : 1, rights = (s.width + 63) / 64;
-        for (int step = 0; step < s.steps; ++step) {
+        for (int step = 0; step < steps; ++step) {
             u32 full = memory + BARRIERS + 8 * ring.place, into = memory + ring.place * STAGE_BYTES;
             barrier_wait(full + 8 * STAGES, ring.phase ^ 1);
             barrier_expect(full, PLANES * (lefts + rights) * BOX);
+#pragma unroll
             for (int p = 0; p < PLANES; ++p, into += BOXES * BOX) {
-                a.y = left.y + p * plane_rows, b.y = right.y + p * plane_rows;
+                Walk l = a, r = b;
+                l.y += p * plane_rows, r.y += p * plane_rows;
                 for (int h = 0; h < lefts; ++h)
-                    load_operand<LEFT_MN>(into + h * BOX, a, step, h, full);
+                    load_operand<LEFT_MN>(into + h * BOX, l, step, h, full);
                 for (int h = 0; h < rights; ++h)
-                    load_operand<RIGHT_MN>(into + (WARPGROUPS + h) * BOX, b, step, h, full);
+                    load_operand<RIGHT_MN>(into + (WARPGROUPS + h) * BOX, r, step, h, full);
             }
             ring.next();
         }
+        if (!more) break;
     }
 }
 
-// SLOTS pieces of 32 columns at a time through shared memory, so that whole rows are stored.
-template <int W>
-__device__ __forceinline__ void store_tile(u32 pieces, float (&d)[W / 2], Shape s, int4 place,
-                                           int4 address, int group) {
-    int lane = threadIdx.x & 31, warp = (threadIdx.x >> 5) & 3;
-    u32* c =
-        (u32*)(((u64)(u32)address.y << 32) | (u32)address.x) + (long long)place.w * (64 * group);
-    int rows = s.rows - 64 * group < 64 ? s.rows - 64 * group : 64;
+// What wgmma wrote, not to be read before the wait that stands above this.
+template <int W> __device__ __forceinline__ void settled(float (&d)[W / 2]) {
 #pragma unroll
-    for (int first = 0; first < W / 32; first += SLOTS) {
-        constexpr int ALL = W / 32;
-        asm volatile("bar.sync %0, 128;" ::"r"(2 + group) : "memory");
-#pragma unroll
-        for (int j = 4 * first; j < 4 * ALL && j < 4 * (first + SLOTS); ++j) {
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                int row = 16 * warp + 8 * half + (lane >> 2),
-                    chunk = 2 * (j & 3) + ((lane & 3) >> 1);
-                u32 at = pieces + BOX * (j / 4 - first) + 128 * row + ((chunk ^ (row & 7)) << 4) +
-                         8 * (lane & 1);
-                asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(at), "f"(d[4 * j + 2 * half]),
-                             "f"(d[4 * j + 2 * half + 1])
-                             : "memory");
-            }
-        }
-        asm volatile("bar.sync %0, 128;" ::"r"(2 + group) : "memory");
-        int side_by_side = ALL - first < SLOTS ? ALL - first : SLOTS,
-            columns = s.columns - 32 * first;
-        if (columns > 0)
-            store_rows<u32>(pieces, SLOTS, 0, side_by_side, c + 32 * first, place.w, rows,
-                            columns < 32 * side_by_side ? columns : 32 * side_by_side, warp, 4);
-    }
+    for (int i = 0; i < W / 2; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-// The products of one step, the smallest first, into `sum`, which they overwrite. All 64 of k:
-// packing fills them with zeros, since a shorter last step, a copy of this, spilled registers.
+// d (+)= one plane of the left by one of the right, from slice `at` of a step's four on.
 template <int W>
-__device__ __forceinline__ void multiply_step(float (&sum)[W / 2], u32 left, u32 right) {
+__device__ __forceinline__ void multiply_planes(float (&d)[W / 2], u32 left, u32 right, int at,
+                                                int keep) {
     constexpr u64 LEFT_SLICE = (LEFT_MN ? 2048 : 32) >> 4,
                   RIGHT_SLICE = (RIGHT_MN ? 2048 : 32) >> 4;
+    u64 a = matrix_descriptor(left) + at * LEFT_SLICE;
+    u64 b = matrix_descriptor(right) + at * RIGHT_SLICE;
 #pragma unroll
-    for (int order = PLANES - 1; order >= 0; --order) {
+    for (int i = 0; i < SLICES; ++i)
+        Multiply<W>::go(d, a + i * LEFT_SLICE, b + i * RIGHT_SLICE, i ? 1 : keep);
+}
+
+// The sum over all of k of what the halves hold, scaled back.
+template <int W>
+__device__ __forceinline__ void multiply_halves(float (&total)[W / 2], u32 memory, Shape s,
+                                                int scale, int group, Ring& ring) {
+    constexpr int PLANE = BOXES * BOX;
+    float high[W / 2], low[W / 2];
+    bool first = (threadIdx.x & 31) == 0;
+    u32 full = 0;
+    if (s.steps == 0) {
 #pragma unroll
-        for (int p = 0; p <= order; ++p) {
-            u64 a = matrix_descriptor(left + p * BOXES * BOX),
-                b = matrix_descriptor(right + (order - p) * BOXES * BOX);
+        for (int i = 0; i < W / 2; ++i) low[i] = 0.0f;
+    }
+    int parts = PARTS * s.steps - (4 - s.slices) / SLICES;
+    for (int p = 0; p < parts; ++p) {
+        int part = p % PARTS;
+        u32 previous = full + 8 * STAGES, stage = memory + ring.place * STAGE_BYTES;
+        u32 left = stage + group * BOX, right = stage + WARPGROUPS * BOX;
+        full = memory + BARRIERS + 8 * ring.place;
+        if (part == 0) barrier_wait(full, ring.phase);
+        wgmma_fence();
+        multiply_planes<W>(high, left, right, part * SLICES, 0);
+        wgmma_commit();
+        multiply_planes<W>(low, left, right + PLANE, part * SLICES, p);
+        multiply_planes<W>(low, left + PLANE, right, part * SLICES, 1);
+        wgmma_commit();
+        wgmma_wait<1>();
+        settled<W>(high);
+        // `high` came after all of the part before.
+        if (p && part == 0 && first) barrier_arrive(previous);
+        if (part == PARTS - 1) ring.next();
 #pragma unroll
-            for (int i = 0; i < 4; ++i)
-                Multiply<W>::go(sum, a + i * LEFT_SLICE, b + i * RIGHT_SLICE,
-                                order < PLANES - 1 || p || i);
-        }
+        for (int i = 0; i < W / 2; ++i) total[i] += high[i];
+    }
+    wgmma_wait<0>();
+    settled<W>(low);
+    if (parts && first) barrier_arrive(full + 8 * STAGES);
+    if (parts % PARTS) ring.next();
+#pragma unroll
+    for (int i = 0; i < W / 2; ++i) {
+        float sum = fmaf(total[i], CUT, total[i]);
+        total[i] = unscaled(fmaf(low[i], power_of_two(-SHIFT), sum), scale);
     }
 }
 
+// The same of a shallow tile, from the operands as they lie.
 template <int W>
-__device__ __forceinline__ void multiply_tile(u32 memory, Shape s, int4 place, int4 address,
-                                              const Scalars* scalars, int group, Ring& ring) {
-    float total[W / 2], sum[W / 2];
-    bool first = (threadIdx.x & 31) == 0;
+__device__ __forceinline__ void multiply_directly(float (&total)[W / 2], Shape s, int4 place,
+                                                  const Matrix* operands, int group) {
+    Source<LEFT_MN> a(operands[0], place.x, s.rows);
+    Source<RIGHT_MN> b(operands[1], place.y, s.columns);
+    int lane = threadIdx.x & 31, warp = (threadIdx.x >> 5) & 3;
+    int row = 64 * group + 16 * warp + (lane >> 2), column = 2 * (lane & 3);
+#pragma unroll 1
+    for (int k = 0; k < a.k; ++k) {
+        float upper = a.at(row, k), lower = a.at(row + 8, k), right[W / 4];
+        const char* place = b.corner + b.k_bytes * k + b.free_bytes * column;
+#pragma unroll
+        for (int j = 0; j < W / 8; ++j, place += 8 * b.free_bytes) {
+            right[2 * j] = 8 * j + column < b.free_left ? read_number(place) : 0.0f;
+            right[2 * j + 1] =
+                8 * j + column + 1 < b.free_left ? read_number(place + b.free_bytes) : 0.0f;
+        }
+#pragma unroll
+        for (int i = 0; i < W / 2; ++i)
+            total[i] = fmaf(i & 2 ? lower : upper, right[i / 4 * 2 + (i & 1)], total[i]);
+    }
+}
+
+// What a consumer has to know of a tile, as it was loaded.
+struct Record {
+    int4 head, place, address;
+    int rows, columns;
+};
+
+__device__ __forceinline__ Record record(const Table& tiles, int t) {
+    if (t >= tiles.count) return {};
+    return {quad(tiles, t, 0), quad(tiles, t, 3), quad(tiles, t, 4), quad(tiles, t, 1).w,
+            quad(tiles, t, 2).w};
+}
+
+// Leaves the record of tile `t`, the next, in `next`: asked for when registers are free again.
+template <int W>
+__device__ __forceinline__ void multiply_tile(u32 memory, Shape s, const Table& tiles, int t,
+                                              Record& next, const Scalars* scalars,
+                                              const Operands& operands, int group, Ring& ring) {
+    float total[W / 2];
+    int4 place = next.place, address = next.address;
+    const State* at = operands.states + place.z;
+    int scale = at->exponent[0] + at->exponent[1];
+    u32 counts = at->counts[0] | at->counts[1];
 #pragma unroll
     for (int i = 0; i < W / 2; ++i) total[i] = 0.0f;
-    for (int step = 0; step < s.steps; ++step, ring.next()) {
-        u32 full = memory + BARRIERS + 8 * ring.place, stage = memory + ring.place * STAGE_BYTES;
-        barrier_wait(full, ring.phase);
-        wgmma_fence();
-        multiply_step<W>(sum, stage + group * BOX, stage + WARPGROUPS * BOX);
-        wgmma_commit();
-        wgmma_wait<0>();
-        if (first) barrier_arrive(full + 8 * STAGES);
-#pragma unroll
-        for (int i = 0; i < W / 2; ++i) total[i] += sum[i];
-    }
+    if (shallow(s))
+        multiply_directly<W>(total, s, place, operands.matrices + 2 * place.z, group);
+    else
+        multiply_halves<W>(total, memory, s, scale, group, ring);
+    next = record(tiles, t);
+    if (counts & FAILED) return;
     finish<W>(total, scalars, place, s, group);
-    store_tile<W>(memory + PIECES + group * SLOTS * BOX, total, s, place, address, group);
+    store_tile<W>(memory + PIECES + group * SLOTS * PIECE, total, s, place, address, group);
 }
 
-__device__ void multiply_tiles(u32 memory, const Table& tiles, const Scalars* scalars, int group) {
+__device__ void multiply_tiles(u32 memory, const Table& tiles, const Scalars* scalars,
+                               const Operands& operands, int group) {
     Ring ring;
-    for (int t = blockIdx.x; t < tiles.count; t += gridDim.x) {
-        int4 place = quad(tiles, t, 3), address = quad(tiles, t, 4);
-        Shape s = uniform(shape_of(quad(tiles, t, 0), quad(tiles, t, 1).w, quad(tiles, t, 2).w));
-        if (s.width == 0) continue;
-        if (64 * group >= s.rows) {
-            for (int step = 0; step < s.steps; ++step, ring.next()) {
+    Record next = record(tiles, blockIdx.x);
+    for (int t = blockIdx.x; t < tiles.count;) {
+        Shape s = uniform(shape_of(next.head, next.rows, next.columns));
+        t += gridDim.x;
+        if (s.width == 0 || 64 * group >= s.rows) {
+            next = record(tiles, t);
+            for (int step = 0; step < loads(s); ++step, ring.next()) {
                 barrier_wait(memory + BARRIERS + 8 * ring.place, ring.phase);
                 if ((threadIdx.x & 31) == 0)
                     barrier_arrive(memory + BARRIERS + 8 * (STAGES + ring.place));
             }
             continue;
         }
-#define CASE(W)                                                            \
-    case W / 32:                                                           \
-        multiply_tile<W>(memory, s, place, address, scalars, group, ring); \
+#define CASE(W)                                                                      \
+    case W / 32:                                                                     \
+        multiply_tile<W>(memory, s, tiles, t, next, scalars, operands, group, ring); \
         break;
         switch (s.width / 32) { CASE(32) CASE(64) CASE(96) CASE(128) }
     }
@@ -156,9 +234,11 @@ __device__ void multiply_tiles(u32 memory, const Table& tiles, const Scalars* sc
 
 extern "C" __global__ void __launch_bounds__(128 * (WARPGROUPS + 1), BLOCKS)
     hopper_split(const int4* __restrict__ tiles, int count, const char* __restrict__ map,
-                 int plane_rows, const Scalars* __restrict__ scalars) {
+                 int plane_rows, const Scalars* __restrict__ scalars,
+                 const Matrix* __restrict__ matrices, const State* __restrict__ states) {
     extern __shared__ __align__(1024) char shared[];
-    u32 memory = (shared_address(shared) + 1023) & ~1023u;
+    u32 memory = shared_address(shared);
+    if (memory % 1024) __trap();  // no room is left to align it, and none was ever needed
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; ++i) {
             barrier_init(memory + BARRIERS + 8 * i, 1);
@@ -175,6 +255,6 @@ extern "C" __global__ void __launch_bounds__(128 * (WARPGROUPS + 1), BLOCKS)
         if (threadIdx.x == 0) load_tiles(memory, table, map, plane_rows);
     } else {
         registers_up<CONSUMER_REGISTERS>();
-        multiply_tiles(memory, table, scalars, warp / 4 - 1);
+        multiply_tiles(memory, table, scalars, {matrices, states}, warp / 4 - 1);
     }
 }

@@ -10,9 +10,18 @@
 // an operand at step s, starts, where k is contiguous,   at (x + 64 s, y + stride s + 64 h),
 // and where it is not,                                   at (x + 64 h, y + 64 s + stride h),
 // with x's steps left out where the operand was packed into panels 64 elements wide.
+//
+// Of a cluster of two blocks the records b and b + 1, b even, are of one problem. Blocks that share
+// an operand load every other box of it each, for both. A record without rows only keeps step.
 #pragma once
 
-enum { LEFT_PACKED = 1, RIGHT_PACKED = 2, COPY_ENGINE_STORES = 4 };
+enum {
+    LEFT_PACKED = 1,
+    RIGHT_PACKED = 2,
+    COPY_ENGINE_STORES = 4,
+    LEFT_SHARED = 8,
+    RIGHT_SHARED = 16
+};
 
 struct Shape {
     int steps, width, slices, flags, rows, columns;
@@ -20,22 +29,63 @@ struct Shape {
 
 // Where only the device knows the sizes (RAGGED), a table of 4 integers an entry stands instead:
 //
-//   entry 0   how many entries follow, 0, 0, 0
-//   entry e   group, first row of x, one past its last, 0          (at most WIDTH rows)
+//   entry 0   how many entries follow, 0 (counts tiles during a launch), 0, 0
+//   entry e   group, first row of x, one past its last, 0
 //
-// and a record is made of an entry and of what all groups share: weights [groups, n, k] or, where
-// LEFT_MN, [groups, k, n] on the left, x on the right, maps of weights, x and C in this order.
+// and a record is made of an entry and of what all groups share. RAGGED_ROWS: C's rows of a group
+// are x's times its weights, [groups, n, k] or, where LEFT_MN, [groups, k, n], plus its bias; an
+// entry has at most WIDTH rows. Weights are on the left, x on the right; maps of weights, x and C.
+// RAGGED_DEPTHS: C [groups, k, n] is x' y, of x [rows, k] and y [rows, n], rows of the group; an
+// entry is a group; maps of x, y and C. `slices` are then single rows of the last step.
+#define RAGGED_ROWS (RAGGED == 1)
+#define RAGGED_DEPTHS (RAGGED == 2)
+
 struct Ragged {
     char* c;
-    int n, k, stride, across, flags, unused;  // stride of C; tiles across n; flags as above
+    const u16* bias;                  // where GENERAL, of rows: [groups, n]
+    int n, k, stride, across, flags;  // stride of C's rows; tiles across n; flags as above
+    int bias_group, bias_step;        // elements from a group's bias to the next, and within one
+    int band;                         // entries that take turns, so as to share their weights
 };
 
-#if RAGGED
+// The maps of such a launch.
+struct alignas(64) Maps {
+    char of[3 * 128];
+};
+
+// What a whole step counts as in `slices`.
+constexpr int STEP_SLICES = RAGGED_DEPTHS ? 64 : 4;
+
+#if RAGGED_DEPTHS
+// Sixteen tiles down share what they read of y. (64 groups of about 256 rows took 0.39 ms on an H200,
+// as much in clusters that share loads, and 0.40 with a last step of no more rows than it needs.)
 __device__ __forceinline__ int4 made(const int4* table, int tile, int which, const Ragged& r) {
-    int entry = tile / r.across, first = (tile - entry * r.across) * 64 * WARPGROUPS;
+    constexpr int TALL = 64 * WARPGROUPS, DOWN = 16;
+    int down = (r.k + TALL - 1) / TALL, each = down * r.across, entry = tile / each;
+    int local = tile - entry * each, band = local / (DOWN * r.across) * DOWN;
+    int height = down - band < DOWN ? down - band : DOWN, rest = local - band * r.across;
+    int across = rest / height, first = (band + rest - across * height) * TALL,
+        begin = across * WIDTH;
+    int rows = r.k - first < TALL ? r.k - first : TALL,
+        columns = r.n - begin < WIDTH ? r.n - begin : WIDTH;
     int4 e = __ldg(table + 1 + entry);
+    int steps = (e.z - e.y + 63) / 64, last = steps ? e.z - e.y - 64 * (steps - 1) : STEP_SLICES;
+    if (which == 0) return {0, 1, steps, (columns + 31) / 32 * 32 | last << 16 | r.flags << 24};
+    if (which == 1) return {first, e.y, 0, rows};
+    if (which == 2) return {begin, e.y, 0, columns};
+    if (which == 3) return {e.x * r.k + first, begin, e.x, r.stride};
+    u64 c = (u64)(r.c + 2 * (((long long)e.x * r.k + first) * r.stride + begin));
+    return {(int)(u32)c, (int)(u32)(c >> 32), 2, 0};
+}
+#elif RAGGED_ROWS
+__device__ __forceinline__ int4 made(const int4* table, int tile, int which, const Ragged& r) {
+    constexpr int TALL = 64 * WARPGROUPS;
+    int entries = __ldg(&table->x), band = tile / (r.band * r.across) * r.band;
+    int height = entries - band < r.band ? entries - band : r.band, rest = tile - band * r.across;
+    int column = rest / height, first = column * TALL;
+    int4 e = __ldg(table + 1 + band + rest - column * height);
     int columns = e.z - e.y, steps = (r.k + 63) / 64,
-        rows = r.n - first < 64 * WARPGROUPS ? r.n - first : 64 * WARPGROUPS;
+        rows = r.n - first < TALL ? r.n - first : TALL;
     int slices = r.k ? (r.k - 64 * (steps - 1) + 15) / 16 : 4;
     if (which == 0) return {0, 1, steps, (columns + 31) / 32 * 32 | slices << 16 | r.flags << 24};
     if (which == 1)
@@ -78,11 +128,15 @@ struct Walk {
     int x, y, stride, packed;
 };
 
-template <int MN>
+// The h-th box at a step, into this block or, at the same place, into all MEMBERS of the cluster.
+template <int MN, int MEMBERS = 1>
 __device__ __forceinline__ void load_operand(u32 into, const Walk& w, int step, int box,
                                              u32 barrier) {
     int along = w.packed ? 0 : 64;
     int x = w.x + (MN ? box : step) * along;
     int y = w.y + (MN ? 64 * step + w.stride * box : w.stride * step + 64 * box);
-    load_box(into, w.map, x, y, barrier);
+    if (MEMBERS == 1)
+        load_box(into, w.map, x, y, barrier);
+    else
+        load_box_to_all<MEMBERS>(into, w.map, x, y, barrier);
 }

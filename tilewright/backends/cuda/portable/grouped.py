@@ -2,7 +2,7 @@
 
 propose   lay the batch out by this device's shapes (planning.grouped), cached by sizes
 bind      records and tile lists in one table; one launch a shape and a kind of memory layout,
-          and a second phase where long products are cut along k
+          side by side, and a second phase where long products are cut along k
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.backends.cuda.engine import Launch, Proposal, Work
+from tilewright.backends.cuda.engine import Prepared, Proposal, Work
 from tilewright.backends.cuda.launcher import Task, prepare
+from tilewright.backends.cuda.portable import singles
 from tilewright.backends.cuda.portable.layouts import Group, kinds, mostly_wide
 from tilewright.backends.cuda.portable.parts import CHUNK, Parts, parts_of
 from tilewright.backends.cuda.portable.shapes import Shape, shapes_of, slots_of, sum_bytes, sum_type
+from tilewright.backends.cuda.portable.streams import in_turn, side_by_side
 from tilewright.backends.cuda.tables import records, scratch, upload
 from tilewright.device import Device
 from tilewright.planning.grouped import GroupedLayout, lay_out, signature
@@ -35,7 +37,7 @@ class TritonGrouped:
     name = "triton_grouped"
 
     def propose(self, work: Work, device: Device) -> Proposal | str:
-        """Takes every batch in the dtype's own arithmetic, and tf32."""
+        """Takes every batch in the dtype's own arithmetic, which serves fp32x too, and tf32."""
         return _proposal(self.name, work, device, cut=True)
 
 
@@ -52,18 +54,35 @@ class TritonWhole:
         return _proposal(self.name, work, device, cut=False)
 
 
-def _proposal(name: str, work: Work, device: Device, *, cut: bool) -> Proposal | str:
-    if work.precision == "fp32x":
-        return "has no fp32x"
+class CudaGrouped:
+    """triton_grouped, its large fp32 tiles by a kernel in CUDA C++ (singles.py)."""
+
+    name = "cuda_grouped"
+
+    def propose(self, work: Work, device: Device) -> Proposal | str:
+        """Takes fp32 whose rows lie element by element."""
+        why = singles.why_not(work, device)
+        return why or _proposal(self.name, work, device, cut=True, cuda=True)
+
+
+def _proposal(
+    name: str, work: Work, device: Device, *, cut: bool, cuda: bool = False
+) -> Proposal | str:
+    if work.precision == "fp32x" and work.dtype != "float32":
+        return f"has no fp32x for {work.dtype}"
     if work.dtype not in device.dtypes:
         return f"{device.name} has no {work.dtype}"
     precision = _precision(work, device)
-    shapes = shapes_of(work.dtype, device, precision, wide=mostly_wide(work))
+    shapes = shapes_of(work.dtype, device, precision, wide=mostly_wide(work), cuda=cuda)
     layout = _layout(work, device, shapes, cut=cut)
+    if cuda and not any(shapes[used].cuda for used in np.unique(layout.tile)):
+        return "no tile is large: as triton_grouped"
     size = layout.sums.elements * sum_bytes(work.dtype)
     why = f"{layout.reason}; {_tiles(layout)}"
     if work.precision == "tf32" and precision != "tf32":
         why += f"; in IEEE float32, as {device.version} has no tf32"
+    if work.precision == "fp32x":
+        why += "; in IEEE float32"
     bind = partial(_bind, work, layout, shapes, precision)
     return Proposal(name, layout.seconds + _START, size, why, bind)
 
@@ -95,7 +114,7 @@ def _tiles(layout: GroupedLayout) -> str:
     return "tiles " + ", ".join(f"{tile.m} x {tile.n}: {count}" for tile, count in used)
 
 
-def _bind(work: Work, layout: GroupedLayout, shapes: tuple[Shape, ...], precision: str) -> Launch:
+def _bind(work: Work, layout: GroupedLayout, shapes: tuple[Shape, ...], precision: str) -> Prepared:
     """Tables uploaded, kernels compiled: what is left is launching."""
     parts = parts_of(work, layout)
     held = scratch(parts.bytes, work.ordinal) if parts.bytes else None
@@ -104,13 +123,20 @@ def _bind(work: Work, layout: GroupedLayout, shapes: tuple[Shape, ...], precisio
         table = np.concatenate((table, parts.records(work, held.data_ptr())))
     tiles, groups = _grouped_tiles(work, layout, parts)
     lists = upload([table, parts.splits, tiles, parts.pieces], work.ordinal)
-    tasks = [
-        _multiply(work, shapes[group.shape], group, precision, lists.at[0], lists.at[2])
+    keep = (lists, held, work.keep)
+    at = (lists.at[0], lists.at[2])
+    products = [
+        singles.product(work, shapes[group.shape], group, *at, plain=_is_plain(work))
+        if shapes[group.shape].cuda
+        else prepare(
+            [_multiply(work, shapes[group.shape], group, precision, *at)], work.ordinal, keep
+        )
         for group in groups
     ]
+    phases = [side_by_side(products, work.ordinal)]
     if len(parts.pieces):
-        tasks.append(_add(work, lists.at, held, len(parts.pieces)))
-    return prepare(tasks, work.ordinal, (lists, held, work.keep))
+        phases.append(prepare([_add(work, lists.at, held, len(parts.pieces))], work.ordinal, keep))
+    return in_turn(phases)
 
 
 def _grouped_tiles(
@@ -168,6 +194,12 @@ def _promises(work: Work, group: Group) -> Iterator[tuple[str, Any]]:
     yield "BETA", bool((work.beta != 0).any())
     yield "BIAS", work.bias is not None and bool(work.bias.address.any())
     yield "PARTS", group.parts
+
+
+def _is_plain(work: Work) -> bool:
+    """Whether C is the product and nothing else."""
+    factors = (work.alpha == 1).all() and (work.beta == 0).all()
+    return bool(factors) and work.bias is None and work.activation == "none"
 
 
 def _add(work: Work, lists: tuple[Any, ...], held: Any, programs: int) -> Task:

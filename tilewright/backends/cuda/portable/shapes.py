@@ -26,7 +26,10 @@ LAUNCH = 6e-6
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A tile shape with its launch options. `registers` caps them, 0 leaves it to the compiler."""
+    """A tile shape with its launch options. `registers` caps them, 0 leaves it to the compiler.
+
+    `cuda` says that kernels/grouped_single.cu computes it, not Triton's grouped_tiles.
+    """
 
     m: int
     n: int
@@ -36,6 +39,7 @@ class Shape:
     fixed: float
     slope: float
     registers: int = 0
+    cuda: bool = False
 
     def shared(self, item: int) -> int:
         """Bytes of local memory that the blocks loaded ahead take, at most."""
@@ -54,14 +58,19 @@ class Shape:
 
 
 # From batches of 2 x 2 tiles a problem with odd strides, k of 128 and 1024; wide: aligned ones.
-# Halves with odd strides take 13 to 17 % less in real batches, whose edges load less.
+# Halves with odd strides take 13 to 17 % less in real batches, whose edges load less. Tiles of
+# 32 x 64 by two warps are no faster on a full device and 1.4 times as slow on one that is not.
 _SINGLE = (
     Shape(64, 64, 16, 4, 3, 6.15e-9, 29.1e-9),
-    Shape(32, 64, 16, 2, 3, 5.56e-9, 16.8e-9),
     Shape(32, 32, 32, 4, 1, 2.60e-9, 11.2e-9),
     Shape(16, 32, 32, 2, 1, 1.56e-9, 6.06e-9),
     Shape(16, 16, 16, 1, 1, 0.57e-9, 4.99e-9),
 )
+# 4096 x 4096 x 4096, and 16 products with k of 512, whose rows are all multiples of 16 bytes.
+_WIDE_SINGLE = (Shape(64, 64, 16, 4, 3, 2.0e-9, 24.6e-9), *_SINGLE[1:])
+# Tiles of grouped_single.cu, and Triton's small ones. Odd: 1000 products of 1..512 and of 1..256.
+_CUDA_SINGLE = (Shape(64, 64, 16, 2, 2, 5.9e-9, 25.0e-9, cuda=True), *_SINGLE[1:])
+_CUDA_WIDE_SINGLE = (Shape(64, 64, 16, 2, 2, 6.5e-9, 22.7e-9, cuda=True), *_SINGLE[1:])
 _TF32 = (
     Shape(64, 64, 16, 4, 3, 8.0e-9, 15.5e-9),
     Shape(32, 32, 32, 2, 2, 3.66e-9, 7.58e-9),
@@ -89,15 +98,18 @@ _DOUBLE = (
 
 
 def shapes_of(
-    dtype: str, device: Device, precision: str = "ieee", *, wide: bool = False
+    dtype: str, device: Device, precision: str = "ieee", *, wide: bool = False, cuda: bool = False
 ) -> tuple[Shape, ...]:
     """The shapes for a dtype that fit the device's local memory, largest first.
 
-    `wide` says that most of the work can be loaded by 16 bytes.
+    `wide` says that most of the work can be loaded by 16 bytes, `cuda` that the large ones of
+    fp32 are those of grouped_single.cu.
     """
     shapes: tuple[Shape, ...]
-    if dtype == "float32":
-        shapes = _TF32 if precision == "tf32" else _SINGLE
+    if cuda:
+        shapes = _CUDA_WIDE_SINGLE if wide else _CUDA_SINGLE
+    elif dtype == "float32":
+        shapes = _TF32 if precision == "tf32" else _WIDE_SINGLE if wide else _SINGLE
     elif dtype == "float64":
         shapes = _DOUBLE
     else:

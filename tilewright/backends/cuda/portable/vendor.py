@@ -1,20 +1,21 @@
-"""vendor: cuBLAS or hipBLASLt, through torch, for one product or a batch of equal ones.
+"""vendor: cuBLAS or hipBLASLt, through torch, for one product, equal ones, or a few unlike ones.
 
 What the vendor tunes for years is not worth doing again: a dense product, or equal products at
-equal distances, goes there when the prediction says so. Torch runs it on its current stream, with
-its settings for tf32 and for half-precision sums set to what was asked for, and put back.
+equal distances, goes there in one call when the prediction says so; a few unlike products, each of
+which fills the device, in a call each. Torch runs them on its current stream, with its settings for
+tf32 and for half-precision sums set to what was asked for, and put back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from tilewright.backends.cuda.engine import ITEMSIZE, Columns, Launch, Proposal, Work
+from tilewright.backends.cuda.engine import ITEMSIZE, Columns, Ints, Prepared, Proposal, Work
 from tilewright.backends.cuda.portable.shapes import H200_UNITS
 from tilewright.device import Device
 
@@ -29,7 +30,14 @@ _RATE = {
 _BANDWIDTH = 4.0e12
 # cuBLAS falls to a fifth where half-precision rows are no multiples of 16 bytes (150 of 790).
 _UNALIGNED = 0.19
-_START = 6e-6  # a call's own time on the device, tails of its few tiles included
+_START = 6e-6  # a call's own time on the device
+# Products of few tiles are cut along k: they take at most so many times what they would if the
+# device were full, and a share of the time in which one compute unit goes down k with a tile of
+# 128 x 128. Of 147 calls in fp32 and bf16 129 took within a quarter of what is predicted so.
+_WORST_WAVES = 1.2
+_DEEP, _DEEPEST = 0.1, 5e-6
+# Unlike products in a call each: of more than this the host's 8 µs a call would show.
+_MOST_CALLS = 32
 
 
 class VendorBlas:
@@ -38,28 +46,44 @@ class VendorBlas:
     name = "vendor"
 
     def propose(self, work: Work, device: Device) -> Proposal | str:
-        """Takes equal products whose rows or columns are dense, without an epilogue of ours."""
+        """Takes products whose rows or columns are dense, without an epilogue of ours.
+
+        Equal ones at equal distances are one call; of unlike ones it takes a few, a call each.
+        """
         why = _why_not(work)
         if why is not None:
             return why
-        return Proposal(self.name, _seconds(work, device), 0, _words(work), partial(_bind, work))
+        apart = _why_apart(work)
+        if apart is not None and len(work.m) > _MOST_CALLS:
+            return f"{apart}, and a call each for more than {_MOST_CALLS} keeps the host busy"
+        seconds, words = _seconds(work, device, together=apart is None), _words(work, apart)
+        return Proposal(self.name, seconds, 0, words, partial(_bind, work, apart is None))
 
 
 def _why_not(work: Work) -> str | None:
     if work.ordinal < 0:
         return "runs on a GPU only"
-    if (work.dtype, work.precision) not in _RATE and work.precision != "tf32":
+    known = (work.dtype, work.precision) in (*_RATE, ("float32", "fp32x"))
+    if not known and work.precision != "tf32":
         return f"has no {work.precision} for {work.dtype}"
     if work.activation == "gelu" or (work.bias is not None and work.bias.address.any()):
         return "bias and gelu would be passes of their own"
+    if not (work.k * work.alpha).any():
+        return "nothing to multiply"
+    if not all(_is_dense(*operand).all() for operand in _operands(work)):
+        return "a matrix has neither dense rows nor dense columns"
+    return None
+
+
+def _why_apart(work: Work) -> str | None:
+    """Why the batch cannot be one call, if so."""
     sizes = (work.m, work.n, work.k, work.alpha, work.beta)
+    parts = (work.a, work.b, work.c)
     if any((column != column[0]).any() for column in sizes):
         return "problems differ"
-    if work.k[0] == 0 or work.alpha[0] == 0:
-        return "nothing to multiply"
-    for part, rows, cols in _operands(work):
-        if not _is_dense(part, rows, cols):
-            return "a matrix has neither dense rows nor dense columns"
+    for part in parts:
+        if (part.row != part.row[0]).any() or (part.col != part.col[0]).any():
+            return "problems lie differently"
         if len(np.unique(np.diff(part.address))) > 1:
             return "problems lie at unequal distances"
         if len(work.m) > 1 and _distance(part, work) < 0:
@@ -67,21 +91,20 @@ def _why_not(work: Work) -> str | None:
     return None
 
 
-def _operands(work: Work) -> Iterator[tuple[Columns, int, int]]:
-    m, n, k = int(work.m[0]), int(work.n[0]), int(work.k[0])
-    yield work.a, m, k
-    yield work.b, k, n
-    yield work.c, m, n
+def _operands(work: Work) -> Iterator[tuple[Columns, Ints, Ints]]:
+    """A, B and C with their rows and columns."""
+    yield work.a, work.m, work.k
+    yield work.b, work.k, work.n
+    yield work.c, work.m, work.n
 
 
-def _is_dense(part: Columns, rows: int, cols: int) -> bool:
-    """One step is 1, the other at least as long as what it passes, the same in every problem."""
+def _is_dense(part: Columns, rows: Ints, cols: Ints) -> npt.NDArray[np.bool_]:
+    """Where one step is 1, the other at least as long as what it passes."""
     row, col = part.row, part.col
-    if (row != row[0]).any() or (col != col[0]).any():
-        return False
-    along = (cols <= 1 or col[0] == 1) and (rows <= 1 or row[0] >= cols)
-    across = (rows <= 1 or row[0] == 1) and (cols <= 1 or col[0] >= rows)
-    return bool(along or across)
+    along = ((cols <= 1) | (col == 1)) & ((rows <= 1) | (row >= cols))
+    across = ((rows <= 1) | (row == 1)) & ((cols <= 1) | (col >= rows))
+    dense: npt.NDArray[np.bool_] = along | across
+    return dense
 
 
 def _distance(part: Columns, work: Work) -> int:
@@ -92,54 +115,83 @@ def _distance(part: Columns, work: Work) -> int:
     return step // ITEMSIZE[work.dtype] if step % ITEMSIZE[work.dtype] == 0 else -1
 
 
-def _seconds(work: Work, device: Device) -> float:
-    flops = 2.0 * float(np.sum(work.m.astype(float) * work.n * work.k))
-    elements = work.m * work.k + work.k * work.n + work.m * work.n
-    moved = float(np.sum(elements.astype(float))) * ITEMSIZE[work.dtype]
-    rate = _RATE.get((work.dtype, work.precision)) or _RATE[work.dtype, "ieee"]
-    if ITEMSIZE[work.dtype] == 2 and not _is_aligned(work):
-        rate *= _UNALIGNED
+def _seconds(work: Work, device: Device, *, together: bool) -> float:
+    """Of one call, or of a call for every problem."""
+    m, n, k = (column.astype(np.float64) for column in (work.m, work.n, work.k))
+    flops, moved = 2 * m * n * k, (m * k + k * n + m * n) * ITEMSIZE[work.dtype]
+    tiles = np.ceil(m / 128) * np.ceil(n / 128)
+    rate = np.full(len(m), _RATE.get((work.dtype, work.precision)) or _RATE[work.dtype, "ieee"])
+    if ITEMSIZE[work.dtype] == 2:
+        rate *= np.where(_is_aligned(work), 1.0, _UNALIGNED)
+    if together:
+        flops, moved, tiles = (column.sum()[np.newaxis] for column in (flops, moved, tiles))
+        rate = rate[:1]
     share = device.compute_units / H200_UNITS
-    tiles = float(np.sum(-(-work.m // 128) * -(-work.n // 128)))
-    waves = max(1.0, np.ceil(tiles / device.compute_units) * device.compute_units / tiles)
-    seconds = max(flops / rate * waves / share, moved / (_BANDWIDTH * share)) + _START
-    return float(seconds if work.activation == "none" else seconds + _START)
+    waves = np.ceil(tiles / device.compute_units) * device.compute_units / tiles
+    waves = np.minimum(waves, _WORST_WAVES)
+    busy = np.maximum(flops / rate * waves, moved / _BANDWIDTH) / share
+    depth = np.minimum(_DEEP * k[: len(rate)] * 2 * 128**2 * H200_UNITS / rate, _DEEPEST)
+    seconds = busy + np.where(tiles < device.compute_units, depth, 0.0) + _START
+    return float(np.sum(seconds if work.activation == "none" else seconds + _START))
 
 
-def _is_aligned(work: Work) -> bool:
+def _is_aligned(work: Work) -> npt.NDArray[np.bool_]:
+    """Where every row or column, and every base, is a multiple of 16 bytes of halves."""
+    aligned = np.ones(len(work.m), np.bool_)
     for part, rows, cols in _operands(work):
-        step = max(int(part.row[0]) if rows > 1 else 0, int(part.col[0]) if cols > 1 else 0)
-        if step % 8 or (part.address % 16).any():
-            return False
-    return True
+        step = np.maximum(np.where(rows > 1, part.row, 0), np.where(cols > 1, part.col, 0))
+        aligned &= (step % 8 == 0) & (part.address % 16 == 0)
+    return aligned
 
 
-def _words(work: Work) -> str:
-    return "one product" if len(work.m) == 1 else f"{len(work.m)} equal products"
+def _words(work: Work, apart: str | None) -> str:
+    several = "equal products" if apart is None else "products, a call each"
+    words = "one product" if len(work.m) == 1 else f"{len(work.m)} {several}"
+    return words + ("; in IEEE float32" if work.precision == "fp32x" else "")
 
 
-def _bind(work: Work) -> Launch:
-    """Views of the operands as torch tensors, and the call that suits alpha and beta."""
+def _bind(work: Work, together: bool) -> Prepared:
+    """The operands as torch tensors, and the calls that suit alpha and beta."""
     import torch
 
-    a, b, c = (_tensor(torch, part, rows, cols, work) for part, rows, cols in _operands(work))
+    every = [work] if together else [work.take(np.array([i])) for i in range(len(work.m))]
+    calls = [call for one in every for call in _calls(torch, one)]
+    switches, switch = torch.backends.cuda.matmul, _switch(work.dtype, work.precision)
+
+    def run() -> None:
+        for call in calls:
+            call()
+
+    def enqueue(stream: int, keep: Any = work.keep) -> None:
+        if switch is None or (before := getattr(switches, switch[0])) in switch[1]:
+            run()
+            return
+        setattr(switches, switch[0], switch[1][0])
+        try:
+            run()
+        finally:
+            setattr(switches, switch[0], before)
+
+    return Prepared(enqueue, 0)
+
+
+def _calls(torch: Any, work: Work) -> Iterator[Callable[[], Any]]:
+    """The product of equal problems, and their activation."""
+    a, b, c = (
+        _tensor(torch, part, int(rows[0]), int(cols[0]), work)
+        for part, rows, cols in _operands(work)
+    )
     alpha, beta = float(work.alpha[0]), float(work.beta[0])
     batched = len(work.m) > 1
-    if alpha == 1 and beta == 0:
-        product = partial(torch.bmm if batched else torch.mm, a, b, out=c)
+    if work.k[0] == 0:
+        yield partial(c.mul_, beta) if beta else c.zero_
+    elif alpha == 1 and beta == 0:
+        yield partial(torch.bmm if batched else torch.mm, a, b, out=c)
     else:
         add = torch.baddbmm if batched else torch.addmm
-        product = partial(add, c, a, b, alpha=alpha, beta=beta, out=c)
-    relu = work.activation == "relu"
-    set_for = partial(_settings, torch, work.dtype, work.precision)
-
-    def launch(keep: Any = work.keep) -> None:
-        with set_for():
-            product()
-            if relu:
-                torch.relu_(c)
-
-    return launch
+        yield partial(add, c, a, b, alpha=alpha, beta=beta, out=c)
+    if work.activation == "relu":
+        yield partial(torch.relu_, c)
 
 
 class _Memory:
@@ -157,6 +209,8 @@ class _Memory:
 
 def _tensor(torch: Any, part: Columns, rows: int, cols: int, work: Work) -> Any:
     """The matrices of an operand as one tensor, [m, n] or [problems, m, n], without a copy."""
+    if rows == 0 or cols == 0:  # A and B where k is 0: not read
+        return None
     item = ITEMSIZE[work.dtype]
     row, col = _steps(part, rows, cols)
     shape: tuple[int, ...] = (rows, cols)
@@ -182,25 +236,9 @@ def _steps(part: Columns, rows: int, cols: int) -> tuple[int, int]:
     return max(row, 1), max(col, 1)
 
 
-@contextmanager
-def _settings(torch: Any, dtype: str, precision: str) -> Iterator[None]:
-    """Torch's switches as this product wants them, while it is enqueued."""
-    switches = torch.backends.cuda.matmul
-    wanted: str | bool
+def _switch(dtype: str, precision: str) -> tuple[str, tuple[Any, ...]] | None:
+    """The switch of torch.backends.cuda.matmul that such products go by, and how it may stand."""
     if dtype == "float32":
-        name, wanted = "fp32_precision", "tf32" if precision == "tf32" else "ieee"
-    elif dtype == "float64":
-        yield
-        return
-    else:
-        half = "fp16" if dtype == "float16" else "bf16"
-        name, wanted = f"allow_{half}_reduced_precision_reduction", False
-    before = getattr(switches, name)
-    if before == wanted:
-        yield
-        return
-    setattr(switches, name, wanted)
-    try:
-        yield
-    finally:
-        setattr(switches, name, before)
+        return "fp32_precision", ("tf32",) if precision == "tf32" else ("ieee", "none")
+    half = {"float16": "fp16", "bfloat16": "bf16"}.get(dtype)
+    return None if half is None else (f"allow_{half}_reduced_precision_reduction", (False,))

@@ -1,0 +1,86 @@
+// What is in a block's shared memory, and how its warps tell each other about it.
+//
+//   stages     LEFT_BYTES + boxes of the right operand      full: loaded     empty: multiplied
+//   pieces     64 x 64 of C, SLOTS a warpgroup              ready: written   taken: stored
+//   turns      numbers of tiles                             told: by loader  heard: by the others
+//
+// Each of these has two barriers, and whoever goes round has a Ring: a place, and its phase there.
+#pragma once
+
+constexpr int BOX = 64 * 64 * 2;
+constexpr int LEFT_BYTES = WARPGROUPS * BOX, STAGE_BYTES = LEFT_BYTES + (WIDTH / 64) * BOX;
+constexpr int PIECES = STAGES * STAGE_BYTES;  // where the pieces of C begin
+constexpr int BARRIERS = PIECES + WARPGROUPS * SLOTS * BOX;
+// Where a whole row of pieces has places, consumers store unaligned rows themselves: four warps,
+// not one. On an H200 one warp took 9 us for a tile of 128 x 256.
+constexpr bool CONSUMERS_STORE = SLOTS * 64 >= WIDTH;
+constexpr int STORERS = 3 / WARPGROUPS;  // warps a warpgroup of consumers
+constexpr int TURNS = 4;                 // tiles that a loader may be ahead of those who store
+
+struct Block {
+    u32 memory;
+    u32 free;  // where this lane says that stage 0 is free: each of CLUSTER lanes to one block
+    __device__ u32 stage(int i) const { return memory + i * STAGE_BYTES; }
+    __device__ u32 piece(int group, int slot) const {
+        return memory + PIECES + (group * SLOTS + slot) * BOX;
+    }
+    __device__ u32 full(int i) const { return memory + BARRIERS + 8 * i; }
+    __device__ u32 empty(int i) const { return full(STAGES + i); }
+    __device__ u32 ready(int group, int slot) const {
+        return full(2 * STAGES + group * SLOTS + slot);
+    }
+    __device__ u32 taken(int group, int slot) const {
+        return full(2 * STAGES + (WARPGROUPS + group) * SLOTS + slot);
+    }
+    __device__ u32 told(int i) const { return full(2 * STAGES + 2 * WARPGROUPS * SLOTS + i); }
+    __device__ u32 heard(int i) const { return told(TURNS + i); }
+    __device__ u32 turn(int i) const { return told(2 * TURNS) + 4 * i; }
+};
+
+// Lanes 0 to CLUSTER - 1 of a consuming warp hand a stage back, each to one block's loader.
+__device__ __forceinline__ void hand_back(u32 free) {
+    if (CLUSTER == 1)
+        barrier_arrive(free);
+    else
+        barrier_arrive_in_cluster(free);
+}
+
+template <int COUNT> struct Ring {
+    int place = 0, phase = 0;
+    __device__ __forceinline__ void next() {
+        if (++place == COUNT) {
+            place = 0;
+            phase ^= 1;
+        }
+    }
+};
+
+// The tile after tile t of this block, as its loader asks for it and the other warps are told. Of
+// RAGGED_ROWS only the device knows which tiles are long, so who is done takes the next: 0.336 ms on
+// an H200 where taking turns was 0.352 (64 experts). What is in a tile depends on nobody.
+__device__ __forceinline__ int ask_tile(const Block& block, const Table& tiles, Ring<TURNS>& turns,
+                                        int t) {
+#if RAGGED_ROWS
+    // As many ask as there are tiles; the last of them sets the count back for the next launch.
+    u32 next = gridDim.x + atomicInc((u32*)&tiles.tiles[0].y, tiles.count - 1);
+    barrier_wait(block.heard(turns.place), turns.phase ^ 1);
+    write_one(block.turn(turns.place), next);
+    barrier_arrive(block.told(turns.place));
+    turns.next();
+    return next;
+#else
+    return t + gridDim.x;
+#endif
+}
+
+__device__ __forceinline__ int told_tile(const Block& block, Ring<TURNS>& turns, int t) {
+#if RAGGED_ROWS
+    barrier_wait(block.told(turns.place), turns.phase);
+    u32 next = __shfl_sync(~0u, read_one<u32>(block.turn(turns.place)), 0);
+    if ((threadIdx.x & 31) == 0) barrier_arrive(block.heard(turns.place));
+    turns.next();
+    return next;
+#else
+    return t + gridDim.x;
+#endif
+}

@@ -1,0 +1,72 @@
+"""cuda_grouped: triton_grouped, its large fp32 tiles by kernels/grouped_single.cu through NVRTC.
+
+Triton reads A out of shared memory a number at a time; a thread of that kernel four at once, and
+holds 8 x 8 sums. It takes matrices whose rows lie element by element; small tiles stay Triton's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from tilewright.backends.cuda import nvrtc
+from tilewright.backends.cuda.engine import Prepared, Work
+from tilewright.backends.cuda.portable.layouts import Group
+from tilewright.backends.cuda.portable.shapes import Shape
+from tilewright.device import Device
+
+ACTIVATIONS = ("none", "relu", "gelu")
+_LARGE = 48  # rows and columns from which on tiles of 64 x 64 are worth planning for
+
+
+def why_not(work: Work, device: Device) -> str | None:
+    """Why the kernel cannot run this batch here, if so."""
+    if work.dtype != "float32" or work.precision == "tf32":
+        return f"computes float32 in IEEE arithmetic, not {work.dtype} in {work.precision}"
+    if not device.version.startswith("sm_") or int(device.version[3:].rstrip("af")) < 80:
+        return "needs an NVIDIA GPU of compute capability 8.0"
+    usable = nvrtc.available()
+    if usable is not True:
+        return str(usable)
+    read = work.k > 0
+    for part, many in (
+        (work.a, work.k > 1),
+        (work.b, read & (work.n > 1)),
+        (work.c, work.n > 1),
+    ):
+        if ((part.col != 1) & many).any():
+            return "a matrix's rows do not lie element by element"
+    flops = work.m.astype(np.float64) * work.n * work.k
+    large = np.minimum(work.m, work.n) >= _LARGE
+    if 2 * flops[large].sum() < flops.sum():
+        return "most of the work is in small products"
+    return None
+
+
+def product(
+    work: Work, shape: Shape, group: Group, table: Any, tiles: Any, *, plain: bool
+) -> Prepared:
+    """The launch of one group of tiles. `plain`: C is the product and nothing else."""
+    from cuda.bindings import driver
+
+    general = not (plain or group.parts)
+    macros = (
+        ("STAGES", shape.stages),
+        ("WIDE", int(group.wide > 1)),
+        ("GENERAL", int(general)),
+        ("ACTIVATION", ACTIVATIONS.index(work.activation) if general else 0),
+    )
+    kernel = nvrtc.function("grouped_single", macros, work.ordinal)
+    first = tiles.data_ptr() + 16 * group.first
+    arguments = nvrtc.Arguments([ctypes.c_void_p(at) for at in (table.data_ptr(), first)])
+    sizes = (kernel.handle, group.count, 1, 1, 32 * shape.warps, 1, 1, 0)
+    launch = driver.cuLaunchKernel
+
+    def enqueue(stream: int, keep: Any = (arguments, table, tiles)) -> None:
+        (status,) = launch(*sizes, stream, arguments.pointer, 0)
+        if status:
+            nvrtc.check((status,), "launch of grouped_single")
+
+    return Prepared(enqueue, 1)

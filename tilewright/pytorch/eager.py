@@ -1,0 +1,56 @@
+"""What is settled before an operator: whether it is needed, and autocast.
+
+Where nothing but autograd looks on (`is_eager`), products do without their custom operator: the way
+through the dispatcher takes 10 us of host time, 22 with gradients; without it 1 and 7 (torch 2.13).
+Under autocast operands are cast to its dtype before the operator, where torch.compile sees it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+
+def is_eager(*values: Tensor | None) -> bool:
+    """Whether these are plain tensors and no compiler, mode or transform sees what is called."""
+    if torch.compiler.is_compiling():
+        return False
+    for value in values:
+        if value is not None and (
+            type(value) not in _PLAIN
+            or value.is_meta
+            or value.is_neg()  # of a conjugate's imaginary part memory has the negative
+        ):
+            return False
+    return (
+        not torch._C._len_torch_dispatch_stack()
+        and torch._C._functorch.peek_interpreter_stack() is None
+        and forward_ad._current_level < 0
+        and not torch.jit.is_tracing()
+    )
+
+
+def needs_gradient(*values: Tensor | None) -> bool:
+    """Whether autograd records what is made of these."""
+    if torch.is_grad_enabled():
+        for value in values:
+            if value is not None and value.requires_grad:
+                return True
+    return False
+
+
+def cast(*values: Tensor | None) -> tuple[Any, ...]:
+    """The operands in autocast's dtype where it is on; float64, and all otherwise, as they are."""
+    first = next((value for value in values if value is not None), None)
+    if first is None or first.is_meta or not torch.is_autocast_enabled(first.device.type):
+        return values
+    dtype = torch.get_autocast_dtype(first.device.type)
+    kinds = (torch.float16, torch.bfloat16, torch.float32)
+    return tuple(
+        value if value is None or value.dtype not in kinds else value.to(dtype) for value in values
+    )
