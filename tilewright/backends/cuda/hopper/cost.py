@@ -28,7 +28,7 @@ PROCESSORS = 132
 MEMORY = 4.2e12  # bytes a second that a copy reaches, read and written together
 PACKING = 4.0e12  # the same, for the packing pass
 LAUNCH = 4e-6  # seconds between two launches
-FEW = 8  # turns of a block, below which it matters how the last of them are dealt
+FEW = 4  # turns of a block, below which it matters how the last of them are dealt
 _FLOPS = 850e12 / PROCESSORS  # of one multiprocessor, under the power limit
 _LOADS = 75e9  # bytes a second into one multiprocessor's shared memory, whoever asked for them
 # Lines of 128 bytes a second that one multiprocessor asks L2 for. Rows that do not begin at 128
