@@ -395,9 +395,9 @@ def _plan(
     order: str,
 ) -> GroupedPlan:
     key = signature(m, n, k, dtype, device.key, device.id, order)
-    found = _plans.get(key)
+    found = _plans.pop(key, None)  # another thread may forget it meanwhile
     if found is not None:
-        _plans.move_to_end(key)
+        _plans[key] = found
         return found
     kernel = backend_of(device).grouped(device, dtype)
     layout = None if kernel is None else lay_out(m, n, k, kernel.tiles, kernel.slots, order)

@@ -95,16 +95,14 @@ def _precision(work: Work, device: Device) -> str:
 def _layout(work: Work, device: Device, shapes: tuple[Shape, ...], *, cut: bool) -> GroupedLayout:
     options = (shapes, device.compute_units, work.order, cut)
     key = signature(work.m, work.n, work.k, *options)
-    found = _layouts.get(key)
+    found = _layouts.pop(key, None)  # another thread may forget it meanwhile
     if found is None:
         tiles = tuple(shape.tile() for shape in shapes)
         slots = slots_of(device, cut=cut)
         found = lay_out(work.m, work.n, work.k, tiles, slots, work.order)
-        _layouts[key] = found
-        if len(_layouts) > _MOST_LAYOUTS:
-            _layouts.popitem(last=False)
-    else:
-        _layouts.move_to_end(key)
+    _layouts[key] = found
+    if len(_layouts) > _MOST_LAYOUTS:
+        _layouts.popitem(last=False)
     return found
 
 
