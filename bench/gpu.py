@@ -87,11 +87,7 @@ def _measured(case: gpu_cases.Case, device: str) -> dict[str, Any]:
 
     given = gpu_cases.operands(case)
     ways, refused = _ways(case, given, device)
-    times = _times(ways)
-    rows = {
-        name: {"ms": ms, "tflops": given.flops / ms / 1e9, "host_us": _host_time(ways[name], ms)}
-        for name, ms in times.items()
-    }
+    rows = _rows(ways, given.flops)
     record = {
         "case": case.name,
         "dtype": case.dtype,
@@ -120,10 +116,7 @@ def _trained(case: gpu_cases.Case) -> dict[str, Any]:
     made = step.ways()
     for name in made:
         _add(ways, refused, name, partial(made.get, name))
-    rows = {
-        name: {"ms": ms, "tflops": step.flops / ms / 1e9, "host_us": _host_time(ways[name], ms)}
-        for name, ms in _times(ways, 2_000_000).items()
-    }
+    rows = _rows(ways, step.flops, 2_000_000)
     record = {
         "case": case.name,
         "dtype": case.dtype,
@@ -209,6 +202,14 @@ def _add(
         raise SystemExit(f"{name}: {error}") from None
     except RuntimeError as error:
         refused[name] = str(error).splitlines()[0]
+
+
+def _rows(ways: dict[str, Way], flops: float, lead: int = LEAD) -> dict[str, dict[str, float]]:
+    """What each way took, of the device and of the host."""
+    return {
+        name: {"ms": ms, "tflops": flops / ms / 1e9, "host_us": _host_time(ways[name], ms)}
+        for name, ms in _times(ways, lead).items()
+    }
 
 
 def _times(ways: dict[str, Way], lead: int = LEAD) -> dict[str, float]:

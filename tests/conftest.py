@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -13,6 +13,7 @@ import pytest
 
 import tilewright
 from tilewright import Device
+from tilewright.call import forget_plans
 
 # What a test means by a name: a part of the driver's platform, as `device="opencl:..."` takes it.
 DRIVERS = {"intel": "Intel(R) OpenCL", "pocl": "Portable Computing Language"}
@@ -82,3 +83,13 @@ def find_device(name: str) -> Device:
         if wanted(device):
             return device
     return pytest.skip(f"no OpenCL device of {DRIVERS.get(name, name)}")
+
+
+@pytest.fixture
+def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A cache folder of the test's own, and no plans from before it."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(folder))
+    forget_plans()
+    yield folder
+    forget_plans()

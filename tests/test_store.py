@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from typer.testing import CliRunner
 
 from tilewright import Device
 from tilewright.backends import backends
-from tilewright.call import forget_plans
 from tilewright.cli import app
 from tilewright.planning.cost import Curve, Measured
 from tilewright.tuning import crossover, exchange, store
@@ -23,15 +21,7 @@ PRIORS = OPENCL.priors(made_up.TWO_CORES)
 DOCUMENT, RECORD = "panel-0", "float32 float32 rows-rows large"
 SEEN = {"shapes": [1], "tried": {"fast": [1.0], "broken": "it hangs"}}
 WINNER = {"config": {"micro_m": 6}, "ratio": 0.8}
-
-
-@pytest.fixture(autouse=True)
-def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    folder = tmp_path / "cache"
-    monkeypatch.setenv("TILEWRIGHT_CACHE", str(folder))
-    forget_plans()
-    yield folder
-    forget_plans()
+pytestmark = pytest.mark.usefixtures("own_store")
 
 
 def imported(folder: str, there: Any, here: Any, file: Path) -> Any:

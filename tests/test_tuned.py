@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,15 +46,7 @@ PANEL = next(kernel for kernel in KERNELS if kernel.name == "panel")
 LOCAL = next(kernel for kernel in KERNELS if kernel.name == "local")
 BOUNDARIES = Boundaries(2, 32, 300, measured=True)
 SQUARE = Shape(1000, 1000, 1000).problem()
-
-
-@pytest.fixture(autouse=True)
-def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    folder = tmp_path / "cache"
-    monkeypatch.setenv("TILEWRIGHT_CACHE", str(folder))
-    forget_plans()
-    yield folder
-    forget_plans()
+pytestmark = pytest.mark.usefixtures("own_store")
 
 
 # Shape classes.

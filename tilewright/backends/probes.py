@@ -6,12 +6,12 @@ them. A back end without the file has no ceilings, and nothing else changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 from tilewright.backends import Timing
-from tilewright.ceilings import Row
+from tilewright.ceilings import Latency, Row
 from tilewright.device import Device
 
 
@@ -56,6 +56,27 @@ def far(parts: int) -> int:
     1 read 256 MiB at 18 TB/s, four times what its memory gives.
     """
     return max(1, round(0.618 * parts))
+
+
+def parts_of(vectors: int, groups: int, step: int) -> tuple[int, int]:
+    """Parts of a set of so many vectors for `groups` groups, and vectors a part, whole steps."""
+    parts = max(1, min(groups, vectors // step))
+    return parts, max(1, vectors // parts // step) * step
+
+
+def launches(launched: Callable[[int], Timing]) -> Iterator[Probe]:
+    """Of a kernel that does nothing; `launched` enqueues it so often and waits for the last."""
+
+    def one_by_one(rounds: int) -> Timing:
+        runs = [launched(1) for _ in range(rounds)]
+        return Timing(None, sum(run.wall for run in runs), sum(run.cpu for run in runs))
+
+    def in_a_row(rounds: int) -> Timing:
+        run = launched(rounds)
+        return Timing(None, run.wall, run.cpu)
+
+    yield Probe(Latency("launch and wait"), 1.0, one_by_one)
+    yield Probe(Latency("launch in a row"), 1.0, in_a_row)
 
 
 class PeakModule(Protocol):

@@ -54,3 +54,18 @@ def cast(*values: Tensor | None) -> tuple[Any, ...]:
     return tuple(
         value if value is None or value.dtype not in kinds else value.to(dtype) for value in values
     )
+
+
+def around(made: Any, keep: Any, gradients: Any) -> Any:
+    """An operator's forward and backward as an autograd function, without the operator."""
+
+    class Around(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *inputs: Any) -> Tensor:
+            out: Tensor = made(*inputs)
+            keep(ctx, inputs, out)
+            return out
+
+        backward = staticmethod(gradients)
+
+    return Around

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tilewright.backends.cuda import faults, ragged
 from tilewright.pytorch import on_processor
-from tilewright.pytorch.eager import is_eager, needs_gradient
+from tilewright.pytorch.eager import around, is_eager, needs_gradient
 
 
 def repeated(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None, precision: str) -> Any:
@@ -126,17 +126,7 @@ def _of_all_groups(x: Tensor, y: Tensor, offsets: Tensor, begins: bool, precisio
 _rows.register_autograd(_rows_gradients, setup_context=_keep_rows)
 
 
-class _Rows(torch.autograd.Function):
-    """The operator's forward and backward, without the operator."""
-
-    @staticmethod
-    def forward(ctx: Any, *inputs: Any) -> Tensor:
-        """Its result."""
-        out = _new_rows(*inputs)
-        _keep_rows(ctx, inputs, out)
-        return out
-
-    backward = staticmethod(_rows_gradients)
+_Rows = around(_new_rows, _keep_rows, _rows_gradients)
 
 
 def _new_depths(x: Tensor, y: Tensor, offsets: Tensor, precision: str) -> Tensor:
@@ -183,14 +173,4 @@ def _depths_gradients(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
 _depths.register_autograd(_depths_gradients, setup_context=_keep_depths)
 
 
-class _Depths(torch.autograd.Function):
-    """The operator's forward and backward, without the operator."""
-
-    @staticmethod
-    def forward(ctx: Any, *inputs: Any) -> Tensor:
-        """Its result."""
-        out = _new_depths(*inputs)
-        _keep_depths(ctx, inputs, out)
-        return out
-
-    backward = staticmethod(_depths_gradients)
+_Depths = around(_new_depths, _keep_depths, _depths_gradients)

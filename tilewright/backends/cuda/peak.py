@@ -16,8 +16,8 @@ from typing import Any
 
 from tilewright.backends import Timing
 from tilewright.backends.cuda import driver, nvrtc
-from tilewright.backends.probes import Effort, Probe, far
-from tilewright.ceilings import READ, Bandwidth, Latency, Rate
+from tilewright.backends.probes import Effort, Probe, far, launches, parts_of
+from tilewright.ceilings import READ, Bandwidth, Rate
 from tilewright.device import Device
 from tilewright.errors import DeviceError
 
@@ -165,9 +165,7 @@ class _Source:
 
 
 def _read(gpu: _Gpu, source: _Source, size: int, blocks: int) -> Probe:
-    step, vectors = 4 * _BLOCK, size // 16
-    parts = max(1, min(blocks, vectors // step))
-    count = max(1, vectors // parts // step) * step
+    parts, count = parts_of(size // 16, blocks, 4 * _BLOCK)
     run = gpu.kernel(
         "read_sum",
         blocks,
@@ -221,13 +219,4 @@ def _launches(gpu: _Gpu) -> Iterator[Probe]:
 
         return gpu.timed(enqueue)
 
-    def one_by_one(rounds: int) -> Timing:
-        runs = [launched(1) for _ in range(rounds)]
-        return Timing(None, sum(run.wall for run in runs), sum(run.cpu for run in runs))
-
-    def in_a_row(rounds: int) -> Timing:
-        run = launched(rounds)
-        return Timing(None, run.wall, run.cpu)
-
-    yield Probe(Latency("launch and wait"), 1.0, one_by_one)
-    yield Probe(Latency("launch in a row"), 1.0, in_a_row)
+    yield from launches(launched)

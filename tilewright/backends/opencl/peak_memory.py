@@ -19,7 +19,7 @@ from tilewright.backends.opencl.launch import guarded
 from tilewright.backends.opencl.memory import device_memory
 from tilewright.backends.opencl.probe import ProbeKernel, own_cores, timed
 from tilewright.backends.opencl.runtime import Session, pyopencl
-from tilewright.backends.probes import Effort, Probe, far
+from tilewright.backends.probes import Effort, Probe, far, launches, parts_of
 from tilewright.ceilings import READ, Bandwidth, Latency, bytes_text
 
 _GROUP = 256  # items of a GPU's group
@@ -76,8 +76,7 @@ def _read(source: _Source, size: int) -> Probe:
     step = 4 * group
     groups = device.compute_units * (1 if on_cpu else 8)
     vectors = size // (4 * vector)
-    parts = max(1, min(groups, vectors // step))
-    count = max(1, vectors // parts // step) * step
+    parts, count = parts_of(vectors, groups, step)
     kernel = ProbeKernel(
         opened,
         "read",
@@ -232,14 +231,6 @@ def _map(opened: Session, size: int, rounds: int) -> tuple[Timing, Timing]:
 
 def _launches(opened: Session) -> Iterator[Probe]:
     empty = ProbeKernel(opened, "empty", "empty", {}, (1, 1), (1, 1), lambda out, rounds: (out,))
-
-    def one_by_one(rounds: int) -> Timing:
-        runs = [timed(opened, lambda: [empty.enqueue(1)]) for _ in range(rounds)]
-        return Timing(None, sum(run.wall for run in runs), sum(run.cpu for run in runs))
-
-    def in_a_row(rounds: int) -> Timing:
-        run = timed(opened, lambda: [empty.enqueue(1) for _ in range(rounds)])
-        return Timing(None, run.wall, run.cpu)
-
-    yield Probe(Latency("launch and wait"), 1.0, one_by_one)
-    yield Probe(Latency("launch in a row"), 1.0, in_a_row)
+    yield from launches(
+        lambda count: timed(opened, lambda: [empty.enqueue(1) for _ in range(count)])
+    )
