@@ -54,10 +54,11 @@ def parts(*names: str) -> tuple[str, ...]:
     return tuple(f"tilewright.{name}" for name in names)
 
 
-RECORDS = parts("batch", "ceilings", "device", "errors", "kernel")
+RECORDS = parts("batch", "ceilings", "device", "errors", "kernel", "remember")
 # The layers of DESIGN.md, section 1: each may import what is listed, and itself.
 LAYERS = {
     parts("errors"): (),
+    parts("remember"): (),
     parts("ceilings"): (),
     parts("device"): parts("ceilings"),
     parts("batch"): (),

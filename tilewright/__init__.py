@@ -9,6 +9,7 @@ from tilewright.device_sizes import ragged_matmul, synchronize
 from tilewright.grouped import GroupedPlan, grouped_matmul, plan_grouped
 from tilewright.operands import Array
 from tilewright.ragged import RaggedBatch
+from tilewright.remember import forget
 
 __all__ = [
     "Array",
@@ -19,6 +20,7 @@ __all__ = [
     "devices",
     "empty",
     "explain",
+    "forget",
     "grouped_matmul",
     "kernels",
     "matmul",
