@@ -13,8 +13,9 @@ BIN := .venv/bin
 demo: .venv/ready-demo
 	$(BIN)/tilewright demo
 
+# Two processes: most of the suite is one thread that compiles, plans or checks.
 test: .venv/ready-dev lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 lint: .venv/ready-dev
 	$(BIN)/ruff check .

@@ -39,6 +39,19 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.pop(name, None)
 
 
+# Files whose tests share what is dear to make, an interpreter's run or a measured device.
+TOGETHER = {"test_triton_interpreter", "test_triton_ragged", "test_onebit_files", "test_peak"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Which tests stay in one process where several share the work (`-n 2 --dist loadgroup`)."""
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.xdist_group("gpu"))  # one process a GPU: its memory is one
+        elif item.path.stem in TOGETHER:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test that takes `device` runs on every driver for this processor, and on a GPU if any."""
     if "device" not in metafunc.fixturenames:
