@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hypothesis
+import numpy as np
 import pytest
 
 import tilewright
@@ -50,6 +53,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("gpu"))  # one process a GPU: its memory is one
         elif item.path.stem in TOGETHER:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """The same draws in every run, whichever tests went before: fixtures' too, CUDA's too."""
+    random.seed(0)
+    np.random.seed(0)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

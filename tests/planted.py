@@ -51,6 +51,7 @@ class Planted:
 
     name: str = "planted"
     faults: tuple[int, ...] = (1,)
+    unrolls: tuple[int, ...] = (1, 2, 4)
 
     def supports(self, problem: Problem, device: Device) -> bool | str:
         return True
@@ -59,7 +60,7 @@ class Planted:
         return (Config(micro_m=SIZES[0]),)
 
     def space(self, problem: Problem, device: Device) -> tuple[Axis, ...]:
-        return (axis("micro_m", *SIZES), axis("vector", *self.faults), axis("unroll", 1, 2, 4))
+        return (axis("micro_m", *SIZES), axis("vector", *self.faults), axis("unroll", *self.unrolls))
 
     def resources(self, config: Config, problem: Problem) -> Resources:
         refusal = "too small for any device" if config.micro_m == 2 else ""

@@ -43,8 +43,9 @@ def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 def tune(
-    kernel: Planted, log: Path, *, resume: bool = False, budget: float = 4.0, timeout: float = 0.3
+    kernel: Planted, log: Path, *, resume: bool = False, budget: float = 60.0, timeout: float = 5.0
 ) -> list[Result]:
+    """With time to spare for a busy machine: a search ends where nothing is left to try."""
     with Workshop(planted.command(log), timeout) as workshop:
         return planted.tuner(workshop, budget, resume=resume).run([planted.task(kernel)])
 
@@ -70,9 +71,10 @@ def chosen(kernel: Planted) -> Config | None:
 def test_a_faulty_candidate_costs_itself_is_remembered_and_unless_late_never_tried_again(
     fault: int, tmp_path: Path
 ) -> None:
-    kernel = Planted(faults=(1, fault))
-    log = tmp_path / "log"
-    (result,) = tune(kernel, log, budget=30.0)
+    hangs = FAULTS[fault] == LATE  # each costs the time that is waited for it
+    kernel = Planted(faults=(1, fault), unrolls=(1,) if hangs else (1, 2, 4))
+    log, timeout = tmp_path / "log", 1.0 if hangs else 5.0
+    (result,) = tune(kernel, log, timeout=timeout)
     assert result.config == BEST
     assert chosen(kernel) == BEST
     failures = {text: why for text, why in tried("planted").items() if isinstance(why, str)}
@@ -82,10 +84,10 @@ def test_a_faulty_candidate_costs_itself_is_remembered_and_unless_late_never_tri
         assert json.loads(text)["vector"] == fault
         assert FAULTS[fault] in why
     before = len(asked(log))
-    (again,) = tune(kernel, log)
+    (again,) = tune(kernel, log, timeout=timeout)
     assert again.config == BEST
     retried = {config.get("vector", 1) for config in asked(log)[before:]}
-    assert retried <= ({1, fault} if FAULTS[fault] == LATE else {1})
+    assert retried <= ({1, fault} if hangs else {1})
 
 
 def test_a_candidate_is_late_in_three_tuners_before_it_counts_as_one_that_hangs() -> None:
@@ -165,7 +167,7 @@ def in_process(*arguments: str, **environment: str) -> subprocess.Popen[bytes]:
 
 def test_a_killed_tuner_is_resumed_where_it_was(tmp_path: Path) -> None:
     process = in_process("tune", "planted", "600", PLANTED_SECONDS="0.1")
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not (store.names(store.TRIED) and len(tried("planted")) >= 5):
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -192,12 +194,12 @@ def test_a_finished_task_is_passed_over_on_resume(tmp_path: Path) -> None:
 def test_a_larger_budget_goes_on_where_a_smaller_one_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PLANTED_SECONDS", "0.1")
-    tune(Planted(), tmp_path / "log", budget=1.0)
+    monkeypatch.setenv("PLANTED_SECONDS", "0.25")
+    tune(Planted(), tmp_path / "log", budget=4.0)
     before = len(asked(tmp_path / "log"))
     assert 1 <= before < 15
     assert tune(Planted(), tmp_path / "log", budget=0.5, resume=True) == []
-    (result,) = tune(Planted(), tmp_path / "log", budget=8.0, resume=True)
+    (result,) = tune(Planted(), tmp_path / "log", resume=True)
     assert result.config == BEST
     assert len(asked(tmp_path / "log")) == 15
 
@@ -208,7 +210,7 @@ def test_a_worker_left_behind_ends(tmp_path: Path) -> None:
         time.sleep(0.02)
     process.kill()
     process.wait()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while _workers_of(tmp_path):
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -228,7 +230,7 @@ def _workers_of(folder: Path) -> list[str]:
 def test_two_tuners_at_once_both_keep_what_they_found(tmp_path: Path) -> None:
     names = ("first", "second", "first")  # two of them on the same kernel
     running = [in_process("tune", name, "6", PLANTED_SECONDS="0.02") for name in names]
-    assert [process.wait(timeout=60) for process in running] == [0, 0, 0]
+    assert [process.wait(timeout=240) for process in running] == [0, 0, 0]
     for name in ("first", "second"):
         assert chosen(Planted(name)) == BEST
         assert len(tried(name)) == 15
@@ -255,12 +257,12 @@ def test_a_store_cut_in_half_is_set_aside_and_tuned_anew(
 
 def test_ctrl_c_keeps_what_was_found(own_store: Path) -> None:
     process = in_process("tune", "planted", "600", PLANTED_SECONDS="0.2")
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not (store.names(store.TRIED) and len(tried("planted")) >= 4):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=20) == 0
+    assert process.wait(timeout=120) == 0
     best = min(value[0] for value in tried("planted").values())
     found = chosen(Planted())
     assert found is not None
@@ -287,8 +289,8 @@ def test_ctrl_c_during_a_proof_keeps_what_was_proved_before(tmp_path: Path) -> N
 def test_a_proof_may_take_as_long_as_its_candidates_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PLANTED_DUEL_SECONDS", "0.6")
-    (result,) = tune(Planted(), tmp_path / "log", timeout=0.3)
+    monkeypatch.setenv("PLANTED_DUEL_SECONDS", "1.5")
+    (result,) = tune(Planted(), tmp_path / "log", timeout=1.0)
     assert result.config == BEST
     assert chosen(Planted()) == BEST
 
@@ -319,7 +321,7 @@ def test_a_configuration_that_loses_on_one_shape_is_not_adopted(tmp_path: Path) 
             return super().ask(request)
 
     with OneSided(planted.command(tmp_path / "log")) as workshop:
-        (result,) = planted.tuner(workshop, 4.0).run([planted.task(Planted())])
+        (result,) = planted.tuner(workshop, 60.0).run([planted.task(Planted())])
     assert (result.config, result.ratio) == (Config(micro_m=8), 1.0)
     assert chosen(Planted()) == Config(micro_m=8)
 
@@ -348,7 +350,7 @@ def test_a_worker_that_never_starts_is_one_error_and_no_failure_of_candidates() 
         Workshop((sys.executable, "-c", "raise SystemExit(3)")) as workshop,
         pytest.raises(DeviceError, match="no worker: the worker ended with status 3"),
     ):
-        planted.tuner(workshop, 4.0).run([planted.task(Planted())])
+        planted.tuner(workshop, 60.0).run([planted.task(Planted())])
     assert store.names(store.TRIED) == ()
 
 
