@@ -60,7 +60,8 @@ class Planted:
         return (Config(micro_m=SIZES[0]),)
 
     def space(self, problem: Problem, device: Device) -> tuple[Axis, ...]:
-        return (axis("micro_m", *SIZES), axis("vector", *self.faults), axis("unroll", *self.unrolls))
+        faults, unrolls = axis("vector", *self.faults), axis("unroll", *self.unrolls)
+        return (axis("micro_m", *SIZES), faults, unrolls)
 
     def resources(self, config: Config, problem: Problem) -> Resources:
         refusal = "too small for any device" if config.micro_m == 2 else ""
