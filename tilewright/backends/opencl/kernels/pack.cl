@@ -21,7 +21,8 @@
 #define TO_SUMS(x) JOIN(JOIN(convert_, SUM), VECTOR)(x)
 
 // Work-item (x, y) packs strip x of block y.
-__kernel void pack(int extent, int k, int depth,
+__kernel IN_VECTORS_OF(JOIN(SUM, VECTOR))
+void pack(int extent, int k, int depth,
                    __global const real *source, long offset, long stride, long k_stride,
                    __global sum *target)
 {
@@ -36,20 +37,21 @@ __kernel void pack(int extent, int k, int depth,
     source += offset + start * stride + first * k_stride;
     target += (long)first * strips * WIDTH + (long)start * padded;
 
+    // A row's number times WIDTH need not fit into 32 bits: hence longs.
     if (stride == 1 && present == WIDTH && WIDTH % VECTOR == 0) {
-        for (int l = 0; l < steps; l++)
+        for (long l = 0; l < steps; l++)
             for (int v = 0; v < WIDTH / VECTOR; v++)
                 STORE(TO_SUMS(LOAD(v, source + l * k_stride)), v, target + l * WIDTH);
     } else if (present == WIDTH) {
-        for (int l = 0; l < steps; l++)
+        for (long l = 0; l < steps; l++)
             for (int w = 0; w < WIDTH; w++)
                 target[l * WIDTH + w] = (sum)source[w * stride + l * k_stride];
     } else {
-        for (int l = 0; l < steps; l++)
+        for (long l = 0; l < steps; l++)
             for (int w = 0; w < WIDTH; w++)
                 target[l * WIDTH + w] =
                     w < present ? (sum)source[w * stride + l * k_stride] : (sum)0;
     }
-    for (int l = steps * WIDTH; l < padded * WIDTH; l++)
+    for (long l = (long)steps * WIDTH; l < (long)padded * WIDTH; l++)
         target[l] = 0;
 }

@@ -26,7 +26,7 @@
     }
 // The first block of k brings beta, the last one bias and activation; between them C holds the
 // running sum, so a storage type narrower than the sum must come with depth >= k.
-__kernel __attribute__((reqd_work_group_size(1, 1, 1)))
+__kernel IN_VECTORS_OF(vec) __attribute__((reqd_work_group_size(1, 1, 1)))
 void panel(int m, int n, int k, int depth, int block_m, int block_n,
            __global const sum *a_packed, __global const sum *b_packed,
            __global real *c, long c_offset, long c_row, long c_col,
