@@ -63,7 +63,7 @@ LAYERS = {
     parts("device"): parts("ceilings"),
     parts("batch"): (),
     parts("kernel"): parts("batch", "device"),
-    parts("settings", "cache_files", "whole_files"): parts("errors"),
+    parts("settings", "cache_files", "whole_files", "trust"): parts("errors", "remember"),
     parts("operands"): parts("device", "errors"),
     parts("planning"): (*RECORDS, *parts("columns")),
     parts("backends"): (*RECORDS, *parts("settings", "cache_files", "operands", "columns")),

@@ -468,11 +468,9 @@ def test_a_default_folder_that_cannot_be_used_warns_once_and_computes(
     (tmp_path / "file").touch()
     monkeypatch.delenv("TILEWRIGHT_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    settings._default_folder.cache_clear()
     with pytest.warns(CacheWarning, match="cannot be made.*TILEWRIGHT_CACHE"):
         result = tilewright.matmul(A, B, device=fresh(device, str(tmp_path)), kernel="naive")
     assert (result == 5).all()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         tilewright.matmul(A, B, device=fresh(device, str(tmp_path)), kernel="dot4")
-    settings._default_folder.cache_clear()

@@ -8,7 +8,7 @@ import json
 import pickle
 import stat
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from onebit_networks import NETWORKS, image, shortcuts, thresholds
 
 from tilewright import onebit
 from tilewright.errors import FileError
+from tilewright.onebit import archive
 from tilewright.onebit.birealnet import birealnet18
 from tilewright.onebit.layers import BitConv, Clamp
 
@@ -36,6 +37,32 @@ def test_a_network_comes_back_as_it_was(make: Callable[[], onebit.Network], tmp_
     assert (again.input_shape, again.output) == (network.input_shape, network.output)
     onebit.save(again, tmp_path / "b.npz")
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+
+
+def orders_of(array: NDArray) -> Iterator[NDArray]:
+    """The same numbers as they may lie in memory."""
+    yield array
+    yield np.asfortranarray(array)
+    yield np.repeat(array, 2, axis=-1)[..., ::2]
+    yield array[::-1].copy()[::-1]
+    yield np.broadcast_to(array, (1, *array.shape))[0]
+    yield array.astype(array.dtype.newbyteorder(">"))
+
+
+@pytest.mark.parametrize("dtype", ["u1", "f2", "f4", "i4"])
+def test_arrays_come_back_however_they_lay_in_memory(dtype: str, tmp_path: Path) -> None:
+    array = np.arange(2 * 3 * 5 * 7).reshape(2, 3, 5, 7).astype(dtype)
+    for index, lying in enumerate(orders_of(array)):
+        path = tmp_path / f"{index}.npz"
+        archive.write_arrays(path, {"a": lying}, "path")
+        assert np.array_equal(archive.read_arrays(path, "path")["a"], array)
+    assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1
+
+
+def test_arrays_that_could_not_be_read_again_are_not_written(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="array 'a': holds int64; accepted are"):
+        archive.write_arrays(tmp_path / "a.npz", {"a": np.arange(3)}, "path")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_file_says_which_padding_it_was_trained_with(tmp_path: Path) -> None:

@@ -3,20 +3,54 @@
 TILEWRIGHT_DEVICE   the default device: "host", "opencl", "opencl:0", "opencl:intel"
 TILEWRIGHT_CACHE    folder for compiled programs and measurements, or "off" to keep none
 TILEWRIGHT_MEMORY   how `empty` and `asarray` allocate: "allocate", "copy" or "use"
+
+docs/environment.md says more of each. A cache that others may write is not used: see trust.py.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
 import warnings
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import platformdirs
 
+from tilewright import trust
 from tilewright.errors import ArgumentError, CacheError, CacheWarning
+from tilewright.remember import Shelf
 
 MEMORY_WAYS = ("allocate", "copy", "use")
+OFF = "off"
+_DEFAULT = ""  # what stands for a variable that is not set
+_DEFAULT_DEPENDS_ON = ("XDG_CACHE_HOME", "HOME")
+
+
+def _current_folder() -> Path:
+    try:
+        return Path.cwd()
+    except OSError:  # it was removed
+        return Path("/")
+
+
+# A relative TILEWRIGHT_CACHE counts from here, so that the cache stays where it is after `chdir`.
+_STARTED_IN = _current_folder()
+
+
+@dataclass(frozen=True, slots=True)
+class _Cache:
+    """A cache folder that was looked at: where it is, or why there is none."""
+
+    folder: Path | None
+    why_none: str = ""
+
+
+_folders: Shelf[tuple[str, ...], _Cache] = Shelf("cache folders", most=1 << 16)
+_trusted_parts: Shelf[Path, bool] = Shelf("parts of the cache that are trusted", most=1 << 16)
 
 
 def device() -> str | None:
@@ -40,43 +74,126 @@ def cache_folder() -> Path | None:
     """The folder for compiled programs and measurements, made if absent; None when there is none.
 
     A folder named by TILEWRIGHT_CACHE that cannot be used raises CacheError; the default one only
-    warns once, since nobody asked for it, and everything is then built anew in each process.
+    warns once, since nobody asked for it, and everything is then built anew in each process. So it
+    is, with one warning, where somebody else may write the folder.
     """
-    named = os.environ.get("TILEWRIGHT_CACHE")
-    if named == "off":
+    return _cache().folder
+
+
+def why_no_cache() -> str:
+    """Why `cache_folder` gives None, for errors of what cannot do without."""
+    return _cache().why_none
+
+
+def cache_part(name: str) -> Path | None:
+    """The folder `name` of the cache, which may not be there yet; None where nothing may be kept.
+
+    That is also so, with a warning, for a part that others may write, as one made under umask 0.
+    """
+    home = cache_folder()
+    if home is None:
         return None
-    return _usable_folder(named) if named else _default_folder()
+    part = home / name
+    if part not in _trusted_parts and part.is_dir():
+        problem = _why_untrusted(part)
+        if problem:
+            warnings.warn(_not_used(part, problem), CacheWarning, stacklevel=3)
+            return None
+        _trusted_parts.keep(part, True)
+    return part
+
+
+def code_folder(name: str) -> Path:
+    """A folder for code that somebody else's loader reads (OpenCL's, Numba's), made if absent.
+
+    In the cache, if nobody else can have written any file of it; else this process's own.
+    """
+    part = cache_part(name)
+    try:
+        if part is not None:
+            part.mkdir(mode=0o700, exist_ok=True)
+            problem = trust.why_untrusted_tree(part)
+            if problem is None:
+                return part
+            warnings.warn(_not_used(part, problem), CacheWarning, stacklevel=3)
+    except OSError as error:
+        warnings.warn(_not_used(part or Path(name), str(error)), CacheWarning, stacklevel=3)
+    own = private_folder() / name
+    own.mkdir(mode=0o700, exist_ok=True)
+    return own
 
 
 @cache
-def _usable_folder(named: str) -> Path:
-    folder = Path(named).expanduser()
-    problem = _why_unusable(folder)
+def private_folder() -> Path:
+    """A folder of this process alone, removed when it ends: for what needs one without a cache.
+
+    Raises CacheError where the folder for temporary files is such that others could replace it.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="tilewright-"))
+    atexit.register(_remove, folder, os.getpid())
+    problem = trust.why_untrusted(folder)
     if problem:
+        raise CacheError(f"TMPDIR={tempfile.gettempdir()!r}: {problem}; name a folder of your own")
+    return folder
+
+
+def _remove(folder: Path, maker: int) -> None:
+    """A child of `fork` runs what its parent registered, but the folder is not its own."""
+    if os.getpid() == maker:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _cache() -> _Cache:
+    named = os.environ.get("TILEWRIGHT_CACHE", _DEFAULT)
+    key = (named, *(os.environ.get(name, "") for name in _DEFAULT_DEPENDS_ON))
+    known = _folders.get(key)
+    if known is None:
+        known = _folders.keep(key, _looked_up(named))
+        if known.folder is None and named != OFF:
+            warnings.warn(known.why_none, CacheWarning, stacklevel=4)
+    return known
+
+
+def _looked_up(named: str) -> _Cache:
+    if named == OFF:
+        return _Cache(
+            None, "TILEWRIGHT_CACHE='off': there is no cache; accepted is a folder's name"
+        )
+    folder = _STARTED_IN / (
+        Path(named).expanduser()
+        if named
+        else platformdirs.user_cache_dir("tilewright", appauthor=False)
+    )
+    problem = _why_unusable(folder)
+    if problem and named:
         raise CacheError(
             f"TILEWRIGHT_CACHE={named!r}: {problem}; name a folder that you can write, or 'off'"
         )
-    return folder
+    problem = problem or _why_untrusted(folder)
+    return _Cache(None, _not_used(folder, problem)) if problem else _Cache(folder)
 
 
-@cache
-def _default_folder() -> Path | None:
-    folder = Path(platformdirs.user_cache_dir("tilewright", appauthor=False))
-    problem = _why_unusable(folder)
-    if problem:
-        warnings.warn(
-            f"cache folder {folder}: {problem}; kernels are compiled anew in every process"
-            " (set TILEWRIGHT_CACHE to a folder that you can write)",
-            CacheWarning,
-            stacklevel=3,
-        )
-        return None
-    return folder
+def _why_untrusted(folder: Path) -> str | None:
+    try:
+        return trust.why_untrusted(folder)
+    except OSError as error:
+        return f"cannot be looked at ({error.strerror})"
+
+
+def _not_used(folder: Path, why: str) -> str:
+    return (
+        f"cache folder {folder}: {why}; it is not used, and kernels are compiled anew in every"
+        " process (set TILEWRIGHT_CACHE to a folder that you alone can write, or to 'off')"
+    )
 
 
 def _why_unusable(folder: Path) -> str | None:
+    """Why a folder is not there and cannot be written; it is made, for its user alone."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        for missing in reversed([p for p in (folder, *folder.parents) if not p.exists()]):
+            missing.mkdir(mode=0o700, exist_ok=True)
+        if not folder.is_dir():
+            return "cannot be made (it is a file)"
     except OSError as error:
         return f"cannot be made ({error.strerror})"
     if not os.access(folder, os.W_OK | os.X_OK):

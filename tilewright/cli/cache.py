@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 from rich.table import Table
 
 from tilewright.arguments import checked_name
@@ -24,7 +26,7 @@ app = typer.Typer(
 
 @app.command()
 def info() -> None:
-    """Where the cache lies, how large it is, and every tuned configuration."""
+    """Where the cache lies, how large it is, and every configuration that beat its default."""
     out = console()
     out.print(f"cache folder {exchange.home()}", soft_wrap=True)
     table = Table()
@@ -37,14 +39,29 @@ def info() -> None:
     if not winners:
         out.print("nothing was tuned yet: `tilewright tune`")
         return
+    _show_winners(out, [winner for winner in winners if winner.ratio != 1])
+    stayed = Counter(
+        f"{winner.kernel} on {_device(winner)}" for winner in winners if winner.ratio == 1
+    )
+    for where, count in stayed.items():
+        out.print(f"{where}: the default stayed for {count} more", soft_wrap=True)
+
+
+def _show_winners(out: Console, winners: list[exchange.Winner]) -> None:
+    if not winners:
+        return
     table = Table(title="tuned", title_justify="left")
     for name in ("kernel", "device", "for", "faster", "configuration"):
         table.add_column(name, justify="right" if name == "faster" else "left")
     for winner in winners:
-        faster = "default" if winner.ratio == 1 else f"{1 / winner.ratio:.2f}x"
-        device = f"{winner.architecture.rpartition('|')[2]}, {winner.driver}"
-        table.add_row(winner.kernel, device, record_words(winner.record), faster, winner.config)
+        faster = f"{1 / winner.ratio:.2f}x"
+        words = record_words(winner.record)
+        table.add_row(winner.kernel, _device(winner), words, faster, winner.config)
     out.print(table)
+
+
+def _device(winner: exchange.Winner) -> str:
+    return f"{winner.architecture.rpartition('|')[2]}, {winner.driver}"
 
 
 @app.command()

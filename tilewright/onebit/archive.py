@@ -33,10 +33,18 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray], argument: str) -> No
     with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
             member = io.BytesIO()
-            np.lib.format.write_array(member, array, allow_pickle=False)
+            np.lib.format.write_array(member, _as_stored(array, name), allow_pickle=False)
             archive.writestr(zipfile.ZipInfo(f"{name}.npy"), member.getvalue())
     with replacing(path, argument) as temporary:
         temporary.write_bytes(content.getvalue())
+
+
+def _as_stored(array: NDArray, name: str) -> NDArray:
+    """Row by row and low byte first, whatever the caller's order: the one form that is read."""
+    stored = np.asarray(array, array.dtype.newbyteorder("<"), order="C")
+    if stored.dtype.str not in _DTYPES:
+        raise FileError(f"array {name!r}: holds {array.dtype}; accepted are {', '.join(_DTYPES)}")
+    return stored
 
 
 def read_arrays(path: Path, argument: str) -> dict[str, NDArray]:

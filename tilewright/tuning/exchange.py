@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,14 +23,22 @@ from tilewright.tuning.known import failures
 from tilewright.tuning.store import FOLDERS, MEASURED, TRIED, TUNED, Content
 
 FORMAT = "tilewright-export-1"
-PROGRAMS = "programs"
-PARTS = (PROGRAMS, *FOLDERS)
+# Folders of every part; what an older version of the sources left is its part too.
+_PLACES = {
+    "programs": "programs",
+    "nvrtc": "nvrtc",
+    "numba": "numba-*",
+    "drivers": "vendors-*",
+    **{name: name for name in FOLDERS},
+}
+_LASTING = ("programs", "nvrtc", *FOLDERS)  # folders that stay when they are empty
+PARTS = tuple(_PLACES)
 _ACCEPTED = "accepted is what `tilewright cache export` writes"
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One folder of the cache: files and their bytes."""
+    """One kind of thing in the cache: files and their bytes."""
 
     name: str
     files: int
@@ -53,7 +61,7 @@ def home() -> Path:
     """The cache folder. Raises CacheError where there is none."""
     folder = settings.cache_folder()
     if folder is None:
-        raise CacheError("TILEWRIGHT_CACHE='off': there is no cache; accepted is a folder's name")
+        raise CacheError(settings.why_no_cache())
     return folder
 
 
@@ -90,6 +98,8 @@ def clear(names: tuple[str, ...]) -> int:
             with contextlib.suppress(FileNotFoundError):  # another process was first
                 path.unlink()
                 removed += 1
+        if name not in _LASTING:
+            _remove_empty(home().glob(_PLACES[name]))
     tuned.forget()
     return removed
 
@@ -188,4 +198,18 @@ def _joined(new: Content, here: Any) -> Content:
 
 def _files(name: str) -> Iterator[Path]:
     """All but locks: a lock that was removed would be held by one process and made by another."""
-    return (p for p in (home() / name).glob("*") if p.is_file() and p.suffix != store.LOCK)
+    return (
+        path
+        for folder in home().glob(_PLACES[name])
+        for path in folder.rglob("*")
+        if path.is_file() and path.suffix != store.LOCK
+    )
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    """Folders below these and themselves; one that another process has filled again stays."""
+    for folder in folders:
+        inner = sorted((path for path in folder.rglob("*") if path.is_dir()), reverse=True)
+        for path in (*inner, folder):
+            with contextlib.suppress(OSError):
+                path.rmdir()

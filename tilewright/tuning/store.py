@@ -25,6 +25,7 @@ FORMAT = "tilewright-measurements-1"
 MEASURED, TUNED, TRIED = "measured", "tuned", "tried"
 FOLDERS = (MEASURED, TUNED, TRIED)
 LOCK = ".lock"
+MOST = 16 << 20  # bytes of one document; a tuner's longest night made 1 MB
 Content = dict[str, Any]
 
 
@@ -59,7 +60,12 @@ def update(
     if path is None:
         return
     with _locked(path):
-        _write(path, key or name, change(_read(path, key or name)))
+        try:
+            here = _sound(path, key or name)
+        except OSError as error:  # what is there may be sound: nothing is written over it
+            cache_files.warn_unreadable(path, error)
+            return
+        _write(path, key or name, change(here))
 
 
 def document(folder: str, name: str) -> Content:
@@ -70,10 +76,10 @@ def document(folder: str, name: str) -> Content:
 
 def names(folder: str, prefix: str = "") -> tuple[str, ...]:
     """Documents of a folder whose names begin with `prefix`."""
-    home = settings.cache_folder()
+    home = settings.cache_part(folder)
     if home is None:
         return ()
-    return tuple(sorted(path.stem for path in (home / folder).glob(f"{prefix}*.json")))
+    return tuple(sorted(path.stem for path in home.glob(f"{prefix}*.json")))
 
 
 def set_aside(folder: str, name: str, why: str) -> None:
@@ -102,17 +108,30 @@ def digest(text: str) -> str:
 
 
 def _read(path: Path, key: str) -> Content:
-    whole = _document(path)
+    return _content(_document(path), key)
+
+
+def _sound(path: Path, key: str) -> Content:
+    """The same; raises OSError where the document is there and cannot be read now."""
+    return _content(_parsed(path, cache_files.read(path, MOST)), key)
+
+
+def _content(whole: Content, key: str) -> Content:
     return dict(whole["content"]) if whole.get("key") == key else {}
 
 
 def _document(path: Path) -> Content:
-    if not path.is_file():
+    return _parsed(path, cache_files.read_or_warn(path, MOST))
+
+
+def _parsed(path: Path, text: bytes | None) -> Content:
+    """A whole document; empty where there is none. One that is none of ours is set aside."""
+    if text is None:
         return {}
     try:
-        whole: Content = json.loads(path.read_text())
+        whole: Content = json.loads(text)
         check(path.parent.name, path.stem, whole)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, MemoryError) as error:
         cache_files.set_aside(path, f"not a measurement ({error})")
         return {}
     return whole
@@ -124,8 +143,8 @@ def _write(path: Path, key: str, content: Content) -> None:
 
 
 def _path(folder: str, name: str) -> Path | None:
-    home = settings.cache_folder()
-    return None if home is None else home / folder / f"{name}.json"
+    home = settings.cache_part(folder)
+    return None if home is None else home / f"{name}.json"
 
 
 @contextlib.contextmanager
@@ -136,7 +155,7 @@ def _locked(path: Path) -> Iterator[None]:
     """
     lock: IO[bytes] | None = None
     with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
         lock = path.with_suffix(LOCK).open("ab")
     if lock is None:
         yield

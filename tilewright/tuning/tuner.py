@@ -82,7 +82,9 @@ class Tuner:
         Raises CacheError where there is no store, DeviceError where no worker starts.
         """
         if settings.cache_folder() is None:
-            raise CacheError("TILEWRIGHT_CACHE='off': tuning needs a folder to keep what it finds")
+            raise CacheError(
+                f"{settings.why_no_cache()}; tuning needs a folder to keep what it finds"
+            )
         greeting = self.workshop.greet(self._request("hello"))
         if "failure" in greeting:
             raise DeviceError(f"device={self.device.id!r}: no worker: {greeting['failure']}")

@@ -143,10 +143,10 @@ def cubin(source: str, defines: Defines, arch: str) -> bytes:
     if (source, defines, arch) in _refused:
         raise BuildError(_refused[source, defines, arch])
     path = _cache_path(source, defines, arch)
-    if path is not None and path.is_file():
-        code = path.read_bytes()
-        if code.startswith(_CUBIN):
-            return code
+    kept = cache_files.read_or_warn(path) if path else None
+    if path is not None and kept is not None:
+        if kept.startswith(_CUBIN):
+            return kept
         cache_files.set_aside(path, "holds no machine code")
     try:
         code = compiled(source, dict(defines), arch)
@@ -196,12 +196,12 @@ def _load(source: str, defines: Defines, arch: str) -> Any:
 
 
 def _cache_path(source: str, defines: Defines, arch: str) -> Path | None:
-    folder = settings.cache_folder()
+    folder = settings.cache_part("nvrtc")
     if folder is None:
         return None
     described = repr((source, sorted(defines), arch, _version(), _sources()))
     key = hashlib.sha256(described.encode()).hexdigest()[:32]
-    return folder / "nvrtc" / f"{source}-{arch}-{key}.cubin"
+    return folder / f"{source}-{arch}-{key}.cubin"
 
 
 @cache

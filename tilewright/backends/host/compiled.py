@@ -3,7 +3,9 @@
     kernels("conv")  ->  tilewright.backends.host.kernels.conv, compiled on first use of a function
 
 Machine code goes to the folder `numba-HASH` of Tilewright's cache, one for each state of the
-sources: Numba itself compares only the file that a function stands in, not those it calls.
+sources: Numba itself compares only the file that a function stands in, not those it calls. What it
+keeps there are pickles, so that a folder that others may write is not read: without a cache it is a
+folder of this process alone, which goes when it ends.
 """
 
 from __future__ import annotations
@@ -34,12 +36,11 @@ def kernels(name: str) -> ModuleType:
     """A module of `kernels/`. Raises ImportError where Numba is absent: ask `available()` first."""
     from numba import config
 
-    folder = settings.cache_folder()
+    folder = settings.code_folder(f"numba-{_sources()}")
     with LOCK:
         before = config.CACHE_DIR
         # Read when a function is decorated; the user's own functions keep their place.
-        if folder is not None:
-            config.CACHE_DIR = str(folder / f"numba-{_sources()}")
+        config.CACHE_DIR = str(folder)
         try:
             return importlib.import_module(f"tilewright.backends.host.kernels.{name}")
         finally:

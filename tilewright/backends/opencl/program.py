@@ -97,19 +97,16 @@ def _quietly() -> Iterator[None]:
 
 
 def _cache_path(session: Session, text: str, options: tuple[str, ...]) -> Path | None:
-    folder = settings.cache_folder()
+    folder = settings.cache_part("programs")
     if folder is None:
         return None
     digest = hashlib.sha256("\0".join((session.device.key, text, *options)).encode())
-    return folder / "programs" / f"{digest.hexdigest()}.bin"
+    return folder / f"{digest.hexdigest()}.bin"
 
 
 def _read(path: Path | None) -> bytes | None:
     """The binary, if the file is there and whole."""
-    try:
-        content = path.read_bytes() if path else None
-    except OSError:
-        return None
+    content = cache_files.read_or_warn(path) if path else None
     if path is None or content is None:
         return None
     head = len(_MAGIC) + 32

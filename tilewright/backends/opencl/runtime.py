@@ -8,20 +8,17 @@ drivers too.
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import os
-import shutil
 import sys
 import sysconfig
-import tempfile
 import threading
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tilewright import settings
+from tilewright import cache_files, settings
 from tilewright.backends.opencl.describe import describe
 from tilewright.device import Device
 from tilewright.errors import DeviceError, OperandError
@@ -87,23 +84,15 @@ def _vendors_folder() -> Path:
     """A folder with one `.icd` file a driver, filled anew where somebody emptied it."""
     libraries = driver_libraries(Path(sysconfig.get_path("data")))
     digest = hashlib.sha256("\n".join(libraries).encode()).hexdigest()[:16]
-    folder = (settings.cache_folder() or _own_folder()) / f"vendors-{digest}"
-    folder.mkdir(parents=True, exist_ok=True)
-    for index, library in enumerate(libraries):
-        entry, text = folder / f"{index:02}.icd", f"{library}\n"
-        if not entry.is_file() or entry.read_text() != text:
-            descriptor, name = tempfile.mkstemp(dir=folder)
-            with os.fdopen(descriptor, "w") as file:
-                file.write(text)
-            Path(name).replace(entry)
+    folder = settings.code_folder(f"vendors-{digest}")
+    wanted = {f"{index:02}.icd": f"{library}\n" for index, library in enumerate(libraries)}
+    for entry in folder.glob("*.icd"):
+        if entry.name not in wanted:
+            entry.unlink(missing_ok=True)
+    for entry, text in ((folder / name, text) for name, text in wanted.items()):
+        if cache_files.read_or_warn(entry) != text.encode():
+            cache_files.write(entry, text.encode())
     return folder
-
-
-def _own_folder() -> Path:
-    """A folder for this process alone: what others could write there, the loader would load."""
-    folder = tempfile.mkdtemp(prefix="tilewright-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Path(folder)
 
 
 def driver_libraries(prefix: Path) -> tuple[str, ...]:
