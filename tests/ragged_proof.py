@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from tilewright.backends.cuda import faults, ragged
+from tilewright.backends.cuda import faults, ragged, ragged_plan
 from tilewright.backends.cuda.launcher import INTERPRETED
 from tilewright.errors import ShapeError
 
@@ -41,7 +41,23 @@ def reference(x: Any, w: Any, bias: Any, ends: list[int], first: int) -> Any:
     return wanted
 
 
-def check_rows(sizes: list[int], dtype: Any, *, leading: bool, clear: bool) -> None:
+def lying(offsets: Any, layout: str) -> Any:
+    """The same offsets as they may lie: with others between them, or in a wide table's column."""
+    if layout == "every second":
+        return torch.stack((offsets, offsets - 77), 1).reshape(-1)[::2]
+    if layout == "a column":
+        return torch.stack((offsets + 9, offsets, -offsets), 1)[:, 1]
+    if layout == "negated":
+        return torch._neg_view(-offsets).resolve_neg()
+    return offsets
+
+
+LAYOUTS = ("dense", "every second", "a column", "negated")
+
+
+def check_rows(
+    sizes: list[int], dtype: Any, *, leading: bool, clear: bool, layout: str = "dense"
+) -> None:
     first = 2 if leading else 0
     ends = [first + sum(sizes[: at + 1]) for at in range(len(sizes))]
     x = torch.randn(ends[-1] + 5, 37, dtype=torch.float64).to(dtype)
@@ -49,7 +65,7 @@ def check_rows(sizes: list[int], dtype: Any, *, leading: bool, clear: bool) -> N
     bias = torch.randn(len(sizes), 45, dtype=torch.float64).to(dtype)
     offsets = torch.tensor([first, *ends] if leading else ends, dtype=torch.int32)
     out = torch.full((x.shape[0], 45), float("nan"), dtype=dtype)
-    ragged.rows(x, w, offsets, bias, out, "ieee", clear=clear)
+    ragged.rows(x, w, lying(offsets, layout), bias, out, "ieee", clear=clear)
     wanted = reference(x, w, bias, ends, first)
     if clear:
         wanted = wanted.nan_to_num(0.0)
@@ -58,12 +74,12 @@ def check_rows(sizes: list[int], dtype: Any, *, leading: bool, clear: bool) -> N
     )
 
 
-def check_depths(sizes: list[int], dtype: Any, m: int = 41) -> None:
+def check_depths(sizes: list[int], dtype: Any, m: int = 41, layout: str = "dense") -> None:
     ends = torch.tensor(sizes).cumsum(0)
     x = torch.randn(int(ends[-1]) + 5, m, dtype=torch.float64).to(dtype).t()
     y = torch.randn(x.shape[1], 73, dtype=torch.float64).to(dtype)
     out = torch.full((len(sizes), m, 73), float("nan"), dtype=dtype)
-    ragged.depths(x, y, ends, out, "ieee")
+    ragged.depths(x, y, lying(ends, layout), out, "ieee")
     begins = [0, *ends.tolist()]
     pairs = zip(begins, ends.tolist(), strict=False)
     wanted = torch.stack([x[:, b:e].double() @ y[b:e].double() for b, e in pairs])
@@ -72,7 +88,7 @@ def check_depths(sizes: list[int], dtype: Any, m: int = 41) -> None:
 
 def check_plan(offsets: list[int], leading: int) -> None:
     """Entries of all groups for the Hopper kernel: those of most rows first; wrong ones empty."""
-    from tilewright.backends.cuda.kernels import ragged as kernels
+    from tilewright.backends.cuda.kernels import ragged_plans as kernels
 
     groups, rows = len(offsets) - leading, 1000
     pairs = list(pairwise(offsets if leading else [0, *offsets]))
@@ -82,17 +98,15 @@ def check_plan(offsets: list[int], leading: int) -> None:
     table = torch.full((1 + groups, 4), -1, dtype=torch.int32)
     flag = faults.flag(INTERPRETED)
     kernels.plan_depths[(groups,)](
-        torch.tensor(offsets), table, flag, groups, rows, LEADING=leading, BLOCK=16
+        torch.tensor(offsets), table, flag, rows, groups, 1, LEADING=leading, BLOCK=16
     )
     assert table[1:, :3].tolist() == wanted
     assert bool(flag.item()) is not all(right)
     flag.zero_()
 
 
-def check_table(counts: list[int], *, rests_last: bool) -> None:
+def check_table(counts: list[int], *, rests_last: bool, step: int = 1) -> None:
     """Entries of 32 rows at most, all of one group; shorter ones after all others if asked for."""
-    from tilewright.backends.cuda.kernels import ragged as kernels
-
     bounds = [0, *torch.tensor(counts).cumsum(0).tolist()]
     wanted = [
         [group, row, min(row + 32, end)]
@@ -102,23 +116,76 @@ def check_table(counts: list[int], *, rests_last: bool) -> None:
     if rests_last:
         wanted.sort(key=lambda entry: entry[2] - entry[1] < 32)  # stable
     table = torch.full((1 + len(wanted) + 1, 4), -1, dtype=torch.int32)
-    kernels.plan_rows[(len(counts),)](
-        torch.tensor(bounds[1:]),
-        table,
-        faults.flag(INTERPRETED),
-        table,
-        len(counts),
-        bounds[-1],
-        *(0, 0, 0),
-        LEADING=0,
-        TILE_M=32,
-        RESTS_LAST=rests_last,
-        BLOCK=16,
-        CLEARED=64,
-    )
+    out = torch.empty(bounds[-1], 0)
+    offsets = torch.tensor(bounds[1:]).repeat_interleave(step)[::step]
+    plan = ragged_plan.RowPlan(offsets, out, len(counts), 32, clear=False, rests_last=rests_last)
+    plan.launch(0, offsets, table, out)
     assert table[0].tolist() == [len(wanted), 0, 0, 0]
     assert table[1:-1, :3].tolist() == wanted
     assert bool((table[-1] == -1).all())
+
+
+def check_far_ends() -> None:
+    """Groups that end at the last row there may be: no sum goes past 2^31."""
+    last, height = 2**31 - 65, 2**20
+    for offsets in ([last], [last - 300, last], [5, 2**30 + 7, last - 1, last]):
+        wanted = [
+            [group, row, min(row + height, end)]
+            for group, (begin, end) in enumerate(pairwise([0, *offsets]))
+            for row in range(begin, end, height)
+        ]
+        table = torch.full((1 + len(wanted) + 1, 4), -1, dtype=torch.int32)
+        for rests_last in (False, True):
+            ordered = sorted(wanted, key=lambda one: rests_last and one[2] - one[1] < height)
+            out, given = torch.empty(1, 0).expand(last, 0), torch.tensor(offsets)
+            plan = ragged_plan.RowPlan(
+                given, out, len(offsets), height, clear=False, rests_last=rests_last
+            )
+            plan.launch(0, given, table, out)
+            assert table[1:-1, :3].tolist() == ordered
+            assert bool((table[-1] == -1).all())
+
+
+def check_many_depths(offsets: list[int], leading: int) -> None:
+    """Every group once, those of more than four times the mean first; wrong ones empty and told."""
+    groups, rows = len(offsets) - leading, 1000
+    pairs = list(pairwise(offsets if leading else [0, *offsets]))
+    right = [0 <= begin <= end <= rows for begin, end in pairs]
+    wanted = [[group, *(pairs[group] if right[group] else (0, 0))] for group in range(groups)]
+    long = 4 * (rows // groups)
+    wanted.sort(key=lambda entry: entry[2] - entry[1] <= long)  # stable
+    table, given = torch.full((1 + groups, 4), -1, dtype=torch.int32), torch.tensor(offsets)
+    ragged_plan.DepthPlan(table, given, groups).launch(0, given, table, rows)
+    assert table[1:, :3].tolist() == wanted
+    flag = faults.flag(INTERPRETED)
+    assert bool(flag.item()) is not all(right)
+    flag.zero_()
+
+
+def check_long_sums() -> None:
+    """fp32 of a long k: as near as sums in blocks are, where one chain would be ten times off."""
+    for k in (2000, 4100):
+        x, w = torch.full((2, k), 0.1), torch.full((1, k, 3), 0.3)
+        ends, out = torch.tensor([2]), torch.empty(2, 3)
+        ragged.rows(x, w, ends, None, out, "ieee", clear=False)
+        wanted = x[0, 0].double() * w[0, 0, 0].double() * k
+        assert bool(((out.double() / wanted - 1).abs() < 4e-6).all())
+        for m in (1, 2):
+            y = torch.full((k, 3), 0.3)
+            deep = torch.empty(1, m, 3)
+            ragged.depths(torch.full((m, k), 0.1), y, torch.tensor([k]), deep, "ieee")
+            assert bool(((deep.double() / wanted - 1).abs() < 4e-6).all())
+
+
+def few_and_many(check: Any, *given: Any, **more: Any) -> None:
+    """Planned in one launch, and as if the groups were too many for that, 16 to a block."""
+    check(*given, **more)
+    usual = ragged_plan._MANY, ragged_plan._COUNTED
+    ragged_plan._MANY, ragged_plan._COUNTED = 0, 16
+    try:
+        check(*given, **more)
+    finally:
+        ragged_plan._MANY, ragged_plan._COUNTED = usual
 
 
 def check_wrong(offsets: list[int], group: int, *, clear: bool) -> None:
@@ -144,20 +211,41 @@ def main() -> None:
         few = SIZES if dtype is torch.float32 else SIZES[:4]
         for sizes in few:
             check_rows(sizes, dtype, leading=False, clear=True)
-            check_rows(sizes, dtype, leading=True, clear=False)
+            if dtype is torch.float64:
+                few_and_many(check_rows, sizes, dtype, leading=True, clear=False)
+            else:
+                check_rows(sizes, dtype, leading=True, clear=False)
             check_depths(sizes[:8], dtype)
             check_depths(sizes[:8], dtype, m=1)
         print(f"{dtype}: right", flush=True)
+    for layout in LAYOUTS[1:]:
+        leading = layout == "a column"
+        few_and_many(
+            check_rows, SIZES[0], torch.float32, leading=leading, clear=True, layout=layout
+        )
+        for m in (1, 41):
+            check_depths(SIZES[0], torch.float32, m, layout)
+    print("offsets with a step: right", flush=True)
     for offsets, group in WRONG:
         for clear in (False, True):
-            check_wrong(offsets, group, clear=clear)
+            few_and_many(check_wrong, offsets, group, clear=clear)
     for leading in (0, 1):
-        check_plan([3, 3, 90, 90, 91, 400, 1000], leading)
-        check_plan([5, 2, 300, -1, 7, 1001, 1000], leading)
-        check_plan([*range(0, 800, 20)], leading)
+        for offsets in (
+            [3, 3, 90, 90, 91, 400, 1000],
+            [5, 2, 300, -1, 7, 1001, 1000],
+            [*range(0, 800, 20)],
+        ):
+            check_plan(offsets, leading)
+            few_and_many(
+                lambda *given: ragged_plan._MANY or check_many_depths(*given), offsets, leading
+            )
     for rests_last in (False, True):
-        check_table([0, 33, 64, 1, 0, 100, 31, 32], rests_last=rests_last)
-        check_table([40] * 50, rests_last=rests_last)
+        for step in (1, 3):
+            counts = [0, 33, 64, 1, 0, 100, 31, 32]
+            few_and_many(check_table, counts, rests_last=rests_last, step=step)
+            few_and_many(check_table, [40] * 50, rests_last=rests_last, step=step)
+    few_and_many(check_far_ends)
+    check_long_sums()
     print("plan of depths: longest first", flush=True)
     print("wrong offsets: named", flush=True)
 

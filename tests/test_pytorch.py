@@ -238,6 +238,104 @@ def test_a_tensor_whose_memory_has_the_negative_goes_through_the_operator() -> N
     assert not is_eager(x.imag, x.conj().imag)
 
 
+class Elsewhere(torch.Tensor):
+    """A wrapper, as quantised and distributed tensors are: its own memory is none."""
+
+    @staticmethod
+    def __new__(cls, inner: Any) -> Any:
+        return torch.Tensor._make_wrapper_subclass(
+            cls, inner.shape, dtype=inner.dtype, device=inner.device
+        )
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        inner = [one.inner if isinstance(one, Elsewhere) else one for one in args]
+        return func(*inner, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("where", DEVICES)
+@pytest.mark.parametrize("name", ["x", "w", "offsets", "bias", "out"])
+def test_a_wrapper_is_unwrapped_or_with_out_refused(name: str, where: str) -> None:
+    given = {
+        "x": random(9, 4, dtype=torch.float32, device=where),
+        "w": random(2, 4, 3, dtype=torch.float32, device=where),
+        "offsets": offsets_of([2, 7], where),
+        "bias": random(2, 3, dtype=torch.float32, device=where),
+    }
+    wanted = ragged_matmul(**given)
+    given["out"] = torch.full_like(wanted, float("nan"))
+    out, given[name] = given["out"], Elsewhere(given[name])
+    with pytest.raises(OperandError, match=f"{name}=Elsewhere: keeps its elements elsewhere"):
+        ragged_matmul(**given)
+    assert bool(out.isnan().all())
+    if name != "out":
+        torch.testing.assert_close(ragged_matmul(**{**given, "out": None}), wanted)
+
+
+@pytest.mark.parametrize("where", DEVICES)
+@pytest.mark.parametrize("name", ["x", "w", "bias"])
+def test_what_reads_as_the_negative_of_its_memory_is_multiplied_as_it_reads(
+    name: str, where: str
+) -> None:
+    given = {
+        "x": random(9, 4, dtype=torch.float32, device=where),
+        "w": random(2, 4, 3, dtype=torch.float32, device=where),
+        "bias": random(2, 3, dtype=torch.float32, device=where),
+    }
+    ends = offsets_of([2, 7], where)
+    wanted = ragged_matmul(**{**given, name: -given[name]}, offsets=ends)
+    given[name] = torch._neg_view(given[name])
+    out = torch.full_like(wanted, float("nan"))
+    torch.testing.assert_close(ragged_matmul(**given, offsets=ends), wanted)
+    torch.testing.assert_close(ragged_matmul(**given, offsets=ends, out=out), wanted)
+    with pytest.raises(OperandError, match="out: its memory has the negative"):
+        ragged_matmul(**given, offsets=ends, out=torch._neg_view(out))
+
+
+@pytest.mark.parametrize("where", DEVICES)
+def test_offsets_may_lie_with_a_step(where: str) -> None:
+    """A column of a table, a slice with a step, one number for all: forms, gradients, both ints."""
+    sizes = [3, 0, 7, 1]
+    w = random(4, 5, 6, dtype=torch.float64, device=where)
+    for dtype in (torch.int32, torch.int64):
+        dense = offsets_of(sizes, where, dtype=dtype)
+        column = torch.stack((dense - 1, dense, -dense), 1)[:, 1]
+        slice_of = dense.repeat_interleave(3)[::3]
+        found = []
+        for ends in (dense, column, slice_of):
+            x = random(12, 5, dtype=torch.float64, device=where).fill_(1).cumsum(0)
+            x, mine = x.requires_grad_(), w.clone().requires_grad_()
+            out = ragged_matmul(x, mine, ends)
+            out.square().sum().backward()
+            deep = ragged_matmul(x.detach().t(), out.detach(), ends)
+            found.append((out, deep, x.grad, mine.grad))
+        for other in found[1:]:
+            for one, two in zip(found[0], other, strict=True):
+                assert torch.equal(one, two)
+    once = torch.tensor([12], device=where).expand(4)
+    x = random(12, 5, dtype=torch.float64, device=where)
+    torch.testing.assert_close(ragged_matmul(x, w, once), x @ w[0])
+
+
+def test_rows_that_change_are_checked_once_and_wrong_ones_each_time() -> None:
+    from tilewright import device_sizes
+
+    device_sizes._passed.clear()
+    w, y = torch.ones(2, 3, 4), torch.ones(50, 4)
+    for t in range(5, 40):
+        ends = torch.tensor([2, t])
+        assert ragged_matmul(torch.ones(t, 3), w, ends).shape == (t, 4)
+        assert ragged_matmul(torch.ones(t, 3).t(), y[:t], ends).shape == (2, 3, 4)
+    assert len(device_sizes._passed) == 2
+    with pytest.raises(ShapeError, match="must have 7 rows"):
+        ragged_matmul(torch.ones(7, 3).t(), y[:8], torch.tensor([2, 7]))
+    with pytest.raises(ShapeError, match="must have 2 rows"):
+        ragged_matmul(torch.ones(7, 2), w, torch.tensor([2, 7]))
+
+
 def test_without_groups_every_row_is_without_one() -> None:
     from tilewright.backends.cuda import ragged
 
@@ -309,6 +407,7 @@ def test_offsets_on_a_gpu_raise_at_the_next_synchronising_call() -> None:
 
 X, W = torch.ones(6, 2), torch.ones(2, 2, 3)
 ENDS = torch.tensor([2, 6])
+B = torch.ones(18)[:6].view(2, 3)
 WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"x": [1]}, OperandError, "x=list: accepted are torch tensors"),
     ({"w": W.double()}, DtypeError, "w.dtype"),
@@ -325,6 +424,9 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"out": torch.ones(6, 4)}, ShapeError, r"out.shape=\(6, 4\): must be \(6, 3\)"),
     ({"out": torch.ones(6, 3).double()}, DtypeError, "out.dtype"),
     ({"out": torch.ones(1, 3).expand(6, 3)}, OverlapError, r"out.strides=\(0, 1\)"),
+    ({"out": torch.ones(20).as_strided((6, 3), (1, 1))}, OverlapError, r"out.strides=\(1, 1\)"),
+    ({"bias": B, "out": B.as_strided((6, 3), (3, 1))}, OverlapError, "shares memory with bias"),
+    ({"x": X.expand(6, 2), "out": X.as_strided((6, 3), (0, 0))}, OverlapError, r"strides=\(0, 0"),
     ({"w": torch.ones(2, 2, 2), "out": X}, OverlapError, "out: shares memory with x"),
     ({"precision": "fp8"}, ArgumentError, "precision='fp8'"),
 ]

@@ -34,13 +34,13 @@ def test_ragged_products_are_right_in_the_interpreter() -> None:
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
     said = ("float64: right", "float32: right", "float16: right", "wrong offsets: named")
-    for line in (*said, "plan of depths: longest first"):
+    for line in (*said, "offsets with a step: right", "plan of depths: longest first"):
         assert line in ran.stdout
 
 
 def constants(**more: Any) -> dict[str, Any]:
     sizes = {"TILE_M": 64, "TILE_N": 64, "TILE_K": 32}
-    return {**sizes, "SUM": triton.language.float32, "PRECISION": "ieee", **more}
+    return {**sizes, "SUM": triton.language.float32, "PRECISION": "ieee", "AFTER": 0, **more}
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -66,7 +66,7 @@ def test_depths_are_multiplied_by_matrix_instructions(target: str) -> None:
         **dict.fromkeys(("x", "y", "c"), "*fp16"),
         "offsets": "*i64",
         "fault": "*i32",
-        **dict.fromkeys(("depth_rows", "m", "n"), "i32"),
+        **dict.fromkeys(("depth_rows", "step", "m", "n"), "i32"),
         **dict.fromkeys(("x_col", "y_row", "c_group", "c_row"), "i32"),
     }
     ones = dict.fromkeys(("x_row", "y_col", "c_col"), 1)
@@ -82,21 +82,66 @@ def test_depths_of_one_row_are_summed_without_them(target: str) -> None:
         **dict.fromkeys(("x", "y", "c"), "*bf16"),
         "offsets": "*i32",
         "fault": "*i32",
-        **dict.fromkeys(("depth_rows", "n", "y_row", "c_group"), "i32"),
+        **dict.fromkeys(("depth_rows", "step", "n", "y_row", "c_group"), "i32"),
     }
     ones = dict.fromkeys(("x_col", "y_col", "c_col"), 1)
     sizes = {"SUM": triton.language.float32, "TILE_N": 64, "TILE_K": 64, "LEADING": 0}
+    sizes["AFTER"] = 128
     assert not re.search(MATRIX[target], code(sum_depths, target, types, {**sizes, **ones}))
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_planning_and_clearing_compile(target: str) -> None:
-    from tilewright.backends.cuda.kernels.ragged import plan_depths, plan_rows
+PLANS = {
+    "plan_rows": {"TILE_M": 64, "RESTS_LAST": 1, "CLEARED": 64},
+    "plan_depths": {},
+    "count_groups": {"TILE_M": 256},
+    "place_groups": {"TILE_M": 256, "RESTS_LAST": 0},
+    "fill_groups": {"TILE_M": 64, "RESTS_LAST": 0, "CLEARED": 64},
+    "count_long": {},
+    "place_long": {},
+}
 
-    types = {"offsets": "*i32", "table": "*i32", "fault": "*i32"}
-    types |= dict.fromkeys(("groups", "rows"), "i32")
-    longs = types | {"offsets": "*i64"}
-    assert "plan_depths" in code(plan_depths, target, longs, {"LEADING": 0, "BLOCK": 256})
-    types |= {"c": "*bf16", "columns": "i32", "c_row": "i32"}
-    table = {"LEADING": 1, "TILE_M": 64, "RESTS_LAST": 1, "BLOCK": 256, "CLEARED": 64, "c_col": 1}
-    assert "plan_rows" in code(plan_rows, target, types, table)
+
+@pytest.mark.parametrize("kind", ["*i32", "*i64"])
+@pytest.mark.parametrize("target", TARGETS)
+def test_planning_and_clearing_compile(target: str, kind: str) -> None:
+    from tilewright.backends.cuda.kernels import ragged_plans
+
+    types = {"offsets": kind, **dict.fromkeys(("table", "fault", "places"), "*i32"), "c": "*bf16"}
+    types |= dict.fromkeys(("rows", "long", "fills", "groups", "step", "columns", "c_row"), "i32")
+    for name, more in PLANS.items():
+        kernel = getattr(ragged_plans, name)
+        given = {one.name: types[one.name] for one in kernel.params if one.name in types}
+        constants = {"LEADING": 1, "BLOCK": 1024, **more}
+        constants |= {"c_col": 1} if "c" in given else {}
+        assert name in code(kernel, target, given, constants)
+
+
+@pytest.mark.parametrize("target", ["sm_90", "gfx90a", "gfx1100"])
+def test_tf32_is_ieee_float32_where_there_is_none(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the host asks for compiles there; the compiler refuses tf32 for these GPUs of AMD."""
+    import torch
+
+    from tilewright.backends.cuda import ragged
+    from tilewright.backends.cuda.kernels.ragged import multiply_depths, multiply_rows
+
+    monkeypatch.setattr(ragged, "_has_tf32", lambda x: target == "sm_90")
+    x, shape = torch.empty(0), ragged.shape_of(4, 1000, 1, 2**16)
+    asked = ragged._constants(x, shape, "tf32")
+    assert asked["PRECISION"] == ("tf32" if target == "sm_90" else "ieee")
+    pointers = dict.fromkeys(("x", "y", "w", "c", "bias"), "*fp32")
+    numbers = dict.fromkeys(("n", "k", "m", "depth_rows", "step", "x_row", "w_group"), "i32")
+    numbers |= dict.fromkeys(("w_row", "c_row", "c_group", "bias_group", "x_col", "y_row"), "i32")
+    more = {"table": "*i32", "offsets": "*i32", "fault": "*i32"}
+    for kernel, ones in (
+        (multiply_rows, {"x_col": 1, "w_col": 1, "c_col": 1, "bias_col": 1, "BAND": 8, "BIAS": 1}),
+        (multiply_depths, {"x_row": 1, "y_col": 1, "c_col": 1, "LEADING": 0}),
+    ):
+        every = {**pointers, **numbers, **more}
+        given = {
+            one.name: every[one.name]
+            for one in kernel.params
+            if one.name in every and one.name not in ones
+        }
+        assert kernel.__name__ in code(kernel, target, given, {**asked, **ones})

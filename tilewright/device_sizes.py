@@ -18,12 +18,14 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.errors import ArgumentError, DtypeError, OperandError, OverlapError, ShapeError
+from tilewright.overlap import overlaps_itself
+from tilewright.remember import Shelf
 
 _MOST = 2**31 - 65  # kernels count rows and columns in 32 bits, a tile past the last
 _PRECISIONS = (None, "tf32")
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
-_MOST_PASSED = 1024
-_passed: set[Any] = set()  # sizes, dtypes and devices that were checked
+# Sizes, dtypes and devices that were checked, whatever the number of rows.
+_passed: Shelf[Any, bool] = Shelf("checked ragged products", most=1 << 20)
 
 
 def ragged_matmul(
@@ -44,8 +46,9 @@ def ragged_matmul(
         offsets: int32 or int64 tensor: where each group ends, [g]; or with the beginning of the
             first before them, [g + 1] (for the second form always ends, [g]).
         bias: [g, n], added to the rows of its group (first form only).
-        out: written in place of a new tensor. Rows past the last offset are left as they are; in a
-            new tensor they are zero.
+        out: written in place of a new tensor; must lie apart from every input, and its elements
+            apart from each other. Rows past the last offset are left as they are; in a new tensor
+            they are zero.
         precision: "tf32" lets fp32 operands be rounded to 11 bits for tensor cores.
 
     Returns: [t, n] or [g, m, n], of x's dtype, ordered on the current stream; nothing is waited
@@ -87,7 +90,10 @@ def ragged_matmul(
         _check_tensors(x=x, out=out)
         groups = _groups(w, offsets, rows=rows)
         _check_out(out, x, (x.shape[0], w.shape[2]) if rows else (groups, x.shape[0], w.shape[1]))
-        _check_apart(out, {"x": x, "w": w, "offsets": offsets, "bias": bias})
+        inputs = {"x": x, "w": w, "offsets": offsets, "bias": bias}
+        _check_plain(**inputs, out=out)
+        _check_apart(out, inputs)
+        x, w, offsets, bias = (_as_it_reads(value) for value in inputs.values())
         ops.ragged_into(x, w, offsets, bias, out, precision or "ieee")
         return out
     if rows:
@@ -109,7 +115,7 @@ def synchronize(device: Any = None) -> None:
 
 
 def _key(x: Any, w: Any, offsets: Any, bias: Any, precision: str | None) -> Any:
-    """What the checks look at, or None where they must look each time.
+    """What the checks look at but for the rows, or None where they must look each time.
 
     Not for what is no plain tensor, and not where torch.compile traces.
     """
@@ -121,14 +127,23 @@ def _key(x: Any, w: Any, offsets: Any, bias: Any, precision: str | None) -> Any:
     plain = (torch.Tensor, torch.nn.Parameter)
     if torch.compiler.is_compiling() or not all(type(value) in plain for value in given):
         return None
-    return precision, *[(value.shape, value.dtype, value.device) for value in given]
+    sizes, others = x.shape, w.shape
+    if len(sizes) != 2 or sizes[0] > _MOST or sizes[1] > _MOST:
+        return None
+    if len(others) == 3:
+        sizes = sizes[1:]
+    elif len(others) == 2 and others[0] == sizes[1]:
+        sizes, others = sizes[:1], others[1:]
+    else:
+        return None
+    extra = None if bias is None else (bias.shape, bias.dtype, bias.device)
+    others = (others, w.dtype, w.device, offsets.shape, offsets.dtype, offsets.device, extra)
+    return precision, sizes, x.dtype, x.device, others
 
 
 def _pass(key: Any) -> None:
     if key is not None:
-        if len(_passed) >= _MOST_PASSED:
-            _passed.clear()
-        _passed.add(key)
+        _passed.keep(key, True)
 
 
 def _check_tensors(x: Any, **others: Any) -> None:
@@ -199,8 +214,36 @@ def _check_out(out: Any, x: Any, shape: tuple[int, ...]) -> None:
         raise DtypeError(f"out.dtype={str(out.dtype)!r}: must equal x.dtype={str(x.dtype)!r}")
     if out.requires_grad:
         raise ArgumentError("out: requires a gradient; accepted is out=None then")
-    if any(step == 0 for step, size in zip(out.stride(), shape, strict=True) if size > 1):
-        raise OverlapError(f"out.strides={tuple(out.stride())}: its elements share memory")
+    if overlaps_itself(shape, out.stride()):
+        raise OverlapError(
+            f"out.strides={tuple(out.stride())}: elements of shape {shape} share memory; accepted"
+            " is one place an element"
+        )
+
+
+def _check_plain(**tensors: Any) -> None:
+    """Raise where elements do not lie in a tensor's own memory as they read: `out` needs that.
+
+    Wrappers (quantised, distributed, fake tensors) are taken where `out` is None.
+    """
+    import torch
+
+    for name, value in tensors.items():
+        if value is None:
+            continue
+        usual = torch.Tensor.__torch_dispatch__
+        if getattr(type(value), "__torch_dispatch__", usual) is not usual:
+            raise OperandError(
+                f"{name}={type(value).__name__}: keeps its elements elsewhere; accepted with out="
+                " are plain tensors"
+            )
+    if tensors["out"].is_neg():
+        raise OperandError("out: its memory has the negative; accepted is out.resolve_neg()")
+
+
+def _as_it_reads(value: Any) -> Any:
+    """A tensor whose memory has what it reads as: of a conjugate's imaginary part not so."""
+    return value.resolve_neg() if value is not None and value.is_neg() else value
 
 
 def _check_apart(out: Any, inputs: dict[str, Any]) -> None:

@@ -7,25 +7,40 @@ device. The host looks, without waiting, before the next such product, and after
 
 from __future__ import annotations
 
-from functools import cache
+import threading
 from typing import Any
 
 from tilewright.errors import ShapeError
 
+_lock = threading.Lock()
+_flags: dict[int, tuple[Any, Any]] = {}  # by device; launches hold them, so they stay for good
 
-@cache
+
 def flag(ordinal: int) -> Any:
     """The flag of a device, int32 [1]; of the interpreter where the ordinal is negative."""
-    import torch
+    return _flag(ordinal)[0]
 
-    return torch.zeros(1, dtype=torch.int32, pin_memory=ordinal >= 0)
+
+def _flag(ordinal: int) -> tuple[Any, Any]:
+    """One of each device, whoever asks first, and the same memory as NumPy sees it."""
+    found = _flags.get(ordinal)
+    if found is None:
+        import torch
+
+        with _lock:
+            if ordinal not in _flags:
+                made = torch.zeros(1, dtype=torch.int32, device="cpu", pin_memory=ordinal >= 0)
+                _flags[ordinal] = made, made.numpy()
+            found = _flags[ordinal]
+    return found
 
 
 def check(ordinal: int) -> None:
     """Raise what a kernel that has finished found wrong. Raises ShapeError naming the group."""
-    number = int(_seen(ordinal)[0])
+    seen = _flag(ordinal)[1]
+    number = int(seen[0])
     if number:
-        _seen(ordinal)[0] = 0
+        seen[0] = 0
         raise ShapeError(
             f"offsets[group {number - 1}]: of an earlier product decrease, begin below 0 or run"
             " past the rows; its rows, and maybe those of later groups, were not computed"
@@ -35,14 +50,8 @@ def check(ordinal: int) -> None:
 def check_unless_captured(value: Any) -> None:
     """`check` for the device of a tensor, but while a CUDA graph is captured: nothing runs then."""
     ordinal = value.get_device()
-    if _seen(ordinal)[0]:
+    if _flag(ordinal)[1][0]:
         import torch
 
         if not torch.cuda.is_current_stream_capturing():
             check(ordinal)
-
-
-@cache
-def _seen(ordinal: int) -> Any:
-    """The flag as NumPy sees it."""
-    return flag(ordinal).numpy()

@@ -48,31 +48,33 @@ def prepare(tasks: Sequence[Task], ordinal: int, held: Sequence[Any] = ()) -> Pr
 
 
 def reusable(task: Task, ordinal: int) -> Callable[..., None]:
-    """The kernel of a task for other tensors each time: `launch(stream, *tensors)`.
+    """The kernel of a task for other tensors each time: `launch(stream, programs, *leading)`.
 
-    The task's tensors come before its other arguments. Those of a launch take their places, and
-    must have their dtypes and addresses that are as aligned: Triton compiles for both.
+    The task's tensors come before its other arguments. What leads in a launch, tensors and the
+    numbers next to them, takes the places of the task's own. Tensors must have their dtypes and
+    addresses that are as aligned, and numbers be those that the kernel does not specialize for:
+    Triton compiles for all else. No programs are no launch.
     """
     import torch
 
-    kernel, programs = task.kernel, task.programs
-    if not programs:
-        return lambda stream, *tensors: None
+    kernel = task.kernel
     count = sum(hasattr(value, "data_ptr") for value in task.arguments)
-    numbers = task.arguments[count:]
+    arguments = task.arguments
     if ordinal == INTERPRETED or torch.version.hip is not None:  # there also sizes are compiled in
         named = {**task.constants, **({} if ordinal == INTERPRETED else task.options)}
 
-        def look_up(stream: int, *tensors: Any) -> None:
-            kernel[(programs,)](*tensors, *numbers, **named)
+        def look_up(stream: int, programs: int, *leading: Any) -> None:
+            if programs:
+                kernel[(programs,)](*leading, *arguments[len(leading) :], **named)
 
         return look_up
     run, _, function, metadata, arguments = _compiled(task)
-    rest = arguments[count:]
 
-    def launch(stream: int, *tensors: Any) -> None:
-        addresses = [tensor.data_ptr() for tensor in tensors]
-        run(programs, 1, 1, stream, function, metadata, None, None, None, *addresses, *rest)
+    def launch(stream: int, programs: int, *leading: Any) -> None:
+        if programs:
+            places = [tensor.data_ptr() for tensor in leading[:count]]
+            rest = (*leading[count:], *arguments[len(leading) :])
+            run(programs, 1, 1, stream, function, metadata, None, None, None, *places, *rest)
 
     return launch
 

@@ -197,7 +197,7 @@ def _transfers(gpu: _Gpu, source: _Source, size: int) -> Iterator[Probe]:
 
     def run(back: bool, rounds: int) -> Timing:
         if not held:
-            held["host"] = gpu.torch.ones(size, dtype=gpu.torch.uint8).pin_memory()
+            held["host"] = gpu.torch.ones(size, dtype=gpu.torch.uint8, device="cpu").pin_memory()
         there, here = source.held[:size], held["host"]
         target, origin = (here, there) if back else (there, here)
 

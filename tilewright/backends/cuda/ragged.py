@@ -5,12 +5,14 @@
 
 How many tiles there are is known on the device only; the host knows a bound, groups + t / TILE_M,
 and launches a fixed number of programs that share whatever there is. What is compiled and decided
-for operands is kept by their sizes, strides and alignments, not by their addresses.
+for operands is kept by their sizes, strides and alignments, not by their addresses; nor by t, which
+in training changes with every batch: of it only the class (`_class_of`) decides anything.
 """
 
 from __future__ import annotations
 
 import warnings
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
@@ -20,8 +22,10 @@ from tilewright.backends.cuda import driver, faults, nvrtc
 from tilewright.backends.cuda.hopper import depths as hopper_depths
 from tilewright.backends.cuda.hopper import ragged as hopper
 from tilewright.backends.cuda.hopper.moving import Moving
-from tilewright.backends.cuda.launcher import INTERPRETED, Task, reusable
-from tilewright.errors import DeviceError, DeviceWarning
+from tilewright.backends.cuda.launcher import Task, reusable
+from tilewright.backends.cuda.ragged_plan import DepthPlan, RowPlan, memory, ordinal_of
+from tilewright.errors import DeviceError, DeviceWarning, OperandError
+from tilewright.remember import Shelf
 
 # Launches on a stream: x, the other operand, offsets, bias or None, out.
 Way = Callable[[int, Any, Any, Any, Any, Any], None]
@@ -56,15 +60,24 @@ _MANY = {
 }
 # Tiles down that follow one another, so that they find the matrix of their group in cache.
 _BAND = 8
-_BLOCK = 256  # offsets that a planning program looks at together
 _SUMMED = 64  # columns that one program sums
 _LONG = 2  # whole tiles of a group from which on what is left of groups is better done last
-_CLEARED = 64  # rows, and columns at a time, that a program clears
-_MOST_KEPT = 256
+# Steps of k that fp32 sums in one chain before it is added to the others.
+_CHAIN = 128
 _ALIGNMENT = 256  # bytes; what an address is a multiple of matters up to here
 _WITHIN = _ALIGNMENT - 1
-_kept: dict[tuple[Any, ...], Way] = {}
-_fresh: dict[tuple[Any, ...], tuple[Way, Any]] = {}  # for `again`, with the shape of the result
+_WAY = 1 << 13  # bytes of the host that a prepared launch holds, about
+# Rows a group from which on something is decided otherwise: tiles, bands, orders of entries.
+_CLASSES = sorted(
+    {
+        *(many.m // 2 for many in _MANY.values()),
+        *(hopper.ROWS * count for count in range(2, hopper.BAND + 1)),
+        _LONG * hopper.ROWS,
+        hopper_depths.SHORT,
+    }
+)
+# By operands that lie alike; where `out` was new, without it.
+_ways: Shelf[tuple[Any, ...], Way] = Shelf("launches of ragged products", most=4 << 20)
 
 
 def shape_of(itemsize: int, rows: int, groups: int, local_memory: int) -> RaggedShape:
@@ -82,7 +95,8 @@ def shape_of(itemsize: int, rows: int, groups: int, local_memory: int) -> Ragged
 def rows(x: Any, w: Any, offsets: Any, bias: Any, out: Any, precision: str, clear: bool) -> None:
     """out[i] = x[i] @ w[group of i] + bias[group of i]; checked tensors of one device.
 
-    `clear` writes zeros into the rows of `out` that no group has.
+    `clear` writes zeros into the rows of `out` that no group has. Raises OperandError for a tensor
+    without memory of its own.
     """
     if not w.shape[0]:  # there is nobody to plan
         if clear:
@@ -93,8 +107,13 @@ def rows(x: Any, w: Any, offsets: Any, bias: Any, out: Any, precision: str, clea
 
 
 def depths(x: Any, y: Any, offsets: Any, out: Any, precision: str) -> None:
-    """out[g] = x[:, rows of g] @ y[rows of g]; checked tensors of one device."""
+    """out[g] = x[:, rows of g] @ y[rows of g]; checked tensors of one device.
+
+    Raises OperandError for a tensor without memory of its own.
+    """
     _need(x)
+    if not out.shape[0]:
+        return
     _run(_depths, (x, y, offsets, None, out), precision)
 
 
@@ -103,14 +122,16 @@ def again(x: Any, w: Any, offsets: Any, bias: Any, precision: str) -> Any:
 
     What was remembered was checked, so operands that lie alike need no checks.
     """
-    found = _fresh.get(_alike(x, w, offsets, bias, precision))
-    if found is None:
+    way = _ways.get(_alike(x, w, offsets, bias, precision))
+    if way is None:
         return None
-    torch, ordinal, (way, shape) = driver.need(), x.get_device(), found
+    torch, ordinal = driver.need(), x.get_device()
     if torch._C._cuda_getDevice() != ordinal:
         return None
     faults.check_unless_captured(x)
-    out = x.new_empty(shape)
+    out = x.new_empty(_result(x, w, offsets))
+    if out.data_ptr() & _WITHIN:  # not from torch's own allocator
+        return None
     way(torch._C._cuda_getCurrentRawStream(ordinal), x, w, offsets, bias, out)
     return out
 
@@ -121,25 +142,34 @@ def remember(x: Any, w: Any, offsets: Any, bias: Any, out: Any, precision: str) 
         key = _key(_rows, (x, w, offsets, bias, out), precision, True)
     else:
         key = _key(_depths, (x, w, offsets, None, out), precision)
-    way, alike = _kept.get(key), _facts(out)[-1] == _ALIGNMENT  # as memory of torch's always is
-    if way is not None and alike:
-        if len(_fresh) >= _MOST_KEPT:
-            _fresh.clear()
-        _fresh[_alike(x, w, offsets, bias, precision)] = way, out.shape
+    way = _ways.get(key)
+    if way is not None and _facts(out)[-1] == _ALIGNMENT:
+        _ways.keep(_alike(x, w, offsets, bias, precision), way)
 
 
 def is_remembered(x: Any, w: Any, offsets: Any, bias: Any, precision: str) -> bool:
     """Whether `again` knows such a product."""
-    return _alike(x, w, offsets, bias, precision) in _fresh
+    return _alike(x, w, offsets, bias, precision) in _ways
+
+
+def _result(x: Any, w: Any, offsets: Any) -> tuple[int, ...]:
+    if w.dim() == 3:
+        return x.shape[0], w.shape[2]
+    return offsets.shape[0], x.shape[0], w.shape[1]
 
 
 def _alike(x: Any, w: Any, offsets: Any, bias: Any, precision: str) -> tuple[Any, ...]:
     extra = None if bias is None else _facts(bias)
-    return precision, _facts(x), _facts(w), _facts(offsets), extra
+    if w.dim() == 3:
+        moving = (_class_of(x.shape[0], w.shape[0]), _of_rows(x, 1), _facts(w))
+    else:
+        moving = (_class_of(w.shape[0], offsets.shape[0]), _of_rows(x, 0), _of_rows(w, 1))
+    return precision, *moving, _facts(offsets), extra
 
 
 def _run(make: Callable[..., Way], operands: tuple[Any, ...], *how: Any) -> None:
     x = operands[0]
+    _check_memory(operands)
     if not x.is_cuda:
         make(*operands, *how)(0, *operands)
         return
@@ -150,25 +180,51 @@ def _run(make: Callable[..., Way], operands: tuple[Any, ...], *how: Any) -> None
             _run(make, operands, *how)
         return
     key = _key(make, operands, *how)
-    way = _kept.get(key)
+    way = _ways.get(key)
     if way is None:
         nvrtc.enter(ordinal)
-        way = make(*operands, *how)
-        if len(_kept) >= _MOST_KEPT:
-            _kept.clear()
-        _kept[key] = way
+        way = _ways.keep(key, make(*operands, *how), size=_WAY)
     way(torch._C._cuda_getCurrentRawStream(ordinal), *operands)
 
 
+def _check_memory(operands: tuple[Any, ...]) -> None:
+    """Raise where a tensor's elements lie nowhere: fake tensors, wrappers, storages given back."""
+    for name, one in zip(("x", "w", "offsets", "bias", "out"), operands, strict=True):
+        if one is not None and one.numel() and not one.data_ptr():
+            raise OperandError(
+                f"{name}={type(one).__name__} of shape {tuple(one.shape)}: has no memory;"
+                " accepted are tensors whose elements lie on their device"
+            )
+
+
 def _key(make: Callable[..., Way], operands: tuple[Any, ...], *how: Any) -> tuple[Any, ...]:
-    return (make, *how, *[None if one is None else _facts(one) for one in operands])
+    x, w, offsets, bias, out = operands
+    if make is _rows:
+        moving = (_class_of(x.shape[0], w.shape[0]), _of_rows(x, 1), _facts(w), _of_rows(out, 1))
+    else:
+        groups = (_class_of(w.shape[0], out.shape[0]), _of_rows(x, 0), _of_rows(w, 1))
+        moving = (*groups, _facts(out))
+    return (make, *how, *moving, _facts(offsets), None if bias is None else _facts(bias))
+
+
+def _class_of(rows: int, groups: int) -> int:
+    """What so many rows together decide; none are a class of their own."""
+    return bisect_right(_CLASSES, rows // groups) + 1 if rows and groups else 0
 
 
 def _facts(tensor: Any) -> tuple[Any, ...]:
     """What kernels are compiled and maps are made for."""
-    aligned = tensor.data_ptr() & _WITHIN
-    aligned = aligned & -aligned or _ALIGNMENT  # the largest power of two it is a multiple of
-    return tensor.shape, tensor.stride(), tensor.dtype, tensor.get_device(), aligned
+    return tensor.shape, *_of_rows(tensor, None)
+
+
+def _of_rows(tensor: Any, other: int | None) -> tuple[Any, ...]:
+    """The same of a matrix whose rows may grow: of its sizes only that of dimension `other`."""
+    at = tensor.data_ptr()
+    aligned = at & _WITHIN
+    # The largest power of two that it is a multiple of; 0 for what has no memory.
+    aligned = aligned & -aligned or (_ALIGNMENT if at else 0)
+    size = None if other is None else tensor.shape[other]
+    return size, tensor.stride(), tensor.dtype, tensor.get_device(), aligned
 
 
 def _rows(x: Any, w: Any, offsets: Any, bias: Any, out: Any, precision: str, clear: bool) -> Way:
@@ -176,43 +232,36 @@ def _rows(x: Any, w: Any, offsets: Any, bias: Any, out: Any, precision: str, cle
     moving = _hoppers(hopper, x, w, out, bias)
     if moving is None:
         shape = shape_of(x.element_size(), t, groups, _local_memory(x))
-        entries, height = groups + t // shape.m, shape.m
-        multiply = _portable_rows(x, w, bias, out, shape, entries, precision)
+        height = shape.m
+        multiply = _portable_rows(x, w, bias, out, shape, precision)
     else:
-        entries, height = hopper.entries(t, groups), hopper.ROWS
+        height = hopper.ROWS
         multiply = lambda stream, table, x, w, bias, out: moving.launch(  # noqa: E731
-            stream, table, w, x, out, bias
+            stream, table, w, x, out, bias, x.shape[0]
         )
-    words, flag = 4 + 4 * entries, faults.flag(_ordinal(x))
     last = moving is not None and t >= _LONG * groups * height
-    plan = _plan(x, offsets, _table(x, words), out, groups, height, clear=clear, rests_last=last)
+    plan = RowPlan(offsets, out, groups, height, clear=clear, rests_last=last)
 
     def way(stream: int, x: Any, w: Any, offsets: Any, bias: Any, out: Any) -> None:
-        table = _table(x, words)
-        plan(stream, offsets, table, flag, out)
+        table = memory(x, 4 + 4 * (groups + x.shape[0] // height))
+        plan.launch(stream, offsets, table, out)
         multiply(stream, table, x, w, bias, out)
 
     return way
 
 
 def _depths(x: Any, y: Any, offsets: Any, bias: Any, out: Any, precision: str) -> Way:
-    groups, flag = out.shape[0], faults.flag(_ordinal(x))
+    groups = out.shape[0]
     moving = _hoppers(hopper_depths, x, y, out)
     if moving is None:
         portable = _sums if x.shape[0] == 1 else _portable_depths
-        multiply = portable(x, y, offsets, out, precision)
-        return lambda stream, x, y, offsets, bias, out: multiply(stream, x, y, out, offsets, flag)
-    from tilewright.backends.cuda.kernels.ragged import plan_depths
-
-    words = 4 + 4 * groups
-    constants = {"LEADING": offsets.shape[0] - groups, "BLOCK": _BLOCK}
-    arguments = (offsets, _table(x, words), flag, groups, y.shape[0])
-    plan = reusable(Task(plan_depths, groups, arguments, constants, {}), _ordinal(x))
+        return portable(x, y, offsets, out, precision)
+    plan = DepthPlan(x, offsets, groups)
 
     def way(stream: int, x: Any, y: Any, offsets: Any, bias: Any, out: Any) -> None:
-        table = _table(x, words)
-        plan(stream, offsets, table, flag)
-        moving.launch(stream, table, x, y, out)
+        table = memory(x, 4 + 4 * groups)
+        plan.launch(stream, offsets, table, y.shape[0])
+        moving.launch(stream, table, x, y, out, None, y.shape[0])
 
     return way
 
@@ -238,79 +287,75 @@ def _hoppers(module: Any, *operands: Any) -> Moving | None:
 
 
 def _portable_rows(
-    x: Any, w: Any, bias: Any, out: Any, shape: RaggedShape, entries: int, precision: str
+    x: Any, w: Any, bias: Any, out: Any, shape: RaggedShape, precision: str
 ) -> Callable[..., None]:
     from tilewright.backends.cuda.kernels.ragged import multiply_rows
 
-    k, n = w.shape[1:]
+    groups, k, n = w.shape
     extra = (0, 0) if bias is None else bias.stride()
-    tensors = (x, w, out, out if bias is None else bias, _table(x, 4))
+    tensors = (x, w, out, out if bias is None else bias, memory(x, 4))
     numbers = (n, k, *x.stride(), *w.stride(), *out.stride(), *extra)
     constants = {"BAND": _BAND, "BIAS": bias is not None, **_constants(x, shape, precision)}
-    programs = min(entries * -(-n // shape.n), _units(x) * shape.resident)
-    task = Task(multiply_rows, programs, (*tensors, *numbers), constants, _options(shape))
-    launch = reusable(task, _ordinal(x))
-    return lambda stream, table, x, w, bias, out: launch(
-        stream, x, w, out, out if bias is None else bias, table
-    )
+    task = Task(multiply_rows, 1, (*tensors, *numbers), constants, _options(shape))
+    launch = reusable(task, ordinal_of(x))
+    across, most = -(-n // shape.n), _units(x) * shape.resident
+
+    def multiply(stream: int, table: Any, x: Any, w: Any, bias: Any, out: Any) -> None:
+        tiles = (groups + x.shape[0] // shape.m) * across
+        launch(stream, min(tiles, most), x, w, out, out if bias is None else bias, table)
+
+    return multiply
 
 
-def _portable_depths(x: Any, y: Any, offsets: Any, out: Any, precision: str) -> Callable[..., None]:
+def _portable_depths(x: Any, y: Any, offsets: Any, out: Any, precision: str) -> Way:
     from tilewright.backends.cuda.kernels.ragged import multiply_depths
 
     groups, m, n = out.shape
     shape = shape_of(x.element_size(), m, 1, _local_memory(x))
-    numbers = (x.shape[1], m, n, *x.stride(), *y.stride(), *out.stride())
+    numbers = (offsets.stride(0), m, n, *x.stride(), *y.stride(), *out.stride())
     constants = {"LEADING": offsets.shape[0] - groups, **_constants(x, shape, precision)}
     programs = groups * -(-m // shape.m) * -(-n // shape.n)
-    arguments = (x, y, out, offsets, faults.flag(_ordinal(x)), *numbers)
-    task = Task(multiply_depths, programs, arguments, constants, _options(shape))
-    return reusable(task, _ordinal(x))
+    return _of_depths(multiply_depths, programs, x, y, offsets, out, numbers, constants, shape)
 
 
-def _sums(x: Any, y: Any, offsets: Any, out: Any, precision: str) -> Callable[..., None]:
+def _sums(x: Any, y: Any, offsets: Any, out: Any, precision: str) -> Way:
     """Depths of an x of one row: sums of the rows of y, each times an element of x."""
     from tilewright.backends.cuda.kernels.ragged import sum_depths
 
-    (t, n), groups = y.shape, out.shape[0]
-    numbers = (t, n, x.stride(1), *y.stride(), out.stride(0), out.stride(2))
+    groups, n = out.shape[0], y.shape[1]
+    numbers = (offsets.stride(0), n, x.stride(1), *y.stride(), out.stride(0), out.stride(2))
     constants = {
         "LEADING": offsets.shape[0] - groups,
         "SUM": _sum_type(x),
         "TILE_N": _SUMMED,
         "TILE_K": 64,
+        "AFTER": _CHAIN,
     }
-    arguments = (x, y, out, offsets, faults.flag(_ordinal(x)), *numbers)
-    task = Task(sum_depths, groups * -(-n // _SUMMED), arguments, constants, {})
-    return reusable(task, _ordinal(x))
+    programs = groups * -(-n // _SUMMED)
+    return _of_depths(sum_depths, programs, x, y, offsets, out, numbers, constants, None)
 
 
-def _plan(
+def _of_depths(
+    kernel: Any,
+    programs: int,
     x: Any,
+    y: Any,
     offsets: Any,
-    table: Any,
     out: Any,
-    groups: int,
-    height: int,
-    *,
-    clear: bool,
-    rests_last: bool,
-) -> Callable[..., None]:
-    """The launch that writes the table and clears rows of `out` that no group has."""
-    from tilewright.backends.cuda.kernels.ragged import plan_rows
+    numbers: tuple[int, ...],
+    constants: dict[str, Any],
+    shape: RaggedShape | None,
+) -> Way:
+    """One launch of a kernel that reads the offsets itself."""
+    flag = faults.flag(ordinal_of(x))
+    arguments = (x, y, out, offsets, flag, y.shape[0], *numbers)
+    options = {} if shape is None else _options(shape)
+    launch = reusable(Task(kernel, 1, arguments, constants, options), ordinal_of(x))
 
-    t, n = out.shape
-    tensors = (offsets, table, faults.flag(_ordinal(x)), out)
-    constants = {
-        "LEADING": offsets.shape[0] - groups,
-        "TILE_M": height,
-        "RESTS_LAST": rests_last,
-        "BLOCK": _BLOCK,
-        "CLEARED": _CLEARED,
-    }
-    programs = groups + clear * -(-t // _CLEARED)
-    arguments = (*tensors, groups, t, n, *out.stride())
-    return reusable(Task(plan_rows, programs, arguments, constants, {}), _ordinal(x))
+    def way(stream: int, x: Any, y: Any, offsets: Any, bias: Any, out: Any) -> None:
+        launch(stream, programs, x, y, out, offsets, flag, y.shape[0])
+
+    return way
 
 
 def _sum_type(x: Any) -> Any:
@@ -321,24 +366,26 @@ def _sum_type(x: Any) -> Any:
 
 
 def _constants(x: Any, shape: RaggedShape, precision: str) -> dict[str, Any]:
+    import torch
+
+    exact = precision != "tf32" or not _has_tf32(x)
     return {
         "SUM": _sum_type(x),
         "TILE_M": shape.m,
         "TILE_N": shape.n,
         "TILE_K": shape.k,
-        "PRECISION": precision,
+        "PRECISION": "ieee" if exact else "tf32",
+        "AFTER": _CHAIN if exact and x.dtype == torch.float32 else 0,
     }
+
+
+def _has_tf32(x: Any) -> bool:
+    """Where it is not to be had, IEEE float32 is what is computed."""
+    return not x.is_cuda or driver.device_of(x.device.index).has("tf32")
 
 
 def _options(shape: RaggedShape) -> dict[str, int]:
     return {"num_warps": shape.warps, "num_stages": shape.stages}
-
-
-def _table(x: Any, words: int) -> Any:
-    """Memory for the plan, of this launch alone."""
-    import torch
-
-    return torch.empty(words, dtype=torch.int32, device=x.device)
 
 
 def _need(x: Any) -> None:
@@ -347,18 +394,14 @@ def _need(x: Any) -> None:
         driver.need()
 
 
-def _ordinal(x: Any) -> int:
-    return int(x.device.index) if x.is_cuda else INTERPRETED
-
-
 @cache
 def _units_of(ordinal: int) -> int:
     return driver.device_of(ordinal).compute_units
 
 
 def _units(x: Any) -> int:
-    return _units_of(_ordinal(x)) if x.is_cuda else 4
+    return _units_of(ordinal_of(x)) if x.is_cuda else 4
 
 
 def _local_memory(x: Any) -> int:
-    return driver.device_of(_ordinal(x)).local_memory if x.is_cuda else 2**20
+    return driver.device_of(ordinal_of(x)).local_memory if x.is_cuda else 2**20

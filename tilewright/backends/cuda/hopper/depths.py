@@ -23,7 +23,7 @@ from tilewright.backends.cuda.hopper.shapes import HALF, STAGED, Shape
 from tilewright.backends.cuda.hopper.tiles import ENGINE_STORES
 
 _RAGGED_DEPTHS = 2  # hopper_tiles.cuh
-_SHORT = 128  # rows of a group, on average, below which narrow tiles are faster
+SHORT = 128  # rows of a group, on average, below which narrow tiles are faster
 
 
 def unsuited(x: Any, y: Any, out: Any) -> str | None:
@@ -58,14 +58,14 @@ def shape_of(rows: int, groups: int) -> Shape:
     alone takes 2.22; 256 rows a group 0.434 and 0.392. WIDE was 1 % faster with 256 rows and 2 %
     slower with 1024.
     """
-    return HALF if rows < groups * _SHORT else STAGED
+    return HALF if rows < groups * SHORT else STAGED
 
 
 def prepared(x: Any, y: Any, out: Any, shape: Shape | None = None) -> Moving:
     """The kernel for these and for all that lie alike; see `unsuited`. Launch it on x, y and out.
 
-    Its table is int32 [1 + groups, 4] on the device, as drawn above, read at each launch. `shape`
-    is `shape_of`'s unless given. Raises DeviceError.
+    x and y have as many rows as the launch says. Its table is int32 [1 + groups, 4] on the device,
+    as drawn above, read at each launch. `shape` is `shape_of`'s unless given. Raises DeviceError.
     """
     import torch
 
@@ -101,4 +101,5 @@ def prepared(x: Any, y: Any, out: Any, shape: Shape | None = None) -> Moving:
         matrices,
         dtype,
         shared,
+        frozenset((LEFT, RIGHT)),
     )

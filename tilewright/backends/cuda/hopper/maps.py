@@ -98,6 +98,13 @@ def encode(matrices: list[Matrix], dtype: str) -> npt.NDArray[np.uint8]:
     return table
 
 
+def anew(matrix: Matrix, dtype: str) -> bytes:
+    """The map of one matrix, for sizes not likely to come again. Raises DeviceError."""
+    from cuda.bindings import driver
+
+    return ctypes.string_at(int(_encode(driver, matrix, dtype).getPtr()), BYTES)
+
+
 def _template(driver: Any, matrix: Matrix, dtype: str) -> bytes:
     """A map of this matrix at whatever address."""
     key = (dtype, *matrix[1:], _begins_far(matrix))

@@ -2,7 +2,7 @@
 
 Bound batches have their maps in memory of the device, written once. Here the few maps of a product
 are one argument (`Maps` of kernels/hopper_tiles.cuh), which the driver copies at the launch, and
-between launches only their addresses are replaced.
+between launches only their addresses are replaced, or the rows of matrices that grow and shrink.
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ class Moving:
         matrices: list[tuple[int, maps.Matrix]],
         dtype: str,
         shared: Ragged,
+        grow: frozenset[int] = frozenset(),
     ) -> None:
         """Everything but the launch; each of at most three matrices with the operand that it is.
 
-        Raises DeviceError where the driver refuses a map.
+        Operands that `grow` have as many rows as a launch says. Raises DeviceError where the driver
+        refuses a map.
         """
         from cuda.bindings import driver
 
@@ -45,6 +47,12 @@ class Moving:
         at = -(-ctypes.addressof(self._memory) // _ALIGNMENT) * _ALIGNMENT
         encoded = maps.encode([matrix for _, matrix in matrices], dtype)
         ctypes.memmove(at, encoded.ctypes.data, encoded.nbytes)
+        self._dtype, self._rows = dtype, -1
+        self._growing = [
+            (at + maps.BYTES * place, operand, matrix)
+            for place, (operand, matrix) in enumerate(matrices)
+            if operand in grow
+        ]
         self._maps = [
             (driver.CUtensorMap(at + maps.BYTES * place), operand)
             for place, (operand, _) in enumerate(matrices)
@@ -59,11 +67,20 @@ class Moving:
         self._lock = threading.Lock()
 
     def launch(
-        self, stream: int, table: Any, left: Any, right: Any, out: Any, bias: Any = None
+        self,
+        stream: int,
+        table: Any,
+        left: Any,
+        right: Any,
+        out: Any,
+        bias: Any = None,
+        rows: int = -1,
     ) -> None:
         """Enqueue on a stream of the current device. Raises DeviceError."""
         places = (left.data_ptr(), right.data_ptr(), out.data_ptr())
         with self._lock:
+            if rows != self._rows:
+                self._grow(rows, places)
             if places != self._places:
                 self._move(places)
             self._table.value = table.data_ptr()
@@ -72,6 +89,13 @@ class Moving:
             (status,) = self._launch(*self._sizes, stream, self._arguments.pointer, 0)
         if status:
             nvrtc.check((status,), "launch of a Hopper kernel")
+
+    def _grow(self, rows: int, places: tuple[int, ...]) -> None:
+        self._rows, self._places = -1, ()  # of none, should the driver refuse one
+        for at, operand, matrix in self._growing:
+            now = matrix._replace(address=places[operand], rows=rows)
+            ctypes.memmove(at, maps.anew(now, self._dtype), maps.BYTES)
+        self._rows = rows
 
     def _move(self, places: tuple[int, ...]) -> None:
         self._places = ()  # of none, should the driver refuse one

@@ -26,7 +26,7 @@ from tilewright.backends.cuda.hopper.tiles import ENGINE_STORES
 
 ROWS = WIDE.width  # rows of x that one entry may have
 _RAGGED_ROWS = 1  # hopper_tiles.cuh
-_BAND = 4  # entries of a group, at most, whose tiles follow one another
+BAND = 4  # entries of a group, at most, whose tiles follow one another
 
 
 def entries(rows: int, groups: int) -> int:
@@ -67,8 +67,9 @@ def unsuited(x: Any, w: Any, out: Any, bias: Any = None) -> str | None:
 def prepared(x: Any, w: Any, out: Any, bias: Any = None, band: int | None = None) -> Moving:
     """The kernel for these and for all that lie alike; see `unsuited`. Launch it on w, x and out.
 
-    Its table is int32 [1 + entries, 4] on the device, as drawn above, read at each launch; `bias`
-    is [groups, n] of x's dtype. Raises DeviceError.
+    x and out have as many rows as the launch says. Its table is int32 [1 + entries, 4] on the
+    device, as drawn above, read at each launch; `bias` is [groups, n] of x's dtype. Raises
+    DeviceError.
     """
     import torch
 
@@ -99,7 +100,7 @@ def prepared(x: Any, w: Any, out: Any, bias: Any = None, band: int | None = None
         stride=out.stride(0),
         across=-(-n // WIDE.rows),
         flags=ENGINE_STORES * stores,
-        band=band or min(max(x.shape[0] // (groups * ROWS), 1), _BAND),
+        band=band or min(max(x.shape[0] // (groups * ROWS), 1), BAND),
     )
     if bias is not None:
         shared.bias_group, shared.bias_step = bias.stride()
@@ -111,6 +112,7 @@ def prepared(x: Any, w: Any, out: Any, bias: Any = None, band: int | None = None
         matrices,
         dtype,
         shared,
+        frozenset((RIGHT, OUT)),
     )
 
 
