@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-_MOST_WORK = 100_000  # steps of the exact search, which may take exponential time
+_MOST_WORK: Any = 100_000  # steps of the exact search, which may take exponential time
 
 
 def overlaps_itself(shape: Sequence[int], strides: Sequence[int]) -> bool:

@@ -80,13 +80,13 @@ class DepthPlan:
         constants = {"LEADING": offsets.shape[0] - groups}
         constants["BLOCK"] = _COUNTED if self._counts else _BLOCK
         if not self._counts:
-            given = (offsets, table, self._flag, 0, *where)
-            self._plan = _reusable("plan_depths", given, constants, self._ordinal)
+            planned = (offsets, table, self._flag, 0, *where)
+            self._plan = _reusable("plan_depths", planned, constants, self._ordinal)
             return
-        given = (offsets, self._flag, table, 0, 0, *where)
-        self._count = _reusable("count_long", given, constants, self._ordinal)
-        given = (offsets, table, table, 0, 0, *where)
-        self._place = _reusable("place_long", given, constants, self._ordinal)
+        counted = (offsets, self._flag, table, 0, 0, *where)
+        self._count = _reusable("count_long", counted, constants, self._ordinal)
+        placed = (offsets, table, table, 0, 0, *where)
+        self._place = _reusable("place_long", placed, constants, self._ordinal)
 
     def launch(self, stream: int, offsets: Any, table: Any, rows: int) -> None:
         """Write `table`."""
