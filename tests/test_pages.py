@@ -1,0 +1,235 @@
+"""What a page shows runs: every block of code of README.md and docs/, and every name has a place.
+
+A block says what it is: `python` runs alone, as pasted, in a folder that holds the files which the
+pages name; `console` is a list of commands, each parsed by the command that it calls, and the quick
+ones run; `text` is neither. `<!-- needs: gpu -->` in the line above keeps a block for machines that
+have one; elsewhere its names are looked up.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import inspect
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.io
+import scipy.sparse
+import typer
+from test_cli import invoke
+
+from tilewright.backends.cuda import driver
+from tilewright.cli import app
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# These measure for seconds to minutes; each has tests of its own that run it.
+SLOW = {"peak", "ladder", "roofline", "tune", "grouped", "demo"}
+FENCE = re.compile(r"^(?P<above>[^\n]*)\n```(?P<kind>\w*)\n(?P<code>.*?)^```$", re.M | re.S)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block, and what the line above says that it needs."""
+
+    page: Path
+    line: int
+    kind: str
+    code: str
+    needs: str
+
+    def __str__(self) -> str:
+        return f"{self.page.name}:{self.line}"
+
+
+def _blocks() -> Iterator[Block]:
+    for page in PAGES:
+        text = "\n" + page.read_text()
+        for found in FENCE.finditer(text):
+            line = text.count("\n", 0, found.start("code"))
+            needs = re.fullmatch(r"<!-- needs: (\w+) -->", found["above"])
+            yield Block(page, line, found["kind"], found["code"], needs[1] if needs else "")
+
+
+BLOCKS = list(_blocks())
+
+
+def of_kind(kind: str) -> list[Any]:
+    return [
+        pytest.param(block, id=str(block), marks=pytest.mark.gpu if block.needs == "gpu" else ())
+        for block in BLOCKS
+        if block.kind == kind
+    ]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with the files that the pages name, small ones."""
+    onnx = pytest.importorskip("onnx", reason="ONNX is not installed")
+    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    from tilewright.onebit.birealnet import birealnet18
+
+    random = np.random.default_rng(0)
+    for name in ("model", "birealnet18"):
+        onnx.save(birealnet18(classes=10, size=32), str(tmp_path / f"{name}.onnx"))
+    pixels = random.integers(0, 256, (40, 50, 3), np.uint8)
+    image.fromarray(pixels).save(tmp_path / "cat.png")
+    np.save(tmp_path / "A.npy", random.standard_normal((30, 20)))
+    scipy.io.mmwrite(tmp_path / "B.mtx", scipy.sparse.random(20, 10, 0.3, random_state=0))
+    (tmp_path / "my.csv").write_text("100,200,300\n17,33,65\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_every_block_says_what_it_is_and_none_is_only_indented() -> None:
+    assert {block.kind for block in BLOCKS} == {"python", "console", "text"}
+    for page in PAGES:
+        text = page.read_text()
+        assert text.count("```") == 2 * sum(block.page == page for block in BLOCKS), page
+        indented = re.findall(r"(?:^|\n\n)    [^\n]*", FENCE.sub("", "\n" + text))
+        assert indented == [], page
+
+
+@pytest.mark.parametrize("block", of_kind("python"))
+def test_a_block_of_python_runs_as_pasted(block: Block, folder: Path) -> None:
+    if "torch" in block.code:
+        pytest.importorskip("torch", reason="PyTorch is not installed")
+    if block.needs == "gpu" and driver.missing() is not None:
+        pytest.skip(str(driver.missing()))
+    exec(compile(block.code, str(block), "exec"), {"__name__": "__main__"})
+
+
+@pytest.mark.parametrize("block", of_kind("python"))
+def test_names_of_ours_in_a_block_of_python_exist(block: Block) -> None:
+    tree = ast.parse(block.code)
+    ours: dict[str, Any] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.partition(".")[0] == "tilewright":
+                    ours[alias.asname or alias.name] = importlib.import_module(alias.name)
+        elif isinstance(node, ast.ImportFrom) and str(node.module).startswith("tilewright"):
+            if node.module == "tilewright.pytorch":
+                pytest.importorskip("torch", reason="PyTorch is not installed")
+            module = importlib.import_module(str(node.module))
+            for alias in node.names:
+                ours[alias.asname or alias.name] = getattr(module, alias.name)
+    assert ours
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            owner = ours.get(node.value.id)
+            assert owner is None or hasattr(owner, node.attr), ast.unparse(node)
+
+
+@pytest.mark.parametrize("block", of_kind("console"))
+def test_a_block_of_commands_is_understood_and_runs_where_it_is_quick(
+    block: Block, folder: Path
+) -> None:
+    for line in block.code.splitlines():
+        words = shlex.split(line, comments=True)
+        match words:
+            case []:
+                pass
+            case ["tilewright", *arguments]:
+                _understood(arguments)
+                if arguments[0] not in SLOW:
+                    done = invoke(*arguments)
+                    assert done.exit_code == 0, (line, done.stderr)
+            case ["python", "-m", module, *_]:
+                assert importlib.util.find_spec(module) is not None, line
+            case ["python", script, *_]:
+                assert (ROOT / script).is_file(), line
+            case ["make", target]:
+                assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.M), line
+            case ["pip", "install", *wanted]:
+                _installable(wanted[-1])
+            case _:
+                pytest.fail(f"{block}: no way to check {line!r}")
+
+
+def _understood(arguments: list[str]) -> None:
+    """The command line's own parser takes every word; nothing is run."""
+    name, context = "tilewright", None
+    command: Any = typer.main.get_command(app)
+    while True:
+        context = command.make_context(name, list(arguments), parent=context)
+        if not hasattr(command, "resolve_command"):
+            return
+        rest = [*getattr(context, "_protected_args", ()), *context.args]
+        name, command, arguments = command.resolve_command(context, rest)
+
+
+def _installable(wanted: str) -> None:
+    found = re.fullmatch(r"(?P<name>[\w-]+)(\[(?P<extras>[\w,]+)\])?", wanted)
+    assert found is not None, wanted
+    if found["name"] == "tilewright" and found["extras"]:
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+        assert set(found["extras"].split(",")) <= set(project["optional-dependencies"])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_rows_of_a_table_stand_together_under_one_head(page: Path) -> None:
+    """A row after an empty line is text with bars in it, whatever it looks like in the source."""
+    for part in re.split(r"\n\s*\n", FENCE.sub("", "\n" + page.read_text())):
+        rows = [line for line in part.splitlines() if line.startswith("|")]
+        assert not rows or (len(rows) > 1 and re.fullmatch(r"[|\s:-]+", rows[1])), rows[0]
+
+
+# Every public name.
+
+MODULES = (
+    "tilewright",
+    "tilewright.onebit",
+    "tilewright.onebit.layers",
+    "tilewright.pytorch",
+    "tilewright.suites",
+    "tilewright.errors",
+)
+
+
+def _public() -> Iterator[tuple[str, Any]]:
+    for name in MODULES:
+        if name == "tilewright.pytorch" and importlib.util.find_spec("torch") is None:
+            continue
+        module = importlib.import_module(name)
+        defined = [n for n, x in vars(module).items() if getattr(x, "__module__", "") == name]
+        for one in getattr(module, "__all__", [n for n in defined if not n.startswith("_")]):
+            yield f"{name}.{one}", getattr(module, one)
+
+
+def test_every_public_name_has_a_docstring_of_its_own_and_so_have_its_methods() -> None:
+    for name, thing in _public():
+        assert thing.__doc__, name
+        if not inspect.isclass(thing) or not thing.__module__.startswith("tilewright"):
+            continue
+        for member, value in vars(thing).items():
+            ours = inspect.isroutine(value) or isinstance(value, property)
+            if ours and not member.startswith("_"):
+                # What it inherits it may leave to its base: `forward` of a torch module, say.
+                assert inspect.getdoc(getattr(thing, member)), f"{name}.{member}"
+
+
+def test_every_public_name_has_its_line_in_the_list_of_names() -> None:
+    page = (ROOT / "docs/names.md").read_text()
+    missing = [name for name, _ in _public() if f"| `{name}`" not in page]
+    assert missing == []
+    for name in re.findall(r"^\| `([\w.]+)`", page, re.M):
+        module, _, attribute = name.rpartition(".")
+        if module != "tilewright.pytorch" or importlib.util.find_spec("torch"):
+            assert hasattr(importlib.import_module(module), attribute), name
