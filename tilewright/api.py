@@ -14,19 +14,21 @@ import numpy.typing as npt
 
 from tilewright import settings
 from tilewright.arguments import checked_dtype, checked_shape
-from tilewright.call import ALWAYS_HOST, prepare, problem_of
+from tilewright.call import ALWAYS_HOST, keep_bounds, known_bounds, prepare, problem_of
 from tilewright.device import Device
 from tilewright.errors import OperandError
 from tilewright.operands import Array, on_gpu, short
 from tilewright.planning.cost import device_seconds
 from tilewright.planning.explain import explain as explain_plan
+from tilewright.remember import Shelf
 from tilewright.selection import backend_of, devices, resolve
 
 __all__ = ["asarray", "devices", "empty", "explain", "kernels", "matmul"]
 
+_SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 # Plain products (no option but the operands) that a plan has left to the host: NumPy gets them at
-# once the next time. Checking them again would add 30 µs to products that take about as long.
-_plain_host_products: set[tuple[Any, ...]] = set()
+# once the next time. Planning them again would add 40 µs to products that take about as long.
+_plain: Shelf[tuple[Any, ...], bool] = Shelf("plain products of the host", most=1 << 20)
 
 
 def matmul(
@@ -85,9 +87,8 @@ def matmul(
         and type(alpha) is type(beta) is float
         and alpha == 1.0
         and beta == 0.0
-        and not transpose_a
-        and not transpose_b
-        and (_is_small(a, b) or _signature(a, b) in _plain_host_products)
+        and transpose_a is transpose_b is False
+        and _is_host_product(a, b)
     ):
         return np.matmul(a, b)
     multiply = _matmul_on_gpu if on_gpu(a) or on_gpu(b) else _matmul
@@ -197,10 +198,12 @@ def asarray(
 
 def _matmul(a: Any, b: Any, **options: Any) -> Any:
     call = prepare(a, b, **options)
-    transposed = options["transpose_a"] or options["transpose_b"]
-    chosen = (options["device"], options["kernel"])
-    if not transposed and call.is_plain_host_product(a, b, *chosen):
-        _plain_host_products.add(_signature(a, b))
+    default = options["device"] is options["kernel"] is None
+    if default and call.host_operands and type(a) is type(b) is np.ndarray:
+        keep_bounds(call)
+        transposed = options["transpose_a"] or options["transpose_b"]
+        if call.plan.kernel == "host" and call.plan.problem.dtype != "float16" and not transposed:
+            _plain.keep(_signature(a, b, settings.device()), True, size=300)
     return call.run()
 
 
@@ -210,20 +213,25 @@ def _matmul_on_gpu(a: Any, b: Any, **options: Any) -> Any:
     return tensors.matmul(a, b, **options)
 
 
-def _is_small(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
-    """Whether two plain matrices are so small that no device could win, whatever was measured."""
-    if a.ndim != 2 or b.ndim != 2 or a.dtype is not b.dtype:
+def _is_host_product(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
+    """Whether a plan would leave these plain operands to NumPy for certain, or has done so."""
+    dtype = a.dtype
+    if dtype is not b.dtype or (dtype is not _SINGLE and dtype is not _DOUBLE):
         return False
-    (m, k), (rows, n) = a.shape, b.shape
-    return (
-        k == rows
-        and 2 * m * n * k <= ALWAYS_HOST
-        and (a.dtype.char == "f" or a.dtype.char == "d")
-        and a.dtype.isnative
-        and settings.device() is None
-    )
+    named = settings.device()
+    if a.ndim == b.ndim == 2:
+        (m, k), (rows, n) = a.shape, b.shape
+        flops = 2 * m * n * k
+        if k != rows:
+            return False
+        if named is None and flops <= ALWAYS_HOST:
+            return True
+        bounds = known_bounds(dtype.char, named)
+        if bounds is not None and (flops == 0 or bounds.is_host(m, n, k)):
+            return True
+    return _plain.get(_signature(a, b, named)) is True
 
 
-def _signature(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> tuple[Any, ...]:
+def _signature(a: npt.NDArray[Any], b: npt.NDArray[Any], named: str | None) -> tuple[Any, ...]:
     """What decides the plan of a plain product."""
-    return (a.shape, b.shape, a.strides, b.strides, a.dtype, b.dtype, settings.device())
+    return (a.shape, b.shape, a.strides, b.strides, a.dtype.char, named)

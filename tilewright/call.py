@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from tilewright import settings
 from tilewright.arguments import (
     bias_view,
     broadcast_view,
@@ -39,6 +39,8 @@ from tilewright.operands import Array, NDArray, View, like, view, view_host
 from tilewright.planning import plan, plan_host, plan_kernel
 from tilewright.planning.classes import UNMEASURED, Boundaries, describe
 from tilewright.planning.cost import Measured
+from tilewright.planning.quick import HOST_ALONE, Bounds
+from tilewright.remember import Shelf
 from tilewright.selection import backend_of, host, resolve
 from tilewright.tuning import crossover, tuned
 
@@ -46,6 +48,12 @@ from tilewright.tuning import crossover, tuned
 ALWAYS_HOST = 2 * 64**3
 # Below this a product on device arrays follows the rules: a probe would take longer than it saves.
 _WORTH_PROBING = 2 * 256**3
+
+
+_PlanKey = tuple[Problem, Device, str | None, bool]
+_plans: Shelf[_PlanKey, Plan] = Shelf("plans of products", most=8 << 20)
+_PLAN_BYTES = 6000  # measured: a plan of three launches with its rejected alternatives
+_bounds: Shelf[tuple[str, str | None], Bounds] = Shelf("bounds of plain products", most=1 << 18)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +74,6 @@ class Call:
             device = host() if name == "host" else self.plan.device
             backend_of(device).run(self.plan, self.views, self.scalars)
         return self.result()
-
-    def is_plain_host_product(self, a: Any, b: Any, device: Any, kernel: Any) -> bool:
-        """Whether NumPy alone would do, whatever the values are."""
-        problem = self.plan.problem
-        return (
-            self.plan.kernel == "host"
-            and device is kernel is None
-            and type(a) is type(b) is np.ndarray
-            and problem.dtype != "float16"
-        )
 
     def measured(self) -> Measured | None:
         """The curves that the plan was made from."""
@@ -275,11 +273,17 @@ def problem_of(
     )
 
 
-@lru_cache(maxsize=1024)
 def plan_problem(
     problem: Problem, device: Device, kernel: str | None = None, host_operands: bool = True
 ) -> Plan:
     """What `matmul` does with a problem: planned once, with all that was measured and tuned."""
+    key = (problem, device, kernel, host_operands)
+    return _plans.found(key, lambda: _plan_problem(*key), lambda _: _PLAN_BYTES)
+
+
+def _plan_problem(
+    problem: Problem, device: Device, kernel: str | None, host_operands: bool
+) -> Plan:
     available = backend_of(device).kernels(device)
     wanted = None if kernel is None else _kernel_named(kernel, available, device)
     if problem.m == 0 or problem.n == 0:
@@ -307,10 +311,37 @@ def plan_problem(
     )
 
 
+def known_bounds(char: str, named: str | None) -> Bounds | None:
+    """What tells at once that a plain product is the host's; None before the first is planned.
+
+    By the dtype's character ("f", "d") and the device that the environment names.
+    """
+    return _bounds.get((char, named))
+
+
+def keep_bounds(call: Call) -> None:
+    """Have `known_bounds` answer for the next plain products of this call's dtype."""
+    problem, device = call.plan.problem, call.plan.device
+    key = (np.dtype(problem.dtype).char, settings.device())
+    if key in _bounds:
+        return
+    if device.backend == "host":
+        _bounds.keep(key, HOST_ALONE)
+        return
+    measured = call.measured()
+    if measured is not None:
+        backend = backend_of(device)
+        kernels, priors = backend.kernels(device), backend.priors(device)
+        ratios = tuned.least_ratios(problem, device, kernels, priors)
+        itemsize = np.dtype(problem.dtype).itemsize
+        _bounds.keep(key, Bounds.of(measured, itemsize, ratios), size=4000)
+
+
 def forget_plans() -> None:
     """Plan anew from what the store holds by now: after tuning in this process."""
     tuned.forget()
-    plan_problem.cache_clear()
+    _plans.clear()
+    _bounds.clear()
 
 
 def _boundaries(device: Device, problem: Problem) -> Boundaries:

@@ -16,6 +16,7 @@ from tilewright.errors import KernelError
 from tilewright.kernel import Config, Kernel, Plan, Priors, Rejected, Step
 from tilewright.planning.classes import UNMEASURED, Tuned, describe
 from tilewright.planning.cost import (
+    CALL,
     MARGIN,
     Measured,
     device_seconds,
@@ -51,7 +52,8 @@ class Candidate:
             return None
         # Launches and bytes cost what they cost: a better configuration takes nothing off them.
         bytes_ = problem.traffic + self.default.moved_bytes
-        fixed = min(predicted, max(curve.points[0][1], bytes_ / measured.bandwidth))
+        launched = max(curve.points[0][1], bytes_ / measured.bandwidth) + (CALL if host else 0.0)
+        fixed = min(predicted, launched)
         return max(fixed + (predicted - fixed) * self.ratio, least)
 
 

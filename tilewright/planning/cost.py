@@ -53,7 +53,7 @@ class Narrow:
         """The worst factor of the sides that are narrow; 1 where none is."""
         widest = max(problem.m, problem.n, problem.k)
         factors = [
-            _interpolated((*points, (float(_SQUARE), 1.0)), size)
+            interpolated((*points, (float(SQUARE), 1.0)), size)
             for points, size in ((self.m, problem.m), (self.n, problem.n), (self.k, problem.k))
             if points and size * 4 <= widest
         ]
@@ -61,12 +61,12 @@ class Narrow:
 
 
 # The width from which a side is not narrow to any kernel.
-_SQUARE = 1024
+SQUARE = 1024
 NO_NARROW = Narrow()
 
 
-def _interpolated(points: tuple[tuple[float, float], ...], x: float) -> float:
-    """In logarithms between ascending points, constant beyond them."""
+def interpolated(points: tuple[tuple[float, float], ...], x: float) -> float:
+    """Between (x, y) points, in logarithms between ascending points, constant beyond them."""
     at = bisect_left(points, (x, 0.0))
     if at == 0 or at == len(points):
         return points[min(at, len(points) - 1)][1]
@@ -114,6 +114,9 @@ class Measured:
 
 # How much faster a device must be predicted before a product leaves the host.
 MARGIN = 1.03
+# What a call on the host's arrays costs besides its launches, which is all that curves hold: views,
+# checks, arguments. Two cores and Intel's driver, 48 to 384 a side: 100 to 150 µs.
+CALL = 1e-4
 
 
 def device_seconds(step: Step, problem: Problem, measured: Measured, *, host: bool) -> float | None:
@@ -129,7 +132,7 @@ def device_seconds(step: Step, problem: Problem, measured: Measured, *, host: bo
         seconds = max(seconds, (problem.traffic + step.moved_bytes) / measured.bandwidth)
     elif host:
         seconds += problem.traffic / measured.transfer
-    return seconds
+    return seconds + CALL if host else seconds
 
 
 def roof_seconds(problem: Problem, device: Device) -> float:

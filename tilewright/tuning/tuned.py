@@ -52,6 +52,20 @@ def lookup(
     return found
 
 
+def least_ratios(
+    problem: Problem, device: Device, kernels: Sequence[Kernel], priors: Priors
+) -> dict[str, float]:
+    """The least ratio of every tuned kernel over all its records, whatever they were tuned for."""
+    home = settings.cache_folder()
+    found: dict[str, float] = {}
+    for kernel in kernels if home is not None else ():
+        prefix = _prefix(kernel, problem, device, priors)
+        for document in store.names(store.TUNED, prefix):
+            ratios = (ratio for _, ratio, _ in _records(home, document).values())
+            found[kernel.name] = min([found.get(kernel.name, 1.0), *ratios])
+    return found
+
+
 def document_name(kernel: Kernel, problem: Problem, device: Device, priors: Priors) -> str:
     """The document of a kernel on a device: KERNEL-WHAT-DRIVER."""
     return f"{_prefix(kernel, problem, device, priors)}{store.digest(device.driver)[:12]}"
