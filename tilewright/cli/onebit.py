@@ -16,7 +16,7 @@ from tilewright.cli.pictures import picture
 from tilewright.errors import ArgumentError, FileError
 from tilewright.onebit.files import load, save
 from tilewright.onebit.network import Network, labelled
-from tilewright.onebit.onnx_import import import_onnx
+from tilewright.onebit.onnx_import import MEMORY, import_onnx
 from tilewright.operands import NDArray
 from tilewright.report.network import (
     checks_table,
@@ -47,17 +47,25 @@ def convert(
     every: Annotated[
         bool, typer.Option("--all", help="Show every layer's comparison, not the differing ones.")
     ] = False,
+    memory: Annotated[
+        int,
+        typer.Option(metavar="MIB", help="Memory that constants and the comparison may take."),
+    ] = MEMORY >> 20,
 ) -> None:
     """Import an ONNX model and compare every layer with the float graph.
 
-    Binary are convolutions and dense layers between signs (Sign, or Where of -1 and +1) whose
-    weights are -a and +a. Real weights are rounded to half precision.
+    The float graph is run by onnxruntime, or by ONNX's own reference where that is not installed;
+    nothing is written where a layer gives something else. Binary are convolutions and dense layers
+    between signs (Sign, or Where of -1 and +1) whose weights are -a and +a. Real weights are
+    rounded to half precision.
 
     Example: `tilewright onebit convert birealnet18.onnx birealnet18.npz`
     """
     if output.suffix.lower() != ".npz":
         raise FileError(f"MODEL.npz={str(output)!r}: suffix {output.suffix!r}; accepted is .npz")
-    network, report = import_onnx(model, labels=_labels(labels))
+    if memory < 1:
+        raise ArgumentError(f"--memory={memory}: accepted are 1 and more")
+    network, report = import_onnx(model, labels=_labels(labels), memory=memory << 20)
     save(network, output)
     screen = console()
     if every or not report.exact or any(check.zeros for check in report.layers):

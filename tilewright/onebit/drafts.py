@@ -179,7 +179,7 @@ def _finish_conv(draft: Draft, names: dict[str, Any]) -> Layer:
         scale = power if scale is None else scale * power
     return RealConv(
         **names,
-        weights=weights.astype(np.float16),
+        weights=np.ascontiguousarray(weights, np.float16),
         scale=_plain(scale, 1.0),
         shift=_plain(shift, 0.0),
     )

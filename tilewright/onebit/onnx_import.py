@@ -1,8 +1,8 @@
-"""ONNX to `Network`: recognise what is binary, fold, and check every layer against the float graph.
+"""ONNX to `Network`: recognise what is binary, fold, and check every layer against the file.
 
-    file -> Graph -> float64 values of a sample -> drafts -> folded -> Network
-                              |______________________________________________|
-                                        every layer compared: Report
+    file -> Graph -> sizes and constants -> drafts -> folded -> Network
+              |                                                   |
+              onnxruntime, or onnx.reference: each node's values  -> every layer compared: Report
 
 Binary is a convolution or dense layer whose input went through Sign or a Where of -1 and +1, and
 whose weights are -a and +a in each output channel (weights that constants compute count too).
@@ -19,34 +19,47 @@ import numpy.typing as npt
 
 from tilewright.errors import ArgumentError, FileError, TilewrightError
 from tilewright.onebit.drafts import finish, fold
-from tilewright.onebit.float_graph import evaluate_graph
 from tilewright.onebit.network import Network
-from tilewright.onebit.onnx_check import Report, check
+from tilewright.onebit.onnx_check import Checked, Report, check
 from tilewright.onebit.onnx_convert import Importer
 from tilewright.onebit.onnx_model import Graph, parse_onnx, read_onnx
+from tilewright.onebit.onnx_values import facts_of
 
 NDArray = npt.NDArray[Any]
 
 
+MEMORY = 1 << 30  # bytes that an import takes unless told otherwise
+
+
 def import_onnx(
-    model: str | Path | bytes, sample: NDArray | None = None, labels: tuple[str, ...] = ()
+    model: str | Path | bytes,
+    sample: NDArray | None = None,
+    labels: tuple[str, ...] = (),
+    *,
+    memory: int = MEMORY,
 ) -> tuple[Network, Report]:
     """A network from an ONNX file (or its bytes), and how each layer compares with the file's.
 
     Args:
-        model: one input [batch, channels, height, width] or [batch, features], one output.
-        sample: inputs for the comparison, channels last, [N, *input_shape]; by default one of
-            standard normal numbers.
+        model: one input [batch, channels, height, width] or [batch, features] in float32, one
+            output; opsets 7 to 28.
+        sample: inputs for the comparison, channels last, [N, *input_shape]; by default standard
+            normal numbers, as many as the file's batch.
         labels: names of the classes.
+        memory: bytes that constants of the graph, and the values of the comparison, may take.
 
     Raises:
-        FileError: a damaged or hostile file; a node that is not supported, by its name.
-        ArgumentError: a sample that does not fit.
+        FileError: a damaged or hostile file; a node, an attribute or a version that is not
+            supported, by its name; what takes more than `memory`; a network whose layers do not
+            give what onnxruntime (where it is not installed, onnx.reference) computes.
+        ArgumentError: a sample or a `memory` that does not fit.
     """
+    if not isinstance(memory, int) or isinstance(memory, bool) or memory < 1:
+        raise ArgumentError(f"memory={memory!r}: accepted are bytes, 1 and more")
     graph = parse_onnx(model) if isinstance(model, bytes) else read_onnx(Path(model), "model")
     x = _sample(graph, sample)
-    evaluation = evaluate_graph(graph, x)
-    importer = Importer(graph, evaluation)
+    facts = facts_of(graph, memory)
+    importer = Importer(graph, facts)
     drafts = importer.drafts()
     sizes = graph.input_shape
     shape = sizes if len(sizes) == 1 else (sizes[1], sizes[2], sizes[0])
@@ -55,14 +68,15 @@ def import_onnx(
         network = Network(shape, tuple(layers), drafts[-1].name, labels)
     except TilewrightError as error:
         raise FileError(f"{graph.label}: {error}") from None
-    return network, check(network, importer.truth(), x)
+    item = Checked(graph, facts, network, importer.sources(), importer.signs)
+    return network, check(item, x, memory)
 
 
 def _sample(graph: Graph, sample: NDArray | None) -> NDArray:
     """The sample as ONNX wants it: channels first."""
     sizes = graph.input_shape
     if sample is None:
-        sizes = (1, *sizes)
+        sizes = (graph.batch or 1, *sizes)
         return np.random.default_rng(0).standard_normal(sizes).astype(np.float32)
     wanted = sizes if len(sizes) == 1 else (sizes[1], sizes[2], sizes[0])
     if sample.ndim != len(wanted) + 1 or sample.shape[1:] != wanted or not len(sample):

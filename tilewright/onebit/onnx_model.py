@@ -16,11 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.errors import FileError
+from tilewright.onebit.onnx_operators import IR_VERSIONS, OPSETS, attributes_of
 
 NDArray = npt.NDArray[Any]
 MISSING = "onnx is not installed; 'pip install tilewright[onebit]' brings it"
 _LARGEST_FILE = 1 << 31  # protobuf's own limit
 _LARGEST_INPUT = 1 << 28  # elements
+_DOMAINS = ("", "ai.onnx")  # of ONNX's own operators
+_FLOAT = 1
 # ONNX's element types that weights come in: bytes an element, and the field of unpacked numbers.
 _TYPES = {
     "FLOAT": (4, "float_data"),
@@ -34,27 +37,44 @@ _TYPES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """One node: `title` is what errors call it."""
+    """One node: `title` is what errors call it; `proto` is what the file has.
+
+    `attributes` are all that its version has a value for, defaults among them.
+    """
 
     op: str
     title: str
     inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
+    output: str
     attributes: Mapping[str, Any]
+    proto: Any
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Graph:
-    """A graph of one input and one output, in an order in which it can be computed."""
+    """A graph of one input and one output, in an order in which it can be computed.
+
+    opset        the version of ONNX's own operators that it is written for
+    batch        the first size of its input, or None where any will do
+    input_shape  the other sizes
+    content      the file
+    """
 
     label: str
+    opset: int
     nodes: tuple[Node, ...]
     constants: Mapping[str, NDArray]
     input: str
+    batch: int | None
     input_shape: tuple[int, ...]
     output: str
+    content: bytes
+
+    def refuse(self, node: Node, why: str) -> FileError:
+        """An error that names the node."""
+        return FileError(f"{self.label}: {node.title} is not supported: {why}")
 
 
 def read_onnx(path: Path, argument: str = "path") -> Graph:
@@ -88,13 +108,29 @@ def parse_onnx(content: bytes, label: str = "content") -> Graph:
     constants = {
         t.name: _tensor(t, label, f"initializer {t.name!r}") for t in _unique(model, label)
     }
-    nodes = tuple(_node(node, index, label) for index, node in enumerate(model.graph.node))
-    name, shape = _input(model.graph, constants, label)
+    opset = _opset(model, label)
+    nodes = tuple(_node(node, index, opset, label) for index, node in enumerate(model.graph.node))
+    name, batch, shape = _input(model.graph, constants, label)
     if len(model.graph.output) != 1:
         raise FileError(f"{label}: {len(model.graph.output)} outputs; accepted is one")
     output = model.graph.output[0].name
     _check_order(nodes, {name, *constants, ""}, output, label)
-    return Graph(label, nodes, constants, name, shape, output)
+    return Graph(label, opset, nodes, constants, name, batch, shape, output, content)
+
+
+def _opset(model: Any, label: str) -> int:
+    """The version of ONNX's own operators; those of others may be imported and not used."""
+    low, high = IR_VERSIONS
+    if not low <= model.ir_version <= high:
+        raise FileError(f"{label}: ir_version={model.ir_version}; accepted are {low} to {high}")
+    found = [entry.version for entry in model.opset_import if entry.domain in _DOMAINS]
+    low, high = OPSETS
+    if len(found) != 1 or not low <= found[0] <= high:
+        said = ", ".join(map(str, found)) or "none"
+        raise FileError(
+            f"{label}: opset_import names opset {said}; accepted is one from {low} to {high}"
+        )
+    return int(found[0])
 
 
 def _unique(model: Any, label: str) -> Any:
@@ -130,18 +166,26 @@ def _tensor(tensor: Any, label: str, what: str) -> NDArray:
     return array
 
 
-def _node(node: Any, index: int, label: str) -> Node:
+def _node(node: Any, index: int, opset: int, label: str) -> Node:
     title = f"node {node.name or f'number {index}'!r} ({node.op_type})"
-    if node.domain not in ("", "ai.onnx"):
+    if node.domain not in _DOMAINS:
         raise FileError(f"{label}: {title}: domain {node.domain!r}; accepted is ONNX's own")
-    attributes = {a.name: _attribute(a, label, title) for a in node.attribute}
-    return Node(node.op_type, title, tuple(node.input), tuple(node.output), attributes)
+    given = {a.name: _attribute(a, label, title) for a in node.attribute}
+    try:
+        if len(given) < len(node.attribute):
+            raise FileError("two attributes have one name")
+        attributes = attributes_of(node, opset, given)
+    except FileError as error:
+        raise FileError(f"{label}: {title} is not supported: {error}") from None
+    return Node(node.op_type, title, tuple(node.input), node.output[0], attributes, node)
 
 
 def _attribute(attribute: Any, label: str, title: str) -> Any:
     from onnx import AttributeProto
 
     kinds = AttributeProto
+    if attribute.ref_attr_name:
+        raise FileError(f"{label}: {title}: {attribute.name!r} refers to a function's attribute")
     if attribute.type in (kinds.GRAPH, kinds.GRAPHS):
         raise FileError(f"{label}: {title}: has a graph of its own, which is not supported")
     if attribute.type == kinds.TENSOR:
@@ -161,22 +205,31 @@ def _attribute(attribute: Any, label: str, title: str) -> Any:
     return read()
 
 
-def _input(graph: Any, constants: Mapping[str, Any], label: str) -> tuple[str, tuple[int, ...]]:
-    """The one input and its sizes, the batch left out."""
+def _input(
+    graph: Any, constants: Mapping[str, Any], label: str
+) -> tuple[str, int | None, tuple[int, ...]]:
+    """The one input, its batch and its other sizes."""
     inputs = [value for value in graph.input if value.name not in constants]
     if len(inputs) != 1:
         names = ", ".join(repr(value.name) for value in inputs) or "none"
         raise FileError(f"{label}: inputs {names}; accepted is one")
     (value,) = inputs
-    sizes = tuple(int(d.dim_value) for d in value.type.tensor_type.shape.dim)
-    fixed = sizes[1:]
-    small = all(0 < s < 1 << 16 for s in fixed) and math.prod(fixed) <= _LARGEST_INPUT
-    if len(sizes) not in (2, 4) or not small:
+    if value.type.tensor_type.elem_type != _FLOAT:
+        number = value.type.tensor_type.elem_type
+        raise FileError(
+            f"{label}: input {value.name!r} is of type {number}; accepted is 1, float32"
+        )
+    dims = value.type.tensor_type.shape.dim
+    sizes = tuple(int(d.dim_value) for d in dims)
+    batch, fixed = (sizes or (0,))[0], sizes[1:]
+    small = all(0 < s < 1 << 16 for s in fixed)
+    small = small and max(batch, 1) * math.prod(fixed) <= _LARGEST_INPUT
+    if len(sizes) not in (2, 4) or not small or batch < 0:
         raise FileError(
             f"{label}: input {value.name!r} is {list(sizes)}; accepted are [batch, features] and"
             " [batch, channels, height, width], fixed but for the batch, up to 2^28 elements"
         )
-    return value.name, fixed
+    return value.name, batch or None, fixed
 
 
 def _check_order(nodes: tuple[Node, ...], known: set[str], output: str, label: str) -> None:
@@ -184,9 +237,8 @@ def _check_order(nodes: tuple[Node, ...], known: set[str], output: str, label: s
         for name in node.inputs:
             if name not in known:
                 raise FileError(f"{label}: {node.title}: input {name!r} is no value before it")
-        for name in node.outputs:
-            if name in known and name:
-                raise FileError(f"{label}: {node.title}: {name!r} is there already")
-            known.add(name)
+        if node.output in known:
+            raise FileError(f"{label}: {node.title}: {node.output!r} is there already")
+        known.add(node.output)
     if output not in known:
         raise FileError(f"{label}: no node gives the output {output!r}")

@@ -54,9 +54,10 @@ def verdict(report: Report) -> list[str]:
     """How the whole network compared, in words."""
     wrong = [check for check in report.layers if check.differing]
     zeros = sum(check.zeros for check in report.layers)
+    found = f"{len(wrong)} differ" if wrong else "no difference"
     lines = [
-        f"{len(report.layers)} layers compared with the float graph, each on the graph's inputs:"
-        f" {f'{len(wrong)} differ' if wrong else 'no difference'} beyond the rounding of float32"
+        f"{len(report.layers)} layers compared with the float graph, run by {report.engine}, each"
+        f" on the graph's inputs: {found} beyond the rounding of float32"
     ]
     if zeros:
         lines.append(f"{zeros} signs were 0 in the float graph; here they are +1")
