@@ -2,12 +2,15 @@
 
 What the vendor tunes for years is not worth doing again: a dense product, or equal products at
 equal distances, goes there in one call when the prediction says so; a few unlike products, each of
-which fills the device, in a call each. Torch runs them on its current stream, with its settings for
-tf32 and for half-precision sums set to what was asked for, and put back.
+which fills the device, in a call each. They run on torch's current stream. cuBLAS is called by name
+(cublas.py), so torch's switches for tf32 and half-precision sums are neither followed nor touched.
+On ROCm torch itself is called: there they change nothing, but float32 where an environment variable
+of hipBLASLt lets them, and this engine then leaves float32 to others.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -15,7 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.backends.cuda import driver
 from tilewright.backends.cuda.engine import ITEMSIZE, Columns, Ints, Prepared, Proposal, Work
+from tilewright.backends.cuda.portable import cublas
+from tilewright.backends.cuda.portable.cublas import Gemm, Matrix
 from tilewright.backends.cuda.portable.shapes import H200_UNITS
 from tilewright.device import Device
 
@@ -41,7 +47,7 @@ _MOST_CALLS = 32
 
 
 class VendorBlas:
-    """torch.mm, torch.addmm, torch.bmm or torch.baddbmm."""
+    """cuBLAS's gemm, plain or batched; on ROCm torch.mm and its kin."""
 
     name = "vendor"
 
@@ -50,7 +56,7 @@ class VendorBlas:
 
         Equal ones at equal distances are one call; of unlike ones it takes a few, a call each.
         """
-        why = _why_not(work)
+        why = _why_not(work) or _why_not_here(work, device)
         if why is not None:
             return why
         apart = _why_apart(work)
@@ -72,6 +78,15 @@ def _why_not(work: Work) -> str | None:
         return "nothing to multiply"
     if not all(_is_dense(*operand).all() for operand in _operands(work)):
         return "a matrix has neither dense rows nor dense columns"
+    return None
+
+
+def _why_not_here(work: Work, device: Device) -> str | None:
+    """Why the vendor's library cannot be told to compute what was asked for, if so."""
+    if device.platform != "ROCm":
+        return cublas.missing() if driver.missing() is None else None
+    if work.dtype == "float32" and os.environ.get("HIPBLASLT_ALLOW_TF32", "0") != "0":
+        return "HIPBLASLT_ALLOW_TF32 is set, so that a switch of torch would round float32"
     return None
 
 
@@ -151,47 +166,63 @@ def _words(work: Work, apart: str | None) -> str:
 
 
 def _bind(work: Work, together: bool) -> Prepared:
-    """The operands as torch tensors, and the calls that suit alpha and beta."""
+    """The calls that suit alpha and beta, at these addresses."""
     import torch
 
     every = [work] if together else [work.take(np.array([i])) for i in range(len(work.m))]
-    calls = [call for one in every for call in _calls(torch, one)]
-    switches, switch = torch.backends.cuda.matmul, _switch(work.dtype, work.precision)
-
-    def run() -> None:
-        for call in calls:
-            call()
+    with torch.inference_mode(False):  # tensors that are usable in that mode and out of it
+        calls = [call for one in every for call in _calls(torch, one)]
 
     def enqueue(stream: int, keep: Any = work.keep) -> None:
-        if switch is None or (before := getattr(switches, switch[0])) in switch[1]:
-            run()
-            return
-        setattr(switches, switch[0], switch[1][0])
-        try:
-            run()
-        finally:
-            setattr(switches, switch[0], before)
+        for call in calls:
+            call()
 
     return Prepared(enqueue, 0)
 
 
 def _calls(torch: Any, work: Work) -> Iterator[Callable[[], Any]]:
     """The product of equal problems, and their activation."""
+    at_c = (work.c, int(work.m[0]), int(work.n[0]), work)
+    beta = float(work.beta[0])
+    if work.k[0] == 0:
+        c = _tensor(torch, *at_c)
+        yield partial(c.mul_, beta) if beta else c.zero_
+    elif torch.version.hip is None:
+        places = (int(part.address[0]) for part in (work.a, work.b, work.c))
+        yield partial(gemm(work), *places)
+    else:
+        yield _by_torch(torch, work)
+    if work.activation == "relu":
+        yield partial(torch.relu_, _tensor(torch, *at_c))
+
+
+def gemm(work: Work) -> Gemm:
+    """cuBLAS's call for the products of a batch that are equal and lie alike."""
+    m, n, k = (int(column[0]) for column in (work.m, work.n, work.k))
+    a, b, c = (
+        _lies(part, int(rows[0]), int(cols[0]), work) for part, rows, cols in _operands(work)
+    )
+    scalars = float(work.alpha[0]), float(work.beta[0])
+    return Gemm(work.dtype, work.precision, (m, n, k), len(work.m), (a, b, c), *scalars)
+
+
+def _lies(part: Columns, rows: int, cols: int, work: Work) -> Matrix:
+    row, col = _steps(part, rows, cols)
+    turned = col != 1
+    return Matrix(turned, col if turned else row, _distance(part, work))
+
+
+def _by_torch(torch: Any, work: Work) -> Callable[[], Any]:
     a, b, c = (
         _tensor(torch, part, int(rows[0]), int(cols[0]), work)
         for part, rows, cols in _operands(work)
     )
     alpha, beta = float(work.alpha[0]), float(work.beta[0])
     batched = len(work.m) > 1
-    if work.k[0] == 0:
-        yield partial(c.mul_, beta) if beta else c.zero_
-    elif alpha == 1 and beta == 0:
-        yield partial(torch.bmm if batched else torch.mm, a, b, out=c)
-    else:
-        add = torch.baddbmm if batched else torch.addmm
-        yield partial(add, c, a, b, alpha=alpha, beta=beta, out=c)
-    if work.activation == "relu":
-        yield partial(torch.relu_, c)
+    if alpha == 1 and beta == 0:
+        return partial(torch.bmm if batched else torch.mm, a, b, out=c)
+    add = torch.baddbmm if batched else torch.addmm
+    return partial(add, c, a, b, alpha=alpha, beta=beta, out=c)
 
 
 class _Memory:
@@ -209,8 +240,6 @@ class _Memory:
 
 def _tensor(torch: Any, part: Columns, rows: int, cols: int, work: Work) -> Any:
     """The matrices of an operand as one tensor, [m, n] or [problems, m, n], without a copy."""
-    if rows == 0 or cols == 0:  # A and B where k is 0: not read
-        return None
     item = ITEMSIZE[work.dtype]
     row, col = _steps(part, rows, cols)
     shape: tuple[int, ...] = (rows, cols)
@@ -234,11 +263,3 @@ def _steps(part: Columns, rows: int, cols: int) -> tuple[int, int]:
     if cols <= 1:
         col = 1 if rows <= 1 or row != 1 else rows
     return max(row, 1), max(col, 1)
-
-
-def _switch(dtype: str, precision: str) -> tuple[str, tuple[Any, ...]] | None:
-    """The switch of torch.backends.cuda.matmul that such products go by, and how it may stand."""
-    if dtype == "float32":
-        return "fp32_precision", ("tf32",) if precision == "tf32" else ("ieee", "none")
-    half = {"float16": "fp16", "bfloat16": "bf16"}.get(dtype)
-    return None if half is None else (f"allow_{half}_reduced_precision_reduction", (False,))
