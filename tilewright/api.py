@@ -22,6 +22,7 @@ from tilewright.planning.cost import device_seconds
 from tilewright.planning.explain import explain as explain_plan
 from tilewright.remember import Shelf
 from tilewright.selection import backend_of, devices, resolve
+from tilewright.watched import is_watched
 
 __all__ = ["asarray", "devices", "empty", "explain", "kernels", "matmul"]
 
@@ -92,6 +93,8 @@ def matmul(
     ):
         return np.matmul(a, b)
     multiply = _matmul_on_gpu if on_gpu(a) or on_gpu(b) else _matmul
+    if is_watched(a, b, bias, out):
+        multiply = _matmul_by_torch
     return multiply(
         a,
         b,
@@ -211,6 +214,12 @@ def _matmul_on_gpu(a: Any, b: Any, **options: Any) -> Any:
     from tilewright import tensors
 
     return tensors.matmul(a, b, **options)
+
+
+def _matmul_by_torch(a: Any, b: Any, **options: Any) -> Any:
+    from tilewright.pytorch import dense
+
+    return dense.matmul(a, b, **options)
 
 
 def _is_host_product(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:

@@ -57,6 +57,7 @@ from tilewright.planning.grouped import (
 )
 from tilewright.ragged import RaggedBatch, aligned_offsets
 from tilewright.selection import backend_of, resolve
+from tilewright.watched import are_watched
 
 __all__ = ["GroupedPlan", "grouped_matmul", "plan_grouped"]
 
@@ -118,6 +119,9 @@ class GroupedPlan:
         and waits for nothing, so that a CUDA graph can capture it.
         Raises ShapeError where the sizes are not those the plan was made for.
         """
+        if are_watched(a, b, out, options.get("bias")):
+            watched: Callable[[], Results] = _by_torch().bind(self, a, b, out, **options)
+            return watched
         if self.device.backend == "cuda":
             launch: Callable[[], Results] = _on_gpu().bind(self, a, b, out, **options)
             return launch
@@ -229,6 +233,10 @@ def grouped_matmul(
         "activation": activation,
     }
     checked_name("order", order, ("auto", *ORDERS))
+    if are_watched(a, b, out, bias):
+        more = {"order": order, "device": device, "kernel": kernel, "precision": precision}
+        made: Results = _by_torch().grouped_matmul(a, b, out=out, **options, **more)
+        return made
     if _lies_on_gpu(a) or _lies_on_gpu(b):
         gpu = {"order": order, "device": device, "kernel": kernel, "precision": precision}
         results: Results = _on_gpu().grouped_matmul(a, b, out, **options, **gpu)
@@ -255,6 +263,13 @@ def _on_gpu() -> Any:
     from tilewright import grouped_tensors
 
     return grouped_tensors
+
+
+def _by_torch() -> Any:
+    """The same calls for tensors that torch must see, imported where one is met."""
+    from tilewright.pytorch import grouped
+
+    return grouped
 
 
 def _explained(layout: GroupedLayout) -> list[str]:

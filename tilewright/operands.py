@@ -208,10 +208,21 @@ def _from_dlpack(value: Any, name: str) -> NDArray:
         )
     # Autograd's tensors refuse to export themselves; their data does not.
     detach = getattr(value, "detach", None)
+    if getattr(value, "requires_grad", False) is True and _records_gradients():
+        raise OperandError(
+            f"{name}={short(value)}: requires a gradient, which would be lost here; accepted are"
+            " its .detach(), calls under torch.no_grad(), and operands that are all tensors"
+        )
     try:
         return np.from_dlpack(value if detach is None else detach())
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise OperandError(f"{name}={short(value)}: __dlpack__ failed: {error}") from None
+
+
+def _records_gradients() -> bool:
+    """Whether torch is loaded and autograd on."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.is_grad_enabled())
 
 
 def _checked(result: View, name: str, dtype: Any) -> View:

@@ -16,6 +16,9 @@ from torch.autograd import forward_ad
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
+is_batched = torch._C._functorch.is_legacy_batchedtensor
+
+
 def is_eager(*values: Tensor | None) -> bool:
     """Whether these are plain tensors and no compiler, mode or transform sees what is called."""
     if torch.compiler.is_compiling():
@@ -24,6 +27,7 @@ def is_eager(*values: Tensor | None) -> bool:
         if value is not None and (
             type(value) not in _PLAIN
             or value.is_meta
+            or is_batched(value)  # by autograd.grad(is_grads_batched=True)
             or value.is_neg()  # of a conjugate's imaginary part memory has the negative
         ):
             return False
@@ -35,24 +39,44 @@ def is_eager(*values: Tensor | None) -> bool:
     )
 
 
-def needs_gradient(*values: Tensor | None) -> bool:
+def needs_gradient(*values: Any) -> bool:
     """Whether autograd records what is made of these."""
     if torch.is_grad_enabled():
         for value in values:
-            if value is not None and value.requires_grad:
+            if isinstance(value, Tensor) and value.requires_grad:
                 return True
     return False
 
 
-def cast(*values: Tensor | None) -> tuple[Any, ...]:
+def is_followed(*values: Any) -> bool:
+    """Whether gradients, tangents or a transform of torch.func follow what is made of these."""
+    return (
+        needs_gradient(*values)
+        or forward_ad._current_level >= 0
+        or torch._C._functorch.peek_interpreter_stack() is not None
+    )
+
+
+def is_differentiated(*values: Any) -> bool:
+    """Whether gradients or tangents are to come of these; a transform alone does not count."""
+    if needs_gradient(*values):
+        return True
+    return forward_ad._current_level >= 0 and any(
+        isinstance(value, Tensor) and forward_ad.unpack_dual(value).tangent is not None
+        for value in values
+    )
+
+
+def cast(*values: Any) -> tuple[Any, ...]:
     """The operands in autocast's dtype where it is on; float64, and all otherwise, as they are."""
-    first = next((value for value in values if value is not None), None)
+    first = next((value for value in values if isinstance(value, Tensor)), None)
     if first is None or first.is_meta or not torch.is_autocast_enabled(first.device.type):
         return values
     dtype = torch.get_autocast_dtype(first.device.type)
     kinds = (torch.float16, torch.bfloat16, torch.float32)
     return tuple(
-        value if value is None or value.dtype not in kinds else value.to(dtype) for value in values
+        value.to(dtype) if isinstance(value, Tensor) and value.dtype in kinds else value
+        for value in values
     )
 
 

@@ -5,7 +5,6 @@ Offsets lie in the host's memory there, so they are read and checked before anyt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
@@ -27,16 +26,6 @@ def depths(x: Tensor, y: Tensor, offsets: Tensor, out: Tensor) -> None:
     """out[j] = x[:, group j] @ y[group j]. Raises ShapeError."""
     for group, (begin, end) in enumerate(_bounds(offsets, x.shape[1], leading=False)):
         out[group] = torch.mm(x[:, begin:end], y[begin:end])
-
-
-def products(
-    a: Sequence[Tensor], b: Sequence[Tensor], bias: Sequence[Tensor | None]
-) -> list[Tensor]:
-    """a[i] @ b[i] + bias[i]."""
-    return [
-        torch.mm(left, right) if added is None else torch.addmm(added, left, right)
-        for left, right, added in zip(a, b, bias, strict=True)
-    ]
 
 
 def _bounds(offsets: Tensor, most: int, *, leading: bool) -> list[tuple[int, int]]:

@@ -1,0 +1,253 @@
+"""`tilewright.grouped_matmul` of tensors: lists and batches, differentiable in every way.
+
+On a processor a plain list is a loop of torch's own products: they are differentiable themselves,
+and nothing put around them makes them faster. All else is one `lists.products` between torch's own
+views and functions. What is written in place (`out`, bound plans) has no gradient and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tilewright import settings
+from tilewright.errors import ArgumentError, OperandError, ShapeError
+from tilewright.pytorch import batches, checks, dense, down, lists
+from tilewright.pytorch.eager import is_differentiated, is_eager, is_followed
+from tilewright.ragged import RaggedBatch
+
+_dtype = attrgetter("dtype")
+
+
+def grouped_matmul(
+    a: Any,
+    b: Any,
+    *,
+    out: Any = None,
+    bias: Any = None,
+    alpha: Any = 1.0,
+    beta: Any = 0.0,
+    transpose_a: Any = False,
+    transpose_b: Any = False,
+    activation: str | None = None,
+    order: str = "auto",
+    device: Any = None,
+    kernel: str | None = None,
+    precision: str | None = None,
+) -> Any:
+    """Arguments, results and errors are those of `tilewright.grouped_matmul`."""
+    how = (precision, order, getattr(device, "id", device), kernel)
+    options = {"transpose_a": transpose_a, "transpose_b": transpose_b, "activation": activation}
+    is_plain = type(alpha) is type(beta) is float and (alpha, beta) == (1.0, 0.0)
+    if (
+        is_plain
+        and out is None
+        and not any(options.values())
+        and precision is device is kernel is None
+    ):
+        found = _loop(a, b, bias)
+        if found is not None:
+            return found
+    options.update(alpha=alpha, beta=beta)
+    given = [value for part in (a, b, bias, out) for value in _tensors(part)]
+    if out is not None:
+        checks.check_out(beta, *given)
+    if not is_followed(*given) and is_eager(*given) and (out is not None or _is_mixed(a, b, bias)):
+        return _in_memory(a, b, out, bias, how, options)
+    return _watched(a, b, out, bias, how, **options)
+
+
+def bind(
+    plan: Any, a: Any, b: Any, out: Any, bias: Any = None, **options: Any
+) -> Callable[[], Any]:
+    """`plan.bind` of tensors. Raises OperandError where gradients or tangents would be lost."""
+    given = [value for part in (a, b, bias, out) for value in _tensors(part)]
+    if is_differentiated(*given):
+        raise OperandError(
+            "bind: an operand requires a gradient or has a tangent, and a bound plan only launches;"
+            " accepted are grouped_matmul, operands that are .detach()ed, and torch.no_grad()"
+        )
+    if any(one.is_cuda for one in given):
+        from tilewright import grouped_tensors
+
+        launch: Callable[[], Any] = grouped_tensors.bind(plan, a, b, out, bias=bias, **options)
+        return launch
+    bound = plan.bind(
+        *map(_arrays, (a, b, out), ("a", "b", "out")), bias=_arrays(bias, "bias"), **options
+    )
+    results = out
+
+    def run() -> Any:
+        nonlocal results
+        found = bound()
+        if results is None:
+            results = _as_given(found, a)
+        for one in _tensors(results):
+            down.written(one)
+        return results
+
+    return run
+
+
+def _loop(a: Any, b: Any, bias: Any) -> list[Tensor] | None:
+    """Plain products of a processor's tensors, or None where these are not; checked afterwards."""
+    lists_ = (a, b) if bias is None else (bias, a, b)
+    if not all(type(part) in (list, tuple) and len(part) == len(a) for part in lists_):
+        return None
+    if torch.compiler.is_compiling() or settings.device() is not None:
+        return None
+    kinds = {Tensor, torch.nn.Parameter}
+    if not all(set(map(type, part)) <= kinds for part in lists_) or not a or a[0].is_cuda:
+        return None
+    try:
+        found: list[Tensor] = list(map(torch.mm if bias is None else torch.addmm, *lists_))
+    except (RuntimeError, IndexError):
+        return None  # checked one after another, the first that does not fit is named
+    return found if set(map(_dtype, found)) <= checks.DTYPES and _are_vectors(bias) else None
+
+
+def _are_vectors(bias: Any) -> bool:
+    return bias is None or all(one.dim() == 1 for one in bias)
+
+
+def _watched(
+    a: Any,
+    b: Any,
+    out: Any,
+    bias: Any,
+    how: lists.How,
+    *,
+    alpha: Any,
+    beta: Any,
+    transpose_a: Any,
+    transpose_b: Any,
+    activation: str | None,
+) -> Any:
+    """A list of products that something looks at, from views and functions that torch knows."""
+    function = checks.checked_function(activation)
+    left, right = _matrices(a, "a"), _matrices(b, "b")
+    count = len(left)
+    if len(right) != count:
+        raise ShapeError(f"b: has {len(right)} matrices; must have {count}, as many as a")
+    _check_alike(left, right)
+    left = _turned(left, checks.each(transpose_a, count, "transpose_a", bool))
+    right = _turned(right, checks.each(transpose_b, count, "transpose_b", bool))
+    keep = checks.each(beta, count, "beta", float)
+    if out is None and any(keep):
+        raise ArgumentError(f"beta={beta!r}: needs out=, the matrices that it scales")
+    _check_sizes(left, right)
+    biases = None if bias is None else _biases(bias, right)
+    checks.check_precision(how[0], left[0])
+    found = lists.products(left, right, biases, checks.each(alpha, count, "alpha", float), how)
+    if out is None:
+        found = [function(one) for one in found] if function else found
+        return batches.packed(found) if isinstance(a, RaggedBatch) else found
+    for i, (target, made) in enumerate(zip(_matrices(out, "out"), found, strict=True)):
+        dense.put(target, f"out[{i}]", made, keep[i], function)
+    return out
+
+
+def _matrices(values: Any, name: str) -> list[Tensor]:
+    """Matrices of one dtype and device, checked; those of a batch are views."""
+    if isinstance(values, RaggedBatch):
+        return batches.unpacked(values, name)
+    if not isinstance(values, list | tuple):
+        raise OperandError(
+            f"{name}={type(values).__name__}: accepted are a list of matrices and a RaggedBatch"
+        )
+    for i, value in enumerate(values):
+        checks.check_tensor(value, f"{name}[{i}]")
+        if value.dim() != 2:
+            raise ShapeError(f"{name}[{i}].shape={tuple(value.shape)}: must have two dimensions")
+    return list(values)
+
+
+def _check_alike(a: Sequence[Tensor], b: Sequence[Tensor]) -> None:
+    for name, values in (("a", a), ("b", b)):
+        for i, value in enumerate(values):
+            checks.check_like(value, f"{name}[{i}]", a[0], "a[0]")
+
+
+def _turned(values: list[Tensor], which: Sequence[bool]) -> list[Tensor]:
+    return [value.t() if turn else value for value, turn in zip(values, which, strict=True)]
+
+
+def _check_sizes(a: Sequence[Tensor], b: Sequence[Tensor]) -> None:
+    for i, (left, right) in enumerate(zip(a, b, strict=True)):
+        if left.shape[1] != right.shape[0]:
+            raise ShapeError(
+                f"b[{i}]: has {right.shape[0]} rows; must have {left.shape[1]}, the columns of"
+                f" a[{i}]"
+            )
+
+
+def _biases(bias: Any, b: Sequence[Tensor]) -> list[Tensor | None]:
+    if not isinstance(bias, list | tuple):
+        raise ArgumentError(
+            f"bias={type(bias).__name__}: accepted is a list of vectors or None, one a problem"
+        )
+    if len(bias) != len(b):
+        raise ShapeError(f"bias: has {len(bias)} vectors; must have {len(b)}, one a problem")
+    for i, (vector, right) in enumerate(zip(bias, b, strict=True)):
+        if vector is not None:
+            checks.check_vector(vector, f"bias[{i}]", right.shape[1], right)
+    return list(bias)
+
+
+def _in_memory(a: Any, b: Any, out: Any, bias: Any, how: lists.How, options: Any) -> Any:
+    """Plain matrices, into `out` or with other kinds of arrays between them."""
+    if any(one.is_cuda for part in (a, b) for one in _tensors(part)):
+        return down.lists_into(a, b, out, bias, how, **options)
+    import tilewright
+
+    precision, order, device, kernel = how
+    options = {**options, "precision": precision, "device": device, "kernel": kernel}
+    left, right, target = map(_arrays, (a, b, out), ("a", "b", "out"))
+    found = tilewright.grouped_matmul(
+        left, right, out=target, bias=_arrays(bias, "bias"), order=order or "auto", **options
+    )
+    if out is None:
+        return _as_given(found, a)
+    for one in _tensors(out):
+        down.written(one)
+    return out
+
+
+def _arrays(values: Any, name: str) -> Any:
+    """A list's tensors as NumPy's views; anything else as it is."""
+    if not isinstance(values, list | tuple):
+        return values
+    return [down.array(value, f"{name}[{i}]") for i, value in enumerate(values)]
+
+
+def _as_given(found: Any, a: Any) -> Any:
+    """Results as tensors, where the matrices of `a` are."""
+    if isinstance(found, RaggedBatch):
+        return found
+    return [
+        torch.from_numpy(made) if isinstance(one, Tensor) else made
+        for made, one in zip(found, a, strict=True)
+    ]
+
+
+def _is_mixed(*parts: Any) -> bool:
+    """Whether something is neither a tensor nor a batch of one."""
+
+    def is_tensor(value: Any) -> bool:
+        return value is None or isinstance(value, Tensor)
+
+    batches_ = [part.flat for part in parts if isinstance(part, RaggedBatch)]
+    members = [value for part in parts if isinstance(part, list | tuple) for value in part]
+    return not all(map(is_tensor, [*batches_, *members]))
+
+
+def _tensors(values: Any) -> list[Tensor]:
+    if isinstance(values, RaggedBatch):
+        values = [values.flat]
+    if not isinstance(values, list | tuple):
+        return []
+    return [value for value in values if isinstance(value, Tensor)]
