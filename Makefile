@@ -1,13 +1,14 @@
 # make demo   the main job: devices, the ladder at 1024, the winner's plan, a picture
 # make test   the tests, with linters and types
-# make bench  the figures of README.md, measured on this machine
+# make bench  single products beside NumPy, measured on this machine, and the tables that show them
+# make figures  every table of the processor's, about 15 minutes of a machine that does nothing else
 #
 # Each sets itself up in .venv on a bare machine (Python >= 3.11 with pip); the next run reuses it.
 
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test bench tables lint clean
+.PHONY: demo test bench figures tables lint clean
 .DELETE_ON_ERROR:
 
 demo: .venv/ready-demo
@@ -25,6 +26,9 @@ lint: .venv/ready-dev
 bench: .venv/ready-demo
 	$(BIN)/python -m bench.dense
 	$(BIN)/python -m bench.tables
+
+figures: .venv/ready-dev
+	$(BIN)/python -m bench.processor
 
 tables: .venv/ready-demo
 	$(BIN)/python -m bench.tables

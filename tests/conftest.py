@@ -118,3 +118,9 @@ def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     forget_plans()
     yield folder
     forget_plans()
+
+
+@pytest.fixture
+def without_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One-bit tables whose times do not matter: threads may spin beside who comes next."""
+    monkeypatch.setattr("tilewright.report.onebit_bench.REST", 0.0)

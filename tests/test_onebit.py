@@ -469,7 +469,7 @@ def test_operands_lie_on_one_device(opencl_device: Device) -> None:
 # ---------------------------------------------------------------- the table
 
 
-def test_the_table_has_every_way_and_says_where_it_pays() -> None:
+def test_the_table_has_every_way_and_says_where_it_pays(without_rest: None) -> None:
     (shape,) = onebit_bench.measure(host(), [(16, 17, 60_000)], rounds=1)  # bf16 rounds
     assert {"one-bit int32", "one-bit bits", "packed and multiplied", "fp32"} <= set(shape.seconds)
     assert all(seconds > 0 for seconds in shape.seconds.values())
@@ -483,7 +483,7 @@ def test_the_table_has_every_way_and_says_where_it_pays() -> None:
     assert len(onebit_bench.verdict([shape])) == 2
 
 
-def test_bench_prints_the_table_and_writes_every_figure(tmp_path: Path) -> None:
+def test_bench_prints_the_table_and_writes_every_figure(tmp_path: Path, without_rest: None) -> None:
     path = tmp_path / "bench.json"
     line = ["onebit", "bench", "--device", "host", "--shapes", "3x5x70", "--json", str(path)]
     result = CliRunner().invoke(app, line)

@@ -12,6 +12,7 @@ import ast
 import importlib
 import importlib.util
 import inspect
+import json
 import re
 import shlex
 import tomllib
@@ -27,6 +28,7 @@ import scipy.sparse
 import typer
 from test_cli import invoke
 
+from bench import processor, tables
 from tilewright.backends.cuda import driver
 from tilewright.cli import app
 
@@ -233,3 +235,27 @@ def test_every_public_name_has_its_line_in_the_list_of_names() -> None:
         module, _, attribute = name.rpartition(".")
         if module != "tilewright.pytorch" or importlib.util.find_spec("torch"):
             assert hasattr(importlib.import_module(module), attribute), name
+
+
+# Tables.
+
+
+def test_the_tables_of_the_pages_are_those_of_the_stored_results() -> None:
+    for page in PAGES:
+        assert tables.filled(page.read_text()) == page.read_text(), page
+
+
+def test_every_result_says_where_it_comes_from() -> None:
+    for path in sorted((ROOT / "bench/results").glob("*.json")):
+        facts = json.loads(path.read_text())["environment"]
+        assert {"date", "commit", "versions", "device"} <= set(facts), path.name
+        assert facts["versions"]["numpy"], path.name
+        assert {"name", "driver", "platform"} <= set(facts["device"]), path.name
+
+
+def test_every_step_of_all_figures_is_a_command_with_a_module() -> None:
+    for command in processor.steps("opencl:intel", tuned=True).values():
+        module, *arguments = command
+        assert importlib.util.find_spec(module) is not None
+        if module == "tilewright":
+            _understood(arguments)

@@ -6,7 +6,8 @@
 
 Every way multiplies the same -1 and +1 and is checked against the fp32 product: equal, but for the
 rounding of fp16 and bf16.
-B is laid out once, as weights are. Times are medians of blocks in turns.
+B is laid out once, as weights are. Every result but that of bits is written to an array that is
+there, and every library's threads spin as it ships. Times are medians of blocks in turns.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ SHAPES = (
 )
 INT32, BITS, PACK, WHOLE = "one-bit int32", "one-bit bits", "pack A", "packed and multiplied"
 FP32, FP16, BF16, INT8, INT8_ORT = "fp32", "fp16", "bf16", "int8", "int8 onnxruntime"
-REST = 0.05  # seconds for which BLAS threads spin after a product
+REST = 0.25  # seconds; threads of OpenMP and MKL spin for 0.2 s after a product
 _BLOCK = 0.04  # seconds of one way before the next has its turn
 _ROUNDED = {FP16: 2.0**-11, BF16: 2.0**-8}  # of large sums, once, in the result
 OURS = (INT32, BITS, PACK, WHOLE)
@@ -167,7 +168,8 @@ def _peers(device: Device, a: NDArray, b: NDArray) -> dict[str, Way]:
     ways: dict[str, Way] = {}
     y = np.ascontiguousarray(b.T)
     if device.backend != "cuda":
-        ways[FP32] = lambda: a @ y
+        c = np.empty((a.shape[0], y.shape[1]), a.dtype)
+        ways[FP32] = lambda: np.matmul(a, y, out=c)
     if find_spec("torch") is not None:
         ways |= dict(_torch_ways(device, a, y))
     if device.backend != "cuda" and find_spec("onnxruntime") and find_spec("onnx"):
@@ -180,18 +182,23 @@ def _torch_ways(device: Device, a: NDArray, y: NDArray) -> Iterator[tuple[str, W
 
     where = _torch_device(device)
     left, right = (torch.from_numpy(array).to(where) for array in (a, y))
+
+    def product(dtype: Any) -> Way:
+        x, z = left.to(dtype), right.to(dtype)
+        out = torch.empty((x.shape[0], z.shape[1]), dtype=dtype, device=where)
+        return lambda: torch.mm(x, z, out=out)
+
     if device.backend == "cuda":
-        yield FP32, lambda: left @ right
-    for name, dtype in ((FP16, torch.float16), (BF16, torch.bfloat16)):
-        # A sum of more than 2^8 (bf16) or 2^11 (fp16) is rounded in the result, not before it.
-        pair = left.to(dtype), right.to(dtype)
-        yield name, lambda pair=pair: pair[0] @ pair[1]  # type: ignore[misc]
+        yield FP32, product(torch.float32)
+    # A sum of more than 2^8 (bf16) or 2^11 (fp16) is rounded in the result, not before it.
+    yield FP16, product(torch.float16)
+    yield BF16, product(torch.bfloat16)
     ints = left.to(torch.int8), right.to(torch.int8)
     try:
-        torch._int_mm(*ints)
+        out = torch._int_mm(*ints)
     except RuntimeError:
         return  # it takes only some sizes on GPUs
-    yield INT8, lambda: torch._int_mm(*ints)
+    yield INT8, lambda: torch._int_mm(*ints, out=out)
 
 
 def _onnxruntime(a: NDArray, y: NDArray) -> Way:
@@ -207,13 +214,19 @@ def _onnxruntime(a: NDArray, y: NDArray) -> Way:
         [numpy_helper.from_array(y, "b")],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=9)
-    options = onnxruntime.SessionOptions()
-    # Its threads would spin beside whoever is measured next.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
     )
-    return lambda: session.run(None, {"a": a})[0]
+    out = np.empty((a.shape[0], y.shape[1]), np.int32)
+    bound = session.io_binding()
+    bound.bind_cpu_input("a", a)
+    bound.bind_output("c", "cpu", 0, out.dtype.type, out.shape, out.ctypes.data)
+
+    def run() -> NDArray:
+        session.run_with_iobinding(bound)
+        return out
+
+    return run
 
 
 def _as_numpy(result: Any) -> NDArray:
