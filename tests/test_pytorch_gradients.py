@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import tilewright as tw  # noqa: E402
 from tilewright.errors import OperandError  # noqa: E402
-from tilewright.pytorch import lists  # noqa: E402
+from tilewright.pytorch import autocast, lists  # noqa: E402
 
 HAS_GPU = torch.cuda.is_available()
 GPU = pytest.param(
@@ -156,3 +156,157 @@ def test_a_gradient_is_not_lost_between_kinds_of_arrays() -> None:
     with torch.no_grad():
         torch.testing.assert_close(tw.matmul(a, array), a @ b)
         assert isinstance(tw.matmul(array.T, b), type(array))
+
+
+@pytest.mark.parametrize("where", DEVICES)
+@pytest.mark.parametrize("leading", [False, True])
+def test_ragged_products_have_the_derivatives_of_finite_differences(
+    where: str, leading: bool
+) -> None:
+    x, w, bias = leaf(8, 3, where=where), leaf(3, 3, 2, where=where), leaf(3, 2, where=where)
+    ends = torch.tensor([1, 3, 3, 7] if leading else [3, 3, 7], device=where)
+
+    def rows(x: Any, w: Any, bias: Any) -> Any:
+        return tw.ragged_matmul(x, w, ends, bias=bias)
+
+    def depths(x: Any, y: Any) -> Any:
+        return tw.ragged_matmul(x.t(), y, ends)
+
+    every = {"check_batched_grad": True, "check_forward_ad": True}
+    cases: list[tuple[Any, tuple[Any, ...]]] = [(rows, (x, w, bias))]
+    cases += [] if leading else [(depths, (x, leaf(8, 2, where=where)))]
+    for function, operands in cases:
+        assert torch.autograd.gradcheck(
+            function, operands, **every, check_batched_forward_grad=True
+        )
+        assert torch.autograd.gradgradcheck(function, operands, check_fwd_over_rev=True)
+
+
+ENDS = [2, 2, 6]
+FUNCTIONS: dict[str, tuple[Any, Any, tuple[tuple[int, ...], ...]]] = {
+    "matmul": (lambda a, b: tw.matmul(a, b), lambda a, b: a @ b, ((6, 3), (3, 4))),
+    "vector": (lambda a, b: tw.matmul(a, b), lambda a, b: a @ b, ((3,), (3, 4))),
+    "batch": (
+        lambda a, b: tw.matmul(a, b, alpha=2.0, activation="gelu"),
+        lambda a, b: torch.nn.functional.gelu(2 * (a @ b)),
+        ((2, 6, 3), (3, 4)),
+    ),
+    "list": (
+        lambda a, b: tw.grouped_matmul([a, a[:2]], [b, b], alpha=[1.0, 3.0])[1],
+        lambda a, b: 3 * (a[:2] @ b),
+        ((6, 3), (3, 4)),
+    ),
+    "rows": (
+        lambda x, w: tw.ragged_matmul(x, w, torch.tensor(ENDS, device=x.device)),
+        lambda x, w: torch.cat([x[:2] @ w[0], x[2:] @ w[2]]),
+        ((6, 3), (3, 3, 4)),
+    ),
+    "depths": (
+        lambda x, y: tw.ragged_matmul(x, y, torch.tensor(ENDS, device=x.device)),
+        lambda x, y: torch.stack([x[:, :2] @ y[:2], x[:, :0] @ y[:0], x[:, 2:] @ y[2:]]),
+        ((3, 6), (6, 4)),
+    ),
+}
+
+
+@pytest.mark.parametrize("where", DEVICES)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_transforms_of_torch_func_give_what_they_give_of_torch(name: str, where: str) -> None:
+    from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
+
+    ours, theirs, shapes = FUNCTIONS[name]
+    a, b = (torch.randn(*shape, dtype=torch.float64, device=where) for shape in shapes)
+    many = [torch.randn(5, *shape, dtype=torch.float64, device=where) for shape in shapes]
+    tangents = torch.randn_like(a), torch.randn_like(b)
+
+    def transformed(function: Any) -> list[Any]:
+        def squares(a: Any, b: Any) -> Any:
+            return function(a, b).pow(2).sum()
+
+        return [
+            grad(squares, (0, 1))(a, b),
+            jacrev(function)(a, b),
+            jacfwd(function, 1)(a, b),
+            hessian(squares, 1)(a, b),
+            jvp(function, (a, b), tangents),
+            vjp(function, a, b)[1](function(a, b)),
+            vmap(function)(*many),
+            vmap(function, (None, 0), 1)(a, many[1]),
+            vmap(function, (1, None))(many[0].movedim(0, 1), b),
+            vmap(grad(squares), (None, 0))(a, many[1]),
+            vmap(vmap(function, (None, 0)), (0, None))(*many),
+        ]
+
+    for found, wanted in zip(transformed(ours), transformed(theirs), strict=True):
+        torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("where", DEVICES)
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("records", [True, False])
+def test_dual_numbers_keep_their_tangents(name: str, where: str, records: bool) -> None:
+    from torch.autograd import forward_ad
+
+    ours, theirs, shapes = FUNCTIONS[name]
+    a, b = (torch.randn(*shape, dtype=torch.float64, device=where) for shape in shapes)
+    a.requires_grad_(records)
+    with torch.set_grad_enabled(records), forward_ad.dual_level():
+        for one, two in ((a, b), (b, a)):
+            dual = forward_ad.make_dual(one, torch.randn_like(one))
+            pair = (dual, two) if one is a else (two, dual)
+            found, wanted = (forward_ad.unpack_dual(f(*pair)) for f in (ours, theirs))
+            torch.testing.assert_close(found.primal, wanted.primal)
+            torch.testing.assert_close(found.tangent, wanted.tangent)
+        out = torch.empty(6, 4, dtype=torch.float64, device=where)
+        if name == "matmul":
+            with pytest.raises(OperandError, match="has a tangent"):
+                tw.matmul(*pair, out=out)
+    if name == "matmul":
+        tw.matmul(a.detach(), b, out=out)
+
+
+@pytest.mark.parametrize("where", DEVICES)
+def test_a_batch_of_one_is_a_batch(where: str) -> None:
+    from torch.func import vmap
+
+    a, b = torch.randn(1, 3, 4, device=where), torch.randn(4, 5, device=where)
+    functions = [tw.matmul, lambda a, b: lists.products([a], [b])[0]]
+    for function in functions:
+        torch.testing.assert_close(vmap(function, (0, None))(a, b), a @ b)
+
+
+@pytest.mark.parametrize("where", DEVICES)
+@pytest.mark.parametrize("shape", [(1024, 1024), (2, 1024, 512)], ids=str)
+def test_autocast_casts_a_weight_once_while_it_lasts(shape: tuple[int, ...], where: str) -> None:
+    weight = torch.nn.Parameter(torch.randn(*shape, device=where))
+    with torch.autocast(where, torch.bfloat16):
+        (first,) = autocast.cast(weight)
+        (again,) = autocast.cast(weight)
+        assert first is again
+        with torch.no_grad():
+            assert not autocast.cast(weight)[0].requires_grad
+        (weight_again,) = autocast.cast(weight)
+        assert weight_again.requires_grad
+    weight.data.mul_(2)  # which no version counter tells
+    with torch.autocast(where, torch.bfloat16):
+        (later,) = autocast.cast(weight)
+        assert later is not first
+        torch.testing.assert_close(later, weight.bfloat16())
+    (first.float().sum() + later.float().sum()).backward()
+    torch.testing.assert_close(weight.grad, torch.full_like(weight, 2))
+
+
+@pytest.mark.parametrize("where", DEVICES)
+def test_a_weight_first_read_without_gradients_has_them_later(where: str) -> None:
+    x, weight = (torch.randn(1024, 1024, device=where) for _ in range(2))
+    weight = torch.nn.Parameter(weight)
+    with torch.autocast(where, torch.bfloat16):
+        with torch.no_grad():
+            assert tw.matmul(x, weight).dtype is torch.bfloat16
+        found = tw.matmul(x, weight)
+        listed = tw.grouped_matmul([x], [weight])[0]
+    assert found.dtype is listed.dtype is torch.bfloat16
+    found.float().sum().backward()
+    torch.testing.assert_close(
+        weight.grad, x.bfloat16().float().sum(0)[:, None].expand(1024, 1024), rtol=0.01, atol=0.3
+    )

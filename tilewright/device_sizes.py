@@ -72,10 +72,10 @@ def ragged_matmul(
     key = _key(x, w, offsets, bias, precision)
     if key not in _passed:
         _check_tensors(x=x, w=w, offsets=offsets, bias=bias, out=out)
-    from tilewright.pytorch import eager, ops
+    from tilewright.pytorch import autocast, ops
 
     if out is None:
-        before, (x, w, bias) = (x, w, bias), eager.cast(x, w, bias)
+        before, (x, w, bias) = (x, w, bias), autocast.cast(x, w, bias)
         left = x is not before[0] or w is not before[1]
         if left and precision == "tf32":
             precision = None  # asked for float32, which autocast has just left

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from tilewright.errors import ArgumentError, OverlapError, ShapeError
 from tilewright.pytorch import checks, down
-from tilewright.pytorch.eager import cast, is_eager, is_followed
+from tilewright.pytorch.autocast import cast
+from tilewright.pytorch.eager import is_eager, is_followed
 
 How = tuple[str | None, ...]  # precision, accumulate, device, kernel
 

@@ -1,8 +1,7 @@
-"""What is settled before an operator: whether it is needed, and autocast.
+"""What is settled before an operator: whether it is needed.
 
 Where nothing but autograd looks on (`is_eager`), products do without their custom operator: the way
 through the dispatcher takes 10 us of host time, 22 with gradients; without it 1 and 7 (torch 2.13).
-Under autocast operands are cast to its dtype before the operator, where torch.compile sees it.
 """
 
 from __future__ import annotations
@@ -65,31 +64,3 @@ def is_differentiated(*values: Any) -> bool:
         isinstance(value, Tensor) and forward_ad.unpack_dual(value).tangent is not None
         for value in values
     )
-
-
-def cast(*values: Any) -> tuple[Any, ...]:
-    """The operands in autocast's dtype where it is on; float64, and all otherwise, as they are."""
-    first = next((value for value in values if isinstance(value, Tensor)), None)
-    if first is None or first.is_meta or not torch.is_autocast_enabled(first.device.type):
-        return values
-    dtype = torch.get_autocast_dtype(first.device.type)
-    kinds = (torch.float16, torch.bfloat16, torch.float32)
-    return tuple(
-        value.to(dtype) if isinstance(value, Tensor) and value.dtype in kinds else value
-        for value in values
-    )
-
-
-def around(made: Any, keep: Any, gradients: Any) -> Any:
-    """An operator's forward and backward as an autograd function, without the operator."""
-
-    class Around(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, *inputs: Any) -> Tensor:
-            out: Tensor = made(*inputs)
-            keep(ctx, inputs, out)
-            return out
-
-        backward = staticmethod(gradients)
-
-    return Around

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from tilewright.pytorch import dense, down
-from tilewright.pytorch.eager import cast, is_batched, is_eager, is_followed
+from tilewright.pytorch.autocast import cast
+from tilewright.pytorch.eager import is_batched, is_eager, is_followed
 
 How = tuple[str | None, ...]  # precision, order, device, kernel
 PLAIN: How = (None, None, None, None)
@@ -195,26 +196,24 @@ class _Products(torch.autograd.Function):
         info: Any, in_dims: Any, how: How, alphas: list[float], biased: list[bool], *tensors: Tensor
     ) -> Any:
         """Every slice of a batched problem is a problem; one that is not batched stays one."""
-        size = info.batch_size
+        count, dims = len(biased), in_dims[3:]
         cuts = [
-            (one,) if dim is None else one.unbind(dim)
-            for one, dim in zip(tensors, in_dims[3:], strict=True)
+            one if dim is None else one.unbind(dim) for one, dim in zip(tensors, dims, strict=True)
         ]
-        count = len(biased)
-        none: tuple[None, ...] = (None,)
-        added = [none if cut is None else cut for cut in _spread(cuts[2 * count :], biased)]
-        problems = list(zip(cuts[:count], cuts[count : 2 * count], added, strict=True))
-        times = [size if any(len(cut) > 1 for cut in parts) else 1 for parts in problems]
-        columns = [
+        parts = (cuts[:count], cuts[count : 2 * count], _spread(cuts[2 * count :], biased))
+        times = [
+            info.batch_size if any(type(cut) is tuple for cut in problem) else 1
+            for problem in zip(*parts, strict=True)
+        ]
+        left, right, biases = (
             [
-                cut[j % len(cut)]
-                for cut, most in zip(column, times, strict=True)
+                cut[j] if type(cut) is tuple else cut
+                for cut, most in zip(part, times, strict=True)
                 for j in range(most)
             ]
-            for column in zip(*problems, strict=True)
-        ]
+            for part in parts
+        )
         scales = [alpha for alpha, most in zip(alphas, times, strict=True) for _ in range(most)]
-        left, right, biases = columns
         made = iter(products(left, right, biases, scales, how))
         found = [torch.stack([next(made) for _ in range(most)]) for most in times]
         return tuple(found), (0,) * count

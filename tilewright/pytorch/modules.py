@@ -19,7 +19,8 @@ class GroupedLinear(nn.Module):
 
     Calls take x [t, in_features], sorted by group, and `offsets` [groups] with the row at which
     each group ends (or [groups + 1], beginning with 0), on the same device; sizes are never read
-    back. `precision="tf32"` as in `tilewright.ragged_matmul`.
+    back. `precision="tf32"` as in `tilewright.ragged_matmul`, where the layer computes in
+    float32.
     """
 
     def __init__(
@@ -50,9 +51,9 @@ class GroupedLinear(nn.Module):
 
     def forward(self, x: Tensor, offsets: Tensor) -> Tensor:
         """[t, in_features] -> [t, out_features]; rows past the last offset give zeros."""
-        result: Tensor = ragged_matmul(
-            x, self.weight, offsets, bias=self.bias, precision=self.precision
-        )
+        # A precision is float32's: the layer may have been cast, by .bfloat16() or by FSDP.
+        precision = self.precision if x.dtype == torch.float32 else None
+        result: Tensor = ragged_matmul(x, self.weight, offsets, bias=self.bias, precision=precision)
         return result
 
     def extra_repr(self) -> str:

@@ -3,7 +3,8 @@
     ragged_rows    x [t, k], w [g, k, n]      d x = rows(d out, w^T)       d w = depths(x^T, d out)
     ragged_depths  x [m, t], y [t, n]         d x = rows(y, d out^T)^T     d y = rows(x^T, d out)
 
-Each gradient is the same operator again, so second derivatives come by themselves.
+Each gradient is the same operator again, so second derivatives come by themselves. Tangents are the
+products with one factor's tangent in its place.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from tilewright.backends.cuda import faults, ragged
 from tilewright.pytorch import on_processor
-from tilewright.pytorch.eager import around, is_eager, needs_gradient
+from tilewright.pytorch.eager import is_eager, is_followed, needs_gradient
 
 
 def repeated(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None, precision: str) -> Any:
@@ -36,19 +37,21 @@ def repeated(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None, precisi
 
 def ragged_rows(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None, precision: str) -> Any:
     """out[i] = x[i] @ w[group of i] + bias[group of i]; rows without a group are zero."""
-    if is_eager(x, w, offsets, bias):
-        if needs_gradient(x, w, bias):
+    if not torch.compiler.is_compiling():
+        if is_followed(x, w, bias):
             return _Rows.apply(x, w, offsets, bias, precision)
-        return _new_rows(x, w, offsets, bias, precision)
+        if is_eager(x, w, offsets, bias):
+            return _new_rows(x, w, offsets, bias, precision)
     return torch.ops.tilewright.ragged_rows(x, w, offsets, bias, precision)
 
 
 def ragged_depths(x: Tensor, y: Tensor, offsets: Tensor, precision: str) -> Any:
     """out[j] = x[:, group j] @ y[group j]; zero for groups without rows."""
-    if is_eager(x, y, offsets):
-        if needs_gradient(x, y):
+    if not torch.compiler.is_compiling():
+        if is_followed(x, y):
             return _Depths.apply(x, y, offsets, precision)
-        return _new_depths(x, y, offsets, precision)
+        if is_eager(x, y, offsets):
+            return _new_depths(x, y, offsets, precision)
     return torch.ops.tilewright.ragged_depths(x, y, offsets, precision)
 
 
@@ -62,10 +65,17 @@ def ragged_into(
             ragged.rows(x, w, offsets, bias, out, precision, clear=False)
         else:
             ragged.depths(x, w, offsets, out, precision)
+        written(out)
     elif w.dim() == 3:
         on_processor.rows(x, w, offsets, bias, out)
     else:
         on_processor.depths(x, w, offsets, out)
+
+
+def written(out: Tensor) -> None:
+    """Tell autograd that this memory has changed, as torch's own functions in place do."""
+    if not out.is_inference():
+        torch.autograd.graph.increment_version(out)
 
 
 def _new_rows(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None, precision: str) -> Tensor:
@@ -85,7 +95,8 @@ def _new_rows(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None, precis
 
 @torch.library.custom_op("tilewright::ragged_rows", mutates_args=())
 def _rows(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None, precision: str) -> Tensor:
-    return _new_rows(x, w, offsets, bias, precision)
+    with torch.no_grad():
+        return _new_rows(x, w, offsets, bias, precision)
 
 
 @_rows.register_fake
@@ -126,7 +137,52 @@ def _of_all_groups(x: Tensor, y: Tensor, offsets: Tensor, begins: bool, precisio
 _rows.register_autograd(_rows_gradients, setup_context=_keep_rows)
 
 
-_Rows = around(_new_rows, _keep_rows, _rows_gradients)
+class _Rows(torch.autograd.Function):
+    """Rows as autograd and torch.func see them."""
+
+    @staticmethod
+    def forward(x: Tensor, w: Tensor, offsets: Tensor, bias: Any, precision: str) -> Any:
+        """The product."""
+        if is_eager(x, w, offsets, bias):
+            return _new_rows(x, w, offsets, bias, precision)
+        return torch.ops.tilewright.ragged_rows(x, w, offsets, bias, precision)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """What gradients and tangents are made from."""
+        _keep_rows(ctx, inputs, output)
+        ctx.save_for_forward(*inputs[:3])
+
+    backward = staticmethod(_rows_gradients)
+
+    @staticmethod
+    def jvp(ctx: Any, of_x: Any, of_w: Any, _offsets: Any, of_bias: Any, _precision: Any) -> Any:
+        """The tangent of the result: a bias is a product with ones."""
+        x, w, offsets = ctx.saved_tensors
+        if of_bias is not None and of_w is None:
+            x, of_w, of_bias = x.new_ones((x.shape[0], 1)), of_bias.unsqueeze(1), None
+        elif of_bias is not None:
+            of_bias = of_bias.contiguous()
+        parts = []
+        if of_w is not None:
+            parts.append(ragged_rows(x, of_w, offsets, of_bias, ctx.precision))
+        if of_x is not None:
+            parts.append(ragged_rows(of_x, w, offsets, None, ctx.precision))
+        return sum(parts[1:], parts[0])
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *given: Any) -> Any:
+        """A product for each element of the batch."""
+        return _each(ragged_rows, info, in_dims, given)
+
+
+def _each(product: Any, info: Any, in_dims: Any, given: tuple[Any, ...]) -> tuple[Tensor, int]:
+    """Products of the slices of a batch. Offsets may differ from slice to slice."""
+    parts = [
+        [value] * info.batch_size if dim is None else value.unbind(dim)
+        for value, dim in zip(given, in_dims, strict=True)
+    ]
+    return torch.stack([product(*slices) for slices in zip(*parts, strict=True)]), 0
 
 
 def _new_depths(x: Tensor, y: Tensor, offsets: Tensor, precision: str) -> Tensor:
@@ -146,7 +202,8 @@ def _new_depths(x: Tensor, y: Tensor, offsets: Tensor, precision: str) -> Tensor
 
 @torch.library.custom_op("tilewright::ragged_depths", mutates_args=())
 def _depths(x: Tensor, y: Tensor, offsets: Tensor, precision: str) -> Tensor:
-    return _new_depths(x, y, offsets, precision)
+    with torch.no_grad():
+        return _new_depths(x, y, offsets, precision)
 
 
 @_depths.register_fake
@@ -173,4 +230,36 @@ def _depths_gradients(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
 _depths.register_autograd(_depths_gradients, setup_context=_keep_depths)
 
 
-_Depths = around(_new_depths, _keep_depths, _depths_gradients)
+class _Depths(torch.autograd.Function):
+    """Depths as autograd and torch.func see them."""
+
+    @staticmethod
+    def forward(x: Tensor, y: Tensor, offsets: Tensor, precision: str) -> Any:
+        """The product."""
+        if is_eager(x, y, offsets):
+            return _new_depths(x, y, offsets, precision)
+        return torch.ops.tilewright.ragged_depths(x, y, offsets, precision)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """What gradients and tangents are made from."""
+        _keep_depths(ctx, inputs, output)
+        ctx.save_for_forward(*inputs[:3])
+
+    backward = staticmethod(_depths_gradients)
+
+    @staticmethod
+    def jvp(ctx: Any, of_x: Any, of_y: Any, _offsets: Any, _precision: Any) -> Any:
+        """The tangent of the result."""
+        x, y, offsets = ctx.saved_tensors
+        parts = []
+        if of_x is not None:
+            parts.append(ragged_depths(of_x, y, offsets, ctx.precision))
+        if of_y is not None:
+            parts.append(ragged_depths(x, of_y, offsets, ctx.precision))
+        return sum(parts[1:], parts[0])
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *given: Any) -> Any:
+        """A product for each element of the batch."""
+        return _each(ragged_depths, info, in_dims, given)
