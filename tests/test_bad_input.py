@@ -34,7 +34,7 @@ from tilewright.errors import (
     TilewrightError,
 )
 from tilewright.planning.cost import Curve, Measured
-from tilewright.tuning import crossover, store
+from tilewright.tuning import crossover, curves, store
 
 A, B = np.ones((4, 5), np.float32), np.ones((5, 3), np.float32)
 BASE = np.ones(200, np.float32)
@@ -346,7 +346,7 @@ def test_a_damaged_measurement_is_set_aside_with_a_warning(
 
 
 MEASURED = Measured(Curve(((1e6, 1e-3),)), (("panel", Curve(((1e6, 2e-3),))),), 1e10, None)
-WHOLE = crossover._to_json(MEASURED)
+WHOLE = curves.to_json(MEASURED)
 
 
 def stored_measurement(
@@ -354,16 +354,11 @@ def stored_measurement(
 ) -> Measured | None:
     """What is made of a stored measurement; None where it is measured anew."""
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(folder))
-    monkeypatch.setattr(crossover, "_probe", lambda *arguments: ANEW)
     backend = backends()["opencl"]
     priors = backend.priors(device)
     unknown = fresh(device, f"{folder}")
     store.save(crossover._key(unknown, priors), {"float32": content})
-    found = crossover.measured(unknown, backend, "float32", priors)
-    return None if found is ANEW else found
-
-
-ANEW = replace(MEASURED, bandwidth=1.0)
+    return crossover.known(unknown, backend, "float32", priors)
 
 
 def test_a_measurement_is_read_back(

@@ -24,7 +24,11 @@ import tilewright
 from tilewright import Device
 from tilewright.backends.opencl import runtime
 from tilewright.errors import OperandError
+from tilewright.planning.cost import Curve, Measured
+from tilewright.selection import backend_of
 from tilewright.settings import MEMORY_WAYS
+from tilewright.tuning import crossover, store
+from tilewright.tuning.curves import to_json
 
 WHERE = ["host", "opencl"]
 
@@ -321,7 +325,15 @@ def test_small_products_stay_on_the_host_and_explain_says_why(opencl_device: Dev
 
 
 def test_explain_gives_the_measured_crossover(opencl_device: Device) -> None:
-    report = tilewright.explain(random(300, 300), random(300, 300), device=opencl_device)
+    known = replace(opencl_device, driver="of which curves are stored")
+    backend = backend_of(known)
+    host, panel = (
+        Curve(((2e6, least), (2e9, 2e9 / rate))) for least, rate in ((1e-5, 1e11), (1e-4, 4e11))
+    )
+    curves = to_json(Measured(host, (("panel", panel),), 1e10, None))
+    store.save(crossover._key(known, backend.priors(known)), {"float32": curves})
+    report = tilewright.explain(random(1000, 1000), random(1000, 1000), device=known)
+    assert "kernel     panel" in report
     assert "crossover  measured: " in report
     assert "predicted  " in report
     assert "GFLOP/s" in report

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,8 @@ import made_up
 import pytest
 from typer.testing import CliRunner
 
-from tilewright import Device
 from tilewright.backends import backends
 from tilewright.cli import app
-from tilewright.planning.cost import Curve, Measured
 from tilewright.tuning import crossover, exchange, store
 
 OPENCL = backends()["opencl"]
@@ -85,27 +82,20 @@ def test_locks_are_no_part_of_the_cache_and_survive_its_clearing(own_store: Path
     assert lock.exists()
 
 
-def test_curves_that_another_process_stores_during_the_probe_are_kept(
-    opencl_device: Device, monkeypatch: pytest.MonkeyPatch
+def test_curves_of_other_dtypes_that_another_process_stores_meanwhile_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    curve = Curve(((2.0 * 32**3, 1e-4), (2.0 * 1024**3, 1e-2)))
-    fresh = Measured(curve, (("panel", curve),), 1e9, None)
-    unmeasured = replace(opencl_device, driver="never measured")
-    key = crossover._key(unmeasured, PRIORS)
+    one = crossover.Campaign(made_up.TWO_CORES, OPENCL, "float32", PRIORS)
+    store.save(one.key, {"float64": "meanwhile"})
     within: list[Path] = []
-
-    def probe(*arguments: Any) -> Measured:
-        store.save(key, {"float64": "meanwhile"})
-        return fresh
 
     def update(folder: str, name: str, change: Any, own: str | None = None) -> None:
         within.append(Path(folder, name))
         locked(folder, name, change, own)
 
     locked = store.update
-    monkeypatch.setattr(crossover, "_probe", probe)
     monkeypatch.setattr(store, "update", update)
-    assert crossover.measured(unmeasured, OPENCL, "float32", PRIORS) == fresh
-    assert within == [Path("measured", store.digest(key))]  # read and written under its lock
-    assert store.load(key)["float64"] == "meanwhile"
-    assert crossover.known(unmeasured, OPENCL, "float32", PRIORS) == fresh
+    one._save()
+    assert within == [Path("measured", store.digest(one.key))]  # read and written under its lock
+    assert store.load(one.key)["float64"] == "meanwhile"
+    assert "float32 visits" in store.load(one.key)

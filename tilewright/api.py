@@ -22,6 +22,7 @@ from tilewright.planning.cost import device_seconds
 from tilewright.planning.explain import explain as explain_plan
 from tilewright.remember import Shelf
 from tilewright.selection import backend_of, devices, resolve
+from tilewright.tuning import crossover
 from tilewright.watched import is_watched
 
 __all__ = ["asarray", "devices", "empty", "explain", "kernels", "matmul"]
@@ -204,10 +205,13 @@ def _matmul(a: Any, b: Any, **options: Any) -> Any:
     default = options["device"] is options["kernel"] is None
     if default and call.host_operands and type(a) is type(b) is np.ndarray:
         keep_bounds(call)
-        transposed = options["transpose_a"] or options["transpose_b"]
-        if call.plan.kernel == "host" and call.plan.problem.dtype != "float16" and not transposed:
+        plain = not (options["transpose_a"] or options["transpose_b"]) and call.settled
+        if call.plan.kernel == "host" and call.plan.problem.dtype != "float16" and plain:
             _plain.keep(_signature(a, b, settings.device()), True, size=300)
     return call.run()
+
+
+crossover.on_change(_plain.clear)
 
 
 def _matmul_on_gpu(a: Any, b: Any, **options: Any) -> Any:

@@ -52,10 +52,14 @@ class Problem:
         return 2 * self.m * self.n * self.k
 
     @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return np.dtype(self.dtype).itemsize
+
+    @property
     def traffic(self) -> int:
         """Bytes that must move at least: every operand once."""
-        elements = self.m * self.k + self.k * self.n + self.m * self.n
-        return elements * np.dtype(self.dtype).itemsize
+        return (self.m * self.k + self.k * self.n + self.m * self.n) * self.itemsize
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from tilewright import settings
+from tilewright import remember, settings
 from tilewright.arguments import (
     bias_view,
     broadcast_view,
@@ -39,6 +40,7 @@ from tilewright.operands import Array, NDArray, View, like, view, view_host
 from tilewright.planning import plan, plan_host, plan_kernel
 from tilewright.planning.classes import UNMEASURED, Boundaries, describe
 from tilewright.planning.cost import Measured
+from tilewright.planning.explain import NOT_MEASURED
 from tilewright.planning.quick import HOST_ALONE, Bounds
 from tilewright.remember import Shelf
 from tilewright.selection import backend_of, host, resolve
@@ -46,14 +48,15 @@ from tilewright.tuning import crossover, tuned
 
 # No launch of any device is cheaper than 64 x 64 x 64 in a BLAS (about 5 µs): never ask.
 ALWAYS_HOST = 2 * 64**3
-# Below this a product on device arrays follows the rules: a probe would take longer than it saves.
-_WORTH_PROBING = 2 * 256**3
 
 
 _PlanKey = tuple[Problem, Device, str | None, bool]
 _plans: Shelf[_PlanKey, Plan] = Shelf("plans of products", most=8 << 20)
 _PLAN_BYTES = 6000  # measured: a plan of three launches with its rejected alternatives
-_bounds: Shelf[tuple[str, str | None], Bounds] = Shelf("bounds of plain products", most=1 << 18)
+# Bounds, and whether they hold until somebody forgets them.
+_bounds: Shelf[tuple[str, str | None], tuple[Bounds, bool]] = Shelf(
+    "bounds of plain products", most=1 << 18
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,7 @@ class Call:
     scalars: Scalars
     result: Callable[[], Any]
     host_operands: bool
+    learns: bool = False
 
     def run(self) -> Any:
         """Compute, unless the result is empty, and hand the result over."""
@@ -72,8 +76,19 @@ class Call:
         if problem.m and problem.n and self.views["c"].shape.count(0) == 0:
             name = "host" if self.plan.kernel == "host" else self.plan.device.backend
             device = host() if name == "host" else self.plan.device
+            began = time.perf_counter()
             backend_of(device).run(self.plan, self.views, self.scalars)
+            if self.learns:
+                seconds = time.perf_counter() - began if self.host_operands else None
+                crossover.after(self.plan, backend_of(self.plan.device), seconds)
         return self.result()
+
+    @property
+    def settled(self) -> bool:
+        """Whether the next call of this kind would follow the same plan."""
+        device, dtype = self.plan.device, self.plan.problem.dtype
+        backend = backend_of(device)
+        return not self.learns or crossover.settled(device, backend, dtype, backend.priors(device))
 
     def measured(self) -> Measured | None:
         """The curves that the plan was made from."""
@@ -118,7 +133,8 @@ def prepare(
     if kernel is not None and not isinstance(kernel, str):
         _kernel_named(kernel, backend_of(chosen).kernels(chosen), chosen)  # raises: names are text
     found = plan_problem(problem, chosen, kernel, where == "host")
-    return Call(found, views, scalars, result, where == "host")
+    learns = kernel is None and _is_measured(chosen, problem) and problem.flops > ALWAYS_HOST
+    return Call(found, views, scalars, result, where == "host", learns)
 
 
 def _place(device: Device | str | None, where: str, a: Any) -> Device:
@@ -299,6 +315,8 @@ def _plan_problem(
     if host_operands and problem.flops <= ALWAYS_HOST:
         return plan_host(problem, device, "too small for any launch to pay")
     measured = measured_for(device, problem, host_operands)
+    if measured is None and host_operands and _is_measured(device, problem):
+        return plan_host(problem, device, NOT_MEASURED)
     boundaries = measured.boundaries if measured is not None else UNMEASURED
     return plan(
         problem,
@@ -314,9 +332,17 @@ def _plan_problem(
 def known_bounds(char: str, named: str | None) -> Bounds | None:
     """What tells at once that a plain product is the host's; None before the first is planned.
 
-    By the dtype's character ("f", "d") and the device that the environment names.
+    By the dtype's character ("f", "d") and the device that the environment names. None, too, for a
+    product that may measure a device: those go the long way.
     """
-    return _bounds.get((char, named))
+    found = _bounds.get((char, named))
+    if found is None:
+        return None
+    bounds, settled = found
+    if settled or crossover.is_quiet():
+        return bounds
+    _bounds.drop((char, named))
+    return None
 
 
 def keep_bounds(call: Call) -> None:
@@ -326,15 +352,15 @@ def keep_bounds(call: Call) -> None:
     if key in _bounds:
         return
     if device.backend == "host":
-        _bounds.keep(key, HOST_ALONE)
-        return
-    measured = call.measured()
-    if measured is not None:
-        backend = backend_of(device)
-        kernels, priors = backend.kernels(device), backend.priors(device)
-        ratios = tuned.least_ratios(problem, device, kernels, priors)
-        itemsize = np.dtype(problem.dtype).itemsize
-        _bounds.keep(key, Bounds.of(measured, itemsize, ratios), size=4000)
+        _bounds.keep(key, (HOST_ALONE, True))
+    elif call.learns:
+        measured, bounds = call.measured(), HOST_ALONE
+        if measured is not None:
+            backend = backend_of(device)
+            kernels, priors = backend.kernels(device), backend.priors(device)
+            ratios = tuned.least_ratios(problem, device, kernels, priors)
+            bounds = Bounds.of(measured, problem.itemsize, ratios)
+        _bounds.keep(key, (bounds, call.settled), size=4000)
 
 
 def forget_plans() -> None:
@@ -360,15 +386,17 @@ def _kernel_named(name: str, available: Sequence[Kernel], device: Device) -> Ker
 
 
 def measured_for(device: Device, problem: Problem, host_operands: bool) -> Measured | None:
-    """The curves of the device where they decide something; measured now if they never were.
-
-    Small products on device arrays use them if they are there: a probe takes longer than it saves.
-    """
-    backend = backend_of(device)
-    least = ALWAYS_HOST if host_operands else _WORTH_PROBING
-    if device.backend == "host" or problem.dtype not in device.dtypes:
+    """The curves of the device where they decide something, as far as they are known by now."""
+    if not _is_measured(device, problem) or (host_operands and problem.flops <= ALWAYS_HOST):
         return None
-    if problem.flops <= least:
-        priors = backend.priors(device)
-        return None if host_operands else crossover.known(device, backend, problem.dtype, priors)
-    return crossover.measured(device, backend, problem.dtype, backend.priors(device))
+    backend = backend_of(device)
+    return crossover.known(device, backend, problem.dtype, backend.priors(device))
+
+
+def _is_measured(device: Device, problem: Problem) -> bool:
+    """Whether there are, or will be, curves for the problem's dtype on the device."""
+    return device.backend != "host" and problem.dtype in device.dtypes
+
+
+crossover.on_change(forget_plans)
+remember.forgets(forget_plans)

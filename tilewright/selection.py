@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from tilewright import settings
+from tilewright import remember, settings
 from tilewright.backends import Backend, backends
 from tilewright.device import Device
 from tilewright.errors import DeviceError
@@ -101,3 +101,6 @@ def _choices() -> str:
     names = ", ".join(f"{device.id!r} ({device.name})" for device in devices())
     hint = "" if len(devices()) > 1 else f"; '{INSTALL_HINT}' adds an OpenCL device"
     return f"accepted are {names}{hint}"
+
+
+remember.forgets(forget)

@@ -98,15 +98,16 @@ class Measured:
         """What the narrow sides of a problem cost a kernel, or "host"."""
         return dict(self.narrow).get(name, NO_NARROW).factor(problem)
 
-    def wins(self) -> tuple[tuple[int, bool], ...]:
+    def wins(self, itemsize: int) -> tuple[tuple[int, bool], ...]:
         """Side of every measured square, and whether the best kernel beats the host there.
 
-        Transfer is counted. A gain under 3 % counts as none: that is the noise of the measurement.
+        Transfer is counted, of elements of `itemsize` bytes. A gain under 3 % counts as none: that
+        is the noise of the measurement.
         """
         found = []
         for flops, host_seconds in self.host.points:
             side = (flops / 2) ** (1 / 3)
-            moved = 3 * side * side * 4 / self.transfer if self.transfer else 0.0
+            moved = 3 * side * side * itemsize / self.transfer if self.transfer else 0.0
             best = min((curve.seconds(flops) + moved for _, curve in self.curves), default=math.inf)
             found.append((round(side), best * MARGIN <= host_seconds))
         return tuple(found)

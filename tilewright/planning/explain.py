@@ -5,6 +5,8 @@ from __future__ import annotations
 from tilewright.kernel import Launch, Plan
 from tilewright.planning.cost import Measured
 
+NOT_MEASURED = "this device is not measured yet: NumPy's BLAS until it is"
+
 
 def explain(plan: Plan, measured: Measured | None = None) -> str:
     """The report of a plan, ready to print."""
@@ -22,7 +24,11 @@ def explain(plan: Plan, measured: Measured | None = None) -> str:
     if plan.shape_class:
         lines.append(f"class      {plan.shape_class}")
     if measured is not None:
-        lines.append(f"crossover  {_crossover(measured)}")
+        lines.append(f"crossover  {_crossover(measured, problem.itemsize)}")
+    elif plan.reason == NOT_MEASURED:
+        lines.append(
+            "crossover  not measured yet: a tenth of the time goes into it as products run"
+        )
     lines += [f"launch     {_launch(launch)}" for launch in step.launches]
     if step.scratch:
         total = sum(scratch.bytes for scratch in step.scratch)
@@ -41,8 +47,8 @@ def _time(plan: Plan) -> str:
     return f"{plan.seconds * 1e3:.3f} ms, {rate:.0f} GFLOP/s"
 
 
-def _crossover(measured: Measured) -> str:
-    wins = measured.wins()
+def _crossover(measured: Measured, itemsize: int) -> str:
+    wins = measured.wins(itemsize)
     sides = [side for side, won in wins if won]
     if not sides:
         return f"measured: NumPy's BLAS is faster at squares from {wins[0][0]} to {wins[-1][0]}"

@@ -1,269 +1,271 @@
-"""The probe of a device, of about two seconds: curves of its best kernels beside NumPy's BLAS.
+"""Which products are a device's and which are NumPy's: curves of its best kernels beside the BLAS.
 
-Squares first, then products with one narrow side (narrow.py), which together give the crossover
-with the host and the boundaries of the shape classes. Measured once a device, driver, dtype and
-version of the kernels, then read from the store. Host and device are timed in blocks of their own,
-not in turns: BLAS threads keep spinning for a while after a product and would take the cores from
-an OpenCL driver on the same processor.
+Until they are known every product on the host's arrays is NumPy's, so that a first call costs what
+opening the drivers does. They are measured in slices (visits.py has the points, probe.py visits
+them): after a product that they would have decided, in the thread that asked for it, for at most
+SLICE seconds, or for the build of one program, and never for more than SHARE of the time since the
+first such product. Threads of our own would take the processor while the user works, and drivers
+do not forgive a process that ends under their compiler. What was found is stored after every
+slice, per device, driver, dtype and version of the kernels, so that many short processes measure
+as well as a long one.
+
+Curves are checked as time goes by, and measured anew where a check or 16 products in a row
+contradict them: whoever measured under load believes it for ten minutes, not for ever. No call
+waits for another's slice.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import asdict
-from functools import cache, lru_cache, partial
-from typing import Any
+from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 
 from tilewright.backends import Backend
 from tilewright.device import Device
 from tilewright.errors import DeviceError, KernelError
-from tilewright.kernel import Kernel, Plan, Priors
-from tilewright.planning import plan_kernel
-from tilewright.planning.classes import Boundaries
-from tilewright.planning.cost import Curve, Measured, Narrow
-from tilewright.tuning import narrow, store
-from tilewright.tuning.trial import Shape, Trial
+from tilewright.kernel import Plan, Priors
+from tilewright.planning.cost import Measured
+from tilewright.remember import Shelf
+from tilewright.tuning import store
+from tilewright.tuning.curves import from_json, to_json
+from tilewright.tuning.probe import Probe, bandwidth
+from tilewright.tuning.visits import Point, Visits, visits_of
 
-SIZES = (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
-_BUDGET = 0.6  # seconds a curve may take
-_SPIN = 0.05  # seconds for which BLAS threads keep a core busy after their last product
-_HOPELESS = 2.0  # a kernel this many times slower than the best so far is not measured further
-_BANDWIDTH_BYTES = 1 << 25
-_lock = threading.Lock()
+SLICE = 0.05
+SHARE = 0.1
+# Products in a row that all took this many times what was predicted, or this little of it.
+_RUNS = 16
+_SLOWER, _FASTER = 1.6, 0.6
+# A check finds less than this share of what was measured: it was measured under load.
+_LESS = 0.85
+# Seconds between two checks: as long as the curves have held, within these.
+_CHECKS = (600.0, 30 * 86400.0)
+
+_measuring = threading.Lock()
+_changed: list[Callable[[], object]] = []
 
 
-def measured(device: Device, backend: Backend, dtype: str, priors: Priors) -> Measured:
-    """The curves of a device for one dtype: from memory, from the store, or measured now."""
-    with _lock:
-        return _measured(device, backend, dtype, priors)
+class Share:
+    """How much of the time since the first product has gone into measuring."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._begun: float | None = None
+        self._spent = 0.0
+        self._process = os.getpid()
+
+    def left(self) -> bool:
+        """Whether a slice may begin; never in a forked child, where drivers do not work."""
+        now = self._clock()
+        if self._begun is None:
+            self._begun = now
+        return self._process == os.getpid() and self._spent < SHARE * (now - self._begun)
+
+    def spend(self, seconds: float) -> None:
+        """Count a slice."""
+        self._spent += seconds
+
+
+class Campaign:
+    """What is known of one device and dtype, and what is still to be measured of it."""
+
+    def __init__(self, device: Device, backend: Backend, dtype: str, priors: Priors) -> None:
+        self.key, self.dtype = _key(device, priors), dtype
+        self._device, self._backend, self._priors = device, backend, priors
+        self._probe: Probe | None = None
+        document = store.load(self.key)
+        self.measured = _stored(document, dtype)
+        self.visits, self._since, self._checked = _stored_visits(document, dtype)
+        self._again = self.measured is None or _is_unfinished(document, dtype)
+        self._doubted: list[Point] | None = None
+        self._ratios: list[float] = []
+
+    @property
+    def settled(self) -> bool:
+        """Whether there is nothing to measure now."""
+        return not self._again and not self._check_is_due()
+
+    def saw(self, ratio: float) -> None:
+        """A product took `ratio` times what the curves predict; measured anew where many agree."""
+        self._ratios = [*self._ratios[1 - _RUNS :], ratio]
+        if len(self._ratios) < _RUNS or self._again:
+            return
+        if min(self._ratios) > _SLOWER or max(self._ratios) < _FASTER:
+            self._ratios = []
+            self._begin_again(Visits())
+
+    def advance(self, stop: Callable[[], bool]) -> None:
+        """Measure until `stop` or until there is nothing left, and store what was found."""
+        if self._probe is None:
+            self._probe = Probe(self._device, self._backend, self.dtype, self._priors)
+        with self._probe as probe:
+            if not self._again:
+                self._check(probe, stop)
+            elif self._visit(probe, stop):
+                self._assemble(probe)
+        self._save()
+
+    def _begin_again(self, visits: Visits) -> None:
+        self.visits, self._again, self._since = visits, True, time.time()
+
+    def _visit(self, probe: Probe, stop: Callable[[], bool]) -> bool:
+        while due := self.visits.due(probe.kernels):
+            if not self._one(probe, due[0], stop) or stop():
+                return not self.visits.due(probe.kernels)
+        return True
+
+    def _check(self, probe: Probe, stop: Callable[[], bool]) -> None:
+        """Visit what decides the crossover once more; less than was measured means: all anew."""
+        if self._doubted is None:
+            self._doubted = self.visits.doubted(probe.kernels)
+        while self._doubted:
+            point = self._doubted[0]
+            before = self.visits.least(point)
+            if not self._one(probe, point, stop):
+                return
+            self._doubted.pop(0)
+            after = self.visits.least(point)
+            if before is not None and after is not None and after < _LESS * before:
+                self._doubted = None
+                self.visits.again()
+                self._begin_again(self.visits)
+                return
+            if self._doubted and stop():
+                return
+        self._doubted, self._checked = None, time.time()
+
+    def _one(self, probe: Probe, point: Point, stop: Callable[[], bool]) -> bool:
+        try:
+            seconds = probe.visit(point, stop)
+        except (DeviceError, KernelError):
+            self.visits.fail(point[0])
+            return True
+        if seconds is not None:
+            self.visits.add(point, seconds)
+        return seconds is not None
+
+    def _assemble(self, probe: Probe) -> None:
+        self.measured = self.visits.measured(
+            probe.kernels, probe.computed, bandwidth(), probe.transfer
+        )
+        self._again = False
+        self._since = self._checked = time.time()
+        for tell in _changed:
+            tell()
+
+    def _check_is_due(self) -> bool:
+        now, least, most = time.time(), *_CHECKS
+        held = min(max(self._checked - self._since, least), most)
+        return not 0 <= now - self._checked < held
+
+    def _save(self) -> None:
+        def change(content: store.Content) -> store.Content:
+            others, since, _ = _stored_visits(content, self.dtype)
+            if since == self._since:  # another process is at the same curves
+                self.visits.merge(others)
+            times = {"since": self._since, "checked": self._checked, "unfinished": self._again}
+            visits = {**self.visits.as_dict(), **times}
+            known = {} if self.measured is None else {self.dtype: to_json(self.measured)}
+            return {**content, **known, f"{self.dtype} visits": visits}
+
+        store.update(store.MEASURED, store.digest(self.key), change, self.key)
+
+
+_campaigns: Shelf[tuple[str, str], Campaign] = Shelf("curves of devices", most=4 << 20)
+_CAMPAIGN_BYTES = 64 << 10
+_share = Share()
 
 
 def known(device: Device, backend: Backend, dtype: str, priors: Priors) -> Measured | None:
-    """The same, but from the store alone: nothing is measured."""
-    return _stored(_key(device, priors), dtype)
+    """The curves of a device for one dtype, from memory or the store; nothing is measured."""
+    return _campaign(device, backend, dtype, priors).measured
+
+
+def settled(device: Device, backend: Backend, dtype: str, priors: Priors) -> bool:
+    """Whether curves are known and no check of them is due."""
+    return _campaign(device, backend, dtype, priors).settled
+
+
+def measured(device: Device, backend: Backend, dtype: str, priors: Priors) -> Measured:
+    """The curves, all that is missing of them measured now: seconds, minutes on slow devices."""
+    campaign = _campaign(device, backend, dtype, priors)
+    with _measuring:
+        while campaign.measured is None:
+            campaign.advance(lambda: False)
+    return campaign.measured
+
+
+def after(plan: Plan, backend: Backend, seconds: float | None) -> None:
+    """A product was made by `plan`: learn from its seconds if known, and measure for a slice.
+
+    Returns at once where nothing is to be measured, where the share is spent, and where another
+    thread is at it.
+    """
+    device, dtype = plan.device, plan.problem.dtype
+    campaign = _campaign(device, backend, dtype, backend.priors(device))
+    if seconds is not None and plan.seconds:
+        campaign.saw(seconds / plan.seconds)
+    if campaign.settled or not _share.left() or not _measuring.acquire(blocking=False):
+        return
+    begun = time.perf_counter()
+    try:
+        campaign.advance(lambda: time.perf_counter() - begun > SLICE)
+    finally:
+        _share.spend(time.perf_counter() - begun)
+        _measuring.release()
+
+
+def is_quiet() -> bool:
+    """Whether no slice may begin now, whatever there is to measure."""
+    return not _share.left()
+
+
+def on_change(tell: Callable[[], object]) -> None:
+    """Have `tell` called whenever curves become known or others: plans made before are old."""
+    _changed.append(tell)
+
+
+def _campaign(device: Device, backend: Backend, dtype: str, priors: Priors) -> Campaign:
+    key = (_key(device, priors), dtype)
+    found = _campaigns.get(key)
+    if found is None:
+        found = Campaign(device, backend, dtype, priors)
+        found = _campaigns.keep(key, found, size=_CAMPAIGN_BYTES)
+    return found
+
+
+def _key(device: Device, priors: Priors) -> str:
+    return f"crossover|{device.key}|{priors.digest}|{_host_digest()}"
 
 
 @cache
-def _measured(device: Device, backend: Backend, dtype: str, priors: Priors) -> Measured:
-    key = _key(device, priors)
-    found = _stored(key, dtype)
-    if found is not None:
-        return found
-    fresh = _probe(device, backend, dtype, priors)
-    both = partial(_with, dtype, _to_json(fresh))
-    store.update(store.MEASURED, store.digest(key), both, key)
-    return fresh
+def _host_digest() -> str:
+    return hashlib.sha256(repr(np.show_config(mode="dicts")).encode()).hexdigest()[:8]
 
 
-def _with(dtype: str, curves: dict[str, Any], content: store.Content) -> store.Content:
-    """Beside the curves of other dtypes, which other processes may have stored meanwhile."""
-    return {**content, dtype: curves}
-
-
-def _stored(key: str, dtype: str) -> Measured | None:
-    stored = store.load(key)
-    if dtype not in stored:
+def _stored(document: store.Content, dtype: str) -> Measured | None:
+    if dtype not in document:
         return None
     try:
-        return _from_json(stored[dtype])
+        return from_json(document[dtype])
     except (AttributeError, KeyError, TypeError, ValueError):
         return None  # written by hand or by another version: to be measured again and replaced
 
 
-def _key(device: Device, priors: Priors) -> str:
-    host = hashlib.sha256(repr(np.show_config(mode="dicts")).encode()).hexdigest()[:8]
-    return f"crossover|{device.key}|{priors.digest}|{host}"
+def _stored_visits(document: store.Content, dtype: str) -> tuple[Visits, float, float]:
+    """Visits, since when the curves hold, and when they were checked last."""
+    try:
+        part = document[f"{dtype} visits"]
+        return visits_of(part), float(part["since"]), float(part["checked"])
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return Visits(), 0.0, 0.0
 
 
-def _probe(device: Device, backend: Backend, dtype: str, priors: Priors) -> Measured:
-    by_name = {kernel.name: kernel for kernel in backend.kernels(device)}
-    trials = _Trials(device, backend, dtype)
-    host = _curve(trials.host, None)
-    sides = {"host": narrow.factors(narrow.measure(trials.host, {}), host, _useful)}
-    time.sleep(_SPIN)
-    curves: dict[str, Curve] = {}
-    best: narrow.Seconds = {}
-    for name in dict.fromkeys((*priors.kernels, *by_name)):
-        if name not in by_name:
-            continue
-        # Whatever the rules say: what moves nothing beforehand may win where all is small.
-        if name not in priors.kernels and not trials.moves_nothing(by_name[name]):
-            continue
-        run, computed = trials.of(by_name[name]), trials.computed(by_name[name])
-        try:
-            curve = _curve(run, next(iter(curves.values()), None))
-            seconds = narrow.measure(run, best)
-        except (DeviceError, KernelError):
-            continue  # a driver that refuses this kernel costs it its place, nothing more
-        curves[name], sides[name] = curve, narrow.factors(seconds, curve, computed)
-        best = narrow.best_of(best, seconds)
-    return Measured(
-        host=host,
-        curves=tuple(curves.items()),
-        bandwidth=_bandwidth(),
-        transfer=_transfer(trials, by_name, curves),
-        narrow=tuple(sides.items()),
-        boundaries=narrow.boundaries(curves, best),
-    )
-
-
-def _curve(product: narrow.Run, best: Curve | None) -> Curve:
-    """Least times over SIZES, ascending, until the budget is spent or `best` is out of reach.
-
-    The least, not the median: whatever else runs on the machine only ever adds to a time, and a
-    host measured under load would lose products that are its own.
-    """
-
-    def run(size: int) -> float:
-        return product(size, size, size)
-
-    points = []
-    spent = 0.0  # of the products alone: the first of a size may compile for seconds
-    for size in SIZES:
-        run(size)
-        first = run(size)
-        repeats = int(np.clip(0.05 / max(first, 1e-6), 4, 25))
-        times = [first, *(run(size) for _ in range(repeats))]
-        seconds = min(times)
-        spent += sum(times)
-        flops = 2.0 * size**3
-        points.append((flops, seconds))
-        if spent + 5 * seconds > _BUDGET:
-            break
-        if best is not None and seconds > _HOPELESS * best.seconds(flops):
-            break
-    return Curve(tuple(points))
-
-
-class _Trials:
-    """Products on the host and on the device by their sides, operands made once."""
-
-    def __init__(self, device: Device, backend: Backend, dtype: str) -> None:
-        self.device, self.backend, self.dtype = device, backend, dtype
-        self._accumulate = "float32" if dtype == "float16" else dtype
-        self._trial = lru_cache(maxsize=64)(self._make)
-        self._plans: dict[tuple[str, int, int, int], Plan] = {}
-
-    def host(self, m: int, n: int, k: int) -> float:
-        """Wall seconds of a product by NumPy's BLAS."""
-        return self._trial(m, n, k).host_seconds()
-
-    def of(self, kernel: Kernel) -> narrow.Run:
-        """Wall seconds of a product by a kernel, operands in place."""
-        return lambda m, n, k: self._trial(m, n, k).seconds(self._plan(kernel, m, n, k))
-
-    def computed(self, kernel: Kernel) -> narrow.Run:
-        """Multiplications and additions of whole tiles, edges included."""
-        return lambda m, n, k: float(self._plan(kernel, m, n, k).step.computed_flops)
-
-    def moves_nothing(self, kernel: Kernel) -> bool:
-        """Whether the kernel reads operands where they lie."""
-        try:
-            return not self._plan(kernel, SIZES[0], SIZES[0], SIZES[0]).step.scratch
-        except KernelError:
-            return False
-
-    def with_copies(self, kernel: Kernel, size: int) -> float:
-        """Wall seconds of a square product from and to the host's memory."""
-        return self._trial(size, size, size).copied_seconds(self._plan(kernel, size, size, size))
-
-    def _make(self, m: int, n: int, k: int) -> Trial:
-        shape = Shape(m, n, k, self.dtype, self._accumulate)
-        return Trial(shape, self.device, self.backend)
-
-    def _plan(self, kernel: Kernel, m: int, n: int, k: int) -> Plan:
-        key = (kernel.name, m, n, k)
-        if key not in self._plans:
-            problem = self._trial(m, n, k).problem
-            self._plans[key] = plan_kernel(problem, self.device, kernel)
-        return self._plans[key]
-
-
-def _useful(m: int, n: int, k: int) -> float:
-    return 2.0 * m * n * k
-
-
-def _transfer(
-    trials: _Trials, kernels: dict[str, Kernel], curves: dict[str, Curve]
-) -> float | None:
-    """Bytes a second between host and device; None where nothing has to move.
-
-    What a product takes longer when its operands come from and go to the host's memory.
-    """
-    if trials.device.has("unified_memory") or not curves:
-        return None
-    name, curve = next(iter(curves.items()))
-    size = SIZES[-1]
-    trials.with_copies(kernels[name], size)
-    whole = min(trials.with_copies(kernels[name], size) for _ in range(3))
-    moved = 3 * size * size * np.dtype(trials.dtype).itemsize
-    return moved / max(whole - curve.seconds(2.0 * size**3), 1e-6)
-
-
-def _bandwidth() -> float:
-    """Bytes a second, read and written, of a large copy in the host's memory."""
-    source = np.ones(_BANDWIDTH_BYTES, np.uint8)
-    target = np.empty_like(source)
-    seconds = []
-    for _ in range(4):
-        begun = time.perf_counter()
-        np.copyto(target, source)
-        seconds.append(time.perf_counter() - begun)
-    return 2 * source.nbytes / min(seconds)
-
-
-def _to_json(value: Measured) -> dict[str, Any]:
-    return {
-        "host": value.host.points,
-        "curves": {name: curve.points for name, curve in value.curves},
-        "bandwidth": value.bandwidth,
-        "transfer": value.transfer,
-        "narrow": {name: asdict(sides) for name, sides in value.narrow},
-        "boundaries": asdict(value.boundaries),
-    }
-
-
-def _from_json(document: dict[str, Any]) -> Measured:
-    return Measured(
-        _points(document["host"]),
-        tuple((name, _points(points)) for name, points in document["curves"].items()),
-        _positive(document["bandwidth"]),
-        None if document["transfer"] is None else _positive(document["transfer"]),
-        tuple((name, _narrow(sides)) for name, sides in document["narrow"].items()),
-        _boundaries(document["boundaries"]),
-    )
-
-
-def _points(points: Sequence[Sequence[float]]) -> Curve:
-    curve = tuple((_positive(flops), _positive(seconds)) for flops, seconds in points)
-    if not curve or list(curve) != sorted(curve):
-        raise ValueError("a curve without points, or not ascending")
-    return Curve(curve)
-
-
-def _narrow(document: dict[str, Any]) -> Narrow:
-    sides = {
-        side: tuple((_positive(width), _positive(factor)) for width, factor in document[side])
-        for side in "mnk"
-    }
-    if any(list(points) != sorted(points) for points in sides.values()):
-        raise ValueError("widths that do not ascend")
-    return Narrow(**sides)
-
-
-def _boundaries(document: dict[str, Any]) -> Boundaries:
-    sides = {name: int(document[name]) for name in ("matrix_vector", "skinny", "small")}
-    if min(sides.values()) < 0:
-        raise ValueError("a boundary below 0")
-    return Boundaries(**sides, measured=bool(document["measured"]))
-
-
-def _positive(value: Any) -> float:
-    if not float(value) > 0:
-        raise ValueError(f"{value!r} is not positive")
-    return float(value)
+def _is_unfinished(document: store.Content, dtype: str) -> bool:
+    visits = document.get(f"{dtype} visits")
+    return isinstance(visits, dict) and visits.get("unfinished") is True

@@ -1,12 +1,10 @@
-"""Measures what a narrow side costs, and from that where the shape classes end.
+"""What a narrow side costs, and from that where the shape classes end.
 
-    factor        seconds of a product with one side of some width, the others of LENGTH, over those
-                  of the square of equal arithmetic that the kernel's curve predicts
-    boundaries    of the best kernel's times: matrix-vector ends at the width that still costs about
-                  what width 1 does, skinny at the width whose rate is well below the square's,
-                  small at the square whose rate is well below the best
-
-The least of a few times counts, as in crossover.py.
+factor        seconds of a product with one side of some width, the others of LENGTH, over those
+              of the square of equal arithmetic that the kernel's curve predicts
+boundaries    of the best kernel's times: matrix-vector ends at the width that still costs about
+              what width 1 does, skinny at the width whose rate is well below the square's,
+              small at the square whose rate is well below the best
 """
 
 from __future__ import annotations
@@ -18,37 +16,19 @@ from tilewright.planning.cost import Curve, Narrow
 
 WIDTHS = (1, 2, 4, 8, 16, 32, 64)
 LENGTH = 1024
+# A kernel this many times slower than the best so far is not measured at larger widths.
+HOPELESS = 3.0
 # A width is free while it adds less than this share to the time of width 1.
 _FREE = 1.25
 # A rate below this share of the best one is another class's.
 _FULL_RATE = 0.75
-_REPEATS = 4
-_SLOW = 0.005
-# A kernel this many times slower than the best so far is not measured at larger widths.
-_HOPELESS = 3.0
 
-Run = Callable[[int, int, int], float]
+Flops = Callable[[int, int, int], float]
 # Seconds by the side that is narrow and its width.
 Seconds = Mapping[tuple[str, int], float]
 
 
-def measure(run: Run, best: Seconds) -> dict[tuple[str, int], float]:
-    """Least seconds of products with one narrow side, while they are not hopeless beside `best`."""
-    found: dict[tuple[str, int], float] = {}
-    for side in "mnk":
-        for width in WIDTHS:
-            m, n, k = sides_of(side, width)
-            run(m, n, k)
-            seconds = min(run(m, n, k) for _ in range(2))
-            if seconds < _SLOW:
-                seconds = min(seconds, *(run(m, n, k) for _ in range(_REPEATS)))
-            found[side, width] = seconds
-            if seconds > _HOPELESS * best.get((side, width), seconds):
-                break
-    return found
-
-
-def factors(seconds: Seconds, curve: Curve, computed: Run) -> Narrow:
+def factors(seconds: Seconds, curve: Curve, computed: Flops) -> Narrow:
     """Seconds over the curve's; `computed` gives the arithmetic that the curve counts."""
 
     def of(side: str) -> tuple[tuple[float, float], ...]:

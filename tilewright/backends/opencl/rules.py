@@ -1,6 +1,6 @@
 """Vendor rules as data: what is known of a family of devices before anything is measured there.
 
-Each rule is a prior. The one-second probe on the device (tuning/crossover.py) may overrule the
+Each rule is a prior. What is measured on the device (tuning/crossover.py) may overrule the
 preferred kernels, and `explain()` names every rule that spoke. Nothing but this file looks at
 product names.
 """

@@ -1,0 +1,151 @@
+"""Visits points of a device: a few runs of one product each, by NumPy's BLAS or by a kernel.
+
+BLAS threads keep spinning for a while after a product and would take the cores from an OpenCL
+driver on the same processor, so a visit of such a device waits until they rest. A kernel's programs
+are built one after another before its first visit, so that whoever has little time may stop after
+each of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from tilewright.backends import Backend
+from tilewright.device import Device
+from tilewright.errors import KernelError
+from tilewright.kernel import Kernel, Plan, Priors, Step
+from tilewright.planning import plan_kernel
+from tilewright.planning.cost import Curve
+from tilewright.tuning.trial import SPIN, Shape, Trial
+from tilewright.tuning.visits import HOST, SIZES, Point, Sides
+
+_VISIT = 0.02  # seconds that the repeats of one visit take together
+_REPEATS = (1, 25)
+_BANDWIDTH_BYTES = 1 << 25
+
+
+class Probe:
+    """Products on the host and on a device by their sides; operands live within a `with` block."""
+
+    def __init__(self, device: Device, backend: Backend, dtype: str, priors: Priors) -> None:
+        self.device, self.backend, self.dtype = device, backend, dtype
+        self._accumulate = "float32" if dtype == "float16" else dtype
+        self._by_name = {kernel.name: kernel for kernel in backend.kernels(device)}
+        self._trials: dict[Sides, Trial] = {}
+        self._ready: set[str] = set()
+        self._rested = False
+        self.kernels = tuple(self._worth_it(priors))
+
+    def __enter__(self) -> Probe:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._trials.clear()  # operands may be large; compiled programs stay
+        self._rested = False
+
+    def visit(self, point: Point, stop: Callable[[], bool]) -> float | None:
+        """Least seconds of a few runs; None where `stop` ended it while programs were built.
+
+        Raises DeviceError or KernelError where the driver refuses the kernel.
+        """
+        name, sides = point
+        trial = self._trial(sides)
+        if name == HOST:
+            self._rested = False
+            return _least(trial.host_seconds)
+        plan = plan_kernel(trial.problem, self.device, self._by_name[name])
+        if name not in self._ready:
+            for last in range(1, len(plan.step.launches)):
+                trial.seconds(replace(plan, step=_first(plan, last)))
+                if stop():
+                    return None
+            trial.seconds(plan)
+            self._ready.add(name)
+            if stop():
+                return None
+        if not self._rested and self.device.kind == "cpu":
+            time.sleep(SPIN)
+        self._rested = True
+        return _least(lambda: trial.seconds(plan))
+
+    def computed(self, name: str, sides: Sides) -> float:
+        """Multiplications and additions of whole tiles, edges included."""
+        return float(self._plan(self._by_name[name], sides).step.computed_flops)
+
+    def transfer(self, curves: Mapping[str, Curve]) -> float | None:
+        """Bytes a second between host and device; None where nothing has to move.
+
+        What a product takes longer when its operands come from and go to the host's memory.
+        """
+        if self.device.has("unified_memory") or not curves:
+            return None
+        name, curve = next(iter(curves.items()))
+        sides = (SIZES[-1],) * 3
+        trial = self._trial(sides)
+        plan = plan_kernel(trial.problem, self.device, self._by_name[name])
+        trial.copied_seconds(plan)
+        whole = min(trial.copied_seconds(plan) for _ in range(3))
+        moved = 3 * sides[0] ** 2 * np.dtype(self.dtype).itemsize
+        return float(moved / max(whole - curve.seconds(2.0 * sides[0] ** 3), 1e-6))
+
+    def _worth_it(self, priors: Priors) -> list[str]:
+        """The rules' kernels, then whatever moves nothing beforehand: it may win where all is
+        small, whatever the rules say."""
+        named = [name for name in priors.kernels if name in self._by_name]
+        others = [
+            name
+            for name, kernel in self._by_name.items()
+            if name not in named and self._moves_nothing(kernel)
+        ]
+        return named + others
+
+    def _moves_nothing(self, kernel: Kernel) -> bool:
+        """Whether it reads operands where they lie, and copies none into a local memory that is
+        the same memory: `local` takes Intel's compiler 1.1 s, and has won nothing on a processor.
+        """
+        problem = self._shape((SIZES[0],) * 3).problem()
+        try:
+            step = plan_kernel(problem, self.device, kernel).step
+        except KernelError:
+            return False
+        local = kernel.resources(step.config, problem).local_bytes
+        return not step.scratch and (not local or self.device.local_memory_is_dedicated)
+
+    def _shape(self, sides: Sides) -> Shape:
+        return Shape(*sides, self.dtype, self._accumulate)
+
+    def _trial(self, sides: Sides) -> Trial:
+        if sides not in self._trials:
+            self._trials.clear()  # one at a time: sizes come in order, and large ones are large
+            self._trials[sides] = Trial(self._shape(sides), self.device, self.backend)
+        return self._trials[sides]
+
+    def _plan(self, kernel: Kernel, sides: Sides) -> Plan:
+        problem = self._shape(sides).problem()
+        return plan_kernel(problem, self.device, kernel)
+
+
+def bandwidth() -> float:
+    """Bytes a second, read and written, of a large copy in the host's memory."""
+    source = np.ones(_BANDWIDTH_BYTES, np.uint8)
+    target = np.empty_like(source)
+    seconds = []
+    for _ in range(4):
+        begun = time.perf_counter()
+        np.copyto(target, source)
+        seconds.append(time.perf_counter() - begun)
+    return 2 * source.nbytes / min(seconds)
+
+
+def _least(run: Callable[[], float]) -> float:
+    first = run()
+    repeats = int(np.clip(_VISIT / max(first, 1e-6), *_REPEATS))
+    return min(first, *(run() for _ in range(repeats)))
+
+
+def _first(plan: Plan, count: int) -> Step:
+    return replace(plan.step, launches=plan.step.launches[:count])
