@@ -2,6 +2,7 @@
 
     python -m bench.peak --name h200 [--device opencl:nvidia] [--sizes 1024,4096]
     python -m bench.peak --name h200-cuda --device cuda:0 --sizes ""       ceilings alone
+    python -m bench.peak --name h200 --redraw          the pictures alone, from what is stored
 
 Measures anew whatever was stored, and says where a product was above its roof, which cannot be.
 Writes bench/results/peak-NAME.json, docs/images/peak-NAME.png and docs/images/roofline-NAME.png.
@@ -11,14 +12,18 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import replace
+from dataclasses import Field, fields, replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from bench.environment import RESULTS, ROOT, environment
 from bench.timing import load_average
+from tilewright import Device
+from tilewright.ceilings import Ceilings, from_dict
 from tilewright.report import ladder, peaks, plots, roofline, roofline_show
+from tilewright.report.roofline import Point
 from tilewright.report.tables import ladder_table
 from tilewright.selection import resolve
 from tilewright.tuning import peak
@@ -31,7 +36,11 @@ def main() -> None:
     parser.add_argument("--device", default=None)
     parser.add_argument("--name", required=True)
     parser.add_argument("--sizes", default="1024")
+    parser.add_argument("--redraw", action="store_true")
     options = parser.parse_args()
+    if options.redraw:
+        redraw(options.name)
+        return
     console = Console(width=110, highlight=False)
     device, before = resolve(options.device), load_average()
     ceilings = peak.measure(device)
@@ -59,9 +68,35 @@ def main() -> None:
     path.write_text(json.dumps(result, indent=1) + "\n")
     print(f"written: {path}")
     if plots.available():
-        peaks.draw(device, ceilings, _image("peak", options.name), "--name")
-    if plots.available() and placed is not None:
-        roofline_show.draw(placed, _image("roofline", options.name), "--name")
+        _draw(options.name, device, ceilings, placed)
+
+
+def redraw(name: str) -> None:
+    """Both pictures from bench/results/peak-NAME.json; nothing is measured."""
+    stored = json.loads((RESULTS / f"peak-{name}.json").read_text())
+    facts, ceilings = stored["environment"]["device"], from_dict(stored["ceilings"])
+    lists = {key: tuple(value) for key, value in facts.items() if isinstance(value, list)}
+    facts = {**facts, **lists, "features": frozenset(facts["features"])}
+    device = Device(**{field.name: facts[field.name] for field in _known(facts)}, ceilings=ceilings)
+    points = (
+        Point(one["name"], stored["dtype"], one["flops"], one["bytes"], one["ms"] / 1e3)
+        for one in stored.get("points", ())
+    )
+    placed = tuple(roofline.place(point, ceilings) for point in points)
+    title, dtype = stored.get("title", ""), stored.get("dtype", "")
+    under = roofline.Roofline(device, ceilings, title, dtype, placed) if placed else None
+    _draw(name, device, ceilings, under)
+
+
+def _known(facts: dict[str, Any]) -> list[Field[Any]]:
+    """The facts of a device that an older result holds."""
+    return [field for field in fields(Device) if field.name in facts]
+
+
+def _draw(name: str, device: Device, ceilings: Ceilings, placed: roofline.Roofline | None) -> None:
+    peaks.draw(device, ceilings, _image("peak", name), "--name")
+    if placed is not None:
+        roofline_show.draw(placed, _image("roofline", name), "--name")
 
 
 def _image(kind: str, name: str) -> Path:

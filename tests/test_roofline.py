@@ -15,6 +15,7 @@ from test_report import GPU
 from test_report import made_up as made_up_ladder
 from typer.testing import CliRunner, Result
 
+from bench import peak
 from tilewright import Device
 from tilewright.ceilings import Bandwidth, Ceilings, Rate
 from tilewright.cli import app
@@ -154,6 +155,31 @@ def test_the_picture_names_points_roofs_and_device(tmp_path: Path) -> None:
     text = (tmp_path / "roof.svg").read_text()
     for word in ("panel 256", "naive 256", "64 KiB: 500 GB/s", "256 MiB: 30 GB/s", "Made-up 650"):
         assert word in text
+
+
+def test_names_are_spread_about_their_points_and_never_closer_than_a_line() -> None:
+    generator = np.random.default_rng(0)
+    for count in (1, 2, 7, 40):
+        wanted = sorted(generator.uniform(0, 10, count), reverse=True)
+        heights = roofline_show.spread(wanted, 0.5)
+        assert all(np.diff(heights) <= -0.5 + 1e-9)
+        assert np.mean(heights) == pytest.approx(np.mean(wanted))
+    far = [9.0, 5.0, 1.0]
+    assert roofline_show.spread(far, 0.5) == far
+    assert roofline_show.spread([5.0, 5.0, 1.0], 0.5) == [5.25, 4.75, 1.0]
+
+
+def test_the_pictures_of_stored_ceilings_are_drawn_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peak, "IMAGES", tmp_path)
+    for name in ("cpu", "h200", "h200-cuda"):
+        peak.redraw(name)
+    drawn = {path.name for path in tmp_path.iterdir()}
+    assert drawn == {f"peak-{name}.png" for name in ("cpu", "h200", "h200-cuda")} | {
+        "roofline-cpu.png",
+        "roofline-h200.png",
+    }
 
 
 # --- Percent of the ceiling elsewhere -------------------------------------------------------------

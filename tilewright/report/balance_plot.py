@@ -28,6 +28,7 @@ GPU_TILES = (
 )
 _BEFORE, _AFTER = "#E69F00", "#0072B2"
 _FEW = 16  # units that have room for a pair of bars each
+_WIDE, _NARROW = 7.5, 5.0  # inches of a panel of many units, and of the smallest picture
 
 
 @dataclass(frozen=True)
@@ -64,17 +65,17 @@ def draw(panels: list[Panel], title: str, path: Path, argument: str) -> None:
     from matplotlib.figure import Figure
 
     with rc_context(plots.STYLE), replacing(path, argument) as temporary:
-        figure = Figure(figsize=(11, 4.8), layout="constrained")
-        # A panel of two units needs less room than one of 64.
-        wide = [1.0 if len(panel.before) < _FEW else 1.25 for panel in panels]
+        pad = 72 if min(len(panel.before) for panel in panels) < _FEW else 48  # points, for legends
+        wide = [_inches(len(panel.before)) for panel in panels]
+        figure = Figure(figsize=(max(sum(wide), _NARROW), 4.8), layout="constrained")
         grid = figure.add_gridspec(1, len(panels), width_ratios=wide)
         for index, panel in enumerate(panels):
-            _panel(figure.add_subplot(grid[index]), panel)
+            _panel(figure.add_subplot(grid[index]), panel, pad)
         figure.suptitle(title, x=0.01, ha="left", weight="bold", fontsize=13)
         plots.save(figure, temporary, path.suffix)
 
 
-def _panel(axes: Any, panel: Panel) -> None:
+def _panel(axes: Any, panel: Panel, pad: float) -> None:
     units = len(panel.before)
     scale, unit = (1e3, "ms") if max(panel.ends) >= 1e-3 else (1e6, "µs")
     columns = (
@@ -83,7 +84,10 @@ def _panel(axes: Any, panel: Panel) -> None:
     )
     for place, (name, work, colour) in enumerate(columns):
         end = panel.ends[place] * scale
-        label = f"{name}: done after {end:.3g} {unit}, busiest {_spread(work):.2f}× the mean"
+        between = " " if units >= _FEW else "\n"  # a narrow panel has short lines
+        label = (
+            f"{name}:{between}done after {end:.3g} {unit}, busiest {_spread(work):.2f}× the mean"
+        )
         _bars(axes, np.sort(work)[::-1] * scale, place, {"color": colour, "label": label})
         axes.axhline(end, color=colour, linewidth=1.6, linestyle=(3 * place, (3, 3)))
     axes.set_ylim(0, 1.06 * max(*panel.ends, 1e-12) * scale)
@@ -93,7 +97,12 @@ def _panel(axes: Any, panel: Panel) -> None:
     axes.set_ylabel(f"busy, {unit}")
     plots.clean(axes, "top", "right")
     axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1), frameon=False, fontsize=9)
-    axes.set_title(panel.title, loc="left", fontsize=11.5, pad=48)
+    axes.set_title(panel.title, loc="left", fontsize=11.5, pad=pad)
+
+
+def _inches(units: int) -> float:
+    """How wide a panel is: as many bars as it has, and words over two of them."""
+    return min(_WIDE, 3.3 + 0.3 * (units - 2)) if units < _FEW else _WIDE
 
 
 def _bars(axes: Any, heights: Floats, place: int, style: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from tilewright.ceilings import READ, Bandwidth, bytes_text
 from tilewright.report import plots
-from tilewright.report.roofline import TOLERANCE, Roofline
+from tilewright.report.roofline import TOLERANCE, Placed, Roofline
 from tilewright.whole_files import replacing
 
 _ROOF, _CACHE, _POINT, _ABOVE, _FAINT = "#222222", "#6B6B6B", "#0072B2", "#D55E00", "#6B6B6B"
@@ -101,7 +101,14 @@ def _figure(roofline: Roofline) -> Any:
     _draw_roof(axes, roofline)
     for placed in roofline.points:
         colour = _ABOVE if placed.above else _POINT
-        axes.plot(placed.point.intensity, placed.point.rate / 1e9, "o", color=colour, markersize=7)
+        axes.plot(
+            placed.point.intensity,
+            placed.point.rate / 1e9,
+            "o",
+            color=colour,
+            markersize=6,
+            markeredgecolor="white",
+        )
     _name_points(axes, roofline)
     plain = FuncFormatter(lambda value, _: f"{value:,.10g}")
     axes.xaxis.set_major_formatter(plain)
@@ -134,30 +141,69 @@ def _draw_roof(axes: Any, roofline: Roofline) -> None:
         ridge = top * 1e9 / row.value
         style = {"color": _ROOF if outer else _CACHE, "linewidth": 2 if outer else 0.8}
         axes.plot([low, ridge], [low * row.value / 1e9, top], **style)
-        if outer:
-            where = (1.4 * low, 1.4 * low * row.value / 1e9)
-            text = f"{bytes_text(row.size)}: {row.value / 1e9:,.0f} GB/s"
-            axes.annotate(text, where, xytext=(8, -7), textcoords="offset points", fontsize=9)
+    if reads:
+        _name_lines(axes, reads, low, top)
     lowest = min((placed.point.rate for placed in roofline.points), default=top * 1e9) / 1e9
     axes.set_ylim(
-        min(lowest, low * min((r.value for r in reads), default=1e18) / 1e9) / 2, 1.6 * top
+        min(lowest, low * min((r.value for r in reads), default=1e18) / 1e9) / 2, 1.8 * top
     )
 
 
+def _name_lines(axes: Any, reads: list[Bandwidth], low: float, top: float) -> None:
+    """The outer two of the sloping lines: above all of them, and below."""
+
+    def name(row: Bandwidth, at: float, **where: Any) -> None:
+        text = f"{bytes_text(row.size)}: {row.value / 1e9:,.0f} GB/s"
+        axes.annotate(text, (at, at * row.value / 1e9), fontsize=9, **where)
+
+    if len(reads) > 1:
+        first, at = reads[0], 1.6 * low
+        over = (low * 1.05, 1.12 * top)  # no line is above the roof
+        leader = {"arrowstyle": "-", "color": _FAINT, "linewidth": 0.6, "relpos": (0.15, 0)}
+        name(first, at, xytext=over, va="bottom", arrowprops=leader)
+    name(reads[-1], 1.4 * low, xytext=(8, -7), textcoords="offset points")
+
+
+def spread(wanted: list[float], gap: float) -> list[float]:
+    """Heights as near to the wanted ones as a gap between any two allows.
+
+    `wanted` descends. Those that would touch are a group, which has its own middle for its middle.
+    """
+    groups: list[tuple[float, int]] = []  # middle, members
+    for height in wanted:
+        middle, count = height, 1
+        while groups and groups[-1][0] - middle < gap * (groups[-1][1] + count) / 2:
+            above, members = groups.pop()
+            middle = (above * members + middle * count) / (members + count)
+            count += members
+        groups.append((middle, count))
+    return [
+        middle + gap * ((count - 1) / 2 - place)
+        for middle, count in groups
+        for place in range(count)
+    ]
+
+
 def _name_points(axes: Any, roofline: Roofline) -> None:
-    """Names right of their points, from the top down, each below the one before it."""
+    """Names right of their points, spread where points are close, each led to its own."""
     low, high = axes.get_ylim()
-    step = (high / low) ** 0.027  # a line of text on this figure
-    heights: dict[float, float] = {}  # the last one used, over every intensity
+    gap = math.log(high / low) * 0.029  # a line of text on this figure
+    columns: dict[float, list[Placed]] = {}
     for placed in sorted(roofline.points, key=lambda placed: -placed.point.rate):
-        at = placed.point.intensity
-        wanted = placed.point.rate / 1e9
-        height = heights[at] = min(wanted, heights.get(at, math.inf) / step)
-        axes.annotate(
-            placed.point.name,
-            (at, wanted),
-            xytext=(at * 1.12, height),
-            fontsize=9,
-            va="center",
-            color=_ABOVE if placed.above else _FAINT,
-        )
+        columns.setdefault(placed.point.intensity, []).append(placed)
+    for at, column in columns.items():
+        heights = spread([math.log(placed.point.rate / 1e9) for placed in column], gap)
+        for placed, height in zip(column, heights, strict=True):
+            colour = _ABOVE if placed.above else _FAINT
+            axes.annotate(
+                placed.point.name,
+                (at, placed.point.rate / 1e9),
+                xytext=(at * 1.28, math.exp(height)),
+                fontsize=9,
+                va="center",
+                color=colour,
+                arrowprops={
+                    **{"arrowstyle": "-", "color": colour, "linewidth": 0.6, "relpos": (0, 0.5)},
+                    **{"shrinkA": 1, "shrinkB": 4},
+                },
+            )
