@@ -62,7 +62,7 @@ def parts(*names: str) -> tuple[str, ...]:
 
 
 RECORDS = parts("batch", "ceilings", "device", "errors", "kernel", "remember")
-FILES = parts("settings", "cache_files", "whole_files", "trust")
+FILES = parts("settings", "cache_files", "reading", "whole_files", "trust")
 BELOW = (*RECORDS, *FILES, *parts("operands", "columns", "planning", "backends", "tuning"))
 INPUTS = parts("arguments", "overlap", "selection", "reference", "watched")
 PRODUCTS = parts(
@@ -77,7 +77,9 @@ LAYERS = {
     parts("device"): parts("ceilings"),
     parts("batch"): (),
     parts("kernel"): parts("batch", "device"),
-    parts("settings", "cache_files", "whole_files", "trust"): parts("errors", "remember"),
+    parts("settings", "cache_files", "whole_files", "trust", "reading"): parts(
+        "errors", "remember"
+    ),
     parts("operands"): parts("device", "errors"),
     parts("planning"): (*RECORDS, *parts("columns")),
     parts("backends"): (*RECORDS, *parts("settings", "cache_files", "operands", "columns")),
@@ -234,7 +236,7 @@ def test_a_source_without_a_declaration_is_launched_by_name(source: str) -> None
 def test_no_file_is_longer_than_500_lines() -> None:
     files = [
         path
-        for folder in ("tilewright", "tests", "bench")
+        for folder in ("tilewright", "tests", "bench", "fuzz")
         for path in (ROOT / folder).rglob("*")
         if path.suffix in (".py", ".cl", ".clh", ".cu")
     ]

@@ -41,7 +41,7 @@ def read(path: Path, most: int = MOST) -> bytes | None:
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(file.fileno())
         problem = _why_refused(path, status, most)
-        content = b"" if problem else file.read(most + 1)
+        content = b"" if problem else file.read(status.st_size)
     if problem:
         set_aside(path, problem)
         return None

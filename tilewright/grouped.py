@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewright import reading
 from tilewright.arguments import checked_dtype, checked_name
 from tilewright.backends import Scalars
 from tilewright.backends.cuda.backend import refuse
@@ -58,10 +59,12 @@ from tilewright.planning.grouped import (
 from tilewright.ragged import RaggedBatch, aligned_offsets
 from tilewright.selection import backend_of, resolve
 from tilewright.watched import are_watched
+from tilewright.whole_files import DAMAGED, replacing
 
 __all__ = ["GroupedPlan", "grouped_matmul", "plan_grouped"]
 
 _FORMAT = "tilewright-grouped-plan-1"
+_MOST_BYTES = 64 << 20  # of a plan in a file: a million problems take 15 MB
 _MOST_PLANS = 256
 _plans: OrderedDict[bytes, GroupedPlan] = OrderedDict()
 Results = list[Any] | RaggedBatch
@@ -128,7 +131,10 @@ class GroupedPlan:
         return _bind(self, _checked(a, b, out, **options))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write sizes and decisions as JSON. The layout is made again from them when loaded."""
+        """Write sizes and decisions as JSON. The layout is made again from them when loaded.
+
+        Raises FileError where the folder is absent or cannot be written.
+        """
         document = {
             "format": _FORMAT,
             "device": self.device.key,
@@ -136,14 +142,15 @@ class GroupedPlan:
             "order": self.layout.chosen if self.layout else self.asked,
             **{name: getattr(self, name).tolist() for name in "mnk"},
         }
-        Path(path).write_text(json.dumps(document))
+        with replacing(Path(path), "path") as temporary:
+            temporary.write_text(json.dumps(document))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], device: Device | str | None = None) -> GroupedPlan:
         """The plan that `save` wrote, for a device. Raises FileError for anything else."""
         chosen = resolve(device)
         try:
-            document = json.loads(Path(path).read_text())
+            document = reading.document(Path(path), _MOST_BYTES)
             if document["format"] != _FORMAT:
                 raise ValueError(f"format is {document['format']!r}")
             sizes = [document[name] for name in "mnk"]
@@ -151,7 +158,7 @@ class GroupedPlan:
             return plan_grouped(*sizes, dtype=dtype, device=chosen, order=order)
         except FileNotFoundError:
             raise
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except DAMAGED as error:
             raise FileError(f"path={str(path)!r}: not a saved plan ({error})") from None
 
 

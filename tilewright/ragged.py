@@ -14,9 +14,7 @@ from __future__ import annotations
 
 import os
 import struct
-import tokenize
 import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,20 +22,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewright import reading
 from tilewright.api import asarray, empty
 from tilewright.arguments import checked_dtype
 from tilewright.device import Device
 from tilewright.errors import ArgumentError, DtypeError, FileError, OperandError, ShapeError
 from tilewright.operands import DTYPES, Array, NDArray, on_gpu
 from tilewright.selection import resolve
+from tilewright.whole_files import DAMAGED, replacing
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector of any device here
 _MEMBERS = ("flat", "rows", "cols", "offsets")
-# All that zipfile and numpy.load raise for damaged files, and what `__init__` says of the sizes.
-_UNREADABLE = (
-    *(OSError, ValueError, TypeError, EOFError, MemoryError, OverflowError, RuntimeError),
-    *(zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError),
-)
 
 
 class RaggedBatch:
@@ -156,13 +151,15 @@ class RaggedBatch:
                 if missing:
                     raise FileError(f"path={str(path)!r}: lacks {', '.join(missing)}")
                 offset, dtype, count = _stored_member(archive, Path(path))
-            with np.load(path, allow_pickle=False) as document:
-                rows, cols, offsets = (document[name] for name in _MEMBERS[1:])
+                most = os.path.getsize(path)  # what is stored is no larger than its file
+                rows, cols, offsets = (
+                    reading.npz_array(archive, name, most) for name in _MEMBERS[1:]
+                )
             flat: NDArray = (
                 np.memmap(path, dtype, "r", offset, (count,)) if count else np.empty(0, dtype)
             )
             return cls(flat, rows, cols, offsets)
-        except _UNREADABLE as error:
+        except DAMAGED as error:
             if isinstance(error, FileError | FileNotFoundError):
                 raise
             raise FileError(f"path={str(path)!r}: not a saved RaggedBatch ({error})") from None
@@ -171,15 +168,11 @@ class RaggedBatch:
         """Write an uncompressed .npz: flat, rows, cols, offsets.
 
         The file takes the place of an older one when it is whole: that may be the one mapped here.
+        Raises FileError where the folder is absent or cannot be written.
         """
-        part = Path(f"{os.fspath(path)}.{os.getpid()}.part")
-        try:
-            with open(part, "wb") as file:
-                columns = {name: getattr(self, name) for name in _MEMBERS[1:]}
-                np.savez(file, flat=self.host(), **columns)
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+        columns = {name: getattr(self, name) for name in _MEMBERS[1:]}
+        with replacing(Path(path), "path") as part, part.open("wb") as file:
+            np.savez(file, flat=self.host(), **columns)
 
     def to(self, device: Device | str | None) -> RaggedBatch:
         """A copy on a device; the host's elements again with "host"."""
@@ -325,11 +318,7 @@ def _stored_member(archive: zipfile.ZipFile, path: Path) -> tuple[int, np.dtype[
         file.seek(info.header_offset)
         name_length, extra_length = struct.unpack("<26xHH", file.read(30))
         file.seek(info.header_offset + 30 + name_length + extra_length)
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0
-        if version != (1, 0):
-            read = np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(file)
+        shape, _, dtype = reading.npy_header(file)
         start = file.tell()
         if dtype.name not in DTYPES or len(shape) != 1:
             raise FileError(f"path={str(path)!r}: flat is {dtype} {shape}; accepted are {DTYPES}")

@@ -7,6 +7,7 @@ never be fatal, are in cache_files.py.
 from __future__ import annotations
 
 import os
+import struct
 import tempfile
 import tokenize
 import zipfile
@@ -31,6 +32,7 @@ DAMAGED = (
     tokenize.TokenError,  # of headers that end within a bracket
     zipfile.BadZipFile,
     zlib.error,
+    struct.error,
 )
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tilewright import reading
 from tilewright.cli import market
 from tilewright.errors import FileError
 from tilewright.operands import DTYPES, NDArray
@@ -22,6 +23,7 @@ from tilewright.selection import host
 from tilewright.whole_files import DAMAGED, replacing
 
 SUFFIXES = (".npy", ".npz", ".mtx")
+_SHOWN = 20  # names of an archive that an error lists
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +34,18 @@ class _Source:
     member: str | None
     label: str
     note: Callable[[str], None]
+    most: int
 
 
-def load(name: str, argument: str, note: Callable[[str], None]) -> NDArray:
+def load(name: str, argument: str, note: Callable[[str], None], most: int | None = None) -> NDArray:
     """The matrix of a file, a .npy memory-mapped. `note` hears of conversions.
 
-    `FILE.npz:NAME` is one array of several.
+    `FILE.npz:NAME` is one array of several. An array that is made in memory may have `most` bytes;
+    left out, half of what this machine has.
     """
     path, member = _split(name)
-    source = _Source(path, member, f"{argument}={name!r}", note)
+    limit = host().memory // 2 if most is None else most
+    source = _Source(path, member, f"{argument}={name!r}", note, limit)
     if not path.is_file():
         raise FileError(f"{source.label}: no such file; accepted are {_ACCEPTED}")
     reader = _READERS.get(path.suffix.lower())
@@ -92,28 +97,29 @@ def _split(name: str) -> tuple[Path, str | None]:
 
 
 def _load_npy(source: _Source) -> NDArray:
-    array = np.load(source.path, mmap_mode="r", allow_pickle=False)
-    if not isinstance(array, np.ndarray):
-        array.close()
+    if zipfile.is_zipfile(source.path):
         raise FileError(f"{source.label}: is an archive; accepted is one array, or suffix .npz")
-    return array
+    return reading.mapped_npy(source.path)
 
 
 def _load_npz(source: _Source) -> NDArray:
     if not zipfile.is_zipfile(source.path):
         raise FileError(f"{source.label}: is no archive; accepted is what numpy.savez writes")
-    with np.load(source.path, allow_pickle=False) as archive:
-        names = list(archive.files)
+    with zipfile.ZipFile(source.path) as archive:
+        names = reading.npz_names(archive)
         member = names[0] if source.member is None and len(names) == 1 else source.member
-        if member not in names:
-            shown = ", ".join(f"'{source.path}:{name}'" for name in names) or "none: it is empty"
-            raise FileError(f"{source.label}: names no array in it; accepted are {shown}")
-        array: NDArray = archive[member]
-        return array
+        if member is None or member not in names:
+            shown = ", ".join(f"'{source.path}:{name}'" for name in names[:_SHOWN])
+            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+            raise FileError(
+                f"{source.label}: names no array in it; accepted are"
+                f" {shown or 'none: it is empty'}{more}"
+            )
+        return reading.npz_array(archive, member, source.most)
 
 
 def _load_mtx(source: _Source) -> NDArray:
-    array, header = market.read(source.path, host().memory)
+    array, header = market.read(source.path, source.most)
     if "integer" in header.field:
         source.note(f"{source.label}: integers, converted to float64")
     return array

@@ -10,7 +10,7 @@ import typer
 from tilewright import suites
 from tilewright.arguments import checked_name
 from tilewright.cli.common import DeviceOption, checked_dtype, console, progress
-from tilewright.cli.sizes import Columns, load
+from tilewright.cli.sizes import MOST_PROBLEMS, Columns, load
 from tilewright.device import Device
 from tilewright.errors import ArgumentError, DtypeError
 from tilewright.grouped import plan_grouped
@@ -121,10 +121,10 @@ def batch_sizes(
     assert limits is not None
     low, high = limits
     problems = _COUNT if count is None else count
-    if not 1 <= low <= high <= 65536 or not 1 <= problems <= 10_000_000:
+    if not 1 <= low <= high <= 65536 or not 1 <= problems <= MOST_PROBLEMS:
         raise ArgumentError(
             f"--uniform={low} {high} --count={problems}: accepted are limits 1 <= LO <= HI <= 65536"
-            " and 1 to 10,000,000 problems"
+            f" and 1 to {MOST_PROBLEMS:,} problems"
         )
     return f"{low}..{high}, seed {seed}", uniform.between(low, high, problems, seed)
 

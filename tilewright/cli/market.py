@@ -24,7 +24,10 @@ import numpy as np
 from tilewright.operands import NDArray
 
 _FIELDS = ("real", "double", "integer", "unsigned-integer", "pattern")
+_MOST_LINE = 1 << 16  # characters of the line of sizes
 _MIRRORED = {"symmetric": 1.0, "hermitian": 1.0, "skew-symmetric": -1.0}
+# Bytes of the shortest line of an entry, its end not counted, as the last may lack it.
+_LEAST_LINE = {"array": 1, "coordinate": 3}
 # Digits that bring the same number back.
 _DIGITS = {"float16": 5, "float32": 9, "float64": 17}
 
@@ -52,6 +55,11 @@ def read(path: Path, limit: int) -> tuple[NDArray, Header]:
             raise ValueError(
                 f"{header.rows} × {header.columns} made dense is {header.rows * header.columns * 8}"
                 f" bytes, more than the {limit} of this machine"
+            )
+        left = path.stat().st_size
+        if header.entries * _LEAST_LINE[header.form] > left:
+            raise ValueError(
+                f"its header announces {header.entries} entries, more than {left} bytes can hold"
             )
         lines = _numbers(file, header)
     if len(lines) != header.entries:
@@ -98,7 +106,7 @@ def _header(file: TextIO) -> Header:
 
 def _sizes(file: TextIO) -> list[int]:
     """The first line that is neither blank nor a comment."""
-    for line in file:
+    for line in iter(lambda: file.readline(_MOST_LINE), ""):
         if line.strip() and not line.startswith("%"):
             return [int(word) for word in line.split()]
     return []
@@ -124,9 +132,13 @@ def _fill(dense: NDArray, values: NDArray, header: Header) -> None:
     if header.symmetry == "general":
         dense[...] = values.reshape(dense.shape, order="F")
         return
-    column, row = np.triu_indices(header.rows, k=header.symmetry == "skew-symmetric")
-    dense[column, row] = _MIRRORED[header.symmetry] * values
-    dense[row, column] = values
+    begin, skips = 0, int(header.symmetry == "skew-symmetric")
+    for column in range(header.columns):
+        first = column + skips
+        stored = values[begin : begin + max(header.rows - first, 0)]
+        dense[column, first:] = _MIRRORED[header.symmetry] * stored
+        dense[first:, column] = stored
+        begin += len(stored)
 
 
 def _scatter(dense: NDArray, lines: NDArray, header: Header) -> None:

@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import csv
 import zipfile
-import zlib
+from array import array
 from collections.abc import Iterator
+from itertools import chain, count
 from pathlib import Path
+from typing import Any, TextIO
 
 import numpy as np
 import numpy.typing as npt
 
+from tilewright import reading
 from tilewright.errors import FileError
+from tilewright.whole_files import DAMAGED
 
 Columns = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]
 LARGEST = 2**31 - 64
+MOST_PROBLEMS = 10_000_000
+_MOST_LINE = 1 << 16  # characters of a line of CSV
+_SHOWN = 20  # names that an error lists
 _SIZES = f"whole numbers from 0 to {LARGEST}"
 _ACCEPTED = "FILE.npz with integer columns m, n and k, and SHAPES.csv with the header m,n,k"
 
@@ -34,15 +41,7 @@ def load(path: Path) -> Columns:
         columns = reader(path)
     except FileError:
         raise
-    except (
-        OSError,
-        ValueError,
-        EOFError,
-        RuntimeError,
-        csv.Error,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
+    except (*DAMAGED, csv.Error) as error:
         why = " ".join(str(error).split()) or type(error).__name__
         raise FileError(
             f"{_label(path)}: cannot be read ({why}); accepted are {_ACCEPTED}"
@@ -59,14 +58,19 @@ def _label(path: Path) -> str:
 def _from_npz(path: Path) -> Columns:
     if not zipfile.is_zipfile(path):
         raise FileError(f"{_label(path)}: is no archive; accepted is what numpy.savez writes")
-    with np.load(path, allow_pickle=False) as archive:
-        missing = [name for name in "mnk" if name not in archive.files]
+    with zipfile.ZipFile(path) as archive:
+        names = reading.npz_names(archive)
+        missing = [name for name in "mnk" if name not in names]
         if missing:
             raise FileError(
                 f"{_label(path)}: has no column {', '.join(missing)}, only"
-                f" {', '.join(archive.files) or 'nothing'}; accepted are integer columns m, n and k"
+                f" {', '.join(names[:_SHOWN]) or 'nothing'}; accepted are integer columns m, n and"
+                " k"
             )
-        m, n, k = (_column(archive[name], name, path) for name in "mnk")
+        m, n, k = (
+            _column(reading.npz_array(archive, name, 8 * MOST_PROBLEMS), name, path)
+            for name in "mnk"
+        )
     if not len(m) == len(n) == len(k):
         raise FileError(
             f"{_label(path)}: m, n and k have {len(m)}, {len(n)} and {len(k)} entries; accepted"
@@ -75,23 +79,22 @@ def _from_npz(path: Path) -> Columns:
     return m, n, k
 
 
-def _column(array: npt.NDArray[np.generic], name: str, path: Path) -> npt.NDArray[np.int64]:
-    if array.ndim != 1 or array.dtype.kind not in "iu":
+def _column(values: npt.NDArray[Any], name: str, path: Path) -> npt.NDArray[np.int64]:
+    if values.ndim != 1 or values.dtype.kind not in "iu":
         raise FileError(
-            f"{_label(path)}: {name} is {array.dtype} of shape {array.shape}; accepted is one"
+            f"{_label(path)}: {name} is {values.dtype} of shape {values.shape}; accepted is one"
             f" dimension of {_SIZES}"
         )
-    values = array.astype(np.float64)
     wrong = (values < 0) | (values > LARGEST)
     if wrong.any():
         at = int(np.argmax(wrong))
-        raise FileError(f"{_label(path)}: {name}[{at}]={array[at]}; accepted are {_SIZES}")
-    return array.astype(np.int64)
+        raise FileError(f"{_label(path)}: {name}[{at}]={values[at]}; accepted are {_SIZES}")
+    return values.astype(np.int64)
 
 
 def _from_csv(path: Path) -> Columns:
     with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = csv.reader(file, strict=True)
+        rows = csv.reader(_lines(file, path), strict=True)
         head = [name.strip() for name in next(rows, [])]
         if not head:
             raise FileError(f"{_label(path)}: is empty; accepted is the header m,n,k and sizes")
@@ -99,12 +102,26 @@ def _from_csv(path: Path) -> Columns:
         if missing:
             raise FileError(
                 f"{_label(path)}, line 1: has no column {', '.join(missing)}, only"
-                f" {', '.join(head)}; accepted is the header m,n,k"
+                f" {', '.join(head[:_SHOWN])}; accepted is the header m,n,k"
             )
         places = [head.index(name) for name in "mnk"]
-        found = list(_rows(path, rows, places, len(head)))
-    m, n, k = np.array(found, np.int64).reshape(-1, 3).T.copy()
+        found = array("q", chain.from_iterable(_rows(path, rows, places, len(head))))
+    m, n, k = np.frombuffer(found, np.int64).reshape(-1, 3).T.copy()
     return m, n, k
+
+
+def _lines(file: TextIO, path: Path) -> Iterator[str]:
+    """A file's lines, none of more fields than memory should be spent on."""
+    for number in count(1):
+        line = file.readline(_MOST_LINE + 1)
+        if not line:
+            return
+        if len(line) > _MOST_LINE or number > MOST_PROBLEMS + 1:
+            raise FileError(
+                f"{_label(path)}, line {number}: accepted are {MOST_PROBLEMS} lines of at most"
+                f" {_MOST_LINE} characters"
+            )
+        yield line
 
 
 def _rows(

@@ -7,7 +7,6 @@ is taken. Written whole or not at all, the same bytes for the same arrays.
 from __future__ import annotations
 
 import io
-import math
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,15 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewright import reading
 from tilewright.errors import FileError
 from tilewright.whole_files import DAMAGED, replacing
 
 NDArray = npt.NDArray[Any]
 _DTYPES = ("|u1", "<f2", "<f4", "<i4")
-_READERS = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-}
 
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray], argument: str) -> None:
@@ -87,15 +83,12 @@ def _members(archive: zipfile.ZipFile, size: int) -> dict[str, NDArray]:
 def _array(content: bytes, name: str) -> NDArray:
     """An array from the bytes of an .npy, its claims checked before it is made."""
     stream = io.BytesIO(content)
-    version = np.lib.format.read_magic(stream)
-    if version not in _READERS:
-        raise FileError(f"{name!r}: version {version} of .npy")
-    shape, by_column, dtype = _READERS[version](stream)
-    if dtype.hasobject or dtype.str not in _DTYPES:
+    header = shape, by_column, dtype = reading.npy_header(stream)
+    if dtype.str not in _DTYPES:
         raise FileError(f"{name!r}: holds {dtype}; accepted are {', '.join(_DTYPES)}")
     start = stream.tell()
-    needed = math.prod(shape) * dtype.itemsize
-    if by_column or any(s < 0 for s in shape) or needed != len(content) - start:
+    needed = reading.npy_bytes(header)
+    if by_column or needed != len(content) - start:
         raise FileError(
             f"{name!r}: claims {shape} of {dtype}, {needed} bytes; it holds {len(content) - start}"
         )

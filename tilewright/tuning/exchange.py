@@ -8,7 +8,6 @@ that are here already.
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,13 +15,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tilewright import settings
+from tilewright import reading, settings
 from tilewright.errors import CacheError, FileError
 from tilewright.tuning import store, tuned
 from tilewright.tuning.known import failures
 from tilewright.tuning.store import FOLDERS, MEASURED, TRIED, TUNED, Content
 
 FORMAT = "tilewright-export-1"
+MOST = 32 << 20  # bytes of an export; a year of tuning makes 1 MB
 # Folders of every part; what an older version of the sources left is its part too.
 _PLACES = {
     "programs": "programs",
@@ -136,7 +136,7 @@ def bring_in(path: Path) -> int:
 def _checked(path: Path) -> list[tuple[str, str, Content]]:
     label = f"FILE={str(path)!r}"
     try:
-        document = json.loads(path.read_text())
+        document = reading.document(path, MOST)
         if document["format"] != FORMAT:
             raise ValueError("it is of another format")
         return [

@@ -92,6 +92,8 @@ def set_aside(folder: str, name: str, why: str) -> None:
 def check(folder: str, name: str, document: Any) -> Content:
     """The content of a document read elsewhere. Raises ValueError where it is not one of ours."""
     key = document["key"]
+    if not isinstance(key, str):
+        raise ValueError(f"key={key!r} is no text")
     expected = digest(key) if folder == MEASURED else key
     if (
         document["format"] != FORMAT
