@@ -147,7 +147,7 @@ def test_gradients_of_lists_are_those_of_finite_differences(where: str) -> None:
 
 def test_gradients_that_nobody_wants_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = torch.randn(4, 3), torch.randn(3, 2).requires_grad_()
-    (found,) = grouped_matmul([a], [b])
+    (found,) = lists.products([a], [b])
     made: list[Any] = []
     real = lists.products
     monkeypatch.setattr(lists, "products", lambda *given: made.append(given) or real(*given))

@@ -57,8 +57,9 @@ def checked_shape(shape: Any) -> tuple[int, ...]:
 def checked_dtype(dtype: Any) -> np.dtype[Any]:
     """One of the supported dtypes, however it was spelled."""
     wanted: np.dtype[Any] | None = None
+    named = str(dtype).removeprefix("torch.") if type(dtype).__module__ == "torch" else dtype
     with contextlib.suppress(TypeError):
-        wanted = np.dtype(dtype)
+        wanted = np.dtype(named)
     if wanted is None or wanted.name not in DTYPES or not wanted.isnative:
         raise DtypeError(f"dtype={str(dtype)!r}: accepted are {', '.join(DTYPES)}")
     return wanted

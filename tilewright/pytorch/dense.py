@@ -17,7 +17,7 @@ from torch import Tensor
 from tilewright.errors import ArgumentError, OverlapError, ShapeError
 from tilewright.pytorch import checks, down
 from tilewright.pytorch.autocast import cast
-from tilewright.pytorch.eager import is_eager, is_followed
+from tilewright.pytorch.eager import by_itself, is_eager, is_followed, is_transformed
 
 How = tuple[str | None, ...]  # precision, accumulate, device, kernel
 
@@ -43,6 +43,8 @@ def matmul(
     how = (precision, accumulate, getattr(device, "id", device), kernel)
     given = [value for value in (a, b, bias, out) if isinstance(value, Tensor)]
     plain = is_eager(*given) and not is_followed(*given)
+    if plain and down.is_torchs(given, how):
+        plain = False
     if plain and (out is not None or len(given) < 2 + (bias is not None) or a.is_cuda):
         return down.into(a, b, out, bias, how, **options)
     return _watched(a, b, out, bias, how, **options)
@@ -138,10 +140,17 @@ def broadcast_product(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, h
 def product(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, how: How) -> Any:
     """alpha · a @ b + bias, of equal leading dimensions."""
     if torch.compiler.is_compiling():
+        if is_transformed():
+            return _eagerly(a, b, bias, alpha, how)
         return torch.ops.tilewright.product(a, b, bias, alpha, *how)
     if is_followed(a, b, bias):
         return _Product.apply(a, b, bias, alpha, how)
     return _new(a, b, bias, alpha, how)
+
+
+@by_itself
+def _eagerly(*given: Any) -> Any:
+    return product(*given)
 
 
 def _new(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, how: How) -> Any:

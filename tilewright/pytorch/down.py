@@ -110,6 +110,13 @@ def array(value: Any, name: str) -> Any:
     return value.detach().numpy()
 
 
+def is_torchs(tensors: Sequence[Tensor], how: Any) -> bool:
+    """Whether only torch multiplies these on a processor: NumPy has no bfloat16."""
+    return all(one.dtype == torch.bfloat16 and one.device.type == "cpu" for one in tensors) and all(
+        option is None for option in how
+    )
+
+
 def written(out: Tensor) -> None:
     """Tell autograd that this memory has changed, as torch's own functions in place do."""
     if not out.is_inference():

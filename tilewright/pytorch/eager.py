@@ -64,3 +64,20 @@ def is_differentiated(*values: Any) -> bool:
         isinstance(value, Tensor) and forward_ad.unpack_dual(value).tangent is not None
         for value in values
     )
+
+
+@torch.compiler.assume_constant_result
+def is_transformed() -> bool:
+    """Whether torch.func or forward-mode AD is at work where torch.compile traces.
+
+    Custom operators know neither, and would drop tangents: what is called then is called eagerly.
+    """
+    return (
+        torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
+    )
+
+
+# Under torch.compile, what transforms look at leaves the graph.
+by_itself = torch.compiler.disable(
+    reason="tilewright's products run eagerly under torch.func and forward-mode AD"
+)

@@ -8,7 +8,6 @@ views and functions. What is written in place (`out`, bound plans) has no gradie
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 from typing import Any
 
 import torch
@@ -19,8 +18,6 @@ from tilewright.errors import ArgumentError, OperandError, ShapeError
 from tilewright.pytorch import batches, checks, dense, down, lists
 from tilewright.pytorch.eager import is_differentiated, is_eager, is_followed
 from tilewright.ragged import RaggedBatch
-
-_dtype = attrgetter("dtype")
 
 
 def grouped_matmul(
@@ -40,23 +37,28 @@ def grouped_matmul(
     precision: str | None = None,
 ) -> Any:
     """Arguments, results and errors are those of `tilewright.grouped_matmul`."""
-    how = (precision, order, getattr(device, "id", device), kernel)
-    options = {"transpose_a": transpose_a, "transpose_b": transpose_b, "activation": activation}
-    is_plain = type(alpha) is type(beta) is float and (alpha, beta) == (1.0, 0.0)
-    if (
-        is_plain
-        and out is None
-        and not any(options.values())
-        and precision is device is kernel is None
-    ):
-        found = _loop(a, b, bias)
+    is_plain = out is activation is precision is device is kernel is None and (
+        type(alpha) is type(beta) is float and alpha == 1.0 and beta == 0.0
+    )
+    if is_plain and transpose_a is transpose_b is False:
+        found = loop(a, b, bias)
         if found is not None:
             return found
-    options.update(alpha=alpha, beta=beta)
+    how = (precision, order, getattr(device, "id", device), kernel)
+    options = {
+        "transpose_a": transpose_a,
+        "transpose_b": transpose_b,
+        "activation": activation,
+        "alpha": alpha,
+        "beta": beta,
+    }
     given = [value for part in (a, b, bias, out) for value in _tensors(part)]
     if out is not None:
         checks.check_out(beta, *given)
-    if not is_followed(*given) and is_eager(*given) and (out is not None or _is_mixed(a, b, bias)):
+    plain = (
+        not is_followed(*given) and is_eager(*given) and not down.is_torchs(given, (None, *how[2:]))
+    )
+    if plain and (out is not None or _is_mixed(a, b, bias)):
         return _in_memory(a, b, out, bias, how, options)
     return _watched(a, b, out, bias, how, **options)
 
@@ -93,25 +95,27 @@ def bind(
     return run
 
 
-def _loop(a: Any, b: Any, bias: Any) -> list[Tensor] | None:
-    """Plain products of a processor's tensors, or None where these are not; checked afterwards."""
-    lists_ = (a, b) if bias is None else (bias, a, b)
-    if not all(type(part) in (list, tuple) and len(part) == len(a) for part in lists_):
-        return None
+def loop(a: Any, b: Any, bias: Any) -> list[Tensor] | None:
+    """Plain products of a processor's tensors, or None where these are something else.
+
+    The matrices are judged by torch and by the results: looking at a thousand of them first would
+    take a tenth of the time of small products.
+    """
     if torch.compiler.is_compiling() or settings.device() is not None:
         return None
-    kinds = {Tensor, torch.nn.Parameter}
-    if not all(set(map(type, part)) <= kinds for part in lists_) or not a or a[0].is_cuda:
+    operands = (a, b) if bias is None else (bias, a, b)
+    for part in operands:
+        if (type(part) is not list and type(part) is not tuple) or len(part) != len(a):
+            return None
+    if not a or not isinstance(a[0], Tensor) or a[0].is_cuda or a[0].layout is not torch.strided:
         return None
     try:
-        found: list[Tensor] = list(map(torch.mm if bias is None else torch.addmm, *lists_))
-    except (RuntimeError, IndexError):
+        found: list[Tensor] = list(map(torch.mm if bias is None else torch.addmm, *operands))
+    except (RuntimeError, IndexError, TypeError):
         return None  # checked one after another, the first that does not fit is named
-    return found if set(map(_dtype, found)) <= checks.DTYPES and _are_vectors(bias) else None
-
-
-def _are_vectors(bias: Any) -> bool:
-    return bias is None or all(one.dim() == 1 for one in bias)
+    if not {one.dtype for one in found} <= checks.DTYPES:
+        return None
+    return found if bias is None or all(one.dim() == 1 for one in bias) else None
 
 
 def _watched(
@@ -133,6 +137,14 @@ def _watched(
     count = len(left)
     if len(right) != count:
         raise ShapeError(f"b: has {len(right)} matrices; must have {count}, as many as a")
+    if not count:
+        return out if out is not None else [] if isinstance(a, list | tuple) else a
+    biases = _listed(bias, count)
+    first = left[0]
+    if out is None:
+        left, right, biases = lists.cast_lists(left, right, biases)
+    if left[0] is not first and left[0].dtype != torch.float32:
+        how = (None, *how[1:])  # a precision is float32's, which autocast has just left
     _check_alike(left, right)
     left = _turned(left, checks.each(transpose_a, count, "transpose_a", bool))
     right = _turned(right, checks.each(transpose_b, count, "transpose_b", bool))
@@ -140,7 +152,9 @@ def _watched(
     if out is None and any(keep):
         raise ArgumentError(f"beta={beta!r}: needs out=, the matrices that it scales")
     _check_sizes(left, right)
-    biases = None if bias is None else _biases(bias, right)
+    for i, vector in enumerate(biases):
+        if vector is not None:
+            checks.check_vector(vector, f"bias[{i}]", right[i].shape[1], left[0])
     checks.check_precision(how[0], left[0])
     found = lists.products(left, right, biases, checks.each(alpha, count, "alpha", float), how)
     if out is None:
@@ -185,16 +199,16 @@ def _check_sizes(a: Sequence[Tensor], b: Sequence[Tensor]) -> None:
             )
 
 
-def _biases(bias: Any, b: Sequence[Tensor]) -> list[Tensor | None]:
+def _listed(bias: Any, count: int) -> list[Any]:
+    """A vector or None for each problem."""
+    if bias is None:
+        return [None] * count
     if not isinstance(bias, list | tuple):
         raise ArgumentError(
             f"bias={type(bias).__name__}: accepted is a list of vectors or None, one a problem"
         )
-    if len(bias) != len(b):
-        raise ShapeError(f"bias: has {len(bias)} vectors; must have {len(b)}, one a problem")
-    for i, (vector, right) in enumerate(zip(bias, b, strict=True)):
-        if vector is not None:
-            checks.check_vector(vector, f"bias[{i}]", right.shape[1], right)
+    if len(bias) != count:
+        raise ShapeError(f"bias: has {len(bias)} vectors; must have {count}, one a problem")
     return list(bias)
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tilewright.pytorch import dense, down
 from tilewright.pytorch.autocast import cast
-from tilewright.pytorch.eager import is_batched, is_eager, is_followed
+from tilewright.pytorch.eager import by_itself, is_batched, is_eager, is_followed, is_transformed
 
 How = tuple[str | None, ...]  # precision, order, device, kernel
 PLAIN: How = (None, None, None, None)
@@ -33,19 +33,35 @@ def products(
 ) -> list[Tensor]:
     """alphas[i] · a[i] @ b[i] + biases[i] of matrices each with sizes of its own."""
     count = len(a)
-    together = cast(*a, *b, *([None] * count if biases is None else biases))
-    left, right, added = together[:count], together[count : 2 * count], together[2 * count :]
+    left, right, added = cast_lists(a, b, [None] * count if biases is None else biases)
+    together = (*left, *right, *added)
     given = [bias for bias in added if bias is not None]
     which = [bias is not None for bias in added]
     if count and left[0] is not a[0]:
         how = (None, *how[1:])  # a precision is float32's, which autocast has just left
     scales = [1.0] * count if alphas is None else list(alphas)
-    if not torch.compiler.is_compiling():
+    if torch.compiler.is_compiling():
+        if is_transformed():
+            found: list[Tensor] = _eagerly(left, right, added, scales, how)
+            return found
+    else:
         if is_followed(*together):
             return list(_Products.apply(how, scales, which, *left, *right, *given))
         if is_eager(*together):
             return down.products(left, right, added, scales, how)
     return _by_operator(left, right, given, which, scales, how)
+
+
+@by_itself
+def _eagerly(*given: Any) -> list[Tensor]:
+    return products(*given)
+
+
+def cast_lists(a: Any, b: Any, biases: Any) -> tuple[Any, Any, Any]:
+    """All of them in autocast's dtype, where it is on."""
+    together = cast(*a, *b, *biases)
+    count = len(a)
+    return together[:count], together[count : 2 * count], together[2 * count :]
 
 
 def _by_operator(
@@ -116,8 +132,10 @@ def _gradients(
 ) -> tuple[list[Tensor | None], list[Tensor | None]]:
     """Those of a and of b that are wanted, all of them in one list of products."""
     count = ctx.count
-    a, b = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
-    pairs, places = [], []
+    saved = ctx.saved_tensors  # once: each look unpacks, and a checkpoint unpacks once only
+    a, b = saved[:count], saved[count:]
+    pairs: list[tuple[Tensor, Tensor]] = []
+    places: list[int] = []
     for i, grad in enumerate(grads):
         if grad is not None and wanted_a[i]:
             pairs.append((grad, b[i].t()))
@@ -171,7 +189,8 @@ class _Products(torch.autograd.Function):
     def jvp(ctx: Any, _how: Any, _alphas: Any, _biased: Any, *tangents: Any) -> Any:
         """The tangents of the results: the products with either factor's tangent in its place."""
         count = ctx.count
-        a, b = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
+        saved = ctx.saved_tensors
+        a, b = saved[:count], saved[count:]
         of_a, of_b = tangents[:count], tangents[count : 2 * count]
         with_a = [(i, of_a[i], b[i]) for i in range(count) if of_a[i] is not None]
         with_b = [(i, a[i], of_b[i]) for i in range(count) if of_b[i] is not None]

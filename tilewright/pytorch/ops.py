@@ -16,7 +16,16 @@ from torch import Tensor
 
 from tilewright.backends.cuda import faults, ragged
 from tilewright.pytorch import on_processor
-from tilewright.pytorch.eager import is_eager, is_followed, needs_gradient
+from tilewright.pytorch.eager import (
+    by_itself,
+    is_eager,
+    is_followed,
+    is_transformed,
+    needs_gradient,
+)
+
+# What torch.func wrapped has no memory once its transform has ended, as in the function of vjp.
+_alive = torch._C._functorch.unwrap_if_dead
 
 
 def repeated(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None, precision: str) -> Any:
@@ -37,7 +46,10 @@ def repeated(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None, precisi
 
 def ragged_rows(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None, precision: str) -> Any:
     """out[i] = x[i] @ w[group of i] + bias[group of i]; rows without a group are zero."""
-    if not torch.compiler.is_compiling():
+    if torch.compiler.is_compiling():
+        if is_transformed():
+            return _eagerly(ragged_rows, x, w, offsets, bias, precision)
+    else:
         if is_followed(x, w, bias):
             return _Rows.apply(x, w, offsets, bias, precision)
         if is_eager(x, w, offsets, bias):
@@ -47,12 +59,20 @@ def ragged_rows(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None, prec
 
 def ragged_depths(x: Tensor, y: Tensor, offsets: Tensor, precision: str) -> Any:
     """out[j] = x[:, group j] @ y[group j]; zero for groups without rows."""
-    if not torch.compiler.is_compiling():
+    if torch.compiler.is_compiling():
+        if is_transformed():
+            return _eagerly(ragged_depths, x, y, offsets, precision)
+    else:
         if is_followed(x, y):
             return _Depths.apply(x, y, offsets, precision)
         if is_eager(x, y, offsets):
             return _new_depths(x, y, offsets, precision)
     return torch.ops.tilewright.ragged_depths(x, y, offsets, precision)
+
+
+@by_itself
+def _eagerly(product: Any, *given: Any) -> Any:
+    return product(*given)
 
 
 def ragged_into(
@@ -111,7 +131,7 @@ def _keep_rows(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _rows_gradients(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    x, w, offsets = ctx.saved_tensors
+    x, w, offsets = map(_alive, ctx.saved_tensors)
     wanted = ctx.needs_input_grad
     of_x = of_w = of_bias = None
     if wanted[0]:
@@ -218,7 +238,7 @@ def _keep_depths(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _depths_gradients(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    x, y, offsets = ctx.saved_tensors
+    x, y, offsets = map(_alive, ctx.saved_tensors)
     of_x = of_y = None
     if ctx.needs_input_grad[0]:
         of_x = ragged_rows(y, grad.transpose(1, 2), offsets, None, ctx.precision).t()

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tilewright.device_sizes import ragged_matmul
 from tilewright.errors import ArgumentError, ShapeError
-from tilewright.pytorch import lists
+from tilewright.pytorch import checks, grouped, lists
 
 
 def grouped_mm(
@@ -73,18 +73,24 @@ def grouped_matmul(
 
     Matrices [m_i, k_i] and [k_i, n_i] of one dtype and one device, vectors [n_i].
     """
+    found = grouped.loop(inputs, others, biases)
+    if found is not None:
+        return found
     count = len(inputs)
     if len(others) != count or (biases is not None and len(biases) != count):
         have = "" if biases is None else f", {len(biases)} biases"
         raise ShapeError(
             f"others: {len(others)} matrices{have}; must be {count}, as many as inputs"
         )
+    inputs, others, given = lists.cast_lists(inputs, others, biases or ())
     for index, (one, two) in enumerate(zip(inputs, others, strict=True)):
+        checks.check_like(one, f"inputs[{index}]", inputs[0], "inputs[0]")
+        checks.check_like(two, f"others[{index}]", inputs[0], "inputs[0]")
         if one.dim() != 2 or two.dim() != 2 or one.shape[1] != two.shape[0]:
             raise ShapeError(
                 f"others[{index}].shape={tuple(two.shape)}: must be two-dimensional with"
                 f" {one.shape[-1]} rows, the columns of inputs[{index}]"
             )
-    given = [None] * count if biases is None else list(biases)
-    found: list[Tensor] = lists.products(list(inputs), list(others), given)
-    return found
+    for index, bias in enumerate(given):
+        checks.check_vector(bias, f"biases[{index}]", others[index].shape[1], inputs[0])
+    return lists.products(inputs, others, given or None)
