@@ -19,6 +19,7 @@ from __future__ import annotations
 from numba import njit, prange
 
 from tilewright.backends.host.kernels import lanes
+from tilewright.backends.host.kernels.spread import spread
 from tilewright.backends.host.kernels.tiles import (
     BIT_PIXELS,
     CHANNELS,
@@ -68,7 +69,7 @@ def finish(value, pixel, channel, ends):
         lanes.store_signs(bits, to, value, lanes.load(cut, channel))
 
 
-@njit(cache=True, parallel=True)
+@spread
 def conv_bits(source, origins, classes, taps, weights, start, scale, shift, tail):
     """Convolve bits.
 
@@ -112,7 +113,7 @@ def _bit_task(first, last, channel, arrays, ends):
                 finish(value, pixel + i, c, ends)
 
 
-@njit(cache=True, parallel=True)
+@spread
 def conv_real(source, origins, taps, weights, scale, shift, tail):
     """Convolve float32: arguments as in `conv_bits`, weights float32 [channels / 32, taps, 32]."""
     blocks = weights.shape[0]

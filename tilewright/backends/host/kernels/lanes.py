@@ -158,20 +158,35 @@ def multiply(typing, left, right):
 
 @intrinsic
 def larger(typing, left, right):
-    """Where left > right left, elsewhere right; right, then, where either is NaN."""
+    """Where left > right or left is NaN left, elsewhere right: NaN of either stays, as in NumPy."""
 
     def generate(context, builder, signature, arguments):
-        return builder.select(builder.fcmp_ordered(">", *arguments), *arguments)
+        left, right = arguments
+        first = builder.fcmp_ordered(">", left, right)
+        first = builder.or_(first, builder.fcmp_unordered("uno", left, left))
+        return builder.select(first, left, right)
 
     return LANES(LANES, LANES), generate
 
 
 @intrinsic
-def smaller(typing, left, right):
-    """Where left < right left, elsewhere right."""
+def at_least(typing, value, floor):
+    """The floor where value < floor: NaN stays, and so does -0 at a floor of 0, as in NumPy."""
 
     def generate(context, builder, signature, arguments):
-        return builder.select(builder.fcmp_ordered("<", *arguments), *arguments)
+        value, floor = arguments
+        return builder.select(builder.fcmp_ordered("<", value, floor), floor, value)
+
+    return LANES(LANES, LANES), generate
+
+
+@intrinsic
+def at_most(typing, value, ceiling):
+    """The ceiling where value > ceiling."""
+
+    def generate(context, builder, signature, arguments):
+        value, ceiling = arguments
+        return builder.select(builder.fcmp_ordered(">", value, ceiling), ceiling, value)
 
     return LANES(LANES, LANES), generate
 

@@ -11,9 +11,10 @@ from numba import njit, prange
 
 from tilewright.backends.host.kernels import lanes
 from tilewright.backends.host.kernels.conv import address, addresses, finish
+from tilewright.backends.host.kernels.spread import spread
 
 
-@njit(cache=True, parallel=True)
+@spread
 def pool_real(source, images, down, across, row, maximum, divide, tail):
     """The largest element or the mean of each window.
 
@@ -50,7 +51,7 @@ def _window(source, first, row, edges, maximum, channel, channels):
     return value
 
 
-@njit(cache=True, parallel=True)
+@spread
 def map_real(source, scale, shift, low, high, tail):
     """min(max(source * scale + shift, low), high) of float32 [pixels, channels]."""
     channels = scale.size
@@ -60,11 +61,11 @@ def map_real(source, scale, shift, low, high, tail):
         for c in range(0, channels, lanes.WIDTH):
             value = lanes.multiply(lanes.load(begin, pixel * channels + c), lanes.load(factors, c))
             value = lanes.add(value, lanes.load(terms, c))
-            value = lanes.smaller(lanes.larger(value, floor), ceiling)
+            value = lanes.at_most(lanes.at_least(value, floor), ceiling)
             finish(value, pixel, c, ends)
 
 
-@njit(cache=True, parallel=True)
+@spread
 def pool_bits(source, images, down, across, row, words, out, out_from):
     """OR of each window of bits, `words` a pixel: arguments as in `pool_real`, in words.
 
