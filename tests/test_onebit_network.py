@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -17,7 +18,9 @@ from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeErro
 from tilewright.onebit import buffers, native_steps, program, reference
 from tilewright.onebit.layers import Add, Affine, BitConv, Clamp, Layer, MaxPool, RealConv, Sign
 from tilewright.onebit.passes import plan_passes
+from tilewright.onebit.program import PROGRAMS
 from tilewright.onebit.window import Window
+from tilewright.remember import forget
 
 NDArray = npt.NDArray[Any]
 needs_numba = pytest.mark.skipif(not compiled.available(), reason="Numba is not installed")
@@ -319,3 +322,24 @@ def test_what_memory_held_before_changes_no_bit(
     network = onebit.Network((6, 5, channels), made)
     x = generator.standard_normal((2, 6, 5, channels)).astype(np.float32)
     assert np.array_equal(network.run(x), reference.evaluate(made, {"input": x})["d"])
+
+
+@needs_numba
+def test_what_a_network_is_made_ready_with_is_counted_forgotten_and_goes_with_it() -> None:
+    network = shortcuts()
+    x = image(network, 2)
+    truth = network.run(x)
+    key = (id(network), (2,))
+    made = PROGRAMS.get(key)
+    assert made is not None
+    held = sum({id(b.data): b.data.nbytes for b in made.buffers.values()}.values())
+    assert held <= made.bytes <= 64 * held
+    forget()
+    assert not len(PROGRAMS)
+    assert np.array_equal(network.run(x), truth)
+    conv = onebit.Conv2d(np.ones((4, 3, 3, 3), np.int8))
+    conv(onebit.pack(np.ones((1, 5, 5, 3), np.int8)))
+    assert len(PROGRAMS) == 2
+    del network, conv, made
+    gc.collect()
+    assert not len(PROGRAMS)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import _thread
+import signal
+import sys
 import threading
 import time
+from functools import partial
+from types import FrameType
 
 import pytest
 
+from tilewright.backends.host import native
 from tilewright.backends.host.native import in_parallel
 
 MAIN = threading.main_thread()
@@ -36,19 +40,93 @@ def test_an_error_is_raised_after_the_others_are_done() -> None:
     assert len(ran) == 6
 
 
-def test_an_interrupt_waits_for_the_threads_that_still_write() -> None:
-    started, written = threading.Event(), threading.Event()
+def test_tasks_go_on_after_one_that_failed() -> None:
+    ran: list[int] = []
+
+    def fail() -> None:
+        raise ValueError("each")
+
+    tasks = [fail, *[partial(ran.append, number) for number in range(20)], fail]
+    with pytest.raises(ValueError, match="each"):
+        in_parallel(tasks, 3)
+    assert sorted(ran) == list(range(20))
+
+
+class Interrupt:
+    """Raises KeyboardInterrupt in this thread before instruction `after` of `in_parallel`."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+        self.raised = False
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> Interrupt | None:
+        if frame.f_code.co_filename != native.__file__:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            self.left -= 1
+            if self.left < 0:
+                self.raised = True
+                raise KeyboardInterrupt
+        return self
+
+
+def interrupted(after: int) -> bool:
+    """One interrupt at an instruction; False where there are fewer. No task runs on after it."""
+    begun = threading.Event()
+    running: list[int] = []
+    left_running: list[int] = []
 
     def task() -> None:
         if threading.current_thread() is MAIN:
-            started.wait(5)
+            begun.wait(1)  # until a helper is in the middle of its task, if it takes one
             return
-        started.set()
-        time.sleep(0.05)  # by then the main thread has nothing left but to wait
-        _thread.interrupt_main()
-        time.sleep(0.1)
-        written.set()
+        running.append(1)
+        begun.set()
+        time.sleep(0.002)
+        running.pop()
 
-    with pytest.raises(KeyboardInterrupt):
+    interrupt = Interrupt(after)
+    sys.settrace(interrupt)
+    try:
         in_parallel([task, task], 2)
-    assert written.is_set()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        left_running += running
+        sys.settrace(None)
+    assert not left_running
+    return interrupt.raised
+
+
+def test_an_interrupt_waits_for_the_threads_that_still_write_wherever_it_comes() -> None:
+    """Before every instruction in turn: none lets the caller go while a helper writes."""
+    in_parallel([lambda: None] * 4, 2)  # the helpers are there
+    after = 0
+    while interrupted(after):
+        after += 1
+    assert after > 100
+
+
+def test_an_interrupt_from_elsewhere_is_raised_in_the_end() -> None:
+    """As a terminal sends it: while the main thread waits."""
+    done = threading.Event()
+
+    def task() -> None:
+        if threading.current_thread() is not MAIN:
+            signal.raise_signal(signal.SIGINT)
+            done.set()
+        else:
+            done.wait(60)
+
+    def multiply_until_interrupted() -> None:
+        in_parallel([task, task], 2)
+        time.sleep(60)  # the interrupt is on its way
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            multiply_until_interrupted()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert done.is_set()

@@ -9,8 +9,7 @@ Outside the image lies nothing ("zero": those products are left out, by masking)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,13 +18,16 @@ from tilewright.backends.host import compiled
 from tilewright.device import Device
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
 from tilewright.onebit.bits import BitMatrix, clipped, pack, unpack
-from tilewright.onebit.buffers import Buffer, bit_buffer
+from tilewright.onebit.buffers import bit_buffer
 from tilewright.onebit.layers import BitConv, Value
 from tilewright.onebit.product import matmul
-from tilewright.onebit.program import Step
+from tilewright.onebit.program import PROGRAMS
 from tilewright.onebit.weights import starts
 from tilewright.onebit.window import Window, four, pair, tables
 from tilewright.operands import short
+
+if TYPE_CHECKING:
+    from tilewright.onebit.native_steps import Built
 
 NDArray = npt.NDArray[Any]
 
@@ -81,8 +83,6 @@ class Conv2d:
             shift=_reals("bias", bias, len(bits)),
             threshold=_wholes(threshold),
         )
-        self._kept: tuple[tuple[int, ...], tuple[tuple[Step, ...], Mapping[str, Buffer]]] | None
-        self._kept = None
 
     def __call__(
         self, x: BitMatrix, *, device: Device | str | None = None, kernel: str | None = None
@@ -118,25 +118,26 @@ class Conv2d:
     def _native(self, x: BitMatrix, value: Value, result: Value) -> Any:
         """By the host's kernel, its buffers kept for the next call of the same sizes."""
         with compiled.LOCK:
-            steps, buffers = self._program(x.shape, value, result)
-            np.copyto(buffers["input"].images(), x.words)
-            for step in steps:
+            built = self._program(x.shape, value, result)
+            np.copyto(built.buffers["input"].images(), x.words)
+            for step in built.steps:
                 step.run()
-            out = buffers["conv"]
+            out = built.buffers["conv"]
             if out.is_bits:
                 return BitMatrix.of_words(out.images(), out.channels)
             plain = self.layer.scale is None and self.layer.shift is None
             return out.values().astype(np.int32 if plain else np.float32)
 
-    def _program(
-        self, shape: tuple[int, ...], value: Value, result: Value
-    ) -> tuple[tuple[Step, ...], Mapping[str, Buffer]]:
+    def _program(self, shape: tuple[int, ...], value: Value, result: Value) -> Built:
+        """The steps for images of these sizes, kept while there is room."""
         from tilewright.onebit.native_steps import build
 
-        if self._kept is None or self._kept[0] != shape:
-            values = {"input": value, "conv": result}
-            self._kept = shape, build([self.layer], values, "conv", shape[0])
-        return self._kept[1]
+        key = (id(self), shape)
+        kept: Built | None = PROGRAMS.get(key)
+        if kept is None:
+            made = build([self.layer], {"input": value, "conv": result}, "conv", shape[0])
+            kept = PROGRAMS.keep(key, made, size=made.bytes, owners=(self,))
+        return kept
 
     def _lowered(
         self,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,15 @@ _NO_BITS = np.empty(0, np.uint16)
 _NOWHERE = np.empty(0, np.int64)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Built:
+    """Steps ready to run, the values by name, and bytes of buffers, tables and weights."""
+
+    steps: tuple[Step, ...]
+    buffers: dict[str, Buffer]
+    bytes: int
+
+
 def build(
     layers: Sequence[Layer],
     values: Mapping[str, Value],
@@ -46,13 +56,13 @@ def build(
     images: int,
     *,
     keep: bool = False,
-) -> tuple[tuple[Step, ...], dict[str, Buffer]]:
-    """Steps, and where the input goes and each stored value lies."""
+) -> Built:
+    """Steps, where the input goes and each stored value lies, and the bytes of all of it."""
     passes = plan_passes(layers, values, output)
     builder = _Builder(layers, values, images, passes, {output} | (set(values) if keep else set()))
     for position, item in enumerate(passes):
         builder.add(position, item)
-    return tuple(builder.steps), builder.buffers
+    return Built(tuple(builder.steps), builder.buffers, sum(builder.memory.values()))
 
 
 class _Builder:
@@ -68,6 +78,7 @@ class _Builder:
     ) -> None:
         self.values, self.images, self.kept = values, images, kept
         self.steps: list[Step] = []
+        self.memory: dict[int, int] = {}  # bytes of every array that steps hold, by its identity
         self.covers: tuple[str, ...] = ()  # of the pass that is being bound
         self.pool = Pool()
         self.last = {name: at for at, item in enumerate(passes) for name in item.reads}
@@ -98,7 +109,17 @@ class _Builder:
         self._release(position, item.reads)
 
     def _step(self, kind: str, kernel: Callable[..., object], *arguments: Any) -> None:
+        self._count(*arguments, *(buffer.data for buffer in self.buffers.values()))
         self.steps.append(Step(self.covers, kind, lambda: kernel(*arguments)))
+
+    def _count(self, *held: Any) -> None:
+        """Add what a step holds to the memory; views of one array count once."""
+        for item in held:
+            if isinstance(item, tuple):
+                self._count(*item)
+            elif isinstance(item, np.ndarray):
+                owner = item if item.base is None else item.base
+                self.memory[id(owner)] = getattr(owner, "nbytes", item.nbytes)
 
     # What a pass reads
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
 from tilewright.onebit.layers import BitConv, Layer, Value
-from tilewright.onebit.program import Program, Timing, compile_program
+from tilewright.onebit.program import PROGRAMS, Program, Timing, compile_program
 from tilewright.onebit.window import Window
 from tilewright.operands import short
 
@@ -137,11 +137,12 @@ class Network:
         return images.reshape(len(images), value.height, value.width, value.channels), one
 
     def _program(self, images: int) -> Program:
-        """The program for a batch size; the last one is kept."""
-        kept: Program | None = self.__dict__.get("_kept")
-        if kept is None or kept.images != images:
-            kept = self._compiled(images, keep=False)
-            self.__dict__["_kept"] = kept
+        """The program for a batch size, kept while there is room."""
+        key = (id(self), (images,))
+        kept: Program | None = PROGRAMS.get(key)
+        if kept is None:
+            made = self._compiled(images, keep=False)
+            kept = PROGRAMS.keep(key, made, size=made.bytes, owners=(self,))
         return kept
 
     def _compiled(self, images: int, *, keep: bool) -> Program:

@@ -19,8 +19,12 @@ from tilewright.backends.host import compiled
 from tilewright.onebit import reference
 from tilewright.onebit.buffers import Buffer
 from tilewright.onebit.layers import Layer, Value
+from tilewright.remember import Shelf
 
 NDArray = npt.NDArray[Any]
+# What networks and convolutions were made ready with, for the batch sizes they ran last. A program
+# belongs to its network and goes with it.
+PROGRAMS: Shelf[tuple[int, tuple[int, ...]], Any] = Shelf("one-bit programs", most=2 << 30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,10 @@ class Program(Protocol):
     def images(self) -> int:
         """Images of a batch."""
 
+    @property
+    def bytes(self) -> int:
+        """Memory that it holds."""
+
     def run(self, x: NDArray) -> NDArray:
         """The output of a batch [images, height, width, channels], float32."""
 
@@ -70,8 +78,8 @@ def compile_program(
     if compiled.available() and images:
         from tilewright.onebit.native_steps import build
 
-        steps, buffers = build(layers, values, output, images, keep=keep)
-        return NativeProgram(images, steps, buffers, output)
+        built = build(layers, values, output, images, keep=keep)
+        return NativeProgram(images, built.steps, built.buffers, output, built.bytes)
     return NumpyProgram(images, tuple(layers), output)
 
 
@@ -83,6 +91,7 @@ class NativeProgram:
     steps: tuple[Step, ...]
     buffers: Mapping[str, Buffer]
     output: str
+    bytes: int
 
     def run(self, x: NDArray) -> NDArray:
         """One pass after another."""
@@ -125,6 +134,7 @@ class NumpyProgram:
     images: int
     layers: tuple[Layer, ...]
     output: str
+    bytes: int = 0  # the layers are the network's
 
     def run(self, x: NDArray) -> NDArray:
         """The output alone."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import os
 import sys
 from functools import cache
 from importlib.util import find_spec
@@ -23,6 +24,8 @@ from tilewright import settings
 
 # Numba's pools of threads are not all safe to enter from two threads at once.
 LOCK = RLock()
+_FORK_SAFE = ("tbb", "workqueue")  # Numba's pools that a forked child may enter again
+_lost = False  # whether this process was forked from one whose pool it may not enter
 
 
 @cache
@@ -45,6 +48,28 @@ def kernels(name: str) -> ModuleType:
             return importlib.import_module(f"tilewright.backends.host.kernels.{name}")
         finally:
             config.CACHE_DIR = before
+
+
+def pool_is_lost() -> bool:
+    """Whether Numba's threads were its parent's: OpenMP ends a forked child that asks for them."""
+    return _lost
+
+
+def _after_fork() -> None:
+    """Make anew what a child cannot use, and see which pool of threads its parent had."""
+    global LOCK, _lost
+    LOCK = RLock()  # another thread of the parent may have held it
+    numba = sys.modules.get("numba")
+    if numba is None:
+        return
+    try:
+        _lost = _lost or numba.threading_layer() not in _FORK_SAFE
+    except ValueError:  # no pool was started
+        return
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 @cache

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-import weakref
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from queue import SimpleQueue
@@ -21,6 +20,7 @@ from tilewright.backends.bits import BitProblem, BitWork
 from tilewright.backends.host import BACKEND, compiled
 from tilewright.backends.host.epilogue import finish, frozen
 from tilewright.device import Device
+from tilewright.remember import Shelf
 
 NDArray = npt.NDArray[Any]
 Task = Callable[[], object]
@@ -82,7 +82,7 @@ class _Product:
         bits, b = compiled.kernels("bits"), self.b
         if self.few:
             return []
-        self.panels = _laid_out.get(self.work.b)
+        self.panels = _laid_out.get(id(self.work.b))
         if self.panels is not None:
             return []
         count = -(-self.problem.n // bits.COLUMNS)
@@ -112,7 +112,9 @@ class _Product:
                 for first in range(0, problem.n, step)
             ]
         assert self.panels is not None
-        _laid_out.put(self.work.b, self.panels)
+        b = self.work.b
+        if not b.flags.writeable and id(b) not in _laid_out:
+            _laid_out.keep(id(b), self.panels, size=self.panels.nbytes, owners=(b,))
         panels, m = len(self.panels), problem.m
         wanted = min(4 * cores, int(problem.operations / _TASK)) if cores > 1 else 1
         rows = _share(m, wanted, bits.BLOCK)
@@ -191,24 +193,8 @@ def _padded(vector: NDArray, value: int) -> NDArray:
     return result
 
 
-class _LaidOut:
-    """Panels of matrices that nobody can write to, for as long as those live: weights, mostly."""
-
-    def __init__(self) -> None:
-        self._held: dict[int, NDArray] = {}
-
-    def get(self, words: NDArray) -> NDArray | None:
-        """The panels of these very words."""
-        return self._held.get(id(words))
-
-    def put(self, words: NDArray, panels: NDArray) -> None:
-        """Remember the panels until the words are gone."""
-        if not words.flags.writeable and id(words) not in self._held:
-            self._held[id(words)] = panels
-            weakref.finalize(words, self._held.pop, id(words), None)
-
-
-_laid_out = _LaidOut()
+# Panels of matrices that nobody can write to, for as long as those live: weights, mostly.
+_laid_out: Shelf[int, NDArray] = Shelf("one-bit matrices laid out", most=2 << 30)
 
 
 def pack_signs(array: NDArray, zero: int | None, words: NDArray) -> bool:
@@ -240,41 +226,73 @@ def host() -> Device:
 def in_parallel(tasks: Sequence[Task], cores: int) -> None:
     """Run all tasks on `cores` threads, this one among them; each takes the next when done.
 
-    Nothing is raised before all threads are done, Ctrl-C neither: they write to arrays of the
-    caller's.
+    Nothing is raised before all threads are done, Ctrl-C neither, at whatever moment it comes: they
+    write to arrays of the caller's.
     """
     if len(tasks) < 2 or cores < 2:
         for task in tasks:
             task()
         return
-    numbers = itertools.count()
-    helpers = min(cores, len(tasks)) - 1
-    at_work = itertools.count(helpers - 1, -1)
-    finished = threading.Event()
-    errors: list[BaseException] = []
+    job = _Job(tasks)
+    try:
+        queue = _helpers(cores - 1)
+        for _ in range(min(cores, len(tasks)) - 1):
+            queue.put(job.help_out)
+        job.take(Exception)
+        job.settle()
+    except BaseException:  # Ctrl-C: the helpers are waited for all the same
+        job.settle()
+        raise
+    if job.errors:
+        raise job.errors[0]
 
-    def take() -> None:
-        try:
-            while (number := next(numbers)) < len(tasks):
-                tasks[number]()
-        except BaseException as raised:
-            errors.append(raised)
 
-    def help_out() -> None:
-        take()
-        if next(at_work) == 0:
-            finished.set()
+class _Job:
+    """Tasks that several threads take from, and how many helpers are at it.
 
-    for _ in range(helpers):
-        _helpers(cores - 1).put(help_out)
-    take()
-    while not finished.is_set():
-        try:
-            finished.wait()
-        except KeyboardInterrupt as raised:
-            errors.append(raised)
-    if errors:
-        raise errors[0]
+    Helpers count themselves, as no interrupt reaches them; whether the main thread was interrupted
+    before or after it woke one is nothing that has to be known.
+    """
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self.errors: list[BaseException] = []
+        self._tasks = tasks
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        self._open, self._active = True, 0
+        self._idle = threading.Event()
+
+    def take(self, kind: type[BaseException]) -> None:
+        """Run tasks until none is left; errors of a kind are kept for the end."""
+        while (number := next(self._numbers)) < len(self._tasks):
+            try:
+                self._tasks[number]()
+            except kind as raised:
+                self.errors.append(raised)
+
+    def help_out(self) -> None:
+        """What a helper does; nothing where it wakes too late."""
+        with self._lock:
+            self._active += 1
+        if self._open:
+            self.take(BaseException)
+        with self._lock:
+            self._active -= 1
+            if not self._active:
+                self._idle.set()
+
+    def settle(self) -> None:
+        """Let no other helper begin, and wait for those that did.
+
+        Without the lock, which an interrupt might leave locked: a helper counts itself before it
+        looks whether it may begin, and here it is the other way round.
+        """
+        self._open = False
+        while self._active and not self._idle.is_set():
+            try:
+                self._idle.wait()
+            except KeyboardInterrupt as raised:
+                self.errors.append(raised)
 
 
 @cache
