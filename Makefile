@@ -16,7 +16,7 @@ demo: .venv/ready-demo
 
 # Two processes: most of the suite is one thread that compiles, plans or checks.
 test: .venv/ready-dev lint
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2
 
 lint: .venv/ready-dev
 	$(BIN)/ruff check .

@@ -9,10 +9,12 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import numpy as np
 import pytest
+from runs import KERNELS
 
 import tilewright
 from tilewright import Device
@@ -42,17 +44,44 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.pop(name, None)
 
 
-# Files whose tests share what is dear to make, an interpreter's run or a measured device.
-TOGETHER = {"test_triton_interpreter", "test_triton_ragged", "test_onebit_files", "test_peak"}
+# Of files with few tests that take long: where several processes share the work, these begin.
+LONG = (
+    *("test_triton_ragged", "test_oclgrind", "test_hopper_compile", "test_triton_code"),
+    *("test_triton_interpreter", "test_planner_simulator", "test_kernels", "test_grouped"),
+)
+# What tells apart tests of one file that share nothing.
+APART = frozenset((*DRIVERS, *KERNELS))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Which tests stay in one process where several share the work (`-n 2 --dist loadgroup`)."""
-    for item in items:
-        if item.get_closest_marker("gpu"):
-            item.add_marker(pytest.mark.xdist_group("gpu"))  # one process a GPU: its memory is one
-        elif item.path.stem in TOGETHER:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of several processes (`-n 2`), each begins with what takes long."""
+    if hasattr(config, "workerinput"):
+        rank = {stem: place for place, stem in enumerate(LONG)}
+        items.sort(key=lambda item: rank.get(item.path.stem, len(LONG)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Which tests stay in one process: those of a file, by driver and kernel.
+
+    So a program is compiled once, and a module's fixtures are made once. By names, as marks for
+    groups do not reach the scheduler with every version of pytest.
+    """
+    from xdist.scheduler.loadscope import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid)
+
+    config.option.loadscopereorder = False
+    return Groups(config, log)
+
+
+def group_of(nodeid: str) -> str:
+    """`tests/test_kernels.py::test_x[intel-3x5x7-local]` is of test_kernels, intel and local."""
+    file, _, rest = nodeid.partition("::")
+    words = rest.partition("[")[2].rstrip("]").split("-")
+    return "-".join([file, *sorted(APART.intersection(words))])
 
 
 @pytest.hookimpl(tryfirst=True)
