@@ -21,7 +21,7 @@ from checks import assert_rest_untouched, assert_right, assert_right_together
 from conftest import DRIVERS, find_device
 
 import tilewright
-from tilewright import Device, GroupedPlan, RaggedBatch, grouped_matmul, plan_grouped
+from tilewright import Device, GroupedPlan, RaggedBatch, grouped_matmul, grouped_run, plan_grouped
 from tilewright import grouped as grouped_module
 from tilewright.errors import (
     DtypeError,
@@ -466,7 +466,8 @@ def test_a_batch_on_a_device_without_a_grouped_kernel_is_refused(
     a = RaggedBatch.from_list([np.ones((3, 37), np.float32)]).to(intel)
     b = RaggedBatch.from_list([np.ones((37, 3), np.float32)]).to(intel)
     host = type("Without", (), {"grouped": lambda self, device, dtype: None})()
-    monkeypatch.setattr(grouped_module, "backend_of", lambda device: host)
+    for module in (grouped_module, grouped_run):
+        monkeypatch.setattr(module, "backend_of", lambda device: host)
     with pytest.raises(OperandError, match=r"no grouped kernel for float32.*to\('host'\)"):
         grouped_matmul(a, b)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ import pytest
 from cases import Case, operands
 from triton_proof import CUDA_H200, work_of
 
-from tilewright import grouped, plan_grouped
+from tilewright import forget, plan_grouped
 from tilewright.backends.cuda.portable import grouped as portable
+from tilewright.remember import shelves
 
 
 class Forgetful(OrderedDict[bytes, Any]):
@@ -21,28 +23,50 @@ class Forgetful(OrderedDict[bytes, Any]):
         return super().pop(key, default)
 
 
-def test_a_plan_forgotten_by_another_thread_meanwhile_is_still_found(
+def test_plans_of_batches_are_bounded_by_what_they_weigh() -> None:
+    shelf = next(shelf for shelf in shelves() if shelf.name == "plans of batches")
+    generator = np.random.default_rng(0)
+    for _ in range(8):
+        plan = plan_grouped(*generator.integers(1, 65, (3, 20_000)), device="opencl")
+        assert plan.layout is not None
+        made = (plan.layout.queue, plan.layout.m, plan.layout.n, plan.layout.k)
+        columns = [getattr(part, "__dict__", {}).values() or [part] for part in made]
+        assert plan.layout.bytes >= sum(c.nbytes for part in columns for c in part)
+    before, most = shelf.bytes, shelf.most
+    shelf.most = before // 2
+    try:
+        again = plan_grouped(*generator.integers(1, 65, (3, 20_000)), device="opencl")
+        assert shelf.bytes <= shelf.most
+        assert plan_grouped(again.m, again.n, again.k, device="opencl") is again
+    finally:
+        shelf.most = most
+
+
+@pytest.mark.parametrize("threads", [4])
+def test_a_plan_forgotten_by_another_thread_meanwhile_is_made_again(threads: int) -> None:
+    m, n, k = np.random.default_rng(0).integers(1, 50, (3, 20))
+    wrong: list[object] = []
+
+    def plan() -> None:
+        for _ in range(300):
+            made = plan_grouped(m, n, k, device="host")
+            if not np.array_equal(made.k, k):
+                wrong.append(made)
+            forget()
+
+    running = [Thread(target=plan) for _ in range(threads)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+    assert not wrong
+
+
+def test_a_layout_of_the_triton_kernels_forgotten_meanwhile_is_still_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(grouped, "_plans", Forgetful())
-    m, n, k = np.random.default_rng(0).integers(1, 50, (3, 20))
-    first = plan_grouped(m, n, k, device="host")
-    assert plan_grouped(m, n, k, device="host") is first
-    assert plan_grouped(m, n, k, device="host") is first
-
-
-def test_so_is_a_layout_of_the_triton_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(portable, "_layouts", Forgetful())
     work = work_of([operands(Case(300, 200, 100), 0)])
     proposals = [portable.TritonGrouped().propose(work, CUDA_H200) for _ in range(3)]
     assert len({getattr(proposal, "why", proposal) for proposal in proposals}) == 1
     assert len(portable._layouts) == 1
-
-
-def test_the_plan_used_last_is_forgotten_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grouped, "_plans", OrderedDict())
-    monkeypatch.setattr(grouped, "_MOST_PLANS", 2)
-    first, _ = (plan_grouped([m], [4], [4], device="host") for m in (1, 2))
-    assert plan_grouped([1], [4], [4], device="host") is first
-    plan_grouped([3], [4], [4], device="host")
-    assert plan_grouped([1], [4], [4], device="host") is first

@@ -8,7 +8,7 @@ sizes and strides.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,12 +28,15 @@ class Matrices:
     """Columns of one operand. `base` is None for host memory, else the device array they lie in.
 
     `held` keeps host memory alive; `at.address` counts bytes on the host, elements on a device.
+    `kinds` are the caller's arrays where they are not all NumPy's own, so that results can be like
+    them.
     """
 
     at: Columns
     dtype: np.dtype[Any]
     base: Array | None
     held: Any
+    kinds: Sequence[Any] | None = None
 
     def __len__(self) -> int:
         return len(self.at.rows)
@@ -46,11 +49,14 @@ def matrices(values: Any, name: str) -> Matrices:
     """
     if isinstance(values, RaggedBatch):
         return _ragged(values)
-    if isinstance(values, np.ndarray | Array) or not isinstance(values, Sequence):
+    if isinstance(values, np.ndarray | Array | memoryview) or not isinstance(values, Sequence):
         raise OperandError(
             f"{name}={type(values).__name__}: accepted are a list of matrices and a RaggedBatch"
         )
-    arrays = _host_arrays(values, name)
+    # Any other sequence may make its elements when it is asked: they are asked for once, and held.
+    given = values if type(values) in (list, tuple) else list(values)
+    plain = set(map(type, given)) <= {np.ndarray}
+    arrays = given if plain else _host_arrays(given, name)
     if not arrays:
         dtype = np.dtype(np.float32)
         found = columns.read([], dtype)
@@ -59,11 +65,19 @@ def matrices(values: Any, name: str) -> Matrices:
     dtype = arrays[0].dtype
     if dtype.name not in DTYPES or not dtype.isnative:
         raise DtypeError(f"{name}[0].dtype={str(dtype)!r}: accepted are {', '.join(DTYPES)}")
-    found = columns.read(arrays, dtype)
+    held = tuple(arrays)
+    found = columns.read(held, dtype)
     if isinstance(found, int):
-        _raise_odd(arrays[found], f"{name}[{found}]", dtype)
+        _raise_odd(held[found], f"{name}[{found}]", dtype)
     assert isinstance(found, Columns)
-    return Matrices(found, dtype, None, tuple(arrays))
+    return Matrices(found, dtype, None, held, None if plain else given)
+
+
+def taken(operand: Matrices, at: npt.NDArray[np.int64]) -> Matrices:
+    """The matrices at these indices."""
+    part = operand.at
+    cut = Columns(part.address[at], part.rows[at], part.cols[at], part.row[at], part.col[at])
+    return replace(operand, at=cut)
 
 
 def per_problem(value: Any, count: int, name: str) -> npt.NDArray[np.float64]:
@@ -94,7 +108,7 @@ def transposed(operand: Matrices, which: npt.NDArray[np.bool_]) -> Matrices:
         np.where(which, getattr(swapped, name), getattr(at, name))
         for name in ("rows", "cols", "row", "col")
     ]
-    return Matrices(Columns(at.address, *chosen), operand.dtype, operand.base, operand.held)
+    return replace(operand, at=Columns(at.address, *chosen))
 
 
 def factors(
@@ -106,15 +120,20 @@ def factors(
     transpose_a: Any,
     transpose_b: Any,
     out: Any,
+    results: int | None = None,
 ) -> tuple[Matrices, Matrices, npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Both operands with transposes applied, alpha and beta one a problem; checked together."""
+    """Both operands with transposes applied, alpha and beta one a problem; checked together.
+
+    `results` is how many beta there are where they are fewer than problems (sums.py).
+    """
     count = len(a)
     if len(b) != count:
         raise ShapeError(f"b: has {len(b)} matrices; must have {count}, as many as a")
     a = transposed(a, flags(transpose_a, count, "transpose_a"))
     b = transposed(b, flags(transpose_b, count, "transpose_b"))
     check_pairs(a, b)
-    scale, keep = per_problem(alpha, count, "alpha"), per_problem(beta, count, "beta")
+    scale = per_problem(alpha, count, "alpha")
+    keep = per_problem(beta, count if results is None else results, "beta")
     if out is None and keep.any():
         raise ArgumentError(f"beta={beta!r}: needs out=, the matrices that it scales")
     return a, b, scale, keep
@@ -150,20 +169,23 @@ def check_pairs(a: Matrices, b: Matrices) -> None:
         raise OperandError("b: lies elsewhere than a; both on the host, or both on one device")
 
 
-def check_results(c: Matrices, a: Matrices, b: Matrices) -> None:
-    """Raise where `out` is not what the products of a and b can be written to."""
-    if len(c) != len(a):
-        raise ShapeError(f"out: has {len(c)} matrices; must have {len(a)}")
+def check_results(c: Matrices, a: Matrices, b: Matrices, first: Column | None = None) -> None:
+    """Raise where `out` is not what the products of a and b can be written to.
+
+    `first` has the first product of every result where several are added into one.
+    """
+    rows, cols = (a.at.rows, b.at.cols) if first is None else (a.at.rows[first], b.at.cols[first])
+    if len(c) != len(rows):
+        raise ShapeError(f"out: has {len(c)} matrices; must have {len(rows)}")
     if len(c) and c.dtype != a.dtype:
         raise DtypeError(f"out.dtype={c.dtype.name!r}: must equal a.dtype={a.dtype.name!r}")
     if device_of(a) != device_of(c):
         raise OperandError("out: lies elsewhere than a; both on the host, or both on one device")
-    wrong = (c.at.rows != a.at.rows) | (c.at.cols != b.at.cols)
+    wrong = (c.at.rows != rows) | (c.at.cols != cols)
     if wrong.any():
         i = int(np.argmax(wrong))
         raise ShapeError(
-            f"out[{i}].shape=({c.at.rows[i]}, {c.at.cols[i]}): must be ({a.at.rows[i]},"
-            f" {b.at.cols[i]})"
+            f"out[{i}].shape=({c.at.rows[i]}, {c.at.cols[i]}): must be ({rows[i]}, {cols[i]})"
         )
     if isinstance(c.held, RaggedBatch):
         if c.base is None and not c.held.host().flags.writeable:
@@ -179,8 +201,8 @@ def device_of(part: Matrices) -> str:
     return "host" if part.base is None else part.base.device.id
 
 
-def check_outputs(out: Matrices, inputs: Sequence[Matrices]) -> None:
-    """Raise OverlapError where two outputs, or an output and an input, share memory.
+def check_outputs(out: Matrices, inputs: Sequence[Matrices | None]) -> None:
+    """Raise OverlapError where two outputs, or an output and an input (a, b, bias), share memory.
 
     Judged by the stretch of memory from a matrix's first to its last element, so interleaved views
     of one array count as overlapping.
@@ -197,9 +219,12 @@ def check_outputs(out: Matrices, inputs: Sequence[Matrices]) -> None:
     inside = np.flatnonzero(low[1:] < reach[:-1])
     if len(inside):
         first, second = sorted(int(order[at]) for at in (inside[0], inside[0] + 1))
-        raise OverlapError(f"out[{second}]: overlaps out[{first}]; outputs must lie apart")
-    for operand in inputs:
-        if operand.base is not out.base:
+        raise OverlapError(
+            f"out[{second}]: overlaps out[{first}]; outputs must lie apart, or be the very same"
+            " matrix"
+        )
+    for name, operand in zip(("a", "b", "bias"), inputs, strict=False):
+        if operand is None or operand.base is not out.base:
             continue
         start, stop = _extents(operand)
         # The last output that begins before an input's end must have ended before its start.
@@ -207,8 +232,8 @@ def check_outputs(out: Matrices, inputs: Sequence[Matrices]) -> None:
         met = (before >= 0) & (reach[np.maximum(before, 0)] > start) & (stop > start)
         if met.any():
             raise OverlapError(
-                f"out: overlaps input matrix {int(np.argmax(met))}; outputs must lie apart from"
-                " every input"
+                f"out: overlaps {name}[{int(np.argmax(met))}]; outputs must lie apart from every"
+                " input"
             )
 
 
@@ -246,8 +271,6 @@ def _ragged(batch: RaggedBatch) -> Matrices:
 
 
 def _host_arrays(values: Sequence[Any], name: str) -> Sequence[NDArray]:
-    if set(map(type, values)) <= {np.ndarray}:
-        return values
     found = []
     for index, value in enumerate(values):
         seen = view(value, f"{name}[{index}]")

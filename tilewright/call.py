@@ -13,6 +13,7 @@ from tilewright import remember, settings
 from tilewright.arguments import (
     bias_view,
     broadcast_view,
+    check_apart,
     check_overlap,
     checked_name,
     checked_scalars,
@@ -32,7 +33,6 @@ from tilewright.errors import (
     DtypeError,
     KernelError,
     OperandError,
-    OverlapError,
     ShapeError,
 )
 from tilewright.kernel import Kernel, Plan
@@ -179,9 +179,7 @@ def _output(
         raise DtypeError(f"out.dtype={c_view.dtype.name!r}: must equal a.dtype={dtype.name!r}")
     if c_view.host and not c_view.memory.flags.writeable:
         raise OperandError("out: is read-only; accepted is a writable array")
-    repeats = any(step == 0 for step, size in zip(c_view.strides, public, strict=True) if size > 1)
-    if repeats and 0 not in public:
-        raise OverlapError(f"out.strides={c_view.strides}: its elements share memory")
+    check_apart(c_view)
     return output_matrix(c_view, shape, vectors), lambda: out
 
 

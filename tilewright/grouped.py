@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -22,32 +19,13 @@ import numpy.typing as npt
 
 from tilewright import reading
 from tilewright.arguments import checked_dtype, checked_name
-from tilewright.backends import Scalars
 from tilewright.backends.cuda.backend import refuse
-from tilewright.backends.grouped import GroupedOperand, GroupedOperands
-from tilewright.batch import ACTIVATIONS
-from tilewright.batched import (
-    MOST,
-    Matrices,
-    bias_vectors,
-    check_outputs,
-    check_results,
-    device_of,
-    factors,
-    matrices,
-)
+from tilewright.batched import MOST
 from tilewright.device import Device
-from tilewright.errors import (
-    ArgumentError,
-    DeviceMemoryError,
-    DtypeError,
-    FileError,
-    KernelError,
-    OperandError,
-    ShapeError,
-)
-from tilewright.grouped_host import begun, host_loop, through_device
-from tilewright.operands import like, on_gpu
+from tilewright.errors import ArgumentError, FileError, KernelError, ShapeError
+from tilewright.grouped_call import Results, checked
+from tilewright.grouped_run import bound, check_plan
+from tilewright.operands import on_gpu
 from tilewright.planning.grouped import (
     ORDERS,
     Balance,
@@ -56,7 +34,8 @@ from tilewright.planning.grouped import (
     lay_out,
     signature,
 )
-from tilewright.ragged import RaggedBatch, aligned_offsets
+from tilewright.ragged import RaggedBatch
+from tilewright.remember import Shelf
 from tilewright.selection import backend_of, resolve
 from tilewright.watched import are_watched
 from tilewright.whole_files import DAMAGED, replacing
@@ -65,9 +44,7 @@ __all__ = ["GroupedPlan", "grouped_matmul", "plan_grouped"]
 
 _FORMAT = "tilewright-grouped-plan-1"
 _MOST_BYTES = 64 << 20  # of a plan in a file: a million problems take 15 MB
-_MOST_PLANS = 256
-_plans: OrderedDict[bytes, GroupedPlan] = OrderedDict()
-Results = list[Any] | RaggedBatch
+_plans: Shelf[bytes, GroupedPlan] = Shelf("plans of batches", most=256 << 20)
 
 
 @dataclass(frozen=True)
@@ -117,7 +94,8 @@ class GroupedPlan:
         """A callable that only launches, on these operands, and returns the results.
 
         Operands and results stay where they are: change the elements of `a` and `b`, call again.
-        Options are `alpha`, `beta`, `bias`, `activation` and transposes as in `grouped_matmul`.
+        Options are `alpha`, `beta`, `bias`, `activation`, `into` and transposes as in
+        `grouped_matmul`.
         On a GPU also `precision` and `kernel`; the callable then launches on torch's current stream
         and waits for nothing, so that a CUDA graph can capture it.
         Raises ShapeError where the sizes are not those the plan was made for.
@@ -128,7 +106,16 @@ class GroupedPlan:
         if self.device.backend == "cuda":
             launch: Callable[[], Results] = _on_gpu().bind(self, a, b, out, **options)
             return launch
-        return _bind(self, _checked(a, b, out, **options))
+        call = checked(a, b, out, **options)
+        check_plan(call, self.device, self.dtype, {"m": self.m, "n": self.n, "k": self.k})
+        return bound(self.device, call, self._laid_out)
+
+    def _laid_out(self, at: npt.NDArray[np.int64]) -> GroupedLayout | None:
+        """The layout of some of the products."""
+        if self.layout is None or len(at) == len(self.m):
+            return self.layout
+        m, n, k = self.m[at], self.n[at], self.k[at]
+        return _plan(m, n, k, self.dtype, self.device, self.asked).layout
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write sizes and decisions as JSON. The layout is made again from them when loaded.
@@ -206,6 +193,7 @@ def grouped_matmul(
     transpose_b: bool | Sequence[bool] = False,
     bias: Sequence[Any] | None = None,
     activation: str | None = None,
+    into: Sequence[int] | npt.NDArray[Any] | None = None,
     order: str = "auto",
     device: Device | str | None = None,
     kernel: str | None = None,
@@ -213,14 +201,22 @@ def grouped_matmul(
 ) -> Results:
     """out[i] = activation(alpha[i] · op(a[i]) @ op(b[i]) + beta[i] · out[i] + bias[i]).
 
+    Several products may be added into one result, always in the caller's order: `out` names the
+    very same matrix more than once, or `into` has the index of every product's result. beta and
+    bias then count once a result and the activation follows the whole sum.
+
     Args:
         a, b: sequences of matrices [m_i, k_i] and [k_i, n_i] of one dtype, each with sizes and
             strides of its own; or `RaggedBatch`. NumPy, CPU arrays with DLPack, or all on one GPU:
             torch, CuPy, DLPack (docs/gpu.md).
-        out: matrices [m_i, n_i] that do not overlap; made where None.
+        out: matrices [m_i, n_i] that do not overlap, or are the very same; made where None. One
+            that is named more than once has one beta and one bias: the same number and the same
+            array (or None) wherever it is named.
         alpha, beta, transpose_a, transpose_b: one for all problems or one each.
         bias: vectors [n_i], or None for problems without one.
         activation: "none", "relu" or "gelu".
+        into: one index a product, from 0 to the number of results - 1; `out`, `beta` and `bias`
+            then have an entry a result, and every result has a product.
         order, device: as in `plan_grouped`.
         kernel: on a GPU the name of an engine, used whatever it costs.
         precision: on a GPU, float32 only: "tf32", or "fp32x", as in `matmul`.
@@ -239,6 +235,8 @@ def grouped_matmul(
         "bias": bias,
         "activation": activation,
     }
+    if into is not None:
+        options["into"] = into
     checked_name("order", order, ("auto", *ORDERS))
     if are_watched(a, b, out, bias):
         more = {"order": order, "device": device, "kernel": kernel, "precision": precision}
@@ -251,12 +249,14 @@ def grouped_matmul(
     for name, value in (("kernel", kernel), ("precision", precision)):
         if value is not None:
             raise ArgumentError(f"{name}={value!r}: accepted is None for the host's arrays")
-    call = _checked(a, b, out, **options)
+    call = checked(a, b, out, **options)
     chosen = call.a.base.device if call.a.base is not None else resolve(device)
     if chosen.backend == "cuda":
         refuse(chosen)
     m, n, k = call.a.at.rows, call.b.at.cols, call.a.at.cols
-    return _bind(_plan(m, n, k, call.a.dtype.name, chosen, order), call)()
+    plan = _plan(m, n, k, call.a.dtype.name, chosen, order)
+    check_plan(call, chosen, plan.dtype, {})
+    return bound(chosen, call, plan._laid_out)()
 
 
 def _lies_on_gpu(values: Any) -> bool:
@@ -298,100 +298,6 @@ def _explained(layout: GroupedLayout) -> list[str]:
     return lines
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """Checked operands of a batch, not yet on their way to a device."""
-
-    a: Matrices
-    b: Matrices
-    c: Matrices
-    bias: Matrices | None
-    alpha: npt.NDArray[np.float64]
-    beta: npt.NDArray[np.float64]
-    activation: str
-    results: Callable[[], Results]
-
-
-def _checked(
-    a: Any,
-    b: Any,
-    out: Any,
-    *,
-    alpha: Any = 1.0,
-    beta: Any = 0.0,
-    transpose_a: Any = False,
-    transpose_b: Any = False,
-    bias: Any = None,
-    activation: str | None = None,
-) -> _Call:
-    activation = checked_name("activation", activation or "none", ACTIVATIONS)
-    left, right = matrices(a, "a"), matrices(b, "b")
-    left, right, scale, keep = factors(
-        left,
-        right,
-        alpha=alpha,
-        beta=beta,
-        transpose_a=transpose_a,
-        transpose_b=transpose_b,
-        out=out,
-    )
-    if out is None:
-        results, target = _new_results(a, left, right)
-    else:
-        results, target = lambda: out, matrices(out, "out")
-        check_results(target, left, right)
-        check_outputs(target, (left, right))
-    return _Call(left, right, target, _bias(bias, right), scale, keep, activation, results)
-
-
-def _new_results(given: Any, a: Matrices, b: Matrices) -> tuple[Callable[[], Results], Matrices]:
-    """Results in one allocation: a RaggedBatch, or a list of views, made when asked for."""
-    rows, cols = a.at.rows, b.at.cols
-    if isinstance(given, RaggedBatch):
-        device = "host" if a.base is None else a.base.device
-        batch = RaggedBatch.empty(np.stack((rows, cols), axis=1), a.dtype, device)
-        return lambda: batch, matrices(batch, "out")
-    offsets, total = aligned_offsets(rows, cols, a.dtype.itemsize)
-    try:
-        flat = np.empty(total, a.dtype)
-    except (MemoryError, ValueError):
-        raise DeviceMemoryError(
-            f"out=None: the host cannot give {total * a.dtype.itemsize} bytes for the results"
-        ) from None
-
-    @cache
-    def results() -> Results:
-        # A loop in C: 0.20 µs a view, where slicing and reshaping take 0.26.
-        shapes = zip(rows.tolist(), cols.tolist(), strict=True)
-        starts = (offsets * a.dtype.itemsize).tolist()
-        view: Any = np.ndarray
-        views = list(map(view, shapes, repeat(a.dtype), repeat(flat), starts))
-        if isinstance(given, Sequence) and set(map(type, given)) <= {np.ndarray}:
-            return views
-        return [like(kind)(made) for kind, made in zip(given, views, strict=True)]
-
-    return results, matrices(RaggedBatch(flat, rows, cols, offsets), "out")
-
-
-def _bias(bias: Any, b: Matrices) -> Matrices | None:
-    if bias is None:
-        return None
-    rows = []
-    for i, vector in enumerate(bias_vectors(bias, len(b))):
-        if vector is None:
-            rows.append(np.empty((0, 1), b.dtype))
-            continue
-        array = np.asarray(vector)
-        if array.shape != (int(b.at.cols[i]),) or array.dtype != b.dtype:
-            raise ShapeError(
-                f"bias[{i}]: {array.dtype} {array.shape}; must be {b.dtype} ({b.at.cols[i]},)"
-            )
-        rows.append(np.ascontiguousarray(array)[:, np.newaxis])
-    if b.base is not None:
-        return matrices(RaggedBatch.from_list(rows).to(b.base.device), "bias")
-    return matrices(rows, "bias")
-
-
 def _size_column(values: npt.ArrayLike, name: str) -> npt.NDArray[np.int64]:
     try:
         array = np.asarray(values)
@@ -417,76 +323,21 @@ def _plan(
     order: str,
 ) -> GroupedPlan:
     key = signature(m, n, k, dtype, device.key, device.id, order)
-    found = _plans.pop(key, None)  # another thread may forget it meanwhile
-    if found is not None:
-        _plans[key] = found
-        return found
+    return _plans.found(key, lambda: _make(m, n, k, dtype, device, order), _bytes)
+
+
+def _make(
+    m: npt.NDArray[np.int64],
+    n: npt.NDArray[np.int64],
+    k: npt.NDArray[np.int64],
+    dtype: str,
+    device: Device,
+    order: str,
+) -> GroupedPlan:
     kernel = backend_of(device).grouped(device, dtype)
     layout = None if kernel is None else lay_out(m, n, k, kernel.tiles, kernel.slots, order)
-    made = GroupedPlan(device, dtype, layout, m, n, k, order)
-    _plans[key] = made
-    if len(_plans) > _MOST_PLANS:
-        _plans.popitem(last=False)
-    return made
+    return GroupedPlan(device, dtype, layout, m, n, k, order)
 
 
-def _bind(plan: GroupedPlan, call: _Call) -> Callable[[], Results]:
-    sizes = ((plan.m, call.a.at.rows), (plan.n, call.b.at.cols), (plan.k, call.a.at.cols))
-    for name, (planned, given) in zip("mnk", sizes, strict=True):
-        if len(planned) != len(given):
-            raise ShapeError(f"a: has {len(given)} matrices; the plan is for {len(planned)}")
-        if not np.array_equal(planned, given):
-            i = int(np.argmax(planned != given))
-            raise ShapeError(f"{name}[{i}]={given[i]}: the plan was made for {planned[i]}")
-    if len(plan.m) and call.a.dtype.name != plan.dtype:
-        raise DtypeError(f"a.dtype={call.a.dtype.name!r}: the plan was made for {plan.dtype!r}")
-    if call.a.base is not None and device_of(call.a) != plan.device.id:
-        raise OperandError(
-            f"a: lies on {device_of(call.a)!r}; the plan was made for {plan.device.id!r}"
-        )
-    kernel = backend_of(plan.device).grouped(plan.device, plan.dtype)
-    if (plan.layout is None or kernel is None) and call.a.base is not None:
-        raise OperandError(
-            f"a: lies on {device_of(call.a)!r}, which has no grouped kernel for {plan.dtype};"
-            " accepted is the batch that .to('host') gives"
-        )
-    if plan.layout is None or kernel is None:
-        pairs = zip(call.alpha.tolist(), call.beta.tolist(), strict=True)
-        scalars = [Scalars(*pair) for pair in pairs]
-        launch = host_loop(call.a, call.b, call.c, call.bias, scalars, call.activation)
-    elif call.c.base is None and not kernel.reads_host():
-        parts = (call.a, call.b, call.c)
-        operands = _operands(call)
-        launch = through_device(plan.device, plan.layout, kernel, operands, parts, call.bias)
-    else:
-        launch = kernel.bind(plan.layout, _operands(call))
-
-    def run() -> Results:
-        wait = begun(launch)
-        try:
-            # Behind the launch, as making a thousand views takes as long as half of a small batch.
-            return call.results()  # and with `call` the operands live as long as this function
-        finally:
-            wait()
-
-    return run
-
-
-def _operands(call: _Call) -> GroupedOperands:
-    def of(part: Matrices) -> GroupedOperand:
-        return GroupedOperand(part.at.address, part.at.row, part.at.col, part.base)
-
-    bias = None
-    if call.bias is not None:
-        address = np.where(call.bias.at.rows > 0, call.bias.at.address, -1)
-        bias = GroupedOperand(address, call.bias.at.row, call.bias.at.col, call.bias.base)
-    return GroupedOperands(
-        of(call.a),
-        of(call.b),
-        of(call.c),
-        bias,
-        call.alpha,
-        call.beta,
-        call.activation,
-        call.a.dtype.name,
-    )
+def _bytes(plan: GroupedPlan) -> int:
+    return len(plan.m) * 24 + (0 if plan.layout is None else plan.layout.bytes)

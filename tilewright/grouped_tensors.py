@@ -28,7 +28,8 @@ from tilewright.batched import (
 )
 from tilewright.columns import Columns
 from tilewright.errors import DtypeError, OperandError, ShapeError
-from tilewright.grouped import GroupedPlan, Results
+from tilewright.grouped import GroupedPlan
+from tilewright.grouped_call import Results
 from tilewright.operands import View
 from tilewright.ragged import RaggedBatch, aligned_offsets
 from tilewright.selection import resolve

@@ -149,7 +149,7 @@ def view(value: Any, name: str) -> View:
     DtypeError for element types other than float16, float32 and float64.
     """
     if isinstance(value, np.ndarray):
-        return _checked(view_host(_whole_steps(value, name)), name, value.dtype)
+        return _checked(view_host(_whole_steps(_plain(value, name), name)), name, value.dtype)
     if isinstance(value, Array):
         if value.memory.mapped:
             raise OperandError(f"{name}={value!r}: it is mapped; leave its `with` block first")
@@ -168,6 +168,28 @@ def view(value: Any, name: str) -> View:
         f"{name}={short(value)}: not an array; accepted are NumPy, pyopencl and tilewright arrays"
         " and any CPU array with __dlpack__"
     )
+
+
+def _plain(value: NDArray, name: str) -> NDArray:
+    """The elements of a subclass of ndarray as a plain array, where that is all there is to them.
+
+    matrix and memmap are plain. A mask would be lost here, and so would a unit: refused is what
+    gives NumPy's functions a meaning of its own.
+    """
+    kind = type(value)
+    if kind is np.ndarray:
+        return value
+    if isinstance(value, np.ma.MaskedArray):
+        raise OperandError(
+            f"{name}={kind.__name__}: its mask would be lost; accepted are plain arrays, as"
+            " .filled(0) gives one"
+        )
+    if kind.__array_ufunc__ is not np.ndarray.__array_ufunc__:
+        raise OperandError(
+            f"{name}={kind.__name__}: gives products a meaning of its own; accepted are plain"
+            " arrays, as numpy.asarray gives one"
+        )
+    return value.view(np.ndarray)
 
 
 def _whole_steps(array: NDArray, name: str) -> NDArray:

@@ -172,6 +172,14 @@ class GroupedLayout:
             Bucket(*row) for row in zip(*(column.tolist() for column in columns), strict=True)
         )
 
+    @property
+    def bytes(self) -> int:
+        """What it weighs with everything that is made when it is asked for."""
+        choice = self._taken.choice
+        tiles = int(choice.counts.sum())
+        columns = 2 * 8 * 6 + 4 * 8 + 120  # two choices and orders, its own sizes, a bucket
+        return len(self.m) * columns + tiles * (4 * 4 + 2 * 8)
+
     def simulated(self) -> float:
         """What `seconds` predicts, by exact simulation."""
         return simulate(self._taken.runs, self.slots).makespan + self._taken.fixed

@@ -278,15 +278,17 @@ class _Bound:
         """Launch and return what waits; until then the driver's other threads work alone."""
         with self.session.lock:
             for launch, arguments in self.launches:
-                guarded(self.session, partial(self._enqueue, launch, arguments))
+                event = guarded(self.session, partial(self._enqueue, launch, arguments))
             guarded(self.session, self.session.queue.flush)
+            if self.launches and not self.wait:
+                self.session.hold(event, (self.held, self.launches))
         return self._finish
 
     def _finish(self) -> None:
         if self.wait and self.launches:
             guarded(self.session, self.session.queue.finish)
 
-    def _enqueue(self, launch: Launch, arguments: list[Any]) -> None:
+    def _enqueue(self, launch: Launch, arguments: list[Any]) -> Any:
         key = (launch.program, launch.defines)
         shared = self.session.grouped.get(key)
         if shared is None:
@@ -297,7 +299,7 @@ class _Bound:
             for index, value in enumerate(arguments):
                 shared.kernel.set_arg(index, value)
             shared.owner = arguments
-        pyopencl().enqueue_nd_range_kernel(
+        return pyopencl().enqueue_nd_range_kernel(
             self.session.queue, shared.kernel, launch.global_size, launch.local_size
         )
 

@@ -13,6 +13,7 @@ import os
 import sys
 import sysconfig
 import threading
+from collections import deque
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -44,6 +45,17 @@ class Session:
         self.executables: dict[Any, Any] = {}
         self.grouped: dict[Any, Any] = {}
         self._scratch: dict[str, Any] = {}
+        self._running: deque[tuple[Any, Any]] = deque()
+
+    def hold(self, event: Any, memory: Any) -> None:
+        """Keep host memory that enqueued kernels read until this event, the last of them, is over.
+
+        The caller holds the lock. A driver keeps its own buffers, but not what it reads by address.
+        """
+        running = self._running
+        while running and running[0][0].command_execution_status <= 0:  # over, or failed
+            running.popleft()
+        running.append((event, memory))
 
     def scratch(self, name: str, size: int) -> Any:
         """A device buffer of at least `size` bytes; the same one again while it is large enough."""

@@ -1,0 +1,207 @@
+"""Whatever sequence or subclass the matrices come in: read once, held, and never misread."""
+
+from __future__ import annotations
+
+from collections import UserList, deque
+from collections.abc import Sequence
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright
+from tilewright import Device, grouped_matmul, matmul, plan_grouped
+from tilewright.errors import OperandError, OverlapError
+
+COUNT = 60
+
+
+class Lazy(Sequence[Any]):
+    """Makes its matrices when it is asked for them, and keeps none."""
+
+    def __init__(self, base: Any) -> None:
+        self.base = base
+
+    def __len__(self) -> int:
+        return len(self.base)
+
+    def __getitem__(self, index: Any) -> Any:
+        return np.array(self.base[range(len(self.base))[index]])
+
+
+class Doubling(list[Any]):
+    """A list whose elements are others than those in its memory."""
+
+    def __getitem__(self, index: Any) -> Any:
+        return 2 * super().__getitem__(index)
+
+    def __iter__(self) -> Any:
+        return (2 * x for x in super().__iter__())
+
+
+class LazyTuple(tuple[Any, ...]):
+    """The same of tuples."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Any:
+        return (2 * x for x in super().__iter__())
+
+
+def drawn() -> tuple[Any, Any]:
+    generator = np.random.default_rng(4)
+    shape = (COUNT, 9, 9)
+    return generator.random(shape, np.float32), generator.random(shape, np.float32)
+
+
+SEQUENCES: dict[str, tuple[Any, float]] = {
+    "lazy": (Lazy, 1.0),
+    "user list": (lambda x: UserList(list(x)), 1.0),
+    "deque": (lambda x: deque(list(x)), 1.0),
+    "tuple": (tuple, 1.0),
+    "list of rows of a memory map": (lambda x: [np.asarray(memoryview(y)) for y in x], 1.0),
+    "subclass of list": (lambda x: Doubling(list(x)), 2.0),
+    "subclass of tuple": (lambda x: LazyTuple(list(x)), 2.0),
+}
+
+
+@pytest.fixture(params=["host", "opencl"])
+def where(request: pytest.FixtureRequest, opencl_device: Device) -> Any:
+    return "host" if request.param == "host" else opencl_device
+
+
+@pytest.mark.parametrize("kind", SEQUENCES)
+def test_every_sequence_is_read_as_python_reads_it(kind: str, where: Any) -> None:
+    make, factor = SEQUENCES[kind]
+    a, b = drawn()
+    wanted = [np.float64(factor) * x @ y for x, y in zip(np.float64(a), b, strict=True)]
+    sizes = [9] * COUNT
+    run = plan_grouped(sizes, sizes, sizes, device=where).bind(make(a), list(b))
+    for got in (grouped_matmul(make(a), list(b), device=where), run(), run()):
+        np.testing.assert_allclose(np.array(got), wanted, rtol=1e-5)
+    turned = grouped_matmul(list(b), make(a), device=where)
+    wanted = [y @ x * factor for x, y in zip(np.float64(a), b, strict=True)]
+    np.testing.assert_allclose(np.array(turned), wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "values", [memoryview(b"abc"), "abc", {1: 2}, iter([]), np.ones((2, 3, 3))]
+)
+def test_what_is_no_sequence_of_matrices_is_refused(values: Any) -> None:
+    with pytest.raises(OperandError, match="accepted are"):
+        grouped_matmul(values, [np.ones((3, 3), "f")] * 2)
+
+
+def test_a_list_that_another_thread_changes_is_held_as_it_was_read() -> None:
+    a, b = drawn()
+    first, second = list(a), list(a + 1)
+    changing, going = list(first), [True]
+
+    def change() -> None:
+        while going:
+            changing[:] = second
+            changing[:] = [x.copy() for x in first]
+
+    thread = Thread(target=change)
+    thread.start()
+    try:
+        for _ in range(100):
+            got = grouped_matmul(changing, list(b), device="host")
+            for x, y, z in zip(got, a, b, strict=True):
+                near = [np.allclose(x, w @ z, atol=1e-4) for w in (y, y + 1)]
+                assert any(near)
+    finally:
+        going.clear()
+        thread.join()
+
+
+def test_matrix_and_memmap_are_plain_arrays_everywhere(tmp_path: Any, where: Any) -> None:
+    a, b = (x[0] for x in drawn())
+    mapped = np.memmap(tmp_path / "x", np.float32, "w+", shape=a.shape)
+    mapped[...] = a
+    for kind in (np.asmatrix(a), mapped):
+        for options in ({}, {"activation": "gelu"}, {"bias": a[0], "alpha": 2.0}):
+            wanted = matmul(a, b, device=where, **options)
+            got = matmul(kind, np.asmatrix(b), device=where, **options)
+            np.testing.assert_array_equal(got, wanted)
+            listed = {**options, "bias": [options["bias"]]} if "bias" in options else options
+            got = grouped_matmul([kind], [np.asmatrix(b)], device=where, **listed)[0]
+            np.testing.assert_allclose(got, wanted, rtol=1e-5)
+    out = np.asmatrix(np.zeros((9, 9), "f"))
+    assert matmul(a, b, out=out, activation="relu", device=where) is out
+    np.testing.assert_allclose(np.asarray(out), a @ b, rtol=1e-5)
+
+
+class Metres(np.ndarray):
+    """An array that gives products a meaning of its own."""
+
+    def __array_ufunc__(self, *args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("asked")
+
+
+@pytest.mark.parametrize("kind", [np.ma.masked_array, lambda x: x.view(Metres)])
+@pytest.mark.parametrize("place", ["a", "b", "out", "bias"])
+def test_arrays_that_are_more_than_their_elements_are_refused(kind: Any, place: str) -> None:
+    operands: dict[str, Any] = {
+        "a": np.ones((3, 3), "f"),
+        "b": np.ones((3, 3), "f"),
+        "out": np.full((3, 3), 7, "f"),
+        "bias": np.ones(3, "f"),
+    }
+    special = {**operands, place: kind(operands[place])}
+    with pytest.raises(OperandError, match=rf"{place}=.*accepted are plain arrays"):
+        matmul(**special)
+    with pytest.raises(OperandError, match=rf"{place}\[0\]=.*accepted are plain arrays"):
+        grouped_matmul(**{name: [value] for name, value in special.items()})
+    assert (operands["out"] == 7).all()
+
+
+@pytest.mark.parametrize("other", ["a", "b", "bias"])
+def test_out_over_any_input_is_refused_by_every_call(other: str, where: Any) -> None:
+    memory = np.full((64, 64), 7, "f")
+    out = memory[:32, :32]
+    inputs: dict[str, Any] = {
+        "a": memory[16:48, :16],
+        "b": memory[16:32, 16:48],
+        "bias": memory[3, :32],
+    }
+    clear: dict[str, Any] = {
+        "a": np.ones((32, 16), "f"),
+        "b": np.ones((16, 32), "f"),
+        "bias": np.ones(32, "f"),
+    }
+    chosen = {**clear, other: inputs[other]}
+    with pytest.raises(OverlapError, match=f"with {other}"):
+        matmul(**chosen, out=out, device=where)
+    listed = {name: [value] for name, value in chosen.items()}
+    with pytest.raises(OverlapError, match=rf"overlaps {other}\[0\]"):
+        grouped_matmul(**listed, out=[out], device=where)
+    plan = plan_grouped([32], [32], [16], device=where)
+    with pytest.raises(OverlapError, match=rf"overlaps {other}\[0\]"):
+        plan.bind(**listed, out=[out])
+    assert (memory == 7).all()
+
+
+@pytest.mark.parametrize("strides", [(4, 4), (8, 4), (4, 8), (0, 4), (4, 0), (12, 8), (-8, 4)])
+def test_an_out_that_overlaps_itself_is_refused_by_every_call(
+    strides: tuple[int, int], where: Any
+) -> None:
+    base = np.full(400, 7, "f")
+    out = np.lib.stride_tricks.as_strided(base[100:], (8, 8), strides)
+    a = np.ones((8, 8), "f")
+    with pytest.raises(OverlapError):
+        matmul(a, a, out=out, device=where)
+    with pytest.raises(OverlapError):
+        grouped_matmul([a], [a], out=[out], device=where)
+    assert (base == 7).all()
+
+
+def test_an_out_of_a_batch_whose_matrices_meet_is_refused() -> None:
+    base = np.full(400, 7, "f")
+    a = np.ones((4, 3, 3), "f")
+    out = np.lib.stride_tricks.as_strided(base, (4, 3, 3), (4, 12, 4))
+    with pytest.raises(OverlapError):
+        tilewright.matmul(a, a, out=out)
+    apart = np.lib.stride_tricks.as_strided(base, (4, 3, 3), (12, 48, 4))  # rows dealt in turns
+    np.testing.assert_array_equal(tilewright.matmul(a, a, out=apart), a @ a)

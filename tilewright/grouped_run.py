@@ -1,0 +1,123 @@
+"""A planned batch and a checked call become a callable that only launches.
+
+Mostly that is one launch. Sums are launches after one another, each with a product of every sum
+(sums.py), and what NumPy's BLAS does faster is taken out of a kernel's batch (planning/share.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tilewright.backends import Scalars
+from tilewright.backends.grouped import GroupedKernel, GroupedOperand, GroupedOperands
+from tilewright.batched import Matrices, device_of
+from tilewright.columns import Column
+from tilewright.device import Device
+from tilewright.errors import DtypeError, OperandError, ShapeError
+from tilewright.grouped_call import Call, Results
+from tilewright.grouped_host import begun, host_loop, through_device
+from tilewright.planning.grouped import GroupedLayout
+from tilewright.selection import backend_of
+
+LayOut = Callable[[Column], GroupedLayout | None]  # the layout of some products of a plan
+
+
+def check_plan(call: Call, device: Device, dtype: str, sizes: dict[str, Column]) -> None:
+    """Raise where a call's operands are not those that a plan was made for."""
+    given = {"m": call.a.at.rows, "n": call.b.at.cols, "k": call.a.at.cols}
+    for name, planned in sizes.items():
+        if len(planned) != len(given[name]):
+            raise ShapeError(f"a: has {len(given[name])} matrices; the plan is for {len(planned)}")
+        if not np.array_equal(planned, given[name]):
+            i = int(np.argmax(planned != given[name]))
+            raise ShapeError(f"{name}[{i}]={given[name][i]}: the plan was made for {planned[i]}")
+    if len(call.a) and call.a.dtype.name != dtype:
+        raise DtypeError(f"a.dtype={call.a.dtype.name!r}: the plan was made for {dtype!r}")
+    if call.a.base is None:
+        return
+    if device_of(call.a) != device.id:
+        raise OperandError(f"a: lies on {device_of(call.a)!r}; the plan was made for {device.id!r}")
+    if backend_of(device).grouped(device, dtype) is None:
+        raise OperandError(
+            f"a: lies on {device_of(call.a)!r}, which has no grouped kernel for {dtype};"
+            " accepted is the batch that .to('host') gives"
+        )
+
+
+def bound(device: Device, call: Call, lay_out: LayOut) -> Callable[[], Results]:
+    """What computes a call whose operands fit the plan, and returns its results."""
+    launches = [_launch(device, part, lay_out(at)) for at, part in _parts(call)]
+    before, last = launches[:-1], launches[-1] if launches else _nothing
+
+    def run() -> Results:
+        for launch in before:
+            launch()
+        wait = begun(last)
+        try:
+            # Behind the launch, as making a thousand views takes as long as half of a small batch.
+            return call.results()  # and with `call` the operands live as long as this function
+        finally:
+            wait()
+
+    return run
+
+
+def _nothing() -> None:
+    pass
+
+
+def _parts(call: Call) -> list[tuple[Column, Call]]:
+    """Batches that may run as one launch each, in this order, and which products they hold."""
+    everything = np.arange(len(call.a))
+    if call.sums is None:
+        return [(everything, call)]
+    found = []
+    for number, turn in enumerate(call.sums.turns()):
+        last = call.sums.last[turn]
+        for at, ends in ((turn[~last], False), (turn[last], True)):
+            if len(at):
+                found.append((at, call.part(at, begins=number == 0, ends=ends)))
+    return found
+
+
+def _launch(device: Device, call: Call, layout: GroupedLayout | None) -> Callable[[], None]:
+    kernel = backend_of(device).grouped(device, call.a.dtype.name)
+    if layout is None or kernel is None:
+        pairs = zip(call.alpha.tolist(), call.beta.tolist(), strict=True)
+        scalars = [Scalars(*pair) for pair in pairs]
+        return host_loop(call.a, call.b, call.c, call.bias, scalars, call.activation)
+    return _on_device(device, kernel, call, layout)
+
+
+def _on_device(
+    device: Device, kernel: GroupedKernel, call: Call, layout: GroupedLayout
+) -> Callable[[], None]:
+    operands = _operands(call)
+    if call.c.base is None and not kernel.reads_host():
+        parts = (call.a, call.b, call.c)
+        return through_device(device, layout, kernel, operands, parts, call.bias)
+    launch: Callable[[], None] = kernel.bind(layout, operands)
+    return launch
+
+
+def _operands(call: Call) -> GroupedOperands:
+    def of(part: Matrices) -> GroupedOperand:
+        return GroupedOperand(part.at.address, part.at.row, part.at.col, part.base)
+
+    bias: Any = None
+    if call.bias is not None:
+        address = np.where(call.bias.at.rows > 0, call.bias.at.address, -1)
+        bias = GroupedOperand(address, call.bias.at.row, call.bias.at.col, call.bias.base)
+    return GroupedOperands(
+        of(call.a),
+        of(call.b),
+        of(call.c),
+        bias,
+        call.alpha,
+        call.beta,
+        call.activation,
+        call.a.dtype.name,
+    )
