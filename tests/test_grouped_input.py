@@ -56,8 +56,9 @@ def wide(rows: int, cols: int) -> Any:
 
 READ_ONLY = read_only(out_of(4, 3))
 TWO = ["out[1]", "out[0]"]
-INPUT = ["out", "input matrix 0"]
+INPUT = ["out", "overlaps"]
 TOUCHING = [at_base(0, 4, 3), at_base(11, 4, 3)]
+TURNED = [at_base(0, 3, 3), at_base(0, 3, 3).T]
 WOVEN = [at_base(0, 4, 6)[:, :3], at_base(0, 4, 6)[:, 3:]]
 MET = [at_base(9, 4, 3), out_of(4, 3)]
 UPON_ITSELF = np.lib.stride_tricks.as_strided(BASE[100:], (4, 3), (8, 4))
@@ -97,13 +98,13 @@ BAD: list[tuple[str, Any, Any, dict[str, Any], type[TilewrightError], list[str]]
     ("records", [A], [B], {"out": [RECORDS["value"]]}, OperandError, ["out[0].strides"]),
     # Memory.
     ("read-only", [A], [B], {"out": [READ_ONLY]}, OperandError, ["out[0]", "read-only"]),
-    ("one out twice", [A, A], [B, B], {"out": [at_base(0, 4, 3)] * 2}, OverlapError, TWO),
+    ("one out twice, turned", [A[:3], A[:3]], [B, B], {"out": TURNED}, OverlapError, TWO),
     ("outs that touch", [A, A], [B, B], {"out": TOUCHING}, OverlapError, TWO),
     ("woven outs", [A, A], [B, B], {"out": WOVEN}, OverlapError, TWO),
     ("an out upon itself", [A], [B], {"out": [UPON_ITSELF]}, OverlapError, ["out[0]", "itself"]),
     ("out over a", [at_base(0, 4, 5)], [B], {"out": [at_base(19, 4, 3)]}, OverlapError, INPUT),
     ("out over b", [A], [at_base(0, 5, 3)], {"out": [at_base(2, 4, 3)]}, OverlapError, INPUT),
-    ("another's a", [A, at_base(0, 4, 5)], [B, B], {"out": MET}, OverlapError, ["input matrix 1"]),
+    ("another's a", [A, at_base(0, 4, 5)], [B, B], {"out": MET}, OverlapError, ["overlaps a[1]"]),
     # Scalars and names.
     ("beta without out", [A], [B], {"beta": 1.0}, ArgumentError, ["beta=1.0", "out"]),
     ("one beta without out", [A, A], [B, B], {"beta": [0.0, 2.0]}, ArgumentError, ["beta", "out"]),
