@@ -67,6 +67,7 @@ BELOW = (*RECORDS, *FILES, *parts("operands", "columns", "planning", "backends",
 INPUTS = parts("arguments", "overlap", "selection", "reference", "watched")
 PRODUCTS = parts(
     *("api", "batched", "call", "device_sizes", "grouped", "grouped_host", "grouped_tensors"),
+    *("grouped_call", "grouped_quick", "grouped_run", "sums"),
     *("ragged", "ragged_tensors", "tensor_call", "tensors"),
 )
 # The layers of DESIGN.md, section 1: each may import what is listed, and itself.
@@ -167,6 +168,7 @@ CIRCLES = (
     {
         "tilewright",
         *parts("api", "batched", "grouped", "grouped_host", "grouped_tensors"),
+        *parts("grouped_call", "grouped_quick", "grouped_run"),
         *parts("ragged", "ragged_tensors", "tensor_call", "tensors"),
         *(
             f"tilewright.pytorch.{name}"
