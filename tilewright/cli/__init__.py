@@ -1,11 +1,13 @@
 """The command line: `tilewright COMMAND`. One file a command; adding one is adding it to COMMANDS.
 
-Every TilewrightError becomes one line `error: ...` on stderr and exit status 2; every warning of
-ours a line `warning: ...`. Anything else that is raised is a bug and keeps its traceback.
+What the user can mend (a TilewrightError, a wrong option, a full disk) becomes one line `error:
+...` on stderr and exit status 2, every warning a line `warning: ...`; Ctrl-C ends with 130.
+Anything else that is raised is a bug and keeps its traceback.
 """
 
 from __future__ import annotations
 
+import errno
 import sys
 import warnings
 from typing import Annotated, Any
@@ -18,6 +20,7 @@ from tilewright.cli import (
     cache,
     demo,
     devices,
+    ending,
     grouped,
     ladder,
     matmul,
@@ -26,6 +29,7 @@ from tilewright.cli import (
     roofline,
     tune,
 )
+from tilewright.cli.ending import complain
 from tilewright.errors import TilewrightError
 
 COMMANDS = (
@@ -49,18 +53,54 @@ class _Commands(TyperGroup):
             try:
                 return super().invoke(ctx)
             except TilewrightError as error:
-                _complain("error", error)
+                complain("error", error)
             except MemoryError as error:
-                _complain("error", f"out of memory: {error or 'use a smaller product'}")
+                complain("error", f"out of memory: {error or 'use a smaller product'}")
+            except KeyboardInterrupt:
+                complain("error", "interrupted")
+                raise typer.Exit(ending.INTERRUPTED) from None
+            except OSError as error:
+                if error.errno == errno.EPIPE:  # `| head` has seen enough
+                    raise
+                complain("error", ending.what_failed(error))
         raise typer.Exit(2)
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Run the command that `sys.argv` or `args` names, and exit with its status."""
+        alone = options.get("standalone_mode", True)
+        options["standalone_mode"] = False
+        if not alone:
+            return super().main(*args, **options)
+        with ending.heard_signals():
+            try:
+                status = super().main(*args, **options) or 0
+                if not ending.flushed():
+                    complain("error", "standard output: cannot be written")
+                    status = 2
+            except OSError as error:
+                status = 1
+                if error.errno != errno.EPIPE:
+                    complain("error", ending.what_failed(error))
+                    status = 2
+            except Exception as error:
+                status = _told(error)
+        sys.exit(status)
+
+
+def _told(error: Exception) -> int:
+    """A wrong option or argument in one line; help where nothing was given, as it shows itself."""
+    if not hasattr(error, "format_message"):
+        raise error
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(error.format_message(), file=sys.stderr)
+        return 2
+    command = getattr(getattr(error, "ctx", None), "command_path", "tilewright")
+    complain("error", f"{error.format_message()} (`{command} --help` tells what is accepted)")
+    return 2
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    _complain("warning", message)
-
-
-def _complain(what: str, message: object) -> None:
-    print(f"{what}: {' '.join(str(message).split())}", file=sys.stderr)
+    complain("warning", message)
 
 
 app = typer.Typer(

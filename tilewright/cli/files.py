@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,6 +69,17 @@ def check_output(path: Path) -> None:
         raise FileError(
             f"--output={str(path)!r}: suffix {path.suffix!r}; accepted are {', '.join(SUFFIXES)}"
         )
+
+
+def check_no_input(path: Path, inputs: Iterable[str]) -> None:
+    """Raise FileError for an output that is one of the operands' files, by whatever name."""
+    for name in inputs:
+        operand, _ = _split(name)
+        if operand.exists() and path.exists() and operand.samefile(path):
+            raise FileError(
+                f"--output={str(path)!r}: is the operand {name!r}, which would be lost; accepted is"
+                " another file, or --force"
+            )
 
 
 def save(path: Path, compute: Callable[[], NDArray]) -> str:

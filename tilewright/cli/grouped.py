@@ -20,6 +20,7 @@ from tilewright.report.grouped_records import Report
 from tilewright.report.grouped_tables import grouped_table, write
 from tilewright.selection import resolve
 from tilewright.suites import uniform
+from tilewright.whole_files import check_writable
 
 _COUNT = 1000
 
@@ -63,6 +64,7 @@ def grouped(
     Operands are random. The exit status is 1 if any result was wrong.
     """
     title, (m, n, k) = batch_sizes(file, limits, count, suite, seed)
+    check_writable(json, "--json")
     checked_dtype(dtype)
     if order is not None:
         checked_name("--order", order, ALL_ORDERS)

@@ -16,6 +16,7 @@ from tilewright.report.memory import measure_memory
 from tilewright.report.records import Ladder
 from tilewright.report.tables import ladder_table, legend, memory_table, only_host
 from tilewright.selection import resolve
+from tilewright.whole_files import check_writable
 
 DEFAULT_SIZE = 1024
 
@@ -49,6 +50,7 @@ def ladder(
 
     The exit status is 1 if any result was wrong.
     """
+    check_writable(json, "--json")
     wanted = _sizes(size, sizes)
     checked_dtype(dtype)
     if plot is not None:

@@ -9,7 +9,7 @@ import typer
 
 from tilewright import api
 from tilewright.cli.common import DeviceOption, note
-from tilewright.cli.files import check_output, load, save
+from tilewright.cli.files import check_no_input, check_output, load, save
 from tilewright.errors import ArgumentError, DtypeError, ShapeError
 
 
@@ -27,6 +27,9 @@ def matmul(
     alpha: Annotated[float, typer.Option(help="Scales the product.")] = 1.0,
     transpose_a: Annotated[bool, typer.Option("--transpose-a", help="Transpose A.")] = False,
     transpose_b: Annotated[bool, typer.Option("--transpose-b", help="Transpose B.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace A or B where C is the same file.")
+    ] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Print the plan; without -o nothing is computed.")
     ] = False,
@@ -45,6 +48,8 @@ def matmul(
         raise ArgumentError("--output=None: accepted is a file, or --explain without one")
     if output is not None:
         check_output(output)
+        if not force:
+            check_no_input(output, (a, b))
     operands = load(a, "A", note), load(b, "B", note)
     options: dict[str, Any] = {
         "device": device,

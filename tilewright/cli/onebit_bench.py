@@ -12,7 +12,7 @@ from tilewright.cli.common import DeviceOption, console, progress
 from tilewright.errors import ArgumentError
 from tilewright.report import document, onebit_bench
 from tilewright.selection import host, resolve
-from tilewright.whole_files import replacing
+from tilewright.whole_files import check_writable, replacing
 
 WIDTH = 150  # a table of eleven columns where a pipe has no width of its own
 
@@ -35,6 +35,7 @@ def bench(
     Example: `tilewright onebit bench --shapes 1024x1024x4096`
     """
     wanted = onebit_bench.SHAPES if shapes is None else _shapes(shapes)
+    check_writable(output, "--json")
     chosen = host() if device is None else resolve(device)
     with progress(len(wanted)) as advance:
         measured = onebit_bench.measure(chosen, wanted, report=advance)

@@ -13,6 +13,7 @@ from tilewright.device import Device
 from tilewright.report import peaks, plots
 from tilewright.selection import forget, resolve
 from tilewright.tuning import peak as tuning
+from tilewright.whole_files import check_writable
 
 
 def peak(
@@ -37,6 +38,7 @@ def peak(
     Takes about a minute, once a device and driver; the planner and every table that shows a
     percentage use it from then on.
     """
+    check_writable(json, "--json")
     if plot is not None:
         plots.check(plot, "--plot")
     chosen = resolve(device)

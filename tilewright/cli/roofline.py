@@ -25,6 +25,7 @@ from tilewright.errors import ArgumentError
 from tilewright.report import grouped, plots, roofline_show
 from tilewright.report import roofline as placing
 from tilewright.selection import resolve
+from tilewright.whole_files import check_writable
 
 _SIZE = 1024
 
@@ -72,6 +73,7 @@ def roofline(
         raise ArgumentError(f"--size={size}: accepted is without FILE, --uniform and --suite")
     if count is not None and limits is None:
         raise ArgumentError(f"--count={count}: accepted is with --uniform alone")
+    check_writable(json, "--json")
     checked_dtype(dtype)
     if plot is not None:
         plots.check(plot, "--plot")

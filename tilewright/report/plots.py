@@ -15,7 +15,7 @@ from tilewright.device import Device
 from tilewright.errors import ArgumentError
 from tilewright.report.peers import SERIAL
 from tilewright.report.records import KERNEL, PEER, Ladder, Rung
-from tilewright.whole_files import replacing
+from tilewright.whole_files import check_writable, replacing
 
 MISSING = "matplotlib is not installed; pip install 'tilewright[plot]' brings it"
 SUFFIXES = (".png", ".svg")
@@ -47,6 +47,7 @@ def check(path: Path, argument: str) -> None:
         )
     if not available():
         raise ArgumentError(f"{argument}={str(path)!r}: {MISSING}")
+    check_writable(path, argument)
 
 
 def draw(ladders: Sequence[Ladder], path: Path, argument: str) -> None:
