@@ -17,6 +17,7 @@ from tilewright.kernel import Config
 from tilewright.planning.tiles import why_illegal
 from tilewright.tuning import store
 from tilewright.tuning.tasks import Task
+from tilewright.tuning.trial import Shape
 from tilewright.tuning.tuned import config_from_json, config_to_json
 from tilewright.tuning.workshop import Workshop
 
@@ -47,32 +48,57 @@ def prove(
     workshop: Workshop,
     request: Mapping[str, Any],
 ) -> Proved | None:
-    """The winner of `configs`, of which the first is the default; None where none could run."""
-    rows = []
-    # The timeout is one candidate's; here are several, for as long as the request lets them.
-    timeout = len(configs) * workshop.timeout + request["seconds"]
+    """The winner of `configs`, of which the first is the default.
+
+    Whoever fails on one shape is out: a winner was right, and timed, on all of them. None where the
+    default itself could not be timed on some shape, as then nothing is known of the others either.
+    """
+    rows: list[dict[Config, float]] = []
+    able = list(configs)
     for shape in task.shapes:
         problem = shape.problem()
-        if any(why_illegal(task.kernel, one, problem, device) is not None for one in configs):
+        # What is not legal here leaves this shape to the default, as a look-up does.
+        here = [one for one in able if why_illegal(task.kernel, one, problem, device) is None]
+        if configs[0] not in here:
             continue
-        documents = [config_to_json(config) for config in configs]
-        duel = {"shapes": [shape.as_dict()], "configs": documents, "rounds": _ROUNDS}
-        answer = workshop.ask({**request, **duel, "timeout": timeout})
-        if "seconds" in answer:
-            rows.append([float(value) for value in answer["seconds"]])
+        found = _duel(shape, here, workshop, request)
+        if found is None:
+            return None
+        rows.append(found)
+        able = [one for one in able if one in found or one not in here]
     if not rows:
         return None
-    ratios = [[row[index] / row[0] for row in rows] for index in range(len(configs))]
-    means = [math.prod(one) ** (1 / len(one)) for one in ratios]
-    able = [
-        index
-        for index, one in enumerate(ratios)
-        if max(one) <= NO_LOSS and means[index] <= ADOPTION
-    ]
-    best = min(able, key=lambda index: means[index], default=0)
-    return Proved(
-        configs[best], means[best], rows[0][best], rows[0][0], tuple(configs), tuple(ratios[best])
-    )
+    default = configs[0]
+    ratios = {one: tuple(row.get(one, row[default]) / row[default] for row in rows) for one in able}
+    means = {one: math.prod(row) ** (1 / len(row)) for one, row in ratios.items()}
+    winners = [one for one in able if max(ratios[one]) <= NO_LOSS and means[one] <= ADOPTION]
+    best = min(winners, key=lambda one: means[one], default=default)
+    seconds = rows[0].get(best, rows[0][default])
+    return Proved(best, means[best], seconds, rows[0][default], tuple(configs), ratios[best])
+
+
+def _duel(
+    shape: Shape, configs: Sequence[Config], workshop: Workshop, request: Mapping[str, Any]
+) -> dict[Config, float] | None:
+    """Seconds of those that are right and alive on a shape; None where the first is not."""
+
+    def ask(some: Sequence[Config]) -> dict[Config, float] | None:
+        # The timeout is one candidate's; here are several, for as long as the request lets them.
+        timeout = len(some) * workshop.timeout + request["seconds"]
+        documents = [config_to_json(config) for config in some]
+        duel = {"shapes": [shape.as_dict()], "configs": documents, "rounds": _ROUNDS}
+        answer = workshop.ask({**request, **duel, "timeout": timeout})
+        if "seconds" not in answer:
+            return None
+        return dict(zip(some, map(float, answer["seconds"]), strict=True))
+
+    found = ask(configs)
+    if found is not None:
+        return found
+    # Somebody of them fails, and who does may take the worker along: each alone with the default.
+    default, *others = configs
+    alive = [one for one in others if ask([default, one]) is not None]
+    return ask([default, *alive]) or ask([default])
 
 
 def keep(found: Proved, task: Task, name: str, head: Mapping[str, str]) -> None:

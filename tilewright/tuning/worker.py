@@ -70,8 +70,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     shapes = [Shape(**shape) for shape in request["shapes"]]
     trials = [_trial(shape, device, backend) for shape in shapes]
     if request["do"] == "duel":
-        plans = [_plan(config, kernel, trials[0]) for config in request["configs"]]
-        return {"seconds": _duel(plans, trials[0], request["rounds"], request["seconds"])}
+        return dueled(request["configs"], kernel, trials[0], request["rounds"], request["seconds"])
     ragged = _trial(replace(shapes[0], m=_RAGGED[0], n=_RAGGED[1], k=_RAGGED[2]), device, backend)
     return measured(request["config"], kernel, trials, ragged, request["cutoffs"])
 
@@ -99,6 +98,22 @@ def measured(
         if found[-1] > cutoff:
             break
     return {"seconds": found}
+
+
+def dueled(
+    configs: Sequence[Mapping[str, Any]],
+    kernel: Kernel,
+    trial: Trial,
+    rounds: int,
+    limit: float,
+) -> dict[str, Any]:
+    """Seconds of candidates in turns, or why one of them has none: on this shape it is wrong."""
+    plans = [_plan(config, kernel, trial) for config in configs]
+    for plan in plans:
+        wrong = trial.wrong(plan)
+        if wrong:
+            return {"failure": wrong}
+    return {"seconds": _duel(plans, trial, rounds, limit)}
 
 
 def _guarded(answer: Answer, request: Mapping[str, Any]) -> dict[str, Any]:

@@ -147,7 +147,7 @@ def _erf(value: NDArray) -> NDArray:
 
 
 def _describe() -> Device:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    memory = _memory()
     config: Any = np.show_config(mode="dicts")
     blas = config.get("Build Dependencies", {}).get("blas", {})
     library = f"{blas.get('name', 'BLAS')} {blas.get('version', '')}".strip()
@@ -164,6 +164,14 @@ def _describe() -> Device:
         max_allocation=memory,
         features=frozenset({"fp16", "fp64", "unified_memory"}),
     )
+
+
+def _memory() -> int:
+    """Bytes of the machine; 0, which bounds nothing, where the system does not tell (Windows)."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return 0
 
 
 def _processor_name() -> str:

@@ -58,14 +58,16 @@ def _refusal(config: Config, vector: int) -> str:
 
 
 def _loads_whole_vectors(problem: Problem) -> bool:
-    """Whether every 16-byte load of A and B along its dense dimension is whole and aligned."""
+    """Whether every 16-byte load of A and B along its dense dimension is whole and aligned.
+
+    Of strides (1, 1), a sliding window, the second row begins one element after the first.
+    """
     width = 16 // itemsize(problem)
     a, b = (problem.a_row, problem.a_col), (problem.b_row, problem.b_col)
     a_extent, b_extent = (problem.m, problem.k)[a[1] == 1], (problem.k, problem.n)[b[1] == 1]
     return (
         problem.aligned
-        and 1 in a
-        and 1 in b
+        and a.count(1) == b.count(1) == 1
         and a_extent % width == b_extent % width == 0
         and all(step == 1 or step % width == 0 for step in (*a, *b))
     )

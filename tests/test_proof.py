@@ -1,0 +1,123 @@
+"""The proof: who is adopted, and who is not, whatever happens in the duels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import planted
+import pytest
+from planted import Planted
+
+from tilewright.kernel import Config
+from tilewright.tuning import worker
+from tilewright.tuning.proof import Proved, prove
+from tilewright.tuning.tasks import Task
+from tilewright.tuning.trial import Shape, Trial
+from tilewright.tuning.tuned import config_from_json
+
+DEFAULT, FAST, FASTER = (Config(micro_m=size) for size in (8, 6, 4))
+SHAPES = (Shape(512, 512, 512), Shape(500, 500, 500), Shape(768, 768, 768))
+
+
+class Duels:
+    """A workshop in which `fails(config, m)` says who dies, is late or wrong on a shape."""
+
+    timeout = 1.0
+
+    def __init__(self, fails: Any = lambda config, m: False) -> None:
+        self.fails = fails
+        self.asked: list[tuple[int, int]] = []
+
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        (shape,) = request["shapes"]
+        configs = [config_from_json(one) for one in request["configs"]]
+        self.asked.append((shape["m"], len(configs)))
+        assert request["timeout"] == len(configs) * self.timeout + request["seconds"]
+        if any(self.fails(config, shape["m"]) for config in configs):
+            return {"failure": "the worker died of SIGSEGV"}
+        return {"seconds": [1e-3 * config.micro_m for config in configs]}
+
+
+def proved(duels: Any, kernel: Planted | None = None) -> Proved | None:
+    task = Task(kernel or Planted(), "large", SHAPES)
+    configs = (DEFAULT, FAST, FASTER)
+    return prove(task, configs, planted.DEVICE, duels, {"seconds": 2.0})
+
+
+def test_the_fastest_wins_with_its_ratio_on_every_shape() -> None:
+    found = proved(Duels())
+    assert found is not None
+    assert found.config == FASTER
+    assert found.ratios == (0.5, 0.5, 0.5)
+    assert found.ratio == pytest.approx(0.5)
+    assert (found.seconds, found.default_seconds) == (4e-3, 8e-3)
+    assert found.dueled == (DEFAULT, FAST, FASTER)
+
+
+@pytest.mark.parametrize("shape", [shape.m for shape in SHAPES])
+def test_who_fails_on_one_shape_is_out_and_the_next_best_is_proved_on_all(shape: int) -> None:
+    """A finalist that dies on two of three shapes was adopted on the third."""
+    found = proved(Duels(lambda config, m: config == FASTER and m == shape))
+    assert found is not None
+    assert found.config == FAST
+    assert found.ratios == (0.75, 0.75, 0.75)
+
+
+def test_where_all_finalists_fail_the_default_stays() -> None:
+    found = proved(Duels(lambda config, m: config != DEFAULT and m == SHAPES[-1].m))
+    assert found is not None
+    assert (found.config, found.ratio, found.ratios) == (DEFAULT, 1.0, (1.0, 1.0, 1.0))
+
+
+@pytest.mark.parametrize("shape", [shape.m for shape in SHAPES])
+def test_where_the_default_cannot_be_timed_nothing_is_adopted(shape: int) -> None:
+    assert proved(Duels(lambda config, m: config == DEFAULT and m == shape)) is None
+
+
+def test_who_fails_only_in_company_does_not_stop_the_proof() -> None:
+    """All three at once are too much; two at a time are not."""
+
+    class Crowded(Duels):
+        def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+            crowd = len(request["configs"]) > 2
+            return {"failure": "out of memory"} if crowd else super().ask(request)
+
+    found = proved(Crowded())
+    assert found is not None
+    assert found.config == DEFAULT  # nobody lost, and nobody was timed beside all others
+
+
+def test_what_is_not_legal_on_a_shape_leaves_that_shape_to_the_default() -> None:
+    class OnlyLarge(Planted):
+        def resources(self, config: Config, problem: Any) -> Any:
+            return super().resources(
+                Config(micro_m=2) if config == FASTER and problem.m == 500 else config, problem
+            )
+
+    duels = Duels()
+    found = proved(duels, OnlyLarge())
+    assert found is not None
+    assert duels.asked == [(512, 3), (500, 2), (768, 3)]
+    assert found.config == FASTER
+    assert found.ratios == (0.5, 1.0, 0.5)
+
+
+def test_a_duel_checks_the_numbers_of_everybody_on_its_shape() -> None:
+    """A candidate that was given up on its first shape was never checked on the others."""
+
+    class Checked(Trial):
+        def __init__(self) -> None:
+            self.problem, self.device = SHAPES[0].problem(), planted.DEVICE
+
+        def wrong(self, plan: Any) -> str:
+            return "wrong numbers: error 1" if plan.step.config == FASTER else ""
+
+        def seconds(self, plan: Any) -> float:
+            return float(plan.step.config.micro_m)
+
+    kernel, trial = Planted(), Checked()
+    right = worker.dueled([{"micro_m": 8}, {"micro_m": 6}], kernel, trial, 3, 1.0)
+    assert right == {"seconds": [8.0, 6.0]}
+    wrong = worker.dueled([{"micro_m": 8}, {"micro_m": 4}], kernel, trial, 3, 1.0)
+    assert wrong == {"failure": "wrong numbers: error 1"}
