@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import tilewright
 from tilewright import Device
 from tilewright.backends import backends
 from tilewright.batch import Problem
-from tilewright.call import forget_plans
+from tilewright.call import forget_plans, prepare
 from tilewright.cli import app
 from tilewright.errors import CacheWarning
 from tilewright.kernel import Axis, Config, Kernel
@@ -252,6 +253,49 @@ def test_a_record_that_makes_no_sense_is_set_aside_and_not_trusted(
     with pytest.warns(CacheWarning, match="no tuned configurations .*set aside"):
         assert found() is None
     assert found() is None
+
+
+def test_a_record_that_does_not_build_gives_way_to_the_default_with_a_warning(
+    opencl_device: Device, own_store: Path
+) -> None:
+    """It is legal, but the source has no macro for micro-tiles of three rows."""
+    ones = np.ones((300, 300), np.float32)
+    problem = prepare(ones, ones, device=opencl_device, kernel="panel").plan.problem
+    sound = tuned.config_to_json(PANEL.configs(problem, opencl_device)[0])
+    for shape_class in ("large", "small"):
+        name = tuned.document_name(PANEL, problem, opencl_device, OPENCL.priors(opencl_device))
+        broken = {"config": {**sound, "micro_m": 3, "tile_m": 192}, "ratio": 0.5}
+        records = {record_name(problem, shape_class): broken, "float64 float64 a-b large": broken}
+        store.update(store.TUNED, name, lambda _, records=records: {"records": records})
+        tilewright.forget()
+        with pytest.warns(CacheWarning, match="does not build on .*the kernel's default serves"):
+            result = tilewright.matmul(ones, ones, device=opencl_device, kernel="panel")
+        np.testing.assert_array_equal(result, 300 * ones)
+        assert list(store.read(store.TUNED, name)["records"]) == ["float64 float64 a-b large"]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            tilewright.matmul(ones, ones, device=opencl_device, kernel="panel")
+
+
+def test_a_record_that_does_not_build_and_cannot_be_removed_is_refused_once(
+    opencl_device: Device, own_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ones = np.ones((300, 300), np.float32)
+    problem = prepare(ones, ones, device=opencl_device, kernel="panel").plan.problem
+    sound = tuned.config_to_json(PANEL.configs(problem, opencl_device)[0])
+    broken = {"config": {**sound, "micro_m": 3, "tile_m": 192}, "ratio": 0.5}
+    name = tuned.document_name(PANEL, problem, opencl_device, OPENCL.priors(opencl_device))
+    records = {record_name(problem, shape_class): broken for shape_class in ("large", "small")}
+    store.update(store.TUNED, name, lambda _: {"records": records})
+    forget_plans()
+    monkeypatch.setattr(store, "update", lambda *arguments: None)
+    with pytest.warns(CacheWarning, match="does not build") as heard:
+        tilewright.matmul(ones, ones, device=opencl_device, kernel="panel")
+    with warnings.catch_warnings(record=True) as later:
+        for _ in range(3):
+            tilewright.matmul(ones, ones, device=opencl_device, kernel="panel")
+    assert len(heard) == 1
+    assert not later  # of another class the record is the same, and is known to be as bad
 
 
 def test_a_tuned_time_is_predicted_by_the_shape_that_gained_least() -> None:

@@ -74,12 +74,24 @@ def common_kind(a: Any, b: Any, out: Any, bias: Any) -> str:
                 f"{name}={type(value).__name__}: lies on another kind of device than"
                 f" a={type(a).__name__}; accepted are arrays of one kind in a call"
             )
+        if value is not None and where == "pyopencl":
+            _check_context(name, value, a)
         if value is not None and where == "tilewright" and value.device != a.device:
             raise OperandError(
                 f"{name}={value!r}: lies on another device than a={a!r}; accepted are arrays of one"
                 " device in a call"
             )
     return where
+
+
+def _check_context(name: str, value: Any, a: Any) -> None:
+    """pyopencl arrays may have queues of their own, in one context."""
+    if value.queue is None or (a.queue is not None and value.queue.context != a.queue.context):
+        queue = "no queue" if value.queue is None else "a queue of another context"
+        raise OperandError(
+            f"{name}.queue: {queue}; accepted are arrays with a queue of a.queue.context"
+            " (with_queue)"
+        )
 
 
 def common_dtype(a: View, b: View) -> np.dtype[Any]:
@@ -203,10 +215,7 @@ def check_overlap(views: dict[str, View]) -> None:
         other = views.get(name)
         if other is None:
             continue
-        if c.host:
-            shared = _share_memory(c.memory, other.memory)
-        else:
-            shared = c.memory is other.memory and _ranges_meet(c, other)
+        shared = _share_memory(c.memory, other.memory) if c.host else _ranges_meet(c, other)
         if shared:
             raise OverlapError(
                 f"out: shares memory with {name}; accepted is an array apart from every input"
@@ -223,12 +232,39 @@ def _share_memory(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> bool:
 
 
 def _ranges_meet(first: View, second: View) -> bool:
-    def reach(operand: View) -> tuple[int, int]:
-        steps = [(n - 1) * s for n, s in zip(operand.shape, operand.strides, strict=True)]
-        low = operand.offset + sum(step for step in steps if step < 0)
-        return low, operand.offset + sum(step for step in steps if step > 0)
-
+    """Whether two views of a device's buffers reach over the same bytes of the same memory."""
     if 0 in first.shape or 0 in second.shape:
         return False
-    (a_low, a_high), (b_low, b_high) = reach(first), reach(second)
-    return a_low <= b_high and b_low <= a_high
+    (a_memory, a_low, a_high), (b_memory, b_low, b_high) = _reach(first), _reach(second)
+    return a_memory == b_memory and a_low < b_high and b_low < a_high
+
+
+def _reach(operand: View) -> tuple[object, int, int]:
+    """The memory that a buffer stands for, and its bytes that a view reaches over.
+
+    Buffers on a host array (memory="use") stand for the host's memory, parts for their whole.
+    """
+    buffer, start = operand.memory, 0
+    whole = getattr(buffer, "associated_memobject", None)
+    if whole is not None:
+        buffer, start = whole, buffer.offset
+    memory: object = getattr(buffer, "int_ptr", id(buffer))
+    address = _host_address(buffer)
+    if address is not None:
+        memory, start = "the host's", start + address
+    item = operand.dtype.itemsize
+    steps = [(n - 1) * s for n, s in zip(operand.shape, operand.strides, strict=True)]
+    low = operand.offset + sum(step for step in steps if step < 0)
+    high = operand.offset + sum(step for step in steps if step > 0) + 1
+    return memory, start + low * item, start + high * item
+
+
+def _host_address(buffer: Any) -> int | None:
+    """Where the host's array begins that a buffer was made on; None for memory of its own."""
+    ask = getattr(buffer, "get_host_array", None)
+    if ask is None:
+        return None
+    with contextlib.suppress(Exception):  # pyopencl's errors, without importing it: there is none
+        address: int = ask((1,), np.dtype(np.uint8)).__array_interface__["data"][0]
+        return address
+    return None

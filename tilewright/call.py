@@ -29,6 +29,7 @@ from tilewright.batch import ACTIVATIONS, Problem
 from tilewright.device import Device
 from tilewright.errors import (
     ArgumentError,
+    BuildError,
     DeviceMemoryError,
     DtypeError,
     KernelError,
@@ -77,11 +78,25 @@ class Call:
             name = "host" if self.plan.kernel == "host" else self.plan.device.backend
             device = host() if name == "host" else self.plan.device
             began = time.perf_counter()
-            backend_of(device).run(self.plan, self.views, self.scalars)
+            self._multiply(device)
             if self.learns:
                 seconds = time.perf_counter() - began if self.host_operands else None
                 crossover.after(self.plan, backend_of(self.plan.device), seconds)
         return self.result()
+
+    def _multiply(self, device: Device) -> None:
+        backend, plan = backend_of(device), self.plan
+        try:
+            backend.run(plan, self.views, self.scalars)
+        except BuildError as error:
+            if not plan.origin.startswith(tuned.ORIGIN):
+                raise
+            kernel = _kernel_named(plan.kernel, backend.kernels(device), device)
+            boundaries = _boundaries(device, plan.problem)
+            why = str(error)[:200]
+            tuned.refuse(plan.problem, device, kernel, backend.priors(device), boundaries, why)
+            forget_plans()
+            backend.run(plan_kernel(plan.problem, device, kernel), self.views, self.scalars)
 
     @property
     def settled(self) -> bool:

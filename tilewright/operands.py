@@ -155,13 +155,7 @@ def view(value: Any, name: str) -> View:
             raise OperandError(f"{name}={value!r}: it is mapped; leave its `with` block first")
         return _view_array(value)
     if _is_pyopencl(value):
-        size = value.dtype.itemsize
-        strides = tuple(step // size for step in value.strides)
-        offset = value.offset // size
-        result = View(
-            value.base_data, offset, value.shape, strides, value.dtype, False, value.queue
-        )
-        return _checked(result, name, value.dtype)
+        return _checked(_view_pyopencl(value, name), name, value.dtype)
     if hasattr(value, "__dlpack__"):
         return _checked(view_host(_whole_steps(_from_dlpack(value, name), name)), name, None)
     raise OperandError(
@@ -221,6 +215,27 @@ def _view_array(value: Array) -> View:
     return View(handle, 0, value.shape, value.strides, value.dtype, False)
 
 
+def _view_pyopencl(value: Any, name: str) -> View:
+    """Ordered after what the array waits for, wherever that runs, by its own queue.
+
+    Raises OperandError where it lies between elements, as kernels count in elements.
+    """
+    size = value.dtype.itemsize
+    if size and any(step % size for step in (value.offset, *value.strides)):
+        raise OperandError(
+            f"{name}: begins at byte {value.offset} with steps of {value.strides} bytes; accepted"
+            f" are multiples of an element's {size} bytes"
+        )
+    foreign = [event for event in value.events if event.command_queue != value.queue]
+    if foreign and value.queue is not None:
+        import pyopencl
+
+        pyopencl.enqueue_barrier(value.queue, wait_for=foreign)
+    strides = tuple(step // size for step in value.strides)
+    offset = value.offset // size
+    return View(value.base_data, offset, value.shape, strides, value.dtype, False, value.queue)
+
+
 def _from_dlpack(value: Any, name: str) -> NDArray:
     where = value.__dlpack_device__()[0] if hasattr(value, "__dlpack_device__") else 1
     if int(where) != 1:
@@ -261,7 +276,9 @@ def like(value: Any) -> Callable[[NDArray], Any]:
     if isinstance(value, np.ndarray):
         # A product of two vectors is a scalar, as NumPy's is.
         return lambda result: result[()]
-    module = sys.modules.get(type(value).__module__.partition(".")[0])
+    module: Any = sys.modules.get(type(value).__module__.partition(".")[0])
+    if hasattr(value, "__array_namespace__"):  # JAX's arrays come from jaxlib, which makes none
+        module = value.__array_namespace__()
     convert = getattr(module, "from_dlpack", None)
     return convert if convert is not None else lambda result: result
 

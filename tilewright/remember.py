@@ -108,6 +108,11 @@ class Shelf(Generic[K, V]):
             old, self._entries, self._bytes = self._entries, {}, 0
         old.clear()
 
+    def keys(self) -> tuple[K, ...]:
+        """Every key, the one to go first first."""
+        with self._lock:
+            return tuple(self._entries)
+
     def __len__(self) -> int:
         return len(self._entries)
 

@@ -100,7 +100,10 @@ class Campaign:
             self._begin_again(Visits())
 
     def advance(self, stop: Callable[[], bool]) -> None:
-        """Measure until `stop` or until there is nothing left, and store what was found."""
+        """Measure until `stop` or until there is nothing left, and store what was found.
+
+        Raises DeviceError where the device does not open: of that nothing is stored.
+        """
         if self._probe is None:
             self._probe = Probe(self._device, self._backend, self.dtype, self._priors)
         with self._probe as probe:
@@ -109,6 +112,10 @@ class Campaign:
             elif self._visit(probe, stop):
                 self._assemble(probe)
         self._save()
+
+    def give_up(self) -> None:
+        """Measure no more in this process."""
+        self._again, self._checked, self._since = False, time.time(), 0.0
 
     def _begin_again(self, visits: Visits) -> None:
         self.visits, self._again, self._since = visits, True, time.time()
@@ -215,6 +222,8 @@ def after(plan: Plan, backend: Backend, seconds: float | None) -> None:
     begun = time.perf_counter()
     try:
         campaign.advance(lambda: time.perf_counter() - begun > SLICE)
+    except DeviceError:  # the product at hand was made: nobody asked for more
+        campaign.give_up()
     finally:
         _share.spend(time.perf_counter() - begun)
         _measuring.release()

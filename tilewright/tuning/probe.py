@@ -29,7 +29,10 @@ _BANDWIDTH_BYTES = 1 << 25
 
 
 class Probe:
-    """Products on the host and on a device by their sides; operands live within a `with` block."""
+    """Products on the host and on a device by their sides; operands live within a `with` block.
+
+    Raises DeviceError where the device does not open.
+    """
 
     def __init__(self, device: Device, backend: Backend, dtype: str, priors: Priors) -> None:
         self.device, self.backend, self.dtype = device, backend, dtype
@@ -37,6 +40,7 @@ class Probe:
         self._by_name = {kernel.name: kernel for kernel in backend.kernels(device)}
         self._trials: dict[Sides, Trial] = {}
         self._ready: set[str] = set()
+        backend.allocate(1, device, "allocate")  # whether it opens at all
         self._rested = False
         self.kernels = tuple(self._worth_it(priors))
 

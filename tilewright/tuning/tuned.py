@@ -11,15 +11,16 @@ dtype, accumulator, layout and shape class. Looked up in this order, always a wh
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tilewright import settings
 from tilewright.batch import Problem
 from tilewright.device import Device
+from tilewright.errors import CacheWarning
 from tilewright.kernel import Config, Kernel, Priors, Tunable
 from tilewright.planning.classes import (
     Boundaries,
@@ -28,12 +29,25 @@ from tilewright.planning.classes import (
     layout_of,
     nearest,
     record_name,
+    record_words,
 )
+from tilewright.remember import Shelf
 from tilewright.tuning import store
 
 _FIELDS = {field.name: field.default for field in fields(Config)}
 # More than these no search tries: from a foreign file they would only stop a compiler.
 _MOST = {"multiply_add": 2, "unroll": 64, "buffers": 8, "vector": 16}
+
+
+Records = dict[str, tuple[Config, float, str]]
+_read: Shelf[tuple[Path, str], Records] = Shelf("tuned records that were read", most=8 << 20)
+_listed: Shelf[tuple[Path, str, str], tuple[str, ...]] = Shelf("tuned documents", most=1 << 20)
+# How the origin of a tuned configuration begins.
+ORIGIN = "tuned for"
+# Configurations that no compiler here takes, by document.
+_refused: Shelf[tuple[Path, str, Config], bool] = Shelf(
+    "tuned records that do not build", most=1 << 18
+)
 
 
 def lookup(
@@ -58,7 +72,9 @@ def least_ratios(
     """The least ratio of every tuned kernel over all its records, whatever they were tuned for."""
     home = settings.cache_folder()
     found: dict[str, float] = {}
-    for kernel in kernels if home is not None else ():
+    if home is None:
+        return found
+    for kernel in kernels:
         prefix = _prefix(kernel, problem, device, priors)
         for document in store.names(store.TUNED, prefix):
             ratios = (ratio for _, ratio, _ in _records(home, document).values())
@@ -106,13 +122,60 @@ def config_from_json(document: Mapping[str, Any]) -> Config:
 
 def forget() -> None:
     """Read the store anew: another process, or this one, has tuned."""
-    _records.cache_clear()
-    _others.cache_clear()
+    _read.clear()
+    _listed.clear()
+
+
+def refuse(
+    problem: Problem,
+    device: Device,
+    kernel: Kernel,
+    priors: Priors,
+    boundaries: Boundaries,
+    why: str,
+) -> None:
+    """Take the record that serves a problem out of the store, with a warning: it does not build."""
+    found = _found(problem, device, kernel, priors, boundaries)
+    if found is None:
+        return
+    document, key, _ = found
+    home = settings.cache_folder()
+    assert home is not None
+    config = _records(home, document)[key][0]
+    _refused.keep((home, document, config), True)  # also where the store cannot be written
+
+    def without(content: store.Content) -> store.Content:
+        records = {name: one for name, one in content.get("records", {}).items() if name != key}
+        return {**content, "records": records}
+
+    store.update(store.TUNED, document, without)
+    warnings.warn(
+        f"tuned configuration {document}, {record_words(key)}: does not build on {device.id!r}"
+        f" ({why}); it is taken out, and the kernel's default serves",
+        CacheWarning,
+        stacklevel=3,
+    )
 
 
 def _lookup(
     problem: Problem, device: Device, kernel: Kernel, priors: Priors, boundaries: Boundaries
 ) -> Tuned | None:
+    found = _found(problem, device, kernel, priors, boundaries)
+    if found is None:
+        return None
+    document, key, found_class = found
+    own = document == document_name(kernel, problem, device, priors)
+    home = settings.cache_folder()
+    assert home is not None
+    config, ratio, gain = _records(home, document)[key]
+    where = _origin(found_class, classify(problem, boundaries), key, problem, own)
+    return Tuned(kernel.name, config, ratio, found_class, f"{where} ({gain})")
+
+
+def _found(
+    problem: Problem, device: Device, kernel: Kernel, priors: Priors, boundaries: Boundaries
+) -> tuple[str, str, str] | None:
+    """The document, the record and its class that serve a problem."""
     home = settings.cache_folder()
     if home is None:
         return None
@@ -122,9 +185,8 @@ def _lookup(
     for document in (name, *_others(home, prefix, name)):
         records = _records(home, document)
         for key, found_class in _keys(problem, shape_class, records):
-            config, ratio, gain = records[key]
-            where = _origin(found_class, shape_class, key, problem, document == name)
-            return Tuned(kernel.name, config, ratio, found_class, f"{where} ({gain})")
+            if (home, document, records[key][0]) not in _refused:
+                return document, key, found_class
     return None
 
 
@@ -144,7 +206,7 @@ def _keys(
 
 
 def _origin(found: str, wanted: str, key: str, problem: Problem, own: bool) -> str:
-    words = [f"tuned for {found}"]
+    words = [f"{ORIGIN} {found}"]
     if found != wanted:
         words.append(f"the nearest class to {wanted}")
     if key.split(" ")[2] != layout_of(problem):
@@ -153,9 +215,13 @@ def _origin(found: str, wanted: str, key: str, problem: Problem, own: bool) -> s
     return ", ".join(words)
 
 
-@cache
-def _records(home: Path, name: str) -> dict[str, tuple[Config, float, str]]:
+def _records(home: Path, name: str) -> Records:
     """By name the configuration, its ratio, and what it gained in words."""
+    size = lambda found: 400 * len(found)  # noqa: E731
+    return _read.found((home, name), lambda: _records_of(name), size)
+
+
+def _records_of(name: str) -> Records:
     content = store.read(store.TUNED, name)
     try:
         return {
@@ -168,9 +234,11 @@ def _records(home: Path, name: str) -> dict[str, tuple[Config, float, str]]:
         return {}
 
 
-@cache
 def _others(home: Path, prefix: str, name: str) -> tuple[str, ...]:
-    return tuple(other for other in store.names(store.TUNED, prefix) if other != name)
+    def listed() -> tuple[str, ...]:
+        return tuple(other for other in store.names(store.TUNED, prefix) if other != name)
+
+    return _listed.found((home, prefix, name), listed, lambda found: 100 * len(found))
 
 
 def _gain(record: Mapping[str, Any]) -> str:

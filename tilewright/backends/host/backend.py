@@ -6,9 +6,11 @@ sums are fp32, as exact as every other back end here.
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 import platform
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -20,6 +22,8 @@ from tilewright.device import Device
 from tilewright.errors import DeviceMemoryError
 from tilewright.kernel import Kernel, Plan, Priors
 from tilewright.operands import NDArray, View
+
+_ASSUMED = 4 << 30
 
 
 class HostMemory:
@@ -167,11 +171,16 @@ def _describe() -> Device:
 
 
 def _memory() -> int:
-    """Bytes of the machine; 0, which bounds nothing, where the system does not tell (Windows)."""
+    """Bytes of the machine; 4 GiB are assumed where the system does not tell."""
+    if sys.platform == "win32":
+        kilobytes = ctypes.c_ulonglong()
+        if ctypes.windll.kernel32.GetPhysicallyInstalledSystemMemory(ctypes.byref(kilobytes)):
+            return kilobytes.value * 1024
+        return _ASSUMED
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
-        return 0
+        return _ASSUMED
 
 
 def _processor_name() -> str:

@@ -7,7 +7,7 @@ left for each run is filling in the operands.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,9 @@ from tilewright.backends import Scalars, Timing
 from tilewright.backends.opencl.memory import Staged, device_memory, stage, staged_strides
 from tilewright.backends.opencl.program import kernel_of
 from tilewright.backends.opencl.runtime import (
+    MOST_KEPT,
     Session,
+    executables,
     foreign_session,
     pyopencl,
     session,
@@ -36,6 +38,9 @@ from tilewright.kernel import (
     Texels,
 )
 from tilewright.operands import View
+
+# Of an executable: three kernel objects with their arguments.
+_BYTES = 16 << 10
 
 
 class _Arguments:
@@ -108,6 +113,9 @@ class Executable:
         self.session = session_
         self.plan = plan
         self.images = {image.name: image for image in plan.step.images}
+        # With scratch that is not kept it is not kept either: kernels hold their arguments.
+        own = (scratch.bytes for scratch in plan.step.scratch if scratch.bytes > MOST_KEPT)
+        self.bytes = _BYTES + sum(own)
         scalar_type = np.dtype(plan.problem.accumulate).type
         self.launches = [
             (launch, _Arguments(kernel_of(session_, launch), launch, scalar_type))
@@ -207,15 +215,19 @@ def _shift(strides: tuple[int, ...], index: tuple[int, ...]) -> int:
 def run(plan: Plan, views: Mapping[str, View], scalars: Scalars) -> None:
     """Compute views["c"]. Host results are complete on return; device results are enqueued."""
     session_ = _session_of(plan, views)
+    executable = _executable(session_, plan)  # no lock yet: programs may have to be built
     with session_.lock:
-        executable = _executable(session_, plan)
         guarded(session_, lambda: _run(executable, views, scalars))
 
 
 def _run(executable: Executable, views: Mapping[str, View], scalars: Scalars) -> None:
     session_ = executable.session
     staged = _stage_all(session_, views, scalars)
+    others = _other_queues(session_, views)
+    _wait(session_.queue, others)
     executable.enqueue_all(views, staged, scalars)
+    for queue in others:
+        _wait(queue, [session_.queue])
     if views["c"].host:
         # Not the last event's wait(): in finish() Intel's driver lets this thread work too,
         # measured 1.7 ms against 0.83 ms at 512 x 512 x 512 on two cores.
@@ -224,11 +236,28 @@ def _run(executable: Executable, views: Mapping[str, View], scalars: Scalars) ->
         staged["c"].fetch()
 
 
+def _other_queues(session_: Session, views: Mapping[str, View]) -> list[Any]:
+    """Queues of operands that are not the session's: what lies on them may still be computed."""
+    found = {view.queue.int_ptr: view.queue for view in views.values() if view.queue is not None}
+    return [queue for handle, queue in found.items() if handle != session_.queue.int_ptr]
+
+
+def _wait(queue: Any, others: Sequence[Any]) -> None:
+    """Have everything enqueued later on `queue` wait for what is on the others by now."""
+    if not others:
+        return
+    cl = pyopencl()
+    marks = [cl.enqueue_marker(other) for other in others]
+    for other in others:
+        other.flush()
+    cl.enqueue_barrier(queue, wait_for=marks)
+
+
 def timed(plan: Plan, views: Mapping[str, View], scalars: Scalars) -> Timing:
     """One run with operands staged beforehand: event time, wall clock and processor seconds."""
     session_ = _session_of(plan, views)
+    executable = _executable(session_, plan)
     with session_.lock:
-        executable = _executable(session_, plan)
         staged = _stage_all(session_, views, scalars)
         session_.queue.finish()
         cpu, wall = time.process_time(), time.perf_counter()
@@ -242,14 +271,13 @@ def timed(plan: Plan, views: Mapping[str, View], scalars: Scalars) -> Timing:
 
 
 def _executable(session_: Session, plan: Plan) -> Executable:
-    # Plans are cached by signature above, so the same object comes back for the same product.
-    found = session_.executables.get(id(plan))
-    if found is None or found.plan is not plan:
-        if len(session_.executables) > 512:
-            session_.executables.clear()
-        found = session_.executables[id(plan)] = Executable(session_, plan)
-    executable: Executable = found
-    return executable
+    # Plans are cached by signature above, so the same object comes back for the same product; an
+    # executable keeps its plan alive, so that no other comes to have its number.
+    key = (session_, id(plan))
+    found: Executable = executables.found(
+        key, lambda: Executable(session_, plan), lambda made: made.bytes
+    )
+    return found
 
 
 def _stage_all(session_: Session, views: Mapping[str, View], scalars: Scalars) -> dict[str, Staged]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright import cache_files, settings
-from tilewright.backends.opencl.runtime import Session, pyopencl
+from tilewright.backends.opencl.runtime import Session, programs, pyopencl
 from tilewright.errors import BuildError
 from tilewright.kernel import Launch
 
@@ -28,6 +28,7 @@ PROBES = Path(__file__).parent / "probes"
 _INCLUDE = re.compile(r'^#include "(\w+\.clh)"$', re.MULTILINE)
 _MAGIC = b"tilewright-program-1\n"
 _building = threading.Lock()
+_BYTES = 256 << 10  # of a program in its driver: Intel's binaries are 30 to 300 KB
 # Compilers declare the functions of cl_khr_integer_dot_product from OpenCL C 3.0 on.
 _STANDARD = {"dot8": "CL3.0"}
 
@@ -45,10 +46,8 @@ def _text(name: str) -> str:
 
 def kernel_of(session: Session, launch: Launch) -> Any:
     """A kernel object of the launch's own: constant arguments stay set in it between runs."""
-    key = (launch.program, launch.defines)
-    program = session.programs.get(key)
-    if program is None:
-        program = session.programs[key] = _load_or_build(session, launch)
+    key = (session, launch.program, launch.defines)
+    program = programs.found(key, lambda: _load_or_build(session, launch), lambda _: _BYTES)
     return pyopencl().Kernel(program, launch.entry)
 
 
@@ -72,8 +71,9 @@ def _load_or_build(session: Session, launch: Launch) -> Any:
 
 def _options(session: Session, launch: Launch) -> tuple[str, ...]:
     defines = tuple(f"-D{name}={value}" for name, value in launch.defines)
-    # Denormals, NaN and Inf must behave as NumPy's, so no -cl-fast-relaxed-math.
-    return (f"-cl-std={_STANDARD.get(launch.program, 'CL1.2')}", *defines)
+    # Denormals, NaN and Inf must behave as NumPy's, so no -cl-fast-relaxed-math. Some compilers
+    # count their warnings on the user's terminal ("1 warning generated."): -w leaves none.
+    return (f"-cl-std={_STANDARD.get(launch.program, 'CL1.2')}", "-w", *defines)
 
 
 def _build(session: Session, launch: Launch, text: str, options: tuple[str, ...]) -> Any:

@@ -23,16 +23,18 @@ from tilewright import cache_files, settings
 from tilewright.backends.opencl.describe import describe
 from tilewright.device import Device
 from tilewright.errors import DeviceError, OperandError
+from tilewright.remember import Shelf
 
 _SYSTEM_VENDORS = Path("/etc/OpenCL/vendors")
 _opening = threading.Lock()
 
 
 class Session:
-    """An open device: context, in-order queue, compiled programs and scratch that is reused.
+    """An open device: context, in-order queue, and scratch that is reused.
 
     `lock` covers setting arguments and enqueueing, as kernel objects hold their arguments; whoever
     holds it may use `scratch`, and the in-order queue keeps one product's scratch from the next's.
+    What is compiled is kept by (session, ...) on the shelves below.
     """
 
     def __init__(self, device: Device, cl_device: Any, context: Any, queue: Any) -> None:
@@ -41,10 +43,7 @@ class Session:
         self.context = context
         self.queue = queue
         self.lock = threading.RLock()
-        self.programs: dict[Any, Any] = {}
-        self.executables: dict[Any, Any] = {}
         self.grouped: dict[Any, Any] = {}
-        self._scratch: dict[str, Any] = {}
         self._running: deque[tuple[Any, Any]] = deque()
 
     def hold(self, event: Any, memory: Any) -> None:
@@ -58,19 +57,42 @@ class Session:
         running.append((event, memory))
 
     def scratch(self, name: str, size: int) -> Any:
-        """A device buffer of at least `size` bytes; the same one again while it is large enough."""
-        cl = pyopencl()
-        held = self._scratch.get(name)
-        if held is None or held.size < size:
-            self._scratch[name] = None
-            held = cl.Buffer(self.context, cl.mem_flags.READ_WRITE, size)
-            self._scratch[name] = held
-        return held
+        """A device buffer of at least `size` bytes; the same one again while it is large enough.
 
-    def release_scratch(self) -> None:
-        """Give the scratch back, once the queue has run dry."""
+        One that grows is half as large again as the one before: executables hold the buffers that
+        they ran with last, and go with them.
+        """
+        cl = pyopencl()
+        held = _scratch.get((self, name))
+        if held is not None and held.size >= size:
+            return held
+        if held is not None:
+            grown = min(held.size * 3 // 2, self.device.max_allocation or size)
+            size = max(size, grown if grown <= MOST_KEPT else 0)
+            self.release_scratch(name)
+        del held
+        buffer = cl.Buffer(self.context, cl.mem_flags.READ_WRITE, size)
+        if size > MOST_KEPT:
+            return buffer
+        return _scratch.keep((self, name), buffer, size=size)
+
+    def release_scratch(self, name: str | None = None) -> None:
+        """Give one buffer of scratch back, or all, with the executables that hold them."""
         self.queue.finish()
-        self._scratch.clear()
+        for session_, other in list(_scratch.keys()):
+            if session_ is self and name in (None, other):
+                _scratch.drop((session_, other))
+        for key in list(executables.keys()):
+            if key[0] is self:
+                executables.drop(key)
+
+
+# Scratch that is larger is made for one product and given back: 256 MiB pack operands of 5,000 a
+# side, beside whose product the pages cost nothing.
+MOST_KEPT = 256 << 20
+_scratch: Shelf[tuple[Session, str], Any] = Shelf("scratch of OpenCL devices", most=1 << 30)
+programs: Shelf[tuple[Session, str, Any], Any] = Shelf("programs of OpenCL devices", most=64 << 20)
+executables: Shelf[tuple[Session, int], Any] = Shelf("plans ready to launch", most=16 << 20)
 
 
 @cache
@@ -196,10 +218,16 @@ def _open(device: Device) -> Session:
     for known, handle in found():
         # A record with a feature taken away (tests, workarounds) still means the same device.
         if known.id == device.id:
-            context = cl.Context([handle])
-            queue = cl.CommandQueue(
-                context, handle, properties=cl.command_queue_properties.PROFILING_ENABLE
-            )
+            try:
+                context = cl.Context([handle])
+                queue = cl.CommandQueue(
+                    context, handle, properties=cl.command_queue_properties.PROFILING_ENABLE
+                )
+            except cl.Error as error:
+                raise DeviceError(
+                    f"device={device.id!r}: {device.name} ({device.platform}) does not open:"
+                    f" {error}; use another device, or device='host'"
+                ) from None
             return Session(device, handle, context, queue)
     raise DeviceError(f"device={device.id!r}: no such OpenCL device is present")
 

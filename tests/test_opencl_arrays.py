@@ -1,0 +1,287 @@
+"""Arrays on an OpenCL device: other queues, odd places, who shares memory, and what is kept."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright
+from tilewright import Device
+from tilewright.backends import backends
+from tilewright.backends.opencl import program, runtime
+from tilewright.batch import Problem
+from tilewright.errors import DeviceError, OperandError, OverlapError
+from tilewright.kernel import Launch
+
+OPENCL = backends()["opencl"]
+# Work for some hundredths of a second, then `value` everywhere.
+SLOW = """__kernel void slow(__global float *x, float value, int n) {
+    float sum = 0;
+    for (int j = 0; j < n; j++) sum += sin((float)j * 1e-3f);
+    x[get_global_id(0)] = value + 0 * sum;
+}"""
+
+
+@pytest.fixture(scope="module")
+def opened(intel: Device) -> Any:
+    cl = runtime.pyopencl()
+    return cl.Context([runtime.session(intel).cl_device])
+
+
+@pytest.fixture
+def queues(opened: Any) -> tuple[Any, Any]:
+    cl = runtime.pyopencl()
+    return cl.CommandQueue(opened), cl.CommandQueue(opened)
+
+
+def on(queue: Any, value: Any) -> Any:
+    import pyopencl.array
+
+    return pyopencl.array.to_device(queue, value)
+
+
+def slowly(queue: Any, array: Any, value: float) -> Any:
+    """Fill `array` on `queue`, after a while; the event."""
+    cl = runtime.pyopencl()
+    kernel = cl.Kernel(cl.Program(queue.context, SLOW).build(), "slow")
+    steps = np.int32(20_000)
+    event = kernel(queue, (array.size,), None, array.base_data, np.float32(value), steps)
+    queue.flush()
+    return event
+
+
+ONES = np.ones((64, 64), np.float32)
+EYE = np.eye(64, dtype=np.float32)
+
+
+@pytest.mark.parametrize("late", ["a", "b", "bias", "out"])
+def test_what_is_still_computed_on_another_queue_is_waited_for(
+    late: str, queues: tuple[Any, Any]
+) -> None:
+    here, there = queues
+    arrays = {name: on(here, EYE if name == "b" else ONES) for name in ("a", "b", "out")}
+    arrays["bias"] = on(here, ONES[0])
+    arrays[late] = on(there, arrays[late].get())
+    there.finish()
+    before = {name: array.get() for name, array in arrays.items()}
+    slowly(there, arrays[late], 3.0)
+    before[late] = np.full_like(before[late], 3.0)
+    out = arrays.pop("out")
+    # `a` says on which queue the product runs.
+    tilewright.matmul(**arrays, out=out, beta=1.0, device=None)
+    want = before["a"] @ before["b"] + before["bias"] + before["out"]
+    np.testing.assert_allclose(out.get(), want, rtol=1e-5)
+
+
+def test_events_of_an_array_are_waited_for_wherever_they_run(queues: tuple[Any, Any]) -> None:
+    here, there = queues
+    a, b = on(here, EYE), on(here, ONES)
+    b.add_event(slowly(there, b, 5.0))
+    np.testing.assert_array_equal(tilewright.matmul(a, b).get(), 5 * ONES)
+
+
+def test_another_queue_writes_an_operand_only_after_the_product(queues: tuple[Any, Any]) -> None:
+    here, there = queues
+    a, b = on(here, EYE), on(there, ONES)
+    there.finish()
+    slowly(here, on(here, ONES), 0.0)  # so that the product has to wait
+    result = tilewright.matmul(a, b)
+    b.fill(9.0)
+    np.testing.assert_array_equal(result.get(), ONES)
+
+
+def test_queues_of_other_contexts_and_none_at_all_are_refused(
+    intel: Device, queues: tuple[Any, Any]
+) -> None:
+    cl = runtime.pyopencl()
+    context = cl.Context([runtime.session(intel).cl_device])
+    other = cl.CommandQueue(context)
+    a, b = on(queues[0], ONES), on(other, ONES)
+    with pytest.raises(OperandError, match=r"b\.queue: a queue of another context"):
+        tilewright.matmul(a, b)
+    with pytest.raises(OperandError, match=r"b\.queue: no queue"):
+        tilewright.matmul(a, b.with_queue(None))
+
+
+@pytest.mark.parametrize(
+    ("offset", "strides"), [(2, (256, 4)), (0, (258, 4)), (0, (256, 6)), (1, (257, 5))]
+)
+def test_arrays_between_elements_are_refused(
+    offset: int, strides: tuple[int, int], queues: tuple[Any, Any]
+) -> None:
+    import pyopencl.array
+
+    whole = on(queues[0], np.zeros(3 * 64 * 64, np.float32))
+    odd = pyopencl.array.Array(
+        queues[0], (32, 32), np.float32, data=whole.base_data, offset=offset, strides=strides
+    )
+    good = on(queues[0], ONES[:32, :32].copy())
+    for arguments in (
+        {"a": odd, "b": good},
+        {"a": good, "b": odd},
+        {"a": good, "b": good, "out": odd},
+    ):
+        with pytest.raises(OperandError, match="accepted are multiples of an element's 4 bytes"):
+            tilewright.matmul(**arguments)
+
+
+def test_sliding_windows_are_right_with_every_kernel(intel: Device) -> None:
+    line = np.random.default_rng(0).standard_normal(576).astype(np.float32)
+    window = np.lib.stride_tricks.sliding_window_view(line, 64)[:512]
+    other = np.random.default_rng(1).standard_normal((64, 64)).astype(np.float32)
+    for kernel in tilewright.kernels(intel):
+        for a, b in ((window, other), (other, window[:64])):
+            result = tilewright.matmul(a, b, device=intel, kernel=kernel)
+            np.testing.assert_allclose(result, a @ b, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize("a", [(64, 1), (1, 64), (1, 1), (66, 1), (1, 66), (128, 2), (0, 1)])
+@pytest.mark.parametrize("b", [(64, 1), (1, 64), (1, 1)])
+def test_wide_loads_are_planned_only_where_each_one_is_aligned(
+    a: tuple[int, int], b: tuple[int, int], aligned: bool, intel: Device
+) -> None:
+    """Of rows or columns that are dense, begin at multiples of 16 bytes, and hold whole vectors."""
+    (kernel,) = (one for one in OPENCL.kernels(intel) if one.name == "local")
+    problem = Problem(64, 64, 64, *a, *b, 64, 1, aligned=aligned)
+    widths = {config.vector for config in kernel.configs(problem, intel)}
+    wide = aligned and all(sorted(steps) in ([1, 64], [0, 1]) for steps in (a, b))
+    assert widths == ({4} if wide else {1})
+
+
+# Overlap.
+
+
+def test_two_arrays_on_one_host_array_overlap(intel: Device) -> None:
+    line = np.zeros(3 * 64 * 64, np.float32)
+
+    def lies(first: int) -> Any:
+        part = line[64 * first : 64 * (first + 64)].reshape(64, 64)
+        return tilewright.asarray(part, device=intel, memory="use")
+
+    a, apart = lies(0), lies(64)
+    b = tilewright.asarray(ONES, device=intel)
+    for out in (lies(0), lies(63)):
+        with pytest.raises(OverlapError, match="out: shares memory with a"):
+            tilewright.matmul(a, b, out=out, kernel="naive")
+    with pytest.raises(OverlapError, match="out: shares memory with b"):
+        tilewright.matmul(b, a, out=lies(1), kernel="naive")
+    assert tilewright.matmul(a, b, out=apart, kernel="naive") is apart
+
+
+def test_parts_of_one_buffer_overlap(queues: tuple[Any, Any]) -> None:
+    import pyopencl.array
+
+    whole = on(queues[0], np.zeros((256, 64), np.float32)).base_data
+
+    def lies(first: int) -> Any:
+        part = whole.get_sub_region(64 * 4 * first, 64 * 64 * 4)
+        return pyopencl.array.Array(queues[0], (64, 64), np.float32, data=part)
+
+    b = on(queues[0], ONES)
+    with pytest.raises(OverlapError):
+        tilewright.matmul(lies(0), b, out=lies(32))
+    whole_view = pyopencl.array.Array(queues[0], (64, 64), np.float32, data=whole)
+    with pytest.raises(OverlapError):
+        tilewright.matmul(whole_view, b, out=lies(32))
+    out = lies(64)
+    assert tilewright.matmul(lies(0), b, out=out) is out
+
+
+# What is kept.
+
+
+def held(session_: runtime.Session) -> dict[str, Any]:
+    keys = [key for key in runtime._scratch.keys() if key[0] is session_]  # noqa: SIM118
+    return {name: runtime._scratch.get((session_, name)) for _, name in keys}
+
+
+@pytest.fixture
+def alone(intel: Device) -> Device:
+    """A device with a session of its own."""
+    return replace(intel, compute_units=intel.compute_units + 1)
+
+
+def test_scratch_that_grew_is_given_back_with_whoever_held_it(alone: Device) -> None:
+    session_ = runtime.session(alone)
+    seen: dict[int, int] = {}
+    for size in range(100, 400, 20):
+        ones = np.ones((size, size), np.float32)
+        tilewright.matmul(ones, ones, device=alone, kernel="panel")
+        for one, plan in runtime.executables.keys():  # noqa: SIM118
+            if one is session_:
+                made = runtime.executables.get((one, plan))
+                for _, arguments in made.launches:
+                    for value in arguments._set.values():
+                        if hasattr(value, "size") and hasattr(value, "int_ptr"):
+                            seen[value.int_ptr] = value.size
+    alive = sum(
+        {
+            value.int_ptr: value.size
+            for one, plan in runtime.executables.keys()  # noqa: SIM118
+            if one is session_
+            for _, arguments in runtime.executables.get((one, plan)).launches
+            for value in arguments._set.values()
+            if hasattr(value, "size") and hasattr(value, "int_ptr")
+        }.values()
+    )
+    assert alive <= sum(buffer.size for buffer in held(session_).values())
+    assert len(seen) <= 2 * 8  # grows by half each time, not with every size
+
+
+def test_forget_gives_scratch_and_programs_back(alone: Device) -> None:
+    ones = np.ones((100, 100), np.float32)
+    want = tilewright.matmul(ones, ones, device=alone, kernel="panel")
+    session_ = runtime.session(alone)
+    assert held(session_)
+    tilewright.forget()
+    gc.collect()
+    assert not held(session_)
+    assert len(runtime.executables) == len(runtime.programs) == 0
+    again = tilewright.matmul(ones, ones, device=alone, kernel="panel")
+    np.testing.assert_array_equal(again, want)
+
+
+def test_very_large_scratch_is_not_kept(alone: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tilewright.backends.opencl import launch
+
+    session_ = runtime.session(alone)
+    session_.release_scratch()
+    for module in (runtime, launch):
+        monkeypatch.setattr(module, "MOST_KEPT", 1 << 16)
+    monkeypatch.setattr(runtime.executables, "most", 1 << 17)
+    ones = np.ones((300, 300), np.float32)
+    for _ in range(2):
+        result = tilewright.matmul(ones, ones, device=alone, kernel="panel")
+        np.testing.assert_array_equal(result, np.full((300, 300), 300, np.float32))
+    assert not held(session_)
+    assert not [key for key in runtime.executables.keys() if key[0] is session_]  # noqa: SIM118
+
+
+# Drivers that fail.
+
+
+def test_a_device_that_does_not_open_is_one_clear_error(
+    intel: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cl = runtime.pyopencl()
+
+    def refused(devices: Any) -> Any:
+        raise cl.RuntimeError("Context failed: DEVICE_NOT_AVAILABLE")
+
+    monkeypatch.setattr(cl, "Context", refused)
+    broken = replace(intel, driver="it does not open")
+    ones = np.ones((100, 100), np.float32)
+    with pytest.raises(DeviceError, match=r"does not open: .*use another device, or device='host'"):
+        tilewright.matmul(ones, ones, device=broken, kernel="naive")
+    for _ in range(3):  # a product that nobody forced there stays on the host
+        np.testing.assert_array_equal(tilewright.matmul(ones, ones, device=broken), 100 * ones)
+
+
+def test_compilers_are_told_to_count_no_warnings(intel: Device) -> None:
+    launch = Launch("naive", "naive", (("PRECISION", 32),), (1, 1), (1, 1), ())
+    assert "-w" in program._options(runtime.session(intel), launch)
