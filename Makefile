@@ -28,6 +28,7 @@ bench: .venv/ready-demo
 	$(BIN)/python -m bench.tables
 
 figures: .venv/ready-dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check mkl
 	$(BIN)/python -m bench.processor
 
 tables: .venv/ready-demo
