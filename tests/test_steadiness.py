@@ -1,0 +1,57 @@
+"""The suite itself: nothing hangs on the clock of a busy machine, nor on draws without a seed."""
+
+from __future__ import annotations
+
+import ast
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import APART, group_of
+
+TESTS = Path(__file__).parent
+# They run on while others have the processor. Who waits for another process may read one, to give
+# up after minutes.
+CLOCKS = {"time.perf_counter", "time.perf_counter_ns", "time.time", "time.monotonic"}
+WAITING = {"test_tuner.py"}
+
+
+def calls(path: Path) -> Iterator[tuple[str, ast.Call]]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func), node
+
+
+@pytest.mark.parametrize("path", sorted(TESTS.glob("*.py")), ids=lambda path: path.stem)
+def test_no_test_reads_a_clock_or_draws_without_a_seed(path: Path) -> None:
+    for name, call in calls(path):
+        where = f"{path.name}:{call.lineno}: {name}"
+        assert name not in CLOCKS or path.name in WAITING, where
+        if name.endswith(("random.default_rng", "random.Random")):
+            assert call.args, f"{where} without a seed"
+
+
+@pytest.mark.parametrize("turn", [0, 1])
+def test_every_test_begins_with_the_same_draws(turn: int) -> None:
+    assert np.random.random() == np.random.RandomState(0).random_sample()
+    assert random.random() == random.Random(0).random()
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    drawn = torch.rand(3) if turn else None
+    if drawn is not None:
+        assert torch.equal(drawn, torch.rand(3, generator=torch.Generator().manual_seed(0)))
+
+
+@pytest.mark.parametrize(
+    ("nodeid", "group"),
+    [
+        ("tests/test_kernels.py::test_x[intel-3x5x7-local]", "tests/test_kernels.py-intel-local"),
+        ("tests/test_kernels.py::test_x[pocl-3x5x7-panel]", "tests/test_kernels.py-panel-pocl"),
+        ("tests/test_grouped.py::test_x[pocl-float64]", "tests/test_grouped.py-pocl"),
+        ("tests/test_grouped.py::test_y", "tests/test_grouped.py"),
+    ],
+)
+def test_tests_of_a_driver_and_kernel_share_a_process(nodeid: str, group: str) -> None:
+    assert {"intel", "pocl", "local"} <= APART
+    assert group_of(nodeid) == group
