@@ -72,7 +72,9 @@ def matmul(
             2^-11. Default: float16 is summed in float32.
 
     Returns:
-        `out`, or a new array of `a`'s kind: [..., m, n], dimensions of vectors dropped.
+        `out`, or a new array of `a`'s kind: [..., m, n], dimensions of vectors dropped. Of torch
+        tensors it is differentiable where `out` is None, and under autocast in its dtype
+        (docs/pytorch.md).
 
     dtypes are float16, float32 and float64, on a GPU of torch's also bfloat16. Any size from 0 up;
     k == 0 gives beta · out.

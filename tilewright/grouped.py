@@ -222,7 +222,8 @@ def grouped_matmul(
         precision: on a GPU, float32 only: "tf32", or "fp32x", as in `matmul`.
 
     Returns: results in the caller's order: a list for lists, a RaggedBatch for RaggedBatch; `out`
-        itself where it was given. An empty batch gives an empty list.
+        itself where it was given. An empty batch gives an empty list. Of torch tensors they are
+        differentiable where `out` is None, and under autocast in its dtype (docs/pytorch.md).
 
     Raises: ShapeError (naming the index of the problem whose inner sizes disagree), DtypeError,
         ArgumentError, OperandError, OverlapError, before anything is written.
