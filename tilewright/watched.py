@@ -47,7 +47,12 @@ def are_watched(*lists: Any) -> bool:
         return False
     found = False
     for values in lists:
-        part = None if values is None else _tensors_of(values, torch)
+        if values is None:
+            continue
+        first: Any = values[0] if type(values) is list and values else None
+        if type(first) is torch.Tensor and not first.is_cuda:
+            return True  # whatever the others are
+        part = _tensors_of(values, torch)
         if part is None:
             continue
         if not part[0].is_cuda or not _are_plain(part, torch):
