@@ -19,13 +19,13 @@ from tilewright import (
     RaggedBatch,
     api,
     explain,
+    forget,
     grouped,
     grouped_matmul,
     matmul,
     plan_grouped,
     ragged,
     ragged_tensors,
-    tensors,
 )
 from tilewright.backends.cuda import arrays, driver
 from tilewright.backends.cuda.launcher import INTERPRETED
@@ -153,7 +153,7 @@ PROOFS = (dense_products, grouped_products, refusals)
 def main() -> None:
     torch.manual_seed(0)
     pretend()
-    tensors._kept.clear()
+    forget()
     for proof in PROOFS:
         proof()
         print(f"{proof.__name__}: right", flush=True)

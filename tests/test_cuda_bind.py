@@ -6,6 +6,7 @@ import gc
 import sys
 import weakref
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from test_cuda_engines import dense
 from triton_proof import CUDA_H200
 
-from tilewright.backends.cuda import arrays, driver, engines, launcher, nvrtc, tables
+from tilewright.backends.cuda import arrays, driver, engines, launcher, nvrtc, placing
 from tilewright.backends.cuda.engine import Prepared, Proposal, Work
 from tilewright.errors import BuildError, DeviceError, DeviceWarning
 
@@ -167,33 +168,40 @@ def test_a_kernel_that_triton_cannot_compile_is_a_build_error() -> None:
             raise errors.TritonError("at 3:4: no such name\nand more")
 
     with pytest.raises(BuildError, match=r"kernel 'grouped_tiles': at 3:4: no such name$"):
-        launcher.prepare([launcher.Task(Broken(), 1, (), {}, {})], 0)
+        launcher.placed(launcher.Task(Broken(), 1, (), {}, {}), 0)
 
 
-@pytest.mark.parametrize("captured", [False, True])
-def test_what_a_graph_copies_again_at_each_replay_lives_as_long_as_the_table(
-    captured: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_is_made_anew_for_the_addresses_of_each_run() -> None:
     torch = pytest.importorskip("torch")
-    pinned: list[Any] = []
+    work = dense(3, 4, 5, "float32")
+    draft = placing.Draft(placing.places(work, 4096))
+    where = placing.sources(work)
+    draft.add(np.arange(6, dtype=np.int32))
+    at = draft.add(np.array([[7, int(work.b.address[0]) + 24, 9]]), (1, where.b))
+    scratch = np.array([where.scratch])
+    panel = draft.add(np.array([4096 + 512, 1]), (0, np.append(scratch, -1)))
+    seen: list[Any] = []
 
-    def pin(tensor: Any) -> Any:
-        copy = tensor.clone()
-        pinned.append(weakref.ref(copy))
-        return copy
+    def launch(stream: int, table: Any, held: Any) -> None:
+        seen.append((stream, table.tolist(), held.data_ptr()))
 
-    cpu = torch.device("cpu")
-    monkeypatch.setattr(torch, "device", lambda *given: cpu)
-    monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
-    monkeypatch.setattr(torch.Tensor, "to", lambda self, *given, **options: self.clone())
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: captured)
-    for _ in range(3):
-        lists = tables.upload([np.arange(5), np.arange(7, dtype=np.int32)], 0)
-        assert lists.at[0].tolist() == [0, 1, 2, 3, 4]
-        assert (pinned[-1]() is not None) == captured
-    del lists
+    kernels = placing.Kernels(draft.template(640), launch, 1)
+    assert at % 128 == panel % 128 == 0
+    for by in (0, 1 << 33):
+        elsewhere = placing.places(work) + by
+        placing.moving(kernels, launcher.INTERPRETED).run(5, elsewhere)
+        stream, table, held = seen[-1]
+        assert stream == 5
+        assert table[at // 8 : at // 8 + 3] == [7, int(work.b.address[0]) + by + 24, 9]
+        assert table[panel // 8 : panel // 8 + 2] == [held + 512, 1]
+        assert np.array(table[:3]).view(np.int32).tolist() == [*range(6)]
+    alive = torch.zeros(1)
+    bound = placing.bound(kernels, replace(work, ordinal=launcher.INTERPRETED, keep=(alive,)))
+    gone = weakref.ref(alive)
+    del alive
     gc.collect()
-    assert all(one() is None for one in pinned)
+    bound.enqueue(1)
+    assert gone() is not None  # a bound plan keeps what it reads
 
 
 def test_cupys_current_stream_is_that_of_the_arrays_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,6 @@ import pytest
 from cases import Case, operands
 from triton_proof import CUDA_H200, work_of
 
-from tilewright import tensors
 from tilewright.backends.cuda import arrays, driver, engines, ragged
 from tilewright.backends.cuda.arrays import element_type
 from tilewright.backends.cuda.engine import Columns, Proposal, Work
@@ -382,29 +381,3 @@ def test_the_hopper_kernel_of_ragged_rows_says_what_it_does_not_take(
     x, out = lies(change.get("x", (64, 1)), 100, 64), lies(change.get("out", (32, 1)), 100, 32)
     said = hopper_ragged.unsuited(x, lies((64 * 32, 32, 1), 4, 64, 32), out)
     assert said is None if why is None else why in str(said)
-
-
-@pytest.mark.parametrize("captured", [False, True])
-def test_a_launch_bound_for_a_graph_is_not_found_again(
-    captured: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its tables are filled when the graph is replayed, and not before."""
-    stand_in = SimpleNamespace(
-        _C=SimpleNamespace(_cuda_getCurrentRawStream=lambda ordinal: 7),
-        cuda=SimpleNamespace(is_current_stream_capturing=lambda: captured),
-    )
-    monkeypatch.setattr(driver, "need", lambda: stand_in)
-    for name, empty in (("_kept", tensors._kept), ("_captured", tensors._captured)):
-        monkeypatch.setattr(tensors, name, type(empty)())
-    bound: list[int] = []
-
-    def bind(*given: Any) -> engines.Bound:
-        bound.append(1)
-        return engines.Bound(lambda: None, "none", 0)
-
-    monkeypatch.setattr(engines, "bind", bind)
-    for _ in range(2):
-        launch = tensors.launch_once(dense(3, 4, 5, "float32"), CUDA_H200, None)
-        tensors._keep_if_captured(launch)  # held already: another capture adds nothing
-    assert len(bound) == (2 if captured else 1)
-    assert len(tensors._captured) == (2 if captured else 0)

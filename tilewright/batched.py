@@ -190,7 +190,7 @@ def check_results(c: Matrices, a: Matrices, b: Matrices, first: Column | None = 
     if isinstance(c.held, RaggedBatch):
         if c.base is None and not c.held.host().flags.writeable:
             raise OperandError("out: is read-only; accepted is a writable RaggedBatch")
-    else:
+    elif c.base is None:
         for i, array in enumerate(c.held):
             if not array.flags.writeable:
                 raise OperandError(f"out[{i}]: is read-only; accepted are writable matrices")

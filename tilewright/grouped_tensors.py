@@ -1,6 +1,6 @@
 """Variable-size batches of arrays on a GPU: the same checks, then engines instead of a layout.
 
-grouped_matmul   checks -> Work -> the launch kept from the last time, or a new one
+grouped_matmul   checks -> Work -> the plan of an earlier batch that lay alike, or a new one
 bind             checks -> Work -> a callable that only launches
 explain          a plan's sizes as a batch of dense aligned matrices, and the engines' verdict
 """
@@ -8,7 +8,6 @@ explain          a plan's sizes as a batch of dense aligned matrices, and the en
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,8 @@ from tilewright.arguments import checked_name
 from tilewright.backends.cuda import arrays, driver, engines
 from tilewright.backends.cuda import engine as contract
 from tilewright.backends.cuda.engine import Work
+from tilewright.backends.cuda.placing import places
+from tilewright.backends.cuda.results import places as result_places
 from tilewright.batch import ACTIVATIONS
 from tilewright.batched import (
     Matrices,
@@ -34,7 +35,7 @@ from tilewright.operands import View
 from tilewright.ragged import RaggedBatch, aligned_offsets
 from tilewright.selection import resolve
 from tilewright.tensor_call import checked_precision
-from tilewright.tensors import launch_once, told
+from tilewright.tensors import plan_of, told
 
 Ints = npt.NDArray[np.int64]
 
@@ -51,10 +52,15 @@ def grouped_matmul(a: Any, b: Any, out: Any, **options: Any) -> Results:
     here = driver.device_of(work.ordinal)
     if device not in (None, "cuda") and resolve(device).id != here.id:
         raise OperandError(f"device={device!r}: a lies on {here.id!r}")
-    # A kept launch must not hold memory, or no result would ever lie where an earlier one did.
     with arrays.stream_of(_one(a), work.ordinal):
-        launch_once(replace(work, keep=()), here, kernel)
+        plan_of(work, here, kernel).run(places(work))
+    if out is not None:
+        _written(out)
     return results
+
+
+def _written(out: Any) -> None:
+    arrays.written([out.flat] if isinstance(out, RaggedBatch) else out)
 
 
 def bind(
@@ -72,7 +78,7 @@ def bind(
     that captured it is replayed. Raises ShapeError, DtypeError or OperandError where the operands
     are not those that the plan was made for.
     """
-    work, results = _checked(a, b, out, order=plan.asked, **options)
+    work, results = _checked(a, b, out, order=plan.asked, apart=True, **options)
     for name, planned in (("m", plan.m), ("n", plan.n), ("k", plan.k)):
         given = getattr(work, name)
         if len(planned) != len(given):
@@ -89,9 +95,12 @@ def bind(
     kind, ordinal = _one(a), work.ordinal
     with arrays.stream_of(kind, ordinal):
         launch = engines.bind(work, plan.device, kernel, often=True).launch
+    given = () if out is None else [out.flat] if isinstance(out, RaggedBatch) else tuple(out)
 
     def run() -> Results:
         launch()
+        if given:
+            arrays.written(given)
         return results
 
     def run_on_stream() -> Results:
@@ -163,9 +172,12 @@ def _checked(
     activation: str | None = None,
     precision: str | None = None,
     order: str = "auto",
+    apart: bool = False,
 ) -> tuple[Work, Results]:
+    """The batch and its results. `apart`: new ones begin at multiples of 64 bytes each."""
     activation = checked_name("activation", activation or "none", ACTIVATIONS)
     left, right = _matrices(a, "a"), _matrices(b, "b")
+    operands = (left, right)
     left, right, scale, keep = factors(
         left,
         right,
@@ -176,11 +188,13 @@ def _checked(
         out=out,
     )
     if out is None:
-        results, target = _new_results(a, left, right)
+        results, target = _new_results(a, left, right, apart=apart)
     else:
         results, target = out, _matrices(out, "out")
         check_results(target, left, right)
-        check_outputs(target, (left, right))
+    vectors = _bias(bias, right)
+    if out is not None:
+        check_outputs(target, (left, right, *(() if vectors is None else (vectors,))))
     size = left.dtype.itemsize
     work = Work(
         _ordinal(left),
@@ -190,14 +204,14 @@ def _checked(
         _bytes(left, size),
         _bytes(right, size),
         _bytes(target, size),
-        _bias(bias, right),
+        None if vectors is None else _bytes(vectors, size),
         scale,
         keep,
         activation,
         left.dtype.name,
         checked_precision(precision, left.dtype.name),
         order,
-        (a, b, results, bias),
+        (*(part.held for part in (*operands, target)), bias),
     )
     return work, results
 
@@ -218,11 +232,12 @@ def _matrices(values: Any, name: str) -> Matrices:
         )
     if not len(values):
         raise ShapeError(f"{name}: has 0 matrices; must have as many as the others")
-    address, sizes, steps, kind, ordinal = arrays.columns(values, name)
+    held = tuple(values)  # a lazy sequence makes each element anew: these are the ones that stay
+    address, sizes, steps, kind, ordinal = arrays.columns(held, name)
     at = Columns(address, sizes[:, 0], sizes[:, 1], steps[:, 0], steps[:, 1])
     dtype: Any = kind
     base: Any = arrays.memory_of(ordinal)
-    return Matrices(at, dtype, base, ())
+    return Matrices(at, dtype, base, held)
 
 
 def _ordinal(part: Matrices) -> int:
@@ -235,35 +250,50 @@ def _bytes(part: Matrices, size: int) -> contract.Columns:
     return contract.Columns(part.at.address * size, part.at.row, part.at.col)
 
 
-def _new_results(given: Any, a: Matrices, b: Matrices) -> tuple[Results, Matrices]:
+def _new_results(given: Any, a: Matrices, b: Matrices, *, apart: bool) -> tuple[Results, Matrices]:
     """Results in one allocation: a RaggedBatch, or a list of views into one, of `given`'s kind."""
     rows, cols, kind = a.at.rows, b.at.cols, arrays.element_type(a.dtype.name)
     ordinal = _ordinal(a)
-    offsets, total = aligned_offsets(rows, cols, kind.itemsize)
+    listed = not isinstance(given, RaggedBatch)
+    if listed and not apart:
+        lie = result_places(rows, cols, kind.itemsize)
+        offsets, total = lie.offsets, lie.total
+    else:
+        offsets, total = aligned_offsets(rows, cols, kind.itemsize)
     with arrays.stream_of(_one(given), ordinal):
         flat = arrays.empty(total, kind, ordinal)
-    batch = RaggedBatch(flat, rows, cols, offsets)
-    target = _matrices(batch, "out")
-    if isinstance(given, RaggedBatch):
+    at = Columns(flat.data_ptr() // kind.itemsize + offsets, rows, cols, cols, np.ones_like(rows))
+    target = Matrices(at, a.dtype, a.base, flat)
+    if not listed:
         convert = arrays.like(given.flat)
         return RaggedBatch(convert(flat), rows, cols, offsets), target
-    shapes = zip(offsets.tolist(), rows.tolist(), cols.tolist(), strict=True)
-    views = [flat.as_strided((m, n), (n, 1), start) for start, m, n in shapes]
-    return [arrays.like(one)(made) for one, made in zip(given, views, strict=True)], target
+    if apart:
+        starts = zip(offsets.tolist(), rows.tolist(), cols.tolist(), strict=True)
+        views = [flat.as_strided((m, n), (n, 1), start) for start, m, n in starts]
+    else:
+        views = lie.views(flat)
+    if _are_torch(a.held):
+        return views, target
+    return [arrays.like(one)(made) for one, made in zip(a.held, views, strict=True)], target
 
 
-def _bias(bias: Any, b: Matrices) -> contract.Columns | None:
-    """Addresses of the bias vectors, 0 where a problem has none."""
+def _are_torch(values: Any) -> bool:
+    """Whether results for these operands are torch's own tensors."""
+    return all(hasattr(kind, "data_ptr") for kind in set(map(type, values)))
+
+
+def _bias(bias: Any, b: Matrices) -> Matrices | None:
+    """The bias vectors as matrices of a row; address 0 and no columns where there is none."""
     if bias is None:
         return None
-    address = np.zeros(len(b), np.int64)
+    address, cols = np.zeros(len(b), np.int64), np.zeros(len(b), np.int64)
     for i, vector in enumerate(bias_vectors(bias, len(b))):
         if vector is not None:
             seen = arrays.view(vector, f"bias[{i}]")
             _check_vector(seen, f"bias[{i}]", int(b.at.cols[i]), b)
-            address[i] = seen.offset * seen.dtype.itemsize
+            address[i], cols[i] = seen.offset, b.at.cols[i]
     one = np.ones(len(b), np.int64)
-    return contract.Columns(address, one, one)
+    return Matrices(Columns(address, one, cols, one, one), b.dtype, b.base, bias)
 
 
 def _check_vector(seen: View, name: str, n: int, b: Matrices) -> None:

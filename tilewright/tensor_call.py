@@ -42,6 +42,7 @@ class Product:
     kernel: str | None
     result: Callable[[], Any]
     kind: Any
+    shape: tuple[int, ...]
 
 
 def prepare(
@@ -87,7 +88,7 @@ def prepare(
         activation,
         checked_precision(precision, dtype.name),
     )
-    return Product(work, here, kernel, result, a)
+    return Product(work, here, kernel, result, a, _public(shape, vectors))
 
 
 def checked_precision(precision: str | None, dtype: str) -> str:
@@ -137,18 +138,20 @@ def _new(
     count = int(np.prod(shape, dtype=object))
     with arrays.stream_of(kind, a.memory.ordinal):
         made = arrays.empty(count, dtype, a.memory.ordinal)
-    public = shape[:-2]
-    public += () if vectors[0] else (shape[-2],)
-    public += () if vectors[1] else (shape[-1],)
+    public = _public(shape, vectors)
     convert = arrays.like(kind)
     return arrays.view(made.view(shape), "out"), lambda: convert(made.view(public))
 
 
+def _public(shape: tuple[int, ...], vectors: tuple[bool, bool]) -> tuple[int, ...]:
+    """Of the result as the caller gets it: dimensions of vectors dropped."""
+    rows = () if vectors[0] else (shape[-2],)
+    return shape[:-2] + rows + (() if vectors[1] else (shape[-1],))
+
+
 def _given(out: Any, shape: tuple[int, ...], vectors: tuple[bool, bool], a: View) -> View:
     c_view = arrays.view(out, "out")
-    public = shape[:-2]
-    public += () if vectors[0] else (shape[-2],)
-    public += () if vectors[1] else (shape[-1],)
+    public = _public(shape, vectors)
     _same_gpu(a, c_view, "out")
     if c_view.shape != public:
         raise ShapeError(f"out.shape={c_view.shape}: must be {public}")

@@ -1,80 +1,54 @@
 """Products of arrays that lie on a GPU: torch tensors, CuPy arrays, DLPack. The dense call.
 
     checks -> views -> Work (tensor_call.py) -> engines -> launch
+    plain tensors that lie as earlier ones did     -> the plan of those (tensor_plans.py)
 
-Launches go onto torch's current stream (CuPy's for CuPy arrays) and nothing waits for them. The
-tables of a product are kept, by addresses and sizes, since training and inference repeat both.
+Launches go onto torch's current stream (CuPy's for CuPy arrays) and nothing waits for them. Plans
+are kept by sizes, strides and alignments, since training and inference repeat these.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import Any
 
 import numpy as np
 
-from tilewright.backends.cuda import arrays, driver, engines
-from tilewright.backends.cuda.engine import Launch, Work
+from tilewright import tensor_plans
+from tilewright.backends.cuda import arrays, engines, placing
+from tilewright.backends.cuda.engine import Work
 from tilewright.device import Device
+from tilewright.remember import Shelf
 from tilewright.tensor_call import Product, prepare
 
-# What is kept holds tables and scratch on the device: 1 GiB at the very most.
-_MOST_KEPT = 64
-_MOST_PROBLEMS = 2**15
-_MOST_SCRATCH = 2**22  # bytes
-_kept: OrderedDict[tuple[Any, ...], Launch] = OrderedDict()
-_again: dict[tuple[Any, ...], Launch] = {}
-_captured: dict[Launch, None] = {}  # each once, however often it is captured
-_PLAIN: tuple[tuple[str, Any], ...] = (
-    ("alpha", 1.0),
-    ("beta", 0.0),
-    ("transpose_a", False),
-    ("transpose_b", False),
-    *((name, None) for name in ("bias", "activation", "device", "kernel")),
-    *((name, None) for name in ("precision", "accumulate")),
-)
+_plans: Shelf[tuple[Any, ...], engines.Movable] = Shelf("batches on GPUs", most=128 << 20)
 
 
-def matmul(a: Any, b: Any, *, out: Any, **options: Any) -> Any:
+def matmul(a: Any, b: Any, *, out: Any, bias: Any, **options: Any) -> Any:
     """Arguments, results and errors are those of `tilewright.matmul`.
 
-    A plain product of two torch matrices that ran before, at the same addresses, is launched at
-    once: checking it again would take ten times as long.
+    Products of torch tensors are found again by how these lie: checking each call anew would take
+    fifty times as long.
     """
-    plain = all(type(options[name]) is type(v) and options[name] == v for name, v in _PLAIN)
-    if not plain or not _are_matrices(a, b, a if out is None else out):
-        return run(prepare(a, b, out=out, **options))[0]
-    result = a.new_empty((a.shape[0], b.shape[1])) if out is None else out
-    key = _signature(a, b, result)
-    launch = _again.get(key)
-    if launch is None:
-        _, launch = run(prepare(a, b, out=result, **options))
-        if not _is_captured():
-            if len(_again) >= _MOST_KEPT:
-                _again.clear()
-            _again[key] = launch
-        return result
-    _keep_if_captured(launch)
-    launch()
-    return result
+    if not arrays.are_plain(a, b, out, bias):
+        return run(prepare(a, b, out=out, bias=bias, **options), out)
+    key = tensor_plans.key_of(a, b, out, bias, options)
+    plan = None if key is None else tensor_plans.plans.get(key)
+    if plan is None:
+        product = prepare(a, b, out=out, bias=bias, **options)
+        if key is None or not product.work.c.address.any():  # what is empty lies nowhere
+            return run(product, out)
+        plan, size = tensor_plans.planned(product, a, b, out, bias)
+        tensor_plans.plans.keep(key, plan, size=size)
+    return plan(a, b, out, bias)
 
 
-def _are_matrices(*arrays_: Any) -> bool:
-    """Whether all are torch tensors of two dimensions on a GPU."""
-    return all(getattr(x, "is_cuda", False) and x.dim() == 2 for x in arrays_)
-
-
-def _signature(*tensors: Any) -> tuple[Any, ...]:
-    facts = [(x.data_ptr(), x.dtype, x.shape, x.stride()) for x in tensors]
-    ordinal = tensors[0].device.index
-    return (*facts, ordinal, driver.need()._C._cuda_getCurrentRawStream(ordinal))
-
-
-def run(product: Product) -> tuple[Any, Launch]:
-    """Launch; the result, and what computes it again into the same memory."""
+def run(product: Product, out: Any = None) -> Any:
+    """Launch; the result."""
     with arrays.stream_of(product.kind, product.work.ordinal):
-        launch = launch_once(product.work, product.device, product.kernel)
-    return product.result(), launch
+        plan = plan_of(product.work, product.device, product.kernel)
+        plan.run(placing.places(product.work))
+    arrays.written([out])
+    return product.result()
 
 
 def explain(product: Product) -> str:
@@ -109,42 +83,15 @@ def told(work: Work, device: Device, kernel: str | None = None) -> list[str]:
     return lines + [f"rejected   {name}: {why}" for name, why in verdict.refusals]
 
 
-def launch_once(work: Work, device: Device, kernel: str | None) -> Launch:
-    """Run a batch now, with the launch kept from the last time where all addresses are the same.
+def plan_of(work: Work, device: Device, kernel: str | None) -> engines.Movable:
+    """The plan of an earlier batch that lay alike, or a new one.
 
-    One bound while a graph is captured is that graph's alone: only its replay fills the tables.
+    A graph that captures its launch holds all that this reads but operands and results.
     """
-    torch = driver.need()
-    stream = torch._C._cuda_getCurrentRawStream(work.ordinal)
     names = (kernel, work.dtype, work.precision, work.activation, work.order)
-    key = (work.ordinal, stream, *names, *(column.tobytes() for column in _columns(work)))
-    launch = _kept.get(key)
-    if launch is None:
-        bound = engines.bind(work, device, kernel)
-        launch = bound.launch
-        small = bound.scratch <= _MOST_SCRATCH and len(work.m) <= _MOST_PROBLEMS
-        if small and not _is_captured():
-            _kept[key] = launch
-            if len(_kept) > _MOST_KEPT:
-                _kept.popitem(last=False)
-    else:
-        _kept.move_to_end(key)
-    _keep_if_captured(launch)
-    launch()
-    return launch
-
-
-def _keep_if_captured(launch: Launch) -> None:
-    """Its tables are read at every replay of the graph."""
-    if _is_captured():
-        _captured[launch] = None
-
-
-def _is_captured() -> bool:
-    return bool(driver.need().cuda.is_current_stream_capturing())
-
-
-def _columns(work: Work) -> list[Any]:
-    parts = (work.a, work.b, work.c, *(() if work.bias is None else (work.bias,)))
-    lists = [column for part in parts for column in (part.address, part.row, part.col)]
-    return [work.m, work.n, work.k, work.alpha, work.beta, *lists]
+    key = (work.ordinal, device.id, *names, placing.signature(work))
+    plan = _plans.get(key)
+    if plan is None:
+        plan = engines.move(work, device, kernel)
+        _plans.keep(key, plan, size=plan.bytes + len(key[-1]))
+    return plan

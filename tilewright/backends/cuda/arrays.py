@@ -15,19 +15,15 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain
-from operator import attrgetter, methodcaller
 from typing import Any
 
 import numpy as np
 
-from tilewright.backends.cuda import driver
+from tilewright.backends.cuda import driver, tensor_columns
 from tilewright.backends.cuda.engine import ITEMSIZE, Ints
 from tilewright.device import Device
 from tilewright.errors import DtypeError, OperandError
 from tilewright.operands import View, on_gpu, short
-
-_chained = chain.from_iterable
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +94,36 @@ def view(value: Any, name: str) -> View:
         return _view(value.data.ptr, value.shape, strides, kind, value.device.id)
     tensor = as_torch(value, name)
     kind = _checked_type(tensor.dtype, name)
+    _check_memory(tensor, name)
     _check_whole((tensor.data_ptr(),), kind, name)
     shape, strides = tuple(tensor.shape), tuple(tensor.stride())
     return _view(tensor.data_ptr(), shape, strides, kind, tensor.device.index)
+
+
+def are_plain(*values: Any) -> bool:
+    """Whether these, where they are given, are torch's own tensors on a GPU, of no subclass."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return False
+    plain = (torch.Tensor, torch.nn.Parameter)
+    return all(value is None or (type(value) in plain and on_gpu(value)) for value in values)
+
+
+def extent(tensor: Any) -> tuple[int, int]:
+    """Bytes from a tensor's address to its lowest element, and past its highest: torch has no
+    steps backwards, so the first is 0."""
+    if not tensor.numel():
+        return 0, 0
+    last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return 0, (last + 1) * tensor.element_size()
+
+
+def written(values: Sequence[Any]) -> None:
+    """Tell autograd that these were written in place: what it saved of them is no more."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        kinds = [x for x in values if isinstance(x, torch.Tensor) and not x.is_inference()]
+        torch.autograd.graph.increment_version(kinds)
 
 
 def as_torch(value: Any, name: str) -> Any:
@@ -115,16 +138,12 @@ def columns(values: Sequence[Any], name: str) -> tuple[Ints, Ints, Ints, Element
     """
     first = view(values[0], f"{name}[0]")
     item, ordinal = first.dtype.itemsize, first.memory.ordinal
-    if hasattr(values[0], "data_ptr") and _are_alike(values):
-        count = len(values)
-        address = np.fromiter(map(methodcaller("data_ptr"), values), np.int64, count)
-        odd = np.flatnonzero(address % item)
-        if len(odd):
-            _check_whole((int(address[odd[0]]),), first.dtype, f"{name}[{odd[0]}]")
-        sizes = np.fromiter(_chained(map(attrgetter("shape"), values)), np.int64, 2 * count)
-        steps = np.fromiter(_chained(map(methodcaller("stride"), values)), np.int64, 2 * count)
-        kind = element_type(first.dtype.name)
-        return address // item, sizes.reshape(-1, 2), steps.reshape(-1, 2), kind, ordinal
+    read = tensor_columns.read(values) if are_plain(values[0]) else None
+    if read is not None:
+        address, sizes, steps = read
+        if not (address % item).any() and address[sizes.all(axis=1)].all():
+            kind = element_type(first.dtype.name)
+            return address // item, sizes, steps, kind, ordinal
     seen = [view(value, f"{name}[{index}]") for index, value in enumerate(values)]
     for index, one in enumerate(seen):
         if one.dtype != first.dtype:
@@ -143,13 +162,6 @@ def columns(values: Sequence[Any], name: str) -> tuple[Ints, Ints, Ints, Element
     sizes = np.array([one.shape for one in seen], np.int64)
     steps = np.array([one.strides for one in seen], np.int64)
     return address, sizes, steps, element_type(first.dtype.name), ordinal
-
-
-def _are_alike(values: Sequence[Any]) -> bool:
-    """Whether all are matrices of one type, dtype and device; in loops of C, as lists are long."""
-    facts = (type, attrgetter("dtype"), attrgetter("device"), methodcaller("dim"))
-    alike = all([*map(fact, values)].count(fact(values[0])) == len(values) for fact in facts)
-    return alike and values[0].dim() == 2
 
 
 def empty(count: int, dtype: ElementType, ordinal: int) -> Any:
@@ -205,6 +217,25 @@ def _check_whole(places: tuple[int, ...], kind: Any, name: str) -> None:
         raise OperandError(
             f"{name}: begins or steps between elements of {kind.itemsize} bytes; accepted are"
             f" addresses and strides that are multiples of {kind.itemsize}"
+        )
+
+
+def _check_memory(tensor: Any, name: str) -> None:
+    """Raise where a tensor's elements are not what its memory holds, or it has none."""
+    torch = driver.need()
+    if not isinstance(tensor, torch.Tensor):  # anything else with an address
+        return
+    if tensor.is_neg():  # of a conjugate's imaginary part memory has the negative
+        raise OperandError(f"{name}: its memory holds the negative; use {name}.resolve_neg()")
+    try:
+        held = tensor.layout is torch.strided and (tensor.data_ptr() or not tensor.numel())
+    except RuntimeError:  # what torch says of fake tensors, and within its transforms
+        held = False
+    if not held:
+        raise OperandError(
+            f"{name}={type(tensor).__name__} of shape {tuple(tensor.shape)}: has elements and no"
+            " memory of its own; accepted are dense tensors (no fake ones, no wrappers, no sparse"
+            " ones, no storage that was freed)"
         )
 
 

@@ -4,6 +4,7 @@ Work       a checked batch on one GPU: sizes, addresses, strides, scalars; the c
 Engine     looks at the work and says what it would take, or why it cannot
 Proposal   a prediction, its reason, and `bind`, which prepares everything
 Prepared   what `bind` gives: a callable that only launches, and how many kernels it launches
+Moving     what `move` gives: the same for any addresses, given at each launch
 
 The back end takes the proposal with the fewest predicted seconds; `explain()` prints the others.
 """
@@ -96,11 +97,25 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
+class Moving:
+    """A batch planned for sizes, strides and alignments: `run(stream, places)` launches it.
+
+    `places` are its addresses (placing.py), of which the last, the scratch's, is set by the run.
+    Nothing synchronises. It raises DeviceError and torch's OutOfMemoryError. `bytes` of the host's
+    memory are held, none of the device's.
+    """
+
+    run: Callable[[int, Ints], None]
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Proposal:
     """What an engine would do with a work: predicted seconds, bytes of scratch, and why.
 
     `bind()` allocates scratch and tables, compiles, and returns what is left: launching. It raises
-    DeviceError where a kernel cannot be had and torch's OutOfMemoryError.
+    DeviceError where a kernel cannot be had and torch's OutOfMemoryError. `move()` prepares the
+    same for other addresses, and raises the same; None where a batch is bound anew each time.
     """
 
     engine: str
@@ -108,6 +123,7 @@ class Proposal:
     scratch: int
     why: str
     bind: Callable[[], Prepared]
+    move: Callable[[], Moving] | None = None
 
 
 class Engine(Protocol):

@@ -8,11 +8,10 @@ prepared launch is a call of the interpreted kernel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from tilewright.backends.cuda.engine import Enqueue, Prepared
 from tilewright.errors import BuildError
 
 INTERPRETED = -1  # the ordinal of "the host, in Triton's interpreter"
@@ -29,22 +28,60 @@ class Task:
     options: Mapping[str, Any]
 
 
-def prepare(tasks: Sequence[Task], ordinal: int, held: Sequence[Any] = ()) -> Prepared:
-    """The tasks, to be launched in order on a stream of the device, the current one here and there.
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """An argument that is a list of `dtype` in the batch's table, from byte `at` on.
 
-    Tensors among the arguments are passed by their address; they and `held` live as long as what is
-    returned.
+    Without `at` it is the scratch, of `bytes`.
     """
-    tasks = [task for task in tasks if task.programs]
+
+    dtype: str
+    at: int | None = None
+    bytes: int = 0
+
+    def of(self, table: Any, scratch: Any) -> Any:
+        """As a tensor: `table` has words of 64 bits, `scratch` bytes."""
+        import torch
+
+        part = scratch if self.at is None else table[self.at // 8 :]
+        return part.view(getattr(torch, self.dtype))
+
+    def sample(self) -> Any:
+        """What Triton compiles for: of 2 GiB and more its AMD back end must know."""
+        import torch
+
+        dtype = getattr(torch, self.dtype)
+        if torch.version.hip is None or self.bytes < 2**31:
+            return dtype
+        return torch.empty(self.bytes, dtype=torch.uint8, device="cuda").view(dtype)
+
+
+def placed(task: Task, ordinal: int) -> Callable[[int, Any, Any], None]:
+    """The kernel of a task, compiled now: `launch(stream, table, scratch)`.
+
+    Its pointers come before its other arguments. Raises BuildError.
+    """
+    if not task.programs:
+        return lambda stream, table, scratch: None
+    pointers = [value for value in task.arguments if isinstance(value, Pointer)]
+    numbers = task.arguments[len(pointers) :]
     if ordinal == INTERPRETED:
-        return Prepared(_interpreted(tasks), len(tasks))
-    calls = [_compiled(task) for task in tasks]
 
-    def enqueue(stream: int, held: Any = (tasks, held)) -> None:
-        for run, programs, function, metadata, arguments in calls:
-            run(programs, 1, 1, stream, function, metadata, None, None, None, *arguments)
+        def interpret(stream: int, table: Any, scratch: Any) -> None:
+            tensors = [pointer.of(table, scratch) for pointer in pointers]
+            task.kernel[(task.programs,)](*tensors, *numbers, **task.constants)
 
-    return Prepared(enqueue, len(calls))
+        return interpret
+    samples = (*(pointer.sample() for pointer in pointers), *numbers)
+    run, programs, function, metadata, arguments = _compiled(replace(task, arguments=samples))
+    rest, offsets = arguments[len(pointers) :], [pointer.at for pointer in pointers]
+
+    def launch(stream: int, table: Any, scratch: Any) -> None:
+        base = table.data_ptr()
+        at = [scratch.data_ptr() if offset is None else base + offset for offset in offsets]
+        run(programs, 1, 1, stream, function, metadata, None, None, None, *at, *rest)
+
+    return launch
 
 
 def reusable(task: Task, ordinal: int) -> Callable[..., None]:
@@ -96,11 +133,3 @@ def _compiled(task: Task) -> tuple[Callable[..., None], int, Any, Any, tuple[Any
         for value in (*task.arguments, *task.constants.values())
     )
     return run, task.programs, compiled.function, compiled.packed_metadata, (*arguments,)
-
-
-def _interpreted(tasks: Sequence[Task]) -> Enqueue:
-    def enqueue(stream: int) -> None:
-        for task in tasks:
-            task.kernel[(task.programs,)](*task.arguments, **task.constants)
-
-    return enqueue

@@ -1,32 +1,31 @@
-"""One table on the device for all that a bound batch has to say, uploaded once without waiting.
+"""Tables that kernels read: the records of a batch, and how words get onto the device.
 
-    int64 words   [ records 16 x problems | more int64 lists | int32 lists, two a word ]
-                  each list begins at a multiple of 16 bytes
+    up to 4 KiB       as parameters of a kernel that stores them (put.cu): 3.7 us of an H200's host
+    more of them      through pinned memory: 6.5 us, where `Tensor.pin_memory().to()` takes 16
+    inside a capture  as parameters, 32 KiB a launch: a graph holds what its kernels were given
 
-The upload goes through pinned memory on torch's current stream: the host does not wait for it, and
-torch keeps the pinned block until the copy has read it. While a stream is captured into a CUDA
-graph the block lives as long as the table itself, since each replay copies from it again.
+The host waits for neither. Torch keeps a pinned block until the copy has read it; of what a graph
+copies again at each replay nobody would know how long. More than 4 KiB of them need CUDA 12.1.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import ctypes
+import threading
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from tilewright.backends.cuda import nvrtc
 from tilewright.backends.cuda.engine import Ints, Work
 
 WORDS = 16  # int64 words of a record (kernels/record.py)
-
-
-@dataclass(frozen=True, slots=True)
-class Lists:
-    """Lists on the device: `held` owns the memory and must be kept, `at` has a view of each."""
-
-    held: Any
-    at: tuple[Any, ...]
+_SIZES = (60, 508, 4080)  # words that a launch of put.cu takes
+_MOST_PUT = 508
+_THREADS = 256
+_captured: list[Any] = []  # pinned blocks of graphs where there are no such parameters (ROCm)
+_putting = threading.Lock()
+_buffers: dict[int, tuple[Any, ...]] = {}
 
 
 def records(work: Work) -> Ints:
@@ -43,28 +42,60 @@ def records(work: Work) -> Ints:
     return table
 
 
-def upload(lists: list[npt.NDArray[Any]], ordinal: int) -> Lists:
-    """These lists on a device, in one copy. Raises torch's OutOfMemoryError."""
+def put(words: Ints, ordinal: int, stream: int) -> Any:
+    """These words on a device as a tensor, stored there by the time that `stream` goes on.
+
+    The stream is torch's current one. Raises DeviceError and torch's OutOfMemoryError.
+    """
     import torch
 
-    starts, size = [], 0
-    for part in lists:
-        starts.append(size)
-        size += -(-part.nbytes // 16) * 16
-    packed = np.zeros(size, np.uint8)
-    for start, part in zip(starts, lists, strict=True):
-        packed[start : start + part.nbytes] = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
-    held = torch.from_numpy(packed)
-    if ordinal >= 0:
-        pinned = held.pin_memory()
-        held = pinned.to(torch.device("cuda", ordinal), non_blocking=True)
-        if torch.cuda.is_current_stream_capturing():
-            held.copied_from = pinned  # a tensor keeps what is set on it
-    views = []
-    for start, part in zip(starts, lists, strict=True):
-        dtype = torch.int64 if part.dtype == np.int64 else torch.int32
-        views.append(held[start : start + part.nbytes].view(dtype))
-    return Lists(held, tuple(views))
+    if ordinal < 0:
+        return torch.from_numpy(words)
+    captured = torch.cuda.is_current_stream_capturing()
+    if not nvrtc.is_cuda(ordinal) or (len(words) > _MOST_PUT and not captured):
+        return upload(words, ordinal)
+    made = torch.empty(len(words), dtype=torch.int64, device=torch.device("cuda", ordinal))
+    address = made.data_ptr()
+    for first in range(0, len(words), _SIZES[-1]):
+        _put(words[first : first + _SIZES[-1]], address + 8 * first, ordinal, stream)
+    return made
+
+
+def _put(words: Ints, address: int, ordinal: int, stream: int) -> None:
+    from cuda.bindings import driver
+
+    size = next(size for size in _SIZES if len(words) <= size)
+    kernel = nvrtc.function("put", (("WORDS", size),), ordinal)
+    blocks = -(-len(words) // _THREADS)
+    with _putting:
+        if size not in _buffers:
+            buffer = np.zeros(size, np.int64)
+            to, count = ctypes.c_void_p(), ctypes.c_int()
+            at = (ctypes.c_int64 * size).from_address(buffer.ctypes.data)
+            _buffers[size] = (buffer, to, count, nvrtc.Arguments((to, count, at)))
+        buffer, to, count, arguments = _buffers[size]
+        buffer[: len(words)] = words
+        to.value, count.value = address, len(words)
+        (status,) = driver.cuLaunchKernel(
+            kernel.handle, blocks, 1, 1, _THREADS, 1, 1, 0, stream, arguments.pointer, 0
+        )
+    if status:
+        nvrtc.check((status,), "launch of put")
+
+
+def upload(words: Ints, ordinal: int) -> Any:
+    """These words on a device as a tensor, in one copy. Raises torch's OutOfMemoryError."""
+    import torch
+
+    held = torch.from_numpy(words)
+    if ordinal < 0:
+        return held
+    pinned = torch.empty(len(words), dtype=torch.int64, device="cpu", pin_memory=True)
+    pinned.copy_(held)
+    if torch.cuda.is_current_stream_capturing():
+        _captured.append(pinned)
+    made = torch.empty(len(words), dtype=torch.int64, device=torch.device("cuda", ordinal))
+    return made.copy_(pinned, non_blocking=True)
 
 
 def scratch(size: int, ordinal: int) -> Any:

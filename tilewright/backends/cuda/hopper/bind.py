@@ -1,4 +1,4 @@
-"""From a plan to a callable that only launches: tables and maps on the device, scratch, kernels."""
+"""From a plan to launches: tables and maps laid out for any addresses, kernels compiled."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.backends.cuda import nvrtc, tables
-from tilewright.backends.cuda.engine import Prepared, Work
+from tilewright.backends.cuda import nvrtc, placing
+from tilewright.backends.cuda.engine import Moving, Prepared, Work
 from tilewright.backends.cuda.hopper import maps, packing, tiles
 from tilewright.backends.cuda.hopper.orient import c_runs_along_columns
 from tilewright.backends.cuda.hopper.shapes import ACTIVATIONS, Shape
 from tilewright.backends.cuda.hopper.tiles import depths
+from tilewright.errors import DeviceError
 
 if TYPE_CHECKING:
     from tilewright.backends.cuda.hopper.engine import Bucket
@@ -32,17 +33,7 @@ class Ragged(ctypes.Structure):
 
 _ELEMENT = {"bfloat16": 2, "float16": 2, "float32": 4}  # bytes
 _STATE = 16  # bytes of `struct State` of kernels/hopper_scale.cuh
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One kernel, ready to launch on a stream; `keep` is what it reads and writes."""
-
-    kernel: nvrtc.Function
-    blocks: int
-    threads: int
-    arguments: nvrtc.Arguments
-    keep: tuple[Any, ...]
+_SCRATCH = 1 << 40  # where scratch is thought to lie while tables are laid out
 
 
 # `struct ScalarsOf` of kernels/hopper_epilogue.cuh.
@@ -56,41 +47,34 @@ SCALARS = np.dtype(
 
 
 def bound(work: Work, buckets: tuple[Bucket, ...]) -> Prepared:
-    """The kernels of every bucket.
+    """The kernels of every bucket, on the batch's own addresses.
 
     Packed operands go through scratch that all its launches share: two of them on different streams
     must not overlap.
     """
-    scalars = None if plain(work) else upload(_scalars(work), work.ordinal)
-    steps = [step for bucket in buckets for step in _steps(work, bucket, scalars)]
-
-    return launcher(steps, (work, scalars))
+    return placing.bound(kernels(work, buckets), work)
 
 
-def launcher(steps: list[Step], keep: tuple[Any, ...]) -> Prepared:
-    """These steps, to be launched in order; they and `keep` live as long as what is returned.
+def moving(work: Work, buckets: tuple[Bucket, ...]) -> Moving:
+    """The same on any addresses that are as aligned."""
+    return placing.moving(kernels(work, buckets), work.ordinal)
 
-    The driver is called at once: on an H200's host one kernel took 4 us and two took 7, where a
-    Python function for each had taken 5 to 7 and 10.
+
+def kernels(work: Work, buckets: tuple[Bucket, ...]) -> placing.Kernels:
+    """The kernels of every bucket. Buckets follow one another, so one scratch serves all.
+
+    Raises DeviceError where the driver's maps are not laid out as they were known to be.
     """
-    from cuda.bindings import driver
-
-    launch_kernel = driver.cuLaunchKernel
-    parts = [
-        (
-            (step.kernel.handle, step.blocks, 1, 1, step.threads, 1, 1, step.kernel.shared),
-            step.arguments.pointer,
-        )
-        for step in steps
-    ]
-
-    def enqueue(stream: int, keep: Any = (steps, keep)) -> None:
-        for sizes, pointer in parts:
-            (status,) = launch_kernel(*sizes, stream, pointer, 0)
-            if status:
-                nvrtc.check((status,), "launch of a Hopper kernel")
-
-    return Prepared(enqueue, len(parts))
+    if not maps.begins_with_address():
+        raise DeviceError("cuda: this driver's tensor maps do not begin with their address")
+    draft = placing.Draft(placing.places(work, _SCRATCH))
+    where = placing.sources(work)
+    scalars = None
+    if not plain(work):
+        scalars = draft.add(_scalars(work), (2, where.bias), (3, where.c))
+    steps = [step for bucket in buckets for step in _steps(work, bucket, scalars, draft, where)]
+    scratch = max((bucket.scratch for bucket in buckets), default=0)
+    return placing.Kernels(draft.template(scratch), placing.in_order(steps), len(steps))
 
 
 def plain(work: Work) -> bool:
@@ -126,18 +110,26 @@ def defines(
     )
 
 
-def _steps(work: Work, bucket: Bucket, scalars: Any) -> list[Step]:
+def _steps(
+    work: Work,
+    bucket: Bucket,
+    scalars: int | None,
+    draft: placing.Draft,
+    where: placing.Sources,
+) -> list[placing.Step]:
     batch, shape, ordinal = bucket.batch, bucket.shape, work.ordinal
     some = bucket.which[0]
-    scratch = tables.scratch(max(bucket.scratch, 16), ordinal)
-    matrices, numbers = maps.bucket_maps(bucket, scratch.data_ptr())
-    encoded = upload(maps.encode(matrices, work.dtype), ordinal)
+    matrices, numbers = maps.bucket_maps(bucket, _SCRATCH)
+    encoded = maps.encode(matrices, work.dtype)
+    maps_at = draft.add(encoded, (0, maps.sources(bucket, numbers, len(matrices), where)))
     table = tiles.records(
         batch, shape, bucket.tiles, bucket.turns, bucket.panels, numbers, _ELEMENT[work.dtype]
     )
     if shape.planes > 1:
         table[:, 3] |= packing.shallow_flags(batch.k[table[:, 14]])
-    table_on_device = upload(table, ordinal)
+    # Blocks without a tile have records of zeros: no address.
+    results = np.where(table[:, 16:18].any(axis=1), where.c[table[:, 14]], -1)
+    table_at = placing.At(draft.add(table, (8, results)))
     macros = defines(
         work.dtype,
         shape,
@@ -146,54 +138,54 @@ def _steps(work: Work, bucket: Bucket, scalars: Any) -> list[Step]:
         transposed=bool(batch.transposed[some]),
         epilogue=None if scalars is None else work.activation,
     )
-    keep = (scratch, encoded, table_on_device)
-    pointers = (table_on_device.data_ptr(), encoded.data_ptr())
-    table_at, maps_at = map(ctypes.c_void_p, pointers)
-    scalars_at = ctypes.c_void_p(None if scalars is None else scalars.data_ptr())
+    scalars_at = ctypes.c_void_p() if scalars is None else placing.At(scalars)
     count, blocks = ctypes.c_int(len(table)), bucket.turns.shape[1] * shape.cluster
     if shape.planes == 1:
-        values = (table_at, count, maps_at, scalars_at, Ragged())
+        values = (table_at, count, placing.At(maps_at), scalars_at, Ragged())
         function = nvrtc.function("hopper_multiply", macros, ordinal, shared=shape.shared)
-        multiply = Step(function, blocks, shape.threads, nvrtc.Arguments(values), keep)
-        return [*_packing(bucket, scratch, ordinal), multiply]
-    halves = _halves(bucket, ordinal)
+        multiply = placing.Step(function, blocks, shape.threads, values)
+        return [*_packing(bucket, ordinal, draft, where), multiply]
+    halves = _halves(bucket, draft, where)
     rows, operands = ctypes.c_int(bucket.plane_rows), (halves.matrices, halves.states)
-    split = (table_at, count, maps_at, rows, scalars_at, *operands)
+    split = (table_at, count, placing.At(maps_at), rows, scalars_at, *operands)
     exact = (table_at, count, halves.matrices, scalars_at, halves.states, halves.problems)
     function = nvrtc.function("hopper_split", macros, ordinal, shared=shape.shared)
     other = nvrtc.function("hopper_exact", macros, ordinal, shared=shape.exact_shared)
     return [
-        *_packing(bucket, scratch, ordinal, halves),
-        Step(function, blocks, shape.threads, nvrtc.Arguments(split), keep),
-        Step(other, blocks, shape.threads - 128, nvrtc.Arguments(exact), (keep, halves)),
+        *_packing(bucket, ordinal, draft, where, halves),
+        placing.Step(function, blocks, shape.threads, split),
+        placing.Step(other, blocks, shape.threads - 128, exact),
     ]
 
 
 @dataclass(frozen=True, slots=True)
 class _Halves:
-    """What kernels/hopper_scale.cuh reads and writes of a launch: addresses, and their memory."""
+    """What kernels/hopper_scale.cuh reads and writes of a launch."""
 
-    matrices: ctypes.c_void_p
-    states: ctypes.c_void_p
-    launch: ctypes.c_void_p
+    matrices: placing.At
+    states: placing.At
+    launch: placing.At
     problems: ctypes.c_int
-    keep: tuple[Any, ...]
 
 
-def _halves(bucket: Bucket, ordinal: int) -> _Halves:
+def _halves(bucket: Bucket, draft: placing.Draft, where: placing.Sources) -> _Halves:
     """Every matrix of the batch, and a state a problem, all zero, and one of the launch."""
     k = depths(bucket.batch, bucket.which)
     sides = [packing.matrices(x, k) for x in (bucket.batch.left, bucket.batch.right)]
-    matrices = upload(np.stack(sides, axis=1), ordinal)
-    states = upload(np.zeros((len(k) + 1, _STATE), np.uint8), ordinal)
-    places = (matrices.data_ptr(), states.data_ptr(), states.data_ptr() + len(k) * _STATE)
-    at = tuple(ctypes.c_void_p(place) for place in places)
-    return _Halves(at[0], at[1], at[2], ctypes.c_int(len(k)), (matrices, states))
+    pairs = np.stack(sides, axis=1).reshape(-1)
+    matrices = draft.add(pairs, (0, np.stack(maps.sides(bucket, where), axis=1).reshape(-1)))
+    states = draft.add(np.zeros((len(k) + 1, _STATE), np.uint8))
+    ours, last = placing.At(states), placing.At(states + len(k) * _STATE)
+    return _Halves(placing.At(matrices), ours, last, ctypes.c_int(len(k)))
 
 
 def _packing(
-    bucket: Bucket, scratch: Any, ordinal: int, halves: _Halves | None = None
-) -> list[Step]:
+    bucket: Bucket,
+    ordinal: int,
+    draft: placing.Draft,
+    where: placing.Sources,
+    halves: _Halves | None = None,
+) -> list[placing.Step]:
     if not bucket.scratch:
         return []
     k = depths(bucket.batch, bucket.which)
@@ -201,19 +193,19 @@ def _packing(
     k, plane_rows = (packing.deep(k), bucket.plane_rows) if halves else (k, 0)
     items = np.concatenate(
         [
-            packing.items(operand, k, panels, scratch.data_ptr(), side, plane_rows)
+            packing.items(operand, k, panels, _SCRATCH, side, plane_rows)
             for side, (operand, panels) in enumerate(zip(operands, bucket.panels, strict=True))
         ]
     )
-    table = upload(items, ordinal)
-    values = [ctypes.c_void_p(table.data_ptr())]
+    of_side = np.stack(maps.sides(bucket, where))
+    read = of_side[items["matrix"] % 2, items["matrix"] // 2]
+    table = draft.add(items, (0, read), (1, np.full(len(items), where.scratch)))
+    values: list[Any] = [placing.At(table)]
     if halves:
         values += [halves.matrices, halves.states, halves.launch]
     planes = bucket.shape.planes if halves else 0
     function = nvrtc.function("hopper_pack", (("PLANES", planes),), ordinal)
-    return [
-        Step(function, len(items), 256, nvrtc.Arguments(values), (table, scratch, halves)),
-    ]
+    return [placing.Step(function, len(items), 256, tuple(values))]
 
 
 def _scalars(work: Work) -> npt.NDArray[np.void]:
@@ -225,9 +217,3 @@ def _scalars(work: Work) -> npt.NDArray[np.void]:
         table["bias_column"] = along
         table["bias_row"] = ~along
     return table
-
-
-def upload(table: npt.NDArray[Any], ordinal: int) -> Any:
-    """A table on the device, bytes; at least 16 of them."""
-    flat = np.ascontiguousarray(table).reshape(-1).view(np.uint8)
-    return tables.upload([flat if flat.size else np.zeros(16, np.uint8)], ordinal).held

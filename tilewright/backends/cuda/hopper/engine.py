@@ -8,14 +8,13 @@ copy engine cannot read (an odd stride, an odd address) go through the packing p
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from tilewright.backends.cuda import nvrtc
-from tilewright.backends.cuda.engine import Ints, Prepared, Proposal, Work
+from tilewright.backends.cuda.engine import Ints, Moving, Prepared, Proposal, Work
 from tilewright.backends.cuda.hopper import cost, tiles
 from tilewright.backends.cuda.hopper.orient import Oriented, orient, unsuited
 from tilewright.backends.cuda.hopper.packing import (
@@ -29,13 +28,12 @@ from tilewright.backends.cuda.hopper.packing import (
 )
 from tilewright.backends.cuda.hopper.shapes import SHAPES, Shape
 from tilewright.device import Device
+from tilewright.remember import Shelf
 
 DTYPES = ("bfloat16", "float16")
 # A map takes some microseconds to make: of more matrices than this, copies are made instead.
 _MAPS = 8192
-_MOST_PLANS = 64
-_LONGEST_KEPT = 2**16  # tiles and problems of a plan, 50 to 200 bytes each
-_plans: OrderedDict[bytes, tuple[Bucket, ...]] = OrderedDict()
+_plans: Shelf[bytes, tuple[Bucket, ...]] = Shelf("plans of the Hopper engines", most=64 << 20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +101,10 @@ def plan(
 def recalled(work: Work, shapes: tuple[Shape, ...], processors: int) -> tuple[Bucket, ...]:
     """`plan`, kept by all that it looks at: training repeats sizes and strides in other memory."""
     key = _signature(work, shapes, processors)
-    found = _plans.pop(key, None)
+    found = _plans.get(key)
     if found is None:
         found = plan(work, shapes, processors)
-        _keep(key, found)
-        return found
-    _keep(key, found)
+        return _plans.keep(key, found, size=_bytes(found))
     split = shapes[0].planes > 1
     ways = {
         turned: _capped(orient(work, turned=turned), split)
@@ -117,12 +113,9 @@ def recalled(work: Work, shapes: tuple[Shape, ...], processors: int) -> tuple[Bu
     return tuple(replace(bucket, batch=ways[bucket.batch.turned]) for bucket in found)
 
 
-def _keep(key: bytes, buckets: tuple[Bucket, ...]) -> None:
-    """As the one used last, but for a plan so long that many like it would fill memory."""
-    if sum(len(bucket.batch.k) + len(bucket.tiles.problem) for bucket in buckets) <= _LONGEST_KEPT:
-        _plans[key] = buckets
-        if len(_plans) > _MOST_PLANS:
-            _plans.popitem(last=False)
+def _bytes(buckets: tuple[Bucket, ...]) -> int:
+    """What a plan holds: columns over problems and over tiles."""
+    return sum(160 * len(x.batch.k) + 56 * len(x.tiles.problem) + 512 for x in buckets)
 
 
 def _signature(work: Work, shapes: tuple[Shape, ...], processors: int) -> bytes:
@@ -189,9 +182,10 @@ def proposal(name: str, work: Work, device: Device, shapes: tuple[Shape, ...]) -
     return Proposal(
         engine=name,
         seconds=sum(bucket.seconds for bucket in buckets),
-        scratch=sum(bucket.scratch for bucket in buckets),
+        scratch=max((bucket.scratch for bucket in buckets), default=0),
         why="; ".join(_words(bucket) for bucket in buckets) or "nothing to multiply",
         bind=partial(_bind, work, buckets),
+        move=partial(_move, work, buckets),
     )
 
 
@@ -213,3 +207,9 @@ def _bind(work: Work, buckets: tuple[Bucket, ...]) -> Prepared:
     from tilewright.backends.cuda.hopper.bind import bound
 
     return bound(work, buckets)
+
+
+def _move(work: Work, buckets: tuple[Bucket, ...]) -> Moving:
+    from tilewright.backends.cuda.hopper.bind import moving
+
+    return moving(work, buckets)

@@ -1,13 +1,12 @@
 """triton_grouped: any batch, by tiles of a few shapes, on every GPU that Triton compiles for.
 
 propose   lay the batch out by this device's shapes (planning.grouped), cached by sizes
-bind      records and tile lists in one table; one launch a shape and a kind of memory layout,
+kernels   records and tile lists in one table; one launch a shape and a kind of memory layout,
           side by side, and a second phase where long products are cut along k
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -15,19 +14,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.backends.cuda.engine import Prepared, Proposal, Work
-from tilewright.backends.cuda.launcher import Task, prepare
+from tilewright.backends.cuda.engine import Proposal, Work
+from tilewright.backends.cuda.launcher import Pointer, Task, placed
+from tilewright.backends.cuda.placing import Draft, Kernels, bound, moving, places, sources
 from tilewright.backends.cuda.portable import singles
 from tilewright.backends.cuda.portable.layouts import Group, kinds, mostly_wide
 from tilewright.backends.cuda.portable.parts import CHUNK, Parts, parts_of
 from tilewright.backends.cuda.portable.shapes import Shape, shapes_of, slots_of, sum_bytes, sum_type
 from tilewright.backends.cuda.portable.streams import in_turn, side_by_side
-from tilewright.backends.cuda.tables import records, scratch, upload
+from tilewright.backends.cuda.tables import records
 from tilewright.device import Device
 from tilewright.planning.grouped import GroupedLayout, lay_out, signature
+from tilewright.remember import Shelf
 
-_MOST_LAYOUTS = 256
-_layouts: OrderedDict[bytes, GroupedLayout] = OrderedDict()
+_layouts: Shelf[bytes, GroupedLayout] = Shelf("tiles of batches on GPUs", most=128 << 20)
 _START = 3e-6  # seconds from one launch to the next on an empty H200
 
 
@@ -83,8 +83,15 @@ def _proposal(
         why += f"; in IEEE float32, as {device.version} has no tf32"
     if work.precision == "fp32x":
         why += "; in IEEE float32"
-    bind = partial(_bind, work, layout, shapes, precision)
-    return Proposal(name, layout.seconds + _START, size, why, bind)
+    made = partial(_kernels, work, layout, shapes, precision)
+    return Proposal(
+        name,
+        layout.seconds + _START,
+        size,
+        why,
+        lambda: bound(made(), work),
+        lambda: moving(made(), work.ordinal),
+    )
 
 
 def _precision(work: Work, device: Device) -> str:
@@ -95,15 +102,18 @@ def _precision(work: Work, device: Device) -> str:
 def _layout(work: Work, device: Device, shapes: tuple[Shape, ...], *, cut: bool) -> GroupedLayout:
     options = (shapes, device.compute_units, work.order, cut)
     key = signature(work.m, work.n, work.k, *options)
-    found = _layouts.pop(key, None)  # another thread may forget it meanwhile
-    if found is None:
+
+    def made() -> GroupedLayout:
         tiles = tuple(shape.tile() for shape in shapes)
         slots = slots_of(device, cut=cut)
-        found = lay_out(work.m, work.n, work.k, tiles, slots, work.order)
-    _layouts[key] = found
-    if len(_layouts) > _MOST_LAYOUTS:
-        _layouts.popitem(last=False)
-    return found
+        return lay_out(work.m, work.n, work.k, tiles, slots, work.order)
+
+    return _layouts.found(key, made, _bytes)
+
+
+def _bytes(layout: GroupedLayout) -> int:
+    """What a layout holds: columns over problems and over tiles."""
+    return 64 * len(layout.tile) + 40 * len(layout.queue)
 
 
 def _tiles(layout: GroupedLayout) -> str:
@@ -112,29 +122,39 @@ def _tiles(layout: GroupedLayout) -> str:
     return "tiles " + ", ".join(f"{tile.m} x {tile.n}: {count}" for tile, count in used)
 
 
-def _bind(work: Work, layout: GroupedLayout, shapes: tuple[Shape, ...], precision: str) -> Prepared:
-    """Tables uploaded, kernels compiled: what is left is launching."""
+def _kernels(
+    work: Work, layout: GroupedLayout, shapes: tuple[Shape, ...], precision: str
+) -> Kernels:
+    """Tables laid out, kernels compiled: what is left is placing and launching."""
     parts = parts_of(work, layout)
-    held = scratch(parts.bytes, work.ordinal) if parts.bytes else None
+    where, draft = sources(work), Draft(places(work))
     table = records(work)
-    if held is not None:
-        table = np.concatenate((table, parts.records(work, held.data_ptr())))
+    columns = [where.a, where.b, where.c, where.bias]
+    if parts.bytes:
+        own = parts.problem
+        table = np.concatenate((table, parts.records(work, 0)))
+        scratch = np.full(len(own), where.scratch)
+        more = (where.a[own], where.b[own], scratch, np.full(len(own), -1))
+        columns = [np.concatenate(pair) for pair in zip(columns, more, strict=True)]
     tiles, groups = _grouped_tiles(work, layout, parts)
-    lists = upload([table, parts.splits, tiles, parts.pieces], work.ordinal)
-    keep = (lists, held, work.keep)
-    at = (lists.at[0], lists.at[2])
+    table_at = draft.add(table, *enumerate(columns))
+    splits_at, tiles_at, pieces_at = (draft.add(x) for x in (parts.splits, tiles, parts.pieces))
     products = [
-        singles.product(work, shapes[group.shape], group, *at, plain=_is_plain(work))
+        singles.product(work, shapes[group.shape], group, table_at, tiles_at, plain=_is_plain(work))
         if shapes[group.shape].cuda
-        else prepare(
-            [_multiply(work, shapes[group.shape], group, precision, *at)], work.ordinal, keep
+        else placed(
+            _multiply(work, shapes[group.shape], group, precision, table_at, tiles_at),
+            work.ordinal,
         )
         for group in groups
     ]
     phases = [side_by_side(products, work.ordinal)]
     if len(parts.pieces):
-        phases.append(prepare([_add(work, lists.at, held, len(parts.pieces))], work.ordinal, keep))
-    return in_turn(phases)
+        lists = (Pointer("int64", table_at), Pointer("int64", splits_at))
+        task = _add(work, (*lists, Pointer("int32", pieces_at)), parts.bytes, len(parts.pieces))
+        phases.append(placed(task, work.ordinal))
+    count = len(products) + bool(len(parts.pieces))
+    return Kernels(draft.template(parts.bytes), in_turn(phases), count)
 
 
 def _grouped_tiles(
@@ -160,7 +180,7 @@ def _grouped_tiles(
 
 
 def _multiply(
-    work: Work, shape: Shape, group: Group, precision: str, table: Any, tiles: Any
+    work: Work, shape: Shape, group: Group, precision: str, table: int, tiles: int
 ) -> Task:
     from tilewright.backends.cuda.kernels.grouped import grouped_tiles
 
@@ -177,8 +197,9 @@ def _multiply(
     options = {"num_warps": shape.warps, "num_stages": shape.stages}
     if shape.registers:
         options["maxnreg"] = shape.registers
-    mine = tiles[4 * group.first :]
-    return Task(grouped_tiles, group.count, (table, mine, group.count), constants, options)
+    mine = Pointer("int32", tiles + 16 * group.first)
+    arguments = (Pointer("int64", table), mine, group.count)
+    return Task(grouped_tiles, group.count, arguments, constants, options)
 
 
 def _promises(work: Work, group: Group) -> Iterator[tuple[str, Any]]:
@@ -200,9 +221,7 @@ def _is_plain(work: Work) -> bool:
     return bool(factors) and work.bias is None and work.activation == "none"
 
 
-def _add(work: Work, lists: tuple[Any, ...], held: Any, programs: int) -> Task:
-    import torch
-
+def _add(work: Work, lists: tuple[Pointer, ...], size: int, programs: int) -> Task:
     from tilewright.backends.cuda.kernels.sum_parts import sum_parts
 
     kind = sum_type(work.dtype)
@@ -212,9 +231,8 @@ def _add(work: Work, lists: tuple[Any, ...], held: Any, programs: int) -> Task:
         "CHUNK": CHUNK,
         "ACTIVATION": work.activation,
     }
-    table, splits, _, pieces = lists
-    part = held.view(getattr(torch, kind))
-    return Task(sum_parts, programs, (table, splits, pieces, part), constants, {"num_warps": 4})
+    part = Pointer(kind, bytes=size)
+    return Task(sum_parts, programs, (*lists, part), constants, {"num_warps": 4})
 
 
 def _triton(dtype: str) -> Any:

@@ -6,13 +6,11 @@ holds 8 x 8 sums. It takes matrices whose rows lie element by element; small til
 
 from __future__ import annotations
 
-import ctypes
-from typing import Any
-
 import numpy as np
 
 from tilewright.backends.cuda import nvrtc
-from tilewright.backends.cuda.engine import Prepared, Work
+from tilewright.backends.cuda.engine import Work
+from tilewright.backends.cuda.placing import At, Launch, Step, in_order
 from tilewright.backends.cuda.portable.layouts import Group
 from tilewright.backends.cuda.portable.shapes import Shape
 from tilewright.device import Device
@@ -46,11 +44,9 @@ def why_not(work: Work, device: Device) -> str | None:
 
 
 def product(
-    work: Work, shape: Shape, group: Group, table: Any, tiles: Any, *, plain: bool
-) -> Prepared:
+    work: Work, shape: Shape, group: Group, table_at: int, tiles_at: int, *, plain: bool
+) -> Launch:
     """The launch of one group of tiles. `plain`: C is the product and nothing else."""
-    from cuda.bindings import driver
-
     general = not (plain or group.parts)
     macros = (
         ("STAGES", shape.stages),
@@ -59,14 +55,5 @@ def product(
         ("ACTIVATION", ACTIVATIONS.index(work.activation) if general else 0),
     )
     kernel = nvrtc.function("grouped_single", macros, work.ordinal)
-    first = tiles.data_ptr() + 16 * group.first
-    arguments = nvrtc.Arguments([ctypes.c_void_p(at) for at in (table.data_ptr(), first)])
-    sizes = (kernel.handle, group.count, 1, 1, 32 * shape.warps, 1, 1, 0)
-    launch = driver.cuLaunchKernel
-
-    def enqueue(stream: int, keep: Any = (arguments, table, tiles)) -> None:
-        (status,) = launch(*sizes, stream, arguments.pointer, 0)
-        if status:
-            nvrtc.check((status,), "launch of grouped_single")
-
-    return Prepared(enqueue, 1)
+    values = (At(table_at), At(tiles_at + 16 * group.first))
+    return in_order([Step(kernel, group.count, 32 * shape.warps, values)])

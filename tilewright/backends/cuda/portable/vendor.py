@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,7 +20,15 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.backends.cuda import driver
-from tilewright.backends.cuda.engine import ITEMSIZE, Columns, Ints, Prepared, Proposal, Work
+from tilewright.backends.cuda.engine import (
+    ITEMSIZE,
+    Columns,
+    Ints,
+    Moving,
+    Prepared,
+    Proposal,
+    Work,
+)
 from tilewright.backends.cuda.portable import cublas
 from tilewright.backends.cuda.portable.cublas import Gemm, Matrix
 from tilewright.backends.cuda.portable.shapes import H200_UNITS
@@ -63,7 +72,8 @@ class VendorBlas:
         if apart is not None and len(work.m) > _MOST_CALLS:
             return f"{apart}, and a call each for more than {_MOST_CALLS} keeps the host busy"
         seconds, words = _seconds(work, device, together=apart is None), _words(work, apart)
-        return Proposal(self.name, seconds, 0, words, partial(_bind, work, apart is None))
+        ways = (partial(_bind, work, apart is None), _mover(work, device, together=apart is None))
+        return Proposal(self.name, seconds, 0, words, *ways)
 
 
 def _why_not(work: Work) -> str | None:
@@ -178,6 +188,32 @@ def _bind(work: Work, together: bool) -> Prepared:
             call()
 
     return Prepared(enqueue, 0)
+
+
+def _mover(work: Work, device: Device, *, together: bool) -> Callable[[], Moving] | None:
+    """How to prepare the calls for any addresses; None where each time has tensors of its own."""
+    own = device.platform == "ROCm" or not (work.k * work.alpha).all()
+    return None if own else partial(_move, work, together)
+
+
+def _move(work: Work, together: bool) -> Moving:
+    """cuBLAS's calls, which take addresses as they come."""
+    import torch
+
+    count = len(work.m)
+    every = [work] if together else [work.take(np.array([i])) for i in range(count)]
+    calls = [gemm(one) for one in every]
+    results = [replace(one, keep=()) for one in every] if work.activation == "relu" else []
+
+    def run(stream: int, places: Ints) -> None:
+        at = places.tolist()
+        for i, call in enumerate(calls):
+            call(at[i], at[count + i], at[2 * count + i])
+        for i, one in enumerate(results):
+            c = replace(one.c, address=places[2 * count + i : 3 * count if together else None])
+            torch.relu_(_tensor(torch, c, int(one.m[0]), int(one.n[0]), one))
+
+    return Moving(run, 4096 * len(calls))
 
 
 def _calls(torch: Any, work: Work) -> Iterator[Callable[[], Any]]:
