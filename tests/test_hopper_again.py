@@ -102,27 +102,6 @@ def test_what_lies_otherwise_is(change: Any) -> None:
     assert len(engine._plans) == 2
 
 
-def test_of_many_plans_those_used_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "_MOST_PLANS", 2)
-    first, second, third = (batch(seed, 3) for seed in range(3))
-    for work in (first, second, first, third):
-        engine.recalled(work, SHAPES, UNITS)
-    kept = [engine._signature(work, SHAPES, UNITS) for work in (first, third)]
-    assert list(engine._plans) == kept
-
-
-def test_a_plan_that_would_fill_memory_is_made_anew_each_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    work = batch()
-    wanted = engine.recalled(work, SHAPES, UNITS)
-    assert len(engine._plans) == 1
-    engine._plans.clear()
-    monkeypatch.setattr(engine, "_LONGEST_KEPT", len(work.m))
-    assert same(engine.recalled(work, SHAPES, UNITS), wanted)
-    assert not engine._plans
-
-
 class Encoder:
     """The driver's calls: a map is its facts, one after another; launches are noted."""
 

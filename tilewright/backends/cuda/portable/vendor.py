@@ -210,7 +210,8 @@ def _move(work: Work, together: bool) -> Moving:
         for i, call in enumerate(calls):
             call(at[i], at[count + i], at[2 * count + i])
         for i, one in enumerate(results):
-            c = replace(one.c, address=places[2 * count + i : 3 * count if together else None])
+            first = 2 * count + i
+            c = replace(one.c, address=places[first : first + len(one.m)])
             torch.relu_(_tensor(torch, c, int(one.m[0]), int(one.n[0]), one))
 
     return Moving(run, 4096 * len(calls))

@@ -1,0 +1,161 @@
+"""Host time of plain calls on a GPU: what the caller waits for, not what the device takes.
+
+    python -m bench.host_time --name h200      # a CUDA GPU; bench/results/host_time-h200.json
+
+A call of ours stands beside torch's for the same operands, in the same run: the two take turns, and
+medians count, since a host's mood changes both alike. Results are fresh at each call, as users
+write it. Between turns the device is waited for, so that no queue is full.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import tilewright as tw
+from bench.environment import RESULTS, environment
+
+US = 1e6
+
+
+@dataclass(frozen=True)
+class Row:
+    """A call of ours, torch's for the same, and what ours may take where torch's takes so long."""
+
+    name: str
+    ours: Callable[[], Any]
+    theirs: Callable[[], Any]
+    beside: str
+    most: Callable[[float], float]
+    calls: int
+
+
+def within(more: float) -> Callable[[float], float]:
+    """Torch's time and so many seconds."""
+    return lambda theirs: theirs + more
+
+
+def at_most(seconds: float) -> Callable[[float], float]:
+    """So many seconds, whatever torch takes."""
+    return lambda _: seconds
+
+
+def lists(count: int, seed: int) -> tuple[list[Any], list[Any]]:
+    """Pairs of matrices of 1 to 64 rows and columns."""
+    import torch
+
+    sizes = np.random.default_rng(seed).integers(1, 65, (count, 3)).tolist()
+    a = [torch.randn(m, k, device="cuda") for m, _, k in sizes]
+    return a, [torch.randn(k, n, device="cuda") for _, n, k in sizes]
+
+
+def rows() -> Iterator[Row]:
+    """The cases, plain products first."""
+    import torch
+
+    def drawn(*shape: int, dtype: Any = torch.float32) -> Any:
+        return torch.randn(*shape, device="cuda", dtype=torch.float32).to(dtype)
+
+    for name, dtype, side, precision in (
+        ("fp32", torch.float32, 1024, None),
+        ("fp16", torch.float16, 1024, None),
+        ("bf16", torch.bfloat16, 1024, None),
+        ("fp32x", torch.float32, 1024, "fp32x"),
+        ("fp32, 333", torch.float32, 333, None),
+        ("fp16, 333", torch.float16, 333, None),
+    ):
+        a, b = drawn(side, side, dtype=dtype), drawn(side, side, dtype=dtype)
+        yield Row(
+            f"matmul {name}",
+            lambda a=a, b=b, precision=precision: tw.matmul(a, b, precision=precision),
+            lambda a=a, b=b: torch.mm(a, b),
+            "torch.mm",
+            within(10e-6),
+            100,
+        )
+    many = drawn(200_000, 16, 16, dtype=torch.bfloat16)
+    yield Row(
+        "matmul [200000, 16, 16] bf16",
+        lambda: tw.matmul(many, many),
+        lambda: torch.bmm(many, many),
+        "torch.bmm",
+        within(50e-6),
+        4,
+    )
+    a, b = lists(1000, 0)
+
+    def loop() -> list[Any]:
+        return [torch.mm(x, y) for x, y in zip(a, b, strict=True)]
+
+    yield Row(
+        "1000 pairs", lambda: tw.grouped_matmul(a, b), loop, "loop of torch.mm", at_most(1.5e-3), 3
+    )
+    fresh = iter([lists(1000, seed) for seed in range(1, 40)])
+    yield Row(
+        "1000 pairs, sizes never seen",
+        lambda: tw.grouped_matmul(*next(fresh)),
+        loop,
+        "loop of torch.mm",
+        at_most(3e-3),
+        1,
+    )
+
+
+def measured(row: Row, turns: int) -> tuple[float, float]:
+    """Median seconds of a call, ours and torch's, in turns."""
+    import torch
+
+    def seconds(call: Callable[[], Any]) -> float:
+        torch.cuda.synchronize()
+        begun = time.perf_counter()
+        for _ in range(row.calls):
+            call()
+        return (time.perf_counter() - begun) / row.calls
+
+    for call in (row.ours, row.theirs, row.ours):
+        call()
+    pairs = [(seconds(row.ours), seconds(row.theirs)) for _ in range(turns)]
+    ours, theirs = (statistics.median(column) for column in zip(*pairs, strict=True))
+    return ours, theirs
+
+
+def main() -> int:
+    """Measure, print a table and write the JSON; 1 where something took longer than it may."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--name", required=True, help="of the machine, for the file of results")
+    parser.add_argument("--turns", type=int, default=15, help="of each pair of calls")
+    options = parser.parse_args()
+    found = []
+    print(f"{'host time of a call':32s} {'ours':>9s} {'torch':>9s} {'at most':>9s}  us")
+    for row in rows():
+        ours, theirs = measured(row, options.turns)
+        most = row.most(theirs)
+        found.append(
+            {
+                "name": row.name,
+                "ours_us": round(ours * US, 2),
+                "torch_us": round(theirs * US, 2),
+                "torch_is": row.beside,
+                "at_most_us": round(most * US, 2),
+            }
+        )
+        numbers = " ".join(f"{seconds * US:9.1f}" for seconds in (ours, theirs, most))
+        print(f"{row.name:32s} {numbers}  {'ok' if ours <= most else 'LONGER'}", flush=True)
+    document = {"environment": environment(tw.devices()[0]), "turns": options.turns, "rows": found}
+    path = RESULTS / f"host_time-{options.name}.json"
+    path.write_text(json.dumps(document, indent=1) + "\n")
+    return 0 if all(row["ours_us"] <= row["at_most_us"] for row in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
