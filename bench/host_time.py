@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -75,8 +76,8 @@ def rows() -> Iterator[Row]:
         a, b = drawn(side, side, dtype=dtype), drawn(side, side, dtype=dtype)
         yield Row(
             f"matmul {name}",
-            lambda a=a, b=b, precision=precision: tw.matmul(a, b, precision=precision),
-            lambda a=a, b=b: torch.mm(a, b),
+            partial(tw.matmul, a, b, precision=precision),
+            partial(torch.mm, a, b),
             "torch.mm",
             within(10e-6),
             100,
@@ -135,7 +136,7 @@ def main() -> int:
     parser.add_argument("--name", required=True, help="of the machine, for the file of results")
     parser.add_argument("--turns", type=int, default=15, help="of each pair of calls")
     options = parser.parse_args()
-    found = []
+    found: list[dict[str, Any]] = []
     print(f"{'host time of a call':32s} {'ours':>9s} {'torch':>9s} {'at most':>9s}  us")
     for row in rows():
         ours, theirs = measured(row, options.turns)

@@ -28,7 +28,7 @@ from tilewright.batched import (
     factors,
 )
 from tilewright.columns import Columns
-from tilewright.errors import DtypeError, OperandError, ShapeError
+from tilewright.errors import DeviceError, DtypeError, OperandError, ShapeError
 from tilewright.grouped import GroupedPlan
 from tilewright.grouped_call import Results
 from tilewright.operands import View
@@ -76,8 +76,9 @@ def bind(
 
     It holds its tables and scratch: run it on one stream at a time, and keep it as long as a graph
     that captured it is replayed. Raises ShapeError, DtypeError or OperandError where the operands
-    are not those that the plan was made for.
+    are not those that the plan was made for, and DeviceError while a graph is captured.
     """
+    _refuse_in_capture()
     work, results = _checked(a, b, out, order=plan.asked, apart=True, **options)
     for name, planned in (("m", plan.m), ("n", plan.n), ("k", plan.k)):
         given = getattr(work, name)
@@ -108,6 +109,15 @@ def bind(
             return run()
 
     return run if hasattr(kind, "data_ptr") else run_on_stream
+
+
+def _refuse_in_capture() -> None:
+    """Raise where a graph is being captured: tables uploaded there are filled at its replay."""
+    if driver.need().cuda.is_current_stream_capturing():
+        raise DeviceError(
+            "plan.bind: a CUDA graph is being captured on this stream; bind before the capture and"
+            " call what it returns within, or call grouped_matmul"
+        )
 
 
 def engine_of(a: Any, b: Any, out: Any = None, **options: Any) -> str:

@@ -28,6 +28,7 @@ from tilewright.batched import MOST
 from tilewright.device import Device
 from tilewright.errors import ArgumentError, DtypeError, OperandError, OverlapError, ShapeError
 from tilewright.operands import View
+from tilewright.overlap import overlaps_itself
 from tilewright.selection import resolve
 
 PRECISIONS = ("ieee", "tf32", "fp32x")
@@ -157,9 +158,11 @@ def _given(out: Any, shape: tuple[int, ...], vectors: tuple[bool, bool], a: View
         raise ShapeError(f"out.shape={c_view.shape}: must be {public}")
     if c_view.dtype != a.dtype:
         raise DtypeError(f"out.dtype={c_view.dtype.name!r}: must equal a.dtype={a.dtype.name!r}")
-    repeats = any(step == 0 for step, size in zip(c_view.strides, public, strict=True) if size > 1)
-    if repeats and 0 not in public:
-        raise OverlapError(f"out.strides={c_view.strides}: its elements share memory")
+    if overlaps_itself(public, c_view.strides):
+        raise OverlapError(
+            f"out.strides={c_view.strides}: its elements share memory; accepted is an array whose"
+            " elements lie apart"
+        )
     return output_matrix(c_view, shape, vectors)
 
 

@@ -87,13 +87,13 @@ def plan(
     buckets = []
     for kind in np.unique(kinds[filled]):
         which = filled[kinds[filled] == kind]
-        guesses = [
-            (_guess(batch, which, shape, work.order, processors), batch, shape)
+        every = [
+            (batch, shape)
             for batch in ways
             for shape in shapes
             if not (split and batch.transposed[which[0]])
         ]
-        _, batch, shape = min(guesses, key=lambda guess: guess[0])
+        batch, shape = _fastest(every, which, work.order, processors)
         buckets.append(bucket_of(batch, which, shape, work.order, processors))
     return tuple(buckets)
 
@@ -147,13 +147,39 @@ def bucket_of(batch: Oriented, which: Ints, shape: Shape, order: str, processors
     return Bucket(batch, which, shape, found, turns, (left, right), seconds)
 
 
-def _guess(batch: Oriented, which: Ints, shape: Shape, order: str, processors: int) -> float:
-    """Seconds of the multiplying launch, were many tiles dealt evenly; few are dealt out."""
-    found, clusters = tiles.cut(batch, which, shape, order), shape.clusters(processors)
-    busiest = float(max(found.seconds.sum() / clusters, found.seconds.max(initial=0.0)))
-    turns = len(found.problem) / clusters
-    if turns < cost.FEW:
-        _, _, busiest = tiles.balanced(batch, found, shape, clusters)
+def _fastest(
+    ways: list[tuple[Oriented, Shape]], which: Ints, order: str, processors: int
+) -> tuple[Oriented, Shape]:
+    """The way of least seconds, the first of equals; few tiles are dealt out, many dealt evenly.
+
+    Dealing takes longest here, and is never better than even: who could not win is not dealt out.
+    """
+    cuts = [tiles.cut(batch, which, shape, order) for batch, shape in ways]
+    evenly = [
+        _guess(*way, which, cut, processors, dealt=False)
+        for way, cut in zip(ways, cuts, strict=True)
+    ]
+    best, least = 0, np.inf
+    for at in np.argsort(evenly, kind="stable").tolist():
+        if evenly[at] > least:
+            break
+        seconds = _guess(*ways[at], which, cuts[at], processors, dealt=True)
+        if (seconds, at) < (least, best):
+            best, least = at, seconds
+    return ways[best]
+
+
+def _guess(
+    batch: Oriented, shape: Shape, which: Ints, cut: tiles.Tiles, processors: int, *, dealt: bool
+) -> float:
+    """Seconds of the multiplying launch: few tiles as they will be dealt, or as if evenly."""
+    clusters = shape.clusters(processors)
+    turns = len(cut.problem) / clusters
+    busiest = float(cut.seconds.sum()) / clusters
+    if turns >= cost.FEW:
+        busiest = max(busiest, float(cut.seconds.max(initial=0.0)))
+    elif dealt:
+        _, _, busiest = tiles.balanced(batch, cut, shape, clusters)
     waiting = cost.memory_seconds(shape, _moved(batch, which), turns)
     # Of two that wait for memory, the one with less to do.
     return max(busiest, waiting) + busiest / 1000

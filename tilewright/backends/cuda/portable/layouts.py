@@ -103,12 +103,10 @@ def _along(row: Ints, col: Ints, rows: Ints, cols: Ints) -> Ints:
 
 def _wide(part: Columns, along: Ints, across: Ints, depth: Ints, vector: int) -> Ints:
     """Whether base, rows and extents are whole vectors; `row` steps across, `col` along k."""
-    whole = part.address % 16 == 0
-    whole &= (depth % vector == 0) & (along < 2)
     step = np.where(along == 0, part.row, part.col)
-    whole &= step % vector == 0
-    whole &= (along == 0) | (across % vector == 0)
-    return np.asarray(whole, np.int64)
+    rest = (part.address & 15) | ((depth | step) & (vector - 1))
+    rest |= np.where(along == 0, 0, across & (vector - 1))
+    return np.asarray((rest == 0) & (along < 2), np.int64)
 
 
 def _few(code: Ints, weight: npt.NDArray[np.float64]) -> None:

@@ -206,9 +206,8 @@ def _move(work: Work, together: bool) -> Moving:
     results = [replace(one, keep=()) for one in every] if work.activation == "relu" else []
 
     def run(stream: int, places: Ints) -> None:
-        at = places.tolist()
         for i, call in enumerate(calls):
-            call(at[i], at[count + i], at[2 * count + i])
+            call(int(places[i]), int(places[count + i]), int(places[2 * count + i]))
         for i, one in enumerate(results):
             first = 2 * count + i
             c = replace(one.c, address=places[first : first + len(one.m)])
