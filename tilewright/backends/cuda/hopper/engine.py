@@ -156,14 +156,15 @@ def _fastest(
     """
     cuts = [tiles.cut(batch, which, shape, order) for batch, shape in ways]
     evenly = [
-        _guess(*way, which, cut, processors, dealt=False)
-        for way, cut in zip(ways, cuts, strict=True)
+        _guess(batch, shape, which, cut, processors, dealt=False)
+        for (batch, shape), cut in zip(ways, cuts, strict=True)
     ]
     best, least = 0, np.inf
     for at in np.argsort(evenly, kind="stable").tolist():
         if evenly[at] > least:
             break
-        seconds = _guess(*ways[at], which, cuts[at], processors, dealt=True)
+        batch, shape = ways[at]
+        seconds = _guess(batch, shape, which, cuts[at], processors, dealt=True)
         if (seconds, at) < (least, best):
             best, least = at, seconds
     return ways[best]
