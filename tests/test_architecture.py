@@ -68,7 +68,7 @@ INPUTS = parts("arguments", "overlap", "selection", "reference", "watched")
 PRODUCTS = parts(
     *("api", "batched", "call", "device_sizes", "grouped", "grouped_host", "grouped_tensors"),
     *("grouped_call", "grouped_quick", "grouped_run", "sums"),
-    *("ragged", "ragged_tensors", "tensor_call", "tensors"),
+    *("ragged", "ragged_tensors", "tensor_call", "tensor_plans", "tensors"),
 )
 # The layers of DESIGN.md, section 1: each may import what is listed, and itself.
 LAYERS = {

@@ -6,6 +6,7 @@ explain   the same as far as the plan, and tells it
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -95,9 +96,15 @@ def matmul(
         and _is_host_product(a, b)
     ):
         return np.matmul(a, b)
-    multiply = _matmul_on_gpu if on_gpu(a) or on_gpu(b) else _matmul
-    if is_watched(a, b, bias, out):
-        multiply = _matmul_by_torch
+    multiply = _matmul_by_torch
+    if not is_watched(a, b, bias, out):
+        plans = sys.modules.get("tilewright.tensor_plans")  # loaded by the first product on a GPU
+        if plans is not None and out is bias is None:
+            names = (activation, device, kernel, precision, accumulate)
+            found = plans.again(a, b, alpha, beta, transpose_a, transpose_b, *names)
+            if found is not None:
+                return found
+        multiply = _matmul_on_gpu if on_gpu(a) or on_gpu(b) else _matmul
     return multiply(
         a,
         b,

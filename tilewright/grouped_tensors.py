@@ -7,7 +7,8 @@ explain          a plan's sizes as a batch of dense aligned matrices, and the en
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from tilewright.batched import (
     check_outputs,
     check_results,
     factors,
+    taken,
 )
 from tilewright.columns import Columns
 from tilewright.errors import DeviceError, DtypeError, OperandError, ShapeError
@@ -34,6 +36,7 @@ from tilewright.grouped_call import Results
 from tilewright.operands import View
 from tilewright.ragged import RaggedBatch, aligned_offsets
 from tilewright.selection import resolve
+from tilewright.sums import Sums, check_sizes, checked_into, once, one_vector, same_places
 from tilewright.tensor_call import checked_precision
 from tilewright.tensors import plan_of, told
 
@@ -48,12 +51,14 @@ def dtype_name(dtype: Any) -> str:
 def grouped_matmul(a: Any, b: Any, out: Any, **options: Any) -> Results:
     """Arguments, results and errors are those of `tilewright.grouped_matmul`."""
     kernel, device = options.pop("kernel"), options.pop("device")
-    work, results = _checked(a, b, out, **options)
-    here = driver.device_of(work.ordinal)
+    works, results = _checked(a, b, out, **options)
+    ordinal = works[0].ordinal
+    here = driver.device_of(ordinal)
     if device not in (None, "cuda") and resolve(device).id != here.id:
         raise OperandError(f"device={device!r}: a lies on {here.id!r}")
-    with arrays.stream_of(_one(a), work.ordinal):
-        plan_of(work, here, kernel).run(places(work))
+    with arrays.stream_of(_one(a), ordinal):
+        for work in works:
+            plan_of(work, here, kernel).run(places(work))
     if out is not None:
         _written(out)
     return results
@@ -79,14 +84,8 @@ def bind(
     are not those that the plan was made for, and DeviceError while a graph is captured.
     """
     _refuse_in_capture()
-    work, results = _checked(a, b, out, order=plan.asked, apart=True, **options)
-    for name, planned in (("m", plan.m), ("n", plan.n), ("k", plan.k)):
-        given = getattr(work, name)
-        if len(planned) != len(given):
-            raise ShapeError(f"a: has {len(given)} matrices; the plan is for {len(planned)}")
-        if not np.array_equal(planned, given):
-            i = int(np.argmax(planned != given))
-            raise ShapeError(f"{name}[{i}]={given[i]}: the plan was made for {planned[i]}")
+    works, results = _checked(a, b, out, order=plan.asked, apart=True, sizes=plan, **options)
+    work = works[0]
     if len(plan.m) and work.dtype != plan.dtype:
         raise DtypeError(f"a.dtype={work.dtype!r}: the plan was made for {plan.dtype!r}")
     if work.ordinal != driver.ordinal_of(plan.device):
@@ -95,7 +94,8 @@ def bind(
         )
     kind, ordinal = _one(a), work.ordinal
     with arrays.stream_of(kind, ordinal):
-        launch = engines.bind(work, plan.device, kernel, often=True).launch
+        launches = [engines.bind(x, plan.device, kernel, often=True).launch for x in works]
+    launch = launches[0] if len(launches) == 1 else lambda: [one() for one in launches]
     given = () if out is None else [out.flat] if isinstance(out, RaggedBatch) else tuple(out)
 
     def run() -> Results:
@@ -122,7 +122,7 @@ def _refuse_in_capture() -> None:
 
 def engine_of(a: Any, b: Any, out: Any = None, **options: Any) -> str:
     """The engine that `grouped_matmul` would take for these operands as they lie."""
-    work, _ = _checked(a, b, out, **options)
+    (work, *_), _ = _checked(a, b, out, **options)
     live = np.flatnonzero((work.m > 0) & (work.n > 0))
     return engines.judge(work.take(live), driver.device_of(work.ordinal)).best.engine
 
@@ -180,32 +180,57 @@ def _checked(
     transpose_b: Any = False,
     bias: Any = None,
     activation: str | None = None,
+    into: Any = None,
     precision: str | None = None,
     order: str = "auto",
     apart: bool = False,
-) -> tuple[Work, Results]:
-    """The batch and its results. `apart`: new ones begin at multiples of 64 bytes each."""
+    sizes: GroupedPlan | None = None,
+) -> tuple[list[Work], Results]:
+    """The launches of a batch, mostly one, and its results.
+
+    `apart`: new results begin at multiples of 64 bytes each. `sizes`: what they must be.
+    """
     activation = checked_name("activation", activation or "none", ACTIVATIONS)
     left, right = _matrices(a, "a"), _matrices(b, "b")
-    operands = (left, right)
+    target = None if out is None else _matrices(out, "out")
+    held = (left.held, right.held, None if target is None else target.held, bias)
+    count = None if target is None else len(target)
+    index = None if into is None else checked_into(into, len(left), count)
+    named = None if index is None else int(index.max(initial=-1)) + 1
+    swaps = {"transpose_a": transpose_a, "transpose_b": transpose_b}
     left, right, scale, keep = factors(
-        left,
-        right,
-        alpha=alpha,
-        beta=beta,
-        transpose_a=transpose_a,
-        transpose_b=transpose_b,
-        out=out,
+        left, right, alpha=alpha, beta=beta, out=out, results=named, **swaps
     )
-    if out is None:
-        results, target = _new_results(a, left, right, apart=apart)
-    else:
-        results, target = out, _matrices(out, "out")
+    if sizes is not None:
+        _check_planned(sizes, left, right)
+    if index is None and target is not None:
         check_results(target, left, right)
-    vectors = _bias(bias, right)
-    if out is not None:
-        check_outputs(target, (left, right, *(() if vectors is None else (vectors,))))
+        index = same_places(target.at)
+    if bias is not None:
+        bias = bias_vectors(bias, len(left) if named is None else named)
+    rows, cols, sums = left.at.rows, right.at.cols, None
+    if index is not None:
+        sums = Sums.of(index, int(index.max(initial=-1)) + 1)
+        check_sizes(sums.into, sums, rows, cols)
+        rows, cols = rows[sums.first], cols[sums.first]
+        if named is None and target is not None:
+            target = taken(target, sums.first)
+            keep = once(keep, sums.into, sums.first, "beta")
+            bias = None if bias is None else one_vector(bias, sums.into, sums.first)
+    first = None if sums is None else sums.first
+    vectors = _bias(bias, cols, right)
+    if target is None:
+        results, target = _new_results(a, rows, cols, left, first, apart=apart)
+        held = (*held, target.held)
+    else:
+        results = out
+        check_results(target, left, right, first)
+        check_outputs(target, (left, right, vectors))
     size = left.dtype.itemsize
+    if sums is not None:
+        target = taken(target, sums.into)
+        vectors = None if vectors is None else taken(vectors, sums.into)
+        keep = keep[sums.into]
     work = Work(
         _ordinal(left),
         left.at.rows,
@@ -221,9 +246,41 @@ def _checked(
         left.dtype.name,
         checked_precision(precision, left.dtype.name),
         order,
-        (*(part.held for part in (*operands, target)), bias),
+        held,
     )
-    return work, results
+    return ([work] if sums is None else list(_turns(work, sums))), results
+
+
+def _turns(work: Work, sums: Sums) -> Iterator[Work]:
+    """The launches of sums, one behind another: beta counts in the first product of each.
+
+    Bias and activation count in the last, so a turn in which some sums end has two launches.
+    """
+    plain = work.activation == "none" and work.bias is None
+    added = replace(work, beta=np.where(sums.turn > 0, 1.0, work.beta))
+    for turn in sums.turns():
+        if plain:
+            yield added.take(turn)
+            continue
+        ends = sums.last[turn]
+        if not ends.all():
+            yield replace(added.take(turn[~ends]), bias=None, activation="none")
+        if ends.any():
+            yield added.take(turn[ends])
+
+
+def _check_planned(plan: GroupedPlan, a: Matrices, b: Matrices) -> None:
+    """Raise where sizes are not those of a plan."""
+    for name, planned, given in (
+        ("m", plan.m, a.at.rows),
+        ("n", plan.n, b.at.cols),
+        ("k", plan.k, a.at.cols),
+    ):
+        if len(planned) != len(given):
+            raise ShapeError(f"a: has {len(given)} matrices; the plan is for {len(planned)}")
+        if not np.array_equal(planned, given):
+            i = int(np.argmax(planned != given))
+            raise ShapeError(f"{name}[{i}]={given[i]}: the plan was made for {planned[i]}")
 
 
 def _matrices(values: Any, name: str) -> Matrices:
@@ -260,9 +317,14 @@ def _bytes(part: Matrices, size: int) -> contract.Columns:
     return contract.Columns(part.at.address * size, part.at.row, part.at.col)
 
 
-def _new_results(given: Any, a: Matrices, b: Matrices, *, apart: bool) -> tuple[Results, Matrices]:
-    """Results in one allocation: a RaggedBatch, or a list of views into one, of `given`'s kind."""
-    rows, cols, kind = a.at.rows, b.at.cols, arrays.element_type(a.dtype.name)
+def _new_results(
+    given: Any, rows: Ints, cols: Ints, a: Matrices, first: Ints | None, *, apart: bool
+) -> tuple[Results, Matrices]:
+    """Results in one allocation: a RaggedBatch, or a list of views into one.
+
+    Each is of the kind of its first product's `a`.
+    """
+    kind = arrays.element_type(a.dtype.name)
     ordinal = _ordinal(a)
     listed = not isinstance(given, RaggedBatch)
     if listed and not apart:
@@ -284,7 +346,8 @@ def _new_results(given: Any, a: Matrices, b: Matrices, *, apart: bool) -> tuple[
         views = lie.views(flat)
     if _are_torch(a.held):
         return views, target
-    return [arrays.like(one)(made) for one, made in zip(a.held, views, strict=True)], target
+    kinds = a.held if first is None else [a.held[i] for i in first.tolist()]
+    return [arrays.like(one)(made) for one, made in zip(kinds, views, strict=True)], target
 
 
 def _are_torch(values: Any) -> bool:
@@ -292,18 +355,18 @@ def _are_torch(values: Any) -> bool:
     return all(hasattr(kind, "data_ptr") for kind in set(map(type, values)))
 
 
-def _bias(bias: Any, b: Matrices) -> Matrices | None:
+def _bias(vectors: Any, widths: Ints, b: Matrices) -> Matrices | None:
     """The bias vectors as matrices of a row; address 0 and no columns where there is none."""
-    if bias is None:
+    if vectors is None:
         return None
-    address, cols = np.zeros(len(b), np.int64), np.zeros(len(b), np.int64)
-    for i, vector in enumerate(bias_vectors(bias, len(b))):
+    address, cols = np.zeros_like(widths), np.zeros_like(widths)
+    for i, vector in enumerate(vectors):
         if vector is not None:
             seen = arrays.view(vector, f"bias[{i}]")
-            _check_vector(seen, f"bias[{i}]", int(b.at.cols[i]), b)
-            address[i], cols[i] = seen.offset, b.at.cols[i]
-    one = np.ones(len(b), np.int64)
-    return Matrices(Columns(address, one, cols, one, one), b.dtype, b.base, bias)
+            _check_vector(seen, f"bias[{i}]", int(widths[i]), b)
+            address[i], cols[i] = seen.offset, widths[i]
+    one = np.ones_like(widths)
+    return Matrices(Columns(address, one, cols, one, one), b.dtype, b.base, vectors)
 
 
 def _check_vector(seen: View, name: str, n: int, b: Matrices) -> None:

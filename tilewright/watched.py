@@ -86,17 +86,19 @@ def _kind_of(value: Any, torch: Any) -> str | None:
     return "subclass" if isinstance(value, torch.Tensor) else None
 
 
-def _are_plain(values: list[Any], torch: Any) -> bool:
+def _are_plain(values: Any, torch: Any) -> bool:
     return set(map(type, values)) <= {torch.Tensor, torch.nn.Parameter}
 
 
-def _tensors_of(values: Any, torch: Any) -> list[Any] | None:
+def _tensors_of(values: Any, torch: Any) -> Any:
     """The tensors of a list or of a batch, where its first is one."""
     if type(values) is not list and type(values) is not tuple:
         flat = getattr(values, "flat", None)
         return None if _kind_of(flat, torch) is None else [flat]
     if not values or type(values[0]) is np.ndarray:
         return None
+    if _are_plain(values, torch):
+        return values
     given = [value for value in values if value is not None]
     if not given or _kind_of(given[0], torch) is None:
         return None

@@ -102,11 +102,13 @@ class Moving:
 
     `places` are its addresses (placing.py), of which the last, the scratch's, is set by the run.
     Nothing synchronises. It raises DeviceError and torch's OutOfMemoryError. `bytes` of the host's
-    memory are held, none of the device's.
+    memory are held, none of the device's. `one(a, b, c)` does the same on torch's current stream
+    where all is one call of a library that reads no table.
     """
 
     run: Callable[[int, Ints], None]
     bytes: int
+    one: Callable[[int, int, int], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

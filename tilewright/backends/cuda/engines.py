@@ -71,11 +71,13 @@ class Movable:
     """A planned batch for any addresses that are as aligned: `run(places)` launches it.
 
     `places` are those of all problems, as `placing.places` numbers them. `bytes` are the host's.
+    `one(a, b, c)` is the same for a batch that is one call of a library.
     """
 
     run: Callable[[Ints], None]
     engine: str
     bytes: int
+    one: Callable[[int, int, int], None] | None = None
 
 
 @cache
@@ -226,7 +228,8 @@ def move(work: Work, device: Device, wanted: str | None = None) -> Movable:
         )
     run = _anywhere(moving.run, work.ordinal)
     chosen = (lambda places: run(places[index])) if some else run
-    return Movable(chosen, found.engine, moving.bytes)
+    one = None if some or moving.one is None else _one_anywhere(moving.one, work.ordinal)
+    return Movable(chosen, found.engine, moving.bytes, one)
 
 
 def _moving(proposal: Proposal, work: Work, device: Device) -> Moving:
@@ -234,6 +237,22 @@ def _moving(proposal: Proposal, work: Work, device: Device) -> Moving:
         return proposal.move()
     engine = next(engine for engine in engines() if engine.name == proposal.engine)
     return _rebound(engine, work, device)
+
+
+def _one_anywhere(
+    call: Callable[[int, int, int], None], ordinal: int
+) -> Callable[[int, int, int], None]:
+    torch = driver.need()
+    device_of = torch._C._cuda_getDevice
+
+    def launch(a: int, b: int, c: int) -> None:
+        if device_of() == ordinal:
+            call(a, b, c)
+            return
+        with torch.cuda.device(ordinal):
+            call(a, b, c)
+
+    return launch
 
 
 def _anywhere(run: Callable[[int, Ints], None], ordinal: int) -> Callable[[Ints], None]:

@@ -213,7 +213,7 @@ def _move(work: Work, together: bool) -> Moving:
             c = replace(one.c, address=places[first : first + len(one.m)])
             torch.relu_(_tensor(torch, c, int(one.m[0]), int(one.n[0]), one))
 
-    return Moving(run, 4096 * len(calls))
+    return Moving(run, 4096 * len(calls), None if len(calls) > 1 or results else calls[0])
 
 
 def _calls(torch: Any, work: Work) -> Iterator[Callable[[], Any]]:
