@@ -46,7 +46,7 @@ def again(a: Any, b: Any, *options: Any) -> Any:
 
 def key_of(a: Any, b: Any, out: Any, bias: Any, options: tuple[Any, ...]) -> Hashable:
     """What decides a plan; None where tensors own no memory or the options are no plain ones."""
-    if _KINDS != (type(options[0]), type(options[1]), type(options[2]), type(options[3])):
+    if (type(options[0]), type(options[1]), type(options[2]), type(options[3])) != _KINDS:
         return None
     at_a, at_b = a.data_ptr(), b.data_ptr()
     if not (at_a and at_b and all(map(_NAMED, map(type, options[4:])))):
