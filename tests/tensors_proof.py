@@ -7,11 +7,13 @@ results, is proven on machines without a GPU. Run by test_triton_interpreter.py,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 from triton_proof import CUDA_H200
 
@@ -120,8 +122,101 @@ def grouped_products() -> None:
     assert "engine     triton_grouped" in plan.explain()
 
 
+def sums_of_products() -> None:
+    """Added one after another into one matrix: by its index, or by naming it again."""
+    sizes = ((5, 4, 6), (3, 7, 2), (5, 4, 1), (5, 4, 9), (3, 7, 5))
+    a = [torch.randn(m, k) for m, _, k in sizes]
+    b = [torch.randn(k, n) for _, n, k in sizes]
+    into = [0, 1, 0, 0, 1]
+    old = [torch.randn(5, 4), torch.randn(3, 7)]
+    bias = [torch.randn(4), None]
+    products = [x @ y for x, y in zip(a, b, strict=True)]
+    truth = [products[0] + products[2] + products[3], products[1] + products[4]]
+    for right, found in zip(truth, grouped_matmul(a, b, into=into), strict=True):
+        close(found, right)
+    more = {"beta": [0.5, 2.0], "bias": bias, "activation": "relu"}
+    ended = [torch.relu(truth[0] + 0.5 * old[0] + bias[0]), torch.relu(truth[1] + 2 * old[1])]
+    out = [one.clone() for one in old]
+    assert grouped_matmul(a, b, out=out, into=into, **more) is out
+    again = [one.clone() for one in old]
+    grouped_matmul(a, b, out=[again[i] for i in into], beta=2.0)
+    plan = plan_grouped(*zip(*sizes, strict=True), dtype=torch.float32, device=CUDA_H200)
+    bound = plan.bind(a, b, into=into, bias=bias)
+    for _ in range(2):
+        for i, made in enumerate(bound()):
+            close(made, truth[i] if bias[i] is None else truth[i] + bias[i])
+    for i in range(2):
+        close(out[i], ended[i])
+        close(again[i], truth[i] + 2 * old[i])
+
+
+def lazy_lists_and_writes() -> None:
+    """A sequence that makes its elements anew each time; a result that autograd had saved."""
+
+    class Lazy(Sequence[torch.Tensor]):
+        def __init__(self, values: list[torch.Tensor]) -> None:
+            self.values = values
+
+        def __len__(self) -> int:
+            return len(self.values)
+
+        def __getitem__(self, index: Any) -> Any:
+            return self.values[index].clone()
+
+    a, b = [torch.randn(6, 5) for _ in range(9)], [torch.randn(5, 7) for _ in range(9)]
+    plan = plan_grouped([6] * 9, [7] * 9, [5] * 9, dtype=torch.float32, device=CUDA_H200)
+    bound = plan.bind(Lazy(a), Lazy(b))
+    gc.collect()
+    junk = [torch.full((6, 5), float("nan")) for _ in range(50)]
+    for found in (grouped_matmul(Lazy(a), Lazy(b)), bound()):
+        for x, y, z in zip(a, b, found, strict=True):
+            close(z, x @ y)
+    assert len(junk) == 50
+    leaf = torch.randn(6, 7, requires_grad=True)
+    for write in (
+        lambda out: matmul(a[0], b[0], out=out),
+        lambda out: grouped_matmul(a[:1], b[:1], out=[out]),
+        lambda out: plan_grouped([6], [7], [5], dtype=torch.float32, device=CUDA_H200).bind(
+            a[:1], b[:1], [out]
+        )(),
+    ):
+        saved = leaf.exp()
+        loss = saved.sum()
+        write(saved.detach())
+        try:
+            loss.backward()
+        except RuntimeError:
+            continue
+        raise AssertionError("autograd did not see that what it saved was written")
+
+
+def results_of_many_shapes() -> None:
+    """Of few widths, which are cut from one block each, and of many; empty ones among them."""
+    draw = np.random.default_rng(0)
+    for widths in (3, 40):
+        sizes = [
+            (int(m), int(n), 2) for m, n in zip(draw.integers(0, 5, 40), range(40), strict=False)
+        ]
+        sizes = [(m, n % widths, k) for m, n, k in sizes]
+        a = [torch.randn(m, k) for m, _, k in sizes]
+        b = [torch.randn(k, n) for _, n, k in sizes]
+        found = grouped_matmul(a, b)
+        for x, y, z in zip(a, b, found, strict=True):
+            assert z.shape == (x.shape[0], y.shape[1])
+            assert z.is_contiguous()
+            close(z, x @ y)
+        for z in found:
+            z.add_(1)
+        for x, y, z in zip(a, b, found, strict=True):
+            close(z, x @ y + 1)  # none overlaps another
+
+
 def refusals() -> None:
-    a, b = torch.ones(3, 4), torch.ones(4, 5)
+    a, b, c = torch.ones(3, 4), torch.ones(4, 5), torch.ones(3, 5)
+    strided = torch.ones(99).as_strided((3, 5), (1, 1))
+    negative = torch.ones(4, 5, dtype=torch.complex64).conj().imag
+    freed = torch.ones(4, 5)
+    freed.untyped_storage().resize_(0)
     wrong: list[tuple[type[Exception], Callable[[], Any]]] = [
         (ShapeError, lambda: matmul(a, a)),
         (ShapeError, lambda: matmul(a, b, out=torch.ones(3, 3))),
@@ -138,6 +233,14 @@ def refusals() -> None:
         (OperandError, lambda: matmul(a, b.numpy())),
         (OperandError, lambda: grouped_matmul([a, a.numpy()], [b, b])),
         (OverlapError, lambda: matmul(a, torch.ones(4, 4), out=a)),
+        (OverlapError, lambda: matmul(a, b, out=torch.ones(99).as_strided((3, 5), (1, 1)))),
+        (OverlapError, lambda: grouped_matmul([a], [b], out=[c], bias=[c[0]])),
+        (OverlapError, lambda: grouped_matmul([a], [b], out=[strided])),
+        (OperandError, lambda: matmul(a, negative)),
+        (OperandError, lambda: grouped_matmul([a], [negative])),
+        (OperandError, lambda: matmul(a, freed)),
+        (OperandError, lambda: grouped_matmul([a, a], [b, freed])),
+        (ShapeError, lambda: grouped_matmul([a, a], [b, b[:, :2]], into=[0, 0])),
         (OverlapError, lambda: grouped_matmul([a], [torch.ones(4, 4)], out=[a])),
     ]
     for error, call in wrong:
@@ -148,7 +251,14 @@ def refusals() -> None:
         raise AssertionError(f"no {error.__name__}")
 
 
-PROOFS = (dense_products, grouped_products, refusals)
+PROOFS = (
+    dense_products,
+    grouped_products,
+    sums_of_products,
+    lazy_lists_and_writes,
+    results_of_many_shapes,
+    refusals,
+)
 
 
 def main() -> None:

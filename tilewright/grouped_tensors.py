@@ -193,7 +193,7 @@ def _checked(
     activation = checked_name("activation", activation or "none", ACTIVATIONS)
     left, right = _matrices(a, "a"), _matrices(b, "b")
     target = None if out is None else _matrices(out, "out")
-    held = (left.held, right.held, None if target is None else target.held, bias)
+    held: tuple[Any, ...] = (left.held, right.held, target and target.held, bias)
     count = None if target is None else len(target)
     index = None if into is None else checked_into(into, len(left), count)
     named = None if index is None else int(index.max(initial=-1)) + 1
