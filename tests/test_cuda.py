@@ -440,12 +440,12 @@ def test_rows_at_odd_addresses_are_right() -> None:
 
 
 def test_an_engine_without_room_for_its_scratch_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tilewright.backends.cuda.portable import grouped
+    from tilewright.backends.cuda import tables
 
     def full(size: int, ordinal: int) -> Any:
         raise torch.OutOfMemoryError("no room")
 
-    monkeypatch.setattr(grouped, "scratch", full)
+    monkeypatch.setattr(tables, "scratch", full)
     a = [torch.ones(m, 60_000, device="cuda") for m in (32, 17) * 20]  # too many for the vendor
     b = [torch.ones(60_000, n, device="cuda") for n in (32, 9) * 20]
     with pytest.warns(DeviceWarning, match=r"triton_grouped needs .* bytes of scratch"):

@@ -100,8 +100,8 @@ def matmul(
     if not is_watched(a, b, bias, out):
         plans = sys.modules.get("tilewright.tensor_plans")  # loaded by the first product on a GPU
         if plans is not None and out is bias is None:
-            names = (activation, device, kernel, precision, accumulate)
-            found = plans.again(a, b, alpha, beta, transpose_a, transpose_b, *names)
+            how = (alpha, beta, transpose_a, transpose_b, activation, device, kernel)
+            found = plans.again(a, b, (*how, precision, accumulate))
             if found is not None:
                 return found
         multiply = _matmul_on_gpu if on_gpu(a) or on_gpu(b) else _matmul

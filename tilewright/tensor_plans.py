@@ -23,14 +23,13 @@ from tilewright.remember import Shelf
 
 _ALIGNED = 255  # of an address these bits may matter
 _KINDS = (float, float, bool, bool)  # of alpha, beta and the transposes
-_NAMED = frozenset((str, type(None), Device)).__contains__  # kinds of the other options
 _OVERLAP = "out: shares memory with {}; accepted is an array apart from every input"
 # Computes the product of a, b and bias into out, or into a new tensor where that is None.
 Run = Callable[[Any, Any, Any, Any], Any]
 plans: Shelf[Hashable, Run] = Shelf("dense products on GPUs", most=64 << 20)
 
 
-def again(a: Any, b: Any, *options: Any) -> Any:
+def again(a: Any, b: Any, options: tuple[Any, ...]) -> Any:
     """A new product of two tensors by a plan that there is; None where there is none.
 
     `options` are those of `tilewright.matmul` but for `out` and `bias`, in its order. The short way
@@ -40,8 +39,16 @@ def again(a: Any, b: Any, *options: Any) -> Any:
     if torch is None or type(a) is not torch.Tensor or type(b) is not torch.Tensor:
         return None
     key = key_of(a, b, None, None, options)
-    plan = None if key is None else plans.get(key)
+    plan = None if key is None else known(key)
     return None if plan is None else plan(a, b, None, None)
+
+
+def known(key: Hashable) -> Run | None:
+    """The plan kept under a key of `key_of`."""
+    try:
+        return plans.get(key)
+    except TypeError:  # an option of a kind that nothing accepts
+        return None
 
 
 def key_of(a: Any, b: Any, out: Any, bias: Any, options: tuple[Any, ...]) -> Hashable:
@@ -49,13 +56,12 @@ def key_of(a: Any, b: Any, out: Any, bias: Any, options: tuple[Any, ...]) -> Has
     if (type(options[0]), type(options[1]), type(options[2]), type(options[3])) != _KINDS:
         return None
     at_a, at_b = a.data_ptr(), b.data_ptr()
-    if not (at_a and at_b and all(map(_NAMED, map(type, options[4:])))):
+    if not (at_a and at_b):
         return None
-    key = (
-        *(a.shape, a.stride(), a.dtype, at_a & -at_a & _ALIGNED, a.get_device()),
-        *(b.shape, b.stride(), b.dtype, at_b & -at_b & _ALIGNED, b.get_device()),
-        options,
-    )
+    low_a, low_b = at_a & -at_a & _ALIGNED, at_b & -at_b & _ALIGNED
+    lies_a, lies_b = a.stride(), b.stride()
+    places = (a.get_device(), b.get_device(), low_a, low_b)
+    key = (a.shape, b.shape, lies_a, lies_b, a.dtype, b.dtype, places, options)
     if out is bias is None:
         return key
     more = [None if one is None else _facts(one) for one in (out, bias)]

@@ -32,7 +32,7 @@ def matmul(a: Any, b: Any, *, out: Any, bias: Any, **options: Any) -> Any:
     if not arrays.are_plain(a, b, out, bias):
         return run(prepare(a, b, out=out, bias=bias, **options), out)
     key = tensor_plans.key_of(a, b, out, bias, tuple(options.values()))
-    plan = None if key is None else tensor_plans.plans.get(key)
+    plan = None if key is None else tensor_plans.known(key)
     if plan is None:
         product = prepare(a, b, out=out, bias=bias, **options)
         if key is None or not product.work.c.address.any():  # what is empty lies nowhere

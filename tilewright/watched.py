@@ -24,17 +24,20 @@ def is_watched(*values: Any) -> bool:
     if torch is None or not hasattr(torch, "compile"):  # absent, or another thread imports it
         return False
     found = False
+    plain = (torch.Tensor, torch.nn.Parameter)
+    compiled = torch.compiler.is_compiling()
     for value in values:
         if type(value) in _NEVER:
             continue
-        kind = _kind_of(value, torch)
-        if kind is None:
+        if type(value) not in plain:
+            if isinstance(value, torch.Tensor):
+                return True
             continue
-        if kind is not _PLAIN or not value.is_cuda or value.layout is not torch.strided:
+        if not value.is_cuda or value.layout is not torch.strided:
             return True
         if value.requires_grad and torch.is_grad_enabled():
             return True
-        if torch.compiler.is_compiling() or value.is_neg():
+        if compiled or value.is_neg():
             return True  # of a conjugate's imaginary part memory has the negative
         found = True
     return found and is_anything_watched(torch)

@@ -110,6 +110,17 @@ class Template:
         words[self.positions] += places[self.sources]
         return words
 
+    def uploaded(self, places: Ints, ordinal: int, stream: int) -> Any:
+        """The same on a device, by the time that `stream`, torch's current one, goes on."""
+        if tables.goes_by_parameters(len(self.words), ordinal):
+            return tables.put(self.placed(places), ordinal, stream)
+
+        def fill(words: Ints) -> None:
+            np.copyto(words, self.words)
+            words[self.positions] += places[self.sources]
+
+        return tables.upload(len(self.words), fill, ordinal)
+
     @property
     def bytes(self) -> int:
         """Of host memory that it takes."""
@@ -231,8 +242,8 @@ def bound(kernels: Kernels, work: Work) -> Prepared:
     """The batch on its own addresses, its table uploaded; holds operands, table and scratch."""
     held = _scratch(kernels, work.ordinal)
     at = 0 if held is None else held.data_ptr()
-    table = tables.upload(kernels.template.placed(places(work, at)), work.ordinal)
-    launch = kernels.launch
+    words, launch = kernels.template.placed(places(work, at)), kernels.launch
+    table = tables.upload(len(words), lambda into: np.copyto(into, words), work.ordinal)
 
     def enqueue(stream: int, keep: Any = work.keep) -> None:
         launch(stream, table, held)
@@ -243,12 +254,13 @@ def bound(kernels: Kernels, work: Work) -> Prepared:
 def moving(kernels: Kernels, ordinal: int) -> Moving:
     """The batch on any addresses that are as aligned."""
     template, launch = kernels.template, kernels.launch
+    _scratch(kernels, ordinal)  # whether there is room: another engine may need less
 
     def run(stream: int, places: Ints) -> None:
         held = _scratch(kernels, ordinal)
         if held is not None:
             places[-1] = held.data_ptr()
-        launch(stream, tables.put(template.placed(places), ordinal, stream), held)
+        launch(stream, template.uploaded(places, ordinal, stream), held)
 
     return Moving(run, template.bytes)
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,7 @@ WORDS = 16  # int64 words of a record (kernels/record.py)
 _SIZES = (60, 508, 4080)  # words that a launch of put.cu takes
 _MOST_PUT = 508
 _THREADS = 256
-_captured: list[Any] = []  # pinned blocks of graphs where there are no such parameters (ROCm)
+captured: list[Any] = []  # pinned blocks of graphs where there are no such parameters (ROCm)
 _putting = threading.Lock()
 _buffers: dict[int, tuple[Any, ...]] = {}
 
@@ -42,6 +44,15 @@ def records(work: Work) -> Ints:
     return table
 
 
+def goes_by_parameters(count: int, ordinal: int) -> bool:
+    """Whether so many words are best stored by `put`."""
+    import torch
+
+    if ordinal < 0 or not nvrtc.is_cuda(ordinal):
+        return False
+    return count <= _MOST_PUT or bool(torch._C._cuda_isCurrentStreamCapturing())
+
+
 def put(words: Ints, ordinal: int, stream: int) -> Any:
     """These words on a device as a tensor, stored there by the time that `stream` goes on.
 
@@ -49,12 +60,7 @@ def put(words: Ints, ordinal: int, stream: int) -> Any:
     """
     import torch
 
-    if ordinal < 0:
-        return torch.from_numpy(words)
-    captured = torch.cuda.is_current_stream_capturing()
-    if not nvrtc.is_cuda(ordinal) or (len(words) > _MOST_PUT and not captured):
-        return upload(words, ordinal)
-    made = torch.empty(len(words), dtype=torch.int64, device=torch.device("cuda", ordinal))
+    made = torch.empty(len(words), dtype=torch.int64, device=_device(ordinal))
     address = made.data_ptr()
     for first in range(0, len(words), _SIZES[-1]):
         _put(words[first : first + _SIZES[-1]], address + 8 * first, ordinal, stream)
@@ -83,19 +89,28 @@ def _put(words: Ints, address: int, ordinal: int, stream: int) -> None:
         nvrtc.check((status,), "launch of put")
 
 
-def upload(words: Ints, ordinal: int) -> Any:
-    """These words on a device as a tensor, in one copy. Raises torch's OutOfMemoryError."""
+def upload(count: int, fill: Callable[[Ints], None], ordinal: int) -> Any:
+    """So many words on a device as a tensor, as `fill` writes them, in one copy.
+
+    Raises torch's OutOfMemoryError.
+    """
     import torch
 
-    held = torch.from_numpy(words)
+    pinned = torch.empty(count, dtype=torch.int64, device="cpu", pin_memory=ordinal >= 0)
+    fill(pinned.numpy())
     if ordinal < 0:
-        return held
-    pinned = torch.empty(len(words), dtype=torch.int64, device="cpu", pin_memory=True)
-    pinned.copy_(held)
-    if torch.cuda.is_current_stream_capturing():
-        _captured.append(pinned)
-    made = torch.empty(len(words), dtype=torch.int64, device=torch.device("cuda", ordinal))
+        return pinned
+    if torch._C._cuda_isCurrentStreamCapturing():
+        captured.append(pinned)
+    made = torch.empty(count, dtype=torch.int64, device=_device(ordinal))
     return made.copy_(pinned, non_blocking=True)
+
+
+@cache
+def _device(ordinal: int) -> Any:
+    import torch
+
+    return torch.device("cuda", ordinal)
 
 
 def scratch(size: int, ordinal: int) -> Any:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -97,9 +98,13 @@ class Gemm:
         tf32 = precision == "tf32" and dtype == "float32"
         compute = _COMPUTE_64F if wide else _COMPUTE_TF32 if tf32 else _COMPUTE_32F
         how = (ctypes.c_int(compute), ctypes.c_int(_HEURISTICS))
-        self._head = (*turned, long(m), long(n), long(k), ctypes.byref(self._alpha))
-        self._lies = (lies(a), (*lies(b), ctypes.byref(self._beta)))
-        self._tail = (*lies(c), *((long(count),) if batched else ()), *how)
+        # Set anew for each call, under a lock: the arguments themselves are made once.
+        at = [ctypes.c_void_p() for _ in range(4)]
+        self._at_handle, self._at_a, self._at_b, self._at_c = at
+        self._lock = threading.Lock()
+        head = (at[0], *turned, long(m), long(n), long(k), ctypes.byref(self._alpha))
+        matrices = (at[1], *lies(a), at[2], *lies(b), ctypes.byref(self._beta), at[3], *lies(c))
+        self._arguments = (*head, *matrices, *((long(count),) if batched else ()), *how)
         library = _library()
         name = "cublasGemmStridedBatchedEx_64" if batched else "cublasGemmEx_64"
         self._call: Callable[..., int] = getattr(library, name)
@@ -109,12 +114,11 @@ class Gemm:
 
     def __call__(self, a: int, b: int, c: int) -> None:
         """Enqueue on torch's current stream of the current device. Raises DeviceError."""
-        handle, at = ctypes.c_void_p(self._handle()), ctypes.c_void_p
         if self._swaps:
             a, b = b, a
-        of_a, of_b = self._lies
-        status = self._set_mode(handle, self._mode) or self._call(
-            handle, *self._head, at(a), *of_a, at(b), *of_b, at(c), *self._tail
-        )
+        with self._lock:
+            self._at_a.value, self._at_b.value, self._at_c.value = a, b, c
+            self._at_handle.value = self._handle()
+            status = self._set_mode(self._at_handle, self._mode) or self._call(*self._arguments)
         if status:
             raise DeviceError(f"cuBLAS: status {status}; accepted is 0, as cublasStatus_t has it")

@@ -48,9 +48,12 @@ class TritonWhole:
 
     def propose(self, work: Work, device: Device) -> Proposal | str:
         """Takes what triton_grouped would cut."""
-        rival = _proposal(TritonGrouped.name, work, device, cut=True)
-        if isinstance(rival, str) or not rival.scratch:
-            return rival if isinstance(rival, str) else "nothing is cut: as triton_grouped"
+        why = _why_not(work, device)
+        if why is not None:
+            return why
+        _, _, layout = _laid_out(work, device, cut=True, cuda=False)
+        if not layout.sums.elements:
+            return "nothing is cut: as triton_grouped"
         return _proposal(self.name, work, device, cut=False)
 
 
@@ -68,13 +71,10 @@ class CudaGrouped:
 def _proposal(
     name: str, work: Work, device: Device, *, cut: bool, cuda: bool = False
 ) -> Proposal | str:
-    if work.precision == "fp32x" and work.dtype != "float32":
-        return f"has no fp32x for {work.dtype}"
-    if work.dtype not in device.dtypes:
-        return f"{device.name} has no {work.dtype}"
-    precision = _precision(work, device)
-    shapes = shapes_of(work.dtype, device, precision, wide=mostly_wide(work), cuda=cuda)
-    layout = _layout(work, device, shapes, cut=cut)
+    refused = _why_not(work, device)
+    if refused is not None:
+        return refused
+    precision, shapes, layout = _laid_out(work, device, cut=cut, cuda=cuda)
     if cuda and not any(shapes[used].cuda for used in np.unique(layout.tile)):
         return "no tile is large: as triton_grouped"
     size = layout.sums.elements * sum_bytes(work.dtype)
@@ -94,21 +94,32 @@ def _proposal(
     )
 
 
+def _why_not(work: Work, device: Device) -> str | None:
+    if work.precision == "fp32x" and work.dtype != "float32":
+        return f"has no fp32x for {work.dtype}"
+    return None if work.dtype in device.dtypes else f"{device.name} has no {work.dtype}"
+
+
 def _precision(work: Work, device: Device) -> str:
     wants = work.precision == "tf32" and work.dtype == "float32" and device.has("tf32")
     return "tf32" if wants else "ieee"
 
 
-def _layout(work: Work, device: Device, shapes: tuple[Shape, ...], *, cut: bool) -> GroupedLayout:
-    options = (shapes, device.compute_units, work.order, cut)
-    key = signature(work.m, work.n, work.k, *options)
+def _laid_out(
+    work: Work, device: Device, *, cut: bool, cuda: bool
+) -> tuple[str, tuple[Shape, ...], GroupedLayout]:
+    """The precision, the shapes and the layout of a batch; layouts are kept by sizes."""
+    precision, wide = _precision(work, device), mostly_wide(work)
+    facts = (device.compute_units, device.local_memory, work.dtype, precision, wide, cuda)
+    key = signature(work.m, work.n, work.k, *facts, work.order, cut)
+    shapes = shapes_of(work.dtype, device, precision, wide=wide, cuda=cuda)
 
     def made() -> GroupedLayout:
         tiles = tuple(shape.tile() for shape in shapes)
         slots = slots_of(device, cut=cut)
         return lay_out(work.m, work.n, work.k, tiles, slots, work.order)
 
-    return _layouts.found(key, made, _bytes)
+    return precision, shapes, _layouts.found(key, made, _bytes)
 
 
 def _bytes(layout: GroupedLayout) -> int:
