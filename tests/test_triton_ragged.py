@@ -40,7 +40,7 @@ def test_ragged_products_are_right_in_the_interpreter() -> None:
 
 def constants(**more: Any) -> dict[str, Any]:
     sizes = {"TILE_M": 64, "TILE_N": 64, "TILE_K": 32}
-    return {**sizes, "SUM": triton.language.float32, "PRECISION": "ieee", "AFTER": 0, **more}
+    return {**sizes, "SUM": triton.language.float32, "PRECISION": "ieee", "EXACT": False, **more}
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -86,7 +86,7 @@ def test_depths_of_one_row_are_summed_without_them(target: str) -> None:
     }
     ones = dict.fromkeys(("x_col", "y_col", "c_col"), 1)
     sizes = {"SUM": triton.language.float32, "TILE_N": 64, "TILE_K": 64, "LEADING": 0}
-    sizes["AFTER"] = 128
+    sizes["EXACT"] = True
     assert not re.search(MATRIX[target], code(sum_depths, target, types, {**sizes, **ones}))
 
 

@@ -21,7 +21,7 @@ compiler 2.1, as it then stores 4 bytes a thread wherever the sum happens to lie
 import triton
 import triton.language as tl
 
-from tilewright.backends.cuda.kernels.record import activated, number
+from tilewright.backends.cuda.kernels.record import activated, number, promoted
 
 
 @triton.jit
@@ -58,6 +58,7 @@ def grouped_tiles(
 ):
     """C tiles; `problems` int64 [*, 16], `tiles` int32 [last, 4]."""
     offset: tl.constexpr = tl.int32 if NEAR else tl.int64
+    exact: tl.constexpr = DTYPE == tl.float32 and PRECISION == "ieee"  # noqa: SIM300
     for index in range(tl.program_id(0), last, tl.num_programs(0)):
         tile = tiles + 4 * index
         problem = problems + 16 * tl.load(tile).to(tl.int64)
@@ -87,6 +88,7 @@ def grouped_tiles(
         b_offsets = depth[:, None].to(offset) * b_row + cols[None, :].to(offset) * b_col
         a_mask, b_mask = (rows < m - row)[:, None], (cols < n - col)[None, :]
         total = tl.zeros((TILE_M, TILE_N), SUM)
+        chains = tl.zeros((TILE_M, TILE_N), SUM)
         for at in range(0, k, TILE_K):
             within = depth < k - at
             left = tl.load(a + a_offsets, mask=a_mask & within[None, :], other=0.0)
@@ -94,6 +96,9 @@ def grouped_tiles(
             total = tl.dot(left, right, total, input_precision=PRECISION, out_dtype=SUM)
             a += TILE_K * a_col
             b += TILE_K * b_row
+            chains, total = promoted(chains, total, at + TILE_K, exact)
+        if exact:
+            total += chains
         # The record once more, so that what only the end needs holds no registers before.
         inside_m = rows < tl.load(problem + 4).to(tl.int32) - row
         inside_n = cols < tl.load(problem + 5).to(tl.int32) - col

@@ -18,9 +18,21 @@
 // step of k is 64 multiplications a thread for 4 loads of 16 bytes; sums go out through shared
 // memory, so that every warp writes rows. GENERAL: C = activation(alpha sum + beta C + bias),
 // numbered as ACTIVATIONS of singles.py are. Steps of A, B and C along their rows are 1.
+//
+// CHAIN steps of k are summed in a chain, then added to what the chains before gave: one chain of
+// all k would round each addend away from an ever larger sum.
 typedef long long i64;
 typedef unsigned int u32;
 
+#ifndef CHAIN
+#define CHAIN 128
+#endif
+#ifndef RESIDENT
+#define RESIDENT 6
+#endif
+#ifndef TOTALS
+#define TOTALS 1
+#endif
 constexpr int THREADS = 64, ROWS = 64, COLUMNS = 64, DEPTH = 16, HALF = ROWS / 2;
 constexpr int A_STEP = ROWS + 4, STAGE = DEPTH * (A_STEP + COLUMNS), C_STEP = COLUMNS + 1;
 
@@ -69,6 +81,52 @@ template <bool INSIDE> __device__ __forceinline__ void load_b(Source b, i64 k, i
     }
 }
 
+// Sums of the chains before, in memory of the thread's own: registers are all taken by this chain.
+struct Totals {
+#if TOTALS == 1
+    __align__(16) float held[64];
+    __device__ __forceinline__ float4 get(int i) {
+        float4 v;
+        asm volatile("ld.local.v4.f32 {%0, %1, %2, %3}, [%4];"
+                     : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                     : "l"(__cvta_generic_to_local(held + 4 * i)));
+        return v;
+    }
+    __device__ __forceinline__ void set(int i, float4 v) {
+        asm volatile("st.local.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(
+                         __cvta_generic_to_local(held + 4 * i)),
+                     "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
+                     : "memory");
+    }
+#elif TOTALS == 2
+    float4 *held;
+    __device__ __forceinline__ float4 get(int i) { return held[i * THREADS + threadIdx.x]; }
+    __device__ __forceinline__ void set(int i, float4 v) { held[i * THREADS + threadIdx.x] = v; }
+#else
+    float4 held[16];
+    __device__ __forceinline__ float4 get(int i) { return held[i]; }
+    __device__ __forceinline__ void set(int i, float4 v) { held[i] = v; }
+#endif
+};
+
+__device__ __forceinline__ void add_totals(float (&sum)[8][8], Totals &totals) {
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
+        const float4 v = totals.get(i);
+        float *s = &sum[i / 2][i % 2 * 4];
+        s[0] += v.x, s[1] += v.y, s[2] += v.z, s[3] += v.w;
+    }
+}
+
+__device__ __forceinline__ void begin_anew(float (&sum)[8][8], Totals &totals) {
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
+        float *s = &sum[i / 2][i % 2 * 4];
+        totals.set(i, {s[0], s[1], s[2], s[3]});
+        s[0] = s[1] = s[2] = s[3] = 0.0f;
+    }
+}
+
 struct Scalars {
     float alpha, beta;
     const float *bias;
@@ -90,7 +148,7 @@ __device__ __forceinline__ float finished(float sum, float old, const Scalars &s
 // Six blocks a multiprocessor, 160 registers a thread, two stages: 1000 products of 1..512 in 1.198
 // ms on an H200. Three stages: 1.203; and with eight blocks, 128 registers: 1.25; with tiles of
 // 128 x 64: 1.31. Steps of 8 of k: 1.22; of 32: 1.54.
-extern "C" __global__ void __launch_bounds__(THREADS, 6)
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 grouped_single(const i64 *problems, const int4 *tiles) {
     __shared__ __align__(16) float memory[STAGES * STAGE];
     static_assert(STAGES * STAGE >= ROWS * C_STEP, "the sums are staged there");
@@ -121,8 +179,17 @@ grouped_single(const i64 *problems, const int4 *tiles) {
 #pragma unroll
     for (int i = 0; i < STAGES - 1; i++) fetch(i, i);
     float sum[8][8] = {};
+    Totals totals;
+#if TOTALS == 2
+    __shared__ float4 held[16 * THREADS];
+    totals.held = held;
+#endif
     int stage = 0, next = STAGES - 1;
     for (int step = 0; step < steps; step++) {
+        if (CHAIN && step % (CHAIN / DEPTH) == 0 && step) {
+            if (step > CHAIN / DEPTH) add_totals(sum, totals);
+            begin_anew(sum, totals);
+        }
         asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
         __syncthreads();
         fetch(step + STAGES - 1, next);
@@ -143,6 +210,7 @@ grouped_single(const i64 *problems, const int4 *tiles) {
         stage = stage + 1 == STAGES ? 0 : stage + 1;
         next = next + 1 == STAGES ? 0 : next + 1;
     }
+    if (CHAIN && steps > CHAIN / DEPTH) add_totals(sum, totals);
     asm volatile("cp.async.wait_group 0;" ::: "memory");
     __syncthreads();
 #pragma unroll

@@ -55,12 +55,19 @@ __device__ __forceinline__ void load_boxes(u32 into, const Walk& w, int step, in
     }
 }
 
+// A tile's map for this thread's use, where the tile before had another.
+__device__ __forceinline__ void take_map(const char* map, const char* before) {
+    if (!RAGGED && map != before) acquire_map(map);
+}
+
 __device__ void load_tiles(const Block& block, const Table& tiles, const char* maps) {
     Ring<STAGES> ring;
     Ring<TURNS> turns;
     int t = blockIdx.x;
     if (t >= tiles.count) return;
     int4 head = quad(tiles, t, 0), left = quad(tiles, t, 1), right = quad(tiles, t, 2);
+    take_map(maps + 128ll * head.x, nullptr);
+    take_map(maps + 128ll * head.y, nullptr);
     for (;;) {
         Shape s = shape_of(head, left.w, right.w);
         Walk a = {maps + 128ll * head.x, left.x, left.y, left.z, s.flags & LEFT_PACKED};
@@ -69,6 +76,8 @@ __device__ void load_tiles(const Block& block, const Table& tiles, const char* m
         bool more = t < tiles.count;
         if (more) {
             head = quad(tiles, t, 0), left = quad(tiles, t, 1), right = quad(tiles, t, 2);
+            take_map(maps + 128ll * head.x, a.map);
+            take_map(maps + 128ll * head.y, b.map);
             prefetch_map(maps + 128ll * head.x);
             prefetch_map(maps + 128ll * head.y);
         }
@@ -113,6 +122,7 @@ __device__ void store_tiles(const Block& block, const Table& tiles, const char* 
         long long stride = place.w;
         bool aligned = s.flags & COPY_ENGINE_STORES;
         const char* map = maps + 128ll * address.z;
+        if (asks && aligned) take_map(map, nullptr);
         int pieces = (s.width + 63) / 64;
         for (int p = 0; p < pieces;) {
             int top = TRANSPOSED ? 64 * p : 64 * group, first = TRANSPOSED ? 64 * group : 64 * p;

@@ -80,6 +80,12 @@ __device__ __forceinline__ void prefetch_map(const void* map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
+// Maps in global memory were copied there, perhaps over others: their readers must not have those
+// cached. Of the whole system, as the host's copies are; of launches' own arguments none is needed.
+__device__ __forceinline__ void acquire_map(const void* map) {
+    asm volatile("fence.proxy.tensormap::generic.acquire.sys [%0], 128;" ::"l"(map) : "memory");
+}
+
 __device__ __forceinline__ void store_box(const void* map, int x, int y, u32 from) {
     asm volatile(
         "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(

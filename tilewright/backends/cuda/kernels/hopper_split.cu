@@ -59,6 +59,7 @@ __device__ void load_tiles(u32 memory, const Table& tiles, const char* map, int 
     Ring ring;
     int t = blockIdx.x;
     if (t >= tiles.count) return;
+    acquire_map(map);
     int4 head = quad(tiles, t, 0), left = quad(tiles, t, 1), right = quad(tiles, t, 2);
     for (;;) {
         Shape s = shape_of(head, left.w, right.w);

@@ -13,24 +13,14 @@
     sum_depths        the same where m is 1
 
 Tables are written by ragged_plans.py, which also says what becomes of offsets that cannot be.
-AFTER: so many steps of k (a multiple of TILE_K) are summed in a chain, then added to the sum of
-such chains: one chain of a long k would round each small addend away from a large sum.
+EXACT: sums of a long k are those of chains (record.py).
 """
 
 import triton
 import triton.language as tl
 
 from tilewright.backends.cuda.kernels.ragged_plans import rows_of
-
-
-@triton.jit
-def promoted(total, sums, done, AFTER: tl.constexpr):
-    """`total` and `sums` after `done` of k: every AFTER of k the sums begin anew (0: never)."""
-    if AFTER > 0:  # noqa: SIM102  known when compiled
-        if done % AFTER == 0:
-            total += sums
-            sums = tl.zeros_like(sums)
-    return total, sums
+from tilewright.backends.cuda.kernels.record import promoted
 
 
 @triton.jit
@@ -58,7 +48,7 @@ def multiply_rows(
     BAND: tl.constexpr,
     BIAS: tl.constexpr,
     PRECISION: tl.constexpr,
-    AFTER: tl.constexpr,
+    EXACT: tl.constexpr,
 ):
     """C tiles of the ragged rows; strides in elements."""
     down = tl.load(table)
@@ -87,8 +77,8 @@ def multiply_rows(
             sums = tl.dot(a, b, sums, input_precision=PRECISION, out_dtype=SUM)
             left += x_step
             right += w_step
-            total, sums = promoted(total, sums, at + TILE_K, AFTER)
-        if AFTER > 0:
+            total, sums = promoted(total, sums, at + TILE_K, EXACT)
+        if EXACT:
             sums += total
         if BIAS:
             place = bias + group * bias_group + col.to(tl.int64) * bias_col
@@ -122,7 +112,7 @@ def multiply_depths(
     TILE_N: tl.constexpr,
     TILE_K: tl.constexpr,
     PRECISION: tl.constexpr,
-    AFTER: tl.constexpr,
+    EXACT: tl.constexpr,
 ):
     """One tile of one group's C; program p has tile p of the tiles of group 0, 1, ..."""
     down, across = tl.cdiv(m, TILE_M), tl.cdiv(n, TILE_N)
@@ -146,8 +136,8 @@ def multiply_depths(
         depth += TILE_K
         left += x_step
         right += y_step
-        total, sums = promoted(total, sums, (turn + 1) * TILE_K, AFTER)
-    if AFTER > 0:
+        total, sums = promoted(total, sums, (turn + 1) * TILE_K, EXACT)
+    if EXACT:
         sums += total
     place = c + group.to(tl.int64) * c_group + row[:, None] * c_row + col[None, :] * c_col
     tl.store(place, sums.to(c.dtype.element_ty), mask=(row < m)[:, None] & (col < n)[None, :])
@@ -172,7 +162,7 @@ def sum_depths(
     SUM: tl.constexpr,
     TILE_N: tl.constexpr,
     TILE_K: tl.constexpr,
-    AFTER: tl.constexpr,
+    EXACT: tl.constexpr,
 ):
     """Depths where x has one row, as gradients of a bias have: a part of one group's row of C.
 
@@ -194,6 +184,6 @@ def sum_depths(
         sums += a[:, None] * b
         depth += TILE_K
         right += y_step
-        total, sums = promoted(total, sums, turn + 1, AFTER)
+        total, sums = promoted(total, sums, turn + 1, EXACT)
     found = tl.sum(total + sums, 0).to(c.dtype.element_ty)
     tl.store(c + group.to(tl.int64) * c_group + col * c_col, found, mask=col < n)
