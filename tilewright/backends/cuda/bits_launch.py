@@ -13,12 +13,13 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 from tilewright.backends.bits import BitProblem, BitWork
 from tilewright.backends.cuda import nvrtc
 from tilewright.errors import OperandError
+from tilewright.remember import Shelf
 
 Launch = Callable[[], None]
 OUT = {"int32": 0, "float32": 1, "float16": 2, "bits": 3}
@@ -42,6 +43,10 @@ class TensorMap(ctypes.Structure):
     """A CUtensorMap, copied out of the driver's object."""
 
     _fields_ = [("opaque", ctypes.c_char * 128)]
+
+
+# Each follows from its key, the address included, and from nothing else.
+_maps: Shelf[tuple[Any, ...], TensorMap] = Shelf("tensor maps of one-bit products", most=2 << 20)
 
 
 def aligned(words: Any) -> Any:
@@ -219,7 +224,6 @@ def _result_map(out: Any) -> TensorMap:
     return _map(name, out.data_ptr(), sizes, out.stride(0) * size, (128 // size, 16))
 
 
-@lru_cache(maxsize=4096)
 def _map(
     dtype: str, address: int, sizes: tuple[int, int], pitch: int, box: tuple[int, int]
 ) -> TensorMap:
@@ -227,6 +231,13 @@ def _map(
 
     Kept because making one through the driver takes 30 µs of Python.
     """
+    key = (dtype, address, sizes, pitch, box)
+    return _maps.found(key, lambda: _encoded(*key), lambda made: ctypes.sizeof(made))
+
+
+def _encoded(
+    dtype: str, address: int, sizes: tuple[int, int], pitch: int, box: tuple[int, int]
+) -> TensorMap:
     from cuda.bindings import driver
 
     status, found = driver.cuTensorMapEncodeTiled(
