@@ -86,7 +86,6 @@ def test_depths_of_one_row_are_summed_without_them(target: str) -> None:
     }
     ones = dict.fromkeys(("x_col", "y_col", "c_col"), 1)
     sizes = {"SUM": triton.language.float32, "TILE_N": 64, "TILE_K": 64, "LEADING": 0}
-    sizes["EXACT"] = True
     assert not re.search(MATRIX[target], code(sum_depths, target, types, {**sizes, **ones}))
 
 

@@ -339,8 +339,6 @@ def _portable_depths(x: Any, y: Any, offsets: Any, out: Any, precision: str, *, 
 
 def _sums(x: Any, y: Any, offsets: Any, out: Any, precision: str, *, tiny: bool) -> Way:
     """Depths of an x of one row: sums of the rows of y, each times an element of x."""
-    import torch
-
     from tilewright.backends.cuda.kernels.ragged import sum_depths
 
     groups, n = out.shape[0], y.shape[1]
@@ -350,7 +348,6 @@ def _sums(x: Any, y: Any, offsets: Any, out: Any, precision: str, *, tiny: bool)
         "SUM": _sum_type(x),
         "TILE_N": _SUMMED,
         "TILE_K": 64,
-        "EXACT": x.dtype != torch.float64,
     }
     programs = groups * -(-n // _SUMMED)
     return _of_depths(sum_depths, programs, x, y, offsets, out, numbers, constants, None)

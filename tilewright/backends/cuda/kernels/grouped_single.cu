@@ -25,7 +25,7 @@ typedef long long i64;
 typedef unsigned int u32;
 
 #ifndef CHAIN
-#define CHAIN 128
+#define CHAIN 256
 #endif
 #ifndef RESIDENT
 #define RESIDENT 6
@@ -185,32 +185,36 @@ grouped_single(const i64 *problems, const int4 *tiles) {
     totals.held = held;
 #endif
     int stage = 0, next = STAGES - 1;
-    for (int step = 0; step < steps; step++) {
-        if (CHAIN && step % (CHAIN / DEPTH) == 0 && step) {
-            if (step > CHAIN / DEPTH) add_totals(sum, totals);
+    constexpr int TOGETHER = CHAIN ? CHAIN / DEPTH : 1 << 30;
+    for (int begin = 0; begin < steps; begin += TOGETHER) {
+        if (begin) {
+            if (begin > TOGETHER) add_totals(sum, totals);
             begin_anew(sum, totals);
         }
-        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
-        __syncthreads();
-        fetch(step + STAGES - 1, next);
-        const float *left = memory + stage * STAGE, *right = left + DEPTH * A_STEP;
+        const int end = steps - begin < TOGETHER ? steps : begin + TOGETHER;
+        for (int step = begin; step < end; step++) {
+            asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
+            __syncthreads();
+            fetch(step + STAGES - 1, next);
+            const float *left = memory + stage * STAGE, *right = left + DEPTH * A_STEP;
 #pragma unroll
-        for (int l = 0; l < DEPTH; l++) {
-            const float4 a0 = *(const float4 *)(left + l * A_STEP + ty * 4);
-            const float4 a1 = *(const float4 *)(left + l * A_STEP + HALF + ty * 4);
-            const float4 b0 = *(const float4 *)(right + l * COLUMNS + tx * 4);
-            const float4 b1 = *(const float4 *)(right + l * COLUMNS + COLUMNS / 2 + tx * 4);
-            const float x[8] = {a0.x, a0.y, a0.z, a0.w, a1.x, a1.y, a1.z, a1.w};
-            const float y[8] = {b0.x, b0.y, b0.z, b0.w, b1.x, b1.y, b1.z, b1.w};
+            for (int l = 0; l < DEPTH; l++) {
+                const float4 a0 = *(const float4 *)(left + l * A_STEP + ty * 4);
+                const float4 a1 = *(const float4 *)(left + l * A_STEP + HALF + ty * 4);
+                const float4 b0 = *(const float4 *)(right + l * COLUMNS + tx * 4);
+                const float4 b1 = *(const float4 *)(right + l * COLUMNS + COLUMNS / 2 + tx * 4);
+                const float x[8] = {a0.x, a0.y, a0.z, a0.w, a1.x, a1.y, a1.z, a1.w};
+                const float y[8] = {b0.x, b0.y, b0.z, b0.w, b1.x, b1.y, b1.z, b1.w};
 #pragma unroll
-            for (int i = 0; i < 8; i++)
+                for (int i = 0; i < 8; i++)
 #pragma unroll
-                for (int j = 0; j < 8; j++) sum[i][j] = fmaf(x[i], y[j], sum[i][j]);
+                    for (int j = 0; j < 8; j++) sum[i][j] = fmaf(x[i], y[j], sum[i][j]);
+            }
+            stage = stage + 1 == STAGES ? 0 : stage + 1;
+            next = next + 1 == STAGES ? 0 : next + 1;
         }
-        stage = stage + 1 == STAGES ? 0 : stage + 1;
-        next = next + 1 == STAGES ? 0 : next + 1;
     }
-    if (CHAIN && steps > CHAIN / DEPTH) add_totals(sum, totals);
+    if (steps > TOGETHER) add_totals(sum, totals);
     asm volatile("cp.async.wait_group 0;" ::: "memory");
     __syncthreads();
 #pragma unroll

@@ -13,14 +13,73 @@
     sum_depths        the same where m is 1
 
 Tables are written by ragged_plans.py, which also says what becomes of offsets that cannot be.
-EXACT: sums of a long k are those of chains (record.py).
+EXACT: 256 of k are summed in a chain, then the chains, as grouped.py has it.
 """
 
 import triton
 import triton.language as tl
 
 from tilewright.backends.cuda.kernels.ragged_plans import rows_of
-from tilewright.backends.cuda.kernels.record import promoted
+
+
+@triton.jit
+def _added(
+    sums,
+    left,
+    right,
+    x_step,
+    w_step,
+    x_mask,
+    w_mask,
+    begin,
+    end,
+    TILE_K: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """`sums` with the products of k from `begin` to `end`, and where the blocks go on."""
+    depth = tl.arange(0, TILE_K)
+    for at in range(begin, end, TILE_K):
+        here = depth < end - at
+        a = tl.load(left, mask=x_mask & here[None, :], other=0.0)
+        b = tl.load(right, mask=w_mask & here[:, None], other=0.0)
+        sums = tl.dot(a, b, sums, input_precision=PRECISION, out_dtype=sums.dtype)
+        left += x_step
+        right += w_step
+    return sums, left, right
+
+
+@triton.jit
+def _product(
+    left,
+    right,
+    x_step,
+    w_step,
+    x_mask,
+    w_mask,
+    k,
+    SUM: tl.constexpr,
+    TILE_M: tl.constexpr,
+    TILE_N: tl.constexpr,
+    TILE_K: tl.constexpr,
+    PRECISION: tl.constexpr,
+    EXACT: tl.constexpr,
+    CHAIN: tl.constexpr = 256,
+):
+    """A tile of C: blocks of x and w from these on, along all of k."""
+    total = tl.zeros((TILE_M, TILE_N), SUM)
+    if EXACT:
+        for begin in range(0, k, CHAIN):
+            sums = tl.zeros((TILE_M, TILE_N), SUM)
+            end = begin + tl.minimum(k - begin, CHAIN)
+            sums, left, right = _added(
+                sums, left, right, x_step, w_step, x_mask, w_mask, begin, end, TILE_K, PRECISION
+            )
+            total += sums
+    else:
+        total, left, right = _added(
+            total, left, right, x_step, w_step, x_mask, w_mask, 0, k, TILE_K, PRECISION
+        )
+    return total
 
 
 @triton.jit
@@ -68,18 +127,22 @@ def multiply_rows(
         left = x + row[:, None] * x_row + depth[None, :].to(tl.int64) * x_col
         right = w + group * w_group
         right += depth[:, None].to(tl.int64) * w_row + col[None, :].to(tl.int64) * w_col
-        sums = tl.zeros((TILE_M, TILE_N), SUM)
-        total = tl.zeros((TILE_M, TILE_N), SUM)
-        for at in range(0, k, TILE_K):
-            here = depth < k - at
-            a = tl.load(left, mask=inside[:, None] & here[None, :], other=0.0)
-            b = tl.load(right, mask=here[:, None] & (col < n)[None, :], other=0.0)
-            sums = tl.dot(a, b, sums, input_precision=PRECISION, out_dtype=SUM)
-            left += x_step
-            right += w_step
-            total, sums = promoted(total, sums, at + TILE_K, EXACT)
-        if EXACT:
-            sums += total
+        x_mask, w_mask = inside[:, None], (col < n)[None, :]
+        sums = _product(
+            left,
+            right,
+            x_step,
+            w_step,
+            x_mask,
+            w_mask,
+            k,
+            SUM,
+            TILE_M,
+            TILE_N,
+            TILE_K,
+            PRECISION,
+            EXACT,
+        )
         if BIAS:
             place = bias + group * bias_group + col.to(tl.int64) * bias_col
             added = tl.load(place, mask=col < n, other=0.0)
@@ -126,19 +189,23 @@ def multiply_depths(
     right = y + depth[:, None] * y_row + col[None, :] * y_col
     x_step = tl.full((), TILE_K, tl.int64) * x_col
     y_step = tl.full((), TILE_K, tl.int64) * y_row
-    sums = tl.zeros((TILE_M, TILE_N), SUM)
-    total = tl.zeros((TILE_M, TILE_N), SUM)
-    for turn in range(0, tl.cdiv(end - begin, TILE_K)):
-        here = depth < end
-        a = tl.load(left, mask=(row < m)[:, None] & here[None, :], other=0.0)
-        b = tl.load(right, mask=here[:, None] & (col < n)[None, :], other=0.0)
-        sums = tl.dot(a, b, sums, input_precision=PRECISION, out_dtype=SUM)
-        depth += TILE_K
-        left += x_step
-        right += y_step
-        total, sums = promoted(total, sums, (turn + 1) * TILE_K, EXACT)
-    if EXACT:
-        sums += total
+    x_mask, y_mask = (row < m)[:, None], (col < n)[None, :]
+    length = (end - begin).to(tl.int32)
+    sums = _product(
+        left,
+        right,
+        x_step,
+        y_step,
+        x_mask,
+        y_mask,
+        length,
+        SUM,
+        TILE_M,
+        TILE_N,
+        TILE_K,
+        PRECISION,
+        EXACT,
+    )
     place = c + group.to(tl.int64) * c_group + row[:, None] * c_row + col[None, :] * c_col
     tl.store(place, sums.to(c.dtype.element_ty), mask=(row < m)[:, None] & (col < n)[None, :])
 
@@ -162,7 +229,6 @@ def sum_depths(
     SUM: tl.constexpr,
     TILE_N: tl.constexpr,
     TILE_K: tl.constexpr,
-    EXACT: tl.constexpr,
 ):
     """Depths where x has one row, as gradients of a bias have: a part of one group's row of C.
 
@@ -175,15 +241,16 @@ def sum_depths(
     depth = begin + tl.arange(0, TILE_K)
     right = y + depth[:, None] * y_row + col[None, :] * y_col
     y_step = tl.full((), TILE_K, tl.int64) * y_row
-    sums = tl.zeros((TILE_K, TILE_N), SUM)
     total = tl.zeros((TILE_K, TILE_N), SUM)
-    for turn in range(0, tl.cdiv(end - begin, TILE_K)):
-        here = depth < end
-        a = tl.load(x + depth * x_col, mask=here, other=0.0).to(SUM)
-        b = tl.load(right, mask=here[:, None] & (col < n)[None, :], other=0.0).to(SUM)
-        sums += a[:, None] * b
-        depth += TILE_K
-        right += y_step
-        total, sums = promoted(total, sums, turn + 1, EXACT)
-    found = tl.sum(total + sums, 0).to(c.dtype.element_ty)
+    for first in range(0, tl.cdiv(end - begin, TILE_K), 256):
+        sums = tl.zeros((TILE_K, TILE_N), SUM)
+        for _ in range(first, tl.minimum(tl.cdiv(end - begin, TILE_K), first + 256)):
+            here = depth < end
+            a = tl.load(x + depth * x_col, mask=here, other=0.0).to(SUM)
+            b = tl.load(right, mask=here[:, None] & (col < n)[None, :], other=0.0).to(SUM)
+            sums += a[:, None] * b
+            depth += TILE_K
+            right += y_step
+        total += sums
+    found = tl.sum(total, 0).to(c.dtype.element_ty)
     tl.store(c + group.to(tl.int64) * c_group + col * c_col, found, mask=col < n)
