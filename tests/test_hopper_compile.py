@@ -38,6 +38,7 @@ def test_every_configuration_multiplies_with_wgmma(shape: Shape, tmp_path: Path)
     assert "UTMALDG.2D" in found
     assert "UTMASTG.2D" in found
     assert "STL" not in found, "registers are spilled"
+    assert "UTMACCTL.IV" in found, "maps of another batch at the same place are not read"
 
 
 @needs_nvrtc
@@ -88,6 +89,7 @@ def test_split_products_add_to_fp32_while_wgmma_is_at_work(
         # Three products of two slices, the copy that ends a loop included.
         assert found.count(f"HGMMA.64x{width}x16.F32 ") % 6 == 0
         assert f"HGMMA.64x{width}x16.F32 " in found
+    assert "UTMACCTL.IV" in found, "maps of another batch at the same place are not read"
     waits = [line for line in found.splitlines() if "WARPGROUP.DEPBAR" in line]
     assert sum("gsb0, 0x1" in line for line in waits) * 2 == len(waits), "wgmma waits for wgmma"
     assert "STL" not in found, "registers are spilled"
