@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 from tilewright import ragged_matmul, synchronize  # noqa: E402
 from tilewright.backends.cuda import driver, ragged  # noqa: E402
 from tilewright.backends.cuda.hopper import depths  # noqa: E402
-from tilewright.backends.cuda.hopper import ragged as hopper
+from tilewright.backends.cuda.hopper import ragged as hopper  # noqa: E402
 from tilewright.errors import OperandError  # noqa: E402
 
 
