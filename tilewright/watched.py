@@ -58,7 +58,7 @@ def are_watched(*lists: Any) -> bool:
         part = _tensors_of(values, torch)
         if part is None:
             continue
-        if not part[0].is_cuda or not _are_plain(part, torch):
+        if torch.compiler.is_compiling() or not part[0].is_cuda or not _are_plain(part, torch):
             return True
         if torch.is_grad_enabled() and any(map(_wants_gradient, part)):
             return True

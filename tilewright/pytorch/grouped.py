@@ -8,6 +8,7 @@ views and functions. What is written in place (`out`, bound plans) has no gradie
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -18,6 +19,8 @@ from tilewright.errors import ArgumentError, OperandError, ShapeError
 from tilewright.pytorch import batches, checks, dense, down, lists
 from tilewright.pytorch.eager import is_differentiated, is_eager, is_followed
 from tilewright.ragged import RaggedBatch
+
+_facts = attrgetter("dtype", "device", "layout", "is_nested")
 
 
 def grouped_matmul(
@@ -174,13 +177,17 @@ def _matrices(values: Any, name: str) -> list[Tensor]:
             f"{name}={type(values).__name__}: accepted are a list of matrices and a RaggedBatch"
         )
     for i, value in enumerate(values):
-        checks.check_tensor(value, f"{name}[{i}]")
+        if not isinstance(value, Tensor):
+            checks.check_tensor(value, f"{name}[{i}]")
         if value.dim() != 2:
             raise ShapeError(f"{name}[{i}].shape={tuple(value.shape)}: must have two dimensions")
     return list(values)
 
 
 def _check_alike(a: Sequence[Tensor], b: Sequence[Tensor]) -> None:
+    if not torch.compiler.is_compiling() and len({*map(_facts, a), *map(_facts, b)}) == 1:
+        checks.check_tensor(a[0], "a[0]")
+        return  # in loops of C: one after another takes 2 µs a problem
     for name, values in (("a", a), ("b", b)):
         for i, value in enumerate(values):
             checks.check_like(value, f"{name}[{i}]", a[0], "a[0]")
