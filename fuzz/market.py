@@ -36,7 +36,23 @@ def text(draw: st.DrawFn) -> bytes:
     return ("\n".join(lines) + "\n" * draw(st.integers(0, 1))).encode()
 
 
-TARGET = Target("market", ".mtx", text(), read)
+@st.composite
+def honest(draw: st.DrawFn) -> bytes:
+    """A file that is what it says, to be damaged."""
+    form, symmetry = draw(st.sampled_from(("coordinate", "array"))), draw(_SYMMETRIES)
+    rows = draw(st.integers(1, 4))
+    columns = rows if symmetry != "general" else draw(st.integers(1, 4))
+    head = f"%%MatrixMarket matrix {form} real {symmetry}\n{rows} {columns}"
+    if form == "coordinate":
+        places = draw(st.lists(st.tuples(st.integers(1, rows), st.integers(1, columns))))
+        lines = [f"{row} {column} {row}.5" for row, column in places]
+        return "\n".join([f"{head} {len(lines)}", *lines]).encode()
+    stored = {"general": rows * columns, "skew-symmetric": rows * (rows - 1) // 2}
+    count = stored.get(symmetry, rows * (rows + 1) // 2)
+    return "\n".join([head, *map(str, range(count))]).encode()
+
+
+TARGET = Target("market", ".mtx", st.one_of(text(), honest()), read)
 
 if __name__ == "__main__":
     main(TARGET)

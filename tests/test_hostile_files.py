@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from tilewright import GroupedPlan, RaggedBatch, reading
-from tilewright.cli import files, market, sizes
+from tilewright.cli import app, files, market, sizes
 from tilewright.errors import FileError
 from tilewright.tuning import exchange
 
@@ -188,6 +189,21 @@ def test_documents_are_read_up_to_a_limit(
     sparse(tmp_path / "a.json", size)
     with within(200 * MIB), pytest.raises(FileError, match="it has more than"):
         read(tmp_path / "a.json")
+
+
+def test_a_product_beyond_this_machine_is_refused_before_it_is_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two files of 128 bytes: matrices without an element, and a product of 400 terabytes."""
+    monkeypatch.chdir(tmp_path)
+    Path("a.npy").write_bytes(header("<f4", (10**7, 0)))
+    Path("b.npy").write_bytes(header("<f4", (0, 10**7)))
+    Path("bt.npy").write_bytes(header("<f4", (2, 10**7, 0)))
+    for right, options in (("b.npy", ()), ("bt.npy", ("--transpose-b",))):
+        done = CliRunner().invoke(app, ["matmul", "a.npy", right, "-o", "c.npy", *options])
+        assert done.exit_code == 2
+        assert "their product has" in done.stderr
+    assert not Path("c.npy").exists()
 
 
 def test_a_document_takes_what_it_holds_and_not_what_it_may_hold(tmp_path: Path) -> None:

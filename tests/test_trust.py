@@ -341,6 +341,17 @@ def test_a_relative_folder_stays_where_it_was(tmp_path: Path) -> None:
     assert (tmp_path / "cache" / "measured").is_dir()
 
 
+def test_a_process_that_is_started_has_the_same_cache_wherever_it_starts(
+    own_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert settings.for_children()["TILEWRIGHT_CACHE"] == str(own_store)
+    monkeypatch.setenv("TILEWRIGHT_CACHE", "off")
+    assert settings.for_children()["TILEWRIGHT_CACHE"] == "off"
+    monkeypatch.setenv("TILEWRIGHT_CACHE", os.path.relpath(own_store))
+    assert Path(settings.for_children()["TILEWRIGHT_CACHE"]).resolve() == own_store.resolve()
+    assert Path(settings.for_children()["TILEWRIGHT_CACHE"]).is_absolute()
+
+
 def test_tuning_says_why_there_is_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = by_mode(0o777, 0)(tmp_path)
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(cache))

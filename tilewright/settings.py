@@ -85,6 +85,12 @@ def why_no_cache() -> str:
     return _cache().why_none
 
 
+def for_children() -> dict[str, str]:
+    """The environment for a process that we start: its cache is this one, wherever it starts."""
+    folder = cache_folder()
+    return {**os.environ, "TILEWRIGHT_CACHE": OFF if folder is None else str(folder)}
+
+
 def cache_part(name: str) -> Path | None:
     """The folder `name` of the cache, which may not be there yet; None where nothing may be kept.
 

@@ -7,6 +7,7 @@ final name and renamed, so that nobody meets half a file.
 
 from __future__ import annotations
 
+import math
 import re
 import zipfile
 from collections.abc import Callable, Iterable
@@ -80,6 +81,21 @@ def check_no_input(path: Path, inputs: Iterable[str]) -> None:
                 f"--output={str(path)!r}: is the operand {name!r}, which would be lost; accepted is"
                 " another file, or --force"
             )
+
+
+def check_result(operands: tuple[NDArray, NDArray], transposed: tuple[bool, bool]) -> None:
+    """Raise FileError for a product beyond this machine: of empty matrices it can be any size."""
+    sizes = [array.shape for array in operands]
+    if min(map(len, sizes)) < 2:
+        return
+    rows = sizes[0][-1 if transposed[0] else -2]
+    columns = sizes[1][-2 if transposed[1] else -1]
+    stacked = max(math.prod(shape[:-2]) for shape in sizes)
+    needed, there = stacked * rows * columns * operands[0].itemsize, host().memory
+    if needed > there:
+        raise FileError(
+            f"A, B: their product has {needed} bytes; accepted are {there}, this machine's memory"
+        )
 
 
 def save(path: Path, compute: Callable[[], NDArray]) -> str:

@@ -9,7 +9,7 @@ import typer
 
 from tilewright import api
 from tilewright.cli.common import DeviceOption, note
-from tilewright.cli.files import check_no_input, check_output, load, save
+from tilewright.cli.files import check_no_input, check_output, check_result, load, save
 from tilewright.errors import ArgumentError, DtypeError, ShapeError
 
 
@@ -51,6 +51,7 @@ def matmul(
         if not force:
             check_no_input(output, (a, b))
     operands = load(a, "A", note), load(b, "B", note)
+    check_result(operands, (transpose_a, transpose_b))
     options: dict[str, Any] = {
         "device": device,
         "kernel": kernel,

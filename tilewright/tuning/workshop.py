@@ -17,6 +17,8 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import IO, Any
 
+from tilewright import settings
+
 COMMAND = (sys.executable, "-m", "tilewright.tuning.worker")
 # Loading drivers takes seconds on some machines: a worker is greeted before it is asked anything.
 START_SECONDS = 60.0
@@ -91,6 +93,7 @@ class Workshop:
             stderr=subprocess.DEVNULL,
             text=True,
             start_new_session=True,
+            env=settings.for_children(),
         )
         assert process.stdout is not None
         self._process, self._lines = process, queue.Queue()
