@@ -103,13 +103,15 @@ def check(item: Checked, x: NDArray, memory: int) -> Report:
     check_memory(item.graph, most, memory, f"comparing the values of {node.title}")
     most, name = _network_bytes(item.network, batch)
     check_memory(item.graph, most, memory, f"running the network's layer {name!r}")
-    parts = [_part(item, readers, chunk) for chunk in _chunks(x, batch)]
-    engine, scores = parts[0][0], np.concatenate([part[1] for part in parts])[: len(x)]
-    layers = tuple(_merged(checks) for checks in zip(*(part[2] for part in parts), strict=True))
+    chunks = list(_chunks(x, batch))
+    engine, _ = engine_for(item.graph, chunks[0])
+    parts = [_part(item, engine, readers, chunk) for chunk in chunks]
+    scores = np.concatenate([part[0] for part in parts])[: len(x)]
+    layers = tuple(_merged(checks) for checks in zip(*(part[1] for part in parts), strict=True))
     for layer in layers:
         if layer.wrong:
-            raise _wrong(item.graph, layer, engine)
-    return _report(item, x, layers, scores, engine)
+            raise _wrong(item.graph, layer, engine.name)
+    return _report(item, x, layers, scores, engine.name)
 
 
 def _report(
@@ -150,11 +152,14 @@ def _chunks(x: NDArray, batch: int) -> Iterator[NDArray]:
 
 
 def _part(
-    item: Checked, readers: Mapping[str, int], x: NDArray
-) -> tuple[str, NDArray, list[LayerCheck]]:
-    """One batch: who ran it, the file's output, and every layer's check."""
+    item: Checked, engine: Engine, readers: Mapping[str, int], x: NDArray
+) -> tuple[NDArray, list[LayerCheck]]:
+    """One batch: the file's output, and every layer's check."""
     graph = item.graph
-    engine, whole = engine_for(graph, x)
+    try:
+        whole = engine.whole(graph, x)
+    except (CannotRunError, FileError) as error:
+        raise FileError(f"{graph.label}: {engine.name}: {error}") from None
     values: dict[str, NDArray] = {graph.input: x}
     ready: dict[int, list[Layer]] = {}
     for layer in item.network.layers:
@@ -176,7 +181,7 @@ def _part(
         values = {n: v for n, v in values.items() if readers.get(n, 0) > position}
     if not zeros:
         _check_whole(graph, engine, final, whole)
-    return engine.name, whole, [checks[layer.name] for layer in item.network.layers]
+    return whole, [checks[layer.name] for layer in item.network.layers]
 
 
 def _run(item: Checked, engine: Engine, node: Node, values: Mapping[str, NDArray]) -> NDArray:

@@ -11,6 +11,7 @@ ONNX's Sign gives 0 for 0; a bit cannot, so 0 becomes +1 and the report counts w
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from tilewright.onebit.onnx_values import facts_of
 NDArray = npt.NDArray[Any]
 
 
+_IMAGES, _ENOUGH = 8, 1 << 12  # images of a sample at most, and elements for which one will do
 MEMORY = 1 << 30  # bytes that an import takes unless told otherwise
 
 
@@ -44,7 +46,7 @@ def import_onnx(
         model: one input [batch, channels, height, width] or [batch, features] in float32, one
             output; opsets 7 to 28.
         sample: inputs for the comparison, channels last, [N, *input_shape]; by default standard
-            normal numbers, as many as the file's batch.
+            normal numbers: the file's batch, or up to eight images where they are small.
         labels: names of the classes.
         memory: bytes that constants of the graph, and the values of the comparison, may take.
 
@@ -76,7 +78,8 @@ def _sample(graph: Graph, sample: NDArray | None) -> NDArray:
     """The sample as ONNX wants it: channels first."""
     sizes = graph.input_shape
     if sample is None:
-        sizes = (graph.batch or 1, *sizes)
+        images = min(_IMAGES, -(-_ENOUGH // math.prod(sizes)))
+        sizes = (max(images, graph.batch or 1), *sizes)
         return np.random.default_rng(0).standard_normal(sizes).astype(np.float32)
     wanted = sizes if len(sizes) == 1 else (sizes[1], sizes[2], sizes[0])
     if sample.ndim != len(wanted) + 1 or sample.shape[1:] != wanted or not len(sample):

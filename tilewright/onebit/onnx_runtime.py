@@ -9,8 +9,8 @@ Nothing here knows what an operator means: that is what makes the check worth so
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -49,6 +49,7 @@ class OnnxRuntime:
     """onnxruntime on one core, its optimisations off: each node as it is written."""
 
     module: Any
+    sessions: dict[str, Any] = field(default_factory=dict)  # by the value that each gives
 
     @property
     def name(self) -> str:
@@ -57,28 +58,35 @@ class OnnxRuntime:
 
     def node(self, node: Node, opset: int, given: Mapping[str, NDArray]) -> NDArray:
         """The value of one node."""
-        return self._run(one_node(node, opset, given).SerializeToString(), given)
+        return self._run(node.output, lambda: one_node(node, opset, given), given)
 
     def whole(self, graph: Graph, x: NDArray) -> NDArray:
         """The output of a whole file."""
-        return self._run(graph.content, {graph.input: x})
+        return self._run("", lambda: graph.content, {graph.input: x})
 
-    def _run(self, content: bytes, given: Mapping[str, NDArray]) -> NDArray:
-        options = self.module.SessionOptions()
-        options.graph_optimization_level = self.module.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.intra_op_num_threads = 1
-        options.log_severity_level = 4
-        options.enable_cpu_mem_arena = False
+    def _run(self, key: str, model: Callable[[], Any], given: Mapping[str, NDArray]) -> NDArray:
+        """A session's only output; sessions are for one graph, and for batches of one size."""
         try:
-            session = self.module.InferenceSession(
-                content, options, providers=["CPUExecutionProvider"]
-            )
+            session = self.sessions.get(key)
+            if session is None:
+                made = model()
+                content = made if isinstance(made, bytes) else made.SerializeToString()
+                session = self.sessions[key] = self._session(content)
             result: NDArray = session.run(None, dict(given))[0]
         except Exception as error:  # its classes have no base but Exception
             if type(error).__name__ in ("NotImplemented", "Fail"):
                 raise CannotRunError(_line(error)) from None
             raise FileError(f"{self.name} refuses it: {_line(error)}") from None
         return result
+
+    def _session(self, content: bytes) -> Any:
+        options = self.module.SessionOptions()
+        options.graph_optimization_level = self.module.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.intra_op_num_threads = 1
+        options.log_severity_level = 4
+        options.enable_cpu_mem_arena = False
+        providers = ["CPUExecutionProvider"]
+        return self.module.InferenceSession(content, options, providers=providers)
 
 
 @dataclass(frozen=True, slots=True)
