@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +13,13 @@ import tilewright as tw
 from tilewright import Device
 from tilewright.backends import backends
 from tilewright.batch import Problem
-from tilewright.errors import ShapeError
+from tilewright.errors import ShapeError, TilewrightError
+from tilewright.grouped_quick import is_worth_planning
 from tilewright.planning import plan
 from tilewright.planning.classes import Tuned
 from tilewright.planning.cost import Curve, Measured, Narrow
 from tilewright.planning.quick import Bounds
+from tilewright.reference import matmul as exactly
 from tilewright.remember import shelves
 
 KERNELS = backends()["opencl"].kernels(TWO_CORES)
@@ -99,3 +102,91 @@ def test_what_plain_products_leave_behind_is_bounded() -> None:
     assert shelf.bytes <= shelf.most
     tw.forget()
     assert len(shelf) == 0
+
+
+@pytest.mark.parametrize("count", [1, 3, 40, 300])
+@pytest.mark.parametrize("make", [list, tuple])
+def test_a_small_plain_batch_is_multiplied_without_a_plan(
+    count: int, make: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = np.random.default_rng(count)
+    plans = next(shelf for shelf in shelves() if shelf.name == "plans of batches")
+    before = len(plans)
+    sizes = generator.integers(0, 20, (count, 3)).tolist()
+    a = make(generator.random((m, k), np.float32) for m, _, k in sizes)
+    b = make(generator.random((k, n), np.float32) for _, n, k in sizes)
+    for device in (None, "host"):
+        if device:
+            monkeypatch.setenv("TILEWRIGHT_DEVICE", device)
+        got = tw.grouped_matmul(a, b)
+        assert type(got) is list
+        for x, y, z in zip(a, b, got, strict=True):
+            np.testing.assert_allclose(z, np.float64(x) @ y, rtol=1e-5)
+    assert len(plans) == before
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (np.ones((3, 4), "f"), np.ones((5, 3), "f")),
+        (np.ones((3, 4), "f"), np.ones((4, 3), "d")),
+        (np.ones(4, "f"), np.ones((4, 3), "f")),
+        (np.ones((3, 4), "f"), np.ones((2, 4, 3), "f")),
+        (np.ones((3, 4), "i"), np.ones((4, 3), "i")),
+        (np.ones((3, 4), ">f4"), np.ones((4, 3), ">f4")),
+    ],
+)
+def test_a_small_batch_is_checked_as_any_other(a: Any, b: Any) -> None:
+    with pytest.raises(TilewrightError):
+        tw.grouped_matmul([a], [b])
+    fits = np.ones((3, 3), "f")
+    with pytest.raises(TilewrightError):
+        tw.grouped_matmul([fits, a], [fits, b])
+
+
+def test_a_batch_of_a_plan_that_pays_is_planned() -> None:
+    assert is_worth_planning(1000, 2e9)
+    assert not is_worth_planning(1, 2e9)
+    assert not is_worth_planning(1000, 9e6)
+    assert "unbound" in tw.plan_grouped([3], [3], [3], device="opencl").explain()
+
+
+@pytest.mark.parametrize("activation", ["none", "relu", "gelu"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_epilogues_are_right_where_columns_lie_side_by_side_and_where_not(
+    dtype: str, activation: str, opencl_device: Device
+) -> None:
+    generator = np.random.default_rng(8)
+    for m, n, k in ((5, 7, 3), (50, 97, 200), (400, 49, 193), (33, 16, 0), (1, 130, 9)):
+        a, b = (generator.standard_normal(s).astype(dtype) for s in ((m, k), (k, n)))
+        bias = generator.standard_normal(n).astype(dtype)
+        for turned in (False, True):
+            for beta in (0.0, -0.5):
+                old = generator.standard_normal((m, n)).astype(dtype)
+                out = np.asarray(old, order="F" if turned else "C").copy("K")
+                wanted = exactly(
+                    a, b, c=old, alpha=1.5, beta=beta, bias=bias, activation=activation
+                )
+                if beta == 0:
+                    out[...] = np.nan
+                tw.grouped_matmul(
+                    [a],
+                    [b],
+                    out=[out],
+                    alpha=1.5,
+                    beta=beta,
+                    bias=[bias],
+                    activation=activation,
+                    device=opencl_device,
+                )
+                slack = {"float16": 2e-2, "float32": 1e-4, "float64": 1e-12}[dtype]
+                np.testing.assert_allclose(np.float64(out), wanted, atol=slack * 10, rtol=slack)
+
+
+def test_a_bound_epilogue_lets_nan_through(opencl_device: Device) -> None:
+    a, b = np.ones((2, 3), "f"), np.ones((3, 40), "f")
+    a[0, 0] = np.nan
+    run = tw.plan_grouped([2], [40], [3], device=opencl_device).bind([a], [b], activation="relu")
+    got = run()[0]
+    assert np.isnan(got[0]).all()
+    assert (got[1] == 3).all()

@@ -208,7 +208,7 @@ def check_outputs(out: Matrices, inputs: Sequence[Matrices | None]) -> None:
     of one array count as overlapping.
     """
     _check_each(out)
-    low, high = _extents(out)
+    low, high = extents(out)
     order = np.argsort(low, kind="stable")
     # Without elements there is nothing to share, wherever the pointer happens to point.
     order = order[low[order] < high[order]]
@@ -226,7 +226,7 @@ def check_outputs(out: Matrices, inputs: Sequence[Matrices | None]) -> None:
     for name, operand in zip(("a", "b", "bias"), inputs, strict=False):
         if operand is None or operand.base is not out.base:
             continue
-        start, stop = _extents(operand)
+        start, stop = extents(operand)
         # The last output that begins before an input's end must have ended before its start.
         before = np.searchsorted(low, stop) - 1
         met = (before >= 0) & (reach[np.maximum(before, 0)] > start) & (stop > start)
@@ -290,7 +290,7 @@ def _raise_odd(array: NDArray, name: str, dtype: np.dtype[Any]) -> None:
     raise OperandError(f"{name}.strides={array.strides}: must be whole elements of {dtype}")
 
 
-def _extents(operand: Matrices) -> tuple[Column, Column]:
+def extents(operand: Matrices) -> tuple[Column, Column]:
     """Lowest and one past the highest byte (host) or element (device); equal where empty."""
     at = operand.at
     size = operand.dtype.itemsize if operand.base is None else 1

@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright import reading
+from tilewright import reading, settings
 from tilewright.arguments import checked_dtype, checked_name
 from tilewright.backends.cuda.backend import refuse
 from tilewright.batched import MOST
 from tilewright.device import Device
 from tilewright.errors import ArgumentError, FileError, KernelError, ShapeError
 from tilewright.grouped_call import Results, checked
+from tilewright.grouped_quick import is_worth_planning, products
 from tilewright.grouped_run import bound, check_plan
 from tilewright.operands import on_gpu
 from tilewright.planning.grouped import (
@@ -88,6 +89,10 @@ class GroupedPlan:
         ]
         if self.layout is None:
             return "\n".join([*head, "kernel     host: a loop of numpy.matmul, as given"])
+        if not is_worth_planning(len(self.m), flops):
+            head.append(
+                "unbound    a loop of NumPy's products: a plan would save less than it costs"
+            )
         return "\n".join(head + _explained(self.layout))
 
     def bind(self, a: Any, b: Any, out: Any = None, **options: Any) -> Callable[[], Results]:
@@ -228,6 +233,19 @@ def grouped_matmul(
     Raises: ShapeError (naming the index of the problem whose inner sizes disagree), DtypeError,
         ArgumentError, OperandError, OverlapError, before anything is written.
     """
+    if (
+        out is None
+        and into is None
+        and (bias is None and activation is None)
+        and (device is None and kernel is None and precision is None)
+        and order == "auto"
+        and type(alpha) is type(beta) is float
+        and (alpha, beta) == (1.0, 0.0)
+        and transpose_a is transpose_b is False
+    ):
+        done = products(a, b, alone=settings.device() == "host")
+        if done is not None:
+            return done
     options: dict[str, Any] = {
         "alpha": alpha,
         "beta": beta,

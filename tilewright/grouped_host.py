@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,13 @@ import numpy as np
 from tilewright.backends import Scalars
 from tilewright.backends.grouped import GroupedKernel, GroupedOperand, GroupedOperands
 from tilewright.backends.host.backend import activate, multiply
-from tilewright.batched import Matrices, matrices
+from tilewright.batched import Matrices, extents, matrices
 from tilewright.device import Device
 from tilewright.operands import NDArray
 from tilewright.planning.grouped import GroupedLayout
 from tilewright.ragged import RaggedBatch
+
+_ONCE = Scalars()
 
 
 def begun(launch: Callable[[], None]) -> Callable[[], None]:
@@ -42,17 +45,19 @@ def _nothing() -> None:
 
 def views(part: Matrices) -> list[NDArray]:
     """The matrices of a host operand as NumPy views, transposes applied."""
-    size = part.dtype.itemsize
-    at = part.at
-    rows = zip(
-        at.address.tolist(),
-        at.rows.tolist(),
-        at.cols.tolist(),
-        (at.row * size).tolist(),
-        (at.col * size).tolist(),
-        strict=True,
-    )
-    return [_view(part.dtype, *row) for row in rows]
+    at, size = part.at, part.dtype.itemsize
+    low, high = extents(part)
+    held = np.flatnonzero(low < high)
+    first = int(low[held].min(initial=2**62)) if len(held) else 0
+    reach = int(high[held].max(initial=first)) - first if len(held) else 0
+    # One view of memory from the lowest address on; only what the matrices reach is touched.
+    span: Any = (ctypes.c_char * reach).from_address(first)
+    memory = np.frombuffer(span, np.uint8) if reach else np.empty(0, np.uint8)
+    starts = np.where(low < high, at.address - first, 0).tolist()
+    shapes = zip(at.rows.tolist(), at.cols.tolist(), strict=True)
+    steps = zip((at.row * size).tolist(), (at.col * size).tolist(), strict=True)
+    view: Any = np.ndarray
+    return list(map(view, shapes, repeat(part.dtype), repeat(memory), starts, steps))
 
 
 def host_loop(
@@ -70,6 +75,18 @@ def host_loop(
         for x, y, z, scale, shift in zip(views(a), views(b), views(c), scalars, shifts, strict=True)
         if z.size
     ]
+    plain = [
+        (x, y, z)
+        for x, y, z, scale, shift in jobs
+        if scale == _ONCE and shift is None and z.flags.c_contiguous
+    ]
+    if activation == "none" and len(plain) == len(jobs) and c.dtype != np.float16:
+
+        def multiply_all() -> None:
+            for x, y, z in plain:
+                x.dot(y, z)  # 0.4 µs less than numpy.matmul
+
+        return multiply_all
 
     def run() -> None:
         for x, y, z, scale, shift in jobs:
@@ -127,12 +144,3 @@ def on_device(batch: RaggedBatch) -> GroupedOperand:
 
 def _vector(column: NDArray) -> NDArray | None:
     return column[:, 0] if len(column) else None
-
-
-def _view(dtype: np.dtype[Any], address: int, rows: int, cols: int, row: int, col: int) -> NDArray:
-    if rows == 0 or cols == 0:
-        return np.empty((rows, cols), dtype)
-    below = -min(0, (rows - 1) * row) - min(0, (cols - 1) * col)
-    reach = abs((rows - 1) * row) + abs((cols - 1) * col) + dtype.itemsize
-    memory: Any = (ctypes.c_char * reach).from_address(address - below)
-    return np.ndarray((rows, cols), dtype, memory, below, (row, col))

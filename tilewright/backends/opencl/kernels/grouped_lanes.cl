@@ -160,6 +160,28 @@ inline void finish_strip(__local const sum *carried, __global real *c, long c_ro
                          int rows, size_t j, size_t j_end, size_t lane, sum alpha, sum beta,
                          __global const real *bias, int epilogue)
 {
+    // Columns that lie next to each other are stored as vectors: the compiler must see that they do.
+    if (c_col == 1 && !(epilogue & EPILOGUE_GELU)) {
+        for (size_t v = 0; v < 3 * LANES && j - lane + v < j_end; v += LANES)
+            if (j + v < j_end) {
+                const sum shift = epilogue & EPILOGUE_BIAS ? (sum)bias[j + v] : (sum)0;
+                const sum floor = epilogue & EPILOGUE_RELU ? (sum)0 : (sum)-INFINITY;
+                __global real *out = c + j + v;
+                __local const sum *from = carried + lane + v;
+                if (beta == (sum)0) {
+                    for (int r = 0; r < rows; r++, out += c_row, from += STRIP) {
+                        const sum x = alpha * *from + shift;
+                        *out = (real)(x < floor ? floor : x);
+                    }
+                } else {
+                    for (int r = 0; r < rows; r++, out += c_row, from += STRIP) {
+                        const sum x = alpha * *from + beta * (sum)*out + shift;
+                        *out = (real)(x < floor ? floor : x);
+                    }
+                }
+            }
+        return;
+    }
 #pragma unroll 1
     for (int r = 0; r < rows; r++)
 #pragma unroll 1
