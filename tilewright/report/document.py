@@ -27,6 +27,7 @@ ladders     one a size:
         samples             {"wall_ms", "cpu_ms", "event_ms"}: every counted run, unscaled
     skipped [{"name", "reason"}]: kernels and peers that could not run
     energy  the counter that joules are from, or why there is none
+    busy    names of rungs during which something else had a part of the processor
     memory  [{"way", "create_ms", "run_ms", "map_back_ms", "create_bytes", "map_back_bytes",
             "error"}]: the three host-pointer ways, empty unless asked for
 """
@@ -121,6 +122,7 @@ def _ladder(ladder: Ladder) -> dict[str, Any]:
         "rungs": [_rung(ladder, rung) for rung in ladder.rungs],
         "skipped": [{"name": item.name, "reason": item.reason} for item in ladder.skipped],
         "energy": ladder.energy,
+        "busy": list(ladder.busy),
         "memory": [_way(way) for way in ladder.memory],
     }
 

@@ -23,6 +23,7 @@ from tilewright.errors import DeviceWarning, TilewrightError
 from tilewright.kernel import Kernel, Plan
 from tilewright.operands import Array, NDArray, view
 from tilewright.planning import plan_kernel
+from tilewright.report import others
 from tilewright.report.peers import PYTORCH, Peer, has_pytorch, peers, timing_of
 from tilewright.report.records import KERNEL, PEER, Ladder, Rung, Skipped
 from tilewright.report.sampling import FULL, Effort, sample
@@ -89,19 +90,24 @@ def measure(
     """
     operands = Operands.random(size, dtype)
     done: list[Rung | Skipped] = []
+    busy: list[str] = []
     meter, on_host = energy.counter(device), energy.counter(host())
     for kernel in backend_of(device).kernels(device):
         report(kernel.name)
+        disturbed = others.watch()
         done.append(_measure_kernel(kernel, device, operands, effort, meter))
+        busy += [kernel.name] if disturbed() and isinstance(done[-1], Rung) else []
     for peer in peers(dtype):
         report(peer.name)
+        disturbed = others.watch()
         done.append(_measure_peer(peer, operands, effort, on_host))
+        busy += [peer.name] if disturbed() else []
     if not has_pytorch():
         done.append(Skipped(PYTORCH, "not installed"))
     rungs = sorted((r for r in done if isinstance(r, Rung)), key=lambda rung: rung.gflops)
     skipped = tuple(item for item in done if isinstance(item, Skipped))
     about = meter if isinstance(meter, str) else meter.name
-    ladder = Ladder(device, size, dtype, tuple(rungs), skipped, energy=about)
+    ladder = Ladder(device, size, dtype, tuple(rungs), skipped, energy=about, busy=tuple(busy))
     _warn_of_lies(ladder)
     return ladder
 

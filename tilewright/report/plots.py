@@ -162,7 +162,8 @@ def clean(axes: Any, *unwanted: str) -> None:
 
 
 def _head(axes: Any, ladder: Ladder, sizes: str) -> None:
-    head(axes, ladder.device, f"Matrix multiplication, {sizes}, {ladder.dtype}")
+    beside = ", beside other work" if ladder.busy else ""
+    head(axes, ladder.device, f"Matrix multiplication, {sizes}, {ladder.dtype}{beside}")
 
 
 def head(axes: Any, device: Device, title: str) -> None:

@@ -85,7 +85,8 @@ class MemoryWay:
 class Ladder:
     """Everything measured at one size, the slowest rung first.
 
-    `energy` names the counter that joules are from, or says why there is none.
+    `energy` names the counter that joules are from, or says why there is none; `busy` the rungs
+    during which something else had a part of the processor.
     """
 
     device: Device
@@ -95,6 +96,7 @@ class Ladder:
     skipped: tuple[Skipped, ...] = ()
     memory: tuple[MemoryWay, ...] = ()
     energy: str = ""
+    busy: tuple[str, ...] = ()
 
     def rung(self, name: str) -> Rung | None:
         """The rung of that name, if it was measured."""

@@ -203,6 +203,11 @@ def notes(ladder: Ladder) -> Iterable[str]:
     if any(rung.samples.events_lie for rung in ladder.rungs):
         low, high = EVENT_RATIO
         yield f"! events lie: outside {low} to {high} of the wall clock of the same runs."
+    if ladder.busy:
+        yield (
+            f"! something else had a part of the processor during {', '.join(ladder.busy)}: compare"
+            " them with nothing, and measure again on a quiet machine."
+        )
     if ladder.ceiling:
         rate = f"{ladder.ceiling.value / 1e9:,.0f} GFLOP/s"
         yield f"% of peak: of {rate}, measured by `tilewright peak`: {ladder.ceiling}."
