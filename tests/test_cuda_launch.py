@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from gpu_arrays import why_no_gpu
 
-from tilewright import plan_grouped, ragged_matmul
-from tilewright.errors import DeviceWarning
+import tilewright
+from tilewright import matmul, plan_grouped, ragged_matmul
+from tilewright.errors import DeviceError, DeviceWarning
 from tilewright.pytorch import GroupedLinear, grouped_matmul
 
 pytestmark = [
@@ -216,3 +217,99 @@ def test_lists_that_move_are_found_where_they_are(dtype: str) -> None:
         for x, y, z in zip(a, b, grouped_matmul(a, b), strict=True):
             truth = x.double() @ y.double()
             assert (z.double() - truth).norm() <= 1e-2 * truth.norm()
+
+
+def plain_calls() -> list[Callable[[], Any]]:
+    """Calls that are not bound: dense by the vendor and by tables, packed, split, a list."""
+    single, half = torch.randn(301, 257, device="cuda"), torch.randn(301, 257, device="cuda").half()
+    a, b = operands("one")
+    return [
+        lambda: matmul(single, single.T),
+        lambda: matmul(single, single.T, activation="gelu"),
+        lambda: matmul(half, half.T, kernel="hopper"),
+        lambda: matmul(single, single.T, precision="fp32x", kernel="hopper-split"),
+        lambda: tilewright.grouped_matmul(a, b),
+    ]
+
+
+def test_graphs_of_plain_calls_leave_nothing_when_they_are_dropped() -> None:
+    for call in plain_calls():
+
+        def once(call: Callable[[], Any] = call) -> None:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                call()
+            graph.replay()
+            torch.cuda.synchronize()
+
+        def reserved() -> int:
+            gc.collect()
+            torch.cuda.empty_cache()
+            return int(torch.cuda.memory_reserved())
+
+        call()
+        once()
+        before = reserved()
+        for _ in range(10):
+            once()
+        assert reserved() <= before
+
+
+def test_a_plain_call_that_was_never_made_can_be_captured() -> None:
+    tilewright.forget()
+    for call in plain_calls():
+        truth = call()
+        tilewright.forget()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            found = call()
+        for _ in range(2):
+            torch.cuda.empty_cache()
+            graph.replay()
+            torch.cuda.synchronize()
+            pairs = [(truth, found)] if torch.is_tensor(found) else zip(truth, found, strict=True)
+            assert all(torch.equal(x, y) for x, y in pairs)
+
+
+def test_plans_of_plain_calls_hold_no_memory_of_the_device() -> None:
+    for call in plain_calls():
+        call()
+        gc.collect()
+        before = torch.cuda.memory_allocated()
+        kept = [call() for _ in range(5)]
+        of_results = sum(
+            one.untyped_storage().nbytes()
+            for result in kept
+            for one in ([result] if torch.is_tensor(result) else result[:1])
+        )
+        gc.collect()
+        assert torch.cuda.memory_allocated() - before <= of_results + 5 * 512
+
+
+def test_a_bind_inside_a_capture_is_refused() -> None:
+    a, b = operands("one")
+    m, n, k = zip(*sizes_of("one"), strict=True)
+    plan = plan_grouped(m, n, k, dtype=torch.float32, device="cuda:0")
+    plan.bind(a, b)()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph), pytest.raises(DeviceError, match="before the capture"):
+        plan.bind(a, b)
+
+
+def test_a_bound_plan_keeps_the_operands_that_it_reads() -> None:
+    drawn = np.random.default_rng(0).integers(64, 200, (40, 3)).tolist()
+    for kernel in ("triton_grouped", "cuda_grouped", "hopper-split"):
+        a = [torch.randn(m, k, device="cuda") for m, _, k in drawn]
+        b = [torch.randn(k, n, device="cuda") for _, n, k in drawn]
+        truth = [x.double() @ y.double() for x, y in zip(a, b, strict=True)]
+        m, n, k = zip(*drawn, strict=True)
+        more = {"precision": "fp32x"} if kernel == "hopper-split" else {}
+        plan = plan_grouped(m, n, k, dtype=torch.float32, device="cuda:0")
+        run = plan.bind(a, b, kernel=kernel, **more)
+        shapes = [x.shape for x in (*a, *b)]
+        del a, b
+        gc.collect()
+        junk = [torch.full(shape, NAN, device="cuda") for shape in shapes]
+        for found, right in zip(run(), truth, strict=True):
+            assert (found.double() - right).norm() <= 1e-4 * right.norm()
+        assert len(junk) == len(shapes)

@@ -1,0 +1,101 @@
+"""Lists of torch tensors as columns, results of many shapes, plans by signature: no GPU needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from test_cuda_engines import dense
+from test_hopper_again import batch, moved
+
+from tilewright.backends.cuda import placing, results, tensor_columns
+
+torch: Any = pytest.importorskip("torch")
+
+
+def drawn(count: int) -> list[Any]:
+    """Matrices of every layout: rows, columns, steps, offsets, parameters, of inference mode."""
+    sizes = np.random.default_rng(0).integers(1, 40, (count, 2)).tolist()
+    made = []
+    for i, (m, n) in enumerate(sizes):
+        flat = torch.randn(4 * m * n + 7)
+        with torch.inference_mode(i % 7 == 6):
+            kinds = (
+                lambda flat=flat, m=m, n=n, i=i: flat[i % 5 :].as_strided((m, n), (n, 1)),
+                lambda flat=flat, m=m, n=n: flat[3:].as_strided((m, n), (1, m)),
+                lambda flat=flat, m=m, n=n: flat.as_strided((m, n), (2 * n, 2), 1),
+                lambda m=m, n=n: torch.nn.Parameter(torch.randn(m, n)),
+                lambda n=n: torch.empty(0, n),
+            )
+            made.append(kinds[i % len(kinds)]())
+    return made
+
+
+def test_columns_of_tensors_are_what_each_tensor_says() -> None:
+    values = drawn(200)
+    found = tensor_columns.read(values)
+    assert found is not None
+    address, sizes, steps = found
+    assert address.tolist() == [one.data_ptr() or int(address[i]) for i, one in enumerate(values)]
+    assert sizes.tolist() == [list(one.shape) for one in values]
+    assert steps.tolist() == [list(one.stride()) for one in values]
+
+
+def test_the_layout_of_this_torch_is_known() -> None:
+    assert tensor_columns._layout("cpu") is not None
+
+
+def test_what_is_more_than_memory_is_left_to_its_own_methods() -> None:
+    plain = torch.randn(3, 4)
+
+    class Kind(torch.Tensor):
+        pass
+
+    unlike = [
+        plain.half(),
+        plain[0],
+        plain[None],
+        torch.ones(3, 4, dtype=torch.complex64).conj().imag,
+        plain.as_subclass(Kind),
+        torch._to_functional_tensor(plain),
+        plain.to_sparse(),
+        torch.empty(3, 4, device="meta"),
+    ]
+    for one in unlike:
+        assert tensor_columns.read([plain, one]) is None, type(one)
+    seen: list[Any] = []
+    torch.func.vmap(lambda x: (seen.append(tensor_columns.read([plain, x])), x)[1])(plain[None])
+    assert seen == [None]
+
+
+@pytest.mark.parametrize("widths", [1, 5, 200])
+def test_results_lie_apart_and_in_order(widths: int) -> None:
+    draw = np.random.default_rng(0)
+    rows, cols = draw.integers(0, 9, 300), draw.integers(0, widths + 1, 300)
+    lie = results.places(rows, cols, 4)
+    flat = torch.full((lie.total,), -1.0)
+    views = lie.views(flat)
+    assert [tuple(one.shape) for one in views] == list(zip(rows, cols, strict=True))
+    assert all(one.is_contiguous() for one in views)
+    for i, one in enumerate(views):
+        one.fill_(i)
+        assert one.numel() == 0 or one.data_ptr() == flat.data_ptr() + 4 * int(lie.offsets[i])
+    assert all(bool((one == i).all()) for i, one in enumerate(views))
+
+
+def test_a_batch_elsewhere_as_aligned_has_the_same_signature_and_others_have_not() -> None:
+    work = batch()
+    first = placing.signature(work)
+    assert placing.signature(moved(work, 4096)) == first
+    assert placing.signature(moved(work, 2)) != first
+    assert placing.signature(work.take(np.arange(39))) != first
+    assert placing.signature(work.take(np.arange(40)[::-1])) != first
+
+
+def test_of_equal_problems_their_distance_counts() -> None:
+    one = dense(4, 4, 4, "float32")
+    near, far = (one.take(np.zeros(3, np.int64)) for _ in range(2))
+    near = placing.moved(near, np.arange(10, dtype=np.int64) * 4096)
+    far = placing.moved(far, np.arange(10, dtype=np.int64) * 8192)
+    assert placing.signature(near) != placing.signature(far)
