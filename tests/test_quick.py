@@ -190,3 +190,22 @@ def test_a_bound_epilogue_lets_nan_through(opencl_device: Device) -> None:
     got = run()[0]
     assert np.isnan(got[0]).all()
     assert (got[1] == 3).all()
+
+
+def test_large_products_of_a_batch_go_to_numpy_and_the_rest_to_the_kernel(
+    opencl_device: Device,
+) -> None:
+    generator = np.random.default_rng(9)
+    sizes = [(5, 7, 3), (1000, 900, 900), (40, 30, 0), (1, 1, 1), (910, 905, 1001)]
+    a = [generator.standard_normal((m, k)).astype("f") for m, _, k in sizes]
+    b = [generator.standard_normal((k, n)).astype("f") for _, n, k in sizes]
+    bias = [generator.standard_normal(n).astype("f") for _, n, _ in sizes]
+    plan = tw.plan_grouped(*np.array(sizes).T, device=opencl_device)
+    if opencl_device.kind == "cpu" and opencl_device.has("svm_system"):
+        assert "2 large products by NumPy's BLAS" in plan.explain()
+    run = plan.bind(a, b, bias=bias, alpha=[1.0, 2.0, 1.0, 1.0, -1.0], activation="relu")
+    for got in (run(), run()):
+        for i, x in enumerate(got):
+            scale = (1.0, 2.0, 1.0, 1.0, -1.0)[i]
+            wanted = exactly(a[i], b[i], alpha=scale, bias=bias[i], activation="relu")
+            np.testing.assert_allclose(x, wanted, atol=2e-3, rtol=1e-4)

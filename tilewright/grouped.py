@@ -25,7 +25,7 @@ from tilewright.device import Device
 from tilewright.errors import ArgumentError, FileError, KernelError, ShapeError
 from tilewright.grouped_call import Results, checked
 from tilewright.grouped_quick import is_worth_planning, products
-from tilewright.grouped_run import bound, check_plan
+from tilewright.grouped_run import bound, check_plan, host_share
 from tilewright.operands import on_gpu
 from tilewright.planning.grouped import (
     ORDERS,
@@ -93,6 +93,9 @@ class GroupedPlan:
             head.append(
                 "unbound    a loop of NumPy's products: a plan would save less than it costs"
             )
+        host = host_share(self.device, self.dtype, (self.m, self.n, self.k))
+        if len(host):
+            head.append(f"host       {len(host)} large products by NumPy's BLAS, behind the others")
         return "\n".join(head + _explained(self.layout))
 
     def bind(self, a: Any, b: Any, out: Any = None, **options: Any) -> Callable[[], Results]:

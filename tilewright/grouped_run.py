@@ -20,6 +20,7 @@ from tilewright.errors import DtypeError, OperandError, ShapeError
 from tilewright.grouped_call import Call, Results
 from tilewright.grouped_host import begun, host_loop, through_device
 from tilewright.planning.grouped import GroupedLayout
+from tilewright.planning.share import large
 from tilewright.selection import backend_of
 
 LayOut = Callable[[Column], GroupedLayout | None]  # the layout of some products of a plan
@@ -49,7 +50,10 @@ def check_plan(call: Call, device: Device, dtype: str, sizes: dict[str, Column])
 
 def bound(device: Device, call: Call, lay_out: LayOut) -> Callable[[], Results]:
     """What computes a call whose operands fit the plan, and returns its results."""
-    launches = [_launch(device, part, lay_out(at)) for at, part in _parts(call)]
+    launches = [
+        _launch(device, part, None if on_host else lay_out(at))
+        for at, part, on_host in _parts(device, call)
+    ]
     before, last = launches[:-1], launches[-1] if launches else _nothing
 
     def run() -> Results:
@@ -69,18 +73,39 @@ def _nothing() -> None:
     pass
 
 
-def _parts(call: Call) -> list[tuple[Column, Call]]:
-    """Batches that may run as one launch each, in this order, and which products they hold."""
-    everything = np.arange(len(call.a))
+def _parts(device: Device, call: Call) -> list[tuple[Column, Call, bool]]:
+    """Batches that run as a launch each, in this order: products, call, and if on the host."""
     if call.sums is None:
-        return [(everything, call)]
+        return _shared(device, call)
     found = []
     for number, turn in enumerate(call.sums.turns()):
         last = call.sums.last[turn]
         for at, ends in ((turn[~last], False), (turn[last], True)):
             if len(at):
-                found.append((at, call.part(at, begins=number == 0, ends=ends)))
+                found.append((at, call.part(at, begins=number == 0, ends=ends), False))
     return found
+
+
+def host_share(device: Device, dtype: str, sizes: tuple[Column, Column, Column]) -> Column:
+    """The products that NumPy's BLAS takes from a batch on a device that works in its memory."""
+    kernel = backend_of(device).grouped(device, dtype)
+    beside = device.kind == "cpu" and kernel is not None and kernel.reads_host()
+    if not beside or dtype == "float16":
+        return np.empty(0, np.int64)
+    return np.flatnonzero(large(*sizes))
+
+
+def _shared(device: Device, call: Call) -> list[tuple[Column, Call, bool]]:
+    """All in one, or the small ones first: BLAS's threads keep a core busy when they have ended."""
+    everything = np.arange(len(call.a))
+    sizes = (call.a.at.rows, call.b.at.cols, call.a.at.cols)
+    taken_out = call.a.base is None and len(call.a) > 0
+    host = host_share(device, call.a.dtype.name, sizes) if taken_out else everything[:0]
+    if not len(host):
+        return [(everything, call, False)]
+    rest = np.delete(everything, host)
+    parts = [(rest, call.part(rest, begins=True, ends=True), False)] if len(rest) else []
+    return [*parts, (host, call.part(host, begins=True, ends=True), True)]
 
 
 def _launch(device: Device, call: Call, layout: GroupedLayout | None) -> Callable[[], None]:

@@ -136,7 +136,10 @@ def activate(value: NDArray, activation: str) -> NDArray:
         clipped: NDArray = np.maximum(value, 0)
         return clipped
     if activation == "gelu":
-        smooth: NDArray = (0.5 * value * (1 + _erf(value * math.sqrt(0.5)))).astype(value.dtype)
+        smooth = _erf(value * value.dtype.type(math.sqrt(0.5)))
+        smooth += 1
+        smooth *= value
+        smooth *= 0.5
         return smooth
     return value
 
@@ -146,7 +149,7 @@ def _erf(value: NDArray) -> NDArray:
         from scipy.special import erf
     except ImportError:
         erf = np.frompyfunc(math.erf, 1, 1)
-    result: NDArray = erf(value).astype(value.dtype)
+    result: NDArray = np.asarray(erf(value)).astype(value.dtype, copy=False)
     return result
 
 
