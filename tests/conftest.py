@@ -49,6 +49,7 @@ LONG = (
     *("test_triton_ragged", "test_oclgrind", "test_hopper_compile", "test_triton_code"),
     *("test_triton_interpreter", "test_planner_simulator", "test_kernels", "test_grouped"),
 )
+HAS_GPU = any(Path(path).exists() for path in ("/dev/nvidiactl", "/dev/kfd"))
 # What tells apart tests of one file that share nothing.
 APART = frozenset((*DRIVERS, *KERNELS))
 
@@ -77,9 +78,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Groups(config, log)
 
 
-def group_of(nodeid: str) -> str:
-    """`tests/test_kernels.py::test_x[intel-3x5x7-local]` is of test_kernels, intel and local."""
+def group_of(nodeid: str, *, gpu: bool = HAS_GPU) -> str:
+    """`tests/test_kernels.py::test_x[intel-3x5x7-local]` is of test_kernels, intel and local.
+
+    Files with tests of a GPU are one group where there is one: its clocks and memory are one.
+    """
     file, _, rest = nodeid.partition("::")
+    if gpu and "mark.gpu" in (Path(__file__).parent / Path(file).name).read_text():
+        return "gpu"
     words = rest.partition("[")[2].rstrip("]").split("-")
     return "-".join([file, *sorted(APART.intersection(words))])
 

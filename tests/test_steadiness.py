@@ -54,4 +54,11 @@ def test_every_test_begins_with_the_same_draws(turn: int) -> None:
 )
 def test_tests_of_a_driver_and_kernel_share_a_process(nodeid: str, group: str) -> None:
     assert {"intel", "pocl", "local"} <= APART
-    assert group_of(nodeid) == group
+    assert group_of(nodeid, gpu=False) == group
+
+
+def test_tests_of_a_gpu_share_a_process_where_there_is_one() -> None:
+    """And whole files with them."""
+    for name in ("test_cuda", "test_cuda_peak", "test_pytorch"):
+        assert group_of(f"tests/{name}.py::test_x[cuda]", gpu=True) == "gpu"
+    assert group_of("tests/test_columns.py::test_x", gpu=True) == "tests/test_columns.py"
