@@ -63,6 +63,8 @@ def matrices(values: Any, name: str) -> Matrices:
         assert isinstance(found, Columns)
         return Matrices(found, dtype, None, ())
     dtype = arrays[0].dtype
+    if dtype.kind == "c":
+        view(arrays[0], f"{name}[0]")  # raises, and shows a way
     if dtype.name not in DTYPES or not dtype.isnative:
         raise DtypeError(f"{name}[0].dtype={str(dtype)!r}: accepted are {', '.join(DTYPES)}")
     held = tuple(arrays)

@@ -327,6 +327,11 @@ def _size_column(values: npt.ArrayLike, name: str) -> npt.NDArray[np.int64]:
         array = np.array(None)
     if array.size == 0:
         return np.empty(0, np.int64)
+    if array.ndim == 0 and array.dtype != object:
+        raise ShapeError(
+            f"{name}={values!r}: accepted are lists of whole numbers, one a problem; for one"
+            f" product {name}=[{values!r}]"
+        )
     if array.ndim != 1 or array.dtype.kind not in "iu":
         shown = "not a number" if array.dtype.kind == "f" and np.isnan(array).any() else array.dtype
         raise ShapeError(f"{name}: {shown}; accepted are whole numbers from 0 up, one a problem")

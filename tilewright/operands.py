@@ -265,6 +265,12 @@ def _records_gradients() -> bool:
 def _checked(result: View, name: str, dtype: Any) -> View:
     if result.dtype.name not in DTYPES or not result.dtype.isnative:
         shown = result.dtype if dtype is None else dtype
+        if result.dtype.kind == "c":
+            raise DtypeError(
+                f"{name}.dtype={str(shown)!r}: accepted are {', '.join(DTYPES)}; of complex"
+                " matrices multiply real and imaginary parts: (a.real @ b.real - a.imag @ b.imag)"
+                " + 1j * (a.real @ b.imag + a.imag @ b.real)"
+            )
         raise DtypeError(
             f"{name}.dtype={str(shown)!r}: accepted are {', '.join(DTYPES)} in native byte order"
         )
