@@ -19,4 +19,6 @@ TARGETS: tuple[Target, ...] = (
 )
 
 if __name__ == "__main__":
-    main(*TARGETS)
+    from fuzz import graph  # needs ONNX, and milliseconds an input
+
+    main(*TARGETS, graph.TARGET)

@@ -39,13 +39,18 @@ _VERSIONS: dict[bytes, tuple[str, Any]] = {
 
 def document(path: Path, most: int) -> Any:
     """A JSON document of at most `most` bytes. Raises OSError, ValueError, RecursionError."""
+    return json.loads(content(path, most))
+
+
+def content(path: Path, most: int) -> bytes:
+    """The bytes of a file of at most `most`. Raises OSError, ValueError."""
     with path.open("rb") as file:
         chunks = []  # not `read(most)`, which takes all that memory at once
         while chunk := file.read(_CHUNK):
             chunks.append(chunk)
             if len(chunks) * _CHUNK > most + _CHUNK:
                 raise ValueError(f"it has more than {most} bytes")
-    return json.loads(b"".join(chunks))
+    return b"".join(chunks)
 
 
 def npy_header(stream: IO[bytes]) -> Header:

@@ -10,6 +10,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from tilewright import reading
 from tilewright.cli.common import console
 from tilewright.cli.onebit_bench import bench
 from tilewright.cli.pictures import picture
@@ -25,6 +26,9 @@ from tilewright.report.network import (
     timings_table,
     verdict,
 )
+from tilewright.whole_files import check_writable
+
+_MOST_LABELS = 16 << 20  # bytes of a file of names
 
 app = typer.Typer(
     name="onebit",
@@ -32,6 +36,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
+
 app.command()(bench)
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL.npz", help="What `convert` wrote.")]
@@ -65,6 +70,7 @@ def convert(
         raise FileError(f"MODEL.npz={str(output)!r}: suffix {output.suffix!r}; accepted is .npz")
     if memory < 1:
         raise ArgumentError(f"--memory={memory}: accepted are 1 and more")
+    check_writable(output, "MODEL.npz")
     network, report = import_onnx(model, labels=_labels(labels), memory=memory << 20)
     save(network, output)
     screen = console()
@@ -152,6 +158,6 @@ def _labels(path: Path | None) -> tuple[str, ...]:
     if path is None:
         return ()
     try:
-        return tuple(path.read_text(encoding="utf-8").splitlines())
-    except (OSError, UnicodeDecodeError) as error:
+        return tuple(reading.content(path, _MOST_LABELS).decode().splitlines())
+    except (OSError, ValueError) as error:
         raise FileError(f"--labels={str(path)!r}: cannot be read ({error})") from None
