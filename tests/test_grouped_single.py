@@ -16,8 +16,9 @@ from test_hopper_compile import instructions, needs_nvrtc
 from triton_proof import CUDA_H200, work_of
 
 from tilewright.backends.cuda import nvrtc
-from tilewright.backends.cuda.engine import Prepared, Proposal, Work
+from tilewright.backends.cuda.engine import Proposal, Work
 from tilewright.backends.cuda.launcher import INTERPRETED
+from tilewright.backends.cuda.placing import Launch
 from tilewright.backends.cuda.portable import singles
 from tilewright.backends.cuda.portable.grouped import CudaGrouped
 from tilewright.backends.cuda.portable.shapes import shapes_of
@@ -92,13 +93,12 @@ def test_a_vectors_stray_step_does_not_matter(monkeypatch: pytest.MonkeyPatch) -
     assert np.any(work.a.col != 1)
 
 
-def test_launches_in_turn_keep_their_order_and_are_counted() -> None:
-    seen: list[tuple[str, int]] = []
+def test_launches_in_turn_keep_their_order() -> None:
+    seen: list[tuple[str, int, str]] = []
 
-    def launch(name: str) -> Prepared:
-        return Prepared(lambda stream: seen.append((name, stream)), 2)
+    def launch(name: str) -> Launch:
+        return lambda stream, table, scratch: seen.append((name, stream, table + scratch))
 
     whole = in_turn([side_by_side([launch("a"), launch("b")], INTERPRETED), launch("c")])
-    whole.enqueue(7)
-    assert seen == [("a", 7), ("b", 7), ("c", 7)]
-    assert whole.count == 6
+    whole(7, "table", "scratch")
+    assert seen == [(name, 7, "tablescratch") for name in "abc"]
