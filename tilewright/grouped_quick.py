@@ -17,7 +17,7 @@ from tilewright.operands import NDArray
 _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 _FIXED = 2e-4
 _PRODUCT = 0.2e-6  # a product's share of columns and tables beyond that of a call of NumPy's
-_MANY, _SAVED, _SAVED_OF_MANY = 256, 3e-12, 8e-12  # seconds an operation
+_MANY, _SAVED, _SAVED_OF_MANY = 256, 2e-12, 8e-12  # seconds an operation
 _FEW = 6  # of these BLAS's own threads make the most
 
 
