@@ -9,6 +9,7 @@ import ast
 import importlib
 import inspect
 import pkgutil
+import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -245,6 +246,12 @@ def test_no_file_is_longer_than_500_lines() -> None:
     assert len(files) > 50
     long = {path.name: len(path.read_text().splitlines()) for path in files}
     assert {name: lines for name, lines in long.items() if lines > 500} == {}
+
+
+def test_architecture_names_every_module() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text()
+    stems = {path.stem for path in PACKAGE.rglob("*.py")} - {"__init__", "__main__"}
+    assert {stem for stem in stems if not re.search(rf"\b{stem}\b", page)} == set()
 
 
 def test_all_names_what_the_package_offers() -> None:

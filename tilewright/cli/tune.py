@@ -78,12 +78,14 @@ def tune(
     with Workshop(timeout=timeout) as workshop, _progress(budget) as report:
         tuner = Tuner(chosen, priors, workshop, budget, resume, report)
         results = tuner.run(todo)
-    console().print(_table(chosen, results))
+    if results:
+        console().print(_table(chosen, results))
     left = len(todo) - len(results)
     if tuner.interrupted:
         note("stopped; what was found is kept, and --resume goes on")
     elif left:
-        note(f"{left} of {len(todo)} tasks were finished before or are left for a larger --budget")
+        before = "were finished before, or " if resume else ""
+        note(f"{left} of {len(todo)} tasks {before}need more than --budget={budget:g} seconds")
 
 
 def _kernels(device: Device, names: list[str] | None, dtype: str) -> tuple[Kernel, ...]:
@@ -115,7 +117,7 @@ def _tasks(
     backend = backend_of(device)
     priors = backend.priors(device)
     if crossover.known(device, backend, dtype, priors) is None:
-        note(f"shape classes of {device.id} are measured first, seconds, once a driver")
+        note(f"shape classes of {device.id} are measured first, once a driver, beside the budget")
     boundaries = crossover.measured(device, backend, dtype, priors).boundaries
     return tasks(kernels, named or representatives(boundaries, dtype, layout), boundaries)
 
