@@ -86,7 +86,9 @@ def common_kind(a: Any, b: Any, out: Any, bias: Any) -> str:
 
 def _check_context(name: str, value: Any, a: Any) -> None:
     """pyopencl arrays may have queues of their own, in one context."""
-    if value.queue is None or (a.queue is not None and value.queue.context != a.queue.context):
+    if a.queue is None:
+        return  # refused by name where its view is made
+    if value.queue is None or value.queue.context != a.queue.context:
         queue = "no queue" if value.queue is None else "a queue of another context"
         raise OperandError(
             f"{name}.queue: {queue}; accepted are arrays with a queue of a.queue.context"
