@@ -16,6 +16,7 @@ from tilewright.backends.opencl import program, runtime
 from tilewright.batch import Problem
 from tilewright.errors import DeviceError, OperandError, OverlapError
 from tilewright.kernel import Launch
+from tilewright.operands import view
 
 OPENCL = backends()["opencl"]
 # Work for some hundredths of a second, then `value` everywhere.
@@ -151,6 +152,44 @@ def test_wide_loads_are_planned_only_where_each_one_is_aligned(
     widths = {config.vector for config in kernel.configs(problem, intel)}
     wide = aligned and all(sorted(steps) in ([1, 64], [0, 1]) for steps in (a, b))
     assert widths == ({4} if wide else {1})
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("sizes", [(64, 64, 64), (63, 64, 64), (64, 63, 64), (64, 64, 63)])
+@pytest.mark.parametrize("turned", ["", "a", "b", "ab"])
+def test_wide_loads_fill_rows_to_the_end(
+    turned: str, sizes: tuple[int, int, int], dtype: str, intel: Device
+) -> None:
+    """Of rows of 63 elements the last load would be cut, wherever the next row begins."""
+    m, n, k = sizes
+    a, b = ((1, 64) if "a" in turned else (64, 1)), ((1, 64) if "b" in turned else (64, 1))
+    problem = Problem(m, n, k, *a, *b, 64, 1, dtype=dtype, accumulate=dtype, aligned=True)
+    (kernel,) = (one for one in OPENCL.kernels(intel) if one.name == "local")
+    widths = {config.vector for config in kernel.configs(problem, intel)}
+    whole = (m if "a" in turned else k) == 64 == (k if "b" in turned else n)
+    assert (widths == {1}) == (not whole)
+
+
+@pytest.mark.parametrize("features", ["svm_system", "unified_memory", "none"])
+def test_what_begins_between_sixteen_bytes_is_not_called_aligned(
+    features: str, intel: Device
+) -> None:
+    """Copied to the device it begins anew; read in place, or lying there, it does not."""
+    near = {"svm_system", "unified_memory"}
+    device = replace(intel, features=(intel.features - near) | ({features} - {"none"}))
+    copied = features == "none"
+    whole = np.zeros(3 * 8 * 8 + 8, np.float32)
+    whole = whole[-whole.ctypes.data % 16 // 4 :]
+
+    def aligned(array: Any) -> bool:
+        return OPENCL.layout(view(array, "a"), device).aligned
+
+    assert aligned(whole[:64].reshape(8, 8))
+    assert aligned(whole[1:65].reshape(8, 8)) == copied
+    assert aligned(whole[: 3 * 64].reshape(3, 8, 8))
+    assert not aligned(np.zeros((3, 7, 9), np.float32)), "the second matrix begins in between"
+    there = tilewright.asarray(np.zeros((8, 8), np.float32), device=intel, memory="allocate")
+    assert aligned(there)
 
 
 # Overlap.

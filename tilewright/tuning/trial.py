@@ -94,6 +94,12 @@ class Trial:
         laid = [backend.layout(self._device[name], device) for name in "ab"]
         self.problem = shape.problem(aligned=all(part.aligned for part in laid))
 
+    @property
+    def bytes(self) -> int:
+        """What it holds: three matrices here and on the device, and the truth."""
+        held = sum(int(view.memory.nbytes) for view in self._host.values())
+        return 2 * held + 8 * self.shape.m * self.shape.n
+
     def seconds(self, plan: Plan) -> float:
         """Wall seconds of one product on the device, operands in place."""
         return self.backend.time(plan, self._device, Scalars()).wall

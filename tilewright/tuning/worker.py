@@ -23,7 +23,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from tilewright.errors import DeviceError, TilewrightError
 from tilewright.kernel import Kernel, Plan
 from tilewright.planning import plan_kernel
 from tilewright.planning.tiles import why_illegal
+from tilewright.remember import Shelf
 from tilewright.tuning.trial import Shape, Trial
 from tilewright.tuning.tuned import config_from_json
 
@@ -40,6 +40,8 @@ Answer = Callable[[Mapping[str, Any]], dict[str, Any]]
 # A few runs for a product of a millisecond, fewer for slow ones.
 _REPEATS = (3, 12)
 _BLOCK_SECONDS = 0.03
+# Those of one task are asked for again by every candidate: a dozen of 2048 x 2048 fit.
+_trials: Shelf[tuple[Shape, Device, Backend], Trial] = Shelf("trials of the tuner", most=2 << 30)
 # Edges of every tile in one small product: any prime beyond the largest micro-tile would do.
 _RAGGED = (67, 131, 53)
 
@@ -140,9 +142,12 @@ def _kernel(name: str, device: Device, backend: Backend) -> Kernel:
     return next(kernel for kernel in backend.kernels(device) if kernel.name == name)
 
 
-@lru_cache(maxsize=6)
 def _trial(shape: Shape, device: Device, backend: Backend) -> Trial:
-    return Trial(shape, device, backend).ready()
+    return _trials.found(
+        (shape, device, backend),
+        lambda: Trial(shape, device, backend).ready(),
+        lambda trial: trial.bytes,
+    )
 
 
 def _plan(document: Mapping[str, Any], kernel: Kernel, trial: Trial) -> Plan:

@@ -20,7 +20,7 @@ from tilewright.backends.opencl.lowering import type_defines
 from tilewright.backends.opencl.memory import device_memory
 from tilewright.backends.opencl.program import kernel_of
 from tilewright.backends.opencl.rules import preferences
-from tilewright.backends.opencl.runtime import Session, pyopencl, session
+from tilewright.backends.opencl.runtime import Session, kernels, pyopencl, session
 from tilewright.device import Device
 from tilewright.kernel import Defines, Launch
 from tilewright.planning.grouped import GroupedLayout, Slots, Tile
@@ -49,6 +49,7 @@ _GPU_TILES = (
 )
 _GPU_RESIDENT = 6
 _H200_UNITS = 132
+_KERNEL_BYTES = 8 << 10  # of a kernel object with its arguments
 
 
 @dataclass(frozen=True)
@@ -289,11 +290,11 @@ class _Bound:
             guarded(self.session, self.session.queue.finish)
 
     def _enqueue(self, launch: Launch, arguments: list[Any]) -> Any:
-        key = (launch.program, launch.defines)
-        shared = self.session.grouped.get(key)
-        if shared is None:
-            kernel = kernel_of(self.session, launch)
-            shared = self.session.grouped[key] = SharedKernel(kernel)
+        shared = kernels.found(
+            (self.session, launch.program, launch.defines),
+            lambda: SharedKernel(kernel_of(self.session, launch)),
+            lambda _: _KERNEL_BYTES,
+        )
         if shared.owner is not arguments:
             # One by one: set_args() would compile a Python function for each new kernel object.
             for index, value in enumerate(arguments):

@@ -43,7 +43,6 @@ class Session:
         self.context = context
         self.queue = queue
         self.lock = threading.RLock()
-        self.grouped: dict[Any, Any] = {}
         self._running: deque[tuple[Any, Any]] = deque()
 
     def hold(self, event: Any, memory: Any) -> None:
@@ -92,6 +91,7 @@ class Session:
 MOST_KEPT = 256 << 20
 _scratch: Shelf[tuple[Session, str], Any] = Shelf("scratch of OpenCL devices", most=1 << 30)
 programs: Shelf[tuple[Session, str, Any], Any] = Shelf("programs of OpenCL devices", most=64 << 20)
+kernels: Shelf[tuple[Session, str, Any], Any] = Shelf("kernels of grouped products", most=8 << 20)
 executables: Shelf[tuple[Session, int], Any] = Shelf("plans ready to launch", most=16 << 20)
 
 
