@@ -121,3 +121,33 @@ def test_a_duel_checks_the_numbers_of_everybody_on_its_shape() -> None:
     assert right == {"seconds": [8.0, 6.0]}
     wrong = worker.dueled([{"micro_m": 8}, {"micro_m": 4}], kernel, trial, 3, 1.0)
     assert wrong == {"failure": "wrong numbers: error 1"}
+
+
+class Shaped(Trial):
+    """A trial that takes a second, whose numbers are as they are said to be."""
+
+    def __init__(self, wrong: bool) -> None:
+        self.problem, self.device = SHAPES[0].problem(), planted.DEVICE
+        self._wrong = wrong
+        self.timed = 0
+
+    def wrong(self, plan: Any) -> str:
+        return "wrong numbers: error 1" if self._wrong else ""
+
+    def seconds(self, plan: Any) -> float:
+        self.timed += 1
+        return 1.0
+
+
+@pytest.mark.parametrize("bad", [None, 0, 1, 2], ids=["none", "ragged", "first", "second"])
+def test_a_candidate_is_right_on_ragged_edges_and_on_every_shape_or_has_no_time(
+    bad: int | None,
+) -> None:
+    """A result that is wrong on one of them alone is found, before it is timed there."""
+    ragged, *trials = (Shaped(place == bad) for place in range(3))
+    found = worker.measured({"micro_m": 4}, Planted(), trials, ragged, [])
+    if bad is None:
+        assert found == {"seconds": [1.0, 1.0]}
+    else:
+        assert found == {"failure": "wrong numbers: error 1"}
+        assert [trial.timed > 0 for trial in trials] == [bad == 2, False]
