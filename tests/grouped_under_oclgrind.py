@@ -11,6 +11,7 @@ import numpy as np
 
 from tilewright import Device
 from tilewright.backends.grouped import GroupedOperands
+from tilewright.backends.host.backend import activate
 from tilewright.backends.opencl.grouped import CpuGroups
 from tilewright.grouped_host import on_device
 from tilewright.planning.grouped import lay_out
@@ -21,29 +22,35 @@ SIZES = ((1, 1, 1), (3, 17, 5), (9, 33, 4), (37, 49, 3), (5, 7, 90), (34, 50, 86
 
 
 def multiply(simulator: Device) -> None:
-    """Every size with and without what the plain store leaves out, compared with NumPy."""
+    """Every size with every way of storing, compared with NumPy."""
     device = replace(simulator, kind="cpu")
     kernel = CpuGroups(device, "float32")
     m, n, k = zip(*SIZES, strict=True)
     layout = lay_out(m, n, k, kernel.tiles, kernel.slots)
     a, b, c = (_draw(rows, cols) for rows, cols in ((m, k), (k, n), (m, n)))
+    bias = _draw((1,) * len(n), n)
     two = np.full(len(SIZES), 2.0)
-    for keep, activation in ((0.0, "none"), (0.5, "relu")):
-        left, right, results = (batch.to(device) for batch in (a, b, c))
+    for keep, shifted, activation in (
+        (0.0, False, "none"),
+        (0.5, False, "relu"),
+        (0.0, True, "none"),
+        (0.5, True, "relu"),
+        (0.5, True, "gelu"),
+    ):
+        left, right, results, shift = (batch.to(device) for batch in (a, b, c, bias))
         operands = GroupedOperands(
             on_device(left),
             on_device(right),
             on_device(results),
-            None,
+            on_device(shift) if shifted else None,
             two,
             keep * two,
             activation,
             "float32",
         )
         kernel.bind(layout, operands)()
-        for x, y, z, result in zip(a, b, c, results.to("host"), strict=True):
-            expected = 2.0 * (x @ y) + 2.0 * keep * z
-            expected = np.maximum(expected, 0) if activation == "relu" else expected
+        for x, y, z, v, result in zip(a, b, c, bias, results.to("host"), strict=True):
+            expected = activate(2.0 * (x @ y) + 2.0 * keep * z + v * shifted, activation)
             np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
 
 

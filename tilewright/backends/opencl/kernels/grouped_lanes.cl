@@ -79,12 +79,30 @@
 #define CARRY_ROW(r, V) V(CARRY, r)
 #define FETCH(r, v, in) PREFETCH_TO_WRITE(c + (i + r) * p.c_row + j0 + v * LANES)
 #define FETCH_ROW(r, V) V(FETCH, r)
-#define STORE(r, v, in) if (in) out[j + v * LANES] = (real)(p.alpha * s##r##_##v);
-#define STORE_ROW(r, V)                                                                       \
+// Columns of C that lie next to each other are stored from registers, whatever the epilogue but
+// gelu: PLAIN alone, SHIFT with bias and relu, BLEND with beta as well.
+#define SHIFT_OF(r, v, in)                                                                    \
+    const sum shift##v = in && bias != 0 ? (sum)bias[j + v * LANES] : (sum)0;
+#define CLIPPED(x) (real)((x) < floor ? floor : (x))
+#define PLAIN(r, v, in) if (in) out[j + v * LANES] = (real)(p.alpha * s##r##_##v);
+#define SHIFT(r, v, in)                                                                       \
+    if (in) {                                                                                 \
+        const sum x = p.alpha * s##r##_##v + shift##v;                                        \
+        out[j + v * LANES] = CLIPPED(x);                                                      \
+    }
+#define BLEND(r, v, in)                                                                       \
+    if (in) {                                                                                 \
+        const sum x = p.alpha * s##r##_##v + p.beta * (sum)out[j + v * LANES] + shift##v;     \
+        out[j + v * LANES] = CLIPPED(x);                                                      \
+    }
+#define STORE_ROW(r, V, STORE)                                                                \
     if (i + r < i_end) {                                                                      \
         __global real *out = c + (i + r) * p.c_row;                                           \
         V(STORE, r)                                                                           \
     }
+#define PLAIN_ROW(r, V) STORE_ROW(r, V, PLAIN)
+#define SHIFT_ROW(r, V) STORE_ROW(r, V, SHIFT)
+#define BLEND_ROW(r, V) STORE_ROW(r, V, BLEND)
 
 #define MICRO_TILE(ROWS, V, LOAD)                                                             \
     {                                                                                         \
@@ -103,10 +121,17 @@
         }                                                                                     \
         ahead = past(ahead, steps * AHEAD);                                                   \
         if (first > 0) { ROWS(ADD_CARRIED_ROW, V) }                                           \
-        if (direct) {                                                                         \
-            ROWS(STORE_ROW, V)                                                                \
-        } else {                                                                              \
+        if (!direct) {                                                                        \
             ROWS(CARRY_ROW, V)                                                                \
+        } else if (plain) {                                                                   \
+            ROWS(PLAIN_ROW, V)                                                                \
+        } else {                                                                              \
+            V(SHIFT_OF, 0)                                                                    \
+            if (p.beta == (sum)0) {                                                           \
+                ROWS(SHIFT_ROW, V)                                                            \
+            } else {                                                                          \
+                ROWS(BLEND_ROW, V)                                                            \
+            }                                                                                 \
         }                                                                                     \
     }
 #define MICRO_TILES(V, LOAD)                                                                  \
@@ -160,28 +185,6 @@ inline void finish_strip(__local const sum *carried, __global real *c, long c_ro
                          int rows, size_t j, size_t j_end, size_t lane, sum alpha, sum beta,
                          __global const real *bias, int epilogue)
 {
-    // Columns that lie next to each other are stored as vectors: the compiler must see that they do.
-    if (c_col == 1 && !(epilogue & EPILOGUE_GELU)) {
-        for (size_t v = 0; v < 3 * LANES && j - lane + v < j_end; v += LANES)
-            if (j + v < j_end) {
-                const sum shift = epilogue & EPILOGUE_BIAS ? (sum)bias[j + v] : (sum)0;
-                const sum floor = epilogue & EPILOGUE_RELU ? (sum)0 : (sum)-INFINITY;
-                __global real *out = c + j + v;
-                __local const sum *from = carried + lane + v;
-                if (beta == (sum)0) {
-                    for (int r = 0; r < rows; r++, out += c_row, from += STRIP) {
-                        const sum x = alpha * *from + shift;
-                        *out = (real)(x < floor ? floor : x);
-                    }
-                } else {
-                    for (int r = 0; r < rows; r++, out += c_row, from += STRIP) {
-                        const sum x = alpha * *from + beta * (sum)*out + shift;
-                        *out = (real)(x < floor ? floor : x);
-                    }
-                }
-            }
-        return;
-    }
 #pragma unroll 1
     for (int r = 0; r < rows; r++)
 #pragma unroll 1
@@ -208,12 +211,15 @@ void grouped_lanes(__global const long *problems, __global const sum *scalars,
         const Tile tile = read_tile(tiles, index);
         const int shape = tiles[index * 4 + 3];
         const Problem p = read_problem(problems, scalars, tile.problem);
-        __global const real *a = A_OF(p), *b = B_OF(p), *bias = BIAS_OF(p);
+        __global const real *a = A_OF(p), *b = B_OF(p);
+        __global const real *bias = p.epilogue & EPILOGUE_BIAS ? BIAS_OF(p) : 0;
         __global real *c = C_OF(p);
         const int i_end = min(p.m, tile.row + (shape >> 16));
         const size_t j_end = min(p.n, tile.col + (shape & 0xffff));
         const bool in_place = p.b_col == 1 && i_end - tile.row <= PACK_ROWS;
-        const bool plain = p.c_col == 1 && p.epilogue == 0 && p.beta == (sum)0;
+        const bool in_row = p.c_col == 1 && !(p.epilogue & EPILOGUE_GELU);
+        const bool plain = p.epilogue == 0 && p.beta == (sum)0;
+        const sum floor = p.epilogue & EPILOGUE_RELU ? (sum)0 : (sum)-INFINITY;
 
         // Where tiles are dealt out in order, as they mostly are, this core's next one.
         const Tile then = read_tile(tiles, min(index + 1, tile_count - 1));
@@ -228,7 +234,7 @@ void grouped_lanes(__global const long *problems, __global const sum *scalars,
             // k == 0 passes once, as C has still to become beta * C.
             do {
                 const int steps = min(DEPTH, p.k - first);
-                const bool direct = plain && first + steps == p.k;
+                const bool direct = in_row && first + steps == p.k;
                 if (wide > 2 * LANES) {
                     const bool inside = j + 2 * LANES < j_end;
                     BLOCK(VECTORS_3)
@@ -241,7 +247,7 @@ void grouped_lanes(__global const long *problems, __global const sum *scalars,
                 }
                 first += steps;
             } while (first < p.k);
-            if (!plain)
+            if (!in_row)
                 finish_strip(carried, c + tile.row * p.c_row, p.c_row, p.c_col, i_end - tile.row, j,
                              j_end, lane, p.alpha, p.beta, bias, p.epilogue);
         }
