@@ -73,6 +73,31 @@ def test_a_device_that_costs_less_than_a_call_is_no_reason_to_leave_the_host() -
     assert plan(plain(79, 79, 79), TWO_CORES, KERNELS, measured=slow).kernel == "panel"
 
 
+def test_the_epilogue_counts_on_either_side() -> None:
+    """The host is a little faster at the product alone; behind it one core works, or two."""
+    even = Curve(((1e6, 1e-4), (1e9, 0.1)))
+    measured = Measured(Curve(((1e6, 9e-5), (1e9, 0.09))), (("panel", even),), 5e10, None)
+    seconds = {}
+    for activation, bias, wanted in (
+        ("none", False, "host"),
+        ("none", True, "host"),
+        ("relu", False, "host"),
+        ("gelu", False, "panel"),
+        ("gelu", True, "panel"),
+    ):
+        problem = replace(plain(400, 400, 50), activation=activation, bias=bias)
+        made = plan(problem, TWO_CORES, KERNELS, measured=measured)
+        assert made.kernel == wanted, activation
+        others = {part.kernel: part.seconds for part in made.rejected if part.seconds is not None}
+        seconds[activation, bias] = {made.kernel: made.seconds, **others}
+    hosts = {key: found["host"] or 0.0 for key, found in seconds.items()}
+    assert hosts["none", False] < hosts["none", True] == hosts["relu", False]
+    assert hosts["relu", False] < hosts["gelu", False] < hosts["gelu", True]
+    spent = hosts["gelu", False] - hosts["none", False]
+    more = (seconds["gelu", False]["panel"] or 0.0) - (seconds["none", False]["panel"] or 0.0)
+    assert 1.8 * more < spent < 2.4 * more
+
+
 def test_shapes_never_seen_are_not_planned_where_the_host_is_certain(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -19,7 +19,7 @@ from tilewright.call import ALWAYS_HOST, keep_bounds, known_bounds, prepare, pro
 from tilewright.device import Device
 from tilewright.errors import OperandError
 from tilewright.operands import Array, on_gpu, short
-from tilewright.planning.cost import device_seconds
+from tilewright.planning.cost import device_seconds, epilogue_seconds
 from tilewright.planning.explain import explain as explain_plan
 from tilewright.remember import Shelf
 from tilewright.selection import backend_of, devices, resolve
@@ -137,7 +137,9 @@ def explain(a: Any, b: Any, **options: Any) -> str:
     chosen = call.plan
     if measured is not None and chosen.seconds is None:
         seconds = device_seconds(chosen.step, chosen.problem, measured, host=call.host_operands)
-        chosen = replace(chosen, seconds=None if seconds is None else seconds * chosen.ratio)
+        if seconds is not None:
+            seconds = seconds * chosen.ratio + epilogue_seconds(chosen.problem, chosen.device)
+        chosen = replace(chosen, seconds=seconds)
     return explain_plan(chosen, measured)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright import reading, settings
+from tilewright import reading
 from tilewright.arguments import checked_dtype, checked_name
 from tilewright.backends.cuda.backend import refuse
 from tilewright.batched import MOST
@@ -237,16 +237,14 @@ def grouped_matmul(
         ArgumentError, OperandError, OverlapError, before anything is written.
     """
     if (
-        out is None
-        and into is None
-        and (bias is None and activation is None)
-        and (device is None and kernel is None and precision is None)
-        and order == "auto"
+        out is into is bias is activation is device is kernel is precision is None
         and type(alpha) is type(beta) is float
-        and (alpha, beta) == (1.0, 0.0)
+        and alpha == 1.0
+        and beta == 0.0
         and transpose_a is transpose_b is False
+        and order == "auto"
     ):
-        done = products(a, b, alone=settings.device() == "host")
+        done = products(a, b)
         if done is not None:
             return done
     options: dict[str, Any] = {

@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from tilewright import settings
 from tilewright.operands import NDArray
 
+_PLAIN = np.ndarray
 _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 _FIXED = 2e-4
 _PRODUCT = 0.2e-6  # a product's share of columns and tables beyond that of a call of NumPy's
@@ -21,35 +23,35 @@ _MANY, _SAVED, _SAVED_OF_MANY = 256, 2e-12, 8e-12  # seconds an operation
 _FEW = 6  # of these BLAS's own threads make the most
 
 
-def products(a: Any, b: Any, *, alone: bool) -> list[NDArray] | None:
-    """Every a[i] @ b[i], or None where the batch is to be checked and planned like any other.
-
-    `alone` says that there is no kernel to choose.
-    """
-    if type(a) is not list and type(a) is not tuple:
+def products(a: Any, b: Any) -> list[NDArray] | None:
+    """Every a[i] @ b[i], or None where the batch is to be checked and planned like any other."""
+    if (type(a) is not list and type(a) is not tuple) or not a:
         return None
-    if (type(b) is not list and type(b) is not tuple) or len(a) != len(b) or not a:
+    if (type(b) is not list and type(b) is not tuple) or len(a) != len(b):
         return None
-    dtype = getattr(a[0], "dtype", None)
+    pairs = list(zip(a, b, strict=False))  # held: another thread may change the lists
+    x, y = pairs[0]
+    if type(x) is not _PLAIN:
+        return None
+    dtype = x.dtype
     if dtype is not _SINGLE and dtype is not _DOUBLE:
         return None
-    plain = np.ndarray
-    pairs = list(zip(a, b, strict=False))  # held: another thread may change the lists
     for x, y in pairs:
-        if type(x) is not plain or type(y) is not plain:
+        if type(x) is not _PLAIN or type(y) is not _PLAIN or x.dtype is not dtype:
             return None
-        if x.dtype is not dtype or y.dtype is not dtype or x.ndim != 2 or y.ndim != 2:
+        if y.dtype is not dtype or x.ndim != 2 or y.ndim != 2:
             return None
-    if (
-        not alone
-        and len(pairs) > _FEW
-        and is_worth_planning(len(pairs), 2.0 * sum(x.size * y.shape[1] for x, y in pairs))
-    ):
+    # Asking the environment takes as long as a product, so it is asked last.
+    if len(pairs) > _FEW and _is_for_a_plan(pairs) and settings.device() != "host":
         return None
     try:
         return [x.dot(y) for x, y in pairs]
     except (ValueError, MemoryError):
         return None  # the checks have the words for it
+
+
+def _is_for_a_plan(pairs: list[tuple[NDArray, NDArray]]) -> bool:
+    return is_worth_planning(len(pairs), 2.0 * sum(x.size * y.shape[1] for x, y in pairs))
 
 
 def is_worth_planning(count: int, flops: float) -> bool:

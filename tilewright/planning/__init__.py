@@ -20,6 +20,7 @@ from tilewright.planning.cost import (
     MARGIN,
     Measured,
     device_seconds,
+    epilogue_seconds,
     host_seconds,
     roof_seconds,
 )
@@ -198,6 +199,8 @@ def _by_time(
         name: candidate.seconds(problem, measured, host=host_operands, least=least)
         for name, candidate in steps.items()
     }
+    behind = epilogue_seconds(problem, device)
+    times = {name: None if time is None else time + behind for name, time in times.items()}
     known = {name: seconds for name, seconds in times.items() if seconds is not None}
     best = min(known, key=lambda name: known[name], default=None)
     host = host_seconds(problem, measured) if host_operands else None
