@@ -173,7 +173,7 @@ CIRCLES = (
         *parts("ragged", "ragged_tensors", "tensor_call", "tensors"),
         *(
             f"tilewright.pytorch.{name}"
-            for name in ("batches", "dense", "down", "grouped", "lists")
+            for name in ("batches", "dense", "down", "grouped", "lists", "recorded")
         ),
     },
     {f"tilewright.backends.cuda.hopper.{name}" for name in ("bind", "engine", "maps")},

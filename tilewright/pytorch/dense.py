@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from tilewright.errors import ArgumentError, OverlapError, ShapeError
-from tilewright.pytorch import checks, down
+from tilewright.pytorch import checks, down, recorded
 from tilewright.pytorch.autocast import cast
-from tilewright.pytorch.eager import by_itself, is_eager, is_followed, is_transformed
+from tilewright.pytorch.eager import PLAIN, by_itself, is_eager, is_followed, is_transformed
 
 How = tuple[str | None, ...]  # precision, accumulate, device, kernel
 
@@ -41,6 +41,10 @@ def matmul(
     else:
         checks.check_out(options["beta"], a, b, bias, out)
     how = (precision, accumulate, getattr(device, "id", device), kernel)
+    if out is None and not torch.compiler.is_compiling():
+        found = _of_matrices(a, b, bias, how, **options)
+        if found is not None:
+            return found
     given = [value for value in (a, b, bias, out) if isinstance(value, Tensor)]
     plain = is_eager(*given) and not is_followed(*given)
     if plain and down.is_torchs(given, how):
@@ -48,6 +52,44 @@ def matmul(
     if plain and (out is not None or len(given) < 2 + (bias is not None) or a.is_cuda):
         return down.into(a, b, out, bias, how, **options)
     return _watched(a, b, out, bias, how, **options)
+
+
+def _of_matrices(
+    a: Any,
+    b: Any,
+    bias: Any,
+    how: How,
+    *,
+    alpha: Any,
+    beta: Any,
+    transpose_a: Any,
+    transpose_b: Any,
+    activation: str | None,
+) -> Tensor | None:
+    """A new product of two plain matrices the shortest way, or None where they are something else.
+
+    On a GPU that is the launch, recorded for autograd alone. On a processor it is torch's own
+    product: it is differentiable in every way, and nothing put around it makes it faster.
+    """
+    if not (type(a) in PLAIN and type(b) in PLAIN and type(beta) is float and beta == 0.0):
+        return None
+    if a.is_cuda:
+        if type(transpose_a) is not bool or type(transpose_b) is not bool:
+            return None
+        function = checks.checked_function(activation)
+        scale = checks.checked_number(alpha, "alpha")
+        turned = (transpose_a, transpose_b)
+        made = recorded.product(a, b, bias, turned, scale, how, product)
+        return made if made is None or function is None else function(made)
+    plain = transpose_a is transpose_b is False and type(alpha) is float and alpha == 1.0
+    if not plain or activation is not None or bias is not None or how != (None,) * 4:
+        return None
+    dense = a.layout is b.layout is torch.strided and a.dim() == b.dim() == 2
+    if not dense or a.device.type != "cpu" or a.dtype not in checks.DTYPES:
+        return None
+    if a.shape[1] != b.shape[0] or a.dtype != b.dtype or a.device != b.device:
+        return None
+    return torch.mm(a, b) if down.is_for_torch(a, b, how) else None
 
 
 def _watched(

@@ -28,7 +28,8 @@ _BY_NUMPY = (torch.float16, torch.float32, torch.float64)
 def into(a: Any, b: Any, out: Any, bias: Any, how: Any, **options: Any) -> Any:
     """`tilewright.matmul` of plain arrays, some of which are tensors."""
     precision, accumulate, device, kernel = how
-    options.update(precision=precision, accumulate=accumulate, device=device, kernel=kernel)
+    # In the order of `tilewright.matmul`, whose plans are found again by these values.
+    options.update(device=device, kernel=kernel, precision=precision, accumulate=accumulate)
     if any(isinstance(value, Tensor) and value.is_cuda for value in (a, b, bias, out)):
         from tilewright import tensors
 
@@ -50,7 +51,7 @@ def into(a: Any, b: Any, out: Any, bias: Any, how: Any, **options: Any) -> Any:
 
 def product(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, how: Any) -> Tensor:
     """alpha · a @ b + bias of plain tensors, of equal leading dimensions."""
-    if a.device.type == "cpu" and _is_for_torch(a, b, how):
+    if a.device.type == "cpu" and is_for_torch(a, b, how):
         return _by_torch(a, b, bias, alpha)
     bias = None if bias is None else bias.contiguous()
     plain = {"beta": 0.0, "transpose_a": False, "transpose_b": False, "activation": None}
@@ -123,7 +124,8 @@ def written(out: Tensor) -> None:
         torch.autograd.graph.increment_version(out)
 
 
-def _is_for_torch(a: Tensor, b: Tensor, how: Any) -> bool:
+def is_for_torch(a: Tensor, b: Tensor, how: Any) -> bool:
+    """Whether torch's BLAS multiplies these of a processor best."""
     if any(option is not None for option in how[1:]):
         return False
     if a.dtype not in (torch.float32, torch.float64):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-_PLAIN = (Tensor, torch.nn.Parameter)
+PLAIN = (Tensor, torch.nn.Parameter)
 
 
 is_batched = torch._C._functorch.is_legacy_batchedtensor
@@ -24,7 +24,7 @@ def is_eager(*values: Tensor | None) -> bool:
         return False
     for value in values:
         if value is not None and (
-            type(value) not in _PLAIN
+            type(value) not in PLAIN
             or value.is_meta
             or is_batched(value)  # by autograd.grad(is_grads_batched=True)
             or value.is_neg()  # of a conjugate's imaginary part memory has the negative

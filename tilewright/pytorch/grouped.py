@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tilewright import settings
 from tilewright.errors import ArgumentError, OperandError, ShapeError
-from tilewright.pytorch import batches, checks, dense, down, lists
+from tilewright.pytorch import batches, checks, dense, down, lists, recorded
 from tilewright.pytorch.eager import is_differentiated, is_eager, is_followed
 from tilewright.ragged import RaggedBatch
 
@@ -48,6 +48,12 @@ def grouped_matmul(
         if found is not None:
             return found
     how = (precision, order, getattr(device, "id", device), kernel)
+    turned = (transpose_a, transpose_b)
+    if out is None and type(beta) is float and beta == 0.0 and set(map(type, turned)) == {bool}:
+        made = recorded.products(a, b, bias, turned, alpha, how, lists.products)
+        if made is not None:
+            function = checks.checked_function(activation)
+            return [function(one) for one in made] if function else made
     options = {
         "transpose_a": transpose_a,
         "transpose_b": transpose_b,
