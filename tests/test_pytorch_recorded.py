@@ -13,6 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import tilewright as tw  # noqa: E402
+from tilewright.errors import ShapeError  # noqa: E402
 from tilewright.pytorch import dense, down, lists, recorded  # noqa: E402
 
 HAS_GPU = torch.cuda.is_available()
@@ -182,6 +183,26 @@ def test_the_public_calls_have_torchs_gradients(where: str, biased: bool) -> Non
         torch.autograd.grad([x.sin().sum() for x in found], inputs),
         torch.autograd.grad([x.sin().sum() for x in wanted], inputs),
     )
+
+
+@pytest.mark.parametrize("where", ["cpu", GPU])
+@pytest.mark.parametrize("learns", [True, False])
+def test_products_of_tensors_are_added_into_results(where: str, learns: bool) -> None:
+    torch.manual_seed(0)
+    a = [torch.randn(3, k, device=where, requires_grad=learns) for k in (2, 4, 5)]
+    b = [torch.randn(k, 6, device=where, requires_grad=learns) for k in (2, 4, 5)]
+    bias = torch.randn(6, device=where, requires_grad=learns)
+    into, alpha = [1, 0, 1], [1.0, 2.0, 3.0]
+    found = tw.grouped_matmul(a, b, into=into, alpha=alpha, bias=[bias, None], activation="relu")
+    wanted = [(2 * (a[1] @ b[1]) + bias).relu(), (a[0] @ b[0] + 3 * (a[2] @ b[2])).relu()]
+    torch.testing.assert_close(found, wanted)
+    if learns:
+        grads = [
+            torch.autograd.grad([x.sin().sum() for x in y], [*a, *b, bias]) for y in (found, wanted)
+        ]
+        torch.testing.assert_close(*grads)
+    with pytest.raises(ShapeError, match=r"into\[1\]=0: product 1 is 2 x 6; must be 3 x 6"):
+        tw.grouped_matmul([a[0], a[1][:2]], b[:2], into=[0, 0])
 
 
 @pytest.mark.gpu

@@ -19,6 +19,7 @@ from tilewright.errors import ArgumentError, OperandError, ShapeError
 from tilewright.pytorch import batches, checks, dense, down, lists, recorded
 from tilewright.pytorch.eager import is_differentiated, is_eager, is_followed
 from tilewright.ragged import RaggedBatch
+from tilewright.sums import checked_into
 
 _facts = attrgetter("dtype", "device", "layout", "is_nested")
 
@@ -34,13 +35,14 @@ def grouped_matmul(
     transpose_a: Any = False,
     transpose_b: Any = False,
     activation: str | None = None,
+    into: Any = None,
     order: str = "auto",
     device: Any = None,
     kernel: str | None = None,
     precision: str | None = None,
 ) -> Any:
     """Arguments, results and errors are those of `tilewright.grouped_matmul`."""
-    is_plain = out is activation is precision is device is kernel is None and (
+    is_plain = out is into is activation is precision is device is kernel is None and (
         type(alpha) is type(beta) is float and alpha == 1.0 and beta == 0.0
     )
     if is_plain and transpose_a is transpose_b is False:
@@ -49,7 +51,12 @@ def grouped_matmul(
             return found
     how = (precision, order, getattr(device, "id", device), kernel)
     turned = (transpose_a, transpose_b)
-    if out is None and type(beta) is float and beta == 0.0 and set(map(type, turned)) == {bool}:
+    if (
+        out is into is None
+        and type(beta) is float
+        and beta == 0.0
+        and set(map(type, turned)) == {bool}
+    ):
         made = recorded.products(a, b, bias, turned, alpha, how, lists.products)
         if made is not None:
             function = checks.checked_function(activation)
@@ -68,7 +75,10 @@ def grouped_matmul(
         not is_followed(*given) and is_eager(*given) and not down.is_torchs(given, (None, *how[2:]))
     )
     if plain and (out is not None or _is_mixed(a, b, bias)):
-        return _in_memory(a, b, out, bias, how, options)
+        more = options if into is None else {**options, "into": into}
+        return _in_memory(a, b, out, bias, how, more)
+    if into is not None:
+        return _added(a, b, out, bias, into, how, **options)
     return _watched(a, b, out, bias, how, **options)
 
 
@@ -172,6 +182,40 @@ def _watched(
     for i, (target, made) in enumerate(zip(_matrices(out, "out"), found, strict=True)):
         dense.put(target, f"out[{i}]", made, keep[i], function)
     return out
+
+
+def _added(
+    a: Any,
+    b: Any,
+    out: Any,
+    bias: Any,
+    into: Any,
+    how: lists.How,
+    *,
+    activation: Any,
+    **options: Any,
+) -> Any:
+    """Several products to a result, added in the caller's order by torch's own sums."""
+    if out is not None:
+        raise ArgumentError("into: with out= of such tensors; accepted is out=None")
+    function = checks.checked_function(activation)
+    found = list(_watched(a, b, None, None, how, activation=None, **options))
+    index = checked_into(into, len(found), None).tolist()
+    sums: list[Any] = [None] * (max(index, default=-1) + 1)
+    for i, (place, made) in enumerate(zip(index, found, strict=True)):
+        before = sums[place]
+        if before is not None and before.shape != made.shape:
+            raise ShapeError(
+                f"into[{i}]={place}: product {i} is {made.shape[0]} x {made.shape[1]}; must be"
+                f" {before.shape[0]} x {before.shape[1]}, as what it is added to"
+            )
+        sums[place] = made if before is None else before + made
+    for i, vector in enumerate(_listed(bias, len(sums))):
+        if vector is not None:
+            checks.check_vector(vector, f"bias[{i}]", sums[i].shape[1], sums[i])
+            sums[i] = sums[i] + vector
+    sums = [function(one) for one in sums] if function else sums
+    return batches.packed(sums) if sums and isinstance(a, RaggedBatch) else sums
 
 
 def _matrices(values: Any, name: str) -> list[Tensor]:
