@@ -28,6 +28,7 @@ from tilewright import (
     plan_grouped,
     ragged,
     ragged_tensors,
+    tensor_plans,
 )
 from tilewright.backends.cuda import arrays, driver
 from tilewright.backends.cuda.launcher import INTERPRETED
@@ -69,6 +70,7 @@ def pretend() -> None:
     for module in (arrays, api, grouped, ragged, ragged_tensors):
         module.on_gpu = is_tensor  # type: ignore[attr-defined]
     api.is_watched = grouped.are_watched = lambda *values: False  # type: ignore[attr-defined]
+    tensor_plans.are_unseen = lambda *values: True  # type: ignore[attr-defined]
     stand_in, real = _Torch(), arrays._view
     driver.need = lambda: stand_in
     driver.missing = lambda: None  # type: ignore[assignment]

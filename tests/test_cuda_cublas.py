@@ -170,7 +170,7 @@ def test_what_is_summed_in_is_said_with_each_call(
     """Halves in whole float32, also across blocks (16); float32 in tf32 (77) only where asked."""
     lies = cublas.Matrix(turned=False, lead=1, apart=0)
     memory = np.ones(3, dtype)
-    call = cublas.Gemm(dtype, precision, (1, 1, 1), 1, (lies, lies, lies), 1.0, 0.0)
+    call = cublas.product(dtype, precision, (1, 1, 1), 1, (lies, lies, lies), 1.0, 0.0)
     call(*(memory.ctypes.data + at * memory.itemsize for at in range(3)))
     assert library.computed == [told]
     library.status = 13

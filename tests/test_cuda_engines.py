@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -15,14 +16,21 @@ from triton_proof import CUDA_H200, work_of
 
 from tilewright.backends.cuda import arrays, driver, engines, ragged
 from tilewright.backends.cuda.arrays import element_type
-from tilewright.backends.cuda.engine import Columns, Proposal, Work
+from tilewright.backends.cuda.engine import Columns, Moving, Proposal, Work
 from tilewright.backends.cuda.hopper import ragged as hopper_ragged
 from tilewright.backends.cuda.portable.grouped import TritonGrouped, TritonWhole
 from tilewright.backends.cuda.portable.layouts import Group, kinds
 from tilewright.backends.cuda.portable.shapes import shapes_of
 from tilewright.backends.cuda.portable.vendor import VendorBlas
 from tilewright.backends.cuda.tables import records
-from tilewright.errors import ArgumentError, DeviceError, DtypeError, KernelError, OperandError
+from tilewright.errors import (
+    ArgumentError,
+    DeviceError,
+    DeviceWarning,
+    DtypeError,
+    KernelError,
+    OperandError,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -381,3 +389,56 @@ def test_the_hopper_kernel_of_ragged_rows_says_what_it_does_not_take(
     x, out = lies(change.get("x", (64, 1)), 100, 64), lies(change.get("out", (32, 1)), 100, 32)
     said = hopper_ragged.unsuited(x, lies((64 * 32, 32, 1), 4, 64, 32), out)
     assert said is None if why is None else why in str(said)
+
+
+class Said:
+    """An engine that proposes what it was told, and notes that it was asked."""
+
+    def __init__(self, name: str, seconds: float, error: Exception | None = None) -> None:
+        self.name, self.seconds, self.error = name, seconds, error
+        self.asked = 0
+
+    def propose(self, work: Work, device: Any) -> Proposal:
+        self.asked += 1
+
+        def move() -> Moving:
+            if self.error is not None:
+                raise self.error
+            return Moving(lambda stream, places: None, 0)
+
+        return Proposal(self.name, self.seconds, 0, "", lambda: None, move)  # type: ignore[arg-type,return-value]
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    calls = SimpleNamespace(_cuda_getDevice=lambda: 0, _cuda_getCurrentRawStream=lambda at: 0)
+    cuda = SimpleNamespace(device=lambda at: nullcontext())
+    stand_in = SimpleNamespace(_C=calls, cuda=cuda, OutOfMemoryError=torch.OutOfMemoryError)
+    monkeypatch.setattr(driver, "need", lambda: stand_in)
+    monkeypatch.setattr(engines.nvrtc, "enter", lambda at: False)
+
+
+@pytest.mark.usefixtures("here")
+def test_little_work_takes_the_first_engine_that_is_done_before_the_host_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    quick, quicker = Said("quick", 0.9e-6), Said("quicker", 0.1e-6)
+    monkeypatch.setattr(engines, "engines", lambda: (quick, quicker))
+    assert engines.move(dense(16, 16, 16, "float32"), CUDA_H200).engine == "quick"
+    assert (quick.asked, quicker.asked) == (1, 0)
+    much = dense(4096, 4096, 4096, "float32")
+    assert engines.move(much, CUDA_H200).engine == "quicker"
+    slow = Said("slow", 1.0)
+    monkeypatch.setattr(engines, "engines", lambda: (slow, quicker))
+    assert engines.move(dense(16, 16, 16, "float32"), CUDA_H200).engine == "quicker"
+
+
+@pytest.mark.usefixtures("here")
+def test_where_the_first_quick_engine_cannot_be_had_every_other_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broken, other = Said("broken", 0.5e-6, DeviceError("no compiler")), Said("other", 1.0)
+    monkeypatch.setattr(engines, "engines", lambda: (broken, other))
+    with pytest.warns(DeviceWarning, match="broken cannot be used here"):
+        assert engines.move(dense(16, 16, 16, "float32"), CUDA_H200).engine == "other"

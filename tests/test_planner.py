@@ -164,6 +164,25 @@ def test_given_and_equal_sizes_are_not_sorted() -> None:
     assert layout.reason.startswith("given: nothing to sort")
 
 
+def test_what_is_fast_enough_is_one_shape_and_nothing_better_is_sought() -> None:
+    m, n, k = uniform(1000, 64)
+    sought = lay_out(m, n, k, TILES, GPU, "given")
+    quick = lay_out(m, n, k, TILES, GPU, "given", enough=1.0)
+    assert len(set(quick.tile.tolist())) == 1
+    assert quick.order.tolist() == list(range(1000))
+    assert not quick.sums.elements
+    assert quick.seconds <= quick.simulated() <= 1.5 * sought.seconds
+    for enough in (0.0, 0.5 * quick.seconds):  # which no single shape reaches
+        layout = lay_out(m, n, k, TILES, GPU, "given", enough=enough)
+        assert np.array_equal(layout.tile, sought.tile)
+        assert layout.seconds == sought.seconds
+
+
+def test_a_long_product_is_cut_where_it_would_take_longer_than_is_enough() -> None:
+    long = lay_out([16], [16], [100_000], TILES, GPU, "given", enough=1e-6)
+    assert int(long.parts[0]) > 1
+
+
 def test_a_batch_in_order_stays_in_order() -> None:
     k = np.sort(uniform(400, 300)[0])[::-1]
     side = np.full(400, 64)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -367,3 +368,40 @@ def test_asking_who_looks_on_costs_arrays_of_numpy_a_few_steps() -> None:
     finally:
         sys.setprofile(None)
     assert len(steps) < 40
+
+
+class OnGpu:
+    """A tensor of the processor that says it lies on a GPU."""
+
+    is_cuda = True
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.tensor, name)
+
+
+def test_the_short_way_sees_whoever_looks_on() -> None:
+    """Where a plan is known nothing else is asked: gradients, modes, transforms, odd tensors."""
+    from tilewright.watched import are_unseen
+
+    plain = torch.ones(2, 2)
+    leaf = torch.ones(2, 2, requires_grad=True)
+    negative = torch.ones(2, 2, dtype=torch.complex64).conj().imag
+    unseen = partial(are_unseen, torch)
+    assert unseen(OnGpu(plain), OnGpu(plain))
+    assert not unseen(plain, OnGpu(plain))
+    assert not unseen(OnGpu(plain), plain)
+    for odd in (leaf, negative, plain.to_sparse()):
+        assert not unseen(OnGpu(plain), OnGpu(odd))
+        assert not unseen(OnGpu(odd), OnGpu(plain))
+    with torch.no_grad():
+        assert unseen(OnGpu(leaf), OnGpu(leaf))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not unseen(OnGpu(plain), OnGpu(plain))
+    with torch.autograd.forward_ad.dual_level():
+        assert not unseen(OnGpu(plain), OnGpu(plain))
+    asked: list[bool] = []
+    torch.func.vmap(lambda x: asked.append(unseen(OnGpu(plain), OnGpu(plain))) or x)(plain)
+    assert asked == [False]

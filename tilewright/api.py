@@ -96,14 +96,19 @@ def matmul(
         and _is_host_product(a, b)
     ):
         return np.matmul(a, b)
+    plans = sys.modules.get("tilewright.tensor_plans")  # loaded by the first product on a GPU
+    if plans is not None and out is bias is None:
+        # In the signature's order, in one tuple: the short way is asked first, at each call.
+        # fmt: off
+        found = plans.again(
+            a, b, (alpha, beta, transpose_a, transpose_b, activation, device, kernel, precision,
+                   accumulate),
+        )
+        # fmt: on
+        if found is not None:
+            return found
     multiply = _matmul_by_torch
     if not is_watched(a, b, bias, out):
-        plans = sys.modules.get("tilewright.tensor_plans")  # loaded by the first product on a GPU
-        if plans is not None and out is bias is None:
-            how = (alpha, beta, transpose_a, transpose_b, activation, device, kernel)
-            found = plans.again(a, b, (*how, precision, accumulate))
-            if found is not None:
-                return found
         multiply = _matmul_on_gpu if on_gpu(a) or on_gpu(b) else _matmul
     return multiply(
         a,

@@ -20,9 +20,9 @@ from tilewright.backends.cuda.engine import Work
 from tilewright.device import Device
 from tilewright.errors import OverlapError
 from tilewright.remember import Shelf
+from tilewright.watched import are_unseen
 
 _ALIGNED = 255  # of an address these bits may matter
-_KINDS = (float, float, bool, bool)  # of alpha, beta and the transposes
 _OVERLAP = "out: shares memory with {}; accepted is an array apart from every input"
 # Computes the product of a, b and bias into out, or into a new tensor where that is None.
 Run = Callable[[Any, Any, Any, Any], Any]
@@ -38,8 +38,9 @@ def again(a: Any, b: Any, options: tuple[Any, ...]) -> Any:
     torch = sys.modules.get("torch")
     if torch is None or type(a) is not torch.Tensor or type(b) is not torch.Tensor:
         return None
-    key = key_of(a, b, None, None, options)
-    plan = None if key is None else known(key)
+    if not are_unseen(torch, a, b):
+        return None
+    plan = known(key_of(a, b, None, None, options))
     return None if plan is None else plan(a, b, None, None)
 
 
@@ -53,15 +54,16 @@ def known(key: Hashable) -> Run | None:
 
 def key_of(a: Any, b: Any, out: Any, bias: Any, options: tuple[Any, ...]) -> Hashable:
     """What decides a plan; None where tensors own no memory or the options are no plain ones."""
-    if (type(options[0]), type(options[1]), type(options[2]), type(options[3])) != _KINDS:
+    alpha, beta, turns_a, turns_b = options[:4]
+    if not (type(alpha) is type(beta) is float and type(turns_a) is type(turns_b) is bool):
         return None
     at_a, at_b = a.data_ptr(), b.data_ptr()
     if not (at_a and at_b):
         return None
     low_a, low_b = at_a & -at_a & _ALIGNED, at_b & -at_b & _ALIGNED
     lies_a, lies_b = a.stride(), b.stride()
-    places = (a.get_device(), b.get_device(), low_a, low_b)
-    key = (a.shape, b.shape, lies_a, lies_b, a.dtype, b.dtype, places, options)
+    where = (a.get_device(), b.get_device(), low_a, low_b, a.dtype, b.dtype)
+    key = (a.shape, b.shape, lies_a, lies_b, where, options)
     if out is bias is None:
         return key
     more = [None if one is None else _facts(one) for one in (out, bias)]

@@ -43,6 +43,22 @@ def is_watched(*values: Any) -> bool:
     return found and is_anything_watched(torch)
 
 
+def are_unseen(torch: Any, a: Any, b: Any) -> bool:
+    """Whether two of torch's own tensors lie on GPUs and nothing looks at them: `is_watched`, less
+    what a call of a known kind need not be asked."""
+    strided = torch.strided
+    return (
+        not is_anything_watched(torch)
+        and a.is_cuda
+        and b.is_cuda
+        and a.layout is strided
+        and b.layout is strided
+        and not ((a.requires_grad or b.requires_grad) and torch.is_grad_enabled())
+        and not a.is_neg()
+        and not b.is_neg()
+    )
+
+
 def are_watched(*lists: Any) -> bool:
     """The same of lists (or batches) of matrices: where they lie is judged by the first of each."""
     torch = sys.modules.get("torch")

@@ -98,9 +98,18 @@ class Candidate:
 
 
 def compare(
-    live: Ints, k: Ints, assignments: list[Choice], slots: Slots, *, only_given: bool
+    live: Ints,
+    k: Ints,
+    assignments: list[Choice],
+    slots: Slots,
+    *,
+    only_given: bool,
+    enough: float = 0.0,
 ) -> dict[str, tuple[Candidate, float]]:
-    """Of every order the assignment of shapes it runs fastest with, and its predicted seconds."""
+    """Of every order the assignment of shapes it runs fastest with, and its predicted seconds.
+
+    The least that a sole assignment can take stands for its prediction where it is `enough`.
+    """
     coarse = live if only_given else descending(live, k)
     orders = [
         {"given": live} if only_given else arrange(choice, live, coarse) for choice in assignments
@@ -112,7 +121,11 @@ def compare(
             Candidate(order[name], choice, _fixed(order[name], choice, slots))
             for order, choice in zip(orders, assignments, strict=True)
         ]
-        plans[name] = _best(candidates, makespans, slots)
+        sole = candidates[0]
+        if len(candidates) == 1 and sole.floor <= enough:
+            plans[name] = sole, sole.floor
+        else:
+            plans[name] = _best(candidates, makespans, slots)
     return plans
 
 

@@ -49,6 +49,7 @@ class Work:
     `bias` has address 0 where a problem has none; `dtype` is that of a, b, c and bias: "float16",
     "bfloat16", "float32" or "float64". `precision` is "ieee", "tf32" or "fp32x". `keep` holds what
     must live as long as the launch is used. The vector of a bias has step 1, whatever `bias` says.
+    Where the device is done within `enough` seconds, no plan need be better.
     """
 
     ordinal: int
@@ -66,6 +67,7 @@ class Work:
     precision: str
     order: str
     keep: tuple[Any, ...]
+    enough: float = 0.0
 
     def take(self, which: Ints) -> Work:
         """The batch of these problems alone."""

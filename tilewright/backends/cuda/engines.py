@@ -41,6 +41,7 @@ from tilewright.errors import (
 
 _FOLDER = __name__.rpartition(".")[0]
 _LITTLE = 2e9  # flops: 0.1 ms of an H200 in fp32
+_HOST_EACH = 1e-6  # seconds of the host for a matrix product in a list; 2e-6 is measured
 _MANY = 4096  # of so many equal problems the first are planned for all
 P = TypeVar("P")
 
@@ -96,7 +97,7 @@ def names() -> tuple[str, ...]:
 
 
 def judge(work: Work, device: Device, wanted: str | None = None) -> Verdict:
-    """Ask every engine, or only the one wanted.
+    """Ask every engine, or only the one wanted; none after one that is fast enough for the work.
 
     Raises KernelError where none, or not the wanted one, takes the batch, DtypeError for a dtype
     that the device lacks and ArgumentError for a precision that no engine of it has.
@@ -108,7 +109,12 @@ def judge(work: Work, device: Device, wanted: str | None = None) -> Verdict:
         raise KernelError(f"kernel={wanted!r}: {device.id!r} knows {known}")
     many = len(work.m) > _MANY and _is_uniform(work)
     ask = _by_sample if many else _whole
-    answers = [(engine.name, ask(engine, work, device)) for engine in asked]
+    answers: list[tuple[str, Proposal | str]] = []
+    for engine in asked:
+        answer = ask(engine, work, device)
+        answers.append((engine.name, answer))
+        if isinstance(answer, Proposal) and answer.seconds <= work.enough:
+            break
     proposals = [answer for _, answer in answers if isinstance(answer, Proposal)]
     refusals = tuple((name, answer) for name, answer in answers if isinstance(answer, str))
     if not proposals:
@@ -224,9 +230,12 @@ def move(work: Work, device: Device, wanted: str | None = None) -> Movable:
         work = work.take(live)
     with driver.need().cuda.device(work.ordinal):
         nvrtc.enter(work.ordinal)
-        found, moving = _first_that_fits(
-            judge(work, device, wanted), device, lambda proposal: _moving(proposal, work, device)
-        )
+        try:
+            found, moving = _first_to_move(work, device, wanted)
+        except DeviceError:
+            if not work.enough:
+                raise
+            found, moving = _first_to_move(replace(work, enough=0.0), device, wanted)
     run = _anywhere(moving.run, work.ordinal)
     chosen = (lambda places: run(places[index])) if some else run
     one = None if some or moving.one is None else _one_anywhere(moving.one, work.ordinal)
@@ -234,9 +243,19 @@ def move(work: Work, device: Device, wanted: str | None = None) -> Movable:
 
 
 def _unsorted(work: Work) -> Work:
-    """Little work in the order given: to find a better one takes the host longer than it saves."""
+    """Little work in the order given: to find a better one takes the host longer than it saves.
+
+    Nor is any plan sought whose kernels would be done while the host still makes the call.
+    """
     flops = 2.0 * float(np.sum(work.m.astype(np.float64) * work.n * work.k))
-    return replace(work, order="given") if work.order == "auto" and flops < _LITTLE else work
+    if work.order != "auto" or flops >= _LITTLE:
+        return work
+    return replace(work, order="given", enough=_HOST_EACH * len(work.m))
+
+
+def _first_to_move(work: Work, device: Device, wanted: str | None) -> tuple[Proposal, Moving]:
+    verdict = judge(work, device, wanted)
+    return _first_that_fits(verdict, device, lambda found: _moving(found, work, device))
 
 
 def _moving(proposal: Proposal, work: Work, device: Device) -> Moving:

@@ -68,11 +68,15 @@ def _made(rows: Ints, cols: Ints, itemsize: int) -> Places:
         sizes, steps = zip(rows.tolist(), cols.tolist(), strict=True), cols.tolist()
         strided = (list(sizes), [(n, 1) for n in steps], offsets.tolist())
         return Places(offsets, total, (), [], strided)
-    runs = np.split(rows[order], first[1:])
+    ordered = rows[order].tolist()
+    stops = [*first[1:].tolist(), len(ordered)]
+    runs = [ordered[start:stop] for start, stop in zip(first.tolist(), stops, strict=True)]
+    back = np.empty_like(order)
+    back[order] = np.arange(len(order))
     cuts = tuple(
-        ((tall, wide), (wide, 1), start, run.tolist())
+        ((tall, wide), (wide, 1), start, run)
         for tall, wide, start, run in zip(
             high.tolist(), widths.tolist(), begin.tolist(), runs, strict=True
         )
     )
-    return Places(offsets, total, cuts, np.argsort(order).tolist(), ([], [], []))
+    return Places(offsets, total, cuts, back.tolist(), ([], [], []))

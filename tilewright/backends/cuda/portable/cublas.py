@@ -38,6 +38,10 @@ class Matrix:
     apart: int
 
 
+# Enqueues C = A B, given their addresses, on torch's current stream of the current device.
+Product = Callable[[int, int, int], None]
+
+
 @cache
 def missing() -> str | None:
     """Why cuBLAS cannot be called; None where it can."""
@@ -63,62 +67,56 @@ def _library() -> Any:
     return library
 
 
-class Gemm:
-    """Equal products C = alpha A B + beta C at equal distances: one call, on any addresses."""
+def product(
+    dtype: str,
+    precision: str,
+    sizes: tuple[int, int, int],
+    count: int,
+    operands: tuple[Matrix, Matrix, Matrix],
+    alpha: float,
+    beta: float,
+) -> Product:
+    """Equal products C = alpha A B + beta C at equal distances: one call, on any addresses.
 
-    def __init__(
-        self,
-        dtype: str,
-        precision: str,
-        sizes: tuple[int, int, int],
-        count: int,
-        operands: tuple[Matrix, Matrix, Matrix],
-        alpha: float,
-        beta: float,
-    ) -> None:
-        """`sizes`: m, n, k. `precision`: "tf32" for float32 that may be rounded, else "ieee"."""
-        import torch
+    `sizes`: m, n, k. `precision`: "tf32" for float32 that may be rounded, else "ieee". What comes
+    back raises DeviceError where cuBLAS refuses.
+    """
+    import torch
 
-        (m, n, k), (a, b, c) = sizes, operands
-        self._swaps = not c.turned
-        if self._swaps:
-            m, n, a, b = n, m, b, a
-        wide = dtype == "float64"
-        number = ctypes.c_double if wide else ctypes.c_float
-        self._alpha, self._beta = number(alpha), number(beta)  # read at each call
-        long, kind = ctypes.c_longlong, ctypes.c_int(_TYPES[dtype])
-        batched = count > 1
+    (m, n, k), (a, b, c) = sizes, operands
+    swaps = not c.turned
+    if swaps:
+        m, n, a, b = n, m, b, a
+    wide = dtype == "float64"
+    number = ctypes.c_double if wide else ctypes.c_float
+    long, kind = ctypes.c_longlong, ctypes.c_int(_TYPES[dtype])
+    batched = count > 1
 
-        def lies(one: Matrix) -> tuple[Any, ...]:
-            return (kind, long(one.lead), *((long(one.apart),) if batched else ()))
+    def lies(one: Matrix) -> tuple[Any, ...]:
+        return (kind, long(one.lead), *((long(one.apart),) if batched else ()))
 
-        turned = [
-            ctypes.c_int(_AS_IT_LIES if one.turned is c.turned else _TURNED) for one in (a, b)
-        ]
-        tf32 = precision == "tf32" and dtype == "float32"
-        compute = _COMPUTE_64F if wide else _COMPUTE_TF32 if tf32 else _COMPUTE_32F
-        how = (ctypes.c_int(compute), ctypes.c_int(_HEURISTICS))
-        # Set anew for each call, under a lock: the arguments themselves are made once.
-        at = [ctypes.c_void_p() for _ in range(4)]
-        self._at_handle, self._at_a, self._at_b, self._at_c = at
-        self._lock = threading.Lock()
-        head = (at[0], *turned, long(m), long(n), long(k), ctypes.byref(self._alpha))
-        matrices = (at[1], *lies(a), at[2], *lies(b), ctypes.byref(self._beta), at[3], *lies(c))
-        self._arguments = (*head, *matrices, *((long(count),) if batched else ()), *how)
-        library = _library()
-        name = "cublasGemmStridedBatchedEx_64" if batched else "cublasGemmEx_64"
-        self._call: Callable[..., int] = getattr(library, name)
-        self._set_mode: Callable[..., int] = library.cublasSetMathMode
-        self._mode = ctypes.c_int(_WHOLE_SUMS if dtype.endswith("float16") else _DEFAULT_MATH)
-        self._handle: Callable[[], int] = torch._C._cuda_getCurrentBlasHandle
+    turned = [ctypes.c_int(_AS_IT_LIES if one.turned is c.turned else _TURNED) for one in (a, b)]
+    tf32 = precision == "tf32" and dtype == "float32"
+    compute = _COMPUTE_64F if wide else _COMPUTE_TF32 if tf32 else _COMPUTE_32F
+    how = (ctypes.c_int(compute), ctypes.c_int(_HEURISTICS))
+    # Set anew for each call, under a lock: the arguments themselves are made once.
+    at_handle, at_left, at_right, at_c = (ctypes.c_void_p() for _ in range(4))
+    at_a, at_b = (at_right, at_left) if swaps else (at_left, at_right)
+    scale, keep = ctypes.byref(number(alpha)), ctypes.byref(number(beta))  # read at each call
+    head = (at_handle, *turned, long(m), long(n), long(k), scale)
+    matrices = (at_left, *lies(a), at_right, *lies(b), keep, at_c, *lies(c))
+    arguments = (*head, *matrices, *((long(count),) if batched else ()), *how)
+    library = _library()
+    name = "cublasGemmStridedBatchedEx_64" if batched else "cublasGemmEx_64"
+    call, set_mode = getattr(library, name), library.cublasSetMathMode
+    mode = ctypes.c_int(_WHOLE_SUMS if dtype.endswith("float16") else _DEFAULT_MATH)
+    handle, lock = torch._C._cuda_getCurrentBlasHandle, threading.Lock()
 
-    def __call__(self, a: int, b: int, c: int) -> None:
-        """Enqueue on torch's current stream of the current device. Raises DeviceError."""
-        if self._swaps:
-            a, b = b, a
-        with self._lock:
-            self._at_a.value, self._at_b.value, self._at_c.value = a, b, c
-            self._at_handle.value = self._handle()
-            status = self._set_mode(self._at_handle, self._mode) or self._call(*self._arguments)
+    def multiply(a: int, b: int, c: int) -> None:
+        with lock:
+            at_a.value, at_b.value, at_c.value, at_handle.value = a, b, c, handle()
+            status = set_mode(at_handle, mode) or call(*arguments)
         if status:
             raise DeviceError(f"cuBLAS: status {status}; accepted is 0, as cublasStatus_t has it")
+
+    return multiply

@@ -111,13 +111,13 @@ def _laid_out(
     """The precision, the shapes and the layout of a batch; layouts are kept by sizes."""
     precision, wide = _precision(work, device), mostly_wide(work)
     facts = (device.compute_units, device.local_memory, work.dtype, precision, wide, cuda)
-    key = signature(work.m, work.n, work.k, *facts, work.order, cut)
+    key = signature(work.m, work.n, work.k, *facts, work.order, cut, work.enough)
     shapes = shapes_of(work.dtype, device, precision, wide=wide, cuda=cuda)
 
     def made() -> GroupedLayout:
         tiles = tuple(shape.tile() for shape in shapes)
         slots = slots_of(device, cut=cut)
-        return lay_out(work.m, work.n, work.k, tiles, slots, work.order)
+        return lay_out(work.m, work.n, work.k, tiles, slots, work.order, work.enough)
 
     return precision, shapes, _layouts.found(key, made, _bytes)
 

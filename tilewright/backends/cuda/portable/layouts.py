@@ -118,13 +118,12 @@ def _few(code: Ints, weight: npt.NDArray[np.float64]) -> None:
     most = _heaviest(code, weight)
     if most < _WIDE:
         code %= _WIDE
-    if len(np.unique(code)) > _MOST_KINDS:
+    if np.count_nonzero(np.bincount(code)) > _MOST_KINDS:
         code[code != most] = _ANY
 
 
 def _heaviest(code: Ints, weight: npt.NDArray[np.float64]) -> int:
-    found, inverse = np.unique(code, return_inverse=True)
-    return int(found[np.argmax(np.bincount(inverse, weight))])
+    return int(np.argmax(np.bincount(code, weight)))
 
 
 def _is_near(work: Work) -> bool:

@@ -30,7 +30,7 @@ from tilewright.backends.cuda.engine import (
     Work,
 )
 from tilewright.backends.cuda.portable import cublas
-from tilewright.backends.cuda.portable.cublas import Gemm, Matrix
+from tilewright.backends.cuda.portable.cublas import Matrix, Product
 from tilewright.backends.cuda.portable.shapes import H200_UNITS
 from tilewright.device import Device
 
@@ -232,14 +232,15 @@ def _calls(torch: Any, work: Work) -> Iterator[Callable[[], Any]]:
         yield partial(torch.relu_, _tensor(torch, *at_c))
 
 
-def gemm(work: Work) -> Gemm:
+def gemm(work: Work) -> Product:
     """cuBLAS's call for the products of a batch that are equal and lie alike."""
     m, n, k = (int(column[0]) for column in (work.m, work.n, work.k))
     a, b, c = (
         _lies(part, int(rows[0]), int(cols[0]), work) for part, rows, cols in _operands(work)
     )
     scalars = float(work.alpha[0]), float(work.beta[0])
-    return Gemm(work.dtype, work.precision, (m, n, k), len(work.m), (a, b, c), *scalars)
+    decided = (work.dtype, work.precision, (m, n, k), len(work.m), (a, b, c))
+    return cublas.product(*decided, *scalars)
 
 
 def _lies(part: Columns, rows: int, cols: int, work: Work) -> Matrix:
