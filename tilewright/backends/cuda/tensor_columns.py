@@ -4,6 +4,7 @@ Asking each of 2,000 tensors takes 1 ms of an H200's host, longer than their pro
 methods would say is read from memory instead. In words of 8 bytes, with D = 8 in torch 2.11 and 7
 in torch 2.13:
 
+    tuple           3 (4 from CPython 3.14 on) its objects, one after another
     Python object   2 the tensor's record
     record          2 its storage  D dimensions  D+1, 2 sizes  D+6, 7 steps  D+11 offset
                     D+13 dtype and device, in 5 bytes
@@ -32,7 +33,8 @@ _WORD = 8
 _RECORD = _STORAGE = _AT = 2
 _BEGINS = (8, 7)  # D
 _FACTS, _KEYS = 13, 14  # from there on
-_FIELDS = np.array([0, 1, 2, 6, 7, 11])[:, np.newaxis]  # dimensions, sizes, steps, offset
+_FIELDS = (0, 1, 2, 6, 7, 11, _FACTS, _KEYS)  # dimensions, sizes, steps, offset, and those
+_OBJECTS = tuple.__basicsize__  # bytes before the objects of a tuple
 _KIND = (1 << 40) - 1  # dtype, device type and number
 
 
@@ -45,15 +47,17 @@ class _Layout:
 
 
 class _Words:
-    """All memory from an address on, as words."""
+    """All memory but its first word, as words: nothing of it is touched until it is asked for."""
 
-    def __init__(self, address: int, count: int) -> None:
-        self.__array_interface__ = {
-            "data": (address, True),
-            "shape": (count,),
-            "typestr": "<i8",
-            "version": 3,
-        }
+    __array_interface__ = {  # noqa: RUF012
+        "data": (_WORD, True),
+        "shape": (1 << 57,),
+        "typestr": "<i8",
+        "version": 3,
+    }
+
+
+_memory: Ints = np.asarray(_Words())
 
 
 def read(values: Sequence[Any]) -> tuple[Ints, Ints, Ints] | None:
@@ -71,27 +75,31 @@ def read(values: Sequence[Any]) -> tuple[Ints, Ints, Ints] | None:
 
 
 def _read(values: Sequence[Any], layout: _Layout) -> tuple[Ints, Ints, Ints] | None:
-    records = _words(np.fromiter(map(id, values), np.int64, len(values)), _RECORD)
-    facts = _words(records, layout.begins + _FACTS) & _KIND
-    dispatch = _words(records, layout.begins + _KEYS)
+    records = _words(_objects(values), _RECORD)
+    places = np.array([_STORAGE, *(layout.begins + field for field in _FIELDS)])
+    storage, dims, *rest, facts, dispatch = _words(records, places[:, np.newaxis])
     plain = dispatch == layout.keys[0]
     for other in layout.keys[1:]:
         plain |= dispatch == other
-    if not plain.all() or (facts != facts[0]).any():
+    facts &= _KIND
+    if not plain.all() or (facts != facts[0]).any() or (dims != 2).any():
         return None
-    fields = _words(records, layout.begins + _FIELDS)
-    if (fields[0] != 2).any():
-        return None
-    address = _words(_words(records, _STORAGE), _AT) + fields[5] * values[0].element_size()
-    return address, fields[1:3].T, fields[3:5].T
+    address = _words(storage, _AT)
+    address += rest[4] * values[0].element_size()
+    return address, np.stack(rest[:2], axis=1), np.stack(rest[2:4], axis=1)
+
+
+def _objects(values: Sequence[Any]) -> Ints:
+    """The address of each object of a tuple."""
+    held = tuple(values)
+    first = (id(held) + _OBJECTS) // _WORD - 1
+    found: Ints = _memory[first : first + len(held)].copy()
+    return found
 
 
 def _words(addresses: Ints, place: Any) -> Ints:
     """The word, or words, at each address."""
-    low = int(addresses.min())
-    span = (int(addresses.max()) - low) // _WORD + 64
-    memory = np.asarray(_Words(low, span))
-    found: Ints = memory[(addresses - low) // _WORD + place]
+    found: Ints = _memory.take((addresses >> 3) + (place - 1))
     return found
 
 
@@ -131,6 +139,8 @@ def _layout(where: str) -> _Layout | None:
         samples += [torch.nn.Parameter(torch.empty(6, 4, device=where)), inference]
         odd = [base, torch.empty(3, 5, dtype=torch.complex64, device=where).conj().imag]
     objects = np.array([*map(id, (*samples, *odd))], np.int64)
+    if not np.array_equal(_objects((*samples, *odd)), objects):
+        return None
     if _words(objects, _RECORD).tolist() != [one._cdata for one in (*samples, *odd)]:
         return None
     for begins in _BEGINS:
