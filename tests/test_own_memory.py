@@ -12,7 +12,13 @@ from runs import run
 
 import tilewright
 from tilewright import Device
+from tilewright.backends import Scalars, backends
 from tilewright.backends.opencl import memory, runtime
+from tilewright.batch import Problem
+from tilewright.operands import view_host
+from tilewright.planning import plan_kernel
+
+OPENCL = backends()["opencl"]
 
 
 @pytest.fixture
@@ -42,6 +48,23 @@ def test_every_case_is_right_where_a_map_copies(
 @pytest.mark.parametrize("out", ["C", "F", "strided", "offset", "reversed"])
 def test_other_kernels_are_right_there_too(kernel: str, out: str, phone: Device) -> None:
     run(Case(36, 28, 24, out=out, beta=0.5, bias=True), phone, kernel)
+
+
+@pytest.mark.parametrize(("kernel", "image_c"), [("image_b", 0), ("image_ab", 0), ("image_ab", 1)])
+def test_images_that_cannot_lie_on_buffers_are_copied_there_and_back(
+    kernel: str, image_c: int, intel: Device
+) -> None:
+    device = replace(intel, features=intel.features - {"image_from_buffer"}, image_pitch=1)
+    (found,) = (one for one in OPENCL.kernels(device) if one.name == kernel)
+    a = np.random.default_rng(3).standard_normal((36, 24)).astype(np.float32)
+    b = np.random.default_rng(4).standard_normal((24, 28)).astype(np.float32)
+    problem = Problem(36, 28, 24, 24, 1, 28, 1, 28, 1, aligned=True)
+    config = replace(found.configs(problem, device)[0], image_c=image_c)
+    c = np.full((36, 28), np.nan, np.float32)
+    made = plan_kernel(problem, device, found, config)
+    operands = {name: view_host(array) for name, array in (("a", a), ("b", b), ("c", c))}
+    OPENCL.run(made, operands, Scalars())
+    np.testing.assert_allclose(c, a.astype(np.float64) @ b, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("way", ["allocate", "copy", "use"])

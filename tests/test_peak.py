@@ -455,3 +455,22 @@ def test_the_command_measures_again_when_asked(
     done = CliRunner().invoke(app, ["peak", "--device", "host", "--again"])
     assert done.exit_code == 0
     assert "777" in done.stdout
+
+
+@pytest.mark.parametrize("each", [1e-9, 1e-6, 3e-4, 1.0])
+def test_rounds_are_found_in_few_runs_that_last_about_as_long_as_is_wanted(each: float) -> None:
+    """A launch takes a millisecond, whatever it does: the step from there is bounded."""
+    asked: list[int] = []
+
+    def run(rounds: int) -> Timing:
+        asked.append(rounds)
+        return Timing(None, 1e-3 + rounds * each, 0.0)
+
+    row = Rate("float32", "fma")
+    rounds = peak._rounds(Probe(row, 1.0, run), 0.05)
+    assert rounds == asked[-1] or each == 1e-9
+    assert len(asked) <= 9
+    if each < 0.035:
+        assert 0.035 <= 1e-3 + rounds * each <= 0.06
+    else:
+        assert rounds == 1

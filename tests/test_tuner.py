@@ -111,6 +111,26 @@ def test_a_candidate_is_late_in_three_tuners_before_it_counts_as_one_that_hangs(
     assert Known("planted-late", task, space, fresh=False).answer(slow) == [7.0]
 
 
+def test_who_loses_on_one_shape_stands_behind_who_gains_less_on_all() -> None:
+    """The proof would refuse the first; one that was given up on its way stands last of all."""
+    kernel = Planted()
+    task = planted.task(kernel)
+    space = Space.of(kernel, task.shapes[0].problem(), DEVICE)
+    assert space is not None
+    known = Known("planted-loses", task, space, fresh=True)
+    known.add(space.default, [1.0, 1.0])
+    loses, gains, hopeless = (replace(BEST, unroll=unroll) for unroll in (1, 2, 4))
+    known.add(loses, [0.5, 1.21])
+    known.add(gains, [0.9, 0.81])
+    known.add(hopeless, [0.9])
+    assert known.score(gains) == pytest.approx((0.9 * 0.81) ** 0.5)
+    assert known.score(loses) == pytest.approx((0.5 * 1.21) ** 0.5 * 1.21**2)
+    assert known.finalists()[:3] == [space.default, gains, loses]
+    assert known.ratio == known.score(gains)
+    assert known.best_seconds == [0.9, 0.81]
+    assert float(known.score(hopeless)) > float(known.score(loses))
+
+
 def test_illegal_candidates_are_pruned_before_they_cost_anything(tmp_path: Path) -> None:
     tune(Planted(), tmp_path / "log")
     assert asked(tmp_path / "log")
