@@ -197,6 +197,25 @@ def test_an_out_that_overlaps_itself_is_refused_by_every_call(
     assert (base == 7).all()
 
 
+@pytest.mark.parametrize(("shape", "strides"), [((2, 3), (12, 8)), ((3, 2), (8, 12))])
+def test_an_out_whose_elements_lie_between_each_other_is_written_by_every_call(
+    shape: tuple[int, int], strides: tuple[int, int], where: Any
+) -> None:
+    """Rows and columns cross, but no two elements meet; what lies between is left alone."""
+    rng = np.random.default_rng(5)
+    a, b = rng.random((shape[0], 7), "f"), rng.random((7, shape[1]), "f")
+    plan = plan_grouped([shape[0]], [shape[1]], [7], device=where)
+    for run in (
+        lambda out: matmul(a, b, out=out, device=where),
+        lambda out: grouped_matmul([a], [b], out=[out], device=where),
+        lambda out: plan.bind([a], [b], [out])(),
+    ):
+        base, wanted = np.full(20, 7, "f"), np.full(20, 7, "f")
+        run(np.lib.stride_tricks.as_strided(base, shape, strides))
+        np.lib.stride_tricks.as_strided(wanted, shape, strides)[:] = a @ b
+        np.testing.assert_allclose(base, wanted, rtol=1e-6)
+
+
 def test_an_out_of_a_batch_whose_matrices_meet_is_refused() -> None:
     base = np.full(400, 7, "f")
     a = np.ones((4, 3, 3), "f")

@@ -8,6 +8,8 @@ import random
 import numpy as np
 import pytest
 
+from tilewright import grouped_matmul, matmul
+from tilewright.errors import OverlapError
 from tilewright.overlap import overlaps_itself
 
 
@@ -47,6 +49,20 @@ def test_strides_of_two_and_three_dimensions_are_judged_by_where_elements_lie() 
 )
 def test_known_layouts(shape: tuple[int, ...], strides: tuple[int, ...], wanted: bool) -> None:
     assert overlaps_itself(shape, strides) is wanted
+
+
+@pytest.mark.parametrize("strides", [(1, 1), (0, 1), (1, 0), (2, 1)])
+def test_a_tensor_of_the_processor_that_overlaps_itself_is_never_written(
+    strides: tuple[int, int],
+) -> None:
+    torch = pytest.importorskip("torch")
+    a, memory = torch.ones(4, 4), torch.full((40,), 7.0)
+    out = memory.as_strided((4, 4), strides)
+    with pytest.raises(OverlapError, match=r"out\.strides=.*overlaps itself"):
+        matmul(a, a, out=out)
+    with pytest.raises(OverlapError, match=r"out\[0\]\.strides=.*overlaps itself"):
+        grouped_matmul([a], [a], out=[out])
+    assert bool((memory == 7).all())
 
 
 def test_nothing_of_the_memory_is_read() -> None:

@@ -195,21 +195,6 @@ def bias_view(bias: Any, n: int, dtype: np.dtype[Any]) -> View:
     return result
 
 
-def check_apart(out: View) -> None:
-    """Raise OverlapError unless every step of `out` passes all that the shorter ones reach."""
-    if 0 in out.shape:
-        return
-    steps = sorted((abs(step), size) for step, size in zip(out.strides, out.shape, strict=True))
-    reach = 0
-    for step, size in steps:
-        if size > 1 and step <= reach:
-            raise OverlapError(
-                f"out.strides={out.strides}: its elements share memory or lie between each other;"
-                " accepted are strides each of which passes all that the shorter ones reach"
-            )
-        reach += step * (size - 1)
-
-
 def check_overlap(views: dict[str, View]) -> None:
     """Raise OverlapError where the output shares memory with an input."""
     c = views["c"]

@@ -18,6 +18,7 @@ from tilewright import columns
 from tilewright.columns import Column, Columns
 from tilewright.errors import ArgumentError, DtypeError, OperandError, OverlapError, ShapeError
 from tilewright.operands import DTYPES, Array, NDArray, view
+from tilewright.overlap import check_apart
 from tilewright.ragged import RaggedBatch
 
 MOST = 2**31 - 64  # kernels count rows and columns in 32 bits, a tile past the last
@@ -240,7 +241,7 @@ def check_outputs(out: Matrices, inputs: Sequence[Matrices | None]) -> None:
 
 
 def _check_each(out: Matrices) -> None:
-    """Each output apart from itself: the longer step passes all that the shorter ones reach."""
+    """Each output apart from itself; one by one only where no step passes the other's reach."""
     at = out.at
     row, col = np.abs(at.row), np.abs(at.col)
     apart = np.where(row < col, col > row * (at.rows - 1), row > col * (at.cols - 1))
@@ -248,8 +249,8 @@ def _check_each(out: Matrices) -> None:
     wrong |= ((row == 0) & (at.rows > 1) & (at.cols > 0)) | (
         (col == 0) & (at.cols > 1) & (at.rows > 0)
     )
-    if wrong.any():
-        raise OverlapError(f"out[{int(np.argmax(wrong))}]: overlaps itself; rows must lie apart")
+    for i in np.flatnonzero(wrong).tolist():
+        check_apart(f"out[{i}]", (at.rows[i], at.cols[i]), (at.row[i], at.col[i]))
 
 
 def _even(value: Any) -> NDArray | None:

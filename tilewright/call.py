@@ -13,7 +13,6 @@ from tilewright import remember, settings
 from tilewright.arguments import (
     bias_view,
     broadcast_view,
-    check_apart,
     check_overlap,
     checked_name,
     checked_scalars,
@@ -38,6 +37,7 @@ from tilewright.errors import (
 )
 from tilewright.kernel import Kernel, Plan
 from tilewright.operands import Array, NDArray, View, like, view, view_host
+from tilewright.overlap import check_apart
 from tilewright.planning import plan, plan_host, plan_kernel
 from tilewright.planning.classes import UNMEASURED, Boundaries, describe
 from tilewright.planning.cost import Measured
@@ -194,7 +194,7 @@ def _output(
         raise DtypeError(f"out.dtype={c_view.dtype.name!r}: must equal a.dtype={dtype.name!r}")
     if c_view.host and not c_view.memory.flags.writeable:
         raise OperandError("out: is read-only; accepted is a writable array")
-    check_apart(c_view)
+    check_apart("out", c_view.shape, c_view.strides)
     return output_matrix(c_view, shape, vectors), lambda: out
 
 

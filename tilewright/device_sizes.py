@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.errors import ArgumentError, DtypeError, OperandError, OverlapError, ShapeError
-from tilewright.overlap import overlaps_itself
+from tilewright.overlap import check_apart
 from tilewright.remember import Shelf
 
 _MOST = 2**31 - 65  # kernels count rows and columns in 32 bits, a tile past the last
@@ -92,7 +92,7 @@ def ragged_matmul(
         _check_out(out, x, (x.shape[0], w.shape[2]) if rows else (groups, x.shape[0], w.shape[1]))
         inputs = {"x": x, "w": w, "offsets": offsets, "bias": bias}
         _check_plain(**inputs, out=out)
-        _check_apart(out, inputs)
+        _check_shared(out, inputs)
         x, w, offsets, bias = (_as_it_reads(value) for value in inputs.values())
         ops.ragged_into(x, w, offsets, bias, out, precision or "ieee")
         return out
@@ -214,11 +214,7 @@ def _check_out(out: Any, x: Any, shape: tuple[int, ...]) -> None:
         raise DtypeError(f"out.dtype={str(out.dtype)!r}: must equal x.dtype={str(x.dtype)!r}")
     if out.requires_grad:
         raise ArgumentError("out: requires a gradient; accepted is out=None then")
-    if overlaps_itself(shape, out.stride()):
-        raise OverlapError(
-            f"out.strides={tuple(out.stride())}: elements of shape {shape} share memory; accepted"
-            " is one place an element"
-        )
+    check_apart("out", shape, out.stride())
 
 
 def _check_plain(**tensors: Any) -> None:
@@ -246,7 +242,7 @@ def _as_it_reads(value: Any) -> Any:
     return value.resolve_neg() if value is not None and value.is_neg() else value
 
 
-def _check_apart(out: Any, inputs: dict[str, Any]) -> None:
+def _check_shared(out: Any, inputs: dict[str, Any]) -> None:
     """Raise where `out` lies among the elements of an input."""
     begin, end = _extent(out)
     for name, value in inputs.items():

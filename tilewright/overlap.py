@@ -8,7 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from tilewright.errors import OverlapError
+
 _MOST_WORK: Any = 100_000  # steps of the exact search, which may take exponential time
+
+
+def check_apart(name: str, shape: Sequence[int], strides: Sequence[int]) -> None:
+    """Raise OverlapError where elements of what is to be written share a place."""
+    if overlaps_itself(shape, strides):
+        raise OverlapError(
+            f"{name}.strides={tuple(map(int, strides))}: overlaps itself in shape"
+            f" {tuple(map(int, shape))}; accepted are strides that give each element its own place"
+        )
 
 
 def overlaps_itself(shape: Sequence[int], strides: Sequence[int]) -> bool:

@@ -26,9 +26,9 @@ from tilewright.backends.cuda.engine import Columns, Ints, Work
 from tilewright.batch import ACTIVATIONS
 from tilewright.batched import MOST
 from tilewright.device import Device
-from tilewright.errors import ArgumentError, DtypeError, OperandError, OverlapError, ShapeError
+from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
 from tilewright.operands import View
-from tilewright.overlap import overlaps_itself
+from tilewright.overlap import check_apart
 from tilewright.selection import resolve
 
 PRECISIONS = ("ieee", "tf32", "fp32x")
@@ -158,11 +158,7 @@ def _given(out: Any, shape: tuple[int, ...], vectors: tuple[bool, bool], a: View
         raise ShapeError(f"out.shape={c_view.shape}: must be {public}")
     if c_view.dtype != a.dtype:
         raise DtypeError(f"out.dtype={c_view.dtype.name!r}: must equal a.dtype={a.dtype.name!r}")
-    if overlaps_itself(public, c_view.strides):
-        raise OverlapError(
-            f"out.strides={c_view.strides}: its elements share memory; accepted is an array whose"
-            " elements lie apart"
-        )
+    check_apart("out", public, c_view.strides)
     return output_matrix(c_view, shape, vectors)
 
 

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.columns import Column
-from tilewright.device import Device
 from tilewright.planning.grouped import GroupedLayout, Slots, Tile
 
 Floats = npt.NDArray[np.float64]
@@ -63,6 +62,3 @@ class GroupedKernel(Protocol):
 
     def bind(self, layout: GroupedLayout, operands: GroupedOperands) -> Callable[[], None]:
         """A callable that launches and, for host memory, returns when the results are there."""
-
-
-GroupedOf = Callable[[Device, str], GroupedKernel | None]

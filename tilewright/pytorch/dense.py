@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilewright.errors import ArgumentError, OverlapError, ShapeError
+from tilewright.errors import ArgumentError, ShapeError
+from tilewright.overlap import check_apart
 from tilewright.pytorch import checks, down, recorded
 from tilewright.pytorch.autocast import cast
 from tilewright.pytorch.eager import PLAIN, by_itself, is_eager, is_followed, is_transformed
@@ -132,8 +133,7 @@ def put(out: Tensor, name: str, found: Tensor, beta: float, function: Any) -> Te
     """function(found + beta · out) in out's place."""
     if out.shape != found.shape:
         raise ShapeError(f"{name}.shape={tuple(out.shape)}: must be {tuple(found.shape)}")
-    if any(step == 0 and size > 1 for step, size in zip(out.stride(), out.shape, strict=True)):
-        raise OverlapError(f"{name}.strides={tuple(out.stride())}: its elements share memory")
+    check_apart(name, out.shape, out.stride())
     if beta != 0:
         found = found + beta * out
     return out.copy_(function(found) if function else found)
