@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from onnx_graphs import FLOAT, Graph, by_others
 from tilewright import onebit
 from tilewright.errors import FileError
 from tilewright.onebit.onnx_operators import IR_VERSIONS, OPERATORS, OPSETS, documented
+from tilewright.onebit.onnx_windows import pads_of
 
 DOCS = Path(__file__).parent.parent / "docs" / "onebit-networks.md"
 OPSET_LIST = range(OPSETS[0], OPSETS[1] + 1)
@@ -400,3 +402,16 @@ def test_the_docs_show_the_table() -> None:
     found = re.search(r"<!-- operators -->\n(.*?)\n<!-- end -->", DOCS.read_text(), re.DOTALL)
     assert found is not None
     assert found.group(1) == documented()
+
+
+def test_pads_are_those_of_rows_and_columns_and_any_other_is_refused() -> None:
+    plain = np.array([0, 0, 1, 2, 0, 0, 3, 4])
+    node: Any = SimpleNamespace(attributes={})
+    assert pads_of(node, (plain, None, None)) == ((1, 2, 3, 4), 0.0)
+    assert pads_of(node, (0 * plain, np.array(5.0), None)) == ((0, 0, 0, 0), 5.0)
+    for place in (0, 1, 4, 5):
+        with pytest.raises(FileError, match="accepted are rows and columns"):
+            pads_of(node, (plain + (np.arange(8) == place), None, None))
+    for bad in (plain[:6], -plain):
+        with pytest.raises(FileError, match="accepted are rows and columns"):
+            pads_of(node, (bad, None, None))

@@ -10,8 +10,8 @@ import pytest
 from planted import Planted
 
 from tilewright.kernel import Config
-from tilewright.tuning import worker
-from tilewright.tuning.proof import Proved, prove
+from tilewright.tuning import store, worker
+from tilewright.tuning.proof import Proved, keep, prove
 from tilewright.tuning.tasks import Task
 from tilewright.tuning.trial import Shape, Trial
 from tilewright.tuning.tuned import config_from_json
@@ -151,3 +151,21 @@ def test_a_candidate_is_right_on_ragged_edges_and_on_every_shape_or_has_no_time(
     else:
         assert found == {"failure": "wrong numbers: error 1"}
         assert [trial.timed > 0 for trial in trials] == [bad == 2, False]
+
+
+@pytest.mark.parametrize(
+    ("dueled", "ratio", "stays"),
+    [((DEFAULT, FAST), 0.4, True), ((DEFAULT, FASTER), 0.4, False), ((DEFAULT, FAST), 0.6, False)],
+    ids=["better and absent", "beaten in turns", "worse"],
+)
+def test_a_better_record_that_took_no_part_outlives_the_winner(
+    dueled: tuple[Config, ...], ratio: float, stays: bool
+) -> None:
+    name = f"planted-outlives-{len(dueled)}-{ratio}-{stays}"
+    task = Task(Planted(), "large", SHAPES)
+    stored = Proved(FASTER, ratio, 1.0, 2.0, (DEFAULT, FASTER), (ratio,) * 3)
+    keep(stored, task, name, {})
+    keep(Proved(FAST, 0.5, 1.0, 2.0, dueled, (0.5,) * 3), task, name, {})
+    record = store.read(store.TUNED, name)["records"][task.record]
+    assert config_from_json(record["config"]) == (FASTER if stays else FAST)
+    assert record["ratio"] == (ratio if stays else 0.5)
