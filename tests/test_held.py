@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import tilewright
-from tilewright import Device, grouped_matmul, matmul, plan_grouped
-from tilewright.errors import DtypeError, OperandError, OverlapError, ShapeError
+from tilewright import Device, RaggedBatch, grouped_matmul, matmul, plan_grouped
+from tilewright.errors import ArgumentError, DtypeError, OperandError, OverlapError, ShapeError
 
 COUNT = 60
 
@@ -155,6 +155,63 @@ def test_arrays_that_are_more_than_their_elements_are_refused(kind: Any, place: 
     with pytest.raises(OperandError, match=rf"{place}\[0\]=.*accepted are plain arrays"):
         grouped_matmul(**{name: [value] for name, value in special.items()})
     assert (operands["out"] == 7).all()
+
+
+@pytest.mark.parametrize("kind", [np.ma.masked_array, lambda x: x.view(Metres)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: tilewright.asarray(x, device="host"),
+        lambda x: RaggedBatch(x.reshape(-1), [3], [3], [0]),
+        lambda x: RaggedBatch.from_rows(x, [0, 1, 3]),
+        lambda x: RaggedBatch.from_list([x]),
+    ],
+)
+def test_no_container_takes_arrays_that_are_more_than_their_elements(kind: Any, make: Any) -> None:
+    with pytest.raises(OperandError, match="accepted are plain arrays"):
+        make(kind(np.ones((3, 3), "f")))
+
+
+@pytest.mark.parametrize("matrices", [3, [["x"]], [[[1.0], [1.0, 2.0]]], [None]])
+def test_what_is_no_list_of_arrays_makes_no_batch(matrices: Any) -> None:
+    with pytest.raises((OperandError, ShapeError, DtypeError), match=r"matrices|dtype"):
+        RaggedBatch.from_list(matrices)
+
+
+def test_batches_are_made_of_every_kind_of_sequence() -> None:
+    given = np.arange(12, dtype="f").reshape(2, 3, 2)
+    for matrices in (list(given), tuple(given), given, Lazy(given), iter(given)):
+        batch = RaggedBatch.from_list(matrices)
+        assert [one.tolist() for one in batch] == given.tolist()
+
+
+@pytest.mark.parametrize("index", [slice(0, 1), 1.0, "0", None])
+def test_an_index_of_a_batch_is_a_whole_number(index: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"index=.*whole numbers"):
+        RaggedBatch.from_list([np.ones((2, 2), "f")])[index]
+
+
+@pytest.mark.parametrize("name", ["activation", "order"])
+@pytest.mark.parametrize("value", [3, ["relu"], np.array(["relu", "auto"])])
+def test_an_option_that_is_no_name_is_refused_by_name(name: str, value: Any) -> None:
+    x = np.ones((2, 2), "f")
+    with pytest.raises(ArgumentError, match=f"{name}="):
+        grouped_matmul([x], [x], **{name: value})
+
+
+@pytest.mark.parametrize("name", ["precision", "kernel"])
+def test_bound_plans_refuse_a_gpus_options_as_the_call_does(name: str, where: Any) -> None:
+    x = np.ones((2, 2), "f")
+    plan = plan_grouped([2], [2], [2], device=where)
+    assert (plan.bind([x], [x], **{name: None})()[0] == 2).all()
+    with pytest.raises(ArgumentError, match=f"{name}='tf32': accepted is None"):
+        plan.bind([x], [x], **{name: "tf32"})
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_no_imaginary_part_is_dropped(dtype: str) -> None:
+    with pytest.raises(DtypeError, match=r"value\.dtype='complex.*imaginary part"):
+        tilewright.asarray(np.ones((2, 2), dtype), "float32", "host")
 
 
 @pytest.mark.parametrize("other", ["a", "b", "bias"])

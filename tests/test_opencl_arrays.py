@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tilewright
-from tilewright import Device
+from tilewright import Device, RaggedBatch
 from tilewright.backends import backends
 from tilewright.backends.opencl import program, runtime
 from tilewright.batch import Problem
@@ -210,6 +210,59 @@ def test_two_arrays_on_one_host_array_overlap(intel: Device) -> None:
     with pytest.raises(OverlapError, match="out: shares memory with b"):
         tilewright.matmul(b, a, out=lies(1), kernel="naive")
     assert tilewright.matmul(a, b, out=apart, kernel="naive") is apart
+
+
+def aliases(device: Device) -> list[tuple[Any, Any]]:
+    """Pairs of flat arrays on the very same memory."""
+    memory = np.full(5000, 7, np.float32)
+    first, second = (tilewright.asarray(memory, device=device, memory="use") for _ in range(2))
+    own = tilewright.asarray(memory, device=device)
+    another = tilewright.Array(own.memory, own.shape, own.dtype)
+    return [(own, own), (own, another), (own, own.T), (first, second)]
+
+
+@pytest.mark.parametrize("pair", range(4))
+@pytest.mark.parametrize("place", ["a", "b", "out"])
+def test_batches_on_one_memory_overlap(intel: Device, pair: int, place: str) -> None:
+    flat, same = aliases(intel)[pair]
+    apart = tilewright.asarray(np.ones(64 * 64, np.float32), device=intel)
+    whole = [64], [64]
+    operands = {name: RaggedBatch(apart, *whole, [0]) for name in ("a", "b")}
+    out = RaggedBatch(flat, *whole, [0])
+    if place == "out":  # apart from the inputs, its two matrices meet each other
+        twice = RaggedBatch(flat, [64, 64], [64, 64], [0, 17])
+        operands = {name: RaggedBatch(apart, [64] * 2, [64] * 2, [0, 0]) for name in ("a", "b")}
+        with pytest.raises(OverlapError, match=r"out\[1\]: overlaps out\[0\]"):
+            tilewright.grouped_matmul(**operands, out=twice)
+        return
+    operands[place] = RaggedBatch(same, *whole, [100])
+    with pytest.raises(OverlapError, match=rf"overlaps {place}\[0\]"):
+        tilewright.grouped_matmul(**operands, out=out)
+    assert (np.asarray(flat) == 7).all()
+    operands[place] = RaggedBatch(same, [4], [4], [64 * 64])  # behind it
+    small = RaggedBatch(apart, [4], [4], [0])
+    rest = {"a": small, "b": small, place: operands[place]}
+    tilewright.grouped_matmul(**rest, out=RaggedBatch(flat, [4], [4], [0]))
+    np.testing.assert_array_equal(np.asarray(flat)[:16], 28)
+
+
+def test_a_mapped_batch_is_refused_when_bound_and_when_run(intel: Device) -> None:
+    flat = tilewright.asarray(np.ones(16, np.float32), device=intel)
+    batch = RaggedBatch(flat, [4], [4], [0])
+    plan = tilewright.plan_grouped([4], [4], [4], device=intel)
+    run = plan.bind(batch, batch)
+    with flat.map():
+        for call in (lambda: plan.bind(batch, batch), run):
+            with pytest.raises(OperandError, match=r"a\.flat=.*mapped"):
+                call()
+    np.testing.assert_array_equal(run().to("host")[0], 4)
+
+
+def test_a_batch_on_a_device_wants_elements_that_follow_each_other(intel: Device) -> None:
+    flat = tilewright.asarray(np.ones(16, np.float32), device=intel)
+    for step in (2, -1, 0):
+        with pytest.raises(OperandError, match=r"flat\.strides"):
+            RaggedBatch(tilewright.Array(flat.memory, (8,), flat.dtype, (step,)), [2], [2], [0])
 
 
 def test_parts_of_one_buffer_overlap(queues: tuple[Any, Any]) -> None:

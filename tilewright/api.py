@@ -17,8 +17,8 @@ from tilewright import settings
 from tilewright.arguments import checked_dtype, checked_shape
 from tilewright.call import ALWAYS_HOST, keep_bounds, known_bounds, prepare, problem_of
 from tilewright.device import Device
-from tilewright.errors import OperandError
-from tilewright.operands import Array, on_gpu, short
+from tilewright.errors import DtypeError, OperandError
+from tilewright.operands import Array, host_array, on_gpu, short
 from tilewright.planning.cost import device_seconds, epilogue_seconds
 from tilewright.planning.explain import explain as explain_plan
 from tilewright.remember import Shelf
@@ -200,11 +200,16 @@ def asarray(
     """
     chosen = resolve(device)
     way = settings.memory(memory)
+    source = host_array(value, "value")
+    wanted = checked_dtype(source.dtype if dtype is None else dtype)
+    if source.dtype.kind == "c":
+        raise DtypeError(
+            f"value.dtype={str(source.dtype)!r}: its imaginary part would be lost; accepted are"
+            " real numbers, as value.real gives"
+        )
     try:
-        source = np.asarray(value)
-        wanted = checked_dtype(source.dtype if dtype is None else dtype)
         dense = np.asarray(source, dtype=wanted, order="C")
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise OperandError(f"value={short(value)}: not an array of numbers: {error}") from None
     if way == "use" and not (dense is source and source.flags.writeable):
         raise OperandError(

@@ -40,7 +40,7 @@ def checked_scalars(alpha: Any, beta: Any, out: Any) -> Scalars:
 
 def checked_name(argument: str, value: Any, accepted: tuple[str, ...]) -> str:
     """`value`, which must be one of `accepted`."""
-    if value not in accepted:
+    if not isinstance(value, str) or value not in accepted:
         raise ArgumentError(f"{argument}={value!r}: accepted are {', '.join(map(repr, accepted))}")
     return str(value)
 
@@ -227,11 +227,21 @@ def _ranges_meet(first: View, second: View) -> bool:
 
 
 def _reach(operand: View) -> tuple[object, int, int]:
-    """The memory that a buffer stands for, and its bytes that a view reaches over.
+    """The memory that a view's buffer stands for, and its bytes that the view reaches over."""
+    memory, start = place(operand.memory)
+    item = operand.dtype.itemsize
+    steps = [(n - 1) * s for n, s in zip(operand.shape, operand.strides, strict=True)]
+    low = operand.offset + sum(step for step in steps if step < 0)
+    high = operand.offset + sum(step for step in steps if step > 0) + 1
+    return memory, start + low * item, start + high * item
+
+
+def place(buffer: Any) -> tuple[object, int]:
+    """The memory that a device's buffer stands for, and the byte of it where the buffer begins.
 
     Buffers on a host array (memory="use") stand for the host's memory, parts for their whole.
     """
-    buffer, start = operand.memory, 0
+    start = 0
     whole = getattr(buffer, "associated_memobject", None)
     if whole is not None:
         buffer, start = whole, buffer.offset
@@ -239,11 +249,7 @@ def _reach(operand: View) -> tuple[object, int, int]:
     address = _host_address(buffer)
     if address is not None:
         memory, start = "the host's", start + address
-    item = operand.dtype.itemsize
-    steps = [(n - 1) * s for n, s in zip(operand.shape, operand.strides, strict=True)]
-    low = operand.offset + sum(step for step in steps if step < 0)
-    high = operand.offset + sum(step for step in steps if step > 0) + 1
-    return memory, start + low * item, start + high * item
+    return memory, start
 
 
 def _host_address(buffer: Any) -> int | None:

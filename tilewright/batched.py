@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright import columns
+from tilewright.arguments import place
 from tilewright.columns import Column, Columns
 from tilewright.errors import ArgumentError, DtypeError, OperandError, OverlapError, ShapeError
 from tilewright.operands import DTYPES, Array, NDArray, view
@@ -49,6 +50,8 @@ def matrices(values: Any, name: str) -> Matrices:
     Raises OperandError, DtypeError and ShapeError with the index of the matrix that does not fit.
     """
     if isinstance(values, RaggedBatch):
+        if isinstance(values.flat, Array):
+            view(values.flat, f"{name}.flat")  # raises where it is mapped
         return _ragged(values)
     if isinstance(values, np.ndarray | Array | memoryview) or not isinstance(values, Sequence):
         raise OperandError(
@@ -211,7 +214,7 @@ def check_outputs(out: Matrices, inputs: Sequence[Matrices | None]) -> None:
     of one array count as overlapping.
     """
     _check_each(out)
-    low, high = extents(out)
+    memory, low, high = _reaches(out)
     order = np.argsort(low, kind="stable")
     # Without elements there is nothing to share, wherever the pointer happens to point.
     order = order[low[order] < high[order]]
@@ -227,9 +230,11 @@ def check_outputs(out: Matrices, inputs: Sequence[Matrices | None]) -> None:
             " matrix"
         )
     for name, operand in zip(("a", "b", "bias"), inputs, strict=False):
-        if operand is None or operand.base is not out.base:
+        if operand is None:
             continue
-        start, stop = extents(operand)
+        theirs, start, stop = _reaches(operand)
+        if theirs != memory:
+            continue
         # The last output that begins before an input's end must have ended before its start.
         before = np.searchsorted(low, stop) - 1
         met = (before >= 0) & (reach[np.maximum(before, 0)] > start) & (stop > start)
@@ -238,6 +243,19 @@ def check_outputs(out: Matrices, inputs: Sequence[Matrices | None]) -> None:
                 f"out: overlaps {name}[{int(np.argmax(met))}]; outputs must lie apart from every"
                 " input"
             )
+
+
+def _reaches(operand: Matrices) -> tuple[object, Column, Column]:
+    """The memory that the matrices lie in, and of each the lowest and one past the highest byte.
+
+    Arrays of a device may share memory: parts, transposes, two made to use one host array.
+    """
+    low, high = extents(operand)
+    if operand.base is None:
+        return "the host's", low, high
+    memory, start = place(view(operand.base, "out").memory)
+    size = operand.dtype.itemsize
+    return memory, start + size * low, start + size * high
 
 
 def _check_each(out: Matrices) -> None:

@@ -128,7 +128,9 @@ def prepare(
 ) -> Call:
     """Check everything, then plan. Arguments and errors are those of `tilewright.matmul`."""
     scalars = checked_scalars(alpha, beta, out)
-    activation = checked_name("activation", activation or "none", ACTIVATIONS)
+    activation = checked_name(
+        "activation", "none" if activation is None else activation, ACTIVATIONS
+    )
     if precision is not None:
         raise ArgumentError(
             f"precision={precision!r}: accepted is None, the dtype's own IEEE arithmetic"

@@ -114,6 +114,8 @@ class GroupedPlan:
         if self.device.backend == "cuda":
             launch: Callable[[], Results] = _on_gpu().bind(self, a, b, out, **options)
             return launch
+        for name in ("kernel", "precision"):
+            _check_none(name, options.pop(name, None))
         call = checked(a, b, out, **options)
         check_plan(call, self.device, self.dtype, {"m": self.m, "n": self.n, "k": self.k})
         return bound(self.device, call, self._laid_out)
@@ -242,7 +244,7 @@ def grouped_matmul(
         and alpha == 1.0
         and beta == 0.0
         and transpose_a is transpose_b is False
-        and order == "auto"
+        and (type(order) is str and order == "auto")
     ):
         done = products(a, b)
         if done is not None:
@@ -266,9 +268,8 @@ def grouped_matmul(
         gpu = {"order": order, "device": device, "kernel": kernel, "precision": precision}
         results: Results = _on_gpu().grouped_matmul(a, b, out, **options, **gpu)
         return results
-    for name, value in (("kernel", kernel), ("precision", precision)):
-        if value is not None:
-            raise ArgumentError(f"{name}={value!r}: accepted is None for the host's arrays")
+    _check_none("kernel", kernel)
+    _check_none("precision", precision)
     call = checked(a, b, out, **options)
     chosen = call.a.base.device if call.a.base is not None else resolve(device)
     if chosen.backend == "cuda":
@@ -277,6 +278,11 @@ def grouped_matmul(
     plan = _plan(m, n, k, call.a.dtype.name, chosen, order)
     check_plan(call, chosen, plan.dtype, {})
     return bound(chosen, call, plan._laid_out)()
+
+
+def _check_none(name: str, value: Any) -> None:
+    if value is not None:
+        raise ArgumentError(f"{name}={value!r}: accepted is None for the host's arrays")
 
 
 def _lies_on_gpu(values: Any) -> bool:

@@ -82,7 +82,9 @@ def checked(
     into: Any = None,
 ) -> Call:
     """Operands and options of `grouped_matmul`, all checked. Raises what it raises."""
-    activation = checked_name("activation", activation or "none", ACTIVATIONS)
+    activation = checked_name(
+        "activation", "none" if activation is None else activation, ACTIVATIONS
+    )
     left, right = matrices(a, "a"), matrices(b, "b")
     target = None if out is None else matrices(out, "out")
     count = None if target is None else len(target)

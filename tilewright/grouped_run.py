@@ -19,6 +19,7 @@ from tilewright.device import Device
 from tilewright.errors import DtypeError, OperandError, ShapeError
 from tilewright.grouped_call import Call, Results
 from tilewright.grouped_host import begun, host_loop, through_device
+from tilewright.operands import view
 from tilewright.planning.grouped import GroupedLayout
 from tilewright.planning.share import large
 from tilewright.selection import backend_of
@@ -55,8 +56,12 @@ def bound(device: Device, call: Call, lay_out: LayOut) -> Callable[[], Results]:
         for at, part, on_host in _parts(device, call)
     ]
     before, last = launches[:-1], launches[-1] if launches else _nothing
+    named = {"a": call.a.base, "b": call.b.base, "out": call.c.base}
+    arrays = [(array, f"{name}.flat") for name, array in named.items() if array is not None]
 
     def run() -> Results:
+        for array, name in arrays:
+            view(array, name)  # raises where it is mapped by now
         for launch in before:
             launch()
         wait = begun(last)

@@ -190,7 +190,9 @@ def _checked(
 
     `apart`: new results begin at multiples of 64 bytes each. `sizes`: what they must be.
     """
-    activation = checked_name("activation", activation or "none", ACTIVATIONS)
+    activation = checked_name(
+        "activation", "none" if activation is None else activation, ACTIVATIONS
+    )
     left, right = _matrices(a, "a"), _matrices(b, "b")
     target = None if out is None else _matrices(out, "out")
     held: tuple[Any, ...] = (left.held, right.held, target and target.held, bias)

@@ -149,7 +149,7 @@ def view(value: Any, name: str) -> View:
     DtypeError for element types other than float16, float32 and float64.
     """
     if isinstance(value, np.ndarray):
-        return _checked(view_host(_whole_steps(_plain(value, name), name)), name, value.dtype)
+        return _checked(view_host(_whole_steps(plain(value, name), name)), name, value.dtype)
     if isinstance(value, Array):
         if value.memory.mapped:
             raise OperandError(f"{name}={value!r}: it is mapped; leave its `with` block first")
@@ -164,11 +164,11 @@ def view(value: Any, name: str) -> View:
     )
 
 
-def _plain(value: NDArray, name: str) -> NDArray:
+def plain(value: NDArray, name: str) -> NDArray:
     """The elements of a subclass of ndarray as a plain array, where that is all there is to them.
 
     matrix and memmap are plain. A mask would be lost here, and so would a unit: refused is what
-    gives NumPy's functions a meaning of its own.
+    gives NumPy's functions a meaning of its own. Raises OperandError.
     """
     kind = type(value)
     if kind is np.ndarray:
@@ -184,6 +184,21 @@ def _plain(value: NDArray, name: str) -> NDArray:
             " arrays, as numpy.asarray gives one"
         )
     return value.view(np.ndarray)
+
+
+def host_array(value: Any, name: str) -> NDArray:
+    """Anything of which NumPy makes an array, to be copied: a list of numbers, too.
+
+    Raises OperandError where it makes none, or one that is not all there was.
+    """
+    if isinstance(value, np.ndarray):
+        return plain(value, name)
+    if hasattr(value, "__dlpack__") and not isinstance(value, Array) and not _is_pyopencl(value):
+        return _from_dlpack(value, name)
+    try:
+        return np.asarray(value)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise OperandError(f"{name}={short(value)}: not an array of numbers: {error}") from None
 
 
 def _whole_steps(array: NDArray, name: str) -> NDArray:

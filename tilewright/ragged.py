@@ -27,7 +27,7 @@ from tilewright.api import asarray, empty
 from tilewright.arguments import checked_dtype
 from tilewright.device import Device
 from tilewright.errors import ArgumentError, DtypeError, FileError, OperandError, ShapeError
-from tilewright.operands import DTYPES, Array, NDArray, on_gpu
+from tilewright.operands import DTYPES, Array, NDArray, host_array, on_gpu, plain, short
 from tilewright.selection import resolve
 from tilewright.whole_files import DAMAGED, replacing
 
@@ -88,12 +88,21 @@ class RaggedBatch:
     def from_list(
         cls, matrices: Sequence[NDArray], device: Device | str | None = "host"
     ) -> RaggedBatch:
-        """A copy of these 2-D arrays, which share one dtype; on their GPU where they lie on one."""
-        if not matrices:
+        """A copy of these 2-D arrays, which share one dtype; on their GPU where they lie on one.
+
+        Raises OperandError for what are no arrays, ShapeError, DtypeError.
+        """
+        try:
+            given = list(matrices)
+        except TypeError:
+            raise OperandError(
+                f"matrices={short(matrices)}: accepted is a list of arrays of two dimensions"
+            ) from None
+        if not given:
             return cls.empty([], device=device)
-        if on_gpu(matrices[0]):
-            return cls(*_on_gpu().ragged_of(matrices))
-        arrays = [np.asarray(matrix) for matrix in matrices]
+        if on_gpu(given[0]):
+            return cls(*_on_gpu().ragged_of(given))
+        arrays = [host_array(matrix, f"matrices[{at}]") for at, matrix in enumerate(given)]
         dtype = arrays[0].dtype
         for index, array in enumerate(arrays):
             if array.ndim != 2:
@@ -118,6 +127,8 @@ class RaggedBatch:
         elif not isinstance(x, np.ndarray) or x.ndim != 2 or not x.flags.c_contiguous:
             shown = f"x.shape={x.shape}" if isinstance(x, np.ndarray) else f"x={type(x).__name__}"
             raise OperandError(f"{shown}: must be a C-ordered matrix")
+        else:
+            x = plain(x, "x")
         bounds = _sizes(offsets, "offsets")
         steps = np.diff(bounds)
         if len(bounds) == 0 or (steps < 0).any():
@@ -213,6 +224,8 @@ class RaggedBatch:
             raise OperandError(
                 f"batch on {self.flat.device.id!r}: index the batch that .to('host') gives"
             )
+        if not isinstance(index, int | np.integer):
+            raise ArgumentError(f"index={short(index)}: accepted are whole numbers")
         rows, cols = int(self.rows[index]), int(self.cols[index])
         start = int(self.offsets[index])
         return self.flat[start : start + rows * cols].reshape(rows, cols)
@@ -266,7 +279,12 @@ def _check_flat(flat: Any) -> None:
         raise OperandError(f"flat={shown}: must be a NumPy or tilewright array of one dimension")
     if flat.dtype.name not in DTYPES or not flat.dtype.isnative:
         raise DtypeError(f"flat.dtype={str(flat.dtype)!r}: accepted are {', '.join(DTYPES)}")
-    if isinstance(flat, np.ndarray) and not flat.flags.c_contiguous:
+    if isinstance(flat, np.ndarray):
+        plain(flat, "flat")  # raises where there is more to it than elements
+        dense = flat.flags.c_contiguous
+    else:
+        dense = flat.shape[0] < 2 or flat.strides == (1,)
+    if not dense:
         raise OperandError(f"flat.strides={flat.strides}: its elements must follow each other")
 
 

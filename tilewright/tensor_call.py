@@ -64,7 +64,9 @@ def prepare(
 ) -> Product:
     """Check everything. Arguments and errors are those of `tilewright.matmul`."""
     scalars = checked_scalars(alpha, beta, out)
-    activation = checked_name("activation", activation or "none", ACTIVATIONS)
+    activation = checked_name(
+        "activation", "none" if activation is None else activation, ACTIVATIONS
+    )
     a_view = matrix_view(arrays.view(a, "a"), transpose_a, row=True)
     b_view = matrix_view(arrays.view(b, "b"), transpose_b, row=False)
     dtype: Any = common_dtype(a_view, b_view)

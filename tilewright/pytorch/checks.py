@@ -90,7 +90,9 @@ def each(value: Any, count: int, name: str, kind: type) -> list[Any]:
 
 def checked_function(activation: str | None) -> Any:
     """torch's function for an activation; None for none."""
-    return _FUNCTIONS[checked_name("activation", activation or "none", ACTIVATIONS)]
+    return _FUNCTIONS[
+        checked_name("activation", "none" if activation is None else activation, ACTIVATIONS)
+    ]
 
 
 def check_vector(value: Any, name: str, n: int, a: Tensor) -> None:
