@@ -256,3 +256,20 @@ def test_a_file_that_is_no_plan_is_a_file_error(text: str, tmp_path: Path) -> No
 def test_a_plan_that_is_not_there_is_file_not_found(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         GroupedPlan.load(tmp_path / "none.json", device="host")
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["rows", "columns"])
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_an_output_whose_lines_run_into_each_other_is_refused(step: int, turned: bool) -> None:
+    """Lines of three elements that begin one or two apart share some; three apart, none."""
+    line = np.full(16, 7, np.float32)
+    out = np.lib.stride_tricks.as_strided(line, (3, 3), (4 * step, 4))
+    out = out.T if turned else out
+    ones = np.ones((3, 3), np.float32)
+    if step == 3:
+        grouped_matmul([ones], [ones], out=[out], device="host")
+        assert (out == 3).all()
+        return
+    with pytest.raises(OverlapError):
+        grouped_matmul([ones], [ones], out=[out], device="host")
+    assert (line == 7).all()
