@@ -141,9 +141,20 @@ def one_vector(vectors: Sequence[Any], into: Column, first: Column) -> list[Any]
     """The bias of every result, of a list that has one a product: the same array, or None."""
     kept = [vectors[i] for i in first.tolist()]
     for i, result in enumerate(into.tolist()):
-        if vectors[i] is not None and vectors[i] is not kept[result]:
+        if vectors[i] is not None and not _is_same(vectors[i], kept[result]):
             raise ArgumentError(
                 f"bias[{i}]: out[{i}] is out[{first[result]}], whose bias is another; it is added"
                 " once, so give the same array or None"
             )
     return kept
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two vectors are one: the very same object, or views of the very same elements."""
+    if one is other:
+        return True
+    if not (isinstance(one, np.ndarray) and isinstance(other, np.ndarray)):
+        return False
+    first, second = one.__array_interface__, other.__array_interface__
+    names = ("data", "shape", "strides", "typestr")
+    return all(first[name] == second[name] for name in names)

@@ -134,6 +134,10 @@ def is_for_torch(a: Tensor, b: Tensor, how: Any) -> bool:
 
 
 def _by_torch(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float) -> Tensor:
+    if alpha == 0:  # as in BLAS: a and b are not read
+        sizes = (*torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
+        nothing = a.new_zeros(sizes)
+        return nothing if bias is None else nothing.add_(bias)
     if bias is not None and a.dim() == 2:
         return torch.addmm(bias, a, b, alpha=alpha)
     found = torch.matmul(a, b)

@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from tilewright import settings
-from tilewright.errors import ArgumentError, OperandError, ShapeError
+from tilewright.errors import ArgumentError, OperandError, OverlapError, ShapeError
 from tilewright.pytorch import batches, checks, dense, down, lists, recorded
 from tilewright.pytorch.eager import is_differentiated, is_eager, is_followed
 from tilewright.ragged import RaggedBatch
@@ -106,7 +107,7 @@ def bind(
         nonlocal results
         found = bound()
         if results is None:
-            results = _as_given(found, a)
+            results = _as_given(found, a, options.get("into"))
         for one in _tensors(results):
             down.written(one)
         return results
@@ -153,6 +154,8 @@ def _watched(
     """A list of products that something looks at, from views and functions that torch knows."""
     function = checks.checked_function(activation)
     left, right = _matrices(a, "a"), _matrices(b, "b")
+    if out is not None:
+        _check_each_once(_matrices(out, "out"))
     count = len(left)
     if len(right) != count:
         raise ShapeError(f"b: has {len(right)} matrices; must have {count}, as many as a")
@@ -234,6 +237,21 @@ def _matrices(values: Any, name: str) -> list[Tensor]:
     return list(values)
 
 
+def _check_each_once(out: list[Tensor]) -> None:
+    """Raise OverlapError where a result is named again: its products would replace each other."""
+    if torch.compiler.is_compiling():
+        again = [i for i, one in enumerate(out) if any(one is other for other in out[:i])]
+    else:
+        places = [(one.untyped_storage()._cdata, one.storage_offset()) for one in out]
+        first = {place: i for i, place in reversed(list(enumerate(places)))}
+        again = [i for i, one in enumerate(out) if first[places[i]] < i and one.numel()]
+    if again:
+        raise OverlapError(
+            f"out[{again[0]}]: is an earlier one again, and something of torch's looks at these"
+            " tensors; accepted are out=None with into=, and an out whose tensors lie apart"
+        )
+
+
 def _check_alike(a: Sequence[Tensor], b: Sequence[Tensor]) -> None:
     if not torch.compiler.is_compiling() and len({*map(_facts, a), *map(_facts, b)}) == 1:
         checks.check_tensor(a[0], "a[0]")
@@ -282,7 +300,7 @@ def _in_memory(a: Any, b: Any, out: Any, bias: Any, how: lists.How, options: Any
         left, right, out=target, bias=_arrays(bias, "bias"), order=order or "auto", **options
     )
     if out is None:
-        return _as_given(found, a)
+        return _as_given(found, a, options.get("into"))
     for one in _tensors(out):
         down.written(one)
     return out
@@ -295,10 +313,12 @@ def _arrays(values: Any, name: str) -> Any:
     return [down.array(value, f"{name}[{i}]") for i, value in enumerate(values)]
 
 
-def _as_given(found: Any, a: Any) -> Any:
-    """Results as tensors, where the matrices of `a` are."""
+def _as_given(found: Any, a: Any, into: Any) -> Any:
+    """Results as tensors, where the matrices of `a` (the first that makes a result) are."""
     if isinstance(found, RaggedBatch):
         return found
+    if into is not None:
+        a = [a[i] for i in np.unique(np.asarray(into), return_index=True)[1].tolist()]
     return [
         torch.from_numpy(made) if isinstance(one, Tensor) else made
         for made, one in zip(found, a, strict=True)
