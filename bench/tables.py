@@ -181,6 +181,18 @@ def _gpu(document: dict[str, Any], path: Path) -> str:
     return "\n".join([*lines, "", _source(document, path)])
 
 
+def _host_time(document: dict[str, Any], path: Path) -> str:
+    """What a call costs the host, beside torch's own of the same run."""
+    lines = [
+        "| µs of host time a call | ours | beside it | | at most |",
+        "|---|---:|---:|---|---:|",
+    ]
+    for row in document["rows"]:
+        times = f"{row['ours_us']:,.1f} | {row['torch_us']:,.1f} | {row['torch_is']}"
+        lines.append(f"| {row['name']} | {times} | {row['at_most_us']:,.1f} |")
+    return "\n".join([*lines, "", _source(document, path)])
+
+
 def _short(document: dict[str, Any], path: Path) -> str:
     """The cases of bench.gpu that have a target: ours beside the best and what users have now."""
     peers = ("cuBLAS grouped", "_grouped_mm", "loop of mm", "torch.mm")
@@ -312,6 +324,7 @@ def _by_block(parts: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, float]:
 
 
 _TABLES: dict[str, Callable[[dict[str, Any], Path], str]] = {
+    "host_time": _host_time,
     "dense": _dense,
     "ladder": _ladder,
     "grouped": _grouped,

@@ -262,6 +262,19 @@ def test_equal_products_at_equal_distances_go_to_the_vendor_unequal_ones_do_not(
     assert words == ["3 equal products", "3 products, a call each"]
 
 
+def test_little_unlike_products_are_planned_until_quick_enough_alike_ones_in_full() -> None:
+    """The first engine that is quick enough may need a table of what a library takes whole."""
+    work = dense(16, 16, 16, "float32")
+    at = Columns(np.arange(5000) * 1024, np.full(5000, 16), np.ones(5000, np.int64))
+    sizes = {name: np.full(5000, 16) for name in "mnk"}
+    scalars = {"alpha": np.ones(5000), "beta": np.zeros(5000)}
+    alike = replace(work, **sizes, **scalars, **dict.fromkeys("abc", at))
+    unlike = replace(alike, m=np.where(np.arange(5000) == 7, 15, 16))
+    assert engines._unsorted(alike).enough == 0
+    assert engines._unsorted(unlike).enough > 0
+    assert engines._unsorted(alike).order == engines._unsorted(unlike).order == "given"
+
+
 def test_a_few_unlike_products_go_to_the_vendor_in_a_call_each_many_do_not() -> None:
     few = batch(*[Case(900, 64, 300 + i) for i in range(32)])
     assert "a call each" in VendorBlas().propose(on_gpu(few), CUDA_H200).why

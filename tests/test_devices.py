@@ -226,3 +226,28 @@ def test_without_pyopencl_the_host_computes_and_the_error_names_the_pip_command(
         check=True,
     )
     assert selection.INSTALL_HINT in done.stdout
+
+
+def test_a_pyopencl_that_cannot_be_loaded_leaves_the_host(tmp_path: Path) -> None:
+    (tmp_path / "pyopencl.py").write_text("raise ImportError('libOpenCL.so.1: not there')")
+    code = """
+import numpy as np, tilewright as tw
+assert [d.id for d in tw.devices() if d.backend == "opencl"] == []
+a = np.ones((70, 70), np.float32)
+np.testing.assert_array_equal(tw.matmul(a, a), a @ a)
+np.testing.assert_array_equal(tw.grouped_matmul([a], [a])[0], a @ a)
+try:
+    tw.matmul(a, a, device="opencl")
+except tw.errors.DeviceError as error:
+    print(error)
+"""
+    path = os.pathsep.join([str(tmp_path), str(Path(tilewright.__file__).parents[1])])
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith("device='opencl'")
+    assert ran.stderr == ""

@@ -99,7 +99,7 @@ executables: Shelf[tuple[Session, int], Any] = Shelf("plans ready to launch", mo
 def pyopencl() -> ModuleType:
     """The pyopencl module, its loader pointed at every driver; imported on first need.
 
-    Raises DeviceError where it is not installed.
+    Raises DeviceError where it is not installed or cannot be loaded.
     """
     if not _is_installed():
         raise DeviceError(
@@ -109,7 +109,13 @@ def pyopencl() -> ModuleType:
     os.environ["OCL_ICD_VENDORS"] = str(_vendors_folder())
     # The programs are cached here, keyed by driver; pyopencl's own cache would double that.
     os.environ.setdefault("PYOPENCL_NO_CACHE", "1")
-    import pyopencl as module
+    try:
+        import pyopencl as module
+    except ImportError as error:  # it is there, and the OpenCL library that it wants is not
+        raise DeviceError(
+            f"device='opencl': pyopencl cannot be loaded ({error}); 'pip install --force-reinstall"
+            " pyopencl' brings one with the library that it wants"
+        ) from error
 
     return module
 
@@ -175,9 +181,10 @@ def found() -> tuple[tuple[Device, Any], ...]:
 
     GPUs before CPUs, and a simulator (Oclgrind) last: nobody means it by "the default".
     """
-    if not _is_installed():
+    try:
+        cl = pyopencl()
+    except DeviceError:
         return ()
-    cl = pyopencl()
     try:
         platforms = cl.get_platforms()
     except cl.Error:
