@@ -253,8 +253,11 @@ def _reaches(operand: Matrices) -> tuple[object, Column, Column]:
     low, high = extents(operand)
     if operand.base is None:
         return "the host's", low, high
-    memory, start = place(view(operand.base, "out").memory)
     size = operand.dtype.itemsize
+    memory: object = operand.base  # a GPU's memory is one
+    start = 0
+    if isinstance(operand.base, Array):
+        memory, start = place(view(operand.base, "out").memory)
     return memory, start + size * low, start + size * high
 
 
