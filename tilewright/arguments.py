@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.backends import Scalars
+from tilewright.batch import ACTIVATIONS
 from tilewright.errors import ArgumentError, DtypeError, OperandError, OverlapError, ShapeError
 from tilewright.operands import DTYPES, View, kind, short, view, view_host
 
@@ -43,6 +44,11 @@ def checked_name(argument: str, value: Any, accepted: tuple[str, ...]) -> str:
     if not isinstance(value, str) or value not in accepted:
         raise ArgumentError(f"{argument}={value!r}: accepted are {', '.join(map(repr, accepted))}")
     return str(value)
+
+
+def checked_activation(activation: Any) -> str:
+    """The name of an activation; "none" for None."""
+    return checked_name("activation", "none" if activation is None else activation, ACTIVATIONS)
 
 
 def checked_shape(shape: Any) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from tilewright.arguments import (
     bias_view,
     broadcast_view,
     check_overlap,
-    checked_name,
+    checked_activation,
     checked_scalars,
     common_dtype,
     common_kind,
@@ -24,7 +24,7 @@ from tilewright.arguments import (
 )
 from tilewright.backends import Scalars
 from tilewright.backends.cuda.backend import refuse
-from tilewright.batch import ACTIVATIONS, Problem
+from tilewright.batch import Problem
 from tilewright.device import Device
 from tilewright.errors import (
     ArgumentError,
@@ -128,9 +128,7 @@ def prepare(
 ) -> Call:
     """Check everything, then plan. Arguments and errors are those of `tilewright.matmul`."""
     scalars = checked_scalars(alpha, beta, out)
-    activation = checked_name(
-        "activation", "none" if activation is None else activation, ACTIVATIONS
-    )
+    activation = checked_activation(activation)
     if precision is not None:
         raise ArgumentError(
             f"precision={precision!r}: accepted is None, the dtype's own IEEE arithmetic"

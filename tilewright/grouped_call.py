@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.arguments import checked_name
-from tilewright.batch import ACTIVATIONS
+from tilewright.arguments import checked_activation
 from tilewright.batched import (
     Matrices,
     bias_vectors,
@@ -82,9 +81,7 @@ def checked(
     into: Any = None,
 ) -> Call:
     """Operands and options of `grouped_matmul`, all checked. Raises what it raises."""
-    activation = checked_name(
-        "activation", "none" if activation is None else activation, ACTIVATIONS
-    )
+    activation = checked_activation(activation)
     left, right = matrices(a, "a"), matrices(b, "b")
     target = None if out is None else matrices(out, "out")
     count = None if target is None else len(target)

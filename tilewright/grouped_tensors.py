@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.arguments import checked_name
+from tilewright.arguments import checked_activation
 from tilewright.backends.cuda import arrays, driver, engines
 from tilewright.backends.cuda import engine as contract
 from tilewright.backends.cuda.engine import Work
 from tilewright.backends.cuda.placing import places
 from tilewright.backends.cuda.results import places as result_places
-from tilewright.batch import ACTIVATIONS
 from tilewright.batched import (
     Matrices,
     bias_vectors,
@@ -190,9 +189,7 @@ def _checked(
 
     `apart`: new results begin at multiples of 64 bytes each. `sizes`: what they must be.
     """
-    activation = checked_name(
-        "activation", "none" if activation is None else activation, ACTIVATIONS
-    )
+    activation = checked_activation(activation)
     left, right = _matrices(a, "a"), _matrices(b, "b")
     target = None if out is None else _matrices(out, "out")
     held: tuple[Any, ...] = (left.held, right.held, target and target.held, bias)

@@ -14,6 +14,7 @@ import numpy as np
 from tilewright.arguments import (
     broadcast_view,
     check_overlap,
+    checked_activation,
     checked_name,
     checked_scalars,
     common_dtype,
@@ -23,7 +24,6 @@ from tilewright.arguments import (
 )
 from tilewright.backends.cuda import arrays, driver
 from tilewright.backends.cuda.engine import Columns, Ints, Work
-from tilewright.batch import ACTIVATIONS
 from tilewright.batched import MOST
 from tilewright.device import Device
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
@@ -64,9 +64,7 @@ def prepare(
 ) -> Product:
     """Check everything. Arguments and errors are those of `tilewright.matmul`."""
     scalars = checked_scalars(alpha, beta, out)
-    activation = checked_name(
-        "activation", "none" if activation is None else activation, ACTIVATIONS
-    )
+    activation = checked_activation(activation)
     a_view = matrix_view(arrays.view(a, "a"), transpose_a, row=True)
     b_view = matrix_view(arrays.view(b, "b"), transpose_b, row=False)
     dtype: Any = common_dtype(a_view, b_view)

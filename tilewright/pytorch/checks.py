@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilewright.arguments import checked_name
-from tilewright.batch import ACTIVATIONS
+from tilewright.arguments import checked_activation, checked_name
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
 from tilewright.pytorch.eager import is_differentiated
 
@@ -90,9 +89,7 @@ def each(value: Any, count: int, name: str, kind: type) -> list[Any]:
 
 def checked_function(activation: str | None) -> Any:
     """torch's function for an activation; None for none."""
-    return _FUNCTIONS[
-        checked_name("activation", "none" if activation is None else activation, ACTIVATIONS)
-    ]
+    return _FUNCTIONS[checked_activation(activation)]
 
 
 def check_vector(value: Any, name: str, n: int, a: Tensor) -> None:
