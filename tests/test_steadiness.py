@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
+import os
 import random
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
+import gpu_lock
 import numpy as np
 import pytest
-from conftest import APART, group_of
+from conftest import APART, group_of, pytest_xdist_make_scheduler
 
 TESTS = Path(__file__).parent
 # They run on while others have the processor. Who waits for another process may read one, to give
@@ -62,3 +66,61 @@ def test_tests_of_a_gpu_share_a_process_where_there_is_one() -> None:
     for name in ("test_cuda", "test_cuda_peak", "test_pytorch"):
         assert group_of(f"tests/{name}.py::test_x[cuda]", gpu=True) == "gpu"
     assert group_of("tests/test_columns.py::test_x", gpu=True) == "tests/test_columns.py"
+
+
+def test_many_processes_take_tests_from_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few keep what shares a program together."""
+    scheduling = pytest.importorskip("xdist.scheduler")
+    monkeypatch.setattr("xdist.workermanage.parse_tx_spec_config", lambda config: config.tx)
+    log = SimpleNamespace(loadscopesched=None, workstealsched=None)
+    for count, kind in (
+        (2, scheduling.LoadScopeScheduling),
+        (12, scheduling.WorkStealingScheduling),
+    ):
+        for module in ("loadscope", "worksteal"):
+            path = f"xdist.scheduler.{module}.parse_tx_spec_config"
+            monkeypatch.setattr(path, lambda config, count=count: config.tx)
+        config = SimpleNamespace(tx=["popen"] * count, option=SimpleNamespace())
+        assert isinstance(pytest_xdist_make_scheduler(config, log), kind)  # type: ignore[arg-type]
+
+
+def test_who_measures_the_gpu_has_it_alone_and_others_share_it(tmp_path: Path) -> None:
+    """Whoever waits to be alone is not overtaken by those that come later."""
+    order: list[str] = []
+    inside, leave = threading.Barrier(3), threading.Event()
+
+    def use(name: str, *, alone: bool, wait: bool) -> None:
+        with gpu_lock.held(alone=alone, folder=tmp_path):
+            if wait:
+                inside.wait(60)
+                leave.wait(60)
+            order.append(name)
+
+    first = [
+        threading.Thread(target=use, args=(f"beside {i}",), kwargs={"alone": False, "wait": True})
+        for i in range(2)
+    ]
+    for thread in first:
+        thread.start()
+    inside.wait(60)  # both are in at the same time
+    alone = threading.Thread(target=use, args=("alone",), kwargs={"alone": True, "wait": False})
+    alone.start()
+    while _free(tmp_path / f"tilewright-{os.getuid()}-gate.lock"):
+        pass
+    later = threading.Thread(target=use, args=("later",), kwargs={"alone": False, "wait": False})
+    later.start()
+    leave.set()
+    for thread in (*first, alone, later):
+        thread.join(60)
+    assert sorted(order[:2]) == ["beside 0", "beside 1"]
+    assert order[2:] == ["alone", "later"]
+
+
+def _free(path: Path) -> bool:
+    fcntl = pytest.importorskip("fcntl")
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True

@@ -72,8 +72,8 @@ class Ceilings:
     """Everything measured of one device; `key` names it with its driver, `date` is UTC.
 
     `lies` names the rows whose event times could not be true beside the wall clock, which counted
-    instead; `busy` the rows during which something else had a part of the processor; `skipped` has
-    a row and a reason for each that could not be measured.
+    instead; `busy` the rows during which something else had a part of the processor or of the
+    device; `skipped` has a row and a reason for each that could not be measured.
     """
 
     key: str

@@ -113,8 +113,8 @@ def notes(ceilings: Ceilings) -> Iterable[str]:
         )
     if ceilings.busy:
         yield (
-            f"! during {len(ceilings.busy)} rows something else had a part of the processor; on a"
-            " machine at rest `tilewright peak --again` may find more."
+            f"! during {len(ceilings.busy)} rows something else had a part of the processor or"
+            " of the device; on a machine at rest `tilewright peak --again` may find more."
         )
     for reason in dict.fromkeys(reason for _, reason in ceilings.skipped):
         rows = [name for name, why in ceilings.skipped if why == reason]

@@ -2,15 +2,18 @@
 
 A back end offers its probes in `backends/X/peak.py`; here they are made long enough to time,
 checked against the wall clock, repeated, and stored under the device and its driver. The least time
-of the repeats counts: whatever else runs on the machine only ever adds to it. The fastest row of
-every type is measured once more at length, as all that is said of percentages hangs on it.
+of the repeats counts: whatever else runs on the machine only ever adds to it. Rows are visited in
+turns, at moments that lie apart; one whose two best visits differ is visited again, and said to be
+busy where they still do: beside twelve other users of a GPU a row once read a 150th of what it is.
+The fastest row of every type is measured once more at length, as all that is said of percentages
+hangs on it.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
 
@@ -24,7 +27,10 @@ from tilewright.tuning.timer import LONG_ENOUGH, events_agree, events_lie
 
 _MOST_ROUNDS = 1 << 30  # what a kernel's 32-bit counter holds
 _GROWTH = 16
-_PATIENCE = 5  # times as many repeats
+_PATIENCE = 5  # times as many repeats, or as often longer
+_VISITS = 2  # of every row, among which the repeats are shared out
+_VISITS_MORE = 3  # at most, of rows whose visits differ
+_AGREE = 1.15  # between the two best visits of a row
 _UNDISTURBED = 0.85  # of the time on every core
 
 
@@ -56,56 +62,111 @@ def measure(
     A row that fails is named among `skipped` and ends nothing. Raises DeviceError where the back
     end offers none, or none could be measured.
     """
-    rows: list[Row] = []
-    lies: list[str] = []
-    busy: list[str] = []
-    skipped: list[tuple[str, str]] = []
-    best: dict[str, tuple[Rate, Probe]] = {}
-    for probe in _probes(device).probes(device, effort):
-        report(str(probe.row))
-        try:
-            row, lied, shared = run(probe, effort, device.kind)
-        except TilewrightError as error:
-            skipped.append((str(probe.row), _one_line(error)))
-            continue
-        rows.append(row)
-        lies += [str(row)] if lied else []
-        busy += [str(row)] if shared else []
-        if isinstance(row, Rate) and (
-            row.dtype not in best or row.value > best[row.dtype][0].value
-        ):
-            best[row.dtype] = row, probe
-    if not rows:
-        why = "; ".join(f"{name}: {reason}" for name, reason in skipped)
+    visits, skipped = _visited(device, effort, report)
+    if not visits:
+        why = "; ".join(f"{row}: {reason}" for row, reason in skipped.items())
         raise DeviceError(f"device={device.id!r}: nothing could be measured ({why})")
     longer = replace(effort, repeats=4 * effort.repeats)
-    for row, probe in best.values():
-        report(f"{row}, once more")
-        again, *_ = run(probe, longer, device.kind)
-        rows[rows.index(row)] = max(row, again, key=lambda found: found.value)
+    rates = [row for row in visits if isinstance(row, Rate)]
+    for dtype in dict.fromkeys(row.dtype for row in rates):
+        some = [visits[row] for row in rates if row.dtype == dtype]
+        fastest = max(some, key=lambda visit: visit.best.row.value)
+        report(f"{fastest.best.row}, once more")
+        fastest.add(longer, device.kind)
+    bests = [visit.best for visit in visits.values()]
+    rows = [best.row for best in bests]
     found = Ceilings(
         device.key,
         datetime.now(UTC).isoformat(timespec="seconds"),
         tuple(row for row in rows if isinstance(row, Rate)),
         tuple(row for row in rows if isinstance(row, Bandwidth)),
         tuple(row for row in rows if isinstance(row, Latency)),
-        tuple(lies),
-        tuple(skipped),
-        tuple(busy),
+        tuple(str(best.row) for best in bests if best.lied),
+        tuple((str(row), reason) for row, reason in skipped.items()),
+        tuple(str(row) for row, visit in visits.items() if visit.busy),
     )
     store.save(_key(device), found.as_dict())
     return found
 
 
-def run(probe: Probe, effort: Effort, kind: str) -> tuple[Row, bool, bool]:
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One visit's row with its value, whether the timer lied, and whether cores were shared."""
+
+    row: Row
+    lied: bool
+    shared: bool
+
+
+class _Visits:
+    """What was found of one row at moments that lie apart; what other work does only adds time."""
+
+    def __init__(self, probe: Probe) -> None:
+        self.probe = probe
+        self.found: list[Found] = []
+
+    def add(self, effort: Effort, kind: str) -> None:
+        """One visit more. Raises TilewrightError where the probe fails."""
+        self.found.append(run(self.probe, effort, kind))
+
+    def _in_order(self) -> list[Found]:
+        rate = not isinstance(self.probe.row, Latency)
+        return sorted(self.found, key=lambda one: one.row.value, reverse=rate)
+
+    @property
+    def best(self) -> Found:
+        """The visit that counts."""
+        return self._in_order()[0]
+
+    @property
+    def differ(self) -> bool:
+        """Whether nothing confirms the best of them."""
+        values = [one.row.value for one in self._in_order()]
+        return len(values) < 2 or not 1 / _AGREE <= values[0] / values[1] <= _AGREE
+
+    @property
+    def busy(self) -> bool:
+        """Whether something else had a part of the processor or of the device."""
+        return self.differ or self.best.shared
+
+
+def _visited(
+    device: Device, effort: Effort, report: Callable[[str], None]
+) -> tuple[dict[Row, _Visits], dict[Row, str]]:
+    """Every row with its visits, and why rows have none.
+
+    Each turn makes the probes anew: what one holds of the device's memory is gone before the next.
+    """
+    visits: dict[Row, _Visits] = {}
+    skipped: dict[Row, str] = {}
+    shorter = replace(effort, repeats=max(1, effort.repeats // _VISITS))
+    for turn in range(_VISITS + _VISITS_MORE):
+        again = [row for row, visit in visits.items() if turn < _VISITS or visit.differ]
+        if turn and not again:
+            break
+        for probe in _probes(device).probes(device, effort):
+            if turn and probe.row not in again:
+                continue
+            report(str(probe.row))
+            held = visits.setdefault(probe.row, _Visits(probe))
+            held.probe = probe
+            try:
+                held.add(shorter, device.kind)
+            except TilewrightError as error:
+                if not held.found:
+                    del visits[probe.row]
+                    skipped[probe.row] = _one_line(error)
+    return visits, skipped
+
+
+def run(probe: Probe, effort: Effort, kind: str) -> Found:
     """The probe's row with its value, whether the device's timer lied, and whether cores were busy.
 
     On GPUs the device's events count where the wall clock confirms them, else the wall clock does.
     While something else takes a part of the cores, the probe is repeated for a while.
     """
     probe.run(1)
-    rounds = _rounds(probe, effort.seconds)
-    timings = [probe.run(rounds) for _ in range(effort.repeats)]
+    rounds, timings = _long_enough(probe, effort)
     for _ in range(_PATIENCE * effort.repeats):
         if not _disturbed(probe, timings):
             break
@@ -118,7 +179,24 @@ def run(probe: Probe, effort: Effort, kind: str) -> tuple[Row, bool, bool]:
     seconds = max(min(events if clock == "events" else walls), 1e-12)
     work = probe.work * rounds
     value = seconds / work if isinstance(probe.row, Latency) else work / seconds
-    return replace(probe.row, value=value, clock=clock), lied, _disturbed(probe, timings)
+    row = replace(probe.row, value=value, clock=clock)
+    return Found(row, lied, _disturbed(probe, timings))
+
+
+def _long_enough(probe: Probe, effort: Effort) -> tuple[int, list[Timing]]:
+    """Rounds that last about as long as is wanted, and their times.
+
+    A run that waited for others looks long enough after a round or two: where the repeats show
+    that it was not, it is made longer.
+    """
+    rounds = _rounds(probe, effort.seconds)
+    for _ in range(_PATIENCE):
+        timings = [probe.run(rounds) for _ in range(effort.repeats)]
+        least = min(timing.wall for timing in timings)
+        if least >= 0.4 * effort.seconds or rounds == _MOST_ROUNDS:
+            break
+        rounds = _more(rounds, least, effort.seconds)
+    return rounds, timings
 
 
 def _disturbed(probe: Probe, timings: list[Timing]) -> bool:
@@ -134,10 +212,15 @@ def _rounds(probe: Probe, seconds: float) -> int:
         timing: Timing = probe.run(rounds)
         if timing.wall >= 0.7 * seconds:
             break
-        # Far from there the launch is most of the time, so the step is bounded.
-        wanted = 1.1 * seconds / max(timing.wall, 1e-9)
-        rounds = min(_MOST_ROUNDS, int(rounds * min(max(wanted, 2), _GROWTH)))
+        rounds = _more(rounds, timing.wall, seconds)
     return rounds
+
+
+def _more(rounds: int, wall: float, seconds: float) -> int:
+    """More rounds than those that took `wall`, so that they last about `seconds`."""
+    # Far from there the launch is most of the time, so the step is bounded.
+    wanted = 1.1 * seconds / max(wall, 1e-9)
+    return min(_MOST_ROUNDS, int(rounds * min(max(wanted, 2), _GROWTH)))
 
 
 def _probes(device: Device) -> PeakModule:

@@ -9,6 +9,8 @@ the call and every chain starts elsewhere: there is nothing to fold. All element
 
 from __future__ import annotations
 
+from functools import cache
+
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
@@ -21,6 +23,7 @@ _TYPES = {
 }
 
 
+@cache
 def chains_of(dtype, vector, chains):
     """run(x, y, rounds) for vectors of so many elements; it holds no lock."""
     real, element, suffix = _TYPES[dtype]
