@@ -38,7 +38,7 @@ TARGETS = (
     ("tuning/crossover.py", ("test_crossover", "test_store")),
     ("tuning/curves.py", ("test_crossover", "test_bad_input")),
     ("tuning/pr*.py", ("test_proof", "test_probe")),
-    ("tuning/peak.py", ("test_peak",)),
+    ("tuning/peak.py", ("test_peak_clocks", "test_peak")),
     ("tuning/energy.py", ("test_energy",)),
     ("tuning/t*.py", ("test_tuned", "test_tuner")),
     ("tuning/[knsw]*.py", ("test_proof", "test_store", "test_tuned", "test_tuner")),

@@ -1,20 +1,18 @@
-"""Measured ceilings: every row is there, a lying timer is caught, what is stored survives."""
+"""Measured ceilings: every row is there, what is stored survives, the roof follows from it."""
 
 from __future__ import annotations
 
-import io
 import json
 import pickle
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from made_up import TWO_CORES
-from rich.console import Console
+from peak_probes import GIB, KIB, MIB, clocked, made_up, offered, printed
 from typer.testing import CliRunner
 
 from tilewright import Device, settings
@@ -23,7 +21,7 @@ from tilewright.backends.opencl import program
 from tilewright.backends.opencl.runtime import pyopencl, session
 from tilewright.backends.probes import Effort, Probe
 from tilewright.batch import Problem
-from tilewright.ceilings import READ, Bandwidth, Ceilings, Latency, Rate, Row, from_dict
+from tilewright.ceilings import READ, Bandwidth, Ceilings, Rate, from_dict
 from tilewright.cli import app
 from tilewright.errors import CacheWarning, DeviceError
 from tilewright.kernel import Config, Step
@@ -36,41 +34,6 @@ from tilewright.tuning import peak
 pytestmark = pytest.mark.filterwarnings("ignore:Non-empty compiler output")
 TINY = Effort(seconds=2e-4, repeats=2, vectors=(1, 16), chains=(8,), sizes=(1 << 20,), sides=(64,))
 PROBES = sorted(path.stem for path in program.PROBES.glob("*.cl"))
-KIB, MIB, GIB = 2**10, 2**20, 2**30
-
-
-def made_up(key: str = TWO_CORES.key) -> Ceilings:
-    """A device of 500 GFLOP/s whose fma is emulated, with two caches before its memory."""
-    return Ceilings(
-        key,
-        "2026-01-01T00:00:00+00:00",
-        (
-            Rate("float64", "a*b+c", 8, 8, 250e9),
-            Rate("float32", "a*b+c", 16, 8, 480e9),
-            Rate("float32", "a*b+c", 16, 12, 500e9),
-            Rate("float32", "fma", 16, 12, 20e9),
-            Rate("float16", "mad", 16, 8, 50e9),
-        ),
-        (
-            Bandwidth(READ, 64 * KIB, 500e9),
-            Bandwidth(READ, MIB, 90e9),
-            Bandwidth(READ, 16 * MIB, 100e9),
-            Bandwidth(READ, 256 * MIB, 30e9),
-            Bandwidth("copy", 256 * MIB, 25e9),
-        ),
-        (Latency("launch and wait", 8e-6),),
-        ("float64 a*b+c, vector 8 × 8 chains",),
-        (("int8 dot4", "the compiler refused it"),),
-    )
-
-
-def clocked(wall: float, events: float | None, row: Row | None = None) -> Probe:
-    """A probe of a made-up device: so many seconds a round by each clock, 1000 operations."""
-
-    def run(rounds: int) -> Timing:
-        return Timing(None if events is None else rounds * events, rounds * wall, 0.0)
-
-    return Probe(row or Rate("float32", "fma", 4, 8), 1000.0, run)
 
 
 @pytest.fixture
@@ -81,11 +44,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def back_end(monkeypatch: pytest.MonkeyPatch, own_cache: Path) -> list[Probe]:
-    """Probes that the tests put here are those of every device."""
-    offered: list[Probe] = []
-    module = SimpleNamespace(probes=lambda device, effort: iter(offered))
-    monkeypatch.setattr(peak, "_probes", lambda device: module)
-    return offered
+    return offered(monkeypatch)
 
 
 # --- Every device ---------------------------------------------------------------------------------
@@ -194,116 +153,6 @@ def test_every_probe_compiles_alone_and_draws_what_it_does(
         pytest.skip("needs cl_khr_integer_dot_product")
     assert cl.Program(opened.context, program.source(stem)).build([f"-cl-std={standard}"])
     assert (program.PROBES / f"{stem}.cl").read_text().startswith(f"// {stem}: ")
-
-
-# --- Clocks ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("kind", "wall", "events", "clock", "lies", "value"),
-    [
-        ("gpu", 1e-6, 0.98e-6, "events", False, 1000 / 0.98e-6),
-        ("gpu", 1e-6, 0.1e-6, "wall", True, 1000 / 1e-6),
-        ("gpu", 1e-6, 2e-6, "wall", True, 1000 / 1e-6),
-        ("gpu", 1e-6, None, "wall", False, 1000 / 1e-6),
-        ("cpu", 1e-6, 0.98e-6, "wall", False, 1000 / 1e-6),
-        ("cpu", 1e-6, 0.1e-6, "wall", True, 1000 / 1e-6),
-    ],
-)
-def test_the_wall_clock_guards_the_devices_timer(
-    kind: str, wall: float, events: float | None, clock: str, lies: bool, value: float
-) -> None:
-    found = peak.run(clocked(wall, events), Effort(seconds=5e-3, repeats=3), kind)
-    assert (found.row.clock, found.lied) == (clock, lies)
-    assert found.row.value == pytest.approx(value)
-
-
-def test_a_latency_is_seconds_and_not_a_rate() -> None:
-    probe = replace(clocked(3e-6, None, Latency("launch")), work=1.0)
-    assert peak.run(probe, TINY, "cpu").row.value == pytest.approx(3e-6)
-
-
-def test_a_probe_that_shares_its_cores_is_repeated_and_then_said_to_have_been_disturbed(
-    back_end: list[Probe],
-) -> None:
-    shares = [0.5] * 12 + [1.0] * 1000
-
-    def run(rounds: int) -> Timing:
-        share = shares.pop(0)
-        return Timing(None, rounds * 1e-5 / share, rounds * 2e-5)
-
-    probe = Probe(Rate("float32", "fma", 4, 8), 1000.0, run, cores=2)
-    found = peak.run(probe, TINY, "cpu")
-    assert found.row.value == pytest.approx(1e8)
-    assert not found.shared
-    shares[:] = [0.5] * 1000
-    back_end.append(probe)
-    measured = peak.measure(TWO_CORES, effort=TINY)
-    assert measured.busy == (str(found.row),)
-    assert "something else had a part of the processor" in " ".join(
-        printed(TWO_CORES, measured).split()
-    )
-
-
-def waiting(waits: list[float], row: Row | None = None) -> Probe:
-    """A microsecond a round and 1000 operations, after so many seconds of waiting for others."""
-
-    def run(rounds: int) -> Timing:
-        return Timing(None, rounds * 1e-6 + (waits.pop(0) if waits else 0.0), 0.0)
-
-    return Probe(row or Rate("float32", "fma", 1, 8), 1000.0, run)
-
-
-@pytest.mark.parametrize("runs", [1, 2, 4])
-def test_a_run_that_waited_for_others_is_not_taken_for_a_long_one(runs: int) -> None:
-    """Its rounds are too few: a launch was measured, 150 times less than the chip could."""
-    found = peak.run(waiting([0.03] * runs), Effort(seconds=5e-3, repeats=3), "gpu")
-    assert found.row.value == pytest.approx(1e9)
-
-
-@pytest.mark.parametrize("row", [Rate("float32", "fma", 1, 8), Latency("launch")])
-def test_a_row_measured_beside_others_is_visited_again_when_they_have_gone(
-    row: Row, back_end: list[Probe]
-) -> None:
-    """All of the first visit waits; the second is alone, and a third confirms it."""
-    back_end.append(waiting([0.03] * 3, row))
-    found = peak.measure(TWO_CORES, effort=TINY)
-    (only,) = (*found.rates, *found.latencies)
-    assert only.value == pytest.approx(1e9 if isinstance(row, Rate) else 1e-9)
-    assert found.busy == ()
-
-
-def test_a_row_whose_visits_never_agree_is_said_to_be_busy(back_end: list[Probe]) -> None:
-    back_end.append(waiting([10 * 0.8**turn for turn in range(60)]))
-    back_end.append(clocked(1e-6, None, Bandwidth(READ, MIB)))
-    found = peak.measure(TWO_CORES, effort=TINY)
-    assert found.busy == ("float32 fma, vector 1 × 8 chains",)
-
-
-def test_a_row_that_fails_at_a_later_visit_keeps_what_was_found(back_end: list[Probe]) -> None:
-    left = [clocked(1e-6, None).run] * 8
-
-    def run(rounds: int) -> Timing:
-        if not left:
-            raise DeviceError("no room: others took it")
-        return left.pop()(rounds)
-
-    back_end.append(Probe(Bandwidth(READ, MIB), 1000.0, run))
-    found = peak.measure(TWO_CORES, effort=TINY)
-    assert [row.value for row in found.bandwidths] == [pytest.approx(1e9)]
-    assert found.busy == ("read, 1 MiB",)
-    assert found.skipped == ()
-
-
-def test_a_timer_that_lies_is_named_in_the_table(back_end: list[Probe]) -> None:
-    back_end.append(clocked(1e-6, 1e-8))
-    gpu = replace(TWO_CORES, kind="gpu")
-    found = peak.measure(gpu, effort=Effort(seconds=5e-3))
-    assert found.lies == ("float32 fma, vector 4 × 8 chains",)
-    assert found.rates[0].value == pytest.approx(1e9)
-    text = printed(gpu, found)
-    assert "timer lies" in text
-    assert "float32 fma, vector 4 × 8 chains" in " ".join(text.split())
 
 
 # --- The store ------------------------------------------------------------------------------------
@@ -443,12 +292,6 @@ def test_no_prediction_is_faster_than_the_roof(m: int, n: int, k: int) -> None:
 # --- Tables, pictures, the command ----------------------------------------------------------------
 
 
-def printed(device: Device, ceilings: Ceilings) -> str:
-    console = Console(file=io.StringIO(), width=100, highlight=False)
-    console.print(peaks.table(device, ceilings))
-    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
-
-
 def test_the_table_shows_the_best_of_every_way_and_an_emulated_fma() -> None:
     text = printed(TWO_CORES, made_up())
     lines = [line.strip() for line in text.splitlines()]
@@ -505,22 +348,3 @@ def test_the_command_measures_again_when_asked(
     done = CliRunner().invoke(app, ["peak", "--device", "host", "--again"])
     assert done.exit_code == 0
     assert "777" in done.stdout
-
-
-@pytest.mark.parametrize("each", [1e-9, 1e-6, 3e-4, 1.0])
-def test_rounds_are_found_in_few_runs_that_last_about_as_long_as_is_wanted(each: float) -> None:
-    """A launch takes a millisecond, whatever it does: the step from there is bounded."""
-    asked: list[int] = []
-
-    def run(rounds: int) -> Timing:
-        asked.append(rounds)
-        return Timing(None, 1e-3 + rounds * each, 0.0)
-
-    row = Rate("float32", "fma")
-    rounds = peak._rounds(Probe(row, 1.0, run), 0.05)
-    assert rounds == asked[-1] or each == 1e-9
-    assert len(asked) <= 9
-    if each < 0.035:
-        assert 0.035 <= 1e-3 + rounds * each <= 0.06
-    else:
-        assert rounds == 1
