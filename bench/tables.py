@@ -241,8 +241,10 @@ def _source(document: dict[str, Any], path: Path) -> str:
         driver = f"{device['platform']} {driver}"
     date = facts["date"][:16].replace("T", " ")
     commit, *dirty = facts["commit"].split("-")
+    sets = facts.get("processor") if device["kind"] == "cpu" else None
+    has = f" ({' '.join(sets)})" if sets else ""
     return (
-        f"{device['name']}, {device['compute_units']} compute units, {driver},"
+        f"{device['name']}{has}, {device['compute_units']} compute units, {driver},"
         f" NumPy {facts['versions']['numpy']}; {date} UTC, commit"
         f" {'-'.join([commit[:12], *dirty])}; from `{path.relative_to(ROOT)}`."
     )

@@ -279,3 +279,11 @@ def test_a_path_that_cannot_be_written_is_refused_before_the_work(
         replacing(tmp_path / name, "--output"),
     ):
         pytest.fail("the work began")
+
+
+def test_a_result_names_the_sets_of_instructions_of_its_processor() -> None:
+    sets = document.provenance(tilewright.devices()[-1])["processor"]
+    assert sets == document.instruction_sets()
+    flags = Path("/proc/cpuinfo")
+    if flags.exists() and "avx512f" in flags.read_text():
+        assert any("X86_V4" in name or "AVX512" in name for name in sets)
