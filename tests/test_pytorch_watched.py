@@ -22,6 +22,7 @@ from tilewright.errors import (  # noqa: E402
     OperandError,
     OverlapError,
     ShapeError,
+    TilewrightError,
 )
 from tilewright.pytorch import GroupedLinear, batches, grouped_matmul, lists  # noqa: E402
 from tilewright.ragged import RaggedBatch  # noqa: E402
@@ -280,6 +281,41 @@ def test_what_is_not_taken_is_named_with_what_would_be(
 ) -> None:
     with pytest.raises(error, match=message):
         call()
+
+
+UNLIKE: dict[str, tuple[Any, Any]] = {
+    "sparse a": (ONE.to_sparse(), TWO),
+    "sparse b": (ONE, TWO.to_sparse()),
+    "another dtype": (ONE.double(), TWO.double()),
+    "another device": (ONE.to("meta"), TWO.to("meta")),
+    "whole numbers": (ONE.int(), TWO.int()),
+    "vectors": (ONE[0], TWO),
+    "other sizes": (ONE, ONE),
+}
+
+
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("count", [2, 60])
+@pytest.mark.parametrize("odd", UNLIKE)
+def test_a_later_tensor_is_refused_as_a_first_one_is(odd: str, count: int, biased: bool) -> None:
+    a, b = [ONE] * count, [TWO] * count
+    a[count - 1], b[count - 1] = UNLIKE[odd]
+    with pytest.raises(TilewrightError, match=rf"[ab]\[{count - 1}\]"):
+        tw.grouped_matmul(a, b, bias=[TWO[0]] * count if biased else None)
+
+
+@pytest.mark.parametrize("count", [1, 3, 60])
+def test_lists_of_a_processor_are_right_in_any_mixture_torch_takes(count: int) -> None:
+    kinds = (lambda x: x, torch.nn.Parameter, lambda x: x.as_subclass(Named))
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        a = [kinds[i % 3](torch.randn(4, i % 5).to(dtype)) for i in range(count)]
+        b = [torch.randn(3, i % 5).to(dtype).t() for i in range(count)]
+        found = tw.grouped_matmul(a, b)
+        for x, y, z in zip(a, b, found, strict=True):
+            torch.testing.assert_close(z, x @ y)
+    with torch.autocast("cpu", torch.bfloat16):
+        for made in tw.grouped_matmul([ONE] * count, [TWO.bfloat16()] * count):
+            torch.testing.assert_close(made, torch.full((6, 5), 4.0).bfloat16())
 
 
 def test_torchs_dtypes_name_those_of_a_plan() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -167,6 +168,55 @@ def test_a_small_batch_is_checked_as_any_other(a: Any, b: Any) -> None:
     fits = np.ones((3, 3), "f")
     with pytest.raises(TilewrightError):
         tw.grouped_matmul([fits, a], [fits, b])
+
+
+@pytest.mark.parametrize("count", [1, 2, 8, 40])
+@pytest.mark.parametrize(
+    "odd",
+    [
+        np.ma.masked_array(np.ones((3, 3), "f")),
+        np.ones((3, 3), "i"),
+        np.ones((3, 3), "d"),
+        np.ones((3, 3), complex),
+        np.ones((3, 3, 3), "f"),
+        np.ones(3, "f"),
+        np.array(1.0, "f"),
+        None,
+        [[1.0]],
+    ],
+    ids=lambda odd: f"{type(odd).__name__} {getattr(odd, 'dtype', '')}",
+)
+def test_one_odd_matrix_anywhere_is_refused_by_its_index(odd: Any, count: int) -> None:
+    fits = np.ones((3, 3), "f")
+    for name in "ab":
+        given = {"a": [fits] * count, "b": [fits] * count}
+        given[name][count - 1] = odd
+        index = 0 if getattr(odd, "dtype", None) == "d" and count == 1 else count - 1
+        with pytest.raises(TilewrightError, match=rf"[ab](\[{index}\]|\.dtype)"):
+            tw.grouped_matmul(**given)
+
+
+def calls_of(work: Any) -> int:
+    """How many functions written in Python one call enters."""
+    seen = []
+    work()
+    sys.setprofile(lambda frame, event, _: seen.append(frame) if event == "call" else None)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return len(seen) - 1
+
+
+@pytest.mark.parametrize("count", [1, 3, 6])
+@pytest.mark.parametrize("make", [list, tuple])
+def test_a_few_plain_products_cost_two_functions(count: int, make: type) -> None:
+    a = make(np.ones((3, 4), "f") for _ in range(count))
+    b = make(np.ones((4, 5), "f") for _ in range(count))
+    assert calls_of(lambda: tw.grouped_matmul(a, b, alpha=1.0, beta=0.0, order="auto")) <= 2
+    torch = pytest.importorskip("torch")
+    a, b = (make(map(torch.from_numpy, part)) for part in (a, b))
+    assert calls_of(lambda: tw.grouped_matmul(a, b)) <= 3
 
 
 def test_a_batch_of_a_plan_that_pays_is_planned() -> None:

@@ -5,7 +5,7 @@ methods would say is read from memory instead. In words of 8 bytes, with D = 8 i
 in torch 2.13:
 
     tuple           3 (4 from CPython 3.14 on) its objects, one after another
-    Python object   2 the tensor's record
+    Python object   1 its type  2 the tensor's record
     record          2 its storage  D dimensions  D+1, 2 sizes  D+6, 7 steps  D+11 offset
                     D+13 dtype and device, in 5 bytes
                     D+14 what dispatches: layout, negative bit, modes
@@ -30,6 +30,7 @@ import numpy as np
 from tilewright.backends.cuda.engine import Ints
 
 _WORD = 8
+_TYPE = 1
 _RECORD = _STORAGE = _AT = 2
 _BEGINS = (8, 7)  # D
 _FACTS, _KEYS = 13, 14  # from there on
@@ -74,15 +75,36 @@ def read(values: Sequence[Any]) -> tuple[Ints, Ints, Ints] | None:
     return _asked(values) if layout is None else _read(values, layout)
 
 
+def are_alike(values: Sequence[Any]) -> bool:
+    """Whether these are certainly plain tensors of one dtype and device. The first is a tensor."""
+    import torch
+
+    layout = _layout(values[0].device.type)
+    if layout is None:
+        return False
+    objects = _objects(values)
+    kinds = _words(objects, _TYPE)
+    if not ((kinds == id(torch.Tensor)) | (kinds == id(torch.nn.Parameter))).all():
+        return False
+    places = np.array([[layout.begins + _FACTS], [layout.begins + _KEYS]])
+    facts, dispatch = _words(_words(objects, _RECORD), places)
+    facts &= _KIND
+    return bool((facts == facts[0]).all() and _are_plain(dispatch, layout))
+
+
+def _are_plain(dispatch: Ints, layout: _Layout) -> bool:
+    plain = dispatch == layout.keys[0]
+    for other in layout.keys[1:]:
+        plain |= dispatch == other
+    return bool(plain.all())
+
+
 def _read(values: Sequence[Any], layout: _Layout) -> tuple[Ints, Ints, Ints] | None:
     records = _words(_objects(values), _RECORD)
     places = np.array([_STORAGE, *(layout.begins + field for field in _FIELDS)])
     storage, dims, *rest, facts, dispatch = _words(records, places[:, np.newaxis])
-    plain = dispatch == layout.keys[0]
-    for other in layout.keys[1:]:
-        plain |= dispatch == other
     facts &= _KIND
-    if not plain.all() or (facts != facts[0]).any() or (dims != 2).any():
+    if not _are_plain(dispatch, layout) or (facts != facts[0]).any() or (dims != 2).any():
         return None
     address = _words(storage, _AT)
     address += rest[4] * values[0].element_size()
@@ -142,6 +164,8 @@ def _layout(where: str) -> _Layout | None:
     if not np.array_equal(_objects((*samples, *odd)), objects):
         return None
     if _words(objects, _RECORD).tolist() != [one._cdata for one in (*samples, *odd)]:
+        return None
+    if _words(objects, _TYPE).tolist() != [id(type(one)) for one in (*samples, *odd)]:
         return None
     for begins in _BEGINS:
         keys = _words(_words(objects, _RECORD), begins + _KEYS).tolist()
