@@ -219,6 +219,27 @@ def test_lists_that_move_are_found_where_they_are(dtype: str) -> None:
             assert (z.double() - truth).norm() <= 1e-2 * truth.norm()
 
 
+@pytest.mark.parametrize("precision", [None, "fp32x"])
+def test_batches_that_take_turns_are_read_by_their_own_maps(precision: str | None) -> None:
+    """Tables are filled anew at each call and may lie where those of the other batch lay."""
+    kernel, dtype = ("hopper-split", torch.float32) if precision else ("hopper", torch.bfloat16)
+    draw = lambda: [torch.randn(256, 256, device="cuda").to(dtype) for _ in range(4)]  # noqa: E731
+    batches = [(draw(), draw()) for _ in range(3)]
+
+    def products(a: list[Any], b: list[Any]) -> Any:
+        return torch.stack(tilewright.grouped_matmul(a, b, kernel=kernel, precision=precision))
+
+    first = [products(a, b) for a, b in batches]
+    for (a, b), found in zip(batches, first, strict=True):
+        truth = torch.stack(a).double() @ torch.stack(b).double()
+        assert (found.double() - truth).norm() <= 1e-2 * truth.norm()
+    wrong = torch.zeros((), dtype=torch.int64, device="cuda")
+    for _ in range(200):
+        for (a, b), found in zip(batches, first, strict=True):
+            wrong += (products(a, b) != found).any()
+    assert int(wrong) == 0
+
+
 def plain_calls() -> list[Callable[[], Any]]:
     """Calls that are not bound: dense by the vendor and by tables, packed, split, a list."""
     single, half = torch.randn(301, 257, device="cuda"), torch.randn(301, 257, device="cuda").half()
