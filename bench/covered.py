@@ -32,17 +32,17 @@ class _Calls:
     """The code that was entered since `take`, in every thread."""
 
     def __init__(self) -> None:
-        self.seen: set[CodeType] = set()
+        self.seen: dict[int, CodeType] = {}  # by number: some compilers' code cannot be hashed
 
     def __call__(self, frame: FrameType, event: str, argument: object) -> None:
-        self.seen.add(frame.f_code)
+        self.seen[id(frame.f_code)] = frame.f_code
 
     def take(self) -> list[str]:
         """`planning/quick.py:certain` of every function of the package, and forgets them."""
-        found, self.seen = self.seen, set()
+        found, self.seen = self.seen, {}
         return sorted(
             f"{code.co_filename.removeprefix(_PACKAGE)}:{code.co_qualname}"
-            for code in found
+            for code in found.values()
             if code.co_filename.startswith(_PACKAGE) and not code.co_name.startswith("<")
         )
 

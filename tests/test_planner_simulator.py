@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from test_planner import CPU, GPU, GRID, TILES
 
 from tilewright import suites
-from tilewright.planning.grouped import ORDERS, lay_out
+from tilewright.planning.grouped import ORDERS, GroupedLayout, lay_out
 from tilewright.planning.makespan import (
     EXACT_TILES,
     LONG_RUN,
@@ -147,17 +147,31 @@ def test_a_tile_longer_than_everything_else() -> None:
 @pytest.mark.parametrize("seeds", [range(100), range(100, 200)], ids=["first", "second"])
 @pytest.mark.parametrize("family", suites.families())
 def test_auto_is_never_worse_than_any_order(family: str, seeds: range) -> None:
-    """200 random batches of every suite, on 64 units of four groups each, simulated exactly."""
+    """200 random batches of every suite, on 64 units of four groups each, simulated exactly.
+
+    Orders that lay a batch out alike are simulated once, and so are batches that are drawn again.
+    """
     names = suites.families()[family]
+    seen = set()
     for seed in seeds:
         batch = suites.load(names[seed % len(names)], seed)
+        drawn = tuple(column.tobytes() for column in (batch.m, batch.n, batch.k))
+        if drawn in seen:
+            continue
+        seen.add(drawn)
         for slots in (GPU, GRID):
             sizes = batch.m, batch.n, batch.k, TILES, slots
             auto = lay_out(*sizes)
             asked = [lay_out(*sizes, order) for order in ORDERS]
             assert auto.seconds == min(layout.seconds for layout in asked)
-            best = min(layout.simulated() for layout in asked)
-            assert auto.simulated() <= best * (1 + 1e-9), (batch.name, seed, slots)
+            unlike: dict[tuple[bytes, bytes, float], GroupedLayout] = {}
+            for layout in (auto, *asked):
+                runs = layout._taken.runs
+                alike = runs.counts.tobytes(), runs.seconds.tobytes(), layout._taken.fixed
+                unlike.setdefault(alike, layout)
+            found, *others = [layout.simulated() for layout in unlike.values()]
+            best = min([found, *others])
+            assert found <= best * (1 + 1e-9), (batch.name, seed, slots)
 
 
 @pytest.mark.parametrize("name", ["uniform-1-64", "uniform-64-512", "zipf-512"])

@@ -118,13 +118,15 @@ def dissect(points: Points, edges: Ints) -> list[tuple[Ints, Ints, int]]:
 
 def _cut(points: Points, domain: Ints, source: Ints, target: Ints) -> tuple[Ints, Ints]:
     """The near half of a subdomain and the separator behind it; all of a small one as separator."""
+    if len(domain) <= LEAF:
+        return domain[:0], domain
     place = points[domain]
     axis = int(np.argmax(np.ptp(place, axis=0)))
     is_near = np.zeros(len(points), np.bool_)
     is_near[domain] = place[:, axis] < np.median(place[:, axis])
     near = domain[is_near[domain]]
-    if len(domain) <= LEAF or not len(near):
-        return near[:0], domain
+    if not len(near):
+        return near, domain
     return near, np.unique(source[~is_near[source] & is_near[target]])
 
 
