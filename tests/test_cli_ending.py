@@ -218,6 +218,12 @@ def for_ever(*_, **__):
 tilewright.api.matmul = for_ever
 app(["matmul", "a.npy", "b.npy", "-o", "c.npy"])
 """
+# A suite that `nohup` or a shell's `&` started ignores these, and so would what it starts.
+_AS_IN_A_TERMINAL = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+"""
 IN_PYTHON = "while True: time.sleep(0.01)"
 # A call into C that goes on after a signal, as a driver's does.
 IN_C = """
@@ -237,7 +243,7 @@ def test_a_signal_ends_a_command_and_leaves_no_temporary_file(
     number: int, where: str, folder: Path
 ) -> None:
     before = set(folder.iterdir())
-    process = started(code=_LONG.format(forever=where.strip()))
+    process = started(code=_AS_IN_A_TERMINAL + _LONG.format(forever=where.strip()))
     try:
         wait_for(folder, process)
         process.send_signal(number)
