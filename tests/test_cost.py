@@ -11,6 +11,7 @@ import pytest
 
 from tilewright.batch import Problem
 from tilewright.kernel import Axis, Config, Plan, Rejected, Resources, Scratch, Step
+from tilewright.planning import Candidate
 from tilewright.planning.classes import (
     CLASSES,
     Boundaries,
@@ -271,3 +272,40 @@ def test_a_blas_takes_what_is_wide_in_every_direction(
     sides: tuple[int, int, int], found: bool
 ) -> None:
     assert large(*(np.array([side]) for side in sides)).tolist() == [found]
+
+
+def candidate(ratio: float, moved: int = 0) -> Candidate:
+    step = Step("panel", Config(), (), computed_flops=2.0 * 512**3, moved_bytes=moved)
+    return Candidate(step, step, ratio)
+
+
+# 1e12 operations a second, but a launch takes 1e-4 s at least.
+LINE = Curve(((1e8, 1e-4), (1e12, 1.0)))
+
+
+def known(bandwidth: float = 1e15) -> Measured:
+    return Measured(LINE, (("panel", LINE),), bandwidth, None)
+
+
+@pytest.mark.parametrize("ratio", [0.5, 0.8, 1.0, 2.0])
+@pytest.mark.parametrize("host", [True, False])
+def test_a_better_configuration_takes_nothing_off_launches_and_bytes(
+    ratio: float, host: bool
+) -> None:
+    """What is over the cost of a launch, or of the bytes, is scaled; a call comes on top."""
+    problem = plain(512, 512, 512)
+    call = CALL if host else 0.0
+    seconds = 2.0 * 512**3 / 1e12
+    found = candidate(ratio).seconds(problem, known(), host=host)
+    assert found == pytest.approx(call + 1e-4 + (seconds - 1e-4) * ratio)
+    # 3 x 512^2 elements and twice as many bytes moved besides, in 2e-4 s.
+    bytes_ = 3 * 3 * 512**2 * 4
+    slow = known(bytes_ / 2e-4)
+    found = candidate(ratio, 2 * 3 * 512**2 * 4).seconds(problem, slow, host=host)
+    assert found == pytest.approx(call + 2e-4 + (max(seconds, 2e-4) - 2e-4) * ratio)
+
+
+def test_a_prediction_is_no_less_than_what_is_possible() -> None:
+    problem = plain(512, 512, 512)
+    assert candidate(0.5).seconds(problem, known(), host=False, least=0.25) == 0.25
+    assert candidate(0.5).seconds(problem, Measured(LINE, (), 1e15, None), host=False) is None

@@ -9,6 +9,7 @@ import pytest
 from tilewright import Device
 from tilewright.backends import backends
 from tilewright.planning.cost import Curve, Measured
+from tilewright.tuning import probe as probe_module
 from tilewright.tuning.probe import Probe
 from tilewright.tuning.visits import HOST
 
@@ -58,3 +59,31 @@ def test_the_transfer_that_is_counted_is_of_the_elements_own_size(itemsize: int)
     host, kernel = (Curve(((2.0 * 1024**3, s),)) for s in (10e-3, 8e-3))
     measured = Measured(host, (("kernel", kernel),), 1e10, 3 * 1024**2 / 0.5e-3)
     assert measured.wins(itemsize) == ((1024, itemsize < 4),)
+
+
+def test_bandwidth_counts_both_ways_of_the_fastest_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first copies find pages that nobody touched, others a core that is busy."""
+    ends = iter([0.0, 9.0, 10.0, 12.0, 20.0, 20.5, 30.0, 31.0])
+    copied: list[int] = []
+    monkeypatch.setattr(probe_module.time, "perf_counter", lambda: next(ends))
+    monkeypatch.setattr(
+        probe_module.np, "copyto", lambda target, source: copied.append(target.nbytes)
+    )
+    assert probe_module.bandwidth() == pytest.approx(2 * (1 << 25) / 0.5)
+    assert copied == [1 << 25] * 4
+
+
+@pytest.mark.parametrize(("first", "runs"), [(1.0, 2), (0.004, 6), (1e-9, 26), (0.0, 26)])
+def test_a_visit_repeats_a_product_for_a_while_and_takes_the_least(first: float, runs: int) -> None:
+    """Twenty milliseconds of it: once at least, 25 times at most."""
+    times = iter([first, *(first + step for step in range(1, 40))])
+    taken: list[float] = []
+
+    def run() -> float:
+        taken.append(next(times))
+        return taken[-1]
+
+    assert probe_module._least(run) == first
+    assert len(taken) == runs
+    slow_start = iter([1.0, 0.5])
+    assert probe_module._least(lambda: next(slow_start)) == 0.5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import replace
 from typing import Any
@@ -16,7 +17,7 @@ from tilewright.backends import backends
 from tilewright.batch import Problem
 from tilewright.errors import ShapeError, TilewrightError
 from tilewright.grouped_quick import is_worth_planning
-from tilewright.planning import plan
+from tilewright.planning import plan, quick
 from tilewright.planning.classes import Tuned
 from tilewright.planning.cost import Curve, Measured, Narrow
 from tilewright.planning.quick import Bounds
@@ -284,3 +285,29 @@ def test_large_products_of_a_batch_go_to_numpy_and_the_rest_to_the_kernel(
             scale = (1.0, 2.0, 1.0, 1.0, -1.0)[i]
             wanted = exactly(a[i], b[i], alpha=scale, bias=bias[i], activation="relu")
             np.testing.assert_allclose(x, wanted, atol=2e-3, rtol=1e-4)
+
+
+# The quick path's own arithmetic is the planner's.
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_bounds_are_read_off_the_same_curves(seed: int) -> None:
+    """At the points, between them, before the first and beyond the last; narrow sides likewise."""
+    generator = np.random.default_rng(seed)
+    measured = drawn(generator, None)
+    curve = measured.host
+    line = quick._line(curve)
+    at_points = [flops for flops, _ in curve.points]
+    for flops in (*at_points, *(2 * generator.integers(1, 4096, 30).astype(float) ** 3)):
+        found = math.exp(quick._at(line, math.log(flops)))
+        assert found == pytest.approx(curve.seconds(flops), rel=1e-9)
+    narrow = dict(measured.narrow)["panel"]
+    sides = [int(x) for x in generator.integers(1, 2000, 3)]
+    for m, n, k in ((1, 4, 4), (1, 3, 3), (4, 1, 4), (4, 4, 1), (64, 256, 255), (9, 9, 9), sides):
+        assert quick._factor(narrow, m, n, k) == pytest.approx(narrow.factor(plain(m, n, k)))
+
+
+def test_a_curve_that_falls_is_bounded_from_below() -> None:
+    curve = Curve(((1.0, 5.0), (2.0, 3.0), (3.0, 4.0), (4.0, 9.0), (5.0, 8.0)))
+    rising = ((1.0, 3.0), (2.0, 3.0), (3.0, 4.0), (4.0, 8.0), (5.0, 8.0))
+    assert quick._rising(curve).points == rising
