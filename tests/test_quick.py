@@ -21,6 +21,7 @@ from tilewright.planning import plan, quick
 from tilewright.planning.classes import Tuned
 from tilewright.planning.cost import Curve, Measured, Narrow
 from tilewright.planning.quick import Bounds
+from tilewright.planning.share import is_for_a_loop
 from tilewright.reference import matmul as exactly
 from tilewright.remember import shelves
 
@@ -257,6 +258,85 @@ def test_epilogues_are_right_where_columns_lie_side_by_side_and_where_not(
                 )
                 slack = {"float16": 2e-2, "float32": 1e-4, "float64": 1e-12}[dtype]
                 np.testing.assert_allclose(np.float64(out), wanted, atol=slack * 10, rtol=slack)
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"alpha": -0.5},
+    {"alpha": 0.0},
+    {"activation": "relu"},
+    {"activation": "gelu"},
+    {"bias": True},
+    {"bias": True, "activation": "relu", "alpha": 2.0},
+    {"beta": 1.0},
+    {"beta": -0.5, "alpha": 3.0, "bias": True, "activation": "relu"},
+    {"beta": 0.5, "alpha": 0.0},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_loop_of_few_bound_products_is_right_with_every_epilogue(
+    options: dict[str, Any], dtype: str, turned: bool
+) -> None:
+    generator = np.random.default_rng(5)
+    sizes = [(5, 7, 3), (1, 1, 1), (4, 6, 0), (0, 3, 2), (17, 33, 9)]
+    a = [generator.standard_normal((m, k)).astype(dtype) for m, _, k in sizes]
+    b = [generator.standard_normal((n, k)).astype(dtype).T for _, n, k in sizes]
+    given = dict(options)
+    if given.pop("bias", False):
+        given["bias"] = [generator.standard_normal(n).astype(dtype) for _, n, _ in sizes]
+    old = [generator.standard_normal((m, n)).astype(dtype) for m, n, _ in sizes]
+    if not given.get("beta"):
+        old = [np.full_like(one, np.nan) for one in old]
+    out = [np.asarray(one, order="F" if turned else "C").copy("K") for one in old]
+    plan = tw.plan_grouped(*np.array(sizes).T, dtype=dtype)
+    assert "bound      a loop" in plan.explain() or "host: a loop" in plan.explain()
+    bound = plan.bind(a, b, out, **given)
+    bias = given.pop("bias", [None] * len(sizes))
+    for _ in range(2):
+        before = [one.copy() for one in out]
+        for i, got in enumerate(bound()):
+            assert got is out[i]
+            wanted = exactly(a[i], b[i], c=before[i], bias=bias[i], **given)
+            slack = {"float16": 2e-2, "float32": 1e-4, "float64": 1e-12}[dtype]
+            np.testing.assert_allclose(np.float64(got), wanted, atol=slack * 10, rtol=slack)
+
+
+def test_few_bound_products_are_a_loop_unless_the_device_is_named(opencl_device: Device) -> None:
+    sizes = [3], [3], [3]
+    a = [np.ones((3, 3), "f")]
+    named = tw.plan_grouped(*sizes, device=opencl_device)
+    assert "bound      " not in named.explain()
+    np.testing.assert_array_equal(named.bind(a, a)()[0], 3 * a[0])
+    free = tw.plan_grouped(*sizes)
+    assert calls_of(free.bind(a, a)) <= 3
+    many = tw.plan_grouped(*[np.full(4000, 30)] * 3)
+    assert "bound      " not in many.explain()
+
+
+@pytest.mark.parametrize("launch", [1e-6, 2.5e-5, 1e-4])
+def test_the_more_products_the_sooner_a_kernel_pays(launch: float) -> None:
+    def found(count: int, each: float, plain: bool) -> bool:
+        return is_for_a_loop(count, count * each, launch, plain=plain)
+
+    for plain in (True, False):
+        for each in (0.0, 1e3, 1e6):
+            row = [found(count, each, plain) for count in range(1, 1000)]
+            assert row == sorted(row, reverse=True)
+            assert not row[-1]
+        assert not any(found(1, launch * 1e12, plain) for _ in range(1))
+    assert found(1, 1e3, False) <= found(1, 1e3, True)
+
+
+def test_a_bound_loop_keeps_its_operands_alive() -> None:
+    bound = tw.plan_grouped([40], [40], [40]).bind(
+        [np.ones((40, 40), "f")], [np.eye(40, dtype="f")]
+    )
+    junk = [np.full((40, 40), 7, "f") for _ in range(200)]
+    np.testing.assert_array_equal(bound()[0], np.ones((40, 40)))
+    assert len(junk) == 200
 
 
 def test_a_bound_epilogue_lets_nan_through(opencl_device: Device) -> None:

@@ -25,7 +25,7 @@ from tilewright.device import Device
 from tilewright.errors import ArgumentError, FileError, KernelError, ShapeError
 from tilewright.grouped_call import Results, checked
 from tilewright.grouped_quick import WAYS, is_worth_planning, products
-from tilewright.grouped_run import bound, check_plan, host_share
+from tilewright.grouped_run import bound, check_plan, host_share, is_loops
 from tilewright.operands import on_gpu
 from tilewright.planning.grouped import (
     ORDERS,
@@ -62,6 +62,7 @@ class GroupedPlan:
     n: npt.NDArray[np.int64]
     k: npt.NDArray[np.int64]
     asked: str
+    named: bool  # whether the caller named the device, which then runs what a loop would end before
 
     @property
     def order(self) -> npt.NDArray[np.int64]:
@@ -96,9 +97,12 @@ class GroupedPlan:
             head.append(
                 "unbound    a loop of NumPy's products: a plan would save less than it costs"
             )
-        host = host_share(self.device, self.dtype, (self.m, self.n, self.k))
+        sizes = (self.m, self.n, self.k)
+        if not self.named and is_loops(self.device, self.dtype, sizes):
+            head.append("bound      a loop of NumPy's products: they end before a launch would")
+        host = host_share(self.device, self.dtype, sizes)
         if len(host):
-            head.append(f"host       {len(host)} large products by NumPy's BLAS, behind the others")
+            head.append(f"host       {len(host)} large products by NumPy's BLAS, before the others")
         return "\n".join(head + _explained(self.layout))
 
     def bind(self, a: Any, b: Any, out: Any = None, **options: Any) -> Callable[[], Results]:
@@ -121,14 +125,14 @@ class GroupedPlan:
             _check_none(name, options.pop(name, None))
         call = checked(a, b, out, **options)
         check_plan(call, self.device, self.dtype, {"m": self.m, "n": self.n, "k": self.k})
-        return bound(self.device, call, self._laid_out)
+        return bound(self.device, call, self._laid_out, named=self.named)
 
     def _laid_out(self, at: npt.NDArray[np.int64]) -> GroupedLayout | None:
         """The layout of some of the products."""
         if self.layout is None or len(at) == len(self.m):
             return self.layout
         m, n, k = self.m[at], self.n[at], self.k[at]
-        return _plan(m, n, k, self.dtype, self.device, self.asked).layout
+        return _plan(m, n, k, self.dtype, self.device, self.asked, self.named).layout
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write sizes and decisions as JSON. The layout is made again from them when loaded.
@@ -148,14 +152,14 @@ class GroupedPlan:
     @classmethod
     def load(cls, path: str | os.PathLike[str], device: Device | str | None = None) -> GroupedPlan:
         """The plan that `save` wrote, for a device. Raises FileError for anything else."""
-        chosen = resolve(device)
+        resolve(device)  # raises before the file is read
         try:
             document = reading.document(Path(path), _MOST_BYTES)
             if document["format"] != _FORMAT:
                 raise ValueError(f"format is {document['format']!r}")
             sizes = [document[name] for name in "mnk"]
             dtype, order = document["dtype"], document["order"]
-            return plan_grouped(*sizes, dtype=dtype, device=chosen, order=order)
+            return plan_grouped(*sizes, dtype=dtype, device=device, order=order)
         except FileNotFoundError:
             raise
         except DAMAGED as error:
@@ -176,7 +180,8 @@ def plan_grouped(
     Args:
         m, n, k: sizes from 0 up, one a problem.
         dtype: float16, float32 or float64; on a GPU of torch's also bfloat16, torch's or by name.
-        device: as in `matmul`.
+        device: as in `matmul`. One that is named also runs the few small products that NumPy would
+            have ended before a launch.
         order: "auto" predicts every order's makespan and takes the least; or "given",
             "k-descending", "bucketed", "longest-first".
 
@@ -192,7 +197,7 @@ def plan_grouped(
             f"m, n, k: have {len(rows)}, {len(cols)} and {len(depths)} entries; must have one each"
             " a problem"
         )
-    return _plan(rows, cols, depths, wanted, chosen, order)
+    return _plan(rows, cols, depths, wanted, chosen, order, device is not None)
 
 
 def grouped_matmul(
@@ -288,9 +293,9 @@ def grouped_matmul(
     if chosen.backend == "cuda":
         refuse(chosen)
     m, n, k = call.a.at.rows, call.b.at.cols, call.a.at.cols
-    plan = _plan(m, n, k, call.a.dtype.name, chosen, order)
+    plan = _plan(m, n, k, call.a.dtype.name, chosen, order, device is not None)
     check_plan(call, chosen, plan.dtype, {})
-    return bound(chosen, call, plan._laid_out)()
+    return bound(chosen, call, plan._laid_out, named=plan.named)()
 
 
 def _no_way(a: Any, b: Any) -> None:
@@ -369,9 +374,10 @@ def _plan(
     dtype: str,
     device: Device,
     order: str,
+    named: bool,
 ) -> GroupedPlan:
-    key = signature(m, n, k, dtype, device.key, device.id, order)
-    return _plans.found(key, lambda: _make(m, n, k, dtype, device, order), _bytes)
+    key = signature(m, n, k, dtype, device.key, device.id, order, named)
+    return _plans.found(key, lambda: _make(m, n, k, dtype, device, order, named), _bytes)
 
 
 def _make(
@@ -381,10 +387,11 @@ def _make(
     dtype: str,
     device: Device,
     order: str,
+    named: bool,
 ) -> GroupedPlan:
     kernel = backend_of(device).grouped(device, dtype)
     layout = None if kernel is None else lay_out(m, n, k, kernel.tiles, kernel.slots, order)
-    return GroupedPlan(device, dtype, layout, m, n, k, order)
+    return GroupedPlan(device, dtype, layout, m, n, k, order, named)
 
 
 def _bytes(plan: GroupedPlan) -> int:

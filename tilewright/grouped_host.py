@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from functools import partial
 from itertools import repeat
 from typing import Any
 
@@ -22,8 +23,6 @@ from tilewright.device import Device
 from tilewright.operands import NDArray
 from tilewright.planning.grouped import GroupedLayout
 from tilewright.ragged import RaggedBatch
-
-_ONCE = Scalars()
 
 
 def begun(launch: Callable[[], None]) -> Callable[[], None]:
@@ -68,31 +67,64 @@ def host_loop(
     scalars: list[Scalars],
     activation: str,
 ) -> Callable[[], None]:
-    """One numpy.matmul a problem, views made beforehand."""
+    """NumPy's products and passes, one after another, their views made beforehand."""
     shifts = [None] * len(a) if bias is None else [_vector(v) for v in views(bias)]
     jobs = [
         (x, y, z, scale, shift)
         for x, y, z, scale, shift in zip(views(a), views(b), views(c), scalars, shifts, strict=True)
         if z.size
     ]
-    plain = [
-        (x, y, z)
-        for x, y, z, scale, shift in jobs
-        if scale == _ONCE and shift is None and z.flags.c_contiguous
-    ]
-    if activation == "none" and len(plain) == len(jobs) and c.dtype != np.float16:
+    if c.dtype == np.float16 or activation == "gelu":
 
-        def multiply_all() -> None:
-            for x, y, z in plain:
-                x.dot(y, z)  # 0.4 µs less than numpy.matmul
+        def run_all() -> None:
+            for x, y, z, scale, shift in jobs:
+                multiply(x, y, z, scale, shift, activation)
 
-        return multiply_all
+        return run_all
+    largest = max((z.size for _, _, z, scale, _ in jobs if scale.beta), default=0)
+    beside = np.empty(largest, c.dtype)
+    steps = [step for job in jobs for step in _steps(*job, activation, beside)]
 
     def run() -> None:
-        for x, y, z, scale, shift in jobs:
-            multiply(x, y, z, scale, shift, activation)
+        for function, arguments in steps:
+            function(*arguments)
 
     return run
+
+
+def _steps(
+    x: NDArray,
+    y: NDArray,
+    z: NDArray,
+    scale: Scalars,
+    shift: NDArray | None,
+    activation: str,
+    beside: NDArray,
+) -> list[tuple[Callable[..., Any], tuple[Any, ...]]]:
+    """What `multiply` does, without its temporaries: functions of NumPy's and their arguments.
+
+    A product that is added to what lies in `z` is made in `beside` first.
+    """
+    number = partial(np.array, dtype=z.dtype)  # NumPy takes it in 0.2 to 0.7 µs less than a float
+    if scale.alpha == 0:
+        x, y = x[:, :0], y[:0]
+    made = beside[: z.size].reshape(z.shape) if scale.beta else z
+    steps: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+    if made.flags.c_contiguous:
+        steps.append((x.dot, (y, made)))  # 0.4 µs less than numpy.matmul
+    else:
+        steps.append((np.matmul, (x, y, made)))
+    if scale.alpha not in (0, 1):
+        steps.append((np.multiply, (made, number(scale.alpha), made)))
+    if scale.beta not in (0, 1):
+        steps.append((np.multiply, (z, number(scale.beta), z)))
+    if scale.beta:
+        steps.append((np.add, (z, made, z)))
+    if shift is not None:
+        steps.append((np.add, (z, shift, z)))
+    if activation == "relu":
+        steps.append((partial(np.maximum, out=z), (z, number(0))))
+    return steps
 
 
 def through_device(

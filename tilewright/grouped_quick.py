@@ -2,9 +2,8 @@
 
 Checked columns, tables and a launch take about 0.2 ms and 0.8 µs a product, a product of NumPy's
 0.5 µs where it is asked as `a.dot(b)` (0.8 as `a @ b`). What a kernel saves beside that is a part
-of each operation's time. On two cores, picoseconds an operation: a loop of 40 products 6, of a
-thousand 13 (its results no longer lie in a cache), the kernel 4. One product takes 1.4 µs, so what
-is asked of a few is asked in as few steps of the interpreter as there are.
+of each operation's time (planning/share.py). One product takes 1.4 µs, so what is asked of a few
+is asked in as few steps of the interpreter as there are.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ import numpy as np
 
 from tilewright import settings
 from tilewright.operands import NDArray
+from tilewright.planning.share import saved
 
 _PLAIN = np.ndarray
 _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 _FIXED = 2e-4
 _PRODUCT = 0.2e-6  # a product's share of columns and tables beyond that of a call of NumPy's
-_MANY, _SAVED, _SAVED_OF_MANY = 256, 2e-12, 8e-12  # seconds an operation
 _FEW = 6  # of these BLAS's own threads make the most
 
 
@@ -78,5 +77,4 @@ def _many(a: Any, b: Any) -> list[NDArray] | None:
 
 def is_worth_planning(count: int, flops: float) -> bool:
     """Whether a kernel saves more than it costs to reach it, plan and kernel found again."""
-    saved = (_SAVED if count < _MANY else _SAVED_OF_MANY) * flops
-    return count > _FEW and saved > _FIXED + _PRODUCT * count
+    return count > _FEW and saved(count, flops) > _FIXED + _PRODUCT * count

@@ -7,6 +7,7 @@ Mostly that is one launch. Sums are launches after one another, each with a prod
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,13 @@ from tilewright.grouped_call import Call, Results
 from tilewright.grouped_host import begun, host_loop, through_device
 from tilewright.operands import view
 from tilewright.planning.grouped import GroupedLayout
-from tilewright.planning.share import large
+from tilewright.planning.share import is_for_a_loop, large
 from tilewright.selection import backend_of
+from tilewright.tuning import crossover
 
+# Seconds of a launch where none is known, and the most that is believed: measured under load it may
+# be anything.
+_LAUNCHES = (2.5e-5, 1e-4)
 LayOut = Callable[[Column], GroupedLayout | None]  # the layout of some products of a plan
 
 
@@ -49,15 +54,20 @@ def check_plan(call: Call, device: Device, dtype: str, sizes: dict[str, Column])
         )
 
 
-def bound(device: Device, call: Call, lay_out: LayOut) -> Callable[[], Results]:
-    """What computes a call whose operands fit the plan, and returns its results."""
+def bound(
+    device: Device, call: Call, lay_out: LayOut, *, named: bool = True
+) -> Callable[[], Results]:
+    """What computes a call whose operands fit the plan, and returns its results.
+
+    A device that the caller did not name is left for a loop of NumPy's where a launch takes longer.
+    """
     launches = [
         _launch(device, part, None if on_host else lay_out(at))
-        for at, part, on_host in _parts(device, call)
+        for at, part, on_host in _parts(device, call, named)
     ]
     before, last = launches[:-1], launches[-1] if launches else _nothing
-    named = {"a": call.a.base, "b": call.b.base, "out": call.c.base}
-    arrays = [(array, f"{name}.flat") for name, array in named.items() if array is not None]
+    named_arrays = {"a": call.a.base, "b": call.b.base, "out": call.c.base}
+    arrays = [(array, f"{name}.flat") for name, array in named_arrays.items() if array is not None]
 
     def run() -> Results:
         for array, name in arrays:
@@ -71,24 +81,59 @@ def bound(device: Device, call: Call, lay_out: LayOut) -> Callable[[], Results]:
         finally:
             wait()
 
-    return run
+    def run_loop() -> Results:
+        last()
+        return call.results()  # `call` again, for their lives
+
+    return run if arrays or before or hasattr(last, "begin") else run_loop
 
 
 def _nothing() -> None:
     pass
 
 
-def _parts(device: Device, call: Call) -> list[tuple[Column, Call, bool]]:
+def _parts(device: Device, call: Call, named: bool) -> list[tuple[Column, Call, bool]]:
     """Batches that run as a launch each, in this order: products, call, and if on the host."""
+    choice = not named and call.a.base is None and device.backend != "host"
+    on_host = choice and _is_for_a_loop(device, call)
     if call.sums is None:
-        return _shared(device, call)
+        return [(np.arange(len(call.a)), call, True)] if on_host else _shared(device, call)
     found = []
     for number, turn in enumerate(call.sums.turns()):
         last = call.sums.last[turn]
         for at, ends in ((turn[~last], False), (turn[last], True)):
             if len(at):
-                found.append((at, call.part(at, begins=number == 0, ends=ends), False))
+                found.append((at, call.part(at, begins=number == 0, ends=ends), on_host))
     return found
+
+
+def _is_for_a_loop(device: Device, call: Call) -> bool:
+    plain = (
+        call.activation == "none"
+        and call.bias is None
+        and call.sums is None
+        and call.a.dtype != np.float16
+        and bool((call.alpha == 1).all() and (call.beta == 0).all())
+    )
+    sizes = (call.a.at.rows, call.b.at.cols, call.a.at.cols)
+    return is_loops(device, call.a.dtype.name, sizes, plain=plain)
+
+
+def is_loops(
+    device: Device, dtype: str, sizes: tuple[Column, Column, Column], *, plain: bool = True
+) -> bool:
+    """Whether a bound batch of these sizes is left to a loop of NumPy's."""
+    m, n, k = sizes
+    few = partial(is_for_a_loop, len(m), float(2 * np.sum(m.astype(float) * n * k)), plain=plain)
+    return few(_LAUNCHES[1]) and few(_launch_seconds(device, dtype))
+
+
+def _launch_seconds(device: Device, dtype: str) -> float:
+    """As measured with the crossover; as elsewhere where it is not yet."""
+    backend = backend_of(device)
+    known = crossover.known(device, backend, dtype, backend.priors(device))
+    least, most = _LAUNCHES
+    return least if known is None else min(max(known.launch, least), most)
 
 
 def host_share(device: Device, dtype: str, sizes: tuple[Column, Column, Column]) -> Column:
@@ -101,7 +146,8 @@ def host_share(device: Device, dtype: str, sizes: tuple[Column, Column, Column])
 
 
 def _shared(device: Device, call: Call) -> list[tuple[Column, Call, bool]]:
-    """All in one, or the small ones first: BLAS's threads keep a core busy when they have ended."""
+    """All in one, or the large ones first: a kernel's threads go on spinning when it has ended, and
+    BLAS's, which wait for each other, lose more by that than a kernel does by theirs."""
     everything = np.arange(len(call.a))
     sizes = (call.a.at.rows, call.b.at.cols, call.a.at.cols)
     taken_out = call.a.base is None and len(call.a) > 0
@@ -109,8 +155,8 @@ def _shared(device: Device, call: Call) -> list[tuple[Column, Call, bool]]:
     if not len(host):
         return [(everything, call, False)]
     rest = np.delete(everything, host)
-    parts = [(rest, call.part(rest, begins=True, ends=True), False)] if len(rest) else []
-    return [*parts, (host, call.part(host, begins=True, ends=True), True)]
+    parts = [(host, call.part(host, begins=True, ends=True), True)]
+    return [*parts, (rest, call.part(rest, begins=True, ends=True), False)] if len(rest) else parts
 
 
 def _launch(device: Device, call: Call, layout: GroupedLayout | None) -> Callable[[], None]:

@@ -94,6 +94,11 @@ class Measured:
         """The kernel's curve, if it was measured."""
         return dict(self.curves).get(kernel)
 
+    @property
+    def launch(self) -> float:
+        """Seconds of the smallest product that was measured, which are a launch and little else."""
+        return min((curve.points[0][1] for _, curve in self.curves), default=math.inf)
+
     def factor(self, name: str, problem: Problem) -> float:
         """What the narrow sides of a problem cost a kernel, or "host"."""
         return dict(self.narrow).get(name, NO_NARROW).factor(problem)

@@ -1,13 +1,18 @@
-"""Which products of a batch NumPy's BLAS does faster than a CPU's grouped kernel.
+"""What of a batch NumPy's BLAS does faster than a device's grouped kernel: the large, and the few.
 
 A kernel that reads operands where they lie is made for many small products. One that is large in
 every direction is a BLAS's home game, which packs both operands: 2000 x 2000 x 2000 on two cores
 ran at 283 GFLOP/s there and at 198 in the kernel, 768 to 1400 at 1.2 to 1.5 times its rate, 512 and
 below at the same or less.
 
+A launch wakes threads and waits for them, which takes as long as fifty small products in a loop;
+so the few are a loop's, until a kernel saves more than the launch costs.
+
 >>> import numpy as np
 >>> large(np.array([2000, 8, 4000]), np.array([2000, 8, 4000]), np.array([2000, 8, 20])).tolist()
 [True, False, False]
+>>> is_for_a_loop(3, 1e5, 3e-5), is_for_a_loop(1000, 1e5, 3e-5), is_for_a_loop(20, 1e9, 3e-5)
+(True, False, False)
 """
 
 from __future__ import annotations
@@ -19,6 +24,13 @@ Ints = npt.NDArray[np.int64]
 _SIDE = 256  # a side narrower than this leaves a BLAS little to gain from packing
 _FLOPS = 2.0 * 900**3
 
+# Seconds of two cores. What a kernel saves of an operation: a loop of 40 products takes 6e-12, one
+# of a thousand, whose results no longer lie in a cache, 13e-12, the kernel 4e-12.
+_MANY, _SAVED, _SAVED_OF_MANY = 256, 2e-12, 8e-12
+# What a product costs a loop beyond a kernel's tile, and beyond that where a scale, a bias or an
+# activation makes passes of its own.
+_PRODUCT, _PASSES = 0.25e-6, 1e-6
+
 
 def large(m: Ints, n: Ints, k: Ints) -> npt.NDArray[np.bool_]:
     """A flag a product."""
@@ -26,3 +38,15 @@ def large(m: Ints, n: Ints, k: Ints) -> npt.NDArray[np.bool_]:
     flops = 2.0 * m * n.astype(np.float64) * k
     found: npt.NDArray[np.bool_] = (narrow >= _SIDE) & (flops >= _FLOPS)
     return found
+
+
+def saved(count: int, flops: float) -> float:
+    """Seconds that a grouped kernel saves a loop of NumPy's by its arithmetic alone."""
+    return (_SAVED if count < _MANY else _SAVED_OF_MANY) * flops
+
+
+def is_for_a_loop(count: int, flops: float, launch: float, *, plain: bool = True) -> bool:
+    """Whether `count` products of views made beforehand end before a kernel that takes `launch`
+    seconds to be launched and waited for would."""
+    more = _PRODUCT if plain else _PRODUCT + _PASSES
+    return more * count + saved(count, flops) < launch
