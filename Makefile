@@ -14,9 +14,10 @@ BIN := .venv/bin
 demo: .venv/ready-demo
 	$(BIN)/tilewright demo
 
-# Two processes: most of the suite is one thread that compiles, plans or checks.
+# A process more than two cores: most of the suite is one thread that compiles, plans or checks,
+# and some of it waits for processes that it started.
 test: .venv/ready-dev lint
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 3
 
 lint: .venv/ready-dev
 	$(BIN)/ruff check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from onnx_graphs import Graph
 
 from tilewright import onebit
 from tilewright.errors import FileError
+from tilewright.onebit import onnx_check
 from tilewright.onebit.onnx_model import parse_onnx
 
 
@@ -64,3 +66,30 @@ def test_a_value_that_is_no_image_and_no_row_of_the_batch_is_refused(shape: list
     graph.node("Reshape", relu, graph.const(np.array(shape, np.int64)))
     with pytest.raises(FileError, match="'Reshape1'"):
         onebit.import_onnx(graph.bytes())
+
+
+@pytest.mark.parametrize(
+    ("before", "near"),
+    [
+        ([8.0, 0.5, 0.5 + 7e-4, 0.5 - 7e-4, 0.5 + 9e-4, 0.5 - 9e-4], [0, 1, 1, 1, 0, 0]),
+        ([-8.0, 0.5 + 7e-4, 0.5 + 9e-4, 0.0, 1.0, 0.5], [0, 1, 0, 0, 0, 1]),
+        ([np.inf, 0.5, 0.5 + 1e-7, 0.0, -np.inf, 0.5], [0, 1, 0, 0, 0, 1]),
+        ([np.nan, 0.5, 0.5 + 1e-7, 0.0, 1.0, 0.5], [0, 1, 0, 0, 0, 1]),
+    ],
+    ids=["positive", "negative", "infinite", "not a number"],
+)
+def test_rounding_may_decide_a_sign_near_its_cut_alone(
+    before: list[float], near: list[int]
+) -> None:
+    """A ten-thousandth of the largest value, and equality where none is the largest."""
+    value = SimpleNamespace(height=1, width=1, channels=6)
+    checked: Any = SimpleNamespace(signs={"sign": ("before", 0.5)})
+    values = {"before": np.array([before])}
+    found = onnx_check._near(checked, ("sign", None), values, value)  # type: ignore[arg-type]
+    assert found is not None
+    assert found.ravel().astype(int).tolist() == near
+    order = np.array([5, 4, 3, 2, 1, 0])
+    turned = onnx_check._near(checked, ("sign", order), values, value)  # type: ignore[arg-type]
+    assert turned is not None
+    assert turned.ravel().astype(int).tolist() == near[::-1]
+    assert onnx_check._near(checked, ("other", None), values, value) is None  # type: ignore[arg-type]

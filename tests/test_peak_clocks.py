@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -147,3 +148,24 @@ def test_rounds_are_found_in_few_runs_that_last_about_as_long_as_is_wanted(each:
         assert 0.035 <= 1e-3 + rounds * each <= 0.06
     else:
         assert rounds == 1
+
+
+def test_the_best_row_of_every_type_is_measured_once_more_four_times_as_often(
+    back_end: list[Probe],
+) -> None:
+    """A run to begin with, one to find the rounds, and the repeats: half of them at each visit."""
+    runs: Counter[str] = Counter()
+
+    def counted(dtype: str, chains: int, work: float) -> Probe:
+        def run(rounds: int) -> Timing:
+            runs[f"{dtype} {chains}"] += 1
+            return Timing(None, rounds * 1e-3, 0.0)
+
+        return Probe(Rate(dtype, "fma", 1, chains), work, run)
+
+    back_end += [counted("float32", 1, 1e3), counted("float32", 8, 8e3), counted("float64", 1, 1e3)]
+    back_end.append(clocked(1e-3, None, Bandwidth(READ, MIB)))
+    peak.measure(TWO_CORES, effort=Effort(seconds=2e-4, repeats=6))
+    visit, at_length = 1 + 1 + 6 // 2, 1 + 1 + 4 * 6
+    assert runs["float32 1"] == 2 * visit
+    assert runs["float32 8"] == runs["float64 1"] == 2 * visit + at_length
