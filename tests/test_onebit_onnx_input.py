@@ -11,7 +11,7 @@ from onnx_graphs import Graph
 
 from tilewright import onebit
 from tilewright.errors import FileError
-from tilewright.onebit import onnx_check
+from tilewright.onebit import onnx_check, onnx_import
 from tilewright.onebit.onnx_model import parse_onnx
 
 
@@ -93,3 +93,26 @@ def test_rounding_may_decide_a_sign_near_its_cut_alone(
     assert turned is not None
     assert turned.ravel().astype(int).tolist() == near[::-1]
     assert onnx_check._near(checked, ("other", None), values, value) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("batch", "shape", "images"),
+    [
+        ("batch", (3,), 8),
+        ("batch", (4, 16, 16), 4),
+        ("batch", (5, 16, 16), 4),
+        ("batch", (3, 64, 64), 1),
+        (1, (3,), 8),
+        (16, (3,), 16),
+        (2, (3, 64, 64), 2),
+    ],
+)
+def test_a_sample_has_a_few_images_and_no_more_than_tell_enough(
+    batch: Any, shape: tuple[int, ...], images: int
+) -> None:
+    """4096 elements are enough, eight images at most, a whole batch at least; the same each time."""
+    graph = read(batch, *shape)
+    found = onnx_import._sample(graph, None)
+    assert found.shape == (images, *shape)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, onnx_import._sample(graph, None))
