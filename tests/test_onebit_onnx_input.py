@@ -110,7 +110,7 @@ def test_rounding_may_decide_a_sign_near_its_cut_alone(
 def test_a_sample_has_a_few_images_and_no_more_than_tell_enough(
     batch: Any, shape: tuple[int, ...], images: int
 ) -> None:
-    """4096 elements are enough, eight images at most, a whole batch at least; the same each time."""
+    """4096 elements are enough, eight images at most, a whole batch at least; ever the same."""
     graph = read(batch, *shape)
     found = onnx_import._sample(graph, None)
     assert found.shape == (images, *shape)
