@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from made_up import ADRENO_650
 
 from tilewright import Device
 from tilewright.backends import backends
 from tilewright.planning.cost import Curve, Measured
+from tilewright.selection import host
 from tilewright.tuning import probe as probe_module
 from tilewright.tuning.probe import Probe
+from tilewright.tuning.trial import Shape, Trial
 from tilewright.tuning.visits import HOST
 
 OPENCL = backends()["opencl"]
@@ -87,3 +93,39 @@ def test_a_visit_repeats_a_product_for_a_while_and_takes_the_least(first: float,
     assert len(taken) == runs
     slow_start = iter([1.0, 0.5])
     assert probe_module._least(lambda: next(slow_start)) == 0.5
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_the_transfer_is_what_a_product_takes_longer_from_the_hosts_memory(
+    dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three matrices of 2048 a side in 9 ms, of which the product is 5; the first copy may wait."""
+    taken = iter([0.5, 0.011, 0.009, 0.010])
+    asked: list[Any] = []
+    trial = SimpleNamespace(problem="problem", copied_seconds=lambda plan: next(taken))
+
+    def own_trial(sides: Any) -> Any:
+        asked.append(sides)
+        return trial
+
+    probe: Any = SimpleNamespace(
+        device=replace(ADRENO_650, features=frozenset()),
+        dtype=dtype,
+        _by_name={"coalesced": "the kernel"},
+        _trial=own_trial,
+    )
+    monkeypatch.setattr(probe_module, "plan_kernel", lambda *given: given)
+    curve = Curve(((2.0 * 1024**3, 0.005 / 8), (2.0 * 2048**3, 0.005)))
+    found = Probe.transfer(probe, {"coalesced": curve})
+    assert found == pytest.approx(3 * 2048**2 * np.dtype(dtype).itemsize / 0.004)
+    assert asked == [(2048, 2048, 2048)]
+    assert Probe.transfer(probe, {}) is None
+    probe.device = replace(ADRENO_650, features=frozenset({"unified_memory"}))
+    assert Probe.transfer(probe, {"coalesced": curve}) is None
+
+
+@pytest.mark.parametrize("layout", ["rows-rows", "columns-rows"])
+def test_a_trial_says_what_it_holds(layout: str) -> None:
+    """Three matrices here and three on the device, and the truth in doubles."""
+    trial = Trial(Shape(3, 5, 7, layout=layout), host(), backends()["host"])
+    assert trial.bytes == 2 * 4 * (3 * 7 + 7 * 5 + 3 * 5) + 8 * 3 * 5
