@@ -98,7 +98,11 @@ LAYERS = {
 }
 # Back ends of variable-size batches read the records of their plan where planning defines them.
 GROUPED = parts(
-    "backends.grouped", "backends.opencl.grouped", "backends.opencl.grouped_tables", "backends.cuda"
+    "backends.grouped",
+    "backends.opencl.batches",
+    "backends.opencl.grouped",
+    "backends.opencl.grouped_tables",
+    "backends.cuda",
 )
 
 

@@ -12,7 +12,7 @@ import pytest
 import tilewright
 from tilewright import Device, RaggedBatch
 from tilewright.backends import backends
-from tilewright.backends.opencl import program, runtime
+from tilewright.backends.opencl import batches, program, runtime
 from tilewright.batch import Problem
 from tilewright.errors import DeviceError, OperandError, OverlapError
 from tilewright.kernel import Launch
@@ -377,3 +377,97 @@ def test_a_device_that_does_not_open_is_one_clear_error(
 def test_compilers_are_told_to_count_no_warnings(intel: Device) -> None:
     launch = Launch("naive", "naive", (("PRECISION", 32),), (1, 1), (1, 1), ())
     assert "-w" in program._options(runtime.session(intel), launch)
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The kernels that are enqueued from here on."""
+    cl, seen = runtime.pyopencl(), []
+    really = cl.enqueue_nd_range_kernel
+
+    def enqueue(queue: Any, kernel: Any, *sizes: Any, **options: Any) -> Any:
+        seen.append(kernel.function_name)
+        return really(queue, kernel, *sizes, **options)
+
+    monkeypatch.setattr(cl, "enqueue_nd_range_kernel", enqueue)
+    return seen
+
+
+def drawn(*shape: int, dtype: str = "float32") -> Any:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(dtype)
+
+
+PAIRS: dict[str, tuple[Any, Any]] = {
+    "equal": (drawn(30, 5, 7), drawn(30, 7, 4)),
+    "two leading": (drawn(4, 6, 33, 18), drawn(4, 6, 18, 50)),
+    "one b for all": (drawn(30, 5, 7), drawn(7, 4)),
+    "one a for all": (drawn(5, 7), drawn(3, 8, 7, 4)),
+    "broadcast": (drawn(3, 1, 5, 7), drawn(1, 9, 7, 4)),
+    "a vector": (drawn(30, 5, 7), drawn(7)),
+    "no depth": (drawn(9, 5, 0), drawn(9, 0, 4)),
+}
+
+
+@pytest.mark.parametrize("kind", ["tilewright", "pyopencl"])
+@pytest.mark.parametrize("pair", PAIRS)
+def test_a_batch_of_equal_products_is_one_launch(
+    pair: str, kind: str, launches: list[Any], opencl_device: Device, queues: tuple[Any, Any]
+) -> None:
+    a, b = PAIRS[pair]
+
+    def there(x: Any) -> Any:
+        if kind == "pyopencl":
+            return on(queues[0], x)
+        return tilewright.asarray(x, device=opencl_device)
+
+    got = tilewright.matmul(there(a), there(b))
+    shown = got.get() if kind == "pyopencl" else np.asarray(got)
+    np.testing.assert_allclose(shown, np.float64(a) @ b, rtol=1e-4, atol=1e-4)
+    assert len(launches) == 1
+    assert "; one launch" in tilewright.explain(there(a), there(b))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_a_batch_lies_as_it_lies_and_takes_every_option(
+    dtype: str, launches: list[Any], opencl_device: Device
+) -> None:
+    if dtype not in opencl_device.dtypes:
+        pytest.skip(f"{opencl_device.id} stores no {dtype}")
+    a, b, c = (drawn(*s, dtype=dtype) for s in ((6, 4, 9, 20), (20, 11, 4, 6), (6, 4, 9, 11)))
+    bias = drawn(11, dtype=dtype)
+
+    def there(x: Any) -> Any:
+        return tilewright.asarray(x, device=opencl_device)
+
+    out = there(c)
+    given = {"alpha": -0.5, "beta": 2.0, "bias": there(bias), "activation": "relu"}
+    found = tilewright.matmul(there(a), there(b).T, out=out, transpose_b=True, **given)
+    assert found is out
+    assert len(launches) == 1
+    made = -0.5 * np.float64(a) @ np.swapaxes(np.float64(b).T, -1, -2) + 2.0 * c + bias
+    slack = {"float16": 0.1, "float32": 1e-4, "float64": 1e-12}[dtype]
+    np.testing.assert_allclose(np.asarray(out), np.maximum(made, 0), atol=slack, rtol=slack)
+    launches.clear()
+    tilewright.matmul(there(a), there(b).T, transpose_b=True, kernel="naive")
+    assert len(launches) == 24  # a kernel that is named is launched for each
+
+
+def test_large_products_of_a_batch_keep_the_kernel_that_is_best_for_one(
+    launches: list[Any], opencl_device: Device
+) -> None:
+    a = tilewright.asarray(drawn(8, 260, 260), device=opencl_device)
+    got = np.asarray(tilewright.matmul(a, a))
+    np.testing.assert_allclose(got, np.float64(a) @ np.float64(a), rtol=1e-3, atol=1e-3)
+    assert len(launches) >= 8
+    assert "8 of these; launched one after another" in tilewright.explain(a, a)
+
+
+def test_a_batch_of_very_many_products_is_a_few_launches(
+    launches: list[Any], opencl_device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "_MOST", 64)
+    a = drawn(150, 3, 2)
+    there = tilewright.asarray(a, device=opencl_device)
+    got = np.asarray(tilewright.matmul(there, there, transpose_b=True))
+    np.testing.assert_allclose(got, a @ np.swapaxes(a, 1, 2), rtol=1e-5)
+    assert len(launches) == 3

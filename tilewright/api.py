@@ -6,6 +6,7 @@ explain   the same as far as the plan, and tells it
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import replace
 from typing import Any
@@ -145,7 +146,7 @@ def explain(a: Any, b: Any, **options: Any) -> str:
         if seconds is not None:
             seconds = seconds * chosen.ratio + epilogue_seconds(chosen.problem, chosen.device)
         chosen = replace(chosen, seconds=seconds)
-    return explain_plan(chosen, measured)
+    return explain_plan(chosen, measured, math.prod(call.views["c"].shape[:-2]))
 
 
 def kernels(device: Device | str | None = None) -> tuple[str, ...]:

@@ -188,13 +188,20 @@ class Rejected:
     seconds: float | None = None
 
 
+# Of equal products: fewer take as long as the tables of one launch for all, and larger ones ten
+# times as long as a launch each.
+_FEWEST = 8
+_ALONE = 2 * 256**3
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """How one problem will be computed on one device, and why so.
 
     `seconds` is the prediction, None where nothing was ever measured on this device. `origin` says
-    where the configuration came from, `ratio` its time over the default's where it was proved, and
-    `shape_class` on which side of every boundary the shape lies.
+    where the configuration came from, `ratio` its time over the default's where it was proved,
+    `shape_class` on which side of every boundary the shape lies, and `forced` that the caller named
+    the kernel.
     """
 
     device: Device
@@ -207,11 +214,26 @@ class Plan:
     origin: str = ""
     ratio: float = 1.0
     shape_class: str = ""
+    forced: bool = False
 
     @property
     def kernel(self) -> str:
         """Name of the kernel that was chosen; "host" for NumPy's BLAS."""
         return self.step.kernel
+
+    def is_one_launch(self, products: int) -> bool:
+        """Whether so many equal products are one launch of a grouped kernel's, not one each."""
+        problem, device = self.problem, self.device
+        sums = "float32" if problem.dtype == "float16" else problem.dtype
+        return (
+            products >= _FEWEST
+            and device.backend == "opencl"
+            and self.kernel != "host"
+            and not self.forced
+            and problem.dtype in device.dtypes
+            and problem.accumulate == sums
+            and problem.flops <= _ALONE
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,13 +116,15 @@ def plan_kernel(
         raise KernelError(f"kernel={kernel.name!r}: {device.name}: {verdict}")
     if config is not None:
         step = kernel.lower(problem, device, config)
-        return Plan(device, problem, step, None, "the caller chose it", origin="the caller")
+        why = "the caller chose it"
+        return Plan(device, problem, step, None, why, origin="the caller", forced=True)
     candidate = _candidate(problem, device, kernel, tuned)
     if isinstance(candidate, str):
         raise KernelError(f"kernel={kernel.name!r}: {device.name}: {candidate}")
     why = "the caller chose it"
     origin, ratio = candidate.origin, candidate.ratio
-    return Plan(device, problem, candidate.step, None, why, origin=origin, ratio=ratio)
+    step = candidate.step
+    return Plan(device, problem, step, None, why, origin=origin, ratio=ratio, forced=True)
 
 
 def plan_host(problem: Problem, device: Device, reason: str) -> Plan:

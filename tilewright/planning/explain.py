@@ -8,8 +8,8 @@ from tilewright.planning.cost import Measured
 NOT_MEASURED = "this device is not measured yet: NumPy's BLAS until it is"
 
 
-def explain(plan: Plan, measured: Measured | None = None) -> str:
-    """The report of a plan, ready to print."""
+def explain(plan: Plan, measured: Measured | None = None, products: int = 1) -> str:
+    """The report of a plan that so many equal products follow, ready to print."""
     problem, step = plan.problem, plan.step
     lines = [
         f"C[{problem.m} x {problem.n}] = A[{problem.m} x {problem.k}] @ B[{problem.k} x"
@@ -19,8 +19,10 @@ def explain(plan: Plan, measured: Measured | None = None) -> str:
         f"because    {plan.reason}",
         f"predicted  {_time(plan)}",
     ]
+    if products != 1:
+        lines.insert(1, f"products   {products} of these; {_launches(plan, products)}")
     if plan.origin:
-        lines.insert(3, f"config     {plan.origin}")
+        lines.insert(3 + (products != 1), f"config     {plan.origin}")
     if plan.shape_class:
         lines.append(f"class      {plan.shape_class}")
     if measured is not None:
@@ -38,6 +40,14 @@ def explain(plan: Plan, measured: Measured | None = None) -> str:
         seconds = "" if rejected.seconds is None else f"  ({rejected.seconds * 1e3:.3f} ms)"
         lines.append(f"rejected   {rejected.kernel}: {rejected.reason}{seconds}")
     return "\n".join(lines)
+
+
+def _launches(plan: Plan, products: int) -> str:
+    if plan.kernel == "host":
+        return "the prediction is of one"
+    if plan.is_one_launch(products):
+        return "one launch of the grouped kernel, the prediction is of one alone"
+    return "launched one after another, the prediction is of one"
 
 
 def _time(plan: Plan) -> str:

@@ -20,10 +20,9 @@ import numpy.typing as npt
 
 from tilewright.backends.bits import BitEngine, BitPlace, BitProblem, BitWork
 from tilewright.backends.opencl import BACKEND
-from tilewright.backends.opencl.launch import guarded
 from tilewright.backends.opencl.memory import Staged, device_memory, stage
 from tilewright.backends.opencl.program import kernel_of
-from tilewright.backends.opencl.runtime import Session, foreign_session, pyopencl, session
+from tilewright.backends.opencl.runtime import Session, foreign_session, guarded, pyopencl, session
 from tilewright.device import Device
 from tilewright.errors import DtypeError, OperandError
 from tilewright.kernel import Defines, Launch

@@ -13,14 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.backends.grouped import GroupedKernel, GroupedOperands
+from tilewright.backends.grouped import GroupedOperands
 from tilewright.backends.opencl.grouped_tables import CHUNK, SUMS, Table, Tables
-from tilewright.backends.opencl.launch import guarded
 from tilewright.backends.opencl.lowering import type_defines
 from tilewright.backends.opencl.memory import device_memory
 from tilewright.backends.opencl.program import kernel_of
 from tilewright.backends.opencl.rules import preferences
-from tilewright.backends.opencl.runtime import Session, kernels, pyopencl, session
+from tilewright.backends.opencl.runtime import Session, guarded, kernels, pyopencl, session
 from tilewright.device import Device
 from tilewright.kernel import Defines, Launch
 from tilewright.planning.grouped import GroupedLayout, Slots, Tile
@@ -76,10 +75,13 @@ class CpuGroups:
         """By address, where the device has system SVM."""
         return self.device.has("svm_system")
 
-    def bind(self, layout: GroupedLayout, operands: GroupedOperands) -> Callable[[], None]:
+    def bind(self, layout: GroupedLayout, operands: GroupedOperands) -> Bound:
         """Tables built, kernel prepared, arguments set: what is left is enqueueing."""
+        return self.bind_in(session(self.device), layout, operands)
+
+    def bind_in(self, session_: Session, layout: GroupedLayout, operands: GroupedOperands) -> Bound:
+        """The same in somebody else's session."""
         tables = Tables.of(layout, operands)
-        session_ = session(self.device)
         defines = (
             *type_defines(self.dtype, SUMS[self.dtype]),
             ("MULTIPLY_ADD", preferences(self.device).multiply_add),
@@ -94,7 +96,7 @@ class CpuGroups:
         launch = _launch("grouped_lanes", defines, -(-count // chunk), self._lanes)
         arguments = _Arguments(session_, tables, operands).multiply(count, chunk)
         wait = operands.c.base is None
-        return _Bound(session_, [(launch, arguments)], (tables, operands), wait=wait)
+        return Bound(session_, [(launch, arguments)], (tables, operands), wait=wait)
 
     @property
     def _lanes(self) -> int:
@@ -146,10 +148,13 @@ class GpuGroups:
         """By address, where the device has system SVM."""
         return self.device.has("svm_system")
 
-    def bind(self, layout: GroupedLayout, operands: GroupedOperands) -> Callable[[], None]:
+    def bind(self, layout: GroupedLayout, operands: GroupedOperands) -> Bound:
         """Tables uploaded, kernels prepared, arguments known: what is left is enqueueing."""
+        return self.bind_in(session(self.device), layout, operands)
+
+    def bind_in(self, session_: Session, layout: GroupedLayout, operands: GroupedOperands) -> Bound:
+        """The same in somebody else's session."""
         tables = Tables.of(layout, operands)
-        session_ = session(self.device)
         # Buckets may interleave shapes; a launch has one.
         by_shape = np.argsort(_shape_index(tables.tiles), kind="stable")
         parts_by_shape = np.argsort(_shape_index(tables.part_tiles), kind="stable")
@@ -174,7 +179,7 @@ class GpuGroups:
             add = _launch("sum_parts", self._common(operands, CHUNK=CHUNK), len(tables.pieces), 64)
             launches.append((add, arguments.add_parts()))
         wait = operands.c.base is None
-        return _Bound(session_, launches, (tables, operands), wait=wait)
+        return Bound(session_, launches, (tables, operands), wait=wait)
 
     def _common(self, operands: GroupedOperands, **more: int) -> Defines:
         prior = preferences(self.device)
@@ -208,7 +213,7 @@ class GpuGroups:
         return _launch("grouped", defines, count, m // micro_m * (n // micro_n), "grouped_tiles")
 
 
-def grouped_of(device: Device, dtype: str) -> GroupedKernel | None:
+def grouped_of(device: Device, dtype: str) -> CpuGroups | GpuGroups | None:
     """The grouped kernels of a device, or None where it has none for this dtype."""
     if dtype not in device.dtypes:
         return None
@@ -252,7 +257,7 @@ class _Arguments:
         return [*self.tables, splits, pieces, np.int32(0), scratch, c, bias]
 
 
-class _Bound:
+class Bound:
     """Prepared launches. Holds every table and operand for as long as it lives.
 
     All launches of a kind share one kernel object, as making one costs as much as a small batch;
@@ -273,17 +278,25 @@ class _Bound:
         self.wait = wait
 
     def __call__(self) -> None:
+        """Launch, and wait where the host's memory is written."""
         self.begin()()
 
     def begin(self) -> Callable[[], None]:
         """Launch and return what waits; until then the driver's other threads work alone."""
         with self.session.lock:
-            for launch, arguments in self.launches:
-                event = guarded(self.session, partial(self._enqueue, launch, arguments))
+            self.enqueue()
             guarded(self.session, self.session.queue.flush)
-            if self.launches and not self.wait:
-                self.session.hold(event, (self.held, self.launches))
         return self._finish
+
+    def enqueue(self) -> list[Any]:
+        """The events of all launches. The caller holds the session's lock."""
+        events = [
+            guarded(self.session, partial(self._enqueue, launch, arguments))
+            for launch, arguments in self.launches
+        ]
+        if events and not self.wait:
+            self.session.hold(events[-1], (self.held, self.launches))
+        return events
 
     def _finish(self) -> None:
         if self.wait and self.launches:

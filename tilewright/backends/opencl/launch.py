@@ -6,14 +6,17 @@ left for each run is filling in the operands.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tilewright.backends import Scalars, Timing
+from tilewright.backends.opencl import batches
 from tilewright.backends.opencl.memory import Staged, device_memory, stage, staged_strides
 from tilewright.backends.opencl.program import kernel_of
 from tilewright.backends.opencl.runtime import (
@@ -21,10 +24,10 @@ from tilewright.backends.opencl.runtime import (
     Session,
     executables,
     foreign_session,
+    guarded,
     pyopencl,
     session,
 )
-from tilewright.errors import DeviceError, DeviceMemoryError
 from tilewright.kernel import (
     Argument,
     Image,
@@ -39,6 +42,7 @@ from tilewright.kernel import (
 )
 from tilewright.operands import View
 
+Enqueue = Callable[[Mapping[str, View], Mapping[str, Staged], Scalars], list[Any]]
 # Of an executable: three kernel objects with their arguments.
 _BYTES = 16 << 10
 
@@ -215,17 +219,23 @@ def _shift(strides: tuple[int, ...], index: tuple[int, ...]) -> int:
 def run(plan: Plan, views: Mapping[str, View], scalars: Scalars) -> None:
     """Compute views["c"]. Host results are complete on return; device results are enqueued."""
     session_ = _session_of(plan, views)
-    executable = _executable(session_, plan)  # no lock yet: programs may have to be built
+    enqueue = _enqueuer(session_, plan, views)  # no lock yet: programs may have to be built
     with session_.lock:
-        guarded(session_, lambda: _run(executable, views, scalars))
+        guarded(session_, lambda: _run(session_, enqueue, views, scalars))
 
 
-def _run(executable: Executable, views: Mapping[str, View], scalars: Scalars) -> None:
-    session_ = executable.session
+def _enqueuer(session_: Session, plan: Plan, views: Mapping[str, View]) -> Enqueue:
+    """What enqueues every product of the leading dimensions and gives the events."""
+    if plan.is_one_launch(math.prod(views["c"].shape[:-2])):
+        return partial(batches.enqueue, session_, plan)
+    return _executable(session_, plan).enqueue_all
+
+
+def _run(session_: Session, enqueue: Enqueue, views: Mapping[str, View], scalars: Scalars) -> None:
     staged = _stage_all(session_, views, scalars)
     others = _other_queues(session_, views)
     _wait(session_.queue, others)
-    executable.enqueue_all(views, staged, scalars)
+    enqueue(views, staged, scalars)
     for queue in others:
         _wait(queue, [session_.queue])
     if views["c"].host:
@@ -256,12 +266,12 @@ def _wait(queue: Any, others: Sequence[Any]) -> None:
 def timed(plan: Plan, views: Mapping[str, View], scalars: Scalars) -> Timing:
     """One run with operands staged beforehand: event time, wall clock and processor seconds."""
     session_ = _session_of(plan, views)
-    executable = _executable(session_, plan)
+    enqueue = _enqueuer(session_, plan, views)
     with session_.lock:
         staged = _stage_all(session_, views, scalars)
         session_.queue.finish()
         cpu, wall = time.process_time(), time.perf_counter()
-        events = guarded(session_, lambda: executable.enqueue_all(views, staged, scalars))
+        events = guarded(session_, lambda: enqueue(views, staged, scalars))
         session_.queue.finish()
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         span = sum(event.profile.end - event.profile.start for event in events) * 1e-9
@@ -290,18 +300,3 @@ def _stage_all(session_: Session, views: Mapping[str, View], scalars: Scalars) -
     for name in ("a", "b", "bias"):
         staged.setdefault(name, replace(staged["c"], offset=0, fetch=None))
     return staged
-
-
-def guarded(session_: Session, enqueue: Any) -> Any:
-    """Call `enqueue`, turning the driver's errors into ours."""
-    cl = pyopencl()
-    try:
-        return enqueue()
-    except cl.MemoryError as error:
-        session_.release_scratch()
-        raise DeviceMemoryError(
-            f"device={session_.device.id!r}: {session_.device.name} ran out of memory ({error});"
-            " use device='host' or a smaller product"
-        ) from None
-    except cl.Error as error:
-        raise DeviceError(f"device={session_.device.id!r}: the driver failed: {error}") from None

@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 
 from tilewright.backends import Timing
-from tilewright.backends.opencl.launch import guarded
 from tilewright.backends.opencl.memory import device_memory
 from tilewright.backends.opencl.probe import ProbeKernel, own_cores, timed
-from tilewright.backends.opencl.runtime import Session, pyopencl
+from tilewright.backends.opencl.runtime import Session, guarded, pyopencl
 from tilewright.backends.probes import Effort, Probe, far, launches, parts_of
 from tilewright.ceilings import READ, Bandwidth, Latency, bytes_text
 

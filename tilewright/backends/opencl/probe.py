@@ -8,9 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from tilewright.backends import Timing
-from tilewright.backends.opencl.launch import guarded
 from tilewright.backends.opencl.program import kernel_of
-from tilewright.backends.opencl.runtime import Session, pyopencl
+from tilewright.backends.opencl.runtime import Session, guarded, pyopencl
 from tilewright.device import Device
 from tilewright.kernel import Launch
 

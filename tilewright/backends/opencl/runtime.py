@@ -22,7 +22,7 @@ from typing import Any
 from tilewright import cache_files, settings
 from tilewright.backends.opencl.describe import describe
 from tilewright.device import Device
-from tilewright.errors import DeviceError, OperandError
+from tilewright.errors import DeviceError, DeviceMemoryError, OperandError
 from tilewright.remember import Shelf
 
 _SYSTEM_VENDORS = Path("/etc/OpenCL/vendors")
@@ -253,3 +253,18 @@ def _open_foreign(context: Any, queue: Any) -> Session:
         if handle == queue.device:
             return Session(known, handle, context, queue)
     raise DeviceError(f"device={queue.device.name!r}: not among the devices that are found")
+
+
+def guarded(session_: Session, enqueue: Any) -> Any:
+    """Call `enqueue`, turning the driver's errors into ours."""
+    cl = pyopencl()
+    try:
+        return enqueue()
+    except cl.MemoryError as error:
+        session_.release_scratch()
+        raise DeviceMemoryError(
+            f"device={session_.device.id!r}: {session_.device.name} ran out of memory ({error});"
+            " use device='host' or a smaller product"
+        ) from None
+    except cl.Error as error:
+        raise DeviceError(f"device={session_.device.id!r}: the driver failed: {error}") from None
