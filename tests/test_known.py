@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import planted
 import pytest
@@ -126,3 +128,46 @@ def test_seconds_of_several_tuners_add_up() -> None:
 def test_nothing_is_known_of_an_empty_store(own_store: Path) -> None:
     found = known()
     assert (found.count, found.spent, found.seeds, found.finalists()) == (0, 0.0, [], [])
+
+
+class Recorder:
+    """A workshop that answers at once and keeps what it was asked."""
+
+    timeout = 1.0
+
+    def __init__(self) -> None:
+        self.cutoffs: list[list[float]] = []
+        self.best: list[float] = []
+
+    def greet(self, hello: Mapping[str, Any]) -> dict[str, Any]:
+        return {}
+
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        if request["do"] == "duel":
+            return {"seconds": [planted.seconds(config) for config in request["configs"]]}
+        assert request["cutoffs"] == [pytest.approx(1.5 * best) for best in self.best]
+        self.cutoffs.append(request["cutoffs"])
+        seconds = [planted.seconds(request["config"]) * (1 + at) for at in range(2)]
+        if not self.best or seconds[0] < self.best[0]:
+            self.best = seconds
+        return {"seconds": seconds}
+
+
+def test_who_is_half_as_slow_again_as_the_best_so_far_is_given_up() -> None:
+    """On each shape by the best one's time there; the first candidate runs on all."""
+    recorder: Any = Recorder()
+    planted.tuner(recorder, 5.0).run([planted.task(Planted())])
+    assert recorder.cutoffs[0] == []
+    assert len(recorder.cutoffs) > 5
+    assert all(len(cutoffs) == 2 for cutoffs in recorder.cutoffs[1:])
+
+
+def test_what_is_legal_nowhere_and_what_is_no_answer_is_left_out() -> None:
+    first = known()
+    first.add(DEFAULT, [1.0, 1.0, 1.0])
+    for micro_m, answer in ((2, [0.1] * 3), (6, [0.0] * 3), (5, []), (4, [math.inf]), (3, [1])):
+        first.add(candidate(micro_m), answer)  # type: ignore[arg-type]
+    first.add(Config(micro_m=2, unroll=2), "wrong numbers: error 1")
+    again = known()
+    assert again.count == 1
+    assert again.answer(DEFAULT) == [1.0, 1.0, 1.0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from types import SimpleNamespace
 from typing import Any
 
@@ -112,7 +113,25 @@ def test_a_sample_has_a_few_images_and_no_more_than_tell_enough(
 ) -> None:
     """4096 elements are enough, eight images at most, a whole batch at least; ever the same."""
     graph = read(batch, *shape)
-    found = onnx_import._sample(graph, None)
+    found = onnx_import._sample(graph, None, onnx_import.MEMORY)
     assert found.shape == (images, *shape)
     assert found.dtype == np.float32
-    np.testing.assert_array_equal(found, onnx_import._sample(graph, None))
+    np.testing.assert_array_equal(found, onnx_import._sample(graph, None, onnx_import.MEMORY))
+
+
+def test_a_sample_of_a_files_own_batch_takes_no_more_than_it_may() -> None:
+    """A file of a thousand bytes asked for 576 MiB before anything was compared with the limit."""
+    graph = Graph(3, 4, 4)
+    graph.node("Relu", "x")
+    tracemalloc.start()
+    try:
+        with pytest.raises(FileError, match=r"a sample of its input takes about 603979776 bytes"):
+            onebit.import_onnx(graph.bytes(batch=1 << 20), memory=16 << 20)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+    needed = 12 * 100 * 3 * 4 * 4
+    few = read(100, 3, 4, 4)
+    assert len(onnx_import._sample(few, None, needed)) == 100
+    with pytest.raises(FileError, match=f"memory={needed - 1} "):
+        onnx_import._sample(few, None, needed - 1)

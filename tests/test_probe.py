@@ -14,6 +14,7 @@ from tilewright import Device
 from tilewright.backends import backends
 from tilewright.planning.cost import Curve, Measured
 from tilewright.selection import host
+from tilewright.tuning import crossover
 from tilewright.tuning import probe as probe_module
 from tilewright.tuning.probe import Probe
 from tilewright.tuning.trial import Shape, Trial
@@ -129,3 +130,21 @@ def test_a_trial_says_what_it_holds(layout: str) -> None:
     """Three matrices here and three on the device, and the truth in doubles."""
     trial = Trial(Shape(3, 5, 7, layout=layout), host(), backends()["host"])
     assert trial.bytes == 2 * 4 * (3 * 7 + 7 * 5 + 3 * 5) + 8 * 3 * 5
+
+
+@pytest.mark.parametrize(
+    ("seconds", "predicted", "seen"),
+    [(0.5, 0.25, [2.0]), (0.1, 0.4, [0.25]), (None, 0.25, []), (0.5, None, []), (0.5, 0.0, [])],
+)
+def test_a_product_is_compared_with_what_its_plan_predicts(
+    seconds: float | None, predicted: float | None, seen: list[float], monkeypatch: Any
+) -> None:
+    found: list[float] = []
+    campaign = SimpleNamespace(saw=found.append, settled=True)
+    monkeypatch.setattr(crossover, "_campaign", lambda *given: campaign)
+    plan: Any = SimpleNamespace(
+        device=ADRENO_650, problem=SimpleNamespace(dtype="float32"), seconds=predicted
+    )
+    backend: Any = SimpleNamespace(priors=lambda device: None)
+    crossover.after(plan, backend, seconds)
+    assert found == seen

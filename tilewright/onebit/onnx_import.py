@@ -24,7 +24,7 @@ from tilewright.onebit.network import Network
 from tilewright.onebit.onnx_check import Checked, Report, check
 from tilewright.onebit.onnx_convert import Importer
 from tilewright.onebit.onnx_model import Graph, parse_onnx, read_onnx
-from tilewright.onebit.onnx_values import facts_of
+from tilewright.onebit.onnx_values import check_memory, facts_of
 
 NDArray = npt.NDArray[Any]
 
@@ -59,7 +59,7 @@ def import_onnx(
     if not isinstance(memory, int) or isinstance(memory, bool) or memory < 1:
         raise ArgumentError(f"memory={memory!r}: accepted are bytes, 1 and more")
     graph = parse_onnx(model) if isinstance(model, bytes) else read_onnx(Path(model), "model")
-    x = _sample(graph, sample)
+    x = _sample(graph, sample, memory)
     facts = facts_of(graph, memory)
     importer = Importer(graph, facts)
     drafts = importer.drafts()
@@ -74,12 +74,14 @@ def import_onnx(
     return network, check(item, x, memory)
 
 
-def _sample(graph: Graph, sample: NDArray | None) -> NDArray:
-    """The sample as ONNX wants it: channels first."""
+def _sample(graph: Graph, sample: NDArray | None, memory: int) -> NDArray:
+    """The sample as ONNX wants it: channels first. Raises where a file's batch is too large."""
     sizes = graph.input_shape
     if sample is None:
         images = min(_IMAGES, -(-_ENOUGH // math.prod(sizes)))
         sizes = (max(images, graph.batch or 1), *sizes)
+        needed = (8 + 4) * math.prod(sizes)  # as drawn, and as float32
+        check_memory(graph, needed, memory, "a sample of its input")
         return np.random.default_rng(0).standard_normal(sizes).astype(np.float32)
     wanted = sizes if len(sizes) == 1 else (sizes[1], sizes[2], sizes[0])
     if sample.ndim != len(wanted) + 1 or sample.shape[1:] != wanted or not len(sample):
