@@ -309,3 +309,28 @@ def test_a_prediction_is_no_less_than_what_is_possible() -> None:
     problem = plain(512, 512, 512)
     assert candidate(0.5).seconds(problem, known(), host=False, least=0.25) == 0.25
     assert candidate(0.5).seconds(problem, Measured(LINE, (), 1e15, None), host=False) is None
+
+
+@pytest.mark.parametrize(
+    ("bias", "activation", "passes", "gelu"),
+    [
+        (False, "none", 0, 0),
+        (True, "none", 2, 0),  # from the product into C, and the bias
+        (False, "relu", 2, 0),
+        (True, "relu", 3, 0),
+        (False, "gelu", 1, 1),
+        (True, "gelu", 2, 1),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_numpys_passes_behind_a_product_read_and_write_every_element(
+    bias: bool, activation: str, passes: int, gelu: int, dtype: str
+) -> None:
+    """A gelu takes 21 ns an element besides."""
+    bare = replace(plain(300, 200, 100), dtype=dtype)
+    problem = replace(bare, bias=bias, activation=activation)
+    more = host_seconds(problem, known(1e9)) - host_seconds(bare, known(1e9))
+    itemsize = np.dtype(dtype).itemsize
+    wanted = 300 * 200 * (passes * 2 * itemsize / 1e9 + gelu * 2.1e-8)
+    # A bias is read too, where bytes are what a product costs.
+    assert more == pytest.approx(wanted, rel=1e-2, abs=1e-9)

@@ -12,7 +12,7 @@ from onnx_graphs import Graph
 
 from tilewright import onebit
 from tilewright.errors import FileError
-from tilewright.onebit import onnx_check, onnx_import
+from tilewright.onebit import onnx_check, onnx_import, onnx_runtime
 from tilewright.onebit.onnx_model import parse_onnx
 
 
@@ -135,3 +135,18 @@ def test_a_sample_of_a_files_own_batch_takes_no_more_than_it_may() -> None:
     assert len(onnx_import._sample(few, None, needed)) == 100
     with pytest.raises(FileError, match=f"memory={needed - 1} "):
         onnx_import._sample(few, None, needed - 1)
+
+
+@pytest.mark.parametrize("kind", ["bounds", "weights", "factors"])
+def test_onnxs_reference_takes_no_types_that_do_not_go_together(kind: str) -> None:
+    """It would compute with them, as NumPy does, and agree with whoever does the same."""
+    graph = Graph(3, 4, 4)
+    if kind == "bounds":
+        graph.node("Clip", "x", graph.const(np.int64(1)))
+    elif kind == "weights":
+        graph.node("Conv", "x", graph.const(np.ones((2, 3, 1, 1))))
+    else:
+        graph.node("Mul", "x", graph.const(np.ones((3, 1, 1), np.bool_)))
+    file = parse_onnx(graph.bytes())
+    with pytest.raises(FileError, match=r"ONNX refuses it: .*type"):
+        onnx_runtime.Reference("").whole(file, np.ones((1, 3, 4, 4), np.float32))

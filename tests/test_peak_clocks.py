@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -144,6 +145,7 @@ def test_rounds_are_found_in_few_runs_that_last_about_as_long_as_is_wanted(each:
     rounds = peak._rounds(Probe(row, 1.0, run), 0.05)
     assert rounds == asked[-1] or each == 1e-9
     assert len(asked) <= 9
+    assert all(more <= 16 * less for less, more in pairwise(asked)), "the step is bounded"
     if each < 0.035:
         assert 0.035 <= 1e-3 + rounds * each <= 0.06
     else:

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from tilewright.backends import backends
 from tilewright.cli import app
+from tilewright.errors import FileError
 from tilewright.tuning import crossover, exchange, store
 
 OPENCL = backends()["opencl"]
@@ -99,3 +100,14 @@ def test_curves_of_other_dtypes_that_another_process_stores_meanwhile_are_kept(
     assert within == [Path("measured", store.digest(one.key))]  # read and written under its lock
     assert store.load(one.key)["float64"] == "meanwhile"
     assert "float32 visits" in store.load(one.key)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_an_export_of_more_than_32_mebibytes_is_not_read(more: int, tmp_path: Path) -> None:
+    """Up to there what lies in it decides: here nothing does."""
+    file = tmp_path / "large.json"
+    with file.open("wb") as empty:
+        empty.truncate((32 << 20) + more)
+    with pytest.raises(FileError) as refused:
+        exchange.bring_in(file)
+    assert (str(32 << 20) in str(refused.value)) == bool(more)

@@ -45,10 +45,11 @@ def document(path: Path, most: int) -> Any:
 def content(path: Path, most: int) -> bytes:
     """The bytes of a file of at most `most`. Raises OSError, ValueError."""
     with path.open("rb") as file:
-        chunks = []  # not `read(most)`, which takes all that memory at once
+        chunks, size = [], 0  # not `read(most)`, which takes all that memory at once
         while chunk := file.read(_CHUNK):
             chunks.append(chunk)
-            if len(chunks) * _CHUNK > most + _CHUNK:
+            size += len(chunk)
+            if size > most:
                 raise ValueError(f"it has more than {most} bytes")
     return b"".join(chunks)
 

@@ -111,16 +111,13 @@ def search(
     seen: dict[Config, float | str | None] = {}
     best: tuple[Config, float] | None = None
 
-    def ask(config: Config) -> bool:
-        """Whether it is faster than all before it."""
+    def ask(config: Config) -> None:
         nonlocal best
         if config in seen:
-            return False
+            return
         seen[config] = answer = measure(config)
         if isinstance(answer, float) and (best is None or answer < best[1]):
             best = (config, answer)
-            return True
-        return False
 
     for config in (space.default, *seeds, *space.telling(), *space.listed):
         if time_left() > 0:
@@ -141,7 +138,7 @@ def search(
 def _climb(
     space: Space,
     here: tuple[Config, float],
-    ask: Callable[[Config], bool],
+    ask: Callable[[Config], None],
     seen: dict[Config, float | str | None],
     random_: random.Random,
     time_left: Callable[[], float],
