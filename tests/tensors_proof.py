@@ -24,6 +24,7 @@ from tilewright import (
     forget,
     grouped,
     grouped_matmul,
+    list_plans,
     matmul,
     plan_grouped,
     ragged,
@@ -67,7 +68,7 @@ class _Torch:
 def pretend() -> None:
     """From here on torch's CPU tensors lie on an H200 that Triton's interpreter plays."""
     is_tensor = lambda value: isinstance(value, torch.Tensor)  # noqa: E731
-    for module in (arrays, api, grouped, ragged, ragged_tensors):
+    for module in (arrays, api, grouped, list_plans, ragged, ragged_tensors):
         module.on_gpu = is_tensor  # type: ignore[attr-defined]
     api.is_watched = grouped.are_watched = lambda *values: False  # type: ignore[attr-defined]
     tensor_plans.are_unseen = lambda *values: True  # type: ignore[attr-defined]
@@ -213,6 +214,47 @@ def results_of_many_shapes() -> None:
             close(z, x @ y + 1)  # none overlaps another
 
 
+def lists_found_again() -> None:
+    """Plain lists take the short way, by what was planned where nothing but addresses differs."""
+    forget()
+    took: list[bool] = []
+    real = list_plans.products
+
+    def noted(a: Any, b: Any) -> Any:
+        found = real(a, b)
+        took.append(found is not None)
+        return found
+
+    def right(a: list[Any], b: list[Any]) -> None:
+        for x, y, z in zip(a, b, grouped_matmul(a, b), strict=True):
+            close(z, x @ y)
+
+    list_plans.products = noted  # type: ignore[assignment]
+    sizes = ((3, 4, 7), (17, 9, 33), (33, 20, 5))
+    a, b = [torch.randn(m, k) for m, k, _ in sizes], [torch.randn(k, n) for _, k, n in sizes]
+    right(a, b)
+    kept = len(list_plans._plans)
+    for _ in range(4):
+        a = [one.clone() for one in a]
+        right(a, b)
+    assert kept == 1
+    assert all(took)
+    right([a[0], torch.randn(9, 17).T, a[2]], b)  # lies otherwise
+    right([one.half().float() for one in a], b)
+    # Of one size, at one distance and at others.
+    several, many = [torch.randn(5, 6) for _ in range(4)], list(torch.randn(4, 6, 3).unbind())
+    for _ in range(2):
+        right(several, many)
+        right(several, many[::-1])
+    assert all(took)
+    took.clear()
+    grouped_matmul(a, [one.requires_grad_() for one in b])
+    grouped_matmul([torch.nn.Parameter(a[0]), *a[1:]], b)
+    grouped_matmul([*a, torch.randn(0, 4)], [*b, torch.randn(4, 2)])
+    assert not any(took)
+    list_plans.products = real
+
+
 def refusals() -> None:
     a, b, c = torch.ones(3, 4), torch.ones(4, 5), torch.ones(3, 5)
     strided = torch.ones(99).as_strided((3, 5), (1, 1))
@@ -259,6 +301,7 @@ PROOFS = (
     sums_of_products,
     lazy_lists_and_writes,
     results_of_many_shapes,
+    lists_found_again,
     refusals,
 )
 

@@ -68,7 +68,7 @@ BELOW = (*RECORDS, *FILES, *parts("operands", "columns", "planning", "backends",
 INPUTS = parts("arguments", "overlap", "selection", "reference", "watched")
 PRODUCTS = parts(
     *("api", "batched", "call", "device_sizes", "grouped", "grouped_host", "grouped_tensors"),
-    *("grouped_call", "grouped_quick", "grouped_run", "sums"),
+    *("grouped_call", "grouped_quick", "grouped_run", "list_plans", "sums"),
     *("ragged", "ragged_tensors", "tensor_call", "tensor_plans", "tensors"),
 )
 # The layers of DESIGN.md, section 1: each may import what is listed, and itself.

@@ -19,7 +19,7 @@ from tilewright.backends.cuda.arrays import element_type
 from tilewright.backends.cuda.engine import Columns, Moving, Proposal, Work
 from tilewright.backends.cuda.hopper import ragged as hopper_ragged
 from tilewright.backends.cuda.portable.grouped import TritonGrouped, TritonWhole
-from tilewright.backends.cuda.portable.layouts import Group, kinds
+from tilewright.backends.cuda.portable.layouts import Group, codes, kinds
 from tilewright.backends.cuda.portable.shapes import shapes_of
 from tilewright.backends.cuda.portable.vendor import VendorBlas
 from tilewright.backends.cuda.tables import records
@@ -134,7 +134,7 @@ def grouped(work: Work) -> list[Group]:
     """The launches of one tile a problem, all of one shape."""
     problem = np.arange(len(work.m), dtype=np.int32)
     none = np.zeros(len(work.m), np.bool_)
-    return kinds(work, problem, np.zeros(len(work.m), np.int64), none)[1]
+    return kinds(work, codes(work), problem, np.zeros(len(work.m), np.int64), none)[1]
 
 
 def test_problems_that_lie_alike_share_a_launch() -> None:

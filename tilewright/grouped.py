@@ -265,6 +265,8 @@ def grouped_matmul(
     ):
         kind = type(a[0])
         done = products(a, b) if kind is _ARRAY else WAYS.get(kind, _no_way)(a, b)
+        if done is None and _lies_on_gpu(a):
+            done = _of_tensors(a, b)
         if done is not None:
             return done
     options: dict[str, Any] = {
@@ -311,6 +313,13 @@ def _lies_on_gpu(values: Any) -> bool:
     if isinstance(values, RaggedBatch):
         return on_gpu(values.flat)
     return isinstance(values, Sequence) and len(values) > 0 and on_gpu(values[0])
+
+
+def _of_tensors(a: Any, b: Any) -> Any:
+    """Plain products of lists of tensors on a GPU, imported where some are met; else None."""
+    from tilewright import list_plans
+
+    return list_plans.products(a, b)
 
 
 def _on_gpu() -> Any:

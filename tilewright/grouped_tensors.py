@@ -83,7 +83,7 @@ def bind(
     are not those that the plan was made for, and DeviceError while a graph is captured.
     """
     _refuse_in_capture()
-    works, results = _checked(a, b, out, order=plan.asked, apart=True, sizes=plan, **options)
+    works, results = _checked(a, b, out, order=plan.asked, sizes=plan, **options)
     work = works[0]
     if len(plan.m) and work.dtype != plan.dtype:
         raise DtypeError(f"a.dtype={work.dtype!r}: the plan was made for {plan.dtype!r}")
@@ -182,12 +182,11 @@ def _checked(
     into: Any = None,
     precision: str | None = None,
     order: str = "auto",
-    apart: bool = False,
     sizes: GroupedPlan | None = None,
 ) -> tuple[list[Work], Results]:
     """The launches of a batch, mostly one, and its results.
 
-    `apart`: new results begin at multiples of 64 bytes each. `sizes`: what they must be.
+    `sizes`: what they must be.
     """
     activation = checked_activation(activation)
     left, right = _matrices(a, "a"), _matrices(b, "b")
@@ -219,7 +218,7 @@ def _checked(
     first = None if sums is None else sums.first
     vectors = _bias(bias, cols, right)
     if target is None:
-        results, target = _new_results(a, rows, cols, left, first, apart=apart)
+        results, target = _new_results(a, rows, cols, left, first)
         held = (*held, target.held)
     else:
         results = out
@@ -317,36 +316,30 @@ def _bytes(part: Matrices, size: int) -> contract.Columns:
 
 
 def _new_results(
-    given: Any, rows: Ints, cols: Ints, a: Matrices, first: Ints | None, *, apart: bool
+    given: Any, rows: Ints, cols: Ints, a: Matrices, first: Ints | None
 ) -> tuple[Results, Matrices]:
     """Results in one allocation: a RaggedBatch, or a list of views into one.
 
     Each is of the kind of its first product's `a`.
     """
-    kind = arrays.element_type(a.dtype.name)
-    ordinal = _ordinal(a)
-    listed = not isinstance(given, RaggedBatch)
-    if listed and not apart:
-        lie = result_places(rows, cols, kind.itemsize)
-        offsets, total = lie.offsets, lie.total
-    else:
-        offsets, total = aligned_offsets(rows, cols, kind.itemsize)
+    kind, ordinal = arrays.element_type(a.dtype.name), _ordinal(a)
+    offsets, total = aligned_offsets(rows, cols, kind.itemsize)
+    made: Any
     with arrays.stream_of(_one(given), ordinal):
-        flat = arrays.empty(total, kind, ordinal)
-    at = Columns(flat.data_ptr() // kind.itemsize + offsets, rows, cols, cols, np.ones_like(rows))
-    target = Matrices(at, a.dtype, a.base, flat)
-    if not listed:
-        convert = arrays.like(given.flat)
-        return RaggedBatch(convert(flat), rows, cols, offsets), target
-    if apart:
-        starts = zip(offsets.tolist(), rows.tolist(), cols.tolist(), strict=True)
-        views = [flat.as_strided((m, n), (n, 1), start) for start, m, n in starts]
-    else:
-        views = lie.views(flat)
+        if isinstance(given, RaggedBatch):
+            made = arrays.empty(total, kind, ordinal)
+            address = made.data_ptr()
+        else:
+            lie = result_places(rows, cols, offsets, total, kind.name)
+            made, address = lie.made(ordinal)
+    at = Columns(address // kind.itemsize + offsets, rows, cols, cols, np.ones_like(rows))
+    target = Matrices(at, a.dtype, a.base, made)
+    if isinstance(given, RaggedBatch):
+        return RaggedBatch(arrays.like(given.flat)(made), rows, cols, offsets), target
     if _are_torch(a.held):
-        return views, target
+        return made, target
     kinds = a.held if first is None else [a.held[i] for i in first.tolist()]
-    return [arrays.like(one)(made) for one, made in zip(kinds, views, strict=True)], target
+    return [arrays.like(one)(view) for one, view in zip(kinds, made, strict=True)], target
 
 
 def _are_torch(values: Any) -> bool:

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.backends.cuda import arrays, engines
-from tilewright.backends.cuda.engine import Work
+from tilewright.backends.cuda import arrays, driver, engines
+from tilewright.backends.cuda.engine import Ints, Work
+from tilewright.backends.cuda.results import maker
 from tilewright.device import Device
 from tilewright.errors import OverlapError
 from tilewright.remember import Shelf
@@ -90,43 +91,50 @@ def planned(
 
 
 def _launched(work: Work, shape: tuple[int, ...], movable: engines.Movable) -> Run:
-    count = len(work.m)
-    columns = [work.a, work.b, work.c, *(() if work.bias is None else (work.bias,))]
-    biased = work.bias is not None
-    launch = movable.run
+    """The launch of a plan, on its GPU; made the current one where it is not."""
+    torch, ordinal = driver.need(), work.ordinal
+    device_of = torch._C._cuda_getDevice
     if movable.one is not None:
-        multiply = movable.one
+        here = _by_library(movable.one, maker(shape, work.dtype, ordinal))
+    else:
+        here = _by_tables(work, movable.run, maker(shape, work.dtype, ordinal))
 
-        def by_library(a: Any, b: Any, out: Any, bias: Any) -> Any:
-            result = a.new_empty(shape) if out is None else out
-            multiply(a.data_ptr(), b.data_ptr(), result.data_ptr())
-            return result
+    def run(a: Any, b: Any, out: Any, bias: Any) -> Any:
+        if device_of() == ordinal:
+            return here(a, b, out, bias)
+        with torch.cuda.device(ordinal):
+            return here(a, b, out, bias)
 
-        return by_library
-    if count == 1:
+    return run
 
-        def one(a: Any, b: Any, out: Any, bias: Any) -> Any:
-            result = a.new_empty(shape) if out is None else out
-            at = [a.data_ptr(), b.data_ptr(), result.data_ptr()]
-            if biased:
-                at.append(bias.data_ptr())
-            launch(np.array((*at, 0), np.int64))
-            return result
 
-        return one
+def _by_library(multiply: Callable[[int, int, int], None], new: Callable[[], Any]) -> Run:
+    def run(a: Any, b: Any, out: Any, bias: Any) -> Any:
+        result = new() if out is None else out
+        multiply(a.data_ptr(), b.data_ptr(), result.data_ptr())
+        return result
+
+    return run
+
+
+def _by_tables(work: Work, launch: Callable[[Ints], None], new: Callable[[], Any]) -> Run:
+    """By the addresses of all problems, which follow from those of the tensors."""
+    count, biased = len(work.m), work.bias is not None
+    columns = [work.a, work.b, work.c, *(() if work.bias is None else (work.bias,))]
     apart = np.concatenate([part.address - part.address[0] for part in columns] or [np.zeros(0)])
     apart = np.append(apart, 0).astype(np.int64)
     which = np.append(np.repeat(np.arange(len(columns)), count), len(columns))
 
-    def many(a: Any, b: Any, out: Any, bias: Any) -> Any:
-        result = a.new_empty(shape) if out is None else out
+    def run(a: Any, b: Any, out: Any, bias: Any) -> Any:
+        result = new() if out is None else out
         at = [a.data_ptr(), b.data_ptr(), result.data_ptr()]
         if biased:
             at.append(bias.data_ptr())
-        launch(np.array((*at, 0), np.int64)[which] + apart)
+        places = np.array((*at, 0), np.int64)
+        launch(places if count == 1 else places[which] + apart)
         return result
 
-    return many
+    return run
 
 
 def _apart(run: Run, *given: Any) -> Run:

@@ -73,7 +73,8 @@ class Movable:
     """A planned batch for any addresses that are as aligned: `run(places)` launches it.
 
     `places` are those of all problems, as `placing.places` numbers them. `bytes` are the host's.
-    `one(a, b, c)` is the same for a batch that is one call of a library.
+    `one(a, b, c)` is the same for a batch that is one
+    call of a library, on the current GPU.
     """
 
     run: Callable[[Ints], None]
@@ -165,10 +166,11 @@ def _by_sample(engine: Engine, work: Work, device: Device) -> Proposal | str:
 def _is_uniform(work: Work) -> bool:
     """Whether all problems are of one size and lie alike, at equal distances."""
     parts = (work.a, work.b, work.c, *(() if work.bias is None else (work.bias,)))
-    equal = [work.m, work.n, work.k, work.alpha, work.beta]
-    equal += [column for part in parts for column in (part.row, part.col)]
-    equal += [np.diff(part.address) for part in parts]
-    return all(bool((column == column[0]).all()) for column in equal)
+    equal = (work.m, work.n, work.k, work.alpha, work.beta)
+    if any((column != column[0]).any() for column in equal):
+        return False
+    columns = (column for part in parts for column in (part.row, part.col, np.diff(part.address)))
+    return all(bool((column == column[:1]).all()) for column in columns)
 
 
 def _rebound(engine: Engine, work: Work, device: Device) -> Moving:
@@ -238,8 +240,7 @@ def move(work: Work, device: Device, wanted: str | None = None) -> Movable:
             found, moving = _first_to_move(replace(work, enough=0.0), device, wanted)
     run = _anywhere(moving.run, work.ordinal)
     chosen = (lambda places: run(places[index])) if some else run
-    one = None if some or moving.one is None else _one_anywhere(moving.one, work.ordinal)
-    return Movable(chosen, found.engine, moving.bytes, one)
+    return Movable(chosen, found.engine, moving.bytes, None if some else moving.one)
 
 
 def _unsorted(work: Work) -> Work:
@@ -267,22 +268,6 @@ def _moving(proposal: Proposal, work: Work, device: Device) -> Moving:
         return proposal.move()
     engine = next(engine for engine in engines() if engine.name == proposal.engine)
     return _rebound(engine, work, device)
-
-
-def _one_anywhere(
-    call: Callable[[int, int, int], None], ordinal: int
-) -> Callable[[int, int, int], None]:
-    torch = driver.need()
-    device_of = torch._C._cuda_getDevice
-
-    def launch(a: int, b: int, c: int) -> None:
-        if device_of() == ordinal:
-            call(a, b, c)
-            return
-        with torch.cuda.device(ordinal):
-            call(a, b, c)
-
-    return launch
 
 
 def _anywhere(run: Callable[[int, Ints], None], ordinal: int) -> Callable[[Ints], None]:

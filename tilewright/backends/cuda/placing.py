@@ -133,7 +133,7 @@ class Draft:
     def __init__(self, places: Ints) -> None:
         """For tables made with these places."""
         self._places = places
-        self._parts: list[Ints] = []
+        self._parts: list[tuple[int, npt.NDArray[np.uint8]]] = []
         self._positions: list[Ints] = []
         self._sources: list[Ints] = []
         self._size = 0
@@ -147,28 +147,27 @@ class Draft:
                 belongs to, -1 where it is none.
         """
         raw = np.ascontiguousarray(table).reshape(-1).view(np.uint8)
-        words = np.zeros(max(1, -(-raw.nbytes // _ALIGNED)) * (_ALIGNED // 8), np.int64)
-        words.view(np.uint8)[: raw.nbytes] = raw
+        begin, each = self._size // 8, raw.nbytes // max(1, len(table)) // 8
         for word, source in fields:
             which = np.flatnonzero(source >= 0)
-            at = which * (raw.nbytes // max(1, len(table)) // 8) + word
-            words[at] -= self._places[source[which]]
-            self._positions.append(self._size + at)
+            self._positions.append(which * each + (begin + word))
             self._sources.append(source[which])
-        start = 8 * self._size
-        self._parts.append(words)
-        self._size += len(words)
+        start = self._size
+        self._parts.append((start, raw))
+        self._size += max(1, -(-raw.nbytes // _ALIGNED)) * _ALIGNED
         return start
 
     def template(self, scratch: int) -> Template:
         """The tables one after another, for a batch with so many bytes of scratch."""
         none = np.zeros(0, np.int64)
-        return Template(
-            np.concatenate((none, *self._parts)),
-            np.concatenate((none, *self._positions)),
-            np.concatenate((none, *self._sources)),
-            scratch,
-        )
+        positions = np.concatenate((none, *self._positions))
+        sources = np.concatenate((none, *self._sources))
+        words = np.zeros(self._size // 8, np.int64)
+        memory = words.view(np.uint8)
+        for start, raw in self._parts:
+            memory[start : start + raw.nbytes] = raw
+        words[positions] -= self._places[sources]
+        return Template(words, positions, sources, scratch)
 
 
 # Enqueues kernels on a stream, with a table and scratch: torch tensors of words and of bytes.

@@ -60,7 +60,7 @@ def put(words: Ints, ordinal: int, stream: int) -> Any:
     """
     import torch
 
-    made = torch.empty(len(words), dtype=torch.int64, device=_device(ordinal))
+    made = torch.empty(len(words), dtype=torch.int64, device=place(ordinal))
     address = made.data_ptr()
     for first in range(0, len(words), _SIZES[-1]):
         _put(words[first : first + _SIZES[-1]], address + 8 * first, ordinal, stream)
@@ -102,20 +102,20 @@ def upload(count: int, fill: Callable[[Ints], None], ordinal: int) -> Any:
         return pinned
     if torch._C._cuda_isCurrentStreamCapturing():
         captured.append(pinned)
-    made = torch.empty(count, dtype=torch.int64, device=_device(ordinal))
+    made = torch.empty(count, dtype=torch.int64, device=place(ordinal))
     return made.copy_(pinned, non_blocking=True)
 
 
 @cache
-def _device(ordinal: int) -> Any:
+def place(ordinal: int) -> Any:
+    """A GPU as torch names it; below 0 the processor, where Triton's interpreter plays one."""
     import torch
 
-    return torch.device("cuda", ordinal)
+    return torch.device("cuda", ordinal) if ordinal >= 0 else torch.device("cpu")
 
 
 def scratch(size: int, ordinal: int) -> Any:
     """`size` bytes on a device. Raises torch's OutOfMemoryError."""
     import torch
 
-    where = torch.device("cuda", ordinal) if ordinal >= 0 else torch.device("cpu")
-    return torch.empty(size, dtype=torch.uint8, device=where)
+    return torch.empty(size, dtype=torch.uint8, device=place(ordinal))

@@ -6,7 +6,8 @@ in torch 2.13:
 
     tuple           3 (4 from CPython 3.14 on) its objects, one after another
     Python object   1 its type  2 the tensor's record
-    record          2 its storage  D dimensions  D+1, 2 sizes  D+6, 7 steps  D+11 offset
+    record          2 its storage  3 what autograd knows of it, 0 for most
+                    D dimensions  D+1, 2 sizes  D+6, 7 steps  D+11 offset
                     D+13 dtype and device, in 5 bytes
                     D+14 what dispatches: layout, negative bit, modes
     storage         2 address
@@ -30,21 +31,28 @@ import numpy as np
 from tilewright.backends.cuda.engine import Ints
 
 _WORD = 8
-_TYPE = 1
-_RECORD = _STORAGE = _AT = 2
+_TYPE, _RECORD = 1, 2
+_STORAGE, _AUTOGRAD, _AT = 2, 3, 2
 _BEGINS = (8, 7)  # D
 _FACTS, _KEYS = 13, 14  # from there on
-_FIELDS = (0, 1, 2, 6, 7, 11, _FACTS, _KEYS)  # dimensions, sizes, steps, offset, and those
+_FIELDS = (11, 0, 1, 2, 6, 7, _FACTS, _KEYS)  # offset, dimensions, sizes, steps, and those
 _OBJECTS = tuple.__basicsize__  # bytes before the objects of a tuple
 _KIND = (1 << 40) - 1  # dtype, device type and number
+_OBJECT: Ints = np.array([[_TYPE], [_RECORD]])
 
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Where dimensions begin in a record, and how plain tensors dispatch."""
+    """Where dimensions begin in a record, and how plain tensors dispatch.
+
+    `places` are those of storage, autograd's word, and of `_FIELDS`. `autograd` says whether that
+    word was seen to be 0 where autograd knows nothing of a tensor, and only there.
+    """
 
     begins: int
     keys: tuple[int, ...]
+    places: Ints
+    autograd: bool
 
 
 class _Words:
@@ -59,6 +67,54 @@ class _Words:
 
 
 _memory: Ints = np.asarray(_Words())
+
+
+@dataclass(frozen=True, slots=True)
+class Lies:
+    """How tensors of torch's own type lie that are no more than memory, as their records say.
+
+    `storage` are addresses in bytes and `offset` elements from there. `words` has a row of words
+    for each of dimensions, two sizes, two steps, dtype and device with some flags, and dispatch:
+    tensors with the same words differ in where they lie, and in what autograd knows.
+    """
+
+    storage: Ints
+    offset: Ints
+    autograd: Ints
+    words: Ints
+
+    @property
+    def sizes(self) -> Ints:
+        """Rows and columns of matrices, a row each."""
+        return self.words[1:3]
+
+    @property
+    def steps(self) -> Ints:
+        """From a row to the next, and from a column to the next."""
+        return self.words[3:5]
+
+    @property
+    def are_alike(self) -> bool:
+        """Whether all are matrices of one dtype and device."""
+        kind = self.words[5] & _KIND
+        return bool((self.words[0] == 2).all() and (kind == kind[0]).all())
+
+
+def lies(values: tuple[Any, ...]) -> Lies | None:
+    """How these lie, in the fewest operations, or None: where they are not of torch's own type, lie
+    on another kind of device than the first, are more than memory, or the layout is not known."""
+    import torch
+
+    layout = _layout(values[0].device.type) if type(values[0]) is torch.Tensor else None
+    if layout is None or not layout.autograd:
+        return None
+    kinds, records = _words(_objects(values), _OBJECT)
+    if (kinds != id(torch.Tensor)).any():
+        return None
+    storage, autograd, offset, *_, dispatch = found = _words(records, layout.places)
+    if not _are_plain(dispatch, layout):
+        return None
+    return Lies(_words(storage, _AT), offset, autograd, found[3:])
 
 
 def read(values: Sequence[Any]) -> tuple[Ints, Ints, Ints] | None:
@@ -86,29 +142,28 @@ def are_alike(values: Sequence[Any]) -> bool:
     kinds = _words(objects, _TYPE)
     if not ((kinds == id(torch.Tensor)) | (kinds == id(torch.nn.Parameter))).all():
         return False
-    places = np.array([[layout.begins + _FACTS], [layout.begins + _KEYS]])
-    facts, dispatch = _words(_words(objects, _RECORD), places)
+    facts, dispatch = _words(_words(objects, _RECORD), layout.places[-2:])
     facts &= _KIND
     return bool((facts == facts[0]).all() and _are_plain(dispatch, layout))
 
 
-def _are_plain(dispatch: Ints, layout: _Layout) -> bool:
-    plain = dispatch == layout.keys[0]
-    for other in layout.keys[1:]:
-        plain |= dispatch == other
-    return bool(plain.all())
-
-
 def _read(values: Sequence[Any], layout: _Layout) -> tuple[Ints, Ints, Ints] | None:
     records = _words(_objects(values), _RECORD)
-    places = np.array([_STORAGE, *(layout.begins + field for field in _FIELDS)])
-    storage, dims, *rest, facts, dispatch = _words(records, places[:, np.newaxis])
+    storage, _, offset, dims, *rest, facts, dispatch = _words(records, layout.places)
     facts &= _KIND
     if not _are_plain(dispatch, layout) or (facts != facts[0]).any() or (dims != 2).any():
         return None
     address = _words(storage, _AT)
-    address += rest[4] * values[0].element_size()
-    return address, np.stack(rest[:2], axis=1), np.stack(rest[2:4], axis=1)
+    address += offset * values[0].element_size()
+    return address, np.stack(rest[:2], axis=1), np.stack(rest[2:], axis=1)
+
+
+def _are_plain(dispatch: Ints, layout: _Layout) -> bool:
+    plain = dispatch == layout.keys[0]
+    if not plain.all():
+        for other in layout.keys[1:]:
+            plain |= dispatch == other
+    return bool(plain.all())
 
 
 def _objects(values: Sequence[Any]) -> Ints:
@@ -165,11 +220,17 @@ def _layout(where: str) -> _Layout | None:
         return None
     if _words(objects, _RECORD).tolist() != [one._cdata for one in (*samples, *odd)]:
         return None
-    if _words(objects, _TYPE).tolist() != [id(type(one)) for one in (*samples, *odd)]:
+    kinds = _words(objects, _TYPE).tolist()
+    if kinds != [id(type(one)) for one in (*samples, *odd)]:
         return None
+    records = _words(objects, _RECORD)
+    known = (_words(records, _AUTOGRAD) != 0).tolist()
+    autograd = known[2] and not known[len(samples)]  # of the parameter, of `base`
     for begins in _BEGINS:
-        keys = _words(_words(objects, _RECORD), begins + _KEYS).tolist()
-        layout = _Layout(begins, tuple(dict.fromkeys(keys[: len(samples)])))
+        keys = _words(records, begins + _KEYS).tolist()
+        fields = (begins + field for field in _FIELDS)
+        places = np.array([_STORAGE, _AUTOGRAD, *fields])[:, np.newaxis]
+        layout = _Layout(begins, tuple(dict.fromkeys(keys[: len(samples)])), places, autograd)
         if len(layout.keys) == 2 and keys[-1] not in layout.keys and _holds(layout, samples, base):
             return layout
     return None

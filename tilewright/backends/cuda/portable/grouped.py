@@ -18,7 +18,7 @@ from tilewright.backends.cuda.engine import Proposal, Work
 from tilewright.backends.cuda.launcher import Pointer, Task, placed
 from tilewright.backends.cuda.placing import Draft, Kernels, bound, moving, places, sources
 from tilewright.backends.cuda.portable import singles
-from tilewright.backends.cuda.portable.layouts import Group, kinds, mostly_wide
+from tilewright.backends.cuda.portable.layouts import Group, codes, is_mostly_wide, kinds
 from tilewright.backends.cuda.portable.parts import CHUNK, Parts, parts_of
 from tilewright.backends.cuda.portable.shapes import Shape, shapes_of, slots_of, sum_bytes, sum_type
 from tilewright.backends.cuda.portable.streams import in_turn, side_by_side
@@ -109,7 +109,7 @@ def _laid_out(
     work: Work, device: Device, *, cut: bool, cuda: bool
 ) -> tuple[str, tuple[Shape, ...], GroupedLayout]:
     """The precision, the shapes and the layout of a batch; layouts are kept by sizes."""
-    precision, wide = _precision(work, device), mostly_wide(work)
+    precision, wide = _precision(work, device), is_mostly_wide(work, codes(work))
     facts = (device.compute_units, device.local_memory, work.dtype, precision, wide, cuda)
     key = signature(work.m, work.n, work.k, *facts, work.order, cut, work.enough)
     shapes = shapes_of(work.dtype, device, precision, wide=wide, cuda=cuda)
@@ -173,21 +173,15 @@ def _grouped_tiles(
 ) -> tuple[npt.NDArray[np.int32], list[Group]]:
     """The tile list, launch after launch, and the launches. Within one the plan's order stays."""
     queue = layout.queue
-    shape = layout.tile[queue.problem].astype(np.int64)
-    heights = np.array([tile.m for tile in layout.tiles])
-    widths = np.array([tile.n for tile in layout.tiles])
-    entry = np.stack(
-        (
-            parts.record_of(queue.problem, queue.part),
-            queue.row * heights[shape],
-            queue.col * widths[shape],
-            np.zeros(len(queue), np.int64),
-        ),
-        axis=1,
-    )
-    cut = parts.is_cut[queue.problem]
-    order, groups = kinds(work, queue.problem, shape, cut)
-    return entry[order].astype(np.int32), groups
+    heights = np.array([tile.m for tile in layout.tiles], np.int32)[layout.tile]
+    widths = np.array([tile.n for tile in layout.tiles], np.int32)[layout.tile]
+    entry = np.zeros((len(queue), 4), np.int32)
+    entry[:, 0] = parts.record_of(queue.problem, queue.part)
+    np.multiply(queue.row, heights[queue.problem], out=entry[:, 1])
+    np.multiply(queue.col, widths[queue.problem], out=entry[:, 2])
+    shape = layout.tile.astype(np.int64)
+    order, groups = kinds(work, codes(work), queue.problem, shape, parts.is_cut)
+    return entry if order is None else entry[order], groups
 
 
 def _multiply(

@@ -18,6 +18,7 @@ _MOST_KINDS = 2
 _WIDE = 27
 _ANY = 2 + 3 * 2 + 9 * 2  # the code of steps that are never 1, loads of one element
 _NEAR = 2**31
+_CODES, _SHAPES = 64, 16  # more than there are
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,49 +37,53 @@ class Group:
 
 
 def kinds(
-    work: Work, problem: npt.NDArray[np.int32], shape: Ints, cut: npt.NDArray[np.bool_]
-) -> tuple[Ints, list[Group]]:
-    """The order in which tiles of one launch stand together, and the launches.
+    work: Work,
+    code: Ints,
+    problem: npt.NDArray[np.int32],
+    shape: Ints,
+    cut: npt.NDArray[np.bool_],
+) -> tuple[Ints | None, list[Group]]:
+    """The order in which tiles of one launch stand together, None as they are, and the launches.
 
-    `problem`, `shape` and `cut` are columns over all tiles; parts of cut products come first, so
-    that their second phase need not wait for the rest.
+    `problem` is a column over all tiles; `code` of `codes`, `shape` and `cut` are columns over the
+    problems. Parts of cut products come first, so that their second phase need not wait for the
+    rest.
     """
     if not len(problem):
-        return np.zeros(0, np.int64), []
-    code = _codes(work)
+        return None, []
+    code = code.copy()
     _few(code, _weight(work))
-    tile_code = code[problem]
     # Scratch is row-major whatever C is.
-    tile_code[cut] -= tile_code[cut] // 9 % 3 * 9
-    key = (shape * 2 + ~cut) * 64 + tile_code
-    key = np.where(cut, key - 2**40, key)
-    order = np.argsort(key, kind="stable")
-    ordered = key[order]
-    starts = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 1))
-    stops = np.append(starts, len(ordered))[1:]
+    code[cut] -= code[cut] // 9 % 3 * 9
+    key = ((~cut * _SHAPES + shape) * _CODES + code).astype(np.int16)
+    order, starts, stops = None, [0], [len(problem)]
+    if (key[problem[0]] != key).any():
+        each = key[problem]
+        order = np.argsort(each, kind="stable")
+        changes = np.flatnonzero(np.diff(each[order])) + 1
+        starts, stops = [0, *changes.tolist()], [*changes.tolist(), len(problem)]
     near = _is_near(work)
     groups = []
-    for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
-        one = int(order[start])
-        steps = int(tile_code[one])
+    for start, stop in zip(starts, stops, strict=True):
+        kind = int(key[problem[start if order is None else order[start]]])
+        steps = kind % _CODES
         wide = 16 // ITEMSIZE[work.dtype] if steps >= _WIDE else 1
-        a, b, c = steps % 3, steps // 3 % 3, steps // 9 % 3
-        groups.append(
-            Group(int(shape[one]), start, stop - start, a, b, c, wide, near, bool(cut[one]))
-        )
+        along = (steps % 3, steps // 3 % 3, steps // 9 % 3)
+        parts, number = kind < _CODES * _SHAPES, kind // _CODES % _SHAPES
+        groups.append(Group(number, start, stop - start, *along, wide, near, parts))
     return order, groups
 
 
-def mostly_wide(work: Work) -> bool:
-    """Whether the layout with most work allows loads of 16 bytes."""
-    return _heaviest(_codes(work), _weight(work)) >= _WIDE
+def is_mostly_wide(work: Work, code: Ints) -> bool:
+    """Whether the layout with most work allows loads of 16 bytes; `code` is that of `codes`."""
+    return _heaviest(code, _weight(work)) >= _WIDE
 
 
 def _weight(work: Work) -> npt.NDArray[np.float64]:
     return work.m.astype(np.float64) * work.n * (work.k + 1)
 
 
-def _codes(work: Work) -> Ints:
+def codes(work: Work) -> Ints:
     """a_along + 3 b_along + 9 c_along + 27 where loads may be wide, a problem."""
     a = _along(work.a.row, work.a.col, work.m, work.k)
     b = _along(work.b.col, work.b.row, work.n, work.k)
@@ -95,7 +100,10 @@ def _along(row: Ints, col: Ints, rows: Ints, cols: Ints) -> Ints:
     The step of a dimension of one element means nothing, so it may as well be 1; where both are,
     the problem goes with the others.
     """
-    zero, one = (col == 1) | (cols <= 1), (row == 1) | (rows <= 1)
+    zero = col == 1
+    if zero.all():
+        return np.zeros(len(col), np.int64)
+    zero, one = zero | (cols <= 1), (row == 1) | (rows <= 1)
     if np.count_nonzero(one & ~zero) > np.count_nonzero(zero & ~one):
         return np.where(one, 1, np.where(zero, 0, 2))
     return np.where(zero, 0, np.where(one, 1, 2))
@@ -103,9 +111,11 @@ def _along(row: Ints, col: Ints, rows: Ints, cols: Ints) -> Ints:
 
 def _wide(part: Columns, along: Ints, across: Ints, depth: Ints, vector: int) -> Ints:
     """Whether base, rows and extents are whole vectors; `row` steps across, `col` along k."""
-    step = np.where(along == 0, part.row, part.col)
-    rest = (part.address & 15) | ((depth | step) & (vector - 1))
-    rest |= np.where(along == 0, 0, across & (vector - 1))
+    rest, step = depth, part.row
+    if along.any():
+        rest = np.where(along == 0, depth, depth | across)
+        step = np.where(along == 0, part.row, part.col)
+    rest = ((rest | step) & (vector - 1)) | (part.address & 15)
     return np.asarray((rest == 0) & (along < 2), np.int64)
 
 

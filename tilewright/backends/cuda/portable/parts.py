@@ -40,6 +40,8 @@ class Parts:
     def record_of(self, problem: npt.NDArray[np.int32], part: npt.NDArray[np.int32]) -> Ints:
         """The record of every tile: the problem's own, or its part's."""
         own = problem.astype(np.int64)
+        if not len(self.problem):
+            return own
         return np.where(self.is_cut[problem], self.first[problem] + part, own)
 
     def records(self, work: Work, scratch: int) -> Ints:
@@ -61,6 +63,10 @@ def parts_of(work: Work, layout: GroupedLayout) -> Parts:
     sums, queue = layout.sums, layout.queue
     count = len(work.m)
     is_cut = np.zeros(count, np.bool_)
+    if not len(sums):
+        none = np.zeros(0, np.int64)
+        pairs = np.zeros((0, 2), np.int32)
+        return Parts(none, none, none, none, none, is_cut, none.reshape(0, 3), pairs, 0)
     is_cut[sums.problem] = True
     ends = np.cumsum(sums.parts)
     first = np.zeros(count, np.int64)
