@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from planted import Planted
 
 from tilewright.planning.classes import UNMEASURED, Boundaries
 from tilewright.planning.cost import Curve
 from tilewright.tuning import narrow
+from tilewright.tuning.tasks import representatives, tasks
 
 # Squares in operations a second: up to 128 below three quarters of the best, and faster still
 # beyond 1024, where narrow products are compared.
@@ -104,3 +106,15 @@ def test_one_side_is_narrow_and_the_others_are_long() -> None:
     assert narrow.sides_of("m", 2) == (2, 1024, 1024)
     assert narrow.sides_of("n", 3) == (1024, 3, 1024)
     assert narrow.sides_of("k", 4) == (1024, 1024, 4)
+
+
+@pytest.mark.parametrize("boundaries", [UNMEASURED, Boundaries(4, 32, 300), Boundaries(1, 64, 96)])
+def test_of_every_class_a_shape_ends_between_the_edges_of_tiles(boundaries: Boundaries) -> None:
+    """Long sides of narrow ones are odd: vectors and pairs of columns end within them too."""
+    for task in tasks(
+        (Planted(),), representatives(boundaries, "float32", "rows-rows"), boundaries
+    ):
+        narrow_side = task.shape_class not in ("small", "large")
+        step = 2 if narrow_side else 16
+        long = [sorted((s.m, s.n, s.k))[1 if narrow_side else 0 :] for s in task.shapes]
+        assert any(all(side % step for side in sides) for sides in long), task.shape_class
