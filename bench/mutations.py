@@ -39,6 +39,7 @@ from bench.mutants import ROOT, TARGETS, Mutant, sample
 _LEAST = 60.0  # seconds that a mutant's tests may always take
 _SLOWER = 5.0  # times as long as without a mutant: an endless loop, whatever else the machine does
 _FIRST = 8.0  # seconds of tests that begin, before files of other subjects are loaded
+_LATE = "late"
 _UNKNOWN = "exit status 4"  # of pytest: a test that is not there, or a file that cannot be loaded
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", re.MULTILINE)
 
@@ -81,7 +82,7 @@ def first_failure(names: list[str], tree: Path, seconds: float) -> str | None:
     except subprocess.TimeoutExpired:
         os.killpg(running.pid, signal.SIGKILL)
         running.communicate()
-        return "late"
+        return _LATE
     if running.returncode == 0:
         return None
     found = _FAILED.search(text)
@@ -148,6 +149,9 @@ class Judge:
                     return None
                 names = known
                 continue
+            if by == _LATE and first_failure(names, self.clean, limit / 2) == _LATE:
+                print(f"! {names[0]} and others are late without a mutant too", flush=True)
+                return None
             if "::" not in by:
                 return by
             if by not in self.unsteady:
