@@ -153,6 +153,21 @@ def test_nvml_counts_the_gpu_of_that_name_in_millijoules(
     assert energy.joules(product, found, seconds=0.0) == pytest.approx(12.0)
 
 
+@pytest.mark.parametrize("fall", [100, 900_000])
+def test_a_gpus_counter_that_begins_anew_tells_nothing(
+    monkeypatch: pytest.MonkeyPatch, fall: int
+) -> None:
+    """It never wraps: a driver that was loaded again has it begin at 0."""
+    module = with_nvml(monkeypatch, _FakeNvml("NVIDIA H200"))
+    found = energy.counter(H200)
+    assert isinstance(found, Counter)
+
+    def product() -> None:
+        module.millijoules -= fall
+
+    assert energy.joules(product, found, seconds=0.0) == 0.0
+
+
 def test_two_gpus_of_one_name_cannot_be_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     with_nvml(monkeypatch, _FakeNvml("NVIDIA H200", "NVIDIA H200"))
     assert energy.counter(H200) == (
