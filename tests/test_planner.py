@@ -394,3 +394,10 @@ def test_planning_a_hundred_thousand_is_quick(scheduler: str) -> None:
     m, n, k = uniform(100_000, 256)
     assert fastest(lambda: lay_out(m, n, k, TILES, SCHEDULERS[scheduler]).queue, 3) <= 0.45
     assert fastest(lambda: signature(m, n, k, TILES, GPU), 3) <= 15e-3
+
+
+def test_a_tile_of_no_overhead_costs_its_arithmetic_alone() -> None:
+    one = lay_out([8], [8], [1000], (Tile(8, 8, 1e9),), Slots(1))
+    assert one.seconds == pytest.approx(2 * 8 * 8 * 1000 / 1e9)
+    slow = lay_out([8], [8], [1000], (Tile(8, 8, 1e9, overhead=1.0),), Slots(1))
+    assert slow.seconds == pytest.approx(1.0 + one.seconds)
