@@ -127,7 +127,8 @@ class Judge:
         tests = self.covered.calling(one.path, one.function)
         chosen = in_order(tests, one.tests, self.most)
         if not chosen:
-            names = [f"tests/{name}.py" for name in one.tests]
+            found = [next((tree / "tests").rglob(f"{name}.py")) for name in one.tests]
+            names = [str(path.relative_to(tree)) for path in found]
             return self._confirmed(names, tree, _SLOWER * self.most + _LEAST)
         early = 1
         while early < len(chosen) and sum(test.seconds for test in chosen[: early + 1]) < _FIRST:
