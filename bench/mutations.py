@@ -150,11 +150,15 @@ class Judge:
                     return None
                 names = known
                 continue
-            if by == _LATE and first_failure(names, self.clean, limit / 2) == _LATE:
-                print(f"! {names[0]} and others are late without a mutant too", flush=True)
-                return None
-            if "::" not in by:
-                return by
+            if "::" not in by:  # a file that cannot be loaded, or a process that died
+                if first_failure(names, self.clean, limit) != by:
+                    return by
+                rest = [name for name in names if not name.startswith(by)]
+                if by == _LATE or len(rest) in (0, len(names)):
+                    print(f"! {by} without a mutant too", flush=True)
+                    return None
+                names = rest
+                continue
             if by not in self.unsteady:
                 self.unsteady[by] = first_failure([by], self.clean, limit) is not None
             if not self.unsteady[by]:
