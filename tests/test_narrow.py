@@ -12,9 +12,9 @@ from tilewright.planning.cost import Curve
 from tilewright.tuning import narrow
 from tilewright.tuning.tasks import representatives, tasks
 
-# Squares in operations a second: up to 128 below three quarters of the best, and faster still
+# Squares in operations a second: up to 256 below three quarters of the best, and faster still
 # beyond 1024, where narrow products are compared.
-RATES = {32: 0.2e12, 64: 0.5e12, 128: 0.7e12, 256: 0.8e12, 1024: 1.0e12, 2048: 1.04e12}
+RATES = {32: 0.2e12, 64: 0.5e12, 128: 0.7e12, 256: 0.8e12, 1024: 1.0e12, 2048: 1.3e12}
 QUICK = Curve(tuple((2.0 * side**3, 2.0 * side**3 / rate) for side, rate in RATES.items()))
 # Better at nothing but the smallest, and there not by enough.
 EARLY = Curve(((2.0 * 32**3, 2.0 * 32**3 / 0.3e12), (2.0 * 2048**3, 2.0 * 2048**3 / 0.3e12)))
@@ -36,7 +36,7 @@ def times(**other: float) -> dict[tuple[str, int], float]:
 
 
 def test_classes_end_where_a_width_costs_more_and_where_the_rate_is_a_squares() -> None:
-    assert narrow.boundaries(CURVES, times()) == Boundaries(4, 32, 128, measured=True)
+    assert narrow.boundaries(CURVES, times()) == Boundaries(4, 32, 256, measured=True)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_the_best_kernel_decides_at_every_square() -> None:
     """A slow one beside it moves nothing, whichever comes first; one good at small squares does."""
     turned = dict(reversed(CURVES.items()))
     assert narrow.boundaries(turned, times()) == narrow.boundaries({"quick": QUICK}, times())
-    rates = {**RATES, 64: 0.8e12, 128: 0.8e12}
+    rates = {**RATES, 64: 1.1e12, 128: 1.1e12, 256: 1.1e12}
     better = Curve(tuple((2.0 * side**3, 2.0 * side**3 / rate) for side, rate in rates.items()))
     assert narrow.boundaries({**CURVES, "better": better}, times()).small == 32
     fast = Curve(tuple((flops, flops / 1.04e12) for flops, _ in QUICK.points))
