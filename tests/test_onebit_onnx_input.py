@@ -12,7 +12,8 @@ from onnx_graphs import Graph
 
 from tilewright import onebit
 from tilewright.errors import FileError
-from tilewright.onebit import onnx_check, onnx_import, onnx_runtime
+from tilewright.onebit import onnx_check, onnx_import, onnx_runtime, onnx_values
+from tilewright.onebit.onnx_convert import Importer
 from tilewright.onebit.onnx_model import parse_onnx
 
 
@@ -150,3 +151,18 @@ def test_onnxs_reference_takes_no_types_that_do_not_go_together(kind: str) -> No
     file = parse_onnx(graph.bytes())
     with pytest.raises(FileError, match=r"ONNX refuses it: .*type"):
         onnx_runtime.Reference("").whole(file, np.ones((1, 3, 4, 4), np.float32))
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 3), (2, 3), (3,), (2, 3, 1, 1), (1, 3, 1, 1, 1)])
+def test_what_a_converter_lets_pass_is_still_an_image_or_a_row_of_the_batch(
+    sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second line of defence: a converter that forgot a case of its operator."""
+    graph = read(1, 3)
+    facts = onnx_values.facts_of(graph, onnx_import.MEMORY)
+    given = (graph.batch, *graph.input_shape)
+    monkeypatch.setattr(
+        onnx_values.Facts, "shape", lambda self, name: given if name == "x" else sizes
+    )
+    with pytest.raises(FileError, match=r"'Relu0' .*gives \[.*accepted are images and rows"):
+        Importer(graph, facts).drafts()
