@@ -105,7 +105,7 @@ class Moving:
     `places` are its addresses (placing.py), of which the last, the scratch's, is set by the run.
     Nothing synchronises. It raises DeviceError and torch's OutOfMemoryError. `bytes` of the host's
     memory are held, none of the device's. `one(a, b, c)` does the same on torch's current stream
-    where all is one call of a library that reads no table.
+    where the batch is one product, or one call of a library, that needs no table of each run.
     """
 
     run: Callable[[int, Ints], None]

@@ -73,8 +73,7 @@ class Movable:
     """A planned batch for any addresses that are as aligned: `run(places)` launches it.
 
     `places` are those of all problems, as `placing.places` numbers them. `bytes` are the host's.
-    `one(a, b, c)` is the same for a batch that is one
-    call of a library, on the current GPU.
+    `one(a, b, c)` is the same on the current GPU, for a batch that needs no table of each run.
     """
 
     run: Callable[[Ints], None]

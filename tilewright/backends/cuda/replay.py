@@ -24,7 +24,7 @@ from typing import Any
 
 from tilewright.backends.cuda import nvrtc
 from tilewright.backends.cuda.engine import Enqueue
-from tilewright.errors import DeviceWarning
+from tilewright.errors import DeviceError, DeviceWarning
 
 _streams: dict[int, Any] = {}  # the stream of each GPU on which kernels are recorded
 _recording = threading.Lock()
@@ -45,6 +45,48 @@ class Graph:
         self.handle = nvrtc.check(made, "graph of kernels")
         self._end = weakref.finalize(self, _destroy, self.handle, driver)
         self._end.atexit = False
+
+
+class Steered:
+    """Kernels of which the first is given other arguments at each launch."""
+
+    def __init__(self, enqueue: Enqueue, ordinal: int, driver: Any, arguments: Any) -> None:
+        """Record what `enqueue` launches, on the current GPU. Raises DeviceError.
+
+        `arguments` (nvrtc.Arguments) are those of the first kernel, read anew at each launch.
+        """
+        with _recording, unhindered(driver):
+            recorded = _captured(enqueue, ordinal, driver)
+            try:
+                first = _first_of(recorded, driver)
+                params = nvrtc.check(driver.cuGraphKernelNodeGetParams(first), "a kernel's node")
+                handle = nvrtc.check(driver.cuGraphInstantiate(recorded, 0), "graph of kernels")
+            except BaseException:
+                driver.cuGraphDestroy(recorded)
+                raise
+        params.kernelParams = arguments.pointer
+        self._parts = (handle, first, params, arguments)
+        self._calls = (driver.cuGraphExecKernelNodeSetParams, driver.cuGraphLaunch)
+        self._end = weakref.finalize(self, _destroy, handle, driver, recorded)
+        self._end.atexit = False
+
+    def launch(self, stream: int) -> None:
+        """By one thread at a time. Raises DeviceError."""
+        (steer, launch), (handle, first, params, _) = self._calls, self._parts
+        (status,) = steer(handle, first, params)
+        if not status:
+            (status,) = launch(handle, stream)
+        if status:
+            nvrtc.check((status,), "launch of a graph of kernels")
+
+
+def _first_of(recorded: Any, driver: Any) -> Any:
+    """The node that all others wait for. Raises DeviceError where there is not one."""
+    _, _, many = found = driver.cuGraphGetRootNodes(recorded, 2)
+    nvrtc.check(found[:1], "nodes of a graph")
+    if many != 1:
+        raise DeviceError(f"graph of kernels: {many} begin it")
+    return found[1][0]
 
 
 def replayed(enqueue: Enqueue, ordinal: int, driver: Any, is_captured: Any) -> Enqueue:
@@ -106,9 +148,11 @@ def _captured(enqueue: Enqueue, ordinal: int, driver: Any) -> Any:
     return nvrtc.check(ended, "capture of kernels")
 
 
-def _destroy(handle: Any, driver: Any) -> None:
+def _destroy(handle: Any, driver: Any, recorded: Any = None) -> None:
     with unhindered(driver):
         driver.cuGraphExecDestroy(handle)
+        if recorded is not None:
+            driver.cuGraphDestroy(recorded)
 
 
 @contextmanager

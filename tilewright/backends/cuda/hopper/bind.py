@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.backends.cuda import nvrtc, placing
+from tilewright.backends.cuda import fixed, nvrtc, placing
 from tilewright.backends.cuda.engine import Moving, Prepared, Work
 from tilewright.backends.cuda.hopper import maps, packing, tiles
 from tilewright.backends.cuda.hopper.orient import c_runs_along_columns
@@ -57,7 +57,7 @@ def bound(work: Work, buckets: tuple[Bucket, ...]) -> Prepared:
 
 def moving(work: Work, buckets: tuple[Bucket, ...]) -> Moving:
     """The same on any addresses that are as aligned."""
-    return placing.moving(kernels(work, buckets), work.ordinal)
+    return fixed.moving(kernels(work, buckets), work)
 
 
 def kernels(work: Work, buckets: tuple[Bucket, ...]) -> placing.Kernels:

@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.backends.cuda.engine import Proposal, Work
+from tilewright.backends.cuda.fixed import moving
 from tilewright.backends.cuda.launcher import Pointer, Task, placed
-from tilewright.backends.cuda.placing import Draft, Kernels, bound, moving, places, sources
+from tilewright.backends.cuda.placing import Draft, Kernels, bound, places, sources
 from tilewright.backends.cuda.portable import singles
 from tilewright.backends.cuda.portable.layouts import Group, codes, is_mostly_wide, kinds
 from tilewright.backends.cuda.portable.parts import CHUNK, Parts, parts_of
@@ -90,7 +91,7 @@ def _proposal(
         size,
         why,
         lambda: bound(made(), work),
-        lambda: moving(made(), work.ordinal),
+        lambda: moving(made(), work),
     )
 
 
