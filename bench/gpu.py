@@ -39,6 +39,7 @@ from tilewright.selection import resolve
 ROUNDS, BLOCK = 7, 8
 REST = 0.03  # seconds before a block of calls; see above
 HOST_CALLS, HOST_LOOPS = 100, 5
+HOST_MS = 40  # milliseconds of a loop of host calls; at 200 these were half of a run
 LEAD = 100_000  # cycles, about 50 µs: what the host needs to enqueue a bound launch
 SLOW = 3.0  # ms: a way slower than this gets a third of the rounds, one call each
 OURS = "tilewright"
@@ -71,8 +72,12 @@ def main() -> None:
 
 
 def _tests() -> dict[str, Any]:
-    """Every test that needs a GPU, with its counts; a red one, or none at all, ends the run."""
+    """Every test that needs a GPU, with its counts; a red one, or none at all, ends the run.
+
+    One process: probes of the GPU's ceilings are among them, which others would disturb.
+    """
     command = [sys.executable, "-m", "pytest", "--no-header", "-m", "gpu", "tests"]
+    print("tests: those that need a GPU, in one process, some minutes ...", flush=True)
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     last = ran.stdout.strip().splitlines()[-1] if ran.stdout.strip() else ran.stderr[-300:]
     counts = {word: int(count) for count, word in re.findall(r"(\d+) ([a-z]+)", last)}
@@ -258,9 +263,9 @@ def _host_time(way: Way, ms: float) -> float:
     """
     import torch
 
-    calls = max(3, min(HOST_CALLS, int(200 / ms)))
+    calls = max(3, min(HOST_CALLS, int(HOST_MS / ms)))
     spans = []
-    for _ in range(HOST_LOOPS):
+    for _ in range(HOST_LOOPS if ms <= SLOW else 2):
         torch.cuda.synchronize()
         begun = time.perf_counter()
         for _ in range(calls):
@@ -295,7 +300,8 @@ def _show(record: dict[str, Any]) -> None:
         said = f"  ({record['engine']}{error})" if name == OURS else ""
         print(
             f"    {name:15s} {row['ms']:9.4f} ms {row['tflops']:8.1f} TFLOP/s"
-            f" {row['host_us']:9.1f} us host{said}"
+            f" {row['host_us']:9.1f} us host{said}",
+            flush=True,
         )
     for name, why in record["refused"].items():
         print(f"    {name:15s} -: {why[:110]}", flush=True)

@@ -32,7 +32,7 @@ class Steers(Driver):
 
     def __getattr__(self, name: str) -> Any:
         if name == "cuGraphGetRootNodes":
-            return lambda graph, most: (Status(0), ["first", None], self.many)
+            return lambda graph, most: (Status(0), ["first"][:most], self.many)
         if name == "cuGraphKernelNodeGetParams":
             return lambda node: (Status(0), SimpleNamespace(kernelParams=0))
         return super().__getattr__(name)

@@ -82,11 +82,12 @@ class Steered:
 
 def _first_of(recorded: Any, driver: Any) -> Any:
     """The node that all others wait for. Raises DeviceError where there is not one."""
-    _, _, many = found = driver.cuGraphGetRootNodes(recorded, 2)
-    nvrtc.check(found[:1], "nodes of a graph")
+    _, _, many = driver.cuGraphGetRootNodes(recorded, 0)
     if many != 1:
         raise DeviceError(f"graph of kernels: {many} begin it")
-    return found[1][0]
+    status, nodes, _ = driver.cuGraphGetRootNodes(recorded, many)
+    nvrtc.check((status,), "nodes of a graph")
+    return nodes[0]
 
 
 def replayed(enqueue: Enqueue, ordinal: int, driver: Any, is_captured: Any) -> Enqueue:
