@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright import Device, GroupedPlan, RaggedBatch, grouped_matmul, plan_grouped
+from tilewright import Device, GroupedPlan, RaggedBatch, explain, grouped_matmul, plan_grouped
 from tilewright.errors import (
     ArgumentError,
     DeviceMemoryError,
@@ -273,3 +274,27 @@ def test_an_output_whose_lines_run_into_each_other_is_refused(step: int, turned:
     with pytest.raises(OverlapError):
         grouped_matmul([ones], [ones], out=[out], device="host")
     assert (line == 7).all()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda path: RaggedBatch.load(path),
+        lambda path: GroupedPlan.load(path),
+        lambda path: RaggedBatch.empty([(2, 3)]).save(path),
+        lambda path: plan_grouped([2], [2], [2]).save(path),
+    ],
+)
+@pytest.mark.parametrize("path", [3, None, 2.5, b"x.npz", ["x.npz"]])
+def test_a_path_that_is_none_is_named(call: Callable[[Any], Any], path: Any) -> None:
+    with pytest.raises(ArgumentError, match=re.escape(f"path={path!r}: accepted is the path")):
+        call(path)
+
+
+def test_an_option_that_is_none_is_named_with_those_that_are(where: Device | str) -> None:
+    a = np.ones((2, 2), np.float32)
+    with pytest.raises(ArgumentError, match="foo=1: no option here; accepted are out, alpha"):
+        explain(a, a, foo=1)
+    plan = plan_grouped([2], [2], [2], device=where)
+    with pytest.raises(ArgumentError, match="foo=1: no option here; accepted are alpha, beta"):
+        plan.bind([a], [a], foo=1)

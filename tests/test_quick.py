@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
 import sys
 from dataclasses import replace
 from typing import Any
@@ -219,6 +221,51 @@ def test_a_few_plain_products_cost_two_functions(count: int, make: type) -> None
     torch = pytest.importorskip("torch")
     a, b = (make(map(torch.from_numpy, part)) for part in (a, b))
     assert calls_of(lambda: tw.grouped_matmul(a, b)) <= 3
+
+
+NO_OPENCL = """
+import sys
+class Refusing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "pyopencl":
+            raise ModuleNotFoundError(name)
+if HIDDEN:
+    sys.meta_path.insert(0, Refusing())
+import numpy as np, tilewright as tw
+assert not HIDDEN or [d.id for d in tw.devices() if d.backend == "opencl"] == []
+g = np.random.default_rng(0)
+plans = [s for s in tw.remember.shelves() if s.name == "plans of batches"][0]
+for count, most in ((1, 40), (3, 64), (40, 90), (600, 64), (30, 300)):
+    sizes = g.integers(0, most, (count, 3))
+    for dtype in "fd":
+        a = [g.standard_normal((m, k)).astype(dtype) for m, n, k in sizes]
+        b = [g.standard_normal((k, n)).astype(dtype) for m, n, k in sizes]
+        for x, y, z in zip(a, b, tw.grouped_matmul(a, b)):
+            np.testing.assert_allclose(z, x @ y, rtol=1e-4, atol=1e-3)
+        assert len(plans) == 0, (count, most)
+        plan = tw.plan_grouped(*sizes.T, dtype=dtype)
+        bias = [g.standard_normal(n).astype(dtype) for m, n, k in sizes]
+        out = [np.ones((m, n), dtype) for m, n, k in sizes]
+        bound = plan.bind(a, b, out, beta=0.5, bias=bias, activation="relu")
+        for x, y, v, z in zip(a, b, bias, bound()):
+            np.testing.assert_allclose(z, np.maximum(x @ y + 0.5 + v, 0), rtol=1e-4, atol=1e-3)
+        tw.forget()
+try:
+    tw.grouped_matmul(a, b, device="opencl")
+except tw.errors.DeviceError:
+    print("refused")
+"""
+
+
+@pytest.mark.parametrize("how", ["refused", "host"])
+def test_without_opencl_batches_are_loops_and_right(how: str) -> None:
+    environment = {**os.environ, **({"TILEWRIGHT_DEVICE": "host"} if how == "host" else {})}
+    code = NO_OPENCL.replace("HIDDEN", str(how == "refused"))
+    ran = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert how == "host" or ran.stdout == "refused\n"
 
 
 def test_a_batch_of_a_plan_that_pays_is_planned() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright import settings
-from tilewright.arguments import checked_dtype, checked_shape
+from tilewright.arguments import check_options, checked_dtype, checked_shape
 from tilewright.call import ALWAYS_HOST, keep_bounds, known_bounds, prepare, problem_of
 from tilewright.device import Device
 from tilewright.errors import DtypeError, OperandError
@@ -134,6 +134,7 @@ def explain(a: Any, b: Any, **options: Any) -> str:
     Kernel, configuration, predicted time, the measured crossover, vendor rules, and each rejected
     alternative with its reason. Raises what `matmul` raises.
     """
+    check_options(options, matmul.__kwdefaults__ or ())
     if on_gpu(a) or on_gpu(b):
         from tilewright import tensor_call, tensors
 

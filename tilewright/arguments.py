@@ -46,6 +46,15 @@ def checked_name(argument: str, value: Any, accepted: tuple[str, ...]) -> str:
     return str(value)
 
 
+def check_options(options: dict[str, Any], accepted: Iterable[str]) -> None:
+    """Raise ArgumentError for the first that is none of a call's options."""
+    known = list(accepted)
+    for name, value in options.items():
+        if name not in known:
+            shown = short(value)
+            raise ArgumentError(f"{name}={shown}: no option here; accepted are {', '.join(known)}")
+
+
 def checked_activation(activation: Any) -> str:
     """The name of an activation; "none" for None."""
     return checked_name("activation", "none" if activation is None else activation, ACTIVATIONS)

@@ -11,14 +11,13 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewright import reading
-from tilewright.arguments import checked_dtype, checked_name
+from tilewright.arguments import check_options, checked_dtype, checked_name
 from tilewright.backends.cuda.backend import refuse
 from tilewright.batched import MOST
 from tilewright.device import Device
@@ -39,7 +38,7 @@ from tilewright.ragged import RaggedBatch
 from tilewright.remember import Shelf
 from tilewright.selection import backend_of, resolve
 from tilewright.watched import are_watched
-from tilewright.whole_files import DAMAGED, replacing
+from tilewright.whole_files import DAMAGED, path_of, replacing
 
 __all__ = ["GroupedPlan", "grouped_matmul", "plan_grouped"]
 
@@ -115,6 +114,7 @@ class GroupedPlan:
         and waits for nothing, so that a CUDA graph can capture it.
         Raises ShapeError where the sizes are not those the plan was made for.
         """
+        check_options(options, _OPTIONS)
         if are_watched(a, b, out, options.get("bias")):
             watched: Callable[[], Results] = _by_torch().bind(self, a, b, out, **options)
             return watched
@@ -146,15 +146,16 @@ class GroupedPlan:
             "order": self.layout.chosen if self.layout else self.asked,
             **{name: getattr(self, name).tolist() for name in "mnk"},
         }
-        with replacing(Path(path), "path") as temporary:
+        with replacing(path_of(path), "path") as temporary:
             temporary.write_text(json.dumps(document))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], device: Device | str | None = None) -> GroupedPlan:
         """The plan that `save` wrote, for a device. Raises FileError for anything else."""
         resolve(device)  # raises before the file is read
+        file = path_of(path)
         try:
-            document = reading.document(Path(path), _MOST_BYTES)
+            document = reading.document(file, _MOST_BYTES)
             if document["format"] != _FORMAT:
                 raise ValueError(f"format is {document['format']!r}")
             sizes = [document[name] for name in "mnk"]
@@ -298,6 +299,10 @@ def grouped_matmul(
     plan = _plan(m, n, k, call.a.dtype.name, chosen, order, device is not None)
     check_plan(call, chosen, plan.dtype, {})
     return bound(chosen, call, plan._laid_out, named=plan.named)()
+
+
+_ELSEWHERE = {"out", "order", "device"}  # a plan has the last two, and the first has a place
+_OPTIONS = [name for name in grouped_matmul.__kwdefaults__ or () if name not in _ELSEWHERE]
 
 
 def _no_way(a: Any, b: Any) -> None:

@@ -67,6 +67,22 @@ class Call:
         )
 
 
+Room = tuple[Callable[[], Results], Matrices]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How one kind of memory shows matrices, makes room for results and reads bias vectors.
+
+    `room` takes rows and columns of the results, `a`, and the first product of every result where
+    there are sums; `bias` the vectors, their lengths and `b`.
+    """
+
+    matrices: Callable[[Any, str], Matrices]
+    room: Callable[[Column, Column, Matrices, Column | None], Room]
+    bias: Callable[[Sequence[Any], Column, Matrices], Matrices]
+
+
 def checked(
     a: Any,
     b: Any,
@@ -79,11 +95,16 @@ def checked(
     bias: Any = None,
     activation: str | None = None,
     into: Any = None,
+    place: Place | None = None,
 ) -> Call:
-    """Operands and options of `grouped_matmul`, all checked. Raises what it raises."""
+    """Operands and options of `grouped_matmul`, all checked. Raises what it raises.
+
+    `place` is where matrices lie; the host and its OpenCL devices where None.
+    """
+    place = place or _HOST
     activation = checked_activation(activation)
-    left, right = matrices(a, "a"), matrices(b, "b")
-    target = None if out is None else matrices(out, "out")
+    left, right = place.matrices(a, "a"), place.matrices(b, "b")
+    target = None if out is None else place.matrices(out, "out")
     count = None if target is None else len(target)
     index = None if into is None else checked_into(into, len(left), count)
     named = None if index is None else int(index.max(initial=-1)) + 1
@@ -105,10 +126,10 @@ def checked(
             target = taken(target, sums.first)
             keep = once(keep, sums.into, sums.first, "beta")
             vectors = None if bias is None else one_vector(vectors, sums.into, sums.first)
-    shift = None if bias is None else _bias(vectors, cols, right)
+    shift = None if bias is None else place.bias(vectors, cols, right)
     if target is None:
         first = None if sums is None else sums.first
-        results, target = _new_results(rows, cols, left, first)
+        results, target = place.room(rows, cols, left, first)
     else:
         results = lambda: out  # noqa: E731
         check_results(target, left, right, None if sums is None else sums.first)
@@ -116,9 +137,7 @@ def checked(
     return Call(left, right, target, shift, scale, keep, activation, results, sums)
 
 
-def _new_results(
-    rows: Column, cols: Column, a: Matrices, first: Column | None
-) -> tuple[Callable[[], Results], Matrices]:
+def _new_results(rows: Column, cols: Column, a: Matrices, first: Column | None) -> Room:
     """Results in one allocation: a RaggedBatch, or a list of views, made when asked for.
 
     Each is of the kind of its first product's `a`.
@@ -166,3 +185,6 @@ def _bias(vectors: Sequence[Any], cols: Column, b: Matrices) -> Matrices:
     if b.base is not None:
         return matrices(RaggedBatch.from_list(rows).to(b.base.device), "bias")
     return matrices(rows, "bias")
+
+
+_HOST = Place(matrices, _new_results, _bias)

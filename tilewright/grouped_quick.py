@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from tilewright import settings
 from tilewright.operands import NDArray
 from tilewright.planning.share import saved
+from tilewright.selection import backend_of, resolve
 
 _PLAIN = np.ndarray
 _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
@@ -66,13 +66,18 @@ def _many(a: Any, b: Any) -> list[NDArray] | None:
         if not x.dtype is y.dtype is dtype:
             return None
         operations += x.size * y.shape[1]
-    # Asking the environment takes as long as a product, so it is asked last.
-    if is_worth_planning(len(pairs), 2.0 * operations) and settings.device() != "host":
+    # Where there is no kernel a plan would be this loop. Asking takes as long as some products.
+    if is_worth_planning(len(pairs), 2.0 * operations) and _has_kernel(dtype):
         return None
     try:
         return [x.dot(y) for x, y in pairs]
     except (ValueError, MemoryError):
         return None
+
+
+def _has_kernel(dtype: np.dtype[Any]) -> bool:
+    device = resolve(None)
+    return backend_of(device).grouped(device, dtype.name) is not None
 
 
 def is_worth_planning(count: int, flops: float) -> bool:

@@ -14,28 +14,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.arguments import checked_activation
 from tilewright.backends.cuda import arrays, driver, engines
 from tilewright.backends.cuda import engine as contract
 from tilewright.backends.cuda.engine import Work
 from tilewright.backends.cuda.placing import places
 from tilewright.backends.cuda.results import places as result_places
-from tilewright.batched import (
-    Matrices,
-    bias_vectors,
-    check_outputs,
-    check_results,
-    factors,
-    taken,
-)
+from tilewright.batched import Matrices, taken
 from tilewright.columns import Columns
 from tilewright.errors import DeviceError, DtypeError, OperandError, ShapeError
 from tilewright.grouped import GroupedPlan
-from tilewright.grouped_call import Results
+from tilewright.grouped_call import Place, Results, Room, checked
 from tilewright.operands import View
 from tilewright.ragged import RaggedBatch, aligned_offsets
 from tilewright.selection import resolve
-from tilewright.sums import Sums, check_sizes, checked_into, once, one_vector, same_places
+from tilewright.sums import Sums
 from tilewright.tensor_call import checked_precision
 from tilewright.tensors import plan_of, told
 
@@ -173,62 +165,30 @@ def _checked(
     b: Any,
     out: Any,
     *,
-    alpha: Any = 1.0,
-    beta: Any = 0.0,
-    transpose_a: Any = False,
-    transpose_b: Any = False,
-    bias: Any = None,
-    activation: str | None = None,
-    into: Any = None,
     precision: str | None = None,
     order: str = "auto",
     sizes: GroupedPlan | None = None,
+    **options: Any,
 ) -> tuple[list[Work], Results]:
     """The launches of a batch, mostly one, and its results.
 
     `sizes`: what they must be.
     """
-    activation = checked_activation(activation)
-    left, right = _matrices(a, "a"), _matrices(b, "b")
-    target = None if out is None else _matrices(out, "out")
-    held: tuple[Any, ...] = (left.held, right.held, target and target.held, bias)
-    count = None if target is None else len(target)
-    index = None if into is None else checked_into(into, len(left), count)
-    named = None if index is None else int(index.max(initial=-1)) + 1
-    swaps = {"transpose_a": transpose_a, "transpose_b": transpose_b}
-    left, right, scale, keep = factors(
-        left, right, alpha=alpha, beta=beta, out=out, results=named, **swaps
-    )
+
+    def room(rows: Ints, cols: Ints, left: Matrices, first: Ints | None) -> Room:
+        made, target = _new_results(a, rows, cols, left, first)
+        return lambda: made, target
+
+    call = checked(a, b, out, place=Place(_matrices, room, _bias), **options)
     if sizes is not None:
-        _check_planned(sizes, left, right)
-    if index is None and target is not None:
-        check_results(target, left, right)
-        index = same_places(target.at)
-    if bias is not None:
-        bias = bias_vectors(bias, len(left) if named is None else named)
-    rows, cols, sums = left.at.rows, right.at.cols, None
-    if index is not None:
-        sums = Sums.of(index, int(index.max(initial=-1)) + 1)
-        check_sizes(sums.into, sums, rows, cols)
-        rows, cols = rows[sums.first], cols[sums.first]
-        if named is None and target is not None:
-            target = taken(target, sums.first)
-            keep = once(keep, sums.into, sums.first, "beta")
-            bias = None if bias is None else one_vector(bias, sums.into, sums.first)
-    first = None if sums is None else sums.first
-    vectors = _bias(bias, cols, right)
-    if target is None:
-        results, target = _new_results(a, rows, cols, left, first)
-        held = (*held, target.held)
-    else:
-        results = out
-        check_results(target, left, right, first)
-        check_outputs(target, (left, right, vectors))
-    size = left.dtype.itemsize
+        _check_planned(sizes, call.a, call.b)
+    left, right, target, vectors = call.a, call.b, call.c, call.bias
+    keep, sums = call.beta, call.sums
     if sums is not None:
         target = taken(target, sums.into)
         vectors = None if vectors is None else taken(vectors, sums.into)
         keep = keep[sums.into]
+    size = left.dtype.itemsize
     work = Work(
         _ordinal(left),
         left.at.rows,
@@ -238,15 +198,15 @@ def _checked(
         _bytes(right, size),
         _bytes(target, size),
         None if vectors is None else _bytes(vectors, size),
-        scale,
+        call.alpha,
         keep,
-        activation,
+        call.activation,
         left.dtype.name,
         checked_precision(precision, left.dtype.name),
         order,
-        held,
+        (left.held, right.held, target.held, options.get("bias")),
     )
-    return ([work] if sums is None else list(_turns(work, sums))), results
+    return ([work] if sums is None else list(_turns(work, sums))), call.results()
 
 
 def _turns(work: Work, sums: Sums) -> Iterator[Work]:
@@ -347,10 +307,8 @@ def _are_torch(values: Any) -> bool:
     return all(hasattr(kind, "data_ptr") for kind in set(map(type, values)))
 
 
-def _bias(vectors: Any, widths: Ints, b: Matrices) -> Matrices | None:
+def _bias(vectors: Sequence[Any], widths: Ints, b: Matrices) -> Matrices:
     """The bias vectors as matrices of a row; address 0 and no columns where there is none."""
-    if vectors is None:
-        return None
     address, cols = np.zeros_like(widths), np.zeros_like(widths)
     for i, vector in enumerate(vectors):
         if vector is not None:

@@ -29,7 +29,7 @@ from tilewright.device import Device
 from tilewright.errors import ArgumentError, DtypeError, FileError, OperandError, ShapeError
 from tilewright.operands import DTYPES, Array, NDArray, host_array, on_gpu, plain, short
 from tilewright.selection import resolve
-from tilewright.whole_files import DAMAGED, replacing
+from tilewright.whole_files import DAMAGED, path_of, replacing
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector of any device here
 _MEMBERS = ("flat", "rows", "cols", "offsets")
@@ -156,12 +156,13 @@ class RaggedBatch:
 
         Raises FileError for anything that is not such a file, or whose sizes do not fit.
         """
+        path = path_of(path)
         try:
             with zipfile.ZipFile(path) as archive:
                 missing = [n for n in _MEMBERS if f"{n}.npy" not in archive.namelist()]
                 if missing:
                     raise FileError(f"path={str(path)!r}: lacks {', '.join(missing)}")
-                offset, dtype, count = _stored_member(archive, Path(path))
+                offset, dtype, count = _stored_member(archive, path)
                 most = os.path.getsize(path)  # what is stored is no larger than its file
                 rows, cols, offsets = (
                     reading.npz_array(archive, name, most) for name in _MEMBERS[1:]
@@ -182,7 +183,7 @@ class RaggedBatch:
         Raises FileError where the folder is absent or cannot be written.
         """
         columns = {name: getattr(self, name) for name in _MEMBERS[1:]}
-        with replacing(Path(path), "path") as part, part.open("wb") as file:
+        with replacing(path_of(path), "path") as part, part.open("wb") as file:
             np.savez(file, flat=self.host(), **columns)
 
     def to(self, device: Device | str | None) -> RaggedBatch:

@@ -18,8 +18,9 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from tilewright.errors import FileError, TilewrightError
+from tilewright.errors import ArgumentError, FileError, TilewrightError
 
 # What NumPy, zipfile and readers of text are known to raise on files that are not what they claim.
 DAMAGED = (
@@ -38,6 +39,16 @@ DAMAGED = (
     struct.error,
 )
 _unfinished: set[Path] = set()
+
+
+def path_of(value: Any, argument: str = "path") -> Path:
+    """The path that a caller named. Raises ArgumentError for what is none."""
+    try:
+        return Path(value)
+    except TypeError:
+        raise ArgumentError(
+            f"{argument}={value!r}: accepted is the path of a file, a str or an os.PathLike"
+        ) from None
 
 
 @contextmanager

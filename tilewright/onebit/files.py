@@ -26,6 +26,7 @@ from tilewright.onebit.bits import BitMatrix, pack, unpack
 from tilewright.onebit.layers import AveragePool, BitConv, Clamp, Layer, RealConv
 from tilewright.onebit.network import Network
 from tilewright.onebit.window import Window
+from tilewright.whole_files import path_of
 
 NDArray = npt.NDArray[Any]
 FORMAT = "tilewright onebit network"
@@ -47,7 +48,7 @@ _WINDOW = ("kernel", "stride", "dilation", "pads")
 
 def save(network: Network, path: str | Path) -> None:
     """Write a network. Raises FileError where the folder is absent or cannot be written."""
-    target = Path(path)
+    target = path_of(path)
     if target.suffix.lower() != ".npz":
         raise FileError(f"path={str(path)!r}: suffix {target.suffix!r}; accepted is .npz")
     header = {
@@ -69,7 +70,7 @@ def save(network: Network, path: str | Path) -> None:
 def load(path: str | Path) -> Network:
     """Read a network. Raises FileError for whatever `save` did not write; nothing is unpickled."""
     label = f"path={str(path)!r}"
-    arrays = read_arrays(Path(path), "path")
+    arrays = read_arrays(path_of(path), "path")
     text = arrays.pop("header", None)
     if text is None or text.dtype != np.uint8:
         raise FileError(f"{label}: no network, but arrays; `tilewright onebit convert` makes one")

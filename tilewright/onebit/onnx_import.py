@@ -25,6 +25,7 @@ from tilewright.onebit.onnx_check import Checked, Report, check
 from tilewright.onebit.onnx_convert import Importer
 from tilewright.onebit.onnx_model import Graph, parse_onnx, read_onnx
 from tilewright.onebit.onnx_values import check_memory, facts_of
+from tilewright.whole_files import path_of
 
 NDArray = npt.NDArray[Any]
 
@@ -58,7 +59,10 @@ def import_onnx(
     """
     if not isinstance(memory, int) or isinstance(memory, bool) or memory < 1:
         raise ArgumentError(f"memory={memory!r}: accepted are bytes, 1 and more")
-    graph = parse_onnx(model) if isinstance(model, bytes) else read_onnx(Path(model), "model")
+    if isinstance(model, bytes):
+        graph = parse_onnx(model)
+    else:
+        graph = read_onnx(path_of(model, "model"), "model")
     x = _sample(graph, sample, memory)
     facts = facts_of(graph, memory)
     importer = Importer(graph, facts)

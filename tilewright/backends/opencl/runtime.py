@@ -210,7 +210,10 @@ def found() -> tuple[tuple[Device, Any], ...]:
 def _is_installed() -> bool:
     from importlib.util import find_spec
 
-    return "pyopencl" in sys.modules or find_spec("pyopencl") is not None
+    try:
+        return "pyopencl" in sys.modules or find_spec("pyopencl") is not None
+    except (ImportError, ValueError):  # somebody's finder refuses it
+        return False
 
 
 def session(device: Device) -> Session:
