@@ -79,10 +79,13 @@ class Table:
         rows, columns, depth = (np.asarray(column, np.float64) for column in (m, n, k))
         height, width, step = (_column(tiles, name) for name in ("m", "n", "step"))
         counts = np.ceil(rows / height) * np.ceil(columns / width)
-        trims = np.array([tile.trim or (tile.m, tile.n) for tile in tiles], np.float64)
-        trim_m, trim_n = trims[:, :1], trims[:, 1:]
-        area = trim_m * np.ceil(rows / trim_m) * trim_n * np.ceil(columns / trim_n)
-        flops = 2.0 * area / np.maximum(counts, 1.0) * step * np.ceil(depth / step)
+        each = (counts > 0) * (height * width)
+        if any(tile.trim for tile in tiles):
+            trims = np.array([tile.trim or (tile.m, tile.n) for tile in tiles], np.float64)
+            trim_m, trim_n = trims[:, :1], trims[:, 1:]
+            area = trim_m * np.ceil(rows / trim_m) * trim_n * np.ceil(columns / trim_n)
+            each = area / np.maximum(counts, 1.0)
+        flops = 2.0 * each * step * np.ceil(depth / step)
         seconds = _column(tiles, "overhead") + flops / _column(tiles, "rate")
         return cls(rows, columns, depth, tiles, np.minimum(counts, _COUNTABLE), seconds)
 

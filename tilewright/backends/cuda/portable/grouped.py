@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.backends.cuda.engine import Proposal, Work
+from tilewright.backends.cuda.engine import Ints, Proposal, Work
 from tilewright.backends.cuda.fixed import moving
 from tilewright.backends.cuda.launcher import Pointer, Task, placed
 from tilewright.backends.cuda.placing import Draft, Kernels, bound, places, sources
@@ -52,7 +52,7 @@ class TritonWhole:
         why = _why_not(work, device)
         if why is not None:
             return why
-        _, _, layout = _laid_out(work, device, cut=True, cuda=False)
+        _, _, layout = _laid_out(work, device, codes(work), cut=True, cuda=False)
         if not layout.sums.elements:
             return "nothing is cut: as triton_grouped"
         return _proposal(self.name, work, device, cut=False)
@@ -75,7 +75,8 @@ def _proposal(
     refused = _why_not(work, device)
     if refused is not None:
         return refused
-    precision, shapes, layout = _laid_out(work, device, cut=cut, cuda=cuda)
+    code = codes(work)
+    precision, shapes, layout = _laid_out(work, device, code, cut=cut, cuda=cuda)
     if cuda and not any(shapes[used].cuda for used in np.unique(layout.tile)):
         return "no tile is large: as triton_grouped"
     size = layout.sums.elements * sum_bytes(work.dtype)
@@ -84,7 +85,7 @@ def _proposal(
         why += f"; in IEEE float32, as {device.version} has no tf32"
     if work.precision == "fp32x":
         why += "; in IEEE float32"
-    made = partial(_kernels, work, layout, shapes, precision)
+    made = partial(_kernels, work, code, layout, shapes, precision)
     return Proposal(
         name,
         layout.seconds + _START,
@@ -107,10 +108,10 @@ def _precision(work: Work, device: Device) -> str:
 
 
 def _laid_out(
-    work: Work, device: Device, *, cut: bool, cuda: bool
+    work: Work, device: Device, code: Ints, *, cut: bool, cuda: bool
 ) -> tuple[str, tuple[Shape, ...], GroupedLayout]:
     """The precision, the shapes and the layout of a batch; layouts are kept by sizes."""
-    precision, wide = _precision(work, device), is_mostly_wide(work, codes(work))
+    precision, wide = _precision(work, device), is_mostly_wide(work, code)
     facts = (device.compute_units, device.local_memory, work.dtype, precision, wide, cuda)
     key = signature(work.m, work.n, work.k, *facts, work.order, cut, work.enough)
     shapes = shapes_of(work.dtype, device, precision, wide=wide, cuda=cuda)
@@ -135,9 +136,12 @@ def _tiles(layout: GroupedLayout) -> str:
 
 
 def _kernels(
-    work: Work, layout: GroupedLayout, shapes: tuple[Shape, ...], precision: str
+    work: Work, code: Ints, layout: GroupedLayout, shapes: tuple[Shape, ...], precision: str
 ) -> Kernels:
-    """Tables laid out, kernels compiled: what is left is placing and launching."""
+    """Tables laid out, kernels compiled: what is left is placing and launching.
+
+    `code` says how the problems lie (layouts.codes).
+    """
     parts = parts_of(work, layout)
     where, draft = sources(work), Draft(places(work))
     table = records(work)
@@ -148,7 +152,7 @@ def _kernels(
         scratch = np.full(len(own), where.scratch)
         more = (where.a[own], where.b[own], scratch, np.full(len(own), -1))
         columns = [np.concatenate(pair) for pair in zip(columns, more, strict=True)]
-    tiles, groups = _grouped_tiles(work, layout, parts)
+    tiles, groups = _grouped_tiles(work, code, layout, parts)
     table_at = draft.add(table, *enumerate(columns))
     splits_at, tiles_at, pieces_at = (draft.add(x) for x in (parts.splits, tiles, parts.pieces))
     products = [
@@ -170,7 +174,7 @@ def _kernels(
 
 
 def _grouped_tiles(
-    work: Work, layout: GroupedLayout, parts: Parts
+    work: Work, code: Ints, layout: GroupedLayout, parts: Parts
 ) -> tuple[npt.NDArray[np.int32], list[Group]]:
     """The tile list, launch after launch, and the launches. Within one the plan's order stays."""
     queue = layout.queue
@@ -181,7 +185,7 @@ def _grouped_tiles(
     np.multiply(queue.row, heights[queue.problem], out=entry[:, 1])
     np.multiply(queue.col, widths[queue.problem], out=entry[:, 2])
     shape = layout.tile.astype(np.int64)
-    order, groups = kinds(work, codes(work), queue.problem, shape, parts.is_cut)
+    order, groups = kinds(work, code, queue.problem, shape, parts.is_cut)
     return entry if order is None else entry[order], groups
 
 

@@ -65,12 +65,12 @@ class VendorBlas:
 
         Equal ones at equal distances are one call; of unlike ones it takes a few, a call each.
         """
+        apart = _why_apart(work)
+        if apart is not None and len(work.m) > _MOST_CALLS:  # found soonest, so asked first
+            return f"{apart}, and a call each for more than {_MOST_CALLS} keeps the host busy"
         why = _why_not(work) or _why_not_here(work, device)
         if why is not None:
             return why
-        apart = _why_apart(work)
-        if apart is not None and len(work.m) > _MOST_CALLS:
-            return f"{apart}, and a call each for more than {_MOST_CALLS} keeps the host busy"
         seconds, words = _seconds(work, device, together=apart is None), _words(work, apart)
         ways = (partial(_bind, work, apart is None), _mover(work, device, together=apart is None))
         return Proposal(self.name, seconds, 0, words, *ways)
@@ -104,7 +104,7 @@ def _why_apart(work: Work) -> str | None:
     """Why the batch cannot be one call, if so."""
     sizes = (work.m, work.n, work.k, work.alpha, work.beta)
     parts = (work.a, work.b, work.c)
-    if any((column != column[0]).any() for column in sizes):
+    if any((column != column[:1]).any() for column in sizes):
         return "problems differ"
     for part in parts:
         if (part.row != part.row[0]).any() or (part.col != part.col[0]).any():
