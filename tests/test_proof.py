@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import planted
@@ -169,3 +170,63 @@ def test_a_better_record_that_took_no_part_outlives_the_winner(
     record = store.read(store.TUNED, name)["records"][task.record]
     assert config_from_json(record["config"]) == (FASTER if stays else FAST)
     assert record["ratio"] == (ratio if stays else 0.5)
+
+
+class Clocked:
+    """A trial whose plans take the seconds that they are named by, and what was run in order."""
+
+    def __init__(self) -> None:
+        self.ran: list[float] = []
+        self.now = 0.0
+
+    def seconds(self, plan: float) -> float:
+        self.ran.append(plan)
+        self.now += plan
+        return plan
+
+
+@pytest.fixture
+def clocked(monkeypatch: pytest.MonkeyPatch) -> Any:
+    trial = Clocked()
+    monkeypatch.setattr(worker.time, "perf_counter", lambda: trial.now)
+    return trial
+
+
+def test_short_plans_run_thrice_a_turn_and_the_order_turns_every_round(clocked: Any) -> None:
+    one, two = 1e-4, 2e-4
+    plans: Any = [one, two]
+    assert worker._duel(plans, clocked, 4, 10.0) == plans
+    turn = [one] * 3 + [two] * 3
+    assert clocked.ran == [one, two, *turn, *turn[::-1], *turn, *turn[::-1]]
+
+
+@pytest.mark.parametrize(("limit", "rounds"), [(0.0, 3), (8.9, 3), (9.1, 4), (11.9, 4), (100.0, 6)])
+def test_a_duel_ends_after_three_rounds_that_take_too_long(
+    clocked: Any, limit: float, rounds: int
+) -> None:
+    """Long plans run once a turn: three seconds a round here."""
+    plans: Any = [1.0, 2.0]
+    assert worker._duel(plans, clocked, 6, limit) == plans
+    assert len(clocked.ran) == 2 + 2 * rounds
+
+
+def test_the_median_of_all_turns_counts_in_a_duel() -> None:
+    taken = {"a": iter([9.0, 5.0, 1.0, 2.0]), "b": iter([9.0, 4.0, 4.0, 8.0])}
+    trial: Any = SimpleNamespace(seconds=lambda plan: next(taken[plan]))
+    assert worker._duel(["a", "b"], trial, 3, 1e9) == [2.0, 4.0]  # type: ignore[list-item]
+
+
+def test_a_candidate_past_the_cutoff_runs_once_and_others_for_a_while(clocked: Any) -> None:
+    fewest, most = worker._REPEATS
+    for seconds, cutoff, runs in (
+        (1.0, 0.9, 1),
+        (1.0, 1.0, 1 + fewest),
+        (worker._BLOCK_SECONDS / 7.5, 9.0, 1 + 7),
+        (1e-9, 9.0, 1 + most),
+    ):
+        clocked.ran.clear()
+        assert worker._least(seconds, clocked, cutoff) == seconds  # type: ignore[arg-type]
+        assert len(clocked.ran) == runs
+    falling = iter([5.0, 4.0, 3.0, 2.0, 1.0] + [6.0] * 100)
+    trial: Any = SimpleNamespace(seconds=lambda plan: next(falling))
+    assert worker._least(None, trial, 9.0) == min([5.0, 4.0, 3.0, 2.0, 1.0][: 1 + fewest])  # type: ignore[arg-type]
