@@ -174,7 +174,6 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "split": ("float32", {"precision": "fp32x", "kernel": "hopper-split"}),
     "packed": ("bfloat16", {"kernel": "hopper"}),
     "tiles": ("float32", {"kernel": "triton_grouped"}),
-    "singles": ("float32", {"kernel": "cuda_grouped"}),
 }
 
 

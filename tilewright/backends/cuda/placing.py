@@ -4,8 +4,9 @@
     template   the table in words of 8 bytes; an address stands there as its distance from a place
     table      template + places: made in array code for each run, uploaded, and dropped after it
 
-Nothing of a plan stays on the device between runs. A run's table and scratch are torch's memory of
-its stream, which no other stream is given before that one is done with it.
+Nothing of a plan stays on the device between runs, but where one product comes again (fixed.py). A
+run's table and scratch are torch's memory of its stream, which no other stream is given before that
+one is done with it.
 """
 
 from __future__ import annotations
