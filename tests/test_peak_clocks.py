@@ -171,3 +171,17 @@ def test_the_best_row_of_every_type_is_measured_once_more_four_times_as_often(
     visit, at_length = 1 + 1 + 6 // 2, 1 + 1 + 4 * 6
     assert runs["float32 1"] == 2 * visit
     assert runs["float32 8"] == runs["float64 1"] == 2 * visit + at_length
+
+
+def test_rounds_fit_the_32_bits_of_a_kernels_counter() -> None:
+    """Whatever a clock says that does not move."""
+    asked: list[int] = []
+
+    def run(rounds: int) -> Timing:
+        asked.append(rounds)
+        return Timing(None, 0.0, 0.0)
+
+    probe = Probe(Rate("float32", "fma"), 1.0, run)
+    assert peak._rounds(probe, 0.05) == 1 << 30
+    assert peak.run(probe, TINY, "gpu").row.value > 0
+    assert max(asked) == 1 << 30
