@@ -11,7 +11,7 @@ import pytest
 from onnx_graphs import Graph
 
 from tilewright import onebit
-from tilewright.errors import FileError
+from tilewright.errors import ArgumentError, FileError
 from tilewright.onebit import onnx_check, onnx_import, onnx_runtime, onnx_values
 from tilewright.onebit.onnx_convert import Importer
 from tilewright.onebit.onnx_model import parse_onnx
@@ -166,3 +166,12 @@ def test_what_a_converter_lets_pass_is_still_an_image_or_a_row_of_the_batch(
     )
     with pytest.raises(FileError, match=r"'Relu0' .*gives \[.*accepted are images and rows"):
         Importer(graph, facts).drafts()
+
+
+def test_a_byte_is_little_memory_and_no_wrong_argument() -> None:
+    graph = Graph(3)
+    graph.node("Relu", "x")
+    with pytest.raises(FileError, match="memory=1 "):
+        onebit.import_onnx(graph.bytes(), memory=1)
+    with pytest.raises(ArgumentError, match="memory=0: accepted are bytes, 1 and more"):
+        onebit.import_onnx(graph.bytes(), memory=0)
