@@ -148,3 +148,34 @@ def test_a_product_is_compared_with_what_its_plan_predicts(
     backend: Any = SimpleNamespace(priors=lambda device: None)
     crossover.after(plan, backend, seconds)
     assert found == seen
+
+
+@pytest.mark.parametrize(("kind", "rests"), [("cpu", [0.05]), ("gpu", [])])
+def test_a_kernel_of_a_processor_waits_once_until_the_threads_of_the_blas_rest(
+    kind: str, rests: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They spin for a while after a product; after a kernel's visit nobody does."""
+    slept: list[float] = []
+    monkeypatch.setattr(probe_module.time, "sleep", slept.append)
+    monkeypatch.setattr(
+        probe_module,
+        "plan_kernel",
+        lambda *given: SimpleNamespace(step=SimpleNamespace(launches=())),
+    )
+    trial = SimpleNamespace(problem="problem", host_seconds=lambda: 1.0, seconds=lambda plan: 2.0)
+    probe: Any = SimpleNamespace(
+        device=replace(ADRENO_650, kind=kind),
+        _by_name={"panel": "the kernel"},
+        _ready=set(),
+        _rested=False,
+        _trial=lambda sides: trial,
+    )
+    visit = lambda name: Probe.visit(probe, (name, (64, 64, 64)), never)  # noqa: E731
+    assert visit("panel") == 2.0
+    assert slept == rests
+    assert visit("panel") == 2.0
+    assert slept == rests
+    assert visit(HOST) == 1.0
+    assert slept == rests
+    assert visit("panel") == 2.0
+    assert slept == 2 * rests
