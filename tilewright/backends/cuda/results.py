@@ -136,7 +136,7 @@ def _view() -> Callable[..., Any]:
     import torch
 
     slow: Callable[..., Any] = torch.as_strided
-    flat = torch.empty(40)
+    flat = torch.empty(40, device="cpu")
     try:
         fast: Callable[..., Any] = torch._C._dynamo.guards._reinterpret_tensor
         made = fast(flat, (3, 4), (4, 1), 16)
