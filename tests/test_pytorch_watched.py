@@ -288,6 +288,9 @@ UNLIKE: dict[str, tuple[Any, Any]] = {
     "sparse b": (ONE, TWO.to_sparse()),
     "another dtype": (ONE.double(), TWO.double()),
     "another device": (ONE.to("meta"), TWO.to("meta")),
+    "a on another device": (ONE.to("meta"), TWO),
+    "b on another device": (ONE, TWO.to("meta")),
+    "nested b": (ONE, torch.nested.nested_tensor([TWO, TWO[:1]])),
     "whole numbers": (ONE.int(), TWO.int()),
     "vectors": (ONE[0], TWO),
     "other sizes": (ONE, ONE),
@@ -302,6 +305,36 @@ def test_a_later_tensor_is_refused_as_a_first_one_is(odd: str, count: int, biase
     a[count - 1], b[count - 1] = UNLIKE[odd]
     with pytest.raises(TilewrightError, match=rf"[ab]\[{count - 1}\]"):
         tw.grouped_matmul(a, b, bias=[TWO[0]] * count if biased else None)
+
+
+@pytest.mark.parametrize("odd", ["sparse b", "a on another device", "b on another device"])
+def test_an_only_pair_of_tensors_is_alike_or_refused(odd: str) -> None:
+    tw.grouped_matmul([ONE], [TWO])  # torch's own way is known from here on
+    a, b = UNLIKE[odd]
+    with pytest.raises(OperandError, match=r"b\[0\]"):
+        tw.grouped_matmul([a], [b])
+
+
+@pytest.mark.parametrize("count", [2, 7, 300])
+def test_a_tensor_of_no_memory_among_numpys_arrays_is_refused(count: int) -> None:
+    a, b = [ONE.numpy()] * count, [TWO.numpy()] * count
+    b[count - 1] = TWO.to("meta")
+    with pytest.raises(OperandError, match=rf"b\[{count - 1}\]"):
+        tw.grouped_matmul(a, b)
+
+
+@pytest.mark.parametrize("count", [1, 3, 60])
+@pytest.mark.parametrize("size", [0, 1, 4, 6])
+def test_a_bias_of_other_sizes_is_refused_wherever_it_stands(size: int, count: int) -> None:
+    """One number is no vector of five, though torch would add it to each column."""
+    for at in {0, count - 1}:
+        bias = [TWO[0]] * count
+        bias[at] = torch.ones(size)
+        with pytest.raises(ShapeError, match=rf"bias\[{at}\]"):
+            tw.grouped_matmul([ONE] * count, [TWO] * count, bias=bias)
+    narrow = tw.grouped_matmul([ONE] * count, [TWO[:, :1]] * count, bias=[torch.ones(1)] * count)
+    for made in narrow:
+        torch.testing.assert_close(made, torch.full((6, 1), 5.0))
 
 
 @pytest.mark.parametrize("count", [1, 3, 60])

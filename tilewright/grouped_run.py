@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,7 @@ def bound(
     """What computes a call whose operands fit the plan, and returns its results.
 
     A device that the caller did not name is left for a loop of NumPy's where a launch takes longer.
+    Threads that call it take turns: its passes over the results belong together.
     """
     launches = [
         _launch(device, part, None if on_host else lay_out(at))
@@ -69,20 +71,24 @@ def bound(
     named_arrays = {"a": call.a.base, "b": call.b.base, "out": call.c.base}
     arrays = [(array, f"{name}.flat") for name, array in named_arrays.items() if array is not None]
 
+    turn = Lock()
+
     def run() -> Results:
-        for array, name in arrays:
-            view(array, name)  # raises where it is mapped by now
-        for launch in before:
-            launch()
-        wait = begun(last)
-        try:
-            # Behind the launch, as making a thousand views takes as long as half of a small batch.
-            return call.results()  # and with `call` the operands live as long as this function
-        finally:
-            wait()
+        with turn:
+            for array, name in arrays:
+                view(array, name)  # raises where it is mapped by now
+            for launch in before:
+                launch()
+            wait = begun(last)
+            try:
+                # Behind the launch: a thousand views take as long as half of a small batch.
+                return call.results()  # and with `call` the operands live as long as this function
+            finally:
+                wait()
 
     def run_loop() -> Results:
-        last()
+        with turn:
+            last()
         return call.results()  # `call` again, for their lives
 
     return run if arrays or before or hasattr(last, "begin") else run_loop

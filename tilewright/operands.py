@@ -252,8 +252,11 @@ def _view_pyopencl(value: Any, name: str) -> View:
 
 
 def _from_dlpack(value: Any, name: str) -> NDArray:
-    where = value.__dlpack_device__()[0] if hasattr(value, "__dlpack_device__") else 1
-    if int(where) != 1:
+    try:
+        where = int(value.__dlpack_device__()[0]) if hasattr(value, "__dlpack_device__") else 1
+    except (BufferError, RuntimeError, TypeError, ValueError):
+        where = None  # torch's meta device has no number
+    if where != 1:
         raise OperandError(
             f"{name}={short(value)}: lies on a device that no back end here reaches; move it to"
             " the CPU or to a tilewright or pyopencl array"

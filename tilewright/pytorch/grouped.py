@@ -141,7 +141,8 @@ def few(a: Any, b: Any) -> list[Tensor] | None:
             if one.layout is not _STRIDED:
                 return None
         for one in b:
-            if one.layout is not _STRIDED:
+            # Of a second operand on the meta device torch.mm makes whatever lies in memory.
+            if one.layout is not _STRIDED or not one.is_cpu:
                 return None
         dtype = found[0].dtype
         for one in found:
@@ -171,7 +172,7 @@ def loop(a: Any, b: Any, bias: Any) -> list[Tensor] | None:
         # Behind the products, which have brought what is read here into a cache: 0.2 us each.
         held = (*a, *b, *(bias or ()))
         alike = tensor_columns.are_alike(held) or _are_alike(held)
-        if alike and found[0].dtype in checks.DTYPES and (bias is None or _are_vectors(bias)):
+        if alike and found[0].dtype in checks.DTYPES and (bias is None or _fit(bias, found)):
             return found
     except _REFUSALS:
         pass  # checked one after another, the first that does not fit is named
@@ -183,8 +184,10 @@ def _are_alike(values: Sequence[Tensor]) -> bool:
     return set(map(_layout, values)) == {_STRIDED} and len(set(map(_kind, values))) == 1
 
 
-def _are_vectors(values: Sequence[Tensor]) -> bool:
-    return all(one.dim() == 1 for one in values)
+def _fit(bias: Sequence[Tensor], made: Sequence[Tensor]) -> bool:
+    """Whether each is a vector of a result's columns, where torch would spread one number, too."""
+    pairs = zip(bias, made, strict=True)
+    return all(x.dim() == 1 and (x.numel() != 1 or y.shape[1] == 1) for x, y in pairs)
 
 
 def _watched(
@@ -279,7 +282,7 @@ def _matrices(values: Any, name: str) -> list[Tensor]:
             f"{name}={type(values).__name__}: accepted are a list of matrices and a RaggedBatch"
         )
     for i, value in enumerate(values):
-        if not isinstance(value, Tensor):
+        if not isinstance(value, Tensor) or value.is_nested:
             checks.check_tensor(value, f"{name}[{i}]")
         if value.dim() != 2:
             raise ShapeError(f"{name}[{i}].shape={tuple(value.shape)}: must have two dimensions")
