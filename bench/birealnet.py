@@ -23,8 +23,8 @@ import numpy.typing as npt
 from bench.environment import RESULTS, environment
 from bench.timing import interleaved, load_average
 from tilewright import onebit
-from tilewright.onebit.birealnet import birealnet18
-from tilewright.selection import host
+from tilewright.inputs.devices import host
+from tilewright.nn.onnx.birealnet import birealnet18
 
 NDArray = npt.NDArray[Any]
 SIZE = 224

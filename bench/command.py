@@ -13,7 +13,7 @@ from typing import Any
 from bench.environment import RESULTS, environment
 from bench.timing import load_average
 from tilewright import Device
-from tilewright.selection import resolve
+from tilewright.inputs.devices import resolve
 
 
 def measure(

@@ -31,10 +31,10 @@ from bench import gpu_cases, gpu_training
 from bench.environment import RESULTS, ROOT, environment
 from bench.peers import cublas, torch_ways
 from tilewright import plan_grouped
-from tilewright.backends.cuda import nvrtc
+from tilewright.backends.cuda.machine import nvrtc
+from tilewright.calls.grouped_gpu import engine_of
 from tilewright.errors import TilewrightError
-from tilewright.grouped_tensors import engine_of
-from tilewright.selection import resolve
+from tilewright.inputs.devices import resolve
 
 ROUNDS, BLOCK = 7, 8
 REST = 0.03  # seconds before a block of calls; see above

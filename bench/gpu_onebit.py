@@ -19,8 +19,8 @@ from typing import Any
 
 from bench.command import measure
 from tilewright import Device, onebit
-from tilewright.backends.bits import BitProblem, BitWork
-from tilewright.backends.cuda.bits import PLACE, enqueue_pack
+from tilewright.backends.cuda.bits.place import PLACE, enqueue_pack
+from tilewright.engines.bits import BitProblem, BitWork
 
 # m, n, k: squares, and products of convolutions (pixels, channels, 3 x 3 x channels) and batches.
 SHAPES = (

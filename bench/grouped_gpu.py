@@ -21,7 +21,7 @@ import tilewright
 from bench.environment import RESULTS, environment
 from bench.grouped import draw
 from tilewright.backends.opencl.runtime import session
-from tilewright.selection import resolve
+from tilewright.inputs.devices import resolve
 
 CASES = ((1, 32, 1000), (1, 64, 1000), (1, 256, 1000), (1, 512, 1000))
 # What the issue asks for, ms.

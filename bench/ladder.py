@@ -13,8 +13,8 @@ import statistics
 from typing import Any
 
 from bench.environment import RESULTS, ROOT, environment
+from tilewright.inputs.devices import resolve
 from tilewright.report import document, ladder, plots
-from tilewright.selection import resolve
 
 
 def main() -> None:

@@ -25,12 +25,12 @@ TARGETS = (
     ("tuning/t*.py", ("test_tuned", "test_tuner")),
     ("tuning/[knsw]*.py", ("test_proof", "test_store", "test_tuned", "test_tuner")),
     ("tuning/exchange.py", ("test_store", "test_tuned")),
-    ("arguments.py", ("test_bad_input", "test_opencl_arrays")),
-    ("operands.py", ("test_bad_input", "test_opencl_arrays")),
-    ("batched.py", ("test_grouped_input", "test_grouped_single")),
+    ("inputs/checks.py", ("test_bad_input", "test_opencl_arrays")),
+    ("arrays/views.py", ("test_bad_input", "test_opencl_arrays")),
+    ("inputs/matrices.py", ("test_grouped_input", "test_grouped_single")),
     ("backends/opencl/launch.py", ("test_own_memory", "test_opencl_arrays")),
-    ("backends/cuda/launcher.py", ("test_cuda_launch",)),
-    ("onebit/onnx_*.py", ("test_onebit_onnx", "test_onebit_onnx_operators")),
+    ("backends/cuda/machine/triton_launch.py", ("test_cuda_launch",)),
+    ("nn/onnx/*.py", ("test_onebit_onnx", "test_onebit_onnx_operators")),
 )
 _LARGE = 16  # a number from which one more would hardly be another
 _COMPARE: dict[type[ast.cmpop], type[ast.cmpop]] = {

@@ -21,11 +21,11 @@ from rich.console import Console
 from bench.environment import RESULTS, ROOT, environment
 from bench.timing import load_average
 from tilewright import Device
-from tilewright.ceilings import Ceilings, from_dict
+from tilewright.facts.ceilings import Ceilings, from_dict
+from tilewright.inputs.devices import resolve
 from tilewright.report import ladder, peaks, plots, roofline, roofline_show
 from tilewright.report.roofline import Point
 from tilewright.report.tables import ladder_table
-from tilewright.selection import resolve
 from tilewright.tuning import peak
 
 IMAGES = ROOT / "docs" / "images"

@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from tilewright import suites
+from tilewright.inputs.devices import resolve
 from tilewright.planning.buckets import Table, choices
 from tilewright.planning.grouped import GroupedLayout, lay_out, signature
 from tilewright.planning.order import arrange, descending, launches
 from tilewright.report.balance_plot import GPU_SLOTS, GPU_TILES, Panel, draw, gpu_panel
-from tilewright.selection import resolve
 
 NAME = "fronts-grid-3d"
 
@@ -89,7 +89,7 @@ def _draw(path: Path) -> None:
     batch = suites.load(NAME)
     sizes = (batch.m, batch.n, batch.k)
     panels = [gpu_panel(*sizes)]
-    from tilewright.grouped import plan_grouped
+    from tilewright.products.grouped import plan_grouped
 
     device = resolve(None)
     layout = plan_grouped(*sizes, device=device).layout

@@ -21,10 +21,10 @@ import numpy as np
 from bench.command import measure
 from bench.timing import REST
 from tilewright import Device
-from tilewright.call import plan_problem
-from tilewright.kernel import Plan
-from tilewright.planning import plan_kernel
-from tilewright.selection import backend_of
+from tilewright.calls.dense_host import plan_problem
+from tilewright.facts.kernel import Plan
+from tilewright.inputs.devices import backend_of
+from tilewright.planning.dense import plan_kernel
 from tilewright.tuning import crossover, tuned
 from tilewright.tuning.trial import Shape, Trial
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from bench.environment import RESULTS, ROOT, environment
-from tilewright.selection import resolve
+from tilewright.inputs.devices import resolve
 
 TOOLS = ("memcheck", "racecheck")
 DTYPES = ("float32", "float16", "bfloat16", "float64")
@@ -53,9 +53,9 @@ def main() -> None:
 
 def _engines() -> list[str]:
     """Ours: the vendor's BLAS is the vendor's to check."""
-    from tilewright.backends.cuda import engines
+    from tilewright.backends.cuda import choose
 
-    return [*(name for name in engines.names() if name != "vendor"), DEVICE_SIZES]
+    return [*(name for name in choose.names() if name != "vendor"), DEVICE_SIZES]
 
 
 def _watched(program: str, tool: str, engine: str) -> dict[str, Any]:

@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import gpu_lock
 import hypothesis
 import numpy as np
 import pytest
-from runs import KERNELS
 
 import tilewright
+from tests.support import gpu_lock
+from tests.support.runs import KERNELS
 from tilewright import Device
-from tilewright.call import forget_plans
+from tilewright.calls.dense_host import forget_plans
 
 # What a test means by a name: a part of the driver's platform, as `device="opencl:..."` takes it.
 DRIVERS = {"intel": "Intel(R) OpenCL", "pocl": "Portable Computing Language"}
@@ -88,12 +88,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def group_of(nodeid: str, *, gpu: bool = HAS_GPU) -> str:
-    """`tests/test_kernels.py::test_x[intel-3x5x7-local]` is of test_kernels, intel and local.
+    """`test_kernels.py::test_x[intel-3x5x7-local]` is of test_kernels, intel and local.
 
     Files with tests of a GPU are one group where there is one: its clocks and memory are one.
     """
     file, _, rest = nodeid.partition("::")
-    if gpu and "mark.gpu" in (Path(__file__).parent / Path(file).name).read_text():
+    if gpu and "mark.gpu" in (Path(__file__).parent.parent / file).read_text():
         return "gpu"
     words = rest.partition("[")[2].rstrip("]").split("-")
     return "-".join([file, *sorted(APART.intersection(words))])

@@ -36,7 +36,7 @@ def test_every_tensor_that_is_made_names_its_device() -> None:
 @pytest.mark.parametrize("away", ["meta"])
 def test_calls_run_where_their_operands_lie(away: str) -> None:
     torch: Any = pytest.importorskip("torch")
-    from tilewright.backends.cuda import faults
+    from tilewright.backends.cuda.machine import faults
 
     torch.manual_seed(0)
     x, w, y = torch.randn(9, 4), torch.randn(2, 4, 3), torch.randn(9, 3)

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_quick import OPTIONS
 
 import tilewright as tw
+from tests.planning.test_quick import OPTIONS
 from tilewright.errors import TilewrightError
-from tilewright.reference import matmul as exactly
+from tilewright.products.reference import matmul as exactly
 
 
 def at_an_odd_byte(values: Any) -> Any:

@@ -26,10 +26,10 @@ import pytest
 import scipy.io
 import scipy.sparse
 import typer
-from test_cli import invoke
 
 from bench import processor, tables
-from tilewright.backends.cuda import driver
+from tests.cli.test_cli import invoke
+from tilewright.backends.cuda.machine import driver
 from tilewright.cli import app
 
 ROOT = Path(__file__).parent.parent
@@ -78,7 +78,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with the files that the pages name, small ones."""
     onnx = pytest.importorskip("onnx", reason="ONNX is not installed")
     image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
-    from tilewright.onebit.birealnet import birealnet18
+    from tilewright.nn.onnx.birealnet import birealnet18
 
     random = np.random.default_rng(0)
     for name in ("model", "birealnet18"):

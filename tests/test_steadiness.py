@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
-import gpu_lock
 import numpy as np
 import pytest
-from conftest import APART, group_of, pytest_xdist_make_scheduler
+
+from tests.conftest import APART, group_of, pytest_xdist_make_scheduler
+from tests.support import gpu_lock
 
 TESTS = Path(__file__).parent
 # They run on while others have the processor. Who waits for another process may read one, to give
@@ -28,7 +29,11 @@ def calls(path: Path) -> Iterator[tuple[str, ast.Call]]:
             yield ast.unparse(node.func), node
 
 
-@pytest.mark.parametrize("path", sorted(TESTS.glob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    sorted(path for path in TESTS.rglob("*.py") if path.name != "__init__.py"),
+    ids=lambda path: path.stem,
+)
 def test_no_test_reads_a_clock_or_draws_without_a_seed(path: Path) -> None:
     for name, call in calls(path):
         where = f"{path.name}:{call.lineno}: {name}"
@@ -63,9 +68,9 @@ def test_tests_of_a_driver_and_kernel_share_a_process(nodeid: str, group: str) -
 
 def test_tests_of_a_gpu_share_a_process_where_there_is_one() -> None:
     """And whole files with them."""
-    for name in ("test_cuda", "test_cuda_peak", "test_pytorch"):
+    for name in ("backends/cuda/test_cuda", "backends/cuda/test_cuda_peak", "pytorch/test_pytorch"):
         assert group_of(f"tests/{name}.py::test_x[cuda]", gpu=True) == "gpu"
-    assert group_of("tests/test_columns.py::test_x", gpu=True) == "tests/test_columns.py"
+    assert group_of("tests/arrays/test_columns.py::x", gpu=True) == "tests/arrays/test_columns.py"
 
 
 def test_many_processes_take_tests_from_each_other(monkeypatch: pytest.MonkeyPatch) -> None:

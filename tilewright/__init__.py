@@ -3,13 +3,16 @@
 import importlib as _importlib
 import types as _types
 
-from tilewright.api import asarray, devices, empty, explain, kernels, matmul
-from tilewright.device import Device
-from tilewright.device_sizes import ragged_matmul, synchronize
-from tilewright.grouped import GroupedPlan, grouped_matmul, plan_grouped
-from tilewright.operands import Array
-from tilewright.ragged import RaggedBatch
+from tilewright.arrays.views import Array
+from tilewright.facts.device import Device
+from tilewright.inputs.devices import devices
+from tilewright.inputs.make import asarray, empty
+from tilewright.inputs.ragged_batch import RaggedBatch
+from tilewright.products.dense import explain, kernels, matmul
+from tilewright.products.grouped import GroupedPlan, grouped_matmul, plan_grouped
+from tilewright.products.ragged import ragged_matmul, synchronize
 from tilewright.remember import forget
+from tilewright.version import __version__ as __version__
 
 __all__ = [
     "Array",
@@ -28,7 +31,6 @@ __all__ = [
     "ragged_matmul",
     "synchronize",
 ]
-__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> _types.ModuleType:

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import platformdirs
 
-from tilewright import trust
 from tilewright.errors import ArgumentError, CacheError, CacheWarning
+from tilewright.files import trust
 from tilewright.remember import Shelf
 
 MEMORY_WAYS = ("allocate", "copy", "use")

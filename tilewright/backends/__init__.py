@@ -1,87 +1,39 @@
-"""The contract of a back end, and their discovery by folder.
+"""Back ends, discovered by folder: nothing else in the project lists them.
 
-A back end is a folder here whose package has a `BACKEND` object with the methods of `Backend`.
-Nothing else in the project lists them.
+A back end is a folder here whose package has a `BACKEND` object with the methods of
+`engines.backend.Backend`. A module or package `bits` there with a `PLACE` offers one-bit products.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import pkgutil
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
 
-from tilewright.backends.grouped import GroupedKernel
-from tilewright.device import Device
-from tilewright.kernel import Kernel, Plan, Priors
-from tilewright.operands import Memory, View
-
-
-@dataclass(frozen=True, slots=True)
-class Scalars:
-    """What a run takes besides its operands."""
-
-    alpha: float = 1.0
-    beta: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """Strides in elements, and whether every matrix starts at a multiple of 16 bytes."""
-
-    strides: tuple[int, ...]
-    aligned: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """Seconds of one run: by the device's events, by the wall clock, and of processor time."""
-
-    events: float | None
-    wall: float
-    cpu: float
-
-
-class Backend(Protocol):
-    """What the rest of the project may ask of a back end."""
-
-    name: str
-
-    def __hash__(self) -> int:
-        """Back ends are singletons, and keys of caches."""
-
-    def devices(self) -> tuple[Device, ...]:
-        """Every device, best first."""
-
-    def kernels(self, device: Device) -> tuple[Kernel, ...]:
-        """The kernels that could run there; `supports` says which problems they take."""
-
-    def priors(self, device: Device) -> Priors:
-        """What the vendor rules say of the device."""
-
-    def grouped(self, device: Device, dtype: str) -> GroupedKernel | None:
-        """The kernel for variable-size batches; None where the device has none for this dtype."""
-
-    def allocate(self, size: int, device: Device, way: str, source: Any = None) -> Memory:
-        """`size` bytes in one of the ways of `settings.MEMORY_WAYS`, filled from `source`."""
-
-    def layout(self, view: View, device: Device) -> Layout:
-        """How `view` will lie when a kernel reads it."""
-
-    def run(self, plan: Plan, views: Mapping[str, View], scalars: Scalars) -> None:
-        """Compute into views["c"]; returns when host memory holds the result."""
-
-    def time(self, plan: Plan, views: Mapping[str, View], scalars: Scalars) -> Timing:
-        """Run once more, operands in place, and say how long it took."""
+from tilewright.engines.backend import Backend
+from tilewright.engines.bits import BitPlace
 
 
 @cache
 def backends() -> dict[str, Backend]:
     """Every back end whose folder is here, by name."""
-    names = sorted(module.name for module in pkgutil.iter_modules(__path__) if module.ispkg)
-    return {name: _load(name) for name in names}
+    return {name: _load(name) for name in _folders()}
+
+
+@cache
+def places() -> dict[str, BitPlace]:
+    """The place of every back end that has one, by the back end's name; the host last."""
+    found: dict[str, BitPlace] = {}
+    for name in sorted(_folders(), key=lambda name: (name == "host", name)):
+        module = f"{__name__}.{name}.bits"
+        if importlib.util.find_spec(module) is not None:
+            found[name] = importlib.import_module(module).PLACE
+    return found
+
+
+def _folders() -> list[str]:
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.ispkg)
 
 
 def _load(name: str) -> Backend:

@@ -11,11 +11,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tilewright.arguments import checked_name
 from tilewright.cli.common import console
+from tilewright.files.whole import replacing
+from tilewright.inputs.checks import checked_name
 from tilewright.planning.classes import record_words
 from tilewright.tuning import exchange
-from tilewright.whole_files import replacing
 
 app = typer.Typer(
     name="cache",

@@ -19,13 +19,13 @@ from rich.progress import (
 )
 from rich.status import Status
 
-from tilewright.device import Device
+from tilewright.arrays.views import DTYPES
 from tilewright.errors import ArgumentError, DtypeError
-from tilewright.operands import DTYPES
+from tilewright.facts.device import Device
+from tilewright.inputs.devices import host
 from tilewright.report.ladder import measure, steps
 from tilewright.report.records import Ladder
 from tilewright.report.sampling import FULL, Effort
-from tilewright.selection import host
 
 # Wide enough for a ladder; what reads a pipe has no width of its own.
 PIPE_WIDTH = 100

@@ -9,15 +9,15 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from tilewright import api
 from tilewright.cli.common import DeviceOption, checked_size, climb, console
 from tilewright.errors import FileError
+from tilewright.inputs.devices import devices, resolve
+from tilewright.products import dense
 from tilewright.report import plots
 from tilewright.report.ladder import Operands
 from tilewright.report.records import Ladder
 from tilewright.report.sampling import Effort
 from tilewright.report.tables import device_cards, ladder_table, legend
-from tilewright.selection import devices, resolve
 
 # Ten kernels and peers at most, so about half a minute on a slow processor.
 _BRISK = Effort(warmups=10, repeats=20, budget=2.5)
@@ -63,7 +63,7 @@ def _explain(ladder: Ladder, screen: Console) -> None:
     if ladder.winner is not None:
         asked = {"the fastest kernel": ladder.winner.name, **asked}
     for title, kernel in asked.items():
-        told = api.explain(operands.a, operands.b, device=ladder.device, kernel=kernel)
+        told = dense.explain(operands.a, operands.b, device=ladder.device, kernel=kernel)
         screen.print(Text(f"\n{title} (tilewright.explain)", style="bold"))
         screen.print(Text(told))
 

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from tilewright.cli.common import console
+from tilewright.inputs.devices import devices as all_devices
 from tilewright.report.tables import device_cards
-from tilewright.selection import devices as all_devices
 
 
 def devices(

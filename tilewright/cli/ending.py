@@ -18,7 +18,7 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-from tilewright import whole_files
+from tilewright.files import whole
 
 INTERRUPTED = 128 + signal.SIGINT
 _UNWRITABLE = tuple(
@@ -41,7 +41,7 @@ def complain(what: str, message: object) -> None:
 def what_failed(error: OSError) -> str:
     """An error of the system in words: standard output's own, or a file's.
 
-    Files that a user names say so themselves (whole_files.py); what is printed has no name.
+    Files that a user names say so themselves (files/whole.py); what is printed has no name.
     """
     if not flushed() or (error.filename is None and error.errno in _UNWRITABLE):
         return f"standard output: cannot be written ({error.strerror or error})"
@@ -136,6 +136,6 @@ class _Ears:
 
 def _end(number: int) -> None:
     """End the process where it stands."""
-    whole_files.remove_unfinished()
+    whole.remove_unfinished()
     complain("error", f"ended by {signal.Signals(number).name} in a call that does not stop")
     os._exit(128 + number)

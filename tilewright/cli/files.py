@@ -16,12 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from tilewright import reading
+from tilewright.arrays.views import DTYPES, NDArray
 from tilewright.cli import market
 from tilewright.errors import FileError
-from tilewright.operands import DTYPES, NDArray
-from tilewright.selection import host
-from tilewright.whole_files import DAMAGED, replacing
+from tilewright.files import reading
+from tilewright.files.whole import DAMAGED, replacing
+from tilewright.inputs.devices import host
 
 SUFFIXES = (".npy", ".npz", ".mtx")
 _SHOWN = 20  # names of an archive that an error lists

@@ -8,19 +8,19 @@ from typing import Annotated
 import typer
 
 from tilewright import suites
-from tilewright.arguments import checked_name
 from tilewright.cli.common import DeviceOption, checked_dtype, console, progress
 from tilewright.cli.sizes import MOST_PROBLEMS, Columns, load
-from tilewright.device import Device
 from tilewright.errors import ArgumentError, DtypeError
-from tilewright.grouped import plan_grouped
+from tilewright.facts.device import Device
+from tilewright.files.whole import check_writable
+from tilewright.inputs.checks import checked_name
+from tilewright.inputs.devices import resolve
+from tilewright.products.grouped import plan_grouped
 from tilewright.report import balance_plot, plots
 from tilewright.report.grouped import ALL_ORDERS, check_fits, measure
 from tilewright.report.grouped_records import Report
 from tilewright.report.grouped_tables import grouped_table, write
-from tilewright.selection import resolve
 from tilewright.suites import uniform
-from tilewright.whole_files import check_writable
 
 _COUNT = 1000
 

@@ -11,12 +11,12 @@ import typer
 
 from tilewright.cli.common import DeviceOption, checked_dtype, checked_size, climb, console
 from tilewright.errors import ArgumentError
+from tilewright.files.whole import check_writable
+from tilewright.inputs.devices import resolve
 from tilewright.report import document, plots
 from tilewright.report.memory import measure_memory
 from tilewright.report.records import Ladder
 from tilewright.report.tables import ladder_table, legend, memory_table, only_host
-from tilewright.selection import resolve
-from tilewright.whole_files import check_writable
 
 DEFAULT_SIZE = 1024
 

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from tilewright import api
 from tilewright.cli.common import DeviceOption, note
 from tilewright.cli.files import check_no_input, check_output, check_result, load, save
 from tilewright.errors import ArgumentError, DtypeError, ShapeError
+from tilewright.products import dense
 
 
 def matmul(
@@ -61,9 +61,9 @@ def matmul(
     }
     try:
         if explain:
-            print(api.explain(*operands, **options))
+            print(dense.explain(*operands, **options))
         if output is not None:
-            shape = save(output, lambda: api.matmul(*operands, **options))
+            shape = save(output, lambda: dense.matmul(*operands, **options))
             print(f"wrote {output}: {shape}")
     except (ShapeError, DtypeError) as error:
         raise type(error)(f"{error}; a is A={a!r}, b is B={b!r}") from None

@@ -10,23 +10,17 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from tilewright import reading
+from tilewright.arrays.views import NDArray
 from tilewright.cli.common import console
 from tilewright.cli.onebit_bench import bench
 from tilewright.cli.pictures import picture
 from tilewright.errors import ArgumentError, FileError
-from tilewright.onebit.files import load, save
-from tilewright.onebit.network import Network, labelled
-from tilewright.onebit.onnx_import import MEMORY, import_onnx
-from tilewright.operands import NDArray
-from tilewright.report.network import (
-    checks_table,
-    layers_table,
-    summary,
-    timings_table,
-    verdict,
-)
-from tilewright.whole_files import check_writable
+from tilewright.files import reading
+from tilewright.files.whole import check_writable
+from tilewright.nn.files import load, save
+from tilewright.nn.network import Network, labelled
+from tilewright.nn.onnx.load import MEMORY, import_onnx
+from tilewright.report.network import checks_table, layers_table, summary, timings_table, verdict
 
 _MOST_LABELS = 16 << 20  # bytes of a file of names
 

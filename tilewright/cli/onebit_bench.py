@@ -10,9 +10,9 @@ import typer
 
 from tilewright.cli.common import DeviceOption, console, progress
 from tilewright.errors import ArgumentError
+from tilewright.files.whole import check_writable, replacing
+from tilewright.inputs.devices import host, resolve
 from tilewright.report import document, onebit_bench
-from tilewright.selection import host, resolve
-from tilewright.whole_files import check_writable, replacing
 
 WIDTH = 150  # a table of eleven columns where a pipe has no width of its own
 

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from tilewright.ceilings import Ceilings
 from tilewright.cli.common import DeviceOption, console, note, working
-from tilewright.device import Device
+from tilewright.facts.ceilings import Ceilings
+from tilewright.facts.device import Device
+from tilewright.files.whole import check_writable
+from tilewright.inputs.devices import forget, resolve
 from tilewright.report import peaks, plots
-from tilewright.selection import forget, resolve
 from tilewright.tuning import peak as tuning
-from tilewright.whole_files import check_writable
 
 
 def peak(

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from tilewright.ceilings import Ceilings
 from tilewright.cli.common import (
     DeviceOption,
     checked_dtype,
@@ -20,12 +19,13 @@ from tilewright.cli.common import (
 from tilewright.cli.grouped import batch_sizes, checked_device_dtype
 from tilewright.cli.peak import measured
 from tilewright.cli.sizes import Columns
-from tilewright.device import Device
 from tilewright.errors import ArgumentError
+from tilewright.facts.ceilings import Ceilings
+from tilewright.facts.device import Device
+from tilewright.files.whole import check_writable
+from tilewright.inputs.devices import resolve
 from tilewright.report import grouped, plots, roofline_show
 from tilewright.report import roofline as placing
-from tilewright.selection import resolve
-from tilewright.whole_files import check_writable
 
 _SIZE = 1024
 

@@ -17,9 +17,9 @@ from typing import Any, TextIO
 import numpy as np
 import numpy.typing as npt
 
-from tilewright import reading
 from tilewright.errors import FileError
-from tilewright.whole_files import DAMAGED
+from tilewright.files import reading
+from tilewright.files.whole import DAMAGED
 
 Columns = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]
 LARGEST = 2**31 - 64

@@ -13,14 +13,14 @@ from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from tilewright.arguments import checked_name
 from tilewright.cli.common import DeviceOption, checked_dtype, console, note
 from tilewright.cli.grouped import checked_device_dtype, checked_suite
 from tilewright.cli.sizes import load
-from tilewright.device import Device
 from tilewright.errors import ArgumentError, KernelError
-from tilewright.kernel import Kernel
-from tilewright.selection import backend_of, resolve
+from tilewright.facts.device import Device
+from tilewright.facts.kernel import Kernel
+from tilewright.inputs.checks import checked_name
+from tilewright.inputs.devices import backend_of, resolve
 from tilewright.tuning import crossover
 from tilewright.tuning.tasks import Task, heaviest, representatives, tasks
 from tilewright.tuning.trial import LAYOUTS, Shape

@@ -8,14 +8,22 @@ Conv2d           convolution of bits, exact zeros or -1 round the image
 Network          layers of bits and of reals (`tilewright.onebit.layers`), run on the host
 import_onnx      a Network from a float graph, every layer compared with it
 load, save       networks in files
+
+The last four lie in `tilewright.nn`, which is built on what is here, and are imported when first
+asked for.
 """
 
-from tilewright.onebit.bits import BitMatrix, pack, unpack
-from tilewright.onebit.conv import Conv2d
-from tilewright.onebit.files import load, save
-from tilewright.onebit.network import Network
-from tilewright.onebit.onnx_import import import_onnx
+import importlib as _importlib
+import typing as _typing
+
+from tilewright.onebit.matrix import BitMatrix, pack, unpack
 from tilewright.onebit.product import explain, grouped_matmul, kernels, matmul
+
+if _typing.TYPE_CHECKING:
+    from tilewright.nn.conv2d import Conv2d
+    from tilewright.nn.files import load, save
+    from tilewright.nn.network import Network
+    from tilewright.nn.onnx.load import import_onnx
 
 __all__ = [
     "BitMatrix",
@@ -31,3 +39,25 @@ __all__ = [
     "save",
     "unpack",
 ]
+_NETWORKS = {
+    "Conv2d": "conv2d",
+    "Network": "network",
+    "import_onnx": "onnx.load",
+    "load": "files",
+    "save": "files",
+}
+
+
+def __getattr__(name: str) -> _typing.Any:
+    """What `tilewright.nn` has under this name; the modules of layers among them."""
+    if name == "layers":
+        return _importlib.import_module("tilewright.onebit.layers")
+    if name not in _NETWORKS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(_importlib.import_module(f"tilewright.nn.{_NETWORKS[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_NETWORKS, "layers"])

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.backends.bits import BitEngine, BitProblem, places
-from tilewright.device import Device
+from tilewright.backends import places
+from tilewright.engines.bits import BitEngine, BitProblem
 from tilewright.errors import KernelError, OperandError, TilewrightError
-from tilewright.kernel import Rejected
+from tilewright.facts.device import Device
+from tilewright.facts.kernel import Rejected
+from tilewright.inputs.devices import resolve
 from tilewright.onebit import rates
-from tilewright.selection import resolve
 
 # Below this a wrong choice costs less than the probe: some 50 ms for all engines, and compiling.
 _WORTH_PROBING = 2**30

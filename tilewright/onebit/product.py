@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.backends.bits import FORMS, WORD, BitPlace, BitProblem, BitWork
-from tilewright.device import Device
+from tilewright.arrays.views import short
+from tilewright.engines.bits import FORMS, WORD, BitPlace, BitProblem, BitWork
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
-from tilewright.onebit.bits import BitMatrix, check_bits, clipped, place_of
+from tilewright.facts.device import Device
+from tilewright.inputs.devices import resolve
 from tilewright.onebit.choice import Choice, choose, engine_names, tell
-from tilewright.operands import short
-from tilewright.selection import resolve
+from tilewright.onebit.matrix import BitMatrix, check_bits, clipped, place_of
 
 _DTYPES = ("int32", "float16", "float32")
 _VECTORS = {"scale": "float32", "shift": "float32", "threshold": "int32", "flip": "uint8"}

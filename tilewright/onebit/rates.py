@@ -11,10 +11,11 @@ import time
 
 import numpy as np
 
-import tilewright
-from tilewright.backends.bits import BitEngine, BitProblem, BitWork, places
-from tilewright.device import Device
+from tilewright.backends import places
+from tilewright.engines.bits import BitEngine, BitProblem, BitWork
+from tilewright.facts.device import Device
 from tilewright.tuning import store
+from tilewright.version import __version__
 
 PROBE = BitProblem(512, 512, 4096)
 _REPEATS = 3
@@ -30,7 +31,7 @@ def stretch(engine: BitEngine, device: Device, *, measure: bool) -> float | None
     """
     seconds = _known.get((engine.name, device.key))
     if seconds is None:
-        key = f"bits|{device.key}|{engine.name}|{tilewright.__version__}"
+        key = f"bits|{device.key}|{engine.name}|{__version__}"
         seconds = store.load(key).get("seconds")
         if not isinstance(seconds, float) or not seconds > 0:
             if not measure:

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.batch import Problem
-from tilewright.kernel import Config
+from tilewright.facts.kernel import Config
+from tilewright.facts.problem import Problem
 
 # A side is narrow where the next larger one is this many times as long.
 _NARROW = 4

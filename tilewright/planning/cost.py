@@ -13,9 +13,9 @@ import math
 from bisect import bisect_left
 from dataclasses import dataclass
 
-from tilewright.batch import Problem
-from tilewright.device import Device
-from tilewright.kernel import Step
+from tilewright.facts.device import Device
+from tilewright.facts.kernel import Step
+from tilewright.facts.problem import Problem
 from tilewright.planning.classes import UNMEASURED, Boundaries
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.kernel import Launch, Plan
+from tilewright.facts.kernel import Launch, Plan
 from tilewright.planning.cost import Measured
 
 NOT_MEASURED = "this device is not measured yet: NumPy's BLAS until it is"

@@ -5,9 +5,9 @@ Planning, tuning and forced kernels all ask here.
 
 from __future__ import annotations
 
-from tilewright.batch import Problem
-from tilewright.device import Device
-from tilewright.kernel import Config, Kernel
+from tilewright.facts.device import Device
+from tilewright.facts.kernel import Config, Kernel
+from tilewright.facts.problem import Problem
 
 
 def why_illegal(kernel: Kernel, config: Config, problem: Problem, device: Device) -> str | None:

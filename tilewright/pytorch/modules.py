@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tilewright.device_sizes import ragged_matmul
+from tilewright.products.ragged import ragged_matmul
 
 
 class GroupedLinear(nn.Module):

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tilewright.device_sizes import ragged_matmul
 from tilewright.errors import ArgumentError, ShapeError
-from tilewright.pytorch import checks, grouped, lists, recorded
+from tilewright.products.ragged import ragged_matmul
+from tilewright.torch_ops import checks, grouped, lists, recorded
 
 
 def grouped_mm(

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.batch import Column
+from tilewright.facts.problem import Column
+from tilewright.files.whole import replacing
 from tilewright.planning.grouped import GroupedLayout, Tile, lay_out
 from tilewright.planning.makespan import Floats, Slots
 from tilewright.report import plots
-from tilewright.whole_files import replacing
 
 GPU_SLOTS = Slots(64, 4, launch=5e-6)
 # No chip in particular: 20 TFLOP/s on whole 64 x 64 tiles, less on smaller ones.

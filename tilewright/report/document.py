@@ -49,12 +49,12 @@ from typing import Any
 import numpy as np
 
 import tilewright
-from tilewright.device import Device
+from tilewright.facts.device import Device
+from tilewright.files.whole import replacing
+from tilewright.inputs.devices import host
 from tilewright.report.ladder import SEED
 from tilewright.report.peers import NUMPY, SERIAL
 from tilewright.report.records import Ladder, MemoryWay, Rung
-from tilewright.selection import host
-from tilewright.whole_files import replacing
 
 SCHEMA = "tilewright-ladder/1"
 

@@ -21,9 +21,10 @@ from functools import partial
 
 import numpy as np
 
-from tilewright.batch import Column
-from tilewright.device import Device
 from tilewright.errors import ArgumentError, TilewrightError
+from tilewright.facts.device import Device
+from tilewright.facts.problem import Column
+from tilewright.inputs.devices import backend_of, host
 from tilewright.planning.grouped import ORDERS
 from tilewright.report.grouped_records import (
     NUMPY_LOOP,
@@ -44,7 +45,6 @@ from tilewright.report.grouped_ways import (
     planned,
 )
 from tilewright.report.ladder import REST
-from tilewright.selection import backend_of, host
 from tilewright.tuning import crossover
 
 ALL_ORDERS = (*ORDERS, "auto")

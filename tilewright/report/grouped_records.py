@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.batch import Column
-from tilewright.device import Device
+from tilewright.facts.device import Device
+from tilewright.facts.problem import Column
 from tilewright.planning.grouped import Balance
 
 NUMPY_LOOP, OUR_LOOP = "loop of numpy.matmul", "loop of tilewright.matmul"

@@ -13,10 +13,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tilewright.files.whole import replacing
 from tilewright.planning.makespan import Floats
 from tilewright.report.document import provenance
 from tilewright.report.grouped_records import Planning, Report, Way
-from tilewright.whole_files import replacing
 
 SCHEMA = "tilewright-grouped/1"
 _HEADS = (

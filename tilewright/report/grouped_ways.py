@@ -10,18 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from tilewright import api, reference
-from tilewright.backends import Scalars
+from tilewright.arrays.views import NDArray
 from tilewright.backends.host.backend import multiply
-from tilewright.batch import Column
-from tilewright.device import Device
 from tilewright.errors import ArgumentError
-from tilewright.grouped import GroupedPlan, plan_grouped
-from tilewright.operands import NDArray
+from tilewright.facts.device import Device
+from tilewright.facts.problem import Column
+from tilewright.facts.scalars import Scalars
+from tilewright.inputs import make
+from tilewright.inputs.devices import backend_of
+from tilewright.inputs.ragged_batch import RaggedBatch
 from tilewright.planning.grouped import lay_out, signature
-from tilewright.ragged import RaggedBatch
+from tilewright.products import dense, reference
+from tilewright.products.grouped import GroupedPlan, plan_grouped
 from tilewright.report.grouped_records import Planning
-from tilewright.selection import backend_of
 
 MOST_PADDED = 2 << 30  # bytes
 _PLANS = 5
@@ -99,7 +100,7 @@ def our_loop(operands: Operands, device: Device) -> Prepared:
 
     def run() -> None:
         for x, y, z in jobs:
-            api.matmul(x, y, out=z, device=device)
+            dense.matmul(x, y, out=z, device=device)
 
     return Prepared(run, lambda: operands.c)
 
@@ -141,7 +142,7 @@ def planned(
     planning = _planning(plan, order, _median(lambda: plan.bind(a, b, c)))
     if not there:
         return Prepared(bound, lambda: operands.c, planning)
-    fence = api.empty(1, dtype, device)
+    fence = make.empty(1, dtype, device)
 
     def run() -> None:
         bound()

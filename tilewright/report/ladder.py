@@ -15,19 +15,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright import api, reference
-from tilewright.backends import Scalars, Timing
-from tilewright.batch import Problem
-from tilewright.device import Device
+from tilewright.arrays.views import Array, NDArray, view
+from tilewright.engines.backend import Timing
 from tilewright.errors import DeviceWarning, TilewrightError
-from tilewright.kernel import Kernel, Plan
-from tilewright.operands import Array, NDArray, view
-from tilewright.planning import plan_kernel
+from tilewright.facts.device import Device
+from tilewright.facts.kernel import Kernel, Plan
+from tilewright.facts.problem import Problem
+from tilewright.facts.scalars import Scalars
+from tilewright.inputs import make
+from tilewright.inputs.devices import backend_of, host
+from tilewright.planning.dense import plan_kernel
+from tilewright.products import dense, reference
 from tilewright.report import others
 from tilewright.report.peers import PYTORCH, Peer, has_pytorch, peers, timing_of
 from tilewright.report.records import KERNEL, PEER, Ladder, Rung, Skipped
 from tilewright.report.sampling import FULL, Effort, sample
-from tilewright.selection import backend_of, host
 from tilewright.tuning import energy
 
 SEED = 2
@@ -173,14 +175,14 @@ def _measure_plan(
 
 def _place(array: NDArray, device: Device) -> NDArray | Array:
     """The array itself where the device works in the host's memory, else one on the device."""
-    return array if device.has("svm_system") else api.asarray(array, device=device)
+    return array if device.has("svm_system") else make.asarray(array, device=device)
 
 
 def _end_to_end(plan: Plan, operands: Operands) -> float:
     """Seconds of one product from NumPy arrays to a NumPy array, transfers included."""
 
     def product() -> None:
-        api.matmul(operands.a, operands.b, device=plan.device, kernel=plan.kernel)
+        dense.matmul(operands.a, operands.b, device=plan.device, kernel=plan.kernel)
 
     product()
     begun = time.perf_counter()

@@ -9,15 +9,16 @@ from __future__ import annotations
 import statistics
 import time
 
-from tilewright import api
-from tilewright.backends import Scalars, backends
-from tilewright.device import Device
-from tilewright.kernel import Plan
-from tilewright.operands import view
-from tilewright.planning import plan_host, plan_kernel
+from tilewright.arrays.views import view
+from tilewright.backends import backends
+from tilewright.facts.device import Device
+from tilewright.facts.kernel import Plan
+from tilewright.facts.scalars import Scalars
+from tilewright.inputs import make
+from tilewright.inputs.devices import backend_of
+from tilewright.planning.dense import plan_host, plan_kernel
 from tilewright.report.ladder import Operands, problem_of, shares_memory
 from tilewright.report.records import Ladder, MemoryWay
-from tilewright.selection import backend_of
 from tilewright.settings import MEMORY_WAYS
 
 _REPEATS = 5
@@ -51,9 +52,9 @@ def _round(way: str, plan: Plan, operands: Operands) -> tuple[float, float, floa
     """Seconds to create and fill, run and map back, and the error of the result."""
     device = plan.device
     begun = time.perf_counter()
-    a = api.asarray(operands.a, device=device, memory=way)
-    b = api.asarray(operands.b, device=device, memory=way)
-    c = api.empty(operands.truth.shape, operands.dtype, device, memory=way)
+    a = make.asarray(operands.a, device=device, memory=way)
+    b = make.asarray(operands.b, device=device, memory=way)
+    c = make.empty(operands.truth.shape, operands.dtype, device, memory=way)
     create = time.perf_counter() - begun
     views = {name: view(array, name) for name, array in zip("abc", (a, b, c), strict=True)}
     name = "host" if plan.kernel == "host" else device.backend

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from rich.table import Column, Table
 
-from tilewright.onebit.layers import BitConv, Layer, RealConv
-from tilewright.onebit.network import Network
-from tilewright.onebit.onnx_check import LayerCheck, Report
-from tilewright.onebit.program import Timing
+from tilewright.nn.layers import BitConv, Layer, RealConv
+from tilewright.nn.network import Network
+from tilewright.nn.onnx.check import LayerCheck, Report
+from tilewright.nn.steps import Timing
 
 
 def layers_table(network: Network) -> Table:

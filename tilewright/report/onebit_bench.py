@@ -24,8 +24,8 @@ import numpy.typing as npt
 from rich.table import Column, Table
 
 from tilewright import onebit
-from tilewright.device import Device
 from tilewright.errors import KernelError
+from tilewright.facts.device import Device
 
 NDArray = npt.NDArray[Any]
 Way = Callable[[], object]

@@ -12,11 +12,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tilewright.ceilings import FMA, Bandwidth, Ceilings, Rate, bytes_text
-from tilewright.device import Device
+from tilewright.facts.ceilings import FMA, Bandwidth, Ceilings, Rate, bytes_text
+from tilewright.facts.device import Device
+from tilewright.files.whole import replacing
 from tilewright.report import plots
 from tilewright.report.document import provenance
-from tilewright.whole_files import replacing
 
 SCHEMA = "tilewright-peak/1"
 _BEST, _OTHER, _INK = "#0072B2", "#56B4E9", "#6B6B6B"

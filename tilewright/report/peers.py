@@ -9,9 +9,9 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from tilewright import reference
-from tilewright.backends import Timing
-from tilewright.operands import NDArray
+from tilewright.arrays.views import NDArray
+from tilewright.engines.backend import Timing
+from tilewright.products import reference
 
 SERIAL, NUMPY, PYTORCH = "serial", "NumPy", "PyTorch"
 # A loop without a BLAS takes minutes at large sizes and its rate hardly depends on the size, so it

@@ -11,11 +11,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tilewright.device import Device
 from tilewright.errors import ArgumentError
+from tilewright.facts.device import Device
+from tilewright.files.whole import check_writable, replacing
 from tilewright.report.peers import SERIAL
 from tilewright.report.records import KERNEL, PEER, Ladder, Rung
-from tilewright.whole_files import check_writable, replacing
 
 MISSING = "matplotlib is not installed; pip install 'tilewright[plot]' brings it"
 SUFFIXES = (".png", ".svg")

@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass, fields
 
 import numpy as np
 
-from tilewright.ceilings import Rate
-from tilewright.device import Device
-from tilewright.kernel import Config
+from tilewright.facts.ceilings import Rate
+from tilewright.facts.device import Device
+from tilewright.facts.kernel import Config
 from tilewright.report.peers import NUMPY, SERIAL
 from tilewright.report.sampling import Samples
 

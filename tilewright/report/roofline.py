@@ -19,14 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ceilings import Ceilings
-from tilewright.device import Device
+from tilewright.facts.ceilings import Ceilings
+from tilewright.facts.device import Device
+from tilewright.files.whole import replacing
 from tilewright.report.document import provenance
 from tilewright.report.grouped_records import NUMPY_LOOP, OUR_LOOP, Report
 from tilewright.report.ladder import problem_of
 from tilewright.report.peers import NUMPY, SERIAL
 from tilewright.report.records import KERNEL, Ladder
-from tilewright.whole_files import replacing
 
 SCHEMA = "tilewright-roofline/1"
 # Ceilings are least times and rates are medians, each of its own run on a machine that others use.

@@ -12,10 +12,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tilewright.ceilings import READ, Bandwidth, bytes_text
+from tilewright.facts.ceilings import READ, Bandwidth, bytes_text
+from tilewright.files.whole import replacing
 from tilewright.report import plots
 from tilewright.report.roofline import TOLERANCE, Placed, Roofline
-from tilewright.whole_files import replacing
 
 _ROOF, _CACHE, _POINT, _ABOVE, _FAINT = "#222222", "#6B6B6B", "#0072B2", "#D55E00", "#6B6B6B"
 _HEADS = (

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilewright.backends import Timing
+from tilewright.engines.backend import Timing
 from tilewright.tuning.timer import events_agree, events_lie
 
 MIN_REPEATS = 3

@@ -11,12 +11,12 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from tilewright.device import Device
+from tilewright.facts.device import Device
+from tilewright.inputs.devices import INSTALL_HINT
 from tilewright.report.ladder import shares_memory
 from tilewright.report.peers import NUMPY, SERIAL
 from tilewright.report.records import PEER, Ladder, MemoryWay, Rung
 from tilewright.report.sampling import FULL
-from tilewright.selection import INSTALL_HINT
 from tilewright.tuning.timer import EVENT_RATIO
 
 # Headings have two lines, so that figures set the width of their columns.

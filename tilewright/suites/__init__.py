@@ -19,8 +19,8 @@ from functools import cache
 from importlib import import_module
 from types import ModuleType
 
-from tilewright.batch import Column
 from tilewright.errors import ArgumentError
+from tilewright.facts.problem import Column
 
 __all__ = ["Suite", "families", "load", "names"]
 

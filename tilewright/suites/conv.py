@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.batch import Column
+from tilewright.facts.problem import Column
 
 SOURCE = "layers of ResNet-50 (He et al., 2016), table 1, lowered to products for one image"
 NAMES = ("conv-resnet50", "conv-resnet50-weight-gradients")

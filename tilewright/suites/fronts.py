@@ -25,7 +25,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.batch import Column
+from tilewright.facts.problem import Column
 
 SOURCE = (
     "pivots and borders of a nested dissection of grid Laplacians and of a random Delaunay mesh,"

@@ -27,7 +27,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.batch import Column
+from tilewright.facts.problem import Column
 
 SOURCE = (
     "published node, edge and feature counts of DBLP, ogbn-mag and AM, and widths of HGT and R-GCN"

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.batch import Column
+from tilewright.facts.problem import Column
 
 SOURCE = (
     "dimensions of the published configurations of Mixtral 8x7B, Qwen3-30B-A3B and DeepSeek-V3;"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.batch import Column
+from tilewright.facts.problem import Column
 
 SOURCE = "m, n and k each drawn uniformly, limits included; no publication behind the numbers"
 # name: lowest, highest, problems

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.batch import Column
+from tilewright.facts.problem import Column
 
 SOURCE = "m, n and k each drawn with probability proportional to size^-exponent, seeded"
 # name: highest, exponent, problems

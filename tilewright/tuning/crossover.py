@@ -25,10 +25,10 @@ from functools import cache
 
 import numpy as np
 
-from tilewright.backends import Backend
-from tilewright.device import Device
+from tilewright.engines.backend import Backend
 from tilewright.errors import DeviceError, KernelError
-from tilewright.kernel import Plan, Priors
+from tilewright.facts.device import Device
+from tilewright.facts.kernel import Plan, Priors
 from tilewright.planning.cost import Measured
 from tilewright.remember import Shelf
 from tilewright.tuning import store

@@ -17,7 +17,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from tilewright.device import Device
+from tilewright.facts.device import Device
 
 POWERCAP = Path("/sys/class/powercap")
 # Counters move in steps of milliseconds (RAPL) to a tenth of a second (GPUs).

@@ -15,8 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tilewright import reading, settings
+from tilewright import settings
 from tilewright.errors import CacheError, FileError
+from tilewright.files import reading
 from tilewright.tuning import store, tuned
 from tilewright.tuning.known import failures
 from tilewright.tuning.store import FOLDERS, MEASURED, TRIED, TUNED, Content

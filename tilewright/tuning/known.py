@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.kernel import Config
+from tilewright.facts.kernel import Config
 from tilewright.tuning import store
 from tilewright.tuning.search import Space
 from tilewright.tuning.tasks import Task

@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
 
-from tilewright.backends import Timing
-from tilewright.backends.probes import FULL, Effort, PeakModule, Probe
-from tilewright.ceilings import Bandwidth, Ceilings, Latency, Rate, Row, from_dict
-from tilewright.device import Device
+from tilewright.engines.backend import Timing
+from tilewright.engines.probes import FULL, Effort, PeakModule, Probe
 from tilewright.errors import DeviceError, TilewrightError
+from tilewright.facts.ceilings import Bandwidth, Ceilings, Latency, Rate, Row, from_dict
+from tilewright.facts.device import Device
 from tilewright.tuning import store
 from tilewright.tuning.timer import LONG_ENOUGH, events_agree, events_lie
 

@@ -14,12 +14,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from tilewright.backends import Backend
-from tilewright.device import Device
+from tilewright.engines.backend import Backend
 from tilewright.errors import KernelError
-from tilewright.kernel import Kernel, Plan, Priors, Step
-from tilewright.planning import plan_kernel
+from tilewright.facts.device import Device
+from tilewright.facts.kernel import Kernel, Plan, Priors, Step
 from tilewright.planning.cost import Curve
+from tilewright.planning.dense import plan_kernel
 from tilewright.tuning.trial import SPIN, Shape, Trial
 from tilewright.tuning.visits import HOST, SIZES, Point, Sides
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.device import Device
-from tilewright.kernel import Config
+from tilewright.facts.device import Device
+from tilewright.facts.kernel import Config
 from tilewright.planning.tiles import why_illegal
 from tilewright.tuning import store
 from tilewright.tuning.tasks import Task

@@ -19,9 +19,9 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.batch import Problem
-from tilewright.device import Device
-from tilewright.kernel import Axis, Config, Kernel, Tunable
+from tilewright.facts.device import Device
+from tilewright.facts.kernel import Axis, Config, Kernel, Tunable
+from tilewright.facts.problem import Problem
 from tilewright.planning.tiles import legal_configs, why_illegal
 
 # Seconds of a candidate, or why it has none; None where time is over.

@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from tilewright import cache_files, settings
+from tilewright import settings
+from tilewright.files import cache
 
 FORMAT = "tilewright-measurements-1"
 MEASURED, TUNED, TRIED = "measured", "tuned", "tried"
@@ -63,7 +64,7 @@ def update(
         try:
             here = _sound(path, key or name)
         except OSError as error:  # what is there may be sound: nothing is written over it
-            cache_files.warn_unreadable(path, error)
+            cache.warn_unreadable(path, error)
             return
         _write(path, key or name, change(here))
 
@@ -86,7 +87,7 @@ def set_aside(folder: str, name: str, why: str) -> None:
     """Take a document out of use whose content makes no sense, with a warning."""
     path = _path(folder, name)
     if path is not None:
-        cache_files.set_aside(path, why)
+        cache.set_aside(path, why)
 
 
 def check(folder: str, name: str, document: Any) -> Content:
@@ -115,7 +116,7 @@ def _read(path: Path, key: str) -> Content:
 
 def _sound(path: Path, key: str) -> Content:
     """The same; raises OSError where the document is there and cannot be read now."""
-    return _content(_parsed(path, cache_files.read(path, MOST)), key)
+    return _content(_parsed(path, cache.read(path, MOST)), key)
 
 
 def _content(whole: Content, key: str) -> Content:
@@ -123,7 +124,7 @@ def _content(whole: Content, key: str) -> Content:
 
 
 def _document(path: Path) -> Content:
-    return _parsed(path, cache_files.read_or_warn(path, MOST))
+    return _parsed(path, cache.read_or_warn(path, MOST))
 
 
 def _parsed(path: Path, text: bytes | None) -> Content:
@@ -134,14 +135,14 @@ def _parsed(path: Path, text: bytes | None) -> Content:
         whole: Content = json.loads(text)
         check(path.parent.name, path.stem, whole)
     except (ValueError, KeyError, TypeError, RecursionError, MemoryError) as error:
-        cache_files.set_aside(path, f"not a measurement ({error})")
+        cache.set_aside(path, f"not a measurement ({error})")
         return {}
     return whole
 
 
 def _write(path: Path, key: str, content: Content) -> None:
     document = {"format": FORMAT, "key": key, "content": content}
-    cache_files.write(path, json.dumps(document, indent=1).encode())
+    cache.write(path, json.dumps(document, indent=1).encode())
 
 
 def _path(folder: str, name: str) -> Path | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.kernel import Kernel
+from tilewright.facts.kernel import Kernel
 from tilewright.planning.classes import CLASSES, Boundaries, classify, record_name
 from tilewright.tuning.trial import Shape
 

@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.backends import Backend, Scalars
+from tilewright.arrays.views import Array, NDArray, View, view, view_host
 from tilewright.backends.host.backend import multiply
-from tilewright.batch import Problem
-from tilewright.device import Device
-from tilewright.kernel import Plan
-from tilewright.operands import Array, NDArray, View, view, view_host
+from tilewright.engines.backend import Backend
+from tilewright.facts.device import Device
+from tilewright.facts.kernel import Plan
+from tilewright.facts.problem import Problem
+from tilewright.facts.scalars import Scalars
 
 # Seconds for which BLAS threads keep a core busy after their last product.
 SPIN = 0.05

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from tilewright import settings
-from tilewright.batch import Problem
-from tilewright.device import Device
 from tilewright.errors import CacheWarning
-from tilewright.kernel import Config, Kernel, Priors, Tunable
+from tilewright.facts.device import Device
+from tilewright.facts.kernel import Config, Kernel, Priors, Tunable
+from tilewright.facts.problem import Problem
 from tilewright.planning.classes import (
     Boundaries,
     Tuned,

@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tilewright import settings
-from tilewright.device import Device
 from tilewright.errors import CacheError, DeviceError
-from tilewright.kernel import Config, Priors
+from tilewright.facts.device import Device
+from tilewright.facts.kernel import Config, Priors
 from tilewright.tuning import proof, tuned
 from tilewright.tuning.known import Known
 from tilewright.tuning.search import Space, search

@@ -26,11 +26,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tilewright.backends import Backend, backends
-from tilewright.device import Device
+from tilewright.backends import backends
+from tilewright.engines.backend import Backend
 from tilewright.errors import DeviceError, TilewrightError
-from tilewright.kernel import Kernel, Plan
-from tilewright.planning import plan_kernel
+from tilewright.facts.device import Device
+from tilewright.facts.kernel import Kernel, Plan
+from tilewright.planning.dense import plan_kernel
 from tilewright.planning.tiles import why_illegal
 from tilewright.remember import Shelf
 from tilewright.tuning.trial import Shape, Trial

@@ -1,6 +1,6 @@
 """The CUDA back end's face: which GPUs there are, and which tiles their grouped kernel runs.
 
-Products on a GPU's own arrays come in through tilewright/tensors.py, which asks `engines` and not
+Products on a GPU's own arrays come in through dense_gpu.py, which asks `engines` and not
 `kernels`: whole batches, not one problem at a time. Arrays of the host are not taken here.
 """
 
@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from tilewright.backends import Layout, Scalars, Timing
-from tilewright.backends.cuda import driver
-from tilewright.backends.cuda.portable.shapes import GroupedTiles
-from tilewright.backends.grouped import GroupedKernel
-from tilewright.device import Device
+from tilewright.arrays.views import Memory, View
+from tilewright.backends.cuda.machine import driver
+from tilewright.backends.cuda.tiled.shapes import GroupedTiles
+from tilewright.engines.backend import Layout, Timing
+from tilewright.engines.grouped import GroupedKernel
 from tilewright.errors import DeviceError, OperandError
-from tilewright.kernel import Kernel, Plan, Priors
-from tilewright.operands import Memory, View
+from tilewright.facts.device import Device
+from tilewright.facts.kernel import Kernel, Plan, Priors
+from tilewright.facts.scalars import Scalars
 
 
 class Cuda:

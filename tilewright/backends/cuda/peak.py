@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from typing import Any
 
-from tilewright.backends import Timing
-from tilewright.backends.cuda import driver, nvrtc
-from tilewright.backends.probes import Effort, Probe, far, launches, parts_of
-from tilewright.ceilings import READ, Bandwidth, Rate
-from tilewright.device import Device
+from tilewright.backends.cuda.machine import driver, nvrtc
+from tilewright.engines.backend import Timing
+from tilewright.engines.probes import Effort, Probe, far, launches, parts_of
 from tilewright.errors import DeviceError
+from tilewright.facts.ceilings import READ, Bandwidth, Rate
+from tilewright.facts.device import Device
 
 _BLOCK = 256  # threads
 _BLOCKS = 16  # a multiprocessor, for kernels of few registers

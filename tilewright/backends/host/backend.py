@@ -17,11 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.backends import Layout, Scalars, Timing
-from tilewright.device import Device
+from tilewright.arrays.views import NDArray, View
+from tilewright.engines.backend import Layout, Timing
 from tilewright.errors import DeviceMemoryError
-from tilewright.kernel import Kernel, Plan, Priors
-from tilewright.operands import NDArray, View
+from tilewright.facts.device import Device
+from tilewright.facts.kernel import Kernel, Plan, Priors
+from tilewright.facts.scalars import Scalars
 
 _ASSUMED = 4 << 30
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.backends.bits import WORD, BitEngine, BitProblem, BitWork
+from tilewright.arrays.views import Array, short
 from tilewright.backends.host import compiled, native
 from tilewright.backends.host.epilogue import finish, frozen, sign_words
-from tilewright.device import Device
+from tilewright.engines.bits import WORD, BitEngine, BitProblem, BitWork
 from tilewright.errors import ArgumentError, DeviceMemoryError, DtypeError, OperandError
-from tilewright.operands import Array, short
+from tilewright.facts.device import Device
 
 NDArray = npt.NDArray[Any]
 _DTYPES = {"int32": np.int32, "float16": np.float16, "float32": np.float32, "bits": np.uint64}

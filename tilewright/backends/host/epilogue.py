@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.backends.bits import WORD, BitWork
+from tilewright.engines.bits import WORD, BitWork
 
 NDArray = npt.NDArray[Any]
 

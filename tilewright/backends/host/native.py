@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.backends.bits import BitProblem, BitWork
 from tilewright.backends.host import BACKEND, compiled
 from tilewright.backends.host.epilogue import finish, frozen
-from tilewright.device import Device
+from tilewright.engines.bits import BitProblem, BitWork
+from tilewright.facts.device import Device
 from tilewright.remember import Shelf
 
 NDArray = npt.NDArray[Any]

@@ -16,12 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.backends import Scalars, Timing
+from tilewright.arrays.views import NDArray
 from tilewright.backends.host.backend import multiply
-from tilewright.backends.probes import Effort, Probe
-from tilewright.ceilings import FMA, READ, Bandwidth, Latency, Rate
-from tilewright.device import Device
-from tilewright.operands import NDArray
+from tilewright.engines.backend import Timing
+from tilewright.engines.probes import Effort, Probe
+from tilewright.facts.ceilings import FMA, READ, Bandwidth, Latency, Rate
+from tilewright.facts.device import Device
+from tilewright.facts.scalars import Scalars
 
 _LEAST_SET = 1 << 20
 _REGISTER = (16, 64)  # bytes of the narrowest and the widest

@@ -10,15 +10,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tilewright.backends import Layout, Scalars, Timing
-from tilewright.backends.grouped import GroupedKernel
+from tilewright.arrays.views import View
 from tilewright.backends.opencl import grouped, kernels, launch, memory, runtime
 from tilewright.backends.opencl.program import KERNELS, source
 from tilewright.backends.opencl.rules import preferences
-from tilewright.batch import Problem
-from tilewright.device import Device
-from tilewright.kernel import Kernel, Plan, Priors
-from tilewright.operands import View
+from tilewright.engines.backend import Layout, Timing
+from tilewright.engines.grouped import GroupedKernel
+from tilewright.facts.device import Device
+from tilewright.facts.kernel import Kernel, Plan, Priors
+from tilewright.facts.problem import Problem
+from tilewright.facts.scalars import Scalars
 
 _SOURCES = (".cl", ".clh", ".py")
 # Nothing of it lies as a kernel would like: every program that could be launched is.

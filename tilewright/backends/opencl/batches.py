@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.backends import Scalars
-from tilewright.backends.grouped import GroupedOperand, GroupedOperands
+from tilewright.arrays.addresses import Column
+from tilewright.arrays.views import View
 from tilewright.backends.opencl.grouped import CpuGroups, GpuGroups, grouped_of
 from tilewright.backends.opencl.memory import Staged, staged_strides
 from tilewright.backends.opencl.runtime import Session
-from tilewright.batch import Problem
-from tilewright.columns import Column
-from tilewright.kernel import Plan
-from tilewright.operands import View
+from tilewright.engines.grouped import GroupedOperand, GroupedOperands
+from tilewright.facts.kernel import Plan
+from tilewright.facts.problem import Problem
+from tilewright.facts.scalars import Scalars
 from tilewright.planning.grouped import GroupedLayout, lay_out
 from tilewright.remember import Shelf
 

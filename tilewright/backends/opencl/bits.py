@@ -18,15 +18,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.backends.bits import BitEngine, BitPlace, BitProblem, BitWork
+from tilewright.arrays.views import Array, View, short, view_host
 from tilewright.backends.opencl import BACKEND
 from tilewright.backends.opencl.memory import Staged, device_memory, stage
 from tilewright.backends.opencl.program import kernel_of
 from tilewright.backends.opencl.runtime import Session, foreign_session, guarded, pyopencl, session
-from tilewright.device import Device
+from tilewright.engines.bits import BitEngine, BitPlace, BitProblem, BitWork
 from tilewright.errors import DtypeError, OperandError
-from tilewright.kernel import Defines, Launch
-from tilewright.operands import Array, View, short, view_host
+from tilewright.facts.device import Device
+from tilewright.facts.kernel import Defines, Launch
 
 NDArray = npt.NDArray[Any]
 _TYPES = {"int32": np.int32, "float16": np.float16, "float32": np.float32, "bits": np.uint64}
@@ -235,7 +235,7 @@ PLACE = _place()
 
 
 def _host() -> BitPlace:
-    from tilewright.backends.bits import places
+    from tilewright.backends import places
 
     return places()["host"]
 

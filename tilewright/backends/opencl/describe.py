@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from tilewright.device import Device
+from tilewright.facts.device import Device
 
 _IMAGE_PITCH_ALIGNMENT = 0x104A  # CL_DEVICE_IMAGE_PITCH_ALIGNMENT
 _SVM_BITS = {"svm_coarse": 1, "svm_fine": 2, "svm_system": 8}

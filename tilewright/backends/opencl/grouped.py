@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.backends.grouped import GroupedOperands
 from tilewright.backends.opencl.grouped_tables import CHUNK, SUMS, Table, Tables
 from tilewright.backends.opencl.lowering import type_defines
 from tilewright.backends.opencl.memory import device_memory
 from tilewright.backends.opencl.program import kernel_of
 from tilewright.backends.opencl.rules import preferences
 from tilewright.backends.opencl.runtime import Session, guarded, kernels, pyopencl, session
-from tilewright.device import Device
-from tilewright.kernel import Defines, Launch
+from tilewright.engines.grouped import GroupedOperands
+from tilewright.facts.device import Device
+from tilewright.facts.kernel import Defines, Launch
 from tilewright.planning.grouped import GroupedLayout, Slots, Tile
 
 # Flops a second of one AVX-512 core in 1000 products of 1..256, and seconds a tile. Ratios decide

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.backends.grouped import GroupedOperands
 from tilewright.backends.opencl.lowering import EPILOGUE_ACTIVATION, EPILOGUE_BIAS
+from tilewright.engines.grouped import GroupedOperands
 from tilewright.planning.grouped import GroupedLayout
 
 CHUNK = 256  # elements of C that one work-group of sum_parts finishes

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.backends import Scalars, Timing
+from tilewright.arrays.views import View
 from tilewright.backends.opencl import batches
 from tilewright.backends.opencl.memory import Staged, device_memory, stage, staged_strides
 from tilewright.backends.opencl.program import kernel_of
@@ -28,7 +28,8 @@ from tilewright.backends.opencl.runtime import (
     pyopencl,
     session,
 )
-from tilewright.kernel import (
+from tilewright.engines.backend import Timing
+from tilewright.facts.kernel import (
     Argument,
     Image,
     Int,
@@ -40,7 +41,7 @@ from tilewright.kernel import (
     Scalar,
     Texels,
 )
-from tilewright.operands import View
+from tilewright.facts.scalars import Scalars
 
 Enqueue = Callable[[Mapping[str, View], Mapping[str, Staged], Scalars], list[Any]]
 # Of an executable: three kernel objects with their arguments.

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.batch import Problem
-from tilewright.device import Device
-from tilewright.kernel import (
+from tilewright.facts.device import Device
+from tilewright.facts.kernel import (
     Argument,
     Axis,
     Config,
@@ -27,6 +26,7 @@ from tilewright.kernel import (
     Scratch,
     axis,
 )
+from tilewright.facts.problem import Problem
 
 _BITS = {"float16": 16, "float32": 32, "float64": 64}
 # The widest there is (Adreno, GCN); narrower ones divide it.

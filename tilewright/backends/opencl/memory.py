@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.arrays.views import NDArray, View
 from tilewright.backends.opencl.runtime import Session, pyopencl
-from tilewright.device import Device
 from tilewright.errors import DeviceMemoryError
-from tilewright.operands import NDArray, View
+from tilewright.facts.device import Device
 
 
 class Shared:

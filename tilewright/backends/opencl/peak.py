@@ -16,9 +16,9 @@ import numpy as np
 from tilewright.backends.opencl.peak_memory import memory_probes
 from tilewright.backends.opencl.probe import ProbeKernel, own_cores
 from tilewright.backends.opencl.runtime import Session, session
-from tilewright.backends.probes import Effort, Probe
-from tilewright.ceilings import Rate
-from tilewright.device import Device
+from tilewright.engines.probes import Effort, Probe
+from tilewright.facts.ceilings import Rate
+from tilewright.facts.device import Device
 
 WAYS = ("a*b+c", "mad", "fma")
 _STEPS = 8  # that a round unrolls

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.backends import Timing
 from tilewright.backends.opencl.memory import device_memory
 from tilewright.backends.opencl.probe import ProbeKernel, own_cores, timed
 from tilewright.backends.opencl.runtime import Session, guarded, pyopencl
-from tilewright.backends.probes import Effort, Probe, far, launches, parts_of
-from tilewright.ceilings import READ, Bandwidth, Latency, bytes_text
+from tilewright.engines.backend import Timing
+from tilewright.engines.probes import Effort, Probe, far, launches, parts_of
+from tilewright.facts.ceilings import READ, Bandwidth, Latency, bytes_text
 
 _GROUP = 256  # items of a GPU's group
 _TEXEL_ROWS = 16  # a strip of an image

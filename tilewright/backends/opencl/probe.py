@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from tilewright.backends import Timing
 from tilewright.backends.opencl.program import kernel_of
 from tilewright.backends.opencl.runtime import Session, guarded, pyopencl
-from tilewright.device import Device
-from tilewright.kernel import Launch
+from tilewright.engines.backend import Timing
+from tilewright.facts.device import Device
+from tilewright.facts.kernel import Launch
 
 
 class ProbeKernel:

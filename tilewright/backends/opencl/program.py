@@ -18,10 +18,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tilewright import cache_files, settings
+from tilewright import settings
 from tilewright.backends.opencl.runtime import Session, programs, pyopencl
 from tilewright.errors import BuildError
-from tilewright.kernel import Launch
+from tilewright.facts.kernel import Launch
+from tilewright.files import cache as cache_files
 
 KERNELS = Path(__file__).parent / "kernels"
 PROBES = Path(__file__).parent / "probes"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from tilewright.device import Device
+from tilewright.facts.device import Device
 
 MULTIPLY_ADD = {"a*b+c": 0, "mad": 1, "fma": 2}
 

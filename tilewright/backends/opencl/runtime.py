@@ -19,10 +19,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tilewright import cache_files, settings
+from tilewright import settings
 from tilewright.backends.opencl.describe import describe
-from tilewright.device import Device
 from tilewright.errors import DeviceError, DeviceMemoryError, OperandError
+from tilewright.facts.device import Device
+from tilewright.files import cache as cache_files
 from tilewright.remember import Shelf
 
 _SYSTEM_VENDORS = Path("/etc/OpenCL/vendors")

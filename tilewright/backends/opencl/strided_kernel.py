@@ -22,9 +22,9 @@ from tilewright.backends.opencl.lowering import (
     why_unsupported,
 )
 from tilewright.backends.opencl.rules import preferences
-from tilewright.batch import Problem
-from tilewright.device import Device
-from tilewright.kernel import Axis, Config, Int, Launch, Long, Operand, Resources, Step
+from tilewright.facts.device import Device
+from tilewright.facts.kernel import Axis, Config, Int, Launch, Long, Operand, Resources, Step
+from tilewright.facts.problem import Problem
 
 
 def _no_options(problem: Problem, config: Config) -> tuple[tuple[str, int], ...]:

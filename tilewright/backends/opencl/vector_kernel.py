@@ -37,9 +37,8 @@ from tilewright.backends.opencl.lowering import (
     why_unsupported,
 )
 from tilewright.backends.opencl.rules import preferences
-from tilewright.batch import Problem
-from tilewright.device import Device
-from tilewright.kernel import (
+from tilewright.facts.device import Device
+from tilewright.facts.kernel import (
     Argument,
     Axis,
     Config,
@@ -55,6 +54,7 @@ from tilewright.kernel import (
     Texels,
     axis,
 )
+from tilewright.facts.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,15 @@ tiles.py    the records a launch reads            packing.py  items of the packi
 cost.py     seconds, from measured rates          maps.py     tensor maps
 engine.py   propose: buckets and their choice     bind.py     tables, scratch, launches
 split.py    fp32-accurate products: the engine over operands split into halves
-ragged.py   sizes on the device: a table of rows in place of records
-depths.py   the same along k: gradients of weights    moving.py   launches on other addresses
+bucket.py   what was decided of one launch
+
+Where only the device knows sizes, ragged/ launches the same kernel.
 """
 
 from __future__ import annotations
 
-from tilewright.backends.cuda.engine import Engine
 from tilewright.backends.cuda.hopper.engine import HopperHalf
 from tilewright.backends.cuda.hopper.split import HopperSplit
+from tilewright.backends.cuda.work import Engine
 
 ENGINES: tuple[Engine, ...] = (HopperHalf(), HopperSplit())

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.backends.cuda import fixed, nvrtc, placing
-from tilewright.backends.cuda.engine import Moving, Prepared, Work
 from tilewright.backends.cuda.hopper import maps, packing, tiles
 from tilewright.backends.cuda.hopper.orient import c_runs_along_columns
 from tilewright.backends.cuda.hopper.shapes import ACTIVATIONS, Shape
 from tilewright.backends.cuda.hopper.tiles import depths
+from tilewright.backends.cuda.machine import fixed, nvrtc, placing
+from tilewright.backends.cuda.work import Moving, Prepared, Work
 from tilewright.errors import DeviceError
 
 if TYPE_CHECKING:
-    from tilewright.backends.cuda.hopper.engine import Bucket
+    from tilewright.backends.cuda.hopper.bucket import Bucket
 
 
 class Ragged(ctypes.Structure):

@@ -12,17 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.backends.cuda.engine import Floats, Ints
 from tilewright.backends.cuda.hopper.orient import Bools, Operand
-from tilewright.backends.cuda.hopper.shapes import (
-    HALF,
-    NARROW,
-    PAIR,
-    SPLIT,
-    STAGED,
-    WIDE,
-    Shape,
-)
+from tilewright.backends.cuda.hopper.shapes import HALF, NARROW, PAIR, SPLIT, STAGED, WIDE, Shape
+from tilewright.backends.cuda.work import Floats, Ints
 
 PROCESSORS = 132
 MEMORY = 4.2e12  # bytes a second that a copy reaches, read and written together

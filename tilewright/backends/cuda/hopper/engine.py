@@ -13,50 +13,20 @@ from functools import partial
 
 import numpy as np
 
-from tilewright.backends.cuda import nvrtc
-from tilewright.backends.cuda.engine import Ints, Moving, Prepared, Proposal, Work
 from tilewright.backends.cuda.hopper import cost, tiles
+from tilewright.backends.cuda.hopper.bucket import Bucket
 from tilewright.backends.cuda.hopper.orient import Oriented, orient, unsuited
-from tilewright.backends.cuda.hopper.packing import (
-    FILL,
-    ROW,
-    SPLIT_FILL,
-    Panels,
-    deep,
-    lay_out,
-    packed_bytes,
-)
+from tilewright.backends.cuda.hopper.packing import FILL, SPLIT_FILL, deep, lay_out, packed_bytes
 from tilewright.backends.cuda.hopper.shapes import SHAPES, Shape
-from tilewright.device import Device
+from tilewright.backends.cuda.machine import nvrtc
+from tilewright.backends.cuda.work import Ints, Moving, Prepared, Proposal, Work
+from tilewright.facts.device import Device
 from tilewright.remember import Shelf
 
 DTYPES = ("bfloat16", "float16")
 # A map takes some microseconds to make: of more matrices than this, copies are made instead.
 _MAPS = 8192
 _plans: Shelf[bytes, tuple[Bucket, ...]] = Shelf("plans of the Hopper engines", most=64 << 20)
-
-
-@dataclass(frozen=True, slots=True)
-class Bucket:
-    """Problems of one launch: how they are turned, cut and dealt, and what is packed."""
-
-    batch: Oriented
-    which: Ints
-    shape: Shape
-    tiles: tiles.Tiles
-    turns: Ints
-    panels: tuple[Panels, Panels]
-    seconds: float
-
-    @property
-    def scratch(self) -> int:
-        """Bytes that the packed operands take."""
-        return self.plane_rows * self.shape.planes * ROW
-
-    @property
-    def plane_rows(self) -> int:
-        """Rows of one plane of the scratch, 128 bytes each."""
-        return self.panels[0].rows + self.panels[1].rows
 
 
 @dataclass(frozen=True, slots=True)

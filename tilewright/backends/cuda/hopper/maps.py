@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.backends.cuda import nvrtc
-from tilewright.backends.cuda.engine import Ints
 from tilewright.backends.cuda.hopper.orient import Operand
 from tilewright.backends.cuda.hopper.packing import ROW
-from tilewright.backends.cuda.placing import Sources
+from tilewright.backends.cuda.machine import nvrtc
+from tilewright.backends.cuda.machine.placing import Sources
+from tilewright.backends.cuda.work import Ints
 from tilewright.remember import Shelf
 
 if TYPE_CHECKING:
-    from tilewright.backends.cuda.hopper.engine import Bucket
+    from tilewright.backends.cuda.hopper.bucket import Bucket
 
 BYTES = 128
 _ALIGNMENT = 64  # of a map in the host's memory, in bytes: the driver demands it

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.backends.cuda.engine import Ints, Work
+from tilewright.backends.cuda.work import Ints, Work
 
 Bools = npt.NDArray[np.bool_]
 _ALIGNED = 16  # bytes: what the copy engine demands of addresses and strides

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.backends.cuda.engine import Ints
 from tilewright.backends.cuda.hopper.orient import Bools, Operand
+from tilewright.backends.cuda.work import Ints
 
 FILL, SPLIT_FILL = 16, 32  # k is filled up to a multiple of these: of halves, of fp32
 ROW = 128  # bytes of a panel's row: 64 elements of 2

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.backends.cuda.engine import Proposal, Work
 from tilewright.backends.cuda.hopper.engine import proposal
 from tilewright.backends.cuda.hopper.shapes import SPLIT
-from tilewright.device import Device
+from tilewright.backends.cuda.work import Proposal, Work
+from tilewright.facts.device import Device
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,11 +25,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.backends.cuda.engine import Floats, Ints
 from tilewright.backends.cuda.hopper import cost
 from tilewright.backends.cuda.hopper.orient import Operand, Oriented
 from tilewright.backends.cuda.hopper.packing import Panels
 from tilewright.backends.cuda.hopper.shapes import Shape
+from tilewright.backends.cuda.work import Floats, Ints
 
 FIELDS = 20
 LEFT_PACKED, RIGHT_PACKED, ENGINE_STORES, LEFT_SHARED, RIGHT_SHARED = 1, 2, 4, 8, 16

@@ -26,7 +26,7 @@ typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-// Matched field by field by `Product` in bits_launch.py.
+// Matched field by field by `Product` in bits/launch.py.
 struct Product {
   const u64 *a;          // [m, pitch_a] words
   const u64 *b;          // [n, pitch_b] words

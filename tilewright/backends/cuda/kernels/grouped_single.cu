@@ -17,7 +17,7 @@
 // that its rows, columns and addresses are multiples of that. What lies outside becomes zero. A
 // step of k is 64 multiplications a thread for 4 loads of 16 bytes; sums go out through shared
 // memory, so that every warp writes rows. GENERAL: C = activation(alpha sum + beta C + bias),
-// numbered as ACTIVATIONS of singles.py are. Steps of A, B and C along their rows are 1.
+// numbered as ACTIVATIONS of backends/cuda/tiled/simt.py are. Steps of A, B and C along their rows are 1.
 //
 // CHAIN steps of k are summed in a chain, then added to what the chains before gave: one chain of
 // all k would round each addend away from an ever larger sum.

@@ -4,7 +4,7 @@
 """
 
 from tilewright.backends.opencl.vector_kernel import Side, VectorKernel
-from tilewright.kernel import axis
+from tilewright.facts.kernel import axis
 
 KERNEL = VectorKernel(
     "coalesced",

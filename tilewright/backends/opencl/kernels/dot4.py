@@ -1,7 +1,7 @@
 """`dot4`: one element of C a work-item, 4-wide dot products along a zero-padded k (Midgard)."""
 
 from tilewright.backends.opencl.vector_kernel import Side, VectorKernel
-from tilewright.kernel import axis
+from tilewright.facts.kernel import axis
 
 KERNEL = VectorKernel(
     "dot4",

@@ -1,7 +1,7 @@
 """`image_a`: 4 x 4 elements of C a work-item; A as a texture, B as a buffer (Mali-G77)."""
 
 from tilewright.backends.opencl.vector_kernel import Side, VectorKernel
-from tilewright.kernel import axis
+from tilewright.facts.kernel import axis
 
 KERNEL = VectorKernel(
     "image_a",

@@ -1,7 +1,7 @@
 """`image_ab`: 4 x 4 elements of C a work-item; A, B and by choice C as textures (Adreno 650)."""
 
 from tilewright.backends.opencl.vector_kernel import Side, VectorKernel
-from tilewright.kernel import axis
+from tilewright.facts.kernel import axis
 
 KERNEL = VectorKernel(
     "image_ab",

@@ -4,7 +4,7 @@ Two load paths at once on Adreno 4xx and 5xx.
 """
 
 from tilewright.backends.opencl.vector_kernel import Side, VectorKernel
-from tilewright.kernel import axis
+from tilewright.facts.kernel import axis
 
 KERNEL = VectorKernel(
     "image_b",

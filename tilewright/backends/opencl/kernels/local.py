@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tilewright.backends.opencl.strided_kernel import StridedKernel
-from tilewright.batch import Problem
-from tilewright.kernel import Config, axis
+from tilewright.facts.kernel import Config, axis
+from tilewright.facts.problem import Problem
 
 
 def _options(problem: Problem, config: Config) -> tuple[tuple[str, int], ...]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tilewright.backends.opencl.lowering import GROUP_AXIS, UNROLL_AXIS
 from tilewright.backends.opencl.strided_kernel import StridedKernel
-from tilewright.batch import Problem
-from tilewright.kernel import Config
+from tilewright.facts.kernel import Config
+from tilewright.facts.problem import Problem
 
 
 def _options(problem: Problem, config: Config) -> tuple[tuple[str, int], ...]:

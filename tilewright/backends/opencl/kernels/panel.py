@@ -19,9 +19,8 @@ from tilewright.backends.opencl.lowering import (
     why_unsupported,
 )
 from tilewright.backends.opencl.rules import preferences
-from tilewright.batch import Problem
-from tilewright.device import Device
-from tilewright.kernel import (
+from tilewright.facts.device import Device
+from tilewright.facts.kernel import (
     Axis,
     Config,
     Int,
@@ -34,6 +33,7 @@ from tilewright.kernel import (
     Step,
     axis,
 )
+from tilewright.facts.problem import Problem
 
 _UNROLL = 4
 

@@ -1,0 +1,104 @@
+"""The fp32 tiles in CUDA C++ without a GPU: they compile for every target, and who they are for.
+
+On a GPU they run in test_cuda.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.backends.cuda.test_hopper_compile import instructions, needs_nvrtc
+from tests.support.cases import Case, operands
+from tests.support.triton_proof import CUDA_H200, work_of
+from tilewright.backends.cuda.machine import nvrtc
+from tilewright.backends.cuda.machine.placing import Launch
+from tilewright.backends.cuda.machine.streams import in_turn, side_by_side
+from tilewright.backends.cuda.machine.triton_launch import INTERPRETED
+from tilewright.backends.cuda.tiled import simt
+from tilewright.backends.cuda.tiled.engine import CudaGrouped
+from tilewright.backends.cuda.tiled.shapes import shapes_of
+from tilewright.backends.cuda.work import Proposal, Work
+
+SHAPE = next(shape for shape in shapes_of("float32", CUDA_H200, cuda=True) if shape.cuda)
+
+
+def batch(*cases: Case) -> Work:
+    return work_of([operands(case, seed) for seed, case in enumerate(cases)])
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_90a", "sm_100a"])
+@pytest.mark.parametrize("wide", [0, 1])
+@pytest.mark.parametrize("activation", [None, *simt.ACTIVATIONS])
+def test_the_tiles_compile_and_copy_while_they_multiply(
+    arch: str, wide: int, activation: str | None, tmp_path: Path
+) -> None:
+    code = nvrtc.compiled(
+        "grouped_single",
+        {
+            "STAGES": SHAPE.stages,
+            "WIDE": wide,
+            "GENERAL": int(activation is not None),
+            "ACTIVATION": simt.ACTIVATIONS.index(activation or "none"),
+        },
+        arch,
+    )
+    found = instructions(code, tmp_path)
+    assert found.count("FFMA") >= 8 * 8 * SHAPE.k
+    assert found.count("LDS.128") >= 4 * SHAPE.k
+    assert "LDGSTS" in found, "copies that hold no registers"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"dtype": "float64"}, "not float64 in ieee"),
+        ({"precision": "tf32"}, "not float32 in tf32"),
+        ({"device": "sm_75"}, "capability 8.0"),
+        ({"device": "gfx90a"}, "capability 8.0"),
+    ],
+)
+def test_what_the_tiles_do_not_take_is_said(
+    change: dict[str, Any], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvrtc, "available", lambda: True)
+    device = replace(CUDA_H200, version=change.pop("device", "sm_90"))
+    answer = CudaGrouped().propose(replace(batch(Case(200, 100, 50)), **change), device)
+    assert why in str(answer)
+
+
+def test_transposes_and_small_products_are_left_to_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvrtc, "available", lambda: True)
+    large, turned = Case(3000, 700, 50), Case(200, 100, 50, a="F")
+    assert isinstance(CudaGrouped().propose(batch(large), CUDA_H200), Proposal)
+    assert "element by element" in str(CudaGrouped().propose(batch(large, turned), CUDA_H200))
+    few = [Case(20, 30, 40)] * 9
+    assert "small products" in str(CudaGrouped().propose(batch(*few), CUDA_H200))
+
+
+def test_where_there_is_no_nvrtc_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvrtc, "available", lambda: "NVRTC cannot be used")
+    assert CudaGrouped().propose(batch(Case(200, 100, 50)), CUDA_H200) == "NVRTC cannot be used"
+
+
+def test_a_vectors_stray_step_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvrtc, "available", lambda: True)
+    work = batch(Case(200, 100, 50), Case(300, 1, 1, a="strided", b="strided", out="strided"))
+    assert simt.why_not(work, CUDA_H200) is None
+    assert np.any(work.a.col != 1)
+
+
+def test_launches_in_turn_keep_their_order() -> None:
+    seen: list[tuple[str, int, str]] = []
+
+    def launch(name: str) -> Launch:
+        return lambda stream, table, scratch: seen.append((name, stream, table + scratch))
+
+    whole = in_turn([side_by_side([launch("a"), launch("b")], INTERPRETED), launch("c")])
+    whole(7, "table", "scratch")
+    assert seen == [(name, 7, "tablescratch") for name in "abc"]

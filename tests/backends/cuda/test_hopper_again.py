@@ -1,0 +1,196 @@
+"""What is kept for operands that come again elsewhere, plans, maps, launches: as if made anew."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.backends.cuda.test_cuda_engines import dense
+from tilewright.backends.cuda.hopper import engine, maps
+from tilewright.backends.cuda.hopper.bind import Ragged
+from tilewright.backends.cuda.hopper.shapes import SHAPES
+from tilewright.backends.cuda.machine import nvrtc
+from tilewright.backends.cuda.ragged.moving import LEFT, OUT, RIGHT, Moving
+from tilewright.backends.cuda.work import Columns, Work
+from tilewright.errors import DeviceError
+
+UNITS = 132
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    """Nothing kept of earlier tests."""
+    engine._plans.clear()
+    maps._made.clear()
+    yield
+    engine._plans.clear()
+    maps._made.clear()
+
+
+def batch(seed: int = 0, count: int = 40) -> Work:
+    """Products of all layouts and alignments."""
+    random = np.random.default_rng(seed)
+    m, n, k = random.integers(1, 300, (3, count)).astype(np.int64)
+
+    def lies(rows: Any, cols: Any) -> Columns:
+        at = random.integers(1, 2**20, count) * 2 ** random.integers(1, 10, count)
+        across = random.integers(0, 2, count) == 1
+        pad = random.integers(0, 9, count)
+        row, col = np.where(across, 1, cols + pad), np.where(across, rows + pad, 1)
+        return Columns(at.astype(np.int64), row, col)
+
+    parts = {"a": lies(m, k), "b": lies(k, n), "c": lies(m, n)}
+    one = dense(1, 1, 1, "bfloat16")
+    ones = np.ones(count)
+    return dataclasses.replace(one, m=m, n=n, k=k, alpha=ones, beta=0 * ones, **parts)  # type: ignore[arg-type]
+
+
+def moved(work: Work, by: int) -> Work:
+    parts = {
+        name: dataclasses.replace(part, address=part.address + by)
+        for name, part in (("a", work.a), ("b", work.b), ("c", work.c))
+    }
+    return dataclasses.replace(work, **parts)  # type: ignore[arg-type]
+
+
+def same(x: Any, y: Any) -> bool:
+    """Whether records agree in every column."""
+    if isinstance(x, np.ndarray):
+        return np.array_equal(x, y)
+    if dataclasses.is_dataclass(x):
+        return all(same(getattr(x, f.name), getattr(y, f.name)) for f in dataclasses.fields(x))
+    if isinstance(x, tuple):
+        return len(x) == len(y) and all(map(same, x, y))
+    return bool(x == y)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_batch_that_lies_alike_elsewhere_is_not_planned_again(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = batch(seed)
+    engine.recalled(work, SHAPES, UNITS)
+    there = moved(work, 4096)
+    wanted = engine.plan(there, SHAPES, UNITS)
+    monkeypatch.setattr(engine, "plan", None)  # calling it would fail
+    assert same(engine.recalled(there, SHAPES, UNITS), wanted)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda work: moved(work, 2),
+        lambda work: moved(work, 16),
+        lambda work: dataclasses.replace(work, m=work.m[::-1].copy()),
+        lambda work: dataclasses.replace(
+            work, b=dataclasses.replace(work.b, row=work.b.row + 8 * (work.b.col == 1))
+        ),
+        lambda work: dataclasses.replace(work, order="given"),
+    ],
+)
+def test_what_lies_otherwise_is(change: Any) -> None:
+    work = batch()
+    engine.recalled(work, SHAPES, UNITS)
+    other = change(work)
+    assert same(engine.recalled(other, SHAPES, UNITS), engine.plan(other, SHAPES, UNITS))
+    assert len(engine._plans) == 2
+
+
+class Encoder:
+    """The driver's calls: a map is its facts, one after another; launches are noted."""
+
+    FACTS = "<6q"
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        driver = pytest.importorskip("cuda.bindings.driver")
+        self.encoded = 0
+        monkeypatch.setattr(driver, "cuTensorMapEncodeTiled", self.encode)
+        monkeypatch.setattr(driver, "cuTensorMapReplaceAddress", self.replace)
+        monkeypatch.setattr(driver, "cuLaunchKernel", self.launch)
+        self.driver, self.refused = driver, 0
+        self.launched: list[tuple[int, ...]] = []
+
+    def encode(self, kind: Any, rank: int, at: int, sizes: Any, strides: Any, box: Any, *rest: Any):  # type: ignore[no-untyped-def]
+        """A map of these facts."""
+        self.encoded += 1
+        promotion = rest[-2]
+        numbers = [int(x) for x in (*sizes, *strides, box[1])]
+        made = self.driver.CUtensorMap()
+        facts = struct.pack(self.FACTS, at, *numbers, 1000 * int(kind) + int(promotion))
+        ctypes.memmove(int(made.getPtr()), facts, len(facts))
+        return self.driver.CUresult.CUDA_SUCCESS, made
+
+    def replace(self, made: Any, at: int) -> tuple[Any]:
+        """The same at another address, which must not be the one to refuse."""
+        if at == self.refused:
+            return (self.driver.CUresult.CUDA_ERROR_INVALID_VALUE,)
+        ctypes.memmove(int(made.getPtr()), struct.pack("<q", at), 8)
+        return (self.driver.CUresult.CUDA_SUCCESS,)
+
+    def launch(self, *given: Any) -> tuple[Any]:
+        """Note where the table, the maps' matrices, C and the bias of a launch lie."""
+        values = (ctypes.c_void_p * 6).from_address(given[-2])
+        table = ctypes.c_void_p.from_address(values[0]).value
+        own = [ctypes.c_int64.from_address(values[5] + maps.BYTES * at).value for at in range(3)]
+        shared = Ragged.from_address(values[4])
+        self.launched.append((table, *own, shared.c, shared.bias))
+        return (self.driver.CUresult.CUDA_SUCCESS,)
+
+
+class At:
+    """As much of a tensor as a launch looks at."""
+
+    def __init__(self, place: int) -> None:
+        self.data_ptr = lambda: place
+
+
+def test_a_launch_finds_its_operands_where_they_are_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = Encoder(monkeypatch)
+    matrices = [(place, maps.Matrix(256 * (1 + place), 64, 64, 64)) for place in (LEFT, RIGHT, OUT)]
+    kernel = nvrtc.Function("hopper_multiply", 0, None, 0)
+    moving = Moving(kernel, 1, 384, 0, matrices, "bfloat16", Ragged())
+
+    def launch(*places: int) -> None:
+        table, left, right, out, bias = map(At, places)
+        moving.launch(7, table, left, right, out, bias if bias.data_ptr() else None)
+
+    launch(16, 256, 512, 768, 32)
+    launch(48, 256, 512, 768, 0)
+    encoder.refused = 3072
+    with pytest.raises(DeviceError, match="address of a tensor map"):
+        launch(16, 1024, 3072, 2048, 32)
+    launch(16, 256, 512, 768, 32)  # some of the maps had moved
+    launch(16, 1024, 512, 2048, 32)
+    assert encoder.launched == [
+        (16, 256, 512, 768, 768, 32),
+        (48, 256, 512, 768, 768, None),
+        (16, 256, 512, 768, 768, 32),
+        (16, 1024, 512, 2048, 2048, 32),
+    ]
+
+
+def test_a_map_recalled_is_the_map_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = Encoder(monkeypatch)
+    matrices = [
+        maps.Matrix(256 * place + shift, rows, 64, stride)
+        for place, shift in ((3, 0), (7, 0), (9, 16), (11, 128))
+        for rows in (5, 6)
+        for stride in (64, 128)
+    ]
+    for dtype in ("bfloat16", "float16"):
+        anew = []
+        for matrix in matrices:
+            maps._made.clear()
+            anew.append(maps.encode([matrix], dtype)[0].copy())
+        maps._made.clear()
+        encoder.encoded = 0
+        found = maps.encode([*matrices, *matrices[::-1]], dtype)
+        assert found.ctypes.data % 64 == 0
+        np.testing.assert_array_equal(found, [*anew, *anew[::-1]])
+        assert encoder.encoded == 6  # 4 of rows and stride; 2 more where rows begin far

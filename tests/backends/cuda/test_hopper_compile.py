@@ -1,0 +1,121 @@
+"""The Hopper kernels become machine code with no GPU, wgmma and the copy engine in it."""
+
+from __future__ import annotations
+
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tilewright.backends.cuda.hopper.bind import defines
+from tilewright.backends.cuda.hopper.shapes import SHAPES, SPLIT, STAGED, Shape
+from tilewright.backends.cuda.machine import nvrtc
+
+needs_nvrtc = pytest.mark.skipif(nvrtc.available() is not True, reason=str(nvrtc.available()))
+
+
+def instructions(code: bytes, folder: Path) -> str:
+    """Disassembled by the tool that Triton's package carries."""
+    triton = find_spec("triton")
+    if triton is None or triton.origin is None:
+        pytest.skip("no Triton, whose package carries cuobjdump")
+    tool = Path(triton.origin).parent / "backends/nvidia/bin/cuobjdump"
+    file = folder / "kernel.cubin"
+    file.write_bytes(code)
+    return subprocess.run([tool, "-sass", file], capture_output=True, text=True, check=True).stdout
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+def test_every_configuration_multiplies_with_wgmma(shape: Shape, tmp_path: Path) -> None:
+    macros = defines(
+        "bfloat16", shape, left_mn=False, right_mn=True, transposed=False, epilogue=None
+    )
+    found = instructions(nvrtc.compiled("hopper_multiply", dict(macros), "sm_90a"), tmp_path)
+    for width in range(32, shape.width + 1, 32):
+        assert f"HGMMA.64x{width}x16.F32.BF16" in found
+    assert "UTMALDG.2D" in found
+    assert "UTMASTG.2D" in found
+    assert "STL" not in found, "registers are spilled"
+    assert "UTMACCTL.IV" in found, "maps of another batch at the same place are not read"
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("ragged", [0, 1])
+def test_the_other_variants_compile(ragged: int, tmp_path: Path) -> None:
+    macros = defines(
+        "float16",
+        SHAPES[0],
+        left_mn=True,
+        right_mn=False,
+        transposed=True,
+        epilogue="none" if ragged else "relu",
+        ragged=ragged,
+    )
+    found = instructions(nvrtc.compiled("hopper_multiply", dict(macros), "sm_90a"), tmp_path)
+    assert "HGMMA.64x256x16.F32 " in found
+    assert "STSM.16.MT88" in found, "a turned tile is stored transposed"
+    assert not ragged or "STL" not in found, "registers are spilled"
+
+
+@needs_nvrtc
+def test_ragged_depths_multiply_with_wgmma_and_clear_what_is_not_theirs(tmp_path: Path) -> None:
+    macros = defines(
+        "float16",
+        STAGED,
+        left_mn=True,
+        right_mn=True,
+        transposed=False,
+        epilogue=None,
+        ragged=2,
+    )
+    found = instructions(nvrtc.compiled("hopper_multiply", dict(macros), "sm_90a"), tmp_path)
+    assert "HGMMA.64x256x16.F32 " in found
+    assert "STS.128" in found, "zeros for the rows of another group"
+    assert "STL" not in found, "registers are spilled"
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("epilogue", [None, "gelu"])
+def test_split_products_add_to_fp32_while_wgmma_is_at_work(
+    epilogue: str | None, tmp_path: Path
+) -> None:
+    macros = defines(
+        "float32", SPLIT, left_mn=False, right_mn=True, transposed=False, epilogue=epilogue
+    )
+    found = instructions(nvrtc.compiled("hopper_split", dict(macros), "sm_90a"), tmp_path)
+    for width in range(32, SPLIT.width + 1, 32):
+        # Three products of two slices, the copy that ends a loop included.
+        assert found.count(f"HGMMA.64x{width}x16.F32 ") % 6 == 0
+        assert f"HGMMA.64x{width}x16.F32 " in found
+    assert "UTMACCTL.IV" in found, "maps of another batch at the same place are not read"
+    waits = [line for line in found.splitlines() if "WARPGROUP.DEPBAR" in line]
+    assert sum("gsb0, 0x1" in line for line in waits) * 2 == len(waits), "wgmma waits for wgmma"
+    assert "STL" not in found, "registers are spilled"
+
+
+@needs_nvrtc
+def test_what_does_not_split_is_multiplied_without_tensor_cores(tmp_path: Path) -> None:
+    macros = defines(
+        "float32", SPLIT, left_mn=False, right_mn=True, transposed=False, epilogue="gelu"
+    )
+    found = instructions(nvrtc.compiled("hopper_exact", dict(macros), "sm_90a"), tmp_path)
+    assert "HGMMA" not in found
+    assert found.count("FFMA") > 4 * SPLIT.width / 2
+    assert "STL" not in found, "registers are spilled"
+
+
+@needs_nvrtc
+def test_splitting_rounds_two_numbers_at_once_and_counts_in_one_instruction(tmp_path: Path) -> None:
+    found = instructions(nvrtc.compiled("hopper_pack", {"PLANES": 2}, "sm_90a"), tmp_path)
+    assert "F2FP.F16.F32.PACK_AB" in found
+    assert "REDUX" in found
+    assert "ST.E.128" in found
+
+
+@needs_nvrtc
+def test_packing_moves_sixteen_bytes_at_once(tmp_path: Path) -> None:
+    found = instructions(nvrtc.compiled("hopper_pack", {}, "sm_90a"), tmp_path)
+    assert "LDG.E.128" in found
+    assert "ST.E.128" in found

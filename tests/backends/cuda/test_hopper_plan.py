@@ -1,0 +1,167 @@
+"""Plans of the Hopper engine, without a GPU: their tables, read as the kernels read them."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.support.hopper_work import EDGES, Memory, emulated, sizes
+from tilewright.backends.cuda.hopper import cost, engine, tiles
+from tilewright.backends.cuda.hopper.maps import bucket_maps
+from tilewright.backends.cuda.hopper.orient import orient, unsuited
+from tilewright.backends.cuda.hopper.shapes import (
+    BOX,
+    NARROW,
+    PAIR,
+    SHAPES,
+    SHARED_LIMIT,
+    SPLIT,
+    STAGED,
+    WIDE,
+    Shape,
+)
+from tilewright.facts.device import Device
+
+LAYOUTS = ["".join(letters) for letters in itertools.product("rc", repeat=3)]
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, SPLIT], ids=lambda shape: shape.name)
+def test_a_block_fits_a_multiprocessor(shape: Shape) -> None:
+    assert shape.blocks * (shape.shared + 1024) <= SHARED_LIMIT + 1024
+    registers = 128 * (shape.loader_registers + shape.warpgroups * shape.consumer_registers)
+    assert shape.blocks * registers <= 65536
+    assert shape.shared % 8 == 0
+    assert shape.stages * (shape.warpgroups + shape.width // 64) * BOX < shape.shared
+
+
+@pytest.mark.parametrize("pad", [1, 8])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_tables_multiply_every_layout(layout: str, pad: int) -> None:
+    rng = np.random.default_rng(5)
+    memory = Memory(EDGES[:: 11 if pad == 1 else 17], layout, pad, offset=3 if pad == 1 else 0)
+    whole = np.full(memory.elements + 64, np.nan, np.float16)
+    start = -(-whole.ctypes.data // 16) * 16 - whole.ctypes.data
+    buffer = whole[start // 2 :]
+    for problem, (which, at) in itertools.product(range(len(memory.mnk)), ((0, 0), (1, 1))):
+        view = memory.view(which, problem, buffer)
+        view[...] = rng.standard_normal(view.shape)
+        assert at == which
+    work = memory.work(buffer.ctypes.data)
+    shapes = {"r": (NARROW,), "c": (STAGED,)}[layout[0]] if layout[1] == "r" else (PAIR,)
+    outside = np.isnan(buffer)
+    for problem in range(len(memory.mnk)):
+        memory.view(2, problem, outside)[...] = False
+    for bucket in engine.plan(work, shapes):
+        emulated(bucket, buffer)
+    for problem in range(len(memory.mnk)):
+        a, b, c = (memory.view(which, problem, buffer).astype(np.float64) for which in range(3))
+        np.testing.assert_allclose(c, a @ b, rtol=2e-3, atol=2e-2)
+    assert np.isnan(buffer[outside]).all()
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+def test_tiles_cover_each_problem_once_and_are_each_dealt_once(shape: Shape) -> None:
+    memory = Memory(sizes(50, 1, 900))
+    batch = orient(memory.work(0), turned=False)
+    blocks = cost.PROCESSORS * shape.blocks
+    whole = tiles.cut(batch, np.arange(50), shape, "auto")
+    for cut in (whole, tiles.split_tail(batch, whole, shape, 20)):
+        area = np.zeros(50, np.int64)
+        np.add.at(area, cut.problem, cut.rows * cut.columns)
+        assert (area == memory.m * memory.n).all()
+        seen = {tuple(t) for t in zip(cut.problem, cut.row, cut.column, strict=True)}
+        assert len(seen) == len(cut.problem)
+        turns, busiest = tiles.deal(cut.seconds, blocks)
+        assert sorted(turns[turns >= 0]) == list(range(len(cut.problem)))
+        loads = np.append(cut.seconds, 0.0)[turns].sum(0)
+        assert busiest == pytest.approx(loads.max())
+
+
+@pytest.mark.parametrize("base", [PAIR, NARROW], ids=lambda shape: shape.name)
+def test_two_blocks_of_a_cluster_keep_step_and_share_one_operand(base: Shape) -> None:
+    shape = replace(base, cluster=2)
+    work = Memory([*EDGES[::3], *sizes(60, 1, 900)], pad=8).work(1 << 20)
+    for bucket in engine.plan(work, (shape,)):
+        batch = bucket.batch
+        _, numbers = bucket_maps(bucket, 1 << 30)
+        table = tiles.records(batch, shape, bucket.tiles, bucket.turns, bucket.panels, numbers)
+        covered = [
+            np.zeros((rows, columns), int)
+            for rows, columns in zip(batch.rows, batch.columns, strict=True)
+        ]
+        for pair in table.reshape(-1, 2, tiles.FIELDS):
+            steps, shares = pair[:, 2], (pair[:, 3] >> 24) & ~7
+            rows, columns, widths = pair[:, 7], pair[:, 11], pair[:, 3] & 0xFFFF
+            assert steps[0] == steps[1]
+            assert shares[0] == shares[1]
+            if shares[0] == tiles.RIGHT_SHARED:
+                assert (pair[0, [1, 8, 9, 10]] == pair[1, [1, 8, 9, 10]]).all()
+                assert widths[0] == widths[1] > 0
+            elif shares[0] == tiles.LEFT_SHARED:
+                assert (pair[0, [0, 4, 5, 6]] == pair[1, [0, 4, 5, 6]]).all()
+                assert rows[0] == rows[1] > 0
+            else:
+                assert rows[1] == columns[1] == widths[1] == 0
+            for i, j, high, wide, p in pair[:, [12, 13, 7, 11, 14]]:
+                assert high <= shape.rows
+                assert wide <= shape.width
+                covered[p][i : i + high, j : j + wide] += 1
+        assert all((covered[p] == 1).all() for p in bucket.which)
+
+
+def test_pairs_are_the_tiles_of_single_blocks_where_rows_fill_them() -> None:
+    work = Memory([(1024, 2048, 512)], pad=64).work(1 << 20)
+    batch = orient(work, turned=False)
+    which = np.arange(1)
+    one, two = (tiles.members(s, tiles.cut(batch, which, s, "auto"))[0] for s in (WIDE, PAIR))
+    assert sorted(zip(one.row, one.column, strict=True)) == sorted(
+        zip(two.row, two.column, strict=True)
+    )
+    few = tiles.cut(batch, which, PAIR, "auto")
+    assert (few.rows == 2 * PAIR.rows).all()
+
+
+def test_rows_that_begin_within_lines_are_left_to_pairs_of_blocks() -> None:
+    work = Memory([(1160, 1160, 1160)] * 50, pad=8).work(1 << 20)
+    alone, together = (engine.plan(work, (shape,))[0] for shape in (WIDE, PAIR))
+    assert (cost.lines(alone.batch.left) == 2).all()
+    assert together.seconds < 0.8 * alone.seconds
+    assert engine.plan(work)[0].shape == PAIR
+    whole = orient(Memory([(64, 64, 128)]).work(1 << 20), turned=False)
+    assert (cost.lines(whole.left) == 1).all()
+    packed = orient(Memory([(64, 64, 127)]).work(1 << 20), turned=False)
+    assert (cost.lines(packed.left) == 1).all(), "panels have rows of 128 aligned bytes"
+
+
+def test_rows_that_would_fill_half_a_tile_are_turned_into_columns() -> None:
+    (bucket,) = engine.plan(Memory([(200, 2816, 2048)] * 64, "rcr", pad=8).work(0))
+    assert bucket.batch.turned
+    assert int(bucket.tiles.columns.max()) == 200
+
+
+def test_aligned_operands_are_read_where_they_lie() -> None:
+    (aligned,) = engine.plan(Memory(sizes(20, 50, 300), pad=8).work(1 << 20))
+    assert aligned.scratch == 0
+    (packed,) = engine.plan(Memory([(65, 67, 69)] * 20).work(1 << 20))
+    assert packed.scratch > 20 * 2 * (65 + 67) * 69
+
+
+def test_vectors_join_the_launch_of_the_others() -> None:
+    mnk = [*sizes(40, 30, 90), (1, 50, 60), (50, 1, 60), (50, 60, 1), (1, 1, 1)]
+    assert len(engine.plan(Memory(mnk).work(0))) == 1
+
+
+def test_what_cannot_be_had_is_said() -> None:
+    work = Memory([(4, 5, 6)]).work(0)
+    c = replace(work.c, row=np.array([16]), col=np.array([2]))
+    assert unsuited(replace(work, c=c)) == "C is contiguous along neither dimension"
+    far = replace(work.a, row=np.array([3]), col=np.array([2**30]))
+    assert "A has no contiguous dimension" in str(unsuited(replace(work, a=far)))
+    assert unsuited(replace(work, a=replace(far, row=np.array([1])))) is None
+    device = Device(id="cuda:0", backend="cuda", name="an older GPU", kind="gpu")
+    half = engine.HopperHalf()
+    assert half.propose(work, device) == "needs wgmma: compute capability 9.0"
+    assert half.propose(replace(work, dtype="float32"), device) == "float32 is not half precision"

@@ -1,0 +1,182 @@
+"""Lists of torch tensors as columns, results of many shapes, plans by signature: no GPU needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.backends.cuda.test_cuda_engines import dense
+from tests.backends.cuda.test_hopper_again import batch, moved
+from tilewright.arrays.aligned import aligned_offsets
+from tilewright.backends.cuda.machine import addresses, placing, results
+
+torch: Any = pytest.importorskip("torch")
+
+
+def drawn(count: int) -> list[Any]:
+    """Matrices of every layout: rows, columns, steps, offsets, parameters, of inference mode."""
+    sizes = np.random.default_rng(0).integers(1, 40, (count, 2)).tolist()
+    made = []
+    for i, (m, n) in enumerate(sizes):
+        flat = torch.randn(4 * m * n + 7)
+        with torch.inference_mode(i % 7 == 6):
+            kinds = (
+                lambda flat=flat, m=m, n=n, i=i: flat[i % 5 :].as_strided((m, n), (n, 1)),
+                lambda flat=flat, m=m, n=n: flat[3:].as_strided((m, n), (1, m)),
+                lambda flat=flat, m=m, n=n: flat.as_strided((m, n), (2 * n, 2), 1),
+                lambda m=m, n=n: torch.nn.Parameter(torch.randn(m, n)),
+                lambda n=n: torch.empty(0, n),
+            )
+            made.append(kinds[i % len(kinds)]())
+    return made
+
+
+def test_columns_of_tensors_are_what_each_tensor_says() -> None:
+    values = drawn(200)
+    found = addresses.read(values)
+    assert found is not None
+    address, sizes, steps = found
+    assert address.tolist() == [one.data_ptr() or int(address[i]) for i, one in enumerate(values)]
+    assert sizes.tolist() == [list(one.shape) for one in values]
+    assert steps.tolist() == [list(one.stride()) for one in values]
+
+
+def test_the_layout_of_this_torch_is_known() -> None:
+    assert addresses._layout("cpu") is not None
+
+
+def test_what_is_more_than_memory_is_left_to_its_own_methods() -> None:
+    plain = torch.randn(3, 4)
+
+    class Kind(torch.Tensor):
+        pass
+
+    unlike = [
+        plain.half(),
+        plain[0],
+        plain[None],
+        torch.ones(3, 4, dtype=torch.complex64).conj().imag,
+        plain.as_subclass(Kind),
+        torch._to_functional_tensor(plain),
+        plain.to_sparse(),
+        torch.empty(3, 4, device="meta"),
+    ]
+    for one in unlike:
+        assert addresses.read([plain, one]) is None, type(one)
+    seen: list[Any] = []
+    torch.func.vmap(lambda x: (seen.append(addresses.read([plain, x])), x)[1])(plain[None])
+    assert seen == [None]
+
+
+def test_words_of_records_tell_apart_all_that_decides() -> None:
+    base = torch.randn(400)
+    one = base.as_strided((11, 7), (9, 1), 5)
+    elsewhere = torch.randn(400).as_strided((11, 7), (9, 1), 20)
+    unlike = [
+        base.as_strided((7, 11), (9, 1), 5),
+        base.as_strided((11, 7), (1, 9), 5),
+        base.to(torch.int32).as_strided((11, 7), (9, 1), 5),
+        base.half().as_strided((11, 7), (9, 1), 5),
+        base.as_strided((11, 7, 1), (9, 1, 1), 5),
+    ]
+    seen = addresses.lies((one, elsewhere))
+    assert seen is not None
+    assert seen.are_alike
+    assert (seen.words[:, 0] == seen.words[:, 1]).all()
+    assert (seen.storage + 4 * seen.offset).tolist() == [one.data_ptr(), elsewhere.data_ptr()]
+    assert seen.sizes.T.tolist() == [[11, 7]] * 2
+    assert seen.steps.T.tolist() == [[9, 1]] * 2
+    for other in unlike:
+        found = addresses.lies((one, other))
+        assert found is not None
+        assert (found.words[:, 0] != found.words[:, 1]).any()
+
+
+def test_words_are_not_read_of_what_is_more_than_a_plain_tensor() -> None:
+    plain = torch.randn(3, 4)
+
+    class Kind(torch.Tensor):
+        pass
+
+    for one in (
+        torch.nn.Parameter(plain),
+        plain.as_subclass(Kind),
+        torch.ones(3, 4, dtype=torch.complex64).conj().imag,
+        plain.to_sparse(),
+        torch.empty(3, 4, device="meta"),
+        torch._to_functional_tensor(plain),
+        plain.numpy(),
+        None,
+    ):
+        assert addresses.lies((plain, one)) is None, type(one)
+
+
+def test_autograd_is_known_to_know_of_what_requires_a_gradient() -> None:
+    leaf = torch.randn(3, 4, requires_grad=True)
+    made = leaf * 2
+    found = addresses.lies((torch.randn(3, 4), leaf, made, torch.empty(5, 6)))
+    assert found is not None
+    assert (found.autograd != 0).tolist() == [False, True, True, False]
+
+
+def sized(count: int, widths: int) -> results.Places:
+    assert results._has_patterns(-1)
+    draw = np.random.default_rng(0)
+    rows, cols = draw.integers(0, 9, count), draw.integers(0, widths + 1, count)
+    offsets, total = aligned_offsets(rows, cols, 4)
+    return results.Places(rows, cols, offsets, total, "float32")
+
+
+@pytest.mark.parametrize("way", ["one_by_one", "by_pattern"])
+@pytest.mark.parametrize("widths", [1, 5, 200])
+def test_results_lie_apart_and_in_order(widths: int, way: str) -> None:
+    lie = sized(300, widths)
+    views, address = getattr(lie, way)(-1)
+    rows, cols, offsets = lie._columns
+    assert [tuple(one.shape) for one in views] == list(zip(rows, cols, strict=True))
+    assert all(one.is_contiguous() for one in views)
+    for i, one in enumerate(views):
+        one.fill_(i)
+        assert one.numel() == 0 or one.data_ptr() == address + 4 * int(offsets[i])
+    assert all(bool((one == i).all()) for i, one in enumerate(views))
+
+
+def test_results_by_patterns_are_as_those_made_one_by_one() -> None:
+    assert results._has_patterns(-1)
+    lie = sized(40, 9)
+    for inference in (False, True):
+        with torch.inference_mode(inference):
+            made = [lie.made(-1) for _ in range(5)]
+        assert len({address for _, address in made}) == 5
+        for views, _ in made:
+            whole = next(one for one in views if one.numel() > 1)
+            assert whole.is_inference() is inference
+            if not inference:
+                assert whole._version == 0
+                whole.requires_grad_().sum().backward()
+                assert bool((whole.grad == 1).all())
+    assert lie._pattern is not None
+
+
+def test_a_new_tensor_is_the_one_asked_for() -> None:
+    made = results.maker((3, 0, 5), "bfloat16", -1)()
+    assert (made.shape, made.dtype, made.device.type) == ((3, 0, 5), torch.bfloat16, "cpu")
+
+
+def test_a_batch_elsewhere_as_aligned_has_the_same_signature_and_others_have_not() -> None:
+    work = batch()
+    first = placing.signature(work)
+    assert placing.signature(moved(work, 4096)) == first
+    assert placing.signature(moved(work, 2)) != first
+    assert placing.signature(work.take(np.arange(39))) != first
+    assert placing.signature(work.take(np.arange(40)[::-1])) != first
+
+
+def test_of_equal_problems_their_distance_counts() -> None:
+    one = dense(4, 4, 4, "float32")
+    near, far = (one.take(np.zeros(3, np.int64)) for _ in range(2))
+    near = placing.moved(near, np.arange(10, dtype=np.int64) * 4096)
+    far = placing.moved(far, np.arange(10, dtype=np.int64) * 8192)
+    assert placing.signature(near) != placing.signature(far)

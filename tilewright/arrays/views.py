@@ -1,0 +1,343 @@
+"""Any array in, the same kind out: NumPy, DLPack (PyTorch, JAX on the CPU), pyopencl, `Array`.
+
+`view()` turns whatever a caller passed into a `View`: memory, element offset, shape and strides, no
+copy. `like()` makes a result of the caller's own kind.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.errors import DtypeError, OperandError
+from tilewright.facts.device import Device
+
+NDArray = npt.NDArray[Any]
+DTYPES = ("float16", "float32", "float64")
+_GPUS = (2, 10, 13)  # DLPack's numbers for CUDA, ROCm and CUDA's managed memory
+
+
+class Memory(Protocol):
+    """Memory that a back end owns; what `Array` stands on."""
+
+    device: Device
+    mapped: bool
+
+    def map(self) -> NDArray:
+        """The bytes as a one-dimensional NumPy array, until `unmap`."""
+
+    def unmap(self) -> None:
+        """Give the memory back to the device."""
+
+
+class Array:
+    """A dense array on a device: `with x.map() as view:` shows it as NumPy.
+
+    Nothing is copied where the device shares the host's memory.
+
+    Made by `tilewright.empty` and `tilewright.asarray`. While it is mapped no product may use it.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        strides: tuple[int, ...] | None = None,
+    ) -> None:
+        self.memory = memory
+        self.shape = shape
+        self.dtype = dtype
+        self.strides = _c_strides(shape) if strides is None else strides
+
+    @property
+    def device(self) -> Device:
+        """Where it lies."""
+        return self.memory.device
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def T(self) -> Array:  # noqa: N802 (NumPy's name)
+        """The same memory, dimensions reversed."""
+        return Array(self.memory, self.shape[::-1], self.dtype, self.strides[::-1])
+
+    @contextmanager
+    def map(self) -> Iterator[NDArray]:
+        """The array as a writable NumPy view; leaving the block hands it back to the device.
+
+        Waits for products that are still computing it.
+        """
+        if self.memory.mapped:
+            raise OperandError(f"{self!r}: it is mapped already; leave that `with` block first")
+        flat = self.memory.map()
+        try:
+            count = int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+            base = flat[:count].view(self.dtype)
+            yield np.lib.stride_tricks.as_strided(
+                base, self.shape, tuple(step * self.dtype.itemsize for step in self.strides)
+            )
+        finally:
+            self.memory.unmap()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray:
+        with self.map() as view:
+            return np.array(view, dtype=dtype)
+
+    def __repr__(self) -> str:
+        return f"<tilewright.Array {self.shape} {self.dtype} on {self.device.id}>"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Where an operand lies: `memory` is a NumPy array (host) or a device buffer.
+
+    `offset` and `strides` count elements; for host memory the offset is zero, as the array itself
+    starts at its first element. `queue` is the command queue that a foreign device array came with.
+    """
+
+    memory: Any
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype[Any]
+    host: bool
+    queue: Any = None
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def swapped(self) -> View:
+        """The same elements with the last two dimensions swapped."""
+        shape, strides = self.shape, self.strides
+        memory = np.swapaxes(self.memory, -1, -2) if self.host else self.memory
+        return View(
+            memory,
+            self.offset,
+            (*shape[:-2], shape[-1], shape[-2]),
+            (*strides[:-2], strides[-1], strides[-2]),
+            self.dtype,
+            self.host,
+            self.queue,
+        )
+
+
+def view_host(array: NDArray) -> View:
+    """The view of a NumPy array."""
+    size = array.itemsize
+    return View(
+        array, 0, array.shape, tuple(step // size for step in array.strides), array.dtype, True
+    )
+
+
+def view(value: Any, name: str) -> View:
+    """The view of any array, without a copy.
+
+    Raises OperandError for what is no array or lies on a device that this call cannot reach,
+    DtypeError for element types other than float16, float32 and float64.
+    """
+    if isinstance(value, np.ndarray):
+        return _checked(view_host(_whole_steps(plain(value, name), name)), name, value.dtype)
+    if isinstance(value, Array):
+        if value.memory.mapped:
+            raise OperandError(f"{name}={value!r}: it is mapped; leave its `with` block first")
+        return _view_array(value)
+    if _is_pyopencl(value):
+        return _checked(_view_pyopencl(value, name), name, value.dtype)
+    if hasattr(value, "__dlpack__"):
+        return _checked(view_host(_whole_steps(_from_dlpack(value, name), name)), name, None)
+    raise OperandError(
+        f"{name}={short(value)}: not an array; accepted are NumPy, pyopencl and tilewright arrays"
+        " and any CPU array with __dlpack__"
+    )
+
+
+def plain(value: NDArray, name: str) -> NDArray:
+    """The elements of a subclass of ndarray as a plain array, where that is all there is to them.
+
+    matrix and memmap are plain. A mask would be lost here, and so would a unit: refused is what
+    gives NumPy's functions a meaning of its own. Raises OperandError.
+    """
+    kind = type(value)
+    if kind is np.ndarray:
+        return value
+    if isinstance(value, np.ma.MaskedArray):
+        raise OperandError(
+            f"{name}={kind.__name__}: its mask would be lost; accepted are plain arrays, as"
+            " .filled(0) gives one"
+        )
+    if kind.__array_ufunc__ is not np.ndarray.__array_ufunc__:
+        raise OperandError(
+            f"{name}={kind.__name__}: gives products a meaning of its own; accepted are plain"
+            " arrays, as numpy.asarray gives one"
+        )
+    return value.view(np.ndarray)
+
+
+def host_array(value: Any, name: str) -> NDArray:
+    """Anything of which NumPy makes an array, to be copied: a list of numbers, too.
+
+    Raises OperandError where it makes none, or one that is not all there was.
+    """
+    if isinstance(value, np.ndarray):
+        return plain(value, name)
+    if hasattr(value, "__dlpack__") and not isinstance(value, Array) and not _is_pyopencl(value):
+        return _from_dlpack(value, name)
+    try:
+        return np.asarray(value)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise OperandError(f"{name}={short(value)}: not an array of numbers: {error}") from None
+
+
+def _whole_steps(array: NDArray, name: str) -> NDArray:
+    """The array itself, or a copy where its steps are no multiples of an element (packed records).
+
+    Kernels count in elements, so the product could not be written there either.
+    """
+    size = array.itemsize
+    if array.flags.aligned and not any(size and step % size for step in array.strides):
+        return array
+    if name.startswith("out"):
+        raise OperandError(
+            f"{name}.strides={array.strides} bytes: accepted are aligned arrays with steps of whole"
+            f" elements ({size} bytes)"
+        )
+    return array.copy()
+
+
+def _view_array(value: Array) -> View:
+    if value.device.backend == "host":
+        shaped: NDArray = np.lib.stride_tricks.as_strided(
+            value.memory.map().view(value.dtype),
+            value.shape,
+            tuple(step * value.dtype.itemsize for step in value.strides),
+        )
+        value.memory.unmap()
+        return view_host(shaped)
+    handle = value.memory.buffer  # type: ignore[attr-defined]
+    return View(handle, 0, value.shape, value.strides, value.dtype, False)
+
+
+def _view_pyopencl(value: Any, name: str) -> View:
+    """Ordered after what the array waits for, wherever that runs, by its own queue.
+
+    Raises OperandError where it lies between elements, as kernels count in elements.
+    """
+    size = value.dtype.itemsize
+    if size and any(step % size for step in (value.offset, *value.strides)):
+        raise OperandError(
+            f"{name}: begins at byte {value.offset} with steps of {value.strides} bytes; accepted"
+            f" are multiples of an element's {size} bytes"
+        )
+    foreign = [event for event in value.events if event.command_queue != value.queue]
+    if foreign and value.queue is not None:
+        import pyopencl
+
+        pyopencl.enqueue_barrier(value.queue, wait_for=foreign)
+    strides = tuple(step // size for step in value.strides)
+    offset = value.offset // size
+    return View(value.base_data, offset, value.shape, strides, value.dtype, False, value.queue)
+
+
+def _from_dlpack(value: Any, name: str) -> NDArray:
+    try:
+        where = int(value.__dlpack_device__()[0]) if hasattr(value, "__dlpack_device__") else 1
+    except (BufferError, RuntimeError, TypeError, ValueError):
+        where = None  # torch's meta device has no number
+    if where != 1:
+        raise OperandError(
+            f"{name}={short(value)}: lies on a device that no back end here reaches; move it to"
+            " the CPU or to a tilewright or pyopencl array"
+        )
+    # Autograd's tensors refuse to export themselves; their data does not.
+    detach = getattr(value, "detach", None)
+    if getattr(value, "requires_grad", False) is True and _records_gradients():
+        raise OperandError(
+            f"{name}={short(value)}: requires a gradient, which would be lost here; accepted are"
+            " its .detach(), calls under torch.no_grad(), and operands that are all tensors"
+        )
+    try:
+        return np.from_dlpack(value if detach is None else detach())
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise OperandError(f"{name}={short(value)}: __dlpack__ failed: {error}") from None
+
+
+def _records_gradients() -> bool:
+    """Whether torch is loaded and autograd on."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.is_grad_enabled())
+
+
+def _checked(result: View, name: str, dtype: Any) -> View:
+    if result.dtype.name not in DTYPES or not result.dtype.isnative:
+        shown = result.dtype if dtype is None else dtype
+        if result.dtype.kind == "c":
+            raise DtypeError(
+                f"{name}.dtype={str(shown)!r}: accepted are {', '.join(DTYPES)}; of complex"
+                " matrices multiply real and imaginary parts: (a.real @ b.real - a.imag @ b.imag)"
+                " + 1j * (a.real @ b.imag + a.imag @ b.real)"
+            )
+        raise DtypeError(
+            f"{name}.dtype={str(shown)!r}: accepted are {', '.join(DTYPES)} in native byte order"
+        )
+    return result
+
+
+def like(value: Any) -> Callable[[NDArray], Any]:
+    """How a NumPy result becomes an array of `value`'s kind."""
+    if isinstance(value, np.ndarray):
+        # A product of two vectors is a scalar, as NumPy's is.
+        return lambda result: result[()]
+    module: Any = sys.modules.get(type(value).__module__.partition(".")[0])
+    if hasattr(value, "__array_namespace__"):  # JAX's arrays come from jaxlib, which makes none
+        module = value.__array_namespace__()
+    convert = getattr(module, "from_dlpack", None)
+    return convert if convert is not None else lambda result: result
+
+
+def kind(value: Any) -> str:
+    """ "host", "tilewright" or "pyopencl": operands of one call must agree."""
+    if isinstance(value, Array):
+        return "host" if value.device.backend == "host" else "tilewright"
+    return "pyopencl" if _is_pyopencl(value) else "host"
+
+
+def _is_pyopencl(value: Any) -> bool:
+    return type(value).__module__ == "pyopencl.array" and hasattr(value, "base_data")
+
+
+def on_gpu(value: Any) -> bool:
+    """Whether an array lies on a GPU that torch reaches: torch's, CuPy's, any with DLPack there."""
+    if type(value) is np.ndarray:
+        return False
+    known = getattr(value, "is_cuda", None)
+    if known is not None:
+        return known is True
+    where = getattr(value, "__dlpack_device__", None)
+    return where is not None and int(where()[0]) in _GPUS
+
+
+def short(value: Any) -> str:
+    """`value` as a message shows it: its repr, cut to 60 characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _c_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(1, size)
+    return tuple(reversed(strides))

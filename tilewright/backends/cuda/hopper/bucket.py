@@ -1,0 +1,34 @@
+"""A bucket: problems of one launch of the Hopper kernel, decided upon."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.backends.cuda.hopper import tiles
+from tilewright.backends.cuda.hopper.orient import Oriented
+from tilewright.backends.cuda.hopper.packing import ROW, Panels
+from tilewright.backends.cuda.hopper.shapes import Shape
+from tilewright.backends.cuda.work import Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Problems of one launch: how they are turned, cut and dealt, and what is packed."""
+
+    batch: Oriented
+    which: Ints
+    shape: Shape
+    tiles: tiles.Tiles
+    turns: Ints
+    panels: tuple[Panels, Panels]
+    seconds: float
+
+    @property
+    def scratch(self) -> int:
+        """Bytes that the packed operands take."""
+        return self.plane_rows * self.shape.planes * ROW
+
+    @property
+    def plane_rows(self) -> int:
+        """Rows of one plane of the scratch, 128 bytes each."""
+        return self.panels[0].rows + self.panels[1].rows

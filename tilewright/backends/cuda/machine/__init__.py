@@ -1,0 +1,1 @@
+"""The machine under the engines: GPUs found, programs compiled, launched, recorded; tables."""

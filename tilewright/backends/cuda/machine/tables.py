@@ -1,0 +1,121 @@
+"""Tables that kernels read: the records of a batch, and how words get onto the device.
+
+    up to 4 KiB       as parameters of a kernel that stores them (put.cu): 3.7 us of an H200's host
+    more of them      through pinned memory: 6.5 us, where `Tensor.pin_memory().to()` takes 16
+    inside a capture  as parameters, 32 KiB a launch: a graph holds what its kernels were given
+
+The host waits for neither. Torch keeps a pinned block until the copy has read it; of what a graph
+copies again at each replay nobody would know how long. More than 4 KiB of them need CUDA 12.1.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from tilewright.backends.cuda.machine import nvrtc
+from tilewright.backends.cuda.work import Ints, Work
+
+WORDS = 16  # int64 words of a record (backends/cuda/kernels/record.py)
+_SIZES = (60, 508, 4080)  # words that a launch of put.cu takes
+_MOST_PUT = 508
+_THREADS = 256
+captured: list[Any] = []  # pinned blocks of graphs where there are no such parameters (ROCm)
+_putting = threading.Lock()
+_buffers: dict[int, tuple[Any, ...]] = {}
+
+
+def records(work: Work) -> Ints:
+    """[problems, WORDS] as backends/cuda/kernels/record.py draws it."""
+    table = np.zeros((len(work.m), WORDS), np.int64)
+    table[:, 0], table[:, 1], table[:, 2] = work.a.address, work.b.address, work.c.address
+    if work.bias is not None:
+        table[:, 3] = work.bias.address
+    table[:, 4], table[:, 5], table[:, 6] = work.m, work.n, work.k
+    for at, part in ((7, work.a), (9, work.b), (11, work.c)):
+        table[:, at], table[:, at + 1] = part.row, part.col
+    table[:, 13] = np.ascontiguousarray(work.alpha, np.float64).view(np.int64)
+    table[:, 14] = (work.beta + 0.0).view(np.int64)  # -0.0 becomes 0: all bits zero
+    return table
+
+
+def goes_by_parameters(count: int, ordinal: int) -> bool:
+    """Whether so many words are best stored by `put`."""
+    import torch
+
+    if ordinal < 0 or not nvrtc.is_cuda(ordinal):
+        return False
+    return count <= _MOST_PUT or bool(torch._C._cuda_isCurrentStreamCapturing())
+
+
+def put(words: Ints, ordinal: int, stream: int) -> Any:
+    """These words on a device as a tensor, stored there by the time that `stream` goes on.
+
+    The stream is torch's current one. Raises DeviceError and torch's OutOfMemoryError.
+    """
+    import torch
+
+    made = torch.empty(len(words), dtype=torch.int64, device=place(ordinal))
+    address = made.data_ptr()
+    for first in range(0, len(words), _SIZES[-1]):
+        _put(words[first : first + _SIZES[-1]], address + 8 * first, ordinal, stream)
+    return made
+
+
+def _put(words: Ints, address: int, ordinal: int, stream: int) -> None:
+    from cuda.bindings import driver
+
+    size = next(size for size in _SIZES if len(words) <= size)
+    kernel = nvrtc.function("put", (("WORDS", size),), ordinal)
+    blocks = -(-len(words) // _THREADS)
+    with _putting:
+        if size not in _buffers:
+            buffer = np.zeros(size, np.int64)
+            to, count = ctypes.c_void_p(), ctypes.c_int()
+            at = (ctypes.c_int64 * size).from_address(buffer.ctypes.data)
+            _buffers[size] = (buffer, to, count, nvrtc.Arguments((to, count, at)))
+        buffer, to, count, arguments = _buffers[size]
+        buffer[: len(words)] = words
+        to.value, count.value = address, len(words)
+        (status,) = driver.cuLaunchKernel(
+            kernel.handle, blocks, 1, 1, _THREADS, 1, 1, 0, stream, arguments.pointer, 0
+        )
+    if status:
+        nvrtc.check((status,), "launch of put")
+
+
+def upload(count: int, fill: Callable[[Ints], None], ordinal: int) -> Any:
+    """So many words on a device as a tensor, as `fill` writes them, in one copy.
+
+    Raises torch's OutOfMemoryError.
+    """
+    import torch
+
+    pinned = torch.empty(count, dtype=torch.int64, device="cpu", pin_memory=ordinal >= 0)
+    fill(pinned.numpy())
+    if ordinal < 0:
+        return pinned
+    if torch._C._cuda_isCurrentStreamCapturing():
+        captured.append(pinned)
+    made = torch.empty(count, dtype=torch.int64, device=place(ordinal))
+    return made.copy_(pinned, non_blocking=True)
+
+
+@cache
+def place(ordinal: int) -> Any:
+    """A GPU as torch names it; below 0 the processor, where Triton's interpreter plays one."""
+    import torch
+
+    return torch.device("cuda", ordinal) if ordinal >= 0 else torch.device("cpu")
+
+
+def scratch(size: int, ordinal: int) -> Any:
+    """`size` bytes on a device. Raises torch's OutOfMemoryError."""
+    import torch
+
+    return torch.empty(size, dtype=torch.uint8, device=place(ordinal))

@@ -1,0 +1,1 @@
+"""Products whose sizes lie on the device: planned and multiplied there, nothing read back."""

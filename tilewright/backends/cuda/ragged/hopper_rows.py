@@ -1,0 +1,120 @@
+"""Rows ragged by group, their numbers on the device: out[i] = x[i] @ w[group of i] + bias[group].
+
+The launch reads its work from a table on the device, int32 [1 + entries, 4]:
+
+    row 0      number of entries that follow, 0 (counts tiles during a launch), 0, 0
+    row e      group, first row of x, one past the last row, 0
+
+An entry has at most ROWS rows, all of one group; a group of more rows has several entries, one of
+none has none. Rows in no entry are not touched. Any order is right; long entries first is faster.
+`entries(rows, groups)` bounds their number, so that a table can be allocated before offsets are
+known. Whoever plans on the device writes the table on the same stream before each launch.
+
+The weights give the rows of wgmma's tiles and x the columns, for those come in units of 32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.backends.cuda.hopper import maps
+from tilewright.backends.cuda.hopper.bind import Ragged, defines
+from tilewright.backends.cuda.hopper.shapes import WIDE
+from tilewright.backends.cuda.hopper.tiles import ENGINE_STORES
+from tilewright.backends.cuda.machine import driver, nvrtc
+from tilewright.backends.cuda.ragged.moving import LEFT, OUT, RIGHT, Moving
+
+ROWS = WIDE.width  # rows of x that one entry may have
+_RAGGED_ROWS = 1  # hopper_tiles.cuh
+BAND = 4  # entries of a group, at most, whose tiles follow one another
+
+
+def entries(rows: int, groups: int) -> int:
+    """How many entries `rows` rows in `groups` groups can need at most."""
+    return rows // ROWS + groups
+
+
+def unsuited(x: Any, w: Any, out: Any, bias: Any = None) -> str | None:
+    """Why these cannot be had here: [rows, k], [groups, k, n] and [rows, n], torch, one GPU.
+
+    Either of w's last two dimensions may be the contiguous one; groups must follow one another
+    without gaps; rows of x and w must begin at multiples of 16 bytes.
+    """
+    groups, k, n = w.shape
+    if str(x.dtype).removeprefix("torch.") not in ("bfloat16", "float16"):
+        return f"{x.dtype} is not half precision"
+    if not driver.device_of(x.device.index).has("wgmma"):
+        return "needs wgmma: compute capability 9.0"
+    transposed = _k_contiguous(w)
+    run, runs = (k, n) if transposed else (n, k)
+    if not transposed and (w.stride(2) != 1 or k % 16 != 0):
+        return "w [groups, k, n] needs contiguous n and k a multiple of 16"
+    if w.stride(1 if not transposed else 2) != run or (groups > 1 and w.stride(0) != run * runs):
+        return "w's groups do not follow one another"
+    if x.stride(1) != 1 or out.stride(1) != 1:
+        return "rows of x and out must be contiguous"
+    # A gradient of a sum over rows is one row, expanded.
+    if min(x.stride(0), out.stride(0)) <= 0:
+        return "rows of x or out lie in one place"
+    if bias is not None and max(bias.stride()) >= 2**31:
+        return "a stride of the bias is 2^31 elements or more"
+    if max(out.stride(0), groups * max(n, k)) >= 2**31:
+        return "rows of w, or elements from one row of out to the next, are 2^31 or more"
+    aligned = x.data_ptr() % 16 == w.data_ptr() % 16 == 0 and x.stride(0) % 8 == run % 8 == 0
+    return None if aligned else "rows of x and w must begin at multiples of 16 bytes"
+
+
+def prepared(x: Any, w: Any, out: Any, bias: Any = None, band: int | None = None) -> Moving:
+    """The kernel for these and for all that lie alike; see `unsuited`. Launch it on w, x and out.
+
+    x and out have as many rows as the launch says. Its table is int32 [1 + entries, 4] on the
+    device, as drawn above, read at each launch; `bias` is [groups, n] of x's dtype. Raises
+    DeviceError.
+    """
+    import torch
+
+    groups, k, n = w.shape
+    ordinal, dtype = x.device.index, str(x.dtype).removeprefix("torch.")
+    transposed = _k_contiguous(w)
+    stores = out.data_ptr() % 16 == 0 and out.stride(0) % 8 == 0 and n >= 8
+    weights = (groups * n, k, k) if transposed else (groups * k, n, n)
+    matrices = [
+        (LEFT, maps.Matrix(w.data_ptr(), *weights)),
+        (RIGHT, maps.Matrix(x.data_ptr(), x.shape[0], k, x.stride(0))),
+    ]
+    if stores:
+        results = maps.Matrix(out.data_ptr(), out.shape[0], n // 8 * 8, out.stride(0))
+        matrices.append((OUT, results))
+    macros = defines(
+        dtype,
+        WIDE,
+        left_mn=not transposed,
+        right_mn=False,
+        transposed=True,
+        epilogue=None if bias is None else "none",
+        ragged=_RAGGED_ROWS,
+    )
+    shared = Ragged(
+        n=n,
+        k=k,
+        stride=out.stride(0),
+        across=-(-n // WIDE.rows),
+        flags=ENGINE_STORES * stores,
+        band=band or min(max(x.shape[0] // (groups * ROWS), 1), BAND),
+    )
+    if bias is not None:
+        shared.bias_group, shared.bias_step = bias.stride()
+    return Moving(
+        nvrtc.function("hopper_multiply", macros, ordinal, shared=WIDE.shared),
+        torch.cuda.get_device_properties(ordinal).multi_processor_count,
+        WIDE.threads,
+        0,
+        matrices,
+        dtype,
+        shared,
+        frozenset((RIGHT, OUT)),
+    )
+
+
+def _k_contiguous(w: Any) -> bool:
+    return bool(w.stride(1) == 1)

@@ -1,0 +1,104 @@
+"""A kernel whose operands move: launched on other addresses each time, its maps are an argument.
+
+Bound batches have their maps in memory of the device, written once. Here the few maps of a product
+are one argument (`Maps` of kernels/hopper_tiles.cuh), which the driver copies at the launch, and
+between launches only their addresses are replaced, or the rows of matrices that grow and shrink.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from typing import Any
+
+from tilewright.backends.cuda.hopper import maps
+from tilewright.backends.cuda.hopper.bind import Ragged
+from tilewright.backends.cuda.machine import nvrtc
+
+_MAPS = 3
+_ALIGNMENT = 64  # of a map in the host's memory, in bytes: the driver demands it
+# The operand that a matrix is.
+LEFT, RIGHT, OUT = 0, 1, 2
+
+
+class Moving:
+    """A ragged product of certain sizes, strides and alignments, launched on any such tensors."""
+
+    def __init__(
+        self,
+        kernel: nvrtc.Function,
+        blocks: int,
+        threads: int,
+        tiles: int,
+        matrices: list[tuple[int, maps.Matrix]],
+        dtype: str,
+        shared: Ragged,
+        grow: frozenset[int] = frozenset(),
+    ) -> None:
+        """Everything but the launch; each of at most three matrices with the operand that it is.
+
+        Operands that `grow` have as many rows as a launch says. Raises DeviceError where the driver
+        refuses a map.
+        """
+        from cuda.bindings import driver
+
+        self._launch, self._replace = driver.cuLaunchKernel, driver.cuTensorMapReplaceAddress
+        self._memory = ctypes.create_string_buffer(_MAPS * maps.BYTES + _ALIGNMENT)
+        at = -(-ctypes.addressof(self._memory) // _ALIGNMENT) * _ALIGNMENT
+        encoded = maps.encode([matrix for _, matrix in matrices], dtype)
+        ctypes.memmove(at, encoded.ctypes.data, encoded.nbytes)
+        self._dtype, self._rows = dtype, -1
+        self._growing = [
+            (at + maps.BYTES * place, operand, matrix)
+            for place, (operand, matrix) in enumerate(matrices)
+            if operand in grow
+        ]
+        self._maps = [
+            (driver.CUtensorMap(at + maps.BYTES * place), operand)
+            for place, (operand, _) in enumerate(matrices)
+        ]
+        self._places: tuple[int, ...] = ()
+        own = (ctypes.c_char * (_MAPS * maps.BYTES)).from_address(at)
+        self._table, self._shared = ctypes.c_void_p(), shared
+        none = ctypes.c_void_p()
+        values = (self._table, ctypes.c_int(tiles), none, none, shared, own)
+        self._arguments = nvrtc.Arguments(values)
+        self._sizes = (kernel.handle, blocks, 1, 1, threads, 1, 1, kernel.shared)
+        self._lock = threading.Lock()
+
+    def launch(
+        self,
+        stream: int,
+        table: Any,
+        left: Any,
+        right: Any,
+        out: Any,
+        bias: Any = None,
+        rows: int = -1,
+    ) -> None:
+        """Enqueue on a stream of the current device. Raises DeviceError."""
+        places = (left.data_ptr(), right.data_ptr(), out.data_ptr())
+        with self._lock:
+            if rows != self._rows:
+                self._grow(rows, places)
+            if places != self._places:
+                self._move(places)
+            self._table.value = table.data_ptr()
+            self._shared.c = places[2]
+            self._shared.bias = None if bias is None else bias.data_ptr()
+            (status,) = self._launch(*self._sizes, stream, self._arguments.pointer, 0)
+        if status:
+            nvrtc.check((status,), "launch of a Hopper kernel")
+
+    def _grow(self, rows: int, places: tuple[int, ...]) -> None:
+        self._rows, self._places = -1, ()  # of none, should the driver refuse one
+        for at, operand, matrix in self._growing:
+            now = matrix._replace(address=places[operand], rows=rows)
+            ctypes.memmove(at, maps.anew(now, self._dtype), maps.BYTES)
+        self._rows = rows
+
+    def _move(self, places: tuple[int, ...]) -> None:
+        self._places = ()  # of none, should the driver refuse one
+        for one, operand in self._maps:
+            nvrtc.check(self._replace(one, places[operand]), "address of a tensor map")
+        self._places = places

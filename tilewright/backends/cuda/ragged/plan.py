@@ -1,0 +1,116 @@
+"""Launches that plan on the device: what writes the tables of ragged products (ragged_plans.py).
+
+    RowPlan     entries of at most so many rows, and zeros where no group has rows
+    DepthPlan   an entry of each group, those of most rows first
+
+Few groups are planned by one launch, in which each reads all offsets before its own; from _MANY on
+by three (depths: two), which count blocks of groups first. 200,000 groups took 38 ms the first way
+on an H200. How many rows there are is said at each launch, so batches may grow and shrink.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.backends.cuda.machine import faults
+from tilewright.backends.cuda.machine.triton_launch import INTERPRETED, Task, reusable
+
+_BLOCK = 256  # offsets that a planning program looks at together
+_CLEARED = 64  # rows, and columns at a time, that a program clears
+_MANY = 2048  # groups from which on counting blocks first is faster
+_COUNTED = 1024  # groups in such a block
+_LONG = 4  # so many times the mean rows of a group are done early, where groups are many
+
+
+class RowPlan:
+    """The table of rows for operands that lie alike, of any number of rows."""
+
+    def __init__(
+        self, offsets: Any, out: Any, groups: int, height: int, *, clear: bool, rests_last: bool
+    ) -> None:
+        """`height` is the most rows of an entry; `rests_last` puts entries of fewer last."""
+        self._ordinal, self._groups, self._height = ordinal_of(out), groups, height
+        self._clear, self._flag = clear, faults.flag(self._ordinal)
+        self._counts = -(-groups // _COUNTED) if groups > _MANY else 0
+        self._common = {"LEADING": offsets.shape[0] - groups, "TILE_M": height}
+        order = {"RESTS_LAST": rests_last}
+        where = (groups, offsets.stride(0))
+        result = (*where, out.shape[1], *out.stride())
+        table = memory(out, 4)
+        if not self._counts:
+            self._plan = self._task(
+                "plan_rows", (offsets, table, self._flag, out, 0, *result), order
+            )
+            return
+        self._count = self._task("count_groups", (offsets, table, 0, *where), {})
+        self._place = self._task(
+            "place_groups", (offsets, table, self._flag, table, 0, *where), order
+        )
+        self._fill = self._task("fill_groups", (offsets, table, table, out, 0, 0, *result), order)
+
+    def _task(self, name: str, arguments: tuple[Any, ...], more: dict[str, Any]) -> Any:
+        cleared = {"CLEARED": _CLEARED} if name in ("plan_rows", "fill_groups") else {}
+        block = {"BLOCK": _COUNTED if self._counts else _BLOCK}
+        constants = {**self._common, **more, **block, **cleared}
+        return _reusable(name, arguments, constants, self._ordinal)
+
+    def launch(self, stream: int, offsets: Any, table: Any, out: Any) -> None:
+        """Write `table`, and zeros into the rows of `out` that no group has if asked for."""
+        rows, groups = out.shape[0], self._groups
+        cleared = -(-rows // _CLEARED) if self._clear else 0
+        if not self._counts:
+            self._plan(stream, groups + cleared, offsets, table, self._flag, out, rows)
+            return
+        places = memory(out, 2 * groups + 4 + 4 * self._counts)
+        fills = -(-(rows // self._height) // _COUNTED)
+        self._count(stream, self._counts, offsets, places, rows)
+        self._place(stream, self._counts, offsets, table, self._flag, places, rows)
+        self._fill(stream, fills + cleared, offsets, table, places, out, rows, fills)
+
+
+class DepthPlan:
+    """The table of depths for operands that lie alike, of any number of rows."""
+
+    def __init__(self, x: Any, offsets: Any, groups: int) -> None:
+        """x: a tensor of the device."""
+        self._ordinal, self._groups = ordinal_of(x), groups
+        self._flag = faults.flag(self._ordinal)
+        self._counts = -(-groups // _COUNTED) if groups > _MANY else 0
+        where, table = (groups, offsets.stride(0)), memory(x, 4)
+        constants = {"LEADING": offsets.shape[0] - groups}
+        constants["BLOCK"] = _COUNTED if self._counts else _BLOCK
+        if not self._counts:
+            planned = (offsets, table, self._flag, 0, *where)
+            self._plan = _reusable("plan_depths", planned, constants, self._ordinal)
+            return
+        counted = (offsets, self._flag, table, 0, 0, *where)
+        self._count = _reusable("count_long", counted, constants, self._ordinal)
+        placed = (offsets, table, table, 0, 0, *where)
+        self._place = _reusable("place_long", placed, constants, self._ordinal)
+
+    def launch(self, stream: int, offsets: Any, table: Any, rows: int) -> None:
+        """Write `table`."""
+        if not self._counts:
+            self._plan(stream, self._groups, offsets, table, self._flag, rows)
+            return
+        places, long = memory(table, 4 * self._counts), _LONG * (rows // self._groups)
+        self._count(stream, self._counts, offsets, self._flag, places, rows, long)
+        self._place(stream, self._counts, offsets, table, places, rows, long)
+
+
+def _reusable(name: str, arguments: tuple[Any, ...], constants: Any, ordinal: int) -> Any:
+    from tilewright.backends.cuda.kernels import ragged_plans
+
+    return reusable(Task(getattr(ragged_plans, name), 1, arguments, constants, {}), ordinal)
+
+
+def memory(like: Any, words: int) -> Any:
+    """Memory for a plan, of this launch alone, where a tensor lies."""
+    import torch
+
+    return torch.empty(words, dtype=torch.int32, device=like.device)
+
+
+def ordinal_of(x: Any) -> int:
+    """The GPU that a tensor lies on; that of Triton's interpreter for one of the host."""
+    return int(x.device.index) if x.is_cuda else INTERPRETED

@@ -1,0 +1,251 @@
+"""triton_grouped: any batch, by tiles of a few shapes, on every GPU that Triton compiles for.
+
+propose   lay the batch out by this device's shapes (planning.grouped), cached by sizes
+kernels   records and tile lists in one table; one launch a shape and a kind of memory layout,
+          side by side, and a second phase where long products are cut along k
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.backends.cuda.machine.fixed import moving
+from tilewright.backends.cuda.machine.placing import Draft, Kernels, bound, places, sources
+from tilewright.backends.cuda.machine.streams import in_turn, side_by_side
+from tilewright.backends.cuda.machine.tables import records
+from tilewright.backends.cuda.machine.triton_launch import Pointer, Task, placed
+from tilewright.backends.cuda.tiled import simt
+from tilewright.backends.cuda.tiled.layouts import Group, codes, is_mostly_wide, kinds
+from tilewright.backends.cuda.tiled.parts import CHUNK, Parts, parts_of
+from tilewright.backends.cuda.tiled.shapes import Shape, shapes_of, slots_of, sum_bytes, sum_type
+from tilewright.backends.cuda.work import Ints, Proposal, Work
+from tilewright.facts.device import Device
+from tilewright.planning.grouped import GroupedLayout, lay_out, signature
+from tilewright.remember import Shelf
+
+_layouts: Shelf[bytes, GroupedLayout] = Shelf("tiles of batches on GPUs", most=128 << 20)
+_START = 3e-6  # seconds from one launch to the next on an empty H200
+
+
+class TritonGrouped:
+    """The Triton kernels `grouped_tiles` and `sum_parts`."""
+
+    name = "triton_grouped"
+
+    def propose(self, work: Work, device: Device) -> Proposal | str:
+        """Takes every batch in the dtype's own arithmetic, which serves fp32x too, and tf32."""
+        return _proposal(self.name, work, device, cut=True)
+
+
+class TritonWhole:
+    """The same with no product cut along k: no scratch, for where there is no room for any."""
+
+    name = "triton_whole"
+
+    def propose(self, work: Work, device: Device) -> Proposal | str:
+        """Takes what triton_grouped would cut."""
+        why = _why_not(work, device)
+        if why is not None:
+            return why
+        _, _, layout = _laid_out(work, device, codes(work), cut=True, cuda=False)
+        if not layout.sums.elements:
+            return "nothing is cut: as triton_grouped"
+        return _proposal(self.name, work, device, cut=False)
+
+
+class CudaGrouped:
+    """triton_grouped, its large fp32 tiles by a kernel in CUDA C++ (simt.py)."""
+
+    name = "cuda_grouped"
+
+    def propose(self, work: Work, device: Device) -> Proposal | str:
+        """Takes fp32 whose rows lie element by element."""
+        why = simt.why_not(work, device)
+        return why or _proposal(self.name, work, device, cut=True, cuda=True)
+
+
+def _proposal(
+    name: str, work: Work, device: Device, *, cut: bool, cuda: bool = False
+) -> Proposal | str:
+    refused = _why_not(work, device)
+    if refused is not None:
+        return refused
+    code = codes(work)
+    precision, shapes, layout = _laid_out(work, device, code, cut=cut, cuda=cuda)
+    if cuda and not any(shapes[used].cuda for used in np.unique(layout.tile)):
+        return "no tile is large: as triton_grouped"
+    size = layout.sums.elements * sum_bytes(work.dtype)
+    why = f"{layout.reason}; {_tiles(layout)}"
+    if work.precision == "tf32" and precision != "tf32":
+        why += f"; in IEEE float32, as {device.version} has no tf32"
+    if work.precision == "fp32x":
+        why += "; in IEEE float32"
+    made = partial(_kernels, work, code, layout, shapes, precision)
+    return Proposal(
+        name,
+        layout.seconds + _START,
+        size,
+        why,
+        lambda: bound(made(), work),
+        lambda: moving(made(), work),
+    )
+
+
+def _why_not(work: Work, device: Device) -> str | None:
+    if work.precision == "fp32x" and work.dtype != "float32":
+        return f"has no fp32x for {work.dtype}"
+    return None if work.dtype in device.dtypes else f"{device.name} has no {work.dtype}"
+
+
+def _precision(work: Work, device: Device) -> str:
+    wants = work.precision == "tf32" and work.dtype == "float32" and device.has("tf32")
+    return "tf32" if wants else "ieee"
+
+
+def _laid_out(
+    work: Work, device: Device, code: Ints, *, cut: bool, cuda: bool
+) -> tuple[str, tuple[Shape, ...], GroupedLayout]:
+    """The precision, the shapes and the layout of a batch; layouts are kept by sizes."""
+    precision, wide = _precision(work, device), is_mostly_wide(work, code)
+    facts = (device.compute_units, device.local_memory, work.dtype, precision, wide, cuda)
+    key = signature(work.m, work.n, work.k, *facts, work.order, cut, work.enough)
+    shapes = shapes_of(work.dtype, device, precision, wide=wide, cuda=cuda)
+
+    def made() -> GroupedLayout:
+        tiles = tuple(shape.tile() for shape in shapes)
+        slots = slots_of(device, cut=cut)
+        return lay_out(work.m, work.n, work.k, tiles, slots, work.order, work.enough)
+
+    return precision, shapes, _layouts.found(key, made, _bytes)
+
+
+def _bytes(layout: GroupedLayout) -> int:
+    """What a layout holds: columns over problems and over tiles."""
+    return 64 * len(layout.tile) + 40 * len(layout.queue)
+
+
+def _tiles(layout: GroupedLayout) -> str:
+    counts = np.bincount(layout.tile, minlength=len(layout.tiles)).tolist()
+    used = [(tile, count) for tile, count in zip(layout.tiles, counts, strict=True) if count]
+    return "tiles " + ", ".join(f"{tile.m} x {tile.n}: {count}" for tile, count in used)
+
+
+def _kernels(
+    work: Work, code: Ints, layout: GroupedLayout, shapes: tuple[Shape, ...], precision: str
+) -> Kernels:
+    """Tables laid out, kernels compiled: what is left is placing and launching.
+
+    `code` says how the problems lie (layouts.codes).
+    """
+    parts = parts_of(work, layout)
+    where, draft = sources(work), Draft(places(work))
+    table = records(work)
+    columns = [where.a, where.b, where.c, where.bias]
+    if parts.bytes:
+        own = parts.problem
+        table = np.concatenate((table, parts.records(work, 0)))
+        scratch = np.full(len(own), where.scratch)
+        more = (where.a[own], where.b[own], scratch, np.full(len(own), -1))
+        columns = [np.concatenate(pair) for pair in zip(columns, more, strict=True)]
+    tiles, groups = _grouped_tiles(work, code, layout, parts)
+    table_at = draft.add(table, *enumerate(columns))
+    splits_at, tiles_at, pieces_at = (draft.add(x) for x in (parts.splits, tiles, parts.pieces))
+    products = [
+        simt.product(work, shapes[group.shape], group, table_at, tiles_at, plain=_is_plain(work))
+        if shapes[group.shape].cuda
+        else placed(
+            _multiply(work, shapes[group.shape], group, precision, table_at, tiles_at),
+            work.ordinal,
+        )
+        for group in groups
+    ]
+    phases = [side_by_side(products, work.ordinal)]
+    if len(parts.pieces):
+        lists = (Pointer("int64", table_at), Pointer("int64", splits_at))
+        task = _add(work, (*lists, Pointer("int32", pieces_at)), parts.bytes, len(parts.pieces))
+        phases.append(placed(task, work.ordinal))
+    count = len(products) + bool(len(parts.pieces))
+    return Kernels(draft.template(parts.bytes), in_turn(phases), count)
+
+
+def _grouped_tiles(
+    work: Work, code: Ints, layout: GroupedLayout, parts: Parts
+) -> tuple[npt.NDArray[np.int32], list[Group]]:
+    """The tile list, launch after launch, and the launches. Within one the plan's order stays."""
+    queue = layout.queue
+    heights = np.array([tile.m for tile in layout.tiles], np.int32)[layout.tile]
+    widths = np.array([tile.n for tile in layout.tiles], np.int32)[layout.tile]
+    entry = np.zeros((len(queue), 4), np.int32)
+    entry[:, 0] = parts.record_of(queue.problem, queue.part)
+    np.multiply(queue.row, heights[queue.problem], out=entry[:, 1])
+    np.multiply(queue.col, widths[queue.problem], out=entry[:, 2])
+    shape = layout.tile.astype(np.int64)
+    order, groups = kinds(work, code, queue.problem, shape, parts.is_cut)
+    return entry if order is None else entry[order], groups
+
+
+def _multiply(
+    work: Work, shape: Shape, group: Group, precision: str, table: int, tiles: int
+) -> Task:
+    from tilewright.backends.cuda.kernels.grouped import grouped_tiles
+
+    constants = {
+        "DTYPE": _triton(work.dtype),
+        "SUM": _triton(sum_type(work.dtype)),
+        "TILE_M": shape.m,
+        "TILE_N": shape.n,
+        "TILE_K": shape.k,
+        **dict(_promises(work, group)),
+        "PRECISION": precision,
+        "ACTIVATION": "none" if group.parts else work.activation,
+    }
+    options = {"num_warps": shape.warps, "num_stages": shape.stages}
+    if shape.registers:
+        options["maxnreg"] = shape.registers
+    mine = Pointer("int32", tiles + 16 * group.first)
+    arguments = (Pointer("int64", table), mine, group.count)
+    return Task(grouped_tiles, group.count, arguments, constants, options)
+
+
+def _promises(work: Work, group: Group) -> Iterator[tuple[str, Any]]:
+    """What the kernel may take for granted, in the order of its parameters."""
+    yield "A_ALONG", group.a_along
+    yield "B_ALONG", group.b_along
+    yield "C_ALONG", group.c_along
+    yield "WIDE", group.wide
+    yield "NEAR", group.near
+    yield "ALPHA", bool((work.alpha != 1).any())
+    yield "BETA", bool((work.beta != 0).any())
+    yield "BIAS", work.bias is not None and bool(work.bias.address.any())
+    yield "PARTS", group.parts
+
+
+def _is_plain(work: Work) -> bool:
+    """Whether C is the product and nothing else."""
+    factors = (work.alpha == 1).all() and (work.beta == 0).all()
+    return bool(factors) and work.bias is None and work.activation == "none"
+
+
+def _add(work: Work, lists: tuple[Pointer, ...], size: int, programs: int) -> Task:
+    from tilewright.backends.cuda.kernels.sum_parts import sum_parts
+
+    kind = sum_type(work.dtype)
+    constants = {
+        "DTYPE": _triton(work.dtype),
+        "SUM": _triton(kind),
+        "CHUNK": CHUNK,
+        "ACTIVATION": work.activation,
+    }
+    part = Pointer(kind, bytes=size)
+    return Task(sum_parts, programs, (*lists, part), constants, {"num_warps": 4})
+
+
+def _triton(dtype: str) -> Any:
+    import triton.language as tl
+
+    return getattr(tl, dtype)

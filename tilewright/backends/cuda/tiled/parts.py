@@ -1,0 +1,89 @@
+"""Products cut along k: each part is a problem of its own whose C is scratch, added up afterwards.
+
+problem 7, k = 5000 in 3 parts  ->  records 20, 21, 22:  A and B from k_begin on, k of the part,
+                                    C = scratch, dense and in the type of the sum
+second phase (sum_parts)        ->  parts 0 + 1 + 2, then alpha, beta C, bias, activation
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.backends.cuda.machine.tables import WORDS
+from tilewright.backends.cuda.tiled.shapes import sum_bytes
+from tilewright.backends.cuda.work import ITEMSIZE, Ints, Work
+from tilewright.planning.grouped import GroupedLayout
+
+CHUNK = 1024  # elements of C that a program of the second phase finishes
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The cut products of a batch. Columns `problem`, `begin`, `end`, `offset` have one row a part.
+
+    `first` is the record of a problem's part 0, `splits` and `pieces` the tables of sum_parts.
+    """
+
+    problem: Ints
+    begin: Ints
+    end: Ints
+    offset: Ints
+    first: Ints
+    is_cut: npt.NDArray[np.bool_]
+    splits: Ints
+    pieces: npt.NDArray[np.int32]
+    bytes: int
+
+    def record_of(self, problem: npt.NDArray[np.int32], part: npt.NDArray[np.int32]) -> Ints:
+        """The record of every tile: the problem's own, or its part's."""
+        own = problem.astype(np.int64)
+        if not len(self.problem):
+            return own
+        return np.where(self.is_cut[problem], self.first[problem] + part, own)
+
+    def records(self, work: Work, scratch: int) -> Ints:
+        """The records of all parts, whose C begins at this address."""
+        table = np.zeros((len(self.problem), WORDS), np.int64)
+        at, item = self.problem, ITEMSIZE[work.dtype]
+        table[:, 0] = work.a.address[at] + self.begin * work.a.col[at] * item
+        table[:, 1] = work.b.address[at] + self.begin * work.b.row[at] * item
+        table[:, 2] = scratch + self.offset * sum_bytes(work.dtype)
+        table[:, 4], table[:, 5], table[:, 6] = work.m[at], work.n[at], self.end - self.begin
+        table[:, 7], table[:, 8] = work.a.row[at], work.a.col[at]
+        table[:, 9], table[:, 10] = work.b.row[at], work.b.col[at]
+        table[:, 11], table[:, 12] = work.n[at], 1
+        return table
+
+
+def parts_of(work: Work, layout: GroupedLayout) -> Parts:
+    """The parts that a layout cuts, numbered behind the batch's own problems."""
+    sums, queue = layout.sums, layout.queue
+    count = len(work.m)
+    is_cut = np.zeros(count, np.bool_)
+    if not len(sums):
+        none = np.zeros(0, np.int64)
+        pairs = np.zeros((0, 2), np.int32)
+        return Parts(none, none, none, none, none, is_cut, none.reshape(0, 3), pairs, 0)
+    is_cut[sums.problem] = True
+    ends = np.cumsum(sums.parts)
+    first = np.zeros(count, np.int64)
+    first[sums.problem] = count + ends - sums.parts
+    total = int(ends[-1]) if len(ends) else 0
+    begin, end = np.zeros(total, np.int64), np.zeros(total, np.int64)
+    tiles = np.flatnonzero(is_cut[queue.problem])
+    place = first[queue.problem[tiles]] - count + queue.part[tiles]
+    begin[place], end[place] = queue.k_begin[tiles], queue.k_end[tiles]
+    problem = np.repeat(sums.problem, sums.parts)
+    within = np.arange(total) - np.repeat(ends - sums.parts, sums.parts)
+    area = work.m[sums.problem] * work.n[sums.problem]
+    offset = np.repeat(sums.offset, sums.parts) + within * np.repeat(area, sums.parts)
+    splits = np.stack((sums.problem, sums.parts, sums.offset), axis=1).astype(np.int64)
+    chunks = -(-area // CHUNK)
+    which = np.repeat(np.arange(len(area)), chunks)
+    chunk = np.arange(int(chunks.sum())) - np.repeat(np.cumsum(chunks) - chunks, chunks)
+    pieces = np.stack((which, chunk), axis=1).astype(np.int32)
+    size = sums.elements * sum_bytes(work.dtype)
+    return Parts(problem, begin, end, offset, first, is_cut, splits, pieces, size)

@@ -1,0 +1,59 @@
+"""cuda_grouped: triton_grouped, its large fp32 tiles by kernels/grouped_single.cu through NVRTC.
+
+Triton reads A out of shared memory a number at a time; a thread of that kernel four at once, and
+holds 8 x 8 sums. It takes matrices whose rows lie element by element; small tiles stay Triton's.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.backends.cuda.machine import nvrtc
+from tilewright.backends.cuda.machine.placing import At, Launch, Step, in_order
+from tilewright.backends.cuda.tiled.layouts import Group
+from tilewright.backends.cuda.tiled.shapes import Shape
+from tilewright.backends.cuda.work import Work
+from tilewright.facts.device import Device
+
+ACTIVATIONS = ("none", "relu", "gelu")
+_LARGE = 48  # rows and columns from which on tiles of 64 x 64 are worth planning for
+
+
+def why_not(work: Work, device: Device) -> str | None:
+    """Why the kernel cannot run this batch here, if so."""
+    if work.dtype != "float32" or work.precision == "tf32":
+        return f"computes float32 in IEEE arithmetic, not {work.dtype} in {work.precision}"
+    if not device.version.startswith("sm_") or int(device.version[3:].rstrip("af")) < 80:
+        return "needs an NVIDIA GPU of compute capability 8.0"
+    usable = nvrtc.available()
+    if usable is not True:
+        return str(usable)
+    read = work.k > 0
+    for part, many in (
+        (work.a, work.k > 1),
+        (work.b, read & (work.n > 1)),
+        (work.c, work.n > 1),
+    ):
+        if ((part.col != 1) & many).any():
+            return "a matrix's rows do not lie element by element"
+    flops = work.m.astype(np.float64) * work.n * work.k
+    large = np.minimum(work.m, work.n) >= _LARGE
+    if 2 * flops[large].sum() < flops.sum():
+        return "most of the work is in small products"
+    return None
+
+
+def product(
+    work: Work, shape: Shape, group: Group, table_at: int, tiles_at: int, *, plain: bool
+) -> Launch:
+    """The launch of one group of tiles. `plain`: C is the product and nothing else."""
+    general = not (plain or group.parts)
+    macros = (
+        ("STAGES", shape.stages),
+        ("WIDE", int(group.wide > 1)),
+        ("GENERAL", int(general)),
+        ("ACTIVATION", ACTIVATIONS.index(work.activation) if general else 0),
+    )
+    kernel = nvrtc.function("grouped_single", macros, work.ordinal)
+    values = (At(table_at), At(tiles_at + 16 * group.first))
+    return in_order([Step(kernel, group.count, 32 * shape.warps, values)])

@@ -1,0 +1,294 @@
+"""vendor: cuBLAS or hipBLASLt, through torch, for one product, equal ones, or a few unlike ones.
+
+What the vendor tunes for years is not worth doing again: a dense product, or equal products at
+equal distances, goes there in one call when the prediction says so; a few unlike products, each of
+which fills the device, in a call each. They run on torch's current stream. cuBLAS is called by name
+(cublas.py), so torch's switches for tf32 and half-precision sums are neither followed nor touched.
+On ROCm torch itself is called: there they change nothing, but float32 where an environment variable
+of hipBLASLt lets them, and this engine then leaves float32 to others.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.backends.cuda.machine import driver
+from tilewright.backends.cuda.tiled.shapes import H200_UNITS
+from tilewright.backends.cuda.vendor import cublas
+from tilewright.backends.cuda.vendor.cublas import Matrix, Product
+from tilewright.backends.cuda.work import ITEMSIZE, Columns, Ints, Moving, Prepared, Proposal, Work
+from tilewright.facts.device import Device
+
+# Flops a second of large products, and bytes a second, of an H200 (cuBLAS 13.0, torch 2.11).
+_RATE = {
+    ("float16", "ieee"): 770e12,
+    ("bfloat16", "ieee"): 780e12,
+    ("float32", "ieee"): 51e12,
+    ("float32", "tf32"): 400e12,
+    ("float64", "ieee"): 60e12,
+}
+_BANDWIDTH = 4.0e12
+# cuBLAS falls to a fifth where half-precision rows are no multiples of 16 bytes (150 of 790).
+_UNALIGNED = 0.19
+_START = 6e-6  # a call's own time on the device
+# Products of few tiles are cut along k: they take at most so many times what they would if the
+# device were full, and a share of the time in which one compute unit goes down k with a tile of
+# 128 x 128. Of 147 calls in fp32 and bf16 129 took within a quarter of what is predicted so.
+_WORST_WAVES = 1.2
+_DEEP, _DEEPEST = 0.1, 5e-6
+# Unlike products in a call each: of more than this the host's 8 µs a call would show.
+_MOST_CALLS = 32
+
+
+class VendorBlas:
+    """cuBLAS's gemm, plain or batched; on ROCm torch.mm and its kin."""
+
+    name = "vendor"
+
+    def propose(self, work: Work, device: Device) -> Proposal | str:
+        """Takes products whose rows or columns are dense, without an epilogue of ours.
+
+        Equal ones at equal distances are one call; of unlike ones it takes a few, a call each.
+        """
+        apart = _why_apart(work)
+        if apart is not None and len(work.m) > _MOST_CALLS:  # found soonest, so asked first
+            return f"{apart}, and a call each for more than {_MOST_CALLS} keeps the host busy"
+        why = _why_not(work) or _why_not_here(work, device)
+        if why is not None:
+            return why
+        seconds, words = _seconds(work, device, together=apart is None), _words(work, apart)
+        ways = (partial(_bind, work, apart is None), _mover(work, device, together=apart is None))
+        return Proposal(self.name, seconds, 0, words, *ways)
+
+
+def _why_not(work: Work) -> str | None:
+    if work.ordinal < 0:
+        return "runs on a GPU only"
+    known = (work.dtype, work.precision) in (*_RATE, ("float32", "fp32x"))
+    if not known and work.precision != "tf32":
+        return f"has no {work.precision} for {work.dtype}"
+    if work.activation == "gelu" or (work.bias is not None and work.bias.address.any()):
+        return "bias and gelu would be passes of their own"
+    if not (work.k * work.alpha).any():
+        return "nothing to multiply"
+    if not all(_is_dense(*operand).all() for operand in _operands(work)):
+        return "a matrix has neither dense rows nor dense columns"
+    return None
+
+
+def _why_not_here(work: Work, device: Device) -> str | None:
+    """Why the vendor's library cannot be told to compute what was asked for, if so."""
+    if device.platform != "ROCm":
+        return cublas.missing() if driver.missing() is None else None
+    if work.dtype == "float32" and os.environ.get("HIPBLASLT_ALLOW_TF32", "0") != "0":
+        return "HIPBLASLT_ALLOW_TF32 is set, so that a switch of torch would round float32"
+    return None
+
+
+def _why_apart(work: Work) -> str | None:
+    """Why the batch cannot be one call, if so."""
+    sizes = (work.m, work.n, work.k, work.alpha, work.beta)
+    parts = (work.a, work.b, work.c)
+    if any((column != column[:1]).any() for column in sizes):
+        return "problems differ"
+    for part in parts:
+        if (part.row != part.row[0]).any() or (part.col != part.col[0]).any():
+            return "problems lie differently"
+        if len(np.unique(np.diff(part.address))) > 1:
+            return "problems lie at unequal distances"
+        if len(work.m) > 1 and _distance(part, work) < 0:
+            return "problems lie backwards"
+    return None
+
+
+def _operands(work: Work) -> Iterator[tuple[Columns, Ints, Ints]]:
+    """A, B and C with their rows and columns."""
+    yield work.a, work.m, work.k
+    yield work.b, work.k, work.n
+    yield work.c, work.m, work.n
+
+
+def _is_dense(part: Columns, rows: Ints, cols: Ints) -> npt.NDArray[np.bool_]:
+    """Where one step is 1, the other at least as long as what it passes."""
+    row, col = part.row, part.col
+    along = ((cols <= 1) | (col == 1)) & ((rows <= 1) | (row >= cols))
+    across = ((rows <= 1) | (row == 1)) & ((cols <= 1) | (col >= rows))
+    dense: npt.NDArray[np.bool_] = along | across
+    return dense
+
+
+def _distance(part: Columns, work: Work) -> int:
+    """Elements from one problem to the next; -1 where that is no whole number."""
+    if len(part.address) < 2:
+        return 0
+    step = int(part.address[1] - part.address[0])
+    return step // ITEMSIZE[work.dtype] if step % ITEMSIZE[work.dtype] == 0 else -1
+
+
+def _seconds(work: Work, device: Device, *, together: bool) -> float:
+    """Of one call, or of a call for every problem."""
+    m, n, k = (column.astype(np.float64) for column in (work.m, work.n, work.k))
+    flops, moved = 2 * m * n * k, (m * k + k * n + m * n) * ITEMSIZE[work.dtype]
+    tiles = np.ceil(m / 128) * np.ceil(n / 128)
+    rate = np.full(len(m), _RATE.get((work.dtype, work.precision)) or _RATE[work.dtype, "ieee"])
+    if ITEMSIZE[work.dtype] == 2:
+        rate *= np.where(_is_aligned(work), 1.0, _UNALIGNED)
+    if together:
+        flops, moved, tiles = (column.sum()[np.newaxis] for column in (flops, moved, tiles))
+        rate = rate[:1]
+    share = device.compute_units / H200_UNITS
+    waves = np.ceil(tiles / device.compute_units) * device.compute_units / tiles
+    waves = np.minimum(waves, _WORST_WAVES)
+    busy = np.maximum(flops / rate * waves, moved / _BANDWIDTH) / share
+    depth = np.minimum(_DEEP * k[: len(rate)] * 2 * 128**2 * H200_UNITS / rate, _DEEPEST)
+    seconds = busy + np.where(tiles < device.compute_units, depth, 0.0) + _START
+    return float(np.sum(seconds if work.activation == "none" else seconds + _START))
+
+
+def _is_aligned(work: Work) -> npt.NDArray[np.bool_]:
+    """Where every row or column, and every base, is a multiple of 16 bytes of halves."""
+    aligned = np.ones(len(work.m), np.bool_)
+    for part, rows, cols in _operands(work):
+        step = np.maximum(np.where(rows > 1, part.row, 0), np.where(cols > 1, part.col, 0))
+        aligned &= (step % 8 == 0) & (part.address % 16 == 0)
+    return aligned
+
+
+def _words(work: Work, apart: str | None) -> str:
+    several = "equal products" if apart is None else "products, a call each"
+    words = "one product" if len(work.m) == 1 else f"{len(work.m)} {several}"
+    return words + ("; in IEEE float32" if work.precision == "fp32x" else "")
+
+
+def _bind(work: Work, together: bool) -> Prepared:
+    """The calls that suit alpha and beta, at these addresses."""
+    import torch
+
+    every = [work] if together else [work.take(np.array([i])) for i in range(len(work.m))]
+    with torch.inference_mode(False):  # tensors that are usable in that mode and out of it
+        calls = [call for one in every for call in _calls(torch, one)]
+
+    def enqueue(stream: int, keep: Any = work.keep) -> None:
+        for call in calls:
+            call()
+
+    return Prepared(enqueue, 0)
+
+
+def _mover(work: Work, device: Device, *, together: bool) -> Callable[[], Moving] | None:
+    """How to prepare the calls for any addresses; None where each time has tensors of its own."""
+    own = device.platform == "ROCm" or not (work.k * work.alpha).all()
+    return None if own else partial(_move, work, together)
+
+
+def _move(work: Work, together: bool) -> Moving:
+    """cuBLAS's calls, which take addresses as they come."""
+    import torch
+
+    count = len(work.m)
+    every = [work] if together else [work.take(np.array([i])) for i in range(count)]
+    calls = [gemm(one) for one in every]
+    results = [replace(one, keep=()) for one in every] if work.activation == "relu" else []
+
+    def run(stream: int, places: Ints) -> None:
+        for i, call in enumerate(calls):
+            call(int(places[i]), int(places[count + i]), int(places[2 * count + i]))
+        for i, one in enumerate(results):
+            first = 2 * count + i
+            c = replace(one.c, address=places[first : first + len(one.m)])
+            torch.relu_(_tensor(torch, c, int(one.m[0]), int(one.n[0]), one))
+
+    return Moving(run, 4096 * len(calls), None if len(calls) > 1 or results else calls[0])
+
+
+def _calls(torch: Any, work: Work) -> Iterator[Callable[[], Any]]:
+    """The product of equal problems, and their activation."""
+    at_c = (work.c, int(work.m[0]), int(work.n[0]), work)
+    beta = float(work.beta[0])
+    if work.k[0] == 0:
+        c = _tensor(torch, *at_c)
+        yield partial(c.mul_, beta) if beta else c.zero_
+    elif torch.version.hip is None:
+        places = (int(part.address[0]) for part in (work.a, work.b, work.c))
+        yield partial(gemm(work), *places)
+    else:
+        yield _by_torch(torch, work)
+    if work.activation == "relu":
+        yield partial(torch.relu_, _tensor(torch, *at_c))
+
+
+def gemm(work: Work) -> Product:
+    """cuBLAS's call for the products of a batch that are equal and lie alike."""
+    m, n, k = (int(column[0]) for column in (work.m, work.n, work.k))
+    a, b, c = (
+        _lies(part, int(rows[0]), int(cols[0]), work) for part, rows, cols in _operands(work)
+    )
+    scalars = float(work.alpha[0]), float(work.beta[0])
+    decided = (work.dtype, work.precision, (m, n, k), len(work.m), (a, b, c))
+    return cublas.product(*decided, *scalars)
+
+
+def _lies(part: Columns, rows: int, cols: int, work: Work) -> Matrix:
+    row, col = _steps(part, rows, cols)
+    turned = col != 1
+    return Matrix(turned, col if turned else row, _distance(part, work))
+
+
+def _by_torch(torch: Any, work: Work) -> Callable[[], Any]:
+    a, b, c = (
+        _tensor(torch, part, int(rows[0]), int(cols[0]), work)
+        for part, rows, cols in _operands(work)
+    )
+    alpha, beta = float(work.alpha[0]), float(work.beta[0])
+    batched = len(work.m) > 1
+    if alpha == 1 and beta == 0:
+        return partial(torch.bmm if batched else torch.mm, a, b, out=c)
+    add = torch.baddbmm if batched else torch.addmm
+    return partial(add, c, a, b, alpha=alpha, beta=beta, out=c)
+
+
+class _Memory:
+    """Memory of a GPU as torch.as_tensor takes it (the CUDA array interface, version 3)."""
+
+    def __init__(self, shape: tuple[int, ...], strides: tuple[int, ...], kind: str, at: int):
+        self.__cuda_array_interface__ = {
+            "shape": shape,
+            "strides": strides,
+            "typestr": kind,
+            "data": (at, False),
+            "version": 3,
+        }
+
+
+def _tensor(torch: Any, part: Columns, rows: int, cols: int, work: Work) -> Any:
+    """The matrices of an operand as one tensor, [m, n] or [problems, m, n], without a copy."""
+    item = ITEMSIZE[work.dtype]
+    row, col = _steps(part, rows, cols)
+    shape: tuple[int, ...] = (rows, cols)
+    strides: tuple[int, ...] = (row * item, col * item)
+    if len(part.address) > 1:
+        shape = (len(part.address), *shape)
+        strides = (_distance(part, work) * item, *strides)
+    kind = "<i2" if work.dtype == "bfloat16" else f"<f{item}"
+    at = int(part.address[0])
+    tensor = torch.as_tensor(
+        _Memory(shape, strides, kind, at), device=torch.device("cuda", work.ordinal)
+    )
+    return tensor.view(torch.bfloat16) if work.dtype == "bfloat16" else tensor
+
+
+def _steps(part: Columns, rows: int, cols: int) -> tuple[int, int]:
+    """Strides that torch's BLAS takes as they are: those of a dimension of one mean nothing."""
+    row, col = int(part.row[0]), int(part.col[0])
+    if rows <= 1:
+        row = cols if col == 1 else 1
+    if cols <= 1:
+        col = 1 if rows <= 1 or row != 1 else rows
+    return max(row, 1), max(col, 1)

@@ -1,0 +1,141 @@
+"""The contract between the CUDA back end and its engines: families of kernels that run a batch.
+
+Work       a checked batch on one GPU: sizes, addresses, strides, scalars; the caller's order
+Engine     looks at the work and says what it would take, or why it cannot
+Proposal   a prediction, its reason, and `bind`, which prepares everything
+Prepared   what `bind` gives: a callable that only launches, and how many kernels it launches
+Moving     what `move` gives: the same for any addresses, given at each launch
+
+The back end takes the proposal with the fewest predicted seconds; `explain()` prints the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.facts.device import Device
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Launch = Callable[[], None]
+Enqueue = Callable[[int], None]  # launches on the stream of this handle
+
+# Bytes of an element, by dtype name: NumPy has no bfloat16 to ask.
+ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Where the matrices of one operand lie: addresses in bytes, strides in elements."""
+
+    address: Ints
+    row: Ints
+    col: Ints
+
+    def take(self, which: Ints) -> Columns:
+        """The matrices of these problems."""
+        return Columns(self.address[which], self.row[which], self.col[which])
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A checked batch on one GPU, problems in the caller's order; transposes are strides swapped.
+
+    `bias` has address 0 where a problem has none; `dtype` is that of a, b, c and bias: "float16",
+    "bfloat16", "float32" or "float64". `precision` is "ieee", "tf32" or "fp32x". `keep` holds what
+    must live as long as the launch is used. The vector of a bias has step 1, whatever `bias` says.
+    Where the device is done within `enough` seconds, no plan need be better.
+    """
+
+    ordinal: int
+    m: Ints
+    n: Ints
+    k: Ints
+    a: Columns
+    b: Columns
+    c: Columns
+    bias: Columns | None
+    alpha: Floats
+    beta: Floats
+    activation: str
+    dtype: str
+    precision: str
+    order: str
+    keep: tuple[Any, ...]
+    enough: float = 0.0
+
+    def take(self, which: Ints) -> Work:
+        """The batch of these problems alone."""
+        return replace(
+            self,
+            **{name: getattr(self, name)[which] for name in ("m", "n", "k", "alpha", "beta")},
+            **{name: getattr(self, name).take(which) for name in "abc"},
+            bias=None if self.bias is None else self.bias.take(which),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A batch ready to run: `enqueue(stream)` launches its kernels, `count` of them.
+
+    The stream is torch's current one and its device the current one. Nothing synchronises and
+    nothing allocates, so a CUDA graph can capture it. `count` is 0 where a library launches as it
+    sees fit. The callable holds the memory that the kernels use.
+    """
+
+    enqueue: Enqueue
+    count: int
+
+    def __call__(self) -> None:
+        """Launch on torch's current stream of the current device."""
+        import torch
+
+        self.enqueue(int(torch.cuda.current_stream().cuda_stream))
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """A batch planned for sizes, strides and alignments: `run(stream, places)` launches it.
+
+    `places` are its addresses (placing.py), of which the last, the scratch's, is set by the run.
+    Nothing synchronises. It raises DeviceError and torch's OutOfMemoryError. `bytes` of the host's
+    memory are held, none of the device's. `one(a, b, c)` does the same on torch's current stream
+    where the batch is one product, or one call of a library, that needs no table of each run.
+    """
+
+    run: Callable[[int, Ints], None]
+    bytes: int
+    one: Callable[[int, int, int], None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What an engine would do with a work: predicted seconds, bytes of scratch, and why.
+
+    `bind()` allocates scratch and tables, compiles, and returns what is left: launching. It raises
+    DeviceError where a kernel cannot be had and torch's OutOfMemoryError. `move()` prepares the
+    same for other addresses, and raises the same; None where a batch is bound anew each time.
+    """
+
+    engine: str
+    seconds: float
+    scratch: int
+    why: str
+    bind: Callable[[], Prepared]
+    move: Callable[[], Moving] | None = None
+
+
+class Engine(Protocol):
+    """A family of kernels for one kind of device."""
+
+    @property
+    def name(self) -> str:
+        """What `explain()` calls it."""
+
+    def propose(self, work: Work, device: Device) -> Proposal | str:
+        """What it would take, or the reason why it cannot."""

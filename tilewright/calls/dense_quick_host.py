@@ -1,0 +1,57 @@
+"""Plain products that a plan has left to the host: NumPy gets them at once the next time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright import settings
+from tilewright.calls.dense_host import ALWAYS_HOST, keep_bounds, known_bounds, prepare
+from tilewright.remember import Shelf
+from tilewright.tuning import crossover
+
+_SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
+# Plain products (no option but the operands) that a plan has left to the host: NumPy gets them at
+# once the next time. Planning them again would add 40 µs to products that take about as long.
+_plain: Shelf[tuple[Any, ...], bool] = Shelf("plain products of the host", most=1 << 20)
+
+
+def planned(a: Any, b: Any, **options: Any) -> Any:
+    """The product by a plan; what the plan leaves to the host is remembered."""
+    call = prepare(a, b, **options)
+    default = options["device"] is options["kernel"] is None
+    if default and call.host_operands and type(a) is type(b) is np.ndarray:
+        keep_bounds(call)
+        plain = not (options["transpose_a"] or options["transpose_b"]) and call.settled
+        if call.plan.kernel == "host" and call.plan.problem.dtype != "float16" and plain:
+            _plain.keep(_signature(a, b, settings.device()), True, size=300)
+    return call.run()
+
+
+crossover.on_change(_plain.clear)
+
+
+def is_host_product(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
+    """Whether a plan would leave these plain operands to NumPy for certain, or has done so."""
+    dtype = a.dtype
+    if dtype is not b.dtype or (dtype is not _SINGLE and dtype is not _DOUBLE):
+        return False
+    named = settings.device()
+    if a.ndim == b.ndim == 2:
+        (m, k), (rows, n) = a.shape, b.shape
+        flops = 2 * m * n * k
+        if k != rows:
+            return False
+        if named is None and flops <= ALWAYS_HOST:
+            return True
+        bounds = known_bounds(dtype.char, named)
+        if bounds is not None and (flops == 0 or bounds.is_host(m, n, k)):
+            return True
+    return _plain.get(_signature(a, b, named)) is True
+
+
+def _signature(a: npt.NDArray[Any], b: npt.NDArray[Any], named: str | None) -> tuple[Any, ...]:
+    """What decides the plan of a plain product."""
+    return (a.shape, b.shape, a.strides, b.strides, a.dtype.char, named)

@@ -1,0 +1,85 @@
+"""A plain batch that a plan would cost more than it saves: a loop of products.
+
+Checked columns, tables and a launch take about 0.2 ms and 0.8 µs a product, a product of NumPy's
+0.5 µs where it is asked as `a.dot(b)` (0.8 as `a @ b`). What a kernel saves beside that is a part
+of each operation's time (planning/share.py). One product takes 1.4 µs, so what is asked of a few
+is asked in as few steps of the interpreter as there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tilewright.arrays.views import NDArray
+from tilewright.inputs.devices import backend_of, resolve
+from tilewright.planning.share import saved
+
+_PLAIN = np.ndarray
+_SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
+_FIXED = 2e-4
+_PRODUCT = 0.2e-6  # a product's share of columns and tables beyond that of a call of NumPy's
+_FEW = 6  # of these BLAS's own threads make the most
+
+
+def products(a: Any, b: Any) -> list[NDArray] | None:
+    """Every a[i] @ b[i], or None where the batch is to be checked and planned like any other.
+
+    Takes lists or tuples that are not empty. Few products are checked as they are made.
+    """
+    count = len(a)
+    if (type(b) is not list and type(b) is not tuple) or len(b) != count:
+        return None
+    if count > _FEW:
+        return _many(a, b)
+    found: list[NDArray] = []
+    dtype = _SINGLE
+    try:
+        for x, y in zip(a, b):  # noqa: B905 (naming `strict` takes 0.2 µs)
+            if type(x) is not _PLAIN or type(y) is not _PLAIN or x.ndim != 2 or y.ndim != 2:
+                return None
+            if not x.dtype is y.dtype is dtype:
+                if found or not x.dtype is y.dtype is _DOUBLE:
+                    return None
+                dtype = _DOUBLE
+            found.append(x.dot(y))
+    except (ValueError, MemoryError):
+        return None  # the checks have the words for it
+    return found if len(found) == count else None  # another thread may change the lists
+
+
+# What multiplies other plain lists at once, by the type of the first matrix.
+WAYS: dict[type, Callable[[Any, Any], list[Any] | None]] = {}
+
+
+def _many(a: Any, b: Any) -> list[NDArray] | None:
+    pairs = list(zip(a, b))  # noqa: B905 (held: another thread may change the lists)
+    dtype = pairs[0][0].dtype if type(pairs[0][0]) is _PLAIN else None
+    if dtype is not _SINGLE and dtype is not _DOUBLE:
+        return None
+    operations = 0
+    for x, y in pairs:
+        if type(x) is not _PLAIN or type(y) is not _PLAIN or x.ndim != 2 or y.ndim != 2:
+            return None
+        if not x.dtype is y.dtype is dtype:
+            return None
+        operations += x.size * y.shape[1]
+    # Where there is no kernel a plan would be this loop. Asking takes as long as some products.
+    if is_worth_planning(len(pairs), 2.0 * operations) and _has_kernel(dtype):
+        return None
+    try:
+        return [x.dot(y) for x, y in pairs]
+    except (ValueError, MemoryError):
+        return None
+
+
+def _has_kernel(dtype: np.dtype[Any]) -> bool:
+    device = resolve(None)
+    return backend_of(device).grouped(device, dtype.name) is not None
+
+
+def is_worth_planning(count: int, flops: float) -> bool:
+    """Whether a kernel saves more than it costs to reach it, plan and kernel found again."""
+    return count > _FEW and saved(count, flops) > _FIXED + _PRODUCT * count

@@ -1,0 +1,205 @@
+"""A planned batch and a checked call become a callable that only launches.
+
+Mostly that is one launch. Sums are launches after one another, each with a product of every sum
+(sums.py), and what NumPy's BLAS does faster is taken out of a kernel's batch (planning/share.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from tilewright.arrays.addresses import Column
+from tilewright.arrays.views import view
+from tilewright.calls.grouped_loop_host import begun, host_loop, through_device
+from tilewright.calls.grouped_work_host import Call, Results
+from tilewright.engines.grouped import GroupedKernel, GroupedOperand, GroupedOperands
+from tilewright.errors import DtypeError, OperandError, ShapeError
+from tilewright.facts.device import Device
+from tilewright.facts.scalars import Scalars
+from tilewright.inputs.devices import backend_of
+from tilewright.inputs.matrices import Matrices, device_of
+from tilewright.planning.grouped import GroupedLayout
+from tilewright.planning.share import is_for_a_loop, large
+from tilewright.tuning import crossover
+
+# Seconds of a launch where none is known, and the most that is believed: measured under load it may
+# be anything.
+_LAUNCHES = (2.5e-5, 1e-4)
+LayOut = Callable[[Column], GroupedLayout | None]  # the layout of some products of a plan
+
+
+def check_plan(call: Call, device: Device, dtype: str, sizes: dict[str, Column]) -> None:
+    """Raise where a call's operands are not those that a plan was made for."""
+    given = {"m": call.a.at.rows, "n": call.b.at.cols, "k": call.a.at.cols}
+    for name, planned in sizes.items():
+        if len(planned) != len(given[name]):
+            raise ShapeError(f"a: has {len(given[name])} matrices; the plan is for {len(planned)}")
+        if not np.array_equal(planned, given[name]):
+            i = int(np.argmax(planned != given[name]))
+            raise ShapeError(f"{name}[{i}]={given[name][i]}: the plan was made for {planned[i]}")
+    if len(call.a) and call.a.dtype.name != dtype:
+        raise DtypeError(f"a.dtype={call.a.dtype.name!r}: the plan was made for {dtype!r}")
+    if call.a.base is None:
+        return
+    if device_of(call.a) != device.id:
+        raise OperandError(f"a: lies on {device_of(call.a)!r}; the plan was made for {device.id!r}")
+    if backend_of(device).grouped(device, dtype) is None:
+        raise OperandError(
+            f"a: lies on {device_of(call.a)!r}, which has no grouped kernel for {dtype};"
+            " accepted is the batch that .to('host') gives"
+        )
+
+
+def bound(
+    device: Device, call: Call, lay_out: LayOut, *, named: bool = True
+) -> Callable[[], Results]:
+    """What computes a call whose operands fit the plan, and returns its results.
+
+    A device that the caller did not name is left for a loop of NumPy's where a launch takes longer.
+    Threads that call it take turns: its passes over the results belong together.
+    """
+    launches = [
+        _launch(device, part, None if on_host else lay_out(at))
+        for at, part, on_host in _parts(device, call, named)
+    ]
+    before, last = launches[:-1], launches[-1] if launches else _nothing
+    named_arrays = {"a": call.a.base, "b": call.b.base, "out": call.c.base}
+    arrays = [(array, f"{name}.flat") for name, array in named_arrays.items() if array is not None]
+
+    turn = Lock()
+
+    def run() -> Results:
+        with turn:
+            for array, name in arrays:
+                view(array, name)  # raises where it is mapped by now
+            for launch in before:
+                launch()
+            wait = begun(last)
+            try:
+                # Behind the launch: a thousand views take as long as half of a small batch.
+                return call.results()  # and with `call` the operands live as long as this function
+            finally:
+                wait()
+
+    def run_loop() -> Results:
+        with turn:
+            last()
+        return call.results()  # `call` again, for their lives
+
+    return run if arrays or before or hasattr(last, "begin") else run_loop
+
+
+def _nothing() -> None:
+    pass
+
+
+def _parts(device: Device, call: Call, named: bool) -> list[tuple[Column, Call, bool]]:
+    """Batches that run as a launch each, in this order: products, call, and if on the host."""
+    choice = not named and call.a.base is None and device.backend != "host"
+    on_host = choice and _is_for_a_loop(device, call)
+    if call.sums is None:
+        return [(np.arange(len(call.a)), call, True)] if on_host else _shared(device, call)
+    found = []
+    for number, turn in enumerate(call.sums.turns()):
+        last = call.sums.last[turn]
+        for at, ends in ((turn[~last], False), (turn[last], True)):
+            if len(at):
+                found.append((at, call.part(at, begins=number == 0, ends=ends), on_host))
+    return found
+
+
+def _is_for_a_loop(device: Device, call: Call) -> bool:
+    plain = (
+        call.activation == "none"
+        and call.bias is None
+        and call.sums is None
+        and call.a.dtype != np.float16
+        and bool((call.alpha == 1).all() and (call.beta == 0).all())
+    )
+    sizes = (call.a.at.rows, call.b.at.cols, call.a.at.cols)
+    return is_loops(device, call.a.dtype.name, sizes, plain=plain)
+
+
+def is_loops(
+    device: Device, dtype: str, sizes: tuple[Column, Column, Column], *, plain: bool = True
+) -> bool:
+    """Whether a bound batch of these sizes is left to a loop of NumPy's."""
+    m, n, k = sizes
+    few = partial(is_for_a_loop, len(m), float(2 * np.sum(m.astype(float) * n * k)), plain=plain)
+    return few(_LAUNCHES[1]) and few(_launch_seconds(device, dtype))
+
+
+def _launch_seconds(device: Device, dtype: str) -> float:
+    """As measured with the crossover; as elsewhere where it is not yet."""
+    backend = backend_of(device)
+    known = crossover.known(device, backend, dtype, backend.priors(device))
+    least, most = _LAUNCHES
+    return least if known is None else min(max(known.launch, least), most)
+
+
+def host_share(device: Device, dtype: str, sizes: tuple[Column, Column, Column]) -> Column:
+    """The products that NumPy's BLAS takes from a batch on a device that works in its memory."""
+    kernel = backend_of(device).grouped(device, dtype)
+    beside = device.kind == "cpu" and kernel is not None and kernel.reads_host()
+    if not beside or dtype == "float16":
+        return np.empty(0, np.int64)
+    return np.flatnonzero(large(*sizes))
+
+
+def _shared(device: Device, call: Call) -> list[tuple[Column, Call, bool]]:
+    """All in one, or the large ones first: a kernel's threads go on spinning when it has ended, and
+    BLAS's, which wait for each other, lose more by that than a kernel does by theirs."""
+    everything = np.arange(len(call.a))
+    sizes = (call.a.at.rows, call.b.at.cols, call.a.at.cols)
+    taken_out = call.a.base is None and len(call.a) > 0
+    host = host_share(device, call.a.dtype.name, sizes) if taken_out else everything[:0]
+    if not len(host):
+        return [(everything, call, False)]
+    rest = np.delete(everything, host)
+    parts = [(host, call.part(host, begins=True, ends=True), True)]
+    return [*parts, (rest, call.part(rest, begins=True, ends=True), False)] if len(rest) else parts
+
+
+def _launch(device: Device, call: Call, layout: GroupedLayout | None) -> Callable[[], None]:
+    kernel = backend_of(device).grouped(device, call.a.dtype.name)
+    if layout is None or kernel is None:
+        pairs = zip(call.alpha.tolist(), call.beta.tolist(), strict=True)
+        scalars = [Scalars(*pair) for pair in pairs]
+        return host_loop(call.a, call.b, call.c, call.bias, scalars, call.activation)
+    return _on_device(device, kernel, call, layout)
+
+
+def _on_device(
+    device: Device, kernel: GroupedKernel, call: Call, layout: GroupedLayout
+) -> Callable[[], None]:
+    operands = _operands(call)
+    if call.c.base is None and not kernel.reads_host():
+        parts = (call.a, call.b, call.c)
+        return through_device(device, layout, kernel, operands, parts, call.bias)
+    launch: Callable[[], None] = kernel.bind(layout, operands)
+    return launch
+
+
+def _operands(call: Call) -> GroupedOperands:
+    def of(part: Matrices) -> GroupedOperand:
+        return GroupedOperand(part.at.address, part.at.row, part.at.col, part.base)
+
+    bias: Any = None
+    if call.bias is not None:
+        address = np.where(call.bias.at.rows > 0, call.bias.at.address, -1)
+        bias = GroupedOperand(address, call.bias.at.row, call.bias.at.col, call.bias.base)
+    return GroupedOperands(
+        of(call.a),
+        of(call.b),
+        of(call.c),
+        bias,
+        call.alpha,
+        call.beta,
+        call.activation,
+        call.a.dtype.name,
+    )

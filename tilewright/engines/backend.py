@@ -1,0 +1,63 @@
+"""The contract of a back end: what the rest of the project may ask of one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tilewright.arrays.views import Memory, View
+from tilewright.engines.grouped import GroupedKernel
+from tilewright.facts.device import Device
+from tilewright.facts.kernel import Kernel, Plan, Priors
+from tilewright.facts.scalars import Scalars
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Strides in elements, and whether every matrix starts at a multiple of 16 bytes."""
+
+    strides: tuple[int, ...]
+    aligned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds of one run: by the device's events, by the wall clock, and of processor time."""
+
+    events: float | None
+    wall: float
+    cpu: float
+
+
+class Backend(Protocol):
+    """What the rest of the project may ask of a back end."""
+
+    name: str
+
+    def __hash__(self) -> int:
+        """Back ends are singletons, and keys of caches."""
+
+    def devices(self) -> tuple[Device, ...]:
+        """Every device, best first."""
+
+    def kernels(self, device: Device) -> tuple[Kernel, ...]:
+        """The kernels that could run there; `supports` says which problems they take."""
+
+    def priors(self, device: Device) -> Priors:
+        """What the vendor rules say of the device."""
+
+    def grouped(self, device: Device, dtype: str) -> GroupedKernel | None:
+        """The kernel for variable-size batches; None where the device has none for this dtype."""
+
+    def allocate(self, size: int, device: Device, way: str, source: Any = None) -> Memory:
+        """`size` bytes in one of the ways of `settings.MEMORY_WAYS`, filled from `source`."""
+
+    def layout(self, view: View, device: Device) -> Layout:
+        """How `view` will lie when a kernel reads it."""
+
+    def run(self, plan: Plan, views: Mapping[str, View], scalars: Scalars) -> None:
+        """Compute into views["c"]; returns when host memory holds the result."""
+
+    def time(self, plan: Plan, views: Mapping[str, View], scalars: Scalars) -> Timing:
+        """Run once more, operands in place, and say how long it took."""

@@ -1,0 +1,64 @@
+"""The contract between a grouped plan and a back end's grouped kernels.
+
+A back end says which tiles its kernel runs and how its scheduler deals them out; the planner lays
+the batch out; the back end binds operands and returns a callable that only launches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.arrays.addresses import Column
+from tilewright.planning.grouped import GroupedLayout, Slots, Tile
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedOperand:
+    """Where every matrix of an operand lies: bytes of host memory, or elements into `base`."""
+
+    address: Column
+    row: Column
+    col: Column
+    base: Any
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedOperands:
+    """All columns that a grouped kernel reads, problems in the caller's order.
+
+    `bias` has address -1 where a problem has none.
+    """
+
+    a: GroupedOperand
+    b: GroupedOperand
+    c: GroupedOperand
+    bias: GroupedOperand | None
+    alpha: Floats
+    beta: Floats
+    activation: str
+    dtype: str
+
+
+class GroupedKernel(Protocol):
+    """A back end's grouped kernel on one device for one dtype."""
+
+    @property
+    def tiles(self) -> tuple[Tile, ...]:
+        """The tile shapes it can run, with their rates."""
+
+    @property
+    def slots(self) -> Slots:
+        """The device's scheduler."""
+
+    def reads_host(self) -> bool:
+        """Whether host memory is reached by address; otherwise operands need a device buffer."""
+
+    def bind(self, layout: GroupedLayout, operands: GroupedOperands) -> Callable[[], None]:
+        """A callable that launches and, for host memory, returns when the results are there."""

@@ -1,0 +1,1 @@
+"""Files: what processes share, what callers name, what others wrote, and whom to trust."""

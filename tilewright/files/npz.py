@@ -1,0 +1,96 @@
+"""Arrays in an .npz, read with distrust: nothing is unpickled, and no claim is believed.
+
+Members are stored, not compressed, so every size can be compared with the file's own before memory
+is taken. Written whole or not at all, the same bytes for the same arrays.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.errors import FileError
+from tilewright.files import reading
+from tilewright.files.whole import DAMAGED, replacing
+
+NDArray = npt.NDArray[Any]
+_DTYPES = ("|u1", "<f2", "<f4", "<i4")
+
+
+def write_arrays(path: Path, arrays: Mapping[str, NDArray], argument: str) -> None:
+    """Write an .npz beside its final name and rename it. Raises FileError."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED) as archive:
+        for name, array in arrays.items():
+            member = io.BytesIO()
+            np.lib.format.write_array(member, _as_stored(array, name), allow_pickle=False)
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), member.getvalue())
+    with replacing(path, argument) as temporary:
+        temporary.write_bytes(content.getvalue())
+
+
+def _as_stored(array: NDArray, name: str) -> NDArray:
+    """Row by row and low byte first, whatever the caller's order: the one form that is read."""
+    stored = np.asarray(array, array.dtype.newbyteorder("<"), order="C")
+    if stored.dtype.str not in _DTYPES:
+        raise FileError(f"array {name!r}: holds {array.dtype}; accepted are {', '.join(_DTYPES)}")
+    return stored
+
+
+def read_arrays(path: Path, argument: str) -> dict[str, NDArray]:
+    """All arrays of a file that `write_arrays` wrote.
+
+    Raises FileError for whatever else: absent, truncated, compressed, encrypted, pickled, arrays
+    that claim more than their bytes, members that claim more than the file.
+    """
+    label = f"{argument}={str(path)!r}"
+    try:
+        size = path.stat().st_size
+        with zipfile.ZipFile(path) as archive:
+            return _members(archive, size)
+    except FileError as error:
+        raise FileError(f"{label}: {error}") from None
+    except DAMAGED as error:
+        why = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise FileError(
+            f"{label}: cannot be read ({why or type(error).__name__}); accepted is a whole file"
+            " that `tilewright onebit convert` wrote"
+        ) from None
+
+
+def _members(archive: zipfile.ZipFile, size: int) -> dict[str, NDArray]:
+    members = archive.infolist()
+    names = [member.filename for member in members]
+    if len(set(names)) < len(names):
+        raise FileError("two members have one name")
+    for member in members:
+        if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
+            raise FileError(f"{member.filename!r} is compressed or encrypted; accepted is stored")
+        if not member.filename.endswith(".npy"):
+            raise FileError(f"{member.filename!r} is no array")
+    claimed = sum(member.file_size for member in members)
+    if claimed > size:
+        raise FileError(f"members claim {claimed} bytes; the file has {size}")
+    return {m.filename.removesuffix(".npy"): _array(archive.read(m), m.filename) for m in members}
+
+
+def _array(content: bytes, name: str) -> NDArray:
+    """An array from the bytes of an .npy, its claims checked before it is made."""
+    stream = io.BytesIO(content)
+    header = shape, by_column, dtype = reading.npy_header(stream)
+    if dtype.str not in _DTYPES:
+        raise FileError(f"{name!r}: holds {dtype}; accepted are {', '.join(_DTYPES)}")
+    start = stream.tell()
+    needed = reading.npy_bytes(header)
+    if by_column or needed != len(content) - start:
+        raise FileError(
+            f"{name!r}: claims {shape} of {dtype}, {needed} bytes; it holds {len(content) - start}"
+        )
+    array: NDArray = np.frombuffer(content, dtype, offset=start).reshape(shape)
+    return array

@@ -1,0 +1,1 @@
+"""What a caller passed, checked: devices, arrays, matrices of a batch; one clear error each."""

@@ -1,0 +1,206 @@
+"""Checks of what a caller passed, and views shaped as the kernels want them.
+
+Every function here raises one clear error that names the argument, its value and what would be
+accepted, before anything is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from tilewright.arrays.views import DTYPES, View, kind, short, view, view_host
+from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
+from tilewright.facts.problem import ACTIVATIONS
+from tilewright.facts.scalars import Scalars
+
+
+def checked_scalars(alpha: Any, beta: Any, out: Any) -> Scalars:
+    """alpha and beta as floats; beta other than 0 needs an `out`."""
+    for name, value in (("alpha", alpha), ("beta", beta)):
+        if not isinstance(value, Real) or isinstance(value, bool):
+            raise ArgumentError(f"{name}={value!r}: accepted is a real number")
+    if beta != 0 and out is None:
+        raise ArgumentError(f"beta={beta!r}: needs out=, the matrix that it scales")
+    try:
+        return Scalars(float(alpha), float(beta))
+    except OverflowError:
+        name, value = ("alpha", alpha) if abs(alpha) > abs(beta) else ("beta", beta)
+        raise ArgumentError(
+            f"{name}={short(value)}: accepted is a real number of at most 1.8e308"
+        ) from None
+
+
+def checked_name(argument: str, value: Any, accepted: tuple[str, ...]) -> str:
+    """`value`, which must be one of `accepted`."""
+    if not isinstance(value, str) or value not in accepted:
+        raise ArgumentError(f"{argument}={value!r}: accepted are {', '.join(map(repr, accepted))}")
+    return str(value)
+
+
+def check_options(options: dict[str, Any], accepted: Iterable[str]) -> None:
+    """Raise ArgumentError for the first that is none of a call's options."""
+    known = list(accepted)
+    for name, value in options.items():
+        if name not in known:
+            shown = short(value)
+            raise ArgumentError(f"{name}={shown}: no option here; accepted are {', '.join(known)}")
+
+
+def checked_activation(activation: Any) -> str:
+    """The name of an activation; "none" for None."""
+    return checked_name("activation", "none" if activation is None else activation, ACTIVATIONS)
+
+
+def checked_shape(shape: Any) -> tuple[int, ...]:
+    """A shape as a tuple of ints from 0 up."""
+    sizes = tuple(shape) if isinstance(shape, Iterable) else (shape,)
+    for size in sizes:
+        if not isinstance(size, int | np.integer) or size < 0:
+            raise ShapeError(f"shape={shape!r}: accepted are whole numbers from 0 up")
+    return tuple(int(size) for size in sizes)
+
+
+def checked_dtype(dtype: Any) -> np.dtype[Any]:
+    """One of the supported dtypes, however it was spelled."""
+    wanted: np.dtype[Any] | None = None
+    named = str(dtype).removeprefix("torch.") if type(dtype).__module__ == "torch" else dtype
+    with contextlib.suppress(TypeError):
+        wanted = np.dtype(named)
+    if wanted is None or wanted.name not in DTYPES or not wanted.isnative:
+        raise DtypeError(f"dtype={str(dtype)!r}: accepted are {', '.join(DTYPES)}")
+    return wanted
+
+
+def common_kind(a: Any, b: Any, out: Any, bias: Any) -> str:
+    """The kind of array (`operands.kind`) that all arguments share."""
+    where = kind(a)
+    for name, value in (("b", b), ("out", out), ("bias", bias)):
+        if value is not None and kind(value) != where:
+            raise OperandError(
+                f"{name}={type(value).__name__}: lies on another kind of device than"
+                f" a={type(a).__name__}; accepted are arrays of one kind in a call"
+            )
+        if value is not None and where == "pyopencl":
+            _check_context(name, value, a)
+        if value is not None and where == "tilewright" and value.device != a.device:
+            raise OperandError(
+                f"{name}={value!r}: lies on another device than a={a!r}; accepted are arrays of one"
+                " device in a call"
+            )
+    return where
+
+
+def _check_context(name: str, value: Any, a: Any) -> None:
+    """pyopencl arrays may have queues of their own, in one context."""
+    if a.queue is None:
+        return  # refused by name where its view is made
+    if value.queue is None or value.queue.context != a.queue.context:
+        queue = "no queue" if value.queue is None else "a queue of another context"
+        raise OperandError(
+            f"{name}.queue: {queue}; accepted are arrays with a queue of a.queue.context"
+            " (with_queue)"
+        )
+
+
+def common_dtype(a: View, b: View) -> np.dtype[Any]:
+    """The dtype that both operands share."""
+    if a.dtype != b.dtype:
+        raise DtypeError(f"b.dtype={b.dtype.name!r}: must equal a.dtype={a.dtype.name!r}")
+    return a.dtype
+
+
+def matrix_view(operand: View, transpose: Any, *, row: bool) -> View:
+    """A view of at least two dimensions: `a` as a row, `b` as a column where it is a vector."""
+    name = "a" if row else "b"
+    if not isinstance(transpose, bool | np.bool_):
+        raise ArgumentError(f"transpose_{name}={transpose!r}: accepted are True and False")
+    if operand.ndim == 0:
+        raise ShapeError(f"{name}.shape=(): accepted are one dimension or more")
+    if operand.ndim > 1:
+        return operand.swapped if transpose else operand
+    (size,), (step,) = operand.shape, operand.strides
+    memory = operand.memory
+    if operand.host:
+        memory = memory[np.newaxis, :] if row else memory[:, np.newaxis]
+    shape = (1, size) if row else (size, 1)
+    strides = (size * step, step) if row else (step, 1)
+    return View(memory, operand.offset, shape, strides, operand.dtype, operand.host, operand.queue)
+
+
+def result_shape(a: View, b: View) -> tuple[int, ...]:
+    """[..., m, n], vectors still as matrices."""
+    if a.shape[-1] != b.shape[-2]:
+        raise ShapeError(
+            f"b.shape={b.shape}: its {b.shape[-2]} rows must equal the {a.shape[-1]} columns of"
+            f" a.shape={a.shape} (after transposes)"
+        )
+    try:
+        leading = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    except ValueError:
+        raise ShapeError(
+            f"b.shape={b.shape}: leading dimensions {b.shape[:-2]} do not broadcast with"
+            f" {a.shape[:-2]} of a"
+        ) from None
+    return (*leading, a.shape[-2], b.shape[-1])
+
+
+def output_matrix(c_view: View, shape: tuple[int, ...], vectors: tuple[bool, bool]) -> View:
+    """`out` with the dimensions that vectors dropped put back."""
+    if not any(vectors):
+        return c_view
+    strides, memory = list(c_view.strides), c_view.memory
+    if vectors[1]:
+        strides.append(1)
+    if vectors[0]:
+        strides.insert(len(strides) - 1, shape[-1])
+    if c_view.host:
+        memory = np.lib.stride_tricks.as_strided(
+            memory, shape, [step * c_view.dtype.itemsize for step in strides]
+        )
+    return View(
+        memory, c_view.offset, shape, tuple(strides), c_view.dtype, c_view.host, c_view.queue
+    )
+
+
+def broadcast_view(operand: View, shape: tuple[int, ...]) -> View:
+    """Leading dimensions as the result's; repeated ones have stride 0."""
+    leading = shape[:-2]
+    if operand.shape[:-2] == leading:
+        return operand
+    missing = len(leading) - (operand.ndim - 2)
+    old = ((1,) * missing + operand.shape)[:-2]
+    steps = ((0,) * missing + operand.strides)[:-2]
+    strides = tuple(
+        0 if before == 1 and after != 1 else step
+        for before, after, step in zip(old, leading, steps, strict=True)
+    )
+    sizes = (*leading, *operand.shape[-2:])
+    memory = np.broadcast_to(operand.memory, sizes) if operand.host else operand.memory
+    return View(
+        memory,
+        operand.offset,
+        sizes,
+        (*strides, *operand.strides[-2:]),
+        operand.dtype,
+        operand.host,
+        operand.queue,
+    )
+
+
+def bias_view(bias: Any, n: int, dtype: np.dtype[Any]) -> View:
+    """The bias as a contiguous vector of n elements."""
+    result = view(bias, "bias")
+    if result.shape != (n,):
+        raise ShapeError(f"bias.shape={result.shape}: must be ({n},), one a column")
+    if result.dtype != dtype:
+        raise DtypeError(f"bias.dtype={result.dtype.name!r}: must equal a.dtype={dtype.name!r}")
+    if result.host:
+        return view_host(np.ascontiguousarray(result.memory))
+    if n > 1 and result.strides != (1,):
+        raise OperandError(f"bias.strides={result.strides}: must be contiguous on a device")
+    return result

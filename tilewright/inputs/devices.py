@@ -1,0 +1,107 @@
+"""Which devices there are, and which one a call means."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from tilewright import remember, settings
+from tilewright.backends import backends
+from tilewright.engines.backend import Backend
+from tilewright.errors import DeviceError
+from tilewright.facts.device import Device
+from tilewright.tuning.peak import with_ceilings
+
+INSTALL_HINT = "pip install 'tilewright[cpu]'"
+
+
+@cache
+def devices() -> tuple[Device, ...]:
+    """Every device of every back end, the best first and the host last.
+
+    Finding OpenCL drivers loads them, which takes a moment the first time. Each carries the
+    ceilings that were stored of it; nothing is measured here.
+    """
+    others = [backend for name, backend in backends().items() if name != "host"]
+    found = (device for backend in others for device in backend.devices())
+    return (*map(with_ceilings, found), host())
+
+
+@cache
+def host() -> Device:
+    """The host: NumPy's BLAS."""
+    return with_ceilings(backends()["host"].devices()[0])
+
+
+def forget() -> None:
+    """Look for devices anew at the next call: new ceilings were stored of one."""
+    for known in (devices, host, _named):
+        known.cache_clear()
+
+
+def backend_of(device: Device) -> Backend:
+    """The back end that runs a device."""
+    backend = backends().get(device.backend)
+    if backend is None:
+        raise DeviceError(f"device={device.id!r}: no such device; {_choices()}")
+    return backend
+
+
+def resolve(wanted: Device | str | None) -> Device:
+    """The device a call means: `device=`, else TILEWRIGHT_DEVICE, else the best one.
+
+    Accepts a Device, "host", "opencl" (the best of them), "opencl:0" (by number) and
+    "opencl:intel" (by a part of name, vendor or platform). Raises DeviceError for anything else.
+    """
+    if isinstance(wanted, Device):
+        return wanted
+    if wanted is None:
+        return _named(settings.device() or "", "TILEWRIGHT_DEVICE")
+    if not isinstance(wanted, str):
+        raise DeviceError(f"device={wanted!r}: accepted are a Device or a name; {_choices()}")
+    return _named(wanted, "device")
+
+
+@cache
+def _named(name: str, argument: str) -> Device:
+    if not name:
+        return _best()
+    if name == "host":
+        return host()
+    backend, _, which = name.partition(":")
+    candidates = [device for device in devices() if device.backend == backend]
+    if which.isdecimal():
+        candidates = [device for device in candidates if device.id == name]
+    elif which:
+        candidates = _by_part(candidates, which.lower())
+    if not candidates:
+        raise DeviceError(f"{argument}={name!r}: no such device; {_choices()}")
+    return candidates[0]
+
+
+def _by_part(candidates: list[Device], part: str) -> list[Device]:
+    """Devices whose platform, else vendor, else name holds `part`: "intel" means Intel's driver
+    before it means another driver on an Intel processor."""
+    for facts in ("platform", "vendor", "name"):
+        found = [device for device in candidates if part in getattr(device, facts).lower()]
+        if found:
+            return found
+    return []
+
+
+def _best() -> Device:
+    """The first device that takes the host's arrays: CUDA's take only those that lie on them."""
+    return next(
+        device
+        for device in devices()
+        if device.kind != "simulator"
+        and (device.backend == "host" or backend_of(device).kernels(device))
+    )
+
+
+def _choices() -> str:
+    names = ", ".join(f"{device.id!r} ({device.name})" for device in devices())
+    hint = "" if len(devices()) > 1 else f"; '{INSTALL_HINT}' adds an OpenCL device"
+    return f"accepted are {names}{hint}"
+
+
+remember.forgets(forget)

@@ -1,0 +1,70 @@
+"""New arrays on a device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright import settings
+from tilewright.arrays.views import Array, host_array, short
+from tilewright.errors import DtypeError, OperandError
+from tilewright.facts.device import Device
+from tilewright.inputs.checks import checked_dtype, checked_shape
+from tilewright.inputs.devices import backend_of, resolve
+
+
+def empty(
+    shape: int | tuple[int, ...],
+    dtype: npt.DTypeLike = np.float32,
+    device: Device | str | None = None,
+    *,
+    memory: str | None = None,
+) -> Array:
+    """An uninitialised `Array` on a device.
+
+    `memory` is "allocate" (default: memory that host and device both reach), "copy" or "use";
+    TILEWRIGHT_MEMORY changes the default. Raises ShapeError, DtypeError, DeviceMemoryError.
+    """
+    chosen = resolve(device)
+    sizes = checked_shape(shape)
+    wanted = checked_dtype(dtype)
+    size = int(np.prod(sizes, dtype=object)) * wanted.itemsize
+    held = backend_of(chosen).allocate(size, chosen, settings.memory(memory))
+    return Array(held, sizes, wanted)
+
+
+def asarray(
+    value: Any,
+    dtype: npt.DTypeLike | None = None,
+    device: Device | str | None = None,
+    *,
+    memory: str | None = None,
+) -> Array:
+    """`value` as an `Array` on a device: C-ordered, in one of the three ways of `empty`.
+
+    With memory="use" the device works in `value`'s own memory, which must then be C-ordered and of
+    the right dtype; nothing is copied and `value` must not be touched while the array is in use.
+    """
+    chosen = resolve(device)
+    way = settings.memory(memory)
+    source = host_array(value, "value")
+    wanted = checked_dtype(source.dtype if dtype is None else dtype)
+    if source.dtype.kind == "c":
+        raise DtypeError(
+            f"value.dtype={str(source.dtype)!r}: its imaginary part would be lost; accepted are"
+            " real numbers, as value.real gives"
+        )
+    try:
+        dense = np.asarray(source, dtype=wanted, order="C")
+    except (TypeError, ValueError) as error:
+        raise OperandError(f"value={short(value)}: not an array of numbers: {error}") from None
+    if way == "use" and not (dense is source and source.flags.writeable):
+        raise OperandError(
+            f"value={source.dtype} of strides {source.strides}"
+            f"{'' if source.flags.writeable else ', read-only'}: memory='use' takes writable"
+            f" C-ordered arrays of {wanted} only; use memory='copy'"
+        )
+    held = backend_of(chosen).allocate(dense.nbytes, chosen, way, dense)
+    return Array(held, source.shape, wanted)

@@ -1,0 +1,323 @@
+"""The operands of a variable-size batch as columns: where every matrix lies, checked in array code.
+
+Three kinds come in: lists of NumPy (or DLPack) matrices, `RaggedBatch` on the host, and
+`RaggedBatch` on a device. All become `Matrices`: addresses (host) or element offsets (device),
+sizes and strides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.arrays import addresses
+from tilewright.arrays.addresses import Column, Columns
+from tilewright.arrays.views import DTYPES, Array, NDArray, view
+from tilewright.errors import ArgumentError, DtypeError, OperandError, OverlapError, ShapeError
+from tilewright.facts.limits import MOST
+from tilewright.inputs.overlap import check_apart, place
+from tilewright.inputs.ragged_batch import RaggedBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Matrices:
+    """Columns of one operand. `base` is None for host memory, else the device array they lie in.
+
+    `held` keeps host memory alive; `at.address` counts bytes on the host, elements on a device.
+    `kinds` are the caller's arrays where they are not all NumPy's own, so that results can be like
+    them.
+    """
+
+    at: Columns
+    dtype: np.dtype[Any]
+    base: Array | None
+    held: Any
+    kinds: Sequence[Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self.at.rows)
+
+
+def matrices(values: Any, name: str) -> Matrices:
+    """The columns of a list of matrices or a RaggedBatch. No element is copied.
+
+    Raises OperandError, DtypeError and ShapeError with the index of the matrix that does not fit.
+    """
+    if isinstance(values, RaggedBatch):
+        if isinstance(values.flat, Array):
+            view(values.flat, f"{name}.flat")  # raises where it is mapped
+        return _ragged(values)
+    if isinstance(values, np.ndarray | Array | memoryview) or not isinstance(values, Sequence):
+        raise OperandError(
+            f"{name}={type(values).__name__}: accepted are a list of matrices and a RaggedBatch"
+        )
+    # Any other sequence may make its elements when it is asked: they are asked for once, and held.
+    given = values if type(values) in (list, tuple) else list(values)
+    plain = set(map(type, given)) <= {np.ndarray}
+    arrays = given if plain else _host_arrays(given, name)
+    if not arrays:
+        dtype = np.dtype(np.float32)
+        found = addresses.read([], dtype)
+        assert isinstance(found, Columns)
+        return Matrices(found, dtype, None, ())
+    dtype = arrays[0].dtype
+    if dtype.kind == "c":
+        view(arrays[0], f"{name}[0]")  # raises, and shows a way
+    if dtype.name not in DTYPES or not dtype.isnative:
+        raise DtypeError(f"{name}[0].dtype={str(dtype)!r}: accepted are {', '.join(DTYPES)}")
+    held = tuple(arrays)
+    found = addresses.read(held, dtype)
+    if isinstance(found, int):
+        _raise_odd(held[found], f"{name}[{found}]", dtype)
+    assert isinstance(found, Columns)
+    return Matrices(found, dtype, None, held, None if plain else given)
+
+
+def taken(operand: Matrices, at: npt.NDArray[np.int64]) -> Matrices:
+    """The matrices at these indices."""
+    part = operand.at
+    cut = Columns(part.address[at], part.rows[at], part.cols[at], part.row[at], part.col[at])
+    return replace(operand, at=cut)
+
+
+def per_problem(value: Any, count: int, name: str) -> npt.NDArray[np.float64]:
+    """A real number for all problems, or one each, as a column."""
+    array = _even(value)
+    if array is None or array.dtype.kind not in "iuf" or array.ndim > 1:
+        raise ArgumentError(f"{name}={value!r}: accepted are a real number or one a problem")
+    if array.ndim == 1 and len(array) != count:
+        raise ArgumentError(f"{name}: has {len(array)} numbers; must have {count}, one a problem")
+    return np.broadcast_to(array.astype(np.float64), (count,))
+
+
+def flags(value: Any, count: int, name: str) -> npt.NDArray[np.bool_]:
+    """True or False for all problems, or one each, as a column."""
+    array = _even(value)
+    fits = array is not None and array.dtype == np.bool_ and array.shape in ((), (count,))
+    if array is None or not fits:
+        raise ArgumentError(f"{name}={value!r}: accepted are True, False, or {count} of them")
+    return np.broadcast_to(array, (count,))
+
+
+def transposed(operand: Matrices, which: npt.NDArray[np.bool_]) -> Matrices:
+    """The operand with the marked matrices transposed."""
+    if not which.any():
+        return operand
+    at, swapped = operand.at, operand.at.swapped
+    chosen = [
+        np.where(which, getattr(swapped, name), getattr(at, name))
+        for name in ("rows", "cols", "row", "col")
+    ]
+    return replace(operand, at=Columns(at.address, *chosen))
+
+
+def factors(
+    a: Matrices,
+    b: Matrices,
+    *,
+    alpha: Any,
+    beta: Any,
+    transpose_a: Any,
+    transpose_b: Any,
+    out: Any,
+    results: int | None = None,
+) -> tuple[Matrices, Matrices, npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Both operands with transposes applied, alpha and beta one a problem; checked together.
+
+    `results` is how many beta there are where they are fewer than problems (sums.py).
+    """
+    count = len(a)
+    if len(b) != count:
+        raise ShapeError(f"b: has {len(b)} matrices; must have {count}, as many as a")
+    a = transposed(a, flags(transpose_a, count, "transpose_a"))
+    b = transposed(b, flags(transpose_b, count, "transpose_b"))
+    check_pairs(a, b)
+    scale = per_problem(alpha, count, "alpha")
+    keep = per_problem(beta, count if results is None else results, "beta")
+    if out is None and keep.any():
+        raise ArgumentError(f"beta={beta!r}: needs out=, the matrices that it scales")
+    return a, b, scale, keep
+
+
+def bias_vectors(bias: Any, count: int) -> Sequence[Any]:
+    """A list with a vector or None for each problem. Raises ArgumentError, ShapeError."""
+    if not isinstance(bias, Sequence):
+        raise ArgumentError(f"bias={bias!r}: accepted is a list of vectors or None, one a problem")
+    if len(bias) != count:
+        raise ShapeError(f"bias: has {len(bias)} vectors; must have {count}, one a problem")
+    return bias
+
+
+def check_pairs(a: Matrices, b: Matrices) -> None:
+    """Raise where a problem's two matrices do not fit each other, naming the first such problem."""
+    if len(a) and a.dtype != b.dtype:
+        raise DtypeError(f"b.dtype={b.dtype.name!r}: must equal a.dtype={a.dtype.name!r}")
+    wrong = a.at.cols != b.at.rows
+    if wrong.any():
+        i = int(np.argmax(wrong))
+        raise ShapeError(
+            f"b[{i}]: has {b.at.rows[i]} rows; must have {a.at.cols[i]}, the columns of a[{i}]"
+        )
+    sizes = np.stack((a.at.rows, a.at.cols, b.at.cols))
+    if sizes.max(initial=0) > MOST:
+        i = int(np.argmax((sizes > MOST).any(axis=0)))
+        raise ShapeError(
+            f"a[{i}], b[{i}]: m, k and n are {', '.join(map(str, sizes[:, i].tolist()))}; accepted"
+            " are sizes from 0 to 2^31 - 64"
+        )
+    if device_of(a) != device_of(b):
+        raise OperandError("b: lies elsewhere than a; both on the host, or both on one device")
+
+
+def check_results(c: Matrices, a: Matrices, b: Matrices, first: Column | None = None) -> None:
+    """Raise where `out` is not what the products of a and b can be written to.
+
+    `first` has the first product of every result where several are added into one.
+    """
+    rows, cols = (a.at.rows, b.at.cols) if first is None else (a.at.rows[first], b.at.cols[first])
+    if len(c) != len(rows):
+        raise ShapeError(f"out: has {len(c)} matrices; must have {len(rows)}")
+    if len(c) and c.dtype != a.dtype:
+        raise DtypeError(f"out.dtype={c.dtype.name!r}: must equal a.dtype={a.dtype.name!r}")
+    if device_of(a) != device_of(c):
+        raise OperandError("out: lies elsewhere than a; both on the host, or both on one device")
+    wrong = (c.at.rows != rows) | (c.at.cols != cols)
+    if wrong.any():
+        i = int(np.argmax(wrong))
+        raise ShapeError(
+            f"out[{i}].shape=({c.at.rows[i]}, {c.at.cols[i]}): must be ({rows[i]}, {cols[i]})"
+        )
+    if isinstance(c.held, RaggedBatch):
+        if c.base is None and not c.held.host().flags.writeable:
+            raise OperandError("out: is read-only; accepted is a writable RaggedBatch")
+    elif c.base is None:
+        for i, array in enumerate(c.held):
+            if not array.flags.writeable:
+                raise OperandError(f"out[{i}]: is read-only; accepted are writable matrices")
+
+
+def device_of(part: Matrices) -> str:
+    """The id of the device that an operand lies on, or "host"."""
+    return "host" if part.base is None else part.base.device.id
+
+
+def check_outputs(out: Matrices, inputs: Sequence[Matrices | None]) -> None:
+    """Raise OverlapError where two outputs, or an output and an input (a, b, bias), share memory.
+
+    Judged by the stretch of memory from a matrix's first to its last element, so interleaved views
+    of one array count as overlapping.
+    """
+    _check_each(out)
+    memory, low, high = _reaches(out)
+    order = np.argsort(low, kind="stable")
+    # Without elements there is nothing to share, wherever the pointer happens to point.
+    order = order[low[order] < high[order]]
+    if not len(order):
+        return
+    low, high = low[order], high[order]
+    reach = np.maximum.accumulate(high)
+    inside = np.flatnonzero(low[1:] < reach[:-1])
+    if len(inside):
+        first, second = sorted(int(order[at]) for at in (inside[0], inside[0] + 1))
+        raise OverlapError(
+            f"out[{second}]: overlaps out[{first}]; outputs must lie apart, or be the very same"
+            " matrix"
+        )
+    for name, operand in zip(("a", "b", "bias"), inputs, strict=False):
+        if operand is None:
+            continue
+        theirs, start, stop = _reaches(operand)
+        if theirs != memory:
+            continue
+        # The last output that begins before an input's end must have ended before its start.
+        before = np.searchsorted(low, stop) - 1
+        met = (before >= 0) & (reach[np.maximum(before, 0)] > start) & (stop > start)
+        if met.any():
+            raise OverlapError(
+                f"out: overlaps {name}[{int(np.argmax(met))}]; outputs must lie apart from every"
+                " input"
+            )
+
+
+def _reaches(operand: Matrices) -> tuple[object, Column, Column]:
+    """The memory that the matrices lie in, and of each the lowest and one past the highest byte.
+
+    Arrays of a device may share memory: parts, transposes, two made to use one host array.
+    """
+    low, high = extents(operand)
+    if operand.base is None:
+        return "the host's", low, high
+    size = operand.dtype.itemsize
+    memory: object = operand.base  # a GPU's memory is one
+    start = 0
+    if isinstance(operand.base, Array):
+        memory, start = place(view(operand.base, "out").memory)
+    return memory, start + size * low, start + size * high
+
+
+def _check_each(out: Matrices) -> None:
+    """Each output apart from itself; one by one only where no step passes the other's reach."""
+    at = out.at
+    row, col = np.abs(at.row), np.abs(at.col)
+    apart = np.where(row < col, col > row * (at.rows - 1), row > col * (at.cols - 1))
+    wrong = ~apart & (at.rows > 1) & (at.cols > 1)
+    wrong |= ((row == 0) & (at.rows > 1) & (at.cols > 0)) | (
+        (col == 0) & (at.cols > 1) & (at.rows > 0)
+    )
+    for i in np.flatnonzero(wrong).tolist():
+        check_apart(f"out[{i}]", (at.rows[i], at.cols[i]), (at.row[i], at.col[i]))
+
+
+def _even(value: Any) -> NDArray | None:
+    """`value` as an array; None for lists of unlike lengths, of which NumPy makes none."""
+    try:
+        return np.asarray(value)
+    except ValueError:
+        return None
+
+
+def _ragged(batch: RaggedBatch) -> Matrices:
+    one = np.ones(len(batch), np.int64)
+    if isinstance(batch.flat, Array):
+        at = Columns(batch.offsets, batch.rows, batch.cols, batch.cols, one)
+        return Matrices(at, batch.dtype, batch.flat, batch)
+    start = batch.flat.__array_interface__["data"][0]
+    address = start + batch.offsets * batch.dtype.itemsize
+    return Matrices(
+        Columns(address, batch.rows, batch.cols, batch.cols, one), batch.dtype, None, batch
+    )
+
+
+def _host_arrays(values: Sequence[Any], name: str) -> Sequence[NDArray]:
+    found = []
+    for index, value in enumerate(values):
+        seen = view(value, f"{name}[{index}]")
+        if not seen.host:
+            raise OperandError(
+                f"{name}[{index}]: lies on a device; put device matrices into a RaggedBatch"
+            )
+        found.append(seen.memory)
+    return found
+
+
+def _raise_odd(array: NDArray, name: str, dtype: np.dtype[Any]) -> None:
+    if array.ndim != 2:
+        raise ShapeError(f"{name}.shape={array.shape}: must have two dimensions")
+    if array.dtype != dtype:
+        raise DtypeError(f"{name}.dtype={str(array.dtype)!r}: must equal the first's, {dtype}")
+    raise OperandError(f"{name}.strides={array.strides}: must be whole elements of {dtype}")
+
+
+def extents(operand: Matrices) -> tuple[Column, Column]:
+    """Lowest and one past the highest byte (host) or element (device); equal where empty."""
+    at = operand.at
+    size = operand.dtype.itemsize if operand.base is None else 1
+    reach_row, reach_col = (at.rows - 1) * at.row, (at.cols - 1) * at.col
+    low = at.address + size * (np.minimum(reach_row, 0) + np.minimum(reach_col, 0))
+    high = at.address + size * (np.maximum(reach_row, 0) + np.maximum(reach_col, 0) + 1)
+    empty = (at.rows == 0) | (at.cols == 0)
+    return low, np.where(empty, low, high)

@@ -1,0 +1,1 @@
+"""Networks of bits and reals: layers, passes over memory, programs, files."""

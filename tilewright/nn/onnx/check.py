@@ -1,0 +1,397 @@
+"""An imported network beside the file it came from, as somebody else's implementation runs it.
+
+    file --onnxruntime or onnx.reference--> each value of the graph, one node after another
+                                               |            |
+                                         a layer's inputs   what it should give    -> LayerCheck
+
+Each layer is given the graph's own values, so that a difference is that layer's doing: rounding of
+real weights to half precision, or a 0 that became +1. Where ONNX's Sign gives 0, the graph goes on
+with +1, which no bit can differ from. A value is dropped after its last reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.errors import FileError, ShapeError
+from tilewright.nn import reference
+from tilewright.nn.buffers import lanes
+from tilewright.nn.layers import Add, AveragePool, BitConv, Layer, RealConv, Value
+from tilewright.nn.network import INPUT, Network
+from tilewright.nn.onnx.others import CannotRunError, Engine, engine_for
+from tilewright.nn.onnx.read import Graph, Node
+from tilewright.nn.onnx.values import Facts, check_memory, peak
+
+NDArray = npt.NDArray[Any]
+Signs = Mapping[str, tuple[str, NDArray]]
+Sources = Mapping[str, tuple[str, NDArray | None]]
+# Rounding of float32, in units of the largest term of a layer; more is a difference.
+_ROUNDING = 2e-6
+_TOLERANCE = 16 * _ROUNDING  # more is another network, and no import
+_NEAR = (
+    1e-4  # of a layer's largest value: what lies nearer to a sign's cut may round to either side
+)
+_HALF, _LEAST_HALF = 2.0**-11, 2.0**-25  # relative rounding of half precision, and below its range
+_BLOCK = 1 << 18  # elements that are compared at once
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCheck:
+    """One layer's values beside the float graph's.
+
+    name, kind  of the layer; elements: how many were compared
+    differing   bits that differ, or reals that differ by more than rounding
+    zeros       of the differing bits, where the float graph has 0, which no bit can be
+    wrong       that differ by more than the rounding of weights and of sums explains
+    largest     largest absolute difference, and `scale` the largest value
+    """
+
+    name: str
+    kind: str
+    elements: int
+    differing: int
+    zeros: int
+    wrong: int
+    largest: float
+    scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Every layer's check, and the scores of the whole network beside the graph's; by whom."""
+
+    layers: tuple[LayerCheck, ...]
+    scores: LayerCheck
+    same_class: bool
+    engine: str
+
+    @property
+    def exact(self) -> bool:
+        """Whether no layer differs by more than the rounding of float32."""
+        return all(layer.differing == 0 for layer in self.layers)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a comparison is of: the graph, the network made of it, and how their values go together.
+
+    sources  by our name of a value, the graph's, and the order of its features
+    signs    by the graph's name of a value of bits, the value whose sign it is, and the cut
+    """
+
+    graph: Graph
+    facts: Facts
+    network: Network
+    sources: Sources
+    signs: Signs
+
+
+def check(item: Checked, x: NDArray, memory: int) -> Report:
+    """Compare for inputs `x` as ONNX has them; values take up to `memory` bytes.
+
+    Raises FileError where a layer is another than the graph's, and where values do not fit.
+    """
+    readers = _last_readers(item)
+    batch = item.graph.batch or len(x)
+    facts = replace(item.facts, types=_of_batch(item.facts, batch))
+    most, node = peak(item.graph, facts, readers)
+    check_memory(item.graph, most, memory, f"comparing the values of {node.title}")
+    most, name = _network_bytes(item.network, batch)
+    check_memory(item.graph, most, memory, f"running the network's layer {name!r}")
+    chunks = list(_chunks(x, batch))
+    engine, _ = engine_for(item.graph, chunks[0])
+    parts = [_part(item, engine, readers, chunk) for chunk in chunks]
+    scores = np.concatenate([part[0] for part in parts])[: len(x)]
+    layers = tuple(_merged(checks) for checks in zip(*(part[1] for part in parts), strict=True))
+    for layer in layers:
+        if layer.wrong:
+            raise _wrong(item.graph, layer, engine.name)
+    return _report(item, x, layers, scores, engine.name)
+
+
+def _report(
+    item: Checked, x: NDArray, layers: tuple[LayerCheck, ...], truth: NDArray, engine: str
+) -> Report:
+    network = item.network
+    value = network.values[network.output]
+    ours = _ours(x, network.values[INPUT]).astype(np.float32)
+    final = network.run(ours.reshape(-1, *network.input_shape))
+    truth = _ours(truth, value).reshape(final.shape)
+    last = next(layer for layer in network.layers if layer.name == network.output)
+    scores = _compare(last, value, final, truth, _Limits(_ROUNDING * _largest(truth), np.zeros(())))
+    same = np.array_equal(final.argmax(axis=-1), truth.argmax(axis=-1))
+    return Report(layers, replace(scores, wrong=0), bool(same), engine)
+
+
+def _wrong(graph: Graph, layer: LayerCheck, engine: str) -> FileError:
+    return FileError(
+        f"{graph.label}: {layer.kind} {layer.name!r} is not what the graph computes:"
+        f" {layer.wrong} of {layer.elements} values differ from those of {engine}, by up to"
+        f" {layer.largest:.3g} of {layer.scale:.3g}; accepted is the rounding of half precision in"
+        f" weights, {_TOLERANCE:.1e} of a layer's largest term, and signs within {_NEAR} of a cut"
+    )
+
+
+def _chunks(x: NDArray, batch: int) -> Iterator[NDArray]:
+    """The sample in batches of the graph's own size, the last image repeated where one is short."""
+    for start in range(0, len(x), batch):
+        part = x[start : start + batch]
+        yield (
+            part
+            if len(part) == batch
+            else np.concatenate([part, np.repeat(part[-1:], batch - len(part), axis=0)])
+        )
+
+
+# The graph's values, one node after another
+
+
+def _part(
+    item: Checked, engine: Engine, readers: Mapping[str, int], x: NDArray
+) -> tuple[NDArray, list[LayerCheck]]:
+    """One batch: the file's output, and every layer's check."""
+    graph = item.graph
+    try:
+        whole = engine.whole(graph, x)
+    except (CannotRunError, FileError) as error:
+        raise FileError(f"{graph.label}: {engine.name}: {error}") from None
+    values: dict[str, NDArray] = {graph.input: x}
+    ready: dict[int, list[Layer]] = {}
+    for layer in item.network.layers:
+        ready.setdefault(_position(item, layer), []).append(layer)
+    made: dict[str, NDArray] = {}
+    checks = {}
+    zeros = False
+    for position, node in enumerate(graph.nodes):
+        if node.output in item.facts.constants:
+            continue
+        values[node.output] = _run(item, engine, node, values)
+        for layer in ready.get(position, ()):
+            checks[layer.name] = _layer_check(item, layer, values, made)
+        if node.op == "Sign":
+            zeros |= bool((values[node.output] == 0).any())
+            values[node.output] = np.where(values[node.output] >= 0, 1, -1).astype(np.float32)
+        if node.output == graph.output:
+            final = values[node.output]
+        values = {n: v for n, v in values.items() if readers.get(n, 0) > position}
+    if not zeros:
+        _check_whole(graph, engine, final, whole)
+    return whole, [checks[layer.name] for layer in item.network.layers]
+
+
+def _run(item: Checked, engine: Engine, node: Node, values: Mapping[str, NDArray]) -> NDArray:
+    constants = item.facts.constants
+    given = {n: values[n] if n in values else constants[n] for n in node.inputs if n}
+    try:
+        return engine.node(node, item.graph.opset, given)
+    except (CannotRunError, FileError) as error:
+        raise item.graph.refuse(node, f"{engine.name}: {error}") from None
+
+
+def _check_whole(graph: Graph, engine: Engine, ours: NDArray, whole: NDArray) -> None:
+    """Raise where the nodes one by one give other scores than the file as a whole."""
+    near = _NEAR * float(np.abs(whole[np.isfinite(whole)]).max(initial=0.0))
+    fine = ours.shape == whole.shape and np.allclose(ours, whole, 0, near, equal_nan=True)
+    if not fine:
+        raise FileError(
+            f"{graph.label}: {engine.name} gives other scores for the file than for its nodes one"
+            " by one"
+        )
+
+
+def _position(item: Checked, layer: Layer) -> int:
+    """Of the node after which a layer can be compared; of the next one where no node gives it."""
+    source = item.sources.get(layer.name)
+    names = [layer.name if source is None else source[0]]
+    if source is None:
+        names = [item.sources[n][0] for n in layer.inputs if n in item.sources]
+    where = {node.output: position for position, node in enumerate(item.graph.nodes)}
+    return max((where.get(name, 0) for name in names), default=0)
+
+
+def _last_readers(item: Checked) -> dict[str, int]:
+    """The position of the last node that each of the graph's values is wanted at."""
+    last: dict[str, int] = {}
+    for position, node in enumerate(item.graph.nodes):
+        for name in node.inputs:
+            last[name] = position
+    for layer in item.network.layers:
+        position = _position(item, layer)
+        wanted = [item.sources[n][0] for n in layer.inputs if n in item.sources]
+        source = item.sources.get(layer.name)
+        if source is not None and source[0] in item.signs:
+            wanted.append(item.signs[source[0]][0])
+        for name in wanted:
+            last[name] = max(last.get(name, 0), position)
+    return last
+
+
+def _of_batch(facts: Facts, batch: int) -> dict[str, tuple[tuple[int, ...], int]]:
+    """Sizes of every value for so many images."""
+    return {
+        name: (sizes if name in facts.constants else (batch, *sizes[1:]), kind)
+        for name, (sizes, kind) in facts.types.items()
+    }
+
+
+def _network_bytes(network: Network, images: int) -> tuple[int, str]:
+    """Most bytes of two values of the network in a row: channels as the kernels pad them."""
+    sizes = {
+        name: 4 * images * v.height * v.width * lanes(v.channels)
+        for name, v in network.values.items()
+    }
+    return max(
+        (sizes[layer.name] + sum(sizes[name] for name in set(layer.inputs)), layer.name)
+        for layer in network.layers
+    )
+
+
+# One layer
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """What a real may differ by: rounding, and beside it what rounded weights explain."""
+
+    rounding: float
+    weights: NDArray
+
+
+def _layer_check(
+    item: Checked, layer: Layer, values: Mapping[str, NDArray], made: dict[str, NDArray]
+) -> LayerCheck:
+    """One layer on the graph's values; what no node of the graph gives is put into `made`."""
+    network = item.network
+    inputs = [_input(item, name, values, made) for name in layer.inputs]
+    try:
+        with np.errstate(all="ignore"):  # what overflows counts as differing
+            result = reference.apply(layer, *inputs)
+            limits = _limits(layer, inputs, result)
+        source = item.sources.get(layer.name)
+        if source is None:
+            made[layer.name] = result
+            return _compare(layer, network.values[layer.name], result, result, limits)
+        truth = _ours(_ordered(values[source[0]], source[1]), network.values[layer.name])
+        near = _near(item, source, values, network.values[layer.name])
+    except (ValueError, ShapeError) as error:
+        raise FileError(f"{item.graph.label}: layer {layer.name!r}: {error}") from None
+    return _compare(layer, network.values[layer.name], result, truth, limits, near)
+
+
+def _input(
+    item: Checked, name: str, values: Mapping[str, NDArray], made: Mapping[str, NDArray]
+) -> NDArray:
+    """A layer's input: reals in float32, signs as int8."""
+    value = item.network.values[name]
+    if name in made:
+        return made[name]
+    source, order = item.sources[name]
+    array = _ours(_ordered(values[source], order), value)
+    if value.kind == "bits":
+        return np.where(array >= 0, np.int8(1), np.int8(-1))
+    return array.astype(np.float32, copy=False)
+
+
+def _near(
+    item: Checked, source: tuple[str, NDArray | None], values: Mapping[str, NDArray], value: Value
+) -> NDArray | None:
+    """Where a sign's input lies so near to the cut that rounding decides; None of other layers."""
+    if source[0] not in item.signs:
+        return None
+    name, cut = item.signs[source[0]]
+    before = values[name]
+    largest = _largest(before)
+    close: NDArray = np.abs(before - cut) <= (_NEAR * largest if np.isfinite(largest) else 0.0)
+    return _ours(_ordered(close, source[1]), value)
+
+
+def _ordered(array: NDArray, order: NDArray | None) -> NDArray:
+    return array if order is None else array[:, order]
+
+
+def _ours(array: NDArray, value: Value) -> NDArray:
+    """[N, C, H, W] or [N, features] as [N, H, W, C]; a flattened image in our order."""
+    if array.ndim == 4:
+        array = array.transpose(0, 2, 3, 1)
+    return np.ascontiguousarray(array).reshape(-1, value.height, value.width, value.channels)
+
+
+def _limits(layer: Layer, inputs: Sequence[NDArray], made: NDArray) -> _Limits:
+    """By the largest term that a layer adds, and by what half precision may have rounded."""
+    largest, weights = _largest(made), np.zeros(())
+    shift = getattr(layer, "shift", None)
+    if shift is not None:
+        largest += _largest(shift)
+    if isinstance(layer, Add | AveragePool):
+        largest = max(largest, *(_largest(array) for array in inputs))
+    rounding = _ROUNDING * largest if np.isfinite(largest) else 0.0
+    if isinstance(layer, BitConv | RealConv):
+        rounding *= max(1.0, np.sqrt(layer.terms / 1024))
+    if isinstance(layer, RealConv):
+        weights = _rounded_weights(layer, inputs[0])
+    return _Limits(rounding, weights)
+
+
+def _rounded_weights(layer: RealConv, x: NDArray) -> NDArray:
+    """What sums may differ by where each weight was rounded to half precision."""
+    errors = np.abs(layer.weights.astype(np.float32)) * _HALF + _LEAST_HALF
+    sums = reference.convolve(
+        np.abs(x.astype(np.float32)), errors.astype(np.float32), layer.window, layer.groups, 0
+    )
+    return sums if layer.scale is None else sums * np.abs(layer.scale)
+
+
+def _compare(
+    layer: Layer,
+    value: Value,
+    made: NDArray,
+    truth: NDArray,
+    limits: _Limits,
+    near: NDArray | None = None,
+) -> LayerCheck:
+    """Block by block, so that comparing takes no memory of its own."""
+    bits = value.kind == "bits"
+    allowed = np.broadcast_to(limits.weights, made.shape)
+    flat = [array.reshape(-1) for array in (made, truth, allowed)]
+    spared = None if near is None else near.reshape(-1)
+    total = LayerCheck(layer.name, type(layer).__name__, made.size, 0, 0, 0, 0.0, 0.0)
+    for start in range(0, made.size, _BLOCK):
+        part = slice(start, start + _BLOCK)
+        ours, theirs = flat[0][part].astype(np.float64), flat[1][part].astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            difference = np.abs(ours - theirs)
+        differs = ~(difference <= (0.0 if bits else limits.rounding))  # NaN too
+        zero = differs & (theirs == 0) if bits else np.zeros_like(differs)
+        if bits:
+            wrong = differs & ~zero & (True if spared is None else ~spared[part])
+        else:
+            bound = flat[2][part] * 1.01 + limits.rounding * _TOLERANCE / _ROUNDING
+            wrong = ~(difference <= bound)
+        block = LayerCheck(
+            layer.name, total.kind, 0, int(differs.sum()), int(zero.sum()), int(wrong.sum()),
+            float(difference.max()), _largest(theirs),
+        )  # fmt: skip
+        total = _merged([total, block])
+    return total
+
+
+def _merged(checks: Sequence[LayerCheck]) -> LayerCheck:
+    """The same layer's checks of several batches or blocks as one."""
+    first = checks[0]
+    counts = {
+        field: sum(getattr(check, field) for check in checks)
+        for field in ("elements", "differing", "zeros", "wrong")
+    }
+    largest, scale = (
+        float(np.max([getattr(check, field) for check in checks])) for field in ("largest", "scale")
+    )
+    return LayerCheck(first.name, first.kind, **counts, largest=largest, scale=scale)
+
+
+def _largest(array: NDArray) -> float:
+    return float(max(abs(float(array.max())), abs(float(array.min())))) if array.size else 0.0

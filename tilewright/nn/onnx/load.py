@@ -1,0 +1,96 @@
+"""ONNX to `Network`: recognise what is binary, fold, and check every layer against the file.
+
+    file -> Graph -> sizes and constants -> drafts -> folded -> Network
+              |                                                   |
+              onnxruntime, or onnx.reference: each node's values  -> every layer compared: Report
+
+Binary is a convolution or dense layer whose input went through Sign or a Where of -1 and +1, and
+whose weights are -a and +a in each output channel (weights that constants compute count too).
+ONNX's Sign gives 0 for 0; a bit cannot, so 0 becomes +1 and the report counts where that happened.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.errors import ArgumentError, FileError, TilewrightError
+from tilewright.files.whole import path_of
+from tilewright.nn.network import Network
+from tilewright.nn.onnx.check import Checked, Report, check
+from tilewright.nn.onnx.convert import Importer
+from tilewright.nn.onnx.drafts import finish, fold
+from tilewright.nn.onnx.read import Graph, parse_onnx, read_onnx
+from tilewright.nn.onnx.values import check_memory, facts_of
+
+NDArray = npt.NDArray[Any]
+
+
+_IMAGES, _ENOUGH = 8, 1 << 12  # images of a sample at most, and elements for which one will do
+MEMORY = 1 << 30  # bytes that an import takes unless told otherwise
+
+
+def import_onnx(
+    model: str | Path | bytes,
+    sample: NDArray | None = None,
+    labels: tuple[str, ...] = (),
+    *,
+    memory: int = MEMORY,
+) -> tuple[Network, Report]:
+    """A network from an ONNX file (or its bytes), and how each layer compares with the file's.
+
+    Args:
+        model: one input [batch, channels, height, width] or [batch, features] in float32, one
+            output; opsets 7 to 28.
+        sample: inputs for the comparison, channels last, [N, *input_shape]; by default standard
+            normal numbers: the file's batch, or up to eight images where they are small.
+        labels: names of the classes.
+        memory: bytes that constants of the graph, and the values of the comparison, may take.
+
+    Raises:
+        FileError: a damaged or hostile file; a node, an attribute or a version that is not
+            supported, by its name; what takes more than `memory`; a network whose layers do not
+            give what onnxruntime (where it is not installed, onnx.reference) computes.
+        ArgumentError: a sample or a `memory` that does not fit.
+    """
+    if not isinstance(memory, int) or isinstance(memory, bool) or memory < 1:
+        raise ArgumentError(f"memory={memory!r}: accepted are bytes, 1 and more")
+    if isinstance(model, bytes):
+        graph = parse_onnx(model)
+    else:
+        graph = read_onnx(path_of(model, "model"), "model")
+    x = _sample(graph, sample, memory)
+    facts = facts_of(graph, memory)
+    importer = Importer(graph, facts)
+    drafts = importer.drafts()
+    sizes = graph.input_shape
+    shape = sizes if len(sizes) == 1 else (sizes[1], sizes[2], sizes[0])
+    try:
+        layers = [finish(draft) for draft in fold(drafts, graph.output)]
+        network = Network(shape, tuple(layers), drafts[-1].name, labels)
+    except TilewrightError as error:
+        raise FileError(f"{graph.label}: {error}") from None
+    item = Checked(graph, facts, network, importer.sources(), importer.signs)
+    return network, check(item, x, memory)
+
+
+def _sample(graph: Graph, sample: NDArray | None, memory: int) -> NDArray:
+    """The sample as ONNX wants it: channels first. Raises where a file's batch is too large."""
+    sizes = graph.input_shape
+    if sample is None:
+        images = min(_IMAGES, -(-_ENOUGH // math.prod(sizes)))
+        sizes = (max(images, graph.batch or 1), *sizes)
+        needed = (8 + 4) * math.prod(sizes)  # as drawn, and as float32
+        check_memory(graph, needed, memory, "a sample of its input")
+        return np.random.default_rng(0).standard_normal(sizes).astype(np.float32)
+    wanted = sizes if len(sizes) == 1 else (sizes[1], sizes[2], sizes[0])
+    if sample.ndim != len(wanted) + 1 or sample.shape[1:] != wanted or not len(sample):
+        raise ArgumentError(
+            f"sample.shape={sample.shape}: must be [N, {', '.join(map(str, wanted))}]"
+        )
+    array = np.asarray(sample, np.float32)
+    return array if array.ndim == 2 else np.ascontiguousarray(array.transpose(0, 3, 1, 2))

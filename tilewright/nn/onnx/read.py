@@ -1,0 +1,244 @@
+"""ONNX files, read with distrust: plain records of nodes and arrays, or one clear error.
+
+A file can claim anything: sizes are compared with the bytes that are there before an array is made,
+data in other files is refused, and nothing is executed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.errors import FileError
+from tilewright.nn.onnx.operators import IR_VERSIONS, OPSETS, attributes_of
+
+NDArray = npt.NDArray[Any]
+MISSING = "onnx is not installed; 'pip install tilewright[onebit]' brings it"
+_LARGEST_FILE = 1 << 31  # protobuf's own limit
+_LARGEST_INPUT = 1 << 28  # elements
+_DOMAINS = ("", "ai.onnx")  # of ONNX's own operators
+_FLOAT = 1
+# ONNX's element types that weights come in: bytes an element, and the field of unpacked numbers.
+_TYPES = {
+    "FLOAT": (4, "float_data"),
+    "FLOAT16": (2, "int32_data"),
+    "DOUBLE": (8, "double_data"),
+    "INT64": (8, "int64_data"),
+    "INT32": (4, "int32_data"),
+    "INT8": (1, "int32_data"),
+    "UINT8": (1, "int32_data"),
+    "BOOL": (1, "int32_data"),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """One node: `title` is what errors call it; `proto` is what the file has.
+
+    `attributes` are all that its version has a value for, defaults among them.
+    """
+
+    op: str
+    title: str
+    inputs: tuple[str, ...]
+    output: str
+    attributes: Mapping[str, Any]
+    proto: Any
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """A graph of one input and one output, in an order in which it can be computed.
+
+    opset        the version of ONNX's own operators that it is written for
+    batch        the first size of its input, or None where any will do
+    input_shape  the other sizes
+    content      the file
+    """
+
+    label: str
+    opset: int
+    nodes: tuple[Node, ...]
+    constants: Mapping[str, NDArray]
+    input: str
+    batch: int | None
+    input_shape: tuple[int, ...]
+    output: str
+    content: bytes
+
+    def refuse(self, node: Node, why: str) -> FileError:
+        """An error that names the node."""
+        return FileError(f"{self.label}: {node.title} is not supported: {why}")
+
+
+def read_onnx(path: Path, argument: str = "path") -> Graph:
+    """The graph of a file. Raises FileError for what is damaged, hostile or of another format."""
+    label = f"{argument}={str(path)!r}"
+    try:
+        size = path.stat().st_size
+        if size > _LARGEST_FILE:
+            raise FileError(f"{label}: {size} bytes; accepted are files up to 2 GiB")
+        content = path.read_bytes()
+    except OSError as error:
+        raise FileError(f"{label}: cannot be read ({error.strerror})") from None
+    return parse_onnx(content, label)
+
+
+def parse_onnx(content: bytes, label: str = "content") -> Graph:
+    """The same for bytes in memory."""
+    try:
+        import onnx
+    except ImportError:
+        raise FileError(f"{label}: {MISSING}") from None
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(content)
+    except Exception as error:  # of protobuf, which onnx does not name
+        raise FileError(f"{label}: no ONNX model ({error}); accepted is a whole file") from None
+    if not model.graph.node:
+        raise FileError(f"{label}: no ONNX model, or one without nodes")
+    if model.graph.sparse_initializer or model.functions:
+        raise FileError(f"{label}: has sparse weights or functions; accepted are plain graphs")
+    constants = {
+        t.name: _tensor(t, label, f"initializer {t.name!r}") for t in _unique(model, label)
+    }
+    opset = _opset(model, label)
+    nodes = tuple(_node(node, index, opset, label) for index, node in enumerate(model.graph.node))
+    name, batch, shape = _input(model.graph, constants, label)
+    if len(model.graph.output) != 1:
+        raise FileError(f"{label}: {len(model.graph.output)} outputs; accepted is one")
+    output = model.graph.output[0].name
+    _check_order(nodes, {name, *constants, ""}, output, label)
+    return Graph(label, opset, nodes, constants, name, batch, shape, output, content)
+
+
+def _opset(model: Any, label: str) -> int:
+    """The version of ONNX's own operators; those of others may be imported and not used."""
+    low, high = IR_VERSIONS
+    if not low <= model.ir_version <= high:
+        raise FileError(f"{label}: ir_version={model.ir_version}; accepted are {low} to {high}")
+    found = [entry.version for entry in model.opset_import if entry.domain in _DOMAINS]
+    low, high = OPSETS
+    if len(found) != 1 or not low <= found[0] <= high:
+        said = ", ".join(map(str, found)) or "none"
+        raise FileError(
+            f"{label}: opset_import names opset {said}; accepted is one from {low} to {high}"
+        )
+    return int(found[0])
+
+
+def _unique(model: Any, label: str) -> Any:
+    names = [tensor.name for tensor in model.graph.initializer]
+    if len(set(names)) < len(names):
+        raise FileError(f"{label}: two initializers have one name")
+    return model.graph.initializer
+
+
+def _tensor(tensor: Any, label: str, what: str) -> NDArray:
+    """A TensorProto as an array, its claims checked first."""
+    from onnx import TensorProto, numpy_helper
+
+    if tensor.data_location == TensorProto.EXTERNAL or tensor.external_data:
+        raise FileError(f"{label}: {what} lies in another file; accepted are models in one file")
+    kind = next((k for k in _TYPES if getattr(TensorProto, k) == tensor.data_type), None)
+    if kind is None:
+        number = tensor.data_type
+        raise FileError(f"{label}: {what} is of type {number}; accepted are {', '.join(_TYPES)}")
+    width, field = _TYPES[kind]
+    count = math.prod(tensor.dims)
+    there = len(tensor.raw_data) / width if tensor.raw_data else len(getattr(tensor, field))
+    if any(size < 0 for size in tensor.dims) or count != there:
+        raise FileError(
+            f"{label}: {what} claims {list(tensor.dims)}, {count} elements; it holds {there:g}"
+        )
+    try:
+        array: NDArray = numpy_helper.to_array(tensor)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise FileError(f"{label}: {what} cannot be read ({error})") from None
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise FileError(f"{label}: {what} has NaN or infinities; accepted are numbers")
+    return array
+
+
+def _node(node: Any, index: int, opset: int, label: str) -> Node:
+    title = f"node {node.name or f'number {index}'!r} ({node.op_type})"
+    if node.domain not in _DOMAINS:
+        raise FileError(f"{label}: {title}: domain {node.domain!r}; accepted is ONNX's own")
+    given = {a.name: _attribute(a, label, title) for a in node.attribute}
+    try:
+        if len(given) < len(node.attribute):
+            raise FileError("two attributes have one name")
+        attributes = attributes_of(node, opset, given)
+    except FileError as error:
+        raise FileError(f"{label}: {title} is not supported: {error}") from None
+    return Node(node.op_type, title, tuple(node.input), node.output[0], attributes, node)
+
+
+def _attribute(attribute: Any, label: str, title: str) -> Any:
+    from onnx import AttributeProto
+
+    kinds = AttributeProto
+    if attribute.ref_attr_name:
+        raise FileError(f"{label}: {title}: {attribute.name!r} refers to a function's attribute")
+    if attribute.type in (kinds.GRAPH, kinds.GRAPHS):
+        raise FileError(f"{label}: {title}: has a graph of its own, which is not supported")
+    if attribute.type == kinds.TENSOR:
+        return _tensor(attribute.t, label, f"{title}, attribute {attribute.name!r}")
+    simple: dict[int, Callable[[], Any]] = {
+        kinds.FLOAT: lambda: attribute.f,
+        kinds.INT: lambda: attribute.i,
+        kinds.STRING: lambda: attribute.s.decode("utf-8", "replace"),
+        kinds.FLOATS: lambda: list(attribute.floats),
+        kinds.INTS: lambda: list(attribute.ints),
+    }
+    read = simple.get(attribute.type)
+    if read is None:
+        raise FileError(
+            f"{label}: {title}: attribute {attribute.name!r} is of a kind not supported"
+        )
+    return read()
+
+
+def _input(
+    graph: Any, constants: Mapping[str, Any], label: str
+) -> tuple[str, int | None, tuple[int, ...]]:
+    """The one input, its batch and its other sizes."""
+    inputs = [value for value in graph.input if value.name not in constants]
+    if len(inputs) != 1:
+        names = ", ".join(repr(value.name) for value in inputs) or "none"
+        raise FileError(f"{label}: inputs {names}; accepted is one")
+    (value,) = inputs
+    if value.type.tensor_type.elem_type != _FLOAT:
+        number = value.type.tensor_type.elem_type
+        raise FileError(
+            f"{label}: input {value.name!r} is of type {number}; accepted is 1, float32"
+        )
+    dims = value.type.tensor_type.shape.dim
+    sizes = tuple(int(d.dim_value) for d in dims)
+    batch, fixed = (sizes or (0,))[0], sizes[1:]
+    small = all(0 < s < 1 << 16 for s in fixed)
+    small = small and max(batch, 1) * math.prod(fixed) <= _LARGEST_INPUT
+    if len(sizes) not in (2, 4) or not small or batch < 0:
+        raise FileError(
+            f"{label}: input {value.name!r} is {list(sizes)}; accepted are [batch, features] and"
+            " [batch, channels, height, width], fixed but for the batch, up to 2^28 elements"
+        )
+    return value.name, batch or None, fixed
+
+
+def _check_order(nodes: tuple[Node, ...], known: set[str], output: str, label: str) -> None:
+    for node in nodes:
+        for name in node.inputs:
+            if name not in known:
+                raise FileError(f"{label}: {node.title}: input {name!r} is no value before it")
+        if node.output in known:
+            raise FileError(f"{label}: {node.title}: {node.output!r} is there already")
+        known.add(node.output)
+    if output not in known:
+        raise FileError(f"{label}: no node gives the output {output!r}")

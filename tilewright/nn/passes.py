@@ -1,0 +1,105 @@
+"""Which layers become one pass over memory: convolution, shortcut and sign together.
+
+    conv -> add -> sign           one pass: the float is stored only if somebody else reads it
+             |
+             +---> next shortcut
+
+A pure function of the layers. A pass begins with a layer that computes and may end with the
+addition of a value that is there already, and with a sign.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tilewright.nn.layers import (
+    Add,
+    Affine,
+    AveragePool,
+    BitConv,
+    Clamp,
+    Layer,
+    MaxPool,
+    RealConv,
+    Sign,
+    Value,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One pass: the layer that computes, what is added to it, and what is stored.
+
+    residual  name of the value that is added, or None
+    real      name under which the float result is stored, or None where only its sign is wanted
+    sign      the Sign whose bits are stored, or None
+    covers    names of all layers in it
+    """
+
+    layer: Layer
+    residual: str | None
+    real: str | None
+    sign: Sign | None
+    covers: tuple[str, ...]
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Names of the values that it reads."""
+        return (*self.layer.inputs, *(() if self.residual is None else (self.residual,)))
+
+
+def plan_passes(
+    layers: Sequence[Layer], values: Mapping[str, Value], output: str
+) -> tuple[Pass, ...]:
+    """The passes of a network, in the order of its layers."""
+    users: dict[str, list[Layer]] = {name: [] for name in values}
+    for layer in layers:
+        for name in set(layer.inputs):
+            users[name].append(layer)
+    there = set(values) - {layer.name for layer in layers}
+    absorbed: set[str] = set()
+    passes = []
+    for layer in layers:
+        if layer.name in absorbed:
+            continue
+        made = _pass(layer, values, users, there, output)
+        absorbed.update(made.covers)
+        there.update(made.covers)
+        passes.append(made)
+    return tuple(passes)
+
+
+def _pass(
+    layer: Layer,
+    values: Mapping[str, Value],
+    users: Mapping[str, list[Layer]],
+    there: set[str],
+    output: str,
+) -> Pass:
+    name, residual, covers = layer.name, None, [layer.name]
+    if not _ends_freely(layer, values):
+        return Pass(layer, None, name, None, (name,))
+    following = users[name]
+    alone = len(following) == 1 and name != output
+    if alone and isinstance(following[0], Add) and not isinstance(layer, Add):
+        other = next((i for i in following[0].inputs if i != name), name)
+        if other in there:
+            residual, name = other, following[0].name
+            covers.append(name)
+    sign = next((user for user in users[name] if isinstance(user, Sign)), None)
+    if sign is not None:
+        covers.append(sign.name)
+    stored = name == output or any(user is not sign for user in users[name])
+    return Pass(layer, residual, name if stored or sign is None else None, sign, tuple(covers))
+
+
+def _ends_freely(layer: Layer, values: Mapping[str, Value]) -> bool:
+    """Whether a pass of the layer may go on with an addition and a sign."""
+    if isinstance(layer, BitConv):
+        return layer.threshold is None and layer.groups == 1
+    if isinstance(layer, RealConv):
+        return layer.groups == 1
+    if isinstance(layer, MaxPool):
+        return values[layer.name].kind == "real"
+    return isinstance(layer, Affine | Clamp | AveragePool | Add)

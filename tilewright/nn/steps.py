@@ -1,0 +1,55 @@
+"""What a network made ready consists of: steps that are run, and how long each took."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy.typing as npt
+
+from tilewright.remember import Shelf
+
+NDArray = npt.NDArray[Any]
+# What networks and convolutions were made ready with, for the batch sizes they ran last. A program
+# belongs to its network and goes with it.
+PROGRAMS: Shelf[tuple[int, tuple[int, ...]], Any] = Shelf("one-bit programs", most=2 << 30)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Median seconds of a pass, and the layers that it does."""
+
+    layers: tuple[str, ...]
+    kind: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A pass as it is run: nothing to pass in, nothing to allocate."""
+
+    layers: tuple[str, ...]
+    kind: str
+    run: Callable[[], object]
+
+
+class Program(Protocol):
+    """A network for batches of `images`."""
+
+    @property
+    def images(self) -> int:
+        """Images of a batch."""
+
+    @property
+    def bytes(self) -> int:
+        """Memory that it holds."""
+
+    def run(self, x: NDArray) -> NDArray:
+        """The output of a batch [images, height, width, channels], float32."""
+
+    def trace(self, x: NDArray) -> dict[str, NDArray]:
+        """Every stored value of a batch."""
+
+    def profile(self, x: NDArray, repeats: int) -> tuple[Timing, ...]:
+        """Median seconds of every pass."""

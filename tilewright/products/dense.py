@@ -1,0 +1,172 @@
+"""The public calls: arguments checked here, one clear error each, nothing written before they pass.
+
+matmul    checks -> views -> problem -> plan -> back end
+explain   the same as far as the plan, and tells it
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tilewright.arrays.views import on_gpu
+from tilewright.calls.dense_host import prepare, problem_of
+from tilewright.calls.dense_quick_host import is_host_product, planned
+from tilewright.facts.device import Device
+from tilewright.inputs.checks import check_options
+from tilewright.inputs.devices import backend_of, resolve
+from tilewright.inputs.watched import is_watched
+from tilewright.planning.cost import device_seconds, epilogue_seconds
+from tilewright.planning.explain import explain as explain_plan
+
+__all__ = ["explain", "kernels", "matmul"]
+
+
+def matmul(
+    a: Any,
+    b: Any,
+    *,
+    out: Any = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    bias: Any = None,
+    activation: str | None = None,
+    device: Device | str | None = None,
+    kernel: str | None = None,
+    precision: str | None = None,
+    accumulate: str | None = None,
+) -> Any:
+    """activation(alpha · op(a) @ op(b) + beta · out + bias), the semantics of BLAS GEMM.
+
+    Args:
+        a: [..., m, k], or [k]; NumPy, pyopencl or tilewright array, any CPU array with DLPack, or
+            an array on a GPU: torch, CuPy, DLPack. Those run on torch's current stream (CuPy's for
+            CuPy arrays), nothing waits, and a CUDA graph can capture it.
+        b: [..., k, n], or [k]; the same kind and dtype as `a`. Leading dimensions broadcast and
+            vectors behave as in `numpy.matmul`.
+        out: [..., m, n], the same kind and dtype; may be strided, must not overlap an input.
+            Where `beta` is 0 it is not read, so NaN in it does no harm.
+        alpha, beta: real numbers; `beta` other than 0 needs `out`.
+        transpose_a, transpose_b: swap the last two dimensions first (no copy).
+        bias: [n], added to every row.
+        activation: "none", "relu" or "gelu" (the exact one, by erf), applied last.
+        device: a Device, "host", "opencl", "opencl:0", "opencl:intel"; default TILEWRIGHT_DEVICE or
+            the best device. Products that NumPy's BLAS does faster, transfer included, stay there.
+        kernel: one of `kernels(device)`, used whatever it costs.
+        precision: None, the dtype's own IEEE arithmetic. For float32 on a GPU also "tf32", and
+            "fp32x": errors like IEEE's, on tensor cores where those are faster (docs/gpu.md).
+        accumulate: "fp16" sums float16 products in float16: error grows with k · 2^-11 instead of
+            2^-11. Default: float16 is summed in float32.
+
+    Returns:
+        `out`, or a new array of `a`'s kind: [..., m, n], dimensions of vectors dropped. Of torch
+        tensors it is differentiable where `out` is None, and under autocast in its dtype
+        (docs/pytorch.md).
+
+    dtypes are float16, float32 and float64, on a GPU of torch's also bfloat16. Any size from 0 up;
+    k == 0 gives beta · out.
+
+    Raises:
+        ShapeError, DtypeError, ArgumentError, OperandError, OverlapError, KernelError: before
+            anything is written.
+        DeviceError, DeviceMemoryError: the device is absent, failed or has too little memory.
+    """
+    if (
+        type(a) is np.ndarray
+        and type(b) is np.ndarray
+        and out is bias is activation is device is kernel is precision is accumulate is None
+        and type(alpha) is type(beta) is float
+        and alpha == 1.0
+        and beta == 0.0
+        and transpose_a is transpose_b is False
+        and is_host_product(a, b)
+    ):
+        return np.matmul(a, b)
+    # Loaded by the first product on a GPU.
+    plans = sys.modules.get("tilewright.calls.dense_plans_gpu")
+    if plans is not None and out is bias is None:
+        # In the signature's order, in one tuple: the short way is asked first, at each call.
+        # fmt: off
+        found = plans.again(
+            a, b, (alpha, beta, transpose_a, transpose_b, activation, device, kernel, precision,
+                   accumulate),
+        )
+        # fmt: on
+        if found is not None:
+            return found
+    multiply = _matmul_by_torch
+    if not is_watched(a, b, bias, out):
+        multiply = _matmul_on_gpu if on_gpu(a) or on_gpu(b) else planned
+    return multiply(
+        a,
+        b,
+        out=out,
+        alpha=alpha,
+        beta=beta,
+        transpose_a=transpose_a,
+        transpose_b=transpose_b,
+        bias=bias,
+        activation=activation,
+        device=device,
+        kernel=kernel,
+        precision=precision,
+        accumulate=accumulate,
+    )
+
+
+def explain(a: Any, b: Any, **options: Any) -> str:
+    """The report of the plan that `matmul(a, b, **options)` would follow; nothing is computed.
+
+    Kernel, configuration, predicted time, the measured crossover, vendor rules, and each rejected
+    alternative with its reason. Raises what `matmul` raises.
+    """
+    check_options(options, matmul.__kwdefaults__ or ())
+    if on_gpu(a) or on_gpu(b):
+        from tilewright.calls import dense_gpu, dense_work_gpu
+
+        return dense_gpu.explain(dense_work_gpu.prepare(a, b, **options))
+    call = prepare(a, b, **options)
+    measured = call.measured()
+    chosen = call.plan
+    if measured is not None and chosen.seconds is None:
+        seconds = device_seconds(chosen.step, chosen.problem, measured, host=call.host_operands)
+        if seconds is not None:
+            seconds = seconds * chosen.ratio + epilogue_seconds(chosen.problem, chosen.device)
+        chosen = replace(chosen, seconds=seconds)
+    return explain_plan(chosen, measured, math.prod(call.views["c"].shape[:-2]))
+
+
+def kernels(device: Device | str | None = None) -> tuple[str, ...]:
+    """Names of the kernels that can run on a device (float32), for `kernel=`.
+
+    For a GPU of torch's the names of its engines.
+    """
+    chosen = resolve(device)
+    if chosen.backend == "cuda":
+        from tilewright.backends.cuda import choose
+
+        return choose.names()
+    sample = problem_of(64, 64, 64, (64, 1), (64, 1), (64, 1), "float32", "float32")
+    return tuple(
+        kernel.name
+        for kernel in backend_of(chosen).kernels(chosen)
+        if kernel.supports(sample, chosen) is True
+    )
+
+
+def _matmul_on_gpu(a: Any, b: Any, **options: Any) -> Any:
+    from tilewright.calls import dense_gpu
+
+    return dense_gpu.matmul(a, b, **options)
+
+
+def _matmul_by_torch(a: Any, b: Any, **options: Any) -> Any:
+    from tilewright.torch_ops import dense
+
+    return dense.matmul(a, b, **options)

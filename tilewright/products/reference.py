@@ -1,0 +1,38 @@
+"""The truth that every kernel is tested against: float64 on the host, one formula, no shortcuts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.arrays.views import NDArray
+from tilewright.backends.host.backend import activate
+
+
+def matmul(
+    a: NDArray,
+    b: NDArray,
+    *,
+    c: NDArray | None = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    bias: NDArray | None = None,
+    activation: str = "none",
+) -> NDArray:
+    """activation(alpha a @ b + beta c + bias) in float64.
+
+    As in BLAS `a` and `b` are not read where alpha is zero, `c` not where beta is.
+    """
+    if alpha == 0:
+        a, b = a[..., :0], b[..., :0, :]
+    value: NDArray = alpha * np.matmul(a.astype(np.float64), b.astype(np.float64))
+    if beta != 0 and c is not None:
+        value = value + beta * c.astype(np.float64)
+    if bias is not None:
+        value = value + bias.astype(np.float64)
+    return activate(value, activation)
+
+
+def serial(a: NDArray, b: NDArray) -> NDArray:
+    """One core, no BLAS: the plain compiled loop that the ladder's speed-up counts from."""
+    product: NDArray = np.einsum("ij,jk->ik", a, b, optimize=False)
+    return product

@@ -1,0 +1,109 @@
+"""What products of tensors take: checked once here, one clear error each, before anything is made.
+
+The checks read shapes, dtypes and devices only, so that compilers and fake tensors pass them too.
+"""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
+from tilewright.inputs.checks import checked_activation, checked_name
+from tilewright.torch_ops.eager import is_differentiated
+
+DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+_NAMES = "float16, bfloat16, float32, float64"
+_FUNCTIONS = {"none": None, "relu": torch.relu, "gelu": torch.nn.functional.gelu}
+PRECISIONS = ("ieee", "tf32", "fp32x")
+
+
+def check_tensor(value: Any, name: str) -> None:
+    """Raise unless this is a dense tensor of a dtype that is multiplied here."""
+    if not isinstance(value, Tensor):
+        raise OperandError(
+            f"{name}={type(value).__name__}: accepted are torch tensors, as the other operands are"
+        )
+    if value.layout is not torch.strided or value.is_nested:
+        shown = "nested" if value.is_nested else str(value.layout)
+        raise OperandError(
+            f"{name}.layout={shown}: accepted are dense tensors; .to_dense() of a sparse one,"
+            " .unbind() of a nested one (a list, for grouped_matmul)"
+        )
+    if value.is_quantized:
+        raise DtypeError(f"{name}.dtype={value.dtype}: quantized; accepted is its .dequantize()")
+    if value.dtype not in DTYPES:
+        more = "; of complex tensors multiply .real and .imag" if value.is_complex() else ""
+        raise DtypeError(f"{name}.dtype={value.dtype}: accepted are {_NAMES}{more}")
+
+
+def check_like(value: Any, name: str, a: Tensor, other: str = "a") -> None:
+    """Raise unless this is a tensor of a's dtype on a's device."""
+    check_tensor(value, name)
+    if value.dtype != a.dtype:
+        raise DtypeError(f"{name}.dtype={value.dtype}: must equal {other}.dtype={a.dtype}")
+    if value.device != a.device:
+        raise OperandError(
+            f"{name}.device={str(value.device)!r}: {other} lies on {str(a.device)!r}"
+        )
+
+
+def check_precision(precision: str | None, a: Tensor) -> None:
+    """Only float32 has a choice, and only on a GPU does it change anything."""
+    if precision is None:
+        return
+    if a.dtype != torch.float32:
+        raise ArgumentError(f"precision={precision!r}: accepted is None for {a.dtype}")
+    checked_name("precision", precision, PRECISIONS)
+    if a.device.type == "cpu":
+        raise ArgumentError(f"precision={precision!r}: accepted is None for the host's arrays")
+
+
+def checked_number(value: Any, name: str) -> float:
+    """A real number as a float."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise ArgumentError(f"{name}={value!r}: accepted is a real number")
+    return float(value)
+
+
+def checked_flag(value: Any, name: str) -> bool:
+    """True or False."""
+    if not isinstance(value, bool):
+        raise ArgumentError(f"{name}={value!r}: accepted are True and False")
+    return value
+
+
+def each(value: Any, count: int, name: str, kind: type) -> list[Any]:
+    """One for all problems or one each, as a list."""
+    values = value if isinstance(value, list | tuple) else getattr(value, "tolist", lambda: value)()
+    check = checked_flag if kind is bool else checked_number
+    if not isinstance(values, list | tuple):
+        return [check(values, name)] * count
+    if len(values) != count:
+        raise ArgumentError(f"{name}: has {len(values)}; must have {count}, one a problem")
+    return [check(one, f"{name}[{i}]") for i, one in enumerate(values)]
+
+
+def checked_function(activation: str | None) -> Any:
+    """torch's function for an activation; None for none."""
+    return _FUNCTIONS[checked_activation(activation)]
+
+
+def check_vector(value: Any, name: str, n: int, a: Tensor) -> None:
+    """Raise unless this is a bias for n columns."""
+    check_like(value, name, a)
+    if tuple(value.shape) != (n,):
+        raise ShapeError(f"{name}.shape={tuple(value.shape)}: must be ({n},), one a column")
+
+
+def check_out(beta: Any, *values: Any) -> None:
+    """Raise where autograd follows `out`, or what it would be made of."""
+    if is_differentiated(*values):
+        raise OperandError(
+            "out: an operand, or out itself, requires a gradient or has a tangent, which are lost"
+            f" in memory that is written in place (beta={beta!r}); accepted are out=None (add"
+            " beta's matrix to the result), operands that are .detach()ed, and torch.no_grad()"
+        )

@@ -1,0 +1,294 @@
+"""`tilewright.matmul` of tensors: differentiable in every way that torch knows.
+
+    product   a [..., m, k], b [..., k, n]    d a = alpha · d c b^T    d b = alpha · a^T d c
+
+Transposes, vectors, broadcasting and activations are torch's own views and functions around one
+`product`, whose gradients, tangents and batched forms are products again.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tilewright.errors import ArgumentError, ShapeError
+from tilewright.inputs.overlap import check_apart
+from tilewright.torch_ops import checks, down, recorded
+from tilewright.torch_ops.autocast import cast
+from tilewright.torch_ops.eager import PLAIN, by_itself, is_eager, is_followed, is_transformed
+
+How = tuple[str | None, ...]  # precision, accumulate, device, kernel
+
+
+def matmul(
+    a: Any,
+    b: Any,
+    *,
+    out: Any = None,
+    bias: Any = None,
+    device: Any = None,
+    precision: str | None = None,
+    accumulate: str | None = None,
+    kernel: str | None = None,
+    **options: Any,
+) -> Any:
+    """Arguments, results and errors are those of `tilewright.matmul`."""
+    if out is None:
+        before, (a, b, bias) = a, cast(a, b, bias)
+        precision = None if a is not before and a.dtype != torch.float32 else precision
+    else:
+        checks.check_out(options["beta"], a, b, bias, out)
+    how = (precision, accumulate, getattr(device, "id", device), kernel)
+    if out is None and not torch.compiler.is_compiling():
+        found = _of_matrices(a, b, bias, how, **options)
+        if found is not None:
+            return found
+    given = [value for value in (a, b, bias, out) if isinstance(value, Tensor)]
+    plain = is_eager(*given) and not is_followed(*given)
+    if plain and down.is_torchs(given, how):
+        plain = False
+    if plain and (out is not None or len(given) < 2 + (bias is not None) or a.is_cuda):
+        return down.into(a, b, out, bias, how, **options)
+    return _watched(a, b, out, bias, how, **options)
+
+
+def _of_matrices(
+    a: Any,
+    b: Any,
+    bias: Any,
+    how: How,
+    *,
+    alpha: Any,
+    beta: Any,
+    transpose_a: Any,
+    transpose_b: Any,
+    activation: str | None,
+) -> Tensor | None:
+    """A new product of two plain matrices the shortest way, or None where they are something else.
+
+    On a GPU that is the launch, recorded for autograd alone. On a processor it is torch's own
+    product: it is differentiable in every way, and nothing put around it makes it faster.
+    """
+    if not (type(a) in PLAIN and type(b) in PLAIN and type(beta) is float and beta == 0.0):
+        return None
+    if a.is_cuda:
+        if type(transpose_a) is not bool or type(transpose_b) is not bool:
+            return None
+        function = checks.checked_function(activation)
+        scale = checks.checked_number(alpha, "alpha")
+        turned = (transpose_a, transpose_b)
+        made = recorded.product(a, b, bias, turned, scale, how, product)
+        return made if made is None or function is None else function(made)
+    plain = transpose_a is transpose_b is False and type(alpha) is float and alpha == 1.0
+    if not plain or activation is not None or bias is not None or how != (None,) * 4:
+        return None
+    dense = a.layout is b.layout is torch.strided and a.dim() == b.dim() == 2
+    if not dense or a.device.type != "cpu" or a.dtype not in checks.DTYPES:
+        return None
+    if a.shape[1] != b.shape[0] or a.dtype != b.dtype or a.device != b.device:
+        return None
+    return torch.mm(a, b) if down.is_for_torch(a, b, how) else None
+
+
+def _watched(
+    a: Any,
+    b: Any,
+    out: Any,
+    bias: Any,
+    how: How,
+    *,
+    alpha: Any,
+    beta: Any,
+    transpose_a: Any,
+    transpose_b: Any,
+    activation: str | None,
+) -> Any:
+    """A product that something looks at, from views and functions that torch knows."""
+    function = checks.checked_function(activation)
+    scale, keep = checks.checked_number(alpha, "alpha"), checks.checked_number(beta, "beta")
+    if keep != 0 and out is None:
+        raise ArgumentError(f"beta={beta!r}: needs out=, the matrix that it scales")
+    left = _matrix(a, "a", checks.checked_flag(transpose_a, "transpose_a"))
+    right = _matrix(b, "b", checks.checked_flag(transpose_b, "transpose_b"))
+    checks.check_like(b, "b", a)
+    checks.check_precision(how[0], a)
+    _check_sizes(left, right)
+    if bias is not None:
+        checks.check_vector(bias, "bias", right.shape[-1], a)
+    found = broadcast_product(left, right, bias, scale, how)
+    if b.dim() == 1:
+        found = found.squeeze(-1)
+    if a.dim() == 1:
+        found = found.squeeze(-1 if b.dim() == 1 else -2)
+    if out is not None:
+        checks.check_like(out, "out", a)
+        return put(out, "out", found, keep, function)
+    return function(found) if function else found
+
+
+def put(out: Tensor, name: str, found: Tensor, beta: float, function: Any) -> Tensor:
+    """function(found + beta · out) in out's place."""
+    if out.shape != found.shape:
+        raise ShapeError(f"{name}.shape={tuple(out.shape)}: must be {tuple(found.shape)}")
+    check_apart(name, out.shape, out.stride())
+    if beta != 0:
+        found = found + beta * out
+    return out.copy_(function(found) if function else found)
+
+
+def _matrix(value: Any, name: str, transpose: bool) -> Tensor:
+    """At least two dimensions: a as a row, b as a column where it is a vector."""
+    checks.check_tensor(value, name)
+    if value.dim() == 0:
+        raise ShapeError(f"{name}.shape=(): accepted are one dimension or more")
+    if not torch.compiler.is_compiling() and value.is_neg():
+        value = value.resolve_neg()
+    if value.dim() == 1:
+        return value.unsqueeze(0 if name == "a" else 1)
+    return value.mT if transpose else value
+
+
+def _check_sizes(a: Tensor, b: Tensor) -> None:
+    if a.shape[-1] != b.shape[-2]:
+        raise ShapeError(
+            f"b.shape={tuple(b.shape)}: its {b.shape[-2]} rows must equal the {a.shape[-1]}"
+            f" columns of a.shape={tuple(a.shape)} (after transposes)"
+        )
+    for one, two in zip(reversed(a.shape[:-2]), reversed(b.shape[:-2]), strict=False):
+        if one != two and one != 1 and two != 1:
+            raise ShapeError(
+                f"b.shape={tuple(b.shape)}: leading dimensions {tuple(b.shape[:-2])} do not"
+                f" broadcast with {tuple(a.shape[:-2])} of a"
+            )
+
+
+def broadcast_product(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, how: How) -> Tensor:
+    """alpha · a @ b + bias of matrices whose leading dimensions broadcast.
+
+    Those of `a` are more rows where `b` is one matrix, so that its gradient is one product too.
+    """
+    if b.dim() == 2 and a.dim() > 2:
+        rows = math.prod(a.shape[:-1])
+        found = product(a.reshape(rows, a.shape[-1]), b, bias, alpha, how)
+        return found.reshape(*a.shape[:-1], b.shape[-1])
+    leading = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    a, b = a.expand(*leading, *a.shape[-2:]), b.expand(*leading, *b.shape[-2:])
+    return product(a, b, bias, alpha, how)
+
+
+def product(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, how: How) -> Any:
+    """alpha · a @ b + bias, of equal leading dimensions."""
+    if torch.compiler.is_compiling():
+        if is_transformed():
+            return _eagerly(a, b, bias, alpha, how)
+        return torch.ops.tilewright.product(a, b, bias, alpha, *how)
+    if is_followed(a, b, bias):
+        return _Product.apply(a, b, bias, alpha, how)
+    return _new(a, b, bias, alpha, how)
+
+
+@by_itself
+def _eagerly(*given: Any) -> Any:
+    return product(*given)
+
+
+def _new(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, how: How) -> Any:
+    if is_eager(a, b, bias):
+        return down.product(a, b, bias, alpha, how)
+    return torch.ops.tilewright.product(a, b, bias, alpha, *how)
+
+
+@torch.library.custom_op("tilewright::product", mutates_args=())
+def product_operator(
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None,
+    alpha: float,
+    precision: str | None,
+    accumulate: str | None,
+    device: str | None,
+    kernel: str | None,
+) -> Tensor:
+    """`product` as compilers, fake tensors and modes see it."""
+    with torch.no_grad():
+        return down.product(a, b, bias, alpha, (precision, accumulate, device, kernel))
+
+
+@product_operator.register_fake
+def _(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, *how: str | None) -> Tensor:
+    return a.new_empty((*a.shape[:-1], b.shape[-1]))
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    a, b, bias, alpha, *how = inputs
+    ctx.alpha, ctx.biased = alpha, bias is not None
+    ctx.how = (*(how[0] if len(how) == 1 else how)[:3], None)  # a kernel is named for one product
+    ctx.save_for_backward(a, b)
+
+
+def _gradients(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    """Of a, b and the bias, where they are wanted."""
+    a, b = ctx.saved_tensors
+    of_a = of_b = of_bias = None
+    if ctx.needs_input_grad[0]:
+        of_a = product(grad, b.mT, None, ctx.alpha, ctx.how)
+    if ctx.needs_input_grad[1]:
+        of_b = product(a.mT, grad, None, ctx.alpha, ctx.how)
+    if ctx.biased and ctx.needs_input_grad[2]:
+        of_bias = grad.sum(tuple(range(grad.dim() - 1)))
+    return of_a, of_b, of_bias
+
+
+product_operator.register_autograd(
+    lambda ctx, grad: (*_gradients(ctx, grad), *[None] * 5), setup_context=_keep
+)
+
+
+class _Product(torch.autograd.Function):
+    """The product as autograd and torch.func see it: bilinear, and batched by more dimensions."""
+
+    @staticmethod
+    def forward(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, how: How) -> Any:
+        """The product."""
+        return _new(a, b, bias, alpha, how)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """What gradients and tangents are made from."""
+        _keep(ctx, inputs, output)
+        ctx.save_for_forward(*inputs[:2])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        """Of every input in turn."""
+        return *_gradients(ctx, grad), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, of_a: Any, of_b: Any, of_bias: Any, *_: Any) -> Any:
+        """The tangent of the result."""
+        a, b = ctx.saved_tensors
+        parts = []
+        if of_a is not None:
+            parts.append(product(of_a, b, None, ctx.alpha, ctx.how))
+        if of_b is not None:
+            parts.append(product(a, of_b, None, ctx.alpha, ctx.how))
+        if of_bias is not None:
+            parts.append(of_bias.expand(*a.shape[:-1], b.shape[-1]).clone())
+        return sum(parts[1:], parts[0])
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, a: Any, b: Any, bias: Any, alpha: float, how: How) -> Any:
+        """One more leading dimension of those that are batched."""
+        a, b, added = (
+            value if dim is None else value.movedim(dim, 0)
+            for value, dim in zip((a, b, bias), in_dims[:3], strict=True)
+        )
+        if bias is None or in_dims[2] is None:
+            return broadcast_product(a, b, bias, alpha, how), 0
+        found = broadcast_product(a, b, None, alpha, how)
+        single = in_dims[0] is in_dims[1] is None
+        between = [1] * (found.dim() - (1 if single else 2))
+        return found + added.reshape(info.batch_size, *between, added.shape[-1]), 0

@@ -1,0 +1,146 @@
+"""The way down from tensors that nothing looks at: memory in, memory out, no gradients.
+
+    on a GPU         the launches of `tilewright.calls.dense_gpu` and `tilewright.calls.grouped_gpu`
+    on a processor   NumPy's view of the same memory for `tilewright`'s own calls, or torch's BLAS
+
+On two AVX-512 cores torch's MKL takes 0.5 to 0.9 of the time of NumPy's OpenBLAS at 128 to 512 and
+gives halves a BLAS at all (1/5 of the time and less); from 1024 on both are level, and a device may
+be faster than either. So small products are torch's and large ones are planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tilewright import settings
+from tilewright.errors import DtypeError, OperandError
+from tilewright.torch_ops import checks
+
+_WORTH_PLANNING = 2 * 768**3
+_BY_NUMPY = (torch.float16, torch.float32, torch.float64)
+
+
+def into(a: Any, b: Any, out: Any, bias: Any, how: Any, **options: Any) -> Any:
+    """`tilewright.matmul` of plain arrays, some of which are tensors."""
+    precision, accumulate, device, kernel = how
+    # In the order of `tilewright.matmul`, whose plans are found again by these values.
+    options.update(device=device, kernel=kernel, precision=precision, accumulate=accumulate)
+    if any(isinstance(value, Tensor) and value.is_cuda for value in (a, b, bias, out)):
+        from tilewright.calls import dense_gpu as tensors
+
+        return tensors.matmul(a, b, out=out, bias=bias, **options)
+    from tilewright.calls import dense
+
+    found = dense.matmul(
+        array(a, "a"),
+        array(b, "b"),
+        out=None if out is None else array(out, "out"),
+        bias=None if bias is None else array(bias, "bias"),
+        **options,
+    )
+    if out is not None:
+        written(out)
+        return out
+    return torch.from_numpy(np.asarray(found)) if isinstance(a, Tensor) else found
+
+
+def product(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, how: Any) -> Tensor:
+    """alpha · a @ b + bias of plain tensors, of equal leading dimensions."""
+    if a.device.type == "cpu" and is_for_torch(a, b, how):
+        return _by_torch(a, b, bias, alpha)
+    bias = None if bias is None else bias.contiguous()
+    plain = {"beta": 0.0, "transpose_a": False, "transpose_b": False, "activation": None}
+    found: Tensor = into(a, b, None, bias, how, alpha=alpha, **plain)
+    return found
+
+
+def products(
+    a: Sequence[Tensor],
+    b: Sequence[Tensor],
+    biases: Sequence[Tensor | None],
+    alphas: Sequence[float],
+    how: Any,
+) -> list[Tensor]:
+    """alphas[i] · a[i] @ b[i] + biases[i] of plain matrices, an allocation each."""
+    if not a or a[0].device.type == "cpu":
+        return [_by_torch(*problem) for problem in zip(a, b, biases, alphas, strict=True)]
+    made = [one.new_empty((one.shape[0], two.shape[1])) for one, two in zip(a, b, strict=True)]
+    biased = any(bias is not None for bias in biases)
+    bias = [one if one is None else one.contiguous() for one in biases] if biased else None
+    lists_into(list(a), list(b), made, bias, how, alpha=list(alphas))
+    return made
+
+
+def lists_into(a: Any, b: Any, out: Any, bias: Any, how: Any, **options: Any) -> Any:
+    """`tilewright.grouped_matmul` of plain matrices on a GPU."""
+    from tilewright.calls import grouped_gpu
+
+    names = ("precision", "order", "device", "kernel")
+    options.update(zip(names, how, strict=True), bias=bias)
+    options["order"] = options["order"] or "auto"
+    return grouped_gpu.grouped_matmul(a, b, out, **options)
+
+
+def array(value: Any, name: str) -> Any:
+    """NumPy's view of a tensor's memory; anything else as it is.
+
+    Raises OperandError, DtypeError.
+    """
+    if not isinstance(value, Tensor):
+        return value
+    checks.check_tensor(value, name)
+    if value.device.type != "cpu":
+        raise OperandError(
+            f"{name}.device={str(value.device)!r}: a device that no back end here reaches; accepted"
+            " are tensors on 'cpu' and 'cuda'"
+        )
+    if value.dtype not in _BY_NUMPY:
+        raise DtypeError(
+            f"{name}.dtype={value.dtype}: NumPy has none, which `out`, `device`, `kernel` and"
+            " `accumulate` lead to on a processor; accepted are float16, float32, float64"
+        )
+    if value.is_neg():
+        if name.startswith("out"):
+            raise OperandError(f"{name}: its memory holds the negative; accepted is a new tensor")
+        value = value.resolve_neg()
+    return value.detach().numpy()
+
+
+def is_torchs(tensors: Sequence[Tensor], how: Any) -> bool:
+    """Whether only torch multiplies these on a processor: NumPy has no bfloat16."""
+    return all(one.dtype == torch.bfloat16 and one.device.type == "cpu" for one in tensors) and all(
+        option is None for option in how
+    )
+
+
+def written(out: Tensor) -> None:
+    """Tell autograd that this memory has changed, as torch's own functions in place do."""
+    if not out.is_inference():
+        torch.autograd.graph.increment_version(out)
+
+
+def is_for_torch(a: Tensor, b: Tensor, how: Any) -> bool:
+    """Whether torch's BLAS multiplies these of a processor best."""
+    if any(option is not None for option in how[1:]):
+        return False
+    if a.dtype not in (torch.float32, torch.float64):
+        return True
+    return settings.device() is None and 2 * a.numel() * b.shape[-1] <= _WORTH_PLANNING
+
+
+def _by_torch(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float) -> Tensor:
+    if alpha == 0:  # as in BLAS: a and b are not read
+        sizes = (*torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
+        nothing = a.new_zeros(sizes)
+        return nothing if bias is None else nothing.add_(bias)
+    if bias is not None and a.dim() == 2:
+        return torch.addmm(bias, a, b, alpha=alpha)
+    found = torch.matmul(a, b)
+    if alpha != 1:
+        found = found.mul_(alpha)
+    return found if bias is None else found.add_(bias)

@@ -1,0 +1,420 @@
+"""`tilewright.grouped_matmul` of tensors: lists and batches, differentiable in every way.
+
+On a processor a plain list is a loop of torch's own products: they are differentiable themselves,
+and nothing put around them makes them faster. All else is one `lists.products` between torch's own
+views and functions. What is written in place (`out`, bound plans) has no gradient and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tilewright.backends.cuda.machine import addresses
+from tilewright.calls import grouped as calls
+from tilewright.calls import grouped_quick_host as quick
+from tilewright.calls.grouped_quick_host import WAYS
+from tilewright.errors import ArgumentError, OperandError, OverlapError, ShapeError
+from tilewright.inputs.ragged_batch import RaggedBatch
+from tilewright.inputs.sums import checked_into
+from tilewright.torch_ops import batches, checks, dense, down, lists, recorded
+from tilewright.torch_ops.eager import is_differentiated, is_eager, is_followed
+
+_facts = attrgetter("dtype", "device", "layout", "is_nested")
+_layout, _kind = attrgetter("layout"), attrgetter("dtype", "device")
+# By names of this module's own: a small product takes 1.4 us, an attribute of torch's 0.03.
+_STRIDED, _multiply, _is_traced = torch.strided, torch.mm, torch.compiler.is_dynamo_compiling
+_FEW = 48  # up to here products are looked at one after another
+_REFUSALS = (RuntimeError, IndexError, TypeError, AttributeError)
+
+_UNASKED = ((None, "auto", None, None), (None, None, None, None))
+
+
+def grouped_matmul(
+    a: Any,
+    b: Any,
+    *,
+    out: Any = None,
+    bias: Any = None,
+    alpha: Any = 1.0,
+    beta: Any = 0.0,
+    transpose_a: Any = False,
+    transpose_b: Any = False,
+    activation: str | None = None,
+    into: Any = None,
+    order: str = "auto",
+    device: Any = None,
+    kernel: str | None = None,
+    precision: str | None = None,
+) -> Any:
+    """Arguments, results and errors are those of `tilewright.grouped_matmul`."""
+    is_plain = out is into is activation is precision is device is kernel is None and (
+        type(alpha) is type(beta) is float and alpha == 1.0 and beta == 0.0
+    )
+    if is_plain and transpose_a is transpose_b is False:
+        found = loop(a, b, bias)
+        if found is not None:
+            return found
+    how = (precision, order, getattr(device, "id", device), kernel)
+    turned = (transpose_a, transpose_b)
+    if (
+        out is into is None
+        and type(beta) is float
+        and beta == 0.0
+        and set(map(type, turned)) == {bool}
+    ):
+        made = recorded.products(a, b, bias, turned, alpha, how, lists.products)
+        if made is not None:
+            function = checks.checked_function(activation)
+            return [function(one) for one in made] if function else made
+    options = {
+        "transpose_a": transpose_a,
+        "transpose_b": transpose_b,
+        "activation": activation,
+        "alpha": alpha,
+        "beta": beta,
+    }
+    given = [value for part in (a, b, bias, out) for value in _tensors(part)]
+    if out is not None:
+        checks.check_out(beta, *given)
+    plain = (
+        not is_followed(*given) and is_eager(*given) and not down.is_torchs(given, (None, *how[2:]))
+    )
+    if plain and (out is not None or _is_mixed(a, b, bias)):
+        more = options if into is None else {**options, "into": into}
+        return _in_memory(a, b, out, bias, how, more)
+    if into is not None:
+        return _added(a, b, out, bias, into, how, **options)
+    return _watched(a, b, out, bias, how, **options)
+
+
+def bind(
+    plan: Any, a: Any, b: Any, out: Any, bias: Any = None, **options: Any
+) -> Callable[[], Any]:
+    """`plan.bind` of tensors. Raises OperandError where gradients or tangents would be lost."""
+    given = [value for part in (a, b, bias, out) for value in _tensors(part)]
+    if is_differentiated(*given):
+        raise OperandError(
+            "bind: an operand requires a gradient or has a tangent, and a bound plan only launches;"
+            " accepted are grouped_matmul, operands that are .detach()ed, and torch.no_grad()"
+        )
+    if any(one.is_cuda for one in given):
+        from tilewright.calls import grouped_gpu
+
+        launch: Callable[[], Any] = grouped_gpu.bind(plan, a, b, out, bias=bias, **options)
+        return launch
+    bound = plan.bind(
+        *map(_arrays, (a, b, out), ("a", "b", "out")), bias=_arrays(bias, "bias"), **options
+    )
+    results = out
+
+    def run() -> Any:
+        nonlocal results
+        found = bound()
+        if results is None:
+            results = _as_given(found, a, options.get("into"))
+        for one in _tensors(results):
+            down.written(one)
+        return results
+
+    return run
+
+
+def few(a: Any, b: Any) -> list[Tensor] | None:
+    """Plain products of a processor's tensors, or None where these are something else.
+
+    Takes lists or tuples that are not empty. Sizes are judged by torch and few tensors are looked
+    at one after another, as nothing else costs so little.
+    """
+    count = len(a)
+    if (type(b) is not list and type(b) is not tuple) or len(b) != count or _is_traced():
+        return None
+    if count > _FEW:
+        return loop(a, b, None)
+    try:
+        if not a[0].is_cpu:
+            return None
+        found: list[Tensor] = list(map(_multiply, a, b))
+        # Loops of one question each: in the loop of the products they take twice the time.
+        for one in a:
+            if one.layout is not _STRIDED:
+                return None
+        for one in b:
+            # Of a second operand on the meta device torch.mm makes whatever lies in memory.
+            if one.layout is not _STRIDED or not one.is_cpu:
+                return None
+        dtype = found[0].dtype
+        for one in found:
+            if one.dtype is not dtype or not one.is_cpu:
+                return None
+    except _REFUSALS:
+        return None  # checked one after another, the first that does not fit is named
+    is_whole = len(found) == count  # another thread may change the lists
+    return found if is_whole and dtype in checks.DTYPES else None
+
+
+WAYS[torch.Tensor] = WAYS[torch.nn.Parameter] = few
+
+
+def loop(a: Any, b: Any, bias: Any) -> list[Tensor] | None:
+    """The same of any number and with a bias each."""
+    if _is_traced():
+        return None
+    operands = (a, b) if bias is None else (bias, a, b)
+    for part in operands:
+        if (type(part) is not list and type(part) is not tuple) or len(part) != len(a):
+            return None
+    if not a or not isinstance(a[0], Tensor) or not a[0].is_cpu:
+        return None
+    try:
+        found = list(map(_multiply if bias is None else torch.addmm, *operands))
+        # Behind the products, which have brought what is read here into a cache: 0.2 us each.
+        held = (*a, *b, *(bias or ()))
+        alike = addresses.are_alike(held) or _are_alike(held)
+        if alike and found[0].dtype in checks.DTYPES and (bias is None or _fit(bias, found)):
+            return found
+    except _REFUSALS:
+        pass  # checked one after another, the first that does not fit is named
+    return None
+
+
+def _are_alike(values: Sequence[Tensor]) -> bool:
+    """Whether these are dense tensors of one dtype and device, which subclasses may be."""
+    return set(map(_layout, values)) == {_STRIDED} and len(set(map(_kind, values))) == 1
+
+
+def _fit(bias: Sequence[Tensor], made: Sequence[Tensor]) -> bool:
+    """Whether each is a vector of a result's columns, where torch would spread one number, too."""
+    pairs = zip(bias, made, strict=True)
+    return all(x.dim() == 1 and (x.numel() != 1 or y.shape[1] == 1) for x, y in pairs)
+
+
+def _watched(
+    a: Any,
+    b: Any,
+    out: Any,
+    bias: Any,
+    how: lists.How,
+    *,
+    alpha: Any,
+    beta: Any,
+    transpose_a: Any,
+    transpose_b: Any,
+    activation: str | None,
+) -> Any:
+    """A list of products that something looks at, from views and functions that torch knows."""
+    function = checks.checked_function(activation)
+    left, right = _matrices(a, "a"), _matrices(b, "b")
+    if out is not None:
+        _check_each_once(_matrices(out, "out"))
+    count = len(left)
+    if len(right) != count:
+        raise ShapeError(f"b: has {len(right)} matrices; must have {count}, as many as a")
+    if not count:
+        return out if out is not None else [] if isinstance(a, list | tuple) else a
+    biases = _listed(bias, count)
+    first = left[0]
+    if out is None:
+        left, right, biases = lists.cast_lists(left, right, biases)
+    if left[0] is not first and left[0].dtype != torch.float32:
+        how = (None, *how[1:])  # a precision is float32's, which autocast has just left
+    _check_alike(left, right)
+    left = _turned(left, checks.each(transpose_a, count, "transpose_a", bool))
+    right = _turned(right, checks.each(transpose_b, count, "transpose_b", bool))
+    keep = checks.each(beta, count, "beta", float)
+    if out is None and any(keep):
+        raise ArgumentError(f"beta={beta!r}: needs out=, the matrices that it scales")
+    _check_sizes(left, right)
+    for i, vector in enumerate(biases):
+        if vector is not None:
+            checks.check_vector(vector, f"bias[{i}]", right[i].shape[1], left[0])
+    checks.check_precision(how[0], left[0])
+    found = lists.products(left, right, biases, checks.each(alpha, count, "alpha", float), how)
+    if out is None:
+        found = [function(one) for one in found] if function else found
+        return batches.packed(found) if isinstance(a, RaggedBatch) else found
+    for i, (target, made) in enumerate(zip(_matrices(out, "out"), found, strict=True)):
+        dense.put(target, f"out[{i}]", made, keep[i], function)
+    return out
+
+
+def _added(
+    a: Any,
+    b: Any,
+    out: Any,
+    bias: Any,
+    into: Any,
+    how: lists.How,
+    *,
+    activation: Any,
+    **options: Any,
+) -> Any:
+    """Several products to a result, added in the caller's order by torch's own sums."""
+    if out is not None:
+        raise ArgumentError("into: with out= of such tensors; accepted is out=None")
+    function = checks.checked_function(activation)
+    found = list(_watched(a, b, None, None, how, activation=None, **options))
+    index = checked_into(into, len(found), None).tolist()
+    sums: list[Any] = [None] * (max(index, default=-1) + 1)
+    for i, (place, made) in enumerate(zip(index, found, strict=True)):
+        before = sums[place]
+        if before is not None and before.shape != made.shape:
+            raise ShapeError(
+                f"into[{i}]={place}: product {i} is {made.shape[0]} x {made.shape[1]}; must be"
+                f" {before.shape[0]} x {before.shape[1]}, as what it is added to"
+            )
+        sums[place] = made if before is None else before + made
+    for i, vector in enumerate(_listed(bias, len(sums))):
+        if vector is not None:
+            checks.check_vector(vector, f"bias[{i}]", sums[i].shape[1], sums[i])
+            sums[i] = sums[i] + vector
+    sums = [function(one) for one in sums] if function else sums
+    return batches.packed(sums) if sums and isinstance(a, RaggedBatch) else sums
+
+
+def _matrices(values: Any, name: str) -> list[Tensor]:
+    """Matrices of one dtype and device, checked; those of a batch are views."""
+    if isinstance(values, RaggedBatch):
+        return batches.unpacked(values, name)
+    if not isinstance(values, list | tuple):
+        raise OperandError(
+            f"{name}={type(values).__name__}: accepted are a list of matrices and a RaggedBatch"
+        )
+    for i, value in enumerate(values):
+        if not isinstance(value, Tensor) or value.is_nested:
+            checks.check_tensor(value, f"{name}[{i}]")
+        if value.dim() != 2:
+            raise ShapeError(f"{name}[{i}].shape={tuple(value.shape)}: must have two dimensions")
+    return list(values)
+
+
+def _check_each_once(out: list[Tensor]) -> None:
+    """Raise OverlapError where a result is named again: its products would replace each other."""
+    if torch.compiler.is_compiling():
+        again = [i for i, one in enumerate(out) if any(one is other for other in out[:i])]
+    else:
+        places = [(one.untyped_storage()._cdata, one.storage_offset()) for one in out]
+        first = {place: i for i, place in reversed(list(enumerate(places)))}
+        again = [i for i, one in enumerate(out) if first[places[i]] < i and one.numel()]
+    if again:
+        raise OverlapError(
+            f"out[{again[0]}]: is an earlier one again, and something of torch's looks at these"
+            " tensors; accepted are out=None with into=, and an out whose tensors lie apart"
+        )
+
+
+def _check_alike(a: Sequence[Tensor], b: Sequence[Tensor]) -> None:
+    if not torch.compiler.is_compiling() and len({*map(_facts, a), *map(_facts, b)}) == 1:
+        checks.check_tensor(a[0], "a[0]")
+        return  # in loops of C: one after another takes 2 µs a problem
+    for name, values in (("a", a), ("b", b)):
+        for i, value in enumerate(values):
+            checks.check_like(value, f"{name}[{i}]", a[0], "a[0]")
+
+
+def _turned(values: list[Tensor], which: Sequence[bool]) -> list[Tensor]:
+    return [value.t() if turn else value for value, turn in zip(values, which, strict=True)]
+
+
+def _check_sizes(a: Sequence[Tensor], b: Sequence[Tensor]) -> None:
+    for i, (left, right) in enumerate(zip(a, b, strict=True)):
+        if left.shape[1] != right.shape[0]:
+            raise ShapeError(
+                f"b[{i}]: has {right.shape[0]} rows; must have {left.shape[1]}, the columns of"
+                f" a[{i}]"
+            )
+
+
+def _listed(bias: Any, count: int) -> list[Any]:
+    """A vector or None for each problem."""
+    if bias is None:
+        return [None] * count
+    if not isinstance(bias, list | tuple):
+        raise ArgumentError(
+            f"bias={type(bias).__name__}: accepted is a list of vectors or None, one a problem"
+        )
+    if len(bias) != count:
+        raise ShapeError(f"bias: has {len(bias)} vectors; must have {count}, one a problem")
+    return list(bias)
+
+
+def _in_memory(a: Any, b: Any, out: Any, bias: Any, how: lists.How, options: Any) -> Any:
+    """Plain matrices, into `out` or with other kinds of arrays between them."""
+    if any(one.is_cuda for part in (a, b) for one in _tensors(part)):
+        return down.lists_into(a, b, out, bias, how, **options)
+    precision, order, device, kernel = how
+    options = {**options, "precision": precision, "device": device, "kernel": kernel}
+    left, right, target = map(_arrays, (a, b, out), ("a", "b", "out"))
+    found: Any = None
+    if (
+        out is bias is None
+        and how in _UNASKED
+        and _is_plain(options)
+        and type(left) in (list, tuple)
+        and left
+    ):
+        found = quick.products(left, right)
+    if found is None:
+        found = calls.grouped_matmul(
+            left, right, target, bias=_arrays(bias, "bias"), order=order or "auto", **options
+        )
+    if out is None:
+        return _as_given(found, a, options.get("into"))
+    for one in _tensors(out):
+        down.written(one)
+    return out
+
+
+def _is_plain(options: Any) -> bool:
+    """Whether nothing is asked of a batch but its products."""
+    alpha, beta = options["alpha"], options["beta"]
+    return (
+        options["activation"] is options.get("into") is None
+        and type(alpha) is type(beta) is float
+        and alpha == 1.0
+        and beta == 0.0
+        and options["transpose_a"] is options["transpose_b"] is False
+    )
+
+
+def _arrays(values: Any, name: str) -> Any:
+    """A list's tensors as NumPy's views; anything else as it is."""
+    if not isinstance(values, list | tuple):
+        return values
+    return [down.array(value, f"{name}[{i}]") for i, value in enumerate(values)]
+
+
+def _as_given(found: Any, a: Any, into: Any) -> Any:
+    """Results as tensors, where the matrices of `a` (the first that makes a result) are."""
+    if isinstance(found, RaggedBatch):
+        return found
+    if into is not None:
+        a = [a[i] for i in np.unique(np.asarray(into), return_index=True)[1].tolist()]
+    return [
+        torch.from_numpy(made) if isinstance(one, Tensor) else made
+        for made, one in zip(found, a, strict=True)
+    ]
+
+
+def _is_mixed(*parts: Any) -> bool:
+    """Whether something is neither a tensor nor a batch of one."""
+
+    def is_tensor(value: Any) -> bool:
+        return value is None or isinstance(value, Tensor)
+
+    batches_ = [part.flat for part in parts if isinstance(part, RaggedBatch)]
+    members = [value for part in parts if isinstance(part, list | tuple) for value in part]
+    return not all(map(is_tensor, [*batches_, *members]))
+
+
+def _tensors(values: Any) -> list[Tensor]:
+    if isinstance(values, RaggedBatch):
+        values = [values.flat]
+    if not isinstance(values, list | tuple):
+        return []
+    return [value for value in values if isinstance(value, Tensor)]
