@@ -1,6 +1,7 @@
-"""The plan of the house, held: which way imports go, one stem a kernel, small files.
+"""The plan of the house, held: rooms and floors, one stem a kernel, small files.
 
-Imports inside functions count as those above them: put off or not, a module leans on what it names.
+Every import counts: those inside functions, those for type checkers only, and modules that are
+named in a string. Put off or not, a module leans on what it names.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import ast
 import importlib
 import inspect
 import pkgutil
-import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,16 +21,34 @@ from tilewright.backends.opencl import kernels
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "tilewright"
-MODULES = sorted(
-    path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".").removesuffix(".__init__")
-    for path in PACKAGE.rglob("*.py")
-)
 
 
-BENCH = sorted(
-    path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".").removesuffix(".__init__")
-    for path in (ROOT / "bench").rglob("*.py")
+def modules_of(folder: str) -> list[str]:
+    paths = [path.relative_to(ROOT).with_suffix("") for path in (ROOT / folder).rglob("*.py")]
+    return sorted(path.as_posix().replace("/", ".").removesuffix(".__init__") for path in paths)
+
+
+MODULES = modules_of("tilewright")
+BENCH = modules_of("bench")
+
+# From the ground up. A room is a folder of the package, or a file that lies in it. A room imports
+# itself and rooms of lower floors; rooms of one floor do not know each other.
+FLOORS: tuple[tuple[str, ...], ...] = (
+    ("errors", "facts", "remember", "version"),
+    ("arrays", "files", "planning", "suites"),
+    ("engines", "settings"),
+    ("backends",),
+    ("tuning",),
+    ("inputs",),
+    ("calls", "onebit"),
+    ("nn", "torch_ops"),
+    ("products",),
+    ("doors", "pytorch"),
+    ("report",),
+    ("cli",),
 )
+# What users import by these names; a door holds nothing of its own.
+DOORS = ("tilewright", "tilewright.onebit", "tilewright.onebit.layers")
 
 
 def path_of(module: str) -> Path:
@@ -38,151 +56,33 @@ def path_of(module: str) -> Path:
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
-def imports(module: str, *, of: tuple[str, ...] = ("tilewright",)) -> Iterator[str]:
-    """The modules of these packages that a module imports anywhere in it."""
-    known = {*MODULES, *BENCH}
+def room_of(module: str) -> str:
+    if module in DOORS:
+        return "doors"
+    return {"__main__": "cli"}.get(name := module.split(".")[1], name)
+
+
+def floor_of(room: str) -> int:
+    return next(level for level, rooms in enumerate(FLOORS) if room in rooms)
+
+
+def imports(module: str) -> Iterator[str]:
+    """The modules of this repository that a module imports, or names, anywhere in it."""
     for node in ast.walk(ast.parse(path_of(module).read_text())):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{module}: imports are absolute"
-            base = str(node.module)
-            names = [f"{base}.{alias.name}" for alias in node.names]
-            names = [name if name in known else base for name in names]
-        else:
-            continue
-        yield from (name for name in names if name.partition(".")[0] in of)
+        match node:
+            case ast.Import(names=names):
+                yield from (alias.name for alias in names)
+            case ast.ImportFrom(module=base, names=names, level=level):
+                assert level == 0, f"{module}: imports are absolute"
+                for alias in names:
+                    full = f"{base}.{alias.name}"
+                    yield full if full in KNOWN else str(base)
+            case ast.Constant(value=str() as text) if text in KNOWN and "." in text:
+                yield text
 
 
-def within(module: str, parts: tuple[str, ...]) -> bool:
-    return any(module == part or module.startswith(f"{part}.") for part in parts)
-
-
-def parts(*names: str) -> tuple[str, ...]:
-    return tuple(f"tilewright.{name}" for name in names)
-
-
-RECORDS = parts("batch", "ceilings", "device", "errors", "kernel", "remember")
-FILES = parts("settings", "cache_files", "reading", "whole_files", "trust")
-BELOW = (*RECORDS, *FILES, *parts("operands", "columns", "planning", "backends", "tuning"))
-INPUTS = parts("arguments", "overlap", "selection", "reference", "watched")
-PRODUCTS = parts(
-    *("api", "batched", "call", "device_sizes", "grouped", "grouped_host", "grouped_tensors"),
-    *("grouped_call", "grouped_quick", "grouped_run", "list_plans", "sums"),
-    *("ragged", "ragged_tensors", "tensor_call", "tensor_plans", "tensors"),
-)
-# The layers of DESIGN.md, section 1: each may import what is listed, and itself.
-LAYERS = {
-    parts("errors"): (),
-    parts("remember"): (),
-    parts("ceilings"): (),
-    parts("device"): parts("ceilings"),
-    parts("batch"): (),
-    parts("kernel"): parts("batch", "device"),
-    parts("settings", "cache_files", "whole_files", "trust", "reading"): parts(
-        "errors", "remember"
-    ),
-    parts("operands"): parts("device", "errors"),
-    parts("planning"): (*RECORDS, *parts("columns")),
-    parts("backends"): (*RECORDS, *parts("settings", "cache_files", "operands", "columns")),
-    parts("backends.opencl.kernels"): (*RECORDS, *parts("backends.opencl")),
-    parts("columns"): (),
-    parts("tuning"): (*RECORDS, *FILES, *parts("operands", "planning", "backends")),
-    INPUTS: (*BELOW, *INPUTS),
-    PRODUCTS: (*BELOW, *INPUTS),
-    parts("onebit"): (*BELOW, *INPUTS, *PRODUCTS),
-    parts("pytorch"): (*BELOW, *INPUTS, *PRODUCTS),
-    parts("suites"): RECORDS,
-    parts("report"): (*BELOW, *INPUTS, *PRODUCTS, *parts("onebit", "pytorch", "suites")),
-    parts("cli", "__main__"): ("tilewright",),
-}
-# Back ends of variable-size batches read the records of their plan where planning defines them.
-GROUPED = parts(
-    "backends.grouped",
-    "backends.opencl.batches",
-    "backends.opencl.grouped",
-    "backends.opencl.grouped_tables",
-    "backends.cuda",
-)
-
-
-# What leans on a layer above, until products lie below the doors for torch; nobody is to be added.
-UPWARDS = {
-    ("tilewright.products.dense", "tilewright.pytorch"),
-    ("tilewright.products.ragged", "tilewright.pytorch"),
-    ("tilewright.products.grouped", "tilewright.pytorch"),
-    ("tilewright.onebit.rates", "tilewright"),
-    ("tilewright.torch_ops.grouped", "tilewright"),
-    ("tilewright.report.document", "tilewright"),
-    ("tilewright.report.onebit_bench", "tilewright"),
-}
-
-
-@pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: layer[0])
-def test_a_layer_imports_only_what_lies_below(layer: tuple[str, ...]) -> None:
-    members = [module for module in MODULES if within(module, layer)]
-    assert members
-    wrong = [
-        (module, imported)
-        for module in members
-        for imported in imports(module)
-        if not within(imported, (*LAYERS[layer], *layer))
-        and not (within(module, GROUPED) and imported == "tilewright.planning.grouped")
-        and not _known_upwards(module, imported)
-    ]
-    assert wrong == []
-
-
-def _known_upwards(module: str, imported: str) -> bool:
-    if imported == "tilewright":
-        return (module, imported) in UPWARDS
-    return any(
-        module == one and above != "tilewright" and within(imported, (above,))
-        for one, above in UPWARDS
-    )
-
-
-def test_every_module_is_of_a_layer() -> None:
-    """`tilewright` itself is the list of what users see."""
-    listed = tuple(part for layer in LAYERS for part in layer)
-    assert [m for m in MODULES if m != "tilewright" and not within(m, listed)] == []
-
-
-def test_benches_lean_on_the_library_and_on_each_other_only_one_way() -> None:
-    graph = {module: set(imports(module, of=("bench", "tilewright", "tests"))) for module in BENCH}
-    for module, imported in graph.items():
-        assert not any(within(name, ("tests", *parts("cli"))) for name in imported), module
-    assert circles({module: graph[module] & set(BENCH) for module in BENCH}) == []
-
-
-def test_nothing_knows_the_command_line_the_reports_or_the_suites() -> None:
-    tops = parts("cli", "report", "suites", "__main__")
-    wrong = [
-        (module, imported)
-        for module in MODULES
-        if not within(module, tops)
-        for imported in imports(module)
-        if within(imported, tops)
-    ]
-    assert wrong == []
-
-
-# Modules that reach each other by imports inside functions, until the folders are drawn anew. No
-# circle may grow, and none may join them.
-CIRCLES = (
-    {
-        "tilewright",
-        *parts("api", "batched", "grouped", "grouped_host", "grouped_tensors"),
-        *parts("grouped_call", "grouped_quick", "grouped_run"),
-        *parts("ragged", "ragged_tensors", "tensor_call", "tensors"),
-        *(
-            f"tilewright.pytorch.{name}"
-            for name in ("batches", "dense", "down", "grouped", "lists", "recorded")
-        ),
-    },
-    {f"tilewright.backends.cuda.hopper.{name}" for name in ("bind", "engine", "maps")},
-    {f"tilewright.onebit.{name}" for name in ("native_steps", "program")},
-)
+KNOWN = {*MODULES, *BENCH}
+LEANS = {module: {name for name in imports(module) if name != module} for module in MODULES}
 
 
 def circles(graph: dict[str, set[str]]) -> list[set[str]]:
@@ -211,15 +111,71 @@ def test_circles_are_found() -> None:
     assert circles(graph) == [{"a", "b", "c"}, {"e"}]
 
 
-def test_imports_form_no_circle_but_those_that_are_known() -> None:
-    graph = {module: {name for name in imports(module) if name != module} for module in MODULES}
-    new = [one for one in circles(graph) if not any(one <= known for known in CIRCLES)]
-    assert new == []
+def test_every_module_is_in_a_room_and_every_room_on_a_floor() -> None:
+    rooms = [room for floor in FLOORS for room in floor]
+    assert {room_of(module) for module in MODULES} == set(rooms)
+    assert len(rooms) == len(set(rooms))
+    assert len(FLOORS) <= 12
+
+
+@pytest.mark.parametrize("room", [room for floor in FLOORS for room in floor])
+def test_a_room_leans_only_on_rooms_below(room: str) -> None:
+    wrong = [
+        (module, name)
+        for module in MODULES
+        if room_of(module) == room
+        for name in LEANS[module]
+        if name in KNOWN and room_of(name) != room and floor_of(room_of(name)) >= floor_of(room)
+    ]
+    assert wrong == []
+
+
+def test_imports_form_no_circle() -> None:
+    assert circles(LEANS) == []
+
+
+@pytest.mark.parametrize(
+    "package", sorted({module.rpartition(".")[0] for module in MODULES if module.count(".") > 1})
+)
+def test_what_lies_beside_each_other_in_a_folder_forms_no_circle(package: str) -> None:
+    """Folders and files of one folder, each as one."""
+
+    def part(module: str) -> str:
+        return module.removeprefix(f"{package}.").partition(".")[0]
+
+    inside = [module for module in MODULES if module.startswith(f"{package}.")]
+    graph: dict[str, set[str]] = {part(module): set() for module in inside}
+    for module in inside:
+        graph[part(module)] |= {
+            part(name) for name in LEANS[module] & set(inside) if part(name) != part(module)
+        }
+    assert circles(graph) == []
+
+
+@pytest.mark.parametrize("name", ["cuda", "host", "opencl"])
+def test_a_back_end_knows_no_other(name: str) -> None:
+    mine = f"tilewright.backends.{name}"
+    wrong = [
+        (module, other)
+        for module in MODULES
+        if f"{module}.".startswith(f"{mine}.")
+        for other in LEANS[module]
+        if other.startswith("tilewright.backends.") and not f"{other}.".startswith(f"{mine}.")
+    ]
+    assert wrong == []
+
+
+def test_benches_lean_on_the_library_and_on_each_other_only_one_way() -> None:
+    graph = {module: set(imports(module)) - {module} for module in BENCH}
+    for module, names in graph.items():
+        above = [name for name in names if f"{name}.".startswith(("tests.", "tilewright.cli."))]
+        assert above == [], module
+    assert circles({module: graph[module] & set(BENCH) for module in BENCH}) == []
 
 
 def test_planning_touches_no_device() -> None:
     for module in MODULES:
-        if within(module, parts("planning")):
+        if room_of(module) == "planning":
             assert "pyopencl" not in path_of(module).read_text()
 
 
@@ -245,17 +201,27 @@ def test_no_file_is_longer_than_500_lines() -> None:
         path
         for folder in ("tilewright", "tests", "bench", "fuzz")
         for path in (ROOT / folder).rglob("*")
-        if path.suffix in (".py", ".cl", ".clh", ".cu")
+        if path.suffix in (".py", ".cl", ".clh", ".cu", ".cuh")
     ]
     assert len(files) > 50
     long = {path.name: len(path.read_text().splitlines()) for path in files}
     assert {name: lines for name, lines in long.items() if lines > 500} == {}
 
 
-def test_architecture_names_every_module() -> None:
+def test_the_page_names_every_room_and_every_folder() -> None:
+    """And is one page. What a file is for stands in its head."""
     page = (ROOT / "ARCHITECTURE.md").read_text()
-    stems = {path.stem for path in PACKAGE.rglob("*.py")} - {"__init__", "__main__"}
-    assert {stem for stem in stems if not re.search(rf"\b{stem}\b", page)} == set()
+    folders = {path.parent for path in PACKAGE.rglob("*.py")} - {PACKAGE}
+    assert {folder.name for folder in folders if f"{folder.name}/" not in page} == set()
+    files = {f"{path.name}" for path in PACKAGE.glob("*.py")} - {"__init__.py", "__main__.py"}
+    assert {name for name in files if name not in page} == set()
+    assert len(page.splitlines()) <= 120
+
+
+def test_the_tests_mirror_the_rooms() -> None:
+    folders = {path.parent.relative_to(ROOT / "tests") for path in ROOT.glob("tests/**/test_*.py")}
+    rooms = {path.parent.relative_to(PACKAGE) for path in PACKAGE.rglob("__init__.py")}
+    assert folders - rooms == set()
 
 
 def test_all_names_what_the_package_offers() -> None:
@@ -266,10 +232,18 @@ def test_all_names_what_the_package_offers() -> None:
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    assert set(tilewright.__all__) == imported
+    assert set(tilewright.__all__) == imported - {"__version__"}
     assert list(tilewright.__all__) == sorted(tilewright.__all__)
     for name in tilewright.__all__:
         assert inspect.getdoc(getattr(tilewright, name)), name
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_door_holds_nothing_of_its_own(door: str) -> None:
+    module = importlib.import_module(door)
+    for name in module.__all__:
+        assert getattr(module, name).__module__ not in DOORS, name
+        assert name in dir(module)
 
 
 def test_types_and_sources_are_in_the_package() -> None:
