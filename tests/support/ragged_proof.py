@@ -90,7 +90,7 @@ def check_depths(sizes: list[int], dtype: Any, m: int = 41, layout: str = "dense
 
 def check_plan(offsets: list[int], leading: int) -> None:
     """Entries of all groups for the Hopper kernel: those of most rows first; wrong ones empty."""
-    from tilewright.backends.cuda.kernels import ragged_plans as kernels
+    from tilewright.backends.cuda.kernels.triton import ragged_plans as kernels
 
     groups, rows = len(offsets) - leading, 1000
     pairs = list(pairwise(offsets if leading else [0, *offsets]))

@@ -1,4 +1,4 @@
-"""What kernels/hopper_pack.cu and hopper_split.cu do to fp32 numbers, in NumPy, to be judged there.
+"""What hopper_pack.cu and hopper_split.cu do to fp32 numbers, in NumPy, to be judged there.
 
 Products of halves are exact and summed in float64, then rounded to fp32 after each 32 of k: wgmma's
 own rounding, which is coarser, is for the tests on the GPU.
@@ -15,15 +15,15 @@ from tilewright.backends.cuda.hopper import packing
 from tilewright.backends.cuda.hopper.bucket import Bucket
 from tilewright.backends.cuda.hopper.packing import SPLIT_FILL, Panels, small_elements
 from tilewright.backends.cuda.hopper.tiles import depths
-from tilewright.backends.cuda.machine.nvrtc import KERNELS
+from tilewright.backends.cuda.machine.nvrtc import path_of
 
 Floats = npt.NDArray[np.float32]
 Halves = tuple[npt.NDArray[np.float16], npt.NDArray[np.float16]]
 
 
 def constant(name: str) -> float:
-    """A number of kernels/hopper_scale.cuh."""
-    text = (KERNELS / "hopper_scale.cuh").read_text()
+    """A number of backends/cuda/kernels/hopper/hopper_scale.cuh."""
+    text = path_of("hopper_scale.cuh").read_text()
     (found,) = re.findall(rf"\b{name} = ([-+.\w]+?)f?[,;]", text)
     return float.fromhex(found) if found.startswith("0x1p") else float(found)
 

@@ -10,7 +10,7 @@ On Hopper fp16 and bf16 run on wgmma and the copy engine (backends/cuda/hopper) 
 operands are contiguous and begin at multiples of 16 bytes: in the first form w's k or n may be the
 contiguous one (k a multiple of 16 for n), with a bias or without; in the second the contiguous ones
 are m and n. A layer's forward product and both its gradients are such. All else, and all other
-GPUs, run the Triton kernels of backends/cuda/kernels/ragged.py.
+GPUs, run the Triton kernels of backends/cuda/kernels/triton/ragged.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// kernels/hopper_tiles.cuh compiled for the host: the records that a launch makes of its table.
+// backends/cuda/kernels/hopper/hopper_tiles.cuh compiled for the host: the records that a launch makes of its table.
 // CUDA's words that the header uses are given meanings here; nothing is loaded.
 #define __device__
 #define __forceinline__ inline

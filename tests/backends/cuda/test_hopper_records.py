@@ -40,7 +40,7 @@ def library(folder: Path, kind: int, shape: Shape) -> ctypes.CDLL:
     made, source = folder / "records.so", Path(__file__).parent / "hopper_records.cpp"
     words = [f"-D{name}={value}" for name, value in macros]
     command = [str(COMPILER), "-std=c++17", "-w", "-shared", "-fPIC", *words]
-    command += [f"-I{nvrtc.KERNELS}", str(source), "-o", str(made)]
+    command += [f"-I{nvrtc.path_of('hopper_tiles.cuh').parent}", str(source), "-o", str(made)]
     subprocess.run(command, check=True)
     return ctypes.CDLL(str(made))
 

@@ -55,7 +55,8 @@ def machine_code(folder: Path, source: str, defines: dict[str, int], arch: str) 
         return path
     macros = [f"-D{name}={value}" for name, value in defines.items()]
     target = f"-gencode=arch={arch.replace('sm_', 'compute_')},code={arch}"
-    text = str(nvrtc.KERNELS / f"{source}.cu")
+    text = str(nvrtc.path_of(f"{source}.cu"))
+    macros += nvrtc.include_paths()
     command = ["nvcc", "-std=c++17", target, *macros, "-cubin", "-o", str(path), text]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -69,7 +70,8 @@ def tool(name: str) -> str:
 
 def test_what_all_hopper_kernels_say_to_the_machine_stands_in_one_header() -> None:
     def said(header: str) -> set[str]:
-        return set(re.findall(r'asm volatile\(\s*"([^"]+)"', (nvrtc.KERNELS / header).read_text()))
+        text = nvrtc.path_of(header).read_text()
+        return set(re.findall(r'asm volatile\(\s*"([^"]+)"', text))
 
     shared = said("hopper_machine.cuh")
     assert len(shared) > 8

@@ -70,7 +70,7 @@ def code(
 def multiply(
     target: str, dtype: str, shape: Shape, precision: str = "ieee", wide: int = 1, **promises: Any
 ) -> str:
-    from tilewright.backends.cuda.kernels.grouped import grouped_tiles
+    from tilewright.backends.cuda.kernels.triton.grouped import grouped_tiles
 
     tl: Any = triton.language
     constants = {
@@ -145,7 +145,7 @@ def test_the_smallest_tiles_compile_with_every_epilogue(target: str, dtype: str)
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_second_phase_compiles(target: str) -> None:
-    from tilewright.backends.cuda.kernels.sum_parts import sum_parts
+    from tilewright.backends.cuda.kernels.triton.sum_parts import sum_parts
 
     tl: Any = triton.language
     constants = {"DTYPE": tl.float16, "SUM": tl.float32, "CHUNK": 1024, "ACTIVATION": "relu"}

@@ -45,7 +45,7 @@ def constants(**more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_rows_are_multiplied_by_matrix_instructions(target: str) -> None:
-    from tilewright.backends.cuda.kernels.ragged import multiply_rows
+    from tilewright.backends.cuda.kernels.triton.ragged import multiply_rows
 
     types = {
         **dict.fromkeys(("x", "w", "c", "bias"), "*bf16"),
@@ -60,7 +60,7 @@ def test_rows_are_multiplied_by_matrix_instructions(target: str) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_depths_are_multiplied_by_matrix_instructions(target: str) -> None:
-    from tilewright.backends.cuda.kernels.ragged import multiply_depths
+    from tilewright.backends.cuda.kernels.triton.ragged import multiply_depths
 
     types = {
         **dict.fromkeys(("x", "y", "c"), "*fp16"),
@@ -76,7 +76,7 @@ def test_depths_are_multiplied_by_matrix_instructions(target: str) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_depths_of_one_row_are_summed_without_them(target: str) -> None:
-    from tilewright.backends.cuda.kernels.ragged import sum_depths
+    from tilewright.backends.cuda.kernels.triton.ragged import sum_depths
 
     types = {
         **dict.fromkeys(("x", "y", "c"), "*bf16"),
@@ -103,7 +103,7 @@ PLANS = {
 @pytest.mark.parametrize("kind", ["*i32", "*i64"])
 @pytest.mark.parametrize("target", TARGETS)
 def test_planning_and_clearing_compile(target: str, kind: str) -> None:
-    from tilewright.backends.cuda.kernels import ragged_plans
+    from tilewright.backends.cuda.kernels.triton import ragged_plans
 
     types = {"offsets": kind, **dict.fromkeys(("table", "fault", "places"), "*i32"), "c": "*bf16"}
     types |= dict.fromkeys(("rows", "long", "fills", "groups", "step", "columns", "c_row"), "i32")
@@ -122,7 +122,7 @@ def test_tf32_is_ieee_float32_where_there_is_none(
     """What the host asks for compiles there; the compiler refuses tf32 for these GPUs of AMD."""
     import torch
 
-    from tilewright.backends.cuda.kernels.ragged import multiply_depths, multiply_rows
+    from tilewright.backends.cuda.kernels.triton.ragged import multiply_depths, multiply_rows
     from tilewright.backends.cuda.ragged import engine
 
     monkeypatch.setattr(engine, "_has_tf32", lambda x: target == "sm_90")

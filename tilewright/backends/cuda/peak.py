@@ -2,7 +2,7 @@
 
 Registers: multiply-add chains by type and number of chains. Tensor cores: mma by warps, wgmma by
 four warps where the chip has it. Memory: reads of every working set, a copy, shared memory, both
-ways to the host, launches. The kernels are those of kernels/peak.cu, compiled by NVRTC, so GPUs of
+ways to the host, launches. The kernels are those of peak.cu, compiled by NVRTC, so GPUs of
 AMD have no probes here.
 """
 

@@ -1,8 +1,8 @@
 """The one-bit engines of NVIDIA GPUs and what is known of their speed.
 
-wgmma      Hopper's tensor cores from shared memory (kernels/bits_wgmma.cu), sm_90 alone
-mma        tensor cores of sm_80 to sm_90 from registers (kernels/bits_mma.cu)
-popcount   population count on the ALUs (kernels/bits_popc.cu), every GPU
+wgmma      Hopper's tensor cores from shared memory (kernels/bits/bits_wgmma.cu), sm_90 alone
+mma        tensor cores of sm_80 to sm_90 from registers (kernels/bits/bits_mma.cu)
+popcount   population count on the ALUs (kernels/bits/bits_popc.cu), every GPU
 
 Which is chosen follows from `RATES`: what each instruction did in registers and what whole products
 reached, measured on an H200, and scaled to other GPUs by their number of multiprocessors.

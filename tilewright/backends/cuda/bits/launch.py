@@ -1,6 +1,6 @@
 """Launches of the one-bit kernels: their parameters, tensor maps, grids.
 
-Product     the kernels' parameters, field by field as in kernels/bits_common.cuh
+Product     the kernels' parameters, field by field as in kernels/bits/bits_common.cuh
 prepare_*   everything but the launch: compiled, arguments in place; the callable only enqueues
 
 Operands are torch tensors on one GPU: words int64 [rows, words] with contiguous rows, a pitch of
@@ -29,7 +29,7 @@ _ALIGNED = 16  # what the copy engine and cp.async demand of addresses and pitch
 
 
 class Product(ctypes.Structure):
-    """`struct Product` of kernels/bits_common.cuh."""
+    """`struct Product` of kernels/bits/bits_common.cuh."""
 
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("a", "b", "a_counts", "b_counts")),

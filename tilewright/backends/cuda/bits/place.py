@@ -1,6 +1,6 @@
 """One-bit matrices on NVIDIA GPUs: torch tensors of int64 words, packed and multiplied there.
 
-`PLACE` packs in one pass over the numbers (kernels/bits_pack.cu) and keeps the ones of every row,
+`PLACE` packs in one pass over the numbers (bits_pack.cu) and keeps the ones of every row,
 which the tensor cores' `and` needs. Rows of words begin at multiples of 16 bytes, as Hopper's copy
 engine and cp.async want them: a tensor [rows, words] is a view of one with an even number of words.
 Everything is enqueued on torch's current stream.
@@ -33,7 +33,7 @@ _MOST = 65535  # blocks of a grid along y
 
 
 class Packing(ctypes.Structure):
-    """`struct Packing` of kernels/bits_pack.cu."""
+    """`struct Packing` of kernels/bits/bits_pack.cu."""
 
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("x", "words", "counts", "errors")),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Ragged(ctypes.Structure):
-    """`struct Ragged` of kernels/hopper_tiles.cuh; all zero where the table has records."""
+    """`struct Ragged` of kernels/hopper/hopper_tiles.cuh; all zero where the table has records."""
 
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("c", "bias")),
@@ -32,11 +32,11 @@ class Ragged(ctypes.Structure):
 
 
 _ELEMENT = {"bfloat16": 2, "float16": 2, "float32": 4}  # bytes
-_STATE = 16  # bytes of `struct State` of kernels/hopper_scale.cuh
+_STATE = 16  # bytes of `struct State` of kernels/hopper/hopper_scale.cuh
 _SCRATCH = 1 << 40  # where scratch is thought to lie while tables are laid out
 
 
-# `struct ScalarsOf` of kernels/hopper_epilogue.cuh.
+# `struct ScalarsOf` of kernels/hopper/hopper_epilogue.cuh.
 SCALARS = np.dtype(
     [
         *((name, np.float32) for name in ("alpha", "beta")),
@@ -97,7 +97,7 @@ def defines(
     epilogue: str | None,
     ragged: int = 0,
 ) -> nvrtc.Defines:
-    """Macros of kernels/hopper_multiply.cu; `epilogue` is an activation, or None where plain."""
+    """Macros of hopper_multiply.cu; `epilogue` is an activation, or None where plain."""
     return (
         ("BF16", int(dtype == "bfloat16")),
         ("LEFT_MN", int(left_mn)),
@@ -160,7 +160,7 @@ def _steps(
 
 @dataclass(frozen=True, slots=True)
 class _Halves:
-    """What kernels/hopper_scale.cuh reads and writes of a launch."""
+    """What kernels/hopper/hopper_scale.cuh reads and writes of a launch."""
 
     matrices: placing.At
     states: placing.At

@@ -25,7 +25,7 @@ _MOST_SMALL = 1 << 20  # a count that atomic additions cannot wrap
 _SHALLOW_FLAG = 32  # beside those of tiles.py
 _STRAY = 22  # one element of 2^22 may be small among none but small ones
 
-# `struct Item` of kernels/hopper_pack.cu.
+# `struct Item` of kernels/hopper/hopper_pack.cu.
 ITEM = np.dtype(
     [
         *((name, np.int64) for name in ("source", "target", "row_bytes", "panel_bytes")),
@@ -34,7 +34,7 @@ ITEM = np.dtype(
         ("plane_bytes", np.int64),
     ]
 )
-# `struct Matrix` of kernels/hopper_scale.cuh.
+# `struct Matrix` of kernels/hopper/hopper_scale.cuh.
 MATRIX = np.dtype(
     [
         *((name, np.int64) for name in ("source", "row_bytes")),
@@ -57,7 +57,7 @@ class Panels:
 
 
 def deep(k: Ints) -> Ints:
-    """k of fp32 problems that are split, 0 of the shallow ones (kernels/hopper_split.cu)."""
+    """k of fp32 problems that are split, 0 of the shallow ones (kernels/hopper/hopper_split.cu)."""
     return np.where(k > SHALLOW, k, 0)
 
 

@@ -1,12 +1,12 @@
-"""Configurations of kernels/hopper_multiply.cu: how a block is cut, how deep it reads ahead."""
+"""Configurations of hopper_multiply.cu: how a block is cut, how deep it reads ahead."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-_TURNS = 4  # kernels/hopper_block.cuh: tiles that a block knows of
+_TURNS = 4  # kernels/hopper/hopper_block.cuh: tiles that a block knows of
 BOX = 64 * 64 * 2  # bytes of one box of the copy engine
-SPLIT_PIECE = 64 * (64 + 4) * 4  # of a piece of C that is fp32 (kernels/hopper_sums.cuh)
+SPLIT_PIECE = 64 * (64 + 4) * 4  # of a piece of C that is fp32 (kernels/hopper/hopper_sums.cuh)
 SHARED_LIMIT = 227 * 1024  # what one block may have on Hopper
 ACTIVATIONS = ("none", "relu", "gelu")
 
@@ -18,7 +18,7 @@ class Shape:
     `stages` steps of k are on their way or in use; each warpgroup has `slots` finished pieces of C
     waiting to be stored. The second warpgroup starts `skew` steps late, to multiply while the first
     one finishes. Registers are per thread, of the loading and of the multiplying warps. Operands
-    split into several `planes` are those of kernels/hopper_split.cu. Blocks come in clusters of
+    split into several `planes` are those of hopper_split.cu. Blocks come in clusters of
     `cluster` (1 or 2): two take tiles of one problem in step and share an operand where they can.
     """
 
@@ -65,7 +65,7 @@ class Shape:
 
     @property
     def exact_shared(self) -> int:
-        """The same of kernels/hopper_exact.cu: pieces, and two steps of 16 rows of k."""
+        """The same of kernels/hopper/hopper_exact.cu: pieces, and two steps of 16 rows of k."""
         step = 4 * 16 * (self.rows + 2 + self.width + 2)
         return self.warpgroups * self.slots * SPLIT_PIECE + 2 * step
 

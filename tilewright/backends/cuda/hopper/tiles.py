@@ -1,4 +1,4 @@
-"""The records one launch of kernels/hopper_multiply.cu reads: cut, order, balance.
+"""The records one launch of kernels/hopper/hopper_multiply.cu reads: cut, order, balance.
 
 Columns are cut evenly, in units of 64 and the last to a multiple of 32. Longest problems come
 first; within one, sixteen tiles down share what they read of the right operand. Tiles are then
@@ -223,7 +223,7 @@ def records(
     maps: tuple[Ints, Ints, Ints],
     element: int = 2,
 ) -> npt.NDArray[np.int32]:
-    """The table of kernels/hopper_tiles.cuh; `maps` are the maps of left, right and C by problem.
+    """The table of hopper_tiles.cuh; `maps` are the maps of left, right and C by problem.
 
     A C that the copy engine cannot store has map -1; a packed operand has the panels' map. C has
     elements of `element` bytes.

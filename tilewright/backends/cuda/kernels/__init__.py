@@ -1,6 +1,5 @@
-"""Triton kernels, one program for NVIDIA and AMD: importing one of these modules imports Triton.
+"""Kernels by family.
 
-record     the table of problems that all of them read, and how a sum becomes C
-grouped    tiles of many problems of unlike sizes; one product is a batch of one
-sum_parts  the second phase of products cut along k
+triton/  one program for NVIDIA and AMD          simt/    CUDA C++ for any NVIDIA GPU: fp32, probes
+hopper/  CUDA C++ on TMA and wgmma, sm_90 alone  bits/    one-bit products in CUDA C++
 """

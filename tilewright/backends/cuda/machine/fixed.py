@@ -2,7 +2,7 @@
 
     runs 1, 2      a table from the host, then kernel, kernel, kernel        placing.py
     run 3          a graph, with table and scratch of its own:  place -> kernel -> kernel -> kernel
-    from then on   the addresses as parameters of `place` (kernels/place.cu), one launch
+    from then on   the addresses as parameters of `place` (kernels/simt/place.cu), one launch
 
 For 1024 x 1024 x 1024 in fp32x setting and launching took 2.1 us of an H200's host, the three
 launches alone 12.6; the device was done after 29 us instead of 41, most of the rest its table.

@@ -163,14 +163,14 @@ def compiled(source: str, defines: Mapping[str, int], arch: str) -> bytes:
     """Machine code of kernels/SOURCE.cu, compiled now. Needs no GPU. Raises BuildError."""
     from cuda.bindings import nvrtc
 
-    text = (KERNELS / f"{source}.cu").read_bytes()
+    text = path_of(f"{source}.cu").read_bytes()
     program = check(
         nvrtc.nvrtcCreateProgram(text, f"{source}.cu".encode(), 0, [], []), f"{source}.cu"
     )
     options = [
         f"--gpu-architecture={arch}",
         "--std=c++17",
-        f"--include-path={KERNELS}",
+        *include_paths(),
         *(f"-D{name}={value}" for name, value in defines.items()),
     ]
     encoded = [option.encode() for option in options]
@@ -205,11 +205,23 @@ def _cache_path(source: str, defines: Defines, arch: str) -> Path | None:
     return folder / f"{source}-{arch}-{key}.cubin"
 
 
+def path_of(name: str) -> Path:
+    """The one file of this name in the folders of kernels/."""
+    (path,) = KERNELS.rglob(name)
+    return path
+
+
+def include_paths() -> list[str]:
+    """Options by which a compiler finds the headers of every family."""
+    folders = sorted({path.parent for path in KERNELS.rglob("*.cuh")})
+    return [f"--include-path={folder}" for folder in folders]
+
+
 @cache
 def _sources() -> str:
     """A hash of every CUDA source: one header is shared by several, so none is left out."""
     digest = hashlib.sha256()
-    for path in sorted(KERNELS.glob("*.cu*")):
+    for path in sorted(KERNELS.rglob("*.cu*")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 

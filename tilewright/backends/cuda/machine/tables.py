@@ -21,7 +21,7 @@ import numpy as np
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.backends.cuda.work import Ints, Work
 
-WORDS = 16  # int64 words of a record (backends/cuda/kernels/record.py)
+WORDS = 16  # int64 words of a record (backends/cuda/kernels/triton/record.py)
 _SIZES = (60, 508, 4080)  # words that a launch of put.cu takes
 _MOST_PUT = 508
 _THREADS = 256
@@ -31,7 +31,7 @@ _buffers: dict[int, tuple[Any, ...]] = {}
 
 
 def records(work: Work) -> Ints:
-    """[problems, WORDS] as backends/cuda/kernels/record.py draws it."""
+    """[problems, WORDS] as backends/cuda/kernels/triton/record.py draws it."""
     table = np.zeros((len(work.m), WORDS), np.int64)
     table[:, 0], table[:, 1], table[:, 2] = work.a.address, work.b.address, work.c.address
     if work.bias is not None:

@@ -308,7 +308,7 @@ def _hoppers(module: Any, *operands: Any) -> Moving | None:
 def _portable_rows(
     x: Any, w: Any, bias: Any, out: Any, shape: RaggedShape, precision: str
 ) -> Callable[..., None]:
-    from tilewright.backends.cuda.kernels.ragged import multiply_rows
+    from tilewright.backends.cuda.kernels.triton.ragged import multiply_rows
 
     groups, k, n = w.shape
     extra = (0, 0) if bias is None else bias.stride()
@@ -327,7 +327,7 @@ def _portable_rows(
 
 
 def _portable_depths(x: Any, y: Any, offsets: Any, out: Any, precision: str, *, tiny: bool) -> Way:
-    from tilewright.backends.cuda.kernels.ragged import multiply_depths
+    from tilewright.backends.cuda.kernels.triton.ragged import multiply_depths
 
     groups, m, n = out.shape
     shape = shape_of(x.element_size(), m, 1, _local_memory(x), tiny=tiny)
@@ -339,7 +339,7 @@ def _portable_depths(x: Any, y: Any, offsets: Any, out: Any, precision: str, *, 
 
 def _sums(x: Any, y: Any, offsets: Any, out: Any, precision: str, *, tiny: bool) -> Way:
     """Depths of an x of one row: sums of the rows of y, each times an element of x."""
-    from tilewright.backends.cuda.kernels.ragged import sum_depths
+    from tilewright.backends.cuda.kernels.triton.ragged import sum_depths
 
     groups, n = out.shape[0], y.shape[1]
     numbers = (offsets.stride(0), n, x.stride(1), *y.stride(), out.stride(0), out.stride(2))

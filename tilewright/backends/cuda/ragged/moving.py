@@ -1,7 +1,7 @@
 """A kernel whose operands move: launched on other addresses each time, its maps are an argument.
 
 Bound batches have their maps in memory of the device, written once. Here the few maps of a product
-are one argument (`Maps` of kernels/hopper_tiles.cuh), which the driver copies at the launch, and
+are one argument (`Maps` of hopper_tiles.cuh), which the driver copies at the launch, and
 between launches only their addresses are replaced, or the rows of matrices that grow and shrink.
 """
 

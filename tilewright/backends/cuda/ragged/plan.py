@@ -99,7 +99,7 @@ class DepthPlan:
 
 
 def _reusable(name: str, arguments: tuple[Any, ...], constants: Any, ordinal: int) -> Any:
-    from tilewright.backends.cuda.kernels import ragged_plans
+    from tilewright.backends.cuda.kernels.triton import ragged_plans
 
     return reusable(Task(getattr(ragged_plans, name), 1, arguments, constants, {}), ordinal)
 

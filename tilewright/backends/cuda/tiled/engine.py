@@ -192,7 +192,7 @@ def _grouped_tiles(
 def _multiply(
     work: Work, shape: Shape, group: Group, precision: str, table: int, tiles: int
 ) -> Task:
-    from tilewright.backends.cuda.kernels.grouped import grouped_tiles
+    from tilewright.backends.cuda.kernels.triton.grouped import grouped_tiles
 
     constants = {
         "DTYPE": _triton(work.dtype),
@@ -232,7 +232,7 @@ def _is_plain(work: Work) -> bool:
 
 
 def _add(work: Work, lists: tuple[Pointer, ...], size: int, programs: int) -> Task:
-    from tilewright.backends.cuda.kernels.sum_parts import sum_parts
+    from tilewright.backends.cuda.kernels.triton.sum_parts import sum_parts
 
     kind = sum_type(work.dtype)
     constants = {

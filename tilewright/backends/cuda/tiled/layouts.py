@@ -1,6 +1,6 @@
 """How the matrices of a batch lie, and which tiles may therefore share a launch.
 
-A launch compiles in which steps are 1 and whether loads of 16 bytes are right (kernels/grouped.py).
+A launch compiles in which steps are 1 and whether loads of 16 bytes are right (grouped.py).
 Problems that lie alike share one; a batch that mixes many layouts would need many launches, so all
 but the one with most work then run the kernel that assumes nothing.
 """

@@ -28,7 +28,7 @@ LAUNCH = 6e-6
 class Shape:
     """A tile shape with its launch options. `registers` caps them, 0 leaves it to the compiler.
 
-    `cuda` says that kernels/grouped_single.cu computes it, not Triton's grouped_tiles.
+    `cuda` says that kernels/simt/grouped_single.cu computes it, not Triton's grouped_tiles.
     """
 
     m: int

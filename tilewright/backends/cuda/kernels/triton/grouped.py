@@ -22,7 +22,7 @@ compiler 2.1, as it then stores 4 bytes a thread wherever the sum happens to lie
 import triton
 import triton.language as tl
 
-from tilewright.backends.cuda.kernels.record import activated, number
+from tilewright.backends.cuda.kernels.triton.record import activated, number
 
 
 @triton.jit

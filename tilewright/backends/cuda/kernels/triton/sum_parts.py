@@ -13,7 +13,7 @@ Which program finished first decides nothing: the same bits in every run.
 import triton
 import triton.language as tl
 
-from tilewright.backends.cuda.kernels.record import activated, number
+from tilewright.backends.cuda.kernels.triton.record import activated, number
 
 
 @triton.jit
