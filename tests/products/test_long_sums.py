@@ -79,3 +79,25 @@ def test_no_step_is_lost_or_counted_twice_where_chains_meet(k: int, way: str) ->
     a = torch.randint(-8, 9, (1300, k), device="cuda").float()
     b = torch.randint(-8, 9, (k, 1100), device="cuda").float()
     assert torch.equal(WAYS[way](a, b).double(), a.double() @ b.double())
+
+
+@pytest.mark.parametrize("rows", [1, 63, 64, 65, 5000, 1 << 21])
+def test_a_sum_of_rows_loses_nothing_however_many_they_are(rows: int) -> None:
+    import torch
+
+    x = torch.full((1, 1), 0.1, device="cuda").expand(1, rows)
+    y = torch.full((rows, 70), 0.3, device="cuda")
+    found = all_depths(x.t().contiguous().t(), y).double()
+    truth = rows * x[0, 0].double() * y[0, 0].double()
+    assert float((found / truth - 1).abs().max()) < 1e-6
+
+
+def test_infinities_and_nans_of_a_sum_of_rows_are_those_of_torch() -> None:
+    import torch
+
+    y = torch.zeros(3000, 6, device="cuda")
+    y[5, 0], y[6, 1], y[2999, 2] = torch.inf, -torch.inf, torch.inf
+    y[7, 3], y[7 + 64, 3], y[9, 4] = torch.inf, -torch.inf, torch.nan
+    y[:2, 5] = 3e38
+    found = all_depths(torch.ones(1, 3000, device="cuda"), y)[0]
+    assert torch.allclose(found, y.sum(0), equal_nan=True)

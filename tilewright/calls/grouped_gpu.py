@@ -77,7 +77,7 @@ def bind(
     are not those that the plan was made for, and DeviceError while a graph is captured.
     """
     _refuse_in_capture()
-    works, results = _checked(a, b, out, order=plan.asked, sizes=plan, **options)
+    works, results = _checked(a, b, out, order=plan.asked, sizes=plan, lasting=True, **options)
     work = works[0]
     if len(plan.m) and work.dtype != plan.dtype:
         raise DtypeError(f"a.dtype={work.dtype!r}: the plan was made for {plan.dtype!r}")
@@ -89,12 +89,12 @@ def bind(
     with arrays.stream_of(kind, ordinal):
         launches = [choose.bind(x, plan.device, kernel, often=True).launch for x in works]
     launch = launches[0] if len(launches) == 1 else lambda: [one() for one in launches]
-    given = () if out is None else [out.flat] if isinstance(out, RaggedBatch) else tuple(out)
+    given = results if out is None else out
+    written = arrays.writer([given.flat] if isinstance(given, RaggedBatch) else given)
 
     def run() -> Results:
         launch()
-        if given:
-            arrays.written(given)
+        written()
         return results
 
     def run_on_stream() -> Results:
@@ -170,15 +170,16 @@ def _checked(
     precision: str | None = None,
     order: str = "auto",
     sizes: Planned | None = None,
+    lasting: bool = False,
     **options: Any,
 ) -> tuple[list[Work], Results]:
     """The launches of a batch, mostly one, and its results.
 
-    `sizes`: what they must be.
+    `sizes`: what they must be. `lasting`: new results will be written again and again.
     """
 
     def room(rows: Ints, cols: Ints, left: Matrices, first: Ints | None) -> Room:
-        made, target = _new_results(a, rows, cols, left, first)
+        made, target = _new_results(a, rows, cols, left, first, lasting=lasting)
         return lambda: made, target
 
     call = checked(a, b, out, place=Place(_matrices, room, _bias), **options)
@@ -278,11 +279,12 @@ def _bytes(part: Matrices, size: int) -> contract.Columns:
 
 
 def _new_results(
-    given: Any, rows: Ints, cols: Ints, a: Matrices, first: Ints | None
+    given: Any, rows: Ints, cols: Ints, a: Matrices, first: Ints | None, *, lasting: bool
 ) -> tuple[Results, Matrices]:
-    """Results in one allocation: a RaggedBatch, or a list of views into one.
+    """Results in one allocation: a RaggedBatch, or a list of matrices within one.
 
-    Each is of the kind of its first product's `a`.
+    Each is of the kind of its first product's `a`. Those that are `lasting` are views, as autograd
+    knows them: they share one count of writes.
     """
     kind, ordinal = arrays.element_type(a.dtype.name), _ordinal(a)
     offsets, total = aligned_offsets(rows, cols, kind.itemsize)
@@ -291,6 +293,11 @@ def _new_results(
         if isinstance(given, RaggedBatch):
             made = arrays.empty(total, kind, ordinal)
             address = made.data_ptr()
+        elif lasting:
+            flat = arrays.empty(total, kind, ordinal)
+            address = flat.data_ptr()
+            lies = zip(rows.tolist(), cols.tolist(), offsets.tolist(), strict=True)
+            made = [flat.as_strided((m, n), (n, 1), at) for m, n, at in lies]
         else:
             lie = result_places(rows, cols, offsets, total, kind.name)
             made, address = lie.made(ordinal)

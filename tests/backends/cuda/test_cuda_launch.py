@@ -341,3 +341,28 @@ def test_a_bound_plan_keeps_the_operands_that_it_reads() -> None:
         for found, right in zip(run(), truth, strict=True):
             assert (found.double() - right).norm() <= 1e-4 * right.norm()
         assert len(junk) == len(shapes)
+
+
+@pytest.mark.parametrize("given", ["none", "views", "alone"])
+def test_what_autograd_saved_of_bound_results_is_known_to_be_overwritten(given: str) -> None:
+    sizes = [(3, 4, 5), (1, 7, 2), (6, 2, 9)]
+    a = [torch.randn(m, k, device="cuda") for m, _, k in sizes]
+    b = [torch.randn(k, n, device="cuda") for _, n, k in sizes]
+    whole = torch.zeros(100, device="cuda")
+    out = {
+        "none": None,
+        "views": [whole[30 * i :][: m * n].view(m, n) for i, (m, n, _) in enumerate(sizes)],
+        "alone": [torch.zeros(m, n, device="cuda") for m, n, _ in sizes],
+    }[given]
+    run = plan_grouped(*zip(*sizes, strict=True), device="cuda").bind(a, b, out)
+    weights = [torch.randn_like(one).requires_grad_() for one in run()]
+    kept = [weight * one for weight, one in zip(weights, run(), strict=True)]
+    kept[0].sum().backward()  # before the next run: as it should be
+    assert torch.allclose(weights[0].grad, a[0] @ b[0], rtol=1e-4, atol=1e-4)
+    again = run()
+    for weight, one, product in zip(weights, again, kept, strict=True):
+        if product is not kept[0]:
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                product.sum().backward()
+            assert weight.grad is None
+        assert one._version >= 3

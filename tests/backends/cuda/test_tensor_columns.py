@@ -10,7 +10,7 @@ import pytest
 from tests.backends.cuda.test_cuda_engines import dense
 from tests.backends.cuda.test_hopper_again import batch, moved
 from tilewright.arrays.aligned import aligned_offsets
-from tilewright.backends.cuda.machine import addresses, placing, results
+from tilewright.backends.cuda.machine import addresses, arrays, placing, results
 
 torch: Any = pytest.importorskip("torch")
 
@@ -81,6 +81,9 @@ def test_words_of_records_tell_apart_all_that_decides() -> None:
         base.half().as_strided((11, 7), (9, 1), 5),
         base.as_strided((11, 7, 1), (9, 1, 1), 5),
     ]
+    others = [torch.randn(9).as_strided((11, 7), (0, 0)) for _ in range(300)]
+    kinds = addresses.lies((one, *others)).words[5]
+    assert (kinds == kinds[0]).all()  # whatever their memory held before them
     seen = addresses.lies((one, elsewhere))
     assert seen is not None
     assert seen.are_alike
@@ -180,3 +183,19 @@ def test_of_equal_problems_their_distance_counts() -> None:
     near = placing.moved(near, np.arange(10, dtype=np.int64) * 4096)
     far = placing.moved(far, np.arange(10, dtype=np.int64) * 8192)
     assert placing.signature(near) != placing.signature(far)
+
+
+def test_one_call_tells_autograd_of_all_results_in_one_allocation() -> None:
+    whole, alone = torch.zeros(40), torch.zeros(3)
+    views = [*whole[:30].split(10), whole.as_strided((2, 2), (2, 1), 36), whole[5:7].detach()]
+    with torch.inference_mode():
+        unseen = torch.zeros(4)
+    written = arrays.writer([*views, alone, unseen, np.zeros(3)])
+    before = [one._version for one in (*views, whole, alone)]
+    written()
+    written()
+    assert all(
+        now._version >= then + 2 for now, then in zip((*views, whole, alone), before, strict=True)
+    )
+    assert whole._version == before[-2] + 4  # the detached view has the same count, unknown to it
+    arrays.writer([])()

@@ -74,8 +74,8 @@ class Lies:
     """How tensors of torch's own type lie that are no more than memory, as their records say.
 
     `storage` are addresses in bytes and `offset` elements from there. `words` has a row of words
-    for each of dimensions, two sizes, two steps, dtype and device with some flags, and dispatch:
-    tensors with the same words differ in where they lie, and in what autograd knows.
+    for each of dimensions, two sizes, two steps, dtype and device, and dispatch: tensors with the
+    same words differ in where they lie, and in what autograd knows.
     """
 
     storage: Ints
@@ -96,7 +96,7 @@ class Lies:
     @property
     def are_alike(self) -> bool:
         """Whether all are matrices of one dtype and device."""
-        kind = self.words[5] & _KIND
+        kind = self.words[5]
         return bool((self.words[0] == 2).all() and (kind == kind[0]).all())
 
 
@@ -114,6 +114,7 @@ def lies(values: tuple[Any, ...]) -> Lies | None:
     storage, autograd, offset, *_, dispatch = found = _words(records, layout.places)
     if not _are_plain(dispatch, layout):
         return None
+    found[-2] &= _KIND  # the other bytes are flags, and bits that nobody ever set
     return Lies(_words(storage, _AT), offset, autograd, found[3:])
 
 

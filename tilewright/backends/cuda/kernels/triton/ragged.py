@@ -233,7 +233,8 @@ def sum_depths(
 ):
     """Depths where x has one row, as gradients of a bias have: a part of one group's row of C.
 
-    Bound by how fast y is read, which products of whole tiles read no faster.
+    Bound by how fast y is read, which products of whole tiles read no faster. What rounding takes
+    from a long sum is added again (Kahan 1965).
     """
     across = tl.cdiv(n, TILE_N)
     group = tl.program_id(0) // across
@@ -242,16 +243,17 @@ def sum_depths(
     depth = begin + tl.arange(0, TILE_K)
     right = y + depth[:, None] * y_row + col[None, :] * y_col
     y_step = tl.full((), TILE_K, tl.int64) * y_row
-    total = tl.zeros((TILE_K, TILE_N), SUM)
-    for first in range(0, tl.cdiv(end - begin, TILE_K), 256):
-        sums = tl.zeros((TILE_K, TILE_N), SUM)
-        for _ in range(first, tl.minimum(tl.cdiv(end - begin, TILE_K), first + 256)):
-            here = depth < end
-            a = tl.load(x + depth * x_col, mask=here, other=0.0).to(SUM)
-            b = tl.load(right, mask=here[:, None] & (col < n)[None, :], other=0.0).to(SUM)
-            sums += a[:, None] * b
-            depth += TILE_K
-            right += y_step
-        total += sums
-    found = tl.sum(total, 0).to(c.dtype.element_ty)
+    sums = tl.zeros((TILE_K, TILE_N), SUM)
+    lost = tl.zeros((TILE_K, TILE_N), SUM)
+    for _ in range(0, tl.cdiv(end - begin, TILE_K)):
+        here = depth < end
+        a = tl.load(x + depth * x_col, mask=here, other=0.0).to(SUM)
+        b = tl.load(right, mask=here[:, None] & (col < n)[None, :], other=0.0).to(SUM)
+        more = a[:, None] * b - lost
+        grown = sums + more
+        lost = tl.where(grown - grown == 0, (grown - sums) - more, 0.0)  # infinity loses nothing
+        sums = grown
+        depth += TILE_K
+        right += y_step
+    found = tl.sum(sums, 0).to(c.dtype.element_ty)
     tl.store(c + group.to(tl.int64) * c_group + col * c_col, found, mask=col < n)
