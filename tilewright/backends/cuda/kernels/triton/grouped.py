@@ -120,7 +120,9 @@ def grouped_tiles(
         total = tl.zeros((TILE_M, TILE_N), SUM)
         blocks = (a_offsets, b_offsets, a_mask, b_mask, TILE_K * a_col, TILE_K * b_row)
         if exact:
-            for begin in range(0, k, chain):
+            near = tl.minimum(k, chain)
+            total, a, b = _added(total, a, b, *blocks, 0, near, TILE_K, PRECISION)
+            for begin in range(chain, k, chain):
                 sums = tl.zeros((TILE_M, TILE_N), SUM)
                 end = begin + tl.minimum(k - begin, chain)
                 sums, a, b = _added(sums, a, b, *blocks, begin, end, TILE_K, PRECISION)
