@@ -25,7 +25,13 @@ from tilewright.backends.cuda.machine.results import places as result_places
 from tilewright.backends.cuda.work import Work
 from tilewright.calls.dense_gpu import plan_of, told
 from tilewright.calls.dense_work_gpu import checked_precision
-from tilewright.calls.grouped_work_host import Place, Results, Room, checked
+from tilewright.calls.grouped_work_host import (
+    Place,
+    Results,
+    Room,
+    check_sizes_planned,
+    checked,
+)
 from tilewright.errors import DeviceError, DtypeError, OperandError, ShapeError
 from tilewright.inputs.devices import resolve
 from tilewright.inputs.matrices import Matrices, taken
@@ -184,7 +190,7 @@ def _checked(
 
     call = checked(a, b, out, place=Place(_matrices, room, _bias), **options)
     if sizes is not None:
-        _check_planned(sizes, call.a, call.b)
+        check_sizes_planned({"m": sizes.m, "n": sizes.n, "k": sizes.k}, call.a, call.b)
     left, right, target, vectors = call.a, call.b, call.c, call.bias
     keep, sums = call.beta, call.sums
     if sums is not None:
@@ -228,20 +234,6 @@ def _turns(work: Work, sums: Sums) -> Iterator[Work]:
             yield replace(added.take(turn[~ends]), bias=None, activation="none")
         if ends.any():
             yield added.take(turn[ends])
-
-
-def _check_planned(plan: Planned, a: Matrices, b: Matrices) -> None:
-    """Raise where sizes are not those of a plan."""
-    for name, planned, given in (
-        ("m", plan.m, a.at.rows),
-        ("n", plan.n, b.at.cols),
-        ("k", plan.k, a.at.cols),
-    ):
-        if len(planned) != len(given):
-            raise ShapeError(f"a: has {len(given)} matrices; the plan is for {len(planned)}")
-        if not np.array_equal(planned, given):
-            i = int(np.argmax(planned != given))
-            raise ShapeError(f"{name}[{i}]={given[i]}: the plan was made for {planned[i]}")
 
 
 def _matrices(values: Any, name: str) -> Matrices:

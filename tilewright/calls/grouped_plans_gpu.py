@@ -6,7 +6,7 @@
 
 What decides about a list, from its dtype to what dispatches, is compared word by word with a list
 that was checked once. Addresses are no part of it, only how far they are aligned. All that is not
-as plain is left to `grouped_tensors`, whose checks have the words for what is wrong.
+as plain is left to `grouped_gpu`, whose checks have the words for what is wrong.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.arrays.aligned import ALIGNMENT, aligned_offsets
 from tilewright.arrays.views import on_gpu
 from tilewright.backends.cuda import choose
 from tilewright.backends.cuda.machine import addresses, arrays, driver, results
@@ -29,7 +30,6 @@ from tilewright.remember import Shelf
 _LISTS = (list, tuple)
 _ALIGNED = 255  # of an address these bits may matter
 _LONG = 1 << 20  # what is longer is left to the checks
-_BEGIN = 64  # bytes: results begin at multiples of it
 _SOMEWHERE = 1 << 40  # where results are thought to lie while a batch is planned
 _wants_gradient = attrgetter("requires_grad")
 
@@ -108,7 +108,7 @@ def products(a: Any, b: Any) -> list[Any] | None:
     elif not kept.is_for(left, right):
         return None
     made, address = kept.places.made(kept.ordinal)
-    if address % _BEGIN:  # of no allocator of torch's own
+    if address % ALIGNMENT:  # of no allocator of torch's own
         return None
     count = len(a)
     places = np.zeros(3 * count + 1, np.int64)
@@ -131,7 +131,7 @@ def _planned(a: tuple[Any, ...], left: _Side, b: tuple[Any, ...], right: _Side) 
     item, ordinal, one = ITEMSIZE[name], arrays.view(a[0], "a[0]").memory.ordinal, np.ones(len(a))
     if ((left.address | right.address) & (item - 1)).any():
         return None
-    offsets, total = results.aligned(rows, cols, item)
+    offsets, total = aligned_offsets(rows, cols, item)
     lie = results.places(rows, cols, offsets, total, name)
     ones = one.astype(np.int64)
     first, second = (Columns(side.address, *side.lies.steps) for side in (left, right))

@@ -16,9 +16,9 @@ import numpy as np
 from tilewright.arrays.addresses import Column
 from tilewright.arrays.views import view
 from tilewright.calls.grouped_loop_host import begun, host_loop, through_device
-from tilewright.calls.grouped_work_host import Call, Results
+from tilewright.calls.grouped_work_host import Call, Results, check_sizes_planned
 from tilewright.engines.grouped import GroupedKernel, GroupedOperand, GroupedOperands
-from tilewright.errors import DtypeError, OperandError, ShapeError
+from tilewright.errors import DtypeError, OperandError
 from tilewright.facts.device import Device
 from tilewright.facts.scalars import Scalars
 from tilewright.inputs.devices import backend_of
@@ -35,13 +35,7 @@ LayOut = Callable[[Column], GroupedLayout | None]  # the layout of some products
 
 def check_plan(call: Call, device: Device, dtype: str, sizes: dict[str, Column]) -> None:
     """Raise where a call's operands are not those that a plan was made for."""
-    given = {"m": call.a.at.rows, "n": call.b.at.cols, "k": call.a.at.cols}
-    for name, planned in sizes.items():
-        if len(planned) != len(given[name]):
-            raise ShapeError(f"a: has {len(given[name])} matrices; the plan is for {len(planned)}")
-        if not np.array_equal(planned, given[name]):
-            i = int(np.argmax(planned != given[name]))
-            raise ShapeError(f"{name}[{i}]={given[name][i]}: the plan was made for {planned[i]}")
+    check_sizes_planned(sizes, call.a, call.b)
     if len(call.a) and call.a.dtype.name != dtype:
         raise DtypeError(f"a.dtype={call.a.dtype.name!r}: the plan was made for {dtype!r}")
     if call.a.base is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import repeat
@@ -189,3 +189,14 @@ def _bias(vectors: Sequence[Any], cols: Column, b: Matrices) -> Matrices:
 
 
 _HOST = Place(matrices, _new_results, _bias)
+
+
+def check_sizes_planned(sizes: Mapping[str, Column], a: Matrices, b: Matrices) -> None:
+    """Raise ShapeError where operands have other sizes than a plan's, by "m", "n" and "k"."""
+    given = {"m": a.at.rows, "n": b.at.cols, "k": a.at.cols}
+    for name, planned in sizes.items():
+        if len(planned) != len(given[name]):
+            raise ShapeError(f"a: has {len(given[name])} matrices; the plan is for {len(planned)}")
+        if not np.array_equal(planned, given[name]):
+            i = int(np.argmax(planned != given[name]))
+            raise ShapeError(f"{name}[{i}]={given[name][i]}: the plan was made for {planned[i]}")

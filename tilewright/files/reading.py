@@ -3,7 +3,7 @@
 A file's own claims are never believed. What an array says of its shape must be what its bytes hold,
 and what an archive unpacks to must be no more than 100 times the file: a megabyte of zeros packs a
 gigabyte. Nothing is unpickled. What breaks a rule raises ValueError in words; what is damaged
-raises what NumPy, zipfile and json do (whole_files.DAMAGED).
+raises what NumPy, zipfile and json do (whole.DAMAGED).
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def checked_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 def common_kind(a: Any, b: Any, out: Any, bias: Any) -> str:
-    """The kind of array (`operands.kind`) that all arguments share."""
+    """The kind of array (`views.kind`) that all arguments share."""
     where = kind(a)
     for name, value in (("b", b), ("out", out), ("bias", bias)):
         if value is not None and kind(value) != where:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.arrays.aligned import aligned_offsets
 from tilewright.arrays.views import NDArray, on_gpu
 from tilewright.backends.cuda.machine import arrays, driver
 from tilewright.errors import DtypeError, OperandError, ShapeError
@@ -21,22 +22,15 @@ def empty_ragged(
 ) -> tuple[Any, Ints, Ints, Ints]:
     """The arguments of RaggedBatch for uninitialised aligned matrices on a GPU."""
     kind = arrays.element_type(dtype)
-    offsets, total = aligned(rows, cols, kind.itemsize)
+    offsets, total = aligned_offsets(rows, cols, kind.itemsize)
     return arrays.empty(total, kind, driver.ordinal_of(device)), rows, cols, offsets
-
-
-def aligned(rows: Ints, cols: Ints, itemsize: int) -> tuple[Ints, int]:
-    """Where each matrix starts, 64-byte aligned, and the elements of all."""
-    from tilewright.arrays.aligned import aligned_offsets
-
-    return aligned_offsets(rows, cols, itemsize)
 
 
 def ragged_of(matrices: Sequence[Any]) -> tuple[Any, Ints, Ints, Ints]:
     """The arguments of RaggedBatch for a copy of these matrices, which lie on one GPU."""
     _, sizes, _, kind, ordinal = arrays.columns(matrices, "matrices")
     rows, cols = sizes[:, 0], sizes[:, 1]
-    offsets, total = aligned(rows, cols, kind.itemsize)
+    offsets, total = aligned_offsets(rows, cols, kind.itemsize)
     flat = arrays.empty(total, kind, ordinal)
     for matrix, start, m, n in zip(
         matrices, offsets.tolist(), rows.tolist(), cols.tolist(), strict=True

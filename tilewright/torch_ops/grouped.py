@@ -53,10 +53,14 @@ def grouped_matmul(
     precision: str | None = None,
 ) -> Any:
     """Arguments, results and errors are those of `tilewright.grouped_matmul`."""
-    is_plain = out is into is activation is precision is device is kernel is None and (
-        type(alpha) is type(beta) is float and alpha == 1.0 and beta == 0.0
-    )
-    if is_plain and transpose_a is transpose_b is False:
+    options = {
+        "transpose_a": transpose_a,
+        "transpose_b": transpose_b,
+        "activation": activation,
+        "alpha": alpha,
+        "beta": beta,
+    }
+    if out is into is precision is device is kernel is None and _is_plain(options):
         found = loop(a, b, bias)
         if found is not None:
             return found
@@ -72,13 +76,6 @@ def grouped_matmul(
         if made is not None:
             function = checks.checked_function(activation)
             return [function(one) for one in made] if function else made
-    options = {
-        "transpose_a": transpose_a,
-        "transpose_b": transpose_b,
-        "activation": activation,
-        "alpha": alpha,
-        "beta": beta,
-    }
     given = [value for part in (a, b, bias, out) for value in _tensors(part)]
     if out is not None:
         checks.check_out(beta, *given)

@@ -1,7 +1,7 @@
 """Which engine runs a batch: every family of kernels is asked, the fewest predicted seconds win.
 
-Engines are found by folder: a package here with an `ENGINES` tuple (portable, hopper). Nothing else
-lists them.
+Engines are found by folder: a package here with an `ENGINES` tuple (hopper, tiled, vendor). Nothing
+else lists them.
 """
 
 from __future__ import annotations

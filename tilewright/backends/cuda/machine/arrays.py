@@ -120,10 +120,9 @@ def extent(tensor: Any) -> tuple[int, int]:
 
 def written(values: Sequence[Any]) -> None:
     """Tell autograd that these were written in place: what it saved of them is no more."""
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        kinds = [x for x in values if isinstance(x, torch.Tensor) and not x.is_inference()]
-        torch.autograd.graph.increment_version(kinds)
+    counted = _counted(values)
+    if counted:
+        sys.modules["torch"].autograd.graph.increment_version(counted)
 
 
 def writer(values: Sequence[Any]) -> Callable[[], None]:
@@ -132,13 +131,19 @@ def writer(values: Sequence[Any]) -> Callable[[], None]:
     Views share the count of writes with what they are views of (torch's Tensor._version), so that
     of a thousand results in one allocation is raised once: raising each took 200 us.
     """
+    whole = [x._base if x._is_view() else x for x in _counted(values)]
+    if not whole:
+        return lambda: None
+    counted = tuple({id(x): x for x in whole}.values())
+    return partial(sys.modules["torch"].autograd.graph.increment_version, counted)
+
+
+def _counted(values: Sequence[Any]) -> list[Any]:
+    """The tensors among these whose writes torch counts."""
     torch = sys.modules.get("torch")
     if torch is None:
-        return lambda: None
-    kinds = [x for x in values if isinstance(x, torch.Tensor) and not x.is_inference()]
-    whole = [x._base if x._is_view() else x for x in kinds]
-    counted = tuple({id(x): x for x in whole}.values())
-    return partial(torch.autograd.graph.increment_version, counted)
+        return []
+    return [x for x in values if isinstance(x, torch.Tensor) and not x.is_inference()]
 
 
 def as_torch(value: Any, name: str) -> Any:

@@ -27,7 +27,6 @@ from tilewright.backends.cuda.machine.tables import place
 from tilewright.backends.cuda.work import ITEMSIZE, Ints
 from tilewright.remember import Shelf
 
-_ALIGNED = 64  # bytes
 _OFTEN = 3  # calls, from which on a pattern pays
 
 
@@ -98,14 +97,6 @@ class Places:
 
 
 _kept: Shelf[tuple[bytes, bytes, str], Places] = Shelf("places of results", most=16 << 20)
-
-
-def aligned(rows: Ints, cols: Ints, itemsize: int) -> tuple[Ints, int]:
-    """Where matrices of these sizes begin, at multiples of 64 bytes, and the elements of all."""
-    step = _ALIGNED // itemsize
-    sizes = -(-(rows * cols) // step) * step
-    ends = np.cumsum(sizes)
-    return ends - sizes, int(ends[-1])
 
 
 def places(rows: Ints, cols: Ints, offsets: Ints, total: int, dtype: str) -> Places:
