@@ -26,6 +26,7 @@ TARGETS = (
     ("tuning/[knsw]*.py", ("test_proof", "test_store", "test_tuned", "test_tuner")),
     ("tuning/exchange.py", ("test_store", "test_tuned")),
     ("inputs/checks.py", ("test_bad_input", "test_opencl_arrays")),
+    ("arrays/array.py", ("test_opencl_arrays", "test_bad_input")),
     ("arrays/views.py", ("test_bad_input", "test_opencl_arrays")),
     ("inputs/matrices.py", ("test_grouped_input", "test_grouped_single")),
     ("backends/opencl/launch.py", ("test_own_memory", "test_opencl_arrays")),

@@ -3,7 +3,7 @@
 import importlib as _importlib
 import types as _types
 
-from tilewright.arrays.views import Array
+from tilewright.arrays.array import Array
 from tilewright.facts.device import Device
 from tilewright.inputs.devices import devices
 from tilewright.inputs.make import asarray, empty

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from tilewright import remember, settings
-from tilewright.arrays.views import Array, NDArray, View, like, view, view_host
+from tilewright.arrays.array import Array, NDArray
+from tilewright.arrays.views import View, like, view, view_host
 from tilewright.backends.cuda.backend import refuse
 from tilewright.errors import (
     ArgumentError,

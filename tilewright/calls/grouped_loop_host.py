@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.arrays.views import NDArray
+from tilewright.arrays.array import NDArray
 from tilewright.backends.host.backend import activate, multiply
 from tilewright.engines.grouped import GroupedKernel, GroupedOperand, GroupedOperands
 from tilewright.facts.device import Device

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.arrays.views import NDArray
+from tilewright.arrays.array import NDArray
 from tilewright.inputs.devices import backend_of, resolve
 from tilewright.planning.share import saved
 

@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from tilewright.arrays.addresses import Column
 from tilewright.arrays.aligned import aligned_offsets
-from tilewright.arrays.views import NDArray, like, view
+from tilewright.arrays.array import NDArray
+from tilewright.arrays.views import like, view
 from tilewright.errors import DeviceMemoryError, ShapeError
 from tilewright.inputs.checks import checked_activation
 from tilewright.inputs.matrices import (

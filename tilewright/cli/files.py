@@ -16,7 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tilewright.arrays.views import DTYPES, NDArray
+from tilewright.arrays.array import NDArray
+from tilewright.arrays.views import DTYPES
 from tilewright.cli import market
 from tilewright.errors import FileError
 from tilewright.files import reading

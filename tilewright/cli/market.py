@@ -21,7 +21,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from tilewright.arrays.views import NDArray
+from tilewright.arrays.array import NDArray
 
 _FIELDS = ("real", "double", "integer", "unsigned-integer", "pattern")
 _MOST_LINE = 1 << 16  # characters of the line of sizes

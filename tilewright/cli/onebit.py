@@ -10,7 +10,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from tilewright.arrays.views import NDArray
+from tilewright.arrays.array import NDArray
 from tilewright.cli.common import console
 from tilewright.cli.onebit_bench import bench
 from tilewright.cli.pictures import picture

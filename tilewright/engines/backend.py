@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tilewright.arrays.views import Memory, View
+from tilewright.arrays.array import Memory
+from tilewright.arrays.views import View
 from tilewright.engines.grouped import GroupedKernel
 from tilewright.facts.device import Device
 from tilewright.facts.kernel import Kernel, Plan, Priors

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright import settings
-from tilewright.arrays.views import Array, host_array, short
+from tilewright.arrays.array import Array
+from tilewright.arrays.views import host_array, short
 from tilewright.errors import DtypeError, OperandError
 from tilewright.facts.device import Device
 from tilewright.inputs.checks import checked_dtype, checked_shape

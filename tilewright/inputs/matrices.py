@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from tilewright.arrays import addresses
 from tilewright.arrays.addresses import Column, Columns
-from tilewright.arrays.views import DTYPES, Array, NDArray, view
+from tilewright.arrays.array import Array, NDArray
+from tilewright.arrays.views import DTYPES, view
 from tilewright.errors import ArgumentError, DtypeError, OperandError, OverlapError, ShapeError
 from tilewright.facts.limits import MOST
 from tilewright.inputs.overlap import check_apart, place

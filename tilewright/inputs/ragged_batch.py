@@ -23,7 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.arrays.aligned import aligned_offsets
-from tilewright.arrays.views import DTYPES, Array, NDArray, host_array, on_gpu, plain, short
+from tilewright.arrays.array import Array, NDArray
+from tilewright.arrays.views import DTYPES, host_array, on_gpu, plain, short
 from tilewright.errors import ArgumentError, DtypeError, FileError, OperandError, ShapeError
 from tilewright.facts.device import Device
 from tilewright.files import reading

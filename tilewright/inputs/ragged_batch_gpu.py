@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.arrays.aligned import aligned_offsets
-from tilewright.arrays.views import NDArray, on_gpu
+from tilewright.arrays.array import NDArray
+from tilewright.arrays.views import on_gpu
 from tilewright.backends.cuda.machine import arrays, driver
 from tilewright.errors import DtypeError, OperandError, ShapeError
 from tilewright.facts.device import Device

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.arrays.views import NDArray
+from tilewright.arrays.array import NDArray
 from tilewright.backends.host.backend import multiply
 from tilewright.errors import ArgumentError
 from tilewright.facts.device import Device

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.arrays.views import Array, NDArray, view
+from tilewright.arrays.array import Array, NDArray
+from tilewright.arrays.views import view
 from tilewright.engines.backend import Timing
 from tilewright.errors import DeviceWarning, TilewrightError
 from tilewright.facts.device import Device

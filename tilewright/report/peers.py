@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from tilewright.arrays.views import NDArray
+from tilewright.arrays.array import NDArray
 from tilewright.engines.backend import Timing
 from tilewright.products import reference
 

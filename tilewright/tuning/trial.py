@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.arrays.views import Array, NDArray, View, view, view_host
+from tilewright.arrays.array import Array, NDArray
+from tilewright.arrays.views import View, view, view_host
 from tilewright.backends.host.backend import multiply
 from tilewright.engines.backend import Backend
 from tilewright.facts.device import Device

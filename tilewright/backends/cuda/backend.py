@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from tilewright.arrays.views import Memory, View
+from tilewright.arrays.array import Memory
+from tilewright.arrays.views import View
 from tilewright.backends.cuda.machine import driver
 from tilewright.backends.cuda.tiled.shapes import GroupedTiles
 from tilewright.engines.backend import Layout, Timing

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.arrays.views import NDArray, View
+from tilewright.arrays.array import NDArray
+from tilewright.arrays.views import View
 from tilewright.engines.backend import Layout, Timing
 from tilewright.errors import DeviceMemoryError
 from tilewright.facts.device import Device

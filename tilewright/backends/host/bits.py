@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.arrays.views import Array, short
+from tilewright.arrays.array import Array
+from tilewright.arrays.views import short
 from tilewright.backends.host import compiled, native
 from tilewright.backends.host.epilogue import finish, frozen, sign_words
 from tilewright.engines.bits import WORD, BitEngine, BitProblem, BitWork

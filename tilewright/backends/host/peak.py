@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.arrays.views import NDArray
+from tilewright.arrays.array import NDArray
 from tilewright.backends.host.backend import multiply
 from tilewright.engines.backend import Timing
 from tilewright.engines.probes import Effort, Probe

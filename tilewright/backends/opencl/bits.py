@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.arrays.views import Array, View, short, view_host
+from tilewright.arrays.array import Array
+from tilewright.arrays.views import View, short, view_host
 from tilewright.backends.opencl import BACKEND
 from tilewright.backends.opencl.memory import Staged, device_memory, stage
 from tilewright.backends.opencl.program import kernel_of

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.arrays.views import NDArray, View
+from tilewright.arrays.array import NDArray
+from tilewright.arrays.views import View
 from tilewright.backends.opencl.runtime import Session, pyopencl
 from tilewright.errors import DeviceMemoryError
 from tilewright.facts.device import Device
