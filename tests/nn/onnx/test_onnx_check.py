@@ -258,7 +258,7 @@ def test_a_memory_that_is_none_is_named(memory: Any) -> None:
 )
 def test_small_files_take_no_more_than_they_may(model: str) -> None:
     script = (
-        "import resource\nfrom tests.nn.onnx.test_onebit_onnx_check import *\n"
+        "import resource\nfrom tests.nn.onnx.test_onnx_check import *\n"
         f"content = {model}\nbefore = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "try:\n    onebit.import_onnx(content, memory=256 << 20)\nexcept FileError as e: print(e)\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
