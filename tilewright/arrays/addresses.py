@@ -1,4 +1,4 @@
-"""Shapes, strides and addresses of thousands of NumPy arrays as columns, in a few operations.
+"""Reads shapes, strides and addresses of thousands of NumPy arrays as columns, in a few operations.
 
 Asking every array for `__array_interface__` costs 1.2 µs, three times a problem: longer than a
 small product takes. Read as here it is 0.05 µs. NumPy's C structure is part of its stable ABI, so

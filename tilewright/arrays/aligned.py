@@ -1,4 +1,4 @@
-"""Where matrices of one allocation begin: at cache lines."""
+"""Places several matrices in one allocation, each at the beginning of a cache line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one limit of sizes."""
+"""The largest size that a matrix may have in any direction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a product takes besides its operands."""
+"""The scalars of a product: alpha and beta."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Files: what processes share, what callers name, what others wrote, and whom to trust."""
+"""Files: a cache that processes share, files that callers name, files that others wrote."""

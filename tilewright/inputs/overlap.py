@@ -1,4 +1,4 @@
-"""Whether an array's elements lie over each other: what may be read so, but never written."""
+"""Finds arrays whose elements share memory: such may be read, but never written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a plain product is the host's for certain, in a few operations on plain numbers.
+"""Tells in microseconds, without a plan, whether a plain product is certainly the host's.
 
 A plan of a shape never seen lowers every kernel, which takes a millisecond; the product itself may
 take a twentieth of that. `Bounds` says before any of it what the plan would: no kernel can be

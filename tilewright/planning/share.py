@@ -1,4 +1,4 @@
-"""What of a batch is NumPy's rather than a grouped kernel's: the large, and the few.
+"""Which products of a batch NumPy's BLAS runs faster than a grouped kernel: large ones, and a few.
 
 A kernel that reads operands where they lie is made for many small products. One that is large in
 every direction is a BLAS's home game, which packs both operands: 2000 x 2000 x 2000 on two cores

@@ -1,4 +1,4 @@
-"""What a plan of a batch says of sizes, to those who must not know who offers the plan to users."""
+"""What engines and reports read of a batch's plan: its sizes, device and dtype."""
 
 from __future__ import annotations
 

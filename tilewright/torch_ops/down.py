@@ -1,4 +1,4 @@
-"""The way down from tensors that nothing looks at: memory in, memory out, no gradients.
+"""Products of tensors that need no gradient and that nothing in torch watches: memory in and out.
 
     on a GPU         the launches of `tilewright.calls.dense_gpu` and `tilewright.calls.grouped_gpu`
     on a processor   NumPy's view of the same memory for `tilewright`'s own calls, or torch's BLAS

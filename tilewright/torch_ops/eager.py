@@ -1,4 +1,4 @@
-"""What is settled before an operator: whether it is needed.
+"""Tells whether a product of tensors needs torch's custom operator, or may be made without it.
 
 Where nothing but autograd looks on (`is_eager`), products do without their custom operator: the way
 through the dispatcher takes 10 us of host time, 22 with gradients; without it 1 and 7 (torch 2.13).

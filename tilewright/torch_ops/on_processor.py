@@ -1,4 +1,4 @@
-"""The same products on processors: a loop of torch's own, one product a group.
+"""Ragged products on processors: a loop of torch's own products, one a group.
 
 Offsets lie in the host's memory there, so they are read and checked before anything is written.
 """

@@ -1,4 +1,4 @@
-"""The CUDA back end's face: which GPUs there are, and which tiles their grouped kernel runs.
+"""The CUDA back end as the rest of the project sees it: its GPUs, and the tiles their kernels have.
 
 Products on a GPU's own arrays come in through dense_gpu.py, which asks `engines` and not
 `kernels`: whole batches, not one problem at a time. Arrays of the host are not taken here.

@@ -1,4 +1,4 @@
-"""From a plan to launches: tables and maps laid out for any addresses, kernels compiled."""
+"""Makes launches of a plan: kernels compiled, tables and tensor maps laid out for any addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bucket: problems of one launch of the Hopper kernel, decided upon."""
+"""A bucket: the problems that one launch of the Hopper kernel computes, and in which way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seconds that a batch would take here, from rates measured on one H200.
+"""Predicts how many seconds a batch takes on Hopper, from rates measured on one H200.
 
 Multiprocessors work through their tiles; none is faster than memory lets all be together. While a
 tile is multiplied and stored the next one's boxes arrive, so a tile takes the longer of the two.

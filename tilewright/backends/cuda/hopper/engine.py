@@ -1,4 +1,4 @@
-"""The engine of half-precision batches on Hopper: what it would take, and the bound launch.
+"""The engine of half-precision batches on Hopper: predicts their seconds, and binds their launches.
 
 Problems that are stored alike share a launch. For each such bucket it is decided, by predicted
 seconds, which operand gives the rows and which configuration of the kernel runs; operands that the

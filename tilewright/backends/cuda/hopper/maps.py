@@ -1,4 +1,4 @@
-"""Tensor maps: what the copy engine must know of a matrix, 128 bytes each, encoded by the driver.
+"""Makes tensor maps: 128 bytes that tell the copy engine where a matrix lies, made by the driver.
 
 All are of one kind: rows of 2-byte elements, boxes of 64 x 64, 128-byte swizzle; what lies outside
 the matrix is read as zero and not written. They are made once per plan and copied to the device:

@@ -1,4 +1,4 @@
-"""A batch as the kernel sees it: a left operand that gives rows, a right one that gives columns.
+"""Decides which operand of a product gives the kernel's rows, and which its columns.
 
 C = A B may as well be computed as C' = B' A'; then B gives the rows. Rows come in 64s and columns
 in 32s, so a batch of few rows is better turned. For each operand it is settled here whether k is

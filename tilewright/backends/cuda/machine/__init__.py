@@ -1,1 +1,1 @@
-"""The machine under the engines: GPUs found, programs compiled, launched, recorded; tables."""
+"""What every engine for GPUs needs of the machine: GPUs, programs, launches, graphs, tables."""

@@ -1,4 +1,4 @@
-"""What a kernel found wrong, without waiting for it: a flag in memory that host and GPU both reach.
+"""Tells the host what a kernel found wrong: by a flag that both reach, so that nobody waits for it.
 
 A kernel that meets offsets that cannot be leaves the group's number plus one in the flag of its
 device. The host looks, without waiting, before the next such product, and after waiting in

@@ -1,4 +1,4 @@
-"""One product again and again: its kernels as a graph whose first sets the addresses.
+"""A product that is repeated: its kernels as one CUDA graph, the first of which sets the addresses.
 
     runs 1, 2      a table from the host, then kernel, kernel, kernel        placing.py
     run 3          a graph, with table and scratch of its own:  place -> kernel -> kernel -> kernel

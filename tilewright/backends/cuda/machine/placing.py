@@ -1,4 +1,4 @@
-"""What of a batch's tables depends on where its matrices lie, so that a plan serves any addresses.
+"""Tables of a batch with its addresses left open: one plan serves its matrices wherever they lie.
 
     place      the address of A, B, C or bias of a problem, or of the scratch
     template   the table in words of 8 bytes; an address stands there as its distance from a place

@@ -1,4 +1,4 @@
-"""Launches as one call of the driver: recorded as a CUDA graph the second time, replayed after it.
+"""Turns several launches into one call of the driver, by a CUDA graph recorded at the second run.
 
     first run     kernel, kernel, ...          a call of the driver each: who runs once pays no more
     second run    kernel, kernel, ...  ->  a stream of our own, captured  ->  graph

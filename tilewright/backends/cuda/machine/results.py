@@ -1,4 +1,4 @@
-"""Results: a new tensor, or those of a list of products: one allocation, and a tensor for each.
+"""Makes result tensors: one of its own, or those of a list of products, cut from one allocation.
 
 `as_strided` takes 1.1 us each, longer than anything else that a product of a list needs. What
 torch's own generated code calls in its place takes 0.7 (`_reinterpret_tensor`: no dispatcher on

@@ -1,4 +1,4 @@
-"""Launches that do not depend on one another, side by side: one begins where another leaves room.
+"""Runs independent launches side by side, on streams: one begins where another leaves room.
 
     stream   --+-- launch 0 -------------+--  what follows
     side 1     +-- launch 1 ---------+   |

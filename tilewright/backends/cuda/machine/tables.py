@@ -1,4 +1,4 @@
-"""Tables that kernels read: the records of a batch, and how words get onto the device.
+"""Brings the tables that kernels read onto the device: records of problems, lists of tiles.
 
     up to 4 KiB       as parameters of a kernel that stores them (put.cu): 3.7 us of an H200's host
     more of them      through pinned memory: 6.5 us, where `Tensor.pin_memory().to()` takes 16

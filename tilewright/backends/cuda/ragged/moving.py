@@ -1,4 +1,4 @@
-"""A kernel whose operands move: launched on other addresses each time, its maps are an argument.
+"""Launches a Hopper kernel on other addresses each time: its tensor maps are an argument.
 
 Bound batches have their maps in memory of the device, written once. Here the few maps of a product
 are one argument (`Maps` of hopper_tiles.cuh), which the driver copies at the launch, and

@@ -1,4 +1,4 @@
-"""Launches that plan on the device: what writes the tables of ragged products (ragged_plans.py).
+"""Launches the kernels of ragged_plans.py: they plan ragged products on the device, in tables.
 
     RowPlan     entries of at most so many rows, and zeros where no group has rows
     DepthPlan   an entry of each group, those of most rows first

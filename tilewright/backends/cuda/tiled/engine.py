@@ -1,4 +1,4 @@
-"""triton_grouped: any batch, by tiles of a few shapes, on every GPU that Triton compiles for.
+"""The engine `triton_grouped`: any batch, by tiles of a few shapes, on every GPU Triton knows.
 
 propose   lay the batch out by this device's shapes (planning.grouped), cached by sizes
 kernels   records and tile lists in one table; one launch a shape and a kind of memory layout,

@@ -1,4 +1,4 @@
-"""How the matrices of a batch lie, and which tiles may therefore share a launch.
+"""Sorts the problems of a batch by how their matrices lie: tiles that lie alike share a launch.
 
 A launch compiles in which steps are 1 and whether loads of 16 bytes are right (grouped.py).
 Problems that lie alike share one; a batch that mixes many layouts would need many launches, so all

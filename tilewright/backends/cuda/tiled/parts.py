@@ -1,4 +1,4 @@
-"""Products cut along k: each part is a problem of its own whose C is scratch, added up afterwards.
+"""Cuts long products along k: each part is a problem with scratch for C; the parts are then added.
 
 problem 7, k = 5000 in 3 parts  ->  records 20, 21, 22:  A and B from k_begin on, k of the part,
                                     C = scratch, dense and in the type of the sum

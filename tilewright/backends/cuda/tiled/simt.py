@@ -1,4 +1,4 @@
-"""cuda_grouped: triton_grouped, its large fp32 tiles by grouped_single.cu through NVRTC.
+"""The engine `cuda_grouped`: as `triton_grouped`, but its large fp32 tiles run grouped_single.cu.
 
 Triton reads A out of shared memory a number at a time; a thread of that kernel four at once, and
 holds 8 x 8 sums. It takes matrices whose rows lie element by element; small tiles stay Triton's.

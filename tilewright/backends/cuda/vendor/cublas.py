@@ -1,4 +1,4 @@
-"""cuBLAS by its own name: what a product is summed in is said with the call, by no switch of torch.
+"""Calls cuBLAS directly: each call says in which type it sums, and no switch of torch is touched.
 
 torch.mm is told by switches of the whole process whether float32 may be rounded to tf32 and halves
 summed in halves. To set one and put it back is seen by every other thread meanwhile, and loses

@@ -1,4 +1,4 @@
-"""vendor: cuBLAS or hipBLASLt, through torch, for one product, equal ones, or a few unlike ones.
+"""The engine `vendor`: one product, equal ones, or a few unlike ones, by cuBLAS or hipBLASLt.
 
 What the vendor tunes for years is not worth doing again: a dense product, or equal products at
 equal distances, goes there in one call when the prediction says so; a few unlike products, each of
