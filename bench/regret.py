@@ -21,7 +21,7 @@ import numpy as np
 from bench.command import measure
 from bench.timing import REST
 from tilewright import Device
-from tilewright.calls.dense_host import plan_problem
+from tilewright.calls.dense_plan_host import plan_problem
 from tilewright.facts.kernel import Plan
 from tilewright.inputs.devices import backend_of
 from tilewright.planning.dense import plan_kernel

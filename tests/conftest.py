@@ -19,7 +19,7 @@ import tilewright
 from tests.support import gpu_lock
 from tests.support.runs import KERNELS
 from tilewright import Device
-from tilewright.calls.dense_host import forget_plans
+from tilewright.calls.dense_plan_host import forget_plans
 
 # What a test means by a name: a part of the driver's platform, as `device="opencl:..."` takes it.
 DRIVERS = {"intel": "Intel(R) OpenCL", "pocl": "Portable Computing Language"}

@@ -8,7 +8,7 @@ import tilewright
 from tests.support.cases import Case, NDArray, Operands, operands
 from tests.support.checks import assert_rest_untouched, assert_right
 from tilewright import Device
-from tilewright.calls.dense_host import Call, prepare
+from tilewright.calls.dense_run_host import Call, prepare
 from tilewright.errors import KernelError
 from tilewright.facts.kernel import Config, Kernel
 from tilewright.inputs.devices import backend_of
@@ -74,6 +74,6 @@ def run_configuration(case: Case, device: Device, kernel: Kernel, config: Config
     call = prepared(given, device)
     plan = plan_kernel(call.plan.problem, device, kernel, config)
     assert bool(config.image_c) == any(image.written for image in plan.step.images)
-    backend_of(device).run(plan, call.views, call.scalars)
+    backend_of(device).run(plan, call.product.views, call.product.scalars)
     assert_right(given.out, given)
     assert_rest_untouched(given)

@@ -61,7 +61,7 @@ def pretend() -> None:
     """From here on torch's CPU tensors lie on an H200 that Triton's interpreter plays."""
     is_tensor = lambda value: isinstance(value, torch.Tensor)  # noqa: E731
     calls = (dense_calls, grouped_calls, grouped_plans_gpu)
-    for module in (arrays, dense, *calls, ragged_batch, ragged_batch_gpu):
+    for module in (arrays, *calls, ragged_batch, ragged_batch_gpu):
         module.on_gpu = is_tensor  # type: ignore[attr-defined]
     dense.is_watched = grouped.are_watched = lambda *values: False  # type: ignore[attr-defined]
     dense_plans_gpu.are_unseen = lambda *values: True  # type: ignore[attr-defined]

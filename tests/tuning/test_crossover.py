@@ -16,7 +16,8 @@ import tilewright
 from tests.support import made_up
 from tilewright import Device
 from tilewright.backends import backends
-from tilewright.calls.dense_host import plan_problem, prepare
+from tilewright.calls.dense_plan_host import plan_problem
+from tilewright.calls.dense_run_host import prepare
 from tilewright.errors import KernelError
 from tilewright.planning.cost import Curve, Measured
 from tilewright.tuning import crossover, store

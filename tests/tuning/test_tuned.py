@@ -16,7 +16,8 @@ import tilewright
 from tests.support import made_up
 from tilewright import Device
 from tilewright.backends import backends
-from tilewright.calls.dense_host import forget_plans, prepare
+from tilewright.calls.dense_plan_host import forget_plans
+from tilewright.calls.dense_run_host import prepare
 from tilewright.cli import app
 from tilewright.errors import CacheWarning
 from tilewright.facts.kernel import Axis, Config, Kernel

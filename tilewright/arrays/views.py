@@ -15,6 +15,7 @@ import numpy as np
 
 from tilewright.arrays.array import Array, NDArray
 from tilewright.errors import DtypeError, OperandError
+from tilewright.facts.dtypes import Dtype
 
 DTYPES = ("float16", "float32", "float64")
 _GPUS = (2, 10, 13)  # DLPack's numbers for CUDA, ROCm and CUDA's managed memory
@@ -32,7 +33,7 @@ class View:
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: Dtype
     host: bool
     queue: Any = None
 
@@ -72,19 +73,25 @@ def view(value: Any, name: str) -> View:
     DtypeError for element types other than float16, float32 and float64.
     """
     if isinstance(value, np.ndarray):
-        return _checked(view_host(_whole_steps(plain(value, name), name)), name, value.dtype)
+        return _view_numpy(plain(value, name), name)
     if isinstance(value, Array):
         if value.memory.mapped:
             raise OperandError(f"{name}={value!r}: it is mapped; leave its `with` block first")
         return _view_array(value)
-    if _is_pyopencl(value):
-        return _checked(_view_pyopencl(value, name), name, value.dtype)
+    if is_pyopencl(value):
+        _check_type(value.dtype, name)
+        return _view_pyopencl(value, name)
     if hasattr(value, "__dlpack__"):
-        return _checked(view_host(_whole_steps(_from_dlpack(value, name), name)), name, None)
+        return _view_numpy(_from_dlpack(value, name), name)
     raise OperandError(
         f"{name}={short(value)}: not an array; accepted are NumPy, pyopencl and tilewright arrays"
         " and any CPU array with __dlpack__"
     )
+
+
+def _view_numpy(array: NDArray, name: str) -> View:
+    _check_type(array.dtype, name)
+    return view_host(_whole_steps(array, name))
 
 
 def plain(value: NDArray, name: str) -> NDArray:
@@ -116,7 +123,7 @@ def host_array(value: Any, name: str) -> NDArray:
     """
     if isinstance(value, np.ndarray):
         return plain(value, name)
-    if hasattr(value, "__dlpack__") and not isinstance(value, Array) and not _is_pyopencl(value):
+    if hasattr(value, "__dlpack__") and not isinstance(value, Array) and not is_pyopencl(value):
         return _from_dlpack(value, name)
     try:
         return np.asarray(value)
@@ -203,19 +210,18 @@ def _records_gradients() -> bool:
     return torch is not None and bool(torch.is_grad_enabled())
 
 
-def _checked(result: View, name: str, dtype: Any) -> View:
-    if result.dtype.name not in DTYPES or not result.dtype.isnative:
-        shown = result.dtype if dtype is None else dtype
-        if result.dtype.kind == "c":
-            raise DtypeError(
-                f"{name}.dtype={str(shown)!r}: accepted are {', '.join(DTYPES)}; of complex"
-                " matrices multiply real and imaginary parts: (a.real @ b.real - a.imag @ b.imag)"
-                " + 1j * (a.real @ b.imag + a.imag @ b.real)"
-            )
+def _check_type(dtype: np.dtype[Any], name: str) -> None:
+    if dtype.name in DTYPES and dtype.isnative:
+        return
+    if dtype.kind == "c":
         raise DtypeError(
-            f"{name}.dtype={str(shown)!r}: accepted are {', '.join(DTYPES)} in native byte order"
+            f"{name}.dtype={str(dtype)!r}: accepted are {', '.join(DTYPES)}; of complex"
+            " matrices multiply real and imaginary parts: (a.real @ b.real - a.imag @ b.imag)"
+            " + 1j * (a.real @ b.imag + a.imag @ b.real)"
         )
-    return result
+    raise DtypeError(
+        f"{name}.dtype={str(dtype)!r}: accepted are {', '.join(DTYPES)} in native byte order"
+    )
 
 
 def like(value: Any) -> Callable[[NDArray], Any]:
@@ -230,14 +236,8 @@ def like(value: Any) -> Callable[[NDArray], Any]:
     return convert if convert is not None else lambda result: result
 
 
-def kind(value: Any) -> str:
-    """ "host", "tilewright" or "pyopencl": operands of one call must agree."""
-    if isinstance(value, Array):
-        return "host" if value.device.backend == "host" else "tilewright"
-    return "pyopencl" if _is_pyopencl(value) else "host"
-
-
-def _is_pyopencl(value: Any) -> bool:
+def is_pyopencl(value: Any) -> bool:
+    """Whether this is pyopencl's array, asked without importing it."""
     return type(value).__module__ == "pyopencl.array" and hasattr(value, "base_data")
 
 

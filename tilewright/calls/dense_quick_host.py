@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright import settings
-from tilewright.calls.dense_host import ALWAYS_HOST, keep_bounds, known_bounds, prepare
+from tilewright.calls.dense_plan_host import ALWAYS_HOST, keep_bounds, known_bounds
+from tilewright.calls.dense_run_host import prepare
 from tilewright.remember import Shelf
 from tilewright.tuning import crossover
 
@@ -18,12 +19,31 @@ _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 _plain: Shelf[tuple[Any, ...], bool] = Shelf("plain products of the host", most=1 << 20)
 
 
+_NONE = ("out", "bias", "activation", "device", "kernel", "precision", "accumulate")
+
+
+def matmul(a: Any, b: Any, **options: Any) -> Any:
+    """The product at once where it is the host's for certain, else by a plan."""
+    plain = type(a) is type(b) is np.ndarray and _is_plain(**options)
+    return np.matmul(a, b) if plain and is_host_product(a, b) else planned(a, b, **options)
+
+
+def _is_plain(alpha: Any, beta: Any, transpose_a: Any, transpose_b: Any, **others: Any) -> bool:
+    return (
+        all(others[name] is None for name in _NONE)
+        and type(alpha) is type(beta) is float
+        and alpha == 1.0
+        and beta == 0.0
+        and transpose_a is transpose_b is False
+    )
+
+
 def planned(a: Any, b: Any, **options: Any) -> Any:
     """The product by a plan; what the plan leaves to the host is remembered."""
     call = prepare(a, b, **options)
     default = options["device"] is options["kernel"] is None
-    if default and call.host_operands and type(a) is type(b) is np.ndarray:
-        keep_bounds(call)
+    if default and call.product.place.is_host and type(a) is type(b) is np.ndarray:
+        keep_bounds(call.plan, call.learns)
         plain = not (options["transpose_a"] or options["transpose_b"]) and call.settled
         if call.plan.kernel == "host" and call.plan.problem.dtype != "float16" and plain:
             _plain.keep(_signature(a, b, settings.device()), True, size=300)

@@ -23,8 +23,6 @@ from tilewright.backends.cuda.machine import arrays, driver
 from tilewright.backends.cuda.machine.placing import places
 from tilewright.backends.cuda.machine.results import places as result_places
 from tilewright.backends.cuda.work import Work
-from tilewright.calls.dense_gpu import plan_of, told
-from tilewright.calls.dense_work_gpu import checked_precision
 from tilewright.calls.grouped_work_host import (
     Place,
     Results,
@@ -32,7 +30,9 @@ from tilewright.calls.grouped_work_host import (
     check_sizes_planned,
     checked,
 )
+from tilewright.calls.plan_gpu import plan_of, told
 from tilewright.errors import DeviceError, DtypeError, OperandError, ShapeError
+from tilewright.inputs.checks import PRECISIONS, checked_precision
 from tilewright.inputs.devices import resolve
 from tilewright.inputs.matrices import Matrices, taken
 from tilewright.inputs.ragged_batch import RaggedBatch
@@ -211,7 +211,7 @@ def _checked(
         keep,
         call.activation,
         left.dtype.name,
-        checked_precision(precision, left.dtype.name),
+        checked_precision(precision, left.dtype.name, PRECISIONS),
         order,
         (left.held, right.held, target.held, options.get("bias")),
     )
@@ -245,7 +245,8 @@ def _matrices(values: Any, name: str) -> Matrices:
         flat = arrays.view(values.flat, f"{name}.flat")
         one = np.ones(len(values), np.int64)
         at = Columns(flat.offset + values.offsets, values.rows, values.cols, values.cols, one)
-        return Matrices(at, flat.dtype, flat.memory, values)
+        dtype: Any = flat.dtype
+        return Matrices(at, dtype, flat.memory, values)
     if not isinstance(values, Sequence) or hasattr(values, "shape"):
         raise OperandError(
             f"{name}={type(values).__name__}: accepted are a list of matrices and a RaggedBatch"
@@ -255,7 +256,7 @@ def _matrices(values: Any, name: str) -> Matrices:
     held = tuple(values)  # a lazy sequence makes each element anew: these are the ones that stay
     address, sizes, steps, kind, ordinal = arrays.columns(held, name)
     at = Columns(address, sizes[:, 0], sizes[:, 1], steps[:, 0], steps[:, 1])
-    dtype: Any = kind
+    dtype = kind
     base: Any = arrays.memory_of(ordinal)
     return Matrices(at, dtype, base, held)
 

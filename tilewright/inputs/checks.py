@@ -7,16 +7,20 @@ accepted, before anything is written.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from numbers import Real
 from typing import Any
 
 import numpy as np
 
-from tilewright.arrays.views import DTYPES, View, kind, short, view, view_host
+from tilewright.arrays.views import DTYPES, View, short, view_host
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
+from tilewright.facts.dtypes import Dtype
 from tilewright.facts.problem import ACTIVATIONS
 from tilewright.facts.scalars import Scalars
+
+# What `precision` may name beside None, for float32 on a GPU.
+PRECISIONS = ("ieee", "tf32", "fp32x")
 
 
 def checked_scalars(alpha: Any, beta: Any, out: Any) -> Scalars:
@@ -76,42 +80,36 @@ def checked_dtype(dtype: Any) -> np.dtype[Any]:
     return wanted
 
 
-def common_kind(a: Any, b: Any, out: Any, bias: Any) -> str:
-    """The kind of array (`views.kind`) that all arguments share."""
-    where = kind(a)
-    for name, value in (("b", b), ("out", out), ("bias", bias)):
-        if value is not None and kind(value) != where:
-            raise OperandError(
-                f"{name}={type(value).__name__}: lies on another kind of device than"
-                f" a={type(a).__name__}; accepted are arrays of one kind in a call"
-            )
-        if value is not None and where == "pyopencl":
-            _check_context(name, value, a)
-        if value is not None and where == "tilewright" and value.device != a.device:
-            raise OperandError(
-                f"{name}={value!r}: lies on another device than a={a!r}; accepted are arrays of one"
-                " device in a call"
-            )
-    return where
+def common_dtype(seen: Mapping[str, View]) -> Dtype:
+    """The dtype that all of these share; `a` comes first."""
+    dtype = seen["a"].dtype
+    for name, one in seen.items():
+        if one.dtype != dtype:
+            raise DtypeError(f"{name}.dtype={one.dtype.name!r}: must equal a.dtype={dtype.name!r}")
+    return dtype
 
 
-def _check_context(name: str, value: Any, a: Any) -> None:
-    """pyopencl arrays may have queues of their own, in one context."""
-    if a.queue is None:
-        return  # refused by name where its view is made
-    if value.queue is None or value.queue.context != a.queue.context:
-        queue = "no queue" if value.queue is None else "a queue of another context"
-        raise OperandError(
-            f"{name}.queue: {queue}; accepted are arrays with a queue of a.queue.context"
-            " (with_queue)"
+def checked_precision(precision: str | None, dtype: str, accepted: tuple[str, ...]) -> str:
+    """ "ieee" for None. Only float32 has a choice, and only on a GPU."""
+    if precision is None:
+        return "ieee"
+    if dtype != "float32" or not accepted:
+        where = "" if accepted else " off a GPU"
+        raise ArgumentError(
+            f"precision={precision!r}: accepted is None for {dtype}{where}, the dtype's own IEEE"
+            " arithmetic"
         )
+    return checked_name("precision", precision, accepted)
 
 
-def common_dtype(a: View, b: View) -> np.dtype[Any]:
-    """The dtype that both operands share."""
-    if a.dtype != b.dtype:
-        raise DtypeError(f"b.dtype={b.dtype.name!r}: must equal a.dtype={a.dtype.name!r}")
-    return a.dtype
+def checked_sums(accumulate: str | None, dtype: str) -> str:
+    """The dtype of sums: float32 for halves unless "fp16" is allowed."""
+    if accumulate is None:
+        return "float32" if dtype in ("float16", "bfloat16") else dtype
+    if dtype != "float16" or accumulate != "fp16":
+        shown = "None or 'fp16'" if dtype == "float16" else f"None for {dtype}"
+        raise ArgumentError(f"accumulate={accumulate!r}: accepted is {shown}")
+    return "float16"
 
 
 def matrix_view(operand: View, transpose: Any, *, row: bool) -> View:
@@ -132,8 +130,8 @@ def matrix_view(operand: View, transpose: Any, *, row: bool) -> View:
     return View(memory, operand.offset, shape, strides, operand.dtype, operand.host, operand.queue)
 
 
-def result_shape(a: View, b: View) -> tuple[int, ...]:
-    """[..., m, n], vectors still as matrices."""
+def result_shape(a: View, b: View, most: int | None) -> tuple[int, ...]:
+    """[..., m, n], vectors still as matrices; no size of a matrix is over `most`."""
     if a.shape[-1] != b.shape[-2]:
         raise ShapeError(
             f"b.shape={b.shape}: its {b.shape[-2]} rows must equal the {a.shape[-1]} columns of"
@@ -146,7 +144,13 @@ def result_shape(a: View, b: View) -> tuple[int, ...]:
             f"b.shape={b.shape}: leading dimensions {b.shape[:-2]} do not broadcast with"
             f" {a.shape[:-2]} of a"
         ) from None
-    return (*leading, a.shape[-2], b.shape[-1])
+    sizes = a.shape[-2], b.shape[-1], a.shape[-1]
+    if most is not None and max(sizes) > most:
+        raise ShapeError(
+            f"a, b: m, n and k are {', '.join(map(str, sizes))}; accepted are sizes from 0 to"
+            " 2^31 - 64"
+        )
+    return (*leading, *sizes[:2])
 
 
 def output_matrix(c_view: View, shape: tuple[int, ...], vectors: tuple[bool, bool]) -> View:
@@ -192,15 +196,10 @@ def broadcast_view(operand: View, shape: tuple[int, ...]) -> View:
     )
 
 
-def bias_view(bias: Any, n: int, dtype: np.dtype[Any]) -> View:
-    """The bias as a contiguous vector of n elements."""
-    result = view(bias, "bias")
-    if result.shape != (n,):
-        raise ShapeError(f"bias.shape={result.shape}: must be ({n},), one a column")
-    if result.dtype != dtype:
-        raise DtypeError(f"bias.dtype={result.dtype.name!r}: must equal a.dtype={dtype.name!r}")
-    if result.host:
-        return view_host(np.ascontiguousarray(result.memory))
-    if n > 1 and result.strides != (1,):
-        raise OperandError(f"bias.strides={result.strides}: must be contiguous on a device")
-    return result
+def contiguous(vector: View, name: str) -> View:
+    """The vector without gaps: copied on the host. Raises OperandError on a device."""
+    if vector.host:
+        return view_host(np.ascontiguousarray(vector.memory))
+    if vector.shape[0] > 1 and vector.strides != (1,):
+        raise OperandError(f"{name}.strides={vector.strides}: must be contiguous on a device")
+    return vector

@@ -6,22 +6,18 @@ explain   the same as far as the plan, and tells it
 
 from __future__ import annotations
 
-import math
 import sys
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from tilewright.arrays.views import on_gpu
-from tilewright.calls.dense_host import prepare, problem_of
-from tilewright.calls.dense_quick_host import is_host_product, planned
+from tilewright.calls import dense
+from tilewright.calls.dense_quick_host import is_host_product
 from tilewright.facts.device import Device
+from tilewright.facts.problem import Problem
 from tilewright.inputs.checks import check_options
 from tilewright.inputs.devices import backend_of, resolve
 from tilewright.inputs.watched import is_watched
-from tilewright.planning.cost import device_seconds, epilogue_seconds
-from tilewright.planning.explain import explain as explain_plan
 
 __all__ = ["explain", "kernels", "matmul"]
 
@@ -100,9 +96,7 @@ def matmul(
         # fmt: on
         if found is not None:
             return found
-    multiply = _matmul_by_torch
-    if not is_watched(a, b, bias, out):
-        multiply = _matmul_on_gpu if on_gpu(a) or on_gpu(b) else planned
+    multiply = _matmul_by_torch if is_watched(a, b, bias, out) else dense.matmul
     return multiply(
         a,
         b,
@@ -127,19 +121,7 @@ def explain(a: Any, b: Any, **options: Any) -> str:
     alternative with its reason. Raises what `matmul` raises.
     """
     check_options(options, matmul.__kwdefaults__ or ())
-    if on_gpu(a) or on_gpu(b):
-        from tilewright.calls import dense_gpu, dense_work_gpu
-
-        return dense_gpu.explain(dense_work_gpu.prepare(a, b, **options))
-    call = prepare(a, b, **options)
-    measured = call.measured()
-    chosen = call.plan
-    if measured is not None and chosen.seconds is None:
-        seconds = device_seconds(chosen.step, chosen.problem, measured, host=call.host_operands)
-        if seconds is not None:
-            seconds = seconds * chosen.ratio + epilogue_seconds(chosen.problem, chosen.device)
-        chosen = replace(chosen, seconds=seconds)
-    return explain_plan(chosen, measured, math.prod(call.views["c"].shape[:-2]))
+    return dense.explain(a, b, **options)
 
 
 def kernels(device: Device | str | None = None) -> tuple[str, ...]:
@@ -152,7 +134,7 @@ def kernels(device: Device | str | None = None) -> tuple[str, ...]:
         from tilewright.backends.cuda import choose
 
         return choose.names()
-    sample = problem_of(64, 64, 64, (64, 1), (64, 1), (64, 1), "float32", "float32")
+    sample = Problem(64, 64, 64, 64, 1, 64, 1, 64, 1)
     return tuple(
         kernel.name
         for kernel in backend_of(chosen).kernels(chosen)
@@ -160,13 +142,7 @@ def kernels(device: Device | str | None = None) -> tuple[str, ...]:
     )
 
 
-def _matmul_on_gpu(a: Any, b: Any, **options: Any) -> Any:
-    from tilewright.calls import dense_gpu
-
-    return dense_gpu.matmul(a, b, **options)
-
-
 def _matmul_by_torch(a: Any, b: Any, **options: Any) -> Any:
-    from tilewright.torch_ops import dense
+    from tilewright.torch_ops.dense import matmul as watched
 
-    return dense.matmul(a, b, **options)
+    return watched(a, b, **options)

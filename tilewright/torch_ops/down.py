@@ -1,6 +1,6 @@
 """Products of tensors that need no gradient and that nothing in torch watches: memory in and out.
 
-    on a GPU         the launches of `tilewright.calls.dense_gpu` and `tilewright.calls.grouped_gpu`
+    on a GPU         the launches of `calls/dense_run_gpu.py` and `calls/grouped_gpu.py`
     on a processor   NumPy's view of the same memory for `tilewright`'s own calls, or torch's BLAS
 
 On two AVX-512 cores torch's MKL takes 0.5 to 0.9 of the time of NumPy's OpenBLAS at 128 to 512 and
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from tilewright import settings
+from tilewright.calls import dense_quick_host
 from tilewright.errors import DtypeError, OperandError
 from tilewright.torch_ops import checks
 
@@ -31,12 +32,10 @@ def into(a: Any, b: Any, out: Any, bias: Any, how: Any, **options: Any) -> Any:
     # In the order of `tilewright.matmul`, whose plans are found again by these values.
     options.update(device=device, kernel=kernel, precision=precision, accumulate=accumulate)
     if any(isinstance(value, Tensor) and value.is_cuda for value in (a, b, bias, out)):
-        from tilewright.calls import dense_gpu as tensors
+        from tilewright.calls import dense_run_gpu
 
-        return tensors.matmul(a, b, out=out, bias=bias, **options)
-    from tilewright.calls import dense
-
-    found = dense.matmul(
+        return dense_run_gpu.matmul(a, b, out=out, bias=bias, **options)
+    found = dense_quick_host.matmul(
         array(a, "a"),
         array(b, "b"),
         out=None if out is None else array(out, "out"),

@@ -1,6 +1,6 @@
 """Products on a GPU of which only autograd must know: told once, launched as without gradients.
 
-    forward    the launch of calls/dense_gpu.py or calls/grouped_gpu.py, and its checks
+    forward    the launch of calls/dense_run_gpu.py or calls/grouped_gpu.py, and its checks
     backward   of one product a launch for each gradient, of a list one for all of them
 
 Transposes are steps of the launch, never views. `dense` and `lists` have the functions for whatever

@@ -21,20 +21,10 @@ import numpy as np
 
 from tilewright.arrays.views import View, on_gpu, short
 from tilewright.backends.cuda.machine import addresses, driver
-from tilewright.backends.cuda.work import ITEMSIZE, Ints
+from tilewright.backends.cuda.work import Ints
 from tilewright.errors import DtypeError, OperandError
 from tilewright.facts.device import Device
-
-
-@dataclass(frozen=True, slots=True)
-class ElementType:
-    """A dtype by name: NumPy has no bfloat16."""
-
-    name: str
-    itemsize: int
-
-
-TYPES = {name: ElementType(name, size) for name, size in ITEMSIZE.items()}
+from tilewright.facts.dtypes import TYPES, Dtype, ElementType
 
 
 @cache
@@ -65,7 +55,7 @@ def element_type(dtype: Any) -> ElementType:
     return TYPES[name]
 
 
-def torch_type(dtype: ElementType) -> Any:
+def torch_type(dtype: Dtype) -> Any:
     """The same as torch's dtype."""
     return getattr(driver.need(), dtype.name)
 
@@ -184,7 +174,7 @@ def columns(values: Sequence[Any], name: str) -> tuple[Ints, Ints, Ints, Element
     return address, sizes, steps, element_type(first.dtype.name), ordinal
 
 
-def empty(count: int, dtype: ElementType, ordinal: int) -> Any:
+def empty(count: int, dtype: Dtype, ordinal: int) -> Any:
     """`count` uninitialised elements as a torch tensor of one dimension."""
     torch = driver.need()
     return torch.empty(count, dtype=torch_type(dtype), device=torch.device("cuda", ordinal))
@@ -220,8 +210,7 @@ def stream_of(value: Any, ordinal: int) -> AbstractContextManager[Any]:
 def _view(
     address: int, shape: tuple[int, ...], strides: tuple[int, ...], kind: ElementType, ordinal: int
 ) -> View:
-    dtype: Any = kind
-    return View(memory_of(ordinal), address // kind.itemsize, shape, strides, dtype, host=False)
+    return View(memory_of(ordinal), address // kind.itemsize, shape, strides, kind, host=False)
 
 
 def _checked_type(dtype: Any, name: str) -> ElementType:

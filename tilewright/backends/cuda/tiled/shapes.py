@@ -150,7 +150,9 @@ class GroupedTiles:
 
     def bind(self, layout: GroupedLayout, operands: GroupedOperands) -> Callable[[], None]:
         """Refused: operands of these devices are bound by their addresses, through engines."""
-        raise NotImplementedError("arrays on a GPU are bound through tilewright.calls.dense_gpu")
+        raise NotImplementedError(
+            "arrays on a GPU are bound through tilewright.calls.dense_run_gpu"
+        )
 
 
 def sum_type(dtype: str) -> str:

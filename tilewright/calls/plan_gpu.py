@@ -1,0 +1,48 @@
+"""A batch on a GPU, planned by its engines, and their verdict in words; of one product, or many."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.backends.cuda import choose
+from tilewright.backends.cuda.machine import placing
+from tilewright.backends.cuda.work import Work
+from tilewright.facts.device import Device
+from tilewright.remember import Shelf
+
+_plans: Shelf[tuple[Any, ...], choose.Movable] = Shelf("batches on GPUs", most=128 << 20)
+
+
+def told(work: Work, device: Device, kernel: str | None = None) -> list[str]:
+    """The engines' verdict in lines."""
+    verdict = choose.judge(work, device, kernel)
+    best = verdict.best
+    flops = 2.0 * float(np.sum(work.m.astype(float) * work.n * work.k))
+    lines = [
+        f"engine     {best.engine}",
+        f"because    {best.why}",
+        f"predicted  {best.seconds * 1e3:.3f} ms, {flops / best.seconds / 1e12:.1f} TFLOP/s",
+    ]
+    if best.scratch:
+        lines.append(f"scratch    {best.scratch / 2**20:.1f} MiB")
+    lines += [
+        f"rejected   {other.engine}: slower ({other.seconds * 1e3:.3f} ms)"
+        for other in verdict.proposals[1:]
+    ]
+    return lines + [f"rejected   {name}: {why}" for name, why in verdict.refusals]
+
+
+def plan_of(work: Work, device: Device, kernel: str | None) -> choose.Movable:
+    """The plan of an earlier batch that lay alike, or a new one.
+
+    A graph that captures its launch holds all that this reads but operands and results.
+    """
+    names = (kernel, work.dtype, work.precision, work.activation, work.order)
+    key = (work.ordinal, device.id, *names, placing.signature(work))
+    plan = _plans.get(key)
+    if plan is None:
+        plan = choose.move(work, device, kernel)
+        _plans.keep(key, plan, size=plan.bytes + len(key[-1]))
+    return plan

@@ -1,0 +1,127 @@
+"""One product, checked: the same for every place that its arrays may lie in.
+
+    arguments -> place and views -> dtype, shape, device -> result -> bias -> overlap -> Product
+
+What runs it: `calls/dense_run_host.py` by a plan, `calls/dense_run_gpu.py` by engines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.arrays.place import Place
+from tilewright.arrays.views import View
+from tilewright.errors import OperandError, ShapeError
+from tilewright.facts.device import Device
+from tilewright.facts.scalars import Scalars
+from tilewright.inputs.checks import (
+    broadcast_view,
+    checked_activation,
+    checked_precision,
+    checked_scalars,
+    checked_sums,
+    common_dtype,
+    contiguous,
+    matrix_view,
+    output_matrix,
+    result_shape,
+)
+from tilewright.inputs.overlap import check_apart, check_overlap
+
+# Of a call's arguments by name: their place and their views.
+See = Callable[[Mapping[str, Any]], tuple[Place, dict[str, View]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """What is computed, on what and where; nothing is written yet.
+
+    views    a [..., m, k], b [..., k, n], c [..., m, n] of the same leading dimensions, and bias
+             [n] where there is one
+    dtype    that of all of these; `sums` is that of the sums where the engine has a choice
+    result   what the caller gets, and `shape` its shape: dimensions of vectors dropped
+    """
+
+    place: Place
+    device: Device
+    views: dict[str, View]
+    scalars: Scalars
+    activation: str
+    dtype: str
+    precision: str
+    sums: str
+    kernel: str | None
+    shape: tuple[int, ...]
+    result: Callable[[], Any]
+
+
+def checked(
+    see: See,
+    a: Any,
+    b: Any,
+    *,
+    out: Any = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    bias: Any = None,
+    activation: str | None = None,
+    device: Device | str | None = None,
+    kernel: str | None = None,
+    precision: str | None = None,
+    accumulate: str | None = None,
+) -> Product:
+    """Check everything. Arguments and errors are those of `tilewright.matmul`."""
+    scalars = checked_scalars(alpha, beta, out)
+    activation = checked_activation(activation)
+    optional = {"out": out, "bias": bias}
+    place, seen = see({"a": a, "b": b} | {k: v for k, v in optional.items() if v is not None})
+    dtype = common_dtype(seen)
+    precision = checked_precision(precision, dtype.name, place.precisions)
+    sums = checked_sums(accumulate, dtype.name)
+    vectors = seen["a"].ndim == 1, seen["b"].ndim == 1
+    left = matrix_view(seen["a"], transpose_a, row=True)
+    right = matrix_view(seen["b"], transpose_b, row=False)
+    shape = result_shape(left, right, place.most)
+    public = shape[:-2] + (() if vectors[0] else shape[-2:-1]) + (() if vectors[1] else shape[-1:])
+    chosen = place.device(device)
+    if out is None:
+        c, result = place.new(shape, public, dtype)
+    else:
+        _check_out(seen["out"], public)
+        c, result = output_matrix(seen["out"], shape, vectors), lambda: out
+    views = {"a": broadcast_view(left, shape), "b": broadcast_view(right, shape), "c": c}
+    if bias is not None:
+        views["bias"] = _vector(seen["bias"], shape[-1])
+    check_overlap(views)
+    return Product(
+        place,
+        chosen,
+        views,
+        scalars,
+        activation,
+        dtype.name,
+        precision,
+        sums,
+        kernel,
+        public,
+        result,
+    )
+
+
+def _check_out(out: View, public: tuple[int, ...]) -> None:
+    """Raise where the result cannot be written there."""
+    if out.shape != public:
+        raise ShapeError(f"out.shape={out.shape}: must be {public}")
+    if out.host and not out.memory.flags.writeable:
+        raise OperandError("out: is read-only; accepted is a writable array")
+    check_apart("out", public, out.strides)
+
+
+def _vector(bias: View, n: int) -> View:
+    if bias.shape != (n,):
+        raise ShapeError(f"bias.shape={bias.shape}: must be ({n},), one a column")
+    return contiguous(bias, "bias")
