@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from fuzz.harness import Target, main
 from fuzz.inputs import json_text, npz
 from tilewright import onebit
-from tilewright.nn.layers import Add, Affine, BitConv, Clamp, Flatten, MaxPool, RealConv, Sign
 from tilewright.nn.window import Window
+from tilewright.onebit.layers import Add, Affine, BitConv, Clamp, Flatten, MaxPool, RealConv, Sign
 
 _THREE = Window((3, 3), pads=(1, 1, 1, 1))
 

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pytest
 
 from tilewright import onebit
-from tilewright.nn.layers import BitConv, Flatten, Layer, MaxPool, RealConv, Sign
 from tilewright.nn.window import Window
+from tilewright.onebit.layers import BitConv, Flatten, Layer, MaxPool, RealConv, Sign
 
 NDArray = npt.NDArray[Any]
 FOLDER = Path(__file__).parents[3] / "shared" / "data" / "bnn-pynq"

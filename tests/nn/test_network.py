@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,11 +25,14 @@ from tests.support.onebit_networks import (
 from tilewright import onebit
 from tilewright.backends.host import compiled
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
-from tilewright.nn import buffers, program, reference, steps_host
-from tilewright.nn.layers import Add, Affine, BitConv, Clamp, Layer, MaxPool, RealConv, Sign
+from tilewright.nn import binding_host, buffers, program
+from tilewright.nn.layers import found
+from tilewright.nn.layers.maps import bind_map
 from tilewright.nn.passes import plan_passes
 from tilewright.nn.steps import PROGRAMS
+from tilewright.nn.value import Value
 from tilewright.nn.window import Window
+from tilewright.onebit.layers import Add, Affine, BitConv, Clamp, Layer, MaxPool, RealConv, Sign
 from tilewright.remember import forget
 
 NDArray = npt.NDArray[Any]
@@ -37,7 +42,7 @@ needs_numba = pytest.mark.skipif(not compiled.available(), reason="Numba is not 
 def in_numpy(network: onebit.Network, x: NDArray) -> dict[str, NDArray]:
     value = network.values["input"]
     given = x.reshape(len(x), value.height, value.width, value.channels)
-    return reference.evaluate(network.layers, {"input": given})
+    return program.evaluate(network.layers, {"input": given})
 
 
 @needs_numba
@@ -142,9 +147,9 @@ def test_shortcut_and_sign_are_one_pass_with_the_convolution() -> None:
         ("mean",),
         ("dense",),
     ]
-    assert passes[1].residual == "stem"
-    assert passes[1].real == "a0"
-    assert passes[4].residual == "wide"
+    assert passes[1].ending.residual == "stem"
+    assert passes[1].ending.real == "a0"
+    assert passes[4].ending.residual == "wide"
 
 
 def test_a_float_that_only_its_sign_reads_is_not_stored() -> None:
@@ -155,9 +160,9 @@ def test_a_float_that_only_its_sign_reads_is_not_stored() -> None:
     )
     network = onebit.Network((8,), layers)
     last = plan_passes(layers, network.values, "t")[-1]
-    assert (last.covers, last.real) == (("c", "t"), None)
+    assert (last.covers, last.ending.real) == (("c", "t"), None)
     wanted = plan_passes(layers, network.values, "c")[-1]
-    assert wanted.real == "c"
+    assert wanted.ending.real == "c"
 
 
 def test_the_output_may_be_read_by_others() -> None:
@@ -314,7 +319,7 @@ def test_what_memory_held_before_changes_no_bit(
             made[:] = garbage
         return made
 
-    monkeypatch.setattr(steps_host, "aligned", poisoned)
+    monkeypatch.setattr(binding_host, "aligned", poisoned)
     monkeypatch.setattr(buffers, "aligned", poisoned)
     generator = np.random.default_rng(0)
     signs = [onebit.pack(generator.choice([-1, 1], (channels, 3, 3, channels))) for _ in range(2)]
@@ -329,7 +334,7 @@ def test_what_memory_held_before_changes_no_bit(
     )
     network = onebit.Network((6, 5, channels), made)
     x = generator.standard_normal((2, 6, 5, channels)).astype(np.float32)
-    assert np.array_equal(network.run(x), reference.evaluate(made, {"input": x})["d"])
+    assert np.array_equal(network.run(x), program.evaluate(made, {"input": x})["d"])
 
 
 @needs_numba
@@ -351,3 +356,40 @@ def test_what_a_network_is_made_ready_with_is_counted_forgotten_and_goes_with_it
     del network, conv, made
     gc.collect()
     assert not len(PROGRAMS)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Negate(Layer):
+    """What somebody adds: a class, and nothing else changes."""
+
+    def output(self, inputs: Sequence[Value]) -> Value:
+        return replace(inputs[0], kind="real")
+
+    def compute(self, *inputs: NDArray) -> NDArray:
+        return -inputs[0].astype(np.float32)
+
+    def bind(self, host: binding_host.Binding, ending: binding_host.Ending) -> None:
+        channels = host.values[self.name].channels
+        bind_map(self, host, ending, scale=np.full(channels, -1, np.float32))
+
+    def may_go_on(self, result: Value) -> bool:
+        return True
+
+
+@needs_numba
+def test_an_operator_is_one_class_that_nothing_else_names(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tilewright.nn.files.found", lambda: {**found(), "Negate": Negate})
+    layers = (
+        Negate(name="n", inputs=("input",)),
+        Add(name="a", inputs=("n", "input")),
+        Negate(name="m", inputs=("a",)),
+        Sign(name="s", inputs=("m",), cut=np.array([0, 1, -1], np.float32)),
+    )
+    onebit.save(onebit.Network((4, 5, 3), layers), tmp_path / "network.npz")
+    network = onebit.load(tmp_path / "network.npz")
+    x = np.random.default_rng(0).standard_normal((2, 4, 5, 3)).astype(np.float32)
+    assert np.array_equal(network.run(x), program.evaluate(layers, {"input": x})["s"])
+    covered = [timing.layers for timing in network.profile(x, 1)]
+    assert list(dict.fromkeys(covered)) == [("n", "a"), ("m", "s")]

@@ -20,8 +20,8 @@ from tests.support.onebit_networks import NETWORKS, image, shortcuts, thresholds
 from tilewright import onebit
 from tilewright.errors import FileError
 from tilewright.files import npz as archive
-from tilewright.nn.layers import BitConv, Clamp
 from tilewright.nn.onnx.birealnet import birealnet18
+from tilewright.onebit.layers import BitConv, Clamp
 
 NDArray = npt.NDArray[Any]
 Members = dict[str, bytes]

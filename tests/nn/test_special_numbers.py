@@ -15,8 +15,9 @@ import pytest
 
 from tilewright import onebit
 from tilewright.backends.host import compiled
-from tilewright.nn import reference
-from tilewright.nn.layers import (
+from tilewright.nn.program import compile_program, evaluate
+from tilewright.nn.window import Window
+from tilewright.onebit.layers import (
     Add,
     Affine,
     AveragePool,
@@ -28,8 +29,6 @@ from tilewright.nn.layers import (
     RealConv,
     Sign,
 )
-from tilewright.nn.program import compile_program
-from tilewright.nn.window import Window
 
 NDArray = npt.NDArray[Any]
 pytestmark = pytest.mark.skipif(not compiled.available(), reason="Numba is not installed")
@@ -113,7 +112,7 @@ def run(layers: tuple[Layer, ...], x: NDArray) -> tuple[NDArray, NDArray]:
     network = onebit.Network(x.shape[1:], layers)
     program = compile_program(network.layers, network.values, network.output, len(x), keep=True)
     with np.errstate(all="ignore"):
-        return program.run(x), reference.evaluate(layers, {"input": x})["y"].astype(np.float32)
+        return program.run(x), evaluate(layers, {"input": x})["y"].astype(np.float32)
 
 
 def same(got: NDArray, truth: NDArray) -> bool:

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright import onebit
-from tilewright.nn.layers import (
+from tilewright.nn.window import Window
+from tilewright.onebit.layers import (
     Add,
     Affine,
     AveragePool,
@@ -24,7 +25,6 @@ from tilewright.nn.layers import (
     RealConv,
     Sign,
 )
-from tilewright.nn.window import Window
 
 NDArray = npt.NDArray[Any]
 THREE = Window((3, 3), pads=(1, 1, 1, 1))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.nn.layers import Value
+from tilewright.nn.value import Value
 from tilewright.nn.window import Layout
 
 NDArray = npt.NDArray[Any]

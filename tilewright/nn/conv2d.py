@@ -19,15 +19,15 @@ from tilewright.backends.host import compiled
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
 from tilewright.facts.device import Device
 from tilewright.nn.buffers import bit_buffer
-from tilewright.nn.layers import BitConv, Value
+from tilewright.nn.layers.bit_conv import BitConv, starts
 from tilewright.nn.steps import PROGRAMS
-from tilewright.nn.weights import starts
+from tilewright.nn.value import Value
 from tilewright.nn.window import Window, four, pair, tables
 from tilewright.onebit.matrix import BitMatrix, clipped, pack, unpack
 from tilewright.onebit.product import matmul
 
 if TYPE_CHECKING:
-    from tilewright.nn.steps_host import Built
+    from tilewright.nn.binding_host import Binding
 
 NDArray = npt.NDArray[Any]
 
@@ -128,12 +128,12 @@ class Conv2d:
             plain = self.layer.scale is None and self.layer.shift is None
             return out.values().astype(np.int32 if plain else np.float32)
 
-    def _program(self, shape: tuple[int, ...], value: Value, result: Value) -> Built:
+    def _program(self, shape: tuple[int, ...], value: Value, result: Value) -> Binding:
         """The steps for images of these sizes, kept while there is room."""
         from tilewright.nn.steps_host import build
 
         key = (id(self), shape)
-        kept: Built | None = PROGRAMS.get(key)
+        kept: Binding | None = PROGRAMS.get(key)
         if kept is None:
             made = build([self.layer], {"input": value, "conv": result}, "conv", shape[0])
             kept = PROGRAMS.keep(key, made, size=made.bytes, owners=(self,))

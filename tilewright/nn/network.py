@@ -2,7 +2,7 @@
 
     Network(layers) --check--> shapes --program.py--> steps with buffers --> run, trace, profile
 
-The layers say what is computed; `program.py` decides which of them are one pass.
+The layers say what is computed; `passes.py` decides which of them are one pass.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ import numpy.typing as npt
 
 from tilewright.arrays.views import short
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
-from tilewright.nn.layers import BitConv, Layer, Value
+from tilewright.nn.layers.base import Layer
+from tilewright.nn.layers.bit_conv import BitConv
 from tilewright.nn.program import compile_program
 from tilewright.nn.steps import PROGRAMS, Program, Timing
+from tilewright.nn.value import Value
 from tilewright.nn.window import Window
 
 NDArray = npt.NDArray[Any]

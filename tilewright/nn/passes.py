@@ -5,7 +5,7 @@
              +---> next shortcut
 
 A pure function of the layers. A pass begins with a layer that computes and may end with the
-addition of a value that is there already, and with a sign.
+addition of a value that is there already, and with a sign, where `Layer.may_go_on` says so.
 """
 
 from __future__ import annotations
@@ -13,40 +13,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tilewright.nn.layers import (
-    Add,
-    Affine,
-    AveragePool,
-    BitConv,
-    Clamp,
-    Layer,
-    MaxPool,
-    RealConv,
-    Sign,
-    Value,
-)
+from tilewright.nn.binding_host import Ending
+from tilewright.nn.layers.add import Add
+from tilewright.nn.layers.base import Layer
+from tilewright.nn.layers.sign import Sign
+from tilewright.nn.value import Value
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One pass: the layer that computes, what is added to it, and what is stored.
-
-    residual  name of the value that is added, or None
-    real      name under which the float result is stored, or None where only its sign is wanted
-    sign      the Sign whose bits are stored, or None
-    covers    names of all layers in it
-    """
+    """One pass: the layer that computes, how it ends, and the names of all layers in it."""
 
     layer: Layer
-    residual: str | None
-    real: str | None
-    sign: Sign | None
+    ending: Ending
     covers: tuple[str, ...]
 
     @property
     def reads(self) -> tuple[str, ...]:
         """Names of the values that it reads."""
-        return (*self.layer.inputs, *(() if self.residual is None else (self.residual,)))
+        residual = self.ending.residual
+        return self.layer.inputs if residual is None else (*self.layer.inputs, residual)
 
 
 def plan_passes(
@@ -78,8 +64,8 @@ def _pass(
     output: str,
 ) -> Pass:
     name, residual, covers = layer.name, None, [layer.name]
-    if not _ends_freely(layer, values):
-        return Pass(layer, None, name, None, (name,))
+    if not layer.may_go_on(values[name]):
+        return Pass(layer, Ending(real=name), (name,))
     following = users[name]
     alone = len(following) == 1 and name != output
     if alone and isinstance(following[0], Add) and not isinstance(layer, Add):
@@ -91,15 +77,6 @@ def _pass(
     if sign is not None:
         covers.append(sign.name)
     stored = name == output or any(user is not sign for user in users[name])
-    return Pass(layer, residual, name if stored or sign is None else None, sign, tuple(covers))
-
-
-def _ends_freely(layer: Layer, values: Mapping[str, Value]) -> bool:
-    """Whether a pass of the layer may go on with an addition and a sign."""
-    if isinstance(layer, BitConv):
-        return layer.threshold is None and layer.groups == 1
-    if isinstance(layer, RealConv):
-        return layer.groups == 1
-    if isinstance(layer, MaxPool):
-        return values[layer.name].kind == "real"
-    return isinstance(layer, Affine | Clamp | AveragePool | Add)
+    real = name if stored or sign is None else None
+    bits, cut = (None, None) if sign is None else (sign.name, sign.cut)
+    return Pass(layer, Ending(residual, real, bits, cut), tuple(covers))

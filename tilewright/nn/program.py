@@ -1,7 +1,7 @@
 """A network made ready for one batch size: passes with their buffers, to be run again and again.
 
 compile_program -> NativeProgram (steps_host.py: Numba's kernels)   where Numba is installed
-                -> NumpyProgram  (reference.py: layer by layer)       elsewhere
+                -> NumpyProgram  (`Layer.compute`, layer by layer)      elsewhere
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.backends.host import compiled
-from tilewright.nn import reference
 from tilewright.nn.buffers import Buffer
-from tilewright.nn.layers import Layer, Value
+from tilewright.nn.layers.base import Layer
 from tilewright.nn.steps import NDArray, Program, Step, Timing
+from tilewright.nn.value import Value
 
 
 def compile_program(
@@ -33,7 +33,7 @@ def compile_program(
         from tilewright.nn.steps_host import build
 
         built = build(layers, values, output, images, keep=keep)
-        return NativeProgram(images, built.steps, built.buffers, output, built.bytes)
+        return NativeProgram(images, tuple(built.steps), built.buffers, output, built.bytes)
     return NumpyProgram(images, tuple(layers), output)
 
 
@@ -81,6 +81,14 @@ class NativeProgram:
         )
 
 
+def evaluate(layers: Sequence[Layer], values: Mapping[str, NDArray]) -> dict[str, NDArray]:
+    """All values of the layers in NumPy, from those that are given by name."""
+    found = dict(values)
+    for layer in layers:
+        found[layer.name] = layer.compute(*(found[name] for name in layer.inputs))
+    return found
+
+
 @dataclass(frozen=True, eq=False)
 class NumpyProgram:
     """Layer by layer in NumPy: slow, exact, always there."""
@@ -96,7 +104,7 @@ class NumpyProgram:
 
     def trace(self, x: NDArray) -> dict[str, NDArray]:
         """All values."""
-        return reference.evaluate(self.layers, {"input": x})
+        return evaluate(self.layers, {"input": x})
 
     def profile(self, x: NDArray, repeats: int) -> tuple[Timing, ...]:
         """Every layer timed."""
@@ -105,7 +113,7 @@ class NumpyProgram:
             found = []
             for _ in range(repeats):
                 begun = time.perf_counter()
-                values[layer.name] = reference.apply(layer, *(values[i] for i in layer.inputs))
+                values[layer.name] = layer.compute(*(values[i] for i in layer.inputs))
                 found.append(time.perf_counter() - begun)
             kind = f"{type(layer).__name__} in NumPy"
             timings.append(Timing((layer.name,), kind, statistics.median(found)))

@@ -1,114 +1,21 @@
-"""Every layer in plain NumPy: what the compiled kernels must equal, and what runs without Numba.
+"""Windows, sums and scales in plain NumPy: what layers compute with where there is no Numba.
 
 Bits are int8 arrays of -1 and +1, reals float32, both [N, height, width, channels]. Sums of bits
 are exact; scale, shift, residual, pooling and signs round where the kernels do, so that only the
-sums of a real convolution may differ, in the order of their terms.
+sums of a real convolution may differ from a kernel's, in the order of their terms.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import singledispatch
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.nn.layers import (
-    Add,
-    Affine,
-    AveragePool,
-    BitConv,
-    Clamp,
-    Flatten,
-    Layer,
-    MaxPool,
-    RealConv,
-    Sign,
-)
 from tilewright.nn.window import Window
-from tilewright.onebit.matrix import unpack
 
 NDArray = npt.NDArray[Any]
-
-
-def evaluate(layers: Sequence[Layer], values: Mapping[str, NDArray]) -> dict[str, NDArray]:
-    """All values of the layers, from those that are given by name."""
-    found = dict(values)
-    for layer in layers:
-        found[layer.name] = apply(layer, *(found[name] for name in layer.inputs))
-    return found
-
-
-@singledispatch
-def apply(layer: Layer, *inputs: NDArray) -> NDArray:
-    """The value of one layer."""
-    raise NotImplementedError(type(layer).__name__)
-
-
-@apply.register
-def _(layer: Sign, x: NDArray) -> NDArray:
-    cut = np.float32(0) if layer.cut is None else layer.cut
-    return np.where(_real(x) >= cut, np.int8(1), np.int8(-1))
-
-
-@apply.register
-def _(layer: BitConv, x: NDArray) -> NDArray:
-    outside = 0 if layer.padding == "zero" else -1
-    dots = convolve(x, unpack(layer.weights), layer.window, layer.groups, outside)
-    if layer.threshold is not None:
-        return np.where(dots >= layer.threshold, np.int8(1), np.int8(-1))
-    return _scaled(dots, layer.scale, layer.shift)
-
-
-@apply.register
-def _(layer: RealConv, x: NDArray) -> NDArray:
-    sums = convolve(_real(x), layer.weights, layer.window, layer.groups, 0)
-    return _scaled(sums, layer.scale, layer.shift)
-
-
-@apply.register
-def _(layer: Affine, x: NDArray) -> NDArray:
-    return _scaled(_real(x), layer.scale, layer.shift)
-
-
-@apply.register
-def _(layer: Clamp, x: NDArray) -> NDArray:
-    return np.clip(_real(x), np.float32(layer.low), np.float32(layer.high))
-
-
-@apply.register
-def _(layer: Add, x: NDArray, y: NDArray) -> NDArray:
-    total: NDArray = _real(x) + _real(y)
-    return total
-
-
-@apply.register
-def _(layer: MaxPool, x: NDArray) -> NDArray:
-    least = np.int8(-1) if x.dtype == np.int8 else np.float32(-np.inf)
-    taps = taps_of(x, layer.window, least)
-    result: NDArray = next(taps).copy()
-    for tap in taps:
-        np.maximum(result, tap, out=result)
-    return result
-
-
-@apply.register
-def _(layer: AveragePool, x: NDArray) -> NDArray:
-    x = _real(x)
-    window = layer.window or Window(x.shape[1:3])
-    sums: NDArray = np.zeros((), np.float32)
-    for tap in taps_of(x, window, np.float32(0)):
-        sums = sums + tap
-    counts = counted(window, x.shape[1:3], all_of_it=layer.count_padding)
-    inverse: NDArray = (1.0 / counts).astype(np.float32)
-    result: NDArray = sums * inverse[..., None]
-    return result
-
-
-@apply.register
-def _(layer: Flatten, x: NDArray) -> NDArray:
-    return np.ascontiguousarray(x).reshape(len(x), 1, 1, -1)
 
 
 def counted(window: Window, size: Sequence[int], *, all_of_it: bool) -> NDArray:
@@ -155,10 +62,12 @@ def taps_of(x: NDArray, window: Window, outside: Any) -> Any:
             ][:, :height, :width]
 
 
-def _scaled(values: NDArray, scale: NDArray | None, shift: NDArray | None) -> NDArray:
+def scaled(values: NDArray, scale: NDArray | None, shift: NDArray | None) -> NDArray:
+    """scale * values + shift, each rounded once; None changes nothing."""
     result = values if scale is None else values * scale
     return result if shift is None else result + shift
 
 
-def _real(x: NDArray) -> NDArray:
+def real(x: NDArray) -> NDArray:
+    """Bits as -1.0 and +1.0."""
     return x.astype(np.float32, copy=False)

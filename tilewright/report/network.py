@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from rich.table import Column, Table
 
-from tilewright.nn.layers import BitConv, Layer, RealConv
+from tilewright.nn.layers.base import Layer
+from tilewright.nn.layers.bit_conv import BitConv
+from tilewright.nn.layers.real_conv import RealConv
 from tilewright.nn.network import Network
 from tilewright.nn.onnx.check import LayerCheck, Report
 from tilewright.nn.steps import Timing
@@ -81,13 +83,7 @@ def timings_table(timings: Sequence[Timing], total: float) -> Table:
 
 def stored(layer: Layer) -> int:
     """Bytes of a layer's arrays in a file."""
-    total = 0
-    if isinstance(layer, BitConv):
-        total += layer.outputs * -(-layer.terms // 8)
-    if isinstance(layer, RealConv):
-        total += int(layer.weights.nbytes)
-    vectors = (getattr(layer, name, None) for name in ("scale", "shift", "cut", "threshold"))
-    return total + sum(int(vector.nbytes) for vector in vectors if vector is not None)
+    return sum(array.nbytes for array in layer.arrays().values())
 
 
 def _weights(layer: BitConv | RealConv) -> int:

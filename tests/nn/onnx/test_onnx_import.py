@@ -15,8 +15,8 @@ from onnx import TensorProto, helper
 from tests.support.onnx_graphs import Graph, by_onnxruntime
 from tilewright import onebit
 from tilewright.errors import ArgumentError, FileError
-from tilewright.nn.layers import BitConv, Flatten, MaxPool, RealConv, Sign
 from tilewright.nn.onnx.birealnet import birealnet18
+from tilewright.onebit.layers import BitConv, Flatten, MaxPool, RealConv, Sign
 
 NDArray = npt.NDArray[Any]
 

@@ -21,11 +21,14 @@ import numpy.typing as npt
 from tilewright.errors import FileError, ShapeError
 from tilewright.nn import reference
 from tilewright.nn.buffers import lanes
-from tilewright.nn.layers import Add, AveragePool, BitConv, Layer, RealConv, Value
+from tilewright.nn.layers.base import Layer
+from tilewright.nn.layers.conv import Conv
+from tilewright.nn.layers.real_conv import RealConv
 from tilewright.nn.network import INPUT, Network
 from tilewright.nn.onnx.others import CannotRunError, Engine, engine_for
 from tilewright.nn.onnx.read import Graph, Node
 from tilewright.nn.onnx.values import Facts, check_memory, peak
+from tilewright.nn.value import Value
 
 NDArray = npt.NDArray[Any]
 Signs = Mapping[str, tuple[str, NDArray]]
@@ -270,7 +273,7 @@ def _layer_check(
     inputs = [_input(item, name, values, made) for name in layer.inputs]
     try:
         with np.errstate(all="ignore"):  # what overflows counts as differing
-            result = reference.apply(layer, *inputs)
+            result = layer.compute(*inputs)
             limits = _limits(layer, inputs, result)
         source = item.sources.get(layer.name)
         if source is None:
@@ -327,10 +330,10 @@ def _limits(layer: Layer, inputs: Sequence[NDArray], made: NDArray) -> _Limits:
     shift = getattr(layer, "shift", None)
     if shift is not None:
         largest += _largest(shift)
-    if isinstance(layer, Add | AveragePool):
+    if layer.adds:
         largest = max(largest, *(_largest(array) for array in inputs))
     rounding = _ROUNDING * largest if np.isfinite(largest) else 0.0
-    if isinstance(layer, BitConv | RealConv):
+    if isinstance(layer, Conv):
         rounding *= max(1.0, np.sqrt(layer.terms / 1024))
     if isinstance(layer, RealConv):
         weights = _rounded_weights(layer, inputs[0])

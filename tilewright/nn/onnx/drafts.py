@@ -18,18 +18,16 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.errors import FileError
-from tilewright.nn.layers import (
-    Add,
-    Affine,
-    AveragePool,
-    BitConv,
-    Clamp,
-    Flatten,
-    Layer,
-    MaxPool,
-    RealConv,
-    Sign,
-)
+from tilewright.nn.layers.add import Add
+from tilewright.nn.layers.affine import Affine
+from tilewright.nn.layers.average_pool import AveragePool
+from tilewright.nn.layers.base import Layer
+from tilewright.nn.layers.bit_conv import BitConv
+from tilewright.nn.layers.clamp import Clamp
+from tilewright.nn.layers.flatten import Flatten
+from tilewright.nn.layers.max_pool import MaxPool
+from tilewright.nn.layers.real_conv import RealConv
+from tilewright.nn.layers.sign import Sign
 from tilewright.nn.window import Window
 from tilewright.onebit.matrix import pack
 

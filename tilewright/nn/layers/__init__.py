@@ -1,0 +1,32 @@
+"""The operators of networks, a file each: what one computes, checks, stores and launches.
+
+    base.py   what every operator offers       conv.py, pool.py, maps.py   what several share
+
+Adding an operator is adding a file here with a class of `Layer`; `found` finds it by its name.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Mapping
+from typing import Any
+
+
+@functools.cache
+def found() -> Mapping[str, Any]:
+    """The classes of all operators by name, as files of networks name them."""
+    modules = [
+        importlib.import_module(f"{__name__}.{item.name}")
+        for item in pkgutil.iter_modules(__path__)
+    ]
+    return {
+        name: thing
+        for module in modules
+        for name, thing in vars(module).items()
+        if inspect.isclass(thing)
+        and thing.__module__ == module.__name__
+        and not inspect.isabstract(thing)
+    }

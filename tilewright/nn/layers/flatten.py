@@ -1,0 +1,37 @@
+"""Flatten: an image as channels of one pixel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.nn.binding_host import Binding, Ending
+from tilewright.nn.layers.base import Layer, NDArray
+from tilewright.nn.value import Value
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Flatten(Layer):
+    """All elements of an image as channels of one pixel, in the order height, width, channels."""
+
+    def output(self, inputs: Sequence[Value]) -> Value:
+        """The same kind."""
+        return Value(inputs[0].kind, 1, 1, inputs[0].size)
+
+    def compute(self, *inputs: NDArray) -> NDArray:
+        """The same numbers."""
+        return np.ascontiguousarray(inputs[0]).reshape(len(inputs[0]), 1, 1, -1)
+
+    def bind(self, host: Binding, ending: Ending) -> None:
+        """A copy, as channels are padded for each pixel."""
+        source = host.buffers[self.inputs[0]]
+        flat = (host.images, 1, 1, -1)
+        if source.is_bits:
+            host.new_bits(self.name)
+            bits = host.buffers[self.name]
+            host.step("flatten", lambda: bits.put(source.values().reshape(flat)))
+        else:
+            real = host.new_real(self.name).values()
+            host.step("flatten", lambda: np.copyto(real, source.values().reshape(flat)))
