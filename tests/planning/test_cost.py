@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from tests.support import made_up
-from tilewright.facts.kernel import Axis, Config, Plan, Rejected, Resources, Scratch, Step
+from tilewright.facts.kernel import Axis, Config, Plan, Resources, Scratch, Step
 from tilewright.facts.problem import Problem
+from tilewright.facts.verdict import Rejected
 from tilewright.planning.classes import (
     CLASSES,
     Boundaries,

@@ -59,7 +59,6 @@ def test_a_layout_of_the_triton_kernels_forgotten_meanwhile_is_made_again() -> N
     for forgotten in (False, False, True):
         if forgotten:
             portable._layouts.clear()
-        proposal = portable.TritonGrouped().propose(work, CUDA_H200)
-        reasons.add(getattr(proposal, "why", proposal))
+        reasons.add(portable.TritonGrouped().propose(work, CUDA_H200).reason)
     assert len(reasons) == 1
     assert len(portable._layouts)

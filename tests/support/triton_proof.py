@@ -71,9 +71,10 @@ def run_batch(cases: Sequence[Case], device: Device = CUDA_H200) -> list[Operand
     given = [operands(case, seed) for seed, case in enumerate(cases)]
     work = work_of(given)
     live = np.flatnonzero((work.m > 0) & (work.n > 0))
-    verdict = choose.judge(work.take(live), device, TritonGrouped.name)
+    work = work.take(live)
+    verdict = choose.judge(work, device, TritonGrouped.name)
     with np.errstate(all="ignore"):
-        verdict.best.bind().enqueue(0)
+        choose.prepared(verdict.best, work).enqueue(0)
     for index, one in enumerate(given):
         try:
             assert_right(one.out, one)

@@ -10,6 +10,7 @@ from tilewright.backends.cuda import choose
 from tilewright.backends.cuda.machine import placing
 from tilewright.backends.cuda.work import Work
 from tilewright.facts.device import Device
+from tilewright.planning.explain import lines_of
 from tilewright.remember import Shelf
 
 _plans: Shelf[tuple[Any, ...], choose.Movable] = Shelf("batches on GPUs", most=128 << 20)
@@ -18,20 +19,8 @@ _plans: Shelf[tuple[Any, ...], choose.Movable] = Shelf("batches on GPUs", most=1
 def told(work: Work, device: Device, kernel: str | None = None) -> list[str]:
     """The engines' verdict in lines."""
     verdict = choose.judge(work, device, kernel)
-    best = verdict.best
     flops = 2.0 * float(np.sum(work.m.astype(float) * work.n * work.k))
-    lines = [
-        f"engine     {best.engine}",
-        f"because    {best.why}",
-        f"predicted  {best.seconds * 1e3:.3f} ms, {flops / best.seconds / 1e12:.1f} TFLOP/s",
-    ]
-    if best.scratch:
-        lines.append(f"scratch    {best.scratch / 2**20:.1f} MiB")
-    lines += [
-        f"rejected   {other.engine}: slower ({other.seconds * 1e3:.3f} ms)"
-        for other in verdict.proposals[1:]
-    ]
-    return lines + [f"rejected   {name}: {why}" for name, why in verdict.refusals]
+    return lines_of(verdict, flops)
 
 
 def plan_of(work: Work, device: Device, kernel: str | None) -> choose.Movable:

@@ -12,6 +12,7 @@ from typing import Protocol, runtime_checkable
 
 from tilewright.facts.device import Device
 from tilewright.facts.problem import Problem
+from tilewright.facts.verdict import Rejected
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,15 +178,6 @@ class Step:
     images: tuple[Image, ...] = ()
     computed_flops: int = 0
     moved_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Rejected:
-    """An alternative that was not taken, and why."""
-
-    kernel: str
-    reason: str
-    seconds: float | None = None
 
 
 # Of equal products: fewer take as long as the tables of one launch for all, and larger ones ten

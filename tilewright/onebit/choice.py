@@ -13,7 +13,7 @@ from tilewright.backends import places
 from tilewright.engines.bits import BitEngine, BitProblem
 from tilewright.errors import KernelError, OperandError, TilewrightError
 from tilewright.facts.device import Device
-from tilewright.facts.kernel import Rejected
+from tilewright.facts.verdict import Rejected
 from tilewright.inputs.devices import resolve
 from tilewright.onebit import rates
 

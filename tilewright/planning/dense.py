@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 
 from tilewright.errors import KernelError
 from tilewright.facts.device import Device
-from tilewright.facts.kernel import Config, Kernel, Plan, Priors, Rejected, Step
+from tilewright.facts.kernel import Config, Kernel, Plan, Priors, Step
 from tilewright.facts.problem import Problem
+from tilewright.facts.verdict import Rejected
 from tilewright.planning.classes import UNMEASURED, Tuned, describe
 from tilewright.planning.cost import (
     CALL,

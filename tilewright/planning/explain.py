@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.facts.kernel import Launch, Plan
+from tilewright.facts.verdict import Verdict
 from tilewright.planning.cost import Measured
 
 NOT_MEASURED = "this device is not measured yet: NumPy's BLAS until it is"
@@ -40,6 +41,27 @@ def explain(plan: Plan, measured: Measured | None = None, products: int = 1) -> 
         seconds = "" if rejected.seconds is None else f"  ({rejected.seconds * 1e3:.3f} ms)"
         lines.append(f"rejected   {rejected.kernel}: {rejected.reason}{seconds}")
     return "\n".join(lines)
+
+
+def lines_of(verdict: Verdict, operations: float) -> list[str]:
+    """What every report of a choice says: the engine, why, how long, and why no other."""
+    best = verdict.best
+    lines = [f"engine     {best.engine}", f"because    {best.reason}"]
+    lines.append(f"predicted  {_speed(best.seconds, operations)}")
+    if best.scratch:
+        lines.append(f"scratch    {best.scratch / 2**20:.1f} MiB")
+    for one in verdict.rejected:
+        seconds = "" if one.seconds is None else f"  ({one.seconds * 1e3:.3f} ms)"
+        lines.append(f"rejected   {one.kernel}: {one.reason}{seconds}")
+    return lines
+
+
+def _speed(seconds: float | None, operations: float) -> str:
+    if not seconds:
+        return "unknown: no measurement was asked, or none covers it" if seconds is None else "0 ms"
+    rate = operations / seconds / 1e9
+    speed = f"{rate / 1e3:.1f} TFLOP/s" if rate >= 1e3 else f"{rate:.0f} GFLOP/s"
+    return f"{seconds * 1e3:.3f} ms, {speed}"
 
 
 def _launches(plan: Plan, products: int) -> str:

@@ -15,23 +15,29 @@ import pytest
 
 from tests.backends.cuda.test_cuda_engines import dense
 from tests.support.triton_proof import CUDA_H200
-from tilewright.backends.cuda import choose
+from tilewright.backends.cuda import choose, guards
 from tilewright.backends.cuda.machine import arrays, driver, nvrtc, placing, triton_launch
-from tilewright.backends.cuda.work import Prepared, Proposal, Work
+from tilewright.backends.cuda.work import Prepared, Work
 from tilewright.errors import BuildError, DeviceError, DeviceWarning
+from tilewright.facts.verdict import Proposal
 
 
 class Pretender:
     """A family of kernels that takes everything and cannot always be bound."""
 
-    def __init__(self, name: str, seconds: float, fails: Exception | None = None) -> None:
-        self.name, self.seconds, self.fails = name, seconds, fails
+    def __init__(
+        self, name: str, seconds: float, fails: Exception | None = None, scratch: int = 0
+    ) -> None:
+        self.name, self.seconds, self.fails, self.scratch = name, seconds, fails, scratch
+
+    def why_not(self, work: Work, device: Any) -> None:
+        """It takes everything."""
 
     def propose(self, work: Work, device: Any) -> Proposal:
         """As predicted."""
-        return Proposal(self.name, self.seconds, 0, "", self.bind)
+        return Proposal(self.name, device, self.seconds, "", self.scratch, decisions=())
 
-    def bind(self) -> Prepared:
+    def bind(self, proposal: Proposal, work: Work) -> Prepared:
         """Nothing to launch."""
         if self.fails is not None:
             raise self.fails
@@ -51,7 +57,7 @@ def bind_with(
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(driver, "missing", lambda: None)
     monkeypatch.setattr(choose, "engines", lambda: pretenders)
-    monkeypatch.setattr(choose, "_guarded", lambda enqueue, ordinal: enqueue)
+    monkeypatch.setattr(choose, "guarded", lambda enqueue, ordinal: enqueue)
     monkeypatch.setattr(nvrtc, "enter", lambda ordinal: False)
     monkeypatch.setattr(torch.cuda, "device", lambda ordinal: nullcontext())
     return choose.bind(dense(3, 4, 5, "float32"), CUDA_H200, wanted, often=often)
@@ -106,10 +112,7 @@ def test_an_engine_without_memory_gives_way_to_one_that_needs_less(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     torch = pytest.importorskip("torch")
-    greedy = Pretender("greedy", 1.0, torch.OutOfMemoryError("no room"))
-    monkeypatch.setattr(
-        greedy, "propose", lambda *given: Proposal("greedy", 1.0, 4096, "", greedy.bind)
-    )
+    greedy = Pretender("greedy", 1.0, torch.OutOfMemoryError("no room"), scratch=4096)
     with pytest.warns(DeviceWarning, match="greedy needs 4096 bytes of scratch.*; modest runs"):
         assert bind_with(monkeypatch, Pretender("modest", 2.0), greedy).engine == "modest"
 
@@ -134,7 +137,7 @@ def test_a_thread_that_the_driver_does_not_know_yet_is_made_known_once(
     )
     monkeypatch.setattr(driver, "need", lambda: stand_in)
     monkeypatch.setattr(nvrtc, "enter", lambda ordinal: not had_context)
-    run = choose._guarded(enqueue, 0)
+    run = guards.guarded(enqueue, 0)
     if had_context:
         with pytest.raises(DeviceError, match="INVALID_CONTEXT"):
             run()

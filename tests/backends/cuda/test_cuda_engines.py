@@ -24,7 +24,7 @@ from tilewright.backends.cuda.tiled.engine import TritonGrouped, TritonWhole
 from tilewright.backends.cuda.tiled.layouts import Group, codes, kinds
 from tilewright.backends.cuda.tiled.shapes import shapes_of
 from tilewright.backends.cuda.vendor.engine import VendorBlas
-from tilewright.backends.cuda.work import Columns, Moving, Proposal, Work
+from tilewright.backends.cuda.work import Columns, Moving, Work
 from tilewright.errors import (
     ArgumentError,
     DeviceError,
@@ -33,6 +33,7 @@ from tilewright.errors import (
     KernelError,
     OperandError,
 )
+from tilewright.facts.verdict import Proposal, Rejected
 
 
 @pytest.fixture(autouse=True)
@@ -245,9 +246,8 @@ def test_a_record_is_sixteen_words_and_minus_zero_is_zero() -> None:
     ],
 )
 def test_the_vendors_blas_says_what_it_does_not_take(change: dict[str, Any], why: str) -> None:
-    answer = VendorBlas().propose(replace(dense(64, 64, 64, "float32"), **change), CUDA_H200)
-    assert isinstance(answer, str)
-    assert why in answer
+    answer = VendorBlas().why_not(replace(dense(64, 64, 64, "float32"), **change), CUDA_H200)
+    assert why in str(answer)
 
 
 def test_equal_products_at_equal_distances_go_to_the_vendor_unequal_ones_do_not() -> None:
@@ -260,7 +260,7 @@ def test_equal_products_at_equal_distances_go_to_the_vendor_unequal_ones_do_not(
     thrice = {name: np.full(3, 64) for name in "mnk"} | {"alpha": np.ones(3), "beta": np.zeros(3)}
     even = replace(work, **thrice, **{name: three(16384) for name in "abc"})
     apart = replace(even, b=three(20480))
-    words = [VendorBlas().propose(one, CUDA_H200).why for one in (even, apart)]
+    words = [VendorBlas().propose(one, CUDA_H200).reason for one in (even, apart)]
     assert words == ["3 equal products", "3 products, a call each"]
 
 
@@ -279,9 +279,9 @@ def test_little_unlike_products_are_planned_until_quick_enough_alike_ones_in_ful
 
 def test_a_few_unlike_products_go_to_the_vendor_in_a_call_each_many_do_not() -> None:
     few = batch(*[Case(900, 64, 300 + i) for i in range(32)])
-    assert "a call each" in VendorBlas().propose(on_gpu(few), CUDA_H200).why
+    assert "a call each" in VendorBlas().propose(on_gpu(few), CUDA_H200).reason
     many = batch(*[Case(9, 6, 3 + i) for i in range(33)])
-    assert "keeps the host busy" in str(VendorBlas().propose(on_gpu(many), CUDA_H200))
+    assert "keeps the host busy" in str(VendorBlas().why_not(on_gpu(many), CUDA_H200))
 
 
 def on_gpu(work: Work) -> Work:
@@ -310,8 +310,8 @@ def test_where_alpha_is_zero_nothing_is_multiplied_by_any_engine() -> None:
     half = replace(dense(2048, 2048, 2048, "bfloat16"), alpha=np.zeros(1))
     verdict = choose.judge(half, CUDA_H200)
     deep = choose.judge(dense(2048, 2048, 2048, "bfloat16"), CUDA_H200)
-    assert ("vendor", "nothing to multiply") in verdict.refusals
-    assert verdict.best.seconds < deep.best.seconds
+    assert Rejected("vendor", "nothing to multiply") in verdict.refusals
+    assert (verdict.best.seconds or 0.0) < (deep.best.seconds or 0.0)
 
 
 def test_a_large_dense_product_is_predicted_fastest_at_the_vendors() -> None:
@@ -323,12 +323,11 @@ def test_a_large_dense_product_is_predicted_fastest_at_the_vendors() -> None:
 def test_what_would_be_cut_along_k_can_also_run_whole_without_scratch() -> None:
     deep = batch(Case(20, 18, 9000))
     cut, whole = (engine.propose(deep, CUDA_H200) for engine in (TritonGrouped(), TritonWhole()))
-    assert isinstance(cut, Proposal)
-    assert isinstance(whole, Proposal)
     assert cut.scratch > 0
     assert whole.scratch == 0
-    assert cut.seconds < whole.seconds
-    assert "nothing is cut" in str(TritonWhole().propose(batch(Case(20, 18, 9)), CUDA_H200))
+    assert (cut.seconds or 0.0) < (whole.seconds or 0.0)
+    with pytest.raises(KernelError, match="nothing is cut"):
+        TritonWhole().propose(batch(Case(20, 18, 9)), CUDA_H200)
 
 
 def test_an_engine_that_does_not_exist_or_cannot_is_refused_by_name() -> None:
@@ -354,15 +353,14 @@ def test_fp32x_where_a_device_has_no_wgmma_is_computed_in_ieee_float32_and_said(
     }
     assert {"vendor", "triton_grouped"} <= set(answers)
     for name, found in answers.items():
-        assert "in IEEE float32" in found.why
+        assert "in IEEE float32" in found.reason
         assert found.seconds == plain[name].seconds
 
 
 def test_tf32_where_a_device_has_none_is_computed_exactly_and_said() -> None:
     amd = replace(CUDA_H200, version="gfx90a", features=frozenset({"fp16", "bf16", "fp64"}))
     answer = TritonGrouped().propose(replace(dense(64, 64, 64, "float32"), precision="tf32"), amd)
-    assert isinstance(answer, Proposal)
-    assert "gfx90a has no tf32" in answer.why
+    assert "gfx90a has no tf32" in answer.reason
 
 
 def test_a_dtype_that_a_device_lacks_is_refused_as_such() -> None:
@@ -413,15 +411,16 @@ class Said:
         self.name, self.seconds, self.error = name, seconds, error
         self.asked = 0
 
-    def propose(self, work: Work, device: Any) -> Proposal:
+    def why_not(self, work: Work, device: Any) -> None:
         self.asked += 1
 
-        def move() -> Moving:
-            if self.error is not None:
-                raise self.error
-            return Moving(lambda stream, places: None, 0)
+    def propose(self, work: Work, device: Any) -> Proposal:
+        return Proposal(self.name, device, self.seconds, "", decisions=())
 
-        return Proposal(self.name, self.seconds, 0, "", lambda: None, move)  # type: ignore[arg-type,return-value]
+    def move(self, proposal: Proposal, work: Work) -> Moving:
+        if self.error is not None:
+            raise self.error
+        return Moving(lambda stream, places: None, 0)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from tilewright.facts.ceilings import READ, Ceilings
 from tilewright.tuning import peak
 
 TINY = Effort(seconds=2e-3, repeats=2, vectors=(1,), chains=(1, 8), sizes=(1 << 20, 1 << 28))
-needs_nvrtc = pytest.mark.skipif(nvrtc.available() is not True, reason=str(nvrtc.available()))
+needs_nvrtc = pytest.mark.skipif(nvrtc.missing() is not None, reason=str(nvrtc.missing()))
 
 
 @needs_nvrtc

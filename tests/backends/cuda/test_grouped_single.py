@@ -22,7 +22,7 @@ from tilewright.backends.cuda.machine.triton_launch import INTERPRETED
 from tilewright.backends.cuda.tiled import simt
 from tilewright.backends.cuda.tiled.engine import CudaGrouped
 from tilewright.backends.cuda.tiled.shapes import shapes_of
-from tilewright.backends.cuda.work import Proposal, Work
+from tilewright.backends.cuda.work import Work
 
 SHAPE = next(shape for shape in shapes_of("float32", CUDA_H200, cuda=True) if shape.cuda)
 
@@ -66,28 +66,29 @@ def test_the_tiles_compile_and_copy_while_they_multiply(
 def test_what_the_tiles_do_not_take_is_said(
     change: dict[str, Any], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nvrtc, "available", lambda: True)
+    monkeypatch.setattr(nvrtc, "missing", lambda: None)
     device = replace(CUDA_H200, version=change.pop("device", "sm_90"))
-    answer = CudaGrouped().propose(replace(batch(Case(200, 100, 50)), **change), device)
+    answer = CudaGrouped().why_not(replace(batch(Case(200, 100, 50)), **change), device)
     assert why in str(answer)
 
 
 def test_transposes_and_small_products_are_left_to_triton(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvrtc, "available", lambda: True)
+    monkeypatch.setattr(nvrtc, "missing", lambda: None)
     large, turned = Case(3000, 700, 50), Case(200, 100, 50, a="F")
-    assert isinstance(CudaGrouped().propose(batch(large), CUDA_H200), Proposal)
-    assert "element by element" in str(CudaGrouped().propose(batch(large, turned), CUDA_H200))
+    assert CudaGrouped().why_not(batch(large), CUDA_H200) is None
+    assert CudaGrouped().propose(batch(large), CUDA_H200).seconds
+    assert "element by element" in str(CudaGrouped().why_not(batch(large, turned), CUDA_H200))
     few = [Case(20, 30, 40)] * 9
-    assert "small products" in str(CudaGrouped().propose(batch(*few), CUDA_H200))
+    assert "small products" in str(CudaGrouped().why_not(batch(*few), CUDA_H200))
 
 
 def test_where_there_is_no_nvrtc_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvrtc, "available", lambda: "NVRTC cannot be used")
-    assert CudaGrouped().propose(batch(Case(200, 100, 50)), CUDA_H200) == "NVRTC cannot be used"
+    monkeypatch.setattr(nvrtc, "missing", lambda: "NVRTC cannot be used")
+    assert CudaGrouped().why_not(batch(Case(200, 100, 50)), CUDA_H200) == "NVRTC cannot be used"
 
 
 def test_a_vectors_stray_step_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvrtc, "available", lambda: True)
+    monkeypatch.setattr(nvrtc, "missing", lambda: None)
     work = batch(Case(200, 100, 50), Case(300, 1, 1, a="strided", b="strided", out="strided"))
     assert simt.why_not(work, CUDA_H200) is None
     assert np.any(work.a.col != 1)

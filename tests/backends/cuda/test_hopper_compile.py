@@ -12,7 +12,7 @@ from tilewright.backends.cuda.hopper.bind import defines
 from tilewright.backends.cuda.hopper.shapes import SHAPES, SPLIT, STAGED, Shape
 from tilewright.backends.cuda.machine import nvrtc
 
-needs_nvrtc = pytest.mark.skipif(nvrtc.available() is not True, reason=str(nvrtc.available()))
+needs_nvrtc = pytest.mark.skipif(nvrtc.missing() is not None, reason=str(nvrtc.missing()))
 
 
 def instructions(code: bytes, folder: Path) -> str:

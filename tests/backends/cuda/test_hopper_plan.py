@@ -163,5 +163,5 @@ def test_what_cannot_be_had_is_said() -> None:
     assert unsuited(replace(work, a=replace(far, row=np.array([1])))) is None
     device = Device(id="cuda:0", backend="cuda", name="an older GPU", kind="gpu")
     half = engine.HopperHalf()
-    assert half.propose(work, device) == "needs wgmma: compute capability 9.0"
-    assert half.propose(replace(work, dtype="float32"), device) == "float32 is not half precision"
+    assert half.why_not(work, device) == "needs wgmma: compute capability 9.0"
+    assert half.why_not(replace(work, dtype="float32"), device) == "float32 is not half precision"

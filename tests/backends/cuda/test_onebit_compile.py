@@ -39,10 +39,10 @@ CASES = (
 
 @cache
 def without_a_compiler() -> str | None:
-    able = nvrtc.available()
-    if able is True or shutil.which("nvcc"):
+    missing = nvrtc.missing()
+    if missing is None or shutil.which("nvcc"):
         return None
-    return f"{able}; nor is nvcc on the PATH"
+    return f"{missing}; nor is nvcc on the PATH"
 
 
 def machine_code(folder: Path, source: str, defines: dict[str, int], arch: str) -> Path:
@@ -50,7 +50,7 @@ def machine_code(folder: Path, source: str, defines: dict[str, int], arch: str) 
     if why is not None:
         pytest.skip(why)
     path = folder / "kernel.cubin"
-    if nvrtc.available() is True:
+    if nvrtc.missing() is None:
         path.write_bytes(nvrtc.compiled(source, defines, arch))
         return path
     macros = [f"-D{name}={value}" for name, value in defines.items()]
@@ -127,7 +127,7 @@ def made_up(version: str) -> Device:
 def test_each_gpu_is_offered_what_its_tensor_cores_have(
     version: str, names: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nvrtc, "available", lambda: True)
+    monkeypatch.setattr(nvrtc, "missing", lambda: None)
     device = made_up(version)
     problem = BitProblem(8192, 8192, 8192)
     assert {engine.name for engine in ENGINES if engine.supports(problem, device) is True} == names
@@ -143,7 +143,7 @@ def test_the_fastest_instruction_is_predicted_to_be_fastest() -> None:
 
 
 def test_rows_too_long_to_count_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvrtc, "available", lambda: True)
+    monkeypatch.setattr(nvrtc, "missing", lambda: None)
     reason = ENGINES[0].supports(BitProblem(1, 1, 1 << 28), made_up("sm_90"))
     assert isinstance(reason, str)
     assert "k=268435456" in reason
@@ -152,8 +152,8 @@ def test_rows_too_long_to_count_are_refused_by_name(monkeypatch: pytest.MonkeyPa
 def test_a_damaged_cache_file_is_set_aside_and_compiled_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if nvrtc.available() is not True:
-        pytest.skip(str(nvrtc.available()))
+    if nvrtc.missing() is not None:
+        pytest.skip(str(nvrtc.missing()))
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
     defines = (("IN", 4),)
     code = nvrtc.cubin("bits_pack", defines, "sm_90a")
@@ -166,8 +166,8 @@ def test_a_damaged_cache_file_is_set_aside_and_compiled_again(
 
 
 def test_an_error_of_the_compiler_is_told_with_its_log() -> None:
-    if nvrtc.available() is not True:
-        pytest.skip(str(nvrtc.available()))
+    if nvrtc.missing() is not None:
+        pytest.skip(str(nvrtc.missing()))
     from tilewright.errors import BuildError
 
     with pytest.raises(BuildError, match="BN"):

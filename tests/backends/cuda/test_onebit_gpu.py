@@ -19,7 +19,7 @@ from tilewright.errors import ArgumentError, DtypeError, KernelError, OperandErr
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(driver.missing() is not None, reason=f"no GPU: {driver.missing()}"),
-    pytest.mark.skipif(nvrtc.available() is not True, reason=str(nvrtc.available())),
+    pytest.mark.skipif(nvrtc.missing() is not None, reason=str(nvrtc.missing())),
 ]
 
 KERNELS = ("wgmma", "mma", "popcount")

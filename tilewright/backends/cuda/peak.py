@@ -30,9 +30,9 @@ _AMPERE = 8  # compute capability of the first mma with bfloat16
 
 def probes(device: Device, effort: Effort) -> Iterator[Probe]:
     """Every row of a GPU. Raises DeviceError where NVRTC cannot be used, as on ROCm."""
-    usable = nvrtc.available() if device.platform == "CUDA" else "kernels are compiled by NVRTC"
-    if usable is not True:
-        raise DeviceError(f"device={device.id!r}: its probes cannot be built: {usable}")
+    missing = nvrtc.missing() if device.platform == "CUDA" else "kernels are compiled by NVRTC"
+    if missing is not None:
+        raise DeviceError(f"device={device.id!r}: its probes cannot be built: {missing}")
     gpu = _Gpu(device)
     for dtype in ("float64", "float32"):
         for chains in effort.chains:

@@ -1,12 +1,9 @@
-"""The contract between the CUDA back end and its engines: families of kernels that run a batch.
+"""What engines of batches on GPUs are given and give back (engines/contract.py has the contract).
 
-Work       a checked batch on one GPU: sizes, addresses, strides, scalars; the caller's order
-Engine     looks at the work and says what it would take, or why it cannot
-Proposal   a prediction, its reason, and `bind`, which prepares everything
-Prepared   what `bind` gives: a callable that only launches, and how many kernels it launches
-Moving     what `move` gives: the same for any addresses, given at each launch
-
-The back end takes the proposal with the fewest predicted seconds; `explain()` prints the others.
+Work          a checked batch on one GPU: sizes, addresses, strides, scalars; the caller's order
+Prepared      what `bind` gives: a callable that only launches, and how many kernels it launches
+Moving        what `move` gives: the same for any addresses, given at each launch
+BatchEngine   an engine that does both
 """
 
 from __future__ import annotations
@@ -18,7 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.facts.device import Device
+from tilewright.engines.contract import Engine
+from tilewright.facts.verdict import Proposal
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -113,29 +111,15 @@ class Moving:
     one: Callable[[int, int, int], None] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """What an engine would do with a work: predicted seconds, bytes of scratch, and why.
-
-    `bind()` allocates scratch and tables, compiles, and returns what is left: launching. It raises
-    DeviceError where a kernel cannot be had and torch's OutOfMemoryError. `move()` prepares the
-    same for other addresses, and raises the same; None where a batch is bound anew each time.
-    """
-
-    engine: str
-    seconds: float
-    scratch: int
-    why: str
-    bind: Callable[[], Prepared]
-    move: Callable[[], Moving] | None = None
-
-
-class Engine(Protocol):
-    """A family of kernels for one kind of device."""
+class BatchEngine(Engine[Work, Work, Prepared], Protocol):
+    """An engine of batches on GPUs: operands are the work itself, whose columns have addresses."""
 
     @property
-    def name(self) -> str:
-        """What `explain()` calls it."""
+    def effort(self) -> int:
+        """What an answer costs the host, 0 for little: who costs less is asked before others."""
 
-    def propose(self, work: Work, device: Device) -> Proposal | str:
-        """What it would take, or the reason why it cannot."""
+    def move(self, proposal: Proposal, work: Work) -> Moving | None:
+        """The same for any addresses; None where a batch is bound anew each time.
+
+        Raises DeviceError where a kernel cannot be had, and torch's OutOfMemoryError, as `bind`.
+        """

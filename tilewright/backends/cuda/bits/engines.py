@@ -77,7 +77,8 @@ class Engine:
             return f"m={problem.m}, n={problem.n}: takes sides of at most {MOST}"
         if problem.k == 0 and self.name != "popcount":
             return "k=0: there is nothing to multiply"
-        return nvrtc.available()
+        missing = nvrtc.missing()
+        return True if missing is None else missing
 
     def seconds(self, problem: BitProblem, device: Device) -> tuple[float, str]:
         """Whole tiles in rounds over the multiprocessors, or the memory's time if that is more."""

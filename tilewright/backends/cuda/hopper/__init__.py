@@ -18,6 +18,6 @@ from __future__ import annotations
 
 from tilewright.backends.cuda.hopper.engine import HopperHalf
 from tilewright.backends.cuda.hopper.split import HopperSplit
-from tilewright.backends.cuda.work import Engine
+from tilewright.backends.cuda.work import BatchEngine
 
-ENGINES: tuple[Engine, ...] = (HopperHalf(), HopperSplit())
+ENGINES: tuple[BatchEngine, ...] = (HopperHalf(), HopperSplit())

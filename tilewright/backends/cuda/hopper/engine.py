@@ -8,8 +8,7 @@ copy engine cannot read (an odd stride, an odd address) go through the packing p
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,8 +18,9 @@ from tilewright.backends.cuda.hopper.orient import Oriented, orient, unsuited
 from tilewright.backends.cuda.hopper.packing import FILL, SPLIT_FILL, deep, lay_out, packed_bytes
 from tilewright.backends.cuda.hopper.shapes import SHAPES, Shape
 from tilewright.backends.cuda.machine import nvrtc
-from tilewright.backends.cuda.work import Ints, Moving, Prepared, Proposal, Work
+from tilewright.backends.cuda.work import Ints, Moving, Prepared, Work
 from tilewright.facts.device import Device
+from tilewright.facts.verdict import Proposal
 from tilewright.remember import Shelf
 
 DTYPES = ("bfloat16", "float16")
@@ -29,17 +29,49 @@ _MAPS = 8192
 _plans: Shelf[bytes, tuple[Bucket, ...]] = Shelf("plans of the Hopper engines", most=64 << 20)
 
 
-@dataclass(frozen=True, slots=True)
 class HopperHalf:
     """fp16 and bf16 on wgmma, accumulated in fp32."""
 
-    name: str = "hopper"
+    name = "hopper"
+    effort = 0  # all but half precision is refused at once
+    shapes: tuple[Shape, ...] = SHAPES
 
-    def propose(self, work: Work, device: Device) -> Proposal | str:
-        """Seconds and scratch, or the reason why not."""
+    def why_not(self, work: Work, device: Device) -> str | None:
+        """Takes what the copy engine can read, or the packing pass lay out for it."""
         if work.dtype not in DTYPES:
             return f"{work.dtype} is not half precision"
-        return proposal(self.name, work, device, SHAPES)
+        return unready(work, device)
+
+    def propose(self, work: Work, device: Device) -> Proposal:
+        """A launch for each kind of storage."""
+        buckets = recalled(work, self.shapes, device.compute_units)
+        return Proposal(
+            self.name,
+            device,
+            sum(bucket.seconds for bucket in buckets),
+            "; ".join(_words(bucket) for bucket in buckets) or "nothing to multiply",
+            max((bucket.scratch for bucket in buckets), default=0),
+            decisions=buckets,
+        )
+
+    def bind(self, proposal: Proposal, work: Work) -> Prepared:
+        """Tables and maps for these addresses."""
+        from tilewright.backends.cuda.hopper.bind import bound
+
+        return bound(work, proposal.decisions)
+
+    def move(self, proposal: Proposal, work: Work) -> Moving:
+        """Tables and maps that travel at each launch."""
+        from tilewright.backends.cuda.hopper.bind import moving
+
+        return moving(work, proposal.decisions)
+
+
+def unready(work: Work, device: Device) -> str | None:
+    """Why no kernel of this folder can run here, or none read such a batch, if so."""
+    if not device.has("wgmma"):
+        return "needs wgmma: compute capability 9.0"
+    return nvrtc.missing() or unsuited(work)
 
 
 def plan(
@@ -170,43 +202,8 @@ def _capped(batch: Oriented, split: bool) -> Oriented:
     return replace(batch, left=left, right=right, engine_stores=none)
 
 
-def proposal(name: str, work: Work, device: Device, shapes: tuple[Shape, ...]) -> Proposal | str:
-    """What an engine of these shapes would take, or the reason why it cannot."""
-    reason = _unsuited(work, device)
-    if reason:
-        return reason
-    buckets = recalled(work, shapes, device.compute_units)
-    return Proposal(
-        engine=name,
-        seconds=sum(bucket.seconds for bucket in buckets),
-        scratch=max((bucket.scratch for bucket in buckets), default=0),
-        why="; ".join(_words(bucket) for bucket in buckets) or "nothing to multiply",
-        bind=partial(_bind, work, buckets),
-        move=partial(_move, work, buckets),
-    )
-
-
-def _unsuited(work: Work, device: Device) -> str | None:
-    if not device.has("wgmma"):
-        return "needs wgmma: compute capability 9.0"
-    usable = nvrtc.available()
-    return unsuited(work) if usable is True else str(usable)
-
-
 def _words(bucket: Bucket) -> str:
     packed = (bucket.scratch and f", packs {bucket.scratch / 1e6:.0f} MB") or ""
     turned = ", turned" if bucket.batch.turned else ""
     count = len(bucket.tiles.problem) * bucket.shape.cluster
     return f"{len(bucket.which)} problems as {count} tiles of {bucket.shape.name}{turned}{packed}"
-
-
-def _bind(work: Work, buckets: tuple[Bucket, ...]) -> Prepared:
-    from tilewright.backends.cuda.hopper.bind import bound
-
-    return bound(work, buckets)
-
-
-def _move(work: Work, buckets: tuple[Bucket, ...]) -> Moving:
-    from tilewright.backends.cuda.hopper.bind import moving
-
-    return moving(work, buckets)

@@ -11,16 +11,13 @@ CUDA cores     multiply those problems from the operands as they lie; no work wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from tilewright.backends.cuda.hopper.engine import proposal
+from tilewright.backends.cuda.hopper.engine import HopperHalf, unready
 from tilewright.backends.cuda.hopper.shapes import SPLIT
-from tilewright.backends.cuda.work import Proposal, Work
+from tilewright.backends.cuda.work import Work
 from tilewright.facts.device import Device
 
 
-@dataclass(frozen=True, slots=True)
-class HopperSplit:
+class HopperSplit(HopperHalf):
     """fp32 as accurate as fp32's own products, in three products of halves.
 
     The method is Ootomo and Yokota's, "Recovering single precision accuracy from Tensor Cores while
@@ -37,10 +34,11 @@ class HopperSplit:
     IEEE fp32 on CUDA cores: 4096 x 4096 x 4096 takes 6.8 ms then, cuBLAS 3.3.
     """
 
-    name: str = "hopper-split"
+    name = "hopper-split"
+    shapes = (SPLIT,)
 
-    def propose(self, work: Work, device: Device) -> Proposal | str:
-        """Seconds and scratch, or the reason why not."""
+    def why_not(self, work: Work, device: Device) -> str | None:
+        """Takes fp32 where accuracy is asked for by name."""
         if (work.dtype, work.precision) != ("float32", "fp32x"):
             return "takes float32 with precision='fp32x' only"
-        return proposal(self.name, work, device, (SPLIT,))
+        return unready(work, device)

@@ -68,20 +68,20 @@ class Arguments:
 
 
 @cache
-def available() -> bool | str:
-    """Whether NVRTC can be used here; else the reason."""
+def missing() -> str | None:
+    """Why NVRTC cannot be used here, if so."""
     try:
         from cuda.bindings import nvrtc
 
         nvrtc.nvrtcVersion()
     except (ImportError, RuntimeError) as error:
         return f"NVRTC cannot be used ({error}); pip install 'tilewright[cuda]'"
-    return True
+    return None
 
 
 def is_cuda(ordinal: int) -> bool:
     """Whether CUDA's own driver runs a device: not on ROCm, and not in Triton's interpreter."""
-    if ordinal < 0 or available() is not True:
+    if ordinal < 0 or missing() is not None:
         return False
     import torch
 

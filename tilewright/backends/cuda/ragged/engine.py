@@ -288,7 +288,7 @@ def _depths(x: Any, y: Any, offsets: Any, bias: Any, out: Any, precision: str) -
 def _hoppers(module: Any, *operands: Any) -> Moving | None:
     """The kernel of the Hopper engine, where it takes a product that has something to multiply."""
     x, w = operands[:2]
-    if not (x.is_cuda and x.numel() and w.numel() and nvrtc.available() is True):
+    if not (x.is_cuda and x.numel() and w.numel() and nvrtc.missing() is None):
         return None
     if not operands[2].shape[0] or module.unsuited(*operands) is not None:
         return None

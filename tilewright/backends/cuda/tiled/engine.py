@@ -8,7 +8,7 @@ kernels   records and tile lists in one table; one launch a shape and a kind of 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,10 @@ from tilewright.backends.cuda.tiled import simt
 from tilewright.backends.cuda.tiled.layouts import Group, codes, is_mostly_wide, kinds
 from tilewright.backends.cuda.tiled.parts import CHUNK, Parts, parts_of
 from tilewright.backends.cuda.tiled.shapes import Shape, shapes_of, slots_of, sum_bytes, sum_type
-from tilewright.backends.cuda.work import Ints, Proposal, Work
+from tilewright.backends.cuda.work import Ints, Moving, Prepared, Work
+from tilewright.errors import KernelError
 from tilewright.facts.device import Device
+from tilewright.facts.verdict import Proposal
 from tilewright.planning.grouped import GroupedLayout, lay_out, signature
 from tilewright.remember import Shelf
 
@@ -32,74 +34,78 @@ _layouts: Shelf[bytes, GroupedLayout] = Shelf("tiles of batches on GPUs", most=1
 _START = 3e-6  # seconds from one launch to the next on an empty H200
 
 
+@dataclass(frozen=True, slots=True)
+class _Tiles:
+    """What was decided: how problems lie (layouts.codes), their tiles, the tiles' shapes."""
+
+    code: Ints
+    layout: GroupedLayout
+    shapes: tuple[Shape, ...]
+    precision: str
+
+
 class TritonGrouped:
     """The Triton kernels `grouped_tiles` and `sum_parts`."""
 
     name = "triton_grouped"
+    effort = 1  # every tile is laid out
 
-    def propose(self, work: Work, device: Device) -> Proposal | str:
+    def why_not(self, work: Work, device: Device) -> str | None:
         """Takes every batch in the dtype's own arithmetic, which serves fp32x too, and tf32."""
-        return _proposal(self.name, work, device, cut=True)
+        if work.precision == "fp32x" and work.dtype != "float32":
+            return f"has no fp32x for {work.dtype}"
+        return None if work.dtype in device.dtypes else f"{device.name} has no {work.dtype}"
+
+    def propose(self, work: Work, device: Device) -> Proposal:
+        """The layout predicted fastest by these shapes."""
+        return self._proposal(_laid_out(work, device), work, device)
+
+    def bind(self, proposal: Proposal, work: Work) -> Prepared:
+        """Tables uploaded, for these addresses."""
+        return bound(_kernels(work, proposal.decisions), work)
+
+    def move(self, proposal: Proposal, work: Work) -> Moving:
+        """Tables that travel at each launch."""
+        return moving(_kernels(work, proposal.decisions), work)
+
+    def _proposal(self, tiles: _Tiles, work: Work, device: Device) -> Proposal:
+        layout = tiles.layout
+        reason = f"{layout.reason}; {_words(layout)}"
+        if work.precision == "tf32" and tiles.precision != "tf32":
+            reason += f"; in IEEE float32, as {device.version} has no tf32"
+        if work.precision == "fp32x":
+            reason += "; in IEEE float32"
+        size = layout.sums.elements * sum_bytes(work.dtype)
+        return Proposal(self.name, device, layout.seconds + _START, reason, size, decisions=tiles)
 
 
-class TritonWhole:
+class TritonWhole(TritonGrouped):
     """The same with no product cut along k: no scratch, for where there is no room for any."""
 
     name = "triton_whole"
 
-    def propose(self, work: Work, device: Device) -> Proposal | str:
+    def propose(self, work: Work, device: Device) -> Proposal:
         """Takes what triton_grouped would cut."""
-        why = _why_not(work, device)
-        if why is not None:
-            return why
-        _, _, layout = _laid_out(work, device, codes(work), cut=True, cuda=False)
-        if not layout.sums.elements:
-            return "nothing is cut: as triton_grouped"
-        return _proposal(self.name, work, device, cut=False)
+        if not _laid_out(work, device).layout.sums.elements:
+            raise KernelError("nothing is cut: as triton_grouped")
+        return self._proposal(_laid_out(work, device, cut=False), work, device)
 
 
-class CudaGrouped:
+class CudaGrouped(TritonGrouped):
     """triton_grouped, its large fp32 tiles by a kernel in CUDA C++ (simt.py)."""
 
     name = "cuda_grouped"
 
-    def propose(self, work: Work, device: Device) -> Proposal | str:
+    def why_not(self, work: Work, device: Device) -> str | None:
         """Takes fp32 whose rows lie element by element."""
-        why = simt.why_not(work, device)
-        return why or _proposal(self.name, work, device, cut=True, cuda=True)
+        return simt.why_not(work, device) or super().why_not(work, device)
 
-
-def _proposal(
-    name: str, work: Work, device: Device, *, cut: bool, cuda: bool = False
-) -> Proposal | str:
-    refused = _why_not(work, device)
-    if refused is not None:
-        return refused
-    code = codes(work)
-    precision, shapes, layout = _laid_out(work, device, code, cut=cut, cuda=cuda)
-    if cuda and not any(shapes[used].cuda for used in np.unique(layout.tile)):
-        return "no tile is large: as triton_grouped"
-    size = layout.sums.elements * sum_bytes(work.dtype)
-    why = f"{layout.reason}; {_tiles(layout)}"
-    if work.precision == "tf32" and precision != "tf32":
-        why += f"; in IEEE float32, as {device.version} has no tf32"
-    if work.precision == "fp32x":
-        why += "; in IEEE float32"
-    made = partial(_kernels, work, code, layout, shapes, precision)
-    return Proposal(
-        name,
-        layout.seconds + _START,
-        size,
-        why,
-        lambda: bound(made(), work),
-        lambda: moving(made(), work),
-    )
-
-
-def _why_not(work: Work, device: Device) -> str | None:
-    if work.precision == "fp32x" and work.dtype != "float32":
-        return f"has no fp32x for {work.dtype}"
-    return None if work.dtype in device.dtypes else f"{device.name} has no {work.dtype}"
+    def propose(self, work: Work, device: Device) -> Proposal:
+        """Takes batches of which some tile is large."""
+        tiles = _laid_out(work, device, cuda=True)
+        if not any(tiles.shapes[used].cuda for used in np.unique(tiles.layout.tile)):
+            raise KernelError("no tile is large: as triton_grouped")
+        return self._proposal(tiles, work, device)
 
 
 def _precision(work: Work, device: Device) -> str:
@@ -107,11 +113,10 @@ def _precision(work: Work, device: Device) -> str:
     return "tf32" if wants else "ieee"
 
 
-def _laid_out(
-    work: Work, device: Device, code: Ints, *, cut: bool, cuda: bool
-) -> tuple[str, tuple[Shape, ...], GroupedLayout]:
-    """The precision, the shapes and the layout of a batch; layouts are kept by sizes."""
-    precision, wide = _precision(work, device), is_mostly_wide(work, code)
+def _laid_out(work: Work, device: Device, *, cut: bool = True, cuda: bool = False) -> _Tiles:
+    """The tiles of a batch; layouts are kept by sizes."""
+    code, precision = codes(work), _precision(work, device)
+    wide = is_mostly_wide(work, code)
     facts = (device.compute_units, device.local_memory, work.dtype, precision, wide, cuda)
     key = signature(work.m, work.n, work.k, *facts, work.order, cut, work.enough)
     shapes = shapes_of(work.dtype, device, precision, wide=wide, cuda=cuda)
@@ -121,7 +126,7 @@ def _laid_out(
         slots = slots_of(device, cut=cut)
         return lay_out(work.m, work.n, work.k, tiles, slots, work.order, work.enough)
 
-    return precision, shapes, _layouts.found(key, made, _bytes)
+    return _Tiles(code, _layouts.found(key, made, _bytes), shapes, precision)
 
 
 def _bytes(layout: GroupedLayout) -> int:
@@ -129,19 +134,15 @@ def _bytes(layout: GroupedLayout) -> int:
     return 64 * len(layout.tile) + 40 * len(layout.queue)
 
 
-def _tiles(layout: GroupedLayout) -> str:
+def _words(layout: GroupedLayout) -> str:
     counts = np.bincount(layout.tile, minlength=len(layout.tiles)).tolist()
     used = [(tile, count) for tile, count in zip(layout.tiles, counts, strict=True) if count]
     return "tiles " + ", ".join(f"{tile.m} x {tile.n}: {count}" for tile, count in used)
 
 
-def _kernels(
-    work: Work, code: Ints, layout: GroupedLayout, shapes: tuple[Shape, ...], precision: str
-) -> Kernels:
-    """Tables laid out, kernels compiled: what is left is placing and launching.
-
-    `code` says how the problems lie (layouts.codes).
-    """
+def _kernels(work: Work, decided: _Tiles) -> Kernels:
+    """Tables laid out, kernels compiled: what is left is placing and launching."""
+    layout, shapes = decided.layout, decided.shapes
     parts = parts_of(work, layout)
     where, draft = sources(work), Draft(places(work))
     table = records(work)
@@ -152,14 +153,14 @@ def _kernels(
         scratch = np.full(len(own), where.scratch)
         more = (where.a[own], where.b[own], scratch, np.full(len(own), -1))
         columns = [np.concatenate(pair) for pair in zip(columns, more, strict=True)]
-    tiles, groups = _grouped_tiles(work, code, layout, parts)
+    tiles, groups = _grouped_tiles(work, decided.code, layout, parts)
     table_at = draft.add(table, *enumerate(columns))
     splits_at, tiles_at, pieces_at = (draft.add(x) for x in (parts.splits, tiles, parts.pieces))
     products = [
         simt.product(work, shapes[group.shape], group, table_at, tiles_at, plain=_is_plain(work))
         if shapes[group.shape].cuda
         else placed(
-            _multiply(work, shapes[group.shape], group, precision, table_at, tiles_at),
+            _multiply(work, shapes[group.shape], group, decided.precision, table_at, tiles_at),
             work.ordinal,
         )
         for group in groups

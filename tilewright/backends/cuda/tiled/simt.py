@@ -25,9 +25,8 @@ def why_not(work: Work, device: Device) -> str | None:
         return f"computes float32 in IEEE arithmetic, not {work.dtype} in {work.precision}"
     if not device.version.startswith("sm_") or int(device.version[3:].rstrip("af")) < 80:
         return "needs an NVIDIA GPU of compute capability 8.0"
-    usable = nvrtc.available()
-    if usable is not True:
-        return str(usable)
+    if (missing := nvrtc.missing()) is not None:
+        return missing
     read = work.k > 0
     for part, many in (
         (work.a, work.k > 1),

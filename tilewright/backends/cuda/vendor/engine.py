@@ -23,8 +23,9 @@ from tilewright.backends.cuda.machine import driver
 from tilewright.backends.cuda.tiled.shapes import H200_UNITS
 from tilewright.backends.cuda.vendor import cublas
 from tilewright.backends.cuda.vendor.cublas import Matrix, Product
-from tilewright.backends.cuda.work import ITEMSIZE, Columns, Ints, Moving, Prepared, Proposal, Work
+from tilewright.backends.cuda.work import ITEMSIZE, Columns, Ints, Moving, Prepared, Work
 from tilewright.facts.device import Device
+from tilewright.facts.verdict import Proposal
 
 # Flops a second of large products, and bytes a second, of an H200 (cuBLAS 13.0, torch 2.11).
 _RATE = {
@@ -51,24 +52,45 @@ class VendorBlas:
     """cuBLAS's gemm, plain or batched; on ROCm torch.mm and its kin."""
 
     name = "vendor"
+    effort = 0
 
-    def propose(self, work: Work, device: Device) -> Proposal | str:
+    def why_not(self, work: Work, device: Device) -> str | None:
         """Takes products whose rows or columns are dense, without an epilogue of ours.
 
         Equal ones at equal distances are one call; of unlike ones it takes a few, a call each.
         """
-        apart = _why_apart(work)
-        if apart is not None and len(work.m) > _MOST_CALLS:  # found soonest, so asked first
+        if len(work.m) > _MOST_CALLS and (apart := _why_apart(work)):  # found soonest: asked first
             return f"{apart}, and a call each for more than {_MOST_CALLS} keeps the host busy"
-        why = _why_not(work) or _why_not_here(work, device)
-        if why is not None:
-            return why
-        seconds, words = _seconds(work, device, together=apart is None), _words(work, apart)
-        ways = (partial(_bind, work, apart is None), _mover(work, device, together=apart is None))
-        return Proposal(self.name, seconds, 0, words, *ways)
+        return _why_untaken(work) or _why_not_here(work, device)
+
+    def propose(self, work: Work, device: Device) -> Proposal:
+        """One call for all, or a call each: that alone is decided."""
+        together = _why_apart(work) is None
+        seconds, reason = _seconds(work, device, together=together), _words(work, together=together)
+        return Proposal(self.name, device, seconds, reason, decisions=together)
+
+    def bind(self, proposal: Proposal, work: Work) -> Prepared:
+        """The calls that suit alpha and beta, at these addresses."""
+        import torch
+
+        with torch.inference_mode(False):  # tensors that are usable in that mode and out of it
+            calls = [call for one in _in_calls(proposal, work) for call in _calls(torch, one)]
+
+        def enqueue(stream: int, keep: Any = work.keep) -> None:
+            for call in calls:
+                call()
+
+        return Prepared(enqueue, 0)
+
+    def move(self, proposal: Proposal, work: Work) -> Moving | None:
+        """cuBLAS's calls, which take addresses as they come; None where tensors are made anew."""
+        if proposal.device.platform == "ROCm" or not (work.k * work.alpha).all():
+            return None
+        return _move(_in_calls(proposal, work), len(work.m))
 
 
-def _why_not(work: Work) -> str | None:
+def _why_untaken(work: Work) -> str | None:
+    """Why no call of the library computes what is asked for, if so."""
     if work.ordinal < 0:
         return "runs on a GPU only"
     known = (work.dtype, work.precision) in (*_RATE, ("float32", "fp32x"))
@@ -94,6 +116,8 @@ def _why_not_here(work: Work, device: Device) -> str | None:
 
 def _why_apart(work: Work) -> str | None:
     """Why the batch cannot be one call, if so."""
+    if len(work.m) == 1:
+        return None
     sizes = (work.m, work.n, work.k, work.alpha, work.beta)
     parts = (work.a, work.b, work.c)
     if any((column != column[:1]).any() for column in sizes):
@@ -103,7 +127,7 @@ def _why_apart(work: Work) -> str | None:
             return "problems lie differently"
         if len(np.unique(np.diff(part.address))) > 1:
             return "problems lie at unequal distances"
-        if len(work.m) > 1 and _distance(part, work) < 0:
+        if _distance(part, work) < 0:
             return "problems lie backwards"
     return None
 
@@ -161,41 +185,25 @@ def _is_aligned(work: Work) -> npt.NDArray[np.bool_]:
     return aligned
 
 
-def _words(work: Work, apart: str | None) -> str:
-    several = "equal products" if apart is None else "products, a call each"
+def _words(work: Work, *, together: bool) -> str:
+    several = "equal products" if together else "products, a call each"
     words = "one product" if len(work.m) == 1 else f"{len(work.m)} {several}"
     return words + ("; in IEEE float32" if work.precision == "fp32x" else "")
 
 
-def _bind(work: Work, together: bool) -> Prepared:
-    """The calls that suit alpha and beta, at these addresses."""
-    import torch
-
-    every = [work] if together else [work.take(np.array([i])) for i in range(len(work.m))]
-    with torch.inference_mode(False):  # tensors that are usable in that mode and out of it
-        calls = [call for one in every for call in _calls(torch, one)]
-
-    def enqueue(stream: int, keep: Any = work.keep) -> None:
-        for call in calls:
-            call()
-
-    return Prepared(enqueue, 0)
+def _in_calls(proposal: Proposal, work: Work) -> list[Work]:
+    """The batch, or each of its problems, as one call takes them."""
+    if proposal.decisions:
+        return [work]
+    return [work.take(np.array([i])) for i in range(len(work.m))]
 
 
-def _mover(work: Work, device: Device, *, together: bool) -> Callable[[], Moving] | None:
-    """How to prepare the calls for any addresses; None where each time has tensors of its own."""
-    own = device.platform == "ROCm" or not (work.k * work.alpha).all()
-    return None if own else partial(_move, work, together)
-
-
-def _move(work: Work, together: bool) -> Moving:
+def _move(every: list[Work], count: int) -> Moving:
     """cuBLAS's calls, which take addresses as they come."""
     import torch
 
-    count = len(work.m)
-    every = [work] if together else [work.take(np.array([i])) for i in range(count)]
     calls = [gemm(one) for one in every]
-    results = [replace(one, keep=()) for one in every] if work.activation == "relu" else []
+    results = [replace(one, keep=()) for one in every if one.activation == "relu"]
 
     def run(stream: int, places: Ints) -> None:
         for i, call in enumerate(calls):

@@ -1,0 +1,70 @@
+"""Launches that may be called from any thread, on any stream, whichever GPU is the current one.
+
+What an engine prepares launches on the stream that it is given, on the current GPU. These look for
+the current stream at each launch and make the batch's GPU the current one where it is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.backends.cuda.machine import driver, nvrtc
+from tilewright.backends.cuda.work import Enqueue, Ints, Launch
+from tilewright.errors import DeviceError
+
+
+def anywhere(run: Callable[[int, Ints], None], ordinal: int) -> Callable[[Ints], None]:
+    """Launches on torch's current stream of a device, made the current one where it is not."""
+    torch = driver.need()
+    device_of, stream_of = torch._C._cuda_getDevice, torch._C._cuda_getCurrentRawStream
+
+    def launch(places: Ints) -> None:
+        if device_of() != ordinal:
+            with torch.cuda.device(ordinal):
+                nvrtc.enter(ordinal)
+                run(stream_of(ordinal), places)
+            return
+        try:
+            run(stream_of(ordinal), places)
+        except DeviceError:  # a thread that the driver does not know yet
+            if not nvrtc.enter(ordinal):
+                raise
+            run(stream_of(ordinal), places)
+
+    return launch
+
+
+def guarded(enqueue: Enqueue, ordinal: int) -> Launch:
+    """Launches on torch's current stream of a device, made the current one where it is not.
+
+    Tables are uploaded on the stream of `bind`. A launch on another stream waits for that upload
+    once; while a graph is captured it need not, as captures begin with everything done.
+    """
+    torch = driver.need()
+    device_of, stream_of = torch._C._cuda_getDevice, torch._C._cuda_getCurrentRawStream
+    known = {stream_of(ordinal)}
+    uploaded = torch.cuda.Event()
+    if not torch.cuda.is_current_stream_capturing():
+        uploaded.record()
+
+    def run() -> None:
+        stream = stream_of(ordinal)
+        if stream in known and device_of() == ordinal:
+            try:
+                enqueue(stream)
+            except DeviceError:  # a thread that the driver does not know yet
+                if not nvrtc.enter(ordinal):
+                    raise
+                enqueue(stream)
+        else:
+            elsewhere(stream)
+
+    def elsewhere(stream: int) -> None:
+        with torch.cuda.device(ordinal):
+            nvrtc.enter(ordinal)
+            if stream not in known and not torch.cuda.is_current_stream_capturing():
+                torch.cuda.current_stream(ordinal).wait_event(uploaded)
+                known.add(stream)
+            enqueue(stream)
+
+    return run

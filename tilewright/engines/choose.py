@@ -1,0 +1,72 @@
+"""Which engine multiplies: of those that can, the one of fewest predicted seconds.
+
+The one place where engines are compared, whatever the work: one product of the host's arrays,
+batches on GPUs, products of bits, products whose sizes lie on the device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from tilewright.engines.contract import Planner
+from tilewright.errors import KernelError, TilewrightError
+from tilewright.facts.device import Device
+from tilewright.facts.verdict import Proposal, Rejected, Verdict
+
+Work = TypeVar("Work")
+Named = TypeVar("Named", bound=Planner[Any])
+
+
+def choose(
+    work: Work,
+    device: Device,
+    engines: Sequence[Planner[Work]],
+    wanted: str | None = None,
+    *,
+    enough: float = 0.0,
+) -> Verdict:
+    """Ask the engines in turn, or only the one wanted; none after one done within `enough` seconds.
+
+    Of equal predictions the engine asked first wins, of those that predict nothing too, and they
+    come last. Raises KernelError where the engine that was wanted does not exist or cannot.
+    """
+    asked = engines if wanted is None else (named(engines, wanted, device),)
+    proposals: list[Proposal] = []
+    refusals: list[Rejected] = []
+    for engine in asked:
+        answer = _answer(engine, work, device)
+        if isinstance(answer, str):
+            refusals.append(Rejected(engine.name, answer))
+            continue
+        proposals.append(answer)
+        if answer.seconds is not None and answer.seconds <= enough:
+            break
+    if wanted is not None and not proposals:
+        raise KernelError(f"kernel={wanted!r}: {device.name}: {refusals[0].reason}")
+    return Verdict(device, tuple(sorted(proposals, key=_order)), tuple(refusals))
+
+
+def named(engines: Sequence[Named], name: str, device: Device) -> Named:
+    """The engine of this name. Raises KernelError with the names that there are."""
+    for engine in engines:
+        if engine.name == name:
+            return engine
+    known = ", ".join(repr(engine.name) for engine in engines) or "none"
+    raise KernelError(f"kernel={name!r}: {device.id!r} knows {known}")
+
+
+def _answer(engine: Planner[Work], work: Work, device: Device) -> Proposal | str:
+    """A proposal, or the reason for none; what one cannot plan does not concern the others."""
+    why = engine.why_not(work, device)
+    if why is not None:
+        return why
+    try:
+        return engine.propose(work, device)
+    except TilewrightError as error:
+        return str(error)
+
+
+def _order(one: Proposal) -> float:
+    return math.inf if one.seconds is None else one.seconds * one.margin
