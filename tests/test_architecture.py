@@ -10,6 +10,8 @@ import ast
 import importlib
 import inspect
 import pkgutil
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -260,3 +262,13 @@ def test_every_environment_variable_is_read_in_settings() -> None:
         if module != "tilewright.settings":
             assert 'environ.get("TILEWRIGHT' not in text, module
             assert 'environ["TILEWRIGHT' not in text, module
+
+
+def test_importing_the_package_loads_no_engine_of_a_gpu() -> None:
+    """Whoever has no GPU should not wait for the kernels of one."""
+    script = "import sys, tilewright; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    engines = {f"tilewright.backends.cuda.{name}" for name in ("hopper", "tiled", "vendor")}
+    assert not engines & set(done.stdout.split())

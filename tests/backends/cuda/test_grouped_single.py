@@ -19,9 +19,9 @@ from tilewright.backends.cuda.machine import nvrtc
 from tilewright.backends.cuda.machine.placing import Launch
 from tilewright.backends.cuda.machine.streams import in_turn, side_by_side
 from tilewright.backends.cuda.machine.triton_launch import INTERPRETED
+from tilewright.backends.cuda.tile_shapes import shapes_of
 from tilewright.backends.cuda.tiled import simt
 from tilewright.backends.cuda.tiled.engine import CudaGrouped
-from tilewright.backends.cuda.tiled.shapes import shapes_of
 from tilewright.backends.cuda.work import Work
 
 SHAPE = next(shape for shape in shapes_of("float32", CUDA_H200, cuda=True) if shape.cuda)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.made_up import H200
-from tilewright.backends.cuda.tiled.shapes import Shape, shapes_of, sum_type
+from tilewright.backends.cuda.tile_shapes import TileShape, shapes_of, sum_type
 
 triton: Any = pytest.importorskip("triton")
 pytest.importorskip("torch")
@@ -68,7 +68,12 @@ def code(
 
 
 def multiply(
-    target: str, dtype: str, shape: Shape, precision: str = "ieee", wide: int = 1, **promises: Any
+    target: str,
+    dtype: str,
+    shape: TileShape,
+    precision: str = "ieee",
+    wide: int = 1,
+    **promises: Any,
 ) -> str:
     from tilewright.backends.cuda.kernels.triton.grouped import grouped_tiles
 
@@ -99,7 +104,7 @@ def multiply(
 
 def shapes(
     target: str, dtype: str, precision: str = "ieee", *, wide: bool = False
-) -> tuple[Shape, ...]:
+) -> tuple[TileShape, ...]:
     device = replace(H200, local_memory=LOCAL.get(target, 64) * 1024)
     return shapes_of(dtype, device, precision, wide=wide)
 

@@ -19,10 +19,10 @@ from tilewright.backends.cuda.machine.placing import Draft, Kernels, bound, plac
 from tilewright.backends.cuda.machine.streams import in_turn, side_by_side
 from tilewright.backends.cuda.machine.tables import records
 from tilewright.backends.cuda.machine.triton_launch import Pointer, Task, placed
+from tilewright.backends.cuda.tile_shapes import TileShape, shapes_of, slots_of, sum_bytes, sum_type
 from tilewright.backends.cuda.tiled import simt
 from tilewright.backends.cuda.tiled.layouts import Group, codes, is_mostly_wide, kinds
 from tilewright.backends.cuda.tiled.parts import CHUNK, Parts, parts_of
-from tilewright.backends.cuda.tiled.shapes import Shape, shapes_of, slots_of, sum_bytes, sum_type
 from tilewright.backends.cuda.work import Ints, Moving, Prepared, Work
 from tilewright.errors import KernelError
 from tilewright.facts.device import Device
@@ -40,7 +40,7 @@ class _Tiles:
 
     code: Ints
     layout: GroupedLayout
-    shapes: tuple[Shape, ...]
+    shapes: tuple[TileShape, ...]
     precision: str
 
 
@@ -191,7 +191,7 @@ def _grouped_tiles(
 
 
 def _multiply(
-    work: Work, shape: Shape, group: Group, precision: str, table: int, tiles: int
+    work: Work, shape: TileShape, group: Group, precision: str, table: int, tiles: int
 ) -> Task:
     from tilewright.backends.cuda.kernels.triton.grouped import grouped_tiles
 

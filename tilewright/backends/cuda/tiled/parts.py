@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.backends.cuda.machine.tables import WORDS
-from tilewright.backends.cuda.tiled.shapes import sum_bytes
+from tilewright.backends.cuda.tile_shapes import sum_bytes
 from tilewright.backends.cuda.work import ITEMSIZE, Ints, Work
 from tilewright.planning.grouped import GroupedLayout
 

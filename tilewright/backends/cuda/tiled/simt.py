@@ -10,8 +10,8 @@ import numpy as np
 
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.backends.cuda.machine.placing import At, Launch, Step, in_order
+from tilewright.backends.cuda.tile_shapes import TileShape
 from tilewright.backends.cuda.tiled.layouts import Group
-from tilewright.backends.cuda.tiled.shapes import Shape
 from tilewright.backends.cuda.work import Work
 from tilewright.facts.device import Device
 
@@ -43,7 +43,7 @@ def why_not(work: Work, device: Device) -> str | None:
 
 
 def product(
-    work: Work, shape: Shape, group: Group, table_at: int, tiles_at: int, *, plain: bool
+    work: Work, shape: TileShape, group: Group, table_at: int, tiles_at: int, *, plain: bool
 ) -> Launch:
     """The launch of one group of tiles. `plain`: C is the product and nothing else."""
     general = not (plain or group.parts)

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.backends.cuda.machine import driver
-from tilewright.backends.cuda.tiled.shapes import H200_UNITS
+from tilewright.backends.cuda.tile_shapes import H200_UNITS
 from tilewright.backends.cuda.vendor import cublas
 from tilewright.backends.cuda.vendor.cublas import Matrix, Product
 from tilewright.backends.cuda.work import ITEMSIZE, Columns, Ints, Moving, Prepared, Work

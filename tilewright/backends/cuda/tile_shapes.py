@@ -25,7 +25,7 @@ LAUNCH = 6e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class TileShape:
     """A tile shape with its launch options. `registers` caps them, 0 leaves it to the compiler.
 
     `cuda` says that kernels/simt/grouped_single.cu computes it, not Triton's grouped_tiles.
@@ -61,51 +61,51 @@ class Shape:
 # Halves with odd strides take 13 to 17 % less in real batches, whose edges load less. Tiles of
 # 32 x 64 by two warps are no faster on a full device and 1.4 times as slow on one that is not.
 _SINGLE = (
-    Shape(64, 64, 16, 4, 3, 6.15e-9, 29.1e-9),
-    Shape(32, 32, 32, 4, 1, 2.60e-9, 11.2e-9),
-    Shape(16, 32, 32, 2, 1, 1.56e-9, 6.06e-9),
-    Shape(16, 16, 16, 1, 1, 0.57e-9, 4.99e-9),
+    TileShape(64, 64, 16, 4, 3, 6.15e-9, 29.1e-9),
+    TileShape(32, 32, 32, 4, 1, 2.60e-9, 11.2e-9),
+    TileShape(16, 32, 32, 2, 1, 1.56e-9, 6.06e-9),
+    TileShape(16, 16, 16, 1, 1, 0.57e-9, 4.99e-9),
 )
 # 4096 x 4096 x 4096, and 16 products with k of 512, whose rows are all multiples of 16 bytes.
-_WIDE_SINGLE = (Shape(64, 64, 16, 4, 3, 2.0e-9, 24.6e-9), *_SINGLE[1:])
+_WIDE_SINGLE = (TileShape(64, 64, 16, 4, 3, 2.0e-9, 24.6e-9), *_SINGLE[1:])
 # Tiles of grouped_single.cu, and Triton's small ones. Odd: 1000 products of 1..512 and of 1..256.
-_CUDA_SINGLE = (Shape(64, 64, 16, 2, 2, 5.9e-9, 25.0e-9, cuda=True), *_SINGLE[1:])
-_CUDA_WIDE_SINGLE = (Shape(64, 64, 16, 2, 2, 6.5e-9, 22.7e-9, cuda=True), *_SINGLE[1:])
+_CUDA_SINGLE = (TileShape(64, 64, 16, 2, 2, 5.9e-9, 25.0e-9, cuda=True), *_SINGLE[1:])
+_CUDA_WIDE_SINGLE = (TileShape(64, 64, 16, 2, 2, 6.5e-9, 22.7e-9, cuda=True), *_SINGLE[1:])
 _TF32 = (
-    Shape(64, 64, 16, 4, 3, 8.0e-9, 15.5e-9),
-    Shape(32, 32, 32, 2, 2, 3.66e-9, 7.58e-9),
-    Shape(16, 32, 32, 2, 1, 1.74e-9, 4.72e-9),
-    Shape(16, 16, 16, 1, 1, 0.75e-9, 3.06e-9),
+    TileShape(64, 64, 16, 4, 3, 8.0e-9, 15.5e-9),
+    TileShape(32, 32, 32, 2, 2, 3.66e-9, 7.58e-9),
+    TileShape(16, 32, 32, 2, 1, 1.74e-9, 4.72e-9),
+    TileShape(16, 16, 16, 1, 1, 0.75e-9, 3.06e-9),
 )
 _HALF = (
-    Shape(64, 128, 64, 4, 1, 10.0e-9, 15.0e-9),
-    Shape(64, 64, 32, 4, 1, 5.80e-9, 9.80e-9),
-    Shape(32, 32, 32, 2, 1, 2.10e-9, 4.20e-9),
-    Shape(16, 16, 16, 1, 1, 0.60e-9, 2.30e-9),
+    TileShape(64, 128, 64, 4, 1, 10.0e-9, 15.0e-9),
+    TileShape(64, 64, 32, 4, 1, 5.80e-9, 9.80e-9),
+    TileShape(32, 32, 32, 2, 1, 2.10e-9, 4.20e-9),
+    TileShape(16, 16, 16, 1, 1, 0.60e-9, 2.30e-9),
 )
 _WIDE_HALF = (
-    Shape(128, 256, 64, 8, 3, 33.3e-9, 13.2e-9),
-    Shape(128, 128, 64, 4, 3, 15.2e-9, 8.87e-9),
-    Shape(64, 64, 64, 4, 3, 5.39e-9, 4.39e-9),
-    Shape(32, 32, 32, 2, 2, 1.44e-9, 2.72e-9),
-    Shape(16, 16, 16, 1, 1, 0.62e-9, 1.63e-9),
+    TileShape(128, 256, 64, 8, 3, 33.3e-9, 13.2e-9),
+    TileShape(128, 128, 64, 4, 3, 15.2e-9, 8.87e-9),
+    TileShape(64, 64, 64, 4, 3, 5.39e-9, 4.39e-9),
+    TileShape(32, 32, 32, 2, 2, 1.44e-9, 2.72e-9),
+    TileShape(16, 16, 16, 1, 1, 0.62e-9, 1.63e-9),
 )
 _DOUBLE = (
-    Shape(64, 64, 16, 4, 3, 13.7e-9, 24.9e-9),
-    Shape(32, 32, 16, 4, 3, 3.84e-9, 10.9e-9),
-    Shape(16, 16, 16, 1, 1, 1.40e-9, 5.96e-9),
+    TileShape(64, 64, 16, 4, 3, 13.7e-9, 24.9e-9),
+    TileShape(32, 32, 16, 4, 3, 3.84e-9, 10.9e-9),
+    TileShape(16, 16, 16, 1, 1, 1.40e-9, 5.96e-9),
 )
 
 
 def shapes_of(
     dtype: str, device: Device, precision: str = "ieee", *, wide: bool = False, cuda: bool = False
-) -> tuple[Shape, ...]:
+) -> tuple[TileShape, ...]:
     """The shapes for a dtype that fit the device's local memory, largest first.
 
     `wide` says that most of the work can be loaded by 16 bytes, `cuda` that the large ones of
     fp32 are those of grouped_single.cu.
     """
-    shapes: tuple[Shape, ...]
+    shapes: tuple[TileShape, ...]
     if cuda:
         shapes = _CUDA_WIDE_SINGLE if wide else _CUDA_SINGLE
     elif dtype == "float32":
