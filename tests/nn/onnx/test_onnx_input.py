@@ -14,7 +14,7 @@ from tilewright import onebit
 from tilewright.errors import ArgumentError, FileError
 from tilewright.nn.onnx import check, load, others
 from tilewright.nn.onnx import values as onnx_values
-from tilewright.nn.onnx.convert import Importer
+from tilewright.nn.onnx.convert import convert
 from tilewright.nn.onnx.read import parse_onnx
 
 
@@ -166,7 +166,7 @@ def test_what_a_converter_lets_pass_is_still_an_image_or_a_row_of_the_batch(
         onnx_values.Facts, "shape", lambda self, name: given if name == "x" else sizes
     )
     with pytest.raises(FileError, match=r"'Relu0' .*gives \[.*accepted are images and rows"):
-        Importer(graph, facts).drafts()
+        convert(graph, facts)
 
 
 def test_a_byte_is_little_memory_and_no_wrong_argument() -> None:

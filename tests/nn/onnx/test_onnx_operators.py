@@ -19,7 +19,9 @@ from onnx import defs, numpy_helper
 from tests.support.onnx_graphs import FLOAT, Graph, by_others
 from tilewright import onebit
 from tilewright.errors import FileError
-from tilewright.nn.onnx.operators import IR_VERSIONS, OPERATORS, OPSETS, documented
+from tilewright.nn.onnx.attributes import documented
+from tilewright.nn.onnx.graph import IR_VERSIONS, OPSETS
+from tilewright.nn.onnx.operators import OPERATORS
 from tilewright.nn.onnx.windows import pads_of
 
 DOCS = Path(__file__).parents[3] / "docs" / "onebit-networks.md"

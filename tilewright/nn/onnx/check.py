@@ -25,8 +25,8 @@ from tilewright.nn.layers.base import Layer
 from tilewright.nn.layers.conv import Conv
 from tilewright.nn.layers.real_conv import RealConv
 from tilewright.nn.network import INPUT, Network
+from tilewright.nn.onnx.graph import Graph, Node
 from tilewright.nn.onnx.others import CannotRunError, Engine, engine_for
-from tilewright.nn.onnx.read import Graph, Node
 from tilewright.nn.onnx.values import Facts, check_memory, peak
 from tilewright.nn.value import Value
 

@@ -22,9 +22,10 @@ from tilewright.errors import ArgumentError, FileError, TilewrightError
 from tilewright.files.whole import path_of
 from tilewright.nn.network import Network
 from tilewright.nn.onnx.check import Checked, Report, check
-from tilewright.nn.onnx.convert import Importer
-from tilewright.nn.onnx.drafts import finish, fold
-from tilewright.nn.onnx.read import Graph, parse_onnx, read_onnx
+from tilewright.nn.onnx.convert import convert
+from tilewright.nn.onnx.drafts import fold
+from tilewright.nn.onnx.graph import Graph
+from tilewright.nn.onnx.read import parse_onnx, read_onnx
 from tilewright.nn.onnx.values import check_memory, facts_of
 
 NDArray = npt.NDArray[Any]
@@ -65,13 +66,12 @@ def import_onnx(
         graph = read_onnx(path_of(model, "model"), "model")
     x = _sample(graph, sample, memory)
     facts = facts_of(graph, memory)
-    importer = Importer(graph, facts)
-    drafts = importer.drafts()
+    importer = convert(graph, facts)
     sizes = graph.input_shape
     shape = sizes if len(sizes) == 1 else (sizes[1], sizes[2], sizes[0])
     try:
-        layers = [finish(draft) for draft in fold(drafts, graph.output)]
-        network = Network(shape, tuple(layers), drafts[-1].name, labels)
+        layers = [draft.layer() for draft in fold(importer.made, graph.output)]
+        network = Network(shape, tuple(layers), importer.made[-1].name, labels)
     except TilewrightError as error:
         raise FileError(f"{graph.label}: {error}") from None
     item = Checked(graph, facts, network, importer.sources(), importer.signs)

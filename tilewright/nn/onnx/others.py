@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.errors import FileError
-from tilewright.nn.onnx.operators import OPSETS
-from tilewright.nn.onnx.read import Graph, Node
+from tilewright.nn.onnx.graph import OPSETS, Graph, Node
 
 NDArray = npt.NDArray[Any]
 Sizes = tuple[int, ...]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.errors import FileError
-from tilewright.nn.onnx.operators import IR_VERSIONS, OPSETS, attributes_of
+from tilewright.nn.onnx.attributes import attributes_of
+from tilewright.nn.onnx.graph import IR_VERSIONS, OPSETS, Graph, Node
 
 NDArray = npt.NDArray[Any]
 MISSING = "onnx is not installed; 'pip install tilewright[onebit]' brings it"
@@ -35,46 +35,6 @@ _TYPES = {
     "UINT8": (1, "int32_data"),
     "BOOL": (1, "int32_data"),
 }
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Node:
-    """One node: `title` is what errors call it; `proto` is what the file has.
-
-    `attributes` are all that its version has a value for, defaults among them.
-    """
-
-    op: str
-    title: str
-    inputs: tuple[str, ...]
-    output: str
-    attributes: Mapping[str, Any]
-    proto: Any
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Graph:
-    """A graph of one input and one output, in an order in which it can be computed.
-
-    opset        the version of ONNX's own operators that it is written for
-    batch        the first size of its input, or None where any will do
-    input_shape  the other sizes
-    content      the file
-    """
-
-    label: str
-    opset: int
-    nodes: tuple[Node, ...]
-    constants: Mapping[str, NDArray]
-    input: str
-    batch: int | None
-    input_shape: tuple[int, ...]
-    output: str
-    content: bytes
-
-    def refuse(self, node: Node, why: str) -> FileError:
-        """An error that names the node."""
-        return FileError(f"{self.label}: {node.title} is not supported: {why}")
 
 
 def read_onnx(path: Path, argument: str = "path") -> Graph:

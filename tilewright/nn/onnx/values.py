@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.errors import FileError
+from tilewright.nn.onnx.graph import Graph, Node
 from tilewright.nn.onnx.others import Sizes, folded, sizes_of
-from tilewright.nn.onnx.read import Graph, Node
 
 NDArray = npt.NDArray[Any]
 FREE_BATCH = 2  # images of a graph that takes any number: what joins them shows in the sizes

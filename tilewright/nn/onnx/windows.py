@@ -8,10 +8,18 @@ from typing import Any
 import numpy.typing as npt
 
 from tilewright.errors import FileError
-from tilewright.nn.onnx.read import Node
+from tilewright.nn.onnx.graph import Node
+from tilewright.nn.onnx.table import FLAG, list_of, one_of
 from tilewright.nn.window import Window
 
 NDArray = npt.NDArray[Any]
+WINDOW = {
+    "auto_pad": one_of("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"),
+    "kernel_shape": list_of(2, 1),
+    "pads": list_of(4, 0),
+    "strides": list_of(2, 1),
+}
+POOL = {**WINDOW, "ceil_mode": FLAG, "dilations": one_of([1, 1])}
 _LARGEST_PAD = 1 << 12
 
 

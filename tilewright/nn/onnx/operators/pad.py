@@ -1,0 +1,34 @@
+"""Pad: zeros, or -1 round signs, for the convolution that reads it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy.typing as npt
+
+from tilewright.nn.onnx.graph import Node
+from tilewright.nn.onnx.importer import Importer, Traced
+from tilewright.nn.onnx.table import (
+    NUMBER,
+    list_of,
+    one_of,
+    operator,
+)
+from tilewright.nn.onnx.windows import pads_of
+
+NDArray = npt.NDArray[Any]
+
+
+@operator(
+    "Pad",
+    (2, 11, 13, 18, 19, 21, 23, 24, 25),
+    {"mode": one_of("constant"), "pads": list_of(8, 0), "value": NUMBER},
+    "rows and columns, constant, no axes; read by a Conv",
+)
+def pad(at: Importer, node: Node) -> Traced:
+    """What the next convolution pads; nothing is computed."""
+    value = at.plain(node.inputs[0])
+    at.image(node)
+    given = [at.optional(node, position, "pads") for position in (1, 2, 3)]
+    return replace(value, pads=pads_of(node, given))
