@@ -7,7 +7,7 @@ accepted, before anything is written.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any
 
@@ -23,20 +23,31 @@ from tilewright.facts.scalars import Scalars
 PRECISIONS = ("ieee", "tf32", "fp32x")
 
 
-def checked_scalars(alpha: Any, beta: Any, out: Any) -> Scalars:
-    """alpha and beta as floats; beta other than 0 needs an `out`."""
-    for name, value in (("alpha", alpha), ("beta", beta)):
-        if not isinstance(value, Real) or isinstance(value, bool):
-            raise ArgumentError(f"{name}={value!r}: accepted is a real number")
-    if beta != 0 and out is None:
-        raise ArgumentError(f"beta={beta!r}: needs out=, the matrix that it scales")
+def checked_number(value: Any, name: str) -> float:
+    """A real number as a float."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise ArgumentError(f"{name}={value!r}: accepted is a real number")
     try:
-        return Scalars(float(alpha), float(beta))
+        return float(value)
     except OverflowError:
-        name, value = ("alpha", alpha) if abs(alpha) > abs(beta) else ("beta", beta)
         raise ArgumentError(
             f"{name}={short(value)}: accepted is a real number of at most 1.8e308"
         ) from None
+
+
+def checked_scalars(alpha: Any, beta: Any, out: Any) -> Scalars:
+    """alpha and beta as floats; beta other than 0 needs an `out`."""
+    scalars = Scalars(checked_number(alpha, "alpha"), checked_number(beta, "beta"))
+    if scalars.beta != 0 and out is None:
+        raise ArgumentError(f"beta={beta!r}: needs out=, the matrix that it scales")
+    return scalars
+
+
+def checked_flag(value: Any, name: str) -> bool:
+    """True or False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ArgumentError(f"{name}={value!r}: accepted are True and False")
+    return bool(value)
 
 
 def checked_name(argument: str, value: Any, accepted: tuple[str, ...]) -> str:
@@ -115,8 +126,7 @@ def checked_sums(accumulate: str | None, dtype: str) -> str:
 def matrix_view(operand: View, transpose: Any, *, row: bool) -> View:
     """A view of at least two dimensions: `a` as a row, `b` as a column where it is a vector."""
     name = "a" if row else "b"
-    if not isinstance(transpose, bool | np.bool_):
-        raise ArgumentError(f"transpose_{name}={transpose!r}: accepted are True and False")
+    transpose = checked_flag(transpose, f"transpose_{name}")
     if operand.ndim == 0:
         raise ShapeError(f"{name}.shape=(): accepted are one dimension or more")
     if operand.ndim > 1:
@@ -130,26 +140,37 @@ def matrix_view(operand: View, transpose: Any, *, row: bool) -> View:
     return View(memory, operand.offset, shape, strides, operand.dtype, operand.host, operand.queue)
 
 
+def check_shape(name: str, shape: Sequence[int], wanted: Sequence[int], why: str = "") -> None:
+    """Raise ShapeError where an argument has another shape than is wanted."""
+    if tuple(shape) != tuple(wanted):
+        raise ShapeError(f"{name}.shape={tuple(shape)}: must be {tuple(wanted)}{why}")
+
+
+def check_pair(a: Sequence[int], b: Sequence[int]) -> None:
+    """Raise ShapeError unless matrices of these shapes, [..., m, k] and [..., k, n], multiply."""
+    if a[-1] != b[-2]:
+        raise ShapeError(
+            f"b.shape={tuple(b)}: its {b[-2]} rows must equal the {a[-1]} columns of"
+            f" a.shape={tuple(a)} (after transposes)"
+        )
+    for one, two in zip(reversed(a[:-2]), reversed(b[:-2]), strict=False):
+        if one != two and one != 1 and two != 1:
+            raise ShapeError(
+                f"b.shape={tuple(b)}: leading dimensions {tuple(b[:-2])} do not broadcast with"
+                f" {tuple(a[:-2])} of a"
+            )
+
+
 def result_shape(a: View, b: View, most: int | None) -> tuple[int, ...]:
     """[..., m, n], vectors still as matrices; no size of a matrix is over `most`."""
-    if a.shape[-1] != b.shape[-2]:
-        raise ShapeError(
-            f"b.shape={b.shape}: its {b.shape[-2]} rows must equal the {a.shape[-1]} columns of"
-            f" a.shape={a.shape} (after transposes)"
-        )
-    try:
-        leading = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    except ValueError:
-        raise ShapeError(
-            f"b.shape={b.shape}: leading dimensions {b.shape[:-2]} do not broadcast with"
-            f" {a.shape[:-2]} of a"
-        ) from None
+    check_pair(a.shape, b.shape)
     sizes = a.shape[-2], b.shape[-1], a.shape[-1]
     if most is not None and max(sizes) > most:
         raise ShapeError(
             f"a, b: m, n and k are {', '.join(map(str, sizes))}; accepted are sizes from 0 to"
             " 2^31 - 64"
         )
+    leading = () if a.ndim == b.ndim == 2 else np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     return (*leading, *sizes[:2])
 
 

@@ -13,11 +13,12 @@ from typing import Any
 
 from tilewright.arrays.place import Place
 from tilewright.arrays.views import View
-from tilewright.errors import OperandError, ShapeError
+from tilewright.errors import OperandError
 from tilewright.facts.device import Device
 from tilewright.facts.scalars import Scalars
 from tilewright.inputs.checks import (
     broadcast_view,
+    check_shape,
     checked_activation,
     checked_precision,
     checked_scalars,
@@ -95,7 +96,8 @@ def checked(
         c, result = output_matrix(seen["out"], shape, vectors), lambda: out
     views = {"a": broadcast_view(left, shape), "b": broadcast_view(right, shape), "c": c}
     if bias is not None:
-        views["bias"] = _vector(seen["bias"], shape[-1])
+        check_shape("bias", seen["bias"].shape, shape[-1:], ", one a column")
+        views["bias"] = contiguous(seen["bias"], "bias")
     check_overlap(views)
     return Product(
         place,
@@ -114,14 +116,7 @@ def checked(
 
 def _check_out(out: View, public: tuple[int, ...]) -> None:
     """Raise where the result cannot be written there."""
-    if out.shape != public:
-        raise ShapeError(f"out.shape={out.shape}: must be {public}")
+    check_shape("out", out.shape, public)
     if out.host and not out.memory.flags.writeable:
         raise OperandError("out: is read-only; accepted is a writable array")
     check_apart("out", public, out.strides)
-
-
-def _vector(bias: View, n: int) -> View:
-    if bias.shape != (n,):
-        raise ShapeError(f"bias.shape={bias.shape}: must be ({n},), one a column")
-    return contiguous(bias, "bias")

@@ -5,20 +5,26 @@ The checks read shapes, dtypes and devices only, so that compilers and fake tens
 
 from __future__ import annotations
 
-from numbers import Real
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
-from tilewright.inputs.checks import checked_activation, checked_name
+from tilewright.inputs.checks import (
+    PRECISIONS,
+    check_pair,
+    check_shape,
+    checked_activation,
+    checked_flag,
+    checked_number,
+    checked_precision,
+)
 from tilewright.torch_ops.eager import is_differentiated
 
 DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 _NAMES = "float16, bfloat16, float32, float64"
 _FUNCTIONS = {"none": None, "relu": torch.relu, "gelu": torch.nn.functional.gelu}
-PRECISIONS = ("ieee", "tf32", "fp32x")
 
 
 def check_tensor(value: Any, name: str) -> None:
@@ -51,29 +57,39 @@ def check_like(value: Any, name: str, a: Tensor, other: str = "a") -> None:
         )
 
 
+def matrices(
+    a: Any, b: Any, bias: Any, out: Any, precision: str | None, transposes: tuple[Any, Any]
+) -> tuple[Tensor, Tensor]:
+    """The matrices of a product, [..., m, k] and [..., k, n], once all of its tensors fit."""
+    check_tensor(a, "a")
+    for name, value in (("b", b), ("bias", bias), ("out", out)):
+        if value is not None or name == "b":
+            check_like(value, name, a)
+    left, right = _matrix(a, "a", transposes[0]), _matrix(b, "b", transposes[1])
+    check_precision(precision, a)
+    check_pair(left.shape, right.shape)
+    if bias is not None:
+        check_shape("bias", bias.shape, right.shape[-1:], ", one a column")
+    return left, right
+
+
+def _matrix(value: Tensor, name: str, transpose: Any) -> Tensor:
+    """At least two dimensions: a as a row, b as a column where it is a vector."""
+    transpose = checked_flag(transpose, f"transpose_{name}")
+    if value.dim() == 0:
+        raise ShapeError(f"{name}.shape=(): accepted are one dimension or more")
+    if not torch.compiler.is_compiling() and value.is_neg():
+        value = value.resolve_neg()
+    if value.dim() == 1:
+        return value.unsqueeze(0 if name == "a" else 1)
+    return value.mT if transpose else value
+
+
 def check_precision(precision: str | None, a: Tensor) -> None:
-    """Only float32 has a choice, and only on a GPU does it change anything."""
-    if precision is None:
-        return
-    if a.dtype != torch.float32:
-        raise ArgumentError(f"precision={precision!r}: accepted is None for {a.dtype}")
-    checked_name("precision", precision, PRECISIONS)
-    if a.device.type == "cpu":
-        raise ArgumentError(f"precision={precision!r}: accepted is None for the host's arrays")
-
-
-def checked_number(value: Any, name: str) -> float:
-    """A real number as a float."""
-    if not isinstance(value, Real) or isinstance(value, bool):
-        raise ArgumentError(f"{name}={value!r}: accepted is a real number")
-    return float(value)
-
-
-def checked_flag(value: Any, name: str) -> bool:
-    """True or False."""
-    if not isinstance(value, bool):
-        raise ArgumentError(f"{name}={value!r}: accepted are True and False")
-    return value
+    """Raise where this tensor's products have no such precision."""
+    if precision is not None:
+        dtype = str(a.dtype).removeprefix("torch.")
+        checked_precision(precision, dtype, () if a.device.type == "cpu" else PRECISIONS)
 
 
 def each(value: Any, count: int, name: str, kind: type) -> list[Any]:
@@ -95,8 +111,7 @@ def checked_function(activation: str | None) -> Any:
 def check_vector(value: Any, name: str, n: int, a: Tensor) -> None:
     """Raise unless this is a bias for n columns."""
     check_like(value, name, a)
-    if tuple(value.shape) != (n,):
-        raise ShapeError(f"{name}.shape={tuple(value.shape)}: must be ({n},), one a column")
+    check_shape(name, value.shape, (n,), ", one a column")
 
 
 def check_out(beta: Any, *values: Any) -> None:

@@ -14,7 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilewright.errors import ArgumentError, ShapeError
+from tilewright.inputs.checks import (
+    check_shape,
+    checked_number,
+    checked_scalars,
+)
 from tilewright.inputs.overlap import check_apart
 from tilewright.torch_ops import checks, down, recorded
 from tilewright.torch_ops.autocast import cast
@@ -78,7 +82,7 @@ def _of_matrices(
         if type(transpose_a) is not bool or type(transpose_b) is not bool:
             return None
         function = checks.checked_function(activation)
-        scale = checks.checked_number(alpha, "alpha")
+        scale = checked_number(alpha, "alpha")
         turned = (transpose_a, transpose_b)
         made = recorded.product(a, b, bias, turned, scale, how, product)
         return made if made is None or function is None else function(made)
@@ -108,61 +112,25 @@ def _watched(
 ) -> Any:
     """A product that something looks at, from views and functions that torch knows."""
     function = checks.checked_function(activation)
-    scale, keep = checks.checked_number(alpha, "alpha"), checks.checked_number(beta, "beta")
-    if keep != 0 and out is None:
-        raise ArgumentError(f"beta={beta!r}: needs out=, the matrix that it scales")
-    left = _matrix(a, "a", checks.checked_flag(transpose_a, "transpose_a"))
-    right = _matrix(b, "b", checks.checked_flag(transpose_b, "transpose_b"))
-    checks.check_like(b, "b", a)
-    checks.check_precision(how[0], a)
-    _check_sizes(left, right)
-    if bias is not None:
-        checks.check_vector(bias, "bias", right.shape[-1], a)
-    found = broadcast_product(left, right, bias, scale, how)
+    scalars = checked_scalars(alpha, beta, out)
+    left, right = checks.matrices(a, b, bias, out, how[0], (transpose_a, transpose_b))
+    found = broadcast_product(left, right, bias, scalars.alpha, how)
     if b.dim() == 1:
         found = found.squeeze(-1)
     if a.dim() == 1:
         found = found.squeeze(-1 if b.dim() == 1 else -2)
     if out is not None:
-        checks.check_like(out, "out", a)
-        return put(out, "out", found, keep, function)
+        return put(out, "out", found, scalars.beta, function)
     return function(found) if function else found
 
 
 def put(out: Tensor, name: str, found: Tensor, beta: float, function: Any) -> Tensor:
     """function(found + beta · out) in out's place."""
-    if out.shape != found.shape:
-        raise ShapeError(f"{name}.shape={tuple(out.shape)}: must be {tuple(found.shape)}")
+    check_shape(name, out.shape, found.shape)
     check_apart(name, out.shape, out.stride())
     if beta != 0:
         found = found + beta * out
     return out.copy_(function(found) if function else found)
-
-
-def _matrix(value: Any, name: str, transpose: bool) -> Tensor:
-    """At least two dimensions: a as a row, b as a column where it is a vector."""
-    checks.check_tensor(value, name)
-    if value.dim() == 0:
-        raise ShapeError(f"{name}.shape=(): accepted are one dimension or more")
-    if not torch.compiler.is_compiling() and value.is_neg():
-        value = value.resolve_neg()
-    if value.dim() == 1:
-        return value.unsqueeze(0 if name == "a" else 1)
-    return value.mT if transpose else value
-
-
-def _check_sizes(a: Tensor, b: Tensor) -> None:
-    if a.shape[-1] != b.shape[-2]:
-        raise ShapeError(
-            f"b.shape={tuple(b.shape)}: its {b.shape[-2]} rows must equal the {a.shape[-1]}"
-            f" columns of a.shape={tuple(a.shape)} (after transposes)"
-        )
-    for one, two in zip(reversed(a.shape[:-2]), reversed(b.shape[:-2]), strict=False):
-        if one != two and one != 1 and two != 1:
-            raise ShapeError(
-                f"b.shape={tuple(b.shape)}: leading dimensions {tuple(b.shape[:-2])} do not"
-                f" broadcast with {tuple(a.shape[:-2])} of a"
-            )
 
 
 def broadcast_product(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, how: How) -> Tensor:
