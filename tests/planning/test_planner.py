@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.errors import ArgumentError, ShapeError
-from tilewright.planning.buckets import Choice, Table, cheapest, choices, largest
+from tilewright.planning.buckets import Choice, Table, alone, cheapest, choices, largest
 from tilewright.planning.grouped import ORDERS, GroupedLayout, Slots, Tile, lay_out, signature
+from tilewright.planning.single import single
 
 # Rates and overheads of the size that GPUs of 64 units have; nothing below depends on the values.
 TILES = (
@@ -37,7 +38,7 @@ depths = st.one_of(sizes, st.sampled_from([4097, 100_000]))
 batches = st.lists(st.tuples(sizes, sizes, depths), min_size=0, max_size=12)
 
 
-@pytest.mark.parametrize("name", ["makespan", "buckets", "order", "grouped"])
+@pytest.mark.parametrize("name", ["makespan", "buckets", "single", "order", "grouped"])
 def test_worked_examples(name: str) -> None:
     assert doctest.testmod(import_module(f"tilewright.planning.{name}")).failed == 0
 
@@ -157,23 +158,18 @@ def test_given_and_equal_sizes_are_not_sorted() -> None:
     assert layout.reason.startswith("given: nothing to sort")
 
 
-def test_what_is_fast_enough_is_one_shape_and_nothing_better_is_sought() -> None:
-    m, n, k = uniform(1000, 64)
-    sought = lay_out(m, n, k, TILES, GPU, "given")
-    quick = lay_out(m, n, k, TILES, GPU, "given", enough=1.0)
-    assert len(set(quick.tile.tolist())) == 1
-    assert quick.order.tolist() == list(range(1000))
-    assert not quick.sums.elements
-    assert quick.seconds <= quick.simulated() <= 1.5 * sought.seconds
-    for enough in (0.0, 0.5 * quick.seconds):  # which no single shape reaches
-        layout = lay_out(m, n, k, TILES, GPU, "given", enough=enough)
-        assert np.array_equal(layout.tile, sought.tile)
-        assert layout.seconds == sought.seconds
-
-
-def test_a_long_product_is_cut_where_it_would_take_longer_than_is_enough() -> None:
-    long = lay_out([16], [16], [100_000], TILES, GPU, "given", enough=1e-6)
-    assert int(long.parts[0]) > 1
+@pytest.mark.parametrize("seed", range(40))
+def test_a_single_shape_is_the_one_that_a_table_of_all_shapes_gives(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    m, n, k = rng.integers(1, rng.integers(2, 300), (3, rng.integers(1, 400)))
+    if seed % 4 == 0:
+        k *= rng.integers(0, 40, len(k))
+    for slots in (GPU, replace(GPU, compute_units=2)):
+        table = Table.of(m, n, k, TILES)
+        known, found = alone(table, slots), single(m, n, k, TILES, slots)
+        assert found.shape == known.tile[0]
+        assert (found.down * found.across).tolist() == known.counts.tolist()
+        assert found.seconds == pytest.approx(known.bound, rel=1e-12)
 
 
 def test_a_batch_in_order_stays_in_order() -> None:

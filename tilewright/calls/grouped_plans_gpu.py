@@ -78,7 +78,8 @@ class _Kept:
 
     @property
     def bytes(self) -> int:
-        return self.plan.bytes + sum(column.nbytes for column in self.decided) + self.offsets.nbytes
+        kept = (*self.decided, self.offsets)
+        return self.plan.bytes + self.places.bytes + sum(column.nbytes for column in kept)
 
 
 _drawn: Shelf[int, Ints] = Shelf("numbers that mix lists", most=8 << 20)
@@ -132,7 +133,7 @@ def _planned(a: tuple[Any, ...], left: _Side, b: tuple[Any, ...], right: _Side) 
     if ((left.address | right.address) & (item - 1)).any():
         return None
     offsets, total = aligned_offsets(rows, cols, item)
-    lie = results.places(rows, cols, offsets, total, name)
+    lie = results.Places(rows, cols, offsets, total, name)
     ones = one.astype(np.int64)
     first, second = (Columns(side.address, *side.lies.steps) for side in (left, right))
     c = Columns(_SOMEWHERE + offsets * item, cols, ones)

@@ -125,15 +125,8 @@ class Choice:
         return self.bound + self.fixed(self.shapes, slots)
 
 
-def choices(table: Table, slots: Slots, enough: float = 0.0) -> list[Choice]:
-    """Every assignment of shapes worth predicting, the strategy's first.
-
-    Where a single shape may end within `enough` seconds, that one: no other is looked for.
-    """
-    if enough > 0.0:
-        single = alone(table, slots)
-        if single.score(slots) <= enough:
-            return [single]
+def choices(table: Table, slots: Slots) -> list[Choice]:
+    """Every assignment of shapes worth predicting, the strategy's first."""
     every = range(len(table.tiles))
     found = [largest(table, slots), cheapest(table, slots)]
     if np.array_equal(found[0].tile, found[1].tile):

@@ -197,7 +197,6 @@ def lay_out(
     tiles: tuple[Tile, ...],
     slots: Slots,
     order: str = "auto",
-    enough: float = 0.0,
 ) -> GroupedLayout:
     """Plan C = A[m, k] @ B[k, n] for every problem of these columns on this scheduler.
 
@@ -207,8 +206,6 @@ def lay_out(
         tiles: the shapes that a kernel can run, at least one.
         slots: the device's scheduler.
         order: "auto" or one of `ORDERS`.
-        enough: seconds within which a plan is good enough: a single shape that may end by then is
-            taken as it is.
 
     Raises ShapeError for columns that do not fit each other, negative sizes and batches of more
     than 2^31 - 1 tiles, ArgumentError for an unknown order and for no tiles.
@@ -221,8 +218,8 @@ def lay_out(
     live = np.flatnonzero((m > 0) & (n > 0))
     if not len(live):
         return _empty(m, n, k, tiles, slots)
-    assignments = choices(Table.of(m, n, k, tiles), slots, enough)
-    plans = compare(live, k, assignments, slots, only_given=order == "given", enough=enough)
+    assignments = choices(Table.of(m, n, k, tiles), slots)
+    plans = compare(live, k, assignments, slots, only_given=order == "given")
     predicted = {name: seconds for name, (_, seconds) in plans.items()}
     chosen = min(predicted, key=lambda name: predicted[name]) if order == "auto" else order
     taken, seconds = plans[chosen]

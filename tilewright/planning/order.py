@@ -104,12 +104,8 @@ def compare(
     slots: Slots,
     *,
     only_given: bool,
-    enough: float = 0.0,
 ) -> dict[str, tuple[Candidate, float]]:
-    """Of every order the assignment of shapes it runs fastest with, and its predicted seconds.
-
-    The least that a sole assignment can take stands for its prediction where it is `enough`.
-    """
+    """Of every order the assignment of shapes it runs fastest with, and its predicted seconds."""
     coarse = live if only_given else descending(live, k)
     orders = [
         {"given": live} if only_given else arrange(choice, live, coarse) for choice in assignments
@@ -121,11 +117,7 @@ def compare(
             Candidate(order[name], choice, _fixed(order[name], choice, slots))
             for order, choice in zip(orders, assignments, strict=True)
         ]
-        sole = candidates[0]
-        if len(candidates) == 1 and sole.floor <= enough:
-            plans[name] = sole, sole.floor
-        else:
-            plans[name] = _best(candidates, makespans, slots)
+        plans[name] = _best(candidates, makespans, slots)
     return plans
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -71,6 +72,20 @@ def test_a_placed_kernel_is_compiled_once_and_finds_its_lists_in_the_table() -> 
         found = (base + 128, scratch.data_ptr(), base, 5, 6, 64)
         assert kernel.runs.pop() == (7, *HEAD, *found)
     assert len(kernel.compiled) == 1
+
+
+def test_a_kernel_compiled_for_a_plan_serves_every_plan_that_triton_would_compile_alike() -> None:
+    """Triton compiles anew for a number that is 1, a multiple of 16 or longer than 31 bits."""
+    kernel = Recorded()
+    for number, compilations in ((5, 1), (7, 1), (32, 2), (48, 2), (1, 3), (2**31, 4), (9, 4)):
+        launch = placed(task_of(kernel, Pointer("int32", 0), number), 0)
+        assert len(kernel.compiled) == compilations
+        launch(11, torch.zeros(1, dtype=torch.int64), None)
+        assert kernel.runs[-1][-2:] == (number, 64)
+    placed(task_of(kernel, Pointer("int64", 0), 9), 0)
+    placed(task_of(kernel, Pointer("int32", 0), 9), 1)
+    placed(replace(task_of(kernel, Pointer("int32", 0), 9), constants={"TILE": 32}), 0)
+    assert len(kernel.compiled) == 7
 
 
 def test_in_the_interpreter_lists_are_tensors_of_their_dtype() -> None:

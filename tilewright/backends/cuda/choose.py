@@ -155,9 +155,9 @@ def move(work: Work, device: Device, wanted: str | None = None) -> Movable:
     if not len(live):
         return Movable(lambda places: None, "none", 0)
     work, some = replace(_unsorted(work), keep=()), len(live) < count
-    columns = 3 if work.bias is None else 4
-    index = np.append((live + count * np.arange(columns)[:, np.newaxis]).reshape(-1), -1)
     if some:
+        columns = 3 if work.bias is None else 4
+        index = np.append((live + count * np.arange(columns)[:, np.newaxis]).reshape(-1), -1)
         work = work.take(live)
     with driver.need().cuda.device(work.ordinal):
         nvrtc.enter(work.ordinal)

@@ -56,7 +56,8 @@ class Fixed:
 
         template = kernels.template
         size, numbers = len(template.words), np.full(len(template.words), -1, np.int32)
-        numbers[template.positions] = template.sources
+        for which, source in template.lacking:
+            numbers[which] = np.arange(_PLACES)[source]
         whole = np.concatenate((template.words, numbers.view(np.int64)))  # tables end evenly
         with torch.inference_mode(mode=False), unhindered(driver):
             kept = tables.upload(len(whole), lambda into: np.copyto(into, whole), ordinal)

@@ -15,6 +15,7 @@ import ctypes
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from tilewright.backends.cuda.machine import nvrtc, tables
 from tilewright.backends.cuda.work import Ints, Moving, Prepared, Work
 
 _ALIGNED = 128  # bytes
+Which = Ints | slice  # some of a column
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,18 +100,24 @@ def _short(column: npt.NDArray[Any], otherwise: bytes | None = None) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A table whose words at `positions` lack the places numbered `sources`."""
+    """A table in which addresses lack the places of what they point to.
+
+    `lacking` has pairs: which words, and the number of the place that each of them lacks.
+    """
 
     words: Ints
-    positions: Ints
-    sources: Ints
+    lacking: tuple[tuple[Which, Which], ...]
     scratch: int
 
     def placed(self, places: Ints) -> Ints:
         """The table for these addresses."""
         words = self.words.copy()
-        words[self.positions] += places[self.sources]
+        self._add(places, words)
         return words
+
+    def _add(self, places: Ints, words: Ints) -> None:
+        for which, source in self.lacking:
+            words[which] += places[source]
 
     def uploaded(self, places: Ints, ordinal: int, stream: int) -> Any:
         """The same on a device, by the time that `stream`, torch's current one, goes on."""
@@ -118,14 +126,14 @@ class Template:
 
         def fill(words: Ints) -> None:
             np.copyto(words, self.words)
-            words[self.positions] += places[self.sources]
+            self._add(places, words)
 
         return tables.upload(len(self.words), fill, ordinal)
 
     @property
     def bytes(self) -> int:
         """Of host memory that it takes."""
-        return self.words.nbytes + self.positions.nbytes + self.sources.nbytes
+        return self.words.nbytes + sum(getattr(x, "nbytes", 0) for x in chain(*self.lacking))
 
 
 class Draft:
@@ -135,24 +143,25 @@ class Draft:
         """For tables made with these places."""
         self._places = places
         self._parts: list[tuple[int, npt.NDArray[np.uint8]]] = []
-        self._positions: list[Ints] = []
-        self._sources: list[Ints] = []
+        self._lacking: list[tuple[Which, Which]] = []
         self._size = 0
 
-    def add(self, table: npt.NDArray[Any], *fields: tuple[int, Ints]) -> int:
+    def add(self, table: npt.NDArray[Any], *fields: tuple[int, Which]) -> int:
         """Append a table; where it begins, in bytes: a multiple of 128, as tensor maps want.
 
         Args:
             table: records along the first axis, of whole words where there are `fields`.
             fields: a word of the record that is an address, and the place that each record's one
-                belongs to, -1 where it is none.
+                belongs to, -1 where it is none; a slice where each record's comes after another.
         """
         raw = np.ascontiguousarray(table).reshape(-1).view(np.uint8)
         begin, each = self._size // 8, raw.nbytes // max(1, len(table)) // 8
         for word, source in fields:
-            which = np.flatnonzero(source >= 0)
-            self._positions.append(which * each + (begin + word))
-            self._sources.append(source[which])
+            at: Which = slice(begin + word, begin + each * len(table), each)
+            if not isinstance(source, slice):
+                which = np.flatnonzero(source >= 0)
+                at, source = which * each + (begin + word), source[which]
+            self._lacking.append((at, source))
         start = self._size
         self._parts.append((start, raw))
         self._size += max(1, -(-raw.nbytes // _ALIGNED)) * _ALIGNED
@@ -160,15 +169,13 @@ class Draft:
 
     def template(self, scratch: int) -> Template:
         """The tables one after another, for a batch with so many bytes of scratch."""
-        none = np.zeros(0, np.int64)
-        positions = np.concatenate((none, *self._positions))
-        sources = np.concatenate((none, *self._sources))
         words = np.zeros(self._size // 8, np.int64)
         memory = words.view(np.uint8)
         for start, raw in self._parts:
             memory[start : start + raw.nbytes] = raw
-        words[positions] -= self._places[sources]
-        return Template(words, positions, sources, scratch)
+        for which, source in self._lacking:
+            words[which] -= self._places[source]
+        return Template(words, tuple(self._lacking), scratch)
 
 
 # Enqueues kernels on a stream, with a table and scratch: torch tensors of words and of bytes.

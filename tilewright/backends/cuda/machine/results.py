@@ -52,6 +52,11 @@ class Places:
         self._calls = 0
         self._pattern: Any = None
 
+    @property
+    def bytes(self) -> int:
+        """Of host memory, with the pattern that it may have one day."""
+        return 96 * len(self._columns[0])
+
     def made(self, ordinal: int) -> tuple[list[Any], int]:
         """A new matrix each on a GPU, and the address of the memory that they share."""
         if self._pattern is None:
@@ -102,8 +107,7 @@ _kept: Shelf[tuple[bytes, bytes, str], Places] = Shelf("places of results", most
 def places(rows: Ints, cols: Ints, offsets: Ints, total: int, dtype: str) -> Places:
     """Results of these sizes, which lie at these offsets."""
     key = (rows.tobytes(), cols.tobytes(), dtype)
-    size = 96 * len(rows)
-    return _kept.found(key, lambda: Places(rows, cols, offsets, total, dtype), lambda _: size)
+    return _kept.found(key, lambda: Places(rows, cols, offsets, total, dtype), lambda x: x.bytes)
 
 
 def maker(shape: tuple[int, ...], dtype: str, ordinal: int) -> Callable[[], Any]:

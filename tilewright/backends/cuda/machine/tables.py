@@ -33,6 +33,12 @@ _buffers: dict[int, tuple[Any, ...]] = {}
 def records(work: Work) -> Ints:
     """[problems, WORDS] as backends/cuda/kernels/triton/record.py draws it."""
     table = np.zeros((len(work.m), WORDS), np.int64)
+    fill_records(work, table)
+    return table
+
+
+def fill_records(work: Work, table: Ints) -> None:
+    """The same, into zeros that are there."""
     table[:, 0], table[:, 1], table[:, 2] = work.a.address, work.b.address, work.c.address
     if work.bias is not None:
         table[:, 3] = work.bias.address
@@ -41,7 +47,6 @@ def records(work: Work) -> Ints:
         table[:, at], table[:, at + 1] = part.row, part.col
     table[:, 13] = np.ascontiguousarray(work.alpha, np.float64).view(np.int64)
     table[:, 14] = (work.beta + 0.0).view(np.int64)  # -0.0 becomes 0: all bits zero
-    return table
 
 
 def goes_by_parameters(count: int, ordinal: int) -> bool:

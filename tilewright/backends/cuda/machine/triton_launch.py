@@ -2,6 +2,7 @@
 
 Triton's own `kernel[grid](...)` looks every argument up again at each launch, 17.6 µs of host time;
 the launcher of its compiled kernel, called with ready arguments, takes 3.9 µs on the same machine.
+A kernel that was compiled for an earlier plan is found by what Triton compiles for.
 In Triton's interpreter (TRITON_INTERPRET=1), which the tests use to run kernels on the host, a
 prepared launch is a call of the interpreted kernel.
 """
@@ -13,8 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.errors import BuildError
+from tilewright.remember import Shelf
 
 INTERPRETED = -1  # the ordinal of "the host, in Triton's interpreter"
+_Compiled = tuple[Callable[..., None], Any, Any]  # launcher, kernel and what is packed beside it
+_known: Shelf[tuple[Any, ...], _Compiled] = Shelf("kernels of Triton", most=4 << 20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +77,9 @@ def placed(task: Task, ordinal: int) -> Callable[[int, Any, Any], None]:
 
         return interpret
     samples = (*(pointer.sample() for pointer in pointers), *numbers)
-    run, programs, function, metadata, arguments = _compiled(replace(task, arguments=samples))
-    rest, offsets = arguments[len(pointers) :], [pointer.at for pointer in pointers]
+    run, function, metadata = _recalled(replace(task, arguments=samples), ordinal)
+    rest, offsets = (*numbers, *task.constants.values()), [pointer.at for pointer in pointers]
+    programs = task.programs
 
     def launch(stream: int, table: Any, scratch: Any) -> None:
         base = table.data_ptr()
@@ -105,19 +110,35 @@ def reusable(task: Task, ordinal: int) -> Callable[..., None]:
                 kernel[(programs,)](*leading, *arguments[len(leading) :], **named)
 
         return look_up
-    run, _, function, metadata, arguments = _compiled(task)
+    run, function, metadata = _compiled(task)
+    every = (*arguments, *task.constants.values())
 
     def launch(stream: int, programs: int, *leading: Any) -> None:
         if programs:
             places = [tensor.data_ptr() for tensor in leading[:count]]
-            rest = (*leading[count:], *arguments[len(leading) :])
+            rest = (*leading[count:], *every[len(leading) :])
             run(programs, 1, 1, stream, function, metadata, None, None, None, *places, *rest)
 
     return launch
 
 
-def _compiled(task: Task) -> tuple[Callable[..., None], int, Any, Any, tuple[Any, ...]]:
-    """What Triton's launcher takes; constants travel too, and are ignored there."""
+def _recalled(task: Task, ordinal: int) -> _Compiled:
+    """`_compiled`, kept by what Triton compiles for: types, options, three facts of each number.
+
+    A task that shows it a tensor is looked up by Triton: alignment counts there too.
+    """
+    if any(hasattr(value, "data_ptr") for value in task.arguments):
+        return _compiled(task)
+    facts = (
+        (value == 1, value % 16 == 0, value.bit_length() > 31) if type(value) is int else value
+        for value in task.arguments
+    )
+    key = (task.kernel, ordinal, *facts, *task.constants.items(), *task.options.items())
+    return _known.found(key, lambda: _compiled(task), lambda _: 1024)
+
+
+def _compiled(task: Task) -> _Compiled:
+    """What Triton's launcher takes. Constants travel too, and are ignored there."""
     from triton.errors import TritonError
 
     try:
@@ -128,8 +149,4 @@ def _compiled(task: Task) -> tuple[Callable[..., None], int, Any, Any, tuple[Any
     except (TritonError, RuntimeError) as error:  # RuntimeError: from passes and from the driver
         reason = str(error).strip().partition("\n")[0]
         raise BuildError(f"kernel {task.kernel.__name__!r}: {reason}") from error
-    arguments = (
-        value.data_ptr() if hasattr(value, "data_ptr") else value
-        for value in (*task.arguments, *task.constants.values())
-    )
-    return run, task.programs, compiled.function, compiled.packed_metadata, (*arguments,)
+    return run, compiled.function, compiled.packed_metadata

@@ -15,19 +15,21 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.backends.cuda.machine.fixed import moving
-from tilewright.backends.cuda.machine.placing import Draft, Kernels, bound, places, sources
+from tilewright.backends.cuda.machine.placing import Draft, Kernels, Launch, bound, places, sources
 from tilewright.backends.cuda.machine.streams import in_turn, side_by_side
-from tilewright.backends.cuda.machine.tables import records
+from tilewright.backends.cuda.machine.tables import WORDS, records
 from tilewright.backends.cuda.machine.triton_launch import Pointer, Task, placed
 from tilewright.backends.cuda.tile_shapes import TileShape, shapes_of, slots_of, sum_bytes, sum_type
 from tilewright.backends.cuda.tiled import simt
 from tilewright.backends.cuda.tiled.layouts import Group, codes, is_mostly_wide, kinds
+from tilewright.backends.cuda.tiled.little import laid_out, little
 from tilewright.backends.cuda.tiled.parts import CHUNK, Parts, parts_of
 from tilewright.backends.cuda.work import Ints, Moving, Prepared, Work
 from tilewright.errors import KernelError
 from tilewright.facts.device import Device
 from tilewright.facts.verdict import Proposal
 from tilewright.planning.grouped import GroupedLayout, lay_out, signature
+from tilewright.planning.single import Single
 from tilewright.remember import Shelf
 
 _layouts: Shelf[bytes, GroupedLayout] = Shelf("tiles of batches on GPUs", most=128 << 20)
@@ -39,7 +41,7 @@ class _Tiles:
     """What was decided: how problems lie (layouts.codes), their tiles, the tiles' shapes."""
 
     code: Ints
-    layout: GroupedLayout
+    plan: GroupedLayout | Single
     shapes: tuple[TileShape, ...]
     precision: str
 
@@ -62,21 +64,30 @@ class TritonGrouped:
 
     def bind(self, proposal: Proposal, work: Work) -> Prepared:
         """Tables uploaded, for these addresses."""
-        return bound(_kernels(work, proposal.decisions), work)
+        return bound(self._kernels(proposal, work), work)
 
     def move(self, proposal: Proposal, work: Work) -> Moving:
         """Tables that travel at each launch."""
-        return moving(_kernels(work, proposal.decisions), work)
+        return moving(self._kernels(proposal, work), work)
+
+    def _kernels(self, proposal: Proposal, work: Work) -> Kernels:
+        tiles: _Tiles = proposal.decisions
+        plan = tiles.plan
+        return _few(work, tiles, plan) if isinstance(plan, Single) else _many(work, tiles, plan)
 
     def _proposal(self, tiles: _Tiles, work: Work, device: Device) -> Proposal:
-        layout = tiles.layout
-        reason = f"{layout.reason}; {_words(layout)}"
+        plan, size = tiles.plan, 0
+        if isinstance(plan, Single):
+            shape = tiles.shapes[plan.shape]
+            reason = f"given: good enough, none better is sought; tiles {shape.m} x {shape.n}"
+        else:
+            reason = f"{plan.reason}; {_words(plan)}"
+            size = plan.sums.elements * sum_bytes(work.dtype)
         if work.precision == "tf32" and tiles.precision != "tf32":
             reason += f"; in IEEE float32, as {device.version} has no tf32"
         if work.precision == "fp32x":
             reason += "; in IEEE float32"
-        size = layout.sums.elements * sum_bytes(work.dtype)
-        return Proposal(self.name, device, layout.seconds + _START, reason, size, decisions=tiles)
+        return Proposal(self.name, device, plan.seconds + _START, reason, size, decisions=tiles)
 
 
 class TritonWhole(TritonGrouped):
@@ -86,7 +97,8 @@ class TritonWhole(TritonGrouped):
 
     def propose(self, work: Work, device: Device) -> Proposal:
         """Takes what triton_grouped would cut."""
-        if not _laid_out(work, device).layout.sums.elements:
+        plan = _laid_out(work, device).plan
+        if isinstance(plan, Single) or not plan.sums.elements:
             raise KernelError("nothing is cut: as triton_grouped")
         return self._proposal(_laid_out(work, device, cut=False), work, device)
 
@@ -103,7 +115,9 @@ class CudaGrouped(TritonGrouped):
     def propose(self, work: Work, device: Device) -> Proposal:
         """Takes batches of which some tile is large."""
         tiles = _laid_out(work, device, cuda=True)
-        if not any(tiles.shapes[used].cuda for used in np.unique(tiles.layout.tile)):
+        plan = tiles.plan
+        used = [plan.shape] if isinstance(plan, Single) else np.unique(plan.tile).tolist()
+        if not any(tiles.shapes[shape].cuda for shape in used):
             raise KernelError("no tile is large: as triton_grouped")
         return self._proposal(tiles, work, device)
 
@@ -114,17 +128,19 @@ def _precision(work: Work, device: Device) -> str:
 
 
 def _laid_out(work: Work, device: Device, *, cut: bool = True, cuda: bool = False) -> _Tiles:
-    """The tiles of a batch; layouts are kept by sizes."""
+    """The tiles of a batch; layouts are kept by sizes, but those that are made in one pass."""
     code, precision = codes(work), _precision(work, device)
     wide = is_mostly_wide(work, code)
     facts = (device.compute_units, device.local_memory, work.dtype, precision, wide, cuda)
-    key = signature(work.m, work.n, work.k, *facts, work.order, cut, work.enough)
     shapes = shapes_of(work.dtype, device, precision, wide=wide, cuda=cuda)
+    tiles, slots = tuple(shape.tile() for shape in shapes), slots_of(device, cut=cut)
+    few = little(work, tiles, slots)
+    if few is not None:
+        return _Tiles(code, few, shapes, precision)
+    key = signature(work.m, work.n, work.k, *facts, work.order, cut)
 
     def made() -> GroupedLayout:
-        tiles = tuple(shape.tile() for shape in shapes)
-        slots = slots_of(device, cut=cut)
-        return lay_out(work.m, work.n, work.k, tiles, slots, work.order, work.enough)
+        return lay_out(work.m, work.n, work.k, tiles, slots, work.order)
 
     return _Tiles(code, _layouts.found(key, made, _bytes), shapes, precision)
 
@@ -140,9 +156,15 @@ def _words(layout: GroupedLayout) -> str:
     return "tiles " + ", ".join(f"{tile.m} x {tile.n}: {count}" for tile, count in used)
 
 
-def _kernels(work: Work, decided: _Tiles) -> Kernels:
+def _few(work: Work, decided: _Tiles, plan: Single) -> Kernels:
+    """The kernels of little work, its one table written at once (little.py)."""
+    template, groups = laid_out(work, decided.code, plan, decided.shapes[plan.shape])
+    launches = _products(work, decided, groups, 0, 8 * WORDS * len(work.m))
+    return Kernels(template, side_by_side(launches, work.ordinal), len(launches))
+
+
+def _many(work: Work, decided: _Tiles, layout: GroupedLayout) -> Kernels:
     """Tables laid out, kernels compiled: what is left is placing and launching."""
-    layout, shapes = decided.layout, decided.shapes
     parts = parts_of(work, layout)
     where, draft = sources(work), Draft(places(work))
     table = records(work)
@@ -156,15 +178,7 @@ def _kernels(work: Work, decided: _Tiles) -> Kernels:
     tiles, groups = _grouped_tiles(work, decided.code, layout, parts)
     table_at = draft.add(table, *enumerate(columns))
     splits_at, tiles_at, pieces_at = (draft.add(x) for x in (parts.splits, tiles, parts.pieces))
-    products = [
-        simt.product(work, shapes[group.shape], group, table_at, tiles_at, plain=_is_plain(work))
-        if shapes[group.shape].cuda
-        else placed(
-            _multiply(work, shapes[group.shape], group, decided.precision, table_at, tiles_at),
-            work.ordinal,
-        )
-        for group in groups
-    ]
+    products = _products(work, decided, groups, table_at, tiles_at)
     phases = [side_by_side(products, work.ordinal)]
     if len(parts.pieces):
         lists = (Pointer("int64", table_at), Pointer("int64", splits_at))
@@ -172,6 +186,22 @@ def _kernels(work: Work, decided: _Tiles) -> Kernels:
         phases.append(placed(task, work.ordinal))
     count = len(products) + bool(len(parts.pieces))
     return Kernels(draft.template(parts.bytes), in_turn(phases), count)
+
+
+def _products(
+    work: Work, decided: _Tiles, groups: list[Group], table: int, tiles: int
+) -> list[Launch]:
+    """The launch of each group; the records begin at byte `table`, the tiles at byte `tiles`."""
+    launches = []
+    for group in groups:
+        shape = decided.shapes[group.shape]
+        if shape.cuda:
+            one = simt.product(work, shape, group, table, tiles, plain=_is_plain(work))
+        else:
+            task = _multiply(work, shape, group, decided.precision, table, tiles)
+            one = placed(task, work.ordinal)
+        launches.append(one)
+    return launches
 
 
 def _grouped_tiles(
