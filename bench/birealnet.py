@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bench.birealnet_model import birealnet18
 from bench.environment import RESULTS, environment
 from bench.timing import interleaved, load_average
 from tilewright import onebit
 from tilewright.inputs.devices import host
-from tilewright.nn.onnx.birealnet import birealnet18
 
 NDArray = npt.NDArray[Any]
 SIZE = 224

@@ -78,7 +78,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with the files that the pages name, small ones."""
     onnx = pytest.importorskip("onnx", reason="ONNX is not installed")
     image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
-    from tilewright.nn.onnx.birealnet import birealnet18
+    from bench.birealnet_model import birealnet18
 
     random = np.random.default_rng(0)
     for name in ("model", "birealnet18"):

@@ -9,9 +9,9 @@ import onnx
 import pytest
 from PIL import Image
 
+from bench.birealnet_model import birealnet18
 from tests.cli.test_cli import check_error, invoke, tilewright_command
 from tilewright import onebit
-from tilewright.nn.onnx.birealnet import birealnet18
 
 LABELS = tuple(f"class {i}" for i in range(10))
 

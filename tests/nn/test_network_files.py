@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from bench.birealnet_model import birealnet18
 from tests.support.onebit_networks import NETWORKS, image, shortcuts, thresholds
 from tilewright import onebit
 from tilewright.errors import FileError
 from tilewright.files import npz as archive
-from tilewright.nn.onnx.birealnet import birealnet18
 from tilewright.onebit.layers import BitConv, Clamp
 
 NDArray = npt.NDArray[Any]

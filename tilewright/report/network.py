@@ -10,7 +10,8 @@ from tilewright.nn.layers.base import Layer
 from tilewright.nn.layers.bit_conv import BitConv
 from tilewright.nn.layers.real_conv import RealConv
 from tilewright.nn.network import Network
-from tilewright.nn.onnx.check import LayerCheck, Report
+from tilewright.nn.onnx.check import Report
+from tilewright.nn.onnx.compare import LayerCheck
 from tilewright.nn.steps import Timing
 
 

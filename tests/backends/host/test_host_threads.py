@@ -11,8 +11,8 @@ from types import FrameType
 
 import pytest
 
-from tilewright.backends.host import native
-from tilewright.backends.host.native import in_parallel
+from tilewright.backends.host import threads
+from tilewright.backends.host.threads import in_parallel
 
 MAIN = threading.main_thread()
 
@@ -60,7 +60,7 @@ class Interrupt:
         self.raised = False
 
     def __call__(self, frame: FrameType, event: str, argument: object) -> Interrupt | None:
-        if frame.f_code.co_filename != native.__file__:
+        if frame.f_code.co_filename != threads.__file__:
             return None
         frame.f_trace_opcodes = True
         if event == "opcode":

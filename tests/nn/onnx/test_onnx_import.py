@@ -12,10 +12,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from bench.birealnet_model import birealnet18
 from tests.support.onnx_graphs import Graph, by_onnxruntime
 from tilewright import onebit
 from tilewright.errors import ArgumentError, FileError
-from tilewright.nn.onnx.birealnet import birealnet18
 from tilewright.onebit.layers import BitConv, Flatten, MaxPool, RealConv, Sign
 
 NDArray = npt.NDArray[Any]

@@ -11,7 +11,7 @@ with +1, which no bit can differ from. A value is dropped after its last reader.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,12 +19,20 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.errors import FileError, ShapeError
-from tilewright.nn import reference
 from tilewright.nn.buffers import lanes
 from tilewright.nn.layers.base import Layer
-from tilewright.nn.layers.conv import Conv
-from tilewright.nn.layers.real_conv import RealConv
 from tilewright.nn.network import INPUT, Network
+from tilewright.nn.onnx.compare import (
+    NEAR,
+    ROUNDING,
+    TOLERANCE,
+    LayerCheck,
+    Limits,
+    compare,
+    largest_of,
+    limits_of,
+    merged,
+)
 from tilewright.nn.onnx.graph import Graph, Node
 from tilewright.nn.onnx.others import CannotRunError, Engine, engine_for
 from tilewright.nn.onnx.values import Facts, check_memory, peak
@@ -33,35 +41,6 @@ from tilewright.nn.value import Value
 NDArray = npt.NDArray[Any]
 Signs = Mapping[str, tuple[str, NDArray]]
 Sources = Mapping[str, tuple[str, NDArray | None]]
-# Rounding of float32, in units of the largest term of a layer; more is a difference.
-_ROUNDING = 2e-6
-_TOLERANCE = 16 * _ROUNDING  # more is another network, and no import
-_NEAR = (
-    1e-4  # of a layer's largest value: what lies nearer to a sign's cut may round to either side
-)
-_HALF, _LEAST_HALF = 2.0**-11, 2.0**-25  # relative rounding of half precision, and below its range
-_BLOCK = 1 << 18  # elements that are compared at once
-
-
-@dataclass(frozen=True, slots=True)
-class LayerCheck:
-    """One layer's values beside the float graph's.
-
-    name, kind  of the layer; elements: how many were compared
-    differing   bits that differ, or reals that differ by more than rounding
-    zeros       of the differing bits, where the float graph has 0, which no bit can be
-    wrong       that differ by more than the rounding of weights and of sums explains
-    largest     largest absolute difference, and `scale` the largest value
-    """
-
-    name: str
-    kind: str
-    elements: int
-    differing: int
-    zeros: int
-    wrong: int
-    largest: float
-    scale: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +89,7 @@ def check(item: Checked, x: NDArray, memory: int) -> Report:
     engine, _ = engine_for(item.graph, chunks[0])
     parts = [_part(item, engine, readers, chunk) for chunk in chunks]
     scores = np.concatenate([part[0] for part in parts])[: len(x)]
-    layers = tuple(_merged(checks) for checks in zip(*(part[1] for part in parts), strict=True))
+    layers = tuple(merged(checks) for checks in zip(*(part[1] for part in parts), strict=True))
     for layer in layers:
         if layer.wrong:
             raise _wrong(item.graph, layer, engine.name)
@@ -126,7 +105,7 @@ def _report(
     final = network.run(ours.reshape(-1, *network.input_shape))
     truth = _ours(truth, value).reshape(final.shape)
     last = next(layer for layer in network.layers if layer.name == network.output)
-    scores = _compare(last, value, final, truth, _Limits(_ROUNDING * _largest(truth), np.zeros(())))
+    scores = compare(last, value, final, truth, Limits(ROUNDING * largest_of(truth), np.zeros(())))
     same = np.array_equal(final.argmax(axis=-1), truth.argmax(axis=-1))
     return Report(layers, replace(scores, wrong=0), bool(same), engine)
 
@@ -136,7 +115,7 @@ def _wrong(graph: Graph, layer: LayerCheck, engine: str) -> FileError:
         f"{graph.label}: {layer.kind} {layer.name!r} is not what the graph computes:"
         f" {layer.wrong} of {layer.elements} values differ from those of {engine}, by up to"
         f" {layer.largest:.3g} of {layer.scale:.3g}; accepted is the rounding of half precision in"
-        f" weights, {_TOLERANCE:.1e} of a layer's largest term, and signs within {_NEAR} of a cut"
+        f" weights, {TOLERANCE:.1e} of a layer's largest term, and signs within {NEAR} of a cut"
     )
 
 
@@ -198,7 +177,7 @@ def _run(item: Checked, engine: Engine, node: Node, values: Mapping[str, NDArray
 
 def _check_whole(graph: Graph, engine: Engine, ours: NDArray, whole: NDArray) -> None:
     """Raise where the nodes one by one give other scores than the file as a whole."""
-    near = _NEAR * float(np.abs(whole[np.isfinite(whole)]).max(initial=0.0))
+    near = NEAR * float(np.abs(whole[np.isfinite(whole)]).max(initial=0.0))
     fine = ours.shape == whole.shape and np.allclose(ours, whole, 0, near, equal_nan=True)
     if not fine:
         raise FileError(
@@ -257,14 +236,6 @@ def _network_bytes(network: Network, images: int) -> tuple[int, str]:
 # One layer
 
 
-@dataclass(frozen=True, slots=True)
-class _Limits:
-    """What a real may differ by: rounding, and beside it what rounded weights explain."""
-
-    rounding: float
-    weights: NDArray
-
-
 def _layer_check(
     item: Checked, layer: Layer, values: Mapping[str, NDArray], made: dict[str, NDArray]
 ) -> LayerCheck:
@@ -274,16 +245,16 @@ def _layer_check(
     try:
         with np.errstate(all="ignore"):  # what overflows counts as differing
             result = layer.compute(*inputs)
-            limits = _limits(layer, inputs, result)
+            limits = limits_of(layer, inputs, result)
         source = item.sources.get(layer.name)
         if source is None:
             made[layer.name] = result
-            return _compare(layer, network.values[layer.name], result, result, limits)
+            return compare(layer, network.values[layer.name], result, result, limits)
         truth = _ours(_ordered(values[source[0]], source[1]), network.values[layer.name])
         near = _near(item, source, values, network.values[layer.name])
     except (ValueError, ShapeError) as error:
         raise FileError(f"{item.graph.label}: layer {layer.name!r}: {error}") from None
-    return _compare(layer, network.values[layer.name], result, truth, limits, near)
+    return compare(layer, network.values[layer.name], result, truth, limits, near)
 
 
 def _input(
@@ -308,8 +279,8 @@ def _near(
         return None
     name, cut = item.signs[source[0]]
     before = values[name]
-    largest = _largest(before)
-    close: NDArray = np.abs(before - cut) <= (_NEAR * largest if np.isfinite(largest) else 0.0)
+    largest = largest_of(before)
+    close: NDArray = np.abs(before - cut) <= (NEAR * largest if np.isfinite(largest) else 0.0)
     return _ours(_ordered(close, source[1]), value)
 
 
@@ -322,79 +293,3 @@ def _ours(array: NDArray, value: Value) -> NDArray:
     if array.ndim == 4:
         array = array.transpose(0, 2, 3, 1)
     return np.ascontiguousarray(array).reshape(-1, value.height, value.width, value.channels)
-
-
-def _limits(layer: Layer, inputs: Sequence[NDArray], made: NDArray) -> _Limits:
-    """By the largest term that a layer adds, and by what half precision may have rounded."""
-    largest, weights = _largest(made), np.zeros(())
-    shift = getattr(layer, "shift", None)
-    if shift is not None:
-        largest += _largest(shift)
-    if layer.adds:
-        largest = max(largest, *(_largest(array) for array in inputs))
-    rounding = _ROUNDING * largest if np.isfinite(largest) else 0.0
-    if isinstance(layer, Conv):
-        rounding *= max(1.0, np.sqrt(layer.terms / 1024))
-    if isinstance(layer, RealConv):
-        weights = _rounded_weights(layer, inputs[0])
-    return _Limits(rounding, weights)
-
-
-def _rounded_weights(layer: RealConv, x: NDArray) -> NDArray:
-    """What sums may differ by where each weight was rounded to half precision."""
-    errors = np.abs(layer.weights.astype(np.float32)) * _HALF + _LEAST_HALF
-    sums = reference.convolve(
-        np.abs(x.astype(np.float32)), errors.astype(np.float32), layer.window, layer.groups, 0
-    )
-    return sums if layer.scale is None else sums * np.abs(layer.scale)
-
-
-def _compare(
-    layer: Layer,
-    value: Value,
-    made: NDArray,
-    truth: NDArray,
-    limits: _Limits,
-    near: NDArray | None = None,
-) -> LayerCheck:
-    """Block by block, so that comparing takes no memory of its own."""
-    bits = value.kind == "bits"
-    allowed = np.broadcast_to(limits.weights, made.shape)
-    flat = [array.reshape(-1) for array in (made, truth, allowed)]
-    spared = None if near is None else near.reshape(-1)
-    total = LayerCheck(layer.name, type(layer).__name__, made.size, 0, 0, 0, 0.0, 0.0)
-    for start in range(0, made.size, _BLOCK):
-        part = slice(start, start + _BLOCK)
-        ours, theirs = flat[0][part].astype(np.float64), flat[1][part].astype(np.float64)
-        with np.errstate(invalid="ignore"):
-            difference = np.abs(ours - theirs)
-        differs = ~(difference <= (0.0 if bits else limits.rounding))  # NaN too
-        zero = differs & (theirs == 0) if bits else np.zeros_like(differs)
-        if bits:
-            wrong = differs & ~zero & (True if spared is None else ~spared[part])
-        else:
-            bound = flat[2][part] * 1.01 + limits.rounding * _TOLERANCE / _ROUNDING
-            wrong = ~(difference <= bound)
-        block = LayerCheck(
-            layer.name, total.kind, 0, int(differs.sum()), int(zero.sum()), int(wrong.sum()),
-            float(difference.max()), _largest(theirs),
-        )  # fmt: skip
-        total = _merged([total, block])
-    return total
-
-
-def _merged(checks: Sequence[LayerCheck]) -> LayerCheck:
-    """The same layer's checks of several batches or blocks as one."""
-    first = checks[0]
-    counts = {
-        field: sum(getattr(check, field) for check in checks)
-        for field in ("elements", "differing", "zeros", "wrong")
-    }
-    largest, scale = (
-        float(np.max([getattr(check, field) for check in checks])) for field in ("largest", "scale")
-    )
-    return LayerCheck(first.name, first.kind, **counts, largest=largest, scale=scale)
-
-
-def _largest(array: NDArray) -> float:
-    return float(max(abs(float(array.max())), abs(float(array.min())))) if array.size else 0.0
