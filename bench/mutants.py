@@ -29,7 +29,7 @@ TARGETS = (
     ("arrays/array.py", ("test_opencl_arrays", "test_bad_input")),
     ("arrays/views.py", ("test_bad_input", "test_opencl_arrays")),
     ("inputs/matrices.py", ("test_grouped_input", "test_grouped_single")),
-    ("backends/opencl/launch.py", ("test_own_memory", "test_opencl_arrays")),
+    ("backends/opencl/[el][xa]*.py", ("test_own_memory", "test_opencl_arrays")),
     ("backends/cuda/machine/triton_launch.py", ("test_cuda_launch",)),
     ("nn/layers/*.py", ("test_network", "test_special_numbers")),
     ("nn/onnx/operators/*.py", ("test_onnx_import", "test_onnx_operators")),

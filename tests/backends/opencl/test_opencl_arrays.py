@@ -339,11 +339,11 @@ def test_forget_gives_scratch_and_programs_back(alone: Device) -> None:
 
 
 def test_very_large_scratch_is_not_kept(alone: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tilewright.backends.opencl import launch
+    from tilewright.backends.opencl import executable
 
     session_ = runtime.session(alone)
     session_.release_scratch()
-    for module in (runtime, launch):
+    for module in (runtime, executable):
         monkeypatch.setattr(module, "MOST_KEPT", 1 << 16)
     monkeypatch.setattr(runtime.executables, "most", 1 << 17)
     ones = np.ones((300, 300), np.float32)

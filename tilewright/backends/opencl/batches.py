@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.arrays.addresses import Column
 from tilewright.arrays.views import View
-from tilewright.backends.opencl.grouped import CpuGroups, GpuGroups, grouped_of
+from tilewright.backends.opencl.grouped import Groups, grouped_of
 from tilewright.backends.opencl.memory import Staged, staged_strides
 from tilewright.backends.opencl.runtime import Session
 from tilewright.engines.grouped import GroupedOperand, GroupedOperands
@@ -66,7 +66,7 @@ def enqueue(
     return found
 
 
-def _kernel(plan: Plan) -> CpuGroups | GpuGroups:
+def _kernel(plan: Plan) -> Groups:
     kernel = grouped_of(plan.device, plan.problem.dtype)
     assert kernel is not None
     return kernel

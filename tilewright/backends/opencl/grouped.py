@@ -1,24 +1,21 @@
-"""Grouped launches: a laid-out batch becomes tables, and a callable that only launches them.
+"""Grouped kernels of OpenCL devices: the tiles they compute, and how a laid-out batch is launched.
 
-`CpuGroups` runs `grouped_lanes`, `GpuGroups` runs `grouped` and, for products
-cut along k, `sum_parts`. Both build their tables with grouped_tables.py.
+`CpuGroups` runs `grouped_lanes`, `GpuGroups` runs `grouped` and, for products cut along k,
+`sum_parts`. Tables are built in grouped_tables.py, launched in grouped_launch.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
 
 import numpy as np
 
+from tilewright.backends.opencl.grouped_launch import Arguments, Bound
 from tilewright.backends.opencl.grouped_tables import CHUNK, SUMS, Table, Tables
 from tilewright.backends.opencl.lowering import type_defines
-from tilewright.backends.opencl.memory import device_memory
-from tilewright.backends.opencl.program import kernel_of
 from tilewright.backends.opencl.rules import preferences
-from tilewright.backends.opencl.runtime import Session, guarded, kernels, pyopencl, session
+from tilewright.backends.opencl.runtime import Session, session
 from tilewright.engines.grouped import GroupedOperands
 from tilewright.facts.device import Device
 from tilewright.facts.kernel import Defines, Launch
@@ -48,15 +45,50 @@ _GPU_TILES = (
 )
 _GPU_RESIDENT = 6
 _H200_UNITS = 132
-_KERNEL_BYTES = 8 << 10  # of a kernel object with its arguments
 
 
 @dataclass(frozen=True)
-class CpuGroups:
-    """`grouped_lanes`, one launch for all tiles."""
+class Groups(ABC):
+    """What grouped kernels of CPUs and of GPUs share."""
 
     device: Device
     dtype: str
+
+    @property
+    @abstractmethod
+    def tiles(self) -> tuple[Tile, ...]:
+        """Shapes that the kernel computes, and what they cost."""
+
+    @property
+    @abstractmethod
+    def slots(self) -> Slots:
+        """How the device deals tiles out."""
+
+    def reads_host(self) -> bool:
+        """By address, where the device has system SVM."""
+        return self.device.has("svm_system")
+
+    def bind(self, layout: GroupedLayout, operands: GroupedOperands) -> Bound:
+        """Tables built, kernel prepared, arguments set: what is left is enqueueing."""
+        return self.bind_in(session(self.device), layout, operands)
+
+    @abstractmethod
+    def bind_in(self, session_: Session, layout: GroupedLayout, operands: GroupedOperands) -> Bound:
+        """The same in somebody else's session."""
+
+    def _common(self, operands: GroupedOperands, **more: int) -> Defines:
+        """The -D options of every grouped kernel."""
+        return (
+            *type_defines(self.dtype, SUMS[self.dtype]),
+            ("MULTIPLY_ADD", preferences(self.device).multiply_add),
+            ("POINTERS", int(operands.c.base is None)),
+            *more.items(),
+        )
+
+
+@dataclass(frozen=True)
+class CpuGroups(Groups):
+    """`grouped_lanes`, one launch for all tiles."""
 
     @property
     def tiles(self) -> tuple[Tile, ...]:
@@ -71,30 +103,20 @@ class CpuGroups:
         """
         return Slots(self.device.compute_units, kind="dynamic", merge=np.inf, jump=_JUMP)
 
-    def reads_host(self) -> bool:
-        """By address, where the device has system SVM."""
-        return self.device.has("svm_system")
-
-    def bind(self, layout: GroupedLayout, operands: GroupedOperands) -> Bound:
-        """Tables built, kernel prepared, arguments set: what is left is enqueueing."""
-        return self.bind_in(session(self.device), layout, operands)
-
     def bind_in(self, session_: Session, layout: GroupedLayout, operands: GroupedOperands) -> Bound:
-        """The same in somebody else's session."""
+        """One launch, each work-group with tiles for about the same time."""
         tables = Tables.of(layout, operands)
-        defines = (
-            *type_defines(self.dtype, SUMS[self.dtype]),
-            ("MULTIPLY_ADD", preferences(self.device).multiply_add),
-            ("POINTERS", int(operands.c.base is None)),
-            ("LANES", self._lanes),
-            ("DEPTH", self._depth),
-            ("TILE_ROWS", max(tile.m for tile in self.tiles)),
+        defines = self._common(
+            operands,
+            LANES=self._lanes,
+            DEPTH=self._depth,
+            TILE_ROWS=max(tile.m for tile in self.tiles),
         )
         count = len(tables.tiles)
         busy = layout.seconds * self.slots.count
         chunk = int(np.clip(_GROUP_SECONDS * count / busy, 1, 16)) if busy else 1
         launch = _launch("grouped_lanes", defines, -(-count // chunk), self._lanes)
-        arguments = _Arguments(session_, tables, operands).multiply(count, chunk)
+        arguments = Arguments(session_, tables, operands).multiply(count, chunk)
         wait = operands.c.base is None
         return Bound(session_, [(launch, arguments)], (tables, operands), wait=wait)
 
@@ -114,11 +136,8 @@ class CpuGroups:
 
 
 @dataclass(frozen=True)
-class GpuGroups:
+class GpuGroups(Groups):
     """`grouped`, one launch a tile shape, and `sum_parts` behind it."""
-
-    device: Device
-    dtype: str
 
     @property
     def tiles(self) -> tuple[Tile, ...]:
@@ -144,21 +163,13 @@ class GpuGroups:
         # 0.25 ms for 1000 of 1..256 where one that trims its edges takes 0.20.
         return Slots(self.device.compute_units, _GPU_RESIDENT, launch=40e-6, merge=merge)
 
-    def reads_host(self) -> bool:
-        """By address, where the device has system SVM."""
-        return self.device.has("svm_system")
-
-    def bind(self, layout: GroupedLayout, operands: GroupedOperands) -> Bound:
-        """Tables uploaded, kernels prepared, arguments known: what is left is enqueueing."""
-        return self.bind_in(session(self.device), layout, operands)
-
     def bind_in(self, session_: Session, layout: GroupedLayout, operands: GroupedOperands) -> Bound:
-        """The same in somebody else's session."""
+        """A launch for each run of one tile shape, parts first; then their sums."""
         tables = Tables.of(layout, operands)
         # Buckets may interleave shapes; a launch has one.
         by_shape = np.argsort(_shape_index(tables.tiles), kind="stable")
         parts_by_shape = np.argsort(_shape_index(tables.part_tiles), kind="stable")
-        arguments = _Arguments(
+        arguments = Arguments(
             session_,
             replace(
                 tables,
@@ -180,15 +191,6 @@ class GpuGroups:
             launches.append((add, arguments.add_parts()))
         wait = operands.c.base is None
         return Bound(session_, launches, (tables, operands), wait=wait)
-
-    def _common(self, operands: GroupedOperands, **more: int) -> Defines:
-        prior = preferences(self.device)
-        return (
-            *type_defines(self.dtype, SUMS[self.dtype]),
-            ("MULTIPLY_ADD", prior.multiply_add),
-            ("POINTERS", int(operands.c.base is None)),
-            *more.items(),
-        )
 
     def _launch(self, index: int, count: int, operands: GroupedOperands, parts: int) -> Launch:
         (m, n, k, micro_m, micro_n, trim), _, _ = _GPU_TILES[index]
@@ -213,117 +215,11 @@ class GpuGroups:
         return _launch("grouped", defines, count, m // micro_m * (n // micro_n), "grouped_tiles")
 
 
-def grouped_of(device: Device, dtype: str) -> CpuGroups | GpuGroups | None:
+def grouped_of(device: Device, dtype: str) -> Groups | None:
     """The grouped kernels of a device, or None where it has none for this dtype."""
     if dtype not in device.dtypes:
         return None
     return CpuGroups(device, dtype) if device.kind == "cpu" else GpuGroups(device, dtype)
-
-
-class _Arguments:
-    """Tables where kernels read them, and the argument lists made of them."""
-
-    def __init__(self, session_: Session, tables: Tables, operands: GroupedOperands) -> None:
-        self.session = session_
-        self.tables = [_resident(session_, tables.problems), _resident(session_, tables.scalars)]
-        self.tiles = _resident(session_, tables.tiles)
-        pointers = operands.c.base is None
-        bases = (operands.a, operands.b, operands.c, operands.bias or operands.c)
-        # In pointer mode the bases are never read; any memory will do as an argument.
-        self.bases = [self.tables[0] if pointers else part.base.memory.buffer for part in bases]
-        self.parts: list[Any] = []
-        if len(tables.pieces):
-            size = tables.scratch_elements * tables.scalars.dtype.itemsize
-            cl = pyopencl()
-            with device_memory(session_.device, size):
-                scratch = cl.Buffer(session_.context, cl.mem_flags.READ_WRITE, size)
-            lists = (tables.part_tiles, tables.splits, tables.pieces)
-            self.parts = [scratch, *(_resident(session_, table) for table in lists)]
-
-    def multiply(self, *numbers: int) -> list[Any]:
-        """Tiles of whole products; the numbers say which."""
-        return [*self.tables, self.tiles, *map(np.int32, numbers), *self.bases]
-
-    def multiply_parts(self, first: int) -> list[Any]:
-        """Tiles of parts from `first` on, into scratch."""
-        scratch, tiles = self.parts[:2]
-        a, b, _, bias = self.bases
-        return [*self.tables, tiles, np.int32(first), a, b, scratch, bias]
-
-    def add_parts(self) -> list[Any]:
-        """All pieces of all cut products."""
-        scratch, _, splits, pieces = self.parts
-        _, _, c, bias = self.bases
-        return [*self.tables, splits, pieces, np.int32(0), scratch, c, bias]
-
-
-class Bound:
-    """Prepared launches. Holds every table and operand for as long as it lives.
-
-    All launches of a kind share one kernel object, as making one costs as much as a small batch;
-    whoever finds another's arguments in it sets its own, under the session's lock.
-    """
-
-    def __init__(
-        self,
-        session_: Session,
-        launches: list[tuple[Launch, list[Any]]],
-        held: Any,
-        *,
-        wait: bool,
-    ) -> None:
-        self.session = session_
-        self.launches = [part for part in launches if part[0].global_size[0]]
-        self.held = held
-        self.wait = wait
-
-    def __call__(self) -> None:
-        """Launch, and wait where the host's memory is written."""
-        self.begin()()
-
-    def begin(self) -> Callable[[], None]:
-        """Launch and return what waits; until then the driver's other threads work alone."""
-        with self.session.lock:
-            self.enqueue()
-            guarded(self.session, self.session.queue.flush)
-        return self._finish
-
-    def enqueue(self) -> list[Any]:
-        """The events of all launches. The caller holds the session's lock."""
-        events = [
-            guarded(self.session, partial(self._enqueue, launch, arguments))
-            for launch, arguments in self.launches
-        ]
-        if events and not self.wait:
-            self.session.hold(events[-1], (self.held, self.launches))
-        return events
-
-    def _finish(self) -> None:
-        if self.wait and self.launches:
-            guarded(self.session, self.session.queue.finish)
-
-    def _enqueue(self, launch: Launch, arguments: list[Any]) -> Any:
-        shared = kernels.found(
-            (self.session, launch.program, launch.defines),
-            lambda: SharedKernel(kernel_of(self.session, launch)),
-            lambda _: _KERNEL_BYTES,
-        )
-        if shared.owner is not arguments:
-            # One by one: set_args() would compile a Python function for each new kernel object.
-            for index, value in enumerate(arguments):
-                shared.kernel.set_arg(index, value)
-            shared.owner = arguments
-        return pyopencl().enqueue_nd_range_kernel(
-            self.session.queue, shared.kernel, launch.global_size, launch.local_size
-        )
-
-
-@dataclass(slots=True)
-class SharedKernel:
-    """A kernel object and whose arguments it holds."""
-
-    kernel: Any
-    owner: Any = None
 
 
 def _launch(
@@ -334,17 +230,6 @@ def _launch(
     entry: str | None = None,
 ) -> Launch:
     return Launch(program, entry or program, defines, (groups * group, 1), (group, 1), ())
-
-
-def _resident(session_: Session, table: Table) -> Any:
-    """A table where kernels read it: in place with system SVM, copied once elsewhere."""
-    cl = pyopencl()
-    if session_.device.has("svm_system"):
-        return cl.SVM(table)
-    flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
-    return cl.Buffer(
-        session_.context, flags, hostbuf=table if table.size else np.zeros(4, np.int32)
-    )
 
 
 def _shape_index(tiles: Table) -> Table:

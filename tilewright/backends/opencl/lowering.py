@@ -1,7 +1,7 @@
 """What the kernels of the ladder have in common when a problem becomes launches.
 
-Pure functions from numbers to `Launch` and `Scratch` records. Every multiplying kernel ends its
-argument list alike: C with its strides, alpha, beta, bias, epilogue.
+Pure functions of numbers: blocks, work-groups, options of the compiler. Every multiplying kernel
+ends its argument list alike: C with its strides, alpha, beta, bias, epilogue.
 """
 
 from __future__ import annotations
@@ -16,16 +16,13 @@ from tilewright.facts.kernel import (
     Argument,
     Axis,
     Config,
-    Image,
     Int,
-    Launch,
     Long,
     Operand,
-    Raw,
     Scalar,
-    Scratch,
     axis,
 )
+from tilewright.facts.limits import MOST
 from tilewright.facts.problem import Problem
 
 _BITS = {"float16": 16, "float32": 32, "float64": 64}
@@ -160,121 +157,6 @@ def grid(
     return (round_up(extent[0], local[0]), round_up(extent[1], local[1])), local
 
 
-@dataclass(frozen=True, slots=True)
-class Padded:
-    """An operand as a vector kernel wants it: where it lies, its leading dimension, what to run."""
-
-    name: str
-    offset: int
-    leading: int
-    launches: tuple[Launch, ...] = ()
-    scratch: tuple[Scratch, ...] = ()
-    moved_bytes: int = 0
-
-    @property
-    def arguments(self) -> tuple[Argument, ...]:
-        """Pointer, offset and leading dimension."""
-        return (Operand(self.name, self.offset), Long(self.leading))
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A block of a caller's operand: sizes, first element, strides in elements."""
-
-    name: str
-    rows: int
-    cols: int
-    offset: int
-    row: int
-    col: int
-
-    @property
-    def transposed(self) -> Source:
-        """The same elements, rows and columns swapped."""
-        return Source(self.name, self.cols, self.rows, self.offset, self.col, self.row)
-
-
-def source_a(problem: Problem, block: Block) -> Source:
-    """The block's part of A."""
-    offset = block.i * problem.a_row + block.depth * problem.a_col
-    return Source("a", block.m, block.k, offset, problem.a_row, problem.a_col)
-
-
-def source_b(problem: Problem, block: Block) -> Source:
-    """The block's part of B."""
-    offset = block.depth * problem.b_row + block.j * problem.b_col
-    return Source("b", block.k, block.n, offset, problem.b_row, problem.b_col)
-
-
-def padded(
-    problem: Problem,
-    device: Device,
-    source: Source,
-    *,
-    row_multiple: int = 1,
-    col_multiple: int = 4,
-    leading: int | None = None,
-) -> Padded:
-    """`source` row-major with columns padded to `col_multiple` and rows to `row_multiple`.
-
-    Used where it lies when it already is so; otherwise one relayout launch into scratch, with
-    `leading` as its leading dimension (an image's row pitch) where one is given.
-    """
-    if (
-        leading is None
-        and source.col == 1
-        and source.cols % col_multiple == 0
-        and source.rows % row_multiple == 0
-    ):
-        return Padded(source.name, source.offset, source.row)
-    rows, cols = round_up(source.rows, row_multiple), round_up(source.cols, col_multiple)
-    leading = leading or cols
-    name = f"{source.name}_padded"
-    size, local = grid((cols, rows), device)
-    launch = Launch(
-        program="relayout",
-        entry="relayout",
-        defines=types(problem),
-        global_size=size,
-        local_size=local,
-        arguments=(
-            Int(source.rows),
-            Int(source.cols),
-            Operand(source.name, source.offset),
-            Long(source.row),
-            Long(source.col),
-            Int(rows),
-            Int(cols),
-            Raw(name),
-            Long(leading),
-        ),
-    )
-    bytes_ = rows * leading * itemsize(problem)
-    moved = source.rows * source.cols * itemsize(problem) + bytes_
-    return Padded(name, 0, leading, (launch,), (Scratch(name, bytes_),), moved)
-
-
-def image_pitch(problem: Problem, device: Device, cols: int) -> int:
-    """Leading dimension in elements of an image of `cols` elements a row on this device."""
-    texels = round_up(round_up(cols, 4) // 4, max(1, device.image_pitch))
-    return texels * 4
-
-
-def image_on(
-    problem: Problem, padded_: Padded, name: str, rows: int, cols: int, *, written: bool = False
-) -> Image:
-    """The image of `rows` x `cols` elements laid on padded scratch."""
-    return Image(
-        name=name,
-        scratch=padded_.name,
-        width=round_up(cols, 4) // 4,
-        height=rows,
-        row_pitch=padded_.leading * itemsize(problem),
-        dtype=problem.dtype,
-        written=written,
-    )
-
-
 def computed(problem: Problem, tile_m: int, tile_n: int, tile_k: int = 1) -> int:
     """Multiplications and additions of whole tiles, edges included."""
     return (
@@ -301,7 +183,7 @@ def why_unsupported(problem: Problem, device: Device, *, images: bool = False) -
         return f"the device has no {problem.dtype} arithmetic"
     if problem.accumulate == "float16" and not device.has("fp16"):
         return "the device has no float16 arithmetic to accumulate in"
-    if max(problem.m, problem.n, problem.k) > 2**31 - 64:
+    if max(problem.m, problem.n, problem.k) > MOST:
         return "a side of more than 2^31 elements"
     if not images:
         return None
@@ -310,11 +192,3 @@ def why_unsupported(problem: Problem, device: Device, *, images: bool = False) -
     if problem.dtype == "float64":
         return "images hold float16 and float32 only"
     return None
-
-
-def merge_scratch(*parts: tuple[Scratch, ...]) -> tuple[Scratch, ...]:
-    """Scratch of several blocks: one buffer a name, as large as the largest needs."""
-    sizes: dict[str, int] = {}
-    for scratch in (item for part in parts for item in part):
-        sizes[scratch.name] = max(sizes.get(scratch.name, 0), scratch.bytes)
-    return tuple(Scratch(name, size) for name, size in sizes.items())

@@ -18,23 +18,25 @@ from tilewright.backends.opencl.lowering import (
     MULTIPLY_ADD_AXIS,
     UNROLL_AXIS,
     Block,
-    Padded,
-    Source,
     blocks,
     computed,
     grid,
-    image_on,
-    image_pitch,
     itemsize,
-    merge_scratch,
     multiply_add,
-    padded,
     round_up,
-    source_a,
-    source_b,
     tail,
     types,
     why_unsupported,
+)
+from tilewright.backends.opencl.operands import (
+    Padded,
+    Source,
+    image_on,
+    image_pitch,
+    merge_scratch,
+    padded,
+    source_a,
+    source_b,
 )
 from tilewright.backends.opencl.rules import preferences
 from tilewright.facts.device import Device

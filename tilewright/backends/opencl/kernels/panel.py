@@ -6,17 +6,19 @@ from dataclasses import dataclass, replace
 
 from tilewright.backends.opencl.lowering import (
     MULTIPLY_ADD_AXIS,
-    Source,
     computed,
     multiply_add,
     round_up,
-    source_a,
-    source_b,
     sum_bytes,
     tail,
     types,
     whole,
     why_unsupported,
+)
+from tilewright.backends.opencl.operands import (
+    Source,
+    source_a,
+    source_b,
 )
 from tilewright.backends.opencl.rules import preferences
 from tilewright.facts.device import Device

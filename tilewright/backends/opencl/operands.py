@@ -1,0 +1,136 @@
+"""Operands as kernels want them: padded to whole vectors, transposed, or laid out as images.
+
+Pure functions from numbers to `Launch`, `Scratch` and `Image` records, as in lowering.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.backends.opencl.lowering import Block, grid, itemsize, round_up, types
+from tilewright.facts.device import Device
+from tilewright.facts.kernel import Argument, Image, Int, Launch, Long, Operand, Raw, Scratch
+from tilewright.facts.problem import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Padded:
+    """An operand as a vector kernel wants it: where it lies, its leading dimension, what to run."""
+
+    name: str
+    offset: int
+    leading: int
+    launches: tuple[Launch, ...] = ()
+    scratch: tuple[Scratch, ...] = ()
+    moved_bytes: int = 0
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        """Pointer, offset and leading dimension."""
+        return (Operand(self.name, self.offset), Long(self.leading))
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A block of a caller's operand: sizes, first element, strides in elements."""
+
+    name: str
+    rows: int
+    cols: int
+    offset: int
+    row: int
+    col: int
+
+    @property
+    def transposed(self) -> Source:
+        """The same elements, rows and columns swapped."""
+        return Source(self.name, self.cols, self.rows, self.offset, self.col, self.row)
+
+
+def source_a(problem: Problem, block: Block) -> Source:
+    """The block's part of A."""
+    offset = block.i * problem.a_row + block.depth * problem.a_col
+    return Source("a", block.m, block.k, offset, problem.a_row, problem.a_col)
+
+
+def source_b(problem: Problem, block: Block) -> Source:
+    """The block's part of B."""
+    offset = block.depth * problem.b_row + block.j * problem.b_col
+    return Source("b", block.k, block.n, offset, problem.b_row, problem.b_col)
+
+
+def padded(
+    problem: Problem,
+    device: Device,
+    source: Source,
+    *,
+    row_multiple: int = 1,
+    col_multiple: int = 4,
+    leading: int | None = None,
+) -> Padded:
+    """`source` row-major with columns padded to `col_multiple` and rows to `row_multiple`.
+
+    Used where it lies when it already is so; otherwise one relayout launch into scratch, with
+    `leading` as its leading dimension (an image's row pitch) where one is given.
+    """
+    if (
+        leading is None
+        and source.col == 1
+        and source.cols % col_multiple == 0
+        and source.rows % row_multiple == 0
+    ):
+        return Padded(source.name, source.offset, source.row)
+    rows, cols = round_up(source.rows, row_multiple), round_up(source.cols, col_multiple)
+    leading = leading or cols
+    name = f"{source.name}_padded"
+    size, local = grid((cols, rows), device)
+    launch = Launch(
+        program="relayout",
+        entry="relayout",
+        defines=types(problem),
+        global_size=size,
+        local_size=local,
+        arguments=(
+            Int(source.rows),
+            Int(source.cols),
+            Operand(source.name, source.offset),
+            Long(source.row),
+            Long(source.col),
+            Int(rows),
+            Int(cols),
+            Raw(name),
+            Long(leading),
+        ),
+    )
+    bytes_ = rows * leading * itemsize(problem)
+    moved = source.rows * source.cols * itemsize(problem) + bytes_
+    return Padded(name, 0, leading, (launch,), (Scratch(name, bytes_),), moved)
+
+
+def image_pitch(problem: Problem, device: Device, cols: int) -> int:
+    """Leading dimension in elements of an image of `cols` elements a row on this device."""
+    texels = round_up(round_up(cols, 4) // 4, max(1, device.image_pitch))
+    return texels * 4
+
+
+def image_on(
+    problem: Problem, padded_: Padded, name: str, rows: int, cols: int, *, written: bool = False
+) -> Image:
+    """The image of `rows` x `cols` elements laid on padded scratch."""
+    return Image(
+        name=name,
+        scratch=padded_.name,
+        width=round_up(cols, 4) // 4,
+        height=rows,
+        row_pitch=padded_.leading * itemsize(problem),
+        dtype=problem.dtype,
+        written=written,
+    )
+
+
+def merge_scratch(*parts: tuple[Scratch, ...]) -> tuple[Scratch, ...]:
+    """Scratch of several blocks: one buffer a name, as large as the largest needs."""
+    sizes: dict[str, int] = {}
+    for scratch in (item for part in parts for item in part):
+        sizes[scratch.name] = max(sizes.get(scratch.name, 0), scratch.bytes)
+    return tuple(Scratch(name, size) for name, size in sizes.items())
