@@ -21,8 +21,10 @@ from tilewright.calls.dense_run_host import prepare
 from tilewright.errors import KernelError
 from tilewright.planning.cost import Curve, Measured
 from tilewright.tuning import crossover, store
-from tilewright.tuning.crossover import Campaign, Share
+from tilewright.tuning import share as share_module
+from tilewright.tuning.crossover import Campaign
 from tilewright.tuning.probe import Probe
+from tilewright.tuning.share import Room, Share
 from tilewright.tuning.visits import HOST, SIZES, Point, Sides, Visits, visits_of
 
 OPENCL = backends()["opencl"]
@@ -64,7 +66,16 @@ class MadeUpProbe:
     ) -> None:
         pass
 
-    def visit(self, point: Point, stop: Callable[[], bool]) -> float | None:
+    def is_ready(self, point: Point) -> bool:
+        return True
+
+    def cost(self, point: Point, seconds: float) -> float:
+        return 2 * seconds
+
+    def last_cost(self) -> float:
+        return 0.0
+
+    def visit(self, point: Point, seconds: float, room: Room) -> float | None:
         self.visited.append(point)
         if point[0] in self.refused:
             raise KernelError("kernel='quick': this driver knows better")
@@ -82,12 +93,12 @@ def campaign(probe: MadeUpProbe, monkeypatch: pytest.MonkeyPatch) -> Campaign:
     return Campaign(made_up.TWO_CORES, OPENCL, "float32", PRIORS)
 
 
-def never() -> bool:
-    return False
+def endless() -> Room:
+    return Room()
 
 
-def always() -> bool:
-    return True
+def one_step() -> Room:
+    return Room(0.0)
 
 
 def wins(measured: Measured | None) -> list[int]:
@@ -114,7 +125,7 @@ def test_until_a_device_is_measured_products_are_numpys_and_nothing_is_measured_
 ) -> None:
     """The first call measures nothing: a share of no time is none."""
 
-    def visit(self: Probe, point: Point, stop: object) -> float:
+    def visit(self: Probe, point: Point, seconds: float, room: Room) -> float:
         raise AssertionError(f"{point} was visited")
 
     monkeypatch.setattr(Probe, "visit", visit)
@@ -132,16 +143,24 @@ def test_until_a_device_is_measured_products_are_numpys_and_nothing_is_measured_
 def test_products_measure_their_device_in_slices_and_then_it_is_chosen(
     unmeasured: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    probe = MadeUpProbe()
+    now = [0.0]
+
+    class Slow(MadeUpProbe):
+        """Every visit fills a slice."""
+
+        def visit(self, point: Point, seconds: float, room: Room) -> float | None:
+            now[0] += 0.06
+            return super().visit(point, seconds, room)
+
+    probe = Slow()
     monkeypatch.setattr(crossover, "Probe", lambda *arguments: probe)
-    monkeypatch.setattr(crossover, "SLICE", 0.0)  # one visit a call
-    clock = iter(float(second) for second in range(10**6))
-    monkeypatch.setattr(crossover, "_share", Share(clock=lambda: next(clock)))
+    monkeypatch.setattr(crossover, "_share", Share(clock=lambda: now[0]))
     a = np.ones((300, 300), np.float32)
     visits = []
     while "not measured yet" in tilewright.explain(a, a, device=unmeasured):
         before = len(probe.visited)
         tilewright.matmul(a, a, device=unmeasured)
+        now[0] += 1.0
         visits.append(len(probe.visited) - before)
         assert len(visits) < 500
     assert visits[0] == 0
@@ -202,7 +221,7 @@ def test_a_forked_child_measures_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     share.left()
     now[0] = 10.0
     assert share.left()
-    monkeypatch.setattr(crossover.os, "getpid", lambda: -1)
+    monkeypatch.setattr(share_module.os, "getpid", lambda: -1)
     assert not share.left()
 
 
@@ -213,15 +232,15 @@ def test_nobody_waits_for_a_slice_of_another_thread(
     inside, leave = threading.Event(), threading.Event()
 
     class Slow(MadeUpProbe):
-        def visit(self, point: Point, stop: Callable[[], bool]) -> float | None:
+        def visit(self, point: Point, seconds: float, room: Room) -> float | None:
             inside.set()
             assert leave.wait(60)
-            return super().visit(point, stop)
+            return super().visit(point, seconds, room)
 
     probe = Slow()
     monkeypatch.setattr(crossover, "Probe", lambda *arguments: probe)
-    monkeypatch.setattr(crossover, "SLICE", 0.0)
-    clock = iter(float(second) for second in range(10**6))
+    monkeypatch.setattr(share_module, "SLICE", 60.0)  # however busy the machine is
+    clock = iter(float(100 * second) for second in range(10**6))
     monkeypatch.setattr(crossover, "_share", Share(clock=lambda: next(clock)))
     a = np.ones((300, 300), np.float32)
     tilewright.matmul(a, a, device=unmeasured)
@@ -240,14 +259,14 @@ def test_a_slice_ends_after_the_build_of_a_program(monkeypatch: pytest.MonkeyPat
     """A visit that was stopped while programs were built is no visit, and comes again."""
 
     class Builds(MadeUpProbe):
-        def visit(self, point: Point, stop: Callable[[], bool]) -> float | None:
-            seconds = super().visit(point, stop)
-            return None if len(self.visited) <= 3 and stop() else seconds
+        def visit(self, point: Point, seconds: float, room: Room) -> float | None:
+            found = super().visit(point, seconds, room)
+            return None if len(self.visited) <= 3 else found
 
     probe = Builds()
     one = campaign(probe, monkeypatch)
     for _ in range(4):
-        one.advance(always)
+        one.advance(one_step())
     assert probe.visited == [(HOST, (32, 32, 32))] * 4
     assert one.visits.least((HOST, (32, 32, 32))) == truth(HOST, (32, 32, 32))
 
@@ -258,7 +277,7 @@ def test_a_slice_ends_after_the_build_of_a_program(monkeypatch: pytest.MonkeyPat
 def test_the_crossover_is_where_the_times_cross(monkeypatch: pytest.MonkeyPatch) -> None:
     probe = MadeUpProbe()
     one = campaign(probe, monkeypatch)
-    one.advance(never)
+    one.advance(endless())
     assert wins(one.measured) == TRUE_WINS
     assert one.settled
     assert one.measured is not None
@@ -272,7 +291,7 @@ def test_load_during_one_round_moves_nothing(loaded: str, monkeypatch: pytest.Mo
     """Seconds of other work while the host, or a kernel, was visited: its first visits are slow."""
     probe = MadeUpProbe(lambda point, visit: 5.0 if point[0] == loaded and visit == 1 else 1.0)
     one = campaign(probe, monkeypatch)
-    one.advance(never)
+    one.advance(endless())
     if loaded == "quick":  # beside `slow` it looked hopeless at some points, then it did not
         assert wins(one.measured)[-1] == TRUE_WINS[-1]
     else:
@@ -286,7 +305,7 @@ def test_visits_that_contradict_each_other_are_repeated_and_others_are_not(
     probe = MadeUpProbe(
         lambda point, visit: 4.0 - visit if point == doubtful and visit < 4 else 1.0
     )
-    campaign(probe, monkeypatch).advance(never)
+    campaign(probe, monkeypatch).advance(endless())
     assert probe.visited.count(doubtful) == 4  # 3, 2, 1 and 1 times the truth: two agree
     assert probe.visited.count((HOST, (512, 512, 512))) == 2
     assert probe.visited.count(("slow", (32, 32, 32))) == 1  # far behind: once is enough
@@ -296,7 +315,7 @@ def test_what_never_agrees_with_itself_is_given_up_after_five_visits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     probe = MadeUpProbe(lambda point, visit: 2.0**-visit)
-    campaign(probe, monkeypatch).advance(never)
+    campaign(probe, monkeypatch).advance(endless())
     assert max(probe.visited.count(point) for point in probe.visited) == 5
 
 
@@ -306,7 +325,7 @@ def test_a_kernel_that_the_driver_refuses_loses_its_place_and_nothing_more(
     probe = MadeUpProbe()
     probe.refused = {"quick"}
     one = campaign(probe, monkeypatch)
-    one.advance(never)
+    one.advance(endless())
     assert one.measured is not None
     assert [name for name, _ in one.measured.curves] == ["slow"]
     assert wins(one.measured) == []
@@ -316,7 +335,7 @@ def test_a_kernel_that_the_driver_refuses_loses_its_place_and_nothing_more(
 def test_the_longest_products_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a slow device larger squares would take minutes, and their rate is known by then."""
     probe = MadeUpProbe(lambda point, visit: 1000.0)
-    campaign(probe, monkeypatch).advance(never)
+    campaign(probe, monkeypatch).advance(endless())
     assert max(max(sides) for name, sides in probe.visited if len(set(sides)) == 1) < 1024
 
 
@@ -336,7 +355,7 @@ def test_sixteen_products_in_a_row_that_contradict_the_curves_have_them_measured
         ([2.0, 0.5] * 16, False),
     ):
         one = campaign(MadeUpProbe(), monkeypatch)
-        one.advance(never)
+        one.advance(endless())
         old = one.measured
         for ratio in ratios:
             one.saw(ratio)
@@ -351,7 +370,7 @@ def test_a_check_that_finds_less_has_all_measured_again(monkeypatch: pytest.Monk
     busy = [True]
     probe = MadeUpProbe(lambda point, visit: 9.0 if busy[0] and point[0] == "quick" else 1.0)
     one = campaign(probe, monkeypatch)
-    one.advance(never)
+    one.advance(endless())
     assert wins(one.measured) != TRUE_WINS
     busy[0] = False
     now[0] += 500
@@ -361,7 +380,7 @@ def test_a_check_that_finds_less_has_all_measured_again(monkeypatch: pytest.Monk
     told: list[str] = []
     monkeypatch.setattr(crossover, "_changed", [lambda: told.append("new curves")])
     for _ in range(3):
-        one.advance(never)
+        one.advance(endless())
     assert one.settled
     assert wins(one.measured) == TRUE_WINS
     assert told == ["new curves"]
@@ -372,14 +391,14 @@ def test_checks_that_agree_become_rare_and_tell_nobody(monkeypatch: pytest.Monke
     monkeypatch.setattr(crossover.time, "time", lambda: now[0])
     probe = MadeUpProbe()
     one = campaign(probe, monkeypatch)
-    one.advance(never)
+    one.advance(endless())
     monkeypatch.setattr(crossover, "_changed", [lambda: pytest.fail("nothing changed")])
     checks = 0
     for _ in range(1000):  # a week, in steps of ten minutes
         now[0] += 601
         if not one.settled:
             before = len(probe.visited)
-            one.advance(never)
+            one.advance(endless())
             checks += 1
             assert len(probe.visited) - before == 6
     assert 5 < checks < 20
@@ -394,11 +413,11 @@ def test_a_campaign_goes_on_in_the_next_process(monkeypatch: pytest.MonkeyPatch)
         one = campaign(probe, monkeypatch)
         if one.settled:
             break
-        one.advance(always)
+        one.advance(one_step())
     assert wins(one.measured) == TRUE_WINS
     whole = MadeUpProbe()
     store.update(store.MEASURED, store.digest(one.key), lambda content: {}, one.key)
-    campaign(whole, monkeypatch).advance(never)
+    campaign(whole, monkeypatch).advance(endless())
     assert sorted(probe.visited) == sorted(whole.visited)  # nothing was visited in vain
 
 
@@ -406,22 +425,22 @@ def test_a_campaign_that_was_begun_again_goes_on_in_the_next_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     one = campaign(MadeUpProbe(), monkeypatch)
-    one.advance(never)
+    one.advance(endless())
     for _ in range(16):
         one.saw(3.0)
-    one.advance(always)
+    one.advance(one_step())
     later = campaign(MadeUpProbe(), monkeypatch)
     assert later.measured == one.measured
     assert not later.settled
-    later.advance(never)
+    later.advance(endless())
     assert later.settled
 
 
 def test_two_processes_share_their_visits(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = (campaign(MadeUpProbe(), monkeypatch) for _ in range(2))
     for _ in range(5):
-        first.advance(always)
-    second.advance(always)
+        first.advance(one_step())
+    second.advance(one_step())
     assert second.visits.least((HOST, (192, 192, 192))) is not None
 
 
@@ -458,7 +477,7 @@ def test_damaged_visits_are_made_anew(damage: Any, monkeypatch: pytest.MonkeyPat
     store.save(key, {"float32 visits": content})
     one = campaign(MadeUpProbe(), monkeypatch)
     assert one.visits.as_dict() == Visits().as_dict()
-    one.advance(never)
+    one.advance(endless())
     assert wins(one.measured) == TRUE_WINS
 
 
@@ -470,5 +489,5 @@ def test_with_no_store_curves_are_still_measured(
     for _ in range(500):
         if one.settled:
             break
-        one.advance(always)
+        one.advance(one_step())
     assert wins(one.measured) == TRUE_WINS

@@ -36,8 +36,8 @@ class Call:
             began = time.perf_counter()
             self._multiply(device)
             if self.learns:
-                seconds = time.perf_counter() - began if product.place.is_host else None
-                crossover.after(plan, backend_of(plan.device), seconds)
+                seconds, own = time.perf_counter() - began, backend_of(plan.device)
+                crossover.after(plan, own, seconds, host_operands=product.place.is_host)
         return product.result()
 
     def _multiply(self, device: Device) -> None:

@@ -1,13 +1,12 @@
 """Which products are a device's and which are NumPy's: curves of its best kernels beside the BLAS.
 
 Until they are known every product on the host's arrays is NumPy's, so that a first call costs what
-opening the drivers does. They are measured in slices (visits.py has the points, probe.py visits
-them): after a product that they would have decided, in the thread that asked for it, for at most
-SLICE seconds, or for the build of one program, and never for more than SHARE of the time since the
-first such product. Threads of our own would take the processor while the user works, and drivers
-do not forgive a process that ends under their compiler. What was found is stored after every
-slice, per device, driver, dtype and version of the kernels, so that many short processes measure
-as well as a long one.
+opening the drivers does. They are measured in slices (share.py says how long they are, visits.py
+has the points, probe.py visits them): after a product that they would have decided, in the thread
+that asked for it, and never begun where what they would take by the curves so far is more than may
+be spent. Threads of our own would take the processor while the user works, and drivers do not
+forgive a process that ends under their compiler. What was found is stored after every slice, per
+device, driver, dtype and version of the kernels, so that the next process goes on with it.
 
 Curves are checked as time goes by, and measured anew where a check or 16 products in a row
 contradict them: whoever measured under load believes it for ten minutes, not for ever. No call
@@ -17,7 +16,6 @@ waits for another's slice.
 from __future__ import annotations
 
 import hashlib
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -34,10 +32,9 @@ from tilewright.remember import Shelf
 from tilewright.tuning import store
 from tilewright.tuning.curves import from_json, to_json
 from tilewright.tuning.probe import Probe, bandwidth
+from tilewright.tuning.share import Room, Share
 from tilewright.tuning.visits import Point, Visits, visits_of
 
-SLICE = 0.05
-SHARE = 0.1
 # Products in a row that all took this many times what was predicted, or this little of it.
 _RUNS = 16
 _SLOWER, _FASTER = 1.6, 0.6
@@ -48,27 +45,6 @@ _CHECKS = (600.0, 30 * 86400.0)
 
 _measuring = threading.Lock()
 _changed: list[Callable[[], object]] = []
-
-
-class Share:
-    """How much of the time since the first product has gone into measuring."""
-
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._clock = clock
-        self._begun: float | None = None
-        self._spent = 0.0
-        self._process = os.getpid()
-
-    def left(self) -> bool:
-        """Whether a slice may begin; never in a forked child, where drivers do not work."""
-        now = self._clock()
-        if self._begun is None:
-            self._begun = now
-        return self._process == os.getpid() and self._spent < SHARE * (now - self._begun)
-
-    def spend(self, seconds: float) -> None:
-        """Count a slice."""
-        self._spent += seconds
 
 
 class Campaign:
@@ -99,19 +75,21 @@ class Campaign:
             self._ratios = []
             self._begin_again(Visits())
 
-    def advance(self, stop: Callable[[], bool]) -> None:
-        """Measure until `stop` or until there is nothing left, and store what was found.
+    def advance(self, room: Room) -> bool:
+        """Measure as long as there is room and something left, and store what was found.
 
-        Raises DeviceError where the device does not open: of that nothing is stored.
+        Returns whether anything was done. Raises DeviceError where the device does not open: of
+        that nothing is stored.
         """
         if self._probe is None:
+            if not room.may_build():
+                return False
             self._probe = Probe(self._device, self._backend, self.dtype, self._priors)
         with self._probe as probe:
-            if not self._again:
-                self._check(probe, stop)
-            elif self._visit(probe, stop):
-                self._assemble(probe)
-        self._save()
+            steps = self._visit(probe, room) if self._again else self._check(probe, room)
+        if steps:
+            self._save()
+        return steps > 0
 
     def give_up(self) -> None:
         """Measure no more in this process."""
@@ -120,38 +98,57 @@ class Campaign:
     def _begin_again(self, visits: Visits) -> None:
         self.visits, self._again, self._since = visits, True, time.time()
 
-    def _visit(self, probe: Probe, stop: Callable[[], bool]) -> bool:
-        while due := self.visits.due(probe.kernels):
-            if not self._one(probe, due[0], stop) or stop():
-                return not self.visits.due(probe.kernels)
-        return True
+    def _visit(self, probe: Probe, room: Room) -> int:
+        steps = 0
+        while due := self.visits.due(probe.kernels, probe.computed):
+            point = next((one for one in due if self._fits(probe, one, room)), None)
+            if point is None:
+                return steps
+            steps += 1
+            if not self._one(probe, point, room):
+                return steps
+        if not room.fits(probe.last_cost()):
+            return steps
+        self._assemble(probe)
+        return steps + 1
 
-    def _check(self, probe: Probe, stop: Callable[[], bool]) -> None:
+    def _check(self, probe: Probe, room: Room) -> int:
         """Visit what decides the crossover once more; less than was measured means: all anew."""
         if self._doubted is None:
             self._doubted = self.visits.doubted(probe.kernels)
+        steps = 0
         while self._doubted:
             point = self._doubted[0]
+            if not self._fits(probe, point, room):
+                return steps
+            steps += 1
             before = self.visits.least(point)
-            if not self._one(probe, point, stop):
-                return
+            if not self._one(probe, point, room):
+                return steps
             self._doubted.pop(0)
             after = self.visits.least(point)
             if before is not None and after is not None and after < _LESS * before:
                 self._doubted = None
                 self.visits.again()
                 self._begin_again(self.visits)
-                return
-            if self._doubted and stop():
-                return
+                return steps
         self._doubted, self._checked = None, time.time()
+        return steps + 1
 
-    def _one(self, probe: Probe, point: Point, stop: Callable[[], bool]) -> bool:
+    def _fits(self, probe: Probe, point: Point, room: Room) -> bool:
+        if not probe.is_ready(point):
+            return room.may_build()
+        return room.fits(probe.cost(point, self.visits.predicted(point, probe.computed)))
+
+    def _one(self, probe: Probe, point: Point, room: Room) -> bool:
+        predicted = self.visits.predicted(point, probe.computed)
         try:
-            seconds = probe.visit(point, stop)
+            seconds = probe.visit(point, predicted, room)
         except (DeviceError, KernelError):
             self.visits.fail(point[0])
             return True
+        finally:
+            room.used()
         if seconds is not None:
             self.visits.add(point, seconds)
         return seconds is not None
@@ -203,29 +200,32 @@ def measured(device: Device, backend: Backend, dtype: str, priors: Priors) -> Me
     campaign = _campaign(device, backend, dtype, priors)
     with _measuring:
         while campaign.measured is None:
-            campaign.advance(lambda: False)
+            campaign.advance(Room())
     return campaign.measured
 
 
-def after(plan: Plan, backend: Backend, seconds: float | None) -> None:
-    """A product was made by `plan`: learn from its seconds if known, and measure for a slice.
+def after(plan: Plan, backend: Backend, seconds: float, *, host_operands: bool) -> None:
+    """A product was made by `plan`: learn from its seconds, and measure as long as may be.
 
     Returns at once where nothing is to be measured, where the share is spent, and where another
-    thread is at it.
+    thread is at it. Seconds of operands on a device are not compared with the plan's: it may still
+    be at work.
     """
     device, dtype = plan.device, plan.problem.dtype
     campaign = _campaign(device, backend, dtype, backend.priors(device))
-    if seconds is not None and plan.seconds:
+    if host_operands and plan.seconds:
         campaign.saw(seconds / plan.seconds)
-    if campaign.settled or not _share.left() or not _measuring.acquire(blocking=False):
+    if campaign.settled or (room := _share.room(seconds)) is None:
         return
-    begun = time.perf_counter()
+    if not _measuring.acquire(blocking=False):
+        return
+    begun, done = _share.clock(), True
     try:
-        campaign.advance(lambda: time.perf_counter() - begun > SLICE)
+        done = campaign.advance(room)
     except DeviceError:  # the product at hand was made: nobody asked for more
         campaign.give_up()
     finally:
-        _share.spend(time.perf_counter() - begun)
+        _share.spend(_share.clock() - begun if done else 0.0)
         _measuring.release()
 
 

@@ -49,17 +49,18 @@ def best_of(first: Seconds, second: Seconds) -> dict[tuple[str, int], float]:
 
 def boundaries(curves: Mapping[str, Curve], best: Seconds) -> Boundaries:
     """Where classes end, by the best of these kernels; the assumed ones where there are none."""
-    if not curves or not best:
+    if not curves or not all((side, WIDTHS[0]) in best for side in "mn"):
         return UNMEASURED
     squares = sorted({flops for curve in curves.values() for flops, _ in curve.points})
     rates = {
         flops: max(flops / curve.seconds(flops) for curve in curves.values()) for flops in squares
     }
     full = _FULL_RATE * max(rates.values())
-    slow = [_side(flops) for flops in squares if rates[flops] < full]
-    free = [w for w in WIDTHS if all(best[s, w] <= _FREE * best[s, 1] for s in "mn")]
+    slow = [side_of(flops) for flops in squares if rates[flops] < full]
+    widths = [w for w in WIDTHS if all((s, w) in best for s in "mn")]
+    free = [w for w in widths if all(best[s, w] <= _FREE * best[s, 1] for s in "mn")]
     square = _FULL_RATE * max(f / s for curve in curves.values() for f, s in [_at(curve)])
-    thin = [w for w in WIDTHS if any(2.0 * w * LENGTH**2 / best[s, w] < square for s in "mn")]
+    thin = [w for w in widths if any(2.0 * w * LENGTH**2 / best[s, w] < square for s in "mn")]
     matrix_vector = max(free)
     return Boundaries(
         matrix_vector, max([matrix_vector, *thin]), max(slow, default=0), measured=True
@@ -78,6 +79,7 @@ def _at(curve: Curve) -> tuple[float, float]:
     return flops, curve.seconds(flops)
 
 
-def _side(flops: float) -> int:
+def side_of(flops: float) -> int:
+    """The square product's of so much arithmetic."""
     side: float = (flops / 2) ** (1 / 3)
     return round(side)

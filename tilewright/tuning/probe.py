@@ -17,15 +17,21 @@ import numpy as np
 from tilewright.engines.backend import Backend
 from tilewright.errors import KernelError
 from tilewright.facts.device import Device
-from tilewright.facts.kernel import Kernel, Plan, Priors, Step
+from tilewright.facts.kernel import Defines, Kernel, Launch, Plan, Priors, Step
 from tilewright.planning.cost import Curve
 from tilewright.planning.dense import plan_kernel
+from tilewright.tuning.narrow import side_of
+from tilewright.tuning.share import Room
 from tilewright.tuning.trial import SPIN, Shape, Trial
 from tilewright.tuning.visits import HOST, SIZES, Point, Sides
 
 _VISIT = 0.02  # seconds that the repeats of one visit take together
 _REPEATS = (1, 25)
 _BANDWIDTH_BYTES = 1 << 25
+# Seconds in which operands are drawn, and bytes of them a second that are laid out.
+_PLACED, _PLACING = 0.002, 1e9
+# Seconds of `bandwidth()`, and with `transfer()` of a device of its own memory.
+_LAST, _LAST_MOVED = 0.04, 0.3
 
 
 class Probe:
@@ -39,7 +45,8 @@ class Probe:
         self._accumulate = "float32" if dtype == "float16" else dtype
         self._by_name = {kernel.name: kernel for kernel in backend.kernels(device)}
         self._trials: dict[Sides, Trial] = {}
-        self._ready: set[str] = set()
+        self._steps: dict[Point, Step] = {}
+        self._built: set[tuple[str, str, Defines]] = set()
         backend.allocate(1, device, "allocate")  # whether it opens at all
         self._rested = False
         self.kernels = tuple(self._worth_it(priors))
@@ -51,34 +58,46 @@ class Probe:
         self._trials.clear()  # operands may be large; compiled programs stay
         self._rested = False
 
-    def visit(self, point: Point, stop: Callable[[], bool]) -> float | None:
-        """Least seconds of a few runs; None where `stop` ended it while programs were built.
+    def is_ready(self, point: Point) -> bool:
+        """Whether a visit builds no program."""
+        return point[0] == HOST or self._built.issuperset(map(_program, self._step(point).launches))
 
-        Raises DeviceError or KernelError where the driver refuses the kernel.
+    def cost(self, point: Point, seconds: float) -> float:
+        """Seconds of a visit whose product takes so many: operands, rest, a first run, a repeat."""
+        name, (m, n, k) = point
+        elements = m * k + k * n + m * n
+        placed = _PLACED + elements * np.dtype(self.dtype).itemsize / _PLACING
+        return (0.0 if (m, n, k) in self._trials else placed) + self._rest(name) + 2 * seconds
+
+    def visit(self, point: Point, seconds: float, room: Room) -> float | None:
+        """Least seconds of a few runs; None where room ended while programs were built.
+
+        `seconds` is what one run will take, as far as is known. Raises DeviceError or KernelError
+        where the driver refuses the kernel.
         """
         name, sides = point
         trial = self._trial(sides)
         if name == HOST:
             self._rested = False
-            return _least(trial.host_seconds)
+            return _least(trial.host_seconds, room)
         plan = plan_kernel(trial.problem, self.device, self._by_name[name])
-        if name not in self._ready:
-            for last in range(1, len(plan.step.launches)):
-                trial.seconds(replace(plan, step=_first(plan, last)))
-                if stop():
+        for count, launch in enumerate(plan.step.launches, 1):
+            if _program(launch) not in self._built:
+                trial.seconds(replace(plan, step=_first(plan, count)))
+                self._built.add(_program(launch))
+                if self.cost(point, seconds) > room.left():
                     return None
-            trial.seconds(plan)
-            self._ready.add(name)
-            if stop():
-                return None
-        if not self._rested and self.device.kind == "cpu":
-            time.sleep(SPIN)
+        time.sleep(self._rest(name))
         self._rested = True
-        return _least(lambda: trial.seconds(plan))
+        return _least(lambda: trial.seconds(plan), room)
 
     def computed(self, name: str, sides: Sides) -> float:
         """Multiplications and additions of whole tiles, edges included."""
-        return float(self._plan(self._by_name[name], sides).step.computed_flops)
+        return float(self._step((name, sides)).computed_flops)
+
+    def last_cost(self) -> float:
+        """Seconds of what is measured last: the memory's rate, and what moves to the device."""
+        return _LAST if self.device.has("unified_memory") else _LAST_MOVED
 
     def transfer(self, curves: Mapping[str, Curve]) -> float | None:
         """Bytes a second between host and device; None where nothing has to move.
@@ -88,13 +107,14 @@ class Probe:
         if self.device.has("unified_memory") or not curves:
             return None
         name, curve = next(iter(curves.items()))
-        sides = (SIZES[-1],) * 3
+        size = side_of(curve.points[-1][0])
+        sides = (size, size, size)
         trial = self._trial(sides)
         plan = plan_kernel(trial.problem, self.device, self._by_name[name])
         trial.copied_seconds(plan)
         whole = min(trial.copied_seconds(plan) for _ in range(3))
         moved = 3 * sides[0] ** 2 * np.dtype(self.dtype).itemsize
-        return float(moved / max(whole - curve.seconds(2.0 * sides[0] ** 3), 1e-6))
+        return float(moved / max(whole - curve.points[-1][1], 1e-6))
 
     def _worth_it(self, priors: Priors) -> list[str]:
         """The rules' kernels, then whatever moves nothing beforehand: it may win where all is
@@ -128,9 +148,16 @@ class Probe:
             self._trials[sides] = Trial(self._shape(sides), self.device, self.backend)
         return self._trials[sides]
 
-    def _plan(self, kernel: Kernel, sides: Sides) -> Plan:
-        problem = self._shape(sides).problem()
-        return plan_kernel(problem, self.device, kernel)
+    def _step(self, point: Point) -> Step:
+        if point not in self._steps:
+            problem = self._shape(point[1]).problem()
+            self._steps[point] = plan_kernel(problem, self.device, self._by_name[point[0]]).step
+        return self._steps[point]
+
+    def _rest(self, name: str) -> float:
+        """Seconds until the BLAS's threads rest, where a kernel would share cores with them."""
+        waits = name != HOST and self.device.kind == "cpu" and not self._rested
+        return SPIN if waits else 0.0
 
 
 def bandwidth() -> float:
@@ -145,10 +172,14 @@ def bandwidth() -> float:
     return 2 * source.nbytes / min(seconds)
 
 
-def _least(run: Callable[[], float]) -> float:
+def _least(run: Callable[[], float], room: Room) -> float:
     first = run()
-    repeats = int(np.clip(_VISIT / max(first, 1e-6), *_REPEATS))
+    repeats = int(np.clip(min(_VISIT, room.left()) / max(first, 1e-6), *_REPEATS))
     return min(first, *(run() for _ in range(repeats)))
+
+
+def _program(launch: Launch) -> tuple[str, str, Defines]:
+    return launch.program, launch.entry, launch.defines
 
 
 def _first(plan: Plan, count: int) -> Step:

@@ -5,9 +5,10 @@ side. It is visited more than once, at moments that lie apart, and its least tim
 whatever else runs on the machine only ever adds to one. Where the two best visits contradict each
 other, it is visited again.
 
-    due()      the points to visit next, in order; none when all is known
-    measured() the curves that follow
-    doubted()  the points around the crossover, by which curves that are known are checked
+    due()        the points to visit next, in order; none when all is known
+    predicted()  seconds of a product, before it is visited
+    measured()   the curves that follow
+    doubted()    the points around the crossover, by which curves that are known are checked
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ Point = tuple[str, Sides]
 Computed = Callable[[str, Sides], float]
 
 _LONGEST = 0.04  # seconds of a square beyond which no larger one is measured: rates have settled
+# Seconds of a product that nobody waits for, twice a visit; smaller squares may be all launch.
+_TOO_LONG, _LARGE = 0.1, 384
 _HOPELESS = 2.0  # a kernel this many times slower than the best so far is not measured further
 _AGREE = 1.15  # two visits within this ratio confirm each other
 _ROUNDS = 2
@@ -40,12 +43,14 @@ class Visits:
     def __init__(self) -> None:
         self._best: dict[Point, tuple[float, ...]] = {}
         self._count: dict[Point, int] = {}
+        self._curves: dict[str, Curve] = {}  # made from `_best` when they are asked for
         self.failed: set[str] = set()
 
     def add(self, point: Point, seconds: float) -> None:
         """One more visit."""
         self._best[point] = tuple(sorted((*self._best.get(point, ()), seconds))[:2])
         self._count[point] = self._count.get(point, 0) + 1
+        self._curves.pop(point[0], None)
 
     def fail(self, name: str) -> None:
         """The driver refuses this kernel: it costs it its place, nothing more."""
@@ -64,19 +69,40 @@ class Visits:
             self._best[point] = tuple(sorted(both.elements())[:2])
             self._count[point] = max(other._count[point], self._count.get(point, 0))
         self.failed |= other.failed
+        self._curves.clear()
 
     def again(self) -> None:
         """Have every point visited anew; what was least stays least where nothing is less."""
         self._count = dict.fromkeys(self._count, 0)
 
-    def due(self, kernels: Sequence[str]) -> list[Point]:
-        """The points to visit next: the host and every kernel once, then again where it matters."""
+    def predicted(self, point: Point, computed: Computed) -> float:
+        """Seconds of one product, by what was measured of its name so far; of the first, 0.
+
+        The rate of the largest square until now, which larger ones mostly exceed. A narrow product
+        takes at most twice what half of its width takes.
+        """
+        name, sides = point
+        if (known := self.least(point)) is not None:
+            return known
+        if name not in self._curves:
+            self._curves[name] = self._curve(name)
+        if not (squares := self._curves[name]).points:
+            return 0.0
+        seconds = squares.seconds(_useful(*sides) if name == HOST else computed(name, sides))
+        m, n, k = (side if side == narrow.LENGTH else side // 2 for side in sides)
+        return max(seconds, 2 * (self.least((name, (m, n, k))) or 0.0))
+
+    def due(self, kernels: Sequence[str], computed: Computed) -> list[Point]:
+        """The points to visit next: the host and every kernel once, then again where it matters.
+
+        A name's squares come in order of their size, then its narrow products.
+        """
         names = [HOST, *(name for name in kernels if name not in self.failed)]
         for turn in range(1, _MOST_ROUNDS + 1):
             found = [
                 point
                 for name in names
-                for point in self._points(name, names)
+                for point in self._points(name, names, computed)
                 if self._count.get(point, 0) < turn and self._worth(point, names, turn)
             ]
             if found:
@@ -125,11 +151,14 @@ class Visits:
             point for _, sides, name in pairs[:_CHECKED] for point in ((HOST, sides), (name, sides))
         ]
 
-    def _points(self, name: str, names: Sequence[str]) -> Iterator[Point]:
-        """The points of a name, as far as it is not hopeless beside the other kernels."""
+    def _points(self, name: str, names: Sequence[str], computed: Computed) -> Iterator[Point]:
+        """The points of a name, as far as it is not hopeless beside the other kernels, and none
+        that would take too long."""
         rivals = [other for other in names if other != HOST]
         for size in SIZES:
             point = name, _square(size)
+            if size >= _LARGE and self.predicted(point, computed) > _TOO_LONG:
+                break
             yield point
             seconds = self.least(point)
             if seconds is not None and (
@@ -139,6 +168,8 @@ class Visits:
         for side in "mnk":
             for width in narrow.WIDTHS:
                 point = name, narrow.sides_of(side, width)
+                if self.predicted(point, computed) > _TOO_LONG:
+                    break
                 yield point
                 seconds = self.least(point)
                 if seconds is not None and self._lost(point, seconds, rivals, narrow.HOPELESS):
