@@ -12,7 +12,7 @@ import pytest
 import tilewright as tw
 from tilewright.arrays.views import View, view_host
 from tilewright.errors import OperandError, OverlapError
-from tilewright.inputs import matrices, overlap
+from tilewright.inputs import matrices, overlap, overlap_batch
 
 WHOLE = np.arange(20 * 30, dtype=np.float32).reshape(20, 30)
 VIEWS = {
@@ -33,12 +33,12 @@ VIEWS = {
 
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
 def test_a_batch_reaches_as_far_as_numpy_says(view: Any) -> None:
-    low, high = matrices.extents(matrices.matrices([view], "a"))
+    low, high = overlap_batch.extents(matrices.matrices([view], "a"))
     assert (low[0], high[0]) == np.lib.array_utils.byte_bounds(view)
 
 
 def test_what_is_empty_reaches_over_nothing() -> None:
-    low, high = matrices.extents(matrices.matrices([WHOLE[:0], WHOLE[:, :0], WHOLE], "a"))
+    low, high = overlap_batch.extents(matrices.matrices([WHOLE[:0], WHOLE[:, :0], WHOLE], "a"))
     assert (low == high).tolist() == [True, True, False]
 
 

@@ -22,9 +22,8 @@ from tests.support import tiny_dlpack
 from tests.support.cases import CASES, Case, Operands, operands
 from tests.support.checks import assert_rest_untouched, assert_right, assert_right_together
 from tilewright import Device, GroupedPlan, RaggedBatch, grouped_matmul, plan_grouped
-from tilewright.calls import grouped_run_host
+from tilewright.calls import grouped_plan, grouped_run_host
 from tilewright.errors import DtypeError, OperandError, ShapeError
-from tilewright.products import grouped as grouped_module
 
 ORDERS = ("auto", "given", "k-descending", "bucketed", "longest-first")
 TILES = ((8, 48), (32, 96), (48, 96), (192, 288), (384, 576))
@@ -45,7 +44,7 @@ def where(request: pytest.FixtureRequest) -> Device | str:
 @pytest.fixture
 def without_svm(intel: Device) -> Device:
     """Intel's device, were it one that cannot reach the host's memory."""
-    grouped_module._plans.clear()
+    grouped_plan._plans.clear()
     return replace(intel, features=intel.features - {"svm_system"})
 
 

@@ -19,6 +19,7 @@ from tilewright.backends.cuda.machine.triton_launch import INTERPRETED
 from tilewright.backends.cuda.ragged import engine
 from tilewright.backends.cuda.ragged import plan as ragged_plan
 from tilewright.errors import ShapeError
+from tilewright.facts.limits import MOST
 
 SIZES = [[3, 0, 70, 1, 5], [0, 0, 0], [130], [64, 64, 1], [0, 257, 0], [1] * 300]
 # Offsets that cannot be, and the first group that is wrong.
@@ -129,7 +130,7 @@ def check_table(counts: list[int], *, rests_last: bool, step: int = 1) -> None:
 
 def check_far_ends() -> None:
     """Groups that end at the last row there may be: no sum goes past 2^31."""
-    last, height = 2**31 - 65, 2**26
+    last, height = MOST, 2**26
     for offsets in ([last], [last - 300, last], [5, 2**30 + 7, last - 1, last]):
         wanted = [
             [group, row, min(row + height, end)]

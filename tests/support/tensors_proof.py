@@ -21,8 +21,8 @@ from tilewright import RaggedBatch, explain, forget, grouped_matmul, matmul, pla
 from tilewright.backends.cuda.machine import arrays, driver
 from tilewright.backends.cuda.machine.triton_launch import INTERPRETED
 from tilewright.calls import dense as dense_calls
-from tilewright.calls import dense_plans_gpu, grouped_plans_gpu
-from tilewright.calls import grouped as grouped_calls
+from tilewright.calls import dense_plans_gpu, grouped_plan, grouped_plans_gpu
+from tilewright.calls.grouped_quick_host import WAYS
 from tilewright.errors import (
     ArgumentError,
     DtypeError,
@@ -31,7 +31,7 @@ from tilewright.errors import (
     OverlapError,
     ShapeError,
 )
-from tilewright.inputs import ragged_batch, ragged_batch_gpu
+from tilewright.inputs import batch_places, ragged_batch, ragged_batch_gpu
 from tilewright.products import dense, grouped
 
 
@@ -60,10 +60,13 @@ class _Torch:
 def pretend() -> None:
     """From here on torch's CPU tensors lie on an H200 that Triton's interpreter plays."""
     is_tensor = lambda value: isinstance(value, torch.Tensor)  # noqa: E731
-    calls = (dense_calls, grouped_calls, grouped_plans_gpu)
+    calls = (dense_calls, batch_places, grouped_plans_gpu)
     for module in (arrays, *calls, ragged_batch, ragged_batch_gpu):
         module.on_gpu = is_tensor  # type: ignore[attr-defined]
-    dense.is_watched = grouped.are_watched = lambda *values: False  # type: ignore[attr-defined]
+    for called in (dense, grouped, grouped_plan):
+        called.is_watched = called.are_watched = lambda *values: False  # type: ignore[attr-defined]
+    for kind in (torch.Tensor, torch.nn.Parameter):
+        WAYS[kind] = lambda a, b: grouped_plans_gpu.products(a, b)
     dense_plans_gpu.are_unseen = lambda *values: True  # type: ignore[attr-defined]
     stand_in, real = _Torch(), arrays._view
     driver.need = lambda: stand_in

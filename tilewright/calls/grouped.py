@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from tilewright.arrays.views import on_gpu
-from tilewright.calls import grouped_host
-from tilewright.calls.grouped_work_host import Results
-from tilewright.errors import ArgumentError
-from tilewright.inputs.ragged_batch import RaggedBatch
+from tilewright.calls.grouped_plan import plan_of
+from tilewright.inputs.batch import Results, checked
+from tilewright.inputs.batch_places import check_none, host_place, lies_on_gpu
+from tilewright.inputs.places import Host
 
 
 def grouped_matmul(
@@ -21,27 +19,26 @@ def grouped_matmul(
     device: Any,
     kernel: Any,
     precision: Any,
+    watched: bool = False,
     **options: Any,
 ) -> Results:
-    """Arguments, results and errors are those of `tilewright.grouped_matmul`."""
+    """Arguments, results and errors are those of `tilewright.grouped_matmul`.
+
+    `watched` where torch's tensors in the host's memory are among the operands.
+    """
+    asked = {"kernel": kernel, "precision": precision}
     if lies_on_gpu(a) or lies_on_gpu(b):
         from tilewright.calls import grouped_gpu
 
-        gpu = {"order": order, "device": device, "kernel": kernel, "precision": precision}
-        return grouped_gpu.grouped_matmul(a, b, out, **options, **gpu)
-    check_none("kernel", kernel)
-    check_none("precision", precision)
-    return grouped_host.grouped_matmul(a, b, out, order=order, device=device, **options)
-
-
-def check_none(name: str, value: Any) -> None:
-    """Raise ArgumentError where an option of a GPU's is given for the host's arrays."""
-    if value is not None:
-        raise ArgumentError(f"{name}={value!r}: accepted is None for the host's arrays")
-
-
-def lies_on_gpu(values: Any) -> bool:
-    """Whether a list, by its first matrix, or a RaggedBatch lies on a GPU."""
-    if isinstance(values, RaggedBatch):
-        return on_gpu(values.flat)
-    return isinstance(values, Sequence) and len(values) > 0 and on_gpu(values[0])
+        return grouped_gpu.grouped_matmul(a, b, out, order=order, device=device, **asked, **options)
+    check_none(**asked)
+    place = host_place(watched=watched)
+    call = checked(place, a, b, out, **options)
+    held = call.a.base
+    chosen = Host(a).device(device) if held is None else held.device
+    sizes = (call.a.at.rows, call.b.at.cols, call.a.at.cols)
+    dtype, named = call.a.dtype.name, device is not None
+    results = plan_of(*sizes, dtype, chosen, order, named=named).bound(call)()
+    if out is not None:
+        place.written(out)
+    return results

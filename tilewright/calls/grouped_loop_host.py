@@ -20,7 +20,8 @@ from tilewright.backends.host.backend import activate, multiply
 from tilewright.engines.grouped import GroupedKernel, GroupedOperand, GroupedOperands
 from tilewright.facts.device import Device
 from tilewright.facts.scalars import Scalars
-from tilewright.inputs.matrices import Matrices, extents, matrices
+from tilewright.inputs.matrices import Matrices, matrices
+from tilewright.inputs.overlap_batch import extents
 from tilewright.inputs.ragged_batch import RaggedBatch
 from tilewright.planning.grouped import GroupedLayout
 

@@ -8,6 +8,7 @@ is asked in as few steps of the interpreter as there are.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +25,7 @@ _PRODUCT = 0.2e-6  # a product's share of columns and tables beyond that of a ca
 _FEW = 6  # of these BLAS's own threads make the most
 
 
-def products(a: Any, b: Any) -> list[NDArray] | None:
+def at_once(a: Any, b: Any) -> list[NDArray] | None:
     """Every a[i] @ b[i], or None where the batch is to be checked and planned like any other.
 
     Takes lists or tuples that are not empty. Few products are checked as they are made.
@@ -52,6 +53,22 @@ def products(a: Any, b: Any) -> list[NDArray] | None:
 
 # What multiplies other plain lists at once, by the type of the first matrix.
 WAYS: dict[type, Callable[[Any, Any], list[Any] | None]] = {}
+
+
+def first_met(a: Any, b: Any) -> list[Any] | None:
+    """Lists of which no way is known: torch's tensors have one, which is noted down with the first.
+
+    None for any others, and where a compiler looks on.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "compile"):  # absent, or another thread imports it
+        return None
+    if type(a[0]) not in (torch.Tensor, torch.nn.Parameter) or torch.compiler.is_compiling():
+        return None
+    from tilewright.calls import grouped_quick_tensors as tensors
+
+    WAYS[torch.Tensor] = WAYS[torch.nn.Parameter] = tensors.few
+    return tensors.few(a, b)
 
 
 def _many(a: Any, b: Any) -> list[NDArray] | None:

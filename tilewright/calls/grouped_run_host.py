@@ -16,13 +16,13 @@ import numpy as np
 from tilewright.arrays.addresses import Column
 from tilewright.arrays.views import view
 from tilewright.calls.grouped_loop_host import begun, host_loop, through_device
-from tilewright.calls.grouped_work_host import Call, Results, check_sizes_planned
 from tilewright.engines.grouped import GroupedKernel, GroupedOperand, GroupedOperands
-from tilewright.errors import DtypeError, OperandError
+from tilewright.errors import OperandError
 from tilewright.facts.device import Device
 from tilewright.facts.scalars import Scalars
+from tilewright.inputs.batch import Call, Results
 from tilewright.inputs.devices import backend_of
-from tilewright.inputs.matrices import Matrices, device_of
+from tilewright.inputs.matrices import Matrices
 from tilewright.planning.grouped import GroupedLayout
 from tilewright.planning.share import is_for_a_loop, large
 from tilewright.tuning import crossover
@@ -33,18 +33,12 @@ _LAUNCHES = (2.5e-5, 1e-4)
 LayOut = Callable[[Column], GroupedLayout | None]  # the layout of some products of a plan
 
 
-def check_plan(call: Call, device: Device, dtype: str, sizes: dict[str, Column]) -> None:
-    """Raise where a call's operands are not those that a plan was made for."""
-    check_sizes_planned(sizes, call.a, call.b)
-    if len(call.a) and call.a.dtype.name != dtype:
-        raise DtypeError(f"a.dtype={call.a.dtype.name!r}: the plan was made for {dtype!r}")
-    if call.a.base is None:
-        return
-    if device_of(call.a) != device.id:
-        raise OperandError(f"a: lies on {device_of(call.a)!r}; the plan was made for {device.id!r}")
-    if backend_of(device).grouped(device, dtype) is None:
+def _check_kernel(call: Call, device: Device) -> None:
+    """Raise where a batch lies on a device that has no kernel for it."""
+    dtype = call.a.dtype.name
+    if call.a.base is not None and backend_of(device).grouped(device, dtype) is None:
         raise OperandError(
-            f"a: lies on {device_of(call.a)!r}, which has no grouped kernel for {dtype};"
+            f"a: lies on {device.id!r}, which has no grouped kernel for {dtype};"
             " accepted is the batch that .to('host') gives"
         )
 
@@ -52,11 +46,12 @@ def check_plan(call: Call, device: Device, dtype: str, sizes: dict[str, Column])
 def bound(
     device: Device, call: Call, lay_out: LayOut, *, named: bool = True
 ) -> Callable[[], Results]:
-    """What computes a call whose operands fit the plan, and returns its results.
+    """What computes a call, and returns its results.
 
     A device that the caller did not name is left for a loop of NumPy's where a launch takes longer.
     Threads that call it take turns: its passes over the results belong together.
     """
+    _check_kernel(call, device)
     launches = [
         _launch(device, part, None if on_host else lay_out(at))
         for at, part, on_host in _parts(device, call, named)

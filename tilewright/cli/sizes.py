@@ -18,15 +18,15 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.errors import FileError
+from tilewright.facts.limits import MOST
 from tilewright.files import reading
 from tilewright.files.whole import DAMAGED
 
 Columns = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]
-LARGEST = 2**31 - 64
 MOST_PROBLEMS = 10_000_000
 _MOST_LINE = 1 << 16  # characters of a line of CSV
 _SHOWN = 20  # names that an error lists
-_SIZES = f"whole numbers from 0 to {LARGEST}"
+_SIZES = f"whole numbers from 0 to {MOST}"
 _ACCEPTED = "FILE.npz with integer columns m, n and k, and SHAPES.csv with the header m,n,k"
 
 
@@ -85,7 +85,7 @@ def _column(values: npt.NDArray[Any], name: str, path: Path) -> npt.NDArray[np.i
             f"{_label(path)}: {name} is {values.dtype} of shape {values.shape}; accepted is one"
             f" dimension of {_SIZES}"
         )
-    wrong = (values < 0) | (values > LARGEST)
+    wrong = (values < 0) | (values > MOST)
     if wrong.any():
         at = int(np.argmax(wrong))
         raise FileError(f"{_label(path)}: {name}[{at}]={values[at]}; accepted are {_SIZES}")
@@ -141,6 +141,6 @@ def _size(text: str, name: str, where: str) -> int:
         size = int(text)
     except ValueError:
         size = -1
-    if not 0 <= size <= LARGEST:
+    if not 0 <= size <= MOST:
         raise FileError(f"{where}: {name}={text.strip()!r}; accepted are {_SIZES}")
     return size

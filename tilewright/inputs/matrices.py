@@ -18,9 +18,8 @@ from tilewright.arrays import addresses
 from tilewright.arrays.addresses import Column, Columns
 from tilewright.arrays.array import Array, NDArray
 from tilewright.arrays.views import DTYPES, view
-from tilewright.errors import ArgumentError, DtypeError, OperandError, OverlapError, ShapeError
+from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
 from tilewright.facts.limits import MOST
-from tilewright.inputs.overlap import check_apart, place
 from tilewright.inputs.ragged_batch import RaggedBatch
 
 
@@ -206,73 +205,6 @@ def device_of(part: Matrices) -> str:
     return "host" if part.base is None else part.base.device.id
 
 
-def check_outputs(out: Matrices, inputs: Sequence[Matrices | None]) -> None:
-    """Raise OverlapError where two outputs, or an output and an input (a, b, bias), share memory.
-
-    Judged by the stretch of memory from a matrix's first to its last element, so interleaved views
-    of one array count as overlapping.
-    """
-    _check_each(out)
-    memory, low, high = _reaches(out)
-    order = np.argsort(low, kind="stable")
-    # Without elements there is nothing to share, wherever the pointer happens to point.
-    order = order[low[order] < high[order]]
-    if not len(order):
-        return
-    low, high = low[order], high[order]
-    reach = np.maximum.accumulate(high)
-    inside = np.flatnonzero(low[1:] < reach[:-1])
-    if len(inside):
-        first, second = sorted(int(order[at]) for at in (inside[0], inside[0] + 1))
-        raise OverlapError(
-            f"out[{second}]: overlaps out[{first}]; outputs must lie apart, or be the very same"
-            " matrix"
-        )
-    for name, operand in zip(("a", "b", "bias"), inputs, strict=False):
-        if operand is None:
-            continue
-        theirs, start, stop = _reaches(operand)
-        if theirs != memory:
-            continue
-        # The last output that begins before an input's end must have ended before its start.
-        before = np.searchsorted(low, stop) - 1
-        met = (before >= 0) & (reach[np.maximum(before, 0)] > start) & (stop > start)
-        if met.any():
-            raise OverlapError(
-                f"out: overlaps {name}[{int(np.argmax(met))}]; outputs must lie apart from every"
-                " input"
-            )
-
-
-def _reaches(operand: Matrices) -> tuple[object, Column, Column]:
-    """The memory that the matrices lie in, and of each the lowest and one past the highest byte.
-
-    Arrays of a device may share memory: parts, transposes, two made to use one host array.
-    """
-    low, high = extents(operand)
-    if operand.base is None:
-        return "the host's", low, high
-    size = operand.dtype.itemsize
-    memory: object = operand.base  # a GPU's memory is one
-    start = 0
-    if isinstance(operand.base, Array):
-        memory, start = place(view(operand.base, "out").memory)
-    return memory, start + size * low, start + size * high
-
-
-def _check_each(out: Matrices) -> None:
-    """Each output apart from itself; one by one only where no step passes the other's reach."""
-    at = out.at
-    row, col = np.abs(at.row), np.abs(at.col)
-    apart = np.where(row < col, col > row * (at.rows - 1), row > col * (at.cols - 1))
-    wrong = ~apart & (at.rows > 1) & (at.cols > 1)
-    wrong |= ((row == 0) & (at.rows > 1) & (at.cols > 0)) | (
-        (col == 0) & (at.cols > 1) & (at.rows > 0)
-    )
-    for i in np.flatnonzero(wrong).tolist():
-        check_apart(f"out[{i}]", (at.rows[i], at.cols[i]), (at.row[i], at.col[i]))
-
-
 def _even(value: Any) -> NDArray | None:
     """`value` as an array; None for lists of unlike lengths, of which NumPy makes none."""
     try:
@@ -311,14 +243,3 @@ def _raise_odd(array: NDArray, name: str, dtype: np.dtype[Any]) -> None:
     if array.dtype != dtype:
         raise DtypeError(f"{name}.dtype={str(array.dtype)!r}: must equal the first's, {dtype}")
     raise OperandError(f"{name}.strides={array.strides}: must be whole elements of {dtype}")
-
-
-def extents(operand: Matrices) -> tuple[Column, Column]:
-    """Lowest and one past the highest byte (host) or element (device); equal where empty."""
-    at = operand.at
-    size = operand.dtype.itemsize if operand.base is None else 1
-    reach_row, reach_col = (at.rows - 1) * at.row, (at.cols - 1) * at.col
-    low = at.address + size * (np.minimum(reach_row, 0) + np.minimum(reach_col, 0))
-    high = at.address + size * (np.maximum(reach_row, 0) + np.maximum(reach_col, 0) + 1)
-    empty = (at.rows == 0) | (at.cols == 0)
-    return low, np.where(empty, low, high)

@@ -18,10 +18,10 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.errors import ArgumentError, DtypeError, OperandError, OverlapError, ShapeError
+from tilewright.facts.limits import MOST
 from tilewright.inputs.overlap import check_apart
 from tilewright.remember import Shelf
 
-_MOST = 2**31 - 65  # kernels count rows and columns in 32 bits, a tile past the last
 _PRECISIONS = (None, "tf32")
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
 # Sizes, dtypes and devices that were checked, whatever the number of rows.
@@ -128,7 +128,7 @@ def _key(x: Any, w: Any, offsets: Any, bias: Any, precision: str | None) -> Any:
     if torch.compiler.is_compiling() or not all(type(value) in plain for value in given):
         return None
     sizes, others = x.shape, w.shape
-    if len(sizes) != 2 or sizes[0] > _MOST or sizes[1] > _MOST:
+    if len(sizes) != 2 or sizes[0] > MOST or sizes[1] > MOST:
         return None
     if len(others) == 3:
         sizes = sizes[1:]
@@ -159,9 +159,9 @@ def _check_tensors(x: Any, **others: Any) -> None:
 
 def _check(x: Any, w: Any, offsets: Any, precision: str | None) -> None:
     for name, value in (("x", x), ("w", w), ("offsets", offsets)):
-        if any(size > _MOST for size in value.shape):  # max: torch 2.11 cannot compile it
+        if any(size > MOST for size in value.shape):  # max: torch 2.11 cannot compile it
             raise ShapeError(
-                f"{name}.shape={tuple(value.shape)}: accepted are sizes from 0 to 2^31 - 65"
+                f"{name}.shape={tuple(value.shape)}: accepted are sizes from 0 to 2^31 - 64"
             )
     kind = str(x.dtype).rpartition(".")[2]
     if kind not in _DTYPES:

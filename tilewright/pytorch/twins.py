@@ -12,9 +12,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from tilewright.calls.grouped_quick_tensors import loop
 from tilewright.errors import ArgumentError, ShapeError
 from tilewright.products.ragged import ragged_matmul
-from tilewright.torch_ops import checks, grouped, lists, recorded
+from tilewright.torch_ops import checks, lists, recorded
 
 
 def grouped_mm(
@@ -73,7 +74,7 @@ def grouped_matmul(
 
     Matrices [m_i, k_i] and [k_i, n_i] of one dtype and one device, vectors [n_i].
     """
-    found = grouped.loop(inputs, others, biases)
+    found = loop(inputs, others, biases)
     if found is None:
         how = lists.PLAIN
         found = recorded.products(inputs, others, biases, (False, False), 1.0, how, lists.products)

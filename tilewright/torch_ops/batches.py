@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tilewright.arrays.aligned import aligned_offsets
 from tilewright.inputs.ragged_batch import RaggedBatch
-from tilewright.torch_ops import checks
+from tilewright.inputs.tensors import check_tensor
 
 
 def unpacked(batch: RaggedBatch, name: str) -> list[Tensor]:
@@ -20,7 +20,7 @@ def unpacked(batch: RaggedBatch, name: str) -> list[Tensor]:
     Where they follow each other they are cut in one piece, whose gradient is one concatenation; a
     slice each would have a gradient as long as `flat` each.
     """
-    checks.check_tensor(batch.flat, f"{name}.flat")
+    check_tensor(batch.flat, f"{name}.flat")
     starts, sizes = batch.offsets, batch.rows * batch.cols
     ends = starts + sizes
     if len(batch) == 0 or (starts[1:] < ends[:-1]).any():

@@ -20,30 +20,9 @@ from tilewright.inputs.checks import (
     checked_number,
     checked_precision,
 )
-from tilewright.torch_ops.eager import is_differentiated
+from tilewright.inputs.tensors import check_tensor, is_differentiated
 
-DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
-_NAMES = "float16, bfloat16, float32, float64"
 _FUNCTIONS = {"none": None, "relu": torch.relu, "gelu": torch.nn.functional.gelu}
-
-
-def check_tensor(value: Any, name: str) -> None:
-    """Raise unless this is a dense tensor of a dtype that is multiplied here."""
-    if not isinstance(value, Tensor):
-        raise OperandError(
-            f"{name}={type(value).__name__}: accepted are torch tensors, as the other operands are"
-        )
-    if value.layout is not torch.strided or value.is_nested:
-        shown = "nested" if value.is_nested else str(value.layout)
-        raise OperandError(
-            f"{name}.layout={shown}: accepted are dense tensors; .to_dense() of a sparse one,"
-            " .unbind() of a nested one (a list, for grouped_matmul)"
-        )
-    if value.is_quantized:
-        raise DtypeError(f"{name}.dtype={value.dtype}: quantized; accepted is its .dequantize()")
-    if value.dtype not in DTYPES:
-        more = "; of complex tensors multiply .real and .imag" if value.is_complex() else ""
-        raise DtypeError(f"{name}.dtype={value.dtype}: accepted are {_NAMES}{more}")
 
 
 def check_like(value: Any, name: str, a: Tensor, other: str = "a") -> None:

@@ -20,6 +20,7 @@ from tilewright.inputs.checks import (
     checked_scalars,
 )
 from tilewright.inputs.overlap import check_apart
+from tilewright.inputs.tensors import DTYPES
 from tilewright.torch_ops import checks, down, recorded
 from tilewright.torch_ops.autocast import cast
 from tilewright.torch_ops.eager import PLAIN, by_itself, is_eager, is_followed, is_transformed
@@ -90,7 +91,7 @@ def _of_matrices(
     if not plain or activation is not None or bias is not None or how != (None,) * 4:
         return None
     dense = a.layout is b.layout is torch.strided and a.dim() == b.dim() == 2
-    if not dense or a.device.type != "cpu" or a.dtype not in checks.DTYPES:
+    if not dense or a.device.type != "cpu" or a.dtype not in DTYPES:
         return None
     if a.shape[1] != b.shape[0] or a.dtype != b.dtype or a.device != b.device:
         return None

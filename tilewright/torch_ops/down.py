@@ -19,11 +19,9 @@ from torch import Tensor
 
 from tilewright import settings
 from tilewright.calls import dense_quick_host
-from tilewright.errors import DtypeError, OperandError
-from tilewright.torch_ops import checks
+from tilewright.inputs.tensors import array, written
 
 _WORTH_PLANNING = 2 * 768**3
-_BY_NUMPY = (torch.float16, torch.float32, torch.float64)
 
 
 def into(a: Any, b: Any, out: Any, bias: Any, how: Any, **options: Any) -> Any:
@@ -85,42 +83,11 @@ def lists_into(a: Any, b: Any, out: Any, bias: Any, how: Any, **options: Any) ->
     return grouped_gpu.grouped_matmul(a, b, out, **options)
 
 
-def array(value: Any, name: str) -> Any:
-    """NumPy's view of a tensor's memory; anything else as it is.
-
-    Raises OperandError, DtypeError.
-    """
-    if not isinstance(value, Tensor):
-        return value
-    checks.check_tensor(value, name)
-    if value.device.type != "cpu":
-        raise OperandError(
-            f"{name}.device={str(value.device)!r}: a device that no back end here reaches; accepted"
-            " are tensors on 'cpu' and 'cuda'"
-        )
-    if value.dtype not in _BY_NUMPY:
-        raise DtypeError(
-            f"{name}.dtype={value.dtype}: NumPy has none, which `out`, `device`, `kernel` and"
-            " `accumulate` lead to on a processor; accepted are float16, float32, float64"
-        )
-    if value.is_neg():
-        if name.startswith("out"):
-            raise OperandError(f"{name}: its memory holds the negative; accepted is a new tensor")
-        value = value.resolve_neg()
-    return value.detach().numpy()
-
-
 def is_torchs(tensors: Sequence[Tensor], how: Any) -> bool:
     """Whether only torch multiplies these on a processor: NumPy has no bfloat16."""
     return all(one.dtype == torch.bfloat16 and one.device.type == "cpu" for one in tensors) and all(
         option is None for option in how
     )
-
-
-def written(out: Tensor) -> None:
-    """Tell autograd that this memory has changed, as torch's own functions in place do."""
-    if not out.is_inference():
-        torch.autograd.graph.increment_version(out)
 
 
 def is_for_torch(a: Tensor, b: Tensor, how: Any) -> bool:

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from tilewright.inputs.tensors import needs_gradient
+
 PLAIN = (Tensor, torch.nn.Parameter)
 
 
@@ -38,31 +40,12 @@ def is_eager(*values: Tensor | None) -> bool:
     )
 
 
-def needs_gradient(*values: Any) -> bool:
-    """Whether autograd records what is made of these."""
-    if torch.is_grad_enabled():
-        for value in values:
-            if isinstance(value, Tensor) and value.requires_grad:
-                return True
-    return False
-
-
 def is_followed(*values: Any) -> bool:
     """Whether gradients, tangents or a transform of torch.func follow what is made of these."""
     return (
         needs_gradient(*values)
         or forward_ad._current_level >= 0
         or torch._C._functorch.peek_interpreter_stack() is not None
-    )
-
-
-def is_differentiated(*values: Any) -> bool:
-    """Whether gradients or tangents are to come of these; a transform alone does not count."""
-    if needs_gradient(*values):
-        return True
-    return forward_ad._current_level >= 0 and any(
-        isinstance(value, Tensor) and forward_ad.unpack_dual(value).tangent is not None
-        for value in values
     )
 
 

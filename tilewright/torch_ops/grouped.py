@@ -1,45 +1,37 @@
-"""`tilewright.grouped_matmul` of tensors: lists and batches, differentiable in every way.
+"""`tilewright.grouped_matmul` of tensors that torch must see: differentiable in every way.
 
-On a processor a plain list is a loop of torch's own products: they are differentiable themselves,
-and nothing put around them makes them faster. All else is one `lists.products` between torch's own
-views and functions. What is written in place (`out`, bound plans) has no gradient and says so.
+Everything is one `lists.products` between torch's own views and functions. What is written in place
+(`out`) has no gradient and says so; where nothing follows it, it is left to `tilewright.calls`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from tilewright.backends.cuda.machine import addresses
 from tilewright.calls import grouped as calls
 from tilewright.calls import grouped_quick_host as quick
-from tilewright.calls.grouped_quick_host import WAYS
+from tilewright.calls.grouped_quick_tensors import loop
 from tilewright.errors import ArgumentError, OperandError, OverlapError, ShapeError
+from tilewright.inputs.batch_place_tensors import arrays_of
 from tilewright.inputs.ragged_batch import RaggedBatch
 from tilewright.inputs.sums import checked_into
+from tilewright.inputs.tensors import check_tensor, tensors_of
 from tilewright.torch_ops import batches, checks, dense, down, lists, recorded
-from tilewright.torch_ops.eager import is_differentiated, is_eager, is_followed
+from tilewright.torch_ops.eager import is_eager, is_followed
 
 _facts = attrgetter("dtype", "device", "layout", "is_nested")
-_layout, _kind = attrgetter("layout"), attrgetter("dtype", "device")
-# By names of this module's own: a small product takes 1.4 us, an attribute of torch's 0.03.
-_STRIDED, _multiply, _is_traced = torch.strided, torch.mm, torch.compiler.is_dynamo_compiling
-_FEW = 48  # up to here products are looked at one after another
-_REFUSALS = (RuntimeError, IndexError, TypeError, AttributeError)
-
-_UNASKED = ((None, "auto", None, None), (None, None, None, None))
 
 
 def grouped_matmul(
     a: Any,
     b: Any,
-    *,
     out: Any = None,
+    *,
     bias: Any = None,
     alpha: Any = 1.0,
     beta: Any = 0.0,
@@ -60,7 +52,8 @@ def grouped_matmul(
         "alpha": alpha,
         "beta": beta,
     }
-    if out is into is precision is device is kernel is None and _is_plain(options):
+    is_plain = out is into is precision is device is kernel is None and _is_plain(options)
+    if is_plain:
         found = loop(a, b, bias)
         if found is not None:
             return found
@@ -76,119 +69,22 @@ def grouped_matmul(
         if made is not None:
             function = checks.checked_function(activation)
             return [function(one) for one in made] if function else made
-    given = [value for part in (a, b, bias, out) for value in _tensors(part)]
+    given = [value for part in (a, b, bias, out) for value in tensors_of(part)]
     if out is not None:
         checks.check_out(beta, *given)
     plain = (
         not is_followed(*given) and is_eager(*given) and not down.is_torchs(given, (None, *how[2:]))
     )
     if plain and (out is not None or _is_mixed(a, b, bias)):
-        more = options if into is None else {**options, "into": into}
-        return _in_memory(a, b, out, bias, how, more)
+        made = _at_once(a, b) if is_plain and order == "auto" and bias is None else None
+        if made is not None:
+            return made
+        asked = {"order": order, "device": device, "kernel": kernel, "precision": precision}
+        more = {**options, "into": into, "bias": bias}
+        return calls.grouped_matmul(a, b, out, watched=True, **asked, **more)
     if into is not None:
         return _added(a, b, out, bias, into, how, **options)
     return _watched(a, b, out, bias, how, **options)
-
-
-def bind(
-    plan: Any, a: Any, b: Any, out: Any, bias: Any = None, **options: Any
-) -> Callable[[], Any]:
-    """`plan.bind` of tensors. Raises OperandError where gradients or tangents would be lost."""
-    given = [value for part in (a, b, bias, out) for value in _tensors(part)]
-    if is_differentiated(*given):
-        raise OperandError(
-            "bind: an operand requires a gradient or has a tangent, and a bound plan only launches;"
-            " accepted are grouped_matmul, operands that are .detach()ed, and torch.no_grad()"
-        )
-    if any(one.is_cuda for one in given):
-        from tilewright.calls import grouped_gpu
-
-        launch: Callable[[], Any] = grouped_gpu.bind(plan, a, b, out, bias=bias, **options)
-        return launch
-    bound = plan.bind(
-        *map(_arrays, (a, b, out), ("a", "b", "out")), bias=_arrays(bias, "bias"), **options
-    )
-    results = out
-
-    def run() -> Any:
-        nonlocal results
-        found = bound()
-        if results is None:
-            results = _as_given(found, a, options.get("into"))
-        for one in _tensors(results):
-            down.written(one)
-        return results
-
-    return run
-
-
-def few(a: Any, b: Any) -> list[Tensor] | None:
-    """Plain products of a processor's tensors, or None where these are something else.
-
-    Takes lists or tuples that are not empty. Sizes are judged by torch and few tensors are looked
-    at one after another, as nothing else costs so little.
-    """
-    count = len(a)
-    if (type(b) is not list and type(b) is not tuple) or len(b) != count or _is_traced():
-        return None
-    if count > _FEW:
-        return loop(a, b, None)
-    try:
-        if not a[0].is_cpu:
-            return None
-        found: list[Tensor] = list(map(_multiply, a, b))
-        # Loops of one question each: in the loop of the products they take twice the time.
-        for one in a:
-            if one.layout is not _STRIDED:
-                return None
-        for one in b:
-            # Of a second operand on the meta device torch.mm makes whatever lies in memory.
-            if one.layout is not _STRIDED or not one.is_cpu:
-                return None
-        dtype = found[0].dtype
-        for one in found:
-            if one.dtype is not dtype or not one.is_cpu:
-                return None
-    except _REFUSALS:
-        return None  # checked one after another, the first that does not fit is named
-    is_whole = len(found) == count  # another thread may change the lists
-    return found if is_whole and dtype in checks.DTYPES else None
-
-
-WAYS[torch.Tensor] = WAYS[torch.nn.Parameter] = few
-
-
-def loop(a: Any, b: Any, bias: Any) -> list[Tensor] | None:
-    """The same of any number and with a bias each."""
-    if _is_traced():
-        return None
-    operands = (a, b) if bias is None else (bias, a, b)
-    for part in operands:
-        if (type(part) is not list and type(part) is not tuple) or len(part) != len(a):
-            return None
-    if not a or not isinstance(a[0], Tensor) or not a[0].is_cpu:
-        return None
-    try:
-        found = list(map(_multiply if bias is None else torch.addmm, *operands))
-        # Behind the products, which have brought what is read here into a cache: 0.2 us each.
-        held = (*a, *b, *(bias or ()))
-        alike = addresses.are_alike(held) or _are_alike(held)
-        if alike and found[0].dtype in checks.DTYPES and (bias is None or _fit(bias, found)):
-            return found
-    except _REFUSALS:
-        pass  # checked one after another, the first that does not fit is named
-    return None
-
-
-def _are_alike(values: Sequence[Tensor]) -> bool:
-    """Whether these are dense tensors of one dtype and device, which subclasses may be."""
-    return set(map(_layout, values)) == {_STRIDED} and len(set(map(_kind, values))) == 1
-
-
-def _fit(bias: Sequence[Tensor], made: Sequence[Tensor]) -> bool:
-    """Whether each is a vector of a result's columns, where torch would spread one number, too."""
-    pairs = zip(bias, made, strict=True)
-    return all(x.dim() == 1 and (x.numel() != 1 or y.shape[1] == 1) for x, y in pairs)
 
 
 def _watched(
@@ -284,7 +180,7 @@ def _matrices(values: Any, name: str) -> list[Tensor]:
         )
     for i, value in enumerate(values):
         if not isinstance(value, Tensor) or value.is_nested:
-            checks.check_tensor(value, f"{name}[{i}]")
+            check_tensor(value, f"{name}[{i}]")
         if value.dim() != 2:
             raise ShapeError(f"{name}[{i}].shape={tuple(value.shape)}: must have two dimensions")
     return list(values)
@@ -307,7 +203,7 @@ def _check_each_once(out: list[Tensor]) -> None:
 
 def _check_alike(a: Sequence[Tensor], b: Sequence[Tensor]) -> None:
     if not torch.compiler.is_compiling() and len({*map(_facts, a), *map(_facts, b)}) == 1:
-        checks.check_tensor(a[0], "a[0]")
+        check_tensor(a[0], "a[0]")
         return  # in loops of C: one after another takes 2 µs a problem
     for name, values in (("a", a), ("b", b)):
         for i, value in enumerate(values):
@@ -340,62 +236,27 @@ def _listed(bias: Any, count: int) -> list[Any]:
     return list(bias)
 
 
-def _in_memory(a: Any, b: Any, out: Any, bias: Any, how: lists.How, options: Any) -> Any:
-    """Plain matrices, into `out` or with other kinds of arrays between them."""
-    if any(one.is_cuda for part in (a, b) for one in _tensors(part)):
-        return down.lists_into(a, b, out, bias, how, **options)
-    precision, order, device, kernel = how
-    options = {**options, "precision": precision, "device": device, "kernel": kernel}
-    left, right, target = map(_arrays, (a, b, out), ("a", "b", "out"))
-    found: Any = None
-    if (
-        out is bias is None
-        and how in _UNASKED
-        and _is_plain(options)
-        and type(left) in (list, tuple)
-        and left
-    ):
-        found = quick.products(left, right)
+def _at_once(a: Any, b: Any) -> list[Any] | None:
+    """Plain products of lists in which other kinds of arrays stand beside tensors, if few."""
+    if not (isinstance(a, list | tuple) and isinstance(b, list | tuple) and a):
+        return None
+    found = quick.at_once(arrays_of(a, "a"), arrays_of(b, "b"))
     if found is None:
-        found = calls.grouped_matmul(
-            left, right, target, bias=_arrays(bias, "bias"), order=order or "auto", **options
-        )
-    if out is None:
-        return _as_given(found, a, options.get("into"))
-    for one in _tensors(out):
-        down.written(one)
-    return out
+        return None
+    pairs = zip(a, found, strict=True)
+    return [torch.from_numpy(made) if isinstance(one, Tensor) else made for one, made in pairs]
 
 
 def _is_plain(options: Any) -> bool:
     """Whether nothing is asked of a batch but its products."""
     alpha, beta = options["alpha"], options["beta"]
     return (
-        options["activation"] is options.get("into") is None
+        options["activation"] is None
         and type(alpha) is type(beta) is float
         and alpha == 1.0
         and beta == 0.0
         and options["transpose_a"] is options["transpose_b"] is False
     )
-
-
-def _arrays(values: Any, name: str) -> Any:
-    """A list's tensors as NumPy's views; anything else as it is."""
-    if not isinstance(values, list | tuple):
-        return values
-    return [down.array(value, f"{name}[{i}]") for i, value in enumerate(values)]
-
-
-def _as_given(found: Any, a: Any, into: Any) -> Any:
-    """Results as tensors, where the matrices of `a` (the first that makes a result) are."""
-    if isinstance(found, RaggedBatch):
-        return found
-    if into is not None:
-        a = [a[i] for i in np.unique(np.asarray(into), return_index=True)[1].tolist()]
-    return [
-        torch.from_numpy(made) if isinstance(one, Tensor) else made
-        for made, one in zip(found, a, strict=True)
-    ]
 
 
 def _is_mixed(*parts: Any) -> bool:
@@ -407,11 +268,3 @@ def _is_mixed(*parts: Any) -> bool:
     batches_ = [part.flat for part in parts if isinstance(part, RaggedBatch)]
     members = [value for part in parts if isinstance(part, list | tuple) for value in part]
     return not all(map(is_tensor, [*batches_, *members]))
-
-
-def _tensors(values: Any) -> list[Tensor]:
-    if isinstance(values, RaggedBatch):
-        values = [values.flat]
-    if not isinstance(values, list | tuple):
-        return []
-    return [value for value in values if isinstance(value, Tensor)]

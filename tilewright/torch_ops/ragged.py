@@ -16,13 +16,13 @@ from torch import Tensor
 
 from tilewright.backends.cuda.machine import faults
 from tilewright.backends.cuda.ragged import engine
+from tilewright.inputs.tensors import needs_gradient, written
 from tilewright.torch_ops import on_processor
 from tilewright.torch_ops.eager import (
     by_itself,
     is_eager,
     is_followed,
     is_transformed,
-    needs_gradient,
 )
 
 # What torch.func wrapped has no memory once its transform has ended, as in the function of vjp.
@@ -91,12 +91,6 @@ def ragged_into(
         on_processor.rows(x, w, offsets, bias, out)
     else:
         on_processor.depths(x, w, offsets, out)
-
-
-def written(out: Tensor) -> None:
-    """Tell autograd that this memory has changed, as torch's own functions in place do."""
-    if not out.is_inference():
-        torch.autograd.graph.increment_version(out)
 
 
 def _new_rows(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None, precision: str) -> Tensor:

@@ -21,9 +21,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tilewright.inputs.tensors import needs_gradient
 from tilewright.inputs.watched import is_anything_watched
 from tilewright.torch_ops import down
-from tilewright.torch_ops.eager import PLAIN, is_batched, needs_gradient
+from tilewright.torch_ops.eager import PLAIN, is_batched
 
 How = tuple[Any, ...]  # precision, order or accumulate, device, kernel
 Turned = tuple[bool, bool]  # whether a and b are transposed

@@ -18,7 +18,7 @@ of groups are counted side by side, and each finds its place by the counts of th
 Offsets lie `step` elements apart. Those that decrease, begin below 0 or run past the rows are found
 here: `fault` gets the number of such a group plus one. For rows it is the first, and it counts as
 empty with all after it; for depths it is any of them, and only they count as empty. Rows are up to
-2^31 - 65, so no sum here goes past an end.
+2^31 - 64, so no sum here goes past an end.
 """
 
 import triton

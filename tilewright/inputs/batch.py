@@ -1,31 +1,33 @@
-"""A checked batch on its way down: operands as columns, results, sums; nothing is written yet."""
+"""One batch, checked: the same for every place that its matrices may lie in.
+
+    arguments -> place: columns -> transposes, sizes -> sums -> bias -> results -> overlap -> Call
+
+What runs it: `calls/grouped_run_host.py` by a plan, `calls/grouped_gpu.py` by engines. Nothing is
+written yet.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from itertools import repeat
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewright.arrays.addresses import Column
-from tilewright.arrays.aligned import aligned_offsets
-from tilewright.arrays.array import NDArray
-from tilewright.arrays.views import like, view
-from tilewright.errors import DeviceMemoryError, ShapeError
+from tilewright.errors import DtypeError, OperandError, ShapeError
+from tilewright.facts.device import Device
 from tilewright.inputs.checks import checked_activation
 from tilewright.inputs.matrices import (
     Matrices,
     bias_vectors,
-    check_outputs,
     check_results,
+    device_of,
     factors,
-    matrices,
     taken,
 )
+from tilewright.inputs.overlap_batch import check_outputs
 from tilewright.inputs.ragged_batch import RaggedBatch
 from tilewright.inputs.sums import Sums, check_sizes, checked_into, once, one_vector, same_places
 
@@ -72,20 +74,28 @@ class Call:
 Room = tuple[Callable[[], Results], Matrices]
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """How one kind of memory shows matrices, makes room for results and reads bias vectors.
+class Place(Protocol):
+    """How one kind of memory shows matrices, makes room for results and reads bias vectors."""
 
-    `room` takes rows and columns of the results, `a`, and the first product of every result where
-    there are sums; `bias` the vectors, their lengths and `b`.
-    """
+    def matrices(self, values: Any, name: str) -> Matrices:
+        """The columns of a list of matrices or a RaggedBatch. No element is copied."""
 
-    matrices: Callable[[Any, str], Matrices]
-    room: Callable[[Column, Column, Matrices, Column | None], Room]
-    bias: Callable[[Sequence[Any], Column, Matrices], Matrices]
+    def room(self, rows: Column, cols: Column, a: Matrices, first: Column | None) -> Room:
+        """New results in one allocation, in the kind of `a`: a RaggedBatch, or a list.
+
+        Each of a list is of the kind of its first product's `a`, which `first` has where there are
+        sums.
+        """
+
+    def bias(self, vectors: Sequence[Any], widths: Column, b: Matrices) -> Matrices:
+        """Vectors of these lengths, or None, as matrices; one without elements for None."""
+
+    def written(self, out: Any) -> None:
+        """Tell whoever counts that results were written in place."""
 
 
 def checked(
+    place: Place,
     a: Any,
     b: Any,
     out: Any,
@@ -97,13 +107,8 @@ def checked(
     bias: Any = None,
     activation: str | None = None,
     into: Any = None,
-    place: Place | None = None,
 ) -> Call:
-    """Operands and options of `grouped_matmul`, all checked. Raises what it raises.
-
-    `place` is where matrices lie; the host and its OpenCL devices where None.
-    """
-    place = place or _HOST
+    """Operands and options of `grouped_matmul`, all checked. Raises what it raises."""
     activation = checked_activation(activation)
     left, right = place.matrices(a, "a"), place.matrices(b, "b")
     target = None if out is None else place.matrices(out, "out")
@@ -139,65 +144,17 @@ def checked(
     return Call(left, right, target, shift, scale, keep, activation, results, sums)
 
 
-def _new_results(rows: Column, cols: Column, a: Matrices, first: Column | None) -> Room:
-    """Results in one allocation: a RaggedBatch, or a list of views, made when asked for.
-
-    Each is of the kind of its first product's `a`.
-    """
-    if isinstance(a.held, RaggedBatch):
-        device = "host" if a.base is None else a.base.device
-        batch = RaggedBatch.empty(np.stack((rows, cols), axis=1), a.dtype, device)
-        return lambda: batch, matrices(batch, "out")
-    offsets, total = aligned_offsets(rows, cols, a.dtype.itemsize)
-    try:
-        flat = np.empty(total, a.dtype)
-    except (MemoryError, ValueError):
-        raise DeviceMemoryError(
-            f"out=None: the host cannot give {total * a.dtype.itemsize} bytes for the results"
-        ) from None
-    kinds = a.kinds if first is None or a.kinds is None else [a.kinds[i] for i in first.tolist()]
-
-    @cache
-    def results() -> Results:
-        # A loop in C: 0.20 µs a view, where slicing and reshaping take 0.26.
-        shapes = zip(rows.tolist(), cols.tolist(), strict=True)
-        starts = (offsets * a.dtype.itemsize).tolist()
-        view: Any = np.ndarray
-        views = list(map(view, shapes, repeat(a.dtype), repeat(flat), starts))
-        if kinds is None:
-            return views
-        return [like(kind)(made) for kind, made in zip(kinds, views, strict=True)]
-
-    return results, matrices(RaggedBatch(flat, rows, cols, offsets), "out")
-
-
-def _bias(vectors: Sequence[Any], cols: Column, b: Matrices) -> Matrices:
-    """Vectors [cols[r]] as columns of one; without rows where a result has none."""
-    rows: list[NDArray] = []
-    for i, vector in enumerate(vectors):
-        if vector is None:
-            rows.append(np.empty((0, 1), b.dtype))
-            continue
-        array = view(vector, f"bias[{i}]").memory
-        if array.shape != (int(cols[i]),) or array.dtype != b.dtype:
-            raise ShapeError(
-                f"bias[{i}]: {array.dtype} {array.shape}; must be {b.dtype} ({cols[i]},)"
-            )
-        rows.append(np.ascontiguousarray(array)[:, np.newaxis])
-    if b.base is not None:
-        return matrices(RaggedBatch.from_list(rows).to(b.base.device), "bias")
-    return matrices(rows, "bias")
-
-
-_HOST = Place(matrices, _new_results, _bias)
-
-
-def check_sizes_planned(sizes: Mapping[str, Column], a: Matrices, b: Matrices) -> None:
-    """Raise ShapeError where operands have other sizes than a plan's, by "m", "n" and "k"."""
-    given = {"m": a.at.rows, "n": b.at.cols, "k": a.at.cols}
+def check_planned(call: Call, device: Device, dtype: str, sizes: Mapping[str, Column]) -> None:
+    """Raise where operands are not those that a plan was made for: its sizes are m, n and k."""
+    a = call.a
+    given = {"m": a.at.rows, "n": call.b.at.cols, "k": a.at.cols}
     for name, planned in sizes.items():
         if len(planned) != len(given[name]):
             raise ShapeError(f"a: has {len(given[name])} matrices; the plan is for {len(planned)}")
         if not np.array_equal(planned, given[name]):
             i = int(np.argmax(planned != given[name]))
             raise ShapeError(f"{name}[{i}]={given[name][i]}: the plan was made for {planned[i]}")
+    if len(a) and a.dtype.name != dtype:
+        raise DtypeError(f"a.dtype={a.dtype.name!r}: the plan was made for {dtype!r}")
+    if a.base is not None and device_of(a) != device.id:
+        raise OperandError(f"a: lies on {device_of(a)!r}; the plan was made for {device.id!r}")

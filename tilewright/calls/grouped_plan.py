@@ -1,0 +1,262 @@
+"""GroupedPlan: how a batch of given sizes will run on a device; made once and found again by sizes.
+
+Every batch of the host's arrays has one, a bound plan as well as a plain call, and all stand on
+one shelf. On a GPU engines decide when they see how the operands lie, so that a plan holds sizes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.arrays.addresses import Column
+from tilewright.calls.grouped_quick_host import is_worth_planning
+from tilewright.calls.grouped_run_host import bound, host_share, is_loops
+from tilewright.errors import FileError, KernelError, ShapeError
+from tilewright.facts.device import Device
+from tilewright.facts.limits import MOST
+from tilewright.files import reading
+from tilewright.files.whole import DAMAGED, path_of, replacing
+from tilewright.inputs.batch import Call, Place, Results, check_planned, checked
+from tilewright.inputs.batch_places import check_none, host_place, lies_on_gpu
+from tilewright.inputs.checks import check_options, checked_dtype, checked_name
+from tilewright.inputs.devices import backend_of, resolve
+from tilewright.inputs.watched import are_watched
+from tilewright.planning.explain import explained
+from tilewright.planning.grouped import ORDERS, Balance, Bucket, GroupedLayout, lay_out, signature
+from tilewright.remember import Shelf
+
+# Known options of a bound batch: those of `grouped_matmul` less what a plan has or a place has.
+_OPTIONS = (
+    *("alpha", "beta", "transpose_a", "transpose_b", "bias", "activation", "into"),
+    *("kernel", "precision"),
+)
+_FORMAT = "tilewright-grouped-plan-1"
+_MOST_BYTES = 64 << 20  # of a plan in a file: a million problems take 15 MB
+_plans: Shelf[bytes, GroupedPlan] = Shelf("plans of batches", most=256 << 20)
+
+
+@dataclass(frozen=True)
+class GroupedPlan:
+    """How a batch will run on a device. Made by `plan_grouped`; holds sizes, never operands."""
+
+    device: Device
+    dtype: str
+    layout: GroupedLayout | None
+    m: npt.NDArray[np.int64]
+    n: npt.NDArray[np.int64]
+    k: npt.NDArray[np.int64]
+    asked: str
+    named: bool  # whether the caller named the device, which then runs what a loop would end before
+
+    @property
+    def order(self) -> npt.NDArray[np.int64]:
+        """The problems in launch order, as indices into the caller's order."""
+        return np.arange(len(self.m)) if self.layout is None else self.layout.order
+
+    @property
+    def buckets(self) -> tuple[Bucket, ...]:
+        """Runs of problems that share a tile shape."""
+        return () if self.layout is None else self.layout.buckets
+
+    @property
+    def bytes(self) -> int:
+        """What it weighs: its columns, which are its layout's where it has one."""
+        return len(self.m) * 24 if self.layout is None else self.layout.bytes
+
+    def balance(self) -> Balance:
+        """Seconds of work of every compute unit, before (as given) and after (as planned)."""
+        if self.layout is None:
+            raise KernelError(
+                f"device={self.device.id!r}: runs a loop; there is no balance to show"
+            )
+        return self.layout.balance()
+
+    def explain(self) -> str:
+        """The plan in words: order, reason, prediction of every order, tiles, balance."""
+        if self.device.backend == "cuda":
+            sizes = (self.m, self.n, self.k)
+            return str(_on_gpu().explain(*sizes, self.dtype, self.device, self.asked))
+        flops = float(2 * np.sum(self.m.astype(float) * self.n * self.k))
+        head = [
+            f"{len(self.m)} products, {self.dtype}, {flops / 1e9:.3f} GFLOP",
+            f"device     {self.device.id}  {self.device.name}",
+        ]
+        if self.layout is None:
+            return "\n".join([*head, "kernel     host: a loop of numpy.matmul, as given"])
+        if not is_worth_planning(len(self.m), flops):
+            head.append(
+                "unbound    a loop of NumPy's products: a plan would save less than it costs"
+            )
+        sizes = (self.m, self.n, self.k)
+        if not self.named and is_loops(self.device, self.dtype, sizes):
+            head.append("bound      a loop of NumPy's products: they end before a launch would")
+        host = host_share(self.device, self.dtype, sizes)
+        if len(host):
+            head.append(f"host       {len(host)} large products by NumPy's BLAS, before the others")
+        return "\n".join(head + explained(self.layout))
+
+    def bind(self, a: Any, b: Any, out: Any = None, **options: Any) -> Callable[[], Results]:
+        """A callable that only launches, on these operands, and returns the results.
+
+        Operands and results stay where they are: change the elements of `a` and `b`, call again.
+        Options are `alpha`, `beta`, `bias`, `activation`, `into` and transposes as in
+        `grouped_matmul`.
+        On a GPU also `precision` and `kernel`; the callable then launches on torch's current stream
+        and waits for nothing, so that a CUDA graph can capture it.
+        Raises ShapeError where the sizes are not those the plan was made for.
+        """
+        check_options(options, _OPTIONS)
+        given = (a, b, out, options.get("bias"))
+        if watched := are_watched(*given):
+            _check_unfollowed(*given)
+        asked = {name: options.pop(name, None) for name in ("kernel", "precision")}
+        if self.device.backend == "cuda" or lies_on_gpu(a) or lies_on_gpu(b):
+            place: Any = _on_gpu().BatchOnGpu(a, lasting=True)
+            call = self._fitting(place, a, b, out, **options)
+            made: Callable[[], Results] = _on_gpu().bound(
+                place, call, out, self.device, self.asked, **asked
+            )
+            return made
+        check_none(**asked)
+        place = host_place(watched=watched)
+        run = self.bound(self._fitting(place, a, b, out, **options))
+        return _counted(run, place) if watched else run
+
+    def _fitting(self, place: Place, *operands: Any, **options: Any) -> Call:
+        """Checked operands of these sizes."""
+        call = checked(place, *operands, **options)
+        check_planned(call, self.device, self.dtype, {"m": self.m, "n": self.n, "k": self.k})
+        return call
+
+    def bound(self, call: Call) -> Callable[[], Results]:
+        """What computes a call of these sizes off GPUs, and returns its results."""
+        return bound(self.device, call, self._laid_out, named=self.named)
+
+    def _laid_out(self, at: npt.NDArray[np.int64]) -> GroupedLayout | None:
+        """The layout of some of the products."""
+        if self.layout is None or len(at) == len(self.m):
+            return self.layout
+        sizes = (self.m[at], self.n[at], self.k[at])
+        return plan_of(*sizes, self.dtype, self.device, self.asked, named=self.named).layout
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write sizes and decisions as JSON. The layout is made again from them when loaded.
+
+        Raises FileError where the folder is absent or cannot be written.
+        """
+        document = {
+            "format": _FORMAT,
+            "device": self.device.key,
+            "dtype": self.dtype,
+            "order": self.layout.chosen if self.layout else self.asked,
+            **{name: getattr(self, name).tolist() for name in "mnk"},
+        }
+        with replacing(path_of(path), "path") as temporary:
+            temporary.write_text(json.dumps(document))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], device: Device | str | None = None) -> GroupedPlan:
+        """The plan that `save` wrote, for a device. Raises FileError for anything else."""
+        resolve(device)  # raises before the file is read
+        file = path_of(path)
+        try:
+            document = reading.document(file, _MOST_BYTES)
+            if document["format"] != _FORMAT:
+                raise ValueError(f"format is {document['format']!r}")
+            m, n, k = (document[name] for name in "mnk")
+            return planned(m, n, k, document["dtype"], device, document["order"])
+        except FileNotFoundError:
+            raise
+        except DAMAGED as error:
+            raise FileError(f"path={str(path)!r}: not a saved plan ({error})") from None
+
+
+def planned(
+    m: npt.ArrayLike,
+    n: npt.ArrayLike,
+    k: npt.ArrayLike,
+    dtype: Any,
+    device: Device | str | None,
+    order: str,
+) -> GroupedPlan:
+    """`tilewright.plan_grouped`, which has the words for arguments and errors."""
+    chosen = resolve(device)
+    wanted = _on_gpu().dtype_name(dtype) if chosen.backend == "cuda" else checked_dtype(dtype).name
+    checked_name("order", order, ("auto", *ORDERS))
+    rows, cols, depths = _size_column(m, "m"), _size_column(n, "n"), _size_column(k, "k")
+    if not len(rows) == len(cols) == len(depths):
+        raise ShapeError(
+            f"m, n, k: have {len(rows)}, {len(cols)} and {len(depths)} entries; must have one each"
+            " a problem"
+        )
+    return plan_of(rows, cols, depths, wanted, chosen, order, named=device is not None)
+
+
+def plan_of(
+    m: Column, n: Column, k: Column, dtype: str, device: Device, order: str, *, named: bool
+) -> GroupedPlan:
+    """The plan of checked sizes, found again or made."""
+
+    def planned_anew() -> GroupedPlan:
+        kernel = backend_of(device).grouped(device, dtype)
+        if kernel is None:
+            own = m.copy(), n.copy(), k.copy()
+            return GroupedPlan(device, dtype, None, *own, order, named)
+        made = lay_out(m, n, k, kernel.tiles, kernel.slots, order)
+        return GroupedPlan(device, dtype, made, made.m, made.n, made.k, order, named)
+
+    key = signature(m, n, k, dtype, device.key, device.id, order, named)
+    return _plans.found(key, planned_anew, lambda plan: plan.bytes)
+
+
+def _size_column(values: npt.ArrayLike, name: str) -> Column:
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        array = np.array(None)
+    if array.size == 0:
+        return np.empty(0, np.int64)
+    if array.ndim == 0 and array.dtype != object:
+        raise ShapeError(
+            f"{name}={values!r}: accepted are lists of whole numbers, one a problem; for one"
+            f" product {name}=[{values!r}]"
+        )
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        shown = "not a number" if array.dtype.kind == "f" and np.isnan(array).any() else array.dtype
+        raise ShapeError(f"{name}: {shown}; accepted are whole numbers from 0 up, one a problem")
+    if int(array.min()) < 0 or int(array.max()) > MOST:
+        at = int(np.argmax((array < 0) | (array > MOST)))
+        raise ShapeError(f"{name}[{at}]={array[at]}: accepted are sizes from 0 to 2^31 - 64")
+    return array.astype(np.int64)
+
+
+def _counted(run: Callable[[], Results], place: Place) -> Callable[[], Results]:
+    """Every run told to whoever counts writes."""
+
+    def run_counted() -> Results:
+        results = run()
+        place.written(results)
+        return results
+
+    return run_counted
+
+
+def _check_unfollowed(*given: Any) -> None:
+    """Raise where gradients or tangents of these would be lost."""
+    from tilewright.inputs import tensors
+
+    tensors.check_unfollowed(*given)
+
+
+def _on_gpu() -> Any:
+    """The same for arrays on a GPU, imported where one is met."""
+    from tilewright.calls import grouped_gpu
+
+    return grouped_gpu

@@ -1,0 +1,99 @@
+"""Plain lists of torch's tensors, multiplied at once: imported where the first of them is met.
+
+On a processor that is a loop of torch's own products: they are differentiable themselves, and
+nothing put around them makes them faster. Of lists on a GPU plans are kept
+(grouped_plans_gpu.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tilewright.backends.cuda.machine import addresses
+from tilewright.inputs.tensors import DTYPES
+
+_layout, _kind = attrgetter("layout"), attrgetter("dtype", "device")
+# By names of this module's own: a small product takes 1.4 us, an attribute of torch's 0.03.
+_STRIDED, _multiply, _is_traced = torch.strided, torch.mm, torch.compiler.is_dynamo_compiling
+_FEW = 48  # up to here products are looked at one after another
+_REFUSALS = (RuntimeError, IndexError, TypeError, AttributeError)
+
+
+def few(a: Any, b: Any) -> list[Tensor] | None:
+    """Every a[i] @ b[i], or None where the lists are to be checked like any others.
+
+    Takes lists or tuples that are not empty. Sizes are judged by torch and few tensors are looked
+    at one after another, as nothing else costs so little.
+    """
+    count = len(a)
+    if (type(b) is not list and type(b) is not tuple) or len(b) != count or _is_traced():
+        return None
+    if not a[0].is_cpu:
+        return _on_gpu(a, b)
+    if count > _FEW:
+        return loop(a, b, None)
+    try:
+        found: list[Tensor] = list(map(_multiply, a, b))
+        # Loops of one question each: in the loop of the products they take twice the time.
+        for one in a:
+            if one.layout is not _STRIDED:
+                return None
+        for one in b:
+            # Of a second operand on the meta device torch.mm makes whatever lies in memory.
+            if one.layout is not _STRIDED or not one.is_cpu:
+                return None
+        dtype = found[0].dtype
+        for one in found:
+            if one.dtype is not dtype or not one.is_cpu:
+                return None
+    except _REFUSALS:
+        return None  # checked one after another, the first that does not fit is named
+    is_whole = len(found) == count  # another thread may change the lists
+    return found if is_whole and dtype in DTYPES else None
+
+
+def loop(a: Any, b: Any, bias: Any) -> list[Tensor] | None:
+    """The same of any number on a processor, with a bias each; None for what is anything else."""
+    if _is_traced():
+        return None
+    operands = (a, b) if bias is None else (bias, a, b)
+    for part in operands:
+        if (type(part) is not list and type(part) is not tuple) or len(part) != len(a):
+            return None
+    if not a or not isinstance(a[0], Tensor) or not a[0].is_cpu:
+        return None
+    try:
+        found = list(map(_multiply if bias is None else torch.addmm, *operands))
+        # Behind the products, which have brought what is read here into a cache: 0.2 us each.
+        held = (*a, *b, *(bias or ()))
+        alike = addresses.are_alike(held) or _are_alike(held)
+        if alike and found[0].dtype in DTYPES and (bias is None or _fit(bias, found)):
+            return found
+    except _REFUSALS:
+        pass  # checked one after another, the first that does not fit is named
+    return None
+
+
+def _on_gpu(a: Any, b: Any) -> list[Tensor] | None:
+    """What lies on a GPU is launched there; what lies elsewhere is checked."""
+    if not a[0].is_cuda:
+        return None
+    from tilewright.calls import grouped_plans_gpu
+
+    return grouped_plans_gpu.products(a, b)
+
+
+def _are_alike(values: Sequence[Tensor]) -> bool:
+    """Whether these are dense tensors of one dtype and device, which subclasses may be."""
+    return set(map(_layout, values)) == {_STRIDED} and len(set(map(_kind, values))) == 1
+
+
+def _fit(bias: Sequence[Tensor], made: Sequence[Tensor]) -> bool:
+    """Whether each is a vector of a result's columns, where torch would spread one number, too."""
+    pairs = zip(bias, made, strict=True)
+    return all(x.dim() == 1 and (x.numel() != 1 or y.shape[1] == 1) for x, y in pairs)

@@ -1,0 +1,107 @@
+"""torch's tensors before their memory is used: what is multiplied, who follows it, NumPy's view.
+
+Imported only where a tensor is met, as it imports torch. What decides whether torch must see a
+product at all, `inputs/watched.py`, does without.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from tilewright.errors import DtypeError, OperandError
+from tilewright.inputs.ragged_batch import RaggedBatch
+
+DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+_NAMES = "float16, bfloat16, float32, float64"
+_BY_NUMPY = (torch.float16, torch.float32, torch.float64)
+
+
+def check_tensor(value: Any, name: str) -> None:
+    """Raise unless this is a dense tensor of a dtype that is multiplied here."""
+    if not isinstance(value, Tensor):
+        raise OperandError(
+            f"{name}={type(value).__name__}: accepted are torch tensors, as the other operands are"
+        )
+    if value.layout is not torch.strided or value.is_nested:
+        shown = "nested" if value.is_nested else str(value.layout)
+        raise OperandError(
+            f"{name}.layout={shown}: accepted are dense tensors; .to_dense() of a sparse one,"
+            " .unbind() of a nested one (a list, for grouped_matmul)"
+        )
+    if value.is_quantized:
+        raise DtypeError(f"{name}.dtype={value.dtype}: quantized; accepted is its .dequantize()")
+    if value.dtype not in DTYPES:
+        more = "; of complex tensors multiply .real and .imag" if value.is_complex() else ""
+        raise DtypeError(f"{name}.dtype={value.dtype}: accepted are {_NAMES}{more}")
+
+
+def needs_gradient(*values: Any) -> bool:
+    """Whether autograd records what is made of these."""
+    if torch.is_grad_enabled():
+        for value in values:
+            if isinstance(value, Tensor) and value.requires_grad:
+                return True
+    return False
+
+
+def is_differentiated(*values: Any) -> bool:
+    """Whether gradients or tangents are to come of these; a transform alone does not count."""
+    if needs_gradient(*values):
+        return True
+    return forward_ad._current_level >= 0 and any(
+        isinstance(value, Tensor) and forward_ad.unpack_dual(value).tangent is not None
+        for value in values
+    )
+
+
+def check_unfollowed(*parts: Any) -> None:
+    """Raise where gradients or tangents would be lost by a plan that is bound to these lists."""
+    if is_differentiated(*(value for part in parts for value in tensors_of(part))):
+        raise OperandError(
+            "bind: an operand requires a gradient or has a tangent, and a bound plan only launches;"
+            " accepted are grouped_matmul, operands that are .detach()ed, and torch.no_grad()"
+        )
+
+
+def tensors_of(values: Any) -> list[Tensor]:
+    """The tensors of a list or of a RaggedBatch."""
+    if isinstance(values, RaggedBatch):
+        values = [values.flat]
+    if not isinstance(values, list | tuple):
+        return []
+    return [value for value in values if isinstance(value, Tensor)]
+
+
+def array(value: Any, name: str) -> Any:
+    """NumPy's view of a tensor's memory; anything else as it is.
+
+    Raises OperandError, DtypeError.
+    """
+    if not isinstance(value, Tensor):
+        return value
+    check_tensor(value, name)
+    if value.device.type != "cpu":
+        raise OperandError(
+            f"{name}.device={str(value.device)!r}: a device that no back end here reaches beside"
+            " the processor's memory; accepted are tensors all on 'cpu', or all on one 'cuda'"
+        )
+    if value.dtype not in _BY_NUMPY:
+        raise DtypeError(
+            f"{name}.dtype={value.dtype}: NumPy has none, which `out`, `device`, `kernel` and"
+            " `accumulate` lead to on a processor; accepted are float16, float32, float64"
+        )
+    if value.is_neg():
+        if name.startswith("out"):
+            raise OperandError(f"{name}: its memory holds the negative; accepted is a new tensor")
+        value = value.resolve_neg()
+    return value.detach().numpy()
+
+
+def written(out: Tensor) -> None:
+    """Tell autograd that this memory has changed, as torch's own functions in place do."""
+    if not out.is_inference():
+        torch.autograd.graph.increment_version(out)
