@@ -13,7 +13,10 @@ from typing import Any, ClassVar, Protocol
 
 from tilewright.arrays.views import View
 from tilewright.facts.device import Device
-from tilewright.facts.dtypes import Dtype
+
+Shape = tuple[int, ...]
+# The view of an array, and what hands it over to the caller.
+New = tuple[View, Callable[[], Any]]
 
 
 class Place(Protocol):
@@ -31,9 +34,7 @@ class Place(Protocol):
     def device(self, wanted: Device | str | None) -> Device:
         """The device of the call. Raises where `wanted` is none that takes these arrays."""
 
-    def new(
-        self, shape: tuple[int, ...], public: tuple[int, ...], dtype: Dtype
-    ) -> tuple[View, Callable[[], Any]]:
+    def new(self, shape: Shape, public: Shape, dtype: str) -> New:
         """An uninitialised dense array, and how the caller gets it: as `public`, in a's kind.
 
         Raises DeviceMemoryError.

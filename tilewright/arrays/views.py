@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -45,17 +45,10 @@ class View:
     @property
     def swapped(self) -> View:
         """The same elements with the last two dimensions swapped."""
-        shape, strides = self.shape, self.strides
+        (*lead, rows, cols), (*steps, row, col) = self.shape, self.strides
         memory = np.swapaxes(self.memory, -1, -2) if self.host else self.memory
-        return View(
-            memory,
-            self.offset,
-            (*shape[:-2], shape[-1], shape[-2]),
-            (*strides[:-2], strides[-1], strides[-2]),
-            self.dtype,
-            self.host,
-            self.queue,
-        )
+        shape, strides = (*lead, cols, rows), (*steps, col, row)
+        return replace(self, memory=memory, shape=shape, strides=strides)
 
 
 def view_host(array: NDArray) -> View:
@@ -211,7 +204,7 @@ def _records_gradients() -> bool:
 
 
 def _check_type(dtype: np.dtype[Any], name: str) -> None:
-    if dtype.name in DTYPES and dtype.isnative:
+    if dtype.char in "efd" and dtype.isnative:  # DTYPES; asking for a name takes 1.5 µs
         return
     if dtype.kind == "c":
         raise DtypeError(

@@ -21,17 +21,17 @@ from tilewright.backends.cuda.machine.results import maker
 from tilewright.backends.cuda.work import Ints, Work
 from tilewright.errors import OverlapError
 from tilewright.facts.device import Device
+from tilewright.inputs.overlap import SHARED
 from tilewright.inputs.watched import are_unseen
 from tilewright.remember import Shelf
 
 _ALIGNED = 255  # of an address these bits may matter
-_OVERLAP = "out: shares memory with {}; accepted is an array apart from every input"
 # Computes the product of a, b and bias into out, or into a new tensor where that is None.
 Run = Callable[[Any, Any, Any, Any], Any]
 plans: Shelf[Hashable, Run] = Shelf("dense products on GPUs", most=64 << 20)
 
 
-def again(a: Any, b: Any, options: tuple[Any, ...]) -> Any:
+def by_known_plan(a: Any, b: Any, options: tuple[Any, ...]) -> Any:
     """A new product of two tensors by a plan that there is; None where there is none.
 
     `options` are those of `tilewright.matmul` but for `out` and `bias`, in its order. The short way
@@ -150,7 +150,7 @@ def _apart(run: Run, *given: Any) -> Run:
             ("bias", bias, extents[3]),
         ):
             if one is not None and low < one.data_ptr() + last and one.data_ptr() + first < high:
-                raise OverlapError(_OVERLAP.format(name))
+                raise OverlapError(SHARED.format(name))
         result = run(a, b, out, bias)
         arrays.written([out])
         return result

@@ -5,6 +5,8 @@ Leading dimensions are problems of one batch, or more rows where B is the same f
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from tilewright.arrays.views import View
@@ -56,14 +58,11 @@ def _folded(views: dict[str, View]) -> dict[str, View]:
     rows = int(np.prod(c.shape[:-1]))
     if rows > MOST:
         return views
-    flat = {
-        name: View(
-            part.memory, part.offset, (rows, part.shape[-1]), part.strides[-2:], part.dtype, False
-        )
-        for name, part in (("a", a), ("c", c))
+    flat = {"a": (rows, a.shape[-1]), "b": b.shape[-2:], "c": (rows, c.shape[-1])}
+    return views | {
+        name: replace(views[name], shape=shape, strides=views[name].strides[-2:])
+        for name, shape in flat.items()
     }
-    once = View(b.memory, b.offset, b.shape[-2:], b.strides[-2:], b.dtype, False)
-    return {**views, **flat, "b": once}
 
 
 def _lead(part: View) -> Columns:

@@ -23,7 +23,8 @@ from tilewright.arrays.views import on_gpu
 from tilewright.backends.cuda import choose
 from tilewright.backends.cuda.machine import addresses, arrays, driver, results
 from tilewright.backends.cuda.machine.addresses import Lies
-from tilewright.backends.cuda.work import ITEMSIZE, Columns, Ints, Work
+from tilewright.backends.cuda.work import Columns, Ints, Work
+from tilewright.facts.dtypes import ITEMSIZE
 from tilewright.inputs.watched import is_anything_watched
 from tilewright.remember import Shelf
 

@@ -26,8 +26,6 @@ class ElementType:
     itemsize: int
 
 
-# Those that GPUs multiply.
-TYPES = {
-    name: ElementType(name, size)
-    for name, size in (("float16", 2), ("bfloat16", 2), ("float32", 4), ("float64", 8))
-}
+# Bytes of an element of what GPUs multiply.
+ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+TYPES = {name: ElementType(name, size) for name, size in ITEMSIZE.items()}

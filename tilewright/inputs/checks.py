@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from numbers import Real
 from typing import Any
 
@@ -15,7 +16,6 @@ import numpy as np
 
 from tilewright.arrays.views import DTYPES, View, short, view_host
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
-from tilewright.facts.dtypes import Dtype
 from tilewright.facts.problem import ACTIVATIONS
 from tilewright.facts.scalars import Scalars
 
@@ -91,13 +91,13 @@ def checked_dtype(dtype: Any) -> np.dtype[Any]:
     return wanted
 
 
-def common_dtype(seen: Mapping[str, View]) -> Dtype:
-    """The dtype that all of these share; `a` comes first."""
+def common_dtype(seen: Mapping[str, View]) -> str:
+    """The name of the dtype that all of these share; `a` comes first."""
     dtype = seen["a"].dtype
     for name, one in seen.items():
         if one.dtype != dtype:
             raise DtypeError(f"{name}.dtype={one.dtype.name!r}: must equal a.dtype={dtype.name!r}")
-    return dtype
+    return dtype.name
 
 
 def checked_precision(precision: str | None, dtype: str, accepted: tuple[str, ...]) -> str:
@@ -137,7 +137,7 @@ def matrix_view(operand: View, transpose: Any, *, row: bool) -> View:
         memory = memory[np.newaxis, :] if row else memory[:, np.newaxis]
     shape = (1, size) if row else (size, 1)
     strides = (size * step, step) if row else (step, 1)
-    return View(memory, operand.offset, shape, strides, operand.dtype, operand.host, operand.queue)
+    return replace(operand, memory=memory, shape=shape, strides=strides)
 
 
 def check_shape(name: str, shape: Sequence[int], wanted: Sequence[int], why: str = "") -> None:
@@ -187,9 +187,7 @@ def output_matrix(c_view: View, shape: tuple[int, ...], vectors: tuple[bool, boo
         memory = np.lib.stride_tricks.as_strided(
             memory, shape, [step * c_view.dtype.itemsize for step in strides]
         )
-    return View(
-        memory, c_view.offset, shape, tuple(strides), c_view.dtype, c_view.host, c_view.queue
-    )
+    return replace(c_view, memory=memory, shape=shape, strides=tuple(strides))
 
 
 def broadcast_view(operand: View, shape: tuple[int, ...]) -> View:
@@ -206,15 +204,8 @@ def broadcast_view(operand: View, shape: tuple[int, ...]) -> View:
     )
     sizes = (*leading, *operand.shape[-2:])
     memory = np.broadcast_to(operand.memory, sizes) if operand.host else operand.memory
-    return View(
-        memory,
-        operand.offset,
-        sizes,
-        (*strides, *operand.strides[-2:]),
-        operand.dtype,
-        operand.host,
-        operand.queue,
-    )
+    strides += operand.strides[-2:]
+    return replace(operand, memory=memory, shape=sizes, strides=strides)
 
 
 def contiguous(vector: View, name: str) -> View:

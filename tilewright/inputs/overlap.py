@@ -13,6 +13,7 @@ from numpy.lib.stride_tricks import as_strided
 from tilewright.arrays.views import View
 from tilewright.errors import OverlapError
 
+SHARED = "out: shares memory with {}; accepted is an array apart from every input"
 _MOST_WORK: Any = 100_000  # steps of the exact search, which may take exponential time
 
 
@@ -70,9 +71,7 @@ def check_overlap(views: dict[str, View]) -> None:
             continue
         shared = _share_memory(c.memory, other.memory) if c.host else _ranges_meet(c, other)
         if shared:
-            raise OverlapError(
-                f"out: shares memory with {name}; accepted is an array apart from every input"
-            )
+            raise OverlapError(SHARED.format(name))
 
 
 def _share_memory(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> bool:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from tilewright.arrays.place import Place
+from tilewright.arrays.place import New, Place, Shape
 from tilewright.arrays.views import View
 from tilewright.backends.cuda.machine import arrays
 from tilewright.errors import OperandError
 from tilewright.facts.device import Device
-from tilewright.facts.dtypes import Dtype
+from tilewright.facts.dtypes import TYPES, Dtype
 from tilewright.facts.limits import MOST
 from tilewright.inputs.checks import PRECISIONS
 from tilewright.inputs.devices import resolve
@@ -38,12 +38,10 @@ class OnGpu:
             raise OperandError(f"device={wanted!r}: a lies on {own.id!r}")
         return own
 
-    def new(
-        self, shape: tuple[int, ...], public: tuple[int, ...], dtype: Dtype
-    ) -> tuple[View, Callable[[], Any]]:
+    def new(self, shape: Shape, public: Shape, dtype: str) -> New:
         """By torch, handed over as what the first array is."""
         with self.stream():
-            made = self.empty(int(np.prod(shape, dtype=object)), dtype)
+            made = self.empty(int(np.prod(shape, dtype=object)), TYPES[dtype])
         convert = arrays.like(self.first)
         return arrays.view(made.view(shape), "out"), lambda: convert(made.view(public))
 

@@ -7,7 +7,7 @@ Foreign     pyopencl arrays, on the queue that they came with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -15,12 +15,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tilewright.arrays.array import Array
-from tilewright.arrays.place import Place
+from tilewright.arrays.place import New, Place, Shape
 from tilewright.arrays.views import View, is_pyopencl, like, view, view_host
 from tilewright.backends.cuda.backend import refuse
 from tilewright.errors import DeviceMemoryError, OperandError
 from tilewright.facts.device import Device
-from tilewright.facts.dtypes import Dtype
 from tilewright.inputs.devices import backend_of, resolve
 
 
@@ -58,17 +57,15 @@ class Host(_OffGpu):
             refuse(chosen)
         return chosen
 
-    def new(
-        self, shape: tuple[int, ...], public: tuple[int, ...], dtype: Dtype
-    ) -> tuple[View, Callable[[], Any]]:
+    def new(self, shape: Shape, public: Shape, dtype: str) -> New:
         """By NumPy, handed over as what the first array is."""
         if isinstance(self.first, Array):
             return _new_array(self.first.device, shape, public, dtype)
         try:
-            made = np.empty(shape, dtype.name)
+            made = np.empty(shape, dtype)
         except (MemoryError, ValueError):
             raise DeviceMemoryError(
-                f"out: the host has no room for a result of shape {shape} in {dtype.name}"
+                f"out: the host has no room for a result of shape {shape} in {dtype}"
             ) from None
         convert = like(self.first)
         return view_host(made), lambda: convert(made.reshape(public))
@@ -93,9 +90,7 @@ class OnDevice(_OffGpu):
             raise OperandError(f"device={wanted!r}: a lies on {own.id!r}")
         return own
 
-    def new(
-        self, shape: tuple[int, ...], public: tuple[int, ...], dtype: Dtype
-    ) -> tuple[View, Callable[[], Any]]:
+    def new(self, shape: Shape, public: Shape, dtype: str) -> New:
         """Memory that the host reaches too."""
         return _new_array(self.first.device, shape, public, dtype)
 
@@ -124,13 +119,11 @@ class Foreign(_OffGpu):
             raise OperandError("a.queue=None: accepted are arrays with a queue (a.with_queue)")
         return foreign_session(queue.context, queue).device
 
-    def new(
-        self, shape: tuple[int, ...], public: tuple[int, ...], dtype: Dtype
-    ) -> tuple[View, Callable[[], Any]]:
+    def new(self, shape: Shape, public: Shape, dtype: str) -> New:
         """By pyopencl, on the first array's queue."""
         import pyopencl.array
 
-        made = pyopencl.array.empty(self.first.queue, shape, np.dtype(dtype.name))
+        made = pyopencl.array.empty(self.first.queue, shape, np.dtype(dtype))
         return view(made, "out"), lambda: made.reshape(public)  # type: ignore[no-untyped-call]
 
 
@@ -152,10 +145,8 @@ def _place_of(value: Any) -> Host | OnDevice | Foreign:
     return (Foreign if is_pyopencl(value) else Host)(value)
 
 
-def _new_array(
-    device: Device, shape: tuple[int, ...], public: tuple[int, ...], dtype: Dtype
-) -> tuple[View, Callable[[], Any]]:
-    kind = np.dtype(dtype.name)
+def _new_array(device: Device, shape: Shape, public: Shape, dtype: str) -> New:
+    kind = np.dtype(dtype)
     size = int(np.prod(shape, dtype=object)) * kind.itemsize
     memory = backend_of(device).allocate(size, device, "allocate")
     return view(Array(memory, shape, kind), "out"), lambda: Array(memory, public, kind)

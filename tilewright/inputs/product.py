@@ -78,11 +78,15 @@ def checked(
     """Check everything. Arguments and errors are those of `tilewright.matmul`."""
     scalars = checked_scalars(alpha, beta, out)
     activation = checked_activation(activation)
-    optional = {"out": out, "bias": bias}
-    place, seen = see({"a": a, "b": b} | {k: v for k, v in optional.items() if v is not None})
+    given = {"a": a, "b": b}
+    if out is not None:
+        given["out"] = out
+    if bias is not None:
+        given["bias"] = bias
+    place, seen = see(given)
     dtype = common_dtype(seen)
-    precision = checked_precision(precision, dtype.name, place.precisions)
-    sums = checked_sums(accumulate, dtype.name)
+    precision = checked_precision(precision, dtype, place.precisions)
+    sums = checked_sums(accumulate, dtype)
     vectors = seen["a"].ndim == 1, seen["b"].ndim == 1
     left = matrix_view(seen["a"], transpose_a, row=True)
     right = matrix_view(seen["b"], transpose_b, row=False)
@@ -105,7 +109,7 @@ def checked(
         views,
         scalars,
         activation,
-        dtype.name,
+        dtype,
         precision,
         sums,
         kernel,

@@ -1,7 +1,9 @@
-"""The public calls: arguments checked here, one clear error each, nothing written before they pass.
+"""The public calls of one product: matmul, explain, kernels.
 
-matmul    checks -> views -> problem -> plan -> back end
-explain   the same as far as the plan, and tells it
+small or plain, of the host    NumPy at once             calls/dense_quick_host.py
+plain, on a GPU, seen before   the plan of that product  calls/dense_plans_gpu.py
+torch must see it              gradients, compilers      torch_ops/dense.py
+all others                     checked, planned, run     calls/dense.py
 """
 
 from __future__ import annotations
@@ -89,7 +91,7 @@ def matmul(
     if plans is not None and out is bias is None:
         # In the signature's order, in one tuple: the short way is asked first, at each call.
         # fmt: off
-        found = plans.again(
+        found = plans.by_known_plan(
             a, b, (alpha, beta, transpose_a, transpose_b, activation, device, kernel, precision,
                    accumulate),
         )
@@ -143,6 +145,6 @@ def kernels(device: Device | str | None = None) -> tuple[str, ...]:
 
 
 def _matmul_by_torch(a: Any, b: Any, **options: Any) -> Any:
-    from tilewright.torch_ops.dense import matmul as watched
+    from tilewright.torch_ops import dense as watched
 
-    return watched(a, b, **options)
+    return watched.matmul(a, b, **options)

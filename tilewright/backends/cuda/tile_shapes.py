@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.backends.cuda.work import ITEMSIZE
 from tilewright.engines.grouped import GroupedOperands
 from tilewright.facts.device import Device
+from tilewright.facts.dtypes import ITEMSIZE
 from tilewright.planning.grouped import GroupedLayout, Slots, Tile
 
 H200_UNITS = 132

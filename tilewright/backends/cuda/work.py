@@ -23,9 +23,6 @@ Floats = npt.NDArray[np.float64]
 Launch = Callable[[], None]
 Enqueue = Callable[[int], None]  # launches on the stream of this handle
 
-# Bytes of an element, by dtype name: NumPy has no bfloat16 to ask.
-ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
-
 
 @dataclass(frozen=True, slots=True)
 class Columns:

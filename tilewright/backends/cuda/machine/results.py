@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.backends.cuda.machine.tables import place
-from tilewright.backends.cuda.work import ITEMSIZE, Ints
+from tilewright.backends.cuda.work import Ints
+from tilewright.facts.dtypes import ITEMSIZE
 from tilewright.remember import Shelf
 
 _OFTEN = 3  # calls, from which on a pattern pays

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.backends.cuda.work import ITEMSIZE, Columns, Ints, Work
+from tilewright.backends.cuda.work import Columns, Ints, Work
+from tilewright.facts.dtypes import ITEMSIZE
 
 _MOST_KINDS = 2
 _WIDE = 27

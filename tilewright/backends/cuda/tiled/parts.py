@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from tilewright.backends.cuda.machine.tables import WORDS
 from tilewright.backends.cuda.tile_shapes import sum_bytes
-from tilewright.backends.cuda.work import ITEMSIZE, Ints, Work
+from tilewright.backends.cuda.work import Ints, Work
+from tilewright.facts.dtypes import ITEMSIZE
 from tilewright.planning.grouped import GroupedLayout
 
 CHUNK = 1024  # elements of C that a program of the second phase finishes

@@ -23,8 +23,9 @@ from tilewright.backends.cuda.machine import driver
 from tilewright.backends.cuda.tile_shapes import H200_UNITS
 from tilewright.backends.cuda.vendor import cublas
 from tilewright.backends.cuda.vendor.cublas import Matrix, Product
-from tilewright.backends.cuda.work import ITEMSIZE, Columns, Ints, Moving, Prepared, Work
+from tilewright.backends.cuda.work import Columns, Ints, Moving, Prepared, Work
 from tilewright.facts.device import Device
+from tilewright.facts.dtypes import ITEMSIZE
 from tilewright.facts.verdict import Proposal
 
 # Flops a second of large products, and bytes a second, of an H200 (cuBLAS 13.0, torch 2.11).
