@@ -24,6 +24,7 @@ from tilewright.backends.cuda.hopper.shapes import (
     Shape,
 )
 from tilewright.facts.device import Device
+from tilewright.planning import deal
 
 LAYOUTS = ["".join(letters) for letters in itertools.product("rc", repeat=3)]
 
@@ -74,7 +75,7 @@ def test_tiles_cover_each_problem_once_and_are_each_dealt_once(shape: Shape) -> 
         assert (area == memory.m * memory.n).all()
         seen = {tuple(t) for t in zip(cut.problem, cut.row, cut.column, strict=True)}
         assert len(seen) == len(cut.problem)
-        turns, busiest = tiles.deal(cut.seconds, blocks)
+        turns, busiest = deal.turns(cut.seconds, blocks)
         assert sorted(turns[turns >= 0]) == list(range(len(cut.problem)))
         loads = np.append(cut.seconds, 0.0)[turns].sum(0)
         assert busiest == pytest.approx(loads.max())

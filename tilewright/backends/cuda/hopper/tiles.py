@@ -19,7 +19,6 @@ Of 64 rows and 64 columns at most, block 1 has none and only keeps step.
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,11 +29,11 @@ from tilewright.backends.cuda.hopper.orient import Operand, Oriented
 from tilewright.backends.cuda.hopper.packing import Panels
 from tilewright.backends.cuda.hopper.shapes import Shape
 from tilewright.backends.cuda.work import Floats, Ints
+from tilewright.planning import deal
 
 FIELDS = 20
 LEFT_PACKED, RIGHT_PACKED, ENGINE_STORES, LEFT_SHARED, RIGHT_SHARED = 1, 2, 4, 8, 16
 _DOWN = 16  # tiles down that follow one another: 1 % over 4 on an H200, and 32 no better
-_DEALT = 60_000  # beyond so many tiles, turns are as even as dealing and quicker to make
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,34 +180,12 @@ def split_tail(batch: Oriented, tiles: Tiles, shape: Shape, blocks: int) -> Tile
     return Tiles(*(np.concatenate(pair) for pair in pairs))
 
 
-def deal(seconds: Floats, blocks: int) -> tuple[Ints, float]:
-    """Positions [rounds, blocks] of tiles, -1 for none, and the busiest block's seconds."""
-    count = len(seconds)
-    rounds = -(-count // blocks)
-    if count <= blocks or count > _DEALT:
-        flat = np.full(rounds * blocks, -1, np.int64)
-        flat[:count] = np.arange(count)
-        turns = flat.reshape(rounds, blocks)
-        padded = np.append(seconds, 0.0)[turns]
-        return turns, float(padded.sum(0).max(initial=0.0))
-    heap = [(0.0, block) for block in range(blocks)]
-    hands: list[list[int]] = [[] for _ in range(blocks)]
-    for tile, length in enumerate(seconds.tolist()):
-        busy, block = heap[0]
-        hands[block].append(tile)
-        heapq.heapreplace(heap, (busy + length, block))
-    turns = np.full((max(map(len, hands)), blocks), -1, np.int64)
-    for block, hand in enumerate(hands):
-        turns[: len(hand), block] = hand
-    return turns, max(busy for busy, _ in heap)
-
-
 def balanced(batch: Oriented, tiles: Tiles, shape: Shape, blocks: int) -> tuple[Tiles, Ints, float]:
     """The tiles, the last ones split or not, dealt so that the busiest block is done sooner."""
-    turns, busiest = deal(tiles.seconds, blocks)
+    turns, busiest = deal.turns(tiles.seconds, blocks)
     finer = split_tail(batch, tiles, shape, blocks)
     if finer is not tiles:
-        finer_turns, finer_busiest = deal(finer.seconds, blocks)
+        finer_turns, finer_busiest = deal.turns(finer.seconds, blocks)
         if finer_busiest < busiest:
             return finer, finer_turns, finer_busiest
     return tiles, turns, busiest
