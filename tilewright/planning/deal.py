@@ -24,7 +24,9 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-_MANY = 60_000  # beyond so many tiles, turns taken round are as even as dealing, and quicker to make
+_MANY = (
+    60_000  # beyond so many tiles, turns taken round are as even as dealing, and quicker to make
+)
 
 
 def dealt(seconds: list[float], units: int) -> tuple[list[int], list[float]]:

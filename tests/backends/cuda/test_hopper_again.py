@@ -16,6 +16,7 @@ from tilewright.backends.cuda.hopper import engine, maps
 from tilewright.backends.cuda.hopper.bind import Ragged
 from tilewright.backends.cuda.hopper.shapes import SHAPES
 from tilewright.backends.cuda.machine import nvrtc
+from tilewright.backends.cuda.machine.tensor_maps import BYTES
 from tilewright.backends.cuda.ragged.moving import LEFT, OUT, RIGHT, Moving
 from tilewright.backends.cuda.work import Columns, Work
 from tilewright.errors import DeviceError
@@ -137,7 +138,7 @@ class Encoder:
         """Note where the table, the maps' matrices, C and the bias of a launch lie."""
         values = (ctypes.c_void_p * 6).from_address(given[-2])
         table = ctypes.c_void_p.from_address(values[0]).value
-        own = [ctypes.c_int64.from_address(values[5] + maps.BYTES * at).value for at in range(3)]
+        own = [ctypes.c_int64.from_address(values[5] + BYTES * at).value for at in range(3)]
         shared = Ragged.from_address(values[4])
         self.launched.append((table, *own, shared.c, shared.bias))
         return (self.driver.CUresult.CUDA_SUCCESS,)

@@ -17,6 +17,7 @@ from functools import cache
 from typing import Any
 
 from tilewright.backends.cuda.machine import nvrtc
+from tilewright.backends.cuda.machine.tensor_maps import BYTES, encoded
 from tilewright.engines.bits import BitProblem, BitWork
 from tilewright.errors import OperandError
 from tilewright.remember import Shelf
@@ -42,7 +43,7 @@ class Product(ctypes.Structure):
 class TensorMap(ctypes.Structure):
     """A CUtensorMap, copied out of the driver's object."""
 
-    _fields_ = [("opaque", ctypes.c_char * 128)]
+    _fields_ = [("opaque", ctypes.c_char * BYTES)]
 
 
 # Each follows from its key, the address included, and from nothing else.
@@ -232,29 +233,7 @@ def _map(
     Kept because making one through the driver takes 30 µs of Python.
     """
     key = (dtype, address, sizes, pitch, box)
-    return _maps.found(key, lambda: _encoded(*key), lambda made: ctypes.sizeof(made))
-
-
-def _encoded(
-    dtype: str, address: int, sizes: tuple[int, int], pitch: int, box: tuple[int, int]
-) -> TensorMap:
-    from cuda.bindings import driver
-
-    status, found = driver.cuTensorMapEncodeTiled(
-        getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{dtype}"),
-        2,
-        address,
-        [driver.cuuint64_t(size) for size in sizes],
-        [driver.cuuint64_t(pitch)],
-        [driver.cuuint32_t(size) for size in box],
-        [driver.cuuint32_t(1), driver.cuuint32_t(1)],
-        driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-        driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
-        driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-        driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-    )
-    nvrtc.check((status,), f"tensor map of {sizes} {dtype}, pitch {pitch}")
-    return TensorMap.from_buffer_copy(ctypes.string_at(int(found.getPtr()), 128))
+    return _maps.found(key, lambda: TensorMap.from_buffer_copy(encoded(*key)), ctypes.sizeof)
 
 
 @cache

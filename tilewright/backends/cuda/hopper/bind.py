@@ -13,7 +13,7 @@ from tilewright.backends.cuda.hopper import maps, packing, tiles
 from tilewright.backends.cuda.hopper.orient import c_runs_along_columns
 from tilewright.backends.cuda.hopper.shapes import ACTIVATIONS, Shape
 from tilewright.backends.cuda.hopper.tiles import depths
-from tilewright.backends.cuda.machine import fixed, nvrtc, placing
+from tilewright.backends.cuda.machine import fixed, nvrtc, placing, tensor_maps
 from tilewright.backends.cuda.work import Moving, Prepared, Work
 from tilewright.errors import DeviceError
 
@@ -65,7 +65,7 @@ def kernels(work: Work, buckets: tuple[Bucket, ...]) -> placing.Kernels:
 
     Raises DeviceError where the driver's maps are not laid out as they were known to be.
     """
-    if not maps.begins_with_address():
+    if not tensor_maps.begins_with_address():
         raise DeviceError("cuda: this driver's tensor maps do not begin with their address")
     draft = placing.Draft(placing.places(work, _SCRATCH))
     where = placing.sources(work)

@@ -1,8 +1,8 @@
-"""Makes tensor maps: 128 bytes that tell the copy engine where a matrix lies, made by the driver.
+"""The tensor maps of a launch: which matrices it reads and writes by the copy engine, encoded.
 
-All are of one kind: rows of 2-byte elements, boxes of 64 x 64, 128-byte swizzle; what lies outside
-the matrix is read as zero and not written. They are made once per plan and copied to the device:
-on an H200 that was 5 to 20 % faster than making them in the kernel, tile by tile.
+All are of one kind: rows of 2-byte elements, boxes of 64 x 64. They are made once per plan and
+copied to the device: on an H200 that was 5 to 20 % faster than making them in the kernel, tile by
+tile.
 
 A map's address is its first word, which is proven on samples (`begins_with_address`), so that maps
 of thousands of matrices move in array code; the driver's own call takes 0.4 us each.
@@ -10,8 +10,6 @@ of thousands of matrices move in array code; the driver's own call takes 0.4 us 
 
 from __future__ import annotations
 
-import ctypes
-from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,14 +19,19 @@ from tilewright.backends.cuda.hopper.orient import Operand
 from tilewright.backends.cuda.hopper.packing import ROW
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.backends.cuda.machine.placing import Sources
+from tilewright.backends.cuda.machine.tensor_maps import ALIGNMENT, BYTES, encoded
 from tilewright.backends.cuda.work import Ints
 from tilewright.remember import Shelf
 
 if TYPE_CHECKING:
     from tilewright.backends.cuda.hopper.bucket import Bucket
 
-BYTES = 128
-_ALIGNMENT = 64  # of a map in the host's memory, in bytes: the driver demands it
+_KINDS = {
+    "bfloat16": "BFLOAT16",
+    "float32": "FLOAT16",  # the halves it is split into
+    "float16": "FLOAT16",
+}
+_BOX = (64, 64)
 # Maps by dtype and sizes, at whatever address.
 _made: Shelf[tuple[Any, ...], bytes] = Shelf("tensor maps", most=16 << 20)
 
@@ -113,9 +116,9 @@ def encode(matrices: list[Matrix], dtype: str) -> npt.NDArray[np.uint8]:
     """
     from cuda.bindings import driver
 
-    templates = [_template(driver, matrix, dtype) for matrix in matrices]
-    memory = np.zeros(len(matrices) * BYTES + _ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % _ALIGNMENT
+    templates = [_template(matrix, dtype) for matrix in matrices]
+    memory = np.zeros(len(matrices) * BYTES + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
     table = memory[start : start + len(matrices) * BYTES].reshape(len(matrices), BYTES)
     table[:] = np.frombuffer(b"".join(templates), np.uint8).reshape(-1, BYTES)
     at, replace, reference = table.ctypes.data, driver.cuTensorMapReplaceAddress, driver.CUtensorMap
@@ -128,73 +131,22 @@ def encode(matrices: list[Matrix], dtype: str) -> npt.NDArray[np.uint8]:
 
 
 def anew(matrix: Matrix, dtype: str) -> bytes:
-    """The map of one matrix, for sizes not likely to come again. Raises DeviceError."""
-    from cuda.bindings import driver
+    """The map of one matrix, for sizes not likely to come again. Raises DeviceError.
 
-    return ctypes.string_at(int(_encode(driver, matrix, dtype).getPtr()), BYTES)
-
-
-@cache
-def begins_with_address() -> bool:
-    """Whether a map is 8 bytes of address and then what does not depend on it."""
-    from cuda.bindings import driver
-
-    places = (1 << 40, (1 << 40) + 256 * 977, (1 << 45) + 256 * 12345)
-    made = []
-    for at in places:
-        matrix = Matrix(at, 300, 200, 256)
-        made.append(ctypes.string_at(int(_encode(driver, matrix, "float16").getPtr()), BYTES))
-    heads = [int.from_bytes(one[:8], "little") for one in made]
-    return tuple(heads) == places and len({one[8:] for one in made}) == 1
+    L2 fetches 256 bytes at once where rows begin there, which won 2 % on an H200, and 128 where
+    they do not: 256 lost 20 to 30 %.
+    """
+    fetch = 256 if _begins_far(matrix) else 128
+    sizes = (matrix.columns, matrix.rows)
+    return encoded(_KINDS[dtype], matrix.address, sizes, 2 * matrix.stride, _BOX, fetch=fetch)
 
 
-def _template(driver: Any, matrix: Matrix, dtype: str) -> bytes:
+def _template(matrix: Matrix, dtype: str) -> bytes:
     """A map of this matrix at whatever address."""
     key = (dtype, *matrix[1:], _begins_far(matrix))
-
-    def made() -> bytes:
-        return ctypes.string_at(int(_encode(driver, matrix, dtype).getPtr()), BYTES)
-
-    return _made.found(key, made, len)
+    return _made.found(key, lambda: anew(matrix, dtype), len)
 
 
 def _begins_far(matrix: Matrix) -> bool:
     """Whether every row begins at a multiple of 256 bytes."""
     return matrix.address % 256 == 0 and matrix.stride % 128 == 0
-
-
-def _promotion(driver: Any, matrix: Matrix) -> Any:
-    """How much L2 fetches at once. Rows that do not begin at 256 bytes would fetch twice.
-
-    On an H200, 256 bytes won 2 % where rows begin there and lost 20 to 30 % where they do not.
-    """
-    kinds = driver.CUtensorMapL2promotion
-    if _begins_far(matrix):
-        return kinds.CU_TENSOR_MAP_L2_PROMOTION_L2_256B
-    return kinds.CU_TENSOR_MAP_L2_PROMOTION_L2_128B
-
-
-def _encode(driver: Any, matrix: Matrix, dtype: str) -> Any:
-    kinds = driver.CUtensorMapDataType
-    kind = {
-        "bfloat16": kinds.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-        "float32": kinds.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,  # the halves it is split into
-        "float16": kinds.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-    }[dtype]
-    long, short = driver.cuuint64_t, driver.cuuint32_t
-    return nvrtc.check(
-        driver.cuTensorMapEncodeTiled(
-            kind,
-            2,
-            matrix.address,
-            [long(matrix.columns), long(matrix.rows)],
-            [long(2 * matrix.stride)],
-            [short(64), short(64)],
-            [short(1), short(1)],
-            driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-            driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
-            _promotion(driver, matrix),
-            driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-        ),
-        f"tensor map of {matrix}",
-    )

@@ -14,9 +14,9 @@ from typing import Any
 from tilewright.backends.cuda.hopper import maps
 from tilewright.backends.cuda.hopper.bind import Ragged
 from tilewright.backends.cuda.machine import nvrtc
+from tilewright.backends.cuda.machine.tensor_maps import ALIGNMENT, BYTES
 
 _MAPS = 3
-_ALIGNMENT = 64  # of a map in the host's memory, in bytes: the driver demands it
 # The operand that a matrix is.
 LEFT, RIGHT, OUT = 0, 1, 2
 
@@ -43,22 +43,22 @@ class Moving:
         from cuda.bindings import driver
 
         self._launch, self._replace = driver.cuLaunchKernel, driver.cuTensorMapReplaceAddress
-        self._memory = ctypes.create_string_buffer(_MAPS * maps.BYTES + _ALIGNMENT)
-        at = -(-ctypes.addressof(self._memory) // _ALIGNMENT) * _ALIGNMENT
+        self._memory = ctypes.create_string_buffer(_MAPS * BYTES + ALIGNMENT)
+        at = -(-ctypes.addressof(self._memory) // ALIGNMENT) * ALIGNMENT
         encoded = maps.encode([matrix for _, matrix in matrices], dtype)
         ctypes.memmove(at, encoded.ctypes.data, encoded.nbytes)
         self._dtype, self._rows = dtype, -1
         self._growing = [
-            (at + maps.BYTES * place, operand, matrix)
+            (at + BYTES * place, operand, matrix)
             for place, (operand, matrix) in enumerate(matrices)
             if operand in grow
         ]
         self._maps = [
-            (driver.CUtensorMap(at + maps.BYTES * place), operand)
+            (driver.CUtensorMap(at + BYTES * place), operand)
             for place, (operand, _) in enumerate(matrices)
         ]
         self._places: tuple[int, ...] = ()
-        own = (ctypes.c_char * (_MAPS * maps.BYTES)).from_address(at)
+        own = (ctypes.c_char * (_MAPS * BYTES)).from_address(at)
         self._table, self._shared = ctypes.c_void_p(), shared
         none = ctypes.c_void_p()
         values = (self._table, ctypes.c_int(tiles), none, none, shared, own)
@@ -94,7 +94,7 @@ class Moving:
         self._rows, self._places = -1, ()  # of none, should the driver refuse one
         for at, operand, matrix in self._growing:
             now = matrix._replace(address=places[operand], rows=rows)
-            ctypes.memmove(at, maps.anew(now, self._dtype), maps.BYTES)
+            ctypes.memmove(at, maps.anew(now, self._dtype), BYTES)
         self._rows = rows
 
     def _move(self, places: tuple[int, ...]) -> None:

@@ -1,0 +1,69 @@
+"""Tensor maps: 128 bytes that tell Hopper's copy engine where a matrix lies; the driver makes them.
+
+matrix of `sizes` elements, rows `pitch` bytes apart      a copy moves a box into shared memory
++-----------------------------+                           or out of it, its rows of 128 bytes
+|        +-------+            |                           swizzled: chunk c of 16 bytes of row r
+|        |  box  |            |                           lies at c xor (r mod 8)
+|        +-------+            |
++-----------------------------+   what lies outside is read as zero and not written
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+
+from tilewright.backends.cuda.machine import nvrtc
+
+BYTES = 128
+ALIGNMENT = 64  # of a map in the host's memory, in bytes: the driver demands it
+
+
+def encoded(
+    kind: str,
+    address: int,
+    sizes: tuple[int, int],
+    pitch: int,
+    box: tuple[int, int],
+    *,
+    fetch: int = 256,
+) -> bytes:
+    """The map of a matrix. Raises DeviceError where the driver refuses it.
+
+    Args:
+        kind: of the elements, as the driver calls it: "BFLOAT16".
+        address: in bytes, a multiple of 16, as is `pitch`.
+        sizes: columns and rows.
+        pitch: bytes from one row to the next.
+        box: columns and rows that a copy moves, 128 bytes wide.
+        fetch: how many bytes L2 fetches at once, 128 or 256.
+    """
+    from cuda.bindings import driver
+
+    long, short = driver.cuuint64_t, driver.cuuint32_t
+    found = nvrtc.check(
+        driver.cuTensorMapEncodeTiled(
+            getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{kind}"),
+            2,
+            address,
+            [long(size) for size in sizes],
+            [long(pitch)],
+            [short(size) for size in box],
+            [short(1), short(1)],
+            driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+            driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
+            getattr(driver.CUtensorMapL2promotion, f"CU_TENSOR_MAP_L2_PROMOTION_L2_{fetch}B"),
+            driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        ),
+        f"tensor map of {sizes[1]} x {sizes[0]} {kind} at {address}, pitch {pitch}",
+    )
+    return ctypes.string_at(int(found.getPtr()), BYTES)
+
+
+@cache
+def begins_with_address() -> bool:
+    """Whether a map is 8 bytes of address and then what does not depend on it."""
+    places = (1 << 40, (1 << 40) + 256 * 977, (1 << 45) + 256 * 12345)
+    made = [encoded("FLOAT16", at, (200, 300), 512, (64, 64)) for at in places]
+    heads = tuple(int.from_bytes(one[:8], "little") for one in made)
+    return heads == places and len({one[8:] for one in made}) == 1
