@@ -33,7 +33,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.planning.cost import MARGIN
-from tilewright.planning.makespan import Floats, Ints, Runs, Slots, lower_bound
+from tilewright.planning.deal import Floats, Ints
+from tilewright.planning.makespan import Runs, Slots, lower_bound
 
 # Longest tile allowed, in shares of the ideal makespan. At the last, with eight tiles after one
 # another in every slot, an uneven end costs at most an eighth; finer ones only add overhead.

@@ -74,7 +74,8 @@ import numpy.typing as npt
 
 from tilewright.errors import ArgumentError, ShapeError
 from tilewright.planning.buckets import Choice, Table, Tile, choices
-from tilewright.planning.makespan import Floats, Ints, Slots, simulate
+from tilewright.planning.deal import Floats, Ints
+from tilewright.planning.makespan import Slots, simulate
 from tilewright.planning.order import ORDERS, Candidate, Sums, TileList, compare, sums, tile_list
 
 __all__ = [

@@ -34,7 +34,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.planning.buckets import Choice, Tile
-from tilewright.planning.makespan import Floats, Ints, Runs, Slots, predict
+from tilewright.planning.deal import Floats, Ints
+from tilewright.planning.makespan import Runs, Slots, predict
 
 ORDERS = ("given", "k-descending", "bucketed", "longest-first")
 Indices = npt.NDArray[np.int32]

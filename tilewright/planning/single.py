@@ -21,7 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.planning.buckets import Tile
-from tilewright.planning.makespan import Ints, Runs, Slots, lower_bound
+from tilewright.planning.deal import Ints
+from tilewright.planning.makespan import Runs, Slots, lower_bound
 
 
 @dataclass(frozen=True, slots=True)

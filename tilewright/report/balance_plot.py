@@ -15,8 +15,9 @@ import numpy as np
 
 from tilewright.facts.problem import Column
 from tilewright.files.whole import replacing
+from tilewright.planning.deal import Floats
 from tilewright.planning.grouped import GroupedLayout, Tile, lay_out
-from tilewright.planning.makespan import Floats, Slots
+from tilewright.planning.makespan import Slots
 from tilewright.report import plots
 
 GPU_SLOTS = Slots(64, 4, launch=5e-6)

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tilewright.files.whole import replacing
-from tilewright.planning.makespan import Floats
+from tilewright.planning.deal import Floats
 from tilewright.report.document import provenance
 from tilewright.report.grouped_records import Planning, Report, Way
 
