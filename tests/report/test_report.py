@@ -16,7 +16,7 @@ import tilewright
 from tilewright import Device
 from tilewright.errors import ArgumentError, FileError
 from tilewright.facts.kernel import Config
-from tilewright.files.whole import replacing
+from tilewright.files.whole import replacing, write_json
 from tilewright.inputs.devices import INSTALL_HINT, host
 from tilewright.report import document, plots
 from tilewright.report.records import KERNEL, PEER, Ladder, MemoryWay, Rung, Skipped
@@ -205,7 +205,7 @@ def test_without_matplotlib_the_error_names_the_pip_command(
 
 
 def test_a_document_is_plain_json_with_nan_as_null(tmp_path: Path) -> None:
-    document.write([made_up()], tmp_path / "ladder.json")
+    write_json(tmp_path / "ladder.json", document.document([made_up()]))
     text = (tmp_path / "ladder.json").read_text()
     read = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     serial, naive, _, panel = read["ladders"][0]["rungs"]

@@ -19,6 +19,7 @@ from tests.tuning.test_peak import GIB, KIB, MIB, made_up
 from tilewright import Device
 from tilewright.cli import app
 from tilewright.facts.ceilings import Bandwidth, Ceilings, Rate
+from tilewright.files.whole import write_json
 from tilewright.inputs.devices import host
 from tilewright.planning.grouped import lay_out
 from tilewright.report import document as ladder_document
@@ -125,7 +126,7 @@ def test_a_batch_puts_what_ran_on_its_device_under_the_roof(
 
 def test_a_roofline_is_plain_json_with_ceilings_and_points(tmp_path: Path) -> None:
     placed = roofline.of_ladders([made_up_ladder(device=GPU_KNOWN)], made_up())
-    roofline.write(placed, tmp_path / "roofline.json")
+    write_json(tmp_path / "roofline.json", roofline.document(placed))
     read = json.loads((tmp_path / "roofline.json").read_text())
     assert read["schema"] == roofline.SCHEMA
     assert read["ceilings"] == json.loads(json.dumps(made_up().as_dict()))

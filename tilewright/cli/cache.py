@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tilewright.cli.common import console
-from tilewright.files.whole import replacing
+from tilewright.files.whole import write_json
 from tilewright.inputs.checks import checked_name
 from tilewright.planning.classes import record_words
 from tilewright.tuning import exchange
@@ -84,8 +83,7 @@ def export(
 ) -> None:
     """Write every measurement and tuned configuration into one file."""
     document = exchange.export()
-    with replacing(file, "FILE") as temporary:
-        temporary.write_text(json.dumps(document, indent=1) + "\n")
+    write_json(file, document, "FILE")
     count = sum(len(folder) for folder in document["documents"].values())
     print(f"wrote {count} documents to {file}")
 

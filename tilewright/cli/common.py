@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -22,7 +23,9 @@ from rich.status import Status
 from tilewright.arrays.views import DTYPES
 from tilewright.errors import ArgumentError, DtypeError
 from tilewright.facts.device import Device
+from tilewright.files.whole import check_writable, write_json
 from tilewright.inputs.devices import host
+from tilewright.report import plots
 from tilewright.report.ladder import measure, steps
 from tilewright.report.records import Ladder
 from tilewright.report.sampling import FULL, Effort
@@ -40,6 +43,38 @@ DeviceOption = Annotated[
         show_default=False,
     ),
 ]
+
+DtypeOption = Annotated[str, typer.Option("--dtype", help="float16, float32 or float64.")]
+SeedOption = Annotated[int, typer.Option("--seed", help="Of sizes drawn and of operands.")]
+JsonOption = Annotated[
+    Path | None,
+    typer.Option("--json", metavar="FILE", help="Write every figure and sample there."),
+]
+PlotOption = Annotated[
+    Path | None, typer.Option("--plot", metavar="FILE", help="Draw it: FILE.png or FILE.svg.")
+]
+
+
+def check_outputs(json: Path | None, plot: Path | None) -> None:
+    """Raise for files that could not be written, before anything is measured."""
+    check_writable(json, "--json")
+    if plot is not None:
+        plots.check(plot, "--plot")
+
+
+def deliver(
+    json: Path | None,
+    document: Callable[[], Any],
+    plot: Path | None,
+    draw: Callable[[Path, str], None],
+) -> None:
+    """Write what was asked for, and say so."""
+    if json is not None:
+        write_json(json, document())
+        print(f"wrote {json}")
+    if plot is not None:
+        draw(plot, "--plot")
+        print(f"wrote {plot}")
 
 
 def console() -> Console:

@@ -2,56 +2,58 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tilewright import suites
-from tilewright.cli.common import DeviceOption, checked_dtype, console, progress
+from tilewright.cli import common
 from tilewright.cli.sizes import MOST_PROBLEMS, Columns, load
 from tilewright.errors import ArgumentError, DtypeError
 from tilewright.facts.device import Device
-from tilewright.files.whole import check_writable
 from tilewright.inputs.checks import checked_name
 from tilewright.inputs.devices import resolve
 from tilewright.products.grouped import plan_grouped
-from tilewright.report import balance_plot, plots
+from tilewright.report import balance_plot
 from tilewright.report.grouped import ALL_ORDERS, check_fits, measure
 from tilewright.report.grouped_records import Report
-from tilewright.report.grouped_tables import grouped_table, write
+from tilewright.report.grouped_tables import document, grouped_table
 from tilewright.suites import uniform
 
 _COUNT = 1000
+BatchFile = Annotated[
+    Path | None,
+    typer.Argument(metavar="[FILE]", help="FILE.npz or SHAPES.csv with columns m, n, k."),
+]
+UniformOption = Annotated[
+    tuple[int, int] | None,
+    typer.Option("--uniform", metavar="LO HI", help="Draw sizes between two limits."),
+]
+CountOption = Annotated[
+    int | None,
+    typer.Option("--count", metavar="G", help=f"Problems of --uniform; default {_COUNT}."),
+]
+SuiteOption = Annotated[
+    str | None,
+    typer.Option("--suite", metavar="NAME", help="Real shapes: moe-..., conv-..., fronts-..."),
+]
 
 
 def grouped(
-    file: Annotated[
-        Path | None,
-        typer.Argument(metavar="[FILE]", help="FILE.npz or SHAPES.csv with columns m, n, k."),
-    ] = None,
-    limits: Annotated[
-        tuple[int, int] | None,
-        typer.Option("--uniform", metavar="LO HI", help="Draw sizes between two limits."),
-    ] = None,
-    count: Annotated[
-        int | None, typer.Option(metavar="G", help=f"Problems of --uniform; default {_COUNT}.")
-    ] = None,
-    suite: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Real shapes: moe-..., conv-..., fronts-...")
-    ] = None,
-    device: DeviceOption = None,
-    dtype: Annotated[str, typer.Option(help="float16, float32 or float64.")] = "float32",
+    file: BatchFile = None,
+    limits: UniformOption = None,
+    count: CountOption = None,
+    suite: SuiteOption = None,
+    device: common.DeviceOption = None,
+    dtype: common.DtypeOption = "float32",
     order: Annotated[
         str | None, typer.Option(metavar="ORDER", help="Run this order alone, not all five.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of sizes drawn and of operands.")] = 0,
-    json: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write every figure and sample there.")
-    ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the balance: FILE.png or FILE.svg.")
-    ] = None,
+    seed: common.SeedOption = 0,
+    json: common.JsonOption = None,
+    plot: common.PlotOption = None,
 ) -> None:
     """Time and check a batch in which every product has sizes of its own.
 
@@ -64,26 +66,19 @@ def grouped(
     Operands are random. The exit status is 1 if any result was wrong.
     """
     title, (m, n, k) = batch_sizes(file, limits, count, suite, seed)
-    check_writable(json, "--json")
-    checked_dtype(dtype)
+    common.checked_dtype(dtype)
     if order is not None:
         checked_name("--order", order, ALL_ORDERS)
-    if plot is not None:
-        plots.check(plot, "--plot")
+    common.check_outputs(json, plot)
     chosen = checked_device_dtype(resolve(device), dtype)
     check_fits(m, n, k, dtype, chosen, title)
     orders = ALL_ORDERS if order is None else (order,)
-    with progress(len(orders) + 4) as advance:
+    with common.progress(len(orders) + 4) as advance:
         report = measure(
             (m, n, k), chosen, title=title, dtype=dtype, orders=orders, seed=seed, report=advance
         )
-    console().print(grouped_table(report))
-    if json is not None:
-        write(report, json)
-        print(f"wrote {json}")
-    if plot is not None:
-        _draw(report, orders[-1], plot)
-        print(f"wrote {plot}")
+    common.console().print(grouped_table(report))
+    common.deliver(json, lambda: document(report), plot, partial(_draw, report, orders[-1]))
     if report.wrong:
         raise typer.Exit(1)
 
@@ -140,7 +135,7 @@ def checked_suite(name: str, seed: int) -> suites.Suite:
         raise ArgumentError(f"--suite={name!r}: {error}") from None
 
 
-def _draw(report: Report, order: str, path: Path) -> None:
+def _draw(report: Report, order: str, path: Path, argument: str) -> None:
     """The device's panel, where it plans at all, beside the modelled GPU's."""
     sizes = (report.m, report.n, report.k)
     device: Device = report.device
@@ -150,4 +145,4 @@ def _draw(report: Report, order: str, path: Path) -> None:
         name = f"{device.name.strip()}, {layout.slots.compute_units} units"
         panels.insert(0, balance_plot.Panel.of(name, layout))
     title = f"Work per compute unit: {len(report.m)} products, {report.title}, {report.dtype}"
-    balance_plot.draw(panels, title, path, "--plot")
+    balance_plot.draw(panels, title, path, argument)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tilewright.cli.common import DeviceOption, console, progress
+from tilewright.cli.common import DeviceOption, JsonOption, console, progress
 from tilewright.errors import ArgumentError
-from tilewright.files.whole import check_writable, replacing
+from tilewright.files.whole import check_writable, write_json
 from tilewright.inputs.devices import host, resolve
 from tilewright.report import document, onebit_bench
 
@@ -23,9 +21,7 @@ def bench(
         typer.Option(metavar="MxNxK,...", help="Products, as `1024x1024x4096,64x512x512`."),
     ] = None,
     device: DeviceOption = None,
-    output: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write every figure there.")
-    ] = None,
+    output: JsonOption = None,
 ) -> None:
     """Time one-bit products beside fp32, fp16, bf16 and int8 of the best library here.
 
@@ -46,9 +42,7 @@ def bench(
         print(line)
     if output is not None:
         rows = [one.as_dict() for one in measured]
-        content = {**document.provenance(chosen), "shapes": rows}
-        with replacing(output, "--json") as temporary:
-            temporary.write_text(json.dumps(content, indent=1) + "\n")
+        write_json(output, {**document.provenance(chosen), "shapes": rows})
         print(f"wrote {output}")
 
 

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from functools import partial
 from typing import Annotated
 
 import typer
 
-from tilewright.cli.common import DeviceOption, console, note, working
+from tilewright.cli.common import (
+    DeviceOption,
+    JsonOption,
+    PlotOption,
+    check_outputs,
+    console,
+    deliver,
+    note,
+    working,
+)
 from tilewright.facts.ceilings import Ceilings
 from tilewright.facts.device import Device
-from tilewright.files.whole import check_writable
 from tilewright.inputs.devices import forget, resolve
-from tilewright.report import peaks, plots
+from tilewright.report import peaks
 from tilewright.tuning import peak as tuning
 
 
@@ -21,12 +29,8 @@ def peak(
     again: Annotated[
         bool, typer.Option("--again", help="Measure anew what was measured before.")
     ] = False,
-    json: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write every row there.")
-    ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw it: FILE.png or FILE.svg.")
-    ] = None,
+    json: JsonOption = None,
+    plot: PlotOption = None,
 ) -> None:
     """Measure the most that a device gives: multiply-adds, memories, transfers, launches.
 
@@ -38,20 +42,14 @@ def peak(
     Takes about a minute, once a device and driver; the planner and every table that shows a
     percentage use it from then on.
     """
-    check_writable(json, "--json")
-    if plot is not None:
-        plots.check(plot, "--plot")
+    check_outputs(json, plot)
     chosen = resolve(device)
     found = None if again else chosen.ceilings
     if found is None:
         found = measured(chosen)
     console().print(peaks.table(chosen, found))
-    if json is not None:
-        peaks.write(chosen, found, json)
-        print(f"wrote {json}")
-    if plot is not None:
-        peaks.draw(chosen, found, plot, "--plot")
-        print(f"wrote {plot}")
+    draw = partial(peaks.draw, chosen, found)
+    deliver(json, lambda: peaks.document(chosen, found), plot, draw)
 
 
 def measured(device: Device) -> Ceilings:

@@ -13,8 +13,8 @@ from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from tilewright.cli.common import DeviceOption, checked_dtype, console, note
-from tilewright.cli.grouped import checked_device_dtype, checked_suite
+from tilewright.cli.common import DeviceOption, DtypeOption, checked_dtype, console, note
+from tilewright.cli.grouped import SuiteOption, checked_device_dtype, checked_suite
 from tilewright.cli.sizes import load
 from tilewright.errors import ArgumentError, KernelError
 from tilewright.facts.device import Device
@@ -39,10 +39,8 @@ def tune(
     shapes: Annotated[
         Path | None, typer.Option(metavar="FILE", help="FILE.npz or SHAPES.csv with m, n, k.")
     ] = None,
-    suite: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Real shapes: moe-..., conv-..., fronts-...")
-    ] = None,
-    dtype: Annotated[str, typer.Option(help="float16, float32 or float64.")] = "float32",
+    suite: SuiteOption = None,
+    dtype: DtypeOption = "float32",
     layout: Annotated[
         str, typer.Option(metavar="LAYOUT", help="Of A and B: rows-rows, rows-columns, ...")
     ] = LAYOUTS[0],

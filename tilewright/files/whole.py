@@ -7,6 +7,7 @@ never be fatal, are in cache.py.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import stat
@@ -137,3 +138,9 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def write_json(path: Path, content: Any, argument: str = "--json") -> None:
+    """Write plain JSON types, whole or not at all. Raises as `replacing` does."""
+    with replacing(path, argument) as temporary:
+        temporary.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from tilewright.facts.problem import Column
-from tilewright.files.whole import replacing
 from tilewright.planning.deal import Floats
 from tilewright.planning.grouped import GroupedLayout, Tile, lay_out
 from tilewright.planning.makespan import Slots
 from tilewright.report import plots
+from tilewright.report.grouped_tables import spread
 
 GPU_SLOTS = Slots(64, 4, launch=5e-6)
 # No chip in particular: 20 TFLOP/s on whole 64 x 64 tiles, less on smaller ones.
@@ -61,11 +61,9 @@ def gpu_panel(m: Column, n: Column, k: Column) -> Panel:
 
 def draw(panels: list[Panel], title: str, path: Path, argument: str) -> None:
     """Draw into `path`, PNG or SVG, a whole file or none."""
-    plots.check(path, argument)
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
+    with plots.canvas(path, argument) as save:
+        from matplotlib.figure import Figure
 
-    with rc_context(plots.STYLE), replacing(path, argument) as temporary:
         pad = 72 if min(len(panel.before) for panel in panels) < _FEW else 48  # points, for legends
         wide = [_inches(len(panel.before)) for panel in panels]
         figure = Figure(figsize=(max(sum(wide), _NARROW), 4.8), layout="constrained")
@@ -73,7 +71,7 @@ def draw(panels: list[Panel], title: str, path: Path, argument: str) -> None:
         for index, panel in enumerate(panels):
             _panel(figure.add_subplot(grid[index]), panel, pad)
         figure.suptitle(title, x=0.01, ha="left", weight="bold", fontsize=13)
-        plots.save(figure, temporary, path.suffix)
+        save(figure)
 
 
 def _panel(axes: Any, panel: Panel, pad: float) -> None:
@@ -86,9 +84,7 @@ def _panel(axes: Any, panel: Panel, pad: float) -> None:
     for place, (name, work, colour) in enumerate(columns):
         end = panel.ends[place] * scale
         between = " " if units >= _FEW else "\n"  # a narrow panel has short lines
-        label = (
-            f"{name}:{between}done after {end:.3g} {unit}, busiest {_spread(work):.2f}× the mean"
-        )
+        label = f"{name}:{between}done after {end:.3g} {unit}, busiest {spread(work):.2f}× the mean"
         _bars(axes, np.sort(work)[::-1] * scale, place, {"color": colour, "label": label})
         axes.axhline(end, color=colour, linewidth=1.6, linestyle=(3 * place, (3, 3)))
     axes.set_ylim(0, 1.06 * max(*panel.ends, 1e-12) * scale)
@@ -115,7 +111,3 @@ def _bars(axes: Any, heights: Floats, place: int, style: dict[str, Any]) -> None
         axes.stairs(heights, np.arange(units + 1) + 0.5, fill=True, alpha=0.5, **style)
     else:
         axes.plot(np.arange(1, units + 1), heights, linewidth=2.4, **style)
-
-
-def _spread(work: Floats) -> float:
-    return float(work.max() / work.mean()) if work.any() else 1.0

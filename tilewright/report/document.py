@@ -37,7 +37,6 @@ ladders     one a size:
 from __future__ import annotations
 
 import datetime
-import json
 import math
 import platform
 import subprocess
@@ -50,7 +49,6 @@ import numpy as np
 
 import tilewright
 from tilewright.facts.device import Device
-from tilewright.files.whole import replacing
 from tilewright.inputs.devices import host
 from tilewright.report.ladder import SEED
 from tilewright.report.peers import NUMPY, SERIAL
@@ -59,14 +57,8 @@ from tilewright.report.records import Ladder, MemoryWay, Rung
 SCHEMA = "tilewright-ladder/1"
 
 
-def write(ladders: Sequence[Ladder], path: Path) -> None:
-    """The document of ladders of one device and dtype, as a whole file or none."""
-    with replacing(path, "--json") as temporary:
-        temporary.write_text(json.dumps(document(ladders), indent=1, allow_nan=False) + "\n")
-
-
 def document(ladders: Sequence[Ladder]) -> dict[str, Any]:
-    """Plain JSON types, as the module says."""
+    """Ladders of one device and dtype in plain JSON types, as the module says."""
     first = ladders[0]
     return {
         "schema": SCHEMA,

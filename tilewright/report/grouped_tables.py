@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from tilewright.files.whole import replacing
 from tilewright.planning.deal import Floats
 from tilewright.report.document import provenance
 from tilewright.report.grouped_records import Planning, Report, Way
+from tilewright.report.sheet import grey, sheet
 
 SCHEMA = "tilewright-grouped/1"
 _HEADS = (
@@ -43,22 +39,12 @@ def grouped_table(report: Report) -> RenderableType:
         f"{report.title}: {len(report.m)} products, {report.dtype}, {report.flops / 1e9:,.3g} GFLOP"
         f" on {report.device.id}, {report.device.name}"
     )
-    table = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-    )
-    for head in _HEADS:
-        left = head == _HEADS[0]
-        table.add_column(head, justify="left" if left else "right", no_wrap=True)
+    table = sheet(title, _HEADS)
     ran = [way for way in report.ways if way.skipped is None]
     fastest = min((way for way in ran if report.right(way)), key=lambda w: w.seconds, default=None)
     for way in ran:
         table.add_row(*_cells(report, way), style="bold green" if way is fastest else "")
-    return Group(table, *(Text(line, style="dim") for line in notes(report)), Text())
+    return Group(table, *grey(notes(report)), Text())
 
 
 def _cells(report: Report, way: Way) -> Iterable[str | Text]:
@@ -112,12 +98,6 @@ def notes(report: Report) -> Iterable[str]:
         " anew, found again, binding; in no time before. error: the largest against float64, over"
         " its problem's largest magnitude or √k. Padding itself is not timed."
     )
-
-
-def write(report: Report, path: Path) -> None:
-    """The document, as a whole file or none."""
-    with replacing(path, "--json") as temporary:
-        temporary.write_text(json.dumps(document(report), indent=1, allow_nan=False) + "\n")
 
 
 def document(report: Report) -> dict[str, Any]:

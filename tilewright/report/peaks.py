@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from tilewright.facts.ceilings import FMA, Bandwidth, Ceilings, Rate, bytes_text
 from tilewright.facts.device import Device
-from tilewright.files.whole import replacing
 from tilewright.report import plots
 from tilewright.report.document import provenance
+from tilewright.report.sheet import grey, sheet
 
 SCHEMA = "tilewright-peak/1"
 _BEST, _OTHER, _INK = "#0072B2", "#56B4E9", "#6B6B6B"
-_LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#8C510A")
-_MARKERS = "osD^vP"
 
 
 def winners(ceilings: Ceilings) -> tuple[Rate, ...]:
@@ -37,24 +33,13 @@ def table(device: Device, ceilings: Ceilings) -> RenderableType:
         _rates(device, ceilings),
         _bandwidths(ceilings),
         _latencies(ceilings),
-        *(Text(line, style="dim") for line in notes(ceilings)),
+        *grey(notes(ceilings)),
         Text(),
     )
 
 
 def _table(title: str, *heads: str) -> Table:
-    shown = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 2, 0, 0),
-        pad_edge=False,
-    )
-    for head in heads:
-        left = head == heads[0] or head in ("way", "clock")
-        shown.add_column(head, justify="left" if left else "right")
-    return shown
+    return sheet(title, heads, "way", "clock", gap=2, wrap=True)
 
 
 def _rates(device: Device, ceilings: Ceilings) -> Table:
@@ -125,13 +110,6 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:,.1f}" if value >= 10 else f"{value:,.2f}"
 
 
-def write(device: Device, ceilings: Ceilings, path: Path) -> None:
-    """The document, as a whole file or none."""
-    with replacing(path, "--json") as temporary:
-        text = json.dumps(document(device, ceilings), indent=1, allow_nan=False)
-        temporary.write_text(text + "\n")
-
-
 def document(device: Device, ceilings: Ceilings) -> dict[str, Any]:
     """Plain JSON types: where and with what, and `figures`."""
     return {"schema": SCHEMA, **provenance(device), **figures(ceilings)}
@@ -147,18 +125,16 @@ def figures(ceilings: Ceilings) -> dict[str, Any]:
 
 def draw(device: Device, ceilings: Ceilings, path: Path, argument: str) -> None:
     """Rates as bars beside bandwidth over working set, into `path`, a whole file or none."""
-    plots.check(path, argument)
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
+    with plots.canvas(path, argument) as save:
+        from matplotlib.figure import Figure
 
-    with rc_context(plots.STYLE), replacing(path, argument) as temporary:
         height = max(4.6, 1.6 + 0.3 * len(winners(ceilings)))
         figure = Figure(figsize=(12, height), layout="constrained")
         left, right = figure.subplots(1, 2)
         _draw_rates(left, ceilings)
         _draw_bandwidths(right, ceilings)
         plots.head(left, device, "Measured ceilings")
-        plots.save(figure, temporary, path.suffix)
+        save(figure)
 
 
 def _draw_rates(axes: Any, ceilings: Ceilings) -> None:
@@ -185,8 +161,8 @@ def _draw_bandwidths(axes: Any, ceilings: Ceilings) -> None:
         axes.plot(
             [row.size for row in rows],
             [row.value / 1e9 for row in rows],
-            marker=_MARKERS[index % len(_MARKERS)],
-            color=_LINES[index % len(_LINES)],
+            marker=plots.MARKERS[index % len(plots.MARKERS)],
+            color=plots.LINES[index % len(plots.LINES)],
             label=path,
         )
     axes.set_xscale("log", base=2)

@@ -6,7 +6,8 @@ names as well. matplotlib is imported when drawing begins and not before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,10 @@ from tilewright.report.records import KERNEL, PEER, Ladder, Rung
 MISSING = "matplotlib is not installed; pip install 'tilewright[plot]' brings it"
 SUFFIXES = (".png", ".svg")
 _KERNEL, _BEST, _PEER = "#56B4E9", "#0072B2", "#E69F00"
-_LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8C510A", "#000000")
-_MARKERS = "osD^vPX*"
+LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8C510A", "#000000")
+MARKERS = "osD^vPX*"
 _INK, _FAINT = "#222222", "#6B6B6B"
-STYLE: dict[Any, Any] = {
+_STYLE: dict[Any, Any] = {
     "font.size": 11,
     "text.color": _INK,
     "axes.labelcolor": _FAINT,
@@ -52,19 +53,21 @@ def check(path: Path, argument: str) -> None:
 
 def draw(ladders: Sequence[Ladder], path: Path, argument: str) -> None:
     """Draw ladders of one device and dtype into `path`, a whole file or none."""
+    with canvas(path, argument) as save:
+        save(_bars(ladders[0]) if len(ladders) == 1 else _lines(ladders))
+
+
+@contextmanager
+def canvas(path: Path, argument: str) -> Iterator[Callable[[Any], None]]:
+    """matplotlib in our style; what it gives saves a figure in `path`, a whole file or none."""
     check(path, argument)
     from matplotlib import rc_context
 
-    with rc_context(STYLE), replacing(path, argument) as temporary:
-        save(_bars(ladders[0]) if len(ladders) == 1 else _lines(ladders), temporary, path.suffix)
-
-
-def save(figure: Any, path: Path, suffix: str) -> None:
-    """Write a figure into `path` in the form that `suffix` says."""
-    form = suffix.lower().removeprefix(".")
+    form = path.suffix.lower().removeprefix(".")
     # Without a date the same figures give the same file, so a repository sees no change.
     metadata = {"Date": None} if form == "svg" else None
-    figure.savefig(path, format=form, dpi=160, metadata=metadata)
+    with rc_context(_STYLE), replacing(path, argument) as temporary:
+        yield lambda figure: figure.savefig(temporary, format=form, dpi=160, metadata=metadata)
 
 
 def _bars(ladder: Ladder) -> Any:
@@ -109,7 +112,7 @@ def _scaled_note(ladder: Ladder) -> str:
 def _lines(ladders: Sequence[Ladder]) -> Any:
     """GFLOP/s over size, a line for each kernel and peer, the legend in the order of their ends."""
     from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter, NullLocator
+    from matplotlib.ticker import NullLocator
 
     figure = Figure(figsize=(9, 5.4), layout="constrained")
     axes = figure.add_subplot()
@@ -121,7 +124,7 @@ def _lines(ladders: Sequence[Ladder]) -> Any:
     axes.set_xscale("log", base=2)
     axes.set_xticks(sizes, [str(size) for size in sizes])
     axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axes.yaxis.set_major_formatter("{x:,.10g}")
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel("size: m = n = k")
     axes.set_ylabel("GFLOP/s")
@@ -145,9 +148,9 @@ def _styles(ladders: Sequence[Ladder]) -> dict[str, dict[str, Any]]:
     for rung in sorted(last.values(), key=lambda rung: -rung.gflops):
         index, peer = known[rung.kind].index(rung.name), rung.kind == PEER
         styles[rung.name] = {
-            "color": _FAINT if peer else _LINES[index % len(_LINES)],
+            "color": _FAINT if peer else LINES[index % len(LINES)],
             "linestyle": "--" if peer else "-",
-            "marker": _MARKERS[index % len(_MARKERS)],
+            "marker": MARKERS[index % len(MARKERS)],
             "markerfacecolor": "white" if peer else None,
             "markersize": 6,
             "linewidth": 2.6 if rung is best else 1.6,

@@ -60,6 +60,16 @@ class Rung:
         return {name: values[name] for name in changed}
 
 
+def allowed_error(dtype: str, depth: int, numpy: float) -> float:
+    """The largest error that is rounding: twice NumPy's in the same dtype, 1e-6, and a drift.
+
+    A plain sum of `depth` products in sequence drifts with their root, where a BLAS sums in blocks.
+    One product left out shows a thousand times larger.
+    """
+    epsilon = float(np.finfo(np.float64 if dtype == "float64" else np.float32).eps)
+    return float(1e-6 + epsilon * depth**0.5 + 2 * numpy)
+
+
 @dataclass(frozen=True, slots=True)
 class Skipped:
     """A kernel or peer that could not run, and why."""
@@ -131,14 +141,10 @@ class Ladder:
     def right(self, rung: Rung) -> bool:
         """Whether a kernel's error is rounding and nothing else; NaN never is.
 
-        Allowed are twice NumPy's error in the same dtype, 1e-6, and what a plain sum of k products
-        in sequence adds to that: it drifts with the root of k, where a BLAS sums in blocks. One
-        product left out shows a thousand times larger. Peers are shown as they are: einsum sums
-        float16 in float16, and that is not ours to judge.
+        Peers are shown as they are: einsum sums float16 in float16, and that is not ours to judge.
         """
         numpy = self.rung(NUMPY)
-        epsilon = float(np.finfo(np.float64 if self.dtype == "float64" else np.float32).eps)
-        allowed = 1e-6 + epsilon * self.size**0.5 + 2 * (numpy.error if numpy else 0.0)
+        allowed = allowed_error(self.dtype, self.size, numpy.error if numpy else 0.0)
         return rung.kind == PEER or rung.error <= allowed
 
     @property

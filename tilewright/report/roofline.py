@@ -11,17 +11,14 @@ a clock, a count of bytes or operations, a ceiling taken on a busy machine or wi
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tilewright.facts.ceilings import Ceilings
 from tilewright.facts.device import Device
-from tilewright.files.whole import replacing
 from tilewright.report.document import provenance
 from tilewright.report.grouped_records import NUMPY_LOOP, OUR_LOOP, Report
 from tilewright.report.ladder import problem_of
@@ -148,12 +145,6 @@ def _rungs(ladder: Ladder) -> Iterable[Point]:
             problem = problem_of(rung.size, ladder.dtype)
             name = f"{rung.name} {rung.size}"
             yield Point(name, ladder.dtype, problem.flops, problem.traffic, rung.seconds)
-
-
-def write(roofline: Roofline, path: Path) -> None:
-    """The document, as a whole file or none."""
-    with replacing(path, "--json") as temporary:
-        temporary.write_text(json.dumps(document(roofline), indent=1, allow_nan=False) + "\n")
 
 
 def document(roofline: Roofline) -> dict[str, Any]:

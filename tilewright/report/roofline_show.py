@@ -7,15 +7,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from tilewright.facts.ceilings import READ, Bandwidth, bytes_text
-from tilewright.files.whole import replacing
 from tilewright.report import plots
 from tilewright.report.roofline import TOLERANCE, Placed, Roofline
+from tilewright.report.sheet import grey, sheet
 
 _ROOF, _CACHE, _POINT, _ABOVE, _FAINT = "#222222", "#6B6B6B", "#0072B2", "#D55E00", "#6B6B6B"
 _HEADS = (
@@ -32,17 +30,7 @@ _HEADS = (
 def table(roofline: Roofline) -> RenderableType:
     """The points, the slowest first, and the roof in words."""
     device = roofline.device
-    shown = Table(
-        title=f"{roofline.title}, on {device.id}, {device.name}",
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-    )
-    for head in _HEADS:
-        left = head in (_HEADS[0], _HEADS[-1])
-        shown.add_column(head, justify="left" if left else "right", no_wrap=True)
+    shown = sheet(f"{roofline.title}, on {device.id}, {device.name}", _HEADS, "bound by")
     for placed in sorted(roofline.points, key=lambda placed: placed.share):
         point = placed.point
         shown.add_row(
@@ -56,7 +44,7 @@ def table(roofline: Roofline) -> RenderableType:
             style="bold red" if placed.above else "",
         )
     lines = (*_roof(roofline), *(f"ERROR in the measurement: {error}" for error in roofline.errors))
-    return Group(shown, *(Text(line, style="dim") for line in lines), Text())
+    return Group(shown, *grey(lines), Text())
 
 
 def _roof(roofline: Roofline) -> Iterable[str]:
@@ -82,17 +70,13 @@ def _reads(roofline: Roofline) -> list[Bandwidth]:
 
 def draw(roofline: Roofline, path: Path, argument: str) -> None:
     """Draw it into `path`, a whole file or none."""
-    plots.check(path, argument)
-    from matplotlib import rc_context
-
-    with rc_context(plots.STYLE), replacing(path, argument) as temporary:
-        plots.save(_figure(roofline), temporary, path.suffix)
+    with plots.canvas(path, argument) as save:
+        save(_figure(roofline))
 
 
 def _figure(roofline: Roofline) -> Any:
     """Rate over intensity, both logarithmic; a sloping line for each working set."""
     from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter
 
     figure = Figure(figsize=(9, 5.8), layout="constrained")
     axes = figure.add_subplot()
@@ -101,18 +85,11 @@ def _figure(roofline: Roofline) -> Any:
     _draw_roof(axes, roofline)
     for placed in roofline.points:
         colour = _ABOVE if placed.above else _POINT
-        axes.plot(
-            placed.point.intensity,
-            placed.point.rate / 1e9,
-            "o",
-            color=colour,
-            markersize=6,
-            markeredgecolor="white",
-        )
+        style: dict[str, Any] = {"color": colour, "markersize": 6, "markeredgecolor": "white"}
+        axes.plot(placed.point.intensity, placed.point.rate / 1e9, "o", **style)
     _name_points(axes, roofline)
-    plain = FuncFormatter(lambda value, _: f"{value:,.10g}")
-    axes.xaxis.set_major_formatter(plain)
-    axes.yaxis.set_major_formatter(plain)
+    axes.xaxis.set_major_formatter("{x:,.10g}")
+    axes.yaxis.set_major_formatter("{x:,.10g}")
     axes.set_xlabel("operations a byte, every operand moved once")
     axes.set_ylabel("GFLOP/s")
     axes.grid(color="#E3E3E3", linewidth=0.8)

@@ -11,12 +11,14 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from tilewright.facts.ceilings import bytes_text
 from tilewright.facts.device import Device
 from tilewright.inputs.devices import INSTALL_HINT
 from tilewright.report.ladder import shares_memory
 from tilewright.report.peers import NUMPY, SERIAL
 from tilewright.report.records import PEER, Ladder, MemoryWay, Rung
 from tilewright.report.sampling import FULL
+from tilewright.report.sheet import grey, sheet
 from tilewright.tuning.timer import EVENT_RATIO
 
 # Headings have two lines, so that figures set the width of their columns.
@@ -54,10 +56,10 @@ def _facts(device: Device) -> Iterable[tuple[str, str]]:
     yield "vendor", f"{device.vendor} · {device.platform}"
     yield "driver", device.driver
     yield "kind", f"{device.kind}, {device.compute_units} compute units"
-    yield "memory", f"{_bytes(device.memory)}, {_bytes(device.max_allocation)} in one piece"
+    yield "memory", f"{bytes_text(device.memory)}, {bytes_text(device.max_allocation)} in one piece"
     if device.local_memory:
         where = "on the chip" if device.local_memory_is_dedicated else "in the same DRAM"
-        yield "local memory", f"{_bytes(device.local_memory)} a work-group, {where}"
+        yield "local memory", f"{bytes_text(device.local_memory)} a work-group, {where}"
     marks = {"fp16": "float16", "fp64": "float64"}
     yield (
         "arithmetic",
@@ -92,23 +94,14 @@ def ladder_table(ladder: Ladder, width: int) -> RenderableType:
         del columns[_CONFIGURATION]
         if all(rung.joules is None for rung in ladder.rungs):
             columns.pop(_JOULES, None)
-    table = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-    )
-    for name in columns:
-        if name == _CONFIGURATION:
-            table.add_column(name, overflow="fold", style="dim")
-        else:
-            table.add_column(name, justify="left" if name == "\nkernel" else "right", no_wrap=True)
+    table = sheet(title, columns, _CONFIGURATION)
+    for column in table.columns:
+        if column.header == _CONFIGURATION:
+            column.overflow, column.style, column.no_wrap = "fold", "dim", False
     for index, rung in enumerate(ladder.rungs):
         cells = (column[index] for column in columns.values())
         table.add_row(*cells, style=_style(ladder, rung))
-    return Group(table, *_notes(ladder), *_skipped(ladder), Text())
+    return Group(table, *grey(notes(ladder)), *_skipped(ladder), Text())
 
 
 def _columns(ladder: Ladder) -> Iterable[tuple[str, list[str | Text]]]:
@@ -166,11 +159,6 @@ def _configuration(rung: Rung) -> str:
         parts.append(_MULTIPLY_ADD.get(value, str(value)))
     parts += [f"{name}={value}" for name, value in settings.items()]
     return " ".join(part for part in parts if part)
-
-
-def _notes(ladder: Ladder) -> Iterable[Text]:
-    for line in notes(ladder):
-        yield Text(line, style="dim")
 
 
 def legend() -> Text:
@@ -246,7 +234,7 @@ def memory_table(ladder: Ladder) -> RenderableType:
 
 def _memory_cells(way: MemoryWay) -> Iterable[str]:
     yield from (_ms(way.create), _ms(way.run), _ms(way.map_back))
-    yield from (_bytes(way.create_bytes), _bytes(way.map_back_bytes), f"{way.error:.1e}")
+    yield from (bytes_text(way.create_bytes), bytes_text(way.map_back_bytes), f"{way.error:.1e}")
 
 
 def _ms(seconds: float) -> str:
@@ -257,10 +245,3 @@ def _short(value: float, small: int = 2) -> str:
     """About three significant digits, never an exponent."""
     digits = 0 if value >= 100 else 1 if value >= 10 else 2 if value >= 1 else small
     return f"{value:.{digits}f}"
-
-
-def _bytes(count: int) -> str:
-    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}".replace(".0 ", " ")
-    return f"{count} B"
