@@ -44,7 +44,7 @@ def _size(size: int, device: tilewright.Device) -> dict[str, Any]:
     a = generator.standard_normal((size, size), dtype=np.float32)
     b = generator.standard_normal((size, size), dtype=np.float32)
     plan = tilewright.explain(a, b, device=device)
-    kernel = re.search(r"^kernel +(\w+)", plan, re.MULTILINE)
+    kernel = re.search(r"^engine +(\w+)", plan, re.MULTILINE)
     forced = tilewright.kernels(device)
     best = next((name for name in ("panel", "local") if name in forced), None)
     ways = {

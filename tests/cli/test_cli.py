@@ -145,7 +145,7 @@ def test_alpha_transposes_and_a_forced_kernel_reach_the_product(
         "matmul", "at.npy", "bt.npy", "-o", "c.npy", "-d", opencl_device.id, *options, "--explain"
     )
     assert done.exit_code == 0, done.stderr
-    assert "kernel     naive" in done.stdout
+    assert "engine     naive" in done.stdout
     np.testing.assert_allclose(np.load("c.npy"), -2.5 * (a @ b), rtol=1e-4, atol=1e-4)
 
 

@@ -109,7 +109,8 @@ def test_results_overwrite_whatever_memory_held(way: tuple[Device, str]) -> None
                 "threshold": asked.threshold.astype(np.int32),
                 "flip": asked.flip.view(np.uint8),  # type: ignore[union-attr]
             }
-        engine.run([BitWork(problem, a.words, b.words, None, None, out, **vectors)], device)
+        work = BitWork(problem, a.words, b.words, None, None, out, **vectors)
+        engine.bind(engine.propose(problem, device), [work])()
         result = onebit.BitMatrix.of_words(out, case.n) if case.out == "bits" else out
         assert_same(result, expected(asked))
 
@@ -158,7 +159,9 @@ def test_31_sums_of_8_fit_a_byte_and_32_do_not() -> None:
     for k, right in ((8 * 31, True), (8 * 32, False)):
         a, b = packed(operands(Case(1, 1, k, fill="opposite")))
         out = np.zeros((1, 1), np.int32)
-        bytes_of.run([BitWork(BitProblem(1, 1, k), a.words, b.words, None, None, out)], device)
+        problem = BitProblem(1, 1, k)
+        work = BitWork(problem, a.words, b.words, None, None, out)
+        bytes_of.bind(bytes_of.propose(problem, device), [work])()
         assert (out[0, 0] == -k) is np.True_ if right else out[0, 0] != -k
         assert onebit.matmul(a, b, device=device, kernel="bytes")[0, 0] == -k
 
@@ -239,15 +242,15 @@ def test_a_kernel_whose_probe_fails_leaves_the_others(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(rates, "stretch", stretch)
     text = onebit.explain(BITS, BITS, device=_device("intel"))
-    assert "kernel    popcount" in text
+    assert "engine     popcount" in text
     assert "carry_save: its compiler fails" in text
 
 
 def test_counts_of_two_rows_of_2_to_the_30_ones_do_not_fit() -> None:
     engine = engine_of(host(), "numba")
     pytest.importorskip("numba")
-    assert "2^30" in str(engine.supports(BitProblem(1, 1, 2**30, "and"), host()))
-    assert engine.supports(BitProblem(1, 1, 2**30 - 1, "and"), host()) is True
+    assert "2^30" in str(engine.why_not(BitProblem(1, 1, 2**30, "and"), host()))
+    assert engine.why_not(BitProblem(1, 1, 2**30 - 1, "and"), host()) is None
 
 
 def test_grouped_problems_of_every_size(way: tuple[Device, str]) -> None:
@@ -373,41 +376,6 @@ def test_bits_are_equal_by_content_and_reshape_by_rows() -> None:
     assert bits.reshape(6, 70) == onebit.pack(x.reshape(6, 70))
     with pytest.raises(ShapeError, match="shape="):
         bits.reshape(2, 210)
-
-
-# ---------------------------------------------------------------- choice
-
-
-def test_explain_tells_the_kernel_and_why_not_the_others() -> None:
-    a, b = packed(operands(Case(64, 64, 1000)))
-    text = onebit.explain(a, b)
-    assert "m=64 n=64 k=1000" in text
-    assert all(name in text for name in onebit.kernels("host"))
-    assert onebit.kernels("host") == HOST
-
-
-def test_a_device_nobody_knew_is_measured_once(opencl_device: Device) -> None:
-    words = np.random.default_rng(0).integers(0, 2**64, (600, 32), dtype=np.uint64)
-    bits = onebit.BitMatrix.of_words(words, 2048)
-    text = onebit.explain(bits, bits, device=opencl_device)
-    assert "measured on this device" in text
-    assert text == onebit.explain(bits, bits, device=opencl_device)
-
-
-def test_an_engine_that_cannot_is_named() -> None:
-    a, b = packed(operands(Case(3, 4, 5)))
-    with pytest.raises(KernelError, match=r"kernel='wgmma'.*'numba', 'numpy'"):
-        onebit.matmul(a, b, kernel="wgmma")
-
-
-def test_without_numba_the_host_still_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tilewright.backends.host import compiled
-
-    monkeypatch.setattr(compiled, "available", lambda: False)
-    asked = operands(Case(20, 30, 200))
-    a, b = packed(asked)
-    assert_same(onebit.matmul(a, b), expected(asked))
-    assert "Numba is not installed" in onebit.explain(a, b)
 
 
 # ---------------------------------------------------------------- bad input

@@ -148,7 +148,7 @@ def test_a_report_names_the_sides_at_which_the_device_wins(
     assert "predicted  unknown" in explain(replace(made, seconds=None))
     assert not any(line.startswith(("class", "config")) for line in lines)
     named = explain(replace(made, origin="a record", shape_class="large")).splitlines()
-    assert named[3] == "config     a record"
+    assert "config     a record" in named
     assert "class      large" in named
     assert not any(line.startswith("crossover") for line in named)
 

@@ -59,7 +59,7 @@ def test_rules_choose_the_kernel_and_explain_names_them(
     assert chosen.kernel == kernel
     assert chosen.step.config.multiply_add == MULTIPLY_ADD[multiply_add]
     report = explain(chosen)
-    assert f"kernel     {kernel}" in report
+    assert f"engine     {kernel}" in report
     assert f"rule       {rule}: " in report
     assert "first choice of the rules" in report
 

@@ -320,7 +320,7 @@ def test_arrays_outlive_their_names_until_the_product_is_done(opencl_device: Dev
 
 def test_small_products_stay_on_the_host_and_explain_says_why(opencl_device: Device) -> None:
     report = tilewright.explain(random(32, 32), random(32, 32), device=opencl_device)
-    assert "kernel     host" in report
+    assert "engine     host" in report
     assert "because    too small for any launch to pay" in report
 
 
@@ -333,7 +333,7 @@ def test_explain_gives_the_measured_crossover(opencl_device: Device) -> None:
     curves = to_json(Measured(host, (("panel", panel),), 1e10, None))
     store.save(crossover._key(known, backend.priors(known)), {"float32": curves})
     report = tilewright.explain(random(1000, 1000), random(1000, 1000), device=known)
-    assert "kernel     panel" in report
+    assert "engine     panel" in report
     assert "crossover  measured: " in report
     assert "predicted  " in report
     assert "GFLOP/s" in report
@@ -343,7 +343,7 @@ def test_explain_tells_of_a_kernel_that_was_forced(opencl_device: Device) -> Non
     a = random(130, 70)
     report = tilewright.explain(a, a, transpose_b=True, device=opencl_device, kernel="naive")
     assert "C[130 x 130] = A[130 x 70] @ B[70 x 130], float32 summed in float32" in report
-    assert "kernel     naive" in report
+    assert "engine     naive" in report
     assert "because    the caller chose it" in report
     assert "launch     naive  global" in report
 

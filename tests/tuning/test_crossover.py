@@ -136,7 +136,7 @@ def test_until_a_device_is_measured_products_are_numpys_and_nothing_is_measured_
         result = tilewright.matmul(operand, operand, device=unmeasured)
         np.testing.assert_array_equal(result, operand @ operand)
         report = tilewright.explain(operand, operand, device=unmeasured)
-        assert "kernel     host" in report
+        assert "engine     host" in report
         assert "crossover  not measured yet" in report
 
 

@@ -4,7 +4,7 @@ BitPlace    one kind of array (NumPy, tilewright or pyopencl, torch on CUDA): pa
             names the engines of its devices
 BitProblem  sizes and what comes out, without any array: what an engine is chosen by
 BitWork     a problem with its operands in place
-BitEngine   a family of kernels: supports, predicts, runs
+BitEngine   a family of kernels, with the contract of engines/contract.py
 
 A back end that has one-bit kernels holds a module `bits` with a `PLACE`; nothing else lists it.
 Words are 64 bits: element i of a row is bit i % 64 of word i // 64, 1 for +1 and 0 for -1, and the
@@ -13,14 +13,16 @@ bits past the row's end are 0.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from tilewright.engines.contract import Engine
 from tilewright.facts.device import Device
 
 WORD = 64
 FORMS = ("xor", "and")
+Launch = Callable[[], None]
 OUTPUTS = ("int32", "float16", "float32", "bits")
 
 
@@ -81,25 +83,16 @@ class BitWork:
     flip: Any = None
 
 
-class BitEngine(Protocol):
-    """A family of one-bit kernels for one kind of device."""
+class BitEngine(Engine[BitProblem, Sequence[BitWork], Launch], Protocol):
+    """A family of one-bit kernels for one kind of device.
 
-    @property
-    def name(self) -> str:
-        """What `kernel=` takes and `explain()` prints."""
+    A launch computes every `out` that was bound: in host memory complete on return, on a device
+    enqueued in order.
+    """
 
     @property
     def needs_counts(self) -> bool:
         """Whether `a_counts` and `b_counts` must be filled; None is passed otherwise."""
-
-    def supports(self, problem: BitProblem, device: Device) -> bool | str:
-        """True, or the reason why not."""
-
-    def seconds(self, problem: BitProblem, device: Device) -> tuple[float, str]:
-        """Predicted seconds, operands in place, and where the prediction comes from."""
-
-    def run(self, works: Sequence[BitWork], device: Device) -> None:
-        """Compute every `out`, in host memory complete on return, on a device enqueued in order."""
 
 
 class BitPlace(Protocol):

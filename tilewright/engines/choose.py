@@ -48,6 +48,12 @@ def choose(
     return Verdict(device, tuple(sorted(proposals, key=_order)), tuple(refusals))
 
 
+def merged(first: Verdict, second: Verdict) -> Verdict:
+    """What the engines of two devices say of one work; the first's win ties."""
+    proposals = sorted(first.proposals + second.proposals, key=_order)
+    return Verdict(first.device, tuple(proposals), first.refusals + second.refusals)
+
+
 def named(engines: Sequence[Named], name: str, device: Device) -> Named:
     """The engine of this name. Raises KernelError with the names that there are."""
     for engine in engines:

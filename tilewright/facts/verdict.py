@@ -65,7 +65,7 @@ class Verdict:
     def _slower(self, one: Proposal) -> Rejected:
         best = self.best.seconds
         if one.seconds is None:
-            why = "later in the rules" if best is None else "was not measured"
+            why = "later in the rules" if best is None else "the probe left it out"
         elif best is not None and one.seconds < best:
             why = f"faster than {self.best.engine} by less than {one.margin - 1:.0%}"
         else:

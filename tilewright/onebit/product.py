@@ -15,10 +15,12 @@ import numpy.typing as npt
 from tilewright.arrays.views import short
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
 from tilewright.facts.device import Device
+from tilewright.facts.verdict import Verdict
 from tilewright.inputs.devices import resolve
-from tilewright.onebit.choice import Choice, choose, engine_names, tell
+from tilewright.onebit.choice import engine_names, engine_of, judged
 from tilewright.onebit.job import Asked, Job, checked
 from tilewright.onebit.matrix import BitMatrix
+from tilewright.planning.explain import lines_of
 
 
 def matmul(
@@ -128,7 +130,11 @@ def explain(
     Nothing is computed. Raises what `matmul` raises.
     """
     job = checked(a, b, form, Asked(scale, shift, threshold, flip, dtype), dry=True)
-    return tell(job.problem, _choice([job], device, kernel))
+    verdict, problem = _verdict([job], device, kernel), job.problem
+    where = verdict.best.device
+    head = f"m={problem.m} n={problem.n} k={problem.k}, {problem.form}, to {problem.out}"
+    lines = [f"problem    {head}", f"device     {where.id}  {where.name}"]
+    return "\n".join(lines + lines_of(verdict, problem.operations, "OP/s"))
 
 
 def kernels(device: Device | str | None = None) -> tuple[str, ...]:
@@ -136,8 +142,8 @@ def kernels(device: Device | str | None = None) -> tuple[str, ...]:
     return engine_names(resolve(device))
 
 
-def _choice(jobs: Sequence[Job], device: Device | str | None, kernel: str | None) -> Choice:
-    return choose([job.problem for job in jobs], jobs[0].a.device, device, kernel)
+def _verdict(jobs: Sequence[Job], device: Device | str | None, kernel: str | None) -> Verdict:
+    return judged([job.problem for job in jobs], jobs[0].a.device, device, kernel)
 
 
 def _run(jobs: Sequence[Job], device: Device | str | None, kernel: str | None) -> None:
@@ -148,10 +154,10 @@ def _run(jobs: Sequence[Job], device: Device | str | None, kernel: str | None) -
             raise OperandError(
                 f"problem {index}: a={job.a!r}: lies on another device than problem 0"
             )
-    chosen = _choice(jobs, device, kernel)
-    engine = chosen.engine
+    chosen = _verdict(jobs, device, kernel).best
+    engine = engine_of(chosen)
     works = [
         job.work(counts=engine.needs_counts) for job in jobs if job.problem.m and job.problem.n
     ]
     if works:
-        engine.run(works, chosen.device)
+        engine.bind(chosen, works)()

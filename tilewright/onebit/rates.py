@@ -39,7 +39,7 @@ def stretch(engine: BitEngine, device: Device, *, measure: bool) -> float | None
             seconds = _measured(engine, device)
             store.save(key, {"seconds": seconds})
         _known[engine.name, device.key] = seconds
-    return seconds / engine.seconds(PROBE, device)[0]
+    return seconds / (engine.propose(PROBE, device).seconds or seconds)
 
 
 def _measured(engine: BitEngine, device: Device) -> float:
@@ -51,10 +51,10 @@ def _measured(engine: BitEngine, device: Device) -> float:
     work = BitWork(
         PROBE, held, held, counts, counts, place.empty((PROBE.m, PROBE.n), PROBE.out, held)
     )
-    seconds = []
+    launch, seconds = engine.bind(engine.propose(PROBE, device), [work]), []
     for _ in range(1 + _REPEATS):
         begun = time.perf_counter()
-        engine.run([work], device)
+        launch()
         place.to_host(work.out)  # waits
         seconds.append(time.perf_counter() - begun)
     return min(seconds[1:])

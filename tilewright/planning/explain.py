@@ -1,11 +1,13 @@
-"""A plan in words: kernel, configuration, launches, predicted time, what was rejected and why."""
+"""A choice in words, the same lines for every kind of work: engine, why, how long, why no other."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from tilewright.facts.kernel import Launch, Plan
-from tilewright.facts.verdict import Verdict
+from tilewright.facts.verdict import Proposal, Verdict
 from tilewright.planning.cost import Measured
 from tilewright.planning.grouped import GroupedLayout
 
@@ -14,57 +16,18 @@ NOT_MEASURED = "this device is not measured yet: NumPy's BLAS until it is"
 
 def explain(plan: Plan, measured: Measured | None = None, products: int = 1) -> str:
     """The report of a plan that so many equal products follow, ready to print."""
-    problem, step = plan.problem, plan.step
-    lines = [
+    problem = plan.problem
+    head = [
         f"C[{problem.m} x {problem.n}] = A[{problem.m} x {problem.k}] @ B[{problem.k} x"
         f" {problem.n}], {problem.dtype} summed in {problem.accumulate}",
         f"device     {plan.device.id}  {plan.device.name}",
-        f"kernel     {plan.kernel}  ({step.config})",
-        f"because    {plan.reason}",
-        f"predicted  {_time(plan)}",
     ]
     if products != 1:
-        lines.insert(1, f"products   {products} of these; {_launches(plan, products)}")
-    if plan.origin:
-        lines.insert(3 + (products != 1), f"config     {plan.origin}")
-    if plan.shape_class:
-        lines.append(f"class      {plan.shape_class}")
-    if measured is not None:
-        lines.append(f"crossover  {_crossover(measured, problem.itemsize)}")
-    elif plan.reason == NOT_MEASURED:
-        lines.append(
-            "crossover  not measured yet: a tenth of the time goes into it as products run"
-        )
-    lines += [f"launch     {_launch(launch)}" for launch in step.launches]
-    if step.scratch:
-        total = sum(scratch.bytes for scratch in step.scratch)
-        lines.append(f"scratch    {total / 2**20:.1f} MiB")
-    lines += [f"rule       {note}" for note in plan.notes]
-    for rejected in plan.rejected:
-        seconds = "" if rejected.seconds is None else f"  ({rejected.seconds * 1e3:.3f} ms)"
-        lines.append(f"rejected   {rejected.kernel}: {rejected.reason}{seconds}")
-    return "\n".join(lines)
-
-
-def lines_of(verdict: Verdict, operations: float) -> list[str]:
-    """What every report of a choice says: the engine, why, how long, and why no other."""
-    best = verdict.best
-    lines = [f"engine     {best.engine}", f"because    {best.reason}"]
-    lines.append(f"predicted  {_speed(best.seconds, operations)}")
-    if best.scratch:
-        lines.append(f"scratch    {best.scratch / 2**20:.1f} MiB")
-    for one in verdict.rejected:
-        seconds = "" if one.seconds is None else f"  ({one.seconds * 1e3:.3f} ms)"
-        lines.append(f"rejected   {one.kernel}: {one.reason}{seconds}")
-    return lines
-
-
-def _speed(seconds: float | None, operations: float) -> str:
-    if not seconds:
-        return "unknown: no measurement was asked, or none covers it" if seconds is None else "0 ms"
-    rate = operations / seconds / 1e9
-    speed = f"{rate / 1e3:.1f} TFLOP/s" if rate >= 1e3 else f"{rate:.0f} GFLOP/s"
-    return f"{seconds * 1e3:.3f} ms, {speed}"
+        head.insert(1, f"products   {products} of these; {_launches(plan, products)}")
+    scratch = sum(one.bytes for one in plan.step.scratch)
+    best = Proposal(plan.kernel, plan.device, plan.seconds, plan.reason, scratch)
+    verdict = Verdict(plan.device, (best,), plan.rejected)
+    return "\n".join(head + lines_of(verdict, problem.flops, details=[*_details(plan, measured)]))
 
 
 def explained(layout: GroupedLayout) -> list[str]:
@@ -87,19 +50,58 @@ def explained(layout: GroupedLayout) -> list[str]:
     return lines
 
 
+def _details(plan: Plan, measured: Measured | None) -> Iterator[str]:
+    """What only plans of one product of the host's arrays have."""
+    if plan.step.launches:
+        yield f"tunables   {plan.step.config}"
+    if plan.origin:
+        yield f"config     {plan.origin}"
+    if plan.shape_class:
+        yield f"class      {plan.shape_class}"
+    if measured is not None:
+        yield f"crossover  {_crossover(measured, plan.problem.itemsize)}"
+    elif plan.reason == NOT_MEASURED:
+        yield "crossover  not measured yet: a tenth of the time goes into it as products run"
+    yield from (f"launch     {_launch(launch)}" for launch in plan.step.launches)
+    yield from (f"rule       {note}" for note in plan.notes)
+
+
+def lines_of(
+    verdict: Verdict, operations: float, unit: str = "FLOP/s", details: Sequence[str] = ()
+) -> list[str]:
+    """What every report of a choice says; `details`, which only some have, before the rejected."""
+    best = verdict.best
+    lines = [f"engine     {best.engine}", f"because    {best.reason}"]
+    lines.append(f"predicted  {_speed(best.seconds, operations, unit)}")
+    if best.scratch:
+        lines.append(f"scratch    {best.scratch / 2**20:.1f} MiB")
+    lines += details
+    for one in verdict.rejected:
+        after = "" if one.seconds is None else f"  ({_time(one.seconds)})"
+        lines.append(f"rejected   {one.kernel}: {one.reason}{after}")
+    return lines
+
+
+def _speed(seconds: float | None, operations: float, unit: str) -> str:
+    if seconds is None:
+        return "unknown: no measurement was asked, or none covers it"
+    if not seconds:
+        return "at once"
+    rate = operations / seconds / 1e9
+    speed = f"{rate / 1e3:.1f} T{unit}" if rate >= 1e4 else f"{rate:.0f} G{unit}"
+    return f"{_time(seconds)}, {speed}"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e3:.3f} ms" if seconds >= 1e-4 else f"{seconds * 1e6:.1f} µs"
+
+
 def _launches(plan: Plan, products: int) -> str:
     if plan.kernel == "host":
         return "the prediction is of one"
     if plan.is_one_launch(products):
         return "one launch of the grouped kernel, the prediction is of one alone"
     return "launched one after another, the prediction is of one"
-
-
-def _time(plan: Plan) -> str:
-    if plan.seconds is None:
-        return "unknown: no measurement was asked, or none covers it"
-    rate = plan.problem.flops / plan.seconds / 1e9
-    return f"{plan.seconds * 1e3:.3f} ms, {rate:.0f} GFLOP/s"
 
 
 def _crossover(measured: Measured, itemsize: int) -> str:

@@ -130,7 +130,7 @@ def _ours(device: Device, a: NDArray, b: NDArray) -> tuple[dict[str, Way], str]:
     choice = next(
         line.split()[1]
         for line in onebit.explain(left, right).splitlines()
-        if line.startswith("kernel")
+        if line.startswith("engine")
     )
     out = onebit.matmul(left, right)
 

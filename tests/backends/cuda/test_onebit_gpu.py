@@ -48,9 +48,9 @@ def _poison(monkeypatch: pytest.MonkeyPatch) -> None:
 def supported(kernel: str) -> None:
     device = driver.found()[0]
     engine = next(engine for engine in PLACE.engines(device) if engine.name == kernel)
-    able = engine.supports(BitProblem(1, 1, 1), device)
-    if able is not True:
-        pytest.skip(f"{kernel}: {able}")
+    why = engine.why_not(BitProblem(1, 1, 1), device)
+    if why is not None:
+        pytest.skip(f"{kernel}: {why}")
 
 
 def signs(rng: np.random.Generator, *shape: int) -> npt.NDArray[np.int8]:
@@ -326,7 +326,7 @@ def test_explain_names_the_instruction_and_its_measured_peak() -> None:
     a, b = (onebit.pack(on_gpu(signs(rng, rows, 4096))) for rows in (1024, 1024))
     text = onebit.explain(a, b)
     assert "TOP/s in registers" in text
-    chosen = next(line for line in text.splitlines() if line.startswith("kernel")).split()[1]
+    chosen = next(line for line in text.splitlines() if line.startswith("engine")).split()[1]
     supported(chosen)
     faster = KERNELS[: KERNELS.index(chosen)]
     for kernel in faster:

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from tilewright.backends.host.epilogue import finish, frozen, sign_words
 from tilewright.engines.bits import WORD, BitEngine, BitProblem, BitWork
 from tilewright.errors import ArgumentError, DeviceMemoryError, DtypeError, OperandError
 from tilewright.facts.device import Device
+from tilewright.facts.verdict import Proposal
 
 NDArray = npt.NDArray[Any]
 _DTYPES = {"int32": np.int32, "float16": np.float16, "float32": np.float32, "bits": np.uint64}
@@ -96,21 +98,25 @@ class NumpyEngine:
     name = "numpy"
     needs_counts = False
 
-    def supports(self, problem: BitProblem, device: Device) -> bool | str:
-        """Everything."""
-        return True
+    def why_not(self, problem: BitProblem, device: Device) -> None:
+        """Takes everything."""
 
-    def seconds(self, problem: BitProblem, device: Device) -> tuple[float, str]:
+    def propose(self, problem: BitProblem, device: Device) -> Proposal:
         """From the rate of np.bitwise_count on one core."""
-        return 1e-5 + problem.operations / _NUMPY_RATE, "np.bitwise_count on one core"
+        seconds = 1e-5 + problem.operations / _NUMPY_RATE
+        return Proposal(self.name, device, seconds, "np.bitwise_count on one core")
 
-    def run(self, works: Sequence[BitWork], device: Device) -> None:
+    def bind(self, proposal: Proposal, works: Sequence[BitWork]) -> Callable[[], None]:
         """Blocks of rows against all of B."""
-        for work in works:
-            step = max(1, _BLOCK // max(8, 8 * work.problem.n * work.problem.words))
-            for start in range(0, work.problem.m, step):
-                rows = slice(start, start + step)
-                finish(dots(work, rows), work, rows)
+        return partial(_multiply, works)
+
+
+def _multiply(works: Sequence[BitWork]) -> None:
+    for work in works:
+        step = max(1, _BLOCK // max(8, 8 * work.problem.n * work.problem.words))
+        for start in range(0, work.problem.m, step):
+            rows = slice(start, start + step)
+            finish(dots(work, rows), work, rows)
 
 
 ENGINES: tuple[BitEngine, ...] = (native.NumbaEngine(), NumpyEngine())

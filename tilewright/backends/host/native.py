@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from tilewright.backends.host.epilogue import finish, frozen
 from tilewright.backends.host.threads import Task, in_parallel
 from tilewright.engines.bits import BitProblem, BitWork
 from tilewright.facts.device import Device
+from tilewright.facts.verdict import Proposal
 from tilewright.remember import Shelf
 
 NDArray = npt.NDArray[Any]
@@ -34,29 +35,33 @@ class NumbaEngine:
     name = "numba"
     needs_counts = False
 
-    def supports(self, problem: BitProblem, device: Device) -> bool | str:
+    def why_not(self, problem: BitProblem, device: Device) -> str | None:
         """Wherever Numba is; little-endian, as bits are written by the byte."""
         if not compiled.available():
             return "Numba is not installed; 'pip install tilewright[onebit]' brings it"
         if problem.form == "and" and problem.k >= _HALVED:
             return f"k={problem.k}: takes rows of less than 2^30 elements for form='and'"
-        return True
+        return None
 
-    def seconds(self, problem: BitProblem, device: Device) -> tuple[float, str]:
+    def propose(self, problem: BitProblem, device: Device) -> Proposal:
         """Counting, finishing every element, and starting: measured on two AVX-512 cores."""
         cores = device.compute_units if problem.operations > _ALONE else 1
         counting = problem.operations / _RATE + problem.m * problem.n * _FINISH
-        return _START + counting / cores, "rates measured on an AVX-512 core"
+        reason = "rates measured on an AVX-512 core"
+        return Proposal(self.name, device, _START + counting / cores, reason)
 
-    def run(self, works: Sequence[BitWork], device: Device) -> None:
-        """Lay every B out, then multiply, each step on all cores."""
-        prepared = [_Product(work) for work in works]
+    def bind(self, proposal: Proposal, works: Sequence[BitWork]) -> Callable[[], None]:
+        """Lays every B out, then multiplies, each step on all cores."""
         large = sum(work.problem.operations for work in works) > _ALONE
-        cores = device.compute_units if large else 1
-        in_parallel([task for one in prepared for task in one.preparing(cores)], cores)
-        in_parallel([task for one in prepared for task in one.multiplying(cores)], cores)
-        for one in prepared:
-            one.finish()
+        return partial(_multiply, works, proposal.device.compute_units if large else 1)
+
+
+def _multiply(works: Sequence[BitWork], cores: int) -> None:
+    products = [_Product(work) for work in works]
+    in_parallel([task for one in products for task in one.preparing(cores)], cores)
+    in_parallel([task for one in products for task in one.multiplying(cores)], cores)
+    for one in products:
+        one.finish()
 
 
 class _Product:

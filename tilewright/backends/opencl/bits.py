@@ -10,7 +10,7 @@ Which is best on a device is a prior here and measured by `onebit.choice`. `PLAC
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -28,6 +28,7 @@ from tilewright.engines.bits import BitEngine, BitPlace, BitProblem, BitWork
 from tilewright.errors import DtypeError, OperandError
 from tilewright.facts.device import Device
 from tilewright.facts.kernel import Defines, Launch
+from tilewright.facts.verdict import Proposal
 
 NDArray = npt.NDArray[Any]
 _TYPES = {"int32": np.int32, "float16": np.float16, "float32": np.float32, "bits": np.uint64}
@@ -46,19 +47,21 @@ class OpenCLBits:
     rates: tuple[tuple[str, float], ...]
     needs_counts: bool = False
 
-    def supports(self, problem: BitProblem, device: Device) -> bool | str:
-        """Everything but a device of another kind."""
-        if device.backend != "opencl":
-            return "it runs on OpenCL devices"
-        return True
+    def why_not(self, problem: BitProblem, device: Device) -> str | None:
+        """Takes everything but a device of another kind."""
+        return None if device.backend == "opencl" else "it runs on OpenCL devices"
 
-    def seconds(self, problem: BitProblem, device: Device) -> tuple[float, str]:
+    def propose(self, problem: BitProblem, device: Device) -> Proposal:
         """From a rate for devices of this kind: a prior."""
         rate = dict(self.rates).get(device.kind, 1e10) * device.compute_units
-        return 5e-5 + problem.operations / rate, f"a prior for a {device.kind}"
+        seconds = 5e-5 + problem.operations / rate
+        return Proposal(self.name, device, seconds, f"a prior for a {device.kind}")
 
-    def run(self, works: Sequence[BitWork], device: Device) -> None:
+    def bind(self, proposal: Proposal, works: Sequence[BitWork]) -> Callable[[], None]:
         """Two launches a product, three for bits out of `bits_lanes`; in order, one wait."""
+        return partial(self._multiply_all, works, proposal.device)
+
+    def _multiply_all(self, works: Sequence[BitWork], device: Device) -> None:
         for work in works:
             session_ = _session_of(device, work)
             with session_.lock:

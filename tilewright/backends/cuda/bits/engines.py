@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 from tilewright.backends.cuda.bits import launch
 from tilewright.backends.cuda.bits.launch import Launch
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.engines.bits import BitProblem, BitWork
 from tilewright.facts.device import Device
+from tilewright.facts.verdict import Proposal
 
 _MEASURED_ON = "an H200"
 _MEASURED_UNITS = 132
@@ -62,7 +63,7 @@ class Engine:
     prepare: Callable[[BitWork], Launch]
     needs_counts: bool = True
 
-    def supports(self, problem: BitProblem, device: Device) -> bool | str:
+    def why_not(self, problem: BitProblem, device: Device) -> str | None:
         """The instruction must be there, a row short enough to be counted in 32 bits."""
         number = capability(device)
         if number is None:
@@ -77,10 +78,9 @@ class Engine:
             return f"m={problem.m}, n={problem.n}: takes sides of at most {MOST}"
         if problem.k == 0 and self.name != "popcount":
             return "k=0: there is nothing to multiply"
-        missing = nvrtc.missing()
-        return True if missing is None else missing
+        return nvrtc.missing()
 
-    def seconds(self, problem: BitProblem, device: Device) -> tuple[float, str]:
+    def propose(self, problem: BitProblem, device: Device) -> Proposal:
         """Whole tiles in rounds over the multiprocessors, or the memory's time if that is more."""
         rate = RATES[self.name]
         whole = rate.whole(problem)
@@ -92,10 +92,14 @@ class Engine:
         seconds = _LAUNCH + max(products, problem.traffic / _BANDWIDTH)
         where = f"{_MEASURED_ON}, {rate.peak / 1e12:,.0f} TOP/s in registers"
         scaled = "" if capability(device) == 90 else f", scaled to {units} multiprocessors"
-        return seconds, f"{whole / 1e12:,.0f} TOP/s for 8192 cubed on {where}{scaled}"
+        reason = f"{whole / 1e12:,.0f} TOP/s for 8192 cubed on {where}{scaled}"
+        return Proposal(self.name, device, seconds, reason)
 
-    def run(self, works: Sequence[BitWork], device: Device) -> None:
-        """Enqueue every product on torch's current stream."""
+    def bind(self, proposal: Proposal, works: Sequence[BitWork]) -> Launch:
+        """Enqueues every product on torch's current stream."""
+        return partial(self._enqueue, works)
+
+    def _enqueue(self, works: Sequence[BitWork]) -> None:
         for work in works:
             if work.problem.m and work.problem.n:
                 self.prepare(work)()
