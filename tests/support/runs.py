@@ -8,20 +8,22 @@ import tilewright
 from tests.support.cases import Case, NDArray, Operands, operands
 from tests.support.checks import assert_rest_untouched, assert_right
 from tilewright import Device
+from tilewright.backends import backends
 from tilewright.calls.dense_run_host import Call, prepare
 from tilewright.errors import KernelError
 from tilewright.facts.kernel import Config, Kernel
-from tilewright.inputs.devices import backend_of
+from tilewright.inputs.devices import backend_of, host
 from tilewright.planning.dense import plan_kernel
 from tilewright.planning.tiles import legal_configs
 
-KERNELS = ("coalesced", "dot4", "image_a", "image_ab", "image_b", "local", "naive", "panel")
-IMAGES = ("image_a", "image_ab", "image_b")
+DECLARED = {kernel.name: kernel for kernel in backends()["opencl"].kernels(host())}
+KERNELS = tuple(DECLARED)
+IMAGES = tuple(name for name in KERNELS if name.startswith("image_"))
 
 
 def refusal(kernel: str, case: Case, device: Device) -> str | None:
     """What the error says where this kernel does not take the case; None where it must."""
-    if case.k == 0 and kernel != "naive":
+    if case.k < getattr(DECLARED[kernel], "smallest_k", 1):
         return "k == 0"
     if kernel == "dot4" and case.accumulate == "fp16":
         return "half"
