@@ -22,9 +22,9 @@ from bench.command import measure
 from bench.timing import REST
 from tilewright import Device
 from tilewright.calls.dense_plan_host import plan_problem
+from tilewright.engines.dense import plan_kernel
 from tilewright.facts.kernel import Plan
 from tilewright.inputs.devices import backend_of
-from tilewright.planning.dense import plan_kernel
 from tilewright.tuning import crossover, tuned
 from tilewright.tuning.trial import Shape, Trial
 

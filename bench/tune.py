@@ -17,10 +17,10 @@ from typing import Any
 
 from bench.command import measure
 from tilewright import Device
+from tilewright.engines.dense import plan_kernel
 from tilewright.facts.kernel import Config, Kernel, Plan
 from tilewright.inputs.devices import backend_of
 from tilewright.planning.classes import UNMEASURED, Boundaries
-from tilewright.planning.dense import plan_kernel
 from tilewright.tuning import crossover, tuned
 from tilewright.tuning.trial import Shape, Trial
 

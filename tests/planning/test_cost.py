@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support import made_up
+from tilewright.engines.dense import Candidate
 from tilewright.facts.kernel import Axis, Config, Plan, Resources, Scratch, Step
 from tilewright.facts.problem import Problem
 from tilewright.facts.verdict import Rejected
@@ -30,10 +31,9 @@ from tilewright.planning.cost import (
     host_seconds,
     interpolated,
 )
-from tilewright.planning.dense import Candidate
 from tilewright.planning.explain import explain
 from tilewright.planning.share import large
-from tilewright.planning.tiles import legal_configs, waves, why_illegal
+from tilewright.planning.tiles import legal_configs, waves, why_not
 
 CURVE = Curve(((1e6, 1e-3), (1e8, 1e-1), (1e9, 0.5)))
 DEVICE = made_up.TWO_CORES
@@ -205,8 +205,8 @@ class Sized:
     needs: Resources
     name: str = "sized"
 
-    def supports(self, problem: Problem, device: object) -> bool | str:
-        return True
+    def why_not(self, problem: Problem, device: object) -> None:
+        return None
 
     def configs(self, problem: Problem, device: object) -> tuple[Config, ...]:
         return tuple(Config(tile_m=side, tile_n=side, group_m=side // 2) for side in (64, 32, 16))
@@ -235,13 +235,13 @@ SMALL = replace(
         (Config(group_n=1, group_m=17), Resources(1), "1 x 17 work-items"),
         (Config(), Resources(65), "65 work-items a group, the device allows 64"),
         (Config(), Resources(1, 1025), "1025 bytes of local memory, the device has 1024"),
-        (Config(), Resources(1, refusal="too odd"), "too odd"),
+        (Config(), Resources(1, why_not="too odd"), "too odd"),
     ],
 )
 def test_what_a_device_holds_is_legal_to_the_last_byte(
     config: Config, needs: Resources, said: str | None
 ) -> None:
-    found = why_illegal(Sized(needs), config, plain(9, 9, 9), SMALL)
+    found = why_not(Sized(needs), config, plain(9, 9, 9), SMALL)
     assert found == said if said is None else said in str(found)
 
 

@@ -17,12 +17,12 @@ from tests.support.made_up import ADRENO_650, TWO_CORES
 from tilewright import Device
 from tilewright.backends import backends
 from tilewright.calls.grouped_quick_host import is_worth_planning
+from tilewright.engines.dense import plan
 from tilewright.errors import ShapeError, TilewrightError
 from tilewright.facts.problem import Problem
 from tilewright.planning import quick
 from tilewright.planning.classes import Tuned
 from tilewright.planning.cost import Curve, Measured, Narrow
-from tilewright.planning.dense import plan
 from tilewright.planning.quick import Bounds
 from tilewright.planning.share import is_for_a_loop
 from tilewright.products.reference import matmul as exactly

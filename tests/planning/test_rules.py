@@ -17,12 +17,12 @@ from tilewright import Device
 from tilewright.backends import backends
 from tilewright.backends.opencl.lowering import round_up, work_group
 from tilewright.backends.opencl.rules import MULTIPLY_ADD, RULES, Rule
+from tilewright.engines.dense import plan, plan_kernel
 from tilewright.errors import KernelError
 from tilewright.facts.kernel import Plan
 from tilewright.facts.problem import Problem
-from tilewright.planning.dense import plan, plan_kernel
 from tilewright.planning.explain import explain
-from tilewright.planning.tiles import legal_configs, why_illegal
+from tilewright.planning.tiles import legal_configs, why_not
 
 OPENCL = backends()["opencl"]
 every_device = pytest.mark.parametrize("on", made_up.DEVICES, ids=lambda device: device.name)
@@ -108,10 +108,10 @@ def test_every_kernel_is_planned_within_the_limits_of_the_device(
     problem = problem_of(*shape, dtype, bias=True, activation="relu")
     lowered = 0
     for kernel in OPENCL.kernels(on):
-        if kernel.supports(problem, on) is not True:
+        if kernel.why_not(problem, on) is not None:
             continue
         for config in legal_configs(kernel, problem, on):
-            assert why_illegal(kernel, config, problem, on) is None
+            assert why_not(kernel, config, problem, on) is None
             assert_launches_fit(plan_kernel(problem, on, kernel, config))
             lowered += 1
     assert (lowered > 0) == (dtype in on.dtypes)

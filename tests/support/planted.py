@@ -53,8 +53,8 @@ class Planted:
     faults: tuple[int, ...] = (1,)
     unrolls: tuple[int, ...] = (1, 2, 4)
 
-    def supports(self, problem: Problem, device: Device) -> bool | str:
-        return True
+    def why_not(self, problem: Problem, device: Device) -> None:
+        return None
 
     def configs(self, problem: Problem, device: Device) -> tuple[Config, ...]:
         return (Config(micro_m=SIZES[0]),)
@@ -64,8 +64,7 @@ class Planted:
         return (axis("micro_m", *SIZES), faults, unrolls)
 
     def resources(self, config: Config, problem: Problem) -> Resources:
-        refusal = "too small for any device" if config.micro_m == 2 else ""
-        return Resources(1, refusal=refusal)
+        return Resources(1, why_not="too small for any device" if config.micro_m == 2 else None)
 
     def lower(self, problem: Problem, device: Device, config: Config) -> Step:
         return Step(self.name, config, ())

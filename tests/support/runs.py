@@ -10,10 +10,10 @@ from tests.support.checks import assert_rest_untouched, assert_right
 from tilewright import Device
 from tilewright.backends import backends
 from tilewright.calls.dense_run_host import Call, prepare
+from tilewright.engines.dense import plan_kernel
 from tilewright.errors import KernelError
 from tilewright.facts.kernel import Config, Kernel
 from tilewright.inputs.devices import backend_of, host
-from tilewright.planning.dense import plan_kernel
 from tilewright.planning.tiles import legal_configs
 
 DECLARED = {kernel.name: kernel for kernel in backends()["opencl"].kernels(host())}
@@ -61,7 +61,7 @@ def configurations(device: Device, case: Case) -> list[tuple[Kernel, Config]]:
     return [
         (kernel, config)
         for kernel in backend_of(device).kernels(device)
-        if kernel.supports(problem, device) is True
+        if kernel.why_not(problem, device) is None
         for config in legal_configs(kernel, problem, device)
     ]
 

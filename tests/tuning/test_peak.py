@@ -20,6 +20,7 @@ from tilewright.backends.opencl import program
 from tilewright.backends.opencl.runtime import pyopencl, session
 from tilewright.cli import app
 from tilewright.engines.backend import Timing
+from tilewright.engines.dense import plan
 from tilewright.engines.probes import Effort, Probe
 from tilewright.errors import CacheWarning, DeviceError
 from tilewright.facts.ceilings import READ, Bandwidth, Ceilings, Rate, from_dict
@@ -27,7 +28,6 @@ from tilewright.facts.kernel import Config, Step
 from tilewright.facts.problem import Problem
 from tilewright.inputs.devices import host
 from tilewright.planning.cost import Curve, Measured, roof_seconds
-from tilewright.planning.dense import plan
 from tilewright.report import peaks
 from tilewright.tuning import peak
 
@@ -260,8 +260,8 @@ class _OneKernel:
 
     name = "panel"
 
-    def supports(self, problem: Problem, device: Device) -> bool:
-        return True
+    def why_not(self, problem: Problem, device: Device) -> None:
+        return None
 
     def configs(self, problem: Problem, device: Device) -> tuple[Config, ...]:
         return (Config(),)

@@ -9,9 +9,9 @@ import pytest
 
 from tests.support import made_up
 from tilewright.backends import backends
+from tilewright.engines.dense import plan_kernel
 from tilewright.facts.device import Device
 from tilewright.facts.kernel import Plan
-from tilewright.planning.dense import plan_kernel
 from tilewright.tuning import crossover, probe
 from tilewright.tuning.share import RARELY, SHARE, SLICE, VISIBLE, Share
 from tilewright.tuning.trial import Shape

@@ -19,6 +19,7 @@ from tilewright.backends import backends
 from tilewright.calls.dense_plan_host import forget_plans
 from tilewright.calls.dense_run_host import prepare
 from tilewright.cli import app
+from tilewright.engines.dense import plan, plan_kernel
 from tilewright.errors import CacheWarning
 from tilewright.facts.kernel import Axis, Config, Kernel
 from tilewright.facts.problem import Problem
@@ -33,9 +34,8 @@ from tilewright.planning.classes import (
     record_words,
 )
 from tilewright.planning.cost import Curve, Measured, Narrow, device_seconds
-from tilewright.planning.dense import plan, plan_kernel
 from tilewright.planning.explain import explain
-from tilewright.planning.tiles import why_illegal
+from tilewright.planning.tiles import why_not
 from tilewright.tuning import exchange, narrow, store, tuned
 from tilewright.tuning.tasks import heaviest, representatives, tasks
 from tilewright.tuning.trial import LAYOUTS, Shape
@@ -339,7 +339,7 @@ def test_a_tuned_configuration_that_is_illegal_here_is_passed_over() -> None:
     config = Config(tile_m=128, tile_n=128, tile_k=64, micro_m=2, micro_n=2)
     wide = Tuned("local", config, 0.5, "large", "tuned")
     narrow_device = replace(DEVICE, max_work_group=256)
-    assert why_illegal(LOCAL, config, SQUARE, narrow_device) is not None
+    assert why_not(LOCAL, config, SQUARE, narrow_device) is not None
     chosen = plan_kernel(SQUARE, narrow_device, LOCAL, tuned=wide)
     assert chosen.step.config == plan_kernel(SQUARE, narrow_device, LOCAL).step.config
     assert chosen.origin.startswith("the kernel's default")

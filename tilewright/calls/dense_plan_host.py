@@ -5,21 +5,20 @@ product -> problem: sizes, and how the operands lie there -> plan, found again b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from tilewright import remember, settings
-from tilewright.errors import KernelError
+from tilewright.engines.choose import named
+from tilewright.engines.dense import plan, plan_host, plan_kernel
 from tilewright.facts.device import Device
-from tilewright.facts.kernel import Kernel, Plan
+from tilewright.facts.kernel import Plan
 from tilewright.facts.problem import Problem
 from tilewright.inputs.devices import backend_of
 from tilewright.inputs.product import Product
 from tilewright.planning.classes import UNMEASURED, Boundaries, describe
 from tilewright.planning.cost import Measured
-from tilewright.planning.dense import plan, plan_host, plan_kernel
 from tilewright.planning.explain import NOT_MEASURED
 from tilewright.planning.quick import HOST_ALONE, Bounds
 from tilewright.remember import Shelf
@@ -76,7 +75,7 @@ def _plan_problem(
     problem: Problem, device: Device, kernel: str | None, host_operands: bool
 ) -> Plan:
     available = backend_of(device).kernels(device)
-    wanted = None if kernel is None else kernel_named(kernel, available, device)
+    wanted = None if kernel is None else named(available, kernel, device)
     if problem.m == 0 or problem.n == 0:
         return plan_host(problem, device, "the result is empty: nothing is computed")
     priors = backend_of(device).priors(device)
@@ -163,15 +162,6 @@ def boundaries_of(device: Device, problem: Problem) -> Boundaries:
     backend = backend_of(device)
     known = crossover.known(device, backend, problem.dtype, backend.priors(device))
     return UNMEASURED if known is None else known.boundaries
-
-
-def kernel_named(name: str, available: Sequence[Kernel], device: Device) -> Kernel:
-    """The kernel of this name. Raises KernelError with those that there are."""
-    for kernel in available:
-        if kernel.name == name:
-            return kernel
-    names = ", ".join(repr(kernel.name) for kernel in available) or "none"
-    raise KernelError(f"kernel={name!r}: {device.id!r} knows {names}")
 
 
 def measured_for(device: Device, problem: Problem, host_operands: bool) -> Measured | None:

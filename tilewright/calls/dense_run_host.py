@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.calls import dense_plan_host as plans
+from tilewright.engines.choose import named
+from tilewright.engines.dense import plan_kernel
 from tilewright.errors import BuildError
 from tilewright.facts.device import Device
 from tilewright.facts.kernel import Plan
@@ -15,7 +17,6 @@ from tilewright.inputs import places
 from tilewright.inputs.devices import backend_of, host
 from tilewright.inputs.product import Product, checked
 from tilewright.planning.cost import Measured, device_seconds, epilogue_seconds
-from tilewright.planning.dense import plan_kernel
 from tilewright.planning.explain import explain as explain_plan
 from tilewright.tuning import crossover, tuned
 
@@ -49,7 +50,7 @@ class Call:
         except BuildError as error:
             if not plan.origin.startswith(tuned.ORIGIN):
                 raise
-            kernel = plans.kernel_named(plan.kernel, backend.kernels(device), device)
+            kernel = named(backend.kernels(device), plan.kernel, device)
             boundaries = plans.boundaries_of(device, plan.problem)
             why = str(error)[:200]
             tuned.refuse(plan.problem, device, kernel, backend.priors(device), boundaries, why)
@@ -72,7 +73,7 @@ def prepare(a: Any, b: Any, **options: Any) -> Call:
     product = checked(places.seen, a, b, **options)
     device, kernel = product.device, product.kernel
     if kernel is not None and not isinstance(kernel, str):
-        plans.kernel_named(kernel, backend_of(device).kernels(device), device)  # raises
+        named(backend_of(device).kernels(device), kernel, device)  # raises
     problem = plans.problem_of(product)
     plan = plans.plan_problem(problem, device, kernel, product.place.is_host)
     return Call(product, plan, plans.learns(problem, device, kernel))

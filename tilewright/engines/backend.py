@@ -43,7 +43,7 @@ class Backend(Protocol):
         """Every device, best first."""
 
     def kernels(self, device: Device) -> tuple[Kernel, ...]:
-        """The kernels that could run there; `supports` says which problems they take."""
+        """The kernels that could run there; `why_not` says which problems they take."""
 
     def priors(self, device: Device) -> Priors:
         """What the vendor rules say of the device."""

@@ -105,7 +105,7 @@ class BitPlace(Protocol):
         """The device that such an array lies on."""
 
     def engines(self, device: Device) -> tuple[BitEngine, ...]:
-        """Every engine of a device, whatever it supports."""
+        """Every engine of a device, whatever it takes."""
 
     def pack(self, value: Any, axis: int, zero: int | None) -> tuple[Any, Any]:
         """Words [..., words] of `value`, `axis` last, and the counts [...] of ones, int32.

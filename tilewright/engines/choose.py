@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Protocol, TypeVar
 
 from tilewright.engines.contract import Planner
 from tilewright.errors import KernelError, TilewrightError
@@ -16,7 +16,14 @@ from tilewright.facts.device import Device
 from tilewright.facts.verdict import Proposal, Rejected, Verdict
 
 Work = TypeVar("Work")
-Named = TypeVar("Named", bound=Planner[Any])
+
+
+class _HasName(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+Named = TypeVar("Named", bound=_HasName)
 
 
 def choose(

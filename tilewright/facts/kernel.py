@@ -54,13 +54,13 @@ class Config:
 class Resources:
     """What one work-group of a configuration occupies.
 
-    `refusal` says why the numbers make no kernel on any device: tiles that micro-tiles do not
+    `why_not` says why the numbers make no kernel on any device: tiles that micro-tiles do not
     divide, say. Empty where they do.
     """
 
     work_items: int
     local_bytes: int = 0
-    refusal: str = ""
+    why_not: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +253,8 @@ class Kernel(Protocol):
     def name(self) -> str:
         """The stem of its files, and what `kernel=` takes."""
 
-    def supports(self, problem: Problem, device: Device) -> bool | str:
-        """True, or the reason why not."""
+    def why_not(self, problem: Problem, device: Device) -> str | None:
+        """Why it cannot take a problem there, if so."""
 
     def configs(self, problem: Problem, device: Device) -> tuple[Config, ...]:
         """Every configuration worth trying for this problem, the default first."""

@@ -10,11 +10,11 @@ from tilewright.facts.kernel import Config, Kernel
 from tilewright.facts.problem import Problem
 
 
-def why_illegal(kernel: Kernel, config: Config, problem: Problem, device: Device) -> str | None:
+def why_not(kernel: Kernel, config: Config, problem: Problem, device: Device) -> str | None:
     """None where the device can hold a work-group of this configuration, else the reason."""
     needs = kernel.resources(config, problem)
-    if needs.refusal:
-        return needs.refusal
+    if needs.why_not is not None:
+        return needs.why_not
     sides = zip((config.group_n, config.group_m), device.max_work_item_sizes, strict=False)
     if any(side > limit for side, limit in sides):
         return f"a group of {config.group_n} x {config.group_m} work-items is beyond the device"
@@ -33,7 +33,7 @@ def legal_configs(kernel: Kernel, problem: Problem, device: Device) -> tuple[Con
     legal = (
         config
         for config in kernel.configs(problem, device)
-        if why_illegal(kernel, config, problem, device) is None
+        if why_not(kernel, config, problem, device) is None
     )
     return tuple(sorted(legal, key=lambda config: waves(config, problem, device)))
 

@@ -140,7 +140,7 @@ def kernels(device: Device | str | None = None) -> tuple[str, ...]:
     return tuple(
         kernel.name
         for kernel in backend_of(chosen).kernels(chosen)
-        if kernel.supports(sample, chosen) is True
+        if kernel.why_not(sample, chosen) is None
     )
 
 

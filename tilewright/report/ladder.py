@@ -18,6 +18,7 @@ import numpy as np
 from tilewright.arrays.array import Array, NDArray
 from tilewright.arrays.views import view
 from tilewright.engines.backend import Timing
+from tilewright.engines.dense import plan_kernel
 from tilewright.errors import DeviceWarning, TilewrightError
 from tilewright.facts.device import Device
 from tilewright.facts.kernel import Kernel, Plan
@@ -25,7 +26,6 @@ from tilewright.facts.problem import Problem
 from tilewright.facts.scalars import Scalars
 from tilewright.inputs import make
 from tilewright.inputs.devices import backend_of, host
-from tilewright.planning.dense import plan_kernel
 from tilewright.products import dense, reference
 from tilewright.report import others
 from tilewright.report.peers import PYTORCH, Peer, has_pytorch, peers, timing_of
@@ -138,9 +138,8 @@ def _measure_kernel(
     meter: energy.Counter | str,
 ) -> Rung | Skipped:
     problem = problem_of(operands.size, operands.dtype)
-    verdict = kernel.supports(problem, device)
-    if verdict is not True:
-        return Skipped(kernel.name, str(verdict))
+    if (why := kernel.why_not(problem, device)) is not None:
+        return Skipped(kernel.name, why)
     time.sleep(REST)
     try:
         return _measure_plan(plan_kernel(problem, device, kernel), operands, effort, meter)

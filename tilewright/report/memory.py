@@ -11,12 +11,12 @@ import time
 
 from tilewright.arrays.views import view
 from tilewright.backends import backends
+from tilewright.engines.dense import plan_host, plan_kernel
 from tilewright.facts.device import Device
 from tilewright.facts.kernel import Plan
 from tilewright.facts.scalars import Scalars
 from tilewright.inputs import make
 from tilewright.inputs.devices import backend_of
-from tilewright.planning.dense import plan_host, plan_kernel
 from tilewright.report.ladder import Operands, problem_of, shares_memory
 from tilewright.report.records import Ladder, MemoryWay
 from tilewright.settings import MEMORY_WAYS

@@ -15,11 +15,11 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright.engines.backend import Backend
+from tilewright.engines.dense import plan_kernel
 from tilewright.errors import KernelError
 from tilewright.facts.device import Device
 from tilewright.facts.kernel import Defines, Kernel, Launch, Plan, Priors, Step
 from tilewright.planning.cost import Curve
-from tilewright.planning.dense import plan_kernel
 from tilewright.tuning.narrow import side_of
 from tilewright.tuning.share import Room
 from tilewright.tuning.trial import SPIN, Shape, Trial

@@ -14,7 +14,7 @@ from typing import Any
 
 from tilewright.facts.device import Device
 from tilewright.facts.kernel import Config
-from tilewright.planning.tiles import why_illegal
+from tilewright.planning.tiles import why_not
 from tilewright.tuning import store
 from tilewright.tuning.tasks import Task
 from tilewright.tuning.trial import Shape
@@ -58,7 +58,7 @@ def prove(
     for shape in task.shapes:
         problem = shape.problem()
         # What is not legal here leaves this shape to the default, as a look-up does.
-        here = [one for one in able if why_illegal(task.kernel, one, problem, device) is None]
+        here = [one for one in able if why_not(task.kernel, one, problem, device) is None]
         if configs[0] not in here:
             continue
         found = _duel(shape, here, workshop, request)

@@ -1,7 +1,7 @@
 """The search: a random start, then greedy neighbours, one tunable changed at a time.
 
     candidates   the default configuration with choices of the kernel's axes; constraints prune
-                 first (`why_illegal` of planning/tiles.py), so that only legal ones cost time
+                 first (`why_not` of planning/tiles.py), so that only legal ones cost time
     start        the default, what is already known, the default along the kernel's first axis, what
                  the kernel lists, and random candidates for a share of the time
     greedy       every neighbour of the best in random order; the first that is faster becomes the
@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from tilewright.facts.device import Device
 from tilewright.facts.kernel import Axis, Config, Kernel, Tunable
 from tilewright.facts.problem import Problem
-from tilewright.planning.tiles import legal_configs, why_illegal
+from tilewright.planning.tiles import legal_configs, why_not
 
 # Seconds of a candidate, or why it has none; None where time is over.
 Measure = Callable[[Config], float | str | None]
@@ -45,7 +45,7 @@ class Space:
     @classmethod
     def of(cls, kernel: Kernel, problem: Problem, device: Device) -> Space | None:
         """The space; None where the device can run no configuration of the kernel."""
-        if kernel.supports(problem, device) is not True:
+        if kernel.why_not(problem, device) is not None:
             return None
         legal = legal_configs(kernel, problem, device)
         if not legal:
@@ -57,7 +57,7 @@ class Space:
 
     def legal(self, config: Config) -> bool:
         """Whether the device can run it."""
-        return why_illegal(self.kernel, config, self.problem, self.device) is None
+        return why_not(self.kernel, config, self.problem, self.device) is None
 
     def draw(self, random_: random.Random) -> Config:
         """Any candidate, legal or not."""

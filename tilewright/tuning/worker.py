@@ -28,11 +28,11 @@ from typing import Any
 
 from tilewright.backends import backends
 from tilewright.engines.backend import Backend
+from tilewright.engines.dense import plan_kernel
 from tilewright.errors import DeviceError, TilewrightError
 from tilewright.facts.device import Device
 from tilewright.facts.kernel import Kernel, Plan
-from tilewright.planning.dense import plan_kernel
-from tilewright.planning.tiles import why_illegal
+from tilewright.planning.tiles import why_not
 from tilewright.remember import Shelf
 from tilewright.tuning.trial import Shape, Trial
 from tilewright.tuning.tuned import config_from_json
@@ -153,7 +153,7 @@ def _trial(shape: Shape, device: Device, backend: Backend) -> Trial:
 
 def _plan(document: Mapping[str, Any], kernel: Kernel, trial: Trial) -> Plan:
     config = config_from_json(document)
-    why = why_illegal(kernel, config, trial.problem, trial.device)
+    why = why_not(kernel, config, trial.problem, trial.device)
     if why is not None:
         raise DeviceError(f"kernel={kernel.name!r}: {why}")
     return plan_kernel(trial.problem, trial.device, kernel, config)

@@ -15,9 +15,9 @@ from tilewright import Device
 from tilewright.arrays.views import view_host
 from tilewright.backends import backends
 from tilewright.backends.opencl import memory, runtime
+from tilewright.engines.dense import plan_kernel
 from tilewright.facts.problem import Problem
 from tilewright.facts.scalars import Scalars
-from tilewright.planning.dense import plan_kernel
 
 OPENCL = backends()["opencl"]
 

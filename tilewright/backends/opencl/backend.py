@@ -87,7 +87,7 @@ def _digests(device: Device) -> tuple[tuple[str, str], ...]:
 
 def _digest_of(kernel: Kernel, device: Device) -> str:
     programs = {kernel.name}
-    if kernel.supports(_ODD, device) is True:
+    if kernel.why_not(_ODD, device) is None:
         steps = [kernel.lower(_ODD, device, one) for one in kernel.configs(_ODD, device)]
         programs |= {launch.program for step in steps for launch in step.launches}
     texts = [(KERNELS / f"{kernel.name}.py").read_text(), *map(source, sorted(programs))]

@@ -41,8 +41,8 @@ def _width(problem: Problem) -> int:
     return 16 // itemsize(problem) if _loads_whole_vectors(problem) else 1
 
 
-def _refusal(config: Config, vector: int) -> str:
-    """Why blocks.clh cannot cut these tiles; empty where it can."""
+def _why_not_cut(config: Config, vector: int) -> str | None:
+    """Why blocks.clh cannot cut these tiles, if so."""
     if config.micro_m % 2 or config.micro_n % 2:
         return "micro-tiles have even sides"
     if config.tile_m % config.micro_m or config.tile_n % config.micro_n:
@@ -54,7 +54,7 @@ def _refusal(config: Config, vector: int) -> str:
     loads = config.tile_m // config.micro_m * (config.tile_n // config.micro_n) * vector
     if config.tile_m * config.tile_k % loads or config.tile_n * config.tile_k % loads:
         return "work-items must divide the blocks' loads evenly"
-    return ""
+    return None
 
 
 def _loads_whole_vectors(problem: Problem) -> bool:
@@ -91,11 +91,11 @@ class StridedKernel:
     axes: tuple[Axis, ...] = ()
     cpu_axes: tuple[Axis, ...] = ()
 
-    def supports(self, problem: Problem, device: Device) -> bool | str:
-        """True, or the reason why not."""
+    def why_not(self, problem: Problem, device: Device) -> str | None:
+        """Why it cannot take a problem there, if so."""
         if problem.k < self.smallest_k:
             return f"k == {problem.k} leaves nothing to block"
-        return why_unsupported(problem, device) or True
+        return why_unsupported(problem, device)
 
     def configs(self, problem: Problem, device: Device) -> tuple[Config, ...]:
         """The ladder with the device's own multiply-add; wide loads where they are legal."""
@@ -119,9 +119,9 @@ class StridedKernel:
         """One block of A and one of B, each row padded against bank conflicts."""
         if not config.tile_m:
             return Resources(work_items=max(1, config.group_m * config.group_n))
-        refusal = _refusal(config, min(config.vector, _width(problem)))
-        if refusal:
-            return Resources(1, refusal=refusal)
+        why = _why_not_cut(config, min(config.vector, _width(problem)))
+        if why is not None:
+            return Resources(1, why_not=why)
         work_items = config.tile_m // config.micro_m * (config.tile_n // config.micro_n)
         # Each block line is padded by up to 4 sums against bank conflicts; the epilogue borrows
         # the same memory for one row of every micro-tile.

@@ -95,13 +95,13 @@ class VectorKernel:
     def _has_images(self) -> bool:
         return self.a.image or self.b.image
 
-    def supports(self, problem: Problem, device: Device) -> bool | str:
-        """True, or the reason why not."""
+    def why_not(self, problem: Problem, device: Device) -> str | None:
+        """Why it cannot take a problem there, if so."""
         if problem.k == 0:
             return "k == 0 leaves no vector to load"
         if self.own_multiply_add and problem.accumulate == "float16":
             return "dot() of half vectors is not in OpenCL C 1.2"
-        return why_unsupported(problem, device, images=self._has_images) or True
+        return why_unsupported(problem, device, images=self._has_images)
 
     def configs(self, problem: Problem, device: Device) -> tuple[Config, ...]:
         """The device's own multiply-add first, the others behind it for the tuner."""

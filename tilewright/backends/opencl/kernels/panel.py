@@ -46,11 +46,11 @@ class Panel:
 
     name: str = "panel"
 
-    def supports(self, problem: Problem, device: Device) -> bool | str:
-        """True, or the reason why not."""
+    def why_not(self, problem: Problem, device: Device) -> str | None:
+        """Why it cannot take a problem there, if so."""
         if problem.k == 0:
             return "k == 0 leaves nothing to pack"
-        return why_unsupported(problem, device) or True
+        return why_unsupported(problem, device)
 
     def configs(self, problem: Problem, device: Device) -> tuple[Config, ...]:
         """Widest vectors first: 12 x 2 of 16 floats fill AVX-512's registers, 6 x 2 of 8 AVX2's."""
@@ -83,7 +83,7 @@ class Panel:
     def resources(self, config: Config, problem: Problem) -> Resources:
         """One work-item owns a block."""
         if config.micro_n != 2 * config.vector:
-            return Resources(1, refusal="a row of the micro-tile is two vectors")
+            return Resources(1, why_not="a row of the micro-tile is two vectors")
         return Resources(work_items=1)
 
     def lower(self, problem: Problem, device: Device, config: Config) -> Step:
