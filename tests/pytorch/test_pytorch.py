@@ -310,7 +310,7 @@ def test_offsets_may_lie_with_a_step(where: str) -> None:
 
 
 def test_rows_that_change_are_checked_once_and_wrong_ones_each_time() -> None:
-    from tilewright.products import ragged as device_sizes
+    from tilewright.torch_ops import ragged_call as device_sizes
 
     device_sizes._passed.clear()
     w, y = torch.ones(2, 3, 4), torch.ones(50, 4)

@@ -16,7 +16,7 @@ from tilewright.errors import DtypeError, OperandError
 from tilewright.inputs.ragged_batch import RaggedBatch
 
 DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
-_NAMES = "float16, bfloat16, float32, float64"
+NAMES = "float16, bfloat16, float32, float64"
 _BY_NUMPY = (torch.float16, torch.float32, torch.float64)
 
 
@@ -36,7 +36,7 @@ def check_tensor(value: Any, name: str) -> None:
         raise DtypeError(f"{name}.dtype={value.dtype}: quantized; accepted is its .dequantize()")
     if value.dtype not in DTYPES:
         more = "; of complex tensors multiply .real and .imag" if value.is_complex() else ""
-        raise DtypeError(f"{name}.dtype={value.dtype}: accepted are {_NAMES}{more}")
+        raise DtypeError(f"{name}.dtype={value.dtype}: accepted are {NAMES}{more}")
 
 
 def needs_gradient(*values: Any) -> bool:

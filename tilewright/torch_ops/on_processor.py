@@ -6,6 +6,7 @@ Offsets lie in the host's memory there, so they are read and checked before anyt
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +14,29 @@ from torch import Tensor
 from tilewright.errors import ShapeError
 
 
-def rows(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None, out: Tensor) -> None:
+def into(x: Tensor, w: Tensor, offsets: Tensor, bias: Any, out: Tensor, precision: str) -> None:
+    """Either product, into `out`; rows of `out` without a group stay as they are."""
+    if w.dim() == 3:
+        _rows(x, w, offsets, bias, out)
+    else:
+        _depths(x, w, offsets, out)
+
+
+def new_rows(x: Tensor, w: Tensor, offsets: Tensor, bias: Any, precision: str) -> Tensor:
+    """The first product; rows without a group are zero."""
+    out = x.new_zeros((x.shape[0], w.shape[2]))
+    _rows(x, w, offsets, bias, out)
+    return out
+
+
+def new_depths(x: Tensor, y: Tensor, offsets: Tensor, precision: str) -> Tensor:
+    """The second; groups without rows are zero."""
+    out = x.new_empty((offsets.shape[0], x.shape[0], y.shape[1]))
+    _depths(x, y, offsets, out)
+    return out
+
+
+def _rows(x: Tensor, w: Tensor, offsets: Tensor, bias: Any, out: Tensor) -> None:
     """out[i] = x[i] @ w[group of i] + bias[group of i]; other rows stay. Raises ShapeError."""
     bounds = _bounds(offsets, x.shape[0], leading=offsets.shape[0] > w.shape[0])
     for group, (begin, end) in enumerate(bounds):
@@ -22,7 +45,7 @@ def rows(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None, out: Tensor
             out[begin:end] = product if bias is None else product + bias[group]
 
 
-def depths(x: Tensor, y: Tensor, offsets: Tensor, out: Tensor) -> None:
+def _depths(x: Tensor, y: Tensor, offsets: Tensor, out: Tensor) -> None:
     """out[j] = x[:, group j] @ y[group j]. Raises ShapeError."""
     for group, (begin, end) in enumerate(_bounds(offsets, x.shape[1], leading=False)):
         out[group] = torch.mm(x[:, begin:end], y[begin:end])

@@ -14,10 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilewright.backends.cuda.machine import faults
 from tilewright.backends.cuda.ragged import engine
-from tilewright.inputs.tensors import needs_gradient, written
-from tilewright.torch_ops import on_processor
+from tilewright.inputs.tensors import needs_gradient
+from tilewright.torch_ops import on_gpu, on_processor
 from tilewright.torch_ops.eager import (
     by_itself,
     is_eager,
@@ -80,32 +79,17 @@ def ragged_into(
     x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None, out: Tensor, precision: str
 ) -> None:
     """Either product into `out`; rows of `out` without a group stay as they are."""
-    if x.is_cuda:
-        faults.check_unless_captured(x)
-        if w.dim() == 3:
-            engine.rows(x, w, offsets, bias, out, precision, clear=False)
-        else:
-            engine.depths(x, w, offsets, out, precision)
-        written(out)
-    elif w.dim() == 3:
-        on_processor.rows(x, w, offsets, bias, out)
-    else:
-        on_processor.depths(x, w, offsets, out)
+    _place_of(x).into(x, w, offsets, bias, out, precision)
+
+
+def _place_of(x: Tensor) -> Any:
+    """What multiplies where these tensors lie: functions of one kind on each."""
+    return on_gpu if x.is_cuda else on_processor
 
 
 def _new_rows(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None, precision: str) -> Tensor:
-    if not x.is_cuda:
-        out = x.new_zeros((x.shape[0], w.shape[2]))
-        on_processor.rows(x, w, offsets, bias, out)
-        return out
-    found = engine.again(x, w, offsets, bias, precision)
-    if found is not None:
-        return found
-    faults.check_unless_captured(x)
-    out = x.new_empty((x.shape[0], w.shape[2]))
-    engine.rows(x, w, offsets, bias, out, precision, clear=True)
-    engine.remember(x, w, offsets, bias, out, precision)
-    return out
+    found: Tensor = _place_of(x).new_rows(x, w, offsets, bias, precision)
+    return found
 
 
 @torch.library.custom_op("tilewright::ragged_rows", mutates_args=())
@@ -201,18 +185,8 @@ def _each(product: Any, info: Any, in_dims: Any, given: tuple[Any, ...]) -> tupl
 
 
 def _new_depths(x: Tensor, y: Tensor, offsets: Tensor, precision: str) -> Tensor:
-    if x.is_cuda:
-        found = engine.again(x, y, offsets, None, precision)
-        if found is not None:
-            return found
-    out = x.new_empty((offsets.shape[0], x.shape[0], y.shape[1]))
-    if x.is_cuda:
-        faults.check_unless_captured(x)
-        engine.depths(x, y, offsets, out, precision)
-        engine.remember(x, y, offsets, None, out, precision)
-    else:
-        on_processor.depths(x, y, offsets, out)
-    return out
+    found: Tensor = _place_of(x).new_depths(x, y, offsets, precision)
+    return found
 
 
 @torch.library.custom_op("tilewright::ragged_depths", mutates_args=())

@@ -1,0 +1,45 @@
+"""Products whose sizes lie on a GPU: two launches, and found again where operands lie alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from tilewright.backends.cuda.machine import faults
+from tilewright.backends.cuda.ragged import engine
+from tilewright.inputs.tensors import written
+
+
+def into(x: Tensor, w: Tensor, offsets: Tensor, bias: Any, out: Tensor, precision: str) -> None:
+    """Either product, into `out`; rows of `out` without a group stay as they are."""
+    faults.check_unless_captured(x)
+    if w.dim() == 3:
+        engine.rows(x, w, offsets, bias, out, precision, clear=False)
+    else:
+        engine.depths(x, w, offsets, out, precision)
+    written(out)
+
+
+def new_rows(x: Tensor, w: Tensor, offsets: Tensor, bias: Any, precision: str) -> Any:
+    """The first product; rows without a group are zero."""
+    found = engine.again(x, w, offsets, bias, precision)
+    if found is not None:
+        return found
+    faults.check_unless_captured(x)
+    out = x.new_empty((x.shape[0], w.shape[2]))
+    engine.rows(x, w, offsets, bias, out, precision, clear=True)
+    engine.remember(x, w, offsets, bias, out, precision)
+    return out
+
+
+def new_depths(x: Tensor, y: Tensor, offsets: Tensor, precision: str) -> Any:
+    """The second; groups without rows are zero."""
+    found = engine.again(x, y, offsets, None, precision)
+    if found is not None:
+        return found
+    faults.check_unless_captured(x)
+    out = x.new_empty((offsets.shape[0], x.shape[0], y.shape[1]))
+    engine.depths(x, y, offsets, out, precision)
+    engine.remember(x, y, offsets, None, out, precision)
+    return out

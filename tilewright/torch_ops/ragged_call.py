@@ -1,0 +1,174 @@
+"""`tilewright.ragged_matmul`, checked: what it takes, one clear error each, then the operators.
+
+What was checked is not checked again where only the number of rows has changed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tilewright.backends.cuda.machine.arrays import extent
+from tilewright.errors import ArgumentError, DtypeError, OperandError, OverlapError, ShapeError
+from tilewright.facts.limits import MOST
+from tilewright.inputs.checks import check_shape
+from tilewright.inputs.overlap import check_apart
+from tilewright.inputs.tensors import DTYPES, NAMES
+from tilewright.remember import Shelf
+from tilewright.torch_ops import autocast, ragged
+from tilewright.torch_ops.eager import PLAIN
+
+_PRECISIONS = (None, "tf32")
+# Sizes, dtypes and devices that were checked, whatever the number of rows.
+_passed: Shelf[Any, bool] = Shelf("checked ragged products", most=1 << 20)
+
+
+def product(x: Any, w: Any, offsets: Any, bias: Any, out: Any, precision: str | None) -> Any:
+    """Arguments, results and errors are those of `tilewright.ragged_matmul`; all are tensors."""
+    key = _key(x, w, offsets, bias, precision)
+    if key not in _passed:
+        _check_devices(x, w=w, offsets=offsets, bias=bias, out=out)
+    if out is None:
+        before, (x, w, bias) = (x, w, bias), autocast.cast(x, w, bias)
+        left = x is not before[0] or w is not before[1]
+        if left and precision == "tf32":
+            precision = None  # asked for float32, which autocast has just left
+        if left or bias is not before[2]:
+            key = None  # what is checked now is not what was given
+    if key is None or key not in _passed:
+        _check(x, w, offsets, bias, precision)
+        if key is not None:
+            _passed.keep(key, True)
+    how = precision or "ieee"
+    if out is None:
+        if w.dim() == 3:
+            return ragged.ragged_rows(x, w, offsets, bias, how)
+        return ragged.ragged_depths(x, w, offsets, how)
+    inputs = {"x": x, "w": w, "offsets": offsets, "bias": bias}
+    _check_out(out, inputs)
+    x, w, offsets, bias = map(_as_it_reads, inputs.values())
+    ragged.ragged_into(x, w, offsets, bias, out, how)
+    return out
+
+
+def _key(x: Any, w: Any, offsets: Any, bias: Any, precision: str | None) -> Any:
+    """What the checks look at but for the rows, or None where they must look each time.
+
+    Not for what is no plain tensor, and not where torch.compile traces.
+    """
+    given = (x, w, offsets) if bias is None else (x, w, offsets, bias)
+    if torch.compiler.is_compiling() or not all(type(value) in PLAIN for value in given):
+        return None
+    sizes, others = x.shape, w.shape
+    if len(sizes) != 2 or sizes[0] > MOST or sizes[1] > MOST:
+        return None
+    if len(others) == 3:
+        sizes = sizes[1:]
+    elif len(others) == 2 and others[0] == sizes[1]:
+        sizes, others = sizes[:1], others[1:]
+    else:
+        return None
+    extra = None if bias is None else (bias.shape, bias.dtype, bias.device)
+    others = (others, w.dtype, w.device, offsets.shape, offsets.dtype, offsets.device, extra)
+    return precision, sizes, x.dtype, x.device, others
+
+
+def _check_devices(x: Tensor, **others: Any) -> None:
+    for name, value in others.items():
+        if value is not None and value.device != x.device:
+            raise OperandError(f"{name}.device={str(value.device)!r}: x lies on {str(x.device)!r}")
+
+
+def _check(x: Tensor, w: Tensor, offsets: Tensor, bias: Any, precision: str | None) -> None:
+    for name, value in (("x", x), ("w", w), ("offsets", offsets)):
+        if any(size > MOST for size in value.shape):  # max: torch 2.11 cannot compile it
+            raise ShapeError(
+                f"{name}.shape={tuple(value.shape)}: accepted are sizes from 0 to 2^31 - 64"
+            )
+    if x.dtype not in DTYPES:
+        kind = str(x.dtype).removeprefix("torch.")
+        raise DtypeError(f"x.dtype={kind!r}: accepted are {NAMES}")
+    if w.dtype != x.dtype:
+        raise DtypeError(f"w.dtype={str(w.dtype)!r}: must equal x.dtype={str(x.dtype)!r}")
+    if offsets.dtype not in (torch.int32, torch.int64):
+        raise DtypeError(f"offsets.dtype={str(offsets.dtype)!r}: accepted are int32 and int64")
+    if precision not in _PRECISIONS or (precision == "tf32" and x.dtype != torch.float32):
+        raise ArgumentError(f"precision={precision!r}: accepted is None, and 'tf32' for float32")
+    if x.dim() != 2 or w.dim() not in (2, 3):
+        raise ShapeError(
+            f"x.shape={tuple(x.shape)}, w.shape={tuple(w.shape)}: accepted are [t, k] by [g, k, n],"
+            " and [m, t] by [t, n]"
+        )
+    if x.shape[1] != w.shape[-2]:
+        raise ShapeError(f"w.shape={tuple(w.shape)}: must have {x.shape[1]} rows, the columns of x")
+    if offsets.dim() != 1:
+        raise ShapeError(f"offsets.shape={tuple(offsets.shape)}: must have one dimension")
+    if w.dim() == 3:
+        _check_groups(x, w, offsets, bias)
+    elif bias is not None:
+        raise ArgumentError("bias: not with offsets along k; accepted is None")
+
+
+def _check_groups(x: Tensor, w: Tensor, offsets: Tensor, bias: Any) -> None:
+    """Of the first form: an end for each matrix of w, and its row of the bias."""
+    groups, _, n = w.shape
+    count = offsets.shape[0]
+    if count not in (groups, groups + 1):
+        raise ShapeError(
+            f"offsets.shape=({count},): must have {groups} ends, one a matrix of w, or"
+            f" {groups + 1} with the first beginning"
+        )
+    if bias is not None and (tuple(bias.shape) != (groups, n) or bias.dtype != x.dtype):
+        raise ShapeError(
+            f"bias: {bias.dtype} {tuple(bias.shape)}; must be {x.dtype} ({groups}, {n})"
+        )
+
+
+def _check_out(out: Tensor, inputs: dict[str, Any]) -> None:
+    """Raise where the product of these cannot be written there."""
+    x, w, offsets, _ = inputs.values()
+    _check_devices(x, out=out)
+    groups = offsets.shape[0]
+    shape = (x.shape[0], w.shape[2]) if w.dim() == 3 else (groups, x.shape[0], w.shape[1])
+    check_shape("out", out.shape, shape)
+    if out.dtype != x.dtype:
+        raise DtypeError(f"out.dtype={str(out.dtype)!r}: must equal x.dtype={str(x.dtype)!r}")
+    if out.requires_grad:
+        raise ArgumentError("out: requires a gradient; accepted is out=None then")
+    check_apart("out", shape, out.stride())
+    for name, value in {**inputs, "out": out}.items():
+        _check_plain(name, value)
+    if out.is_neg():
+        raise OperandError("out: its memory has the negative; accepted is out.resolve_neg()")
+    begin, end = _reach(out)
+    for name, value in inputs.items():
+        if value is not None:
+            first, last = _reach(value)
+            if first < end and begin < last:
+                raise OverlapError(f"out: shares memory with {name}; accepted is memory of its own")
+
+
+def _check_plain(name: str, value: Any) -> None:
+    """Raise where elements do not lie in a tensor's own memory as they read: `out` needs that.
+
+    Wrappers (quantised, distributed, fake tensors) are taken where `out` is None.
+    """
+    usual = Tensor.__torch_dispatch__
+    if getattr(type(value), "__torch_dispatch__", usual) is not usual:
+        raise OperandError(
+            f"{name}={type(value).__name__}: keeps its elements elsewhere; accepted with out= are"
+            " plain tensors"
+        )
+
+
+def _as_it_reads(value: Any) -> Any:
+    """A tensor whose memory has what it reads as: of a conjugate's imaginary part not so."""
+    return value.resolve_neg() if value is not None and value.is_neg() else value
+
+
+def _reach(tensor: Tensor) -> tuple[int, int]:
+    """The bytes from a tensor's first element to past its last; its strides are never below 0."""
+    begin, end = extent(tensor)
+    return tensor.data_ptr() + begin, tensor.data_ptr() + end
