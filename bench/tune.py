@@ -118,7 +118,7 @@ def _in_turns(plans: tuple[Plan, ...], trial: Trial, first: float) -> list[float
 
 
 def _settings(config: Config) -> dict[str, int]:
-    return tuned.config_to_json(config)
+    return config.changed
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -372,9 +372,6 @@ class Negate(Layer):
         channels = host.values[self.name].channels
         bind_map(self, host, ending, scale=np.full(channels, -1, np.float32))
 
-    def may_go_on(self, result: Value) -> bool:
-        return True
-
 
 @needs_numba
 def test_an_operator_is_one_class_that_nothing_else_names(

@@ -149,7 +149,7 @@ def put(
     kernel: Kernel = PANEL,
 ) -> None:
     name = tuned.document_name(kernel, problem, device, PRIORS)
-    record = {"config": tuned.config_to_json(config), "ratio": ratio}
+    record = {"config": config.changed, "ratio": ratio}
 
     def change(content: dict[str, Any]) -> dict[str, Any]:
         records = {**content.get("records", {}), record_name(problem, shape_class): record}
@@ -262,7 +262,7 @@ def test_a_record_that_does_not_build_gives_way_to_the_default_with_a_warning(
     """It is legal, but the source has no macro for micro-tiles of three rows."""
     ones = np.ones((300, 300), np.float32)
     problem = prepare(ones, ones, device=opencl_device, kernel="panel").plan.problem
-    sound = tuned.config_to_json(PANEL.configs(problem, opencl_device)[0])
+    sound = PANEL.configs(problem, opencl_device)[0].changed
     for shape_class in ("large", "small"):
         name = tuned.document_name(PANEL, problem, opencl_device, OPENCL.priors(opencl_device))
         broken = {"config": {**sound, "micro_m": 3, "tile_m": 192}, "ratio": 0.5}
@@ -283,7 +283,7 @@ def test_a_record_that_does_not_build_and_cannot_be_removed_is_refused_once(
 ) -> None:
     ones = np.ones((300, 300), np.float32)
     problem = prepare(ones, ones, device=opencl_device, kernel="panel").plan.problem
-    sound = tuned.config_to_json(PANEL.configs(problem, opencl_device)[0])
+    sound = PANEL.configs(problem, opencl_device)[0].changed
     broken = {"config": {**sound, "micro_m": 3, "tile_m": 192}, "ratio": 0.5}
     name = tuned.document_name(PANEL, problem, opencl_device, OPENCL.priors(opencl_device))
     records = {record_name(problem, shape_class): broken for shape_class in ("large", "small")}

@@ -19,7 +19,7 @@ import numpy as np
 from tilewright.arrays.array import NDArray
 from tilewright.arrays.views import DTYPES
 from tilewright.cli import market
-from tilewright.errors import FileError
+from tilewright.errors import FileError, in_one_line
 from tilewright.files import reading
 from tilewright.files.whole import DAMAGED, replacing
 from tilewright.inputs.devices import host
@@ -58,10 +58,9 @@ def load(name: str, argument: str, note: Callable[[str], None], most: int | None
     except FileError:
         raise
     except DAMAGED as error:
-        why = " ".join(str(error).split()) or type(error).__name__
         raise FileError(
-            f"{source.label}: cannot be read as {path.suffix} ({why}); accepted is a whole"
-            f" file of {', '.join(DTYPES)}"
+            f"{source.label}: cannot be read as {path.suffix} ({in_one_line(error)}); accepted is a"
+            f" whole file of {', '.join(DTYPES)}"
         ) from None
 
 

@@ -17,7 +17,7 @@ from typing import Any, TextIO
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.errors import FileError
+from tilewright.errors import FileError, in_one_line
 from tilewright.facts.limits import MOST
 from tilewright.files import reading
 from tilewright.files.whole import DAMAGED
@@ -42,9 +42,8 @@ def load(path: Path) -> Columns:
     except FileError:
         raise
     except (*DAMAGED, csv.Error) as error:
-        why = " ".join(str(error).split()) or type(error).__name__
         raise FileError(
-            f"{_label(path)}: cannot be read ({why}); accepted are {_ACCEPTED}"
+            f"{_label(path)}: cannot be read ({in_one_line(error)}); accepted are {_ACCEPTED}"
         ) from None
     if not len(columns[0]):
         raise FileError(f"{_label(path)}: holds no problem; accepted is at least one")

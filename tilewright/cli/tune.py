@@ -18,6 +18,7 @@ from tilewright.cli.grouped import SuiteOption, checked_device_dtype, checked_su
 from tilewright.cli.sizes import load
 from tilewright.errors import ArgumentError, KernelError
 from tilewright.facts.device import Device
+from tilewright.facts.dtypes import sums_of
 from tilewright.facts.kernel import Kernel
 from tilewright.inputs.checks import checked_name
 from tilewright.inputs.devices import backend_of, resolve
@@ -110,8 +111,7 @@ def _tasks(
     layout: str,
 ) -> tuple[Task, ...]:
     """Kernels and classes of the shapes named, or of all classes."""
-    sums = "float32" if dtype == "float16" else dtype
-    named = _named(shapes, suite, Shape(1, 1, 1, dtype, sums, layout))
+    named = _named(shapes, suite, Shape(1, 1, 1, dtype, sums_of(dtype), layout))
     backend = backend_of(device)
     priors = backend.priors(device)
     if crossover.known(device, backend, dtype, priors) is None:

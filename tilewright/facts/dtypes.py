@@ -29,3 +29,8 @@ class ElementType:
 # Bytes of an element of what GPUs multiply.
 ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 TYPES = {name: ElementType(name, size) for name, size in ITEMSIZE.items()}
+
+
+def sums_of(dtype: str) -> str:
+    """The type that products of `dtype` are summed in unless asked otherwise."""
+    return "float32" if dtype in ("float16", "bfloat16") else dtype

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Protocol, runtime_checkable
 
 from tilewright.facts.device import Device
+from tilewright.facts.dtypes import sums_of
 from tilewright.facts.problem import Problem
 from tilewright.facts.verdict import Rejected
 
@@ -44,10 +45,14 @@ class Config:
     rate: float = 1.0
 
     def __str__(self) -> str:
-        set_here = (
-            f for f in fields(self) if f.name != "rate" and getattr(self, f.name) != f.default
-        )
-        return " ".join(f"{f.name}={getattr(self, f.name)}" for f in set_here) or "defaults"
+        return " ".join(f"{name}={value}" for name, value in self.changed.items()) or "defaults"
+
+    @property
+    def changed(self) -> dict[str, int]:
+        """What differs from its default, but `rate`: that is a prior, and no part of it."""
+        values = {f.name: (getattr(self, f.name), f.default) for f in fields(self)}
+        del values["rate"]
+        return {name: value for name, (value, default) in values.items() if value != default}
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,14 +221,13 @@ class Plan:
     def is_one_launch(self, products: int) -> bool:
         """Whether so many equal products are one launch of a grouped kernel's, not one each."""
         problem, device = self.problem, self.device
-        sums = "float32" if problem.dtype == "float16" else problem.dtype
         return (
             products >= _FEWEST
             and device.backend == "opencl"
             and self.kernel != "host"
             and not self.forced
             and problem.dtype in device.dtypes
-            and problem.accumulate == sums
+            and problem.accumulate == sums_of(problem.dtype)
             and problem.flops <= _ALONE
         )
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.errors import FileError, TilewrightError
+from tilewright.errors import FileError, TilewrightError, in_one_line
 from tilewright.files.npz import read_arrays, write_arrays
 from tilewright.files.whole import path_of
 from tilewright.nn.layers import found
@@ -73,8 +73,7 @@ def load(path: str | Path) -> Network:
     except KeyError as error:
         raise FileError(f"{label}: {error.args[0]!r} is missing") from None
     except (ValueError, TypeError, AttributeError, RecursionError, MemoryError) as error:
-        why = " ".join(str(error).split()) or type(error).__name__
-        raise FileError(f"{label}: its header is damaged ({why})") from None
+        raise FileError(f"{label}: its header is damaged ({in_one_line(error)})") from None
 
 
 def _build(index: int, header: Mapping[str, Any], arrays: dict[str, NDArray]) -> Layer:

@@ -21,7 +21,7 @@ from functools import partial
 
 import numpy as np
 
-from tilewright.errors import ArgumentError, TilewrightError
+from tilewright.errors import ArgumentError, TilewrightError, in_one_line
 from tilewright.facts.device import Device
 from tilewright.facts.problem import Column
 from tilewright.inputs.devices import backend_of, host
@@ -94,7 +94,7 @@ def measure(
         try:
             prepared[name] = _checked(make(), operands)
         except TilewrightError as error:
-            prepared[name] = " ".join(str(error).split())
+            prepared[name] = in_one_line(error)
     report("all in turns")
     runs = {name: way for name, way in prepared.items() if isinstance(way, Prepared)}
     times = _in_turns(runs)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.facts.device import Device
+from tilewright.facts.dtypes import sums_of
 from tilewright.facts.problem import Column
 from tilewright.planning.grouped import Balance
-from tilewright.report.records import allowed_error
+from tilewright.tuning.trial import allowed_error
 
 NUMPY_LOOP, OUR_LOOP = "loop of numpy.matmul", "loop of tilewright.matmul"
 PADDED = "padded to the largest"
@@ -79,7 +80,7 @@ class Report:
     def right(self, way: Way) -> bool:
         """Whether its error is rounding: twice NumPy's, 1e-6, and what a plain sum of k adds."""
         numpy = next((w.error for w in self.ways if w.name == NUMPY_LOOP), 0.0)
-        allowed = allowed_error(self.dtype, int(self.k.max(initial=0)), numpy)
+        allowed = allowed_error(sums_of(self.dtype), int(self.k.max(initial=0)), numpy)
         return way.skipped is not None or way.error <= allowed
 
     @property

@@ -19,8 +19,9 @@ from tilewright.arrays.array import Array, NDArray
 from tilewright.arrays.views import view
 from tilewright.engines.backend import Timing
 from tilewright.engines.dense import plan_kernel
-from tilewright.errors import DeviceWarning, TilewrightError
+from tilewright.errors import DeviceWarning, TilewrightError, in_one_line
 from tilewright.facts.device import Device
+from tilewright.facts.dtypes import sums_of
 from tilewright.facts.kernel import Kernel, Plan
 from tilewright.facts.problem import Problem
 from tilewright.facts.scalars import Scalars
@@ -116,13 +117,9 @@ def measure(
 
 
 def problem_of(size: int, dtype: str) -> Problem:
-    """A dense square product; NumPy and devices allocate at multiples of 16 bytes.
-
-    float16 is summed in float32.
-    """
-    sums = "float32" if dtype == "float16" else dtype
+    """A dense square product; NumPy and devices allocate at multiples of 16 bytes."""
     strides = (size, 1) * 3
-    return Problem(size, size, size, *strides, dtype=dtype, accumulate=sums, aligned=True)
+    return Problem(size, size, size, *strides, dtype=dtype, accumulate=sums_of(dtype), aligned=True)
 
 
 def shares_memory(device: Device) -> bool:
@@ -217,8 +214,6 @@ def _warn_of_lies(ladder: Ladder) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """One line: a compiler's log runs to pages."""
-    text = " ".join(str(error).split())
-    if not isinstance(error, TilewrightError):
-        text = f"{type(error).__name__}: {text}"
-    return text if len(text) <= 300 else f"{text[:297]}..."
+    """In one line, with the name of what is no error of ours."""
+    name = "" if isinstance(error, TilewrightError) else f"{type(error).__name__}: "
+    return name + in_one_line(error)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
-
-import numpy as np
+from dataclasses import dataclass
 
 from tilewright.facts.ceilings import Rate
 from tilewright.facts.device import Device
+from tilewright.facts.dtypes import sums_of
 from tilewright.facts.kernel import Config
 from tilewright.report.peers import NUMPY, SERIAL
 from tilewright.report.sampling import Samples
+from tilewright.tuning.trial import allowed_error
 
 KERNEL, PEER = "kernel", "peer"
 
@@ -50,24 +50,7 @@ class Rung:
     @property
     def settings(self) -> dict[str, int]:
         """The tunables of the configuration that differ from their defaults."""
-        if self.config is None:
-            return {}
-        values = asdict(self.config)
-        # `rate` is what the planner expects of a configuration, not part of it.
-        changed = (
-            f.name for f in fields(Config) if f.name != "rate" and values[f.name] != f.default
-        )
-        return {name: values[name] for name in changed}
-
-
-def allowed_error(dtype: str, depth: int, numpy: float) -> float:
-    """The largest error that is rounding: twice NumPy's in the same dtype, 1e-6, and a drift.
-
-    A plain sum of `depth` products in sequence drifts with their root, where a BLAS sums in blocks.
-    One product left out shows a thousand times larger.
-    """
-    epsilon = float(np.finfo(np.float64 if dtype == "float64" else np.float32).eps)
-    return float(1e-6 + epsilon * depth**0.5 + 2 * numpy)
+        return {} if self.config is None else self.config.changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +127,7 @@ class Ladder:
         Peers are shown as they are: einsum sums float16 in float16, and that is not ours to judge.
         """
         numpy = self.rung(NUMPY)
-        allowed = allowed_error(self.dtype, self.size, numpy.error if numpy else 0.0)
+        allowed = allowed_error(sums_of(self.dtype), self.size, numpy.error if numpy else 0.0)
         return rung.kind == PEER or rung.error <= allowed
 
     @property

@@ -17,7 +17,7 @@ from tilewright.facts.kernel import Config
 from tilewright.tuning import store
 from tilewright.tuning.search import Space
 from tilewright.tuning.tasks import Task
-from tilewright.tuning.tuned import config_from_json, config_to_json
+from tilewright.tuning.tuned import config_from_json
 from tilewright.tuning.workshop import LATE
 
 _FINALISTS = 4
@@ -201,4 +201,4 @@ def _winner(content: dict[str, Any], name: str) -> Config | None:
 
 
 def _text(config: Config) -> str:
-    return json.dumps(config_to_json(config), sort_keys=True)
+    return json.dumps(config.changed, sort_keys=True)

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 
 from tilewright.engines.backend import Timing
 from tilewright.engines.probes import FULL, Effort, PeakModule, Probe
-from tilewright.errors import DeviceError, TilewrightError
+from tilewright.errors import DeviceError, TilewrightError, in_one_line
 from tilewright.facts.ceilings import Bandwidth, Ceilings, Latency, Rate, Row, from_dict
 from tilewright.facts.device import Device
 from tilewright.tuning import store
@@ -155,7 +155,7 @@ def _visited(
             except TilewrightError as error:
                 if not held.found:
                     del visits[probe.row]
-                    skipped[probe.row] = _one_line(error)
+                    skipped[probe.row] = in_one_line(error)
     return visits, skipped
 
 
@@ -237,8 +237,3 @@ def _probes(device: Device) -> PeakModule:
 
 def _key(device: Device) -> str:
     return f"ceilings|{device.key}"
-
-
-def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return text if len(text) <= 300 else f"{text[:297]}..."

@@ -18,7 +18,7 @@ from tilewright.planning.tiles import why_not
 from tilewright.tuning import store
 from tilewright.tuning.tasks import Task
 from tilewright.tuning.trial import Shape
-from tilewright.tuning.tuned import config_from_json, config_to_json
+from tilewright.tuning.tuned import config_from_json
 from tilewright.tuning.workshop import Workshop
 
 ADOPTION = 0.97
@@ -85,7 +85,7 @@ def _duel(
     def ask(some: Sequence[Config]) -> dict[Config, float] | None:
         # The timeout is one candidate's; here are several, for as long as the request lets them.
         timeout = len(some) * workshop.timeout + request["seconds"]
-        documents = [config_to_json(config) for config in some]
+        documents = [config.changed for config in some]
         duel = {"shapes": [shape.as_dict()], "configs": documents, "rounds": _ROUNDS}
         answer = workshop.ask({**request, **duel, "timeout": timeout})
         if "seconds" not in answer:
@@ -104,7 +104,7 @@ def _duel(
 def keep(found: Proved, task: Task, name: str, head: Mapping[str, str]) -> None:
     """Store the winner, unless a better one that took no part was stored meanwhile."""
     record = {
-        "config": config_to_json(found.config),
+        "config": found.config.changed,
         "ratio": found.ratio,
         "ratios": list(found.ratios),
         "seconds": found.seconds,

@@ -15,6 +15,7 @@ Codreanu, MCSoC 2015).
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -50,10 +51,8 @@ class Space:
         legal = legal_configs(kernel, problem, device)
         if not legal:
             return None
-        if isinstance(kernel, Tunable):
-            axes = kernel.space(problem, device)
-            return cls(kernel, problem, device, legal[0], axes, legal)
-        return cls(kernel, problem, device, legal[0], (), legal)
+        axes = kernel.space(problem, device) if isinstance(kernel, Tunable) else ()
+        return cls(kernel, problem, device, legal[0], axes, legal)
 
     def legal(self, config: Config) -> bool:
         """Whether the device can run it."""
@@ -85,12 +84,7 @@ class Space:
     @property
     def size(self) -> int:
         """Candidates, legal or not."""
-        if not self.axes:
-            return len(self.listed)
-        total = 1
-        for axis in self.axes:
-            total *= len(axis.choices)
-        return total
+        return math.prod(len(axis.choices) for axis in self.axes) if self.axes else len(self.listed)
 
 
 def search(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.facts.dtypes import sums_of
 from tilewright.facts.kernel import Kernel
 from tilewright.planning.classes import CLASSES, Boundaries, classify, record_name
 from tilewright.tuning.trial import Shape
@@ -58,7 +59,7 @@ def representatives(boundaries: Boundaries, dtype: str, layout: str) -> tuple[Sh
     narrow = [(wide, 1024, 1024), ((thin + wide) // 2 + 1, 515, 1531), (wide, 2048, 512)]
     narrow += [(thin, 1024, 1024), (1, 515, 1531), (1, 2048, 512)]
     turned = [(n, m, k) for m, n, k in narrow] + [(n, k, m) for m, n, k in narrow]
-    sums = "float32" if dtype == "float16" else dtype
+    sums = sums_of(dtype)
     return tuple(Shape(*sides, dtype, sums, layout) for sides in (*squares, *narrow, *turned))
 
 

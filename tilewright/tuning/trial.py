@@ -128,8 +128,7 @@ class Trial:
     def wrong(self, plan: Plan) -> str:
         """Why the plan's result is wrong; empty where it is right.
 
-        Allowed, relative to the largest magnitude, are twice the error of NumPy's BLAS in the same
-        dtype, 1e-6, and what a plain sum of k products adds to that: it drifts with the root of k.
+        Errors are relative to the largest magnitude; `allowed_error` says which are rounding.
         """
         error = self._error(self._poisoned(plan))
         if error <= self._allowed:
@@ -161,9 +160,7 @@ class Trial:
     @cached_property
     def _allowed(self) -> float:
         self.host_seconds()
-        epsilon = float(np.finfo(self.shape.accumulate).eps)
-        drift = epsilon * float(self.shape.k) ** 0.5
-        return float(1e-6 + drift + 2 * self._error(self._c))
+        return allowed_error(self.shape.accumulate, self.shape.k, self._error(self._c))
 
     def _placed(self, array: NDArray) -> Any:
         """The array itself where the device works in the host's memory, else one on the device."""
@@ -178,3 +175,12 @@ def drawn(sides: tuple[int, ...], dtype: str, seed: int) -> NDArray:
     wide = np.float64 if dtype == "float64" else np.float32
     few = np.random.default_rng(seed).standard_normal(_DRAWS, wide).astype(dtype)
     return np.resize(few, sides)
+
+
+def allowed_error(sums: str, depth: int, numpy: float) -> float:
+    """The largest error that is rounding: twice NumPy's in the same dtype, 1e-6, and a drift.
+
+    A plain sum of `depth` products in sequence drifts with their root, where a BLAS sums in blocks.
+    One product left out shows a thousand times larger.
+    """
+    return float(1e-6 + float(np.finfo(sums).eps) * depth**0.5 + 2 * numpy)

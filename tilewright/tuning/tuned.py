@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -100,12 +100,6 @@ def head(kernel: Kernel, device: Device, priors: Priors) -> dict[str, str]:
 def architecture(device: Device) -> str:
     """The device without its driver's version."""
     return "|".join((device.backend, device.platform, device.name))
-
-
-def config_to_json(config: Config) -> dict[str, int]:
-    """The fields that differ from their defaults; `rate` is a prior and no part of it."""
-    values = asdict(config)
-    return {n: v for n, v in values.items() if n != "rate" and v != _FIELDS[n]}
 
 
 def config_from_json(document: Mapping[str, Any]) -> Config:

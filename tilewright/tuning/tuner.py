@@ -129,9 +129,7 @@ class Tuner:
         def measure(config: Config) -> float | str:
             if known.answer(config) is None:
                 cutoffs = [_HOPELESS * seconds for seconds in known.best_seconds]
-                found = self.workshop.ask(
-                    {**request, "config": tuned.config_to_json(config), "cutoffs": cutoffs}
-                )
+                found = self.workshop.ask({**request, "config": config.changed, "cutoffs": cutoffs})
                 known.add(config, found.get("failure") or list(map(float, found["seconds"])))
             self.report(Progress(task, config, known.ratio, self.seconds_left))
             return known.score(config)

@@ -29,7 +29,7 @@ from typing import Any
 from tilewright.backends import backends
 from tilewright.engines.backend import Backend
 from tilewright.engines.dense import plan_kernel
-from tilewright.errors import DeviceError, TilewrightError
+from tilewright.errors import DeviceError, TilewrightError, in_one_line
 from tilewright.facts.device import Device
 from tilewright.facts.kernel import Kernel, Plan
 from tilewright.planning.tiles import why_not
@@ -124,11 +124,11 @@ def _guarded(answer: Answer, request: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return answer(request)
     except MemoryError as error:  # a device's too: DeviceMemoryError is one
-        return {"failure": f"out of memory: {_one_line(error)}"}
+        return {"failure": f"out of memory: {in_one_line(error, 200)}"}
     except TilewrightError as error:
-        return {"failure": _one_line(error)}
+        return {"failure": in_one_line(error, 200)}
     except Exception as error:
-        return {"failure": f"{type(error).__name__}: {_one_line(error)}"}
+        return {"failure": f"{type(error).__name__}: {in_one_line(error, 200)}"}
 
 
 def _device(backend_name: str, key: str) -> tuple[Device, Backend]:
@@ -191,11 +191,6 @@ def _die_first() -> None:
     """Where memory runs out, this process is the one to lose (Linux; elsewhere nothing)."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
-
-
-def _one_line(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return text if len(text) <= 200 else f"{text[:197]}..."
 
 
 if __name__ == "__main__":

@@ -35,7 +35,3 @@ class Add(Layer):
     def bind(self, host: Binding, ending: Ending) -> None:
         """A pass of its own, where it could not end the pass of what it adds."""
         bind_map(self, host, ending, added=self.inputs[1])
-
-    def may_go_on(self, result: Value) -> bool:
-        """With a sign; a second addition has a pass of its own (passes.py)."""
-        return True

@@ -38,7 +38,3 @@ class Affine(Layer):
     def bind(self, host: Binding, ending: Ending) -> None:
         """One pass."""
         bind_map(self, host, ending, scale=self.scale, shift=self.shift)
-
-    def may_go_on(self, result: Value) -> bool:
-        """Always."""
-        return True

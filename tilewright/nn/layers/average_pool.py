@@ -47,7 +47,3 @@ class AveragePool(Layer):
     def bind(self, host: Binding, ending: Ending) -> None:
         """One pass."""
         bind_pool(self, host, ending, self.window, is_max=False, count_padding=self.count_padding)
-
-    def may_go_on(self, result: Value) -> bool:
-        """Always."""
-        return True

@@ -70,7 +70,7 @@ class Layer(ABC):
 
     def may_go_on(self, result: Value) -> bool:
         """Whether its pass may end with an addition and a sign, before anything is stored."""
-        return False
+        return result.kind == "real"
 
     # Files
 

@@ -48,10 +48,6 @@ class Clamp(Layer):
         """One pass."""
         bind_map(self, host, ending, low=self.low, high=self.high)
 
-    def may_go_on(self, result: Value) -> bool:
-        """Always."""
-        return True
-
     def header(self) -> dict[str, Any]:
         """JSON has no infinities: null stands for a limit that is absent."""
         limits = {"low": self.low, "high": self.high}

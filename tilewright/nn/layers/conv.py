@@ -72,7 +72,7 @@ class Conv(Layer):
 
     def may_go_on(self, result: Value) -> bool:
         """Where it is one kernel that writes the whole result."""
-        return self.groups == 1 and result.kind == "real"
+        return self.groups == 1 and super().may_go_on(result)
 
     def bind(self, host: Binding, ending: Ending) -> None:
         """One pass, or one a group and another that joins them."""

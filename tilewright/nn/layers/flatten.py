@@ -35,3 +35,7 @@ class Flatten(Layer):
         else:
             real = host.new_real(self.name).values()
             host.step("flatten", lambda: np.copyto(real, source.values().reshape(flat)))
+
+    def may_go_on(self, result: Value) -> bool:
+        """A copy adds nothing."""
+        return False

@@ -50,7 +50,3 @@ class MaxPool(Layer):
             "pool of bits", compiled.kernels("maps").pool_bits, source.data, first,
             *edges(self.window, at), at.row, at.pitch, out.data, out.layout.places(),
         )  # fmt: skip
-
-    def may_go_on(self, result: Value) -> bool:
-        """Of reals."""
-        return result.kind == "real"

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.errors import FileError
+from tilewright.errors import FileError, in_one_line
 from tilewright.nn.onnx.graph import OPSETS, Graph, Node
 
 NDArray = npt.NDArray[Any]
@@ -74,8 +74,8 @@ class OnnxRuntime:
             result: NDArray = session.run(None, dict(given))[0]
         except Exception as error:  # its classes have no base but Exception
             if type(error).__name__ in ("NotImplemented", "Fail"):
-                raise CannotRunError(_line(error)) from None
-            raise FileError(f"{self.name} refuses it: {_line(error)}") from None
+                raise CannotRunError(in_one_line(error)) from None
+            raise FileError(f"{self.name} refuses it: {in_one_line(error)}") from None
         return result
 
     def _session(self, content: bytes) -> Any:
@@ -110,7 +110,7 @@ class Reference:
         try:
             shape_inference.infer_shapes(graph.content, check_type=True, strict_mode=True)
         except Exception as error:  # of C++
-            raise FileError(f"ONNX refuses it: {_line(error)}") from None
+            raise FileError(f"ONNX refuses it: {in_one_line(error)}") from None
         return self._run(graph.content, {graph.input: x})
 
     def _run(self, model: Any, given: Mapping[str, NDArray]) -> NDArray:
@@ -122,7 +122,7 @@ class Reference:
             with np.errstate(all="ignore"):
                 return np.asarray(ReferenceEvaluator(model).run(None, dict(given))[0])
         except Exception as error:  # whatever NumPy raises for what does not fit
-            raise CannotRunError(_line(error)) from None
+            raise CannotRunError(in_one_line(error)) from None
 
 
 def engines() -> tuple[Engine, ...]:
@@ -189,7 +189,7 @@ def sizes_of(
                 schema, node.proto, types, data, opset_imports=imports, ir_version=_IR
             )[node.output].tensor_type
         except Exception as error:  # of C++
-            raise graph.refuse(node, _line(error)) from None
+            raise graph.refuse(node, in_one_line(error)) from None
         dims = found.shape.dim if found.HasField("shape") else None
         if dims is not None and all(d.HasField("dim_value") for d in dims):
             return tuple(int(d.dim_value) for d in dims), int(found.elem_type)
@@ -208,8 +208,3 @@ def one_node(node: Node, opset: int, given: Mapping[str, NDArray]) -> Any:
     ]
     graph = helper.make_graph([node.proto], "node", inputs, [ValueInfoProto(name=node.output)])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=_IR)
-
-
-def _line(error: BaseException) -> str:
-    """An error's text in one line."""
-    return " ".join(str(error).split())[:300] or type(error).__name__
