@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -47,8 +47,14 @@ class View:
         """The same elements with the last two dimensions swapped."""
         (*lead, rows, cols), (*steps, row, col) = self.shape, self.strides
         memory = np.swapaxes(self.memory, -1, -2) if self.host else self.memory
-        shape, strides = (*lead, cols, rows), (*steps, col, row)
-        return replace(self, memory=memory, shape=shape, strides=strides)
+        return self.laid(memory, (*lead, cols, rows), (*steps, col, row))
+
+    def laid(self, memory: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> View:
+        """The same memory from the same place on, seen otherwise; `memory` has a host's new shape.
+
+        dataclasses.replace takes 3 µs longer.
+        """
+        return View(memory, self.offset, shape, strides, self.dtype, self.host, self.queue)
 
 
 def view_host(array: NDArray) -> View:

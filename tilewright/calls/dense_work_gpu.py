@@ -5,8 +5,6 @@ Leading dimensions are problems of one batch, or more rows where B is the same f
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from tilewright.arrays.views import View
@@ -60,7 +58,7 @@ def _folded(views: dict[str, View]) -> dict[str, View]:
         return views
     flat = {"a": (rows, a.shape[-1]), "b": b.shape[-2:], "c": (rows, c.shape[-1])}
     return views | {
-        name: replace(views[name], shape=shape, strides=views[name].strides[-2:])
+        name: views[name].laid(views[name].memory, shape, views[name].strides[-2:])
         for name, shape in flat.items()
     }
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from numbers import Real
 from typing import Any
 
@@ -137,7 +136,7 @@ def matrix_view(operand: View, transpose: Any, *, row: bool) -> View:
         memory = memory[np.newaxis, :] if row else memory[:, np.newaxis]
     shape = (1, size) if row else (size, 1)
     strides = (size * step, step) if row else (step, 1)
-    return replace(operand, memory=memory, shape=shape, strides=strides)
+    return operand.laid(memory, shape, strides)
 
 
 def check_shape(name: str, shape: Sequence[int], wanted: Sequence[int], why: str = "") -> None:
@@ -170,7 +169,9 @@ def result_shape(a: View, b: View, most: int | None) -> tuple[int, ...]:
             f"a, b: m, n and k are {', '.join(map(str, sizes))}; accepted are sizes from 0 to"
             " 2^31 - 64"
         )
-    leading = () if a.ndim == b.ndim == 2 else np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    leading = a.shape[:-2] or b.shape[:-2]
+    if a.ndim > 2 and b.ndim > 2:
+        leading = np.broadcast_shapes(leading, b.shape[:-2])
     return (*leading, *sizes[:2])
 
 
@@ -187,7 +188,7 @@ def output_matrix(c_view: View, shape: tuple[int, ...], vectors: tuple[bool, boo
         memory = np.lib.stride_tricks.as_strided(
             memory, shape, [step * c_view.dtype.itemsize for step in strides]
         )
-    return replace(c_view, memory=memory, shape=shape, strides=tuple(strides))
+    return c_view.laid(memory, shape, tuple(strides))
 
 
 def broadcast_view(operand: View, shape: tuple[int, ...]) -> View:
@@ -204,8 +205,7 @@ def broadcast_view(operand: View, shape: tuple[int, ...]) -> View:
     )
     sizes = (*leading, *operand.shape[-2:])
     memory = np.broadcast_to(operand.memory, sizes) if operand.host else operand.memory
-    strides += operand.strides[-2:]
-    return replace(operand, memory=memory, shape=sizes, strides=strides)
+    return operand.laid(memory, sizes, (*strides, *operand.strides[-2:]))
 
 
 def contiguous(vector: View, name: str) -> View:

@@ -1,7 +1,7 @@
 """Whether PyTorch must make a product itself: gradients, transforms, compilers, modes, subclasses.
 
 A product of tensors on a GPU is launched on their memory, of which autograd learns nothing. Where
-something would miss it, `tilewright.pytorch` makes the product, so that nothing is lost without a
+something would miss it, `torch_ops/` makes the product, so that nothing is lost without a
 word. It also makes those of tensors that lie anywhere else. Asking costs 0.2 µs for arrays of
 NumPy and 1 µs for two tensors, so the loops are plain ones.
 """
@@ -94,17 +94,6 @@ def is_anything_watched(torch: Any) -> bool:
     )
 
 
-_PLAIN = "tensor"
-
-
-def _kind_of(value: Any, torch: Any) -> str | None:
-    """A tensor as torch makes it, one of a subclass, or None for anything else."""
-    kind = type(value)
-    if kind is torch.Tensor or kind is torch.nn.Parameter:
-        return _PLAIN
-    return "subclass" if isinstance(value, torch.Tensor) else None
-
-
 def _are_plain(values: Any, torch: Any) -> bool:
     return set(map(type, values)) <= {torch.Tensor, torch.nn.Parameter}
 
@@ -113,12 +102,11 @@ def _tensors_of(values: Any, torch: Any) -> Any:
     """The tensors of a list or of a batch, where its first is one."""
     if type(values) is not list and type(values) is not tuple:
         flat = getattr(values, "flat", None)
-        return None if _kind_of(flat, torch) is None else [flat]
+        return [flat] if isinstance(flat, torch.Tensor) else None
     if not values or type(values[0]) is np.ndarray:
         return None
     if _are_plain(values, torch):
         return values
     given = [value for value in values if value is not None]
-    if not given or _kind_of(given[0], torch) is None:
-        return None
-    return [value for value in given if isinstance(value, torch.Tensor)]
+    tensors = [value for value in given if isinstance(value, torch.Tensor)]
+    return tensors if tensors and tensors[0] is given[0] else None

@@ -143,6 +143,8 @@ def broadcast_product(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, h
         rows = math.prod(a.shape[:-1])
         found = product(a.reshape(rows, a.shape[-1]), b, bias, alpha, how)
         return found.reshape(*a.shape[:-1], b.shape[-1])
+    if a.dim() == b.dim() == 2:
+        return product(a, b, bias, alpha, how)
     leading = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     a, b = a.expand(*leading, *a.shape[-2:]), b.expand(*leading, *b.shape[-2:])
     return product(a, b, bias, alpha, how)

@@ -42,11 +42,7 @@ def is_eager(*values: Tensor | None) -> bool:
 
 def is_followed(*values: Any) -> bool:
     """Whether gradients, tangents or a transform of torch.func follow what is made of these."""
-    return (
-        needs_gradient(*values)
-        or forward_ad._current_level >= 0
-        or torch._C._functorch.peek_interpreter_stack() is not None
-    )
+    return needs_gradient(*values) or is_transformed()
 
 
 @torch.compiler.assume_constant_result
@@ -55,9 +51,8 @@ def is_transformed() -> bool:
 
     Custom operators know neither, and would drop tangents: what is called then is called eagerly.
     """
-    return (
-        torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
-    )
+    at_work = torch._C._functorch.peek_interpreter_stack() is not None
+    return at_work or forward_ad._current_level >= 0
 
 
 # Under torch.compile, what transforms look at leaves the graph.
