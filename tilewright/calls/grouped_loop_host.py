@@ -1,8 +1,7 @@
 """Batches where no grouped kernel reaches the host's memory: a loop of products, or copies.
 
 `host_loop` is the host device. `through_device` packs operands into one buffer each, runs there and
-brings the results back: what a GPU with memory of its own needs for lists of NumPy arrays. `begun`
-starts any of them, and the grouped kernels.
+brings the results back: what a GPU with memory of its own needs for lists of NumPy arrays.
 """
 
 from __future__ import annotations
@@ -24,23 +23,6 @@ from tilewright.inputs.matrices import Matrices, matrices
 from tilewright.inputs.overlap_batch import extents
 from tilewright.inputs.ragged_batch import RaggedBatch
 from tilewright.planning.grouped import GroupedLayout
-
-
-def begun(launch: Callable[[], None]) -> Callable[[], None]:
-    """Launch; the callable returned waits for the end.
-
-    A back end's launch that has a method `begin` returns at once, so that the caller can work
-    beside it; others have ended already.
-    """
-    begin: Callable[[], Callable[[], None]] | None = getattr(launch, "begin", None)
-    if begin is not None:
-        return begin()
-    launch()
-    return _nothing
-
-
-def _nothing() -> None:
-    pass
 
 
 def views(part: Matrices) -> list[NDArray]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.arrays.addresses import Column
 from tilewright.arrays.views import view
-from tilewright.calls.grouped_loop_host import begun, host_loop, through_device
+from tilewright.calls.grouped_loop_host import host_loop, through_device
 from tilewright.engines.grouped import GroupedKernel, GroupedOperand, GroupedOperands
 from tilewright.errors import OperandError
 from tilewright.facts.device import Device
@@ -61,6 +61,8 @@ def bound(
     arrays = [(array, f"{name}.flat") for name, array in named_arrays.items() if array is not None]
 
     turn = Lock()
+    # A back end's launch with `begin` and `end` leaves this thread free between the two.
+    begin, end = getattr(last, "begin", last), getattr(last, "end", _nothing)
 
     def run() -> Results:
         with turn:
@@ -68,12 +70,15 @@ def bound(
                 view(array, name)  # raises where it is mapped by now
             for launch in before:
                 launch()
-            wait = begun(last)
             try:
+                begin()
                 # Behind the launch: a thousand views take as long as half of a small batch.
-                return call.results()  # and with `call` the operands live as long as this function
-            finally:
-                wait()
+                results = call.results()  # with `call` the operands live as long as this function
+                end()
+            except BaseException:  # Ctrl-C: nothing writes to the caller's memory any longer
+                end()
+                raise
+            return results
 
     def run_loop() -> Results:
         with turn:

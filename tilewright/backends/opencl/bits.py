@@ -68,11 +68,24 @@ class OpenCLBits:
                 guarded(session_, partial(self._run, session_, work))
 
     def _run(self, session_: Session, work: BitWork) -> None:
-        problem = work.problem
         staged = {name: _stage(session_, getattr(work, name)) for name in ("a", "b")}
         staged["out"] = _stage(session_, work.out, write=True)
-        panels = self._lay_out(session_, problem, staged["b"])
         vectors = _vectors(work)
+        try:
+            self._launch_all(session_, work, staged, vectors)
+        except BaseException:  # Ctrl-C too: what is staged goes with this call
+            session_.queue.finish()
+            raise
+
+    def _launch_all(
+        self,
+        session_: Session,
+        work: BitWork,
+        staged: dict[str, Staged],
+        vectors: dict[str, NDArray],
+    ) -> None:
+        problem = work.problem
+        panels = self._lay_out(session_, problem, staged["b"])
         for name in _VECTORS:
             given = vectors.get(name)
             staged[name] = Staged(panels, 0) if given is None else _stage(session_, given)

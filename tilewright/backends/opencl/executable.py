@@ -75,8 +75,7 @@ class _Arguments:
                     self._fill_memory(index, part)
                     shifted = part.offset + offset
                     if self._set.get(index + 1) != shifted:
-                        self.kernel.set_arg(index + 1, np.int64(shifted))
-                        self._set[index + 1] = shifted
+                        self._put(index + 1, np.int64(shifted), shifted)
                 case Raw(name):
                     self._fill_memory(index, Staged(memory[name], 0))
                 case Texels(name):
@@ -84,16 +83,20 @@ class _Arguments:
                 case Scalar(str() as name):
                     value = getattr(scalars, name)
                     if self._set.get(index) != value:
-                        self.kernel.set_arg(index, self.scalar_type(value))
-                        self._set[index] = value
+                        self._put(index, self.scalar_type(value), value)
 
     def _fill_memory(self, index: int, part: Staged) -> None:
         # A device buffer is compared by object, which the dictionary keeps alive; host memory by
         # address, as another array may come to lie there.
         key = part.argument if part.address is None else part.address
         if self._set.get(index) is not key and self._set.get(index) != key:
-            self.kernel.set_arg(index, part.argument)
-            self._set[index] = key
+            self._put(index, part.argument, key)
+
+    def _put(self, index: int, argument: Any, key: Any) -> None:
+        """Set one; where Ctrl-C comes between the two steps, nothing counts as set."""
+        self._set.pop(index, None)
+        self.kernel.set_arg(index, argument)
+        self._set[index] = key
 
 
 class Executable:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -78,28 +77,37 @@ class Bound:
 
     def __call__(self) -> None:
         """Launch, and wait where the host's memory is written."""
-        self.begin()()
+        try:
+            self.begin()
+            self.end()
+        except BaseException:
+            self.end()
+            raise
 
-    def begin(self) -> Callable[[], None]:
-        """Launch and return what waits; until then the driver's other threads work alone."""
+    def begin(self) -> None:
+        """Launch; until `end` the driver's other threads work alone."""
         with self.session.lock:
             self.enqueue()
             guarded(self.session, self.session.queue.flush)
-        return self._finish
+
+    def end(self) -> None:
+        """Wait where the host's memory is written. For whoever began, whatever was raised since."""
+        if self.wait and self.launches:
+            guarded(self.session, self.session.queue.finish)
 
     def enqueue(self) -> list[Any]:
         """The events of all launches. The caller holds the session's lock."""
-        events = [
-            guarded(self.session, partial(self._enqueue, launch, arguments))
-            for launch, arguments in self.launches
-        ]
-        if events and not self.wait:
-            self.session.hold(events[-1], (self.held, self.launches))
+        try:
+            events = [
+                guarded(self.session, partial(self._enqueue, launch, arguments))
+                for launch, arguments in self.launches
+            ]
+            if events and not self.wait:
+                self.session.hold(events[-1], (self.held, self.launches))
+        except BaseException:  # nothing holds the tables that kernels read
+            self.session.queue.finish()
+            raise
         return events
-
-    def _finish(self) -> None:
-        if self.wait and self.launches:
-            guarded(self.session, self.session.queue.finish)
 
     def _enqueue(self, launch: Launch, arguments: list[Any]) -> Any:
         shared = kernels.found(
@@ -109,6 +117,7 @@ class Bound:
         )
         if shared.owner is not arguments:
             # One by one: set_args() would compile a Python function for each new kernel object.
+            shared.owner = None  # until all are set: Ctrl-C may come between two
             for index, value in enumerate(arguments):
                 shared.kernel.set_arg(index, value)
             shared.owner = arguments
