@@ -70,7 +70,7 @@ class _Gpu:
     ) -> None:
         """One launch of a kernel of peak.cu on torch's current stream."""
         function = nvrtc.function(f"peak:{name}", defines, self.ordinal, shared=shared)
-        function.launch((blocks, 1, 1), _BLOCK, nvrtc.Arguments(values))
+        function.launch(blocks, _BLOCK, nvrtc.Arguments(values))
 
     def timed(self, enqueue: Callable[[], None]) -> Timing:
         """What `enqueue` enqueues until it is done: the events around it, and both clocks."""

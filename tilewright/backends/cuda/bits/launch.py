@@ -166,7 +166,7 @@ def _launch(
     kernel: nvrtc.Function, blocks: int, threads: int, arguments: nvrtc.Arguments, keep: Any
 ) -> Launch:
     def launch(keep: Any = keep) -> None:
-        kernel.launch((blocks, 1, 1), threads, arguments)
+        kernel.launch(blocks, threads, arguments)
 
     return launch
 

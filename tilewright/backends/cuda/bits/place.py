@@ -99,7 +99,7 @@ class CudaPlace:
                 )
             )
             kernel = nvrtc.function("bits_pack:bits_count", (), words.device.index)
-            kernel.launch((-(-flat.shape[0] // 8), 1, 1), 256, arguments)
+            kernel.launch(-(-flat.shape[0] // 8), 256, arguments)
         return counts.reshape(words.shape[:-1])
 
     def empty(self, shape: tuple[int, ...], dtype: str, like: Any) -> Any:
@@ -180,7 +180,7 @@ def enqueue_pack(value: Any, axis: int, words: Any, counts: Any, errors: Any, ze
     else:
         name, step, part = "columns", 256, WORD
     blocks = -(-rows // step)
-    grid = (blocks, min(_MOST, -(-k // part), -(-_ENOUGH // blocks)), 1)
+    grid = (blocks, min(_MOST, -(-k // part), -(-_ENOUGH // blocks)))
     kind = _INPUTS.index(str(value.dtype).removeprefix("torch."))
     kernel = nvrtc.function(f"bits_pack:bits_pack_{name}", (("IN", kind),), value.device.index)
     kernel.launch(grid, 256, nvrtc.Arguments((packing,)))

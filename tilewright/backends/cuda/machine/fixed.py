@@ -71,12 +71,10 @@ class Fixed:
         values = (*map(ctypes.c_void_p, pointers), ctypes.c_int(size), self._at)
         arguments = nvrtc.Arguments(values)
         place = nvrtc.function("place", (("PLACES", _PLACES),), ordinal)
-        blocks = -(-size // _THREADS)
+        launch_place = nvrtc.launcher((place, -(-size // _THREADS), _THREADS, arguments))
 
         def enqueue(stream: int) -> None:
-            shape = (blocks, 1, 1, _THREADS, 1, 1, 0)
-            said = driver.cuLaunchKernel(place.handle, *shape, stream, arguments.pointer, 0)
-            nvrtc.check(said, "launch of place")
+            launch_place(stream)
             kernels.launch(stream, table, scratch)
 
         self._graph = Steered(enqueue, ordinal, driver, arguments)

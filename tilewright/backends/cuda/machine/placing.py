@@ -200,15 +200,9 @@ class Step:
 
 
 def in_order(steps: Sequence[Step]) -> Launch:
-    """These kernels one after another.
-
-    The driver is called at once: on an H200's host one kernel took 4 us and two took 7, where a
-    Python function for each had taken 5 to 7 and 10. It copies the arguments during the call.
-    """
-    from cuda.bindings import driver
-
-    launch_kernel, lock = driver.cuLaunchKernel, threading.Lock()
-    parts: list[tuple[Any, nvrtc.Arguments]] = []
+    """These kernels one after another."""
+    lock = threading.Lock()
+    calls = []
     in_table: list[tuple[Any, int]] = []
     in_scratch: list[tuple[Any, int]] = []
     for step in steps:
@@ -216,8 +210,8 @@ def in_order(steps: Sequence[Step]) -> Launch:
         for value, given in zip(values, step.values, strict=True):
             if isinstance(given, At):
                 (in_scratch if given.scratch else in_table).append((value, given.offset))
-        sizes = (step.kernel.handle, step.blocks, 1, 1, step.threads, 1, 1, step.kernel.shared)
-        parts.append((sizes, nvrtc.Arguments(values)))
+        calls.append((step.kernel, step.blocks, step.threads, nvrtc.Arguments(values)))
+    enqueue = nvrtc.launcher(*calls)
 
     def launch(stream: int, table: Any, scratch: Any) -> None:
         base = table.data_ptr()
@@ -228,10 +222,7 @@ def in_order(steps: Sequence[Step]) -> Launch:
                 base = scratch.data_ptr()
                 for value, offset in in_scratch:
                     value.value = base + offset
-            for sizes, arguments in parts:
-                (status,) = launch_kernel(*sizes, stream, arguments.pointer, 0)
-                if status:
-                    nvrtc.check((status,), "launch of a kernel")
+            enqueue(stream)
 
     return launch
 

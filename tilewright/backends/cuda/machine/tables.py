@@ -27,7 +27,7 @@ _MOST_PUT = 508
 _THREADS = 256
 captured: list[Any] = []  # pinned blocks of graphs where there are no such parameters (ROCm)
 _putting = threading.Lock()
-_buffers: dict[int, tuple[Any, ...]] = {}
+_buffers: dict[tuple[int, int], tuple[Any, ...]] = {}  # by size and GPU
 
 
 def records(work: Work) -> Ints:
@@ -73,25 +73,19 @@ def put(words: Ints, ordinal: int, stream: int) -> Any:
 
 
 def _put(words: Ints, address: int, ordinal: int, stream: int) -> None:
-    from cuda.bindings import driver
-
     size = next(size for size in _SIZES if len(words) <= size)
-    kernel = nvrtc.function("put", (("WORDS", size),), ordinal)
-    blocks = -(-len(words) // _THREADS)
     with _putting:
-        if size not in _buffers:
+        if (size, ordinal) not in _buffers:
             buffer = np.zeros(size, np.int64)
             to, count = ctypes.c_void_p(), ctypes.c_int()
             at = (ctypes.c_int64 * size).from_address(buffer.ctypes.data)
-            _buffers[size] = (buffer, to, count, nvrtc.Arguments((to, count, at)))
-        buffer, to, count, arguments = _buffers[size]
+            kernel = nvrtc.function("put", (("WORDS", size),), ordinal)
+            call = (kernel, -(-size // _THREADS), _THREADS, nvrtc.Arguments((to, count, at)))
+            _buffers[size, ordinal] = (buffer, to, count, nvrtc.launcher(call))
+        buffer, to, count, enqueue = _buffers[size, ordinal]
         buffer[: len(words)] = words
         to.value, count.value = address, len(words)
-        (status,) = driver.cuLaunchKernel(
-            kernel.handle, blocks, 1, 1, _THREADS, 1, 1, 0, stream, arguments.pointer, 0
-        )
-    if status:
-        nvrtc.check((status,), "launch of put")
+        enqueue(stream)
 
 
 def upload(count: int, fill: Callable[[Ints], None], ordinal: int) -> Any:

@@ -42,7 +42,7 @@ class Moving:
         """
         from cuda.bindings import driver
 
-        self._launch, self._replace = driver.cuLaunchKernel, driver.cuTensorMapReplaceAddress
+        self._replace = driver.cuTensorMapReplaceAddress
         self._memory = ctypes.create_string_buffer(_MAPS * BYTES + ALIGNMENT)
         at = -(-ctypes.addressof(self._memory) // ALIGNMENT) * ALIGNMENT
         encoded = maps.encode([matrix for _, matrix in matrices], dtype)
@@ -62,8 +62,7 @@ class Moving:
         self._table, self._shared = ctypes.c_void_p(), shared
         none = ctypes.c_void_p()
         values = (self._table, ctypes.c_int(tiles), none, none, shared, own)
-        self._arguments = nvrtc.Arguments(values)
-        self._sizes = (kernel.handle, blocks, 1, 1, threads, 1, 1, kernel.shared)
+        self._enqueue = nvrtc.launcher((kernel, blocks, threads, nvrtc.Arguments(values)))
         self._lock = threading.Lock()
 
     def launch(
@@ -86,9 +85,7 @@ class Moving:
             self._table.value = table.data_ptr()
             self._shared.c = places[2]
             self._shared.bias = None if bias is None else bias.data_ptr()
-            (status,) = self._launch(*self._sizes, stream, self._arguments.pointer, 0)
-        if status:
-            nvrtc.check((status,), "launch of a Hopper kernel")
+            self._enqueue(stream)
 
     def _grow(self, rows: int, places: tuple[int, ...]) -> None:
         self._rows, self._places = -1, ()  # of none, should the driver refuse one
