@@ -26,6 +26,7 @@ from tilewright.facts.device import Device
 from tilewright.inputs.batch import Call, Results, checked
 from tilewright.inputs.batch_place_gpu import BatchOnGpu, written_of
 from tilewright.inputs.checks import PRECISIONS, checked_precision
+from tilewright.inputs.devices import gpu
 from tilewright.inputs.matrices import Matrices, taken
 from tilewright.inputs.place_gpu import OnGpu
 from tilewright.inputs.sums import Sums
@@ -121,7 +122,7 @@ def engine_of(
     call = checked(place, a, b, out, **options)
     work, *_ = _works(place.within(call.a), call, order, precision)
     live = np.flatnonzero((work.m > 0) & (work.n > 0))
-    return choose.judge(work.take(live), driver.device_of(work.ordinal)).best.engine
+    return choose.judge(work.take(live), gpu(work.ordinal)).best.engine
 
 
 def explain(m: Ints, n: Ints, k: Ints, dtype: str, device: Device, order: str) -> str:

@@ -21,10 +21,11 @@ import numpy as np
 from tilewright.arrays.aligned import ALIGNMENT, aligned_offsets
 from tilewright.arrays.views import on_gpu
 from tilewright.backends.cuda import choose
-from tilewright.backends.cuda.machine import addresses, arrays, driver, results
+from tilewright.backends.cuda.machine import addresses, arrays, results
 from tilewright.backends.cuda.machine.addresses import Lies
 from tilewright.backends.cuda.work import Columns, Ints, Work
 from tilewright.facts.dtypes import ITEMSIZE
+from tilewright.inputs.devices import gpu
 from tilewright.inputs.watched import is_anything_watched
 from tilewright.remember import Shelf
 
@@ -140,7 +141,7 @@ def _planned(a: tuple[Any, ...], left: _Side, b: tuple[Any, ...], right: _Side) 
     c = Columns(_SOMEWHERE + offsets * item, cols, ones)
     scalars = (one, np.zeros(len(a)), "none", name, "ieee", "auto", ())
     work = Work(ordinal, rows, cols, k, first, second, c, None, *scalars)
-    plan = choose.move(work, driver.device_of(ordinal))
+    plan = choose.move(work, gpu(ordinal))
     equal = not any((column != column[0]).any() for column in (rows, cols, k))
     apart = (left.apart, right.apart) if equal else None
     decided = (*left.decides, *right.decides)

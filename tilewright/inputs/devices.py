@@ -6,6 +6,7 @@ from functools import cache
 
 from tilewright import remember, settings
 from tilewright.backends import backends
+from tilewright.backends.cuda.machine import driver
 from tilewright.engines.backend import Backend
 from tilewright.errors import DeviceError
 from tilewright.facts.device import Device
@@ -32,9 +33,17 @@ def host() -> Device:
     return with_ceilings(backends()["host"].devices()[0])
 
 
+def gpu(ordinal: int) -> Device:
+    """A GPU by torch's number, with the ceilings that were stored of it."""
+    return _measured(driver.device_of(ordinal))
+
+
+_measured = cache(with_ceilings)
+
+
 def forget() -> None:
     """Look for devices anew at the next call: new ceilings were stored of one."""
-    for known in (devices, host, _named):
+    for known in (devices, host, _named, _measured):
         known.cache_clear()
 
 

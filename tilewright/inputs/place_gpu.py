@@ -17,7 +17,7 @@ from tilewright.facts.device import Device
 from tilewright.facts.dtypes import TYPES, Dtype
 from tilewright.facts.limits import MOST
 from tilewright.inputs.checks import PRECISIONS
-from tilewright.inputs.devices import resolve
+from tilewright.inputs.devices import gpu, resolve
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class OnGpu:
 
     def device(self, wanted: Device | str | None) -> Device:
         """That of the arrays."""
-        own = self.memory.device
+        own = gpu(self.memory.ordinal)
         if wanted is not None and wanted != "cuda" and resolve(wanted).id != own.id:
             raise OperandError(f"device={wanted!r}: a lies on {own.id!r}")
         return own

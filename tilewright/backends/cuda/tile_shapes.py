@@ -1,8 +1,8 @@
 """The tile shapes of the grouped Triton kernel, what they cost, and the scheduler they run on.
 
-Costs were measured on an H200: seconds a tile of a full device (`fixed`), and seconds for 128 steps
-of k more (`slope`). Other devices get the same numbers scaled by their compute units: only ratios
-decide anything there, and no speed of another device is claimed.
+Costs are those of an H200 (facts/measured/h200.py), scaled by what was measured of the device.
+Unmeasured devices get the same numbers by their compute units: only ratios decide anything there,
+and no speed of another device is claimed.
 """
 
 from __future__ import annotations
@@ -15,18 +15,14 @@ import numpy as np
 from tilewright.engines.grouped import GroupedOperands
 from tilewright.facts.device import Device
 from tilewright.facts.dtypes import ITEMSIZE
+from tilewright.facts.measured import h200
+from tilewright.facts.measured.scale import scale
 from tilewright.planning.grouped import GroupedLayout, Slots, Tile
-
-H200_UNITS = 132
-# Tiles in work on a compute unit at once. Slots are equal in the planner; registers allow 2 to 32.
-RESIDENT = 4
-# A launch of its own: its start, and the idle end of the one before. Measured on an H200.
-LAUNCH = 6e-6
 
 
 @dataclass(frozen=True, slots=True)
 class TileShape:
-    """A tile shape with its launch options. `registers` caps them, 0 leaves it to the compiler.
+    """A tile shape with its launch options, and seconds: of no depth, and of 128 steps of k more.
 
     `cuda` says that kernels/simt/grouped_single.cu computes it, not Triton's grouped_tiles.
     """
@@ -38,63 +34,54 @@ class TileShape:
     stages: int
     fixed: float
     slope: float
-    registers: int = 0
     cuda: bool = False
 
     def shared(self, item: int) -> int:
         """Bytes of local memory that the blocks loaded ahead take, at most."""
         return self.stages * (self.m + self.n) * self.k * item
 
-    def tile(self) -> Tile:
-        """As the planner knows it: slots of every device take as long as an H200's."""
-        slots = H200_UNITS * RESIDENT
+    def tile(self, multiply: float = 1.0) -> Tile:
+        """As the planner knows it, where a unit multiplies so many times as fast as an H200's."""
+        slots = h200.UNITS * h200.RESIDENT
         return Tile(
             self.m,
             self.n,
-            rate=2.0 * self.m * self.n * 128 / (self.slope * slots),
+            rate=2.0 * self.m * self.n * 128 / (self.slope * slots) * multiply,
             overhead=self.fixed * slots,
             step=self.k,
         )
 
 
-# From batches of 2 x 2 tiles a problem with odd strides, k of 128 and 1024; wide: aligned ones.
-# Halves with odd strides take 13 to 17 % less in real batches, whose edges load less. Tiles of
-# 32 x 64 by two warps are no faster on a full device and 1.4 times as slow on one that is not.
-_SINGLE = (
-    TileShape(64, 64, 16, 4, 3, 6.15e-9, 29.1e-9),
-    TileShape(32, 32, 32, 4, 1, 2.60e-9, 11.2e-9),
-    TileShape(16, 32, 32, 2, 1, 1.56e-9, 6.06e-9),
-    TileShape(16, 16, 16, 1, 1, 0.57e-9, 4.99e-9),
+_Cut = tuple[int, int, int, int, int]  # rows, columns, steps of k; warps, stages
+
+
+def _timed(
+    seconds: h200.TileSeconds, *cuts: _Cut, cuda: _Cut | None = None
+) -> tuple[TileShape, ...]:
+    first = () if cuda is None else (TileShape(*cuda, *seconds[cuda[:2]], cuda=True),)
+    return (*first, *(TileShape(*cut, *seconds[cut[:2]]) for cut in cuts))
+
+
+_SMALL: tuple[_Cut, ...] = ((32, 32, 32, 4, 1), (16, 32, 32, 2, 1), (16, 16, 16, 1, 1))
+_SINGLE = _timed(h200.TILES_SINGLE, (64, 64, 16, 4, 3), *_SMALL)
+_WIDE_SINGLE = _timed(h200.TILES_WIDE_SINGLE, (64, 64, 16, 4, 3), *_SMALL)
+_CUDA_SINGLE = _timed(h200.TILES_CUDA_SINGLE, *_SMALL, cuda=(64, 64, 16, 2, 2))
+_CUDA_WIDE_SINGLE = _timed(h200.TILES_CUDA_WIDE_SINGLE, *_SMALL, cuda=(64, 64, 16, 2, 2))
+_TF32 = _timed(
+    h200.TILES_TF32, (64, 64, 16, 4, 3), (32, 32, 32, 2, 2), (16, 32, 32, 2, 1), (16, 16, 16, 1, 1)
 )
-# 4096 x 4096 x 4096, and 16 products with k of 512, whose rows are all multiples of 16 bytes.
-_WIDE_SINGLE = (TileShape(64, 64, 16, 4, 3, 2.0e-9, 24.6e-9), *_SINGLE[1:])
-# Tiles of grouped_single.cu, and Triton's small ones. Odd: 1000 products of 1..512 and of 1..256.
-_CUDA_SINGLE = (TileShape(64, 64, 16, 2, 2, 5.9e-9, 25.0e-9, cuda=True), *_SINGLE[1:])
-_CUDA_WIDE_SINGLE = (TileShape(64, 64, 16, 2, 2, 6.5e-9, 22.7e-9, cuda=True), *_SINGLE[1:])
-_TF32 = (
-    TileShape(64, 64, 16, 4, 3, 8.0e-9, 15.5e-9),
-    TileShape(32, 32, 32, 2, 2, 3.66e-9, 7.58e-9),
-    TileShape(16, 32, 32, 2, 1, 1.74e-9, 4.72e-9),
-    TileShape(16, 16, 16, 1, 1, 0.75e-9, 3.06e-9),
+_HALF = _timed(
+    h200.TILES_HALF, (64, 128, 64, 4, 1), (64, 64, 32, 4, 1), (32, 32, 32, 2, 1), (16, 16, 16, 1, 1)
 )
-_HALF = (
-    TileShape(64, 128, 64, 4, 1, 10.0e-9, 15.0e-9),
-    TileShape(64, 64, 32, 4, 1, 5.80e-9, 9.80e-9),
-    TileShape(32, 32, 32, 2, 1, 2.10e-9, 4.20e-9),
-    TileShape(16, 16, 16, 1, 1, 0.60e-9, 2.30e-9),
+_WIDE_HALF = _timed(
+    h200.TILES_WIDE_HALF,
+    (128, 256, 64, 8, 3),
+    (128, 128, 64, 4, 3),
+    (64, 64, 64, 4, 3),
+    (32, 32, 32, 2, 2),
+    (16, 16, 16, 1, 1),
 )
-_WIDE_HALF = (
-    TileShape(128, 256, 64, 8, 3, 33.3e-9, 13.2e-9),
-    TileShape(128, 128, 64, 4, 3, 15.2e-9, 8.87e-9),
-    TileShape(64, 64, 64, 4, 3, 5.39e-9, 4.39e-9),
-    TileShape(32, 32, 32, 2, 2, 1.44e-9, 2.72e-9),
-    TileShape(16, 16, 16, 1, 1, 0.62e-9, 1.63e-9),
-)
-_DOUBLE = (
-    TileShape(64, 64, 16, 4, 3, 13.7e-9, 24.9e-9),
-    TileShape(32, 32, 16, 4, 3, 3.84e-9, 10.9e-9),
-    TileShape(16, 16, 16, 1, 1, 1.40e-9, 5.96e-9),
-)
+_DOUBLE = _timed(h200.TILES_DOUBLE, (64, 64, 16, 4, 3), (32, 32, 16, 4, 3), (16, 16, 16, 1, 1))
 
 
 def shapes_of(
@@ -123,8 +110,9 @@ def slots_of(device: Device, *, cut: bool = True) -> Slots:
 
     An element of a partial result is written and read once; without `cut` none may be made.
     """
-    merge = 3e-12 * H200_UNITS * RESIDENT if cut else np.inf
-    return Slots(device.compute_units, RESIDENT, launch=LAUNCH, merge=merge)
+    merge = h200.TILE_MERGE * h200.UNITS * h200.RESIDENT if cut else np.inf
+    units = device.compute_units
+    return Slots(units, h200.RESIDENT, launch=h200.TILE_LAUNCH, merge=merge)
 
 
 @dataclass(frozen=True)
@@ -137,7 +125,8 @@ class GroupedTiles:
     @property
     def tiles(self) -> tuple[Tile, ...]:
         """Of the dtype's own arithmetic."""
-        return tuple(shape.tile() for shape in shapes_of(self.dtype, self.device))
+        faster = scale(self.device, self.dtype).multiply
+        return tuple(shape.tile(faster) for shape in shapes_of(self.dtype, self.device))
 
     @property
     def slots(self) -> Slots:

@@ -5,7 +5,8 @@ mma        tensor cores of sm_80 to sm_90 from registers (kernels/bits/bits_mma.
 popcount   population count on the ALUs (kernels/bits/bits_popc.cu), every GPU
 
 Which is chosen follows from `RATES`: what each instruction did in registers and what whole products
-reached, measured on an H200, and scaled to other GPUs by their number of multiprocessors.
+reached, measured on an H200 (facts/measured/h200.py) and scaled to other GPUs by their number of
+multiprocessors, and by their memory where `tilewright peak` measured it.
 """
 
 from __future__ import annotations
@@ -19,12 +20,11 @@ from tilewright.backends.cuda.bits.launch import Launch
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.engines.bits import BitProblem, BitWork
 from tilewright.facts.device import Device
+from tilewright.facts.measured import h200
+from tilewright.facts.measured.scale import scale
 from tilewright.facts.verdict import Proposal
 
 _MEASURED_ON = "an H200"
-_MEASURED_UNITS = 132
-_LAUNCH = 4e-6  # seconds: the shortest product, measured in a graph on an H200
-_BANDWIDTH = 4.0e12  # bytes a second of an H200's memory
 MOST = (1 << 31) - 1024  # rows: whole tiles of them are numbered in 32 bits
 LONGEST = 1 << 28  # elements a row: 4 popcounts and a threshold still fit an int32
 
@@ -45,11 +45,7 @@ class Rate:
         return self.bits if problem.out == "bits" else self.numbers
 
 
-RATES = {
-    "wgmma": Rate(15_528e12, 9_200e12, 11_900e12),
-    "mma": Rate(10_092e12, 3_700e12, 4_370e12),
-    "popcount": Rate(247e12, 255e12, 253e12),
-}
+RATES = {name: Rate(*rates) for name, rates in h200.BITS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +84,9 @@ class Engine:
         rows, columns, depth = self.tile
         tiles = -(-problem.m // rows) * -(-problem.n // columns)
         work = 2 * rows * columns * -(-problem.k // depth) * depth
-        products = -(-tiles // units) * work / (whole / _MEASURED_UNITS)
-        seconds = _LAUNCH + max(products, problem.traffic / _BANDWIDTH)
+        products = -(-tiles // units) * work / (whole / h200.UNITS)
+        moved = problem.traffic / h200.BITS_MEMORY / scale(device, "float32").bandwidth
+        seconds = h200.BITS_LAUNCH + max(products, moved)
         where = f"{_MEASURED_ON}, {rate.peak / 1e12:,.0f} TOP/s in registers"
         scaled = "" if capability(device) == 90 else f", scaled to {units} multiprocessors"
         reason = f"{whole / 1e12:,.0f} TOP/s for 8192 cubed on {where}{scaled}"

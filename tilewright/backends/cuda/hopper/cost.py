@@ -13,20 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.backends.cuda.hopper.orient import Bools, Operand
-from tilewright.backends.cuda.hopper.shapes import HALF, NARROW, PAIR, SPLIT, STAGED, WIDE, Shape
+from tilewright.backends.cuda.hopper.shapes import Shape
 from tilewright.backends.cuda.work import Floats, Ints
+from tilewright.facts.measured import h200
+from tilewright.facts.measured.scale import Scale
 
-PROCESSORS = 132
-MEMORY = 4.2e12  # bytes a second that a copy reaches, read and written together
-PACKING = 4.0e12  # the same, for the packing pass
-LAUNCH = 4e-6  # seconds between two launches
 FEW = 4  # turns of a block, below which it matters how the last of them are dealt
-_FLOPS = 850e12 / PROCESSORS  # of one multiprocessor, under the power limit
-_LOADS = 75e9  # bytes a second into one multiprocessor's shared memory, whoever asked for them
-# Lines of 128 bytes a second that one multiprocessor asks L2 for. Rows that do not begin at 128
-# bytes have each box in twice as many lines: 200 products of 1160^3 took 1.67 times as long as of
-# 1152^3, and 1.19 times where two blocks asked for half of what they share (1.15 times the work).
-_LINES = 0.77e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +31,7 @@ class Overhead:
     unaligned_turned: float
 
 
-# Unaligned rows are stored by one warp where a warpgroup has places for only half a tile. Turned
-# tiles of 2048 x 256 (k by columns) waited for loads three stages deep, not four.
-_TILE = {
-    WIDE.name: Overhead(1.6e-6, 2.0e-6, 7e-6, 7e-6),
-    PAIR.name: Overhead(1.6e-6, 1.4e-6, 7e-6, 7e-6),
-    STAGED.name: Overhead(2.0e-6, 6.0e-6, 4.4e-6, 6e-6),
-    HALF.name: Overhead(1.7e-6, 1.7e-6, 2.5e-6, 4e-6),
-    NARROW.name: Overhead(1.7e-6, 1.7e-6, 2.8e-6, 4e-6),
-    SPLIT.name: Overhead(4e-6, 4e-6, 4e-6, 4e-6),
-}
+_TILE = {name: Overhead(*seconds) for name, seconds in h200.HOPPER_TILES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +53,8 @@ class Loads:
         left, right = -(-self.rows // 64) * 64, -(-self.width // 64) * 64
         asked = left * self.left_lines / np.where(self.left_shared, shape.cluster, 1)
         asked += right * self.right_lines / np.where(self.right_shared, shape.cluster, 1)
-        longest: Floats = np.maximum((left + right) * (128 / _LOADS), asked / _LINES)
+        loaded = (left + right) * (128 / h200.HOPPER_LOADS)
+        longest: Floats = np.maximum(loaded, asked / h200.HOPPER_LINES)
         return shape.planes * longest
 
 
@@ -81,11 +65,11 @@ def lines(operand: Operand) -> Ints:
 
 
 def tile_seconds(
-    shape: Shape, loads: Loads, steps: Ints, *, turned: Bools, aligned: Bools
+    shape: Shape, loads: Loads, steps: Ints, *, turned: Bools, aligned: Bools, there: Scale
 ) -> Floats:
     """What one tile of each size takes its block, beside the others on the multiprocessor."""
     rows = -(-loads.rows // 64) * 64
-    multiply = shape.products * rows * loads.width * (2 * 64 / _FLOPS)
+    multiply = shape.products * rows * loads.width * (2 * 64 / h200.HOPPER_FLOPS) / there.multiply
     each = _TILE[shape.name]
     stored = np.where(turned, each.turned, each.straight)
     scattered = np.where(turned, each.unaligned_turned, each.unaligned)
@@ -95,17 +79,18 @@ def tile_seconds(
     return seconds
 
 
-def memory_seconds(shape: Shape, moved: float, turns: float) -> float:
+def memory_seconds(shape: Shape, moved: float, turns: float, there: Scale) -> float:
     """What memory takes for the bytes of operands and results, in so many turns of a block.
 
     256 experts of 64 rows, which wait for it in 31 turns, took 1.84 to 1.88 ms three stages deep
     and 1.88 to 1.95 ms four stages deep; 8 experts of 20 to 250 rows, in two turns, 0.18 and 0.15.
     """
     best = shape.stages >= 4 if turns < FEW else shape.stages < 4
-    return moved / MEMORY * (1.0 if best else 1.03)
+    return moved / h200.HOPPER_MEMORY / there.bandwidth * (1.0 if best else 1.03)
 
 
-def batch_seconds(busiest: float, waiting: float, packed: float) -> float:
+def batch_seconds(busiest: float, waiting: float, packed: float, there: Scale) -> float:
     """From the busiest multiprocessor, what memory takes, and bytes of the packing pass."""
-    packing = packed / PACKING + LAUNCH if packed else 0.0
-    return packing + max(busiest, waiting) + LAUNCH
+    launch = h200.HOPPER_LAUNCH
+    packing = packed / h200.HOPPER_PACKING / there.bandwidth + launch if packed else 0.0
+    return packing + max(busiest, waiting) + launch

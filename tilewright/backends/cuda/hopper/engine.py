@@ -20,10 +20,12 @@ from tilewright.backends.cuda.hopper.shapes import SHAPES, Shape
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.backends.cuda.work import Ints, Moving, Prepared, Work
 from tilewright.facts.device import Device
+from tilewright.facts.measured.scale import Scale, scale
 from tilewright.facts.verdict import Proposal
 from tilewright.remember import Shelf
 
 DTYPES = ("bfloat16", "float16")
+_HALF = {"float32": "float16"}  # what the tensor cores are given of it
 # A map takes some microseconds to make: of more matrices than this, copies are made instead.
 _MAPS = 8192
 _plans: Shelf[bytes, tuple[Bucket, ...]] = Shelf("plans of the Hopper engines", most=64 << 20)
@@ -44,7 +46,7 @@ class HopperHalf:
 
     def propose(self, work: Work, device: Device) -> Proposal:
         """A launch for each kind of storage."""
-        buckets = recalled(work, self.shapes, device.compute_units)
+        buckets = recalled(work, self.shapes, scale(device, _HALF.get(work.dtype, work.dtype)))
         return Proposal(
             self.name,
             device,
@@ -75,7 +77,7 @@ def unready(work: Work, device: Device) -> str | None:
 
 
 def plan(
-    work: Work, shapes: tuple[Shape, ...] = SHAPES, processors: int = cost.PROCESSORS
+    work: Work, shapes: tuple[Shape, ...] = SHAPES, there: Scale = tiles.AS_MEASURED
 ) -> tuple[Bucket, ...]:
     """The buckets of a batch, each with the choice predicted fastest.
 
@@ -95,17 +97,17 @@ def plan(
             for shape in shapes
             if not (split and batch.transposed[which[0]])
         ]
-        batch, shape = _fastest(every, which, work.order, processors)
-        buckets.append(bucket_of(batch, which, shape, work.order, processors))
+        batch, shape = _fastest(every, which, work.order, there)
+        buckets.append(bucket_of(batch, which, shape, work.order, there))
     return tuple(buckets)
 
 
-def recalled(work: Work, shapes: tuple[Shape, ...], processors: int) -> tuple[Bucket, ...]:
+def recalled(work: Work, shapes: tuple[Shape, ...], there: Scale) -> tuple[Bucket, ...]:
     """`plan`, kept by all that it looks at: training repeats sizes and strides in other memory."""
-    key = _signature(work, shapes, processors)
+    key = _signature(work, shapes, there)
     found = _plans.get(key)
     if found is None:
-        found = plan(work, shapes, processors)
+        found = plan(work, shapes, there)
         return _plans.keep(key, found, size=_bytes(found))
     split = shapes[0].planes > 1
     ways = {
@@ -120,9 +122,9 @@ def _bytes(buckets: tuple[Bucket, ...]) -> int:
     return sum(160 * len(x.batch.k) + 56 * len(x.tiles.problem) + 512 for x in buckets)
 
 
-def _signature(work: Work, shapes: tuple[Shape, ...], processors: int) -> bytes:
+def _signature(work: Work, shapes: tuple[Shape, ...], there: Scale) -> bytes:
     """Of addresses only how far they are aligned, up to 256 bytes."""
-    digest = hashlib.blake2b(repr((len(work.m), shapes, processors, work.order)).encode())
+    digest = hashlib.blake2b(repr((len(work.m), shapes, there, work.order)).encode())
     columns = [work.m, work.n, work.k]
     for part in (work.a, work.b, work.c):
         columns += [part.row, part.col, np.minimum(part.address & -part.address, 256)]
@@ -131,11 +133,11 @@ def _signature(work: Work, shapes: tuple[Shape, ...], processors: int) -> bytes:
     return digest.digest()
 
 
-def bucket_of(batch: Oriented, which: Ints, shape: Shape, order: str, processors: int) -> Bucket:
+def bucket_of(batch: Oriented, which: Ints, shape: Shape, order: str, there: Scale) -> Bucket:
     """One launch: cut, balanced, its panels laid out, its seconds predicted."""
-    clusters = shape.clusters(processors)
+    clusters = shape.clusters(there.units)
     found, turns, busiest = tiles.balanced(
-        batch, tiles.cut(batch, which, shape, order), shape, clusters
+        batch, tiles.cut(batch, which, shape, order, there), shape, clusters, there
     )
     k, fill, each = tiles.depths(batch, which), FILL, 4
     if shape.planes > 1:
@@ -144,21 +146,21 @@ def bucket_of(batch: Oriented, which: Ints, shape: Shape, order: str, processors
     right = lay_out(batch.right, k, left.rows, fill)
     packed = packed_bytes(batch.left, k, each) + packed_bytes(batch.right, k, each)
     moved = _moved(batch, which) * shape.planes
-    waiting = cost.memory_seconds(shape, moved, len(found.problem) / clusters)
-    seconds = cost.batch_seconds(busiest, waiting, packed)
+    waiting = cost.memory_seconds(shape, moved, len(found.problem) / clusters, there)
+    seconds = cost.batch_seconds(busiest, waiting, packed, there)
     return Bucket(batch, which, shape, found, turns, (left, right), seconds)
 
 
 def _fastest(
-    ways: list[tuple[Oriented, Shape]], which: Ints, order: str, processors: int
+    ways: list[tuple[Oriented, Shape]], which: Ints, order: str, there: Scale
 ) -> tuple[Oriented, Shape]:
     """The way of least seconds, the first of equals; few tiles are dealt out, many dealt evenly.
 
     Dealing takes longest here, and is never better than even: who could not win is not dealt out.
     """
-    cuts = [tiles.cut(batch, which, shape, order) for batch, shape in ways]
+    cuts = [tiles.cut(batch, which, shape, order, there) for batch, shape in ways]
     evenly = [
-        _guess(batch, shape, which, cut, processors, dealt=False)
+        _guess(batch, shape, which, cut, there, dealt=False)
         for (batch, shape), cut in zip(ways, cuts, strict=True)
     ]
     best, least = 0, np.inf
@@ -166,24 +168,24 @@ def _fastest(
         if evenly[at] > least:
             break
         batch, shape = ways[at]
-        seconds = _guess(batch, shape, which, cuts[at], processors, dealt=True)
+        seconds = _guess(batch, shape, which, cuts[at], there, dealt=True)
         if (seconds, at) < (least, best):
             best, least = at, seconds
     return ways[best]
 
 
 def _guess(
-    batch: Oriented, shape: Shape, which: Ints, cut: tiles.Tiles, processors: int, *, dealt: bool
+    batch: Oriented, shape: Shape, which: Ints, cut: tiles.Tiles, there: Scale, *, dealt: bool
 ) -> float:
     """Seconds of the multiplying launch: few tiles as they will be dealt, or as if evenly."""
-    clusters = shape.clusters(processors)
+    clusters = shape.clusters(there.units)
     turns = len(cut.problem) / clusters
     busiest = float(cut.seconds.sum()) / clusters
     if turns >= cost.FEW:
         busiest = max(busiest, float(cut.seconds.max(initial=0.0)))
     elif dealt:
-        _, _, busiest = tiles.balanced(batch, cut, shape, clusters)
-    waiting = cost.memory_seconds(shape, _moved(batch, which), turns)
+        _, _, busiest = tiles.balanced(batch, cut, shape, clusters, there)
+    waiting = cost.memory_seconds(shape, _moved(batch, which), turns, there)
     # Of two that wait for memory, the one with less to do.
     return max(busiest, waiting) + busiest / 1000
 

@@ -29,10 +29,12 @@ from tilewright.backends.cuda.hopper.orient import Operand, Oriented
 from tilewright.backends.cuda.hopper.packing import Panels
 from tilewright.backends.cuda.hopper.shapes import Shape
 from tilewright.backends.cuda.work import Floats, Ints
+from tilewright.facts.measured.scale import Scale
 from tilewright.planning import deal
 
 FIELDS = 20
 LEFT_PACKED, RIGHT_PACKED, ENGINE_STORES, LEFT_SHARED, RIGHT_SHARED = 1, 2, 4, 8, 16
+AS_MEASURED = Scale()
 _DOWN = 16  # tiles down that follow one another: 1 % over 4 on an H200, and 32 no better
 
 
@@ -64,7 +66,9 @@ def depths(batch: Oriented, which: Ints) -> Ints:
     return k
 
 
-def cut(batch: Oriented, which: Ints, shape: Shape, order: str) -> Tiles:
+def cut(
+    batch: Oriented, which: Ints, shape: Shape, order: str, there: Scale = AS_MEASURED
+) -> Tiles:
     """Every tile of the problems `which`, longest first unless `order` is "given"."""
     if order != "given":
         which = which[np.argsort(-batch.k[which], kind="stable")]
@@ -84,7 +88,8 @@ def cut(batch: Oriented, which: Ints, shape: Shape, order: str) -> Tiles:
     end = np.minimum(columns[p], (j + 1) * units // across[p] * 64)
     row = i * high[p]
     left = np.minimum(high[p], rows[p] - row)
-    return _timed(batch, shape, problem[p], top[p] + row, start, left, end - start)
+    found = (problem[p], top[p] + row, start, left, end - start)
+    return _timed(batch, shape, there, *found)
 
 
 def _bands(batch: Oriented, which: Ints, shape: Shape) -> tuple[Ints, Ints, Ints, Ints, Ints]:
@@ -132,7 +137,14 @@ def members(shape: Shape, tiles: Tiles) -> tuple[Tiles, Ints]:
 
 
 def _timed(
-    batch: Oriented, shape: Shape, problem: Ints, row: Ints, column: Ints, rows: Ints, columns: Ints
+    batch: Oriented,
+    shape: Shape,
+    there: Scale,
+    problem: Ints,
+    row: Ints,
+    column: Ints,
+    rows: Ints,
+    columns: Ints,
 ) -> Tiles:
     units = Tiles(problem, row, column, rows, columns, np.zeros(len(problem)))
     each, shares = members(shape, units)
@@ -150,11 +162,14 @@ def _timed(
         -(-batch.k[p] // 64),
         turned=batch.transposed[p],
         aligned=batch.engine_stores[p],
+        there=there,
     )
     return replace(units, seconds=seconds.reshape(-1, shape.cluster).max(1))
 
 
-def split_tail(batch: Oriented, tiles: Tiles, shape: Shape, blocks: int) -> Tiles:
+def split_tail(
+    batch: Oriented, tiles: Tiles, shape: Shape, blocks: int, there: Scale = AS_MEASURED
+) -> Tiles:
     """The last two rounds cut in half, and the longest of them first: a finer end to deal."""
     count = len(tiles.problem)
     if count < blocks:
@@ -171,7 +186,7 @@ def split_tail(batch: Oriented, tiles: Tiles, shape: Shape, blocks: int) -> Tile
         (last.rows, last.rows[again]),
         (cut_at, (last.columns - cut_at)[again]),
     ]
-    halves = _timed(batch, shape, *(np.concatenate(pair) for pair in fields))
+    halves = _timed(batch, shape, there, *(np.concatenate(pair) for pair in fields))
     halves = halves.take(np.argsort(-halves.seconds, kind="stable"))
     pairs = (
         (getattr(head, name), getattr(halves, name))
@@ -180,10 +195,12 @@ def split_tail(batch: Oriented, tiles: Tiles, shape: Shape, blocks: int) -> Tile
     return Tiles(*(np.concatenate(pair) for pair in pairs))
 
 
-def balanced(batch: Oriented, tiles: Tiles, shape: Shape, blocks: int) -> tuple[Tiles, Ints, float]:
+def balanced(
+    batch: Oriented, tiles: Tiles, shape: Shape, blocks: int, there: Scale = AS_MEASURED
+) -> tuple[Tiles, Ints, float]:
     """The tiles, the last ones split or not, dealt so that the busiest block is done sooner."""
     turns, busiest = deal.turns(tiles.seconds, blocks)
-    finer = split_tail(batch, tiles, shape, blocks)
+    finer = split_tail(batch, tiles, shape, blocks, there)
     if finer is not tiles:
         finer_turns, finer_busiest = deal.turns(finer.seconds, blocks)
         if finer_busiest < busiest:

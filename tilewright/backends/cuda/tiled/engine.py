@@ -27,13 +27,14 @@ from tilewright.backends.cuda.tiled.parts import CHUNK, Parts, parts_of
 from tilewright.backends.cuda.work import Ints, Moving, Prepared, Work
 from tilewright.errors import KernelError
 from tilewright.facts.device import Device
+from tilewright.facts.measured import h200
+from tilewright.facts.measured.scale import scale
 from tilewright.facts.verdict import Proposal
 from tilewright.planning.grouped import GroupedLayout, lay_out, signature
 from tilewright.planning.single import Single
 from tilewright.remember import Shelf
 
 _layouts: Shelf[bytes, GroupedLayout] = Shelf("tiles of batches on GPUs", most=128 << 20)
-_START = 3e-6  # seconds from one launch to the next on an empty H200
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,8 @@ class TritonGrouped:
             reason += f"; in IEEE float32, as {device.version} has no tf32"
         if work.precision == "fp32x":
             reason += "; in IEEE float32"
-        return Proposal(self.name, device, plan.seconds + _START, reason, size, decisions=tiles)
+        seconds = plan.seconds + h200.TILE_START
+        return Proposal(self.name, device, seconds, reason, size, decisions=tiles)
 
 
 class TritonWhole(TritonGrouped):
@@ -131,9 +133,10 @@ def _laid_out(work: Work, device: Device, *, cut: bool = True, cuda: bool = Fals
     """The tiles of a batch; layouts are kept by sizes, but those that are made in one pass."""
     code, precision = codes(work), _precision(work, device)
     wide = is_mostly_wide(work, code)
-    facts = (device.compute_units, device.local_memory, work.dtype, precision, wide, cuda)
+    faster = scale(device, work.dtype, precision).multiply
+    facts = (device.compute_units, device.local_memory, faster, work.dtype, precision, wide, cuda)
     shapes = shapes_of(work.dtype, device, precision, wide=wide, cuda=cuda)
-    tiles, slots = tuple(shape.tile() for shape in shapes), slots_of(device, cut=cut)
+    tiles, slots = tuple(shape.tile(faster) for shape in shapes), slots_of(device, cut=cut)
     few = little(work, tiles, slots)
     if few is not None:
         return _Tiles(code, few, shapes, precision)
@@ -236,8 +239,6 @@ def _multiply(
         "ACTIVATION": "none" if group.parts else work.activation,
     }
     options = {"num_warps": shape.warps, "num_stages": shape.stages}
-    if shape.registers:
-        options["maxnreg"] = shape.registers
     mine = Pointer("int32", tiles + 16 * group.first)
     arguments = (Pointer("int64", table), mine, group.count)
     return Task(grouped_tiles, group.count, arguments, constants, options)

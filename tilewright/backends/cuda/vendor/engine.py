@@ -20,31 +20,15 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.backends.cuda.machine import driver
-from tilewright.backends.cuda.tile_shapes import H200_UNITS
 from tilewright.backends.cuda.vendor import cublas
 from tilewright.backends.cuda.vendor.cublas import Matrix, Product
 from tilewright.backends.cuda.work import Columns, Ints, Moving, Prepared, Work
 from tilewright.facts.device import Device
 from tilewright.facts.dtypes import ITEMSIZE
+from tilewright.facts.measured import h200
+from tilewright.facts.measured.scale import scale
 from tilewright.facts.verdict import Proposal
 
-# Flops a second of large products, and bytes a second, of an H200 (cuBLAS 13.0, torch 2.11).
-_RATE = {
-    ("float16", "ieee"): 770e12,
-    ("bfloat16", "ieee"): 780e12,
-    ("float32", "ieee"): 51e12,
-    ("float32", "tf32"): 400e12,
-    ("float64", "ieee"): 60e12,
-}
-_BANDWIDTH = 4.0e12
-# cuBLAS falls to a fifth where half-precision rows are no multiples of 16 bytes (150 of 790).
-_UNALIGNED = 0.19
-_START = 6e-6  # a call's own time on the device
-# Products of few tiles are cut along k: they take at most so many times what they would if the
-# device were full, and a share of the time in which one compute unit goes down k with a tile of
-# 128 x 128. Of 147 calls in fp32 and bf16 129 took within a quarter of what is predicted so.
-_WORST_WAVES = 1.2
-_DEEP, _DEEPEST = 0.1, 5e-6
 # Unlike products in a call each: of more than this the host's 8 µs a call would show.
 _MOST_CALLS = 32
 
@@ -94,7 +78,7 @@ def _why_untaken(work: Work) -> str | None:
     """Why no call of the library computes what is asked for, if so."""
     if work.ordinal < 0:
         return "runs on a GPU only"
-    known = (work.dtype, work.precision) in (*_RATE, ("float32", "fp32x"))
+    known = (work.dtype, work.precision) in (*h200.LIBRARY, ("float32", "fp32x"))
     if not known and work.precision != "tf32":
         return f"has no {work.precision} for {work.dtype}"
     if work.activation == "gelu" or (work.bias is not None and work.bias.address.any()):
@@ -161,20 +145,22 @@ def _seconds(work: Work, device: Device, *, together: bool) -> float:
     """Of one call, or of a call for every problem."""
     m, n, k = (column.astype(np.float64) for column in (work.m, work.n, work.k))
     flops, moved = 2 * m * n * k, (m * k + k * n + m * n) * ITEMSIZE[work.dtype]
-    tiles = np.ceil(m / 128) * np.ceil(n / 128)
-    rate = np.full(len(m), _RATE.get((work.dtype, work.precision)) or _RATE[work.dtype, "ieee"])
+    tiles, known = np.ceil(m / 128) * np.ceil(n / 128), h200.LIBRARY
+    rate = np.full(len(m), known.get((work.dtype, work.precision)) or known[work.dtype, "ieee"])
     if ITEMSIZE[work.dtype] == 2:
-        rate *= np.where(_is_aligned(work), 1.0, _UNALIGNED)
+        rate *= np.where(_is_aligned(work), 1.0, h200.LIBRARY_UNALIGNED)
     if together:
         flops, moved, tiles = (column.sum()[np.newaxis] for column in (flops, moved, tiles))
         rate = rate[:1]
-    share = device.compute_units / H200_UNITS
+    there = scale(device, work.dtype, work.precision)
+    faster, memory = there.share * there.multiply, there.memory or there.share
     waves = np.ceil(tiles / device.compute_units) * device.compute_units / tiles
-    waves = np.minimum(waves, _WORST_WAVES)
-    busy = np.maximum(flops / rate * waves, moved / _BANDWIDTH) / share
-    depth = np.minimum(_DEEP * k[: len(rate)] * 2 * 128**2 * H200_UNITS / rate, _DEEPEST)
-    seconds = busy + np.where(tiles < device.compute_units, depth, 0.0) + _START
-    return float(np.sum(seconds if work.activation == "none" else seconds + _START))
+    waves = np.minimum(waves, h200.LIBRARY_WORST_WAVES)
+    busy = np.maximum(flops / rate * waves / faster, moved / h200.LIBRARY_MEMORY / memory)
+    down = h200.LIBRARY_DEEP * k[: len(rate)] * 2 * 128**2 * h200.UNITS / rate / there.multiply
+    depth = np.where(tiles < device.compute_units, np.minimum(down, h200.LIBRARY_DEEPEST), 0.0)
+    seconds = busy + depth + h200.LIBRARY_START
+    return float(np.sum(seconds if work.activation == "none" else seconds + h200.LIBRARY_START))
 
 
 def _is_aligned(work: Work) -> npt.NDArray[np.bool_]:

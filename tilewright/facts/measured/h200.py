@@ -1,0 +1,113 @@
+"""What was measured of an H200: the numbers by which every engine of NVIDIA's GPUs predicts.
+
+    the chip          UNITS, PEAKS, READ          what `tilewright peak` found of it
+    vendor            LIBRARY_*                    cuBLAS 13.0 called by name, torch 2.11
+    triton_grouped    TILES_*, TILE_LAUNCH, ...    seconds of a tile, by dtype and loads
+    hopper            HOPPER_*                     tensor cores fed by the copy engine
+    one-bit           BITS_*
+
+Seconds, bytes and flops a second, a multiply-add being two. No other chip has a file, so others are
+predicted by these numbers, scaled by their ceilings where those were measured (scale.py).
+"""
+
+from __future__ import annotations
+
+UNITS = 132  # multiprocessors
+# The best row of `tilewright peak` by dtype, and its read of the largest working set.
+PEAKS = {"float64": 33.4e12, "float32": 65.3e12, "float16": 897e12, "bfloat16": 947e12}
+READ = 4.44e12
+
+# Large products by the vendor's library: flops of each dtype and precision, and bytes.
+LIBRARY = {
+    ("float16", "ieee"): 770e12,
+    ("bfloat16", "ieee"): 780e12,
+    ("float32", "ieee"): 51e12,
+    ("float32", "tf32"): 400e12,
+    ("float64", "ieee"): 60e12,
+}
+LIBRARY_MEMORY = 4.0e12
+# cuBLAS falls to a fifth where half-precision rows are no multiples of 16 bytes (150 of 790).
+LIBRARY_UNALIGNED = 0.19
+LIBRARY_START = 6e-6  # a call's own time on the device
+# Products of few tiles are cut along k: they take at most so many times what they would if the
+# device were full, and a share of the time in which one compute unit goes down k with a tile of
+# 128 x 128. Of 147 calls in fp32 and bf16 129 took within a quarter of what is predicted so.
+LIBRARY_WORST_WAVES = 1.2
+LIBRARY_DEEP, LIBRARY_DEEPEST = 0.1, 5e-6
+
+# Triton's tiles in work on a multiprocessor at once. The planner's slots are equal; registers allow
+# 2 to 32.
+RESIDENT = 4
+TILE_LAUNCH = 6e-6  # of a launch of its own: its start, and the idle end of the one before
+TILE_START = 3e-6  # from one launch to the next on an empty device
+TILE_MERGE = 3e-12  # to write and read an element of a partial result, on a full device
+# Seconds a tile of a full device, and seconds for 128 steps of k more, by (rows, columns). From
+# batches of 2 x 2 tiles a problem with odd strides, k of 128 and 1024; wide: aligned ones. Halves
+# with odd strides take 13 to 17 % less in real batches, whose edges load less. Tiles of 32 x 64 by
+# two warps are no faster on a full device and 1.4 times as slow on one that is not.
+TileSeconds = dict[tuple[int, int], tuple[float, float]]
+TILES_SINGLE: TileSeconds = {
+    (64, 64): (6.15e-9, 29.1e-9),
+    (32, 32): (2.60e-9, 11.2e-9),
+    (16, 32): (1.56e-9, 6.06e-9),
+    (16, 16): (0.57e-9, 4.99e-9),
+}
+# 4096 x 4096 x 4096, and 16 products with k of 512, whose rows are all multiples of 16 bytes.
+TILES_WIDE_SINGLE: TileSeconds = {**TILES_SINGLE, (64, 64): (2.0e-9, 24.6e-9)}
+# Tiles of grouped_single.cu, and Triton's small ones. Odd: 1000 products of 1..512 and of 1..256.
+TILES_CUDA_SINGLE: TileSeconds = {**TILES_SINGLE, (64, 64): (5.9e-9, 25.0e-9)}
+TILES_CUDA_WIDE_SINGLE: TileSeconds = {**TILES_SINGLE, (64, 64): (6.5e-9, 22.7e-9)}
+TILES_TF32: TileSeconds = {
+    (64, 64): (8.0e-9, 15.5e-9),
+    (32, 32): (3.66e-9, 7.58e-9),
+    (16, 32): (1.74e-9, 4.72e-9),
+    (16, 16): (0.75e-9, 3.06e-9),
+}
+TILES_HALF: TileSeconds = {
+    (64, 128): (10.0e-9, 15.0e-9),
+    (64, 64): (5.80e-9, 9.80e-9),
+    (32, 32): (2.10e-9, 4.20e-9),
+    (16, 16): (0.60e-9, 2.30e-9),
+}
+TILES_WIDE_HALF: TileSeconds = {
+    (128, 256): (33.3e-9, 13.2e-9),
+    (128, 128): (15.2e-9, 8.87e-9),
+    (64, 64): (5.39e-9, 4.39e-9),
+    (32, 32): (1.44e-9, 2.72e-9),
+    (16, 16): (0.62e-9, 1.63e-9),
+}
+TILES_DOUBLE: TileSeconds = {
+    (64, 64): (13.7e-9, 24.9e-9),
+    (32, 32): (3.84e-9, 10.9e-9),
+    (16, 16): (1.40e-9, 5.96e-9),
+}
+
+HOPPER_FLOPS = 850e12 / UNITS  # of one multiprocessor's tensor cores, under the power limit
+HOPPER_MEMORY = 4.2e12  # bytes that a copy reaches, read and written together
+HOPPER_PACKING = 4.0e12  # the same, for the packing pass
+HOPPER_LAUNCH = 4e-6  # between two launches
+HOPPER_LOADS = 75e9  # bytes into one multiprocessor's shared memory, whoever asked for them
+# Lines of 128 bytes that one multiprocessor asks L2 for. Rows that do not begin at 128 bytes have
+# each box in twice as many lines: 200 products of 1160^3 took 1.67 times as long as of 1152^3, and
+# 1.19 times where two blocks asked for half of what they share (1.15 times the work).
+HOPPER_LINES = 0.77e9
+# Seconds a tile takes beside its steps, by configuration: stored straight, turned, to unaligned
+# rows, and both. Unaligned rows are stored by one warp where a warpgroup has places for only half a
+# tile. Turned tiles of 2048 x 256 (k by columns) waited for loads three stages deep, not four.
+HOPPER_TILES = {
+    "128x256": (1.6e-6, 2.0e-6, 7e-6, 7e-6),
+    "128x256 in pairs": (1.6e-6, 1.4e-6, 7e-6, 7e-6),
+    "128x256 staged": (2.0e-6, 6.0e-6, 4.4e-6, 6e-6),
+    "128x128": (1.7e-6, 1.7e-6, 2.5e-6, 4e-6),
+    "64x128 twice": (1.7e-6, 1.7e-6, 2.8e-6, 4e-6),
+    "128x128 split": (4e-6, 4e-6, 4e-6, 4e-6),
+}
+
+# One-bit operations by instruction: on registers, and of 8192 cubed to numbers and to bits.
+BITS = {
+    "wgmma": (15_528e12, 9_200e12, 11_900e12),
+    "mma": (10_092e12, 3_700e12, 4_370e12),
+    "popcount": (247e12, 255e12, 253e12),
+}
+BITS_LAUNCH = 4e-6  # the shortest product, measured in a graph
+BITS_MEMORY = 4.0e12
