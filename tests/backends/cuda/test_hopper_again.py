@@ -20,8 +20,9 @@ from tilewright.backends.cuda.machine.tensor_maps import BYTES
 from tilewright.backends.cuda.ragged.moving import LEFT, OUT, RIGHT, Moving
 from tilewright.backends.cuda.work import Columns, Work
 from tilewright.errors import DeviceError
+from tilewright.facts.measured.scale import Scale
 
-UNITS = 132
+UNITS = Scale()
 
 
 @pytest.fixture(autouse=True)

@@ -24,6 +24,7 @@ from tilewright.backends.cuda.hopper.shapes import (
     Shape,
 )
 from tilewright.facts.device import Device
+from tilewright.facts.measured import h200
 from tilewright.planning import deal
 
 LAYOUTS = ["".join(letters) for letters in itertools.product("rc", repeat=3)]
@@ -67,7 +68,7 @@ def test_the_tables_multiply_every_layout(layout: str, pad: int) -> None:
 def test_tiles_cover_each_problem_once_and_are_each_dealt_once(shape: Shape) -> None:
     memory = Memory(sizes(50, 1, 900))
     batch = orient(memory.work(0), turned=False)
-    blocks = cost.PROCESSORS * shape.blocks
+    blocks = h200.UNITS * shape.blocks
     whole = tiles.cut(batch, np.arange(50), shape, "auto")
     for cut in (whole, tiles.split_tail(batch, whole, shape, 20)):
         area = np.zeros(50, np.int64)
