@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tilewright.planning.dense import plan
 
 from tests.support import made_up
 from tilewright.backends import backends
@@ -25,7 +26,6 @@ from tilewright.facts.problem import Problem
 from tilewright.planning.buckets import Tile
 from tilewright.planning.classes import Boundaries, Tuned, classify
 from tilewright.planning.cost import Curve, Measured, Narrow
-from tilewright.planning.dense import plan
 from tilewright.planning.grouped import lay_out
 from tilewright.planning.makespan import Runs, Slots, predict
 from tilewright.planning.quick import Bounds
