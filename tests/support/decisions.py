@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tilewright.planning.dense import plan
 
 from tests.support import made_up
 from tilewright.backends import backends
+from tilewright.engines.dense import plan
 from tilewright.facts.device import Device
 from tilewright.facts.kernel import Config, Plan
 from tilewright.facts.problem import Problem
