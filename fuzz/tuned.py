@@ -61,8 +61,8 @@ def own_cache(name: str) -> Iterator[Path]:
 def merged(path: Path) -> object:
     """What `tilewright cache import` does, twice, and then `cache info`."""
     with own_cache("import"):
-        exchange.bring_in(path)
-        exchange.bring_in(path)
+        exchange.import_file(path)
+        exchange.import_file(path)
         return exchange.winners(), exchange.export()
 
 

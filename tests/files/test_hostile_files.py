@@ -181,7 +181,10 @@ def sparse(path: Path, size: int) -> None:
 
 @pytest.mark.parametrize(
     ("read", "size"),
-    [(lambda path: GroupedPlan.load(path, device="host"), 1 << 30), (exchange.bring_in, 1 << 30)],
+    [
+        (lambda path: GroupedPlan.load(path, device="host"), 1 << 30),
+        (exchange.import_file, 1 << 30),
+    ],
     ids=["a plan", "an export"],
 )
 def test_documents_are_read_up_to_a_limit(

@@ -109,5 +109,5 @@ def test_an_export_of_more_than_32_mebibytes_is_not_read(more: int, tmp_path: Pa
     with file.open("wb") as empty:
         empty.truncate((32 << 20) + more)
     with pytest.raises(FileError) as refused:
-        exchange.bring_in(file)
+        exchange.import_file(file)
     assert (f"more than {32 << 20} bytes" in str(refused.value)) == bool(more)

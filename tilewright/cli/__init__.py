@@ -1,4 +1,4 @@
-"""The command line: `tilewright COMMAND`. One file a command; adding one is adding it to COMMANDS.
+"""The command line, `tilewright COMMAND`: a file for each command, named in COMMANDS.
 
 What the user can mend (a TilewrightError, a wrong option, a full disk) becomes one line `error:
 ...` on stderr and exit status 2, every warning a line `warning: ...`; Ctrl-C ends with 130.
@@ -83,11 +83,11 @@ class _Commands(TyperGroup):
                     complain("error", ending.what_failed(error))
                     status = 2
             except Exception as error:
-                status = _told(error)
+                status = _complained(error)
         sys.exit(status)
 
 
-def _told(error: Exception) -> int:
+def _complained(error: Exception) -> int:
     """A wrong option or argument in one line; help where nothing was given, as it shows itself."""
     if not hasattr(error, "format_message"):
         raise error

@@ -1,4 +1,4 @@
-"""`tilewright cache`: what is kept on disk, and how it goes away or to another machine."""
+"""`tilewright cache`: shows what is kept on disk, clears it, exports and imports it."""
 
 from __future__ import annotations
 
@@ -89,9 +89,9 @@ def export(
 
 
 @app.command(name="import")
-def bring_in(
+def import_file(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` wrote.")],
 ) -> None:
     """Merge such a file into this cache: of two tuned configurations the better one stays."""
-    count = exchange.bring_in(file)
+    count = exchange.import_file(file)
     print(f"merged {count} documents into {exchange.home()}")

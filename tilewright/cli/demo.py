@@ -1,4 +1,4 @@
-"""`tilewright demo`: the main job in one go: devices, a ladder, the winner's plan, a picture."""
+"""`tilewright demo`: devices, a ladder, the winner's plan and a picture, in one go."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a command ends that does not end well: one line, the right status, and no half files.
+"""Ends a command that fails or is stopped: one line, the right exit status, no half-written files.
 
 SIGTERM and a closed terminal end a command as Ctrl-C does, through Python, so that files under way
 are removed. Python hears of a signal only between its own steps: in one long call of a driver or of
@@ -77,12 +77,12 @@ def heard_signals() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    ears = _Ears()
+    listener = _SignalListener()
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     for number in _SIGNALS:
         if before[number] is not signal.SIG_IGN:  # as of `nohup`
-            signal.signal(number, ears.answer)
-    with ears:
+            signal.signal(number, listener.answer)
+    with listener:
         try:
             yield
         finally:
@@ -90,13 +90,13 @@ def heard_signals() -> Iterator[None]:
                 signal.signal(number, handler)
 
 
-class _Ears:
+class _SignalListener:
     """A thread that hears of signals while the main thread cannot."""
 
     def __init__(self) -> None:
         self._answered = 0
-        self._mouth, self._ear = socket.socketpair()
-        self._mouth.setblocking(False)
+        self._sender, self._receiver = socket.socketpair()
+        self._sender.setblocking(False)
         self._before = -1
 
     def answer(self, number: int, _: FrameType | None) -> None:
@@ -107,28 +107,29 @@ class _Ears:
         raise SystemExit(128 + number)
 
     def __enter__(self) -> None:
-        self._before = signal.set_wakeup_fd(self._mouth.fileno(), warn_on_full_buffer=False)
+        self._before = signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
         threading.Thread(target=self._listen, daemon=True).start()
 
     def __exit__(self, *_: object) -> None:
         signal.set_wakeup_fd(self._before)
-        self._mouth.close()  # which ends the thread
+        self._sender.close()  # which ends the thread
 
     def _listen(self) -> None:
         answered = self._answered
-        with self._ear:
-            while heard := self._ear.recv(64):
-                number = next((n for n in heard if n in _SIGNALS), None)
+        with self._receiver:
+            while numbers := self._receiver.recv(64):
+                number = next((n for n in numbers if n in _SIGNALS), None)
                 if number is None:
                     continue
-                if not self._waited_for_more_than(answered):
+                if not self._main_thread_answers(answered):
                     _end(number)
                 answered = self._answered
 
-    def _waited_for_more_than(self, answered: int) -> bool:
+    def _main_thread_answers(self, answered: int) -> bool:
+        """Whether it has answered more signals than so many, within GRACE."""
         waiting = threading.Event()
         for _ in range(round(GRACE / 0.05)):
-            if self._answered > answered or self._mouth.fileno() < 0:
+            if self._answered > answered or self._sender.fileno() < 0:
                 return True
             waiting.wait(0.05)
         return False

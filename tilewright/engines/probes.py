@@ -49,7 +49,7 @@ class Probe:
     cores: int = 0
 
 
-def far(parts: int) -> int:
+def distant_step(parts: int) -> int:
     """How many parts a GPU's group moves on from round to round, so that it meets no neighbour.
 
     Next to the golden section of them. On an H200, whose units have neighbouring groups, a step of

@@ -1,4 +1,4 @@
-"""Which layers become one pass over memory: convolution, shortcut and sign together.
+"""Joins layers into passes over memory: a convolution, a shortcut and a sign may be one.
 
     conv -> add -> sign           one pass: the float is stored only if somebody else reads it
              |

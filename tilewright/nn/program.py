@@ -1,4 +1,4 @@
-"""A network made ready for one batch size: passes with their buffers, to be run again and again.
+"""Makes a network ready for one batch size, to be run again and again: in Numba's kernels or NumPy.
 
 compile_program -> NativeProgram (steps_host.py: Numba's kernels)   where Numba is installed
                 -> NumpyProgram  (`Layer.compute`, layer by layer)      elsewhere

@@ -1,4 +1,4 @@
-"""What a network made ready consists of: steps that are run, and how long each took."""
+"""Records of a network made ready to run: its steps, how long each took, what a program offers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights as the host's kernels read them: 32 output channels side by side for every tap.
+"""Lays weights out as the host's kernels read them: for every tap 32 output channels side by side.
 
 [out, taps]  ->  [out / 32, taps, 32], absent channels zero
 """

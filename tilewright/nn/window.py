@@ -1,4 +1,4 @@
-"""Sliding windows: sizes, steps, borders, and the tables by which kernels find every window.
+"""Sliding windows of convolutions and pools, and the tables by which kernels find each of them.
 
     padded source, pixel 0's origin        taps, relative to an origin
       o . . . .                              0        1        2

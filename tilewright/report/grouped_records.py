@@ -1,4 +1,4 @@
-"""What a batch of unlike products is, once measured: frozen records, and what follows from them."""
+"""Records of a measured batch of unlike products, and the figures that follow from them."""
 
 from __future__ import annotations
 

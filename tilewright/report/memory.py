@@ -1,4 +1,4 @@
-"""Measures the three host-pointer ways: how long an operand takes to get there, and a result back.
+"""Measures three ways of sharing memory with a device: operands there, a result back.
 
 The bytes beside the seconds are what each way has to copy on such a device, counted and not
 measured: no driver tells. A way that takes longer than its bytes explain copies in secret.

@@ -1,4 +1,4 @@
-"""Whether something else had a part of the processor: what the machine worked beyond this process.
+"""Tells whether other processes used the processor during a measurement.
 
 Linux counts the busy time of all cores in /proc/stat, in hundredths of a second; elsewhere nothing
 is known, and nothing is said.

@@ -1,4 +1,4 @@
-"""What stands beside the kernels of a ladder: the plain serial loop, NumPy, PyTorch if present."""
+"""The rivals of a ladder's kernels: a serial loop, NumPy, PyTorch where it is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a ladder is, once measured: frozen records, and the figures that follow from them."""
+"""Records of a measured ladder, and the figures that follow from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repeats a run, and says which of two clocks to believe: the device's events or the wall.
+"""Repeats a run as often as it needs, and says which clock to believe: device events or the wall.
 
 Ten warm-ups and the median of twenty; fewer for what is so slow that it would take too long, never
 fewer than three. How many there were is kept with the samples.

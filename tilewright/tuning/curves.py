@@ -1,4 +1,4 @@
-"""Curves as JSON, and back: what comes from a file is checked number by number."""
+"""Writes measured curves as JSON and reads them back, checked number by number."""
 
 from __future__ import annotations
 

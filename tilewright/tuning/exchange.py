@@ -1,4 +1,4 @@
-"""What lies in the cache folder, and how measurements move between machines: one readable file.
+"""Behind `tilewright cache`: what lies in the cache, and measurements as a file for other machines.
 
 A file that is imported is checked document by document before anything is written. What both sides
 know is merged: of two winners the one with the better ratio, of candidates all, of curves the ones
@@ -121,7 +121,7 @@ def export() -> Content:
     }
 
 
-def bring_in(path: Path) -> int:
+def import_file(path: Path) -> int:
     """Merge an exported file into the store; how many documents it held.
 
     Raises FileError, before anything is written, where the file is not wholly an export.

@@ -1,4 +1,4 @@
-"""What is known of a task's candidates: from earlier tuners, from other processes, from this one.
+"""Remembers how a tuner's candidates did: in this run, in earlier ones, in other processes.
 
 Failures hold for ever (for this kernel source, space, device and driver), but for answers that did
 not come in time: a busy machine looks like a candidate that hangs, so that each of the next tuners

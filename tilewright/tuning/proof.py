@@ -1,4 +1,4 @@
-"""The proof: finalists and the default in turns on several shapes, and what is kept of it.
+"""Proves a tuner's winner: finalists and the default in turns, on several shapes, then stored.
 
 Both sides of every ratio come from the same worker in the same seconds. A configuration is adopted
 where it is faster by a margin on average and slower on no shape by more than the medians' noise;

@@ -1,4 +1,4 @@
-"""What there is to tune: a kernel for a shape class, with shapes that stand for the class.
+"""Lists what a tuner has to do: a kernel for a shape class, with shapes that stand for the class.
 
 The first shape of a class is the one to search with, all are there for the proof: odd sizes and
 powers of two among them, as caches dislike the latter.

@@ -1,4 +1,4 @@
-"""Two clocks beside each other: whether a device's event times can be true.
+"""Tells whether a device's event times can be true, by the wall clock of the same runs.
 
 An honest event leaves out only the launch, microseconds: it cannot exceed the wall clock, nor be
 half of it once a run lasts a millisecond. Shorter runs prove nothing about the driver.

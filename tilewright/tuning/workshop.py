@@ -1,4 +1,4 @@
-"""Workshop: the tuner's side of its worker process, which may crash, hang or be killed at any time.
+"""Starts the tuner's worker process and asks it; the worker may crash, hang or be killed any time.
 
 A request gets an answer or the reason why there is none; the next request finds a fresh worker.
 """

@@ -16,7 +16,7 @@ from typing import Any
 
 from tilewright.backends.cuda.machine import driver, nvrtc
 from tilewright.engines.backend import Timing
-from tilewright.engines.probes import Effort, Probe, far, launches, parts_of
+from tilewright.engines.probes import Effort, Probe, distant_step, launches, parts_of
 from tilewright.errors import DeviceError
 from tilewright.facts.ceilings import READ, Bandwidth, Rate
 from tilewright.facts.device import Device
@@ -172,7 +172,7 @@ def _read(gpu: _Gpu, source: _Source, size: int, blocks: int) -> Probe:
         lambda rounds: (
             _pointer(source.held),
             _pointer(gpu.out),
-            *map(ctypes.c_int, (parts, count, far(parts), rounds)),
+            *map(ctypes.c_int, (parts, count, distant_step(parts), rounds)),
         ),
     )
     return Probe(Bandwidth(READ, size), 16.0 * count * blocks, run)

@@ -1,4 +1,4 @@
-"""The host: NumPy and its BLAS. Always there, and the far side of the crossover."""
+"""The host as a back end: NumPy and its BLAS. It is always there, and what devices must beat."""
 
 from tilewright.backends.host.backend import Host
 

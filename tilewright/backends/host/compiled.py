@@ -1,4 +1,4 @@
-"""Modules of `kernels/` that Numba compiles, and where what it compiles is kept.
+"""Loads the modules of `kernels/`, which Numba compiles, and says where machine code is kept.
 
     kernels("conv")  ->  tilewright.backends.host.kernels.conv, compiled on first use of a function
 

@@ -1,4 +1,4 @@
-"""What happens to a block of exact integers, in NumPy: what every kernel must equal bit for bit."""
+"""Turns exact integer sums into results, in NumPy; one-bit kernels must equal it bit for bit."""
 
 from __future__ import annotations
 

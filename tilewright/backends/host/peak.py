@@ -1,4 +1,4 @@
-"""What the host can be measured to reach: registers, NumPy's BLAS on square products, memory.
+"""The probes behind `tilewright peak` on the host: registers, NumPy's BLAS, memory.
 
 Registers are driven by code that Numba compiles, a thread a core; without Numba the best product of
 the BLAS stands for them. Working sets below 1 MiB are left out: Python's call would be measured.

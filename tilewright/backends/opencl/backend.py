@@ -1,4 +1,4 @@
-"""The OpenCL back end: the methods of `Backend`, each handing to the file that knows how."""
+"""The OpenCL back end as the rest of the project calls it; each method is in the file it names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches of equal products: one launch of the kernels that variable-size batches have.
+"""Runs a batch of equal products in one launch, by the kernels made for batches of unlike sizes.
 
 A launch takes some 20 µs of the host's time, as long as a product of 100 x 100 x 100, and a batch
 has thousands of products. Operands are read where they lie, whatever their steps, broadcast ones by

@@ -1,4 +1,4 @@
-"""The tables that grouped kernels read, built from a layout and operand columns in array code.
+"""Builds the tables that grouped kernels read, from a layout and columns of operands.
 
     problems  [count, 16] int64   where A, B, C and bias lie, sizes, strides, epilogue
     scalars   [count, 2]          alpha, beta in the accumulator's type

@@ -1,4 +1,4 @@
-"""What the kernels of the ladder have in common when a problem becomes launches.
+"""What every kernel needs to turn a problem into launches: blocks, work-groups, options, arguments.
 
 Pure functions of numbers: blocks, work-groups, options of the compiler. Every multiplying kernel
 ends its argument list alike: C with its strides, alpha, beta, bias, epilogue.

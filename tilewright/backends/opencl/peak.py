@@ -1,4 +1,4 @@
-"""What an OpenCL device can be measured to reach: the probes behind `tilewright peak`.
+"""The probes behind `tilewright peak` on OpenCL devices: the most their arithmetic gives.
 
 Registers: multiply-add chains by type, way, vector width and number of chains, bytes by
 cl_khr_integer_dot_product, one-bit products by popcount. Memory is in peak_memory.py. A device runs

@@ -18,7 +18,7 @@ from tilewright.backends.opencl.memory import device_memory
 from tilewright.backends.opencl.probe import ProbeKernel, own_cores, timed
 from tilewright.backends.opencl.runtime import Session, guarded, pyopencl
 from tilewright.engines.backend import Timing
-from tilewright.engines.probes import Effort, Probe, far, launches, parts_of
+from tilewright.engines.probes import Effort, Probe, distant_step, launches, parts_of
 from tilewright.facts.ceilings import READ, Bandwidth, Latency, bytes_text
 
 _GROUP = 256  # items of a GPU's group
@@ -88,7 +88,7 @@ def _read(source: _Source, size: int) -> Probe:
             out,
             np.int32(parts),
             np.int32(count),
-            np.int32(0 if on_cpu else far(parts)),
+            np.int32(0 if on_cpu else distant_step(parts)),
             np.int32(rounds),
         ),
     )

@@ -1,4 +1,4 @@
-"""A kernel of probes/ ready to run: compiled at its first run, timed by events and by the wall."""
+"""Runs a kernel of probes/: compiled at its first run, timed by device events and the wall."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vendor rules as data: what is known of a family of devices before anything is measured there.
+"""Rules about families of devices, as data: what is known before anything is measured there.
 
 Each rule is a prior. What is measured on the device (tuning/crossover.py) may overrule the
 preferred kernels, and `explain()` names every rule that spoke. Nothing but this file looks at

@@ -1,4 +1,4 @@
-"""An imported network beside the file it came from, as somebody else's implementation runs it.
+"""Compares an imported network with the file it came from, run by another implementation.
 
     file --onnxruntime or onnx.reference--> each value of the graph, one node after another
                                                |            |

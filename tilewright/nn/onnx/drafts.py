@@ -1,4 +1,4 @@
-"""Layers on their way from a file to a network: in float64, one operation each; then folded.
+"""Drafts of layers during an import: one operation each, in float64, then folded into few layers.
 
     conv -> affine -> affine -> sign      becomes   conv with a threshold for each channel
     conv -> affine -> add                 becomes   conv with scale and shift, add

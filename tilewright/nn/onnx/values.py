@@ -1,4 +1,4 @@
-"""What is known of a graph's values before an input is there: sizes, element types, constants.
+"""Finds the sizes, element types and constants of a graph's values before any input is there.
 
 A node whose inputs are all constants is a constant itself; it is computed by another's
 implementation of ONNX, and only once its size is known to fit. Values that depend on the input are

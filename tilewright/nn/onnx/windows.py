@@ -1,4 +1,4 @@
-"""Windows and pads of ONNX's nodes as ours: every way in which they say what lies outside."""
+"""Turns the windows and pads of ONNX's nodes into ours, in every way that ONNX writes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies between convolutions, on the host: pooling, scaling, adding, signs; one pass each.
+"""Kernels between convolutions, on the host: pooling, scaling, adding, signs; one pass each.
 
 Float maps are [pixels, channels] with channels padded to a multiple of 32. Each kernel ends with
 `finish` of conv.py, so that a residual and a sign cost no pass of their own.
