@@ -291,6 +291,41 @@ def refusals() -> None:
         raise AssertionError(f"no {error.__name__}")
 
 
+def same_words() -> None:
+    """What is wrong with a product is said of a GPU's arrays as it is of the host's."""
+    a, b, c = np.ones((3, 4), np.float32), np.ones((4, 5), np.float32), np.ones((3, 5), np.float32)
+    lists: list[tuple[tuple[Any, Any], dict[str, Any]]] = [
+        ((a, a), {}),
+        ((a, b), {"out": a.copy()}),
+        ((a, b), {"out": c.astype(np.float16)}),
+        ((a, b.astype(np.float16)), {}),
+        ((a, b), {"bias": np.ones(4, np.float32)}),
+        ((a, b), {"bias": np.ones(5, np.float16)}),
+        ((np.ones((2, 3, 4), np.float32), np.ones((5, 4, 6), np.float32)), {}),
+        ((a, b), {"beta": 1.0}),
+        ((a, b), {"alpha": "1"}),
+        ((a, b), {"transpose_a": 1}),
+        ((a, b), {"activation": "tanh"}),
+        ((a, b), {"accumulate": "fp16"}),
+        ((a, np.ones((4, 4), np.float32)), {"out": a}),
+    ]
+
+    def said(convert: Callable[[Any], Any], device: str | None = None) -> list[str]:
+        found = []
+        for (left, right), options in lists:
+            kept = {id(one): convert(one) for one in (left, right, *options.values())}
+            given = {name: kept[id(one)] for name, one in options.items()}
+            try:
+                matmul(kept[id(left)], kept[id(right)], device=device, **given)
+            except (ArgumentError, DtypeError, OverlapError, ShapeError) as error:
+                found.append(str(error))
+        return found
+
+    tensors = said(lambda one: torch.from_numpy(one) if isinstance(one, np.ndarray) else one)
+    assert len(tensors) == len(lists)
+    assert tensors == said(lambda one: one, "host")
+
+
 PROOFS = (
     dense_products,
     grouped_products,
@@ -299,6 +334,7 @@ PROOFS = (
     results_of_many_shapes,
     lists_found_again,
     refusals,
+    same_words,
 )
 
 
