@@ -235,10 +235,14 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
     (lambda: tw.matmul(ONE.to_sparse(), TWO), OperandError, "a.layout=torch.sparse_coo"),
     (lambda: tw.grouped_matmul([ONE.to_sparse()], [TWO]), OperandError, r"a\[0\].layout=torch.sp"),
     (lambda: tw.matmul(ONE, torch.nested.nested_tensor([TWO])), OperandError, "b.layout=nested"),
-    (lambda: tw.matmul(ONE.int(), TWO.int()), DtypeError, "a.dtype=torch.int32"),
+    (lambda: tw.matmul(ONE.int(), TWO.int()), DtypeError, "a.dtype='int32'"),
     (lambda: tw.matmul(ONE.cfloat(), TWO.cfloat()), DtypeError, "multiply .real and .imag"),
     (lambda: tw.grouped_matmul([ONE.cfloat()], [TWO.cfloat()]), DtypeError, r"\.real and \.imag"),
-    (lambda: tw.matmul(ONE, TWO.double()), DtypeError, "b.dtype=torch.float64: must equal a.dtype"),
+    (
+        lambda: tw.matmul(ONE, TWO.double()),
+        DtypeError,
+        "b.dtype='float64': must equal a",
+    ),
     (lambda: tw.matmul(ONE, ONE), ShapeError, "its 6 rows must equal the 4 columns"),
     (lambda: tw.matmul(ONE.expand(2, 6, 4), TWO.expand(3, 4, 5)), ShapeError, "do not broadcast"),
     (lambda: tw.matmul(ONE, TWO, bias=TWO), ShapeError, r"bias.shape=\(4, 5\): must be \(5,\)"),
@@ -251,7 +255,7 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
     (
         lambda: tw.matmul(ONE.bfloat16(), TWO.bfloat16(), device="host"),
         DtypeError,
-        "a.dtype=torch.bfloat16: NumPy has none",
+        "a.dtype='bfloat16': NumPy has none",
     ),
     (
         lambda: tw.matmul(ONE.bfloat16(), TWO.bfloat16(), out=ONE[:1, :1].bfloat16().expand(6, 5)),
@@ -269,7 +273,7 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
     (
         lambda: grouped_matmul([ONE.int()], [TWO.int()]),
         DtypeError,
-        r"inputs\[0\].dtype=torch.int32",
+        r"inputs\[0\].dtype='int32'",
     ),
     (lambda: grouped_matmul([ONE], [TWO], [ONE]), ShapeError, r"biases\[0\].shape=\(6, 4\)"),
     (lambda: tw.plan_grouped([1], [1], [1], dtype=torch.int8), DtypeError, "dtype='torch.int8'"),

@@ -20,6 +20,11 @@ NAMES = "float16, bfloat16, float32, float64"
 _BY_NUMPY = (torch.float16, torch.float32, torch.float64)
 
 
+def dtype_of(tensor: Tensor) -> str:
+    """The dtype's name as NumPy says it."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
 def check_tensor(value: Any, name: str) -> None:
     """Raise unless this is a dense tensor of a dtype that is multiplied here."""
     if not isinstance(value, Tensor):
@@ -33,10 +38,12 @@ def check_tensor(value: Any, name: str) -> None:
             " .unbind() of a nested one (a list, for grouped_matmul)"
         )
     if value.is_quantized:
-        raise DtypeError(f"{name}.dtype={value.dtype}: quantized; accepted is its .dequantize()")
+        raise DtypeError(
+            f"{name}.dtype={dtype_of(value)!r}: quantized; accepted is its .dequantize()"
+        )
     if value.dtype not in DTYPES:
         more = "; of complex tensors multiply .real and .imag" if value.is_complex() else ""
-        raise DtypeError(f"{name}.dtype={value.dtype}: accepted are {NAMES}{more}")
+        raise DtypeError(f"{name}.dtype={dtype_of(value)!r}: accepted are {NAMES}{more}")
 
 
 def needs_gradient(*values: Any) -> bool:
@@ -91,7 +98,7 @@ def array(value: Any, name: str) -> Any:
         )
     if value.dtype not in _BY_NUMPY:
         raise DtypeError(
-            f"{name}.dtype={value.dtype}: NumPy has none, which `out`, `device`, `kernel` and"
+            f"{name}.dtype={dtype_of(value)!r}: NumPy has none, which `out`, `device`, `kernel` and"
             " `accumulate` lead to on a processor; accepted are float16, float32, float64"
         )
     if value.is_neg():

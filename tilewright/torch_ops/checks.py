@@ -20,7 +20,7 @@ from tilewright.inputs.checks import (
     checked_number,
     checked_precision,
 )
-from tilewright.inputs.tensors import check_tensor, is_differentiated
+from tilewright.inputs.tensors import check_tensor, dtype_of, is_differentiated
 
 _FUNCTIONS = {"none": None, "relu": torch.relu, "gelu": torch.nn.functional.gelu}
 
@@ -29,7 +29,9 @@ def check_like(value: Any, name: str, a: Tensor, other: str = "a") -> None:
     """Raise unless this is a tensor of a's dtype on a's device."""
     check_tensor(value, name)
     if value.dtype != a.dtype:
-        raise DtypeError(f"{name}.dtype={value.dtype}: must equal {other}.dtype={a.dtype}")
+        raise DtypeError(
+            f"{name}.dtype={dtype_of(value)!r}: must equal {other}.dtype={dtype_of(a)!r}"
+        )
     if value.device != a.device:
         raise OperandError(
             f"{name}.device={str(value.device)!r}: {other} lies on {str(a.device)!r}"
@@ -67,8 +69,8 @@ def _matrix(value: Tensor, name: str, transpose: Any) -> Tensor:
 def check_precision(precision: str | None, a: Tensor) -> None:
     """Raise where this tensor's products have no such precision."""
     if precision is not None:
-        dtype = str(a.dtype).removeprefix("torch.")
-        checked_precision(precision, dtype, () if a.device.type == "cpu" else PRECISIONS)
+        accepted = () if a.device.type == "cpu" else PRECISIONS
+        checked_precision(precision, dtype_of(a), accepted)
 
 
 def each(value: Any, count: int, name: str, kind: type) -> list[Any]:
