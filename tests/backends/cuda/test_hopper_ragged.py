@@ -97,7 +97,7 @@ def test_rows_of_a_group_meet_its_matrix_and_its_bias(
     drawn: Any = random(n, len(counts) + 1, dtype=dtype).t()[1:]
     bias = (drawn.contiguous() if transposed else drawn) if biased else None
     out = torch.full((len(x), n), NAN, device="cuda", dtype=x.dtype)
-    assert hopper_rows.unsuited(x, w, out, bias) is None
+    assert hopper_rows.why_not(x, w, out, bias, driver.device_of(0)) is None
     hopper_rows.prepared(x, w, out, bias).launch(0, table_of_rows(counts, 5), w, x, out, bias)
     for group in range(len(counts)):
         part = slice(ends[group], ends[group + 1])
@@ -129,7 +129,7 @@ def test_depths_of_a_group_are_its_own(m: int, n: int, shape: Shape, clean: int)
         table = torch.tensor([(0, 0, 0, 0), *entries], dtype=torch.int32, device="cuda")
         guarded = torch.full((len(counts) + 2, m, n), NAN, device="cuda", dtype=x.dtype)
         out = guarded[1:-1]
-        assert hopper_depths.unsuited(x.t(), y, out) is None
+        assert hopper_depths.why_not(x.t(), y, out, driver.device_of(0)) is None
         hopper_depths.prepared(x.t(), y, out, shape).launch(0, table, x.t(), y, out)
         for group in range(clean, len(counts), 2):
             assert_near(out[group], x[parts[group]].t(), y[parts[group]])
@@ -151,13 +151,13 @@ def test_a_layer_and_its_gradients_are_those_of_float64(
 ) -> None:
     import torch
 
-    from tilewright.backends.cuda.ragged import engine as products
+    from tilewright.backends.cuda.ragged.triton import TritonRows
     from tilewright.pytorch import GroupedLinear
 
     def refused(*given: Any) -> None:
         raise AssertionError("not on the Hopper kernel")
 
-    monkeypatch.setattr(products, "_portable_rows", refused)
+    monkeypatch.setattr(TritonRows, "bind", refused)
     torch.manual_seed(0)
     begin, k, n = leading or 0, 192, 328
     layer: Any = GroupedLinear(len(counts), k, n, device="cuda", dtype=torch.bfloat16)
@@ -253,12 +253,12 @@ def test_a_compiled_layer_has_the_gradients_of_the_layer() -> None:
 def test_autocast_runs_on_the_same_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    from tilewright.backends.cuda.ragged import engine as products
+    from tilewright.backends.cuda.ragged.triton import TritonRows
     from tilewright.pytorch import GroupedLinear
 
     layer: Any = GroupedLinear(2, 64, 96, device="cuda")
     x, ends = torch.randn(100, 64, device="cuda"), offsets_of([30, 70])
-    monkeypatch.setattr(products, "_portable_rows", None)
+    monkeypatch.setattr(TritonRows, "bind", None)
     with torch.autocast("cuda", torch.bfloat16):
         result = layer(x, ends)
     result.sum().backward()

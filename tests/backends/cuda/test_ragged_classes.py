@@ -12,16 +12,17 @@ from tilewright import ragged_matmul, synchronize  # noqa: E402
 from tilewright.backends.cuda.machine import driver  # noqa: E402
 from tilewright.backends.cuda.ragged import engine, hopper_depths  # noqa: E402
 from tilewright.backends.cuda.ragged import hopper_rows as hopper  # noqa: E402
+from tilewright.backends.cuda.ragged.tiles import is_tiny, tile_of  # noqa: E402
 from tilewright.errors import OperandError  # noqa: E402
 
 
 def decided(itemsize: int, rows: int, groups: int, side: int) -> tuple[Any, ...]:
     """All that is decided by how many rows there are."""
-    tiny = engine.is_tiny(rows, groups, side, side)
+    tiny = is_tiny(rows, groups, side, side)
     return (
         tiny,
-        engine.shape_of(itemsize, rows, groups, 2**18, tiny=tiny),
-        rows >= engine._LONG * groups * hopper.ROWS,
+        tile_of(itemsize, rows, groups, 2**18, tiny=tiny),
+        rows >= hopper.LONG * groups * hopper.ROWS,
         min(max(rows // (groups * hopper.ROWS), 1), hopper.BAND),
         hopper_depths.shape_of(rows, groups),
     )

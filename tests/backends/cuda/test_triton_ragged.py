@@ -15,6 +15,7 @@ triton: Any = pytest.importorskip("triton", reason="Triton is not installed")
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from tests.backends.cuda.test_triton_code import MATRIX, TARGETS, code  # noqa: E402
+from tilewright import Device  # noqa: E402
 
 ROOT = Path(__file__).parents[3]
 
@@ -116,18 +117,17 @@ def test_planning_and_clearing_compile(target: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["sm_90", "gfx90a", "gfx1100"])
-def test_tf32_is_ieee_float32_where_there_is_none(
-    target: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tf32_is_ieee_float32_where_there_is_none(target: str) -> None:
     """What the host asks for compiles there; the compiler refuses tf32 for these GPUs of AMD."""
     import torch
 
     from tilewright.backends.cuda.kernels.triton.ragged import multiply_depths, multiply_rows
-    from tilewright.backends.cuda.ragged import engine
+    from tilewright.backends.cuda.ragged.tiles import tile_of
+    from tilewright.backends.cuda.ragged.triton import constants_of
 
-    monkeypatch.setattr(engine, "_has_tf32", lambda x: target == "sm_90")
-    x, shape = torch.empty(0), engine.shape_of(4, 1000, 1, 2**16)
-    asked = engine._constants(x, shape, "tf32")
+    features = frozenset({"tf32"} if target == "sm_90" else ())
+    device, tile = Device("cuda:0", "cuda", target, features=features), tile_of(4, 1000, 1, 2**16)
+    asked = constants_of(torch.empty(0), tile, "tf32", device)
     assert asked["PRECISION"] == ("tf32" if target == "sm_90" else "ieee")
     pointers = dict.fromkeys(("x", "y", "w", "c", "bias"), "*fp32")
     numbers = dict.fromkeys(("n", "k", "m", "depth_rows", "step", "x_row", "w_group"), "i32")

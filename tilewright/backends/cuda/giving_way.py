@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Callable
 from typing import TypeVar
 
-from tilewright.backends.cuda.machine import driver
 from tilewright.errors import DeviceError, DeviceMemoryError, DeviceWarning
 from tilewright.facts.device import Device
 from tilewright.facts.verdict import Proposal, Verdict
@@ -23,7 +22,8 @@ def first_that_can(verdict: Verdict, prepare: Callable[[Proposal], P]) -> tuple[
 
     Raises what the best engine raised where none can, DeviceMemoryError where memory was all.
     """
-    torch = driver.need()
+    import torch
+
     full: Proposal | None = None
     broken: list[tuple[Proposal, DeviceError]] = []
     for proposal in verdict.proposals:

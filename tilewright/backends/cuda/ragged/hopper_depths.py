@@ -19,14 +19,45 @@ from tilewright.backends.cuda.hopper import maps
 from tilewright.backends.cuda.hopper.bind import Ragged, defines
 from tilewright.backends.cuda.hopper.shapes import HALF, STAGED, Shape
 from tilewright.backends.cuda.hopper.tiles import ENGINE_STORES
-from tilewright.backends.cuda.machine import driver, nvrtc
+from tilewright.backends.cuda.machine import nvrtc
 from tilewright.backends.cuda.ragged.moving import LEFT, OUT, RIGHT, Moving
+from tilewright.backends.cuda.ragged.plan import DepthPlan, memory
+from tilewright.backends.cuda.ragged.work import RaggedWork, Way
+from tilewright.facts.device import Device
+from tilewright.facts.verdict import Proposal
 
 _RAGGED_DEPTHS = 2  # hopper_tiles.cuh
 SHORT = 128  # rows of a group, on average, below which narrow tiles are faster
 
 
-def unsuited(x: Any, y: Any, out: Any) -> str | None:
+class HopperDepths:
+    """The Hopper kernel behind a table of depths."""
+
+    name = "hopper"
+
+    def why_not(self, work: RaggedWork, device: Device) -> str | None:
+        """Takes half precision whose rows the copy engine can read; not thousands of tiny ones."""
+        nothing = work.why_not_large() or nvrtc.missing()
+        return nothing or why_not(work.x, work.w, work.out, device)
+
+    def propose(self, work: RaggedWork, device: Device) -> Proposal:
+        """As it is: what it takes, no other kernel does faster."""
+        return Proposal(self.name, device, None, "half precision on wgmma")
+
+    def bind(self, proposal: Proposal, work: RaggedWork) -> Way:
+        """The planning launch and the multiplying one. Raises DeviceError."""
+        moving, groups = prepared(work.x, work.w, work.out), work.out.shape[0]
+        plan = DepthPlan(work.x, work.offsets, groups)
+
+        def way(stream: int, x: Any, y: Any, offsets: Any, bias: Any, out: Any) -> None:
+            table = memory(x, 4 + 4 * groups)
+            plan.launch(stream, offsets, table, y.shape[0])
+            moving.launch(stream, table, x, y, out, None, y.shape[0])
+
+        return way
+
+
+def why_not(x: Any, y: Any, out: Any, device: Device) -> str | None:
     """Why these cannot be had here: [m, rows], [rows, n] and [groups, m, n], torch, one GPU.
 
     The contiguous dimension must be m of x and n of y and out, rows of x and y must begin at
@@ -35,7 +66,7 @@ def unsuited(x: Any, y: Any, out: Any) -> str | None:
     groups, m, n = out.shape
     if str(x.dtype).removeprefix("torch.") not in ("bfloat16", "float16"):
         return f"{x.dtype} is not half precision"
-    if not driver.device_of(x.device.index).has("wgmma"):
+    if not device.has("wgmma"):
         return "needs wgmma: compute capability 9.0"
     if x.stride(0) != 1 or y.stride(1) != 1 or out.stride(2) != 1:
         return "m of x, and n of y and out, must be contiguous"
@@ -62,7 +93,7 @@ def shape_of(rows: int, groups: int) -> Shape:
 
 
 def prepared(x: Any, y: Any, out: Any, shape: Shape | None = None) -> Moving:
-    """The kernel for these and for all that lie alike; see `unsuited`. Launch it on x, y and out.
+    """The kernel for these and for all that lie alike; see `why_not`. Launch it on x, y and out.
 
     x and y have as many rows as the launch says. Its table is int32 [1 + groups, 4] on the device,
     as drawn above, read at each launch. `shape` is `shape_of`'s unless given. Raises DeviceError.

@@ -21,11 +21,16 @@ from tilewright.backends.cuda.hopper import maps
 from tilewright.backends.cuda.hopper.bind import Ragged, defines
 from tilewright.backends.cuda.hopper.shapes import WIDE
 from tilewright.backends.cuda.hopper.tiles import ENGINE_STORES
-from tilewright.backends.cuda.machine import driver, nvrtc
+from tilewright.backends.cuda.machine import nvrtc
 from tilewright.backends.cuda.ragged.moving import LEFT, OUT, RIGHT, Moving
+from tilewright.backends.cuda.ragged.plan import RowPlan, memory
+from tilewright.backends.cuda.ragged.work import RaggedWork, Way
+from tilewright.facts.device import Device
+from tilewright.facts.verdict import Proposal
 
 ROWS = WIDE.width  # rows of x that one entry may have
 _RAGGED_ROWS = 1  # hopper_tiles.cuh
+LONG = 2  # whole tiles of a group from which on what is left of groups is better done last
 BAND = 4  # entries of a group, at most, whose tiles follow one another
 
 
@@ -34,7 +39,36 @@ def entries(rows: int, groups: int) -> int:
     return rows // ROWS + groups
 
 
-def unsuited(x: Any, w: Any, out: Any, bias: Any = None) -> str | None:
+class HopperRows:
+    """The Hopper kernel behind a table of rows: w gives the rows of its tiles."""
+
+    name = "hopper"
+
+    def why_not(self, work: RaggedWork, device: Device) -> str | None:
+        """Takes half precision whose rows the copy engine can read; not thousands of tiny ones."""
+        nothing = work.why_not_large() or nvrtc.missing()
+        return nothing or why_not(work.x, work.w, work.out, work.bias, device)
+
+    def propose(self, work: RaggedWork, device: Device) -> Proposal:
+        """As it is: what it takes, no other kernel does faster."""
+        return Proposal(self.name, device, None, "half precision on wgmma")
+
+    def bind(self, proposal: Proposal, work: RaggedWork) -> Way:
+        """The planning launch and the multiplying one. Raises DeviceError."""
+        moving = prepared(work.x, work.w, work.out, work.bias)
+        groups, rows = work.w.shape[0], work.x.shape[0]
+        last = rows >= LONG * groups * ROWS
+        plan = RowPlan(work.offsets, work.out, groups, ROWS, clear=work.clear, rests_last=last)
+
+        def way(stream: int, x: Any, w: Any, offsets: Any, bias: Any, out: Any) -> None:
+            table = memory(x, 4 + 4 * entries(x.shape[0], groups))
+            plan.launch(stream, offsets, table, out)
+            moving.launch(stream, table, w, x, out, bias, x.shape[0])
+
+        return way
+
+
+def why_not(x: Any, w: Any, out: Any, bias: Any, device: Device) -> str | None:
     """Why these cannot be had here: [rows, k], [groups, k, n] and [rows, n], torch, one GPU.
 
     Either of w's last two dimensions may be the contiguous one; groups must follow one another
@@ -43,7 +77,7 @@ def unsuited(x: Any, w: Any, out: Any, bias: Any = None) -> str | None:
     groups, k, n = w.shape
     if str(x.dtype).removeprefix("torch.") not in ("bfloat16", "float16"):
         return f"{x.dtype} is not half precision"
-    if not driver.device_of(x.device.index).has("wgmma"):
+    if not device.has("wgmma"):
         return "needs wgmma: compute capability 9.0"
     transposed = _k_contiguous(w)
     run, runs = (k, n) if transposed else (n, k)
@@ -65,7 +99,7 @@ def unsuited(x: Any, w: Any, out: Any, bias: Any = None) -> str | None:
 
 
 def prepared(x: Any, w: Any, out: Any, bias: Any = None, band: int | None = None) -> Moving:
-    """The kernel for these and for all that lie alike; see `unsuited`. Launch it on w, x and out.
+    """The kernel for these and for all that lie alike; see `why_not`. Launch it on w, x and out.
 
     x and out have as many rows as the launch says. Its table is int32 [1 + entries, 4] on the
     device, as drawn above, read at each launch; `bias` is [groups, n] of x's dtype. Raises

@@ -1,0 +1,47 @@
+"""What engines of ragged products are given, and what they give back: sizes stay on the device.
+
+A launch is prepared for tensors that lie alike, whatever their addresses, and the number of rows
+within a class (engine.py); binding to operands therefore moves nothing and reads nothing back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.backends.cuda.ragged.tiles import is_tiny
+
+# Launches on a stream: x, the other operand, offsets, bias or None, out.
+Way = Callable[[int, Any, Any, Any, Any, Any], None]
+
+
+@dataclass(frozen=True, slots=True)
+class RaggedWork:
+    """Checked tensors of one device: x by w of every group's own (rows), or x by w's rows (depths).
+
+    `clear` writes zeros into the rows of `out` that no group has.
+    """
+
+    x: Any
+    w: Any
+    offsets: Any
+    bias: Any
+    out: Any
+    precision: str
+    clear: bool = False
+
+    @property
+    def is_tiny(self) -> bool:
+        """Whether there are thousands of small groups (`tiles.is_tiny`)."""
+        if self.w.dim() == 3:
+            return is_tiny(self.x.shape[0], *self.w.shape)
+        return is_tiny(self.w.shape[0], *self.out.shape)
+
+    def why_not_large(self) -> str | None:
+        """Why tiles as large as the Hopper kernel's do not pay, if so."""
+        if not self.x.is_cuda:
+            return "runs on a GPU only"
+        if not (self.x.numel() and self.w.numel() and self.out.shape[0]):
+            return "there is nothing to multiply"
+        return "thousands of small groups leave its tiles empty" if self.is_tiny else None
