@@ -45,6 +45,14 @@ class Columns:
         return Columns(self.address, self.cols, self.rows, self.col, self.row)
 
 
+def numbers_of(values: Any) -> npt.NDArray[Any]:
+    """`values` as an array; one without a dimension where NumPy makes none (unlike lengths)."""
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError):
+        return np.array(None)
+
+
 def read(arrays: Sequence[npt.NDArray[Any]], dtype: np.dtype[Any]) -> Columns | int:
     """The columns of these 2-D arrays of one dtype, or the index of the first that is not one.
 

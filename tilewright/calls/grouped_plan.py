@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.arrays.addresses import Column
+from tilewright.arrays.addresses import Column, numbers_of
 from tilewright.calls.grouped_quick_host import is_worth_planning
 from tilewright.calls.grouped_run_host import bound, host_share, is_loops
 from tilewright.errors import FileError, KernelError, ShapeError
@@ -217,10 +217,7 @@ def plan_of(
 
 
 def _size_column(values: npt.ArrayLike, name: str) -> Column:
-    try:
-        array = np.asarray(values)
-    except ValueError:
-        array = np.array(None)
+    array = numbers_of(values)
     if array.size == 0:
         return np.empty(0, np.int64)
     if array.ndim == 0 and array.dtype != object:

@@ -20,6 +20,8 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.errors import FileError
+
 NDArray = npt.NDArray[Any]
 Header = tuple[tuple[int, ...], bool, np.dtype[Any]]
 
@@ -112,6 +114,30 @@ def npz_array(archive: zipfile.ZipFile, name: str, most: int) -> NDArray:
     with archive.open(member) as stream:
         array: NDArray = np.lib.format.read_array(stream, allow_pickle=False)
     return array
+
+
+def mapped_npz_array(
+    archive: zipfile.ZipFile, path: Path, name: str, dtypes: tuple[str, ...]
+) -> NDArray:
+    """An array of one dimension that an archive stores as it is, mapped instead of read.
+
+    Raises FileError where it is compressed, cut off, of another shape or of none of these dtypes.
+    """
+    info = _member(archive, name)
+    if info.compress_type != zipfile.ZIP_STORED:
+        raise FileError(f"path={str(path)!r}: {name} is compressed; accepted is what save() wrote")
+    with path.open("rb") as file:
+        file.seek(info.header_offset)
+        name_length, extra_length = struct.unpack("<26xHH", file.read(30))
+        file.seek(info.header_offset + 30 + name_length + extra_length)
+        shape, _, dtype = npy_header(file)
+        start = file.tell()
+    if dtype.name not in dtypes or len(shape) != 1:
+        raise FileError(f"path={str(path)!r}: {name} is {dtype} {shape}; accepted are {dtypes}")
+    end = start + shape[0] * dtype.itemsize
+    if end > info.header_offset + info.file_size + 1024 or path.stat().st_size < end:
+        raise FileError(f"path={str(path)!r}: is truncated")
+    return np.memmap(path, dtype, "r", start, shape) if shape[0] else np.empty(0, dtype)
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.arrays import addresses
-from tilewright.arrays.addresses import Column, Columns
+from tilewright.arrays.addresses import Column, Columns, numbers_of
 from tilewright.arrays.array import Array, NDArray
 from tilewright.arrays.views import DTYPES, view
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
@@ -86,8 +86,8 @@ def taken(operand: Matrices, at: npt.NDArray[np.int64]) -> Matrices:
 
 def per_problem(value: Any, count: int, name: str) -> npt.NDArray[np.float64]:
     """A real number for all problems, or one each, as a column."""
-    array = _even(value)
-    if array is None or array.dtype.kind not in "iuf" or array.ndim > 1:
+    array = numbers_of(value)
+    if array.dtype.kind not in "iuf" or array.ndim > 1:
         raise ArgumentError(f"{name}={value!r}: accepted are a real number or one a problem")
     if array.ndim == 1 and len(array) != count:
         raise ArgumentError(f"{name}: has {len(array)} numbers; must have {count}, one a problem")
@@ -96,9 +96,8 @@ def per_problem(value: Any, count: int, name: str) -> npt.NDArray[np.float64]:
 
 def flags(value: Any, count: int, name: str) -> npt.NDArray[np.bool_]:
     """True or False for all problems, or one each, as a column."""
-    array = _even(value)
-    fits = array is not None and array.dtype == np.bool_ and array.shape in ((), (count,))
-    if array is None or not fits:
+    array = numbers_of(value)
+    if array.dtype != np.bool_ or array.shape not in ((), (count,)):
         raise ArgumentError(f"{name}={value!r}: accepted are True, False, or {count} of them")
     return np.broadcast_to(array, (count,))
 
@@ -203,14 +202,6 @@ def check_results(c: Matrices, a: Matrices, b: Matrices, first: Column | None = 
 def device_of(part: Matrices) -> str:
     """The id of the device that an operand lies on, or "host"."""
     return "host" if part.base is None else part.base.device.id
-
-
-def _even(value: Any) -> NDArray | None:
-    """`value` as an array; None for lists of unlike lengths, of which NumPy makes none."""
-    try:
-        return np.asarray(value)
-    except ValueError:
-        return None
 
 
 def _ragged(batch: RaggedBatch) -> Matrices:

@@ -13,15 +13,14 @@ so its matrices are aligned as the rows are. `save` writes an uncompressed .npz,
 from __future__ import annotations
 
 import os
-import struct
 import zipfile
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.arrays.addresses import Column, numbers_of
 from tilewright.arrays.aligned import aligned_offsets
 from tilewright.arrays.array import Array, NDArray
 from tilewright.arrays.views import DTYPES, host_array, on_gpu, plain, short
@@ -70,7 +69,7 @@ class RaggedBatch:
         device: Device | str | None = "host",
     ) -> RaggedBatch:
         """Uninitialised 64-byte aligned matrices. Raises ShapeError, DtypeError."""
-        table = _even(shapes)
+        table = numbers_of(shapes)
         if table.size == 0:
             table = np.empty((0, 2), np.int64)
         if table.ndim != 2 or table.shape[1] != 2:
@@ -80,10 +79,7 @@ class RaggedBatch:
             return cls(*_on_gpu().empty_ragged(rows, cols, dtype, resolve(device)))
         wanted = checked_dtype(dtype)
         offsets, total = aligned_offsets(rows, cols, wanted.itemsize)
-        flat = empty(total, wanted, device)
-        if flat.device.backend == "host":
-            return cls(_host_array(flat), rows, cols, offsets)
-        return cls(flat, rows, cols, offsets)
+        return cls(_flat(empty(total, wanted, device)), rows, cols, offsets)
 
     @classmethod
     def from_list(
@@ -163,14 +159,11 @@ class RaggedBatch:
                 missing = [n for n in _MEMBERS if f"{n}.npy" not in archive.namelist()]
                 if missing:
                     raise FileError(f"path={str(path)!r}: lacks {', '.join(missing)}")
-                offset, dtype, count = _stored_member(archive, path)
+                flat = reading.mapped_npz_array(archive, path, "flat", DTYPES)
                 most = os.path.getsize(path)  # what is stored is no larger than its file
                 rows, cols, offsets = (
                     reading.npz_array(archive, name, most) for name in _MEMBERS[1:]
                 )
-            flat: NDArray = (
-                np.memmap(path, dtype, "r", offset, (count,)) if count else np.empty(0, dtype)
-            )
             return cls(flat, rows, cols, offsets)
         except DAMAGED as error:
             if isinstance(error, FileError | FileNotFoundError):
@@ -194,8 +187,7 @@ class RaggedBatch:
         if resolve(device).backend == "cuda":
             flat = _on_gpu().moved(self.flat, resolve(device))
             return RaggedBatch(flat, self.rows, self.cols, self.offsets)
-        there = asarray(self.host(), device=device)
-        flat = _host_array(there) if there.device.backend == "host" else there
+        flat = _flat(asarray(self.host(), device=device))
         return RaggedBatch(flat, self.rows, self.cols, self.offsets)
 
     def host(self) -> NDArray:
@@ -242,14 +234,6 @@ class RaggedBatch:
         return f"<tilewright.RaggedBatch of {len(self)} matrices, {self.dtype}, on {where}>"
 
 
-def _even(values: Any) -> NDArray:
-    """`values` as an array; one without a dimension for lists of unlike lengths."""
-    try:
-        return np.asarray(values)
-    except ValueError:
-        return np.array(None)
-
-
 def _on_gpu() -> Any:
     """Batches on a GPU, imported where one is met."""
     from tilewright.inputs import ragged_batch_gpu
@@ -275,8 +259,8 @@ def _check_flat(flat: Any) -> None:
         raise OperandError(f"flat.strides={flat.strides}: its elements must follow each other")
 
 
-def _sizes(values: npt.ArrayLike, name: str) -> npt.NDArray[np.int64]:
-    array = _even(values)
+def _sizes(values: npt.ArrayLike, name: str) -> Column:
+    array = numbers_of(values)
     if array.size == 0:
         return np.empty(0, np.int64)
     if array.ndim != 1 or array.dtype.kind not in "iu":
@@ -293,9 +277,9 @@ def _sizes(values: npt.ArrayLike, name: str) -> npt.NDArray[np.int64]:
 
 
 def _check_extent(
-    rows: npt.NDArray[np.int64],
-    cols: npt.NDArray[np.int64],
-    offsets: npt.NDArray[np.int64],
+    rows: Column,
+    cols: Column,
+    offsets: Column,
     count: int,
 ) -> None:
     """Every matrix must end within the buffer, counted in float64, which cannot overflow."""
@@ -309,26 +293,9 @@ def _check_extent(
         )
 
 
-def _host_array(array: Array) -> NDArray:
+def _flat(array: Array) -> Any:
+    """What a batch holds of an array: on the host NumPy's view."""
+    if array.device.backend != "host":
+        return array
     with array.map() as view:
         return view
-
-
-def _stored_member(archive: zipfile.ZipFile, path: Path) -> tuple[int, np.dtype[Any], int]:
-    """Where the elements of flat.npy begin in the file, their dtype and number."""
-    info = archive.getinfo("flat.npy")
-    if info.compress_type != zipfile.ZIP_STORED:
-        raise FileError(f"path={str(path)!r}: flat is compressed; accepted is what save() wrote")
-    with open(path, "rb") as file:
-        file.seek(info.header_offset)
-        name_length, extra_length = struct.unpack("<26xHH", file.read(30))
-        file.seek(info.header_offset + 30 + name_length + extra_length)
-        shape, _, dtype = reading.npy_header(file)
-        start = file.tell()
-        if dtype.name not in DTYPES or len(shape) != 1:
-            raise FileError(f"path={str(path)!r}: flat is {dtype} {shape}; accepted are {DTYPES}")
-        if start + shape[0] * dtype.itemsize > info.header_offset + info.file_size + 1024 or (
-            path.stat().st_size < start + shape[0] * dtype.itemsize
-        ):
-            raise FileError(f"path={str(path)!r}: is truncated")
-        return start, dtype, int(shape[0])

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.arrays.addresses import Column, Columns
+from tilewright.arrays.addresses import Column, Columns, numbers_of
 from tilewright.errors import ArgumentError, ShapeError
 
 Flags = npt.NDArray[np.bool_]
@@ -68,10 +68,7 @@ def checked_into(into: Any, products: int, results: int | None) -> Column:
 
     Raises ArgumentError unless it has a whole number for each product and every result a product.
     """
-    try:
-        column = np.asarray(into)
-    except (TypeError, ValueError):
-        column = np.array(None)
+    column = numbers_of(into)
     if column.shape != (products,) or (products and column.dtype.kind not in "iu"):
         raise ArgumentError(
             f"into: {column.dtype} of shape {column.shape}; accepted are {products} whole numbers,"
