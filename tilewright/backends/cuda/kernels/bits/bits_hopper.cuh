@@ -1,4 +1,4 @@
-// Hopper's instructions for one-bit products: copies to a cluster and out, wgmma on bits.
+// Products of bits on Hopper's tensor cores: wgmma, and how it is told where operands lie.
 //
 // A warpgroup multiplies 64 rows of A by BN rows of B, 256 bits of k an instruction. Both lie in
 // shared memory as the copy engine's 128-byte swizzle writes them:
@@ -7,72 +7,17 @@
 //   row   1  |c1 c0 c3 c2 c5 c4 c7 c6|   chunk c of row r lies at c xor (r mod 8)
 //   ...                                  8 rows are one atom of 1024 bytes
 //
-// Names and fields: PTX ISA 9.0, "Asynchronous Warpgroup Level Matrix" and "cp.async.bulk.tensor".
+// Names and fields: PTX ISA 9.0, "Asynchronous Warpgroup Level Matrix".
 
-#include "hopper_machine.cuh"
+#include "ptx.cuh"
 
 struct alignas(64) TensorMap {
   char opaque[128];
 };
 
-__device__ __forceinline__ u32 shared_address(const void *pointer) {
+// As `shared_address`, which makes other machine code here.
+__device__ __forceinline__ u32 shared_place(const void *pointer) {
   return static_cast<u32>(__cvta_generic_to_shared(pointer));
-}
-
-// Arrive at the same barrier in the block of rank `block` of the cluster.
-__device__ __forceinline__ void barrier_arrive(u32 barrier, u32 block) {
-  asm volatile(
-      "{\n.reg .b32 remote;\n"
-      "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}" ::"r"(barrier), "r"(block)
-      : "memory");
-}
-
-__device__ __forceinline__ void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
-                   : "memory");
-}
-
-__device__ __forceinline__ u32 cluster_rank() {
-  u32 rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-
-__device__ __forceinline__ void load_tile(u32 to, const TensorMap *map, u32 barrier, int x, int y) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
-      " [%0], [%1, {%3, %4}], [%2];" ::"r"(to), "l"(map), "r"(barrier), "r"(x), "r"(y)
-      : "memory");
-}
-
-// The same to every block of the cluster whose bit is set in `blocks`, and to its barrier.
-__device__ __forceinline__ void load_tile_shared(u32 to, const TensorMap *map, u32 barrier, int x,
-                                                 int y, u16 blocks) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
-      ".multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to), "l"(map), "r"(barrier),
-      "r"(x), "r"(y), "h"(blocks)
-      : "memory");
-}
-
-// What leaves the L2 cache first: results, which nobody reads here, before operands.
-__device__ __forceinline__ u64 evict_first() {
-  u64 policy;
-  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-
-__device__ __forceinline__ void store_tile(const TensorMap *map, u32 from, int x, int y,
-                                           u64 policy) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group.L2::cache_hint"
-      " [%0, {%2, %3}], [%1], %4;" ::"l"(map), "r"(from), "r"(x), "r"(y), "l"(policy)
-      : "memory");
-}
-
-__device__ __forceinline__ void stores_commit() {
-  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
 // 128-byte swizzle (bits 62-63: 1), 1024 bytes from one atom of 8 rows to the next (bits 32-45).

@@ -100,16 +100,16 @@ __device__ __forceinline__ void load(const Product &p, const TensorMap &a, const
   for (int index = blockIdx.x / CLUSTER; index < tiles_of(p); index += gridDim.x / CLUSTER) {
     Tile tile = tile_at(p, index, rank);
     for (int step = 0; step < steps; step++) {
-      u32 full = shared_address(&s.full[stage]);
-      barrier_wait(shared_address(&s.empty[stage]), parity);
+      u32 full = shared_place(&s.full[stage]);
+      barrier_wait(shared_place(&s.empty[stage]), parity);
       barrier_expect(full, A_BYTES + B_BYTES);
-      load_tile(shared_address(s.a[stage]), &a, full, step * 128, tile.row);
+      load_box(shared_place(s.a[stage]), &a, step * 128, tile.row, full);
 #if CLUSTER == 1
-      load_tile(shared_address(s.b[stage]), &b, full, step * 128, tile.col);
+      load_box(shared_place(s.b[stage]), &b, step * 128, tile.col, full);
 #else
       const int part = BN / CLUSTER;
-      load_tile_shared(shared_address(s.b[stage] + rank * part * 128), &b, full, step * 128,
-                       tile.col + rank * part, (1 << CLUSTER) - 1);
+      load_box_to_all<CLUSTER>(shared_place(s.b[stage] + rank * part * 128), &b, step * 128,
+                               tile.col + rank * part, full);
 #endif
       if (++stage == STAGES) stage = 0, parity ^= 1;
     }
@@ -140,7 +140,8 @@ __device__ __forceinline__ void turn_pass(int group) {
 // A stage was read by this warp: told to every block that may copy into it.
 __device__ __forceinline__ void release(Shared &s, int stage) {
   int block = threadIdx.x % 32;
-  if (block < CLUSTER) barrier_arrive(shared_address(&s.empty[stage]), block);
+  if (block < CLUSTER)
+    barrier_arrive_in_cluster(address_in(shared_place(&s.empty[stage]), block));
 }
 
 __device__ __forceinline__ void multiply(Shared &s, int (&d)[BN / 2], int steps, int group,
@@ -148,9 +149,9 @@ __device__ __forceinline__ void multiply(Shared &s, int (&d)[BN / 2], int steps,
   int before = 0;
   turn_wait(group);
   for (int step = 0; step < steps; step++) {
-    barrier_wait(shared_address(&s.full[ring.stage]), ring.parity);
-    u64 a = operand(shared_address(s.a[ring.stage]));
-    u64 b = operand(shared_address(s.b[ring.stage]));
+    barrier_wait(shared_place(&s.full[ring.stage]), ring.parity);
+    u64 a = operand(shared_place(s.a[ring.stage]));
+    u64 b = operand(shared_place(s.b[ring.stage]));
     wgmma_fence();
 #pragma unroll
     for (int part = 0; part < 4; part++) product(d, a + 2 * part, b + 2 * part, step + part > 0);
@@ -255,7 +256,7 @@ __device__ __forceinline__ void store(const Product &p, const TensorMap &c, Shar
     __syncwarp();
     if (lane == 0) {
       if (tile.col + chunk * width < p.n)
-        store_tile(&c, shared_address(buffer), tile.col + chunk * width, tile.row, policy);
+        store_box(&c, tile.col + chunk * width, tile.row, shared_place(buffer), policy);
       stores_commit();  // of nothing past n, so that buffers and groups stay in step
     }
   }
@@ -351,12 +352,12 @@ extern "C" __global__ void __launch_bounds__(384, 1)
   int rank = CLUSTER > 1 ? cluster_rank() : 0;
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < STAGES; stage++) {
-      barrier_init(shared_address(&s.full[stage]), 1);
-      barrier_init(shared_address(&s.empty[stage]), 4 * CLUSTER);  // warps that read it
+      barrier_init(shared_place(&s.full[stage]), 1);
+      barrier_init(shared_place(&s.empty[stage]), 4 * CLUSTER);  // warps that read it
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
-  cluster_sync();
+  cluster_sync_aligned();
   if (threadIdx.x < 128) {
     registers_down<40>();
     if (threadIdx.x == 0) load(p, a, b, s, rank);
@@ -365,5 +366,5 @@ extern "C" __global__ void __launch_bounds__(384, 1)
     registers_up<232>();
     compute(p, c, s, rank);
   }
-  cluster_sync();  // nobody leaves while a neighbour may still signal its barriers
+  cluster_sync_aligned();  // nobody leaves while a neighbour may still signal its barriers
 }

@@ -11,7 +11,7 @@
 // The records are hopper_split.cu's, of which those of problems that failed are worked on; THREADS
 // are looked through at once. Where no problem failed a block only puts its share of the counts
 // back to zero, else the last block to finish does so with all: the next packing pass finds zeros.
-#include "hopper_ptx.cuh"
+#include "hopper_wgmma.cuh"
 #include "hopper_tiles.cuh"
 #include "hopper_epilogue.cuh"
 #include "hopper_scale.cuh"

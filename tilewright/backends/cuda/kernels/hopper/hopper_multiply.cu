@@ -33,7 +33,7 @@
 // gives C's columns. GENERAL: C = activation(alpha acc + beta C + bias), from `scalars`. RAGGED:
 // records are made here, of sizes that only the device knows; of RAGGED_ROWS a block that is done
 // takes the next tile (ask_tile).
-#include "hopper_ptx.cuh"
+#include "hopper_wgmma.cuh"
 #include "hopper_tiles.cuh"
 #include "hopper_store.cuh"
 #include "hopper_block.cuh"

@@ -15,7 +15,7 @@
 // 32).
 // PLANES = 2: fp32 numbers become two halves, each in panels of its own, and what the scale does
 // not suit is counted (hopper_scale.cuh).
-#include "hopper_ptx.cuh"
+#include "hopper_wgmma.cuh"
 #include "hopper_store.cuh"
 #if PLANES
 #include "hopper_scale.cuh"

@@ -14,7 +14,7 @@
 // "Recovering single precision accuracy from Tensor Cores while surpassing the FP32 theoretical
 // peak performance" (2022). Warp 0 loads, the consumers store. Problems that failed are not stored.
 // Records, order and deal are those of hopper_multiply.cu; everything is packed, so one map serves.
-#include "hopper_ptx.cuh"
+#include "hopper_wgmma.cuh"
 #include "hopper_tiles.cuh"
 #include "hopper_epilogue.cuh"
 #include "hopper_scale.cuh"

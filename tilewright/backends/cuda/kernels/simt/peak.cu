@@ -27,7 +27,7 @@
 #define LEFT_MN 0
 #define RIGHT_MN 1
 #if HOPPER
-#include "hopper_ptx.cuh"
+#include "hopper_wgmma.cuh"
 #else
 typedef unsigned int u32;
 #if BF16
