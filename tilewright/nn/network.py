@@ -21,8 +21,8 @@ from tilewright.arrays.views import short
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
 from tilewright.nn.layers.base import Layer
 from tilewright.nn.layers.bit_conv import BitConv
-from tilewright.nn.program import compile_program
-from tilewright.nn.steps import PROGRAMS, Program, Timing
+from tilewright.nn.program import Program, compile_program
+from tilewright.nn.steps import PROGRAMS, Timing
 from tilewright.nn.value import Value
 from tilewright.nn.window import Window
 

@@ -16,7 +16,7 @@ import numpy as np
 from tilewright.backends.host import compiled
 from tilewright.nn.buffers import Buffer
 from tilewright.nn.layers.base import Layer
-from tilewright.nn.steps import NDArray, Program, Step, Timing
+from tilewright.nn.steps import NDArray, Step, Timing
 from tilewright.nn.value import Value
 
 
@@ -27,7 +27,7 @@ def compile_program(
     images: int,
     *,
     keep: bool = False,
-) -> Program:
+) -> NativeProgram | NumpyProgram:
     """The fastest program that this machine has; `keep` every stored value, as `trace` needs."""
     if compiled.available() and images:
         from tilewright.nn.steps_host import build
@@ -118,3 +118,6 @@ class NumpyProgram:
             kind = f"{type(layer).__name__} in NumPy"
             timings.append(Timing((layer.name,), kind, statistics.median(found)))
         return tuple(timings)
+
+
+Program = NativeProgram | NumpyProgram

@@ -1,10 +1,10 @@
-"""Records of a network made ready to run: its steps, how long each took, what a program offers."""
+"""Records of a network made ready to run: its steps, how long each took, what is kept."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy.typing as npt
 
@@ -32,24 +32,3 @@ class Step:
     layers: tuple[str, ...]
     kind: str
     run: Callable[[], object]
-
-
-class Program(Protocol):
-    """A network for batches of `images`."""
-
-    @property
-    def images(self) -> int:
-        """Images of a batch."""
-
-    @property
-    def bytes(self) -> int:
-        """Memory that it holds."""
-
-    def run(self, x: NDArray) -> NDArray:
-        """The output of a batch [images, height, width, channels], float32."""
-
-    def trace(self, x: NDArray) -> dict[str, NDArray]:
-        """Every stored value of a batch."""
-
-    def profile(self, x: NDArray, repeats: int) -> tuple[Timing, ...]:
-        """Median seconds of every pass."""

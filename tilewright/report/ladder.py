@@ -29,7 +29,7 @@ from tilewright.inputs import make
 from tilewright.inputs.devices import backend_of, host
 from tilewright.products import dense, reference
 from tilewright.report import others
-from tilewright.report.peers import PYTORCH, Peer, has_pytorch, peers, timing_of
+from tilewright.report.peers import PYTORCH, Peer, has_pytorch, peers
 from tilewright.report.records import KERNEL, PEER, Ladder, Rung, Skipped
 from tilewright.report.sampling import FULL, Effort, sample
 from tilewright.tuning import energy
@@ -196,7 +196,7 @@ def _measure_peer(
     c = np.full_like(operands.a, np.nan)
     call = peer.prepare(operands.a, operands.b, c)
     time.sleep(REST)
-    samples = sample(timing_of(call), effort)
+    samples = sample(lambda: Timing.of(call), effort)
     spent = None if isinstance(meter, str) else energy.joules(call, meter)
     error = operands.error(c)
     return Rung(peer.name, PEER, operands.size, samples, "wall", error, joules=spent)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -10,7 +9,6 @@ from importlib.util import find_spec
 import numpy as np
 
 from tilewright.arrays.array import NDArray
-from tilewright.engines.backend import Timing
 from tilewright.products import reference
 
 SERIAL, NUMPY, PYTORCH = "serial", "NumPy", "PyTorch"
@@ -43,18 +41,6 @@ def peers(dtype: str) -> tuple[Peer, ...]:
 def has_pytorch() -> bool:
     """Whether PyTorch is installed; importing it takes seconds."""
     return find_spec("torch") is not None
-
-
-def timing_of(call: Callable[[], object]) -> Callable[[], Timing]:
-    """The call with both clocks read around it."""
-
-    def run() -> Timing:
-        cpu, wall = time.process_time(), time.perf_counter()
-        call()
-        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-        return Timing(None, wall, cpu)
-
-    return run
 
 
 def _serial(a: NDArray, b: NDArray, c: NDArray) -> Callable[[], object]:

@@ -7,7 +7,6 @@ the BLAS stands for them. Working sets below 1 MiB are left out: Python's call w
 from __future__ import annotations
 
 import importlib
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -77,11 +76,8 @@ class _Chains:
         half = np.dtype(self.dtype).type(0.5)  # chains run to 1: no denormals, no infinities
         run = self._compiled
         with ThreadPoolExecutor(self.cores) as pool:
-            cpu, wall = time.process_time(), time.perf_counter()
-            for future in [pool.submit(run, half, half, rounds) for _ in range(self.cores)]:
-                future.result()
-            wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-        return Timing(None, wall, cpu)
+            each = [(half, half, rounds)] * self.cores
+            return Timing.of(lambda: list(pool.map(lambda numbers: run(*numbers), each)))
 
 
 def _product(dtype: str, side: int) -> Probe:
@@ -110,11 +106,8 @@ def _filled(size: int) -> NDArray:
 
 
 def _timed(call: Callable[[], object]) -> Callable[[int], Timing]:
-    def run(rounds: int) -> Timing:
-        cpu, wall = time.process_time(), time.perf_counter()
+    def runs(rounds: int) -> None:
         for _ in range(rounds):
             call()
-        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-        return Timing(None, wall, cpu)
 
-    return run
+    return lambda rounds: Timing.of(lambda: runs(rounds))

@@ -83,28 +83,32 @@ def padded(
     rows, cols = round_up(source.rows, row_multiple), round_up(source.cols, col_multiple)
     leading = leading or cols
     name = f"{source.name}_padded"
-    size, local = grid((cols, rows), device)
-    launch = Launch(
-        program="relayout",
-        entry="relayout",
-        defines=types(problem),
-        global_size=size,
-        local_size=local,
-        arguments=(
-            Int(source.rows),
-            Int(source.cols),
-            Operand(source.name, source.offset),
-            Long(source.row),
-            Long(source.col),
-            Int(rows),
-            Int(cols),
-            Raw(name),
-            Long(leading),
-        ),
+    launch = element_by_element(
+        "relayout",
+        problem,
+        device,
+        (cols, rows),
+        Int(source.rows),
+        Int(source.cols),
+        Operand(source.name, source.offset),
+        Long(source.row),
+        Long(source.col),
+        Int(rows),
+        Int(cols),
+        Raw(name),
+        Long(leading),
     )
     bytes_ = rows * leading * itemsize(problem)
     moved = source.rows * source.cols * itemsize(problem) + bytes_
     return Padded(name, 0, leading, (launch,), (Scratch(name, bytes_),), moved)
+
+
+def element_by_element(
+    program: str, problem: Problem, device: Device, extent: tuple[int, int], *arguments: Argument
+) -> Launch:
+    """A launch of a program that moves one element a work-item."""
+    size, local = grid(extent, device)
+    return Launch(program, program, types(problem), size, local, arguments)
 
 
 def image_pitch(problem: Problem, device: Device, cols: int) -> int:

@@ -31,6 +31,7 @@ from tilewright.backends.opencl.lowering import (
 from tilewright.backends.opencl.operands import (
     Padded,
     Source,
+    element_by_element,
     image_on,
     image_pitch,
     merge_scratch,
@@ -69,12 +70,12 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class _Lowered:
-    """One block of the product: launches in order, and what they need."""
+    """One block of the product, or the store of its C: launches in order, and what they need."""
 
-    launches: tuple[Launch, ...]
-    scratch: tuple[Scratch, ...]
-    images: tuple[Image, ...]
-    moved_bytes: int
+    launches: tuple[Launch, ...] = ()
+    scratch: tuple[Scratch, ...] = ()
+    images: tuple[Image, ...] = ()
+    moved_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +170,7 @@ class VectorKernel:
         # Kernels that step k by vectors read whole groups of four rows of B.
         b_sides = (1, 4) if self.b.transposed else (self.k_vector, config.micro_n)
         b, b_images = self._prepare(problem, device, b_source, self.b, b_sides, f"b_image{index}")
-        store = _Store.lower(problem, device, block, index) if config.image_c else _Store()
+        store = _stored(problem, device, block, index) if config.image_c else _Lowered()
         multiply = self._multiply(
             problem,
             device,
@@ -245,36 +246,23 @@ class VectorKernel:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Store:
-    """C stored as an image on scratch, and the relayout that carries it to C's own strides."""
-
-    launches: tuple[Launch, ...] = ()
-    scratch: tuple[Scratch, ...] = ()
-    images: tuple[Image, ...] = ()
-    moved_bytes: int = 0
-
-    @classmethod
-    def lower(cls, problem: Problem, device: Device, block: Block, index: int) -> _Store:
-        pitch = image_pitch(problem, device, block.n)
-        size = block.m * pitch * itemsize(problem)
-        laid = Padded("c_stored", 0, pitch)
-        image = image_on(problem, laid, f"c_image{index}", block.m, block.n, written=True)
-        grid_size, local = grid((block.n, block.m), device)
-        carry = Launch(
-            program="carry",
-            entry="carry",
-            defines=types(problem),
-            global_size=grid_size,
-            local_size=local,
-            arguments=(
-                Int(block.m),
-                Int(block.n),
-                Raw(laid.name),
-                Long(pitch),
-                Operand("c", block.i * problem.c_row + block.j * problem.c_col),
-                Long(problem.c_row),
-                Long(problem.c_col),
-            ),
-        )
-        return cls((carry,), (Scratch(laid.name, size),), (image,), 2 * size)
+def _stored(problem: Problem, device: Device, block: Block, index: int) -> _Lowered:
+    """C stored as an image on scratch, and the launch that carries it to C's own strides."""
+    pitch = image_pitch(problem, device, block.n)
+    size = block.m * pitch * itemsize(problem)
+    laid = Padded("c_stored", 0, pitch)
+    image = image_on(problem, laid, f"c_image{index}", block.m, block.n, written=True)
+    carry = element_by_element(
+        "carry",
+        problem,
+        device,
+        (block.n, block.m),
+        Int(block.m),
+        Int(block.n),
+        Raw(laid.name),
+        Long(pitch),
+        Operand("c", block.i * problem.c_row + block.j * problem.c_col),
+        Long(problem.c_row),
+        Long(problem.c_col),
+    )
+    return _Lowered((carry,), (Scratch(laid.name, size),), (image,), 2 * size)

@@ -1,6 +1,10 @@
-// carry: a padded row-major scratch matrix out to C's own strides; relayout's way back.
+// carry: bring a padded row-major scratch matrix to C's own strides: relayout.cl, the other way.
 //
-//    source (rows x cols, leading dim)  --->  target (any strides)      one element a work-item
+//    source (leading dimension)               target (rows x cols, any strides)
+//    +-----------+--+                         +-----------+
+//    |           |  |   --------------->      |           |     one element a work-item;
+//    |           |  |                         +-----------+     the padding stays behind
+//    +-----------+--+
 
 #include "common.clh"
 

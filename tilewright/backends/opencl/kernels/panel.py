@@ -91,9 +91,9 @@ class Panel:
         config = _vectors_for(problem, config)
         depth = _depth(problem, config)
         block_m, block_n = _balanced(problem, device, config)
-        a = _pack(problem, config, source_a(problem, whole(problem)), config.micro_m, depth)
-        b_source = source_b(problem, whole(problem)).transposed
-        b = _pack(problem, config, b_source, config.micro_n, depth)
+        a, b = (of(problem, whole(problem)) for of in (source_a, source_b))
+        sides = ((a, config.micro_m), (b.transposed, config.micro_n))
+        packs = tuple(_pack(problem, config, side, width, depth) for side, width in sides)
         multiply = Launch(
             program=self.name,
             entry="panel",
@@ -117,21 +117,15 @@ class Panel:
                 *tail(problem, whole(problem)),
             ),
         )
-        scratch = (_scratch(problem, a, config.micro_m), _scratch(problem, b, config.micro_n))
+        scratch = tuple(_scratch(problem, side, width) for side, width in sides)
         return Step(
             self.name,
             config,
-            (a.launch, b.launch, multiply),
+            (*packs, multiply),
             scratch,
             computed_flops=computed(problem, config.micro_m, config.micro_n, _UNROLL),
             moved_bytes=2 * sum(item.bytes for item in scratch),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _Packed:
-    launch: Launch
-    source: Source
 
 
 def _vectors_for(problem: Problem, config: Config) -> Config:
@@ -162,8 +156,8 @@ def _balanced(problem: Problem, device: Device, config: Config) -> tuple[int, in
     return block_m, block_n
 
 
-def _pack(problem: Problem, config: Config, source: Source, width: int, depth: int) -> _Packed:
-    launch = Launch(
+def _pack(problem: Problem, config: Config, source: Source, width: int, depth: int) -> Launch:
+    return Launch(
         program="pack",
         entry="pack",
         defines=(*types(problem), ("WIDTH", width), ("VECTOR", config.vector)),
@@ -179,11 +173,9 @@ def _pack(problem: Problem, config: Config, source: Source, width: int, depth: i
             Raw(f"{source.name}_packed"),
         ),
     )
-    return _Packed(launch, source)
 
 
-def _scratch(problem: Problem, packed: _Packed, width: int) -> Scratch:
-    source = packed.source
+def _scratch(problem: Problem, source: Source, width: int) -> Scratch:
     elements = round_up(source.rows, width) * round_up(source.cols, _UNROLL)
     return Scratch(f"{source.name}_packed", elements * sum_bytes(problem))
 
