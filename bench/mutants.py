@@ -17,8 +17,8 @@ TARGETS = (
     ("planning/[!gmob]*.py", ("test_decisions", "test_cost", "test_quick")),
     ("planning/[gmob]*.py", ("test_decisions", "test_planner", "test_planner_simulator")),
     ("engines/dense.py", ("test_decisions", "test_cost", "test_rules")),
-    ("tuning/visits.py", ("test_crossover",)),
-    ("tuning/crossover.py", ("test_crossover", "test_store")),
+    ("tuning/visits.py", ("test_crossover", "test_decisions")),
+    ("tuning/crossover.py", ("test_crossover", "test_share", "test_store")),
     ("tuning/curves.py", ("test_crossover", "test_bad_input")),
     ("tuning/pr*.py", ("test_proof", "test_probe")),
     ("tuning/peak.py", ("test_peak_clocks", "test_peak")),
@@ -33,8 +33,8 @@ TARGETS = (
     ("backends/opencl/[el][xa]*.py", ("test_own_memory", "test_opencl_arrays")),
     ("backends/cuda/machine/triton_launch.py", ("test_cuda_launch",)),
     ("nn/layers/*.py", ("test_network", "test_special_numbers")),
-    ("nn/onnx/operators/*.py", ("test_onnx_import", "test_onnx_operators")),
-    ("nn/onnx/*.py", ("test_onnx_import", "test_onnx_operators")),
+    ("nn/onnx/operators/*.py", ("test_onnx_numbers", "test_onnx_import", "test_onnx_operators")),
+    ("nn/onnx/*.py", ("test_onnx_numbers", "test_onnx_import", "test_onnx_operators")),
 )
 _LARGE = 16  # a number from which one more would hardly be another
 _COMPARE: dict[type[ast.cmpop], type[ast.cmpop]] = {

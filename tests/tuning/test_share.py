@@ -13,7 +13,7 @@ from tilewright.engines.dense import plan_kernel
 from tilewright.facts.device import Device
 from tilewright.facts.kernel import Plan
 from tilewright.tuning import crossover, probe
-from tilewright.tuning.share import RARELY, SHARE, SLICE, VISIBLE, Share
+from tilewright.tuning.share import RARELY, SHARE, SLICE, VISIBLE, Room, Share
 from tilewright.tuning.trial import Shape
 
 OPENCL = backends()["opencl"]
@@ -134,3 +134,97 @@ def test_a_long_product_is_followed_by_nothing_that_is_seen_but_after_a_long_pau
         assert one.seconds - one.built <= may + 0.003 + 2 * launch
         assert not one.built or RARELY * one.pause >= 0.2
     assert not any(one.seconds for one in found[: int(20 / product)])
+
+
+# Worked examples, by a clock that stands unless it is moved.
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_room_holds_what_its_seconds_hold_and_first_of_all_one_step_that_was_saved_for() -> None:
+    clock = Clock()
+    room = Room(0.5, 2.0, clock=clock)
+    assert [room.fits(seconds) for seconds in (2.0, 2.0001)] == [True, False]
+    room.used()
+    assert [room.fits(seconds) for seconds in (0.5, 0.5001)] == [True, False]
+    clock.now += 0.5
+    assert (room.left(), room.fits(0.0), room.may_build()) == (0.0, True, True)
+    clock.now += 0.25
+    assert (room.left(), room.fits(0.0), room.may_build()) == (-0.25, False, False)
+    assert not Room(0.5, builds=False, clock=clock).may_build()
+    endless = Room()
+    endless.used()
+    assert endless.fits(1e9)
+
+
+def test_a_tenth_of_the_time_is_saved_up_to_half_a_second_and_may_be_owed() -> None:
+    clock = Clock()
+    share = Share(clock)
+
+    def once(product: float = 0.001) -> float | None:
+        """The longest step that may follow, to a thousandth."""
+        room = share.room(product)
+        if room is None:
+            return None
+        return max(number for number in range(1001) if room.fits(number / 1000)) / 1000
+
+    assert once() is None
+    clock.now += 0.1
+    assert once() == 0.05  # a slice, though a hundredth was saved
+    clock.now += 0.9
+    assert once() == 0.1
+    clock.now += 100.0
+    assert once() == 0.5
+    share.spend(0.75)
+    clock.now += 2.25
+    assert once() is None  # a quarter of a second is owed, less than that was saved
+    clock.now += 0.5
+    assert once() == 0.05
+
+
+def test_after_a_product_of_more_than_a_slice_its_fiftieth_fits_or_a_400th_of_the_pause() -> None:
+    clock = Clock()
+    share = Share(clock)
+    share.left()
+    clock.now += 8.0
+    short, long = share.room(0.05), share.room(0.0500001)
+    assert short is not None
+    assert long is not None
+    assert short.fits(0.5)
+    assert [long.fits(seconds) for seconds in (0.02, 0.0201)] == [True, False]
+    assert (short.may_build(), long.may_build()) == (True, False)
+    share.spend(0.01)
+    longest = share.room(4.0)
+    assert longest is not None
+    assert [longest.fits(seconds) for seconds in (0.08, 0.0801)] == [True, False]
+    clock.now += 80.0
+    late = share.room(0.1)
+    assert late is not None
+    assert late.may_build()
+    assert [late.fits(seconds) for seconds in (0.2, 0.201)] == [True, False]
+    assert late.left() == pytest.approx(0.002)
+
+
+def test_where_no_step_fits_a_slice_is_tried_again_a_little_later() -> None:
+    clock = Clock()
+    share = Share(clock)
+    share.left()
+    clock.now += 1.0
+    assert share.left()
+    share.spend(0.0)
+    clock.now += 0.09
+    assert not share.left()
+    clock.now += 0.02
+    assert share.left()
+    clock.now += 100.0  # where nothing fitted for long, it is asked more rarely
+    share.spend(0.0)
+    clock.now += 10.0
+    assert not share.left()
+    clock.now += 0.3
+    assert share.left()
