@@ -18,7 +18,7 @@ from tilewright import Device
 from tilewright.backends import backends
 from tilewright.calls.dense_plan_host import plan_problem
 from tilewright.calls.dense_run_host import prepare
-from tilewright.errors import DeviceError, KernelError
+from tilewright.errors import KernelError
 from tilewright.planning.cost import Curve, Measured
 from tilewright.tuning import crossover, store
 from tilewright.tuning import share as share_module
@@ -404,61 +404,6 @@ def test_checks_that_agree_become_rare_and_tell_nobody(monkeypatch: pytest.Monke
             checks += 1
             assert len(probe.visited) - before == 6
     assert 5 < checks < 20
-
-
-def test_curves_that_have_held_for_years_are_still_checked_every_month(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now, day = [1e9], 86400.0
-    monkeypatch.setattr(crossover.time, "time", lambda: now[0])
-    one = campaign(MadeUpProbe(), monkeypatch)
-    one.advance(endless())
-    now[0] += 1000 * day
-    one.advance(endless())
-    now[0] += 29 * day
-    assert one.settled
-    now[0] += 2 * day
-    assert not one.settled
-
-
-def test_what_was_given_up_is_tried_again_after_a_month(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now = [1e9]
-    monkeypatch.setattr(crossover.time, "time", lambda: now[0])
-    one = campaign(MadeUpProbe(), monkeypatch)
-    one.give_up()
-    now[0] += 20 * 86400.0
-    assert one.settled
-    now[0] += 20 * 86400.0
-    assert not one.settled
-
-
-def test_a_slice_in_which_nothing_fits_stores_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = campaign(MadeUpProbe(), monkeypatch)
-    one.advance(one_step())
-    monkeypatch.setattr(store, "update", lambda *given: pytest.fail("nothing was found"))
-    assert not one.advance(Room(-1.0, -1.0))
-
-
-def test_a_device_that_does_not_open_costs_the_share_what_it_took(
-    unmeasured: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = [0.0]
-    share = Share(clock=lambda: now[0])
-    share.left()
-    now[0] = 10.0
-
-    def closed(*given: object) -> MadeUpProbe:
-        now[0] += 3.0
-        raise DeviceError("it is gone")
-
-    monkeypatch.setattr(crossover, "Probe", closed)
-    monkeypatch.setattr(crossover, "_share", share)
-    plan = prepare(*(np.ones((300, 300), np.float32),) * 2, device=unmeasured).plan
-    crossover.after(plan, OPENCL, 0.001, host_operands=True)
-    now[0] += 20.0  # half a second was saved of the ten, and two of these twenty
-    assert not share.left()
 
 
 # What is kept.
