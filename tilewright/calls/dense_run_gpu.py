@@ -9,6 +9,7 @@ are kept by sizes, strides and alignments, since training and inference repeat t
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from tilewright.backends.cuda.machine import arrays, placing
@@ -26,7 +27,7 @@ def matmul(a: Any, b: Any, *, out: Any, bias: Any, **options: Any) -> Any:
     fifty times as long.
     """
     key = None
-    if arrays.are_plain(a, b, out, bias):
+    if _are_tensors(a, b, out, bias):
         key = dense_plans_gpu.key_of(a, b, out, bias, tuple(options.values()))
         plan = None if key is None else dense_plans_gpu.known(key)
         if plan is not None:
@@ -42,6 +43,16 @@ def matmul(a: Any, b: Any, *, out: Any, bias: Any, **options: Any) -> Any:
         plan_of(work, product.device, product.kernel).run(placing.places(work))
     arrays.written([out])
     return product.result()
+
+
+def _are_tensors(*values: Any) -> bool:
+    """Whether these, where they are given, are torch's own tensors, of no subclass."""
+    torch = sys.modules.get("torch")
+    return torch is not None and {*map(type, values)} <= {
+        torch.Tensor,
+        torch.nn.Parameter,
+        type(None),
+    }
 
 
 def explain(a: Any, b: Any, **options: Any) -> str:

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from tilewright.calls.grouped_quick_tensors import loop
 from tilewright.errors import ArgumentError, ShapeError
+from tilewright.inputs import tensor_checks as checks
 from tilewright.products.ragged import ragged_matmul
-from tilewright.torch_ops import checks, lists, recorded
+from tilewright.torch_ops import lists, recorded
 
 
 def grouped_mm(

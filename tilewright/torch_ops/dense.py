@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tilewright.inputs import tensor_checks as checks
 from tilewright.inputs.checks import (
     check_shape,
     checked_number,
@@ -21,7 +22,7 @@ from tilewright.inputs.checks import (
 )
 from tilewright.inputs.overlap import check_apart
 from tilewright.inputs.tensors import DTYPES
-from tilewright.torch_ops import checks, down, recorded
+from tilewright.torch_ops import down, recorded
 from tilewright.torch_ops.autocast import cast
 from tilewright.torch_ops.eager import PLAIN, by_itself, is_eager, is_followed, is_transformed
 

@@ -17,11 +17,12 @@ from tilewright.calls import grouped as calls
 from tilewright.calls import grouped_quick_host as quick
 from tilewright.calls.grouped_quick_tensors import loop
 from tilewright.errors import ArgumentError, OperandError, OverlapError, ShapeError
+from tilewright.inputs import tensor_checks as checks
 from tilewright.inputs.batch_place_tensors import arrays_of
 from tilewright.inputs.ragged_batch import RaggedBatch
 from tilewright.inputs.sums import checked_into
 from tilewright.inputs.tensors import check_tensor, tensors_of
-from tilewright.torch_ops import batches, checks, dense, down, lists, recorded
+from tilewright.torch_ops import batches, dense, down, lists, recorded
 from tilewright.torch_ops.eager import is_eager, is_followed
 
 _facts = attrgetter("dtype", "device", "layout", "is_nested")
