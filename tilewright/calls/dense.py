@@ -1,4 +1,4 @@
-"""One product of arrays that torch need not see, on its way: by where these lie."""
+"""Sends one product that torch need not see where its arrays lie: to a GPU, or to the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A product on the host or an OpenCL device, planned: with all that was measured and tuned of them.
+"""Plans a product on the host or an OpenCL device, by all that was measured and tuned of them.
 
 product -> problem: sizes, and how the operands lie there -> plan, found again by both
 """

@@ -1,4 +1,4 @@
-"""Dense products of torch tensors, found again by how the tensors lie: microseconds a call.
+"""Finds the plan of a product on a GPU again, by how its tensors lie: a call costs microseconds.
 
     first call    checks -> views -> Work (dense_work_gpu.py) -> engines -> a plan, kept by its key
     from then on  key -> plan -> the tensors' addresses -> launch

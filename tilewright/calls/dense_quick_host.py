@@ -1,4 +1,4 @@
-"""Plain products that a plan has left to the host: NumPy gets them at once the next time."""
+"""Remembers plain products that a plan left to the host: NumPy gets them at once the next time."""
 
 from __future__ import annotations
 

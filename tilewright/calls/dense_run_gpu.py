@@ -1,4 +1,4 @@
-"""A product of arrays on a GPU, run: checked, made a batch of, given to an engine, launched.
+"""Runs a product of arrays on a GPU: checked, made a batch of one, given to an engine, launched.
 
     checks (inputs/product.py) -> Work (dense_work_gpu.py) -> engines -> launch
     plain tensors that lie as earlier ones did             -> their plan (dense_plans_gpu.py)

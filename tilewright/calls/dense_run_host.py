@@ -1,4 +1,4 @@
-"""A product on the host or an OpenCL device, run: checked, planned, computed, learnt from."""
+"""Runs a product on the host or an OpenCL device: checked, planned, computed, learnt from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The batch on a GPU that a checked product is: addresses, sizes and strides of its matrices.
+"""Makes a batch of a checked product on a GPU: addresses, sizes and strides of its matrices.
 
 Leading dimensions are problems of one batch, or more rows where B is the same for all.
 """

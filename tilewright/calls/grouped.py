@@ -1,4 +1,4 @@
-"""A batch of arrays that torch need not see: of the host, or on a GPU."""
+"""Sends a batch that torch need not see where its arrays lie: to a GPU, or to the host."""
 
 from __future__ import annotations
 

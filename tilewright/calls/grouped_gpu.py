@@ -1,4 +1,4 @@
-"""Batches of arrays on a GPU, checked: their Work, then engines.
+"""Runs and explains checked batches of arrays on a GPU, through its engines.
 
 grouped_matmul   the plan of an earlier batch that lay alike, or a new one
 bound            a callable that only launches

@@ -1,4 +1,4 @@
-"""Batches where no grouped kernel reaches the host's memory: a loop of products, or copies.
+"""Runs a batch where no grouped kernel reaches its memory: a loop of products, or with copies.
 
 `host_loop` is the host device. `through_device` packs operands into one buffer each, runs there and
 brings the results back: what a GPU with memory of its own needs for lists of NumPy arrays.

@@ -1,4 +1,4 @@
-"""Plain products of two lists of torch tensors, found again by how these lie: one scan a list.
+"""Finds the plan of two plain lists of tensors again, by how these lie: one scan a list.
 
     tensors' records -> columns of words (addresses.py) -> a number of them all -> what is kept
     kept     words to compare with, places of the results, a plan for any addresses

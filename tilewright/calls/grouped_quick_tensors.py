@@ -1,4 +1,4 @@
-"""Plain lists of torch's tensors, multiplied at once: imported where the first of them is met.
+"""Multiplies plain lists of torch's tensors at once; imported where the first of them is met.
 
 On a processor that is a loop of torch's own products: they are differentiable themselves, and
 nothing put around them makes them faster. Of lists on a GPU plans are kept

@@ -1,4 +1,4 @@
-"""A planned batch and a checked call become a callable that only launches.
+"""Makes a planned batch and a checked call into a callable that only launches.
 
 Mostly that is one launch. Sums are launches after one another, each with a product of every sum
 (sums.py), and what NumPy's BLAS does faster is taken out of a kernel's batch (planning/share.py).

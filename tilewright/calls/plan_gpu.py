@@ -1,4 +1,4 @@
-"""A batch on a GPU, planned by its engines, and their verdict in words; of one product, or many."""
+"""Plans a batch on a GPU by its engines, and tells their verdict in words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which engine multiplies: of those that can, the one of fewest predicted seconds.
+"""Chooses who multiplies: of the engines that can, the one of fewest predicted seconds.
 
 The one place where engines are compared, whatever the work: one product of the host's arrays,
 batches on GPUs, products of bits, products whose sizes lie on the device.

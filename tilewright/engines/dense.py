@@ -1,4 +1,4 @@
-"""One product of the host's arrays: its engines are a device's kernels and NumPy's BLAS.
+"""The engines of one product of the host's arrays: a device's kernels, and NumPy's BLAS.
 
 A kernel proposes its tuned configuration where there is one, else its default legal one; the host
 proposes itself where operands are its own. The least predicted seconds win; without measurements,

@@ -1,4 +1,4 @@
-"""What engines said of a work: proposals, refusals, and the verdict over them. Data, no callables.
+"""Records of a choice: what engines proposed, why others refused, and the verdict over them.
 
 A proposal holds what its engine decided, so that the engine can bind it later, again, or to other
 addresses, without planning twice; `explain()` prints the verdict.

@@ -1,4 +1,4 @@
-"""Who else may put files into a folder: a cache asks before it loads programs from there.
+"""Tells who else may put files into a folder: a cache asks before it loads programs from there.
 
 The cache holds machine code, names of libraries and Numba's pickles, so whoever can write there
 runs code as its user. A folder is trusted where its user and root alone can change it, or any

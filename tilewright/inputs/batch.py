@@ -1,4 +1,4 @@
-"""One batch, checked: the same for every place that its matrices may lie in.
+"""Checks one batch, in the same way for every place that its matrices may lie in.
 
     arguments -> place: columns -> transposes, sizes -> sums -> bias -> results -> overlap -> Call
 

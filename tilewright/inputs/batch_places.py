@@ -1,4 +1,4 @@
-"""Which place the matrices of a batch lie in, found once and handed down.
+"""Finds the place that the matrices of a batch lie in, once, for everything that follows.
 
 batch_place_host.py      NumPy, DLPack, RaggedBatch on the host or an OpenCL device
 batch_place_tensors.py   lists with torch's tensors in the host's memory

@@ -1,4 +1,4 @@
-"""Which devices there are, and which one a call means."""
+"""Lists the devices there are, and finds the one that a call means."""
 
 from __future__ import annotations
 

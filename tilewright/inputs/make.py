@@ -1,4 +1,4 @@
-"""New arrays on a device."""
+"""Makes new arrays on a device: `tilewright.empty` and `asarray`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the results of a batch lie apart: from each other, from inputs, each from itself.
+"""Tells whether the results of a batch lie apart: from each other, from inputs, each from itself.
 
 Judged in array code by the stretch of memory from a matrix's first to its last element.
 """

@@ -1,4 +1,4 @@
-"""One product, checked: the same for every place that its arrays may lie in.
+"""Checks one product, in the same way for every place that its arrays may lie in.
 
     arguments -> place and views -> dtype, shape, device -> result -> bias -> overlap -> Product
 

@@ -1,4 +1,4 @@
-"""torch's tensors before their memory is used: what is multiplied, who follows it, NumPy's view.
+"""Prepares torch's tensors for use as plain memory: what is multiplied, NumPy's view of it.
 
 Imported only where a tensor is met, as it imports torch. What decides whether torch must see a
 product at all, `inputs/watched.py`, does without.

@@ -1,4 +1,4 @@
-"""Whether PyTorch must make a product itself: gradients, transforms, compilers, modes, subclasses.
+"""Tells whether PyTorch must make a product itself: for gradients, compilers, modes, subclasses.
 
 A product of tensors on a GPU is launched on their memory, of which autograd learns nothing. Where
 something would miss it, `torch_ops/` makes the product, so that nothing is lost without a

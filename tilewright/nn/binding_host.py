@@ -1,4 +1,4 @@
-"""What a layer binds its kernels to on the host: values in buffers, and steps that run kernels.
+"""What layers bind the host's kernels with: values in buffers, and steps that call kernels.
 
     a value -> made real, padded, regrouped where its reader needs that -> kernel -> a new buffer
 

@@ -1,4 +1,4 @@
-"""Memory of a compiled network: floats padded to whole registers, bits with borders; reused.
+"""The memory of a network made ready: floats padded to whole registers, bits with borders, reused.
 
 real   float32 [N, H, W, channels up to a multiple of 32]
 bits   uint64  [N, border + H + border, border + W + border, words], borders of zeros

@@ -1,4 +1,4 @@
-"""Which engine multiplies bits, on which device: `engines.choose` asked about all products at once.
+"""Chooses the engine that multiplies bits, and its device: `engines.choose`, all products at once.
 
 A prediction is the engine's own model of its device; on OpenCL devices, of which nobody knows
 anything beforehand, it is stretched by what a probe took there (`rates`).

@@ -1,4 +1,4 @@
-"""How fast an engine is on a device that nobody knew before: timed once, then read from the store.
+"""Measures how fast an engine is on an unknown device: timed once, then read from the store.
 
 The priors of OpenCL's engines say how kinds of devices compare; compilers differ more than that (a
 popcount of vectors may be one instruction or twenty). One product of moderate size says how many

@@ -1,4 +1,4 @@
-"""A choice in words, the same lines for every kind of work: engine, why, how long, why no other."""
+"""Puts a choice into words, alike for every kind of work: engine, why, how long, why no other."""
 
 from __future__ import annotations
 

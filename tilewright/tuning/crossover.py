@@ -1,4 +1,4 @@
-"""Which products are a device's and which are NumPy's: curves of its best kernels beside the BLAS.
+"""Finds which products a device runs faster than NumPy's BLAS, by curves measured of both.
 
 Until they are known every product on the host's arrays is NumPy's, so that a first call costs what
 opening the drivers does. They are measured in slices (share.py says how long they are, visits.py

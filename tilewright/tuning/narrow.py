@@ -1,4 +1,4 @@
-"""What a narrow side costs, and from that where the shape classes end.
+"""Finds where shape classes end, from what products with one narrow side cost.
 
 factor        seconds of a product with one side of some width, the others of LENGTH, over those
               of the square of equal arithmetic that the kernel's curve predicts

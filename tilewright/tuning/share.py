@@ -1,4 +1,4 @@
-"""How much measuring may follow a product: a tenth of the time in all, and little in any one call.
+"""Limits how much measuring may follow a product: a tenth of the time in all, little in any call.
 
 A short product is followed by SLICE seconds at most. What takes longer by itself waits until the
 share has saved up for it. A product longer than SLICE is one whose own time people look at: it is

@@ -1,4 +1,4 @@
-"""One product on one device, ready to be timed and checked: operands in place, truth at hand.
+"""One product on one device, ready to be timed and checked: operands in place, true result at hand.
 
 The output is NaN before a check, so an element that a kernel forgets shows. The truth is float64.
 """

@@ -1,4 +1,4 @@
-"""What was measured of a device for one dtype, and what to measure next. Pure: no clock, no device.
+"""Keeps what was measured of a device for one dtype, and says what to measure next. Pure.
 
 A point is one product by one kernel, or by "host": squares of SIZES, and products with one narrow
 side. It is visited more than once, at moments that lie apart, and its least time counts, as

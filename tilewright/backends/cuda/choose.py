@@ -1,4 +1,4 @@
-"""Which engine runs a batch on a GPU, and the batch made ready to launch by it.
+"""Chooses the engine that runs a batch on a GPU, and has it make the batch ready to launch.
 
 Engines are found by folder: a package here with an `ENGINES` tuple (hopper, tiled, vendor). Nothing
 else lists them. What is particular to GPUs: many equal problems are judged by the first of them, an

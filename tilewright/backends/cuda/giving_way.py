@@ -1,4 +1,4 @@
-"""An engine that finds no room, or whose kernels cannot be compiled, gives way to the next best.
+"""What happens where the best engine finds no memory, or cannot be compiled: the next one runs.
 
 One whose scratch does not fit the memory makes room for the next that needs less, and one whose
 kernels cannot be compiled or loaded for the next, with a DeviceWarning that says so.

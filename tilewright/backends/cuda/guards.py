@@ -1,4 +1,4 @@
-"""Launches that may be called from any thread, on any stream, whichever GPU is the current one.
+"""Wraps launches: they may be called from any thread, on any stream, whichever GPU is current.
 
 What an engine prepares launches on the stream that it is given, on the current GPU. These look for
 the current stream at each launch and make the batch's GPU the current one where it is not.

@@ -1,4 +1,4 @@
-"""What an NVIDIA GPU can be measured to reach: the probes behind `tilewright peak --device cuda`.
+"""The probes behind `tilewright peak` on NVIDIA GPUs: the most that each part of the chip gives.
 
 Registers: multiply-add chains by type and number of chains. Tensor cores: mma by warps, wgmma by
 four warps where the chip has it. Memory: reads of every working set, a copy, shared memory, both

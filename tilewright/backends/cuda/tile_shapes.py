@@ -1,4 +1,4 @@
-"""The tile shapes of the grouped Triton kernel, what they cost, and the scheduler they run on.
+"""The tile shapes of the grouped Triton kernel, what they cost, and how a GPU deals them out.
 
 Costs are those of an H200 (facts/measured/h200.py), scaled by what was measured of the device.
 Unmeasured devices get the same numbers by their compute units: only ratios decide anything there,

@@ -1,4 +1,4 @@
-"""What engines of batches on GPUs are given and give back (engines/contract.py has the contract).
+"""What engines are given of a batch on a GPU, and give back (engines/contract.py: the contract).
 
 Work          a checked batch on one GPU: sizes, addresses, strides, scalars; the caller's order
 Prepared      what `bind` gives: a callable that only launches, and how many kernels it launches

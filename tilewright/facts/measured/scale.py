@@ -1,4 +1,4 @@
-"""How a device compares with the chip whose numbers predict it: by ceilings, where it has them.
+"""Scales what was measured of a chip to another device: by their ceilings, where it has them.
 
     ceilings (tilewright peak)   multiply: its peak a compute unit over the chip's
                                  memory:   its largest read over the chip's

@@ -1,4 +1,4 @@
-"""The tensor maps of a launch: which matrices it reads and writes by the copy engine, encoded.
+"""Makes the tensor maps of a launch: of the matrices that it reads and writes by the copy engine.
 
 All are of one kind: rows of 2-byte elements, boxes of 64 x 64. They are made once per plan and
 copied to the device: on an H200 that was 5 to 20 % faster than making them in the kernel, tile by

@@ -1,4 +1,4 @@
-"""The packing pass: which matrices it copies, in which items, and where their panels lie.
+"""Lays out the packing pass: which matrices it copies, in which items, and where their panels lie.
 
 A matrix with contiguous runs becomes panels [ceil(run / 64)][runs padded][64]; runs stay runs, so
 nothing is transposed. All panels of a batch lie in one scratch of 128-byte rows, for which a single

@@ -1,4 +1,4 @@
-"""The records one launch of kernels/hopper/hopper_multiply.cu reads: cut, order, balance.
+"""Makes the records that a launch of hopper_multiply.cu reads: tiles cut, ordered, dealt to blocks.
 
 Columns are cut evenly, in units of 64 and the last to a multiple of 32. Longest problems come
 first; within one, sixteen tiles down share what they read of the right operand. Tiles are then

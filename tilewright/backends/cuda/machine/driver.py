@@ -1,4 +1,4 @@
-"""Which GPUs there are, found without cost where there are none, and what is missing otherwise.
+"""Finds the GPUs there are, at no cost where there are none, and says what is missing.
 
     driver library (libcuda, /dev/kfd) -> torch and Triton installed -> their versions -> torch.cuda
 

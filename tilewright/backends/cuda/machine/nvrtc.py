@@ -1,4 +1,4 @@
-"""CUDA C++ compiled when first asked for: NVRTC, a cache of machine code, launches on a stream.
+"""Compiles CUDA C++ when it is first asked for, by NVRTC; keeps machine code; launches on a stream.
 
 source    a .cu file of `kernels/`, with the .cuh files it includes; tunables are macros
 cubin     filed under a hash of every source there, the macros, the architecture and the compiler

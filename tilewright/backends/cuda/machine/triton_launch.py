@@ -1,4 +1,4 @@
-"""Prepared launches of Triton kernels: compiled once, arguments assembled once, then one call each.
+"""Prepares launches of Triton kernels: compiled once, arguments put together once, then one call.
 
 Triton's own `kernel[grid](...)` looks every argument up again at each launch, 17.6 µs of host time;
 the launcher of its compiled kernel, called with ready arguments, takes 3.9 µs on the same machine.

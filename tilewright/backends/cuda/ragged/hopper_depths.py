@@ -1,4 +1,4 @@
-"""Depths ragged by group, their numbers on the device: out[g] = x[rows of g]' @ y[rows of g].
+"""Weight gradients of ragged groups on Hopper: out[g] = x[rows of g]' @ y[rows of g].
 
 Gradients of weights are such products. The launch reads its work from a table on the device, int32
 [1 + groups, 4], which whoever plans there writes on the same stream before each launch:

@@ -1,4 +1,4 @@
-"""Rows ragged by group, their numbers on the device: out[i] = x[i] @ w[group of i] + bias[group].
+"""Products of ragged rows on Hopper: out[i] = x[i] @ w[group of i] + bias[group].
 
 The launch reads its work from a table on the device, int32 [1 + entries, 4]:
 

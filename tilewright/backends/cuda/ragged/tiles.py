@@ -1,4 +1,4 @@
-"""The tiles that Triton's kernels of ragged products are cut into, and which suits how many rows.
+"""The tiles of Triton's kernels of ragged products, and which of them suits how many rows.
 
 They were measured on an H200. Where local memory is less, fewer stages are loaded ahead.
 """

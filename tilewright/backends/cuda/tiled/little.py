@@ -1,4 +1,4 @@
-"""Little work in one pass: one tile shape for all problems, in the order given, none of them cut.
+"""Plans batches of little work in one pass: one tile shape for all, in the order given, none cut.
 
     sizes -> tiles of each depth, a shape at a time -> the shape        no column is kept
     table    record | record | ... | tile | tile | ...                  written once, where it stays
