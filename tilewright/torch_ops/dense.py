@@ -15,11 +15,7 @@ import torch
 from torch import Tensor
 
 from tilewright.inputs import tensor_checks as checks
-from tilewright.inputs.checks import (
-    check_shape,
-    checked_number,
-    checked_scalars,
-)
+from tilewright.inputs.checks import check_shape, checked_number, checked_scalars
 from tilewright.inputs.overlap import check_apart
 from tilewright.inputs.tensors import DTYPES
 from tilewright.torch_ops import down, recorded

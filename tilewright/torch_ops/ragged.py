@@ -17,12 +17,7 @@ from torch import Tensor
 from tilewright.backends.cuda.ragged import engine
 from tilewright.inputs.tensors import needs_gradient
 from tilewright.torch_ops import on_gpu, on_processor
-from tilewright.torch_ops.eager import (
-    by_itself,
-    is_eager,
-    is_followed,
-    is_transformed,
-)
+from tilewright.torch_ops.eager import by_itself, is_eager, is_followed, is_transformed
 
 # What torch.func wrapped has no memory once its transform has ended, as in the function of vjp.
 _alive = torch._C._functorch.unwrap_if_dead

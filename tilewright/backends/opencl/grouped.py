@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,7 +16,7 @@ from tilewright.backends.opencl.grouped_tables import CHUNK, SUMS, Table, Tables
 from tilewright.backends.opencl.lowering import type_defines
 from tilewright.backends.opencl.rules import preferences
 from tilewright.backends.opencl.runtime import Session, session
-from tilewright.engines.grouped import GroupedOperands
+from tilewright.engines.grouped import GroupedKernel, GroupedOperands
 from tilewright.facts.device import Device
 from tilewright.facts.kernel import Defines, Launch
 from tilewright.planning.grouped import GroupedLayout, Slots, Tile
@@ -48,21 +48,11 @@ _H200_UNITS = 132
 
 
 @dataclass(frozen=True)
-class Groups(ABC):
+class Groups(GroupedKernel):
     """What grouped kernels of CPUs and of GPUs share."""
 
     device: Device
     dtype: str
-
-    @property
-    @abstractmethod
-    def tiles(self) -> tuple[Tile, ...]:
-        """Shapes that the kernel computes, and what they cost."""
-
-    @property
-    @abstractmethod
-    def slots(self) -> Slots:
-        """How the device deals tiles out."""
 
     def reads_host(self) -> bool:
         """By address, where the device has system SVM."""

@@ -12,16 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.facts.device import Device
-from tilewright.facts.kernel import (
-    Argument,
-    Axis,
-    Config,
-    Int,
-    Long,
-    Operand,
-    Scalar,
-    axis,
-)
+from tilewright.facts.kernel import Argument, Axis, Config, Int, Long, Operand, Scalar, axis
 from tilewright.facts.limits import MOST
 from tilewright.facts.problem import Problem
 

@@ -15,11 +15,7 @@ from tilewright.backends.opencl.lowering import (
     whole,
     why_unsupported,
 )
-from tilewright.backends.opencl.operands import (
-    Source,
-    source_a,
-    source_b,
-)
+from tilewright.backends.opencl.operands import Source, source_a, source_b
 from tilewright.backends.opencl.rules import preferences
 from tilewright.facts.device import Device
 from tilewright.facts.kernel import (

@@ -12,9 +12,7 @@ from tilewright.nn.layers.add import Add
 from tilewright.nn.onnx.drafts import AffineDraft
 from tilewright.nn.onnx.graph import Node
 from tilewright.nn.onnx.importer import Importer, Traced
-from tilewright.nn.onnx.table import (
-    operator,
-)
+from tilewright.nn.onnx.table import operator
 
 NDArray = npt.NDArray[Any]
 

@@ -11,10 +11,7 @@ from tilewright.errors import FileError
 from tilewright.nn.layers.clamp import Clamp
 from tilewright.nn.onnx.graph import Node
 from tilewright.nn.onnx.importer import Importer, Traced
-from tilewright.nn.onnx.table import (
-    NUMBER,
-    operator,
-)
+from tilewright.nn.onnx.table import NUMBER, operator
 
 NDArray = npt.NDArray[Any]
 

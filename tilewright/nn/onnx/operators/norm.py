@@ -11,12 +11,7 @@ from tilewright.errors import FileError
 from tilewright.nn.onnx.drafts import AffineDraft
 from tilewright.nn.onnx.graph import Node
 from tilewright.nn.onnx.importer import Importer, Traced
-from tilewright.nn.onnx.table import (
-    ANY,
-    NUMBER,
-    one_of,
-    operator,
-)
+from tilewright.nn.onnx.table import ANY, NUMBER, one_of, operator
 
 NDArray = npt.NDArray[Any]
 

@@ -9,12 +9,7 @@ import numpy.typing as npt
 
 from tilewright.nn.onnx.graph import Node
 from tilewright.nn.onnx.importer import Importer, Traced
-from tilewright.nn.onnx.table import (
-    NUMBER,
-    list_of,
-    one_of,
-    operator,
-)
+from tilewright.nn.onnx.table import NUMBER, list_of, one_of, operator
 from tilewright.nn.onnx.windows import pads_of
 
 NDArray = npt.NDArray[Any]

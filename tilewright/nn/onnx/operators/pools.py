@@ -12,11 +12,7 @@ from tilewright.nn.layers.average_pool import AveragePool
 from tilewright.nn.layers.max_pool import MaxPool
 from tilewright.nn.onnx.graph import Node
 from tilewright.nn.onnx.importer import Importer, Traced
-from tilewright.nn.onnx.table import (
-    ANY,
-    FLAG,
-    operator,
-)
+from tilewright.nn.onnx.table import ANY, FLAG, operator
 from tilewright.nn.onnx.windows import POOL, window_of
 
 NDArray = npt.NDArray[Any]

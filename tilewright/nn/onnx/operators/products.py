@@ -12,14 +12,7 @@ from tilewright.errors import FileError
 from tilewright.nn.onnx.drafts import ConvDraft
 from tilewright.nn.onnx.graph import Node
 from tilewright.nn.onnx.importer import Importer, Traced
-from tilewright.nn.onnx.table import (
-    FLAG,
-    NUMBER,
-    Attribute,
-    list_of,
-    one_of,
-    operator,
-)
+from tilewright.nn.onnx.table import FLAG, NUMBER, Attribute, list_of, one_of, operator
 from tilewright.nn.onnx.windows import WINDOW, window_of
 from tilewright.nn.window import Window
 

@@ -11,11 +11,7 @@ from tilewright.errors import FileError
 from tilewright.nn.layers.flatten import Flatten
 from tilewright.nn.onnx.graph import Node
 from tilewright.nn.onnx.importer import Importer, Traced
-from tilewright.nn.onnx.table import (
-    ANY,
-    FLAG,
-    operator,
-)
+from tilewright.nn.onnx.table import ANY, FLAG, operator
 
 NDArray = npt.NDArray[Any]
 _VERSIONS = (13, 14, 19, 21, 23, 24, 25)  # that Flatten, Reshape and Squeeze have in common

@@ -12,9 +12,7 @@ from tilewright.errors import FileError
 from tilewright.nn.onnx.drafts import AffineDraft, SignDraft
 from tilewright.nn.onnx.graph import Node
 from tilewright.nn.onnx.importer import Importer, Traced
-from tilewright.nn.onnx.table import (
-    operator,
-)
+from tilewright.nn.onnx.table import operator
 
 NDArray = npt.NDArray[Any]
 _COMPARISONS = {

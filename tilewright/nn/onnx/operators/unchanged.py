@@ -9,12 +9,7 @@ import numpy.typing as npt
 from tilewright.errors import FileError
 from tilewright.nn.onnx.graph import Node
 from tilewright.nn.onnx.importer import Importer, Traced
-from tilewright.nn.onnx.table import (
-    ANY,
-    Attribute,
-    one_of,
-    operator,
-)
+from tilewright.nn.onnx.table import ANY, Attribute, one_of, operator
 
 NDArray = npt.NDArray[Any]
 _KEEPS, _HALF = (1, 11), 10  # element types: float32 and float64; float16
