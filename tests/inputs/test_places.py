@@ -65,7 +65,7 @@ def test_a_wrong_call_is_refused_in_the_same_words_wherever_its_arrays_lie(
 def test_results_come_to_the_place_of_the_first_operand(opencl_device: Device) -> None:
     for convert in kinds(opencl_device).values():
         a, b = convert(A), convert(B)
-        place, views = places.seen({"a": a, "b": b})
+        place, views = places.place_and_views({"a": a, "b": b})
         made, hand = place.new((3, 5), (3, 5), "float32")
         assert made.shape == hand().shape == views["a"].shape[:1] + views["b"].shape[1:]
         assert type(hand()) is type(a)

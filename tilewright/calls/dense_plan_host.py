@@ -122,10 +122,7 @@ def known_bounds(char: str, named: str | None) -> Bounds | None:
     By the dtype's character ("f", "d") and the device that the environment names. None, too, for a
     product that may measure a device: those go the long way.
     """
-    found = _bounds.get((char, named))
-    if found is None:
-        return None
-    bounds, settled = found
+    bounds, settled = _bounds.get((char, named)) or (None, True)
     if settled or crossover.is_quiet():
         return bounds
     _bounds.drop((char, named))

@@ -15,7 +15,7 @@ from typing import Any
 from tilewright.backends.cuda.machine import arrays, placing
 from tilewright.calls import dense_plans_gpu
 from tilewright.calls.dense_work_gpu import work_of
-from tilewright.calls.plan_gpu import plan_of, told
+from tilewright.calls.plan_gpu import plan_of, verdict_lines
 from tilewright.inputs import place_gpu
 from tilewright.inputs.product import checked
 
@@ -32,7 +32,7 @@ def matmul(a: Any, b: Any, *, out: Any, bias: Any, **options: Any) -> Any:
         plan = None if key is None else dense_plans_gpu.known(key)
         if plan is not None:
             return plan(a, b, out, bias)
-    product = checked(place_gpu.seen, a, b, out=out, bias=bias, **options)
+    product = checked(place_gpu.place_and_views, a, b, out=out, bias=bias, **options)
     work = work_of(product)
     if key is not None and work.c.address.any():  # what is empty lies nowhere
         decided = work, product.device, product.kernel, product.shape
@@ -57,7 +57,7 @@ def _are_tensors(*values: Any) -> bool:
 
 def explain(a: Any, b: Any, **options: Any) -> str:
     """What will run a product and why, and what was said of every other engine."""
-    product = checked(place_gpu.seen, a, b, **options)
+    product = checked(place_gpu.place_and_views, a, b, **options)
     work, device = work_of(product), product.device
     m, n, k = (int(column[0]) if len(column) else 0 for column in (work.m, work.n, work.k))
     count = f"{len(work.m)} times " if len(work.m) != 1 else ""
@@ -66,4 +66,4 @@ def explain(a: Any, b: Any, **options: Any) -> str:
     lines = [head, f"device     {device.id}  {device.name}"]
     if not (work.m.any() and work.n.any()):
         return "\n".join([*lines, "because    the result is empty: nothing is computed"])
-    return "\n".join(lines + told(work, device, product.kernel))
+    return "\n".join(lines + verdict_lines(work, device, product.kernel))

@@ -70,7 +70,7 @@ class Call:
 
 def prepare(a: Any, b: Any, **options: Any) -> Call:
     """Check everything, then plan. Arguments and errors are those of `tilewright.matmul`."""
-    product = checked(places.seen, a, b, **options)
+    product = checked(places.place_and_views, a, b, **options)
     device, kernel = product.device, product.kernel
     if kernel is not None and not isinstance(kernel, str):
         named(backend_of(device).kernels(device), kernel, device)  # raises

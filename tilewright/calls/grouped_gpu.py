@@ -20,7 +20,7 @@ from tilewright.backends.cuda import work as contract
 from tilewright.backends.cuda.machine import arrays, driver
 from tilewright.backends.cuda.machine.placing import places
 from tilewright.backends.cuda.work import Work
-from tilewright.calls.plan_gpu import plan_of, told
+from tilewright.calls.plan_gpu import plan_of, verdict_lines
 from tilewright.errors import DeviceError
 from tilewright.facts.device import Device
 from tilewright.inputs.batch import Call, Results, checked
@@ -136,7 +136,7 @@ def explain(m: Ints, n: Ints, k: Ints, dtype: str, device: Device, order: str) -
     live = np.flatnonzero((work.m > 0) & (work.n > 0))
     if not len(live):
         return "\n".join([*head, "because    the results are empty: nothing is computed"])
-    return "\n".join(head + told(work.take(live), device))
+    return "\n".join(head + verdict_lines(work.take(live), device))
 
 
 def _nominal(m: Ints, n: Ints, k: Ints, dtype: str, device: Device, order: str) -> Work:

@@ -16,7 +16,7 @@ from tilewright.remember import Shelf
 _plans: Shelf[tuple[Any, ...], choose.Movable] = Shelf("batches on GPUs", most=128 << 20)
 
 
-def told(work: Work, device: Device, kernel: str | None = None) -> list[str]:
+def verdict_lines(work: Work, device: Device, kernel: str | None = None) -> list[str]:
     """The engines' verdict in lines."""
     verdict = choose.judge(work, device, kernel)
     flops = 2.0 * float(np.sum(work.m.astype(float) * work.n * work.k))

@@ -54,7 +54,7 @@ class OnGpu:
         return arrays.stream_of(self.first, self.memory.ordinal)
 
 
-def seen(given: Mapping[str, Any]) -> tuple[Place, dict[str, View]]:
+def place_and_views(given: Mapping[str, Any]) -> tuple[Place, dict[str, View]]:
     """The place of `a`, the first of these arguments, and the views of all, which must lie there.
 
     Raises OperandError and DtypeError.

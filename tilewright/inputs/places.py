@@ -127,7 +127,7 @@ class Foreign(_OffGpu):
         return view(made, "out"), lambda: made.reshape(public)  # type: ignore[no-untyped-call]
 
 
-def seen(given: Mapping[str, Any]) -> tuple[Place, dict[str, View]]:
+def place_and_views(given: Mapping[str, Any]) -> tuple[Place, dict[str, View]]:
     """The place of `a`, the first of these arguments, and the views of all, which must lie there.
 
     Raises OperandError and DtypeError.

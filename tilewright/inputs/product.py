@@ -32,7 +32,7 @@ from tilewright.inputs.checks import (
 from tilewright.inputs.overlap import check_apart, check_overlap
 
 # Of a call's arguments by name: their place and their views.
-See = Callable[[Mapping[str, Any]], tuple[Place, dict[str, View]]]
+PlaceAndViews = Callable[[Mapping[str, Any]], tuple[Place, dict[str, View]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Product:
 
 
 def checked(
-    see: See,
+    place_and_views: PlaceAndViews,
     a: Any,
     b: Any,
     *,
@@ -83,7 +83,7 @@ def checked(
         given["out"] = out
     if bias is not None:
         given["bias"] = bias
-    place, seen = see(given)
+    place, seen = place_and_views(given)
     dtype = common_dtype(seen)
     precision = checked_precision(precision, dtype, place.precisions)
     sums = checked_sums(accumulate, dtype)
