@@ -14,8 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 # Files by pattern, with the tests that hold them to what they say, the quickest first.
 TARGETS = (
-    ("planning/[!gmob]*.py", ("test_decisions", "test_cost", "test_quick")),
-    ("planning/[gmob]*.py", ("test_decisions", "test_planner", "test_planner_simulator")),
+    ("planning/[!gmob]*.py", ("test_decisions", "test_cost", "test_worked_examples", "test_quick")),
+    ("planning/[gmob]*.py", ("test_decisions", "test_worked_examples", "test_planner_simulator")),
     ("engines/dense.py", ("test_decisions", "test_cost", "test_rules")),
     ("tuning/visits.py", ("test_crossover", "test_decisions")),
     ("tuning/crossover.py", ("test_crossover", "test_share", "test_store")),
