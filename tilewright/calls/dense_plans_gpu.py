@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.arrays import torch_private as private
 from tilewright.backends.cuda import choose
 from tilewright.backends.cuda.machine import arrays, driver
 from tilewright.backends.cuda.machine.results import maker
@@ -94,7 +95,7 @@ def planned(
 def _launched(work: Work, shape: tuple[int, ...], movable: choose.Movable) -> Run:
     """The launch of a plan, on its GPU; made the current one where it is not."""
     torch, ordinal = driver.need(), work.ordinal
-    device_of = torch._C._cuda_getDevice
+    device_of = private.current_device(torch)
     if movable.one is not None:
         here = _by_library(movable.one, maker(shape, work.dtype, ordinal))
     else:

@@ -9,10 +9,14 @@ NumPy and 1 µs for two tensors, so the loops are plain ones.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import cache
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
+
+from tilewright.arrays import torch_private as private
 
 _wants_gradient = attrgetter("requires_grad")
 _NEVER = (np.ndarray, type(None), int, float)
@@ -84,14 +88,23 @@ def are_watched(*lists: Any) -> bool:
 
 def is_anything_watched(torch: Any) -> bool:
     """Whether a compiler, a mode, a transform, forward-mode AD or autocast is at work."""
+    if torch.compiler.is_compiling():
+        return True
+    is_autocast, modes, transform, trace = _asked(torch)
     return bool(
-        torch.compiler.is_compiling()
-        or torch._C._is_any_autocast_enabled()
-        or torch._C._len_torch_dispatch_stack()
-        or torch._C._functorch.peek_interpreter_stack() is not None
-        or torch.autograd.forward_ad._current_level >= 0
-        or torch._C._get_tracing_state() is not None
+        is_autocast()
+        or modes()
+        or transform() is not None
+        or private.forward_level(torch) >= 0
+        or trace() is not None
     )
+
+
+@cache
+def _asked(torch: Any) -> tuple[Callable[[], Any], ...]:
+    """The functions that know; to find them at every call took as long as to call them."""
+    own = (private.is_any_autocast_enabled, private.modes, private.transform, private.trace)
+    return tuple(find(torch) for find in own)
 
 
 def _are_plain(values: Any, torch: Any) -> bool:

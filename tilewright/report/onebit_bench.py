@@ -24,6 +24,7 @@ import numpy.typing as npt
 from rich.table import Column, Table
 
 from tilewright import onebit
+from tilewright.arrays import torch_private as private
 from tilewright.errors import KernelError
 from tilewright.facts.device import Device
 
@@ -195,10 +196,10 @@ def _torch_ways(device: Device, a: NDArray, y: NDArray) -> Iterator[tuple[str, W
     yield BF16, product(torch.bfloat16)
     ints = left.to(torch.int8), right.to(torch.int8)
     try:
-        out = torch._int_mm(*ints)
+        out = private.int8_product(torch)(*ints)
     except RuntimeError:
         return  # it takes only some sizes on GPUs
-    yield INT8, lambda: torch._int_mm(*ints, out=out)
+    yield INT8, lambda: private.int8_product(torch)(*ints, out=out)
 
 
 def _onnxruntime(a: NDArray, y: NDArray) -> Way:

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tilewright.torch_ops.eager import modes, transform
+
 _WORTH_KEEPING = 2**20  # elements: casting them takes about as long as asking for the copy
 _KINDS = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -51,8 +53,8 @@ def _is_large_weight(value: Tensor) -> bool:
         and value.is_leaf
         and not value._is_view()
         and torch.is_autocast_cache_enabled()
-        and torch._C._functorch.peek_interpreter_stack() is None
-        and not torch._C._len_torch_dispatch_stack()
+        and transform() is None
+        and not modes()
     )
 
 

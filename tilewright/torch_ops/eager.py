@@ -10,14 +10,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
+from tilewright.arrays import torch_private as private
 from tilewright.inputs.tensors import needs_gradient
 
 PLAIN = (Tensor, torch.nn.Parameter)
 
 
-is_batched = torch._C._functorch.is_legacy_batchedtensor
+is_batched = private.is_batched(torch)
+modes, transform = private.modes(torch), private.transform(torch)
 
 
 def is_eager(*values: Tensor | None) -> bool:
@@ -33,9 +34,9 @@ def is_eager(*values: Tensor | None) -> bool:
         ):
             return False
     return (
-        not torch._C._len_torch_dispatch_stack()
-        and torch._C._functorch.peek_interpreter_stack() is None
-        and forward_ad._current_level < 0
+        not modes()
+        and transform() is None
+        and private.forward_level(torch) < 0
         and not torch.jit.is_tracing()
     )
 
@@ -51,8 +52,7 @@ def is_transformed() -> bool:
 
     Custom operators know neither, and would drop tangents: what is called then is called eagerly.
     """
-    at_work = torch._C._functorch.peek_interpreter_stack() is not None
-    return at_work or forward_ad._current_level >= 0
+    return transform() is not None or private.forward_level(torch) >= 0
 
 
 # Under torch.compile, what transforms look at leaves the graph.

@@ -14,13 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tilewright.arrays import torch_private as private
 from tilewright.backends.cuda.ragged import engine
 from tilewright.inputs.tensors import needs_gradient
 from tilewright.torch_ops import on_gpu, on_processor
 from tilewright.torch_ops.eager import by_itself, is_eager, is_followed, is_transformed
 
 # What torch.func wrapped has no memory once its transform has ended, as in the function of vjp.
-_alive = torch._C._functorch.unwrap_if_dead
+_alive = private.unwrapped(torch)
 
 
 def repeated(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None, precision: str) -> Any:

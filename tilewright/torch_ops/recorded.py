@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tilewright.arrays import torch_private as private
 from tilewright.inputs.tensors import needs_gradient
 from tilewright.inputs.watched import is_anything_watched
 from tilewright.torch_ops import down
@@ -97,7 +98,7 @@ def _launched(
     if biases is not None:
         biases = [one if one is None else one.contiguous() for one in biases]
     options = {"alpha": alpha, "transpose_a": turned[0], "transpose_b": turned[1]}
-    with torch._C._AutoDispatchBelowADInplaceOrView():
+    with private.below_autograd(torch)():
         found: list[Tensor] = down.lists_into(a, b, None, biases, how, **options)
     return found
 
@@ -159,7 +160,7 @@ def _one(a: Tensor, b: Tensor, bias: Any, turned: Any, alpha: Any, how: How) -> 
     """Raises what `tilewright.matmul` raises."""
     bias = None if bias is None else bias.contiguous()
     plain = {"beta": 0.0, "transpose_a": turned[0], "transpose_b": turned[1], "activation": None}
-    with torch._C._AutoDispatchBelowADInplaceOrView():
+    with private.below_autograd(torch)():
         found: Tensor = down.into(a, b, None, bias, how, alpha=alpha, **plain)
     return found
 

@@ -16,6 +16,7 @@ from functools import cache
 
 import numpy as np
 
+from tilewright.arrays import torch_private as private
 from tilewright.backends.cuda.giving_way import first_that_can
 from tilewright.backends.cuda.guards import anywhere, guarded
 from tilewright.backends.cuda.machine import driver, nvrtc
@@ -241,5 +242,5 @@ def _few_calls(ready: Prepared, ordinal: int) -> Enqueue:
     import torch
     from cuda.bindings import driver as calls
 
-    is_captured = torch._C._cuda_isCurrentStreamCapturing
+    is_captured = private.is_capturing(torch)
     return replayed(ready.enqueue, ordinal, calls, is_captured)

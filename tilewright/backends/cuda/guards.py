@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tilewright.arrays import torch_private as private
 from tilewright.backends.cuda.machine import driver, nvrtc
 from tilewright.backends.cuda.work import Enqueue, Ints, Launch
 from tilewright.errors import DeviceError
@@ -16,7 +17,7 @@ from tilewright.errors import DeviceError
 def anywhere(run: Callable[[int, Ints], None], ordinal: int) -> Callable[[Ints], None]:
     """Launches on torch's current stream of a device, made the current one where it is not."""
     torch = driver.need()
-    device_of, stream_of = torch._C._cuda_getDevice, torch._C._cuda_getCurrentRawStream
+    device_of, stream_of = private.current_device(torch), private.raw_stream(torch)
 
     def launch(places: Ints) -> None:
         if device_of() != ordinal:
@@ -41,7 +42,7 @@ def guarded(enqueue: Enqueue, ordinal: int) -> Launch:
     once; while a graph is captured it need not, as captures begin with everything done.
     """
     torch = driver.need()
-    device_of, stream_of = torch._C._cuda_getDevice, torch._C._cuda_getCurrentRawStream
+    device_of, stream_of = private.current_device(torch), private.raw_stream(torch)
     known = {stream_of(ordinal)}
     uploaded = torch.cuda.Event()
     if not torch.cuda.is_current_stream_capturing():

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.arrays import torch_private as private
 from tilewright.arrays.views import View, on_gpu, short
 from tilewright.backends.cuda.machine import addresses, driver
 from tilewright.backends.cuda.work import Ints
@@ -198,7 +199,7 @@ def stream_of(value: Any, ordinal: int) -> AbstractContextManager[Any]:
     torch = driver.need()
     with cupy.cuda.Device(ordinal):  # each has a current stream of its own
         pointer = cupy.cuda.get_current_stream().ptr
-    if pointer == torch._C._cuda_getCurrentRawStream(ordinal):
+    if pointer == private.raw_stream(torch)(ordinal):
         return nullcontext()
     device = torch.device("cuda", ordinal)
     context: AbstractContextManager[Any] = torch.cuda.stream(

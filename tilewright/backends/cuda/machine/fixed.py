@@ -23,6 +23,7 @@ from itertools import count
 
 import numpy as np
 
+from tilewright.arrays import torch_private as private
 from tilewright.backends.cuda.machine import nvrtc, placing, tables
 from tilewright.backends.cuda.machine.placing import Kernels
 from tilewright.backends.cuda.machine.replay import Steered, unhindered
@@ -117,8 +118,8 @@ class Again:
 
         self._run, self._record, self._ordinal = run, record, ordinal
         self._number, self._runs, self._lock = next(_numbers), 0, threading.Lock()
-        self._stream_of = torch._C._cuda_getCurrentRawStream
-        self._is_captured = torch._C._cuda_isCurrentStreamCapturing
+        self._stream_of = private.raw_stream(torch)
+        self._is_captured = private.is_capturing(torch)
 
     def __call__(self, a: int, b: int, c: int) -> None:
         """On torch's current stream of its GPU, the current one."""

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.arrays import torch_private as private
 from tilewright.backends.cuda.machine.tables import place
 from tilewright.backends.cuda.work import Ints
 from tilewright.facts.dtypes import ITEMSIZE
@@ -84,7 +85,7 @@ class Places:
     def _like(pattern: Any, ordinal: int) -> tuple[list[Any], int]:
         import torch
 
-        with torch._C._AutoDispatchBelowADInplaceOrView():
+        with private.below_autograd(torch)():
             block = torch.empty_like(pattern, device=place(ordinal))
             return [*block.unbind()], block.data_ptr()
 
@@ -99,7 +100,7 @@ class Places:
             untouched = np.asarray(_Untouched(self._total * ITEMSIZE[self._dtype]))
             memory = torch.from_numpy(untouched).view(getattr(torch, self._dtype))
             facts = (torch.from_numpy(column) for column in (sizes, steps, offsets.copy()))
-            return torch._nested_view_from_buffer(memory, *facts)
+            return private.nested_view(torch)(memory, *facts)
 
 
 _kept: Shelf[tuple[bytes, bytes, str], Places] = Shelf("places of results", most=16 << 20)
@@ -121,7 +122,7 @@ def maker(shape: tuple[int, ...], dtype: str, ordinal: int) -> Callable[[], Any]
     kind = getattr(torch, dtype)
     if ordinal >= 0 and torch.cuda.is_available():
         with suppress(AttributeError):
-            fast = torch._C._dynamo.guards._empty_strided_cuda
+            fast = private.empty_strided(torch)
             return partial(fast, shape, torch.empty(shape, device="meta").stride(), kind)
     return partial(torch.empty, shape, dtype=kind, device=place(ordinal))
 
@@ -134,7 +135,7 @@ def _view() -> Callable[..., Any]:
     slow: Callable[..., Any] = torch.as_strided
     flat = torch.empty(40, device="cpu")
     try:
-        fast: Callable[..., Any] = torch._C._dynamo.guards._reinterpret_tensor
+        fast: Callable[..., Any] = private.reinterpreted(torch)
         made = fast(flat, (3, 4), (4, 1), 16)
     except (AttributeError, RuntimeError, TypeError):
         return slow
@@ -169,7 +170,7 @@ def _are_equal(one: tuple[list[Any], int], other: tuple[list[Any], int]) -> bool
                 *(x.shape, x.stride(), x.storage_offset(), x.dtype, x.device, x.layout),
                 *(x.untyped_storage().nbytes(), x.numel() and x.data_ptr() - made[1]),
                 *(x.is_nested, x._is_view(), x.requires_grad, x._version, x.is_inference()),
-                torch._C._dispatch_keys(x).raw_repr(),
+                private.dispatch_keys(torch)(x).raw_repr(),
             )
             for x in made[0]
         ]

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.arrays import torch_private as private
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.backends.cuda.work import Ints, Work
 
@@ -55,7 +56,7 @@ def goes_by_parameters(count: int, ordinal: int) -> bool:
 
     if ordinal < 0 or not nvrtc.is_cuda(ordinal):
         return False
-    return count <= _MOST_PUT or bool(torch._C._cuda_isCurrentStreamCapturing())
+    return count <= _MOST_PUT or bool(private.is_capturing(torch)())
 
 
 def put(words: Ints, ordinal: int, stream: int) -> Any:
@@ -99,7 +100,7 @@ def upload(count: int, fill: Callable[[Ints], None], ordinal: int) -> Any:
     fill(pinned.numpy())
     if ordinal < 0:
         return pinned
-    if torch._C._cuda_isCurrentStreamCapturing():
+    if private.is_capturing(torch)():
         captured.append(pinned)
     made = torch.empty(count, dtype=torch.int64, device=place(ordinal))
     return made.copy_(pinned, non_blocking=True)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Any
 
+from tilewright.arrays import torch_private as private
 from tilewright.backends.cuda.giving_way import first_that_can
 from tilewright.backends.cuda.machine import driver, faults, nvrtc
 from tilewright.backends.cuda.ragged import hopper_depths, hopper_rows, triton
@@ -89,13 +90,13 @@ def again(x: Any, w: Any, offsets: Any, bias: Any, precision: str) -> Any:
     if way is None:
         return None
     torch, ordinal = driver.need(), x.get_device()
-    if torch._C._cuda_getDevice() != ordinal:
+    if private.current_device(torch)() != ordinal:
         return None
     faults.check_unless_captured(x)
     out = x.new_empty(_result(x, w, offsets))
     if out.data_ptr() & _WITHIN:  # not from torch's own allocator
         return None
-    way(torch._C._cuda_getCurrentRawStream(ordinal), x, w, offsets, bias, out)
+    way(private.raw_stream(torch)(ordinal), x, w, offsets, bias, out)
     return out
 
 
@@ -138,7 +139,7 @@ def _run(form: str, operands: tuple[Any, ...], precision: str, clear: bool) -> N
         return
     torch = driver.need()
     ordinal = x.device.index
-    if torch._C._cuda_getDevice() != ordinal:
+    if private.current_device(torch)() != ordinal:
         with torch.cuda.device(ordinal):
             _run(form, operands, precision, clear)
         return
@@ -147,7 +148,7 @@ def _run(form: str, operands: tuple[Any, ...], precision: str, clear: bool) -> N
     if way is None:
         nvrtc.enter(ordinal)
         way = _ways.keep(key, _way(form, operands, precision, clear), size=_WAY)
-    way(torch._C._cuda_getCurrentRawStream(ordinal), *operands)
+    way(private.raw_stream(torch)(ordinal), *operands)
 
 
 def _check_memory(operands: tuple[Any, ...]) -> None:

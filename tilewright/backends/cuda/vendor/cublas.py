@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from tilewright.arrays import torch_private as private
 from tilewright.errors import DeviceError
 
 _TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}  # cudaDataType
@@ -110,7 +111,7 @@ def product(
     name = "cublasGemmStridedBatchedEx_64" if batched else "cublasGemmEx_64"
     call, set_mode = getattr(library, name), library.cublasSetMathMode
     mode = ctypes.c_int(_WHOLE_SUMS if dtype.endswith("float16") else _DEFAULT_MATH)
-    handle, lock = torch._C._cuda_getCurrentBlasHandle, threading.Lock()
+    handle, lock = private.blas_handle(torch), threading.Lock()
 
     def multiply(a: int, b: int, c: int) -> None:
         with lock:

@@ -1,0 +1,34 @@
+"""Names of torch that are not public and are called here: each once, with what it is called for.
+
+Public calls do the same slower, or none does. `name(torch)` is torch's own function, as nothing
+here may import torch; what runs at every call keeps it in a name of its own. Where torch has none
+an AttributeError says so, and a test says what is lost.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+
+# Which GPU is the current one, and its stream as a handle: torch.cuda's own ask for objects.
+current_device = attrgetter("_C._cuda_getDevice")
+raw_stream = attrgetter("_C._cuda_getCurrentRawStream")
+is_capturing = attrgetter("_C._cuda_isCurrentStreamCapturing")
+blas_handle = attrgetter("_C._cuda_getCurrentBlasHandle")
+
+# Who looks on: autocast, modes, torch.func, a trace, forward-mode AD.
+is_any_autocast_enabled = attrgetter("_C._is_any_autocast_enabled")
+modes = attrgetter("_C._len_torch_dispatch_stack")
+transform = attrgetter("_C._functorch.peek_interpreter_stack")
+unwrapped = attrgetter("_C._functorch.unwrap_if_dead")
+is_batched = attrgetter("_C._functorch.is_legacy_batchedtensor")
+trace = attrgetter("_C._get_tracing_state")
+forward_level = attrgetter("autograd.forward_ad._current_level")  # a number, -1 outside
+
+# Results: below autograd, and without the dispatcher on the way.
+below_autograd = attrgetter("_C._AutoDispatchBelowADInplaceOrView")
+nested_view = attrgetter("_nested_view_from_buffer")
+dispatch_keys = attrgetter("_C._dispatch_keys")
+empty_strided = attrgetter("_C._dynamo.guards._empty_strided_cuda")
+reinterpreted = attrgetter("_C._dynamo.guards._reinterpret_tensor")
+
+int8_product = attrgetter("_int_mm")  # beside which one-bit products are measured
