@@ -54,7 +54,7 @@ def of_shape(device: Device, m: int, n: int, k: int) -> dict[str, Any]:
     for out in OUTPUTS:
         for engine in PLACE.engines(device):
             problem = BitProblem(m, n, k, out=out)
-            able = engine.why_not(problem, device) is None
+            able = engine.why_not([problem], device) is None
             if able and not (engine.name == "popcount" and problem.operations > SLOW):
                 name = f"{engine.name} {out}"
                 ways[name] = _way(device, engine, problem, a, b)

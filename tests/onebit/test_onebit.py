@@ -110,7 +110,7 @@ def test_results_overwrite_whatever_memory_held(way: tuple[Device, str]) -> None
                 "flip": asked.flip.view(np.uint8),  # type: ignore[union-attr]
             }
         work = BitWork(problem, a.words, b.words, None, None, out, **vectors)
-        engine.bind(engine.propose(problem, device), [work])()
+        engine.bind(engine.propose([problem], device), [work])()
         result = onebit.BitMatrix.of_words(out, case.n) if case.out == "bits" else out
         assert_same(result, expected(asked))
 
@@ -161,7 +161,7 @@ def test_31_sums_of_8_fit_a_byte_and_32_do_not() -> None:
         out = np.zeros((1, 1), np.int32)
         problem = BitProblem(1, 1, k)
         work = BitWork(problem, a.words, b.words, None, None, out)
-        bytes_of.bind(bytes_of.propose(problem, device), [work])()
+        bytes_of.bind(bytes_of.propose([problem], device), [work])()
         assert (out[0, 0] == -k) is np.True_ if right else out[0, 0] != -k
         assert onebit.matmul(a, b, device=device, kernel="bytes")[0, 0] == -k
 
@@ -249,8 +249,8 @@ def test_a_kernel_whose_probe_fails_leaves_the_others(monkeypatch: pytest.Monkey
 def test_counts_of_two_rows_of_2_to_the_30_ones_do_not_fit() -> None:
     engine = engine_of(host(), "numba")
     pytest.importorskip("numba")
-    assert "2^30" in str(engine.why_not(BitProblem(1, 1, 2**30, "and"), host()))
-    assert engine.why_not(BitProblem(1, 1, 2**30 - 1, "and"), host()) is None
+    assert "2^30" in str(engine.why_not([BitProblem(1, 1, 2**30, "and")], host()))
+    assert engine.why_not([BitProblem(1, 1, 2**30 - 1, "and")], host()) is None
 
 
 def test_grouped_problems_of_every_size(way: tuple[Device, str]) -> None:

@@ -83,8 +83,8 @@ class BitWork:
     flip: Any = None
 
 
-class BitEngine(Engine[BitProblem, Sequence[BitWork], Launch], Protocol):
-    """A family of one-bit kernels for one kind of device.
+class BitEngine(Engine[Sequence[BitProblem], Sequence[BitWork], Launch], Protocol):
+    """A family of one-bit kernels for one kind of device, asked about products of one call.
 
     A launch computes every `out` that was bound: in host memory complete on return, on a device
     enqueued in order.

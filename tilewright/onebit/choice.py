@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from tilewright.backends import places
 from tilewright.engines.bits import BitEngine, BitProblem
 from tilewright.engines.choose import choose, merged, named
+from tilewright.engines.contract import Planner
 from tilewright.errors import KernelError, OperandError
 from tilewright.facts.device import Device
 from tilewright.facts.verdict import Proposal, Verdict
@@ -72,8 +73,9 @@ def judged(
 
 
 def _asked(problems: Sequence[BitProblem], device: Device, kernel: str | None) -> Verdict:
-    probes = kernel is None  # with nothing to compare, nothing is measured
-    engines = [_Together(engine, probes) for engine in engines_of(device)]
+    engines: Sequence[Planner[Sequence[BitProblem]]] = engines_of(device)
+    if device.backend == "opencl":
+        engines = [_Measured(engine, probes=kernel is None) for engine in engines_of(device)]
     return choose(problems, device, engines, kernel)
 
 
@@ -87,8 +89,11 @@ def _reaches_host(device: Device) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Together:
-    """An engine asked about several products at once; on devices nobody knew, as measured there."""
+class _Measured:
+    """An engine of a device nobody knew, its prediction stretched by what was measured there.
+
+    It `probes` where there are others to compare with: only then is it worth measuring.
+    """
 
     engine: BitEngine
     probes: bool
@@ -98,22 +103,13 @@ class _Together:
         return self.engine.name
 
     def why_not(self, problems: Sequence[BitProblem], device: Device) -> str | None:
-        for problem in problems:
-            if (why := self.engine.why_not(problem, device)) is not None:
-                return why
-        return None
+        return self.engine.why_not(problems, device)
 
     def propose(self, problems: Sequence[BitProblem], device: Device) -> Proposal:
         """Raises what a probe raises: the other kernels are as good as they were."""
-        each = [self.engine.propose(problem, device) for problem in problems]
-        whole = each[0]
-        if len(each) > 1:
-            whole = replace(whole, seconds=sum(one.seconds or 0.0 for one in each))
-        if device.backend != "opencl":
-            return whole
+        found = self.engine.propose(problems, device)
         worth = self.probes and sum(one.operations for one in problems) >= _WORTH_PROBING
         stretch = rates.stretch(self.engine, device, measure=worth)
-        if stretch is None:
-            return whole
-        seconds = (whole.seconds or 0.0) * stretch
-        return replace(whole, seconds=seconds, reason="measured on this device")
+        if stretch is None or found.seconds is None:
+            return found
+        return replace(found, seconds=found.seconds * stretch, reason="measured on this device")

@@ -39,7 +39,7 @@ def stretch(engine: BitEngine, device: Device, *, measure: bool) -> float | None
             seconds = _measured(engine, device)
             store.save(key, {"seconds": seconds})
         _known[engine.name, device.key] = seconds
-    return seconds / (engine.propose(PROBE, device).seconds or seconds)
+    return seconds / (engine.propose((PROBE,), device).seconds or seconds)
 
 
 def _measured(engine: BitEngine, device: Device) -> float:
@@ -51,7 +51,7 @@ def _measured(engine: BitEngine, device: Device) -> float:
     work = BitWork(
         PROBE, held, held, counts, counts, place.empty((PROBE.m, PROBE.n), PROBE.out, held)
     )
-    launch, seconds = engine.bind(engine.propose(PROBE, device), [work]), []
+    launch, seconds = engine.bind(engine.propose((PROBE,), device), [work]), []
     for _ in range(1 + _REPEATS):
         begun = time.perf_counter()
         launch()

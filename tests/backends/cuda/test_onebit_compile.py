@@ -128,21 +128,21 @@ def test_each_gpu_is_offered_what_its_tensor_cores_have(
     monkeypatch.setattr(nvrtc, "missing", lambda: None)
     device = made_up(version)
     problem = BitProblem(8192, 8192, 8192)
-    assert {engine.name for engine in ENGINES if engine.why_not(problem, device) is None} == names
-    reasons = [engine.why_not(problem, device) for engine in ENGINES if engine.name not in names]
+    assert {engine.name for engine in ENGINES if engine.why_not([problem], device) is None} == names
+    reasons = [engine.why_not([problem], device) for engine in ENGINES if engine.name not in names]
     assert all(isinstance(reason, str) and version in reason for reason in reasons)
 
 
 def test_the_fastest_instruction_is_predicted_to_be_fastest() -> None:
     problem, device = BitProblem(8192, 8192, 8192), made_up("sm_90")
-    times = [engine.propose(problem, device).seconds or 0.0 for engine in ENGINES]
+    times = [engine.propose([problem], device).seconds or 0.0 for engine in ENGINES]
     assert times == sorted(times)
     assert capability(device) == 90
 
 
 def test_rows_too_long_to_count_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvrtc, "missing", lambda: None)
-    reason = ENGINES[0].why_not(BitProblem(1, 1, 1 << 28), made_up("sm_90"))
+    reason = ENGINES[0].why_not([BitProblem(1, 1, 1 << 28)], made_up("sm_90"))
     assert isinstance(reason, str)
     assert "k=268435456" in reason
 

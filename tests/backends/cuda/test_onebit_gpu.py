@@ -48,7 +48,7 @@ def _poison(monkeypatch: pytest.MonkeyPatch) -> None:
 def supported(kernel: str) -> None:
     device = driver.found()[0]
     engine = next(engine for engine in PLACE.engines(device) if engine.name == kernel)
-    why = engine.why_not(BitProblem(1, 1, 1), device)
+    why = engine.why_not([BitProblem(1, 1, 1)], device)
     if why is not None:
         pytest.skip(f"{kernel}: {why}")
 

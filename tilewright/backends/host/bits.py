@@ -98,12 +98,12 @@ class NumpyEngine:
     name = "numpy"
     needs_counts = False
 
-    def why_not(self, problem: BitProblem, device: Device) -> None:
+    def why_not(self, problems: Sequence[BitProblem], device: Device) -> None:
         """Takes everything."""
 
-    def propose(self, problem: BitProblem, device: Device) -> Proposal:
+    def propose(self, problems: Sequence[BitProblem], device: Device) -> Proposal:
         """From the rate of np.bitwise_count on one core."""
-        seconds = 1e-5 + problem.operations / _NUMPY_RATE
+        seconds = sum(1e-5 + problem.operations / _NUMPY_RATE for problem in problems)
         return Proposal(self.name, device, seconds, "np.bitwise_count on one core")
 
     def bind(self, proposal: Proposal, works: Sequence[BitWork]) -> Callable[[], None]:

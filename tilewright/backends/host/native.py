@@ -35,20 +35,23 @@ class NumbaEngine:
     name = "numba"
     needs_counts = False
 
-    def why_not(self, problem: BitProblem, device: Device) -> str | None:
+    def why_not(self, problems: Sequence[BitProblem], device: Device) -> str | None:
         """Wherever Numba is; little-endian, as bits are written by the byte."""
         if not compiled.available():
             return "Numba is not installed; 'pip install tilewright[onebit]' brings it"
-        if problem.form == "and" and problem.k >= _HALVED:
-            return f"k={problem.k}: takes rows of less than 2^30 elements for form='and'"
+        for problem in problems:
+            if problem.form == "and" and problem.k >= _HALVED:
+                return f"k={problem.k}: takes rows of less than 2^30 elements for form='and'"
         return None
 
-    def propose(self, problem: BitProblem, device: Device) -> Proposal:
+    def propose(self, problems: Sequence[BitProblem], device: Device) -> Proposal:
         """Counting, finishing every element, and starting: measured on two AVX-512 cores."""
-        cores = device.compute_units if problem.operations > _ALONE else 1
-        counting = problem.operations / _RATE + problem.m * problem.n * _FINISH
-        reason = "rates measured on an AVX-512 core"
-        return Proposal(self.name, device, _START + counting / cores, reason)
+        seconds = 0.0
+        for problem in problems:
+            cores = device.compute_units if problem.operations > _ALONE else 1
+            counting = problem.operations / _RATE + problem.m * problem.n * _FINISH
+            seconds += _START + counting / cores
+        return Proposal(self.name, device, seconds, "rates measured on an AVX-512 core")
 
     def bind(self, proposal: Proposal, works: Sequence[BitWork]) -> Callable[[], None]:
         """Lays every B out, then multiplies, each step on all cores."""

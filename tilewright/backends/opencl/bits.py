@@ -47,14 +47,14 @@ class OpenCLBits:
     rates: tuple[tuple[str, float], ...]
     needs_counts: bool = False
 
-    def why_not(self, problem: BitProblem, device: Device) -> str | None:
+    def why_not(self, problems: Sequence[BitProblem], device: Device) -> str | None:
         """Takes everything but a device of another kind."""
         return None if device.backend == "opencl" else "it runs on OpenCL devices"
 
-    def propose(self, problem: BitProblem, device: Device) -> Proposal:
+    def propose(self, problems: Sequence[BitProblem], device: Device) -> Proposal:
         """From a rate for devices of this kind: a prior."""
         rate = dict(self.rates).get(device.kind, 1e10) * device.compute_units
-        seconds = 5e-5 + problem.operations / rate
+        seconds = sum(5e-5 + problem.operations / rate for problem in problems)
         return Proposal(self.name, device, seconds, f"a prior for a {device.kind}")
 
     def bind(self, proposal: Proposal, works: Sequence[BitWork]) -> Callable[[], None]:

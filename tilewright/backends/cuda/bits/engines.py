@@ -49,7 +49,7 @@ RATES = {name: Rate(*rates) for name, rates in h200.BITS.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class CudaBits:
     """One kernel: its tile, the GPUs that have its instruction, how it is launched."""
 
     name: str
@@ -59,7 +59,7 @@ class Engine:
     prepare: Callable[[BitWork], Launch]
     needs_counts: bool = True
 
-    def why_not(self, problem: BitProblem, device: Device) -> str | None:
+    def why_not(self, problems: Sequence[BitProblem], device: Device) -> str | None:
         """The instruction must be there, a row short enough to be counted in 32 bits."""
         number = capability(device)
         if number is None:
@@ -68,29 +68,33 @@ class Engine:
             span = f"sm_{self.first}" if self.first == self.last else f"sm_{self.first} and later"
             span += "" if self.last in (self.first, _NEWEST) else f" up to sm_{self.last}"
             return f"needs {span}, this is sm_{number}"
-        if problem.k >= LONGEST:
-            return f"k={problem.k}: takes rows of less than {LONGEST} elements"
-        if max(problem.m, problem.n) > MOST:
-            return f"m={problem.m}, n={problem.n}: takes sides of at most {MOST}"
-        if problem.k == 0 and self.name != "popcount":
-            return "k=0: there is nothing to multiply"
+        for problem in problems:
+            if problem.k >= LONGEST:
+                return f"k={problem.k}: takes rows of less than {LONGEST} elements"
+            if max(problem.m, problem.n) > MOST:
+                return f"m={problem.m}, n={problem.n}: takes sides of at most {MOST}"
+            if problem.k == 0 and self.name != "popcount":
+                return "k=0: there is nothing to multiply"
         return nvrtc.missing()
 
-    def propose(self, problem: BitProblem, device: Device) -> Proposal:
+    def propose(self, problems: Sequence[BitProblem], device: Device) -> Proposal:
+        """As long as the products take one after another."""
+        rate, units = RATES[self.name], max(1, device.compute_units)
+        bandwidth = h200.BITS_MEMORY * scale(device, "float32").bandwidth
+        seconds = sum(self._seconds(problem, units, bandwidth) for problem in problems)
+        where = f"{_MEASURED_ON}, {rate.peak / 1e12:,.0f} TOP/s in registers"
+        scaled = "" if capability(device) == 90 else f", scaled to {units} multiprocessors"
+        whole = rate.whole(problems[0]) / 1e12
+        reason = f"{whole:,.0f} TOP/s for 8192 cubed on {where}{scaled}"
+        return Proposal(self.name, device, seconds, reason)
+
+    def _seconds(self, problem: BitProblem, units: int, bandwidth: float) -> float:
         """Whole tiles in rounds over the multiprocessors, or the memory's time if that is more."""
-        rate = RATES[self.name]
-        whole = rate.whole(problem)
-        units = max(1, device.compute_units)
         rows, columns, depth = self.tile
         tiles = -(-problem.m // rows) * -(-problem.n // columns)
         work = 2 * rows * columns * -(-problem.k // depth) * depth
-        products = -(-tiles // units) * work / (whole / h200.UNITS)
-        moved = problem.traffic / h200.BITS_MEMORY / scale(device, "float32").bandwidth
-        seconds = h200.BITS_LAUNCH + max(products, moved)
-        where = f"{_MEASURED_ON}, {rate.peak / 1e12:,.0f} TOP/s in registers"
-        scaled = "" if capability(device) == 90 else f", scaled to {units} multiprocessors"
-        reason = f"{whole / 1e12:,.0f} TOP/s for 8192 cubed on {where}{scaled}"
-        return Proposal(self.name, device, seconds, reason)
+        products = -(-tiles // units) * work / (RATES[self.name].whole(problem) / h200.UNITS)
+        return h200.BITS_LAUNCH + max(products, problem.traffic / bandwidth)
 
     def bind(self, proposal: Proposal, works: Sequence[BitWork]) -> Launch:
         """Enqueues every product on torch's current stream."""
@@ -104,9 +108,9 @@ class Engine:
 
 _NEWEST = 999
 ENGINES = (
-    Engine("wgmma", (64, 256, 1024), 90, 90, launch.prepare_wgmma),
-    Engine("mma", (128, 128, 512), 80, 90, launch.prepare_mma),
-    Engine("popcount", (64, 64, 1024), 50, _NEWEST, launch.prepare_popc),
+    CudaBits("wgmma", (64, 256, 1024), 90, 90, launch.prepare_wgmma),
+    CudaBits("mma", (128, 128, 512), 80, 90, launch.prepare_mma),
+    CudaBits("popcount", (64, 64, 1024), 50, _NEWEST, launch.prepare_popc),
 )
 
 
