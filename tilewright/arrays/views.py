@@ -78,7 +78,7 @@ def view(value: Any, name: str) -> View:
             raise OperandError(f"{name}={value!r}: it is mapped; leave its `with` block first")
         return _view_array(value)
     if is_pyopencl(value):
-        _check_type(value.dtype, name)
+        check_dtype(value.dtype, name)
         return _view_pyopencl(value, name)
     if hasattr(value, "__dlpack__"):
         return _view_numpy(_from_dlpack(value, name), name)
@@ -89,7 +89,7 @@ def view(value: Any, name: str) -> View:
 
 
 def _view_numpy(array: NDArray, name: str) -> View:
-    _check_type(array.dtype, name)
+    check_dtype(array.dtype, name)
     return view_host(_whole_steps(array, name))
 
 
@@ -209,7 +209,8 @@ def _records_gradients() -> bool:
     return torch is not None and bool(torch.is_grad_enabled())
 
 
-def _check_type(dtype: np.dtype[Any], name: str) -> None:
+def check_dtype(dtype: np.dtype[Any], name: str) -> None:
+    """Raise DtypeError unless the host and its OpenCL devices multiply such elements."""
     if dtype.char in "efd" and dtype.isnative:  # DTYPES; asking for a name takes 1.5 µs
         return
     if dtype.kind == "c":

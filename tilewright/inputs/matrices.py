@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tilewright.arrays import addresses
 from tilewright.arrays.addresses import Column, Columns, numbers_of
 from tilewright.arrays.array import Array, NDArray
-from tilewright.arrays.views import DTYPES, view
+from tilewright.arrays.views import check_dtype, view
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
 from tilewright.facts.limits import MOST
 from tilewright.inputs.ragged_batch import RaggedBatch
@@ -65,10 +65,7 @@ def matrices(values: Any, name: str) -> Matrices:
         assert isinstance(found, Columns)
         return Matrices(found, dtype, None, ())
     dtype = arrays[0].dtype
-    if dtype.kind == "c":
-        view(arrays[0], f"{name}[0]")  # raises, and shows a way
-    if dtype.name not in DTYPES or not dtype.isnative:
-        raise DtypeError(f"{name}[0].dtype={str(dtype)!r}: accepted are {', '.join(DTYPES)}")
+    check_dtype(dtype, f"{name}[0]")
     held = tuple(arrays)
     found = addresses.read(held, dtype)
     if isinstance(found, int):

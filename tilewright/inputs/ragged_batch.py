@@ -23,7 +23,7 @@ import numpy.typing as npt
 from tilewright.arrays.addresses import Column, numbers_of
 from tilewright.arrays.aligned import aligned_offsets
 from tilewright.arrays.array import Array, NDArray
-from tilewright.arrays.views import DTYPES, host_array, on_gpu, plain, short
+from tilewright.arrays.views import DTYPES, check_dtype, host_array, on_gpu, plain, short
 from tilewright.errors import ArgumentError, DtypeError, FileError, OperandError, ShapeError
 from tilewright.facts.device import Device
 from tilewright.files import reading
@@ -248,8 +248,7 @@ def _check_flat(flat: Any) -> None:
     if not isinstance(flat, np.ndarray | Array) or flat.ndim != 1:
         shown = getattr(flat, "shape", type(flat).__name__)
         raise OperandError(f"flat={shown}: must be a NumPy or tilewright array of one dimension")
-    if flat.dtype.name not in DTYPES or not flat.dtype.isnative:
-        raise DtypeError(f"flat.dtype={str(flat.dtype)!r}: accepted are {', '.join(DTYPES)}")
+    check_dtype(flat.dtype, "flat")
     if isinstance(flat, np.ndarray):
         plain(flat, "flat")  # raises where there is more to it than elements
         dense = flat.flags.c_contiguous
