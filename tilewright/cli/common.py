@@ -14,6 +14,7 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
@@ -130,21 +131,21 @@ def working() -> Iterator[Callable[[str], None]]:
         yield (lambda name: None) if status is None else (lambda name: status.update(name))
 
 
+def bar_of(*columns: ProgressColumn) -> Progress:
+    """A bar on stderr where that is a terminal, drawn anew only when it is told to.
+
+    A thread that redraws would take time from the processor that is being measured.
+    """
+    err = Console(stderr=True)
+    hidden = not err.is_terminal
+    return Progress(*columns, console=err, disable=hidden, auto_refresh=False, transient=True)
+
+
 @contextmanager
 def progress(total: int) -> Iterator[Callable[[str], None]]:
     """A bar on stderr where that is a terminal; what it gives is called before every step."""
-    err = Console(stderr=True)
-    # No thread that redraws: it would take time from the processor that is being measured.
-    bar = Progress(
-        TextColumn("measuring {task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=err,
-        disable=not err.is_terminal,
-        auto_refresh=False,
-        transient=True,
-    )
+    described = TextColumn("measuring {task.description}")
+    bar = bar_of(described, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     tasks: list[TaskID] = []
 
     def advance(name: str) -> None:

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, TextColumn
-from rich.progress import Progress as Bar
 from rich.table import Table
 
-from tilewright.cli.common import DeviceOption, DtypeOption, checked_dtype, console, note
+from tilewright.cli.common import DeviceOption, DtypeOption, bar_of, checked_dtype, console, note
 from tilewright.cli.grouped import SuiteOption, checked_device_dtype, checked_suite
 from tilewright.cli.sizes import load
 from tilewright.errors import ArgumentError, KernelError
@@ -143,17 +141,8 @@ def _named(shapes: Path | None, suite: str | None, model: Shape) -> tuple[Shape,
 @contextmanager
 def _progress(budget: float) -> Iterator[Callable[[Progress], None]]:
     """A bar on stderr where that is a terminal: task, best so far, time left, candidate."""
-    err = Console(stderr=True)
-    # No thread that redraws: it would take time from the processor that is being measured.
-    bar = Bar(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[left]} left  {task.fields[candidate]}"),
-        console=err,
-        disable=not err.is_terminal,
-        auto_refresh=False,
-        transient=True,
-    )
+    left = TextColumn("{task.fields[left]} left  {task.fields[candidate]}")
+    bar = bar_of(TextColumn("{task.description}"), BarColumn(), left)
 
     def advance(progress: Progress) -> None:
         minutes, seconds = divmod(round(progress.seconds_left), 60)

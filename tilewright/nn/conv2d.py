@@ -20,6 +20,7 @@ from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeErro
 from tilewright.facts.device import Device
 from tilewright.nn.buffers import bit_buffer
 from tilewright.nn.layers.bit_conv import BitConv, starts
+from tilewright.nn.reference import scaled
 from tilewright.nn.steps import PROGRAMS
 from tilewright.nn.value import Value
 from tilewright.nn.window import Window, four, pair, tables
@@ -179,9 +180,7 @@ class Conv2d:
             return pack(dots >= layer.threshold)
         if layer.scale is None and layer.shift is None:
             return dots
-        real = dots.astype(np.float32)
-        real = real if layer.scale is None else real * layer.scale
-        return real if layer.shift is None else real + layer.shift
+        return scaled(dots.astype(np.float32), layer.scale, layer.shift)
 
 
 def _reals(name: str, value: Any, outputs: int) -> NDArray | None:
