@@ -146,6 +146,26 @@ def test_results_lie_apart_and_in_order(widths: int, way: str) -> None:
     assert all(bool((one == i).all()) for i, one in enumerate(views))
 
 
+def test_lists_of_other_sizes_share_a_pattern_and_nothing_else() -> None:
+    draw, kept = np.random.default_rng(1), []
+    for number in range(12):
+        rows, cols = draw.integers(0, 30, 2000), draw.integers(0, 30, 2000)
+        offsets, total = aligned_offsets(rows, cols, 4)
+        lie = results.Places(rows, cols, offsets, total, "float32")
+        views, address = lie.made(-1)
+        kept.append((rows, cols, offsets, address, views))
+        for one in views:
+            one.fill_(number)
+    assert len(results._frames) > 0
+    for number, (rows, cols, offsets, address, views) in enumerate(kept):
+        assert [tuple(one.shape) for one in views] == list(zip(rows, cols, strict=True))
+        assert [one.storage_offset() for one in views] == offsets.tolist()
+        assert all(one.is_contiguous() and bool((one == number).all()) for one in views)
+        assert views[5].untyped_storage().data_ptr() == address
+        needed = 4 * (int(offsets[-1]) + int(rows[-1] * cols[-1]))
+        assert needed <= views[5].untyped_storage().nbytes() <= 1.13 * needed + 512
+
+
 def test_results_by_patterns_are_as_those_made_one_by_one() -> None:
     assert results._has_patterns(-1)
     lie = sized(40, 9)
