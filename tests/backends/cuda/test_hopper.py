@@ -11,7 +11,7 @@ from tests.support.hopper_arrays import Arrays, run, why_not_hopper
 from tests.support.hopper_work import EDGES, Memory, sizes
 from tilewright.backends.cuda.hopper import engine
 from tilewright.backends.cuda.hopper.bind import bound
-from tilewright.backends.cuda.hopper.shapes import PAIR, SHAPES, Shape
+from tilewright.backends.cuda.hopper.shapes import PAIR, SHAPES, HopperTile
 from tilewright.backends.cuda.work import Columns
 
 pytestmark = [
@@ -22,7 +22,7 @@ pytestmark = [
 
 @pytest.mark.parametrize("pad", [1, 8])
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
-def test_sizes_around_the_edges_of_tiles(shape: Shape, pad: int) -> None:
+def test_sizes_around_the_edges_of_tiles(shape: HopperTile, pad: int) -> None:
     run(Arrays(Memory(EDGES, pad=pad)), shapes=(shape,))
 
 
@@ -71,7 +71,7 @@ def test_a_stride_of_two_is_packed_element_by_element() -> None:
 
 
 @pytest.mark.parametrize("shapes", [SHAPES, (PAIR,)], ids=["chosen", PAIR.name])
-def test_the_same_bits_every_time_and_in_a_graph(shapes: tuple[Shape, ...]) -> None:
+def test_the_same_bits_every_time_and_in_a_graph(shapes: tuple[HopperTile, ...]) -> None:
     import torch
 
     arrays = Arrays(Memory(sizes(50, 1, 600)))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.backends.cuda.hopper.bind import defines
-from tilewright.backends.cuda.hopper.shapes import SHAPES, SPLIT, STAGED, Shape
+from tilewright.backends.cuda.hopper.shapes import SHAPES, SPLIT, STAGED, HopperTile
 from tilewright.backends.cuda.machine import nvrtc
 
 needs_nvrtc = pytest.mark.skipif(nvrtc.missing() is not None, reason=str(nvrtc.missing()))
@@ -28,7 +28,7 @@ def instructions(code: bytes, folder: Path) -> str:
 
 @needs_nvrtc
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
-def test_every_configuration_multiplies_with_wgmma(shape: Shape, tmp_path: Path) -> None:
+def test_every_configuration_multiplies_with_wgmma(shape: HopperTile, tmp_path: Path) -> None:
     macros = defines(
         "bfloat16", shape, left_mn=False, right_mn=True, transposed=False, epilogue=None
     )

@@ -11,7 +11,7 @@ import pytest
 from tests.support.hopper_work import EDGES, Memory, emulated, sizes
 from tilewright.backends.cuda.hopper import cost, engine, tiles
 from tilewright.backends.cuda.hopper.maps import bucket_maps
-from tilewright.backends.cuda.hopper.orient import orient, unsuited
+from tilewright.backends.cuda.hopper.orient import orient, why_not
 from tilewright.backends.cuda.hopper.shapes import (
     BOX,
     NARROW,
@@ -21,7 +21,7 @@ from tilewright.backends.cuda.hopper.shapes import (
     SPLIT,
     STAGED,
     WIDE,
-    Shape,
+    HopperTile,
 )
 from tilewright.facts.device import Device
 from tilewright.facts.measured import h200
@@ -31,7 +31,7 @@ LAYOUTS = ["".join(letters) for letters in itertools.product("rc", repeat=3)]
 
 
 @pytest.mark.parametrize("shape", [*SHAPES, SPLIT], ids=lambda shape: shape.name)
-def test_a_block_fits_a_multiprocessor(shape: Shape) -> None:
+def test_a_block_fits_a_multiprocessor(shape: HopperTile) -> None:
     assert shape.blocks * (shape.shared + 1024) <= SHARED_LIMIT + 1024
     registers = 128 * (shape.loader_registers + shape.warpgroups * shape.consumer_registers)
     assert shape.blocks * registers <= 65536
@@ -65,7 +65,7 @@ def test_the_tables_multiply_every_layout(layout: str, pad: int) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
-def test_tiles_cover_each_problem_once_and_are_each_dealt_once(shape: Shape) -> None:
+def test_tiles_cover_each_problem_once_and_are_each_dealt_once(shape: HopperTile) -> None:
     memory = Memory(sizes(50, 1, 900))
     batch = orient(memory.work(0), turned=False)
     blocks = h200.UNITS * shape.blocks
@@ -83,7 +83,7 @@ def test_tiles_cover_each_problem_once_and_are_each_dealt_once(shape: Shape) -> 
 
 
 @pytest.mark.parametrize("base", [PAIR, NARROW], ids=lambda shape: shape.name)
-def test_two_blocks_of_a_cluster_keep_step_and_share_one_operand(base: Shape) -> None:
+def test_two_blocks_of_a_cluster_keep_step_and_share_one_operand(base: HopperTile) -> None:
     shape = replace(base, cluster=2)
     work = Memory([*EDGES[::3], *sizes(60, 1, 900)], pad=8).work(1 << 20)
     for bucket in engine.plan(work, (shape,)):
@@ -159,10 +159,10 @@ def test_vectors_join_the_launch_of_the_others() -> None:
 def test_what_cannot_be_had_is_said() -> None:
     work = Memory([(4, 5, 6)]).work(0)
     c = replace(work.c, row=np.array([16]), col=np.array([2]))
-    assert unsuited(replace(work, c=c)) == "C is contiguous along neither dimension"
+    assert why_not(replace(work, c=c)) == "C is contiguous along neither dimension"
     far = replace(work.a, row=np.array([3]), col=np.array([2**30]))
-    assert "A has no contiguous dimension" in str(unsuited(replace(work, a=far)))
-    assert unsuited(replace(work, a=replace(far, row=np.array([1])))) is None
+    assert "A has no contiguous dimension" in str(why_not(replace(work, a=far)))
+    assert why_not(replace(work, a=replace(far, row=np.array([1])))) is None
     device = Device(id="cuda:0", backend="cuda", name="an older GPU", kind="gpu")
     half = engine.HopperHalf()
     assert half.why_not(work, device) == "needs wgmma: compute capability 9.0"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.backends.cuda.hopper.shapes import HALF, STAGED, WIDE, Shape
+from tilewright.backends.cuda.hopper.shapes import HALF, STAGED, WIDE, HopperTile
 from tilewright.backends.cuda.machine import driver, nvrtc
 from tilewright.backends.cuda.ragged import hopper_depths, hopper_rows
 
@@ -112,7 +112,7 @@ SIZES = [(256, 512), (64, 32), (41, 33), (200, 520), (136, 1000), (8, 8), (385, 
 @pytest.mark.parametrize("clean", [0, 1])
 @pytest.mark.parametrize("shape", [WIDE, STAGED, HALF], ids=lambda shape: shape.name)
 @pytest.mark.parametrize(("m", "n"), SIZES)
-def test_depths_of_a_group_are_its_own(m: int, n: int, shape: Shape, clean: int) -> None:
+def test_depths_of_a_group_are_its_own(m: int, n: int, shape: HopperTile, clean: int) -> None:
     """Every second group holds NaN and infinity; the products of the others do not."""
     import torch
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 
 from tilewright.backends.cuda.hopper.bind import Ragged, defines
-from tilewright.backends.cuda.hopper.shapes import HALF, STAGED, WIDE, Shape
+from tilewright.backends.cuda.hopper.shapes import HALF, STAGED, WIDE, HopperTile
 from tilewright.backends.cuda.hopper.tiles import ENGINE_STORES
 from tilewright.backends.cuda.machine import nvrtc
 
@@ -26,7 +26,7 @@ COUNTS = [0, 1, 64, 300, 0, 33, 600, 256, 63, 65]
 Ints = npt.NDArray[np.int32]
 
 
-def library(folder: Path, kind: int, shape: Shape) -> ctypes.CDLL:
+def library(folder: Path, kind: int, shape: HopperTile) -> ctypes.CDLL:
     """The header as one of its two kinds of table has it; weights [groups, k, n]."""
     macros = defines(
         "bfloat16",
@@ -60,14 +60,14 @@ def address(record: Ints) -> int:
 
 @pytest.mark.parametrize("shape", [STAGED, HALF], ids=lambda shape: shape.name)
 def test_every_tile_of_every_groups_depth_product_has_one_record(
-    shape: Shape, tmp_path: Path
+    shape: HopperTile, tmp_path: Path
 ) -> None:
     made = library(tmp_path, DEPTHS, shape)
     for m, n in [(128, 256), (2048, 700), (41, 33), (385, 2816), (4224, 8)]:
         check_depths(made, shape, m, n)
 
 
-def check_depths(made: ctypes.CDLL, shape: Shape, m: int, n: int) -> None:
+def check_depths(made: ctypes.CDLL, shape: HopperTile, m: int, n: int) -> None:
     ends = np.cumsum([5, *COUNTS]).tolist()
     pairs = list(itertools.pairwise(ends))
     entries = [[group, *pairs[group], 0] for group in reversed(range(len(COUNTS)))]

@@ -70,7 +70,7 @@ def padded(shape: tuple[int, ...], dtype: Any, device: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class WgmmaTile:
     """How bits_wgmma.cu is cut: the macros of the same names there."""
 
     rows: int = 256
@@ -93,7 +93,7 @@ class Shape:
         return ring + buffers + 2 * vectors * self.rows * 4 + 512
 
 
-def shape_of(problem: BitProblem) -> Shape:
+def shape_of(problem: BitProblem) -> WgmmaTile:
     """The widest tile that the product fills, as many stages as fit beside it.
 
     Strips of 4 clusters where the L2 cache holds both operands anyway, so that what is stored lies
@@ -104,11 +104,11 @@ def shape_of(problem: BitProblem) -> Shape:
     cluster = 2 if problem.m > 64 else 1
     group = 4 if 8 * problem.words * (problem.m + problem.n) <= _CACHED else 8
     if problem.n <= 128:
-        return Shape(128, cluster, 8 if bits else 7, group)
-    return Shape(256, cluster, 5 if bits else 4, group)
+        return WgmmaTile(128, cluster, 8 if bits else 7, group)
+    return WgmmaTile(256, cluster, 5 if bits else 4, group)
 
 
-def prepare_wgmma(work: BitWork, shape: Shape | None = None) -> Launch:
+def prepare_wgmma(work: BitWork, shape: WgmmaTile | None = None) -> Launch:
     """Hopper's kernel: tensor maps of the operands and, where its rows allow, of the result."""
     work = _laid_out(work)
     a, b = aligned(work.a), aligned(work.b)

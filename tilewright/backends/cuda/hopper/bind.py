@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tilewright.backends.cuda.hopper import maps, packing, tiles
 from tilewright.backends.cuda.hopper.orient import c_runs_along_columns
-from tilewright.backends.cuda.hopper.shapes import ACTIVATIONS, Shape
+from tilewright.backends.cuda.hopper.shapes import ACTIVATIONS, HopperTile
 from tilewright.backends.cuda.hopper.tiles import depths
 from tilewright.backends.cuda.machine import fixed, nvrtc, placing, tensor_maps
 from tilewright.backends.cuda.work import Moving, Prepared, Work
@@ -89,7 +89,7 @@ def plain(work: Work) -> bool:
 
 def defines(
     dtype: str,
-    shape: Shape,
+    shape: HopperTile,
     *,
     left_mn: bool,
     right_mn: bool,

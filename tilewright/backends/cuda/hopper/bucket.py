@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tilewright.backends.cuda.hopper import tiles
 from tilewright.backends.cuda.hopper.orient import Oriented
 from tilewright.backends.cuda.hopper.packing import ROW, Panels
-from tilewright.backends.cuda.hopper.shapes import Shape
+from tilewright.backends.cuda.hopper.shapes import HopperTile
 from tilewright.backends.cuda.work import Ints
 
 
@@ -17,7 +17,7 @@ class Bucket:
 
     batch: Oriented
     which: Ints
-    shape: Shape
+    shape: HopperTile
     tiles: tiles.Tiles
     turns: Ints
     panels: tuple[Panels, Panels]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.backends.cuda.hopper.orient import Bools, Operand
-from tilewright.backends.cuda.hopper.shapes import Shape
+from tilewright.backends.cuda.hopper.shapes import HopperTile
 from tilewright.backends.cuda.work import Floats, Ints
 from tilewright.facts.measured import h200
 from tilewright.facts.measured.scale import Scale
@@ -48,7 +48,7 @@ class Loads:
     left_shared: Bools
     right_shared: Bools
 
-    def seconds(self, shape: Shape) -> Floats:
+    def seconds(self, shape: HopperTile) -> Floats:
         """Of one step."""
         left, right = -(-self.rows // 64) * 64, -(-self.width // 64) * 64
         asked = left * self.left_lines / np.where(self.left_shared, shape.cluster, 1)
@@ -65,7 +65,7 @@ def lines(operand: Operand) -> Ints:
 
 
 def tile_seconds(
-    shape: Shape, loads: Loads, steps: Ints, *, turned: Bools, aligned: Bools, there: Scale
+    shape: HopperTile, loads: Loads, steps: Ints, *, turned: Bools, aligned: Bools, there: Scale
 ) -> Floats:
     """What one tile of each size takes its block, beside the others on the multiprocessor."""
     rows = -(-loads.rows // 64) * 64
@@ -79,7 +79,7 @@ def tile_seconds(
     return seconds
 
 
-def memory_seconds(shape: Shape, moved: float, turns: float, there: Scale) -> float:
+def memory_seconds(shape: HopperTile, moved: float, turns: float, there: Scale) -> float:
     """What memory takes for the bytes of operands and results, in so many turns of a block.
 
     256 experts of 64 rows, which wait for it in 31 turns, took 1.84 to 1.88 ms three stages deep

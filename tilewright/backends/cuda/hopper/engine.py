@@ -14,9 +14,9 @@ import numpy as np
 
 from tilewright.backends.cuda.hopper import cost, tiles
 from tilewright.backends.cuda.hopper.bucket import Bucket
-from tilewright.backends.cuda.hopper.orient import Oriented, orient, unsuited
+from tilewright.backends.cuda.hopper.orient import Oriented, orient, why_not
 from tilewright.backends.cuda.hopper.packing import FILL, SPLIT_FILL, deep, lay_out, packed_bytes
-from tilewright.backends.cuda.hopper.shapes import SHAPES, Shape
+from tilewright.backends.cuda.hopper.shapes import SHAPES, HopperTile
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.backends.cuda.work import Ints, Moving, Prepared, Work
 from tilewright.facts.device import Device
@@ -36,7 +36,7 @@ class HopperHalf:
 
     name = "hopper"
     effort = 0  # all but half precision is refused at once
-    shapes: tuple[Shape, ...] = SHAPES
+    shapes: tuple[HopperTile, ...] = SHAPES
 
     def why_not(self, work: Work, device: Device) -> str | None:
         """Takes what the copy engine can read, or the packing pass lay out for it."""
@@ -73,11 +73,11 @@ def unready(work: Work, device: Device) -> str | None:
     """Why no kernel of this folder can run here, or none read such a batch, if so."""
     if not device.has("wgmma"):
         return "needs wgmma: compute capability 9.0"
-    return nvrtc.missing() or unsuited(work)
+    return nvrtc.missing() or why_not(work)
 
 
 def plan(
-    work: Work, shapes: tuple[Shape, ...] = SHAPES, there: Scale = tiles.AS_MEASURED
+    work: Work, shapes: tuple[HopperTile, ...] = SHAPES, there: Scale = tiles.AS_MEASURED
 ) -> tuple[Bucket, ...]:
     """The buckets of a batch, each with the choice predicted fastest.
 
@@ -102,7 +102,7 @@ def plan(
     return tuple(buckets)
 
 
-def recalled(work: Work, shapes: tuple[Shape, ...], there: Scale) -> tuple[Bucket, ...]:
+def recalled(work: Work, shapes: tuple[HopperTile, ...], there: Scale) -> tuple[Bucket, ...]:
     """`plan`, kept by all that it looks at: training repeats sizes and strides in other memory."""
     key = _signature(work, shapes, there)
     found = _plans.get(key)
@@ -122,7 +122,7 @@ def _bytes(buckets: tuple[Bucket, ...]) -> int:
     return sum(160 * len(x.batch.k) + 56 * len(x.tiles.problem) + 512 for x in buckets)
 
 
-def _signature(work: Work, shapes: tuple[Shape, ...], there: Scale) -> bytes:
+def _signature(work: Work, shapes: tuple[HopperTile, ...], there: Scale) -> bytes:
     """Of addresses only how far they are aligned, up to 256 bytes."""
     digest = hashlib.blake2b(repr((len(work.m), shapes, there, work.order)).encode())
     columns = [work.m, work.n, work.k]
@@ -133,7 +133,7 @@ def _signature(work: Work, shapes: tuple[Shape, ...], there: Scale) -> bytes:
     return digest.digest()
 
 
-def bucket_of(batch: Oriented, which: Ints, shape: Shape, order: str, there: Scale) -> Bucket:
+def bucket_of(batch: Oriented, which: Ints, shape: HopperTile, order: str, there: Scale) -> Bucket:
     """One launch: cut, balanced, its panels laid out, its seconds predicted."""
     clusters = shape.clusters(there.units)
     found, turns, busiest = tiles.balanced(
@@ -152,8 +152,8 @@ def bucket_of(batch: Oriented, which: Ints, shape: Shape, order: str, there: Sca
 
 
 def _fastest(
-    ways: list[tuple[Oriented, Shape]], which: Ints, order: str, there: Scale
-) -> tuple[Oriented, Shape]:
+    ways: list[tuple[Oriented, HopperTile]], which: Ints, order: str, there: Scale
+) -> tuple[Oriented, HopperTile]:
     """The way of least seconds, the first of equals; few tiles are dealt out, many dealt evenly.
 
     Dealing takes longest here, and is never better than even: who could not win is not dealt out.
@@ -175,7 +175,7 @@ def _fastest(
 
 
 def _guess(
-    batch: Oriented, shape: Shape, which: Ints, cut: tiles.Tiles, there: Scale, *, dealt: bool
+    batch: Oriented, shape: HopperTile, which: Ints, cut: tiles.Tiles, there: Scale, *, dealt: bool
 ) -> float:
     """Seconds of the multiplying launch: few tiles as they will be dealt, or as if evenly."""
     clusters = shape.clusters(there.units)

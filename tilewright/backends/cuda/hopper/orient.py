@@ -90,7 +90,7 @@ def c_runs_along_columns(work: Work) -> Bools:
     return ~_settled(by_columns, (work.c.row == 1) | (work.m == 1))
 
 
-def unsuited(work: Work) -> str | None:
+def why_not(work: Work) -> str | None:
     """Why the strides of A, B or C cannot be had here, if so."""
     runs = (work.c.col == 1) | (work.n == 1) | (work.c.row == 1) | (work.m == 1)
     if not bool(runs.all()):

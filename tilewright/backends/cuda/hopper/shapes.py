@@ -12,7 +12,7 @@ ACTIVATIONS = ("none", "relu", "gelu")
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class HopperTile:
     """A block: 64 rows a warpgroup, tiles up to `width` columns, `blocks` to a multiprocessor.
 
     `stages` steps of k are on their way or in use; each warpgroup has `slots` finished pieces of C
@@ -88,10 +88,10 @@ class Shape:
 
 # Registers add up to what ptxas gives a block: 168 x 384 threads, or 128 x 256 twice. (Of 512
 # threads each could have 128 only, too few for tiles 256 wide.)
-WIDE = Shape("128x256", 2, 256, 4, 2, 1, 72, 216, 2)
-STAGED = Shape("128x256 staged", 2, 256, 3, 4, 1, 72, 216, 1)
-PAIR = Shape("128x256 in pairs", 2, 256, 4, 2, 1, 72, 216, 2, cluster=2)
-HALF = Shape("128x128", 2, 128, 4, 4, 1, 72, 216, 2)
-NARROW = Shape("64x128 twice", 1, 128, 3, 3, 2, 72, 184, 0)
+WIDE = HopperTile("128x256", 2, 256, 4, 2, 1, 72, 216, 2)
+STAGED = HopperTile("128x256 staged", 2, 256, 3, 4, 1, 72, 216, 1)
+PAIR = HopperTile("128x256 in pairs", 2, 256, 4, 2, 1, 72, 216, 2, cluster=2)
+HALF = HopperTile("128x128", 2, 128, 4, 4, 1, 72, 216, 2)
+NARROW = HopperTile("64x128 twice", 1, 128, 3, 3, 2, 72, 184, 0)
 SHAPES = (WIDE, PAIR, STAGED, HALF, NARROW)
-SPLIT = Shape("128x128 split", 2, 128, 3, 1, 1, 40, 232, planes=2)
+SPLIT = HopperTile("128x128 split", 2, 128, 3, 1, 1, 40, 232, planes=2)

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from tilewright.backends.cuda.hopper import cost
 from tilewright.backends.cuda.hopper.orient import Operand, Oriented
 from tilewright.backends.cuda.hopper.packing import Panels
-from tilewright.backends.cuda.hopper.shapes import Shape
+from tilewright.backends.cuda.hopper.shapes import HopperTile
 from tilewright.backends.cuda.work import Floats, Ints
 from tilewright.facts.measured.scale import Scale
 from tilewright.planning import deal
@@ -67,7 +67,7 @@ def depths(batch: Oriented, which: Ints) -> Ints:
 
 
 def cut(
-    batch: Oriented, which: Ints, shape: Shape, order: str, there: Scale = AS_MEASURED
+    batch: Oriented, which: Ints, shape: HopperTile, order: str, there: Scale = AS_MEASURED
 ) -> Tiles:
     """Every tile of the problems `which`, longest first unless `order` is "given"."""
     if order != "given":
@@ -92,7 +92,7 @@ def cut(
     return _timed(batch, shape, there, *found)
 
 
-def _bands(batch: Oriented, which: Ints, shape: Shape) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+def _bands(batch: Oriented, which: Ints, shape: HopperTile) -> tuple[Ints, Ints, Ints, Ints, Ints]:
     """Rows that are cut alike: problem, first row, how many, and what one cluster takes of them.
 
     A cluster has its tiles one above the other, but what is left for one tile down goes across.
@@ -115,7 +115,7 @@ def _bands(batch: Oriented, which: Ints, shape: Shape) -> tuple[Ints, Ints, Ints
     return problem[some], top[some], count[some], tall[some], wide[some]
 
 
-def members(shape: Shape, tiles: Tiles) -> tuple[Tiles, Ints]:
+def members(shape: HopperTile, tiles: Tiles) -> tuple[Tiles, Ints]:
     """The tile of each block of each cluster, and what they share: 0 or one of the flags above."""
     if shape.cluster == 1:
         return tiles, 0 * tiles.problem
@@ -138,7 +138,7 @@ def members(shape: Shape, tiles: Tiles) -> tuple[Tiles, Ints]:
 
 def _timed(
     batch: Oriented,
-    shape: Shape,
+    shape: HopperTile,
     there: Scale,
     problem: Ints,
     row: Ints,
@@ -168,7 +168,7 @@ def _timed(
 
 
 def split_tail(
-    batch: Oriented, tiles: Tiles, shape: Shape, blocks: int, there: Scale = AS_MEASURED
+    batch: Oriented, tiles: Tiles, shape: HopperTile, blocks: int, there: Scale = AS_MEASURED
 ) -> Tiles:
     """The last two rounds cut in half, and the longest of them first: a finer end to deal."""
     count = len(tiles.problem)
@@ -196,7 +196,7 @@ def split_tail(
 
 
 def balanced(
-    batch: Oriented, tiles: Tiles, shape: Shape, blocks: int, there: Scale = AS_MEASURED
+    batch: Oriented, tiles: Tiles, shape: HopperTile, blocks: int, there: Scale = AS_MEASURED
 ) -> tuple[Tiles, Ints, float]:
     """The tiles, the last ones split or not, dealt so that the busiest block is done sooner."""
     turns, busiest = deal.turns(tiles.seconds, blocks)
@@ -210,7 +210,7 @@ def balanced(
 
 def records(
     batch: Oriented,
-    shape: Shape,
+    shape: HopperTile,
     tiles: Tiles,
     turns: Ints,
     panels: tuple[Panels, Panels],

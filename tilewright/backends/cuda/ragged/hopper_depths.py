@@ -17,7 +17,7 @@ from typing import Any
 
 from tilewright.backends.cuda.hopper import maps
 from tilewright.backends.cuda.hopper.bind import Ragged, defines
-from tilewright.backends.cuda.hopper.shapes import HALF, STAGED, Shape
+from tilewright.backends.cuda.hopper.shapes import HALF, STAGED, HopperTile
 from tilewright.backends.cuda.hopper.tiles import ENGINE_STORES
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.backends.cuda.ragged.moving import LEFT, OUT, RIGHT, Moving
@@ -82,7 +82,7 @@ def why_not(x: Any, y: Any, out: Any, device: Device) -> str | None:
     return None if aligned else "rows of x and y must begin at multiples of 16 bytes"
 
 
-def shape_of(rows: int, groups: int) -> Shape:
+def shape_of(rows: int, groups: int) -> HopperTile:
     """The configuration for groups of so many rows together.
 
     On an H200 64 rows a group took 2.41 ms with HALF and 2.59 with STAGED, where writing the result
@@ -92,7 +92,7 @@ def shape_of(rows: int, groups: int) -> Shape:
     return HALF if rows < groups * SHORT else STAGED
 
 
-def prepared(x: Any, y: Any, out: Any, shape: Shape | None = None) -> Moving:
+def prepared(x: Any, y: Any, out: Any, shape: HopperTile | None = None) -> Moving:
     """The kernel for these and for all that lie alike; see `why_not`. Launch it on x, y and out.
 
     x and y have as many rows as the launch says. Its table is int32 [1 + groups, 4] on the device,
