@@ -54,7 +54,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         parts = flat.split([x.numel() for x in made])
         return [part.view(x.shape) for part, x in zip(parts, made, strict=True)]
 
-    monkeypatch.setattr(down, "into", one)
+    monkeypatch.setattr(down, "write_product", one)
     monkeypatch.setattr(down, "lists_into", many)
     monkeypatch.setattr(recorded, "_is_cuda", lambda tensor: True)
     return seen

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tilewright.arrays import addresses
 from tilewright.arrays.addresses import Column, Columns, numbers_of
 from tilewright.arrays.array import Array, NDArray
-from tilewright.arrays.views import check_dtype, view
+from tilewright.arrays.views import check_dtype, short, view
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
 from tilewright.facts.limits import MOST
 from tilewright.inputs.ragged_batch import RaggedBatch
@@ -142,7 +142,8 @@ def factors(
 def bias_vectors(bias: Any, count: int) -> Sequence[Any]:
     """A list with a vector or None for each problem. Raises ArgumentError, ShapeError."""
     if not isinstance(bias, Sequence):
-        raise ArgumentError(f"bias={bias!r}: accepted is a list of vectors or None, one a problem")
+        shown = type(bias).__name__ if hasattr(bias, "shape") else short(bias)
+        raise ArgumentError(f"bias={shown}: accepted is a list of vectors or None, one a problem")
     if len(bias) != count:
         raise ShapeError(f"bias: has {len(bias)} vectors; must have {count}, one a problem")
     return bias

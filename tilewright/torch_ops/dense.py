@@ -20,7 +20,13 @@ from tilewright.inputs.overlap import check_apart
 from tilewright.inputs.tensors import DTYPES
 from tilewright.torch_ops import down, recorded
 from tilewright.torch_ops.autocast import cast
-from tilewright.torch_ops.eager import PLAIN, by_itself, is_eager, is_followed, is_transformed
+from tilewright.torch_ops.eager import (
+    PLAIN,
+    is_eager,
+    is_followed,
+    is_transformed,
+    outside_of_graphs,
+)
 
 How = tuple[str | None, ...]  # precision, accumulate, device, kernel
 
@@ -53,7 +59,7 @@ def matmul(
     if plain and down.is_torchs(given, how):
         plain = False
     if plain and (out is not None or len(given) < 2 + (bias is not None) or a.is_cuda):
-        return down.into(a, b, out, bias, how, **options)
+        return down.write_product(a, b, out, bias, how, **options)
     return _watched(a, b, out, bias, how, **options)
 
 
@@ -158,7 +164,7 @@ def product(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, how: How) -
     return _new(a, b, bias, alpha, how)
 
 
-@by_itself
+@outside_of_graphs
 def _eagerly(*given: Any) -> Any:
     return product(*given)
 

@@ -24,7 +24,7 @@ from tilewright.inputs.tensors import array, written
 _WORTH_PLANNING = 2 * 768**3
 
 
-def into(a: Any, b: Any, out: Any, bias: Any, how: Any, **options: Any) -> Any:
+def write_product(a: Any, b: Any, out: Any, bias: Any, how: Any, **options: Any) -> Any:
     """`tilewright.matmul` of plain arrays, some of which are tensors."""
     precision, accumulate, device, kernel = how
     # In the order of `tilewright.matmul`, whose plans are found again by these values.
@@ -52,7 +52,7 @@ def product(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, how: Any) -
         return _by_torch(a, b, bias, alpha)
     bias = None if bias is None else bias.contiguous()
     plain = {"beta": 0.0, "transpose_a": False, "transpose_b": False, "activation": None}
-    found: Tensor = into(a, b, None, bias, how, alpha=alpha, **plain)
+    found: Tensor = write_product(a, b, None, bias, how, alpha=alpha, **plain)
     return found
 
 

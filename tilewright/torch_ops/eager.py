@@ -56,6 +56,6 @@ def is_transformed() -> bool:
 
 
 # Under torch.compile, what transforms look at leaves the graph.
-by_itself = torch.compiler.disable(
+outside_of_graphs = torch.compiler.disable(
     reason="tilewright's products run eagerly under torch.func and forward-mode AD"
 )

@@ -19,6 +19,7 @@ from tilewright.calls.grouped_quick_tensors import loop
 from tilewright.errors import ArgumentError, OperandError, OverlapError, ShapeError
 from tilewright.inputs import tensor_checks as checks
 from tilewright.inputs.batch_place_tensors import arrays_of
+from tilewright.inputs.matrices import bias_vectors
 from tilewright.inputs.ragged_batch import RaggedBatch
 from tilewright.inputs.sums import checked_into
 from tilewright.inputs.tensors import check_tensor, tensors_of
@@ -111,22 +112,16 @@ def _watched(
         raise ShapeError(f"b: has {len(right)} matrices; must have {count}, as many as a")
     if not count:
         return out if out is not None else [] if isinstance(a, list | tuple) else a
-    biases = _listed(bias, count)
+    keep = checks.each(beta, count, "beta", float)
+    if out is None and any(keep):
+        raise ArgumentError(f"beta={beta!r}: needs out=, the matrices that it scales")
+    biases = [None] * count if bias is None else list(bias_vectors(bias, count))
     first = left[0]
     if out is None:
         left, right, biases = lists.cast_lists(left, right, biases)
     if left[0] is not first and left[0].dtype != torch.float32:
         how = (None, *how[1:])  # a precision is float32's, which autocast has just left
-    _check_alike(left, right)
-    left = _turned(left, checks.each(transpose_a, count, "transpose_a", bool))
-    right = _turned(right, checks.each(transpose_b, count, "transpose_b", bool))
-    keep = checks.each(beta, count, "beta", float)
-    if out is None and any(keep):
-        raise ArgumentError(f"beta={beta!r}: needs out=, the matrices that it scales")
-    _check_sizes(left, right)
-    for i, vector in enumerate(biases):
-        if vector is not None:
-            checks.check_vector(vector, f"bias[{i}]", right[i].shape[1], left[0])
+    left, right = _fitting(left, right, biases, (transpose_a, transpose_b))
     checks.check_precision(how[0], left[0])
     found = lists.products(left, right, biases, checks.each(alpha, count, "alpha", float), how)
     if out is None:
@@ -163,7 +158,7 @@ def _added(
                 f" {before.shape[0]} x {before.shape[1]}, as what it is added to"
             )
         sums[place] = made if before is None else before + made
-    for i, vector in enumerate(_listed(bias, len(sums))):
+    for i, vector in enumerate(() if bias is None else bias_vectors(bias, len(sums))):
         if vector is not None:
             checks.check_vector(vector, f"bias[{i}]", sums[i].shape[1], sums[i])
             sums[i] = sums[i] + vector
@@ -211,30 +206,26 @@ def _check_alike(a: Sequence[Tensor], b: Sequence[Tensor]) -> None:
             checks.check_like(value, f"{name}[{i}]", a[0], "a[0]")
 
 
+def _fitting(
+    a: list[Tensor], b: list[Tensor], biases: Sequence[Any], turned: tuple[Any, Any]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """The factors, transposed where asked for, once all of them and the biases fit each other."""
+    _check_alike(a, b)
+    left = _turned(a, checks.each(turned[0], len(a), "transpose_a", bool))
+    right = _turned(b, checks.each(turned[1], len(a), "transpose_b", bool))
+    for i, (one, two) in enumerate(zip(left, right, strict=True)):
+        if one.shape[1] != two.shape[0]:
+            raise ShapeError(
+                f"b[{i}]: has {two.shape[0]} rows; must have {one.shape[1]}, the columns of a[{i}]"
+            )
+    for i, vector in enumerate(biases):
+        if vector is not None:
+            checks.check_vector(vector, f"bias[{i}]", right[i].shape[1], left[0])
+    return left, right
+
+
 def _turned(values: list[Tensor], which: Sequence[bool]) -> list[Tensor]:
     return [value.t() if turn else value for value, turn in zip(values, which, strict=True)]
-
-
-def _check_sizes(a: Sequence[Tensor], b: Sequence[Tensor]) -> None:
-    for i, (left, right) in enumerate(zip(a, b, strict=True)):
-        if left.shape[1] != right.shape[0]:
-            raise ShapeError(
-                f"b[{i}]: has {right.shape[0]} rows; must have {left.shape[1]}, the columns of"
-                f" a[{i}]"
-            )
-
-
-def _listed(bias: Any, count: int) -> list[Any]:
-    """A vector or None for each problem."""
-    if bias is None:
-        return [None] * count
-    if not isinstance(bias, list | tuple):
-        raise ArgumentError(
-            f"bias={type(bias).__name__}: accepted is a list of vectors or None, one a problem"
-        )
-    if len(bias) != count:
-        raise ShapeError(f"bias: has {len(bias)} vectors; must have {count}, one a problem")
-    return list(bias)
 
 
 def _at_once(a: Any, b: Any) -> list[Any] | None:

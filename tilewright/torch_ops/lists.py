@@ -17,7 +17,13 @@ from torch import Tensor
 
 from tilewright.torch_ops import dense, down
 from tilewright.torch_ops.autocast import cast
-from tilewright.torch_ops.eager import by_itself, is_batched, is_eager, is_followed, is_transformed
+from tilewright.torch_ops.eager import (
+    is_batched,
+    is_eager,
+    is_followed,
+    is_transformed,
+    outside_of_graphs,
+)
 
 How = tuple[str | None, ...]  # precision, order, device, kernel
 PLAIN: How = (None, None, None, None)
@@ -52,7 +58,7 @@ def products(
     return _by_operator(left, right, given, which, scales, how)
 
 
-@by_itself
+@outside_of_graphs
 def _eagerly(*given: Any) -> list[Tensor]:
     return products(*given)
 

@@ -11,7 +11,9 @@ from tilewright.backends.cuda.ragged import engine
 from tilewright.inputs.tensors import written
 
 
-def into(x: Tensor, w: Tensor, offsets: Tensor, bias: Any, out: Tensor, precision: str) -> None:
+def write_product(
+    x: Tensor, w: Tensor, offsets: Tensor, bias: Any, out: Tensor, precision: str
+) -> None:
     """Either product, into `out`; rows of `out` without a group stay as they are."""
     faults.check_unless_captured(x)
     if w.dim() == 3:

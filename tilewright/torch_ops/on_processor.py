@@ -14,7 +14,9 @@ from torch import Tensor
 from tilewright.errors import ShapeError
 
 
-def into(x: Tensor, w: Tensor, offsets: Tensor, bias: Any, out: Tensor, precision: str) -> None:
+def write_product(
+    x: Tensor, w: Tensor, offsets: Tensor, bias: Any, out: Tensor, precision: str
+) -> None:
     """Either product, into `out`; rows of `out` without a group stay as they are."""
     if w.dim() == 3:
         _rows(x, w, offsets, bias, out)

@@ -18,7 +18,7 @@ from tilewright.arrays import torch_private as private
 from tilewright.backends.cuda.ragged import engine
 from tilewright.inputs.tensors import needs_gradient
 from tilewright.torch_ops import on_gpu, on_processor
-from tilewright.torch_ops.eager import by_itself, is_eager, is_followed, is_transformed
+from tilewright.torch_ops.eager import is_eager, is_followed, is_transformed, outside_of_graphs
 
 # What torch.func wrapped has no memory once its transform has ended, as in the function of vjp.
 _alive = private.unwrapped(torch)
@@ -66,7 +66,7 @@ def ragged_depths(x: Tensor, y: Tensor, offsets: Tensor, precision: str) -> Any:
     return torch.ops.tilewright.ragged_depths(x, y, offsets, precision)
 
 
-@by_itself
+@outside_of_graphs
 def _eagerly(product: Any, *given: Any) -> Any:
     return product(*given)
 
@@ -75,7 +75,7 @@ def ragged_into(
     x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None, out: Tensor, precision: str
 ) -> None:
     """Either product into `out`; rows of `out` without a group stay as they are."""
-    _place_of(x).into(x, w, offsets, bias, out, precision)
+    _place_of(x).write_product(x, w, offsets, bias, out, precision)
 
 
 def _place_of(x: Tensor) -> Any:

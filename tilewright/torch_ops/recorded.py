@@ -161,7 +161,7 @@ def _one(a: Tensor, b: Tensor, bias: Any, turned: Any, alpha: Any, how: How) -> 
     bias = None if bias is None else bias.contiguous()
     plain = {"beta": 0.0, "transpose_a": turned[0], "transpose_b": turned[1], "activation": None}
     with private.below_autograd(torch)():
-        found: Tensor = down.into(a, b, None, bias, how, alpha=alpha, **plain)
+        found: Tensor = down.write_product(a, b, None, bias, how, alpha=alpha, **plain)
     return found
 
 
