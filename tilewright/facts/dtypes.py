@@ -3,19 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
-
-class Dtype(Protocol):
-    """What is asked of an element type wherever it lies; NumPy's dtypes answer it too."""
-
-    @property
-    def name(self) -> str:
-        """ "float32" and the like."""
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of an element."""
+import numpy as np
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +16,7 @@ class ElementType:
     itemsize: int
 
 
+Dtype = np.dtype[Any] | ElementType
 # Bytes of an element of what GPUs multiply.
 ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 TYPES = {name: ElementType(name, size) for name, size in ITEMSIZE.items()}

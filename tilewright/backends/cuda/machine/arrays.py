@@ -91,15 +91,6 @@ def view(value: Any, name: str) -> View:
     return _view(tensor.data_ptr(), shape, strides, kind, tensor.device.index)
 
 
-def are_plain(*values: Any) -> bool:
-    """Whether these, where they are given, are torch's own tensors on a GPU, of no subclass."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return False
-    plain = (torch.Tensor, torch.nn.Parameter)
-    return all(value is None or (type(value) in plain and on_gpu(value)) for value in values)
-
-
 def extent(tensor: Any) -> tuple[int, int]:
     """Bytes from a tensor's address to its lowest element, and past its highest: torch has no
     steps backwards, so the first is 0."""
@@ -149,7 +140,9 @@ def columns(values: Sequence[Any], name: str) -> tuple[Ints, Ints, Ints, Element
     """
     first = view(values[0], f"{name}[0]")
     item, ordinal = first.dtype.itemsize, first.memory.ordinal
-    read = addresses.read(values) if are_plain(values[0]) else None
+    torch = driver.need()
+    own = type(values[0]) in (torch.Tensor, torch.nn.Parameter)
+    read = addresses.read(values) if own else None
     if read is not None:
         address, sizes, steps = read
         if not (address % item).any() and address[sizes.all(axis=1)].all():
