@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from tilewright.arrays.array import NDArray
 from tilewright.errors import ArgumentError, FileError
 
-NDArray = npt.NDArray[Any]
 MISSING = "Pillow is not installed; 'pip install tilewright[onebit]' brings it"
 
 

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from tilewright.arrays.array import NDArray
 from tilewright.nn.buffers import Buffer, Pool, aligned, bit_buffer, lanes, words
 from tilewright.nn.steps import Step
 from tilewright.nn.value import Value
 from tilewright.nn.window import Layout, Window
 
-NDArray = npt.NDArray[Any]
 Tail = tuple[NDArray, NDArray, NDArray, NDArray, NDArray]
 NO_FLOATS = np.empty(0, np.float32)
 NO_BITS = np.empty(0, np.uint16)

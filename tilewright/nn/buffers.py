@@ -7,15 +7,14 @@ bits   uint64  [N, border + H + border, border + W + border, words], borders of 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.arrays.array import NDArray
 from tilewright.nn.value import Value
 from tilewright.nn.window import Layout
 
-NDArray = npt.NDArray[Any]
 LANES = 32  # channels that a kernel writes at once
 WORD = 64
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from tilewright.arrays.array import NDArray
 from tilewright.arrays.views import short
 from tilewright.backends.host import compiled
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
@@ -29,8 +29,6 @@ from tilewright.onebit.product import matmul
 
 if TYPE_CHECKING:
     from tilewright.nn.binding_host import Binding
-
-NDArray = npt.NDArray[Any]
 
 
 class Conv2d:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from tilewright.arrays.array import NDArray
 from tilewright.errors import FileError, TilewrightError, in_one_line
 from tilewright.files.npz import read_arrays, write_arrays
 from tilewright.files.whole import path_of
@@ -26,7 +26,6 @@ from tilewright.nn.layers import found
 from tilewright.nn.layers.base import Layer
 from tilewright.nn.network import Network
 
-NDArray = npt.NDArray[Any]
 FORMAT = "tilewright onebit network"
 VERSION = 1
 

@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from tilewright.arrays.array import NDArray
 from tilewright.arrays.views import short
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
 from tilewright.nn.layers.base import Layer
@@ -26,7 +26,6 @@ from tilewright.nn.steps import PROGRAMS, Timing
 from tilewright.nn.value import Value
 from tilewright.nn.window import Window
 
-NDArray = npt.NDArray[Any]
 INPUT = "input"
 _LARGEST = 1 << 31  # elements of one value: beyond, a file claims what nobody runs
 

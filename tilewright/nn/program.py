@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilewright.arrays.array import NDArray
 from tilewright.backends.host import compiled
 from tilewright.nn.buffers import Buffer
 from tilewright.nn.layers.base import Layer
-from tilewright.nn.steps import NDArray, Step, Timing
+from tilewright.nn.steps import Step, Timing
 from tilewright.nn.value import Value
 
 

@@ -11,11 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from tilewright.arrays.array import NDArray
 from tilewright.nn.window import Window
-
-NDArray = npt.NDArray[Any]
 
 
 def counted(window: Window, size: Sequence[int], *, all_of_it: bool) -> NDArray:

@@ -6,11 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy.typing as npt
-
 from tilewright.remember import Shelf
 
-NDArray = npt.NDArray[Any]
 # What networks and convolutions were made ready with, for the batch sizes they ran last. A program
 # belongs to its network and goes with it.
 PROGRAMS: Shelf[tuple[int, tuple[int, ...]], Any] = Shelf("one-bit programs", most=2 << 30)

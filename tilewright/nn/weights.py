@@ -5,14 +5,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from tilewright.arrays.array import NDArray
 from tilewright.nn.buffers import LANES, lanes
-
-NDArray = npt.NDArray[Any]
 
 
 def blocks(weights: NDArray) -> NDArray:

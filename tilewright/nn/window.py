@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from tilewright.arrays.array import NDArray
 from tilewright.errors import ArgumentError, ShapeError
 
-NDArray = npt.NDArray[Any]
 PADDINGS = ("zero", "minus_one")
 _LARGEST = 1 << 16
 _LARGEST_IMAGE = 1 << 28

@@ -20,15 +20,14 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from rich.table import Column, Table
 
 from tilewright import onebit
 from tilewright.arrays import torch_private as private
+from tilewright.arrays.array import NDArray
 from tilewright.errors import KernelError
 from tilewright.facts.device import Device
 
-NDArray = npt.NDArray[Any]
 Way = Callable[[], object]
 # m, n, k: one vector and a batch of a dense layer, convolutions of a ResNet at batch 1 and 32 as
 # products (pixels, channels, 3 x 3 x channels), squares, and the product of the figure.

@@ -10,9 +10,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from tilewright.arrays.array import Array
+from tilewright.arrays.array import Array, NDArray
 from tilewright.arrays.views import short
 from tilewright.backends.host import compiled, native
 from tilewright.backends.host.epilogue import finish, frozen, sign_words
@@ -21,7 +20,6 @@ from tilewright.errors import ArgumentError, DeviceMemoryError, DtypeError, Oper
 from tilewright.facts.device import Device
 from tilewright.facts.verdict import Proposal
 
-NDArray = npt.NDArray[Any]
 _DTYPES = {"int32": np.int32, "float16": np.float16, "float32": np.float32, "bits": np.uint64}
 _NUMPY_RATE = 8e9  # operations a second, measured with np.bitwise_count on one AVX-512 core
 _BLOCK = 1 << 22  # bytes of words that NumPy's way holds at once

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from tilewright.arrays.array import NDArray
 from tilewright.engines.bits import WORD, BitWork
-
-NDArray = npt.NDArray[Any]
 
 
 def finish(values: NDArray, work: BitWork, rows: slice) -> None:

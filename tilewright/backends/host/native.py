@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from tilewright.arrays.array import NDArray
 from tilewright.backends.host import BACKEND, compiled
 from tilewright.backends.host.epilogue import finish, frozen
 from tilewright.backends.host.threads import Task, in_parallel
@@ -20,7 +19,6 @@ from tilewright.facts.device import Device
 from tilewright.facts.verdict import Proposal
 from tilewright.remember import Shelf
 
-NDArray = npt.NDArray[Any]
 _FEW = 4  # rows of A up to which B is read as it lies
 _TASK = 5e7  # least operations of a task: 20 µs; Python takes 5 to 10 to start one
 _ALONE = 3e8  # operations that one thread does before another has woken up and reported back

@@ -16,9 +16,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from tilewright.arrays.array import Array
+from tilewright.arrays.array import Array, NDArray
 from tilewright.arrays.views import View, short, view_host
 from tilewright.backends.opencl import BACKEND
 from tilewright.backends.opencl.memory import Staged, device_memory, stage
@@ -30,7 +29,6 @@ from tilewright.facts.device import Device
 from tilewright.facts.kernel import Defines, Launch
 from tilewright.facts.verdict import Proposal
 
-NDArray = npt.NDArray[Any]
 _TYPES = {"int32": np.int32, "float16": np.float16, "float32": np.float32, "bits": np.uint64}
 _PANEL = 16
 _VECTORS = ("scale", "shift", "threshold", "flip")

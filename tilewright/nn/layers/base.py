@@ -17,15 +17,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from tilewright.arrays.array import NDArray
 from tilewright.arrays.views import short
 from tilewright.errors import ArgumentError, DtypeError, ShapeError
 from tilewright.nn.binding_host import Binding, Ending
 from tilewright.nn.value import Value
 from tilewright.nn.window import Window
-
-NDArray = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from tilewright.arrays.array import NDArray
 from tilewright.arrays.views import short
 from tilewright.backends.host import compiled
 from tilewright.errors import ArgumentError, FileError, OperandError
 from tilewright.nn.binding_host import NO_FLOATS, Binding, Ending, Tail
 from tilewright.nn.buffers import Buffer, lanes
-from tilewright.nn.layers.base import NDArray
 from tilewright.nn.layers.conv import Conv, joined
 from tilewright.nn.reference import convolve, scaled
 from tilewright.nn.value import Value

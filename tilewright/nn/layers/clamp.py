@@ -9,9 +9,10 @@ from typing import Any, Self
 
 import numpy as np
 
+from tilewright.arrays.array import NDArray
 from tilewright.errors import ArgumentError
 from tilewright.nn.binding_host import Binding, Ending
-from tilewright.nn.layers.base import Layer, NDArray
+from tilewright.nn.layers.base import Layer
 from tilewright.nn.layers.maps import bind_map
 from tilewright.nn.reference import real
 from tilewright.nn.value import Value

@@ -10,10 +10,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tilewright.arrays.array import NDArray
 from tilewright.errors import ShapeError
 from tilewright.nn.binding_host import NO_BITS, NO_FLOATS, NOWHERE, Binding, Ending, Tail
 from tilewright.nn.buffers import Buffer
-from tilewright.nn.layers.base import Layer, NDArray
+from tilewright.nn.layers.base import Layer
 from tilewright.nn.value import Value
 from tilewright.nn.weights import widened
 from tilewright.nn.window import Window

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilewright.arrays.array import NDArray
 from tilewright.nn.binding_host import Binding, Ending
-from tilewright.nn.layers.base import Layer, NDArray
+from tilewright.nn.layers.base import Layer
 from tilewright.nn.value import Value
 
 

@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 
+from tilewright.arrays.array import NDArray
 from tilewright.backends.host import compiled
 from tilewright.nn.binding_host import Binding, Ending
-from tilewright.nn.layers.base import Layer, NDArray
+from tilewright.nn.layers.base import Layer
 from tilewright.nn.weights import widened
 
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilewright.arrays.array import NDArray
 from tilewright.backends.host import compiled
 from tilewright.nn.binding_host import Binding, Ending
-from tilewright.nn.layers.base import Layer, NDArray
+from tilewright.nn.layers.base import Layer
 from tilewright.nn.layers.pool import bind_pool, edges, pooled
 from tilewright.nn.reference import taps_of
 from tilewright.nn.value import Value

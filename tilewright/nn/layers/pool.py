@@ -6,10 +6,11 @@ import math
 
 import numpy as np
 
+from tilewright.arrays.array import NDArray
 from tilewright.backends.host import compiled
 from tilewright.errors import ArgumentError, ShapeError
 from tilewright.nn.binding_host import Binding, Ending
-from tilewright.nn.layers.base import Layer, NDArray
+from tilewright.nn.layers.base import Layer
 from tilewright.nn.value import Value
 from tilewright.nn.window import Layout, Window
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilewright.arrays.array import NDArray
 from tilewright.arrays.views import short
 from tilewright.backends.host import compiled
 from tilewright.errors import ArgumentError, DtypeError
 from tilewright.nn.binding_host import Binding, Tail
 from tilewright.nn.buffers import Buffer
-from tilewright.nn.layers.base import NDArray
 from tilewright.nn.layers.conv import Conv
 from tilewright.nn.reference import convolve, real, scaled
 from tilewright.nn.value import Value

@@ -8,8 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from tilewright.arrays.array import NDArray
 from tilewright.nn.binding_host import Binding, Ending
-from tilewright.nn.layers.base import Layer, NDArray
+from tilewright.nn.layers.base import Layer
 from tilewright.nn.layers.maps import bind_map
 from tilewright.nn.reference import real
 from tilewright.nn.value import Value

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from tilewright.arrays.array import NDArray
 from tilewright.errors import FileError, ShapeError
 from tilewright.nn.buffers import lanes
 from tilewright.nn.layers.base import Layer
@@ -38,7 +37,6 @@ from tilewright.nn.onnx.others import CannotRunError, Engine, engine_for
 from tilewright.nn.onnx.values import Facts, check_memory, peak
 from tilewright.nn.value import Value
 
-NDArray = npt.NDArray[Any]
 Signs = Mapping[str, tuple[str, NDArray]]
 Sources = Mapping[str, tuple[str, NDArray | None]]
 

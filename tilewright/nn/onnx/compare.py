@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from tilewright.arrays.array import NDArray
 from tilewright.nn import reference
 from tilewright.nn.layers.base import Layer
 from tilewright.nn.layers.conv import Conv
 from tilewright.nn.layers.real_conv import RealConv
 from tilewright.nn.value import Value
 
-NDArray = npt.NDArray[Any]
 # Rounding of float32, in units of the largest term of a layer; more is a difference.
 ROUNDING = 2e-6
 TOLERANCE = 16 * ROUNDING  # more is another network, and no import

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from tilewright.arrays.array import NDArray
 from tilewright.errors import FileError
 from tilewright.nn.layers.affine import Affine
 from tilewright.nn.layers.base import Layer
@@ -27,7 +27,6 @@ from tilewright.nn.layers.sign import Sign
 from tilewright.nn.window import Window
 from tilewright.onebit.matrix import pack
 
-NDArray = npt.NDArray[Any]
 _HALF_RANGE = (2.0**-9, 2.0**15)  # where half precision keeps eleven bits, with room below
 _INT32 = np.iinfo(np.int32)
 

@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy.typing as npt
-
+from tilewright.arrays.array import NDArray
 from tilewright.errors import FileError
 
-NDArray = npt.NDArray[Any]
 OPSETS = (7, 28)  # below 7 constants are broadcast by attributes; beyond 28 nothing was tried
 IR_VERSIONS = (3, 14)
 

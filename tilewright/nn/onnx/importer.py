@@ -10,15 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from tilewright.arrays.array import NDArray
 from tilewright.errors import FileError
 from tilewright.nn.layers.base import Layer
 from tilewright.nn.onnx.drafts import Draft, LayerDraft
 from tilewright.nn.onnx.graph import Graph, Node
 from tilewright.nn.onnx.values import Facts
-
-NDArray = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from tilewright.arrays.array import NDArray
 from tilewright.errors import ArgumentError, FileError, TilewrightError
 from tilewright.files.whole import path_of
 from tilewright.nn.network import Network
@@ -27,9 +26,6 @@ from tilewright.nn.onnx.drafts import fold
 from tilewright.nn.onnx.graph import Graph
 from tilewright.nn.onnx.read import parse_onnx, read_onnx
 from tilewright.nn.onnx.values import check_memory, facts_of
-
-NDArray = npt.NDArray[Any]
-
 
 _IMAGES, _ENOUGH = 8, 1 << 12  # images of a sample at most, and elements for which one will do
 MEMORY = 1 << 30  # bytes that an import takes unless told otherwise

@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from tilewright.arrays.array import NDArray
 from tilewright.errors import FileError, in_one_line
 from tilewright.nn.onnx.graph import OPSETS, Graph, Node
 
-NDArray = npt.NDArray[Any]
 Sizes = tuple[int, ...]
 _IR = 8  # of models of one node: that of no implementation's newest
 _SMALL = 1 << 10  # elements of a constant that says how large a result is

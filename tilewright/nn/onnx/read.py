@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from tilewright.arrays.array import NDArray
 from tilewright.errors import FileError
 from tilewright.nn.onnx.attributes import attributes_of
 from tilewright.nn.onnx.graph import IR_VERSIONS, OPSETS, Graph, Node
 
-NDArray = npt.NDArray[Any]
 MISSING = "onnx is not installed; 'pip install tilewright[onebit]' brings it"
 _LARGEST_FILE = 1 << 31  # protobuf's own limit
 _LARGEST_INPUT = 1 << 28  # elements

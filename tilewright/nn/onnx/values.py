@@ -13,13 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from tilewright.arrays.array import NDArray
 from tilewright.errors import FileError
 from tilewright.nn.onnx.graph import Graph, Node
 from tilewright.nn.onnx.others import Sizes, folded, sizes_of
 
-NDArray = npt.NDArray[Any]
 FREE_BATCH = 2  # images of a graph that takes any number: what joins them shows in the sizes
 _FLOAT = 1
 

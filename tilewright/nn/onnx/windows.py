@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-import numpy.typing as npt
-
+from tilewright.arrays.array import NDArray
 from tilewright.errors import FileError
 from tilewright.nn.onnx.graph import Node
 from tilewright.nn.onnx.table import FLAG, list_of, one_of
 from tilewright.nn.window import Window
 
-NDArray = npt.NDArray[Any]
 WINDOW = {
     "auto_pad": one_of("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"),
     "kernel_shape": list_of(2, 1),

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from tilewright.errors import FileError
 from tilewright.nn.layers.add import Add
@@ -13,8 +10,6 @@ from tilewright.nn.onnx.drafts import AffineDraft
 from tilewright.nn.onnx.graph import Node
 from tilewright.nn.onnx.importer import Importer, Traced
 from tilewright.nn.onnx.table import operator
-
-NDArray = npt.NDArray[Any]
 
 
 @operator("Add", (7, 13, 14), note="one constant for each channel; Add also of two values")

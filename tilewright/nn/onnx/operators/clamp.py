@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from tilewright.errors import FileError
 from tilewright.nn.layers.clamp import Clamp
 from tilewright.nn.onnx.graph import Node
 from tilewright.nn.onnx.importer import Importer, Traced
 from tilewright.nn.onnx.table import NUMBER, operator
-
-NDArray = npt.NDArray[Any]
 
 
 @operator("Clip", (6, 11, 12, 13), {"min": NUMBER, "max": NUMBER}, "constant limits, least first")

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from tilewright.errors import FileError
 from tilewright.nn.onnx.drafts import AffineDraft
 from tilewright.nn.onnx.graph import Node
 from tilewright.nn.onnx.importer import Importer, Traced
 from tilewright.nn.onnx.table import ANY, NUMBER, one_of, operator
-
-NDArray = npt.NDArray[Any]
 
 
 @operator(

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
-
-import numpy.typing as npt
 
 from tilewright.nn.onnx.graph import Node
 from tilewright.nn.onnx.importer import Importer, Traced
 from tilewright.nn.onnx.table import NUMBER, list_of, one_of, operator
 from tilewright.nn.onnx.windows import pads_of
-
-NDArray = npt.NDArray[Any]
 
 
 @operator(

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from tilewright.errors import FileError
 from tilewright.nn.layers.average_pool import AveragePool
@@ -14,8 +11,6 @@ from tilewright.nn.onnx.graph import Node
 from tilewright.nn.onnx.importer import Importer, Traced
 from tilewright.nn.onnx.table import ANY, FLAG, operator
 from tilewright.nn.onnx.windows import POOL, window_of
-
-NDArray = npt.NDArray[Any]
 
 
 @operator(

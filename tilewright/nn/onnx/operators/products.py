@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from tilewright.arrays.array import NDArray
 from tilewright.errors import FileError
 from tilewright.nn.onnx.drafts import ConvDraft
 from tilewright.nn.onnx.graph import Node
@@ -15,8 +14,6 @@ from tilewright.nn.onnx.importer import Importer, Traced
 from tilewright.nn.onnx.table import FLAG, NUMBER, Attribute, list_of, one_of, operator
 from tilewright.nn.onnx.windows import WINDOW, window_of
 from tilewright.nn.window import Window
-
-NDArray = npt.NDArray[Any]
 
 
 @operator(

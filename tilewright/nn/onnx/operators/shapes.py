@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from tilewright.errors import FileError
 from tilewright.nn.layers.flatten import Flatten
@@ -13,7 +10,6 @@ from tilewright.nn.onnx.graph import Node
 from tilewright.nn.onnx.importer import Importer, Traced
 from tilewright.nn.onnx.table import ANY, FLAG, operator
 
-NDArray = npt.NDArray[Any]
 _VERSIONS = (13, 14, 19, 21, 23, 24, 25)  # that Flatten, Reshape and Squeeze have in common
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tilewright.errors import FileError
 from tilewright.nn.onnx.drafts import AffineDraft, SignDraft
@@ -14,7 +12,6 @@ from tilewright.nn.onnx.graph import Node
 from tilewright.nn.onnx.importer import Importer, Traced
 from tilewright.nn.onnx.table import operator
 
-NDArray = npt.NDArray[Any]
 _COMPARISONS = {
     "Greater": (False, True),  # flipped, strict
     "GreaterOrEqual": (False, False),

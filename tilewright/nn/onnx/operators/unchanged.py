@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy.typing as npt
-
 from tilewright.errors import FileError
 from tilewright.nn.onnx.graph import Node
 from tilewright.nn.onnx.importer import Importer, Traced
 from tilewright.nn.onnx.table import ANY, Attribute, one_of, operator
 
-NDArray = npt.NDArray[Any]
 _KEEPS, _HALF = (1, 11), 10  # element types: float32 and float64; float16
 
 
