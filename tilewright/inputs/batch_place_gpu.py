@@ -12,7 +12,7 @@ from tilewright.arrays.addresses import Column, Columns
 from tilewright.arrays.aligned import aligned_offsets
 from tilewright.arrays.views import View
 from tilewright.backends.cuda.machine import arrays
-from tilewright.backends.cuda.machine.results import places
+from tilewright.backends.cuda.machine.results import known_places
 from tilewright.errors import OperandError, ShapeError
 from tilewright.inputs.batch import Results, Room
 from tilewright.inputs.matrices import Matrices
@@ -80,7 +80,7 @@ class BatchOnGpu:
                 lies = zip(rows.tolist(), cols.tolist(), offsets.tolist(), strict=True)
                 made = [flat.as_strided((m, n), (n, 1), at) for m, n, at in lies]
             else:
-                lie = places(rows, cols, offsets, total, a.dtype.name)
+                lie = known_places(rows, cols, offsets, total, a.dtype.name)
                 made, address = lie.made(where.memory.ordinal)
         at = Columns(address // a.dtype.itemsize + offsets, rows, cols, cols, np.ones_like(rows))
         results = self._public(made, rows, cols, offsets, a, first)

@@ -130,7 +130,7 @@ def encode(matrices: list[Matrix], dtype: str) -> npt.NDArray[np.uint8]:
     return table
 
 
-def anew(matrix: Matrix, dtype: str) -> bytes:
+def encode_one(matrix: Matrix, dtype: str) -> bytes:
     """The map of one matrix, for sizes not likely to come again. Raises DeviceError.
 
     L2 fetches 256 bytes at once where rows begin there, which won 2 % on an H200, and 128 where
@@ -144,7 +144,7 @@ def anew(matrix: Matrix, dtype: str) -> bytes:
 def _template(matrix: Matrix, dtype: str) -> bytes:
     """A map of this matrix at whatever address."""
     key = (dtype, *matrix[1:], _begins_far(matrix))
-    return _made.found(key, lambda: anew(matrix, dtype), len)
+    return _made.found(key, lambda: encode_one(matrix, dtype), len)
 
 
 def _begins_far(matrix: Matrix) -> bool:

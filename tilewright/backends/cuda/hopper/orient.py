@@ -68,7 +68,7 @@ def orient(work: Work, *, turned: bool) -> Oriented:
     by_columns = c_runs_along_columns(work)
     stride = np.where(by_columns, work.c.row, work.c.col)
     runs, length = (np.where(by_columns, x, y) for x, y in ((work.m, work.n), (work.n, work.m)))
-    stride = np.where(runs == 1, _up(length, 8), stride)
+    stride = np.where(runs == 1, _rounded_up(length, 8), stride)
     stores = (work.c.address % _ALIGNED == 0) & (stride % 8 == 0) & (stride >= length)
     return Oriented(
         turned=turned,
@@ -108,7 +108,7 @@ def _operand(address: Ints, free: Ints, free_stride: Ints, k_stride: Ints, k: In
     mn = _settled((k_stride == 1) | (k == 1), (free_stride == 1) | (free == 1))
     outer = np.where(mn, k_stride, free_stride)
     outer_size, inner_size = np.where(mn, k, free), np.where(mn, free, k)
-    outer = np.where(outer_size == 1, _up(inner_size, 8), outer)
+    outer = np.where(outer_size == 1, _rounded_up(inner_size, 8), outer)
     inner = np.where(inner_size == 1, 1, np.where(mn, free_stride, k_stride))
     direct = (inner == 1) & (outer % 8 == 0) & (outer > 0) & (outer < 2**38)
     direct &= address % _ALIGNED == 0
@@ -128,5 +128,6 @@ def _settled(first: Bools, second: Bools) -> Bools:
     return second & (~first | majority)
 
 
-def _up(x: Ints, unit: int) -> Ints:
+def _rounded_up(x: Ints, unit: int) -> Ints:
+    """To the next multiple of `unit`."""
     return -(-x // unit) * unit

@@ -104,7 +104,7 @@ def is_cuda(ordinal: int) -> bool:
 
 
 def enter(ordinal: int) -> bool:
-    """Give this thread the context of a GPU where it has none; whether it had none.
+    """Make a GPU's context current in this thread if none is; True if it did.
 
     The driver needs one for most calls. CUDA's runtime, which torch calls, makes it on the way; a
     thread of autograd's may come here first. False where the driver is not CUDA's.

@@ -157,7 +157,7 @@ _frames: Shelf[tuple[int, int, str], _Frame] = Shelf("patterns of results", most
 _kept: Shelf[tuple[bytes, bytes, str], Places] = Shelf("places of results", most=16 << 20)
 
 
-def places(rows: Ints, cols: Ints, offsets: Ints, total: int, dtype: str) -> Places:
+def known_places(rows: Ints, cols: Ints, offsets: Ints, total: int, dtype: str) -> Places:
     """Results of these sizes, which lie at these offsets."""
     key = (rows.tobytes(), cols.tobytes(), dtype)
     return _kept.found(key, lambda: Places(rows, cols, offsets, total, dtype), lambda x: x.bytes)

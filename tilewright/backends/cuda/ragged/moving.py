@@ -91,7 +91,7 @@ class Moving:
         self._rows, self._places = -1, ()  # of none, should the driver refuse one
         for at, operand, matrix in self._growing:
             now = matrix._replace(address=places[operand], rows=rows)
-            ctypes.memmove(at, maps.anew(now, self._dtype), BYTES)
+            ctypes.memmove(at, maps.encode_one(now, self._dtype), BYTES)
         self._rows = rows
 
     def _move(self, places: tuple[int, ...]) -> None:

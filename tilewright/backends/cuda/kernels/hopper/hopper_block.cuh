@@ -2,7 +2,7 @@
 //
 //   stages     LEFT_BYTES + boxes of the right operand      full: loaded     empty: multiplied
 //   pieces     64 x 64 of C, SLOTS a warpgroup              ready: written   taken: stored
-//   turns      numbers of tiles                             told: by loader  heard: by the others
+//   turns      numbers of tiles                             announced: by one  read: by the others
 //
 // Each of these has two barriers, and whoever goes round has a Ring: a place, and its phase there.
 #pragma once
@@ -32,9 +32,9 @@ struct Block {
     __device__ u32 taken(int group, int slot) const {
         return full(2 * STAGES + (WARPGROUPS + group) * SLOTS + slot);
     }
-    __device__ u32 told(int i) const { return full(2 * STAGES + 2 * WARPGROUPS * SLOTS + i); }
-    __device__ u32 heard(int i) const { return told(TURNS + i); }
-    __device__ u32 turn(int i) const { return told(2 * TURNS) + 4 * i; }
+    __device__ u32 announced(int i) const { return full(2 * STAGES + 2 * WARPGROUPS * SLOTS + i); }
+    __device__ u32 read(int i) const { return announced(TURNS + i); }
+    __device__ u32 turn(int i) const { return announced(2 * TURNS) + 4 * i; }
 };
 
 // Lanes 0 to CLUSTER - 1 of a consuming warp hand a stage back, each to one block's loader.
@@ -55,7 +55,7 @@ template <int COUNT> struct Ring {
     }
 };
 
-// The tile after tile t of this block, as its loader asks for it and the other warps are told. Of
+// The tile after tile t of this block, as its loader asks for it and announces it to the other warps. Of
 // RAGGED_ROWS only the device knows which tiles are long, so who is done takes the next: 0.336 ms on
 // an H200 where taking turns was 0.352 (64 experts). What is in a tile depends on nobody.
 __device__ __forceinline__ int ask_tile(const Block& block, const Table& tiles, Ring<TURNS>& turns,
@@ -63,9 +63,9 @@ __device__ __forceinline__ int ask_tile(const Block& block, const Table& tiles, 
 #if RAGGED_ROWS
     // As many ask as there are tiles; the last of them sets the count back for the next launch.
     u32 next = gridDim.x + atomicInc((u32*)&tiles.tiles[0].y, tiles.count - 1);
-    barrier_wait(block.heard(turns.place), turns.phase ^ 1);
+    barrier_wait(block.read(turns.place), turns.phase ^ 1);
     write_one(block.turn(turns.place), next);
-    barrier_arrive(block.told(turns.place));
+    barrier_arrive(block.announced(turns.place));
     turns.next();
     return next;
 #else
@@ -73,11 +73,11 @@ __device__ __forceinline__ int ask_tile(const Block& block, const Table& tiles, 
 #endif
 }
 
-__device__ __forceinline__ int told_tile(const Block& block, Ring<TURNS>& turns, int t) {
+__device__ __forceinline__ int next_dealt_tile(const Block& block, Ring<TURNS>& turns, int t) {
 #if RAGGED_ROWS
-    barrier_wait(block.told(turns.place), turns.phase);
+    barrier_wait(block.announced(turns.place), turns.phase);
     u32 next = __shfl_sync(~0u, read_one<u32>(block.turn(turns.place)), 0);
-    if ((threadIdx.x & 31) == 0) barrier_arrive(block.heard(turns.place));
+    if ((threadIdx.x & 31) == 0) barrier_arrive(block.read(turns.place));
     turns.next();
     return next;
 #else

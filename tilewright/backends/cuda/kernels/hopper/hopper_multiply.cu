@@ -114,14 +114,21 @@ __device__ __forceinline__ void store_unaligned(const Block& block, Shape s, u16
                     columns < limit ? columns : limit, warp, warps);
 }
 
-// One of the STORERS warps that empty the places of one warpgroup.
+// One of the STORERS warps that empty the places of one warpgroup, piece after piece of its tile.
+//
+//    tile of C, 64 rows of the warpgroup      where C's rows are aligned: one thread sends the piece
+//    +--------+--------+--------+------+      by the copy engine, and the few columns past a
+//    | piece  | piece  | piece  | rest |      multiple of 8 go one by one
+//    |   0    |   1    |   2    |      |      any other rows: as many pieces side by side as there
+//    +--------+--------+--------+------+      are places, a row of the tile at a time
+//      place 0  place 1  place 0 ...          a place is handed back as soon as it has been read
 __device__ void store_tiles(const Block& block, const Table& tiles, const char* maps, int group,
                             int share) {
     Ring<SLOTS> ring;
     Ring<TURNS> turns;
     int lane = threadIdx.x & 31;
     bool asks = share == 0 && lane == 0;
-    for (int t = blockIdx.x; t < tiles.count; t = told_tile(block, turns, t)) {
+    for (int t = blockIdx.x; t < tiles.count; t = next_dealt_tile(block, turns, t)) {
         int4 head = quad(tiles, t, 0), place = quad(tiles, t, 3), address = quad(tiles, t, 4);
         Shape s = shape_of(head, quad(tiles, t, 1).w, quad(tiles, t, 2).w);
         if (group * 64 >= s.rows) continue;
@@ -236,7 +243,7 @@ __device__ __forceinline__ void clear_past(u32 stage, int rows, int group) {
 }
 
 // The second warpgroup may begin, if it has not.
-__device__ __forceinline__ void let_go(bool& lead) {
+__device__ __forceinline__ void pass_the_turn(bool& lead) {
     if (lead) asm volatile("bar.arrive 1, 256;" ::: "memory");
     lead = false;
 }
@@ -271,7 +278,7 @@ __device__ __forceinline__ void multiply_tile(const Block& block, Shape s, int4 
         if (step && first) hand_back(previous);
         previous = block.free + 8 * ring.place;
         ring.next();
-        if (step == SKEW - 1) let_go(lead);
+        if (step == SKEW - 1) pass_the_turn(lead);
     }
     if (RAGGED_DEPTHS && whole < s.steps) {
         barrier_wait(block.full(ring.place), ring.phase);
@@ -341,7 +348,7 @@ __device__ void multiply_tiles(const Block& block, const Table& tiles, const Sca
     for (;;) {
         Shape s = uniform(shape_of(head, rows, columns));
         int4 here = place, there = address;
-        t = told_tile(block, turns, t);
+        t = next_dealt_tile(block, turns, t);
         bool more = t < tiles.count;
         if (more) {
             head = quad(tiles, t, 0), rows = quad(tiles, t, 1).w, columns = quad(tiles, t, 2).w;
@@ -349,7 +356,7 @@ __device__ void multiply_tiles(const Block& block, const Table& tiles, const Sca
         }
         Ring<SLOTS> first = pieces;
         if (64 * group >= s.rows) {
-            let_go(lead);  // who waits to begin would not hand back what is passed here
+            pass_the_turn(lead);  // who waits to begin would not hand back what is passed here
             pass_tile(block, s, ring);
         } else {
 #define CASE(W)                                                                                \
@@ -364,7 +371,7 @@ __device__ void multiply_tiles(const Block& block, const Table& tiles, const Sca
             if (CONSUMERS_STORE && !(s.flags & COPY_ENGINE_STORES))
                 store_own(block, s, here, there, group, first);
         }
-        let_go(lead);
+        pass_the_turn(lead);
         if (!more) break;
     }
 }
@@ -399,8 +406,8 @@ extern "C" __global__ void __launch_bounds__(128 * (WARPGROUPS + 1), BLOCKS) IN_
             barrier_init(block.taken(0, i), STORERS);
         }
         for (int i = 0; i < TURNS; ++i) {
-            barrier_init(block.told(i), 1);
-            barrier_init(block.heard(i), WARPGROUPS * (4 + STORERS));
+            barrier_init(block.announced(i), 1);
+            barrier_init(block.read(i), WARPGROUPS * (4 + STORERS));
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
         fence_async();

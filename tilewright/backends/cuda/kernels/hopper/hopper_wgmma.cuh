@@ -1,7 +1,8 @@
 // Products of halves on Hopper's tensor cores: wgmma, and how it is told where operands lie.
 //
 //     left   64 x 16, in shared memory        right  16 x W, in shared memory
-//                    \\                      /
+//                    +----------+-----------+
+//                               v
 //                     d  64 x W, fp32, in registers of the four warps:  d (+)= left x right
 //
 // BF16 (0: f16), LEFT_MN and RIGHT_MN (1: k is not contiguous) come from outside.

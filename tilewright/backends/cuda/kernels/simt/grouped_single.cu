@@ -1,6 +1,6 @@
 // grouped_single: fp32 tiles of many problems of unlike sizes. A block a tile, 8 x 8 sums a thread.
 //
-//    tiles (int32 x 4)                  problem: its own m n k, strides, alpha beta (backends/cuda/kernels/triton/record.py)
+//    tiles (int32 x 4)                  problem: its own m n k, strides, alpha beta (record.py)
 //    [p i j _] [p i j _] ...                          B   j .. j + 64
 //       |          |                                   |
 //    block 0    block 1                   16 of k      v      64 numbers a row, as they lie
