@@ -13,6 +13,7 @@ from tests.support.onnx_graphs import Graph
 from tilewright.errors import FileError
 from tilewright.nn.buffers import lanes
 from tilewright.nn.layers.affine import Affine
+from tilewright.nn.layers.real_conv import RealConv
 from tilewright.nn.onnx.check import _network_bytes
 from tilewright.nn.onnx.compare import Limits, compare, largest_of, limits_of, merged
 from tilewright.nn.onnx.drafts import AffineDraft, ConvDraft, SignDraft, fold
@@ -245,3 +246,91 @@ def test_a_layer_holds_its_result_and_each_input_once() -> None:
     found, name = _network_bytes(network, 2)
     assert name in {one.name for one in network.layers}
     assert found == sizes[layer.name] + sizes[layer.inputs[0]]
+
+
+def real_conv(**more: Any) -> RealConv:
+    weights = np.array([[0.5, -2.0]], np.float16).reshape(1, 1, 1, 2)
+    return RealConv(name="c", inputs=("x",), weights=weights, **more)
+
+
+def test_rounded_weights_explain_half_of_their_last_bit_times_what_they_meet() -> None:
+    """2^-11 of each weight and 2^-25, times the input's magnitude, times the scale's."""
+    x = np.array([3.0, -1.0], np.float32).reshape(1, 1, 1, 2)
+    one = 3 * (0.5 * 2.0**-11 + 2.0**-25) + (2.0 * 2.0**-11 + 2.0**-25)
+    made = np.array([[[[5.0]]]])
+    assert limits_of(real_conv(), [x], made).weights.item() == pytest.approx(one, rel=1e-6)
+    scaled = real_conv(scale=np.array([-4.0], np.float32))
+    assert limits_of(scaled, [x], made).weights.item() == pytest.approx(4 * one, rel=1e-6)
+
+
+def test_sums_of_more_than_1024_terms_may_be_off_by_the_root_of_their_number() -> None:
+    for depth, factor in ((1024, 1.0), (4096, 2.0), (10, 1.0)):
+        weights = np.ones((1, 1, 1, depth), np.float16)
+        layer = RealConv(name="c", inputs=("x",), weights=weights)
+        x = np.zeros((1, 1, 1, depth), np.float32)
+        assert limits_of(layer, [x], np.array([[[[7.0]]]])).rounding == pytest.approx(
+            2e-6 * 7 * factor
+        )
+
+
+# Operators at their edges, beside somebody else's implementation.
+
+
+@pytest.mark.parametrize(("low", "high"), [(-0.25, None), (None, 0.25), (None, None), (-1.0, 0.5)])
+@pytest.mark.parametrize("opset", [6 + 1, 13])
+def test_a_clip_has_either_limit_both_or_none(
+    low: float | None, high: float | None, opset: int
+) -> None:
+    g = Graph(5, 3, 3)
+    given = {"min": low, "max": high}
+    if opset < 11:
+        g.node("Clip", "x", **{name: v for name, v in given.items() if v is not None})
+    else:
+        limits = ["" if v is None else g.const(np.float32(v)) for v in given.values()]
+        g.node("Clip", "x", *limits)
+    network, report = import_onnx(g.bytes(opset))
+    assert report.exact
+    x = np.random.default_rng(0).standard_normal((1, 3, 3, 5)).astype(np.float32)
+    np.testing.assert_array_equal(
+        network.run(x),
+        np.clip(x, -np.inf if low is None else low, np.inf if high is None else high),
+    )
+
+
+@pytest.mark.parametrize("shape", [(2,), (1, 2)])
+def test_a_limit_is_a_single_number(shape: tuple[int, ...]) -> None:
+    g = Graph(5, 3, 3)
+    g.node("Clip", "x", g.const(np.zeros(shape, np.float32)))
+    with pytest.raises(FileError, match="Clip"):
+        import_onnx(g.bytes())
+
+
+def test_a_node_of_two_outputs_is_refused() -> None:
+    g = Graph(5, 4, 4)
+    g.node("MaxPool", "x", kernel_shape=[2, 2])
+    g.nodes[-1].output.append("indices")
+    with pytest.raises(FileError, match="more than one output"):
+        import_onnx(g.bytes())
+
+
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div"])
+@pytest.mark.parametrize("left", [False, True])
+def test_a_constant_stands_on_either_side_of_what_may_be_turned(op: str, left: bool) -> None:
+    g = Graph(3, 2, 2)
+    vector = np.array([0.5, -2.0, 4.0], np.float32).reshape(3, 1, 1)
+    constant = g.const(vector)
+    g.node(op, *((constant, "x") if left else ("x", constant)))
+    if op == "Div" and left:
+        with pytest.raises(FileError, match="division by a value"):
+            import_onnx(g.bytes())
+        return
+    network, _ = import_onnx(g.bytes())
+    x = np.random.default_rng(0).standard_normal((1, 2, 2, 3)).astype(np.float32)
+    truth = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide}[op]
+    wide = vector.reshape(1, 1, 1, 3)
+    wanted = truth(wide, x) if left else truth(x, wide)
+    np.testing.assert_allclose(network.run(x), wanted, rtol=1e-6)
+    zero = Graph(3, 2, 2)
+    zero.node("Div", "x", zero.const(vector * np.float32([[[1]], [[0]], [[1]]])))
+    with pytest.raises(FileError, match="or by 0"):
+        import_onnx(zero.bytes())
