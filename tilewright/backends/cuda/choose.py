@@ -36,11 +36,10 @@ _MANY = 4096  # of so many equal problems the first are planned for all
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A callable that only launches, the engine behind it and the scratch that it holds."""
+    """A callable that only launches, and the engine behind it."""
 
     launch: Launch
     engine: str
-    scratch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +134,7 @@ def bind(work: Work, device: Device, wanted: str | None = None, *, often: bool =
     """
     live = np.flatnonzero((work.m > 0) & (work.n > 0))
     if not len(live):
-        return Bound(_nothing, "none", 0)
+        return Bound(lambda: None, "none")
     if len(live) < len(work.m):
         work = work.take(live)
     with driver.need().cuda.device(work.ordinal):
@@ -143,7 +142,7 @@ def bind(work: Work, device: Device, wanted: str | None = None, *, often: bool =
         verdict = judge(work, device, wanted)
         found, ready = first_that_can(verdict, lambda proposal: prepared(proposal, work))
         enqueue = _few_calls(ready, work.ordinal) if often else ready.enqueue
-        return Bound(guarded(enqueue, work.ordinal), found.engine, found.scratch)
+        return Bound(guarded(enqueue, work.ordinal), found.engine)
 
 
 def move(work: Work, device: Device, wanted: str | None = None) -> Movable:
@@ -195,21 +194,23 @@ def _first_to_move(work: Work, device: Device, wanted: str | None) -> tuple[Prop
 
 def prepared(proposal: Proposal, work: Work) -> Prepared:
     """The launches of a proposal for this batch. Raises DeviceError, torch's OutOfMemoryError."""
-    work = _without_depth(work)
-    engine = choose.named(engines(), proposal.engine, proposal.device)
-    return engine.bind(_whole(engine, proposal, work), work)
+    engine, proposal, work = _in_full(proposal, work)
+    return engine.bind(proposal, work)
 
 
 def _moving(proposal: Proposal, work: Work) -> Moving:
-    work = _without_depth(work)
-    engine = choose.named(engines(), proposal.engine, proposal.device)
-    found = engine.move(_whole(engine, proposal, work), work)
+    engine, proposal, work = _in_full(proposal, work)
+    found = engine.move(proposal, work)
     return _rebound(engine, work, proposal.device) if found is None else found
 
 
-def _whole(engine: BatchEngine, proposal: Proposal, work: Work) -> Proposal:
-    """The proposal, or, where it was made of the first problems alone, that for all of them."""
-    return proposal if proposal.decisions is not None else _again(engine, work, proposal.device)
+def _in_full(proposal: Proposal, work: Work) -> tuple[BatchEngine, Proposal, Work]:
+    """The engine of a proposal, which is made again where the first problems spoke for all."""
+    work = _without_depth(work)
+    engine = choose.named(engines(), proposal.engine, proposal.device)
+    if proposal.decisions is None:
+        proposal = _again(engine, work, proposal.device)
+    return engine, proposal, work
 
 
 def _again(engine: BatchEngine, work: Work, device: Device) -> Proposal:
@@ -229,10 +230,6 @@ def _rebound(engine: BatchEngine, work: Work, device: Device) -> Moving:
         engine.bind(_again(engine, there, device), there).enqueue(stream)
 
     return Moving(run, 256 * len(work.m))
-
-
-def _nothing() -> None:
-    """The launch of a batch without a single element."""
 
 
 def _few_calls(ready: Prepared, ordinal: int) -> Enqueue:
