@@ -84,6 +84,25 @@ def test_an_owner_that_dies_late_does_not_take_a_newer_value(shelf: Shelf[object
     assert shelf.get("key") == 2
 
 
+def lost(*_: object) -> None:
+    """What becomes of a callback of weakref's in which Ctrl-C arrives: nothing is dropped."""
+
+
+def test_an_entry_is_its_owners_and_not_anothers_of_the_same_number(
+    shelf: Shelf[object, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Shelf, "_drop", lost)
+    one, other = Owner(), Owner()
+    shelf.keep("number", 1, size=100, owners=(one,))
+    assert shelf.get("number", one) == 1
+    assert shelf.get("number", other) is None
+    del one
+    assert shelf.get("number", other) is None
+    assert shelf.keep("number", 2, size=200, owners=(other,)) == 2
+    assert shelf.get("number", other) == 2
+    assert shelf.bytes == sum(entry.size for entry in shelf._entries.values())
+
+
 def test_a_value_is_made_once_and_made_again_after_drop(shelf: Shelf[object, object]) -> None:
     made: list[int] = []
 

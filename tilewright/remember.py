@@ -30,6 +30,25 @@ V = TypeVar("V")
 _ENTRY = 512  # bytes that an entry costs besides its value: key, record, two dictionary slots
 _shelves: dict[str, Shelf[Any, Any]] = {}
 _also: list[Callable[[], object]] = []
+_locks: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def open_after_fork(lock: Any) -> Any:
+    """The lock itself, which is free in every forked child.
+
+    A child has one thread; what its parent's others held nobody would ever let go there.
+    """
+    _locks.add(lock)
+    return lock
+
+
+def _after_fork() -> None:
+    for lock in tuple(_locks):
+        lock._at_fork_reinit()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class _Entry(Generic[V]):
@@ -43,6 +62,13 @@ class _Entry(Generic[V]):
         self.used = False
         self.owners: tuple[weakref.ref[Any], ...] = ()
 
+    def is_of(self, owners: Iterable[object]) -> bool:
+        """Whether it was kept for these objects, and not for others that had their numbers."""
+        given = tuple(owners)
+        return len(given) == len(self.owners) and all(
+            known() is owner for known, owner in zip(self.owners, given, strict=True)
+        )
+
 
 class Shelf(Generic[K, V]):
     """Values by key, at most `most` bytes of them; one name, one shelf."""
@@ -54,13 +80,19 @@ class Shelf(Generic[K, V]):
         self.most = most
         self._entries: dict[K, _Entry[V]] = {}
         self._bytes = 0
-        self._lock = threading.RLock()  # a finalizer may run inside any method of its own thread
+        # Twice by one thread: a finalizer may run inside any method.
+        self._lock = open_after_fork(threading.RLock())
         _shelves[name] = self
 
-    def get(self, key: K) -> V | None:
-        """The value kept under `key`, or None."""
+    def get(self, key: K, owner: object = None) -> V | None:
+        """The value kept under `key`, or None.
+
+        Whose key has the number of an object (`id`) names the object as well: an entry may outlive
+        its owner, as Python drops what is raised in the callback that removes it (Ctrl-C is), and
+        the next object may get the number.
+        """
         entry = self._entries.get(key)
-        if entry is None:
+        if entry is None or (owner is not None and not entry.is_of((owner,))):
             return None
         entry.used = True
         return entry.value
@@ -71,13 +103,15 @@ class Shelf(Generic[K, V]):
         Returns what is kept under the key: another thread's value where it came first. What is
         larger than the shelf is returned and not kept.
         """
-        entry = _Entry(value, size + _ENTRY)
+        entry, owners = _Entry(value, size + _ENTRY), tuple(owners)
         if entry.size > self.most:
             return value
         with self._lock:
             first = self._entries.get(key)
-            if first is not None:
+            if first is not None and first.is_of(owners):
                 return first.value
+            if first is not None:
+                self._remove(key, first)
             entry.owners = tuple(
                 weakref.ref(owner, partial(self._drop, key, entry)) for owner in owners
             )
@@ -145,9 +179,6 @@ class Shelf(Generic[K, V]):
             if self._entries.get(key) is entry:
                 self._remove(key, entry)
 
-    def _after_fork(self) -> None:
-        self._lock = threading.RLock()  # another thread of the parent may have held it
-
 
 def forget() -> None:
     """Forget every plan, launch, table and program that was kept to be found again.
@@ -170,12 +201,3 @@ def forgets(clear: Callable[[], object]) -> None:
 def shelves() -> tuple[Shelf[Any, Any], ...]:
     """Every shelf, in the order in which they were made."""
     return tuple(_shelves.values())
-
-
-def _after_fork() -> None:
-    for shelf in shelves():
-        shelf._after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

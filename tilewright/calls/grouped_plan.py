@@ -20,6 +20,7 @@ from tilewright.calls.grouped_quick_host import is_worth_planning
 from tilewright.calls.grouped_run_host import bound, host_share, is_loops
 from tilewright.errors import FileError, KernelError, ShapeError
 from tilewright.facts.device import Device
+from tilewright.facts.fixed import Fixed
 from tilewright.facts.limits import MOST
 from tilewright.files import reading
 from tilewright.files.whole import DAMAGED, path_of, replacing
@@ -42,8 +43,8 @@ _MOST_BYTES = 64 << 20  # of a plan in a file: a million problems take 15 MB
 _plans: Shelf[bytes, GroupedPlan] = Shelf("plans of batches", most=256 << 20)
 
 
-@dataclass(frozen=True)
-class GroupedPlan:
+@dataclass(frozen=True, eq=False)
+class GroupedPlan(Fixed):
     """How a batch will run on a device. Made by `plan_grouped`; holds sizes, never operands."""
 
     device: Device

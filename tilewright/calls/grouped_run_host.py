@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from threading import Lock
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from tilewright.inputs.devices import backend_of
 from tilewright.inputs.matrices import Matrices
 from tilewright.planning.grouped import GroupedLayout
 from tilewright.planning.share import is_for_a_loop, large
+from tilewright.remember import open_after_fork
 from tilewright.tuning import crossover
 
 # Seconds of a launch where none is known, and the most that is believed: measured under load it may
@@ -60,11 +61,20 @@ def bound(
     named_arrays = {"a": call.a.base, "b": call.b.base, "out": call.c.base}
     arrays = [(array, f"{name}.flat") for name, array in named_arrays.items() if array is not None]
 
-    turn = Lock()
+    turn = open_after_fork(RLock())
+
+    def check_turn() -> None:
+        if turn._is_owned():
+            raise OperandError(
+                "run: this thread is in the middle of the same bound plan (a signal handler or a"
+                " finalizer calls it); accepted are another bound plan, and calls one by one"
+            )
+
     # A back end's launch with `begin` and `end` leaves this thread free between the two.
     begin, end = getattr(last, "begin", last), getattr(last, "end", _nothing)
 
     def run() -> Results:
+        check_turn()
         with turn:
             for array, name in arrays:
                 view(array, name)  # raises where it is mapped by now
@@ -81,6 +91,7 @@ def bound(
             return results
 
     def run_loop() -> Results:
+        check_turn()
         with turn:
             last()
         return call.results()  # `call` again, for their lives

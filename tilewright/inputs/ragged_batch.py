@@ -272,7 +272,9 @@ def _sizes(values: npt.ArrayLike, name: str) -> Column:
     if int(array.max()) > np.iinfo(np.int64).max:
         at = int(np.argmax(array))
         raise ShapeError(f"{name}[{at}]={array[at]}: must be less than 2^63")
-    return array.astype(np.int64)
+    sizes = array.astype(np.int64)
+    sizes.flags.writeable = False  # they were checked against the buffer, which products rely on
+    return sizes
 
 
 def _check_extent(

@@ -132,7 +132,7 @@ class Conv2d:
         from tilewright.nn.steps_host import build
 
         key = (id(self), shape)
-        kept: Binding | None = PROGRAMS.get(key)
+        kept: Binding | None = PROGRAMS.get(key, self)
         if kept is None:
             made = build([self.layer], {"input": value, "conv": result}, "conv", shape[0])
             kept = PROGRAMS.keep(key, made, size=made.bytes, owners=(self,))

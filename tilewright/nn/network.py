@@ -141,7 +141,7 @@ class Network:
     def _program(self, images: int) -> Program:
         """The program for a batch size, kept while there is room."""
         key = (id(self), (images,))
-        kept: Program | None = PROGRAMS.get(key)
+        kept: Program | None = PROGRAMS.get(key, self)
         if kept is None:
             made = self._compiled(images, keep=False)
             kept = PROGRAMS.keep(key, made, size=made.bytes, owners=(self,))

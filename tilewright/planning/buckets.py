@@ -32,6 +32,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.facts.fixed import Fixed
 from tilewright.planning.cost import MARGIN
 from tilewright.planning.deal import Floats, Ints
 from tilewright.planning.makespan import Runs, Slots, lower_bound
@@ -92,7 +93,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Choice(Fixed):
     """One shape for every problem, as columns.
 
     `counts` is the tiles of a problem, its `parts` included, `seconds` the time of each; `depth` is

@@ -73,6 +73,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.errors import ArgumentError, ShapeError
+from tilewright.facts.fixed import Fixed
 from tilewright.planning.buckets import Choice, Table, Tile, choices
 from tilewright.planning.deal import Floats, Ints
 from tilewright.planning.makespan import Slots, simulate
@@ -110,7 +111,7 @@ class Bucket:
 
 
 @dataclass(frozen=True)
-class Balance:
+class Balance(Fixed):
     """Seconds of work of every compute unit, in the given order and in the chosen one."""
 
     before: Floats
@@ -118,8 +119,8 @@ class Balance:
 
 
 @dataclass(frozen=True)
-class GroupedLayout:
-    """What to launch for a batch, and why so. Columns are read-only and never the caller's own.
+class GroupedLayout(Fixed):
+    """What to launch for a batch, and why so. Columns are never the caller's own.
 
     `order` is a permutation of all problems; those without tiles come last, in no bucket. `chosen`
     names the order, `seconds` is its prediction, `predicted` that of every order looked at: all

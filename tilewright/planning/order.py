@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.facts.fixed import Fixed
 from tilewright.planning.buckets import Choice, Tile
 from tilewright.planning.deal import Floats, Ints
 from tilewright.planning.makespan import Runs, Slots, predict
@@ -42,7 +43,7 @@ Indices = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class TileList:
+class TileList(Fixed):
     """The queue: one entry a tile, in launch order.
 
     Tile (row, col) of `problem` covers rows row · tile.m … and columns col · tile.n … of C, summed
@@ -62,7 +63,7 @@ class TileList:
 
 
 @dataclass(frozen=True)
-class Sums:
+class Sums(Fixed):
     """The second phase of products cut along k: problem, parts, where its parts lie in scratch.
 
     Part p of `problem[i]` is a dense row-major m x n matrix that begins `offset[i] + p · m · n`
@@ -80,7 +81,7 @@ class Sums:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Candidate(Fixed):
     """One order of one assignment of shapes; `fixed` is what it costs besides its tiles."""
 
     order: Ints

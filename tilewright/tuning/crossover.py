@@ -28,7 +28,7 @@ from tilewright.errors import DeviceError, KernelError
 from tilewright.facts.device import Device
 from tilewright.facts.kernel import Plan, Priors
 from tilewright.planning.cost import Measured
-from tilewright.remember import Shelf
+from tilewright.remember import Shelf, open_after_fork
 from tilewright.tuning import store
 from tilewright.tuning.curves import from_json, to_json
 from tilewright.tuning.probe import Probe, bandwidth
@@ -43,7 +43,7 @@ _LESS = 0.85
 # Seconds between two checks: as long as the curves have held, within these.
 _CHECKS = (600.0, 30 * 86400.0)
 
-_measuring = threading.Lock()
+_measuring = open_after_fork(threading.Lock())
 _changed: list[Callable[[], object]] = []
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from tilewright.arrays.array import Array, NDArray
 from tilewright.arrays.views import short
 from tilewright.backends.host import compiled, native
-from tilewright.backends.host.epilogue import finish, frozen, sign_words
+from tilewright.backends.host.epilogue import finish, fixed, sign_words
 from tilewright.engines.bits import WORD, BitEngine, BitProblem, BitWork
 from tilewright.errors import ArgumentError, DeviceMemoryError, DtypeError, OperandError
 from tilewright.facts.device import Device
@@ -54,10 +54,10 @@ class HostPlace:
             rows = np.ascontiguousarray(array).reshape(-1, array.shape[-1])
             found = native.pack_signs(rows, zero, words.reshape(len(rows), words.shape[-1]))
             if found:
-                return frozen(words), None
+                return fixed(words), None
         check_signs(array, zero)
         ones = array if array.dtype == np.bool_ else array >= 0 if zero == 1 else array > 0
-        return frozen(sign_words(ones)), None
+        return fixed(sign_words(ones)), None
 
     def counts(self, words: NDArray) -> NDArray:
         """Ones of each row."""
@@ -83,7 +83,7 @@ class HostPlace:
 
     def from_host(self, words: NDArray, device: Device) -> NDArray:
         """They are there."""
-        return frozen(words)
+        return fixed(words)
 
     def reshape(self, value: NDArray, shape: tuple[int, ...]) -> NDArray:
         """A view."""

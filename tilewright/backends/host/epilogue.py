@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tilewright.arrays.array import NDArray
@@ -32,6 +34,21 @@ def sign_words(ones: NDArray) -> NDArray:
     words = np.zeros((*ones.shape[:-1], -(-ones.shape[-1] // WORD)), "<u8")
     words.view(np.uint8)[..., : octets.shape[-1]] = octets
     return words.astype(np.uint64, copy=False)
+
+
+def is_fixed(words: Any) -> bool:
+    """Whether the elements never change: neither the array nor what it is a view of is writable."""
+    while isinstance(words, np.ndarray):
+        if words.flags.writeable:
+            return False
+        words = words.base
+    return words is None or isinstance(words, bytes)
+
+
+def fixed(words: NDArray) -> NDArray:
+    """The array itself, which nobody writes to from here on."""
+    words.flags.writeable = False
+    return words
 
 
 def frozen(words: NDArray) -> NDArray:

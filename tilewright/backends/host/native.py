@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.arrays.array import NDArray
 from tilewright.backends.host import BACKEND, compiled
-from tilewright.backends.host.epilogue import finish, frozen
+from tilewright.backends.host.epilogue import finish, frozen, is_fixed
 from tilewright.backends.host.threads import Task, in_parallel
 from tilewright.engines.bits import BitProblem, BitWork
 from tilewright.facts.device import Device
@@ -84,7 +84,7 @@ class _Product:
         bits, b = compiled.kernels("bits"), self.b
         if self.few:
             return []
-        self.panels = _laid_out.get(id(self.work.b))
+        self.panels = _laid_out.get(id(self.work.b), self.work.b)
         if self.panels is not None:
             return []
         count = -(-self.problem.n // bits.COLUMNS)
@@ -115,7 +115,7 @@ class _Product:
             ]
         assert self.panels is not None
         b = self.work.b
-        if not b.flags.writeable and id(b) not in _laid_out:
+        if is_fixed(b) and _laid_out.get(id(b), b) is None:
             _laid_out.keep(id(b), self.panels, size=self.panels.nbytes, owners=(b,))
         panels, m = len(self.panels), problem.m
         wanted = min(4 * cores, int(problem.operations / _TASK)) if cores > 1 else 1

@@ -39,7 +39,7 @@ class Shared:
         self.way = way
         self._view: Any = None
         self._kept = np.empty(size, np.uint8) if way == "use" and source is None else source
-        with device_memory(session.device, size):
+        with session.lock, device_memory(session.device, size):
             if way == "use" and size:
                 both = flags.READ_WRITE | flags.USE_HOST_PTR
                 self.buffer = cl.Buffer(session.context, both, hostbuf=self._kept)
@@ -55,7 +55,7 @@ class Shared:
 
     def __del__(self) -> None:
         # What was enqueued may still be at work in memory that goes with this object.
-        if self.way == "use" and hasattr(self, "buffer"):
+        if getattr(self, "way", "") == "use" and hasattr(self, "buffer") and not self.session.lost:
             self.session.queue.finish()
 
     def map(self) -> NDArray:

@@ -23,12 +23,13 @@ from tilewright.backends.opencl.runtime import Session, programs, pyopencl
 from tilewright.errors import BuildError
 from tilewright.facts.kernel import Launch
 from tilewright.files import cache as cache_files
+from tilewright.remember import open_after_fork
 
 KERNELS = Path(__file__).parent / "kernels"
 PROBES = Path(__file__).parent / "probes"
 _INCLUDE = re.compile(r'^#include "(\w+\.clh)"$', re.MULTILINE)
 _MAGIC = b"tilewright-program-1\n"
-_building = threading.Lock()
+_building = open_after_fork(threading.Lock())
 _BYTES = 256 << 10  # of a program in its driver: Intel's binaries are 30 to 300 KB
 # Compilers declare the functions of cl_khr_integer_dot_product from OpenCL C 3.0 on.
 _STANDARD = {"dot8": "CL3.0"}

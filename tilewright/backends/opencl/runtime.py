@@ -13,6 +13,7 @@ import os
 import sys
 import sysconfig
 import threading
+import weakref
 from collections import deque
 from functools import cache
 from pathlib import Path
@@ -24,10 +25,11 @@ from tilewright.backends.opencl.describe import describe
 from tilewright.errors import DeviceError, DeviceMemoryError, OperandError
 from tilewright.facts.device import Device
 from tilewright.files import cache as cache_files
-from tilewright.remember import Shelf
+from tilewright.remember import Shelf, open_after_fork
 
 _SYSTEM_VENDORS = Path("/etc/OpenCL/vendors")
-_opening = threading.Lock()
+_opening = open_after_fork(threading.Lock())
+_FORKS = "Intel(R) OpenCL"  # the one platform whose queues work on in a forked child
 
 
 class Session:
@@ -36,6 +38,9 @@ class Session:
     `lock` covers setting arguments and enqueueing, as kernel objects hold their arguments; whoever
     holds it may use `scratch`, and the in-order queue keeps one product's scratch from the next's.
     What is compiled is kept by (session, ...) on the shelves below.
+
+    In a forked child it works on with Intel's driver, unless a product was under way; of any other
+    it is `lost`, and who takes its lock there gets a DeviceError.
     """
 
     def __init__(self, device: Device, cl_device: Any, context: Any, queue: Any) -> None:
@@ -43,8 +48,10 @@ class Session:
         self.cl_device = cl_device
         self.context = context
         self.queue = queue
-        self.lock = threading.RLock()
+        self.lock: Any = threading.RLock()
+        self.lost = False
         self._running: deque[tuple[Any, Any]] = deque()
+        _sessions.add(self)
 
     def hold(self, event: Any, memory: Any) -> None:
         """Keep host memory that enqueued kernels read until this event, the last of them, is over.
@@ -85,6 +92,39 @@ class Session:
         for key in list(executables.keys()):
             if key[0] is self:
                 executables.drop(key)
+
+
+class _Lost:
+    """Stands for the lock of a session that a forked child cannot use."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+
+    def __enter__(self) -> None:
+        raise DeviceError(
+            f"device={self.device.id!r}: was in use when this process was forked, and its driver"
+            f" ({self.device.platform}) does not work on in a child; accepted are device='host',"
+            " and processes that are started anew (multiprocessing's 'spawn')"
+        )
+
+    def __exit__(self, *_: object) -> None:
+        """Never reached."""
+
+
+_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for one in tuple(_sessions):
+        # A lock that another thread held was for a product under way, of which nothing is left.
+        if one.device.platform != _FORKS or not one.lock.acquire(blocking=False):
+            one.lock, one.lost = _Lost(one.device), True
+        else:
+            one.lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 # Scratch that is larger is made for one product and given back: 256 MiB pack operands of 5,000 a

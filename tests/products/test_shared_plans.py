@@ -1,0 +1,127 @@
+"""Plans are shared by all who ask for the same sizes: nobody can change one, or wait in it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright
+from tilewright import Device, RaggedBatch
+from tilewright.errors import OperandError
+
+SIZES = np.random.default_rng(0).integers(1, 200, (50, 3))
+COLUMNS = ("m", "n", "k", "order", "layout.m", "layout.order", "layout.tile", "layout.parts",
+           "layout.queue.problem", "layout.queue.k_end", "layout.sums.offset")  # fmt: skip
+
+
+def operands(sizes: Any = SIZES) -> tuple[list[Any], list[Any]]:
+    rng = np.random.default_rng(1)
+    a = [rng.standard_normal((m, k)).astype(np.float32) for m, _, k in sizes]
+    b = [rng.standard_normal((k, n)).astype(np.float32) for _, n, k in sizes]
+    return a, b
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_columns_of_a_plan_cannot_be_changed(column: str, opencl_device: Device) -> None:
+    found: Any = tilewright.plan_grouped(*SIZES.T, device=opencl_device)
+    for name in column.split("."):
+        found = getattr(found, name)
+    with pytest.raises(ValueError, match="read-only"):
+        found[...] = 0
+
+
+def test_columns_of_a_plan_that_is_a_loop_cannot_be_changed() -> None:
+    plan = tilewright.plan_grouped(*SIZES.T, device="host")
+    for column in (plan.m, plan.n, plan.k):
+        with pytest.raises(ValueError, match="read-only"):
+            column[...] = 0
+
+
+def test_places_in_a_batch_cannot_be_changed() -> None:
+    a, _ = operands()
+    rows = np.array([len(x) for x in a])
+    batch = RaggedBatch.from_list(a)
+    for column in (batch.rows, batch.cols, batch.offsets):
+        with pytest.raises(ValueError, match="read-only"):
+            column[...] = 0
+    rows[0] += 0  # the caller's own columns stay writable
+
+
+def test_plans_are_told_apart_by_identity() -> None:
+    one, other = (tilewright.plan_grouped([3, k], [3, 4], [3, 4]) for k in (4, 5))
+    assert one == one
+    assert one != other
+    assert len({one, other}) == 2
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no such signal")
+@pytest.mark.parametrize("where", ["host", "opencl"])
+def test_a_handler_that_runs_the_plan_it_interrupts_is_told_so(where: str) -> None:
+    a, b = operands()
+    run = tilewright.plan_grouped(*SIZES.T, device=where).bind(a, b)
+    told: list[str] = []
+
+    def handler(*_: object) -> None:
+        try:
+            run()
+        except OperandError as error:
+            told.append(str(error))
+
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 1e-3, 1e-3)
+    try:
+        for _ in range(100_000):
+            results = run()
+            if told:
+                break
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert "in the middle of the same bound plan" in told[0]
+    for x, y, z in zip(a, b, results, strict=True):
+        np.testing.assert_allclose(z, x @ y, atol=1e-3)
+
+
+FORK = """
+import os, sys, threading, time
+import numpy as np, tilewright as tw
+from tilewright.errors import DeviceError
+
+device = sys.argv[1]
+a = np.random.default_rng(0).standard_normal((200, 200)).astype("f")
+run = lambda: tw.matmul(a, a, device=device, kernel="local")
+run()
+if len(sys.argv) > 2:
+    threading.Thread(target=lambda: [run() for _ in iter(int, 1)], daemon=True).start()
+    time.sleep(0.1)
+child = os.fork()
+if child == 0:
+    import faulthandler
+    faulthandler.dump_traceback_later(20, exit=True)
+    try:
+        assert np.allclose(tw.matmul(a, a, device="host"), a @ a, atol=1e-3)
+        assert np.allclose(run(), a @ a, atol=1e-3)
+        os._exit(0)
+    except DeviceError as error:
+        os._exit(3 if "'spawn'" in str(error) else 4)
+    finally:
+        os._exit(1)
+os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_forked_child_multiplies_or_is_told_why_not(device: Device, busy: bool) -> None:
+    given = [sys.executable, "-c", FORK, device.id, *["busy"][:busy]]
+    done = subprocess.run(given, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60)
+    if device.platform != "Intel(R) OpenCL":
+        assert done.returncode == 3
+    else:
+        assert done.returncode in ((0, 3) if busy else (0,))
