@@ -116,7 +116,9 @@ class GroupedPlan(Fixed):
         check_options(options, _OPTIONS)
         given = (a, b, out, options.get("bias"))
         if watched := are_watched(*given):
-            _check_unfollowed(*given)
+            from tilewright.inputs import tensors
+
+            tensors.check_unfollowed(*given)
         asked = {name: options.pop(name, None) for name in ("kernel", "precision")}
         if self.device.backend == "cuda" or lies_on_gpu(a) or lies_on_gpu(b):
             place: Any = _on_gpu().BatchOnGpu(a, lasting=True)
@@ -244,13 +246,6 @@ def _counted(run: Callable[[], Results], place: Place) -> Callable[[], Results]:
         return results
 
     return run_counted
-
-
-def _check_unfollowed(*given: Any) -> None:
-    """Raise where gradients or tangents of these would be lost."""
-    from tilewright.inputs import tensors
-
-    tensors.check_unfollowed(*given)
 
 
 def _on_gpu() -> Any:

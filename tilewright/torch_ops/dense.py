@@ -157,16 +157,11 @@ def product(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, how: How) -
     """alpha · a @ b + bias, of equal leading dimensions."""
     if torch.compiler.is_compiling():
         if is_transformed():
-            return _eagerly(a, b, bias, alpha, how)
+            return outside_of_graphs(product, a, b, bias, alpha, how)
         return torch.ops.tilewright.product(a, b, bias, alpha, *how)
     if is_followed(a, b, bias):
         return _Product.apply(a, b, bias, alpha, how)
     return _new(a, b, bias, alpha, how)
-
-
-@outside_of_graphs
-def _eagerly(*given: Any) -> Any:
-    return product(*given)
 
 
 def _new(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, how: How) -> Any:

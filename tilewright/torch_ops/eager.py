@@ -55,7 +55,9 @@ def is_transformed() -> bool:
     return transform() is not None or private.forward_level(torch) >= 0
 
 
-# Under torch.compile, what transforms look at leaves the graph.
-outside_of_graphs = torch.compiler.disable(
+@torch.compiler.disable(
     reason="tilewright's products run eagerly under torch.func and forward-mode AD"
 )
+def outside_of_graphs(product: Any, *given: Any) -> Any:
+    """A product that torch.compile leaves out of its graph, as transforms look at it."""
+    return product(*given)

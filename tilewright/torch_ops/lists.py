@@ -48,7 +48,7 @@ def products(
     scales = [1.0] * count if alphas is None else list(alphas)
     if torch.compiler.is_compiling():
         if is_transformed():
-            found: list[Tensor] = _eagerly(left, right, added, scales, how)
+            found: list[Tensor] = outside_of_graphs(products, left, right, added, scales, how)
             return found
     else:
         if is_followed(*together):
@@ -56,11 +56,6 @@ def products(
         if is_eager(*together):
             return down.products(left, right, added, scales, how)
     return _by_operator(left, right, given, which, scales, how)
-
-
-@outside_of_graphs
-def _eagerly(*given: Any) -> list[Tensor]:
-    return products(*given)
 
 
 def cast_lists(a: Any, b: Any, biases: Any) -> tuple[Any, Any, Any]:

@@ -44,12 +44,12 @@ def ragged_rows(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None, prec
     """out[i] = x[i] @ w[group of i] + bias[group of i]; rows without a group are zero."""
     if torch.compiler.is_compiling():
         if is_transformed():
-            return _eagerly(ragged_rows, x, w, offsets, bias, precision)
+            return outside_of_graphs(ragged_rows, x, w, offsets, bias, precision)
     else:
         if is_followed(x, w, bias):
             return _Rows.apply(x, w, offsets, bias, precision)
         if is_eager(x, w, offsets, bias):
-            return _new_rows(x, w, offsets, bias, precision)
+            return _place_of(x).new_rows(x, w, offsets, bias, precision)
     return torch.ops.tilewright.ragged_rows(x, w, offsets, bias, precision)
 
 
@@ -57,18 +57,13 @@ def ragged_depths(x: Tensor, y: Tensor, offsets: Tensor, precision: str) -> Any:
     """out[j] = x[:, group j] @ y[group j]; zero for groups without rows."""
     if torch.compiler.is_compiling():
         if is_transformed():
-            return _eagerly(ragged_depths, x, y, offsets, precision)
+            return outside_of_graphs(ragged_depths, x, y, offsets, precision)
     else:
         if is_followed(x, y):
             return _Depths.apply(x, y, offsets, precision)
         if is_eager(x, y, offsets):
-            return _new_depths(x, y, offsets, precision)
+            return _place_of(x).new_depths(x, y, offsets, precision)
     return torch.ops.tilewright.ragged_depths(x, y, offsets, precision)
-
-
-@outside_of_graphs
-def _eagerly(product: Any, *given: Any) -> Any:
-    return product(*given)
 
 
 def ragged_into(
@@ -83,15 +78,11 @@ def _place_of(x: Tensor) -> Any:
     return on_gpu if x.is_cuda else on_processor
 
 
-def _new_rows(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None, precision: str) -> Tensor:
-    found: Tensor = _place_of(x).new_rows(x, w, offsets, bias, precision)
-    return found
-
-
 @torch.library.custom_op("tilewright::ragged_rows", mutates_args=())
 def _rows(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None, precision: str) -> Tensor:
     with torch.no_grad():
-        return _new_rows(x, w, offsets, bias, precision)
+        found: Tensor = _place_of(x).new_rows(x, w, offsets, bias, precision)
+    return found
 
 
 @_rows.register_fake
@@ -139,7 +130,7 @@ class _Rows(torch.autograd.Function):
     def forward(x: Tensor, w: Tensor, offsets: Tensor, bias: Any, precision: str) -> Any:
         """The product."""
         if is_eager(x, w, offsets, bias):
-            return _new_rows(x, w, offsets, bias, precision)
+            return _place_of(x).new_rows(x, w, offsets, bias, precision)
         return torch.ops.tilewright.ragged_rows(x, w, offsets, bias, precision)
 
     @staticmethod
@@ -180,15 +171,11 @@ def _each(product: Any, info: Any, in_dims: Any, given: tuple[Any, ...]) -> tupl
     return torch.stack([product(*slices) for slices in zip(*parts, strict=True)]), 0
 
 
-def _new_depths(x: Tensor, y: Tensor, offsets: Tensor, precision: str) -> Tensor:
-    found: Tensor = _place_of(x).new_depths(x, y, offsets, precision)
-    return found
-
-
 @torch.library.custom_op("tilewright::ragged_depths", mutates_args=())
 def _depths(x: Tensor, y: Tensor, offsets: Tensor, precision: str) -> Tensor:
     with torch.no_grad():
-        return _new_depths(x, y, offsets, precision)
+        found: Tensor = _place_of(x).new_depths(x, y, offsets, precision)
+    return found
 
 
 @_depths.register_fake
@@ -222,7 +209,7 @@ class _Depths(torch.autograd.Function):
     def forward(x: Tensor, y: Tensor, offsets: Tensor, precision: str) -> Any:
         """The product."""
         if is_eager(x, y, offsets):
-            return _new_depths(x, y, offsets, precision)
+            return _place_of(x).new_depths(x, y, offsets, precision)
         return torch.ops.tilewright.ragged_depths(x, y, offsets, precision)
 
     @staticmethod
