@@ -48,11 +48,9 @@ def matmul(a: Any, b: Any, *, out: Any, bias: Any, **options: Any) -> Any:
 def _are_tensors(*values: Any) -> bool:
     """Whether these, where they are given, are torch's own tensors, of no subclass."""
     torch = sys.modules.get("torch")
-    return torch is not None and {*map(type, values)} <= {
-        torch.Tensor,
-        torch.nn.Parameter,
-        type(None),
-    }
+    if torch is None:
+        return False
+    return {*map(type, values)} <= {torch.Tensor, torch.nn.Parameter, type(None)}
 
 
 def explain(a: Any, b: Any, **options: Any) -> str:
