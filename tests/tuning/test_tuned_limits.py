@@ -1,0 +1,66 @@
+"""What a stored configuration may hold, at both sides of every limit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tilewright.facts.kernel import Config
+from tilewright.planning.classes import Boundaries
+from tilewright.tuning.tasks import Task, tasks
+from tilewright.tuning.trial import Shape
+from tilewright.tuning.tuned import config_from_json
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "most"),
+    [
+        ("tile_m", 0, 16384),
+        ("tile_k", 0, 16384),
+        ("group_n", 0, 16384),
+        ("micro_m", 1, 16384),
+        ("vector", 1, 16),
+        ("unroll", 1, 64),
+        ("buffers", 1, 8),
+        ("multiply_add", 0, 2),
+    ],
+)
+def test_a_tunable_lies_between_what_divides_and_what_a_kernel_can_hold(
+    name: str, least: int, most: int
+) -> None:
+    for value in (least, most):
+        config = config_from_json({name: value})
+        assert getattr(config, name) == value
+    for wrong in (least - 1, most + 1, float(most), True, str(most)):
+        with pytest.raises(ValueError, match="is no tunable"):
+            config_from_json({name: wrong})
+
+
+@pytest.mark.parametrize("document", [{"rate": 1}, {"speed": 1}, {"tile_m": None}])
+def test_what_is_no_tunable_is_refused(document: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="is no tunable"):
+        config_from_json(document)
+    assert config_from_json({}) == Config()
+
+
+def test_large_products_come_first_and_have_most_of_the_time() -> None:
+    """Four parts of it, small ones two, every other class one; three shapes at most of each."""
+    bounds = Boundaries(1, 16, 256, measured=True)
+    shapes = [
+        Shape(1, 900, 900),
+        *(Shape(100 + size, 100, 100) for size in range(5)),
+        Shape(900, 900, 900),
+        Shape(900, 8, 900),
+    ]
+    kernel: Any = object()
+    found = tasks((kernel,), shapes, bounds)
+    assert [(one.shape_class, one.weight, len(one.shapes)) for one in found] == [
+        ("large", 4.0, 1),
+        ("small", 2.0, 3),
+        ("matrix-vector m", 1.0, 1),
+        ("skinny n", 1.0, 1),
+    ]
+    assert found[1].shapes == tuple(shapes[1:4])
+    assert found[0].record == "float32 float32 rows-rows large"
+    assert Task(kernel, "large", tuple(shapes)).weight == 1.0
