@@ -1,4 +1,4 @@
-"""Launches the kernels of ragged_plans.py: they plan ragged products on the device, in tables.
+"""Launches the kernels that plan ragged products on the device, in tables (ragged_plans.py).
 
     RowPlan     entries of at most so many rows, and zeros where no group has rows
     DepthPlan   an entry of each group, those of most rows first
@@ -99,9 +99,10 @@ class DepthPlan:
 
 
 def _reusable(name: str, arguments: tuple[Any, ...], constants: Any, ordinal: int) -> Any:
-    from tilewright.backends.cuda.kernels.triton import ragged_plans
+    from tilewright.backends.cuda.kernels.triton import ragged_blocks, ragged_plans
 
-    return reusable(Task(getattr(ragged_plans, name), 1, arguments, constants, {}), ordinal)
+    kernels = ragged_plans if hasattr(ragged_plans, name) else ragged_blocks
+    return reusable(Task(getattr(kernels, name), 1, arguments, constants, {}), ordinal)
 
 
 def memory(like: Any, words: int) -> Any:

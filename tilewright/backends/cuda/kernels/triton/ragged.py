@@ -20,7 +20,7 @@ engine cuts a k of 2000, constants were 2.9e-6 off on an H200, cuBLAS 0.3e-6.
 import triton
 import triton.language as tl
 
-from tilewright.backends.cuda.kernels.triton.ragged_plans import rows_of
+from tilewright.backends.cuda.kernels.triton.ragged_offsets import rows_of
 
 
 @triton.jit
