@@ -165,11 +165,16 @@ def _looked_up(named: str) -> _Cache:
         return _Cache(
             None, "TILEWRIGHT_CACHE='off': there is no cache; accepted is a folder's name"
         )
-    folder = _STARTED_IN / (
-        Path(named).expanduser()
-        if named
-        else platformdirs.user_cache_dir("tilewright", appauthor=False)
-    )
+    try:
+        folder = _STARTED_IN / (
+            Path(named).expanduser()
+            if named
+            else platformdirs.user_cache_dir("tilewright", appauthor=False)
+        )
+    except RuntimeError as error:  # there is no such user
+        raise CacheError(
+            f"TILEWRIGHT_CACHE={named!r}: {error}; name a folder that you can write, or 'off'"
+        ) from None
     problem = _why_unusable(folder)
     if problem and named:
         raise CacheError(

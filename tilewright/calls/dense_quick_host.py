@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,10 @@ _NONE = ("out", "bias", "activation", "device", "kernel", "precision", "accumula
 def matmul(a: Any, b: Any, **options: Any) -> Any:
     """The product at once where it is the host's for certain, else by a plan."""
     plain = type(a) is type(b) is np.ndarray and _is_plain(**options)
-    return np.matmul(a, b) if plain and is_host_product(a, b) else planned(a, b, **options)
+    if plain and is_host_product(a, b):
+        with contextlib.suppress(MemoryError):  # the checks have the words for it
+            return np.matmul(a, b)
+    return planned(a, b, **options)
 
 
 def _is_plain(alpha: Any, beta: Any, transpose_a: Any, transpose_b: Any, **others: Any) -> bool:

@@ -173,6 +173,8 @@ class GroupedPlan(Fixed):
             document = reading.document(file, _MOST_BYTES)
             if document["format"] != _FORMAT:
                 raise ValueError(f"format is {document['format']!r}")
+            if not isinstance(document["dtype"], str):
+                raise ValueError(f"dtype is {document['dtype']!r}")
             m, n, k = (document[name] for name in "mnk")
             return planned(m, n, k, document["dtype"], device, document["order"])
         except FileNotFoundError:

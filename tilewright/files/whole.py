@@ -44,12 +44,11 @@ _unfinished: set[Path] = set()
 
 def path_of(value: Any, argument: str = "path") -> Path:
     """The path that a caller named. Raises ArgumentError for what is none."""
-    try:
+    if isinstance(value, str | os.PathLike) and "\0" not in str(value):
         return Path(value)
-    except TypeError:
-        raise ArgumentError(
-            f"{argument}={value!r}: accepted is the path of a file, a str or an os.PathLike"
-        ) from None
+    raise ArgumentError(
+        f"{argument}={value!r}: accepted is the path of a file, a str or an os.PathLike"
+    )
 
 
 @contextmanager

@@ -25,7 +25,7 @@ PRECISIONS = ("ieee", "tf32", "fp32x")
 def checked_number(value: Any, name: str) -> float:
     """A real number as a float."""
     if not isinstance(value, Real) or isinstance(value, bool):
-        raise ArgumentError(f"{name}={value!r}: accepted is a real number")
+        raise ArgumentError(f"{name}={short(value)}: accepted is a real number")
     try:
         return float(value)
     except OverflowError:
@@ -38,21 +38,23 @@ def checked_scalars(alpha: Any, beta: Any, out: Any) -> Scalars:
     """alpha and beta as floats; beta other than 0 needs an `out`."""
     scalars = Scalars(checked_number(alpha, "alpha"), checked_number(beta, "beta"))
     if scalars.beta != 0 and out is None:
-        raise ArgumentError(f"beta={beta!r}: needs out=, the matrix that it scales")
+        raise ArgumentError(f"beta={short(beta)}: needs out=, the matrix that it scales")
     return scalars
 
 
 def checked_flag(value: Any, name: str) -> bool:
     """True or False."""
     if not isinstance(value, (bool, np.bool_)):
-        raise ArgumentError(f"{name}={value!r}: accepted are True and False")
+        raise ArgumentError(f"{name}={short(value)}: accepted are True and False")
     return bool(value)
 
 
 def checked_name(argument: str, value: Any, accepted: tuple[str, ...]) -> str:
     """`value`, which must be one of `accepted`."""
     if not isinstance(value, str) or value not in accepted:
-        raise ArgumentError(f"{argument}={value!r}: accepted are {', '.join(map(repr, accepted))}")
+        raise ArgumentError(
+            f"{argument}={short(value)}: accepted are {', '.join(map(repr, accepted))}"
+        )
     return str(value)
 
 
@@ -75,7 +77,7 @@ def checked_shape(shape: Any) -> tuple[int, ...]:
     sizes = tuple(shape) if isinstance(shape, Iterable) else (shape,)
     for size in sizes:
         if not isinstance(size, int | np.integer) or size < 0:
-            raise ShapeError(f"shape={shape!r}: accepted are whole numbers from 0 up")
+            raise ShapeError(f"shape={short(shape)}: accepted are whole numbers from 0 up")
     return tuple(int(size) for size in sizes)
 
 
@@ -106,8 +108,8 @@ def checked_precision(precision: str | None, dtype: str, accepted: tuple[str, ..
     if dtype != "float32" or not accepted:
         where = "" if accepted else " off a GPU"
         raise ArgumentError(
-            f"precision={precision!r}: accepted is None for {dtype}{where}, the dtype's own IEEE"
-            " arithmetic"
+            f"precision={short(precision)}: accepted is None for {dtype}{where}, the dtype's own"
+            " IEEE arithmetic"
         )
     return checked_name("precision", precision, accepted)
 
@@ -118,7 +120,7 @@ def checked_sums(accumulate: str | None, dtype: str) -> str:
         return "float32" if dtype in ("float16", "bfloat16") else dtype
     if dtype != "float16" or accumulate != "fp16":
         shown = "None or 'fp16'" if dtype == "float16" else f"None for {dtype}"
-        raise ArgumentError(f"accumulate={accumulate!r}: accepted is {shown}")
+        raise ArgumentError(f"accumulate={short(accumulate)}: accepted is {shown}")
     return "float16"
 
 

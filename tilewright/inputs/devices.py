@@ -76,12 +76,12 @@ def _named(name: str, argument: str) -> Device:
         return _best()
     if name == "host":
         return host()
-    backend, _, which = name.partition(":")
+    backend, colon, which = name.partition(":")
     candidates = [device for device in devices() if device.backend == backend]
     if which.isdecimal():
         candidates = [device for device in candidates if device.id == name]
-    elif which:
-        candidates = _by_part(candidates, which.lower())
+    elif colon:
+        candidates = _by_part(candidates, which.lower()) if which else []
     if not candidates:
         raise DeviceError(f"{argument}={name!r}: no such device; {_choices()}")
     return candidates[0]

@@ -85,7 +85,7 @@ def per_problem(value: Any, count: int, name: str) -> npt.NDArray[np.float64]:
     """A real number for all problems, or one each, as a column."""
     array = numbers_of(value)
     if array.dtype.kind not in "iuf" or array.ndim > 1:
-        raise ArgumentError(f"{name}={value!r}: accepted are a real number or one a problem")
+        raise ArgumentError(f"{name}={short(value)}: accepted are a real number or one a problem")
     if array.ndim == 1 and len(array) != count:
         raise ArgumentError(f"{name}: has {len(array)} numbers; must have {count}, one a problem")
     return np.broadcast_to(array.astype(np.float64), (count,))
@@ -95,7 +95,7 @@ def flags(value: Any, count: int, name: str) -> npt.NDArray[np.bool_]:
     """True or False for all problems, or one each, as a column."""
     array = numbers_of(value)
     if array.dtype != np.bool_ or array.shape not in ((), (count,)):
-        raise ArgumentError(f"{name}={value!r}: accepted are True, False, or {count} of them")
+        raise ArgumentError(f"{name}={short(value)}: accepted are True, False, or {count} of them")
     return np.broadcast_to(array, (count,))
 
 
@@ -135,7 +135,7 @@ def factors(
     scale = per_problem(alpha, count, "alpha")
     keep = per_problem(beta, count if results is None else results, "beta")
     if out is None and keep.any():
-        raise ArgumentError(f"beta={beta!r}: needs out=, the matrices that it scales")
+        raise ArgumentError(f"beta={short(beta)}: needs out=, the matrices that it scales")
     return a, b, scale, keep
 
 

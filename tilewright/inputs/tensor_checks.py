@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tilewright.arrays.views import short
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
 from tilewright.inputs.checks import (
     PRECISIONS,
@@ -42,6 +43,12 @@ def matrices(
     a: Any, b: Any, bias: Any, out: Any, precision: str | None, transposes: tuple[Any, Any]
 ) -> tuple[Tensor, Tensor]:
     """The matrices of a product, [..., m, k] and [..., k, n], once all of its tensors fit."""
+    if not isinstance(a, Tensor) and not isinstance(b, Tensor):
+        name, other = ("out", out) if bias is None else ("bias", bias)
+        raise OperandError(
+            f"{name}={type(other).__name__}: requires a gradient or lies elsewhere than"
+            f" a={type(a).__name__}; accepted are arrays of one kind in a call"
+        )
     check_tensor(a, "a")
     for name, value in (("b", b), ("bias", bias), ("out", out)):
         if value is not None or name == "b":
@@ -100,6 +107,6 @@ def check_out(beta: Any, *values: Any) -> None:
     if is_differentiated(*values):
         raise OperandError(
             "out: an operand, or out itself, requires a gradient or has a tangent, which are lost"
-            f" in memory that is written in place (beta={beta!r}); accepted are out=None (add"
+            f" in memory that is written in place (beta={short(beta)}); accepted are out=None (add"
             " beta's matrix to the result), operands that are .detach()ed, and torch.no_grad()"
         )

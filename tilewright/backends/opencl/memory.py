@@ -19,7 +19,7 @@ import numpy as np
 from tilewright.arrays.array import NDArray
 from tilewright.arrays.views import View
 from tilewright.backends.opencl.runtime import Session, pyopencl
-from tilewright.errors import DeviceMemoryError
+from tilewright.errors import DeviceMemoryError, OperandError
 from tilewright.facts.device import Device
 
 
@@ -57,6 +57,12 @@ class Shared:
         # What was enqueued may still be at work in memory that goes with this object.
         if getattr(self, "way", "") == "use" and hasattr(self, "buffer") and not self.session.lost:
             self.session.queue.finish()
+
+    def __reduce__(self) -> Any:
+        raise OperandError(
+            f"array on {self.device.id!r}: neither copied by copy.deepcopy nor pickled; accepted is"
+            " the NumPy array that numpy.asarray gives (of a batch, .to('host'))"
+        )
 
     def map(self) -> NDArray:
         """The bytes, once everything enqueued before has run."""
