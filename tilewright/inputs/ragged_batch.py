@@ -277,12 +277,7 @@ def _sizes(values: npt.ArrayLike, name: str) -> Column:
     return sizes
 
 
-def _check_extent(
-    rows: Column,
-    cols: Column,
-    offsets: Column,
-    count: int,
-) -> None:
+def _check_extent(rows: Column, cols: Column, offsets: Column, count: int) -> None:
     """Every matrix must end within the buffer, counted in float64, which cannot overflow."""
     ends = offsets.astype(np.float64) + rows.astype(np.float64) * cols
     beyond = ends > count
