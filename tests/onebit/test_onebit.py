@@ -22,7 +22,7 @@ from tests.conftest import find_device
 from tests.support.onebit_cases import CASES, EMPTY, Case, NDArray, Operands, expected, operands
 from tilewright import Device, onebit
 from tilewright.backends import places
-from tilewright.backends.opencl.bits import OpenCLBits
+from tilewright.backends.opencl.bits_engines import OpenCLBits
 from tilewright.cli import app
 from tilewright.engines.bits import BitEngine, BitProblem, BitWork
 from tilewright.errors import ArgumentError, DtypeError, KernelError, OperandError, ShapeError
