@@ -192,10 +192,11 @@ def _from_dlpack(value: Any, name: str) -> NDArray:
         )
     # Autograd's tensors refuse to export themselves; their data does not.
     detach = getattr(value, "detach", None)
-    if getattr(value, "requires_grad", False) is True and _records_gradients():
+    if detach is not None and _is_followed(value):
         raise OperandError(
-            f"{name}={short(value)}: requires a gradient, which would be lost here; accepted are"
-            " its .detach(), calls under torch.no_grad(), and operands that are all tensors"
+            f"{name}={short(value)}: requires a gradient or has a tangent, which would be lost"
+            " here; accepted are its .detach(), calls under torch.no_grad(), and operands that are"
+            " all tensors"
         )
     try:
         return np.from_dlpack(value if detach is None else detach())
@@ -203,10 +204,17 @@ def _from_dlpack(value: Any, name: str) -> NDArray:
         raise OperandError(f"{name}={short(value)}: __dlpack__ failed: {error}") from None
 
 
-def _records_gradients() -> bool:
-    """Whether torch is loaded and autograd on."""
+def _is_followed(value: Any) -> bool:
+    """Whether something of torch's looks for this tensor in what is made of it."""
     torch = sys.modules.get("torch")
-    return torch is not None and bool(torch.is_grad_enabled())
+    if torch is None or not isinstance(value, torch.Tensor):
+        return False
+    if value.requires_grad and torch.is_grad_enabled():
+        return True
+    forward = torch.autograd.forward_ad
+    if forward._current_level < 0 or not torch._C._is_fwd_grad_enabled():
+        return False
+    return forward.unpack_dual(value).tangent is not None
 
 
 def check_dtype(dtype: np.dtype[Any], name: str) -> None:

@@ -28,7 +28,7 @@ from tilewright.inputs.batch import Call, Place, Results, check_planned, checked
 from tilewright.inputs.batch_places import check_none, host_place, lies_on_gpu
 from tilewright.inputs.checks import check_options, checked_dtype, checked_name
 from tilewright.inputs.devices import backend_of, resolve
-from tilewright.inputs.watched import are_watched
+from tilewright.inputs.watched import are_watched, listed
 from tilewright.planning.explain import explained
 from tilewright.planning.grouped import ORDERS, Balance, Bucket, GroupedLayout, lay_out, signature
 from tilewright.remember import Shelf
@@ -114,6 +114,9 @@ class GroupedPlan(Fixed):
         Raises ShapeError where the sizes are not those the plan was made for.
         """
         check_options(options, _OPTIONS)
+        a, b, out = listed(a), listed(b), listed(out)
+        if "bias" in options:
+            options["bias"] = listed(options["bias"])
         given = (a, b, out, options.get("bias"))
         if watched := are_watched(*given):
             from tilewright.inputs import tensors

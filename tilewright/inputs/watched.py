@@ -9,7 +9,7 @@ NumPy and 1 µs for two tensors, so the loops are plain ones.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from operator import attrgetter
 from typing import Any
@@ -86,6 +86,14 @@ def are_watched(*lists: Any) -> bool:
     return found and is_anything_watched(torch)
 
 
+def listed(values: Any) -> Any:
+    """A sequence of any kind as a list, of which every element is looked at; others as they are."""
+    kind = type(values)
+    if kind is list or kind is tuple or values is None or not isinstance(values, Sequence):
+        return values
+    return values if isinstance(values, str | bytes) else list(values)
+
+
 def is_anything_watched(torch: Any) -> bool:
     """Whether a compiler, a mode, a transform, forward-mode AD or autocast is at work."""
     if torch.compiler.is_compiling():
@@ -116,10 +124,10 @@ def _tensors_of(values: Any, torch: Any) -> Any:
     if type(values) is not list and type(values) is not tuple:
         flat = getattr(values, "flat", None)
         return [flat] if isinstance(flat, torch.Tensor) else None
-    if not values or type(values[0]) is np.ndarray:
+    if not values:
         return None
+    if type(values[0]) is np.ndarray:
+        return None  # of tensors behind it gradients are asked for where they are read
     if _are_plain(values, torch):
         return values
-    given = [value for value in values if value is not None]
-    tensors = [value for value in given if isinstance(value, torch.Tensor)]
-    return tensors if tensors and tensors[0] is given[0] else None
+    return [value for value in values if isinstance(value, torch.Tensor)] or None

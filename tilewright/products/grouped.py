@@ -20,7 +20,7 @@ from tilewright.facts.device import Device
 from tilewright.inputs.batch import Results
 from tilewright.inputs.checks import checked_name
 from tilewright.inputs.ragged_batch import RaggedBatch
-from tilewright.inputs.watched import are_watched
+from tilewright.inputs.watched import are_watched, listed
 from tilewright.planning.grouped import ORDERS
 
 __all__ = ["GroupedPlan", "grouped_matmul", "plan_grouped"]
@@ -122,6 +122,7 @@ def grouped_matmul(
         done = at_once(a, b) if kind is _ARRAY else WAYS.get(kind, first_met)(a, b)
         if done is not None:
             return done
+    a, b, bias, given = listed(a), listed(b), listed(bias), listed(out)
     options: dict[str, Any] = {
         "alpha": alpha,
         "beta": beta,
@@ -133,10 +134,11 @@ def grouped_matmul(
     if into is not None:
         options["into"] = into
     checked_name("order", order, ("auto", *ORDERS))
-    way: Any = _by_torch() if are_watched(a, b, out, bias) else calls
+    way: Any = _by_torch() if are_watched(a, b, given, bias) else calls
     asked = {"order": order, "device": device, "kernel": kernel, "precision": precision}
-    made: Results = way.grouped_matmul(a, b, out, **options, **asked)
-    return made
+    made: Results = way.grouped_matmul(a, b, given, **options, **asked)
+    same: Any = out
+    return made if same is None else same
 
 
 def _by_torch() -> Any:
