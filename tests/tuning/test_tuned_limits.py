@@ -8,6 +8,8 @@ import pytest
 
 from tilewright.facts.kernel import Config
 from tilewright.planning.classes import Boundaries
+from tilewright.planning.cost import Curve, Measured
+from tilewright.tuning.curves import from_json, to_json
 from tilewright.tuning.tasks import Task, tasks
 from tilewright.tuning.trial import Shape
 from tilewright.tuning.tuned import config_from_json
@@ -64,3 +66,15 @@ def test_large_products_come_first_and_have_most_of_the_time() -> None:
     assert found[1].shapes == tuple(shapes[1:4])
     assert found[0].record == "float32 float32 rows-rows large"
     assert Task(kernel, "large", tuple(shapes)).weight == 1.0
+
+
+def test_a_boundary_of_nothing_is_stored_and_read_and_one_below_is_none() -> None:
+    """A device whose smallest square has the full rate has no small class."""
+    curve = Curve(((1e6, 1e-3),))
+    known = Measured(curve, (("k", curve),), 1e9, None, (), Boundaries(0, 0, 0, measured=True))
+    document = to_json(known)
+    assert from_json(document) == known
+    for name in ("matrix_vector", "skinny", "small"):
+        wrong = {**document, "boundaries": {**document["boundaries"], name: -1}}
+        with pytest.raises(ValueError, match="below 0"):
+            from_json(wrong)
