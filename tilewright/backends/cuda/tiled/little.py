@@ -29,7 +29,9 @@ _DEEPEST = 1 << 16  # a longer k is left to the general way, which may cut it
 
 def little(work: Work, tiles: tuple[Tile, ...], slots: Slots) -> Single | None:
     """The single shape that may end such a batch within `work.enough` seconds; None without one."""
-    if not work.enough or work.order != "given" or work.k.max() > _DEEPEST:
+    if work.enough <= slots.launch:  # as of a single product: no launch ends so soon
+        return None
+    if work.order != "given" or work.k.max() > _DEEPEST:
         return None
     found = single(work.m, work.n, work.k, tiles, slots)
     found = replace(found, seconds=found.seconds + slots.launch)
