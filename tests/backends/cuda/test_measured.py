@@ -117,10 +117,10 @@ def test_hoppers_plans_are_kept_by_what_was_measured_of_the_device() -> None:
 
 
 def test_bits_that_wait_for_memory_follow_its_ceiling() -> None:
-    problem = BitProblem(1 << 16, 64, 1 << 14, "int32", "xor")
+    problem = BitProblem(1 << 16, 64, 1 << 14)
     popcount = ENGINES[-1]
     least = [
-        popcount.propose(problem, measured(CUDA_H200, memory=times)).seconds
+        popcount.propose([problem], measured(CUDA_H200, memory=times)).seconds
         for times in (0.001, 0.002)
     ]
     assert least[0] == pytest.approx(2 * least[1], rel=0.01)
