@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.arrays import torch_private as private
 from tilewright.arrays.array import Array, NDArray
 from tilewright.errors import DtypeError, OperandError
 from tilewright.facts.dtypes import Dtype
@@ -211,10 +212,9 @@ def _is_followed(value: Any) -> bool:
         return False
     if value.requires_grad and torch.is_grad_enabled():
         return True
-    forward = torch.autograd.forward_ad
-    if forward._current_level < 0 or not torch._C._is_fwd_grad_enabled():
+    if private.forward_level(torch) < 0 or not private.keeps_tangents(torch)():
         return False
-    return forward.unpack_dual(value).tangent is not None
+    return torch.autograd.forward_ad.unpack_dual(value).tangent is not None
 
 
 def check_dtype(dtype: np.dtype[Any], name: str) -> None:
