@@ -36,7 +36,7 @@ BENCH = modules_of("bench")
 # From the ground up. A room is a folder of the package, or a file that lies in it. A room imports
 # itself and rooms of lower floors; rooms of one floor do not know each other.
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("errors", "facts", "remember", "version"),
+    ("errors", "facts", "remember", "version", "wording"),
     ("arrays", "files", "planning", "suites"),
     ("engines", "settings"),
     ("backends",),

@@ -61,9 +61,3 @@ class CacheWarning(UserWarning):
 
 class DeviceWarning(UserWarning):
     """A driver that answers, but lies: event times that disagree with the wall clock, say."""
-
-
-def in_one_line(error: BaseException, most: int = 300) -> str:
-    """An error's text without its line ends, or its name where it has none: logs run to pages."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -17,6 +17,7 @@ from tilewright.arrays import torch_private as private
 from tilewright.arrays.array import Array, NDArray
 from tilewright.errors import DtypeError, OperandError
 from tilewright.facts.dtypes import Dtype
+from tilewright.wording import short
 
 DTYPES = ("float16", "float32", "float64")
 _GPUS = (2, 10, 13)  # DLPack's numbers for CUDA, ROCm and CUDA's managed memory
@@ -258,9 +259,3 @@ def on_gpu(value: Any) -> bool:
         return known is True
     where = getattr(value, "__dlpack_device__", None)
     return where is not None and int(where()[0]) in _GPUS
-
-
-def short(value: Any) -> str:
-    """`value` as a message shows it: its repr, cut to 60 characters."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -19,10 +19,11 @@ import numpy as np
 from tilewright.arrays.array import NDArray
 from tilewright.arrays.views import DTYPES
 from tilewright.cli import market
-from tilewright.errors import FileError, in_one_line
+from tilewright.errors import FileError
 from tilewright.files import reading
 from tilewright.files.whole import DAMAGED, replacing
 from tilewright.inputs.devices import host
+from tilewright.wording import in_one_line
 
 SUFFIXES = (".npy", ".npz", ".mtx")
 _SHOWN = 20  # names of an archive that an error lists

@@ -17,10 +17,11 @@ from typing import Any, TextIO
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.errors import FileError, in_one_line
+from tilewright.errors import FileError
 from tilewright.facts.limits import MOST
 from tilewright.files import reading
 from tilewright.files.whole import DAMAGED
+from tilewright.wording import in_one_line
 
 Columns = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]
 MOST_PROBLEMS = 10_000_000

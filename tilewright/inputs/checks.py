@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.arrays.views import DTYPES, View, short, view_host
+from tilewright.arrays.views import DTYPES, View, view_host
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
 from tilewright.facts.problem import ACTIVATIONS
 from tilewright.facts.scalars import Scalars
+from tilewright.wording import short
 
 # What `precision` may name beside None, for float32 on a GPU.
 PRECISIONS = ("ieee", "tf32", "fp32x")

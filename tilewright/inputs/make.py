@@ -9,11 +9,12 @@ import numpy.typing as npt
 
 from tilewright import settings
 from tilewright.arrays.array import Array
-from tilewright.arrays.views import host_array, short
+from tilewright.arrays.views import host_array
 from tilewright.errors import DtypeError, OperandError
 from tilewright.facts.device import Device
 from tilewright.inputs.checks import checked_dtype, checked_shape
 from tilewright.inputs.devices import backend_of, resolve
+from tilewright.wording import short
 
 
 def empty(

@@ -17,10 +17,11 @@ import numpy.typing as npt
 from tilewright.arrays import addresses
 from tilewright.arrays.addresses import Column, Columns, numbers_of
 from tilewright.arrays.array import Array, NDArray
-from tilewright.arrays.views import check_dtype, short, view
+from tilewright.arrays.views import check_dtype, view
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
 from tilewright.facts.limits import MOST
 from tilewright.inputs.ragged_batch import RaggedBatch
+from tilewright.wording import short
 
 
 @dataclass(frozen=True, slots=True)

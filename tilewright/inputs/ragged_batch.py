@@ -23,7 +23,7 @@ import numpy.typing as npt
 from tilewright.arrays.addresses import Column, numbers_of
 from tilewright.arrays.aligned import aligned_offsets
 from tilewright.arrays.array import Array, NDArray
-from tilewright.arrays.views import DTYPES, check_dtype, host_array, on_gpu, plain, short
+from tilewright.arrays.views import DTYPES, check_dtype, host_array, on_gpu, plain
 from tilewright.errors import ArgumentError, DtypeError, FileError, OperandError, ShapeError
 from tilewright.facts.device import Device
 from tilewright.files import reading
@@ -31,6 +31,7 @@ from tilewright.files.whole import DAMAGED, path_of, replacing
 from tilewright.inputs.checks import checked_dtype
 from tilewright.inputs.devices import resolve
 from tilewright.inputs.make import asarray, empty
+from tilewright.wording import short
 
 _MEMBERS = ("flat", "rows", "cols", "offsets")
 

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilewright.arrays.views import short
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
 from tilewright.inputs.checks import (
     PRECISIONS,
@@ -22,6 +21,7 @@ from tilewright.inputs.checks import (
     checked_precision,
 )
 from tilewright.inputs.tensors import check_tensor, dtype_of, is_differentiated
+from tilewright.wording import short
 
 _FUNCTIONS = {"none": None, "relu": torch.relu, "gelu": torch.nn.functional.gelu}
 

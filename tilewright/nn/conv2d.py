@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright.arrays.array import NDArray
-from tilewright.arrays.views import short
 from tilewright.backends.host import compiled
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
 from tilewright.facts.device import Device
@@ -26,6 +25,7 @@ from tilewright.nn.value import Value
 from tilewright.nn.window import Window, four, pair, tables
 from tilewright.onebit.matrix import BitMatrix, clipped, pack, unpack
 from tilewright.onebit.product import matmul
+from tilewright.wording import short
 
 if TYPE_CHECKING:
     from tilewright.nn.binding_host import Binding

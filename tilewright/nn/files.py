@@ -19,12 +19,13 @@ from typing import Any
 import numpy as np
 
 from tilewright.arrays.array import NDArray
-from tilewright.errors import FileError, TilewrightError, in_one_line
+from tilewright.errors import FileError, TilewrightError
 from tilewright.files.npz import read_arrays, write_arrays
 from tilewright.files.whole import path_of
 from tilewright.nn.layers import found
 from tilewright.nn.layers.base import Layer
 from tilewright.nn.network import Network
+from tilewright.wording import in_one_line
 
 FORMAT = "tilewright onebit network"
 VERSION = 1

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from tilewright.arrays.array import NDArray
-from tilewright.arrays.views import short
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
 from tilewright.nn.layers.base import Layer
 from tilewright.nn.layers.bit_conv import BitConv
@@ -25,6 +24,7 @@ from tilewright.nn.program import Program, compile_program
 from tilewright.nn.steps import PROGRAMS, Timing
 from tilewright.nn.value import Value
 from tilewright.nn.window import Window
+from tilewright.wording import short
 
 INPUT = "input"
 _LARGEST = 1 << 31  # elements of one value: beyond, a file claims what nobody runs

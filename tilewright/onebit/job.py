@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.arrays.views import short
 from tilewright.engines.bits import FORMS, WORD, BitPlace, BitProblem, BitWork
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
 from tilewright.onebit.matrix import BitMatrix, check_bits, clipped, place_of
+from tilewright.wording import short
 
 _DTYPES = ("int32", "float16", "float32")
 _VECTORS = {"scale": "float32", "shift": "float32", "threshold": "int32", "flip": "uint8"}

@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.arrays.array import NDArray
-from tilewright.arrays.views import short
 from tilewright.backends import places
 from tilewright.engines.bits import WORD, BitPlace
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
 from tilewright.facts.device import Device
+from tilewright.wording import short
 
 _UNPACKED = ("int8", "int16", "int32", "int64", "float16", "float32", "float64", "bool")
 

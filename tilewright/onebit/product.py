@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy.typing as npt
 
-from tilewright.arrays.views import short
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
 from tilewright.facts.device import Device
 from tilewright.facts.verdict import Verdict
@@ -21,6 +20,7 @@ from tilewright.onebit.choice import engine_names, engine_of, judged
 from tilewright.onebit.job import Asked, Job, checked
 from tilewright.onebit.matrix import BitMatrix
 from tilewright.planning.explain import lines_of
+from tilewright.wording import short
 
 
 def matmul(

@@ -21,7 +21,7 @@ from functools import partial
 
 import numpy as np
 
-from tilewright.errors import ArgumentError, TilewrightError, in_one_line
+from tilewright.errors import ArgumentError, TilewrightError
 from tilewright.facts.device import Device
 from tilewright.facts.problem import Column
 from tilewright.inputs.devices import backend_of, host
@@ -46,6 +46,7 @@ from tilewright.report.grouped_ways import (
 )
 from tilewright.report.ladder import REST
 from tilewright.tuning import crossover
+from tilewright.wording import in_one_line
 
 ALL_ORDERS = (*ORDERS, "auto")
 _BLOCK = 0.1  # seconds

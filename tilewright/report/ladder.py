@@ -19,7 +19,7 @@ from tilewright.arrays.array import Array, NDArray
 from tilewright.arrays.views import view
 from tilewright.engines.backend import Timing
 from tilewright.engines.dense import plan_kernel
-from tilewright.errors import DeviceWarning, TilewrightError, in_one_line
+from tilewright.errors import DeviceWarning, TilewrightError
 from tilewright.facts.device import Device
 from tilewright.facts.dtypes import sums_of
 from tilewright.facts.kernel import Kernel, Plan
@@ -33,6 +33,7 @@ from tilewright.report.peers import PYTORCH, Peer, has_pytorch, peers
 from tilewright.report.records import KERNEL, PEER, Ladder, Rung, Skipped
 from tilewright.report.sampling import FULL, Effort, sample
 from tilewright.tuning import energy
+from tilewright.wording import in_one_line
 
 SEED = 2
 REST = 0.05

@@ -19,11 +19,12 @@ from importlib.util import find_spec
 
 from tilewright.engines.backend import Timing
 from tilewright.engines.probes import FULL, Effort, PeakModule, Probe
-from tilewright.errors import DeviceError, TilewrightError, in_one_line
+from tilewright.errors import DeviceError, TilewrightError
 from tilewright.facts.ceilings import Bandwidth, Ceilings, Latency, Rate, Row, from_dict
 from tilewright.facts.device import Device
 from tilewright.tuning import store
 from tilewright.tuning.timer import LONG_ENOUGH, events_agree, events_lie
+from tilewright.wording import in_one_line
 
 _MOST_ROUNDS = 1 << 30  # what a kernel's 32-bit counter holds
 _GROWTH = 16

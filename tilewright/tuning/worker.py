@@ -29,13 +29,14 @@ from typing import Any
 from tilewright.backends import backends
 from tilewright.engines.backend import Backend
 from tilewright.engines.dense import plan_kernel
-from tilewright.errors import DeviceError, TilewrightError, in_one_line
+from tilewright.errors import DeviceError, TilewrightError
 from tilewright.facts.device import Device
 from tilewright.facts.kernel import Kernel, Plan
 from tilewright.planning.tiles import why_not
 from tilewright.remember import Shelf
 from tilewright.tuning.trial import Shape, Trial
 from tilewright.tuning.tuned import config_from_json
+from tilewright.wording import in_one_line
 
 Answer = Callable[[Mapping[str, Any]], dict[str, Any]]
 # A few runs for a product of a millisecond, fewer for slow ones.

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from tilewright.arrays.array import Array, NDArray
-from tilewright.arrays.views import short
 from tilewright.backends.host import compiled, native
 from tilewright.backends.host.epilogue import finish, fixed, sign_words
 from tilewright.engines.bits import WORD, BitEngine, BitProblem, BitWork
 from tilewright.errors import ArgumentError, DeviceMemoryError, DtypeError, OperandError
 from tilewright.facts.device import Device
 from tilewright.facts.verdict import Proposal
+from tilewright.wording import short
 
 _DTYPES = {"int32": np.int32, "float16": np.float16, "float32": np.float32, "bits": np.uint64}
 _NUMPY_RATE = 8e9  # operations a second, measured with np.bitwise_count on one AVX-512 core

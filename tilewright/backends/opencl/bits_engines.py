@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.arrays.array import Array, NDArray
-from tilewright.arrays.views import View, short, view_host
+from tilewright.arrays.views import View, view_host
 from tilewright.backends.opencl.memory import Staged, device_memory, stage
 from tilewright.backends.opencl.program import kernel_of
 from tilewright.backends.opencl.runtime import Session, foreign_session, guarded, pyopencl, session
@@ -26,6 +26,7 @@ from tilewright.errors import OperandError
 from tilewright.facts.device import Device
 from tilewright.facts.kernel import Defines, Launch
 from tilewright.facts.verdict import Proposal
+from tilewright.wording import short
 
 TYPES = {"int32": np.int32, "float16": np.float16, "float32": np.float32, "bits": np.uint64}
 _PANEL = 16

@@ -19,11 +19,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from tilewright.arrays.array import NDArray
-from tilewright.arrays.views import short
 from tilewright.errors import ArgumentError, DtypeError, ShapeError
 from tilewright.nn.binding_host import Binding, Ending
 from tilewright.nn.value import Value
 from tilewright.nn.window import Window
+from tilewright.wording import short
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

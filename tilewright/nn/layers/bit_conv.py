@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from tilewright.arrays.array import NDArray
-from tilewright.arrays.views import short
 from tilewright.backends.host import compiled
 from tilewright.errors import ArgumentError, FileError, OperandError
 from tilewright.nn.binding_host import NO_FLOATS, Binding, Ending, Tail
@@ -21,6 +20,7 @@ from tilewright.nn.value import Value
 from tilewright.nn.weights import blocks, widened
 from tilewright.nn.window import PADDINGS, tables
 from tilewright.onebit.matrix import BitMatrix, pack, unpack
+from tilewright.wording import short
 
 _EXACT = 1 << 24  # whole numbers up to here are exact in float32, so sums of fewer terms are
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.arrays.array import NDArray
-from tilewright.arrays.views import short
 from tilewright.backends.host import compiled
 from tilewright.errors import ArgumentError, DtypeError
 from tilewright.nn.binding_host import Binding, Tail
@@ -18,6 +17,7 @@ from tilewright.nn.reference import convolve, real, scaled
 from tilewright.nn.value import Value
 from tilewright.nn.weights import blocks
 from tilewright.nn.window import tables
+from tilewright.wording import short
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

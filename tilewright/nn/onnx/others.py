@@ -16,8 +16,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from tilewright.arrays.array import NDArray
-from tilewright.errors import FileError, in_one_line
+from tilewright.errors import FileError
 from tilewright.nn.onnx.graph import OPSETS, Graph, Node
+from tilewright.wording import in_one_line
 
 Sizes = tuple[int, ...]
 _IR = 8  # of models of one node: that of no implementation's newest

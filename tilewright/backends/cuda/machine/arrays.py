@@ -20,12 +20,13 @@ from typing import Any
 import numpy as np
 
 from tilewright.arrays import torch_private as private
-from tilewright.arrays.views import View, on_gpu, short
+from tilewright.arrays.views import View, on_gpu
 from tilewright.backends.cuda.machine import addresses, driver
 from tilewright.backends.cuda.work import Ints
 from tilewright.errors import DtypeError, OperandError
 from tilewright.facts.device import Device
 from tilewright.facts.dtypes import TYPES, Dtype, ElementType
+from tilewright.wording import short
 
 
 @cache

@@ -1,0 +1,19 @@
+"""How messages quote values and other errors: on one line and cut short, as both run to pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def short(value: Any) -> str:
+    """`value` as a message shows it: its repr, cut to 60 characters."""
+    return _cut(repr(value), 60)
+
+
+def in_one_line(error: BaseException, most: int = 300) -> str:
+    """An error's text without its line ends, or its name where it has none."""
+    return _cut(" ".join(str(error).split()) or type(error).__name__, most)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."
