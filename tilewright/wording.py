@@ -17,3 +17,13 @@ def in_one_line(error: BaseException, most: int = 300) -> str:
 
 def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def time_text(seconds: float) -> str:
+    """`0.120 ms`, or `99.0 µs` below a tenth of a millisecond."""
+    return f"{seconds * 1e3:.3f} ms" if seconds >= 1e-4 else f"{seconds * 1e6:.1f} µs"
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 problem`, `2 problems`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -22,6 +22,17 @@ def counted(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     return len(set(places)) < len(places)
 
 
+def test_a_list_that_shares_memory_is_told_in_the_words_of_one_product() -> None:
+    words = "out: shares memory with a{}; accepted is an array apart from every input"
+    one = np.ones((4, 4), np.float32)
+    with pytest.raises(OverlapError) as raised:
+        matmul(one, one.copy(), out=one, device="host")
+    assert str(raised.value) == words.format("")
+    with pytest.raises(OverlapError) as raised:
+        grouped_matmul([one], [one.copy()], out=[one], device="host")
+    assert str(raised.value) == words.format("[0]")
+
+
 def test_strides_of_two_and_three_dimensions_are_judged_by_where_elements_lie() -> None:
     draw, seen = random.Random(0), {True: 0, False: 0}
     for _ in range(3000):

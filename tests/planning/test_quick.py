@@ -340,7 +340,7 @@ def test_a_loop_of_few_bound_products_is_right_with_every_epilogue(
         old = [np.full_like(one, np.nan) for one in old]
     out = [np.asarray(one, order="F" if turned else "C").copy("K") for one in old]
     plan = tw.plan_grouped(*np.array(sizes).T, dtype=dtype)
-    assert "bound      a loop" in plan.explain() or "host: a loop" in plan.explain()
+    assert "bound      a loop" in plan.explain() or "engine     host" in plan.explain()
     bound = plan.bind(a, b, out, **given)
     bias = given.pop("bias", [None] * len(sizes))
     for _ in range(2):

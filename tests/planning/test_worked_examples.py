@@ -156,6 +156,12 @@ def test_times_and_rates_are_told_in_the_unit_that_fits(seconds: float | None, w
     assert f"predicted  {words}" in explain(made)
 
 
+def test_a_forced_kernel_without_a_measurement_says_that() -> None:
+    step = Step("panel", Config(), ())
+    made = Plan(made_up.TWO_CORES, plain(8, 8, 8), step, None, "", forced=True)
+    assert "predicted  unknown: this kernel was not measured on this device" in explain(made)
+
+
 def test_a_report_of_many_products_says_how_they_are_launched() -> None:
     made = Plan(made_up.TWO_CORES, plain(8, 8, 8), HOST_STEP, 1e-3, "so")
     assert "products   2 of these; the prediction is of one" in explain(made, products=2)

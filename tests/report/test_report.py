@@ -141,6 +141,12 @@ def test_a_device_card_tells_what_matters_within_eighty_columns() -> None:
     assert INSTALL_HINT not in text
 
 
+def test_one_compute_unit_is_told_in_the_singular() -> None:
+    text = printed(device_cards((replace(host(), compute_units=1),)), 80)
+    assert "1 compute unit" in text
+    assert "1 compute units" not in text
+
+
 def test_a_host_alone_is_told_which_command_brings_a_device() -> None:
     assert INSTALL_HINT in printed(device_cards((host(),)), 80)
 

@@ -29,9 +29,10 @@ from tilewright.inputs.batch_places import check_none, host_place, lies_on_gpu
 from tilewright.inputs.checks import check_options, checked_dtype, checked_name
 from tilewright.inputs.devices import backend_of, resolve
 from tilewright.inputs.watched import are_watched, listed
-from tilewright.planning.explain import explained
+from tilewright.planning.explain import explained, explained_loop
 from tilewright.planning.grouped import ORDERS, Balance, Bucket, GroupedLayout, lay_out, signature
 from tilewright.remember import Shelf
+from tilewright.wording import counted
 
 # Known options of a bound batch: those of `grouped_matmul` less what a plan has or a place has.
 _OPTIONS = (
@@ -55,6 +56,12 @@ class GroupedPlan(Fixed):
     k: npt.NDArray[np.int64]
     asked: str
     named: bool  # whether the caller named the device, which then runs what a loop would end before
+
+    def __repr__(self) -> str:
+        """In a line: columns of thousands of sizes would fill the screen."""
+        order = self.asked if self.layout is None else self.layout.chosen
+        count = counted(len(self.m), "product")
+        return f"GroupedPlan({count}, {self.dtype}, {self.device.id!r}, {order})"
 
     @property
     def order(self) -> npt.NDArray[np.int64]:
@@ -86,11 +93,11 @@ class GroupedPlan(Fixed):
             return str(_on_gpu().explain(*sizes, self.dtype, self.device, self.asked))
         flops = float(2 * np.sum(self.m.astype(float) * self.n * self.k))
         head = [
-            f"{len(self.m)} products, {self.dtype}, {flops / 1e9:.3f} GFLOP",
+            f"{counted(len(self.m), 'product')}, {self.dtype}, {flops / 1e9:.3f} GFLOP",
             f"device     {self.device.id}  {self.device.name}",
         ]
         if self.layout is None:
-            return "\n".join([*head, "kernel     host: a loop of numpy.matmul, as given"])
+            return "\n".join(head + explained_loop(self.device, flops))
         if not is_worth_planning(len(self.m), flops):
             head.append(
                 "unbound    a loop of NumPy's products: a plan would save less than it costs"
@@ -100,8 +107,9 @@ class GroupedPlan(Fixed):
             head.append("bound      a loop of NumPy's products: they end before a launch would")
         host = host_share(self.device, self.dtype, sizes)
         if len(host):
-            head.append(f"host       {len(host)} large products by NumPy's BLAS, before the others")
-        return "\n".join(head + explained(self.layout))
+            large = counted(len(host), "large product")
+            head.append(f"host       {large} by NumPy's BLAS, before the others")
+        return "\n".join(head + explained(self.layout, self.device, flops))
 
     def bind(self, a: Any, b: Any, out: Any = None, **options: Any) -> Callable[[], Results]:
         """A callable that only launches, on these operands, and returns the results.

@@ -66,7 +66,11 @@ def named(engines: Sequence[Named], name: str, device: Device) -> Named:
     for engine in engines:
         if engine.name == name:
             return engine
-    known = ", ".join(repr(engine.name) for engine in engines) or "none"
+    if not engines:
+        raise KernelError(
+            f"kernel={name!r}: {device.id!r} has no kernels to force; accepted is kernel=None"
+        )
+    known = ", ".join(repr(engine.name) for engine in engines)
     raise KernelError(f"kernel={name!r}: {device.id!r} knows {known}")
 
 

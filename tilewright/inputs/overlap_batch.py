@@ -14,7 +14,7 @@ from tilewright.arrays.array import Array
 from tilewright.arrays.views import view
 from tilewright.errors import OverlapError
 from tilewright.inputs.matrices import Matrices
-from tilewright.inputs.overlap import check_apart, place
+from tilewright.inputs.overlap import SHARED, check_apart, place
 
 
 def check_outputs(out: Matrices, inputs: Sequence[Matrices | None]) -> None:
@@ -49,10 +49,7 @@ def check_outputs(out: Matrices, inputs: Sequence[Matrices | None]) -> None:
         before = np.searchsorted(low, stop) - 1
         met = (before >= 0) & (reach[np.maximum(before, 0)] > start) & (stop > start)
         if met.any():
-            raise OverlapError(
-                f"out: overlaps {name}[{int(np.argmax(met))}]; outputs must lie apart from every"
-                " input"
-            )
+            raise OverlapError(SHARED.format(f"{name}[{int(np.argmax(met))}]"))
 
 
 def _reaches(operand: Matrices) -> tuple[object, Column, Column]:

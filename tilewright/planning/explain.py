@@ -6,11 +6,15 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from tilewright.facts.device import Device
 from tilewright.facts.kernel import Launch, Plan
 from tilewright.facts.verdict import Proposal, Verdict
 from tilewright.planning.cost import Measured
 from tilewright.planning.grouped import GroupedLayout
+from tilewright.wording import counted, time_text
 
+_UNKNOWN = "unknown: no measurement was asked, or none covers it"
+_FORCED = "unknown: this kernel was not measured on this device"
 NOT_MEASURED = "this device is not measured yet: NumPy's BLAS until it is"
 
 
@@ -27,23 +31,35 @@ def explain(plan: Plan, measured: Measured | None = None, products: int = 1) -> 
     scratch = sum(one.bytes for one in plan.step.scratch)
     best = Proposal(plan.kernel, plan.device, plan.seconds, plan.reason, scratch)
     verdict = Verdict(plan.device, (best,), plan.rejected)
-    return "\n".join(head + lines_of(verdict, problem.flops, details=[*_details(plan, measured)]))
+    unknown = _FORCED if plan.forced else _UNKNOWN
+    details = [*_details(plan, measured)]
+    return "\n".join(head + lines_of(verdict, problem.flops, details=details, unknown=unknown))
 
 
-def explained(layout: GroupedLayout) -> list[str]:
+def explained(layout: GroupedLayout, device: Device, operations: float) -> list[str]:
     """The plan of a batch in lines."""
+    best = Proposal("grouped", device, layout.seconds, layout.reason)
+    return lines_of(Verdict(device, (best,), ()), operations, details=_details_of(layout))
+
+
+def explained_loop(device: Device, operations: float) -> list[str]:
+    """The same of a batch that has no layout."""
+    best = Proposal("host", device, None, "a loop of numpy.matmul, as given")
+    return lines_of(Verdict(device, (best,), ()), operations)
+
+
+def _details_of(layout: GroupedLayout) -> list[str]:
+    """What only plans of batches have: the orders looked at, tiles, cuts, balance."""
     balance = layout.balance()
-    lines = [f"order      {layout.chosen}", f"because    {layout.reason}"]
-    lines += [
-        f"predicted  {name}: {seconds * 1e3:.3f} ms" for name, seconds in layout.predicted.items()
-    ]
+    lines = [f"order      {name}: {time_text(s)}" for name, s in layout.predicted.items()]
     for shape, tile in enumerate(layout.tiles):
         problems = int(np.count_nonzero(layout.tile == shape))
         if problems:
-            lines.append(f"tiles      {tile.m} x {tile.n}: {problems} problems")
+            lines.append(f"tiles      {tile.m} x {tile.n}: {counted(problems, 'problem')}")
     cut = int(np.count_nonzero(layout.parts > 1))
     if cut:
-        lines.append(f"split      {cut} long products along k, parts added in a fixed order")
+        products = counted(cut, "long product")
+        lines.append(f"split      {products} along k, parts added in a fixed order")
     for name, work in (("before", balance.before), ("after", balance.after)):
         spread = work.max() / work.mean() if work.any() else 1.0
         lines.append(f"balance    {name}: busiest compute unit has {spread:.2f}x the mean")
@@ -67,33 +83,32 @@ def _details(plan: Plan, measured: Measured | None) -> Iterator[str]:
 
 
 def lines_of(
-    verdict: Verdict, operations: float, unit: str = "FLOP/s", details: Sequence[str] = ()
+    verdict: Verdict,
+    operations: float,
+    unit: str = "FLOP/s",
+    details: Sequence[str] = (),
+    unknown: str = _UNKNOWN,
 ) -> list[str]:
     """What every report of a choice says; `details`, which only some have, before the rejected."""
     best = verdict.best
     lines = [f"engine     {best.engine}", f"because    {best.reason}"]
-    lines.append(f"predicted  {_speed(best.seconds, operations, unit)}")
+    speed = unknown if best.seconds is None else _speed(best.seconds, operations, unit)
+    lines.append(f"predicted  {speed}")
     if best.scratch:
         lines.append(f"scratch    {best.scratch / 2**20:.1f} MiB")
     lines += details
     for one in verdict.rejected:
-        after = "" if one.seconds is None else f"  ({_time(one.seconds)})"
+        after = "" if one.seconds is None else f"  ({time_text(one.seconds)})"
         lines.append(f"rejected   {one.kernel}: {one.reason}{after}")
     return lines
 
 
-def _speed(seconds: float | None, operations: float, unit: str) -> str:
-    if seconds is None:
-        return "unknown: no measurement was asked, or none covers it"
+def _speed(seconds: float, operations: float, unit: str) -> str:
     if not seconds:
         return "at once"
     rate = operations / seconds / 1e9
     speed = f"{rate / 1e3:.1f} T{unit}" if rate >= 1e4 else f"{rate:.0f} G{unit}"
-    return f"{_time(seconds)}, {speed}"
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds * 1e3:.3f} ms" if seconds >= 1e-4 else f"{seconds * 1e6:.1f} µs"
+    return f"{time_text(seconds)}, {speed}"
 
 
 def _launches(plan: Plan, products: int) -> str:

@@ -43,7 +43,7 @@ As given, both slots have worked 110 µs when the tile of 200 begins: 310 µs. L
 >>> {name: round(seconds * 1e6) for name, seconds in layout.predicted.items()}
 {'given': 310, 'k-descending': 210, 'bucketed': 210, 'longest-first': 210}
 >>> print(layout.reason)
-k-descending: 210 µs predicted, 310 µs as given; the largest shape that fits
+k-descending: 0.210 ms predicted, 0.310 ms as given; the largest shape that fits
 >>> balance = layout.balance()
 >>> (balance.before * 1e6).round().tolist(), (balance.after * 1e6).round().tolist()
 ([310.0, 110.0], [210.0, 210.0])
@@ -60,7 +60,7 @@ it is cut along k, and its parts, 64 x 64 matrices in scratch, are added in a se
 >>> layout.queue.k_begin.tolist(), layout.queue.k_end.tolist()
 ([0, 0, 0, 0, 0, 0, 1000], [99, 49, 49, 36, 36, 1000, 1999])
 >>> print(layout.reason)
-given: 1.11 ms predicted, 1.11 ms at best when sorted; long products cut along k
+given: 1.110 ms predicted, 1.110 ms at best when sorted; long products cut along k
 """
 
 from __future__ import annotations
@@ -78,6 +78,7 @@ from tilewright.planning.buckets import Choice, Table, Tile, choices
 from tilewright.planning.deal import Floats, Ints
 from tilewright.planning.makespan import Slots, simulate
 from tilewright.planning.order import ORDERS, Candidate, Sums, TileList, compare, sums, tile_list
+from tilewright.wording import time_text
 
 __all__ = [
     "ORDERS",
@@ -251,16 +252,12 @@ def _reason(
     if order != "auto":
         return f"{chosen}: the caller asked for it; {shapes}"
     if all(plan.order is given.order for plan in plans.values()):
-        return f"given: nothing to sort, {_time(predicted[chosen])} predicted; {shapes}"
-    times = f"{_time(predicted[chosen])} predicted"
+        return f"given: nothing to sort, {time_text(predicted[chosen])} predicted; {shapes}"
+    times = f"{time_text(predicted[chosen])} predicted"
     if chosen != "given":
-        return f"{chosen}: {times}, {_time(predicted['given'])} as given; {shapes}"
+        return f"{chosen}: {times}, {time_text(predicted['given'])} as given; {shapes}"
     others = min(seconds for name, seconds in predicted.items() if name != "given")
-    return f"given: {times}, {_time(others)} at best when sorted; {shapes}"
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds * 1e6:.0f} µs" if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms"
+    return f"given: {times}, {time_text(others)} at best when sorted; {shapes}"
 
 
 def _columns(*columns: npt.ArrayLike) -> tuple[Ints, ...]:

@@ -20,6 +20,7 @@ from tilewright.report.records import PEER, Ladder, MemoryWay, Rung
 from tilewright.report.sampling import FULL
 from tilewright.report.sheet import grey, sheet
 from tilewright.tuning.timer import EVENT_RATIO
+from tilewright.wording import counted
 
 # Headings have two lines, so that figures set the width of their columns.
 _CONFIGURATION = "\nconfiguration"
@@ -55,7 +56,7 @@ def _card(device: Device) -> Panel:
 def _facts(device: Device) -> Iterable[tuple[str, str]]:
     yield "vendor", f"{device.vendor} · {device.platform}"
     yield "driver", device.driver
-    yield "kind", f"{device.kind}, {device.compute_units} compute units"
+    yield "kind", f"{device.kind}, {counted(device.compute_units, 'compute unit')}"
     yield "memory", f"{bytes_text(device.memory)}, {bytes_text(device.max_allocation)} in one piece"
     if device.local_memory:
         where = "on the chip" if device.local_memory_is_dedicated else "in the same DRAM"

@@ -14,7 +14,7 @@ from tilewright.backends.cuda.machine.arrays import extent
 from tilewright.errors import ArgumentError, DtypeError, OperandError, OverlapError, ShapeError
 from tilewright.facts.limits import MOST
 from tilewright.inputs.checks import check_shape
-from tilewright.inputs.overlap import check_apart
+from tilewright.inputs.overlap import SHARED, check_apart
 from tilewright.inputs.tensors import DTYPES, NAMES
 from tilewright.remember import Shelf
 from tilewright.torch_ops import autocast, ragged
@@ -147,7 +147,7 @@ def _check_out(out: Tensor, inputs: dict[str, Any]) -> None:
         if value is not None:
             first, last = _reach(value)
             if first < end and begin < last:
-                raise OverlapError(f"out: shares memory with {name}; accepted is memory of its own")
+                raise OverlapError(SHARED.format(name))
 
 
 def _check_plain(name: str, value: Any) -> None:

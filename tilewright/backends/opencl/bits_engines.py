@@ -52,7 +52,9 @@ class OpenCLBits:
         """From a rate for devices of this kind: a prior."""
         rate = dict(self.rates).get(device.kind, 1e10) * device.compute_units
         seconds = sum(5e-5 + problem.operations / rate for problem in problems)
-        return Proposal(self.name, device, seconds, f"a prior for a {device.kind}")
+        kind = device.kind.upper() if device.kind in ("cpu", "gpu") else device.kind
+        reason = f"typical rates of a {kind}; not measured on this device yet"
+        return Proposal(self.name, device, seconds, reason)
 
     def bind(self, proposal: Proposal, works: Sequence[BitWork]) -> Callable[[], None]:
         """Two launches a product, three for bits out of `bits_lanes`; in order, one wait."""
