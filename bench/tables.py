@@ -171,14 +171,19 @@ def _gpu(document: dict[str, Any], path: Path) -> str:
     ]
     for row in document["cases"]:
         ways, ours = row["ways"], row["ways"].get("tilewright")
-        label = row["dtype"] if row["precision"] == "ieee" else f"{row['dtype']} {row['precision']}"
         asked = [row["must_ms"], row["aim_ms"]]
         found = [ways[peer]["ms"] if peer in ways else None for peer in peers]
         cells = ["-" if ms is None else f"{ms:.3f}" for ms in (*asked, *found)]
         own = ["-", "-"] if ours is None else [f"**{ours['ms']:.3f}**", row["engine"]]
         host = "-" if ours is None else f"{ours['host_us']:.1f}"
-        lines.append(f"| {label}, {row['case']} | {' | '.join([*own, *cells, host])} |")
+        lines.append(f"| {_label(row)} | {' | '.join([*own, *cells, host])} |")
     return "\n".join([*lines, "", _source(document, path)])
+
+
+def _label(row: dict[str, Any]) -> str:
+    """A case of bench.gpu by its dtype, its precision where it is not the dtype's own, its name."""
+    kind = row["dtype"] if row["precision"] == "ieee" else f"{row['dtype']} {row['precision']}"
+    return f"{kind}, {row['case']}"
 
 
 def _host_time(document: dict[str, Any], path: Path) -> str:
@@ -209,8 +214,7 @@ def _short(document: dict[str, Any], path: Path) -> str:
         cells = [f"{ways[peer]['ms']:.3f}" if peer in ways else "-" for peer in peers]
         gain = ways[best]["ms"] / ours["ms"]
         lines.append(
-            f"| {row['dtype']}, {row['case']} | **{ours['ms']:.3f}** | {' | '.join(cells)} |"
-            f" {best}, {gain:.2f}× |"
+            f"| {_label(row)} | **{ours['ms']:.3f}** | {' | '.join(cells)} | {best}, {gain:.2f}× |"
         )
     return "\n".join([*lines, "", _source(document, path)])
 
@@ -325,6 +329,55 @@ def _by_block(parts: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, float]:
     return spent
 
 
+def _peak(document: dict[str, Any], path: Path) -> str:
+    """The best rate of each type and way, bandwidths by working set, and times."""
+    found = document["ceilings"]
+    best: dict[tuple[str, str], float] = {}
+    for row in found["rates"]:
+        key = (row["dtype"], row["way"])
+        best[key] = max(best.get(key, 0.0), row["value"] / 1e9)
+    ways = ("a*b+c", "mad", "fma")
+    lines = [
+        "| GOP/s | `a*b+c` | `mad` | `fma` | other |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for dtype in dict.fromkeys(row["dtype"] for row in found["rates"]):
+        cells = [f"{best[dtype, way]:.3g}" if (dtype, way) in best else "" for way in ways]
+        other = [f"`{way}` {best[kind, way]:.3g}" for kind, way in best if kind == dtype]
+        other = [cell for cell in other if cell.split("`")[1] not in ways]
+        lines.append(f"| {dtype} | {' | '.join([*cells, ', '.join(other)])} |")
+    read = [row for row in found["bandwidths"] if row["path"] == "read"]
+    lines += [
+        "",
+        f"| working set | {' | '.join(_size(row['size']) for row in read)} |",
+        "|---|" + "---:|" * len(read),
+        f"| read, GB/s | {' | '.join(_rate(row) for row in read)} |",
+        "",
+    ]
+    rest = [
+        f"{row['path']} {_rate(row)} ({_size(row['size'])})"
+        for row in found["bandwidths"]
+        if row["path"] != "read"
+    ]
+    times = [f"{row['what']} {row['value'] * 1e6:.1f}" for row in found["latencies"]]
+    lines += [f"GB/s: {'; '.join(rest)}. µs: {'; '.join(times)}."]
+    if found["busy"]:
+        lines.append(f"Named as busy: {'; '.join(found['busy'])}.")
+    if found["skipped"]:
+        lines.append(f"Not measured: {'; '.join(what for what, _ in found['skipped'])}.")
+    return "\n".join([*lines, _source(document, path)])
+
+
+def _rate(row: dict[str, Any]) -> str:
+    return f"{row['value'] / 1e9:.3g}"
+
+
+def _size(count: int) -> str:
+    """Bytes, in the largest unit of which there is a whole one."""
+    power = min((count.bit_length() - 1) // 10, 3)
+    return f"{count >> 10 * power} {('bytes', 'KiB', 'MiB', 'GiB')[power]}"
+
+
 _TABLES: dict[str, Callable[[dict[str, Any], Path], str]] = {
     "host_time": _host_time,
     "dense": _dense,
@@ -335,6 +388,7 @@ _TABLES: dict[str, Callable[[dict[str, Any], Path], str]] = {
     "birealnet": _birealnet,
     "short": _short,
     "training": _training,
+    "peak": _peak,
     "tune": _tune,
     "regret": _regret,
 }

@@ -1,4 +1,7 @@
-"""Sends a batch that torch need not see where its arrays lie: to a GPU, or to the host."""
+"""Sends one batch to a GPU or to the host, by where its arrays lie.
+
+Torch's gradients were dealt with before.
+"""
 
 from __future__ import annotations
 

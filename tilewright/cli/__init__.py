@@ -1,4 +1,6 @@
-"""The command line, `tilewright COMMAND`: a file for each command, named in COMMANDS.
+"""The command line, `tilewright COMMAND`: those named in COMMANDS, a file for each.
+
+The other files here are what commands share: options, files, sizes, pictures, how a command ends.
 
 What the user can mend (a TilewrightError, a wrong option, a full disk) becomes one line `error:
 ...` on stderr and exit status 2, every warning a line `warning: ...`; Ctrl-C ends with 130.

@@ -2,7 +2,7 @@
 
 matmul          checks (job.py) -> BitProblem -> engine (choice.py) -> BitWork -> result
 grouped_matmul  the same for many, one launch an engine
-explain         the choice alone, told
+explain         the choice alone, in words
 """
 
 from __future__ import annotations

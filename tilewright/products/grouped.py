@@ -1,8 +1,8 @@
 """Variable-size batches: plan once, bind, and launch as often as needed.
 
 grouped_matmul   checks -> columns -> plan (found again by sizes) -> bind -> launch -> results
-plan_grouped     the plan alone, from columns of sizes
-GroupedPlan      what was decided and why; `bind` gives a callable that only launches
+plan_grouped     the plan alone, from columns of sizes: a GroupedPlan (calls/grouped_plan.py), what
+                 was decided and why; its `bind` gives a callable that only launches
 """
 
 from __future__ import annotations

@@ -4,13 +4,15 @@
     ragged_matmul(x [m, t], y [t, n], offsets)    -> [g, m, n]    k grouped: weight gradients
 
 A group of mixture-of-experts tokens or of a graph's typed nodes is a run of rows; how long each run
-is, the router or the sampler has left in GPU memory. One small kernel plans there.
+is, the router or the sampler has left in GPU memory. One small kernel plans there, above
+2,048 groups three (in the second form two).
 
-On Hopper fp16 and bf16 run on wgmma and the copy engine (backends/cuda/hopper) where rows of the
-operands are contiguous and begin at multiples of 16 bytes: in the first form w's k or n may be the
-contiguous one (k a multiple of 16 for n), with a bias or without; in the second the contiguous ones
-are m and n. A layer's forward product and both its gradients are such. All else, and all other
-GPUs, run the Triton kernels of backends/cuda/kernels/triton/ragged.py.
+On Hopper fp16 and bf16 run on wgmma and the copy engine (hopper_rows.py and hopper_depths.py of
+backends/cuda/ragged) where rows of the operands are contiguous and begin at multiples of 16 bytes:
+in the first form w's k or n may be the contiguous one (k a multiple of 16 for n), with a bias or
+without; in the second the contiguous ones are m and n. A layer's forward product and both its
+gradients are such. All else, and all other GPUs, run Triton kernels (triton.py there, ragged*.py
+of backends/cuda/kernels/triton).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Products on a GPU of which only autograd must know: told once, launched as without gradients.
+"""Products on a GPU: recorded for autograd once, launched as products without gradients are.
 
     forward    the launch of calls/dense_run_gpu.py or calls/grouped_gpu.py, and its checks
     backward   of one product a launch for each gradient, of a list one for all of them

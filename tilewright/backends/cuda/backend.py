@@ -1,7 +1,8 @@
 """The CUDA back end as the rest of the project sees it: its GPUs, and the tiles their kernels have.
 
-Products on a GPU's own arrays come in through calls/dense_run_gpu.py, which asks `engines` and not
-`kernels`: whole batches, not one problem at a time. Arrays of the host are not taken here.
+Products on a GPU's own arrays come in through calls/dense_run_gpu.py, batches of them through
+calls/grouped_gpu.py. Both ask `engines` and not `kernels`: whole batches, not one problem at a
+time. Arrays of the host are not taken here.
 """
 
 from __future__ import annotations

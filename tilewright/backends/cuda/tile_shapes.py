@@ -139,9 +139,7 @@ class GroupedTiles:
 
     def bind(self, layout: GroupedLayout, operands: GroupedOperands) -> Callable[[], None]:
         """Refused: operands of these devices are bound by their addresses, through engines."""
-        raise NotImplementedError(
-            "arrays on a GPU are bound through tilewright.calls.dense_run_gpu"
-        )
+        raise NotImplementedError("arrays on a GPU are bound through tilewright.calls.grouped_gpu")
 
 
 def sum_type(dtype: str) -> str:

@@ -3,6 +3,7 @@
     base.py   what every operator offers       conv.py, pool.py, maps.py   what several share
 
 Adding an operator is adding a file here with a class of `Layer`; `found` finds it by its name.
+To be public it needs its name in onebit/layers.py, docs/names.md and docs/onebit-networks.md too.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ def enter(ordinal: int) -> bool:
 
 @cache
 def function(name: str, defines: Defines, ordinal: int, *, shared: int = 0) -> Function:
-    """The kernel `name` of kernels/NAME.cu, or of the file it names before a colon, on a GPU.
+    """The kernel `name` of kernels/FAMILY/NAME.cu, or of the file before its colon, on a GPU.
 
     Raises BuildError where the compiler refuses it, DeviceError where the driver does.
     """
@@ -152,7 +152,7 @@ def architecture(ordinal: int) -> str:
 
 
 def cubin(source: str, defines: Defines, arch: str) -> bytes:
-    """Machine code of kernels/SOURCE.cu for an architecture, from the disk where it is cached.
+    """Machine code of kernels/FAMILY/SOURCE.cu for an architecture, from the disk where cached.
 
     Raises BuildError; what was refused once is refused at once.
     """
@@ -175,7 +175,7 @@ def cubin(source: str, defines: Defines, arch: str) -> bytes:
 
 
 def compiled(source: str, defines: Mapping[str, int], arch: str) -> bytes:
-    """Machine code of kernels/SOURCE.cu, compiled now. Needs no GPU. Raises BuildError."""
+    """Machine code of kernels/FAMILY/SOURCE.cu, compiled now. Needs no GPU. Raises BuildError."""
     from cuda.bindings import nvrtc
 
     text = path_of(f"{source}.cu").read_bytes()
