@@ -80,6 +80,15 @@ def cache_folder() -> Path | None:
     return _cache().folder
 
 
+def absent_cache() -> Path | None:
+    """The cache folder where it is still to be made, for who only looks; else None."""
+    named = os.environ.get("TILEWRIGHT_CACHE", _DEFAULT)
+    if named == OFF:
+        return None
+    folder = _folder_of(named)
+    return None if os.path.lexists(folder) else folder
+
+
 def why_no_cache() -> str:
     """Why `cache_folder` gives None, for errors of what cannot do without."""
     return _cache().why_none
@@ -165,8 +174,19 @@ def _looked_up(named: str) -> _Cache:
         return _Cache(
             None, "TILEWRIGHT_CACHE='off': there is no cache; accepted is a folder's name"
         )
+    folder = _folder_of(named)
+    problem = _why_unusable(folder)
+    if problem and named:
+        raise CacheError(
+            f"TILEWRIGHT_CACHE={named!r}: {problem}; name a folder that you can write, or 'off'"
+        )
+    problem = problem or _why_untrusted(folder)
+    return _Cache(None, _not_used(folder, problem)) if problem else _Cache(folder)
+
+
+def _folder_of(named: str) -> Path:
     try:
-        folder = _STARTED_IN / (
+        return _STARTED_IN / (
             Path(named).expanduser()
             if named
             else platformdirs.user_cache_dir("tilewright", appauthor=False)
@@ -175,13 +195,6 @@ def _looked_up(named: str) -> _Cache:
         raise CacheError(
             f"TILEWRIGHT_CACHE={named!r}: {error}; name a folder that you can write, or 'off'"
         ) from None
-    problem = _why_unusable(folder)
-    if problem and named:
-        raise CacheError(
-            f"TILEWRIGHT_CACHE={named!r}: {problem}; name a folder that you can write, or 'off'"
-        )
-    problem = problem or _why_untrusted(folder)
-    return _Cache(None, _not_used(folder, problem)) if problem else _Cache(folder)
 
 
 def _why_untrusted(folder: Path) -> str | None:

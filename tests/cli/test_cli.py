@@ -402,7 +402,7 @@ def test_an_output_that_cannot_be_written_is_refused_by_name(folder: Path, outpu
 
 
 def test_a_product_without_an_output_is_refused(folder: Path) -> None:
-    check_error(invoke("matmul", "a.npy", "b.npy"), "--output=None", "--explain")
+    check_error(invoke("matmul", "a.npy", "b.npy"), "-o is missing: name a file for C", "--explain")
 
 
 def test_a_failed_product_leaves_the_old_output_and_nothing_else(folder: Path, a: Any) -> None:

@@ -349,6 +349,25 @@ def test_a_command_of_commands_alone_shows_its_help(command: tuple[str, ...]) ->
     assert "Usage:" in done.output
 
 
+def test_too_few_values_of_an_option_hint_at_the_commands_own_help() -> None:
+    done = subprocess.run(
+        [*COMMAND, "grouped", "--uniform", "5"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "(`tilewright grouped --help` tells what is accepted)" in done.stderr
+
+
+def test_asking_about_a_cache_that_is_not_there_does_not_make_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absent = tmp_path / "absent"
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(absent))
+    done = invoke("cache", "info")
+    assert done.exit_code == 0, done.stderr
+    assert "not there yet" in done.stdout
+    assert not absent.exists()
+
+
 @pytest.mark.parametrize("columns", [1, 10, 40])
 @pytest.mark.parametrize("command", [("devices",), ("cache", "info"), ("--help",)], ids=" ".join)
 def test_narrow_terminals_are_no_error(

@@ -49,7 +49,10 @@ COMMANDS = (
 class _Commands(TyperGroup):
     """Commands in the order of COMMANDS, errors and warnings as single lines."""
 
+    entered: Any = None  # the context of the last call that came as far as a command
+
     def invoke(self, ctx: Any) -> Any:
+        self.entered = ctx
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             try:
@@ -71,6 +74,7 @@ class _Commands(TyperGroup):
         """Run the command that `sys.argv` or `args` names, and exit with its status."""
         alone = options.get("standalone_mode", True)
         options["standalone_mode"] = False
+        self.entered = None
         if not alone:
             return super().main(*args, **options)
         with ending.heard_signals():
@@ -85,18 +89,22 @@ class _Commands(TyperGroup):
                     complain("error", ending.what_failed(error))
                     status = 2
             except Exception as error:
-                status = _complained(error)
+                status = _complained(error, self.entered)
         sys.exit(status)
 
 
-def _complained(error: Exception) -> int:
+def _complained(error: Exception, entered: Any) -> int:
     """A wrong option or argument in one line; help where nothing was given, as it shows itself."""
     if not hasattr(error, "format_message"):
         raise error
     if type(error).__name__ == "NoArgsIsHelpError":
         print(error.format_message(), file=sys.stderr)
         return 2
-    command = getattr(getattr(error, "ctx", None), "command_path", "tilewright")
+    command = getattr(getattr(error, "ctx", None), "command_path", None)
+    if command is None:  # a parser's error, which does not know whose options it reads
+        command = "tilewright"
+        if entered is not None and entered.invoked_subcommand:
+            command = f"{entered.command_path} {entered.invoked_subcommand}"
     complain("error", f"{error.format_message()} (`{command} --help` tells what is accepted)")
     return 2
 

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from tilewright import settings
 from tilewright.cli.common import console
 from tilewright.files.whole import write_json
 from tilewright.inputs.checks import checked_name
@@ -27,6 +28,9 @@ app = typer.Typer(
 def info() -> None:
     """Where the cache lies, how large it is, and every configuration that beat its default."""
     out = console()
+    if (absent := settings.absent_cache()) is not None:
+        out.print(f"cache folder {absent}: not there yet", soft_wrap=True)
+        return
     out.print(f"cache folder {exchange.home()}", soft_wrap=True)
     table = Table()
     for name in ("part", "files", "KiB"):

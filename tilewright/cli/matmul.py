@@ -45,7 +45,7 @@ def matmul(
     at all. Nothing is ever unpickled.
     """
     if output is None and not explain:
-        raise ArgumentError("--output=None: accepted is a file, or --explain without one")
+        raise ArgumentError("-o is missing: name a file for C, or give --explain")
     if output is not None:
         check_output(output)
         if not force:
