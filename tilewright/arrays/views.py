@@ -209,7 +209,8 @@ def _from_dlpack(value: Any, name: str) -> NDArray:
 def _is_followed(value: Any) -> bool:
     """Whether something of torch's looks for this tensor in what is made of it."""
     torch = sys.modules.get("torch")
-    if torch is None or not isinstance(value, torch.Tensor):
+    kind = getattr(torch, "Tensor", None)  # None, too, while another thread imports torch
+    if torch is None or kind is None or not isinstance(value, kind):
         return False
     if value.requires_grad and torch.is_grad_enabled():
         return True

@@ -89,12 +89,13 @@ def matmul(
             return np.matmul(a, b)
         except MemoryError:
             pass  # the checks have the words for it
-    # Loaded by the first product on a GPU.
+    # Loaded by the first product on a GPU; while another thread loads it, it lacks what it ends in.
     plans = sys.modules.get("tilewright.calls.dense_plans_gpu")
-    if plans is not None and out is bias is None:
+    by_known_plan = getattr(plans, "by_known_plan", None)
+    if by_known_plan is not None and out is bias is None:
         # In the signature's order, in one tuple: the short way is asked first, at each call.
         # fmt: off
-        found = plans.by_known_plan(
+        found = by_known_plan(
             a, b, (alpha, beta, transpose_a, transpose_b, activation, device, kernel, precision,
                    accumulate),
         )

@@ -48,7 +48,8 @@ class CudaPlace:
     def takes(self, value: Any) -> bool:
         """Whether it is a torch tensor on such a GPU."""
         torch = sys.modules.get("torch")
-        if torch is None or not isinstance(value, torch.Tensor) or not value.is_cuda:
+        kind = getattr(torch, "Tensor", None)  # None, too, while another thread imports torch
+        if torch is None or kind is None or not isinstance(value, kind) or not value.is_cuda:
             return False
         return torch.version.hip is None
 
