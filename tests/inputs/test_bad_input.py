@@ -127,7 +127,7 @@ CALLS: list[tuple[str, tuple[Any, Any], dict[str, Any], type[TilewrightError], l
         (A, B),
         {"kernel": "naive", "device": "host"},
         KernelError,
-        ["kernel='naive'", "'host'", "none"],
+        ["kernel='naive'", "'host'", "kernel=None"],
     ),
     (
         "a kernel that cannot",

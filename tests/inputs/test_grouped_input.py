@@ -57,7 +57,7 @@ def wide(rows: int, cols: int) -> Any:
 
 READ_ONLY = read_only(out_of(4, 3))
 TWO = ["out[1]", "out[0]"]
-INPUT = ["out", "overlaps"]
+INPUT = ["out", "shares memory"]
 TOUCHING = [at_base(0, 4, 3), at_base(11, 4, 3)]
 TURNED = [at_base(0, 3, 3), at_base(0, 3, 3).T]
 WOVEN = [at_base(0, 4, 6)[:, :3], at_base(0, 4, 6)[:, 3:]]
@@ -105,7 +105,7 @@ BAD: list[tuple[str, Any, Any, dict[str, Any], type[TilewrightError], list[str]]
     ("an out upon itself", [A], [B], {"out": [UPON_ITSELF]}, OverlapError, ["out[0]", "itself"]),
     ("out over a", [at_base(0, 4, 5)], [B], {"out": [at_base(19, 4, 3)]}, OverlapError, INPUT),
     ("out over b", [A], [at_base(0, 5, 3)], {"out": [at_base(2, 4, 3)]}, OverlapError, INPUT),
-    ("another's a", [A, at_base(0, 4, 5)], [B, B], {"out": MET}, OverlapError, ["overlaps a[1]"]),
+    ("another's a", [A, at_base(0, 4, 5)], [B, B], {"out": MET}, OverlapError, ["with a[1]"]),
     # Scalars and names.
     ("beta without out", [A], [B], {"beta": 1.0}, ArgumentError, ["beta=1.0", "out"]),
     ("one beta without out", [A, A], [B, B], {"beta": [0.0, 2.0]}, ArgumentError, ["beta", "out"]),

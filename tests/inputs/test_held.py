@@ -232,10 +232,10 @@ def test_out_over_any_input_is_refused_by_every_call(other: str, where: Any) -> 
     with pytest.raises(OverlapError, match=f"with {other}"):
         matmul(**chosen, out=out, device=where)
     listed = {name: [value] for name, value in chosen.items()}
-    with pytest.raises(OverlapError, match=rf"overlaps {other}\[0\]"):
+    with pytest.raises(OverlapError, match=rf"shares memory with {other}\[0\]"):
         grouped_matmul(**listed, out=[out], device=where)
     plan = plan_grouped([32], [32], [16], device=where)
-    with pytest.raises(OverlapError, match=rf"overlaps {other}\[0\]"):
+    with pytest.raises(OverlapError, match=rf"shares memory with {other}\[0\]"):
         plan.bind(**listed, out=[out])
     assert (memory == 7).all()
 

@@ -60,7 +60,7 @@ it is cut along k, and its parts, 64 x 64 matrices in scratch, are added in a se
 >>> layout.queue.k_begin.tolist(), layout.queue.k_end.tolist()
 ([0, 0, 0, 0, 0, 0, 1000], [99, 49, 49, 36, 36, 1000, 1999])
 >>> print(layout.reason)
-given: 1.110 ms predicted, 1.110 ms at best when sorted; long products cut along k
+given: 1.111 ms predicted, 1.111 ms at best when sorted; long products cut along k
 """
 
 from __future__ import annotations
