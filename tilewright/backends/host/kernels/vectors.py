@@ -21,7 +21,7 @@ I32, I64 = ir.IntType(32), ir.IntType(64)
 UNDEFINED = ir.Undefined
 
 
-def _features():
+def features():
     """The target's features: the processor's, unless NUMBA_CPU_FEATURES names others."""
     if config.CPU_FEATURES is not None or config.CPU_NAME is not None:
         return set((config.CPU_FEATURES or "").replace("+", "").split(","))
@@ -30,7 +30,7 @@ def _features():
 
 # AVX-512 counts the bits of eight words in one instruction and has any function of three words in
 # another. Elsewhere LLVM counts by table (pshufb, cnt) and 16 registers hold fewer sums.
-NATIVE = "avx512vpopcntdq" in _features()
+NATIVE = "avx512vpopcntdq" in features()
 LANES = 8 if NATIVE else 4
 ROWS, VECTORS = (2, 4) if NATIVE else (2, 2)
 COLUMNS = LANES * VECTORS

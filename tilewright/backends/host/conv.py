@@ -1,0 +1,14 @@
+"""Engines of convolutions on the host: `engines.choose.choose` asks them in this order.
+
+Each takes a `ConvWork` and, bound, is called without arguments; Numba compiles them on first use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.engines.contract import Engine
+from tilewright.engines.conv import ConvOperands, ConvWork
+
+ConvEngine = Engine[ConvWork, ConvOperands, Callable[[], None]]
+CONV_ENGINES: tuple[ConvEngine, ...] = ()

@@ -1,0 +1,156 @@
+"""Sums of products of convolutions, held in registers: pixels x channels of the output.
+
+    for each input channel k:     numbers[pixel][k], broadcast   x   weights[k][channels], loaded
+                                  sums[pixel][channels] += both
+
+    ROWS pixels x VECTORS registers of sixteen channels: 14 x 2 where there are 32 registers of
+    sixteen floats (28 sums, two weights, a number), 28 x 1 for sixteen channels alone; 6 x 1
+    where a register holds eight floats or four, which LLVM splits the sixteen into.
+
+A product is an LLVM function of its own that nothing is inlined into, so that every sum keeps its
+register. Distances between pixels are constants: addresses then cost no register.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from tilewright.backends.host.kernels.lanes import WIDTH, broadcast, overloaded
+from tilewright.backends.host.kernels.vectors import features
+
+INT, I32, FLOAT = ir.IntType(64), ir.IntType(32), ir.FloatType()
+BYTE = ir.IntType(8)
+FLOATS = ir.VectorType(FLOAT, WIDTH)
+BYTES = 4 * WIDTH  # of a vector
+
+WIDE = "avx512f" in features()
+GROUP = 28  # tiles or pixels that lie side by side, block of channels by block of channels
+# Rows of a product by its vectors of output channels; few shapes, as each is compiled.
+ROWS = {2: (14, 12, 10, 8, 4), 1: (28, 24, 20, 16, 8)} if WIDE else {1: (6, 4, 2)}
+
+
+def at(builder, base, offset):
+    """A byte pointer so many bytes on; the offset is a number or a value."""
+    return builder.gep(base, [INT(offset) if isinstance(offset, int) else offset])
+
+
+def load_floats(builder, pointer, vector=FLOATS):
+    """A vector, or one number, from a byte pointer."""
+    return builder.load(builder.bitcast(pointer, vector.as_pointer()), align=4)
+
+
+def store_floats(builder, value, pointer):
+    """The other way."""
+    builder.store(value, builder.bitcast(pointer, value.type.as_pointer()), align=4)
+
+
+def fused(builder, x, y, z):
+    """x * y + z, rounded once."""
+    vector = x.type
+    function = overloaded(builder, f"llvm.fma.v{vector.count}f32", vector, vector, vector, vector)
+    return builder.call(function, [x, y, z])
+
+
+def prefetch(builder, pointer):
+    """Ask for the line of a byte pointer; nowhere is an address that must not be."""
+    kind = ir.FunctionType(ir.VoidType(), [BYTE.as_pointer(), I32, I32, I32])
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+    builder.call(function, [pointer, I32(0), I32(3), I32(1)])
+
+
+def counted(builder, count, values, body):
+    """Code that runs `body(index, values) -> values` so many times, at least once."""
+    before = builder.block
+    loop, after = (builder.append_basic_block(name) for name in ("again", "done"))
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    index = builder.phi(INT)
+    held = [builder.phi(value.type) for value in values]
+    found = body(index, held)
+    following = builder.add(index, INT(1))
+    last = builder.block
+    index.add_incoming(INT(0), before)
+    index.add_incoming(following, last)
+    for phi, start, value in zip(held, values, found, strict=True):
+        phi.add_incoming(start, before)
+        phi.add_incoming(value, last)
+    builder.cbranch(builder.icmp_signed("<", following, count), loop, after)
+    builder.position_at_end(after)
+    return found
+
+
+def _steps(builder, numbers, weights, sums, rows, vectors, ahead):
+    """Four input channels: `numbers` is the first pixel's, the next pixel's a vector on."""
+    for step in range(4):
+        loaded = []
+        for vector in range(vectors):
+            place = at(builder, weights, (step * vectors + vector) * BYTES)
+            loaded.append(load_floats(builder, place))
+            prefetch(builder, at(builder, place, ahead))
+        for row in range(rows):
+            one = load_floats(builder, at(builder, numbers, row * BYTES + 4 * step), FLOAT)
+            wide = broadcast(builder, one, FLOATS)
+            for vector in range(vectors):
+                index = row * vectors + vector
+                sums[index] = fused(builder, wide, loaded[vector], sums[index])
+    return sums
+
+
+def _product(module, rows, vectors):
+    """tiles [blocks][GROUP][16] x weights [4 quarters][vectors][16] -> out [rows][vectors][16]."""
+    name = f"tilewright_product_{rows}x{vectors}"
+    if name in module.globals:
+        return module.globals[name]
+    pointer = BYTE.as_pointer()
+    kind = ir.FunctionType(ir.VoidType(), [pointer, pointer, pointer, INT])
+    function = ir.Function(module, kind, name)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    tiles, weights, out, quarters = function.args
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    whole = 4 * vectors * BYTES
+    ahead = builder.mul(quarters, INT(whole))
+
+    def body(index, sums):
+        block = builder.mul(builder.ashr(index, INT(2)), INT(GROUP * BYTES))
+        within = builder.mul(builder.and_(index, INT(3)), INT(16))
+        numbers = at(builder, tiles, builder.add(block, within))
+        place = at(builder, weights, builder.mul(index, INT(whole)))
+        return _steps(builder, numbers, place, list(sums), rows, vectors, ahead)
+
+    start = [ir.Constant(FLOATS, [0.0] * WIDTH)] * (rows * vectors)
+    for index, total in enumerate(counted(builder, quarters, start, body)):
+        store_floats(builder, total, at(builder, out, index * BYTES))
+    builder.ret_void()
+    return function
+
+
+def product_of(vectors):
+    """product(rows, tiles, weights, out, quarters): the least of `ROWS` that holds the rows."""
+
+    @intrinsic
+    def product(typing, rows, tiles, weights, out, quarters):
+        def generate(context, builder, signature, arguments):
+            wanted, *places, quarters = arguments
+            pointers = [builder.inttoptr(place, BYTE.as_pointer()) for place in places]
+            done = builder.append_basic_block("multiplied")
+            shapes = sorted(ROWS[vectors])
+            for rows in shapes[:-1]:
+                fits = builder.icmp_signed("<=", wanted, INT(rows))
+                here, other = (builder.append_basic_block(name) for name in ("fits", "larger"))
+                builder.cbranch(fits, here, other)
+                builder.position_at_end(here)
+                builder.call(_product(builder.module, rows, vectors), [*pointers, quarters])
+                builder.branch(done)
+                builder.position_at_end(other)
+            builder.call(_product(builder.module, shapes[-1], vectors), [*pointers, quarters])
+            builder.branch(done)
+            builder.position_at_end(done)
+            return context.get_dummy_value()
+
+        return types.void(*[types.intp] * 5), generate
+
+    return product
