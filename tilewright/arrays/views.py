@@ -206,11 +206,16 @@ def _from_dlpack(value: Any, name: str) -> NDArray:
         raise OperandError(f"{name}={short(value)}: __dlpack__ failed: {error}") from None
 
 
+def loaded_torch() -> Any:
+    """torch where the program has imported it; None, too, while another thread is importing it."""
+    torch = sys.modules.get("torch")
+    return torch if hasattr(torch, "compile") else None  # of the names that it makes last
+
+
 def _is_followed(value: Any) -> bool:
     """Whether something of torch's looks for this tensor in what is made of it."""
-    torch = sys.modules.get("torch")
-    kind = getattr(torch, "Tensor", None)  # None, too, while another thread imports torch
-    if torch is None or kind is None or not isinstance(value, kind):
+    torch = loaded_torch()
+    if torch is None or not isinstance(value, torch.Tensor):
         return False
     if value.requires_grad and torch.is_grad_enabled():
         return True

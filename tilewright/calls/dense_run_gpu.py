@@ -9,9 +9,9 @@ are kept by sizes, strides and alignments, since training and inference repeat t
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
+from tilewright.arrays.views import loaded_torch
 from tilewright.backends.cuda.machine import arrays, placing
 from tilewright.calls import dense_plans_gpu
 from tilewright.calls.dense_work_gpu import work_of
@@ -47,7 +47,7 @@ def matmul(a: Any, b: Any, *, out: Any, bias: Any, **options: Any) -> Any:
 
 def _are_tensors(*values: Any) -> bool:
     """Whether these, where they are given, are torch's own tensors, of no subclass."""
-    torch = sys.modules.get("torch")
+    torch = loaded_torch()
     if torch is None:
         return False
     return {*map(type, values)} <= {torch.Tensor, torch.nn.Parameter, type(None)}

@@ -30,6 +30,7 @@ from tilewright.inputs.devices import gpu
 from tilewright.inputs.matrices import Matrices, taken
 from tilewright.inputs.place_gpu import OnGpu
 from tilewright.inputs.sums import Sums
+from tilewright.planning.explain import batch_head
 
 Ints = npt.NDArray[np.int64]
 
@@ -108,19 +109,11 @@ def _refuse_in_capture() -> None:
         )
 
 
-def engine_of(
-    a: Any,
-    b: Any,
-    out: Any = None,
-    *,
-    order: str = "auto",
-    precision: str | None = None,
-    **options: Any,
-) -> str:
+def engine_of(a: Any, b: Any, *, precision: str | None = None) -> str:
     """The engine that `grouped_matmul` would take for these operands as they lie."""
     place = BatchOnGpu(a)
-    call = checked(place, a, b, out, **options)
-    work, *_ = _works(place.within(call.a), call, order, precision)
+    call = checked(place, a, b, None)
+    work, *_ = _works(place.within(call.a), call, "auto", precision)
     live = np.flatnonzero((work.m > 0) & (work.n > 0))
     return choose.judge(work.take(live), gpu(work.ordinal)).best.engine
 
@@ -128,10 +121,7 @@ def engine_of(
 def explain(m: Ints, n: Ints, k: Ints, dtype: str, device: Device, order: str) -> str:
     """The plan in words, were every matrix dense and aligned: what is bound may differ."""
     flops = float(2 * np.sum(m.astype(float) * n * k))
-    head = [
-        f"{len(m)} products, {dtype}, {flops / 1e9:.3f} GFLOP",
-        f"device     {device.id}  {device.name}",
-    ]
+    head = batch_head(len(m), dtype, flops, device)
     work = _nominal(m, n, k, dtype, device, order)
     live = np.flatnonzero((work.m > 0) & (work.n > 0))
     if not len(live):

@@ -29,7 +29,7 @@ from tilewright.inputs.batch_places import check_none, host_place, lies_on_gpu
 from tilewright.inputs.checks import check_options, checked_dtype, checked_name
 from tilewright.inputs.devices import backend_of, resolve
 from tilewright.inputs.watched import are_watched, listed
-from tilewright.planning.explain import explained, explained_loop
+from tilewright.planning.explain import batch_head, explained, explained_loop
 from tilewright.planning.grouped import ORDERS, Balance, Bucket, GroupedLayout, lay_out, signature
 from tilewright.remember import Shelf
 from tilewright.wording import counted
@@ -92,10 +92,7 @@ class GroupedPlan(Fixed):
             sizes = (self.m, self.n, self.k)
             return str(_on_gpu().explain(*sizes, self.dtype, self.device, self.asked))
         flops = float(2 * np.sum(self.m.astype(float) * self.n * self.k))
-        head = [
-            f"{counted(len(self.m), 'product')}, {self.dtype}, {flops / 1e9:.3f} GFLOP",
-            f"device     {self.device.id}  {self.device.name}",
-        ]
+        head = batch_head(len(self.m), self.dtype, flops, self.device)
         if self.layout is None:
             return "\n".join(head + explained_loop(self.device, flops))
         if not is_worth_planning(len(self.m), flops):

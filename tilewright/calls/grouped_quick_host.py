@@ -8,13 +8,13 @@ is asked in as few steps of the interpreter as there are.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tilewright.arrays.array import NDArray
+from tilewright.arrays.views import loaded_torch
 from tilewright.inputs.devices import backend_of, resolve
 from tilewright.planning.share import saved
 
@@ -60,8 +60,8 @@ def first_met(a: Any, b: Any) -> list[Any] | None:
 
     None for any others, and where a compiler looks on.
     """
-    torch = sys.modules.get("torch")
-    if torch is None or not hasattr(torch, "compile"):  # absent, or another thread imports it
+    torch = loaded_torch()
+    if torch is None:
         return None
     if type(a[0]) not in (torch.Tensor, torch.nn.Parameter) or torch.compiler.is_compiling():
         return None

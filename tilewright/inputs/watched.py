@@ -8,7 +8,6 @@ NumPy and 1 µs for two tensors, so the loops are plain ones.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 from operator import attrgetter
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.arrays import torch_private as private
+from tilewright.arrays.views import loaded_torch
 
 _wants_gradient = attrgetter("requires_grad")
 _NEVER = (np.ndarray, type(None), int, float)
@@ -24,8 +24,8 @@ _NEVER = (np.ndarray, type(None), int, float)
 
 def is_watched(*values: Any) -> bool:
     """Whether any is a tensor, and one that lies on no GPU or that something in torch looks at."""
-    torch = sys.modules.get("torch")
-    if torch is None or not hasattr(torch, "compile"):  # absent, or another thread imports it
+    torch = loaded_torch()
+    if torch is None:
         return False
     found = False
     plain = (torch.Tensor, torch.nn.Parameter)
@@ -65,8 +65,8 @@ def are_unseen(torch: Any, a: Any, b: Any) -> bool:
 
 def are_watched(*lists: Any) -> bool:
     """The same of lists (or batches) of matrices: where they lie is judged by the first of each."""
-    torch = sys.modules.get("torch")
-    if torch is None or not hasattr(torch, "compile"):  # absent, or another thread imports it
+    torch = loaded_torch()
+    if torch is None:
         return False
     found = False
     for values in lists:

@@ -36,6 +36,14 @@ def explain(plan: Plan, measured: Measured | None = None, products: int = 1) -> 
     return "\n".join(head + lines_of(verdict, problem.flops, details=details, unknown=unknown))
 
 
+def batch_head(products: int, dtype: str, operations: float, device: Device) -> list[str]:
+    """What a batch is and where it runs, above what was chosen for it."""
+    return [
+        f"{counted(products, 'product')}, {dtype}, {operations / 1e9:.3f} GFLOP",
+        f"device     {device.id}  {device.name}",
+    ]
+
+
 def explained(layout: GroupedLayout, device: Device, operations: float) -> list[str]:
     """The plan of a batch in lines."""
     best = Proposal("grouped", device, layout.seconds, layout.reason)

@@ -108,13 +108,13 @@ def shape_of(problem: BitProblem) -> WgmmaTile:
     return WgmmaTile(256, cluster, 5 if bits else 4, group)
 
 
-def prepare_wgmma(work: BitWork, shape: WgmmaTile | None = None) -> Launch:
+def prepare_wgmma(work: BitWork) -> Launch:
     """Hopper's kernel: tensor maps of the operands and, where its rows allow, of the result."""
     work = _laid_out(work)
     a, b = aligned(work.a), aligned(work.b)
     ordinal = a.device.index
     problem = work.problem
-    shape = shape or shape_of(problem)
+    shape = shape_of(problem)
     copies = problem.out != "bits" and _copy_engine_can_write(work.out)
     defines = (*_variant(work), *shape.defines, ("COPY_OUT", int(copies)))
     kernel = nvrtc.function("bits_wgmma", defines, ordinal, shared=shape.shared(problem.out))

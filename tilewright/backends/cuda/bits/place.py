@@ -9,12 +9,12 @@ Everything is enqueued on torch's current stream.
 from __future__ import annotations
 
 import ctypes
-import sys
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.arrays.views import loaded_torch
 from tilewright.backends.cuda.bits.engines import ENGINES
 from tilewright.backends.cuda.bits.launch import padded
 from tilewright.backends.cuda.machine import driver, nvrtc
@@ -47,9 +47,8 @@ class CudaPlace:
 
     def takes(self, value: Any) -> bool:
         """Whether it is a torch tensor on such a GPU."""
-        torch = sys.modules.get("torch")
-        kind = getattr(torch, "Tensor", None)  # None, too, while another thread imports torch
-        if torch is None or kind is None or not isinstance(value, kind) or not value.is_cuda:
+        torch = loaded_torch()
+        if torch is None or not isinstance(value, torch.Tensor) or not value.is_cuda:
             return False
         return torch.version.hip is None
 

@@ -98,7 +98,7 @@ def why_not(x: Any, w: Any, out: Any, bias: Any, device: Device) -> str | None:
     return None if aligned else "rows of x and w must begin at multiples of 16 bytes"
 
 
-def prepared(x: Any, w: Any, out: Any, bias: Any = None, band: int | None = None) -> Moving:
+def prepared(x: Any, w: Any, out: Any, bias: Any = None) -> Moving:
     """The kernel for these and for all that lie alike; see `why_not`. Launch it on w, x and out.
 
     x and out have as many rows as the launch says. Its table is int32 [1 + entries, 4] on the
@@ -134,7 +134,7 @@ def prepared(x: Any, w: Any, out: Any, bias: Any = None, band: int | None = None
         stride=out.stride(0),
         across=-(-n // WIDE.rows),
         flags=ENGINE_STORES * stores,
-        band=band or min(max(x.shape[0] // (groups * ROWS), 1), BAND),
+        band=min(max(x.shape[0] // (groups * ROWS), 1), BAND),
     )
     if bias is not None:
         shared.bias_group, shared.bias_step = bias.stride()
