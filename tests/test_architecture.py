@@ -50,7 +50,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("cli",),
 )
 # What users import by these names; a door holds nothing of its own.
-DOORS = ("tilewright", "tilewright.onebit", "tilewright.onebit.layers")
+DOORS = ("tilewright", "tilewright.nn", "tilewright.onebit", "tilewright.onebit.layers")
 
 
 def path_of(module: str) -> Path:

@@ -34,7 +34,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> _types.ModuleType:
-    """`tilewright.onebit`, loaded when somebody first asks for it."""
-    if name != "onebit":
+    """`tilewright.nn` and `tilewright.onebit`, loaded when somebody first asks for them."""
+    if name not in ("nn", "onebit"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return _importlib.import_module("tilewright.onebit")
+    return _importlib.import_module(f"tilewright.{name}")

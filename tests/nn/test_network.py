@@ -26,9 +26,9 @@ from tilewright import onebit
 from tilewright.backends.host import compiled
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
 from tilewright.nn import binding_host, buffers, program
+from tilewright.nn.joined import plan_passes
 from tilewright.nn.layers import found
 from tilewright.nn.layers.maps import bind_map
-from tilewright.nn.passes import plan_passes
 from tilewright.nn.steps import PROGRAMS
 from tilewright.nn.value import Value
 from tilewright.nn.window import Window

@@ -19,6 +19,19 @@ class ElementType:
 Dtype = np.dtype[Any] | ElementType
 # Bytes of an element of what GPUs multiply.
 ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+# Of what values of networks hold.
+VALUES = {
+    **ITEMSIZE,
+    "bool": 1,
+    "int8": 1,
+    "uint8": 1,
+    "int16": 2,
+    "uint16": 2,
+    "int32": 4,
+    "uint32": 4,
+    "int64": 8,
+    "uint64": 8,
+}
 TYPES = {name: ElementType(name, size) for name, size in ITEMSIZE.items()}
 
 

@@ -1,1 +1,27 @@
-"""Networks of bits and reals: layers, passes over memory, programs, files."""
+"""Networks: graphs of ONNX's operators, bound to a device and sizes, run by our own kernels.
+
+import_onnx    a Network from an ONNX file, of any inputs, outputs and free sizes
+Network        what it computes, by its operators' definitions; `bind` makes it ready for a device
+"""
+
+import importlib as _importlib
+import typing as _typing
+
+if _typing.TYPE_CHECKING:
+    from tilewright.nn.net import Network, import_onnx
+
+__all__ = ["Network", "import_onnx"]
+_PLACES = {"Network": "net", "import_onnx": "net"}
+
+
+def __getattr__(name: str) -> _typing.Any:
+    """What the files here have under this name, loaded when somebody first asks for it."""
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(_importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PLACES])

@@ -2,7 +2,7 @@
 
     Network(layers) --check--> shapes --program.py--> steps with buffers --> run, trace, profile
 
-The layers say what is computed; `passes.py` decides which of them are one pass.
+The layers say what is computed; `joined.py` decides which of them are one pass.
 """
 
 from __future__ import annotations

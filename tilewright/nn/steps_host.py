@@ -1,6 +1,6 @@
 """A network's steps on the host: its passes one after another, each bound to compiled kernels.
 
-passes.py -> Layer.bind (layers/) -> binding_host.py: buffers, tables, weights -> Step
+joined.py -> Layer.bind (layers/) -> binding_host.py: buffers, tables, weights -> Step
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tilewright.nn.binding_host import Binding
+from tilewright.nn.joined import plan_passes
 from tilewright.nn.layers.base import Layer
-from tilewright.nn.passes import plan_passes
 from tilewright.nn.value import Value
 
 

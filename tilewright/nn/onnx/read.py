@@ -17,57 +17,29 @@ from tilewright.arrays.array import NDArray
 from tilewright.errors import FileError
 from tilewright.nn.onnx.attributes import attributes_of
 from tilewright.nn.onnx.graph import IR_VERSIONS, OPSETS, Graph, Node
+from tilewright.nn.onnx.model import DOMAINS, content_of, model_of, opset_of, unique_initializers
+from tilewright.nn.onnx.tensors import array_of
 
-MISSING = "onnx is not installed; 'pip install tilewright[onebit]' brings it"
-_LARGEST_FILE = 1 << 31  # protobuf's own limit
 _LARGEST_INPUT = 1 << 28  # elements
-_DOMAINS = ("", "ai.onnx")  # of ONNX's own operators
 _FLOAT = 1
-# ONNX's element types that weights come in: bytes an element, and the field of unpacked numbers.
-_TYPES = {
-    "FLOAT": (4, "float_data"),
-    "FLOAT16": (2, "int32_data"),
-    "DOUBLE": (8, "double_data"),
-    "INT64": (8, "int64_data"),
-    "INT32": (4, "int32_data"),
-    "INT8": (1, "int32_data"),
-    "UINT8": (1, "int32_data"),
-    "BOOL": (1, "int32_data"),
-}
+# ONNX's element types that weights come in.
+_TYPES = ("FLOAT", "FLOAT16", "DOUBLE", "INT64", "INT32", "INT8", "UINT8", "BOOL")
 
 
 def read_onnx(path: Path, argument: str = "path") -> Graph:
     """The graph of a file. Raises FileError for what is damaged, hostile or of another format."""
     label = f"{argument}={str(path)!r}"
-    try:
-        size = path.stat().st_size
-        if size > _LARGEST_FILE:
-            raise FileError(f"{label}: {size} bytes; accepted are files up to 2 GiB")
-        content = path.read_bytes()
-    except OSError as error:
-        raise FileError(f"{label}: cannot be read ({error.strerror})") from None
-    return parse_onnx(content, label)
+    return parse_onnx(content_of(path, label), label)
 
 
 def parse_onnx(content: bytes, label: str = "content") -> Graph:
     """The same for bytes in memory."""
-    try:
-        import onnx
-    except ImportError:
-        raise FileError(f"{label}: {MISSING}") from None
-    model = onnx.ModelProto()
-    try:
-        model.ParseFromString(content)
-    except Exception as error:  # of protobuf, which onnx does not name
-        raise FileError(f"{label}: no ONNX model ({error}); accepted is a whole file") from None
-    if not model.graph.node:
-        raise FileError(f"{label}: no ONNX model, or one without nodes")
-    if model.graph.sparse_initializer or model.functions:
-        raise FileError(f"{label}: has sparse weights or functions; accepted are plain graphs")
+    model = model_of(content, label)
     constants = {
-        t.name: _tensor(t, label, f"initializer {t.name!r}") for t in _unique(model, label)
+        t.name: _tensor(t, label, f"initializer {t.name!r}")
+        for t in unique_initializers(model, label)
     }
-    opset = _opset(model, label)
+    opset = opset_of(model, label, OPSETS, IR_VERSIONS)
     nodes = tuple(_node(node, index, opset, label) for index, node in enumerate(model.graph.node))
     name, batch, shape = _input(model.graph, constants, label)
     if len(model.graph.output) != 1:
@@ -77,49 +49,9 @@ def parse_onnx(content: bytes, label: str = "content") -> Graph:
     return Graph(label, opset, nodes, constants, name, batch, shape, output, content)
 
 
-def _opset(model: Any, label: str) -> int:
-    """The version of ONNX's own operators; those of others may be imported and not used."""
-    low, high = IR_VERSIONS
-    if not low <= model.ir_version <= high:
-        raise FileError(f"{label}: ir_version={model.ir_version}; accepted are {low} to {high}")
-    found = [entry.version for entry in model.opset_import if entry.domain in _DOMAINS]
-    low, high = OPSETS
-    if len(found) != 1 or not low <= found[0] <= high:
-        said = ", ".join(map(str, found)) or "none"
-        raise FileError(
-            f"{label}: opset_import names opset {said}; accepted is one from {low} to {high}"
-        )
-    return int(found[0])
-
-
-def _unique(model: Any, label: str) -> Any:
-    names = [tensor.name for tensor in model.graph.initializer]
-    if len(set(names)) < len(names):
-        raise FileError(f"{label}: two initializers have one name")
-    return model.graph.initializer
-
-
 def _tensor(tensor: Any, label: str, what: str) -> NDArray:
-    """A TensorProto as an array, its claims checked first."""
-    from onnx import TensorProto, numpy_helper
-
-    if tensor.data_location == TensorProto.EXTERNAL or tensor.external_data:
-        raise FileError(f"{label}: {what} lies in another file; accepted are models in one file")
-    kind = next((k for k in _TYPES if getattr(TensorProto, k) == tensor.data_type), None)
-    if kind is None:
-        number = tensor.data_type
-        raise FileError(f"{label}: {what} is of type {number}; accepted are {', '.join(_TYPES)}")
-    width, field = _TYPES[kind]
-    count = math.prod(tensor.dims)
-    there = len(tensor.raw_data) / width if tensor.raw_data else len(getattr(tensor, field))
-    if any(size < 0 for size in tensor.dims) or count != there:
-        raise FileError(
-            f"{label}: {what} claims {list(tensor.dims)}, {count} elements; it holds {there:g}"
-        )
-    try:
-        array: NDArray = numpy_helper.to_array(tensor)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise FileError(f"{label}: {what} cannot be read ({error})") from None
+    """A TensorProto as an array of numbers, its claims checked first."""
+    array = array_of(tensor, label, what, _TYPES)
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise FileError(f"{label}: {what} has NaN or infinities; accepted are numbers")
     return array
@@ -127,7 +59,7 @@ def _tensor(tensor: Any, label: str, what: str) -> NDArray:
 
 def _node(node: Any, index: int, opset: int, label: str) -> Node:
     title = f"node {node.name or f'number {index}'!r} ({node.op_type})"
-    if node.domain not in _DOMAINS:
+    if node.domain not in DOMAINS:
         raise FileError(f"{label}: {title}: domain {node.domain!r}; accepted is ONNX's own")
     given = {a.name: _attribute(a, label, title) for a in node.attribute}
     try:

@@ -1,0 +1,134 @@
+"""Windows over pictures of any number of dimensions: pads, how many fit, and what each meets.
+
+    |pad| x0 x1 x2 x3 x4 |pad|        kernel 3, stride 2, dilation 1: windows begin at 0, 2, 4
+     [------]
+           [------]
+                 [------]
+
+Convolutions and pools share these; attributes are those of ONNX's Conv, MaxPool, AveragePool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from tilewright.errors import ShapeError
+from tilewright.nn.graph import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Windows along every spatial dimension.
+
+    pads   begin of each dimension, then end of each, as ONNX has them
+    whole  a window that sticks out at the end is left out (ceil_mode is 0)
+    """
+
+    kernel: Shape
+    strides: Shape
+    dilations: Shape
+    pads: Shape
+    whole: bool = True
+
+    def reach(self, at: int) -> int:
+        """Elements from a window's first to its last."""
+        return self.dilations[at] * (self.kernel[at] - 1) + 1
+
+    def counts(self, sizes: Shape) -> Shape:
+        """How many windows there are along each dimension. Raises ShapeError where there is none.
+
+        A window that begins in the pad at the end is none, as in torch and onnxruntime.
+        """
+        rank = len(self.kernel)
+        found = []
+        for at, size in enumerate(sizes):
+            begin, end = self.pads[at], self.pads[at + rank]
+            room = size + begin + end - self.reach(at)
+            if room < 0:
+                raise ShapeError(
+                    f"a window of {self.reach(at)} on {size} elements padded by {begin} and {end};"
+                    " accepted are windows that fit"
+                )
+            count = (room if self.whole else room + self.strides[at] - 1) // self.strides[at] + 1
+            if not self.whole and (count - 1) * self.strides[at] >= size + begin:
+                count -= 1
+            found.append(count)
+        return tuple(found)
+
+    def taps(self, counts: Shape) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
+        """For each element of the window its place there, and what of a padded picture it meets."""
+        for place in product(*map(range, self.kernel)):
+            starts = [p * d for p, d in zip(place, self.dilations, strict=True)]
+            yield (
+                place,
+                tuple(
+                    slice(start, start + (count - 1) * stride + 1, stride)
+                    for start, count, stride in zip(starts, counts, self.strides, strict=True)
+                ),
+            )
+
+
+def windows_of(attributes: Mapping[str, Any], kernel: Shape, sizes: Shape) -> Windows:
+    """The windows that a node's attributes describe, on a picture of these sizes.
+
+    Raises ShapeError for attributes of another rank, or numbers below what is possible.
+    """
+    rank = len(sizes)
+    strides = _numbers(attributes, "strides", rank, 1, 1)
+    dilations = _numbers(attributes, "dilations", rank, 1, 1)
+    pads = _numbers(attributes, "pads", 2 * rank, 0, 0)
+    if len(kernel) != rank:
+        raise ShapeError(f"kernel {list(kernel)} on {rank} dimensions; accepted are as many")
+    if min(kernel, default=1) < 1:
+        raise ShapeError(f"kernel {list(kernel)}; accepted are sizes of 1 and more")
+    mode = attributes.get("auto_pad", "NOTSET")
+    if mode == "VALID":
+        pads = (0,) * (2 * rank)
+    elif mode != "NOTSET":
+        pads = _same(mode, kernel, strides, dilations, sizes)
+    return Windows(kernel, strides, dilations, pads, not attributes.get("ceil_mode", 0))
+
+
+def _numbers(
+    attributes: Mapping[str, Any], name: str, count: int, default: int, least: int
+) -> Shape:
+    found = tuple(attributes.get(name) or (default,) * count)
+    if len(found) != count or min(found, default=least) < least:
+        raise ShapeError(f"{name}={list(found)}: accepted are {count} numbers from {least}")
+    return found
+
+
+def _same(mode: str, kernel: Shape, strides: Shape, dilations: Shape, sizes: Shape) -> Shape:
+    """Pads such that a picture gives as many windows as it has elements, divided by the stride."""
+    if mode not in ("SAME_UPPER", "SAME_LOWER"):
+        raise ShapeError(
+            f"auto_pad={mode!r}: accepted are NOTSET, SAME_UPPER, SAME_LOWER and VALID"
+        )
+    begins, ends = [], []
+    for k, stride, dilation, size in zip(kernel, strides, dilations, sizes, strict=True):
+        count = -(-size // stride)
+        total = max(0, (count - 1) * stride + dilation * (k - 1) + 1 - size)
+        small, large = total // 2, total - total // 2
+        begins.append(large if mode == "SAME_LOWER" else small)
+        ends.append(small if mode == "SAME_LOWER" else large)
+    return (*begins, *ends)
+
+
+def padded(xp: Any, x: Any, pads: Shape, value: float) -> Any:
+    """x [N, C, ...] with `value` around its spatial dimensions."""
+    rank = len(pads) // 2
+    for at in range(rank):
+        axis = x.ndim - rank + at
+        parts = [
+            xp.full(
+                (*x.shape[:axis], count, *x.shape[axis + 1 :]), value, dtype=x.dtype,
+                device=x.device,
+            )
+            for count in (pads[at], pads[at + rank])
+        ]  # fmt: skip
+        if pads[at] or pads[at + rank]:
+            x = xp.concat((parts[0], x, parts[1]), axis=axis)
+    return x
