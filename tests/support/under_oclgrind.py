@@ -2,7 +2,7 @@
 
 python -m tests.support.under_oclgrind WHAT
 
-WHAT: KERNEL | grouped_lanes | bits | out_of_bounds | global_race | local_race
+WHAT: KERNEL | grouped_lanes | bits | conv | out_of_bounds | global_race | local_race
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 import tilewright
-from tests.support import bits_under_oclgrind, grouped_under_oclgrind
+from tests.support import bits_under_oclgrind, conv_under_oclgrind, grouped_under_oclgrind
 from tests.support.cases import Case
 from tests.support.runs import configurations, run, run_configuration
 from tilewright.backends.opencl import runtime
@@ -63,6 +63,8 @@ def main(what: str) -> None:
         grouped_under_oclgrind.multiply(simulators[0])
     elif what == "bits":
         bits_under_oclgrind.multiply(simulators[0])
+    elif what == "conv":
+        conv_under_oclgrind.convolve(simulators[0])
     else:
         run = plant if what in FAULTS else multiply
         run(what, simulators[0])

@@ -33,7 +33,7 @@ from tilewright.facts.scalars import Scalars
 _BYTES = 16 << 10
 
 
-class _Arguments:
+class Arguments:
     """The arguments of one launch: constants set once, the rest when it is another than before.
 
     Setting an argument takes some microseconds, a kernel has about twenty of them, and between two
@@ -111,7 +111,7 @@ class Executable:
         self.bytes = _BYTES + sum(own)
         scalar_type = np.dtype(plan.problem.accumulate).type
         self.launches = [
-            (launch, _Arguments(kernel_of(session_, launch), launch, scalar_type))
+            (launch, Arguments(kernel_of(session_, launch), launch, scalar_type))
             for launch in plan.step.launches
         ]
 

@@ -15,6 +15,38 @@ from tilewright.facts.device import Device
 MULTIPLY_ADD = {"a*b+c": 0, "mad": 1, "fma": 2}
 
 
+# Convolution engines: the share of a device's peak that each is taken to reach. Their order is what
+# counts; the numbers of phones are made so that the ratios are those of the sources below.
+GPU_CONVS = (
+    ("conv_direct", 0.1),
+    ("conv_direct_image", 0.08),
+    ("conv_gemm", 0.3),
+    ("conv_winograd", 0.2),
+    ("conv_chain", 0.01),
+)
+ADRENO_CONVS = (
+    ("conv_direct", 0.15),
+    ("conv_direct_image", 0.3),
+    ("conv_gemm", 0.1),
+    ("conv_winograd", 0.2),
+    ("conv_chain", 0.01),
+)
+DIRECT_CONVS = (
+    ("conv_direct", 0.3),
+    ("conv_direct_image", 0.25),
+    ("conv_gemm", 0.1),
+    ("conv_winograd", 0.1),
+    ("conv_chain", 0.01),
+)
+CPU_CONVS = (
+    ("conv_direct", 0.3),
+    ("conv_direct_image", 0.02),
+    ("conv_gemm", 0.05),
+    ("conv_winograd", 0.05),
+    ("conv_chain", 0.5),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """If vendor, name or version match, prefer `settings`, because of `reason`, says `source`."""
@@ -95,6 +127,42 @@ RULES = (
         "Arm Mali Midgard guide; 40x over a serial CPU loop reported on Mali-T604",
     ),
     Rule(
+        "cpu-convs",
+        "",
+        (("convs", CPU_CONVS),),
+        "a whole chain in a core's cache; local memory is DRAM here",
+        "priors of a two-core AVX-512 processor",
+        kinds=("cpu",),
+    ),
+    Rule(
+        "gpu-convs",
+        "",
+        (("convs", GPU_CONVS),),
+        "tiles in local memory cut global traffic by their side",
+        "the same prior as gpu-local's",
+    ),
+    Rule(
+        "adreno-convs",
+        r"adreno|qualcomm",
+        (("convs", ADRENO_CONVS), ("conv_turn", 48)),
+        "images win up to 48 channels, Winograd from 48 up",
+        "a published study of MNN's convolutions on Adreno",
+    ),
+    Rule(
+        "mali-convs",
+        r"\bmali\b|immortalis",
+        (("convs", DIRECT_CONVS),),
+        "local memory lies in the same DRAM",
+        "Arm Mali GPU OpenCL developer guide 101574",
+    ),
+    Rule(
+        "xclipse-convs",
+        r"xclipse|samsung",
+        (("convs", DIRECT_CONVS),),
+        "direct beat implicit GEMM by 2 to 4 times",
+        "published measurements on an Exynos' Xclipse 960",
+    ),
+    Rule(
         "mali-fma",
         r"mali-g\d+|immortalis",
         (("multiply_add", MULTIPLY_ADD["fma"]),),
@@ -111,6 +179,8 @@ class Preferences:
     kernels: tuple[str, ...] = ("coalesced", "local", "naive")
     multiply_add: int = MULTIPLY_ADD["fma"]
     require_group: int = 0
+    convs: tuple[tuple[str, float], ...] = GPU_CONVS
+    conv_turn: int = 48  # channels from which on Winograd wins over images
     rules: tuple[Rule, ...] = field(default=())
 
 

@@ -1,0 +1,14 @@
+"""The engines of convolutions on OpenCL devices, in the order in which they are asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.backends.opencl.conv.direct import Direct, DirectImage
+from tilewright.engines.contract import Engine
+from tilewright.engines.conv import ConvOperands, ConvWork
+
+CONV_ENGINES: tuple[Engine[ConvWork, ConvOperands, Callable[[], None]], ...] = (
+    Direct(),
+    DirectImage(),
+)
