@@ -80,6 +80,22 @@ __device__ __forceinline__ void load_box_to_all(u32 into, const void* map, int x
         : "memory");
 }
 
+// `bytes` of a run of memory, whole sixteens, told to the barrier.
+__device__ __forceinline__ void load_bytes(u32 into, const void* from, u32 bytes, u32 barrier) {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+            "r"(into),
+        "l"(from), "r"(bytes), "r"(barrier)
+        : "memory");
+}
+
+// The way back; one of those that `stores_commit` sends together.
+__device__ __forceinline__ void store_bytes(void* to, u32 from, u32 bytes) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from),
+                 "r"(bytes)
+                 : "memory");
+}
+
 __device__ __forceinline__ void stores_commit() {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }

@@ -1,0 +1,73 @@
+// A row of 64 pixels times weights, on Hopper's tensor cores, from shared memory without swizzle.
+//
+//     left: 64 pixels x 16 channels            right: 16 channels x W
+//     plane c    |p0|p1|p2|...                 chunk c    |o0|o1|...|oW-1|    16 bytes each
+//     plane c+1  |p0|p1|p2|...  PLANE on       chunk c+1  |o0|o1|...          16 W on
+//
+// Eight neighbours are 128 bytes in a row, so that a window shifted by a pixel only begins 16
+// bytes further: what a swizzle would not allow.
+#pragma once
+#include "chain_layout.cuh"
+#define LEFT_MN 0
+#define RIGHT_MN 0
+#include "hopper_wgmma.cuh"
+
+#define Q0 "%0,%1,%2,%3,%4,%5,%6,%7"
+#define Q2 "%8,%9,%10,%11"
+#define Q3 "%16,%17,%18,%19,%20,%21,%22,%23"
+WGMMA(24, Q0 "," Q2, "%12", "%13", "%14", V4(0), V4(4), V4(8))
+WGMMA(48, P0 "," Q3, "%24", "%25", "%26", V16(0), V4(16), V4(20))
+
+// The same with the left in registers.
+template <int W> struct MultiplyHeld;
+#define WGMMA_HELD(W, LIST, A0, A1, A2, A3, R, ...)                                             \
+    template <> struct MultiplyHeld<W> {                                                       \
+        static __device__ __forceinline__ void go(float (&d)[W / 2], const u32 (&a)[4],         \
+                                                  u64 right) {                                 \
+            asm volatile("wgmma.mma_async.sync.aligned.m64n" #W "k16.f32." ELEMENT "." ELEMENT \
+                         " {" LIST "}, {" A0 "," A1 "," A2 "," A3 "}, " R ", 1, 1, 1, 0;\n"    \
+                         : __VA_ARGS__                                                         \
+                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(right));            \
+        }                                                                                      \
+    };
+WGMMA_HELD(16, Q0, "%8", "%9", "%10", "%11", "%12", V4(0), V4(4))
+WGMMA_HELD(32, P0, "%16", "%17", "%18", "%19", "%20", V16(0))
+WGMMA_HELD(64, P0 "," P1, "%32", "%33", "%34", "%35", "%36", V32(0))
+
+// `along`: bytes from eight of k to the next eight.
+__device__ __forceinline__ u64 operand(u32 address, int along) {
+    return ((u64)((address & 0x3ffff) >> 4)) | ((u64)(along >> 4) << 16) | ((u64)(128 >> 4) << 32);
+}
+
+// Sums are what the compiler thinks they are only after the products that write them have ended.
+template <int COUNT> __device__ __forceinline__ void settle(float (&sums)[COUNT]) {
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) asm volatile("" : "+f"(sums[i])::"memory");
+}
+
+// One row of IN channels gives its part of three rows of OUT: the one below it (weights' last row),
+// its own, the one above. sums: [those three][OUT], 64 pixels a unit.
+template <int IN, int OUT>
+__device__ __forceinline__ void multiply_row(float (&sums)[UNITS][3 * OUT / 2], u32 row,
+                                             u32 weights) {
+    wgmma_fence();
+#pragma unroll
+    for (int unit = 0; unit < UNITS; ++unit)
+#pragma unroll
+        for (int dx = 0; dx < 3; ++dx)
+#pragma unroll
+            for (int c = 0; c < IN / 8; c += 2)
+                Multiply<3 * OUT>::go(
+                    sums[unit], operand(row + 16 * (1 + dx + 64 * unit) + c * PLANE, PLANE),
+                    operand(weights + (dx * (IN / 8) + c) * 48 * OUT, 48 * OUT), 1);
+    wgmma_commit();
+}
+
+// The third that was begun last starts at the bias; what is finished has left.
+template <int OUT>
+__device__ __forceinline__ void roll(float (&sums)[UNITS][3 * OUT / 2]) {
+#pragma unroll
+    for (int unit = 0; unit < UNITS; ++unit)
+#pragma unroll
+        for (int i = 0; i < OUT; ++i) sums[unit][i] = sums[unit][i + OUT / 2];
+}

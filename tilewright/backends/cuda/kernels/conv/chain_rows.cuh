@@ -1,0 +1,139 @@
+// Where a block is in its share of the rows, and the small things that all its layers do.
+//
+//     strips side by side in the picture,          a block's share: some rows of a strip, perhaps
+//     their rows dealt evenly to the blocks        the next strip's first, as one stream; each part
+//     +----+----+----+                             begins and ends HALO rows outside
+//     | 0  | 2  |    |
+//     |----|    | 4  |                                 .....  halo
+//     | 1  |----|    |                                 rows of strip 1
+//     |    | 3  |----|                                 .....  halo, halo of the next part
+//     +----+----+----+                                 rows of strip 2 ...
+#pragma once
+#include "chain_layout.cuh"
+
+struct Cursor {
+    int y;            // row of the picture, outside of it in the halo
+    int first, end;   // rows that this part must make
+    int left;         // rows of the part still to come, this one included
+    int x;            // left useful column
+    int image, strip;
+    int rest;         // rows of parts that follow
+    int halo;
+
+    // Rows [begin, end) of all; `early` rows before the first part's halo come first.
+    __device__ __forceinline__ void start(const Chain& p, long long begin, int count, int rows_around,
+                                          int early) {
+        long long column = begin / p.height;
+        image = (int)(column / p.strips), strip = (int)(column % p.strips);
+        first = (int)(begin % p.height), halo = rows_around;
+        part(p, first, count);
+        y -= early, left += early;
+    }
+
+    __device__ __forceinline__ void part(const Chain& p, int from, int count) {
+        int rows = p.height - from < count ? p.height - from : count;
+        first = from, end = from + rows, rest = count - rows;
+        y = from - halo, left = rows + 2 * halo, x = strip * USEFUL;
+    }
+
+    __device__ __forceinline__ void next(const Chain& p) {
+        if (--left) {
+            ++y;
+        } else if (rest > 0) {
+            if (++strip == p.strips) strip = 0, ++image;
+            part(p, 0, rest);
+        } else {  // all is done: rows that are nowhere
+            y = -(1 << 29), first = end = 0, left = 1 << 29;
+        }
+    }
+
+    __device__ __forceinline__ bool inside(const Chain& p) const {
+        return y >= 0 && y < p.height;
+    }
+    __device__ __forceinline__ bool wanted() const { return y >= first && y < end; }
+};
+
+// Which slot of a ring comes next, and how often the ring went round.
+struct Turn {
+    int slot = 0;
+    u32 phase = 0;
+    __device__ __forceinline__ void next() {
+        if (++slot == DEPTH) slot = 0, phase ^= 1;
+    }
+};
+
+struct Block {
+    u32 base;    // of shared memory
+    int steps;   // rows that every layer makes, those that only fill the rings included
+    int warp, lane;  // of the warpgroup
+    long long begin;
+    int rows;
+
+    __device__ __forceinline__ u32 full(int ring, int slot) const {
+        return base + SHARED_BARRIERS + (ring * DEPTH + slot) * 16;
+    }
+    __device__ __forceinline__ u32 empty(int ring, int slot) const { return full(ring, slot) + 8; }
+    __device__ __forceinline__ u32 weights() const { return full(LAYERS, 0); }
+    __device__ __forceinline__ u32 row(int ring, int slot) const {
+        return base + ring_at(ring) + slot * (channels(ring) / 8) * PLANE;
+    }
+    __device__ __forceinline__ float number(int at) const {
+        float value;
+        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(base + at));
+        return value;
+    }
+};
+
+#if BF16
+#define HALF "bf16"
+#else
+#define HALF "f16"
+#endif
+
+__device__ __forceinline__ float widened(u16 half) {
+    float value;
+#if BF16
+    value = __uint_as_float((u32)half << 16);
+#else
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
+#endif
+    return value;
+}
+
+__device__ __forceinline__ u16 narrowed(float value) {
+    u16 half;
+    asm("cvt.rn." HALF ".f32 %0, %1;" : "=h"(half) : "f"(value));
+    return half;
+}
+
+// A NaN stays one in all of them.
+template <int HOW> __device__ __forceinline__ float activated(float v, float low, float high) {
+    if (HOW == RELU) asm("max.NaN.f32 %0, %0, 0f00000000;" : "+f"(v));
+    if (HOW == LEAKY) v = v > 0 ? v : v * low;
+    if (HOW == CLIP) {
+        asm("max.NaN.f32 %0, %0, %1;" : "+f"(v) : "f"(low));
+        asm("min.NaN.f32 %0, %0, %1;" : "+f"(v) : "f"(high));
+    }
+    return v;
+}
+
+// Two neighbouring channels of a pixel, activated.
+template <int HOW>
+__device__ __forceinline__ u32 packed(float first, float second, float low, float high) {
+    u32 both;
+    if (HOW == RELU) {
+        asm("cvt.rn.relu." HALF "x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
+        return both;
+    }
+    first = activated<HOW>(first, low, high), second = activated<HOW>(second, low, high);
+    asm("cvt.rn." HALF "x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
+    return both;
+}
+
+// 16 pixels of 16 channels, from where wgmma leaves its sums: pixels 0-7 and 8-15 of the first
+// eight channels, then of the others. Each lane gives the address of one pixel of one plane.
+__device__ __forceinline__ void store_pixels(u32 at, u32 a, u32 b, u32 c, u32 d) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at),
+                 "r"(a), "r"(b), "r"(c), "r"(d)
+                 : "memory");
+}
