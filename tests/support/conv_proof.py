@@ -1,0 +1,85 @@
+"""Runs the Triton engine of convolutions in Triton's interpreter, on the host, over these cases.
+
+TRITON_INTERPRET=1 python -m tests.support.conv_proof
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tests.support import conv_chains
+from tests.support.conv_chains import layer
+from tests.support.triton_proof import CUDA_H200
+from tilewright.backends.cuda.conv.triton import TritonConv
+from tilewright.engines.conv import ACTIVATIONS, Activation, Conv, ConvOperands, ConvWork
+
+NUMBERS = {"leaky": (0.1, 0.0), "clip": (-0.3, 0.6), "hard_sigmoid": (0.2, 0.5)}
+
+
+def _activations() -> list[ConvWork]:
+    slopes = np.linspace(-1, 1, 6, dtype=np.float32)
+    rng = np.random.default_rng(3)
+    made = (
+        Activation(kind, *NUMBERS.get(kind, (0.0, 0.0)), slopes if kind == "prelu" else None)
+        for kind in ACTIVATIONS
+    )
+    return [ConvWork((layer(rng, 5, 6, activation=one),), 1, 5, 6, "float32") for one in made]
+
+
+def _shapes(last: Any) -> list[ConvWork]:
+    rng = np.random.default_rng(4)
+
+    def one(inputs: int, outputs: int, size: tuple[int, int, int], **facts: Any) -> ConvWork:
+        single: Conv = layer(rng, inputs, outputs, **facts)
+        return ConvWork((single,), *size, "float32", source=last, result=last)
+
+    return [
+        one(3, 16, (2, 9, 7), kernel=(5, 3), strides=(2, 1), pads=(0, 1, 2, 0)),
+        one(32, 20, (1, 6, 9), dilations=(1, 2), pads=(1, 2, 1, 2)),
+        one(64, 130, (1, 4, 5), kernel=(1, 1), pads=(0, 0, 0, 0)),
+        one(8, 12, (1, 6, 7), groups=4),
+        one(20, 20, (2, 6, 7), groups=20, kernel=(3, 5), pads=(1, 2, 1, 2)),
+        one(6, 12, (1, 5, 6), groups=6),
+        one(4, 18, (1, 5, 6), shuffle=3),
+        one(4, 8, (2, 5, 6), adds=True, shuffle=2, activation=Activation("relu")),
+    ]
+
+
+def _chains() -> list[ConvWork]:
+    sizes = (1, 9, 11)
+    return [
+        conv_chains.chain((1, 16, 16, 4), sizes, "float32", shuffle=2),
+        conv_chains.rounded(conv_chains.chain((3, 32, 8), sizes, "float16")),
+    ]
+
+
+CASES = {
+    "activations": _activations(),
+    "channels_first": _shapes("channels_first"),
+    "channels_last": _shapes("channels_last"),
+    "chains": _chains(),
+}
+
+
+def proven(work: ConvWork) -> None:
+    """Bound, run into NaN, compared with float64."""
+    x, out, residuals = conv_chains.drawn(work)
+    engine = TritonConv()
+    assert engine.why_not(work, CUDA_H200) is None
+    engine.bind(engine.propose(work, CUDA_H200), ConvOperands(x, out, residuals))()
+    allowed = 1e-6 if work.dtype == "float32" else 1e-3
+    error = conv_chains.error(out, conv_chains.reference(work, x, residuals))
+    assert error < allowed, f"{work}: {error}"
+
+
+def main() -> None:
+    for name, works in CASES.items():
+        for work in works:
+            proven(work)
+        print(f"{name}: {len(works)} right")
+
+
+if __name__ == "__main__":
+    main()
