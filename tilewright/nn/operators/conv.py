@@ -9,7 +9,7 @@ from typing import Any
 from tilewright.errors import ShapeError
 from tilewright.nn.graph import Node, Shape, Tensor
 from tilewright.nn.operators.base import FLOATS, Given, Operator
-from tilewright.nn.operators.windows import padded, windows_of
+from tilewright.nn.operators.windows import Windows, padded, windows_of
 
 
 class Conv(Operator):
@@ -48,30 +48,34 @@ class Conv(Operator):
     def compute(self, xp: Any, node: Node, *given: Any) -> Any:
         """A product of matrices for each element of the window, summed."""
         x, weights, bias = (*given, None)[:3]
-        groups = int(node.attributes["group"])
-        images, channels = x.shape[:2]
-        outputs = weights.shape[0]
         windows = windows_of(node.attributes, tuple(weights.shape[2:]), tuple(x.shape[2:]))
-        counts = windows.counts(tuple(x.shape[2:]))
-        source = padded(xp, x, windows.pads, 0)
-        total = None
-        for place, where in windows.taps(counts):
-            tap = source[(slice(None), slice(None), *where)]
-            columns = xp.reshape(tap, (images, groups, channels // groups, math.prod(counts)))
-            rows = weights[(slice(None), slice(None), *place)]
-            rows = xp.reshape(rows, (1, groups, outputs // groups, channels // groups))
-            part = xp.matmul(rows, columns)
-            total = part if total is None else total + part
-        result = xp.reshape(total, (images, outputs, *counts))
-        if bias is not None:
-            result = result + xp.reshape(bias, (1, outputs, *[1] * len(counts)))
-        return result
+        return convolved(xp, x, weights, bias, windows, int(node.attributes["group"]))
 
     def flops(self, node: Node, given: Given, made: Sequence[Tensor]) -> float:
         """Two for each weight that a sum meets."""
         weights = given[1]
         assert weights is not None
         return 2.0 * made[0].size * math.prod(weights.shape[1:])
+
+
+def convolved(xp: Any, x: Any, weights: Any, bias: Any, windows: Windows, groups: int) -> Any:
+    """The convolution of x [N, C, ...] with weights [outputs, C / groups, ...], bias or None."""
+    images, channels = x.shape[:2]
+    outputs = weights.shape[0]
+    counts = windows.counts(tuple(x.shape[2:]))
+    source = padded(xp, x, windows.pads, 0)
+    total = None
+    for place, where in windows.taps(counts):
+        tap = source[(slice(None), slice(None), *where)]
+        columns = xp.reshape(tap, (images, groups, channels // groups, math.prod(counts)))
+        rows = weights[(slice(None), slice(None), *place)]
+        rows = xp.reshape(rows, (1, groups, outputs // groups, channels // groups))
+        part = xp.matmul(rows, columns)
+        total = part if total is None else total + part
+    result = xp.reshape(total, (images, outputs, *counts))
+    if bias is None:
+        return result
+    return result + xp.reshape(bias, (1, outputs, *[1] * len(counts)))
 
 
 OPERATORS = (Conv(),)

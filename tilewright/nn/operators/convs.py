@@ -1,0 +1,86 @@
+"""Convs: a chain of convolutions as engines are asked for it; passes make it, no file has it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.engines.conv import Conv, ConvWork
+from tilewright.errors import ShapeError
+from tilewright.nn.graph import Node, Shape, Tensor
+from tilewright.nn.operators.activate import activate
+from tilewright.nn.operators.base import FLOATS, Given, Operator
+from tilewright.nn.operators.conv import convolved
+from tilewright.nn.operators.windows import Windows
+
+NAME = "Convs"
+
+
+def convs_node(
+    name: str, layers: tuple[Conv, ...], inputs: tuple[str, ...], output: str, covers: Any
+) -> Node:
+    """A chain as a node: x, then a residual for each layer that adds one.
+
+    covers: the names of the nodes that it does.
+    """
+    attributes = {"layers": layers, "covers": tuple(covers)}
+    return Node(NAME, 1, inputs, (output,), attributes, name)
+
+
+class Convs(Operator):
+    """Each layer: activation(convolution + bias [+ residual]), then a pixel shuffle."""
+
+    name = NAME
+    versions = (1,)
+    dtypes = FLOATS
+
+    def shapes(self, node: Node, given: Given) -> tuple[Shape, ...]:
+        """Of the last layer."""
+        x = given[0]
+        assert x is not None
+        layers = node.attributes["layers"]
+        images, channels, height, width = x.shape
+        if channels != layers[0].inputs:
+            raise ShapeError(f"{channels} channels; accepted are {layers[0].inputs}")
+        return ((images, *ConvWork(layers, images, height, width).sizes[-1]),)
+
+    def compute(self, xp: Any, node: Node, *given: Any) -> Any:
+        """Layer after layer."""
+        x, *residuals = given
+        waiting = iter(residuals)
+        for layer in node.attributes["layers"]:
+            x = layer_of(xp, layer, x, next(waiting) if layer.adds else None)
+        return x
+
+    def flops(self, node: Node, given: Given, made: Sequence[Tensor]) -> float:
+        """Two for each weight that a sum meets."""
+        x = given[0]
+        assert x is not None
+        images, _, height, width = x.shape
+        return ConvWork(node.attributes["layers"], images, height, width).flops
+
+
+def layer_of(xp: Any, layer: Conv, x: Any, residual: Any) -> Any:
+    """One layer by its definition."""
+    weights, bias = (
+        None if part is None else xp.asarray(part, dtype=x.dtype, device=x.device)
+        for part in (layer.weights, layer.bias)
+    )
+    windows = Windows(layer.kernel, layer.strides, layer.dilations, layer.pads)
+    sums = convolved(xp, x, weights, bias, windows, layer.groups)
+    if residual is not None:
+        sums = sums + residual
+    return _shuffled(xp, activate(xp, sums, layer.activation), layer.shuffle)
+
+
+def _shuffled(xp: Any, x: Any, r: int) -> Any:
+    """Channels [c * r * r] become r x r pixels."""
+    if r == 1:
+        return x
+    images, channels, height, width = x.shape
+    parts = xp.reshape(x, (images, channels // (r * r), r, r, height, width))
+    pixels = xp.permute_dims(parts, (0, 1, 4, 2, 5, 3))
+    return xp.reshape(pixels, (images, channels // (r * r), height * r, width * r))
+
+
+OPERATORS = (Convs(),)

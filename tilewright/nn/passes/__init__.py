@@ -1,0 +1,33 @@
+"""Passes: graphs to graphs that compute the same in fewer, larger steps; pure, a file each.
+
+    unchanged.py    Identity, Dropout, casts to the same type: gone
+    constants.py    what constants alone decide is computed once
+    dead.py         what nobody reads is left out
+    convs.py        Conv of constant weights -> Convs, the record that engines are asked with
+    before.py       Pad -> the convolution after it
+    after.py        BatchNormalization, Mul, Add, activations, residuals, DepthToSpace -> the
+                    convolution before them (epilogues.py: how each is taken in)
+    chains.py       convolutions one after another -> one chain
+
+A pass keeps the names of the values that stay, so sizes that were found before hold after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tilewright.nn.graph import Graph, Tensor
+from tilewright.nn.passes.after import followed
+from tilewright.nn.passes.before import padded
+from tilewright.nn.passes.chains import chained
+from tilewright.nn.passes.constants import folded
+from tilewright.nn.passes.convs import with_convs
+from tilewright.nn.passes.dead import without_dead
+from tilewright.nn.passes.unchanged import without_unchanged
+
+
+def simplified(graph: Graph, tensors: Mapping[str, Tensor]) -> Graph:
+    """The same network with all passes done; `tensors` of `infer.tensors` for the same graph."""
+    graph = without_dead(without_unchanged(folded(graph, tensors), tensors))
+    graph = padded(with_convs(graph, tensors), tensors)
+    return without_dead(chained(followed(graph, tensors)))

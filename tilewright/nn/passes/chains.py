@@ -1,0 +1,30 @@
+"""Joins convolutions that follow each other, each value between them read by the next alone."""
+
+from __future__ import annotations
+
+from tilewright.nn.graph import Graph, Node
+from tilewright.nn.operators.convs import NAME, convs_node
+
+
+def chained(graph: Graph) -> Graph:
+    """The graph with chains as long as they can be; binding cuts them where that is faster."""
+    readers, last = graph.readers(), set(graph.outputs)
+    open_: dict[str, Node] = {}  # chains that may go on, by the value that they give
+    kept: list[Node] = []
+    for node in graph.nodes:
+        if node.operator == NAME:
+            before = open_.pop(node.inputs[0], None)
+            if before is not None:
+                kept = [one for one in kept if one is not before]
+                node = _joined(before, node)
+            name = node.outputs[0]
+            if name not in last and len(readers[name]) == 1:
+                open_[name] = node
+        kept.append(node)
+    return graph.with_nodes(kept)
+
+
+def _joined(first: Node, second: Node) -> Node:
+    parts = [(*first.attributes[part], *second.attributes[part]) for part in ("layers", "covers")]
+    inputs = (*first.inputs, *second.inputs[1:])
+    return convs_node(first.name, parts[0], inputs, second.outputs[0], parts[1])
