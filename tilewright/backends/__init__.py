@@ -9,10 +9,15 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import pkgutil
+from collections.abc import Callable
 from functools import cache
 
 from tilewright.engines.backend import Backend
 from tilewright.engines.bits import BitPlace
+from tilewright.engines.contract import Engine
+from tilewright.engines.conv import ConvOperands, ConvWork
+
+ConvEngine = Engine[ConvWork, ConvOperands, Callable[[], None]]
 
 
 @cache
@@ -30,6 +35,20 @@ def places() -> dict[str, BitPlace]:
         if importlib.util.find_spec(module) is not None:
             found[name] = importlib.import_module(module).PLACE
     return found
+
+
+@cache
+def conv_engines(name: str) -> tuple[ConvEngine, ...]:
+    """The engines of convolutions of a back end, in the order in which they are asked."""
+    for module in (f"{__name__}.{name}.conv.engines", f"{__name__}.{name}.conv"):
+        try:
+            found = importlib.util.find_spec(module)
+        except ModuleNotFoundError:  # its parent is no package, or is not there
+            found = None
+        if found is not None:
+            engines: tuple[ConvEngine, ...] = importlib.import_module(module).CONV_ENGINES
+            return engines
+    return ()
 
 
 def _folders() -> list[str]:

@@ -11,11 +11,22 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
+from tilewright.backends import conv_engines
+from tilewright.errors import ArgumentError, DtypeError, OperandError
+from tilewright.facts.device import Device
 from tilewright.nn import evaluate
+from tilewright.nn.bound import Bound, ConvEngine
 from tilewright.nn.graph import Graph, Input
-from tilewright.nn.infer import operator_of, types
+from tilewright.nn.infer import operator_of, tensors, types
+from tilewright.nn.passes import simplified
+from tilewright.nn.passes.retyped import retyped
+from tilewright.nn.places import device_of, home_of
+from tilewright.nn.plan import Plan, planned
+from tilewright.nn.show import explained
+from tilewright.nn.sizes import check_shape, sizes_of
 from tilewright.wording import short
+
+DTYPES = ("float32", "float16", "bfloat16")
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,9 +34,11 @@ class Network:
     """A network of ONNX's operators.
 
     graph  its nodes, inputs, outputs and constants
+    title  what `explain` calls it
     """
 
     graph: Graph
+    title: str = "network"
 
     @property
     def inputs(self) -> tuple[Input, ...]:
@@ -59,6 +72,55 @@ class Network:
         made = tuple(found[name] for name in self.outputs)
         return made[0] if len(made) == 1 else made
 
+    def bind(
+        self,
+        shape: Any = None,
+        device: Device | str = "auto",
+        dtype: str = "float32",
+        *,
+        exact: bool = False,
+    ) -> Bound:
+        """The network made ready: planned, memory taken, weights laid out, kernels compiled.
+
+        Args:
+            shape: sizes of the input; of several {name: sizes}. None where no size is free.
+            device: "auto" is a GPU where there is one, else the host; or as in `tilewright.matmul`.
+            dtype: "float32", "float16" or "bfloat16", for all values that are float32 in the file.
+            exact: no engine of convolutions whose rounding exceeds that of a plain sum.
+
+        Raises:
+            ArgumentError, ShapeError: sizes that an input does not take, or that do not fit inside.
+            DeviceError, DeviceMemoryError: the device is absent or has too little memory, which is
+                found before any is taken.
+        """
+        plan, engines = self._plan(shape, device, dtype, exact=exact)
+        return Bound(plan, home_of(plan), engines, self.title)
+
+    def explain(
+        self,
+        shape: Any = None,
+        device: Device | str = "auto",
+        dtype: str = "float32",
+        *,
+        exact: bool = False,
+    ) -> str:
+        """What `bind` with these arguments would do, step by step; nothing is allocated."""
+        return explained(self._plan(shape, device, dtype, exact=exact)[0], self.title)
+
+    def _plan(
+        self, shape: Any, device: Device | str, dtype: str, *, exact: bool
+    ) -> tuple[Plan, tuple[ConvEngine, ...]]:
+        chosen = device_of(device)
+        if dtype not in DTYPES:
+            raise DtypeError(f"dtype={dtype!r}: accepted are {', '.join(DTYPES)}")
+        sizes = sizes_of(self.graph, shape)
+        graph = retyped(self.graph, dtype)
+        graph = simplified(graph, tensors(graph, sizes))
+        engines = conv_engines(chosen.backend)
+        if dtype == "bfloat16" and chosen.backend != "cuda":
+            engines = ()  # NumPy's arrays cannot hold it
+        return planned(graph, tensors(graph, sizes), chosen, engines, exact=exact), engines
+
     def _given(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
         """Arrays by name, checked."""
         names = [source.name for source in self.inputs]
@@ -91,24 +153,6 @@ def _fitting(source: Input, array: Any, sizes: dict[str, int]) -> Any:
     return evaluate.rounded(array, source.dtype)
 
 
-def check_shape(source: Input, shape: tuple[int, ...], sizes: dict[str, int]) -> None:
-    """Raise ShapeError for sizes that an input does not take; learn those of free dimensions."""
-    wanted = source.shape
-    fits = wanted is None or (
-        len(wanted) == len(shape)
-        and all(
-            size == (sizes.setdefault(free, size) if isinstance(free, str) else free)
-            for free, size in zip(wanted, shape, strict=True)
-        )
-    )
-    if not fits:
-        learnt = ", ".join(f"{name} = {size}" for name, size in sizes.items())
-        raise ShapeError(
-            f"input {source.name!r}: shape {list(shape)}; accepted is {list(wanted or ())}"
-            + (f" where {learnt}" if learnt else "")
-        )
-
-
 def import_onnx(model: str | Path | bytes) -> Network:
     """A network from an ONNX file, or its bytes.
 
@@ -121,4 +165,5 @@ def import_onnx(model: str | Path | bytes) -> Network:
     """
     from tilewright.nn.onnx.general import read_graph
 
-    return Network(read_graph(model))
+    title = "network" if isinstance(model, bytes) else Path(model).stem
+    return Network(read_graph(model), title)

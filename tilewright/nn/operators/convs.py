@@ -14,16 +14,17 @@ from tilewright.nn.operators.conv import convolved
 from tilewright.nn.operators.windows import Windows
 
 NAME = "Convs"
+Parts = tuple[tuple[str, ...], ...]
 
 
 def convs_node(
-    name: str, layers: tuple[Conv, ...], inputs: tuple[str, ...], output: str, covers: Any
+    name: str, layers: tuple[Conv, ...], inputs: tuple[str, ...], output: str, parts: Parts
 ) -> Node:
     """A chain as a node: x, then a residual for each layer that adds one.
 
-    covers: the names of the nodes that it does.
+    parts: for each layer the names of the file's nodes that it does.
     """
-    attributes = {"layers": layers, "covers": tuple(covers)}
+    attributes = {"layers": layers, "parts": parts}
     return Node(NAME, 1, inputs, (output,), attributes, name)
 
 

@@ -56,7 +56,7 @@ def _merged(
         found = taken(layer, node, name, tensors)
         if found is not None:
             new, added = found
-            covers = (*chain.attributes["covers"], node.name)
+            parts = ((*chain.attributes["parts"][0], node.name),)
             inputs = (*chain.inputs, *added)
-            return chain, convs_node(chain.name, (new,), inputs, node.outputs[0], covers)
+            return chain, convs_node(chain.name, (new,), inputs, node.outputs[0], parts)
     return None

@@ -23,8 +23,8 @@ def padded(graph: Graph, tensors: Mapping[str, Tensor]) -> Graph:
         (layer,) = node.attributes["layers"]
         top, left, bottom, right = (a + b for a, b in zip(layer.pads, pads, strict=True))
         layer = replace(layer, pads=(top, left, bottom, right))
-        covers = (pad.name, *node.attributes["covers"])
-        kept.append(convs_node(node.name, (layer,), pad.inputs[:1], node.outputs[0], covers))
+        parts = ((pad.name, *node.attributes["parts"][0]),)
+        kept.append(convs_node(node.name, (layer,), pad.inputs[:1], node.outputs[0], parts))
     return graph.with_nodes(kept)
 
 

@@ -25,6 +25,8 @@ def chained(graph: Graph) -> Graph:
 
 
 def _joined(first: Node, second: Node) -> Node:
-    parts = [(*first.attributes[part], *second.attributes[part]) for part in ("layers", "covers")]
+    layers, parts = (
+        (*first.attributes[part], *second.attributes[part]) for part in ("layers", "parts")
+    )
     inputs = (*first.inputs, *second.inputs[1:])
-    return convs_node(first.name, parts[0], inputs, second.outputs[0], parts[1])
+    return convs_node(first.name, layers, inputs, second.outputs[0], parts)

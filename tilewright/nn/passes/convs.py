@@ -37,7 +37,7 @@ def _chain(node: Node, tensors: Mapping[str, Tensor]) -> Node | None:
         pads=(windows.pads[0], windows.pads[1], windows.pads[2], windows.pads[3]),
         groups=int(node.attributes["group"]),
     )
-    return convs_node(node.name, (layer,), (node.inputs[0],), node.outputs[0], (node.name,))
+    return convs_node(node.name, (layer,), (node.inputs[0],), node.outputs[0], ((node.name,),))
 
 
 def floats(value: NDArray | None) -> NDArray:

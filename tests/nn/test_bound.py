@@ -1,0 +1,174 @@
+"""Bound networks give what the definitions give, in planned memory, to any kind of array."""
+
+from __future__ import annotations
+
+import threading
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.nets import NodeText, model, weights_of
+from tilewright import nn
+from tilewright.errors import (
+    ArgumentError,
+    DeviceMemoryError,
+    DtypeError,
+    OperandError,
+    ShapeError,
+)
+
+pytest.importorskip("onnx")
+ONE = {"pads": [1, 1, 1, 1]}
+
+
+def upscaler(first: int = 8, layers: int = 2) -> bytes:
+    """1 -> first -> ... -> 4 -> shuffled, ReLU between: sizes of pictures are free."""
+    widths = [1, *[first] * layers, 4]
+    sizes = {f"w{i}": (b, a, 3, 3) for i, (a, b) in enumerate(pairwise(widths))}
+    biases = {f"b{i}": (b,) for i, b in enumerate(widths[1:])}
+    nodes: list[NodeText] = []
+    name = "x"
+    for i in range(len(widths) - 1):
+        nodes.append(("Conv", [name, f"w{i}", f"b{i}"], [f"c{i}"], ONE))
+        name = f"c{i}"
+        if i < len(widths) - 2:
+            nodes.append(("Relu", [name], [f"r{i}"], {}))
+            name = f"r{i}"
+    nodes.append(("Add", [name, name], ["y"], {}))
+    return model(nodes, {"x": (1, 1, "h", "w")}, weights_of(**sizes, **biases))
+
+
+def picture(*sizes: int) -> Any:
+    return np.random.default_rng(5).standard_normal(sizes).astype(np.float32)
+
+
+def test_a_bound_network_gives_what_the_definitions_give() -> None:
+    net = nn.import_onnx(upscaler())
+    x = picture(1, 1, 20, 33)
+    bound = net.bind(x.shape, device="host")
+    wanted = net.run(x)
+    for _ in range(2):  # memory is used again
+        made = bound(x)
+        np.testing.assert_allclose(made, wanted, atol=1e-5 * np.abs(wanted).max())
+    other = picture(1, 1, 20, 33) * -2
+    again = bound(other)
+    np.testing.assert_allclose(made, wanted, atol=1e-5 * np.abs(wanted).max())  # not written over
+    assert not np.array_equal(again, made)
+
+
+def test_results_go_into_out_and_come_as_the_kind_that_was_passed() -> None:
+    torch = pytest.importorskip("torch")
+    net = nn.import_onnx(upscaler())
+    x = picture(1, 1, 8, 9)
+    bound = net.bind({"x": x.shape}, device="host")
+    out = np.full((1, 4, 8, 9), np.nan, np.float32)
+    assert bound.run(x, out=out) is out
+    np.testing.assert_array_equal(out, bound(x))
+    made = bound(torch.from_numpy(x))
+    assert isinstance(made, torch.Tensor)
+    np.testing.assert_array_equal(made.numpy(), out)
+
+
+def test_wrong_arrays_are_named_and_nothing_is_written() -> None:
+    bound = nn.import_onnx(upscaler()).bind((1, 1, 8, 9), device="host")
+    x = picture(1, 1, 8, 9)
+    with pytest.raises(ShapeError, match=r"input 'x': shape \[1, 1, 9, 8\]; bound for"):
+        bound(picture(1, 1, 9, 8))
+    with pytest.raises(DtypeError, match=r"input 'x': float64; accepted is float32"):
+        bound(x.astype(np.float64))
+    with pytest.raises(OperandError, match=r"input 'x'=\[1\]: accepted are arrays"):
+        bound([1])
+    with pytest.raises(ShapeError, match=r"out.shape=\[1, 4, 9, 8\]"):
+        bound(x, out=np.zeros((1, 4, 9, 8), np.float32))
+    with pytest.raises(ArgumentError, match=r"input 'y': accepted is each of \['x'\] once"):
+        bound(x, y=x)
+
+
+def test_sizes_that_do_not_fit_are_named() -> None:
+    net = nn.import_onnx(upscaler())
+    with pytest.raises(ShapeError, match=r"input 'x': sizes .* are free"):
+        net.bind(device="host")
+    with pytest.raises(ShapeError, match=r"input 'x': shape \[1, 3, 8, 8\]; accepted is"):
+        net.bind((1, 3, 8, 8), device="host")
+    with pytest.raises(ArgumentError, match=r"no input 'z'"):
+        net.bind({"z": (1, 1, 8, 8)}, device="host")
+    with pytest.raises(ShapeError, match=r"whole numbers from 0"):
+        net.bind((1, 1, 8, 8.5), device="host")
+    with pytest.raises(DtypeError, match=r"dtype='int8'"):
+        net.bind((1, 1, 8, 8), device="host", dtype="int8")
+
+
+def test_values_that_no_memory_holds_are_refused_before_any_is_taken() -> None:
+    with pytest.raises(DeviceMemoryError, match=r"values take \d+ bytes at once"):
+        nn.import_onnx(upscaler()).bind((1, 1, 1 << 20, 1 << 20), device="host")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_halves_round_every_value(dtype: str) -> None:
+    net = nn.import_onnx(upscaler())
+    x = picture(1, 1, 12, 13)
+    wanted = net.run(x)
+    made = net.bind(x.shape, device="host", dtype=dtype)(x)
+    assert str(made.dtype) == {"float16": "float16", "bfloat16": "float32"}[dtype]
+    error = np.abs(made.astype(np.float32) - wanted).max() / np.abs(wanted).max()
+    assert 0 < error < {"float16": 4e-3, "bfloat16": 3e-2}[dtype]
+
+
+def test_threads_take_turns() -> None:
+    net = nn.import_onnx(upscaler())
+    bound = net.bind((1, 1, 16, 17), device="host")
+    pictures = [picture(1, 1, 16, 17) * scale for scale in (1, -1, 2, 3)]
+    wanted = [bound(x) for x in pictures]
+    wrong: list[int] = []
+
+    def work(which: int) -> None:
+        for _ in range(10):
+            if not np.array_equal(bound(pictures[which]), wanted[which]):
+                wrong.append(which)
+
+    threads = [threading.Thread(target=work, args=(which,)) for which in range(len(pictures))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_several_outputs_and_inputs_by_name() -> None:
+    nodes: list[NodeText] = [
+        ("Add", ["x", "state"], ["next"], {}),
+        ("Relu", ["next"], ["y"], {}),
+        ("Relu", ["next"], ["same"], {}),
+    ]
+    content = model(nodes, {"x": (2, 3), "state": (2, 3)}, outputs=("y", "next"))
+    net = nn.import_onnx(content)
+    bound = net.bind(device="host")
+    x, state = picture(2, 3), picture(2, 3) - 1
+    y, after = bound(state=state, x=x)
+    np.testing.assert_array_equal(after, x + state)
+    np.testing.assert_array_equal(y, np.maximum(x + state, 0))
+    y, after = bound(x, after)
+    np.testing.assert_array_equal(after, x + (x + state))
+    assert "Add" in bound.explain()
+
+
+def test_outputs_that_are_inputs_or_constants_are_copies() -> None:
+    content = model(
+        [("Identity", ["x"], ["y"], {}), ("Identity", ["w"], ["z"], {})],
+        {"x": (3,)},
+        weights_of(w=(3,)),
+        outputs=("y", "z"),
+    )
+    from tilewright.nn.operators import found
+
+    if "Identity" not in found():
+        pytest.skip("not implemented")
+    bound = nn.import_onnx(content).bind(device="host")
+    x = picture(3)
+    y, z = bound(x)
+    z[...] = 0
+    y[...] = 7
+    assert not (x == 7).any()
+    assert bound(x)[1].any()

@@ -1,0 +1,260 @@
+"""A network made ready for a device and sizes: steps that are called one after another.
+
+    bind(plan) -> memory, weights laid out, kernels compiled      once
+    bound(x)   -> x in, step, step, step, result out               every time
+
+One run at a time: threads take turns. What is kept belongs to the bound network and goes with it.
+"""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.engines.contract import Engine
+from tilewright.engines.conv import ConvOperands, ConvWork
+from tilewright.errors import ArgumentError, DtypeError, ShapeError
+from tilewright.nn.evaluate import computed
+from tilewright.nn.homes import Home, check_out
+from tilewright.nn.infer import operator_of
+from tilewright.nn.kinds import check_kind, dtype_name
+from tilewright.nn.plan import Plan, Step, makes_new
+from tilewright.nn.show import explained
+from tilewright.remember import open_after_fork
+
+ConvEngine = Engine[ConvWork, ConvOperands, Callable[[], None]]
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Median seconds of a step, the nodes of the file that it does, and by whom.
+
+    seconds include the wait for a GPU; `flops` are those of the plain sums.
+    """
+
+    layers: tuple[str, ...]
+    kind: str
+    engine: str
+    seconds: float
+    flops: float
+
+
+class Bound:
+    """A network on one device for inputs of one size. Made by `Network.bind`.
+
+    Calling it and `run` are the same. Threads take turns.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        home: Home,
+        engines: Sequence[ConvEngine],
+        title: str,
+    ) -> None:
+        self._plan, self._home, self._title = plan, home, title
+        self._by_name = {engine.name: engine for engine in engines}
+        self._lock = open_after_fork(threading.RLock())
+        self._fixed = {
+            name: home.laid(begin, plan.tensors[name], plan.formats[name])
+            for name, begin in plan.places.items()
+        }
+        self._constants = {name: home.held(t) for name, t in plan.graph.constants.items()}
+        for name in set(self._fixed) & set(self._constants):
+            home.copied(self._fixed[name], self._constants[name])
+        self._values: dict[str, Any] = {}
+        self._calls = tuple(self._bound(step) for step in plan.steps)
+        self._ends = _ends(plan)
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that values take at once, weights not among them."""
+        return self._plan.peak_bytes
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """What is done, in order."""
+        return self._plan.steps
+
+    def explain(self) -> str:
+        """Every step: what of the file it does, by which engine, predicted seconds, and why."""
+        return explained(self._plan, self._title)
+
+    def run(self, *inputs: Any, out: Any = None, **named: Any) -> Any:
+        """The outputs for some inputs.
+
+        Args:
+            inputs: arrays of NumPy, torch, CuPy, pyopencl or tilewright, in the order of the
+                network's inputs; float32 is rounded to what the network was bound for.
+            out: an array for the result, or a tuple of them where there are several outputs.
+            named: arrays by the names of inputs.
+
+        Returns:
+            `out`, or a new array of the kind of the first input; a tuple of several outputs.
+
+        Raises ArgumentError, OperandError, ShapeError, DtypeError: before anything is written.
+        """
+        given = self._checked(inputs, named)
+        outs = self._outs(out)
+        with self._lock:
+            self._home.begin()
+            try:
+                self._fill(given)
+                for at, call in enumerate(self._calls):
+                    call()
+                    for name in self._ends.get(at, ()):
+                        self._values.pop(name, None)
+                made = self._results(given, outs)
+            finally:
+                self._values.clear()
+                self._home.end()
+        return made[0] if len(made) == 1 else made
+
+    __call__ = run
+
+    def profile(self, *inputs: Any, repeats: int = 10, **named: Any) -> tuple[StepTime, ...]:
+        """Median seconds of every step in its place among the others, after one run to warm up."""
+        if repeats < 1:
+            raise ArgumentError(f"repeats={repeats}: accepted are 1 and more")
+        given = self._checked(inputs, named)
+        times: list[list[float]] = [[] for _ in self._calls]
+        with self._lock:
+            for repeat in range(repeats + 1):
+                self._fill(given)
+                for call, found in zip(self._calls, times, strict=True):
+                    begun = time.perf_counter()
+                    call()
+                    self._wait()
+                    if repeat:
+                        found.append(time.perf_counter() - begun)
+            self._values.clear()
+        return tuple(
+            StepTime(step.covers, step.kind, step.engine, statistics.median(found), step.flops)
+            for step, found in zip(self._plan.steps, times, strict=True)
+        )
+
+    def _wait(self) -> None:
+        """For what was begun on a GPU."""
+        torch = getattr(self._home, "_torch", None)
+        if torch is not None and torch.cuda.is_available():
+            torch.cuda.synchronize()
+
+    # What a caller passes
+
+    def _checked(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
+        names = [source.name for source in self._plan.graph.inputs]
+        if len(inputs) > len(names):
+            raise ArgumentError(f"{len(inputs)} inputs; accepted are {len(names)}: {names}")
+        found = dict(zip(names, inputs, strict=False))
+        for name, array in named.items():
+            if name in found or name not in names:
+                raise ArgumentError(f"input {name!r}: accepted is each of {names} once")
+            found[name] = array
+        for name in names:
+            if name not in found:
+                raise ArgumentError(f"input {name!r} is absent; accepted are {names}")
+            self._check(found[name], name)
+        return found
+
+    def _check(self, array: Any, name: str) -> None:
+        check_kind(array, f"input {name!r}")
+        tensor = self._plan.tensors[name]
+        if tuple(array.shape) != tensor.shape:
+            raise ShapeError(
+                f"input {name!r}: shape {list(array.shape)}; bound for {list(tensor.shape)}"
+            )
+        dtype = dtype_name(array)
+        halves = tensor.dtype in ("float16", "bfloat16") and dtype == "float32"
+        if dtype != tensor.dtype and not halves:
+            raise DtypeError(f"input {name!r}: {dtype}; accepted is {tensor.dtype}")
+
+    def _outs(self, out: Any) -> tuple[Any, ...]:
+        """An `out` for each output, or None."""
+        count = len(self._plan.graph.outputs)
+        outs = (out,) if count == 1 and not isinstance(out, tuple) else out
+        if out is None:
+            return (None,) * count
+        if not isinstance(outs, tuple) or len(outs) != count:
+            raise ArgumentError(f"out: accepted is a tuple of {count} arrays, one for each output")
+        for one, name in zip(outs, self._plan.graph.outputs, strict=True):
+            check_kind(one, "out")
+            tensor = self._plan.tensors[name]
+            why = check_out(one, tensor.shape, tensor.dtype, "out")
+            if why is not None:
+                raise (ShapeError if "shape" in why else DtypeError)(why)
+        return outs
+
+    def _fill(self, given: Mapping[str, Any]) -> None:
+        """Inputs into planned memory, or as they are."""
+        self._values.update(self._constants)
+        for name, array in given.items():
+            value = self._home.taken(array, f"input {name!r}", self._plan.tensors[name].dtype)
+            fixed = self._fixed.get(name)
+            if fixed is not None:
+                self._home.copied(fixed, value)
+                value = fixed
+            self._values[name] = value
+        self._values.update(self._fixed)
+
+    def _results(self, given: Mapping[str, Any], outs: tuple[Any, ...]) -> tuple[Any, ...]:
+        like = next(iter(given.values()), None)
+        names = self._plan.graph.outputs
+        made = []
+        for name, out in zip(names, outs, strict=True):
+            alone = names.count(name) == 1 and name not in self._constants and name not in given
+            fresh = alone and name not in self._fixed
+            value = self._values[name]
+            made.append(self._home.given(value, self._plan.tensors[name].dtype, like, out, fresh))
+        return tuple(made)
+
+    # Steps
+
+    def _bound(self, step: Step) -> Callable[[], None]:
+        if step.segment is None:
+            return self._definition(step)
+        node, work = step.node, step.segment.work
+        proposal = step.segment.verdict.best
+        places, tensors = self._plan.places, self._plan.tensors
+        x, *residuals = node.inputs
+        operands = ConvOperands(
+            self._home.laid(places[x], tensors[x], work.source),
+            self._fixed[node.outputs[0]],
+            tuple(self._fixed[name] for name in residuals),
+        )
+        return self._by_name[proposal.engine].bind(proposal, operands)
+
+    def _definition(self, step: Step) -> Callable[[], None]:
+        """A step that computes by the definition and keeps what it gives."""
+        node, operator, home = step.node, operator_of(step.node), self._home
+        dtypes = [self._plan.tensors[n].dtype if n else "" for n in node.outputs]
+        apart = makes_new(node) and any(name in self._fixed for name in node.inputs)
+
+        def call() -> None:
+            values = self._values
+            given = [values[name] if name else None for name in node.inputs]
+            made = computed(home.xp, operator, node, given, dtypes)
+            for name, value in zip(node.outputs, made, strict=False):
+                fixed = self._fixed.get(name)
+                if fixed is not None:
+                    home.copied(fixed, value)
+                elif name:
+                    values[name] = (
+                        home.xp.asarray(value, copy=True)
+                        if apart and home.is_planned(value)
+                        else value
+                    )
+
+        return call
+
+
+def _ends(plan: Plan) -> dict[int, list[str]]:
+    """The values that go after each step: those of definitions, read there for the last time."""
+    ends: dict[int, list[str]] = {}
+    for name, at in plan.lasts.items():
+        if name not in plan.formats and name not in plan.graph.constants:
+            ends.setdefault(at, []).append(name)
+    return ends

@@ -1,0 +1,202 @@
+"""Where a bound network's values lie: one piece of NumPy's memory, or of a GPU's by torch.
+
+A home gives arrays at planned places, takes what a caller passes, and hands results over. Values
+that no engine touches are arrays of the same library, made by definitions.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from tilewright.arrays.array import NDArray
+from tilewright.engines.conv import Format
+from tilewright.errors import DeviceMemoryError
+from tilewright.nn.evaluate import moved, namespace, rounded
+from tilewright.nn.graph import Tensor
+from tilewright.nn.kinds import dtype_name, is_tensor, maker, to_numpy
+from tilewright.nn.memory import ALIGNMENT
+
+
+class Home(Protocol):
+    """Memory of one device, made for one bound network."""
+
+    @property
+    def xp(self) -> Any:
+        """The array API of its arrays."""
+
+    def laid(self, begin: int, tensor: Tensor, format_: Format | None) -> Any:
+        """The array at a planned place: ONNX's sizes, in memory as `format_` says."""
+
+    def held(self, tensor: Tensor) -> Any:
+        """A constant there."""
+
+    def taken(self, value: Any, name: str, dtype: str) -> Any:
+        """What a caller passes, as an array here of an element type."""
+
+    def copied(self, into: Any, value: Any) -> None:
+        """Copy into an array of this home."""
+
+    def is_planned(self, value: Any) -> bool:
+        """Whether an array lies in the planned memory."""
+
+    def given(self, value: Any, dtype: str, like: Any, out: Any, fresh: bool) -> Any:
+        """A result as the caller gets it: into `out`, else of the kind of `like`.
+
+        fresh: nobody else holds the array, so that it may be handed over.
+        """
+
+    def begin(self) -> None:
+        """A run is about to begin."""
+
+    def end(self) -> None:
+        """All of a run was begun."""
+
+
+class HostHome:
+    """NumPy's memory; engines of OpenCL devices map it or copy from it."""
+
+    xp = np
+
+    def __init__(self, size: int) -> None:
+        try:
+            room = np.empty(size + ALIGNMENT, np.uint8)
+        except (MemoryError, ValueError):
+            raise DeviceMemoryError(f"the host cannot give {size} bytes for values") from None
+        skip = -room.ctypes.data % ALIGNMENT
+        self._room = room[skip : skip + size]
+
+    def laid(self, begin: int, tensor: Tensor, format_: Format | None) -> NDArray:
+        """A view of the planned memory."""
+        flat = self._room[begin : begin + tensor.bytes].view(tensor.dtype)
+        if format_ != "channels_last":
+            return flat.reshape(tensor.shape)
+        images, channels, height, width = tensor.shape
+        return flat.reshape(images, height, width, channels).transpose(0, 3, 1, 2)
+
+    def held(self, tensor: Tensor) -> Any:
+        """As it is."""
+        return tensor.value
+
+    def taken(self, value: Any, name: str, dtype: str) -> NDArray:
+        """As NumPy has it."""
+        return rounded(to_numpy(value, name), dtype)
+
+    def copied(self, into: Any, value: Any) -> None:
+        """Element by element, layouts as they are."""
+        np.copyto(into, value)
+
+    def is_planned(self, value: Any) -> bool:
+        """By addresses."""
+        return bool(np.may_share_memory(value, self._room))
+
+    def given(self, value: Any, dtype: str, like: Any, out: Any, fresh: bool) -> Any:
+        """A copy, as the memory serves the next run; none where nobody else holds it."""
+        if isinstance(out, np.ndarray):
+            np.copyto(out, value)
+            return out
+        made = value if fresh and value.base is None else np.array(value, order="C")
+        if out is None:
+            return maker(like)(made, dtype)
+        return _filled(out, maker(out)(made, dtype))
+
+    def begin(self) -> None:
+        """Nothing."""
+
+    def end(self) -> None:
+        """Nothing."""
+
+
+class TorchHome:
+    """Memory of one of torch's devices; runs follow torch's current stream there."""
+
+    def __init__(self, size: int, device: Any) -> None:
+        import torch
+
+        self._torch, self._device = torch, torch.device(device)
+        try:
+            self._room = torch.empty(max(size, 1), dtype=torch.uint8, device=self._device)
+        except torch.OutOfMemoryError:
+            raise DeviceMemoryError(f"{device} cannot give {size} bytes for values") from None
+        self.xp = namespace(self._room)
+        self._ended: Any = None
+
+    def laid(self, begin: int, tensor: Tensor, format_: Format | None) -> Any:
+        """A view of the planned memory."""
+        flat = self._room[begin : begin + tensor.bytes].view(getattr(self._torch, tensor.dtype))
+        if format_ != "channels_last":
+            return flat.view(tensor.shape)
+        images, channels, height, width = tensor.shape
+        return flat.view(images, height, width, channels).permute(0, 3, 1, 2)
+
+    def held(self, tensor: Tensor) -> Any:
+        """Copied there once."""
+        return moved(self.xp, self._device, tensor.value, tensor.dtype)
+
+    def taken(self, value: Any, name: str, dtype: str) -> Any:
+        """Tensors as they are where they lie there; others are copied."""
+        kind = getattr(self._torch, dtype)
+        if is_tensor(value):
+            return value.detach().to(self._device, kind)
+        if type(value).__module__.partition(".")[0] == "cupy":
+            return self._torch.from_dlpack(value).to(self._device, kind)
+        array = np.ascontiguousarray(to_numpy(value, name)).reshape(np.shape(value))
+        array = array if array.flags.writeable else array.copy()
+        return self._torch.from_numpy(array).to(self._device, kind)
+
+    def copied(self, into: Any, value: Any) -> None:
+        """On the device."""
+        into.copy_(value)
+
+    def is_planned(self, value: Any) -> bool:
+        """By the storage."""
+        return bool(value.untyped_storage().data_ptr() == self._room.untyped_storage().data_ptr())
+
+    def given(self, value: Any, dtype: str, like: Any, out: Any, fresh: bool) -> Any:
+        """A copy, as the memory serves the next run; none where nobody else holds it."""
+        if is_tensor(out):
+            return out.copy_(value)
+        kind = like if out is None else out
+        if is_tensor(kind) or type(kind).__module__.partition(".")[0] == "cupy":
+            whole = fresh and value._base is None and value.is_contiguous()
+            made = value if whole else value.clone(memory_format=self._torch.contiguous_format)
+            if is_tensor(kind):
+                return made.to(kind.device)
+            import cupy
+
+            made = cupy.from_dlpack(made)
+        else:
+            made = maker(kind)(to_numpy(value, "out"), dtype)
+        return made if out is None else _filled(out, made)
+
+    def begin(self) -> None:
+        """Wait for the last run, where that was on another stream."""
+        if self._ended is not None:
+            self._torch.cuda.current_stream(self._device).wait_event(self._ended)
+
+    def end(self) -> None:
+        """Mark where this stream is."""
+        if self._device.type == "cuda":
+            self._ended = self._ended or self._torch.cuda.Event()
+            self._ended.record(self._torch.cuda.current_stream(self._device))
+
+
+def _filled(out: Any, made: Any) -> Any:
+    """Another kind's `out`, written element by element."""
+    if hasattr(out, "map"):
+        with out.map() as view:
+            view[...] = to_numpy(made, "out")
+    else:
+        out[...] = made
+    return out
+
+
+def check_out(out: Any, shape: tuple[int, ...], dtype: str, name: str) -> str | None:
+    """Why an array cannot hold a result; None where it can."""
+    if tuple(out.shape) != shape:
+        return f"{name}.shape={list(out.shape)}: accepted is {list(shape)}"
+    held = dtype_name(out)
+    if held != dtype:
+        return f"{name}.dtype={held}: accepted is {dtype}"
+    return None

@@ -1,0 +1,78 @@
+"""Arrays of the caller's kind: NumPy, torch, CuPy, pyopencl in, and the same kind out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tilewright.arrays.array import Array, NDArray
+from tilewright.arrays.views import is_pyopencl, loaded_torch, plain
+from tilewright.errors import OperandError
+from tilewright.wording import short
+
+
+def dtype_name(array: Any) -> str:
+    """The element type of any array by name."""
+    return str(array.dtype).rpartition(".")[2]
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether it is one of torch's."""
+    torch = loaded_torch()
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def check_kind(value: Any, name: str) -> None:
+    """Raise OperandError for what is no array."""
+    if not (hasattr(value, "shape") and hasattr(value, "dtype")):
+        raise OperandError(
+            f"{name}={short(value)}: accepted are arrays of NumPy, torch, CuPy, pyopencl and"
+            " tilewright"
+        )
+
+
+def to_numpy(value: Any, name: str) -> NDArray:
+    """Any array as NumPy's, without a copy where it lies in the host's memory.
+
+    bfloat16 comes as float32, which holds every such number. Raises OperandError.
+    """
+    if isinstance(value, np.ndarray):
+        return plain(value, name)
+    if is_tensor(value):
+        host = value.detach().cpu()
+        wide = host.float() if dtype_name(host) == "bfloat16" else host
+        array: NDArray = wide.numpy()
+        return array
+    if isinstance(value, Array):
+        return np.asarray(value)
+    if is_pyopencl(value) or type(value).__module__.partition(".")[0] == "cupy":
+        return np.asarray(value.get())
+    try:
+        return np.from_dlpack(value)
+    except (TypeError, AttributeError, BufferError, RuntimeError, ValueError):
+        raise OperandError(
+            f"{name}={type(value).__name__}: accepted are arrays of NumPy, torch, CuPy, pyopencl"
+            " and tilewright, and CPU arrays with __dlpack__"
+        ) from None
+
+
+def maker(like: Any) -> Callable[[NDArray, str], Any]:
+    """What makes of a NumPy array, of an element type by name, one of the kind of `like`."""
+    if is_tensor(like):
+        torch = loaded_torch()
+        return lambda array, dtype: torch.from_numpy(array).to(like.device, getattr(torch, dtype))
+    if is_pyopencl(like):
+        import pyopencl.array
+
+        return lambda array, _: pyopencl.array.to_device(like.queue, array)
+    if type(like).__module__.partition(".")[0] == "cupy":
+        import cupy
+
+        return lambda array, _: cupy.asarray(array)
+    if isinstance(like, Array):
+        from tilewright.inputs.make import asarray
+
+        return lambda array, _: asarray(array, device=like.device)
+    return lambda array, _: array

@@ -1,0 +1,240 @@
+"""What a bound network will do, decided before anything is allocated: steps, memory, the peak.
+
+    graph, tensors --passes--> Convs and other nodes --segments.py--> steps --memory.py--> Plan
+
+Values that engines read or write lie in planned memory, at fixed addresses; all others are made by
+definitions, which give arrays of their own that go after their last reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.engines.contract import Planner
+from tilewright.engines.conv import Conv, ConvWork, Format
+from tilewright.errors import DeviceMemoryError
+from tilewright.facts.device import Device
+from tilewright.nn.graph import Graph, Node, Tensor
+from tilewright.nn.infer import operator_of
+from tilewright.nn.memory import Life, offsets, peak
+from tilewright.nn.operators.base import Elementwise
+from tilewright.nn.operators.convs import NAME, convs_node
+from tilewright.nn.segments import Segment, cut
+
+BETWEEN: dict[str, Format] = {"opencl": "channels_first"}  # others keep channels last
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """A node at work. segment: what the engines said, where it is a chain that one of them takes.
+
+    covers: names of the nodes of the file that it does.
+    """
+
+    node: Node
+    covers: tuple[str, ...]
+    flops: float
+    segment: Segment | None = None
+
+    @property
+    def kind(self) -> str:
+        """`Conv 3x3 16->16 relu`, joined by commas for a chain; else the operator."""
+        if self.node.operator != NAME:
+            return self.node.operator
+        return ", ".join(_text(layer) for layer in self.node.attributes["layers"])
+
+    @property
+    def engine(self) -> str:
+        """Who computes it."""
+        return "definition" if self.segment is None else self.segment.verdict.best.engine
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """Steps in order, and where the values that engines touch lie.
+
+    device, dtype   what it is for; `dtype` of the values that are float32 in the file
+    tensors   sizes and types of every value
+    formats   how each planned value lies
+    places    its first byte in one piece of memory of `arena` bytes
+    lasts     the last step that reads each value
+    peak_bytes   of values at once, weights and what a definition takes for itself not among them
+    """
+
+    device: Device
+    graph: Graph
+    steps: tuple[Step, ...]
+    tensors: Mapping[str, Tensor]
+    formats: Mapping[str, Format]
+    places: Mapping[str, int]
+    lasts: Mapping[str, int]
+    arena: int
+    peak_bytes: int
+
+    @property
+    def seconds(self) -> float | None:
+        """The sum of what was predicted; None where a chain has no prediction."""
+        found = [step.segment.seconds for step in self.steps if step.segment is not None]
+        known = [one for one in found if one is not None]
+        return sum(known) if known and len(known) == len(found) else None
+
+
+def planned(
+    graph: Graph,
+    tensors: Mapping[str, Tensor],
+    device: Device,
+    engines: Sequence[Planner[ConvWork]],
+    *,
+    exact: bool,
+) -> Plan:
+    """The plan of a graph that passes have been over.
+
+    Raises DeviceMemoryError where its values need more memory than the device has.
+    """
+    at = _Drafts(dict(tensors), device, engines, exact)
+    for node in graph.nodes:
+        if node.operator == NAME and tensors[node.outputs[0]].size:
+            at.chain(node)
+        else:
+            at.definition(node)
+    steps, formats = at.steps, at.formats
+    lasts = _lasts(graph, steps, formats)
+    lives = _lives(graph, steps, at.tensors, lasts, set(formats))
+    places, arena = offsets(lives[0])
+    most = arena + peak(lives[1])
+    weights = sum(tensor.bytes for tensor in graph.constants.values())
+    if device.memory and most + weights > device.memory:
+        raise DeviceMemoryError(
+            f"shape: values take {most} bytes at once beside {weights} of weights; {device.name}"
+            f" has {device.memory}"
+        )
+    return Plan(device, graph, tuple(steps), at.tensors, formats, places, lasts, arena, most)
+
+
+class _Drafts:
+    """Steps so far, and what is known of values: those between pieces of a chain among them."""
+
+    def __init__(
+        self,
+        tensors: dict[str, Tensor],
+        device: Device,
+        engines: Sequence[Planner[ConvWork]],
+        exact: bool,
+    ) -> None:
+        self.tensors, self.steps = tensors, list[Step]()
+        self.formats: dict[str, Format] = {}
+        self._device, self._engines, self._exact = device, engines, exact
+
+    def definition(self, node: Node) -> None:
+        """A node that is computed by its definition."""
+        given = [self.tensors[name] if name else None for name in node.inputs]
+        made = [self.tensors[name] for name in node.outputs if name]
+        flops = operator_of(node).flops(node, given, made)
+        self.steps.append(Step(node, _covers(node), flops))
+
+    def chain(self, node: Node) -> None:
+        """A chain as the pieces that engines take."""
+        x = self.tensors[node.inputs[0]]
+        images, _, height, width = x.shape
+        layers = node.attributes["layers"]
+        work = ConvWork(layers, images, height, width, x.dtype, self._exact)
+        preferred = BETWEEN.get(self._device.backend, "channels_last")
+        found = cut(work, self._device, self._engines, preferred)
+        residuals = iter(node.inputs[1:])
+        name = node.inputs[0]
+        for piece in found:
+            part = layers[piece.begin : piece.end]
+            whole = piece.end == len(layers)
+            output = node.outputs[0] if whole else f"{node.outputs[0]}, layer {piece.end}"
+            self.tensors[output] = Tensor((images, *piece.work.sizes[-1]), x.dtype)
+            added = tuple(next(residuals) for layer in part if layer.adds)
+            nodes = node.attributes["parts"][piece.begin : piece.end]
+            self._piece(convs_node(node.name, part, (name, *added), output, nodes), piece)
+            name = output
+
+    def _piece(self, node: Node, piece: Segment) -> None:
+        """A piece by its engine, what it reads laid out as it asks."""
+        if not piece.verdict.proposals:
+            self.definition(node)
+            return
+        work = piece.work
+        names = [self._laid(node.inputs[0], work.source)]
+        names += [self._laid(name, work.result) for name in node.inputs[1:]]
+        self.formats[node.outputs[0]] = work.result
+        laid = replace(node, inputs=tuple(names))
+        self.steps.append(Step(laid, _covers(node), work.flops, piece))
+
+    def _laid(self, name: str, wanted: Format) -> str:
+        """The name under which a value lies as it is wanted; laid out anew where it does not."""
+        there = self.formats.setdefault(name, wanted)
+        tensor = self.tensors[name]
+        _, channels, height, width = tensor.shape
+        if there == wanted or channels == 1 or height * width == 1:
+            return name
+        copy = f"{name}, {wanted.replace('_', ' ')}"
+        if copy not in self.formats:
+            self.formats[copy], self.tensors[copy] = wanted, tensor
+            node = Node("Identity", 1, (name,), (copy,), {}, f"lay out {name}")
+            self.steps.append(Step(node, (), 0.0))
+        return copy
+
+
+def _covers(node: Node) -> tuple[str, ...]:
+    """The nodes of the file that a node does."""
+    parts = node.attributes.get("parts") if node.operator == NAME else None
+    return (node.name,) if parts is None else tuple(name for part in parts for name in part)
+
+
+def _lasts(graph: Graph, steps: Sequence[Step], fixed: Mapping[str, Format]) -> dict[str, int]:
+    """The last step that reads each value, or may read its memory by another name.
+
+    What a definition gives may be a view of what it was given: that lives as long then.
+    """
+    lasts = {}
+    for at, step in enumerate(steps):
+        lasts.update(dict.fromkeys((*step.node.outputs, *step.node.inputs), at))
+    lasts.update(dict.fromkeys(graph.outputs, len(steps)))
+    for step in reversed(steps):
+        if step.segment is None and not makes_new(step.node):
+            views = [name for name in step.node.outputs if name and name not in fixed]
+            end = max((lasts[name] for name in views), default=0)
+            for name in filter(None, step.node.inputs):
+                lasts[name] = max(lasts[name], end)
+    return lasts
+
+
+def _text(layer: Conv) -> str:
+    """A layer in a few words."""
+    parts = [f"{layer.kernel[0]}x{layer.kernel[1]} {layer.inputs}->{layer.outputs}"]
+    parts += [f"groups {layer.groups}"] if layer.groups > 1 else []
+    parts += [f"stride {layer.strides[0]}x{layer.strides[1]}"] if layer.strides != (1, 1) else []
+    parts += ["+ residual"] if layer.adds else []
+    parts += [layer.activation.kind] if layer.activation.kind != "none" else []
+    parts += [f"shuffle {layer.shuffle}"] if layer.shuffle > 1 else []
+    return "Conv " + " ".join(parts)
+
+
+def makes_new(node: Node) -> bool:
+    """Whether a definition's result is made new, not a view; `bound.py` makes sure of it."""
+    return node.operator == NAME or isinstance(operator_of(node), Elementwise)
+
+
+def _lives(
+    graph: Graph,
+    steps: Sequence[Step],
+    tensors: Mapping[str, Tensor],
+    lasts: Mapping[str, int],
+    fixed: set[str],
+) -> tuple[list[Life], list[Life]]:
+    """The values that want planned memory, and the others."""
+    begins = {source.name: -1 for source in graph.inputs}
+    begins.update((n, at) for at, step in enumerate(steps) for n in step.node.outputs if n)
+    lives = [
+        Life(name, tensors[name].bytes, first, lasts.get(name, first))
+        for name, first in begins.items()
+    ]
+    given = {source.name for source in graph.inputs}
+    inside = [life for life in lives if life.name in fixed]
+    outside = [life for life in lives if life.name not in fixed and life.name not in given]
+    return inside, outside

@@ -1,0 +1,40 @@
+"""A plan as text: every step, what of the file it does, by whom, how long, and why."""
+
+from __future__ import annotations
+
+from tilewright.nn.operators.convs import NAME
+from tilewright.nn.plan import Plan, Step
+from tilewright.wording import counted, time_text
+
+
+def explained(plan: Plan, title: str) -> str:
+    """The report that `explain()` prints."""
+    inputs = ", ".join(
+        f"{i.name} {list(plan.tensors[i.name].shape)} {i.dtype}" for i in plan.graph.inputs
+    )
+    predicted = "" if plan.seconds is None else f", predicted {time_text(plan.seconds)}"
+    lines = [
+        f"{title} on {plan.device.id} ({plan.device.name}): {inputs}",
+        f"{counted(len(plan.steps), 'step')}{predicted}, values take"
+        f" {plan.peak_bytes / 2**20:.2f} MiB at once",
+    ]
+    for number, step in enumerate(plan.steps, 1):
+        lines += _lines(number, step, plan)
+    return "\n".join(lines)
+
+
+def _lines(number: int, step: Step, plan: Plan) -> list[str]:
+    """One step: what it is, then what was decided, then what was not taken."""
+    shape = list(plan.tensors[next(n for n in step.node.outputs if n)].shape)
+    head = f"{number:4d}  {step.kind} -> {shape}, {step.flops / 1e6:.1f} Mflop"
+    lines = [head + (f": {', '.join(step.covers)}" if step.covers else "")]
+    if step.segment is None:
+        why = "" if step.node.operator != NAME else ": no engine takes it"
+        return [*lines, f"      by definition{why}"]
+    best = step.segment.verdict.best
+    seconds = "not predicted" if best.seconds is None else time_text(best.seconds)
+    lines.append(f"      {best.engine}, {seconds}: {best.reason}")
+    for other in step.segment.verdict.rejected:
+        took = "" if other.seconds is None else f" ({time_text(other.seconds)})"
+        lines.append(f"      not {other.kernel}{took}: {other.reason}")
+    return lines
