@@ -1,0 +1,39 @@
+"""Every operator gives what the standard's node tests say, or is refused for a listed reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support import standard
+from tilewright.nn import operators
+
+pytest.importorskip("onnx")
+
+# Operators of which the package has no case in the opsets that are read.
+WITHOUT = {"GlobalLpPool", "Not"}
+
+
+@pytest.mark.parametrize("name", [*operators.found(), standard.EXPANDED])
+def test_an_operator_passes_the_node_tests_of_the_standard(name: str) -> None:
+    wrong = []
+    for case in standard.cases()[name]:
+        try:
+            said = standard.refusal(case)
+        except (AssertionError, ValueError, TypeError, IndexError) as error:
+            wrong.append(f"{case.name}: {error}")
+            continue
+        if said is not None and standard.listed(case.name) is None:
+            wrong.append(f"{case.name}: refused: {said}")
+        if said is None and standard.listed(case.name) is not None:
+            wrong.append(f"{case.name}: passes, and is listed as refused")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_operator_has_a_case_but_those_that_are_named() -> None:
+    assert {name for name, cases in standard.cases().items() if not cases} == WITHOUT
+
+
+def test_no_two_records_of_an_operator_claim_one_version() -> None:
+    for name, records in operators.found().items():
+        versions = [version for record in records for version in record.versions]
+        assert len(set(versions)) == len(versions), name
