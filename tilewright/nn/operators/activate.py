@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from tilewright.engines.conv import Activation
+from tilewright.nn.operators.erf import erf
 
 
 def activate(xp: Any, x: Any, activation: Activation) -> Any:
@@ -35,14 +34,7 @@ def activate(xp: Any, x: Any, activation: Activation) -> Any:
             return x * _sigmoid(xp, x)
         case "tanh":
             return xp.tanh(x)
-    return x * 0.5 * (1 + _erf(xp, x * math.sqrt(0.5)))
-
-
-def _erf(xp: Any, x: Any) -> Any:
-    """torch has it; NumPy's arrays ask Python, element by element."""
-    if hasattr(xp, "erf"):
-        return xp.erf(x)
-    return np.frompyfunc(math.erf, 1, 1)(x).astype(x.dtype)
+    return x * 0.5 * (1 + erf(xp, x * math.sqrt(0.5)))
 
 
 def _clip(xp: Any, x: Any, low: float, high: float) -> Any:

@@ -65,8 +65,13 @@ def convolved(xp: Any, x: Any, weights: Any, bias: Any, windows: Windows, groups
     counts = windows.counts(tuple(x.shape[2:]))
     source = padded(xp, x, windows.pads, 0)
     total = None
+    each = (1, -1, *[1] * len(counts))
     for place, where in windows.taps(counts):
         tap = source[(slice(None), slice(None), *where)]
+        if groups == channels == outputs:  # a number for each channel is no product of matrices
+            part = tap * xp.reshape(weights[(slice(None), 0, *place)], each)
+            total = part if total is None else total + part
+            continue
         columns = xp.reshape(tap, (images, groups, channels // groups, math.prod(counts)))
         rows = weights[(slice(None), slice(None), *place)]
         rows = xp.reshape(rows, (1, groups, outputs // groups, channels // groups))
@@ -75,7 +80,7 @@ def convolved(xp: Any, x: Any, weights: Any, bias: Any, windows: Windows, groups
     result = xp.reshape(total, (images, outputs, *counts))
     if bias is None:
         return result
-    return result + xp.reshape(bias, (1, outputs, *[1] * len(counts)))
+    return result + xp.reshape(bias, each)
 
 
 OPERATORS = (Conv(),)

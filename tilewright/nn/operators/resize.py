@@ -1,0 +1,157 @@
+"""Resize, and Upsample before it: pictures of other sizes, one axis after another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import ShapeError
+from tilewright.nn.graph import Node, Shape, Tensor
+from tilewright.nn.operators.base import NUMBERS, Given, Operator, axis_of, content_of
+from tilewright.nn.operators.element_types import as_type
+from tilewright.nn.operators.resize_axis import MODES, Along, Taps, taps_of
+
+_CROP = "tf_crop_and_resize"
+_ACCEPTED = {
+    "mode": ("nearest", "linear", "cubic", "bilinear"),
+    "coordinate_transformation_mode": MODES,
+    "nearest_mode": ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"),
+    "keep_aspect_ratio_policy": ("stretch", "not_larger", "not_smaller"),
+}
+
+
+class Resize(Operator):
+    """Nearest elements, or sums of neighbours by linear or cubic weights."""
+
+    versions: tuple[int, ...] = (10, 11, 13, 18, 19)
+    dtypes = NUMBERS
+
+    def __init__(self, name: str, versions: tuple[int, ...]) -> None:
+        self.name, self.versions = name, versions
+
+    def why_not(self, node: Node) -> str | None:
+        """Modes that are not ONNX's."""
+        for name, accepted in _ACCEPTED.items():
+            value = node.attributes.get(name, accepted[0])
+            if value not in accepted:
+                return f"{name}={value!r}: accepted are {', '.join(accepted)}"
+        return None
+
+    def shapes(self, node: Node, given: Given) -> tuple[Shape, ...]:
+        """Sizes times scales, or those that are asked for."""
+        assert given[0] is not None
+        lists = [
+            None if tensor is None or tensor.shape == (0,) else content_of(tensor, "the new size")
+            for tensor in given[1:]
+        ]
+        axes = _axes(self.name, node, lists, given[0].shape)
+        return (tuple(axes[at].new if at in axes else s for at, s in enumerate(given[0].shape)),)
+
+    def compute(self, xp: Any, node: Node, *given: Any) -> Any:
+        """First along the axes that become smallest."""
+        x = given[0]
+        lists = [None if a is None or tuple(a.shape) == (0,) else a for a in given[1:]]
+        axes = _axes(self.name, node, lists, tuple(x.shape))
+        cropped = node.attributes.get("coordinate_transformation_mode") == _CROP
+        whole = not xp.isdtype(x.dtype, "real floating")
+        if whole and node.attributes["mode"] != "nearest":
+            x = as_type(xp, x, "float32")
+        outside = []
+        for at in sorted(axes, key=lambda at: axes[at].new / max(1, axes[at].old)):
+            taps = taps_of(axes[at], node.attributes, node.version)
+            x = _resized(xp, x, at, taps)
+            if cropped and taps.outside.any():
+                outside.append((at, taps.outside))
+        for at, which in outside:
+            sizes = [1] * x.ndim
+            sizes[at] = -1
+            mask = xp.reshape(xp.asarray(which, device=x.device), tuple(sizes))
+            value = xp.full((), node.attributes["extrapolation_value"], dtype=x.dtype)
+            x = xp.where(mask, xp.asarray(value, device=x.device), x)
+        return x
+
+    def flops(self, node: Node, given: Given, made: Sequence[Tensor]) -> float:
+        """Two for each neighbour along each axis, as if all were there at the new size."""
+        taps = {"nearest": 0, "cubic": 4}.get(node.attributes["mode"], 2)
+        return 2.0 * taps * 2 * made[0].size
+
+
+def _resized(xp: Any, x: Any, axis: int, taps: Taps) -> Any:
+    """x along one axis: sums of the old elements by their shares."""
+    whole = np.arange(x.shape[axis])
+    if taps.places.shape[1] == 1:
+        if len(taps.places) == len(whole) and (taps.places[:, 0] == whole).all():
+            return x
+        return xp.take(x, xp.asarray(taps.places[:, 0], device=x.device), axis=axis)
+    shape = (-1, *[1] * (x.ndim - 1 - axis))
+    total = None
+    for places, weights in zip(taps.places.T, taps.weights.T, strict=True):
+        if not weights.any():
+            continue
+        part = xp.take(x, xp.asarray(np.ascontiguousarray(places), device=x.device), axis=axis)
+        shares = xp.asarray(weights.astype(np.float32), device=x.device)
+        name = str(x.dtype).rpartition(".")[2]
+        if name == "float64":
+            shares = xp.asarray(np.ascontiguousarray(weights), device=x.device)
+        part = part * xp.reshape(as_type(xp, shares, name), shape)
+        total = part if total is None else total + part
+    return total
+
+
+def _axes(name: str, node: Node, given: Sequence[Any], shape: Shape) -> dict[int, Along]:
+    """The axes that change, with sizes and scales. Raises ShapeError."""
+    attributes = node.attributes
+    roi = scales = sizes = None
+    if node.version < 11:
+        scales = attributes.get("scales") if node.version == 7 else _numbers(given[0])
+    else:
+        roi, scales, sizes = (_numbers(array) for array in (*given, None, None)[:3])
+    named = attributes.get("axes")
+    named = range(len(shape)) if named is None else [axis_of(a, len(shape), "axes") for a in named]
+    asked = scales if sizes is None else sizes
+    if asked is None or len(asked) != len(named) or (scales is not None and min(scales) <= 0):
+        raise ShapeError(
+            f"scales {scales}, sizes {sizes} for {len(named)} axes; accepted is one of them, a"
+            " number above 0 for each axis"
+        )
+    crops = [(0.0, 1.0)] * len(named)
+    if attributes.get("coordinate_transformation_mode") == _CROP and roi is not None:
+        crops = [(roi[at], roi[at + len(named)]) for at in range(len(named))]
+    if sizes is not None:
+        news, scales = _kept_aspect(attributes, sizes, [shape[at] for at in named])
+    else:
+        assert scales is not None
+        spans = [end - begin for begin, end in crops]
+        news = [
+            math.floor(shape[at] * span * scale)
+            for at, span, scale in zip(named, spans, scales, strict=True)
+        ]
+    found = {
+        at: Along(shape[at], new, scale, crop)
+        for at, new, scale, crop in zip(named, news, scales, crops, strict=True)
+    }
+    whole = ((0.0, 1.0), 1.0)
+    return {at: a for at, a in found.items() if a.old != a.new or (a.crop, a.scale) != whole}
+
+
+def _kept_aspect(
+    attributes: Any, sizes: Sequence[float], olds: Sequence[int]
+) -> tuple[list[int], list[float]]:
+    """New sizes and scales where sizes are asked for: stretched, or all by one scale."""
+    scales = [size / old for size, old in zip(sizes, olds, strict=True)]
+    policy = attributes.get("keep_aspect_ratio_policy", "stretch")
+    if policy == "stretch":
+        return [int(size) for size in sizes], scales
+    scale = min(scales) if policy == "not_larger" else max(scales)
+    return [math.floor(scale * old + 0.5) for old in olds], [scale] * len(olds)
+
+
+def _numbers(array: Any) -> list[float] | None:
+    """An input as numbers; scales are float32, whose shortest decimals are meant."""
+    return None if array is None else [float(value) for value in array.tolist()]
+
+
+OPERATORS = (Resize("Resize", (10, 11, 13, 18, 19)), Resize("Upsample", (7, 9)))
