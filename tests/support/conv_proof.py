@@ -63,9 +63,10 @@ CASES = {
 }
 
 
-def proven(work: ConvWork) -> None:
+def proven(work: ConvWork, where: str = "cpu") -> None:
     """Bound, run into NaN, compared with float64."""
-    x, out, residuals = conv_chains.drawn(work)
+    x, out, added = conv_chains.drawn(work)
+    x, out, residuals = x.to(where), out.to(where), tuple(one.to(where) for one in added)
     engine = TritonConv()
     assert engine.why_not(work, CUDA_H200) is None
     engine.bind(engine.propose(work, CUDA_H200), ConvOperands(x, out, residuals))()

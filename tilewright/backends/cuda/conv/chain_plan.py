@@ -25,7 +25,7 @@ SHARED = 227 * 1024  # bytes that a block of Hopper's may have
 REGISTERS = 65536
 # Registers that a thread needs, by the channels x 64 pixels of its sums, as the compiler counts
 # them; with fewer it refuses, or has products wait for each other.
-REGISTERS_OF = {16: 56, 32: 80, 64: 136}
+REGISTERS_OF = {16: 56, 32: 80, 64: 144}
 MOST_SUMS = max(REGISTERS_OF)
 _WIDTHS = (16, 32, 64)
 
@@ -114,7 +114,7 @@ class Part:
         rings = self.channels[:-1]
         sizes |= {f"RING{i}": self.depth * width // 8 * plane for i, width in enumerate(rings)}
         sizes["BARRIERS"] = 16 * (self.depth * len(rings) + 1)
-        sizes["EXTRA"] = self._windows + self._results
+        sizes |= {"WINDOWS": self._windows, "RESULTS": self._results}
         for name, size in sizes.items():
             found[name] = at
             at += -(-size // 16) * 16
@@ -170,7 +170,7 @@ def defines(part: Part, dtype: str, *, pairs: bool) -> tuple[tuple[str, int], ..
     kinds = [ACTIVATIONS[layer.activation.kind] for layer in part.layers]
     kinds = kinds if part.inputs else [0, *kinds]
     values |= {f"ACT{i}": kind for i, kind in enumerate(kinds)}
-    known = ("WEIGHTS", "BIAS", "RING", "BARRIERS", "EXTRA")
+    known = ("WEIGHTS", "BIAS", "RING", "BARRIERS", "WINDOWS", "RESULTS")
     places = {name: at for name, at in part.places.items() if name.startswith(known)}
     values |= {f"SHARED_{name}": at for name, at in places.items() if name != "WEIGHTS0"}
     return tuple(values.items())

@@ -1,7 +1,7 @@
 // What the planner decided of one chain, as constants: the layers, and where all lies in shared
 // memory. `backends/cuda/conv/chain_plan.py` names and computes every macro here.
 //
-//     shared memory   | weights, biases | ring 0 | ring 1 | ... | barriers | windows or results |
+//     shared memory   | weights, biases | ring 0 | ring 1 | ... | barriers | windows | results |
 //     a ring          DEPTH rows          a row   | plane of channels 0-7 | 8-15 | ...          |
 //     a plane         | pixel 0: 8 channels, 16 bytes | pixel 1 | ... | pixel PITCH - 1 |
 //
@@ -31,7 +31,8 @@
 #define SHARED_RING0 24448
 #define SHARED_RING1 38272
 #define SHARED_BARRIERS 52096
-#define SHARED_EXTRA 52224
+#define SHARED_WINDOWS 52224
+#define SHARED_RESULTS 55296
 #define BLOB 24448
 #endif
 #ifndef BF16

@@ -36,30 +36,25 @@ struct Cursor {
         y = from - halo, left = rows + 2 * halo, x = strip * USEFUL;
     }
 
-    __device__ __forceinline__ void next(const Chain& p) {
+    // Whether the next row is elsewhere, not below this one.
+    __device__ __forceinline__ bool next(const Chain& p) {
         if (--left) {
             ++y;
-        } else if (rest > 0) {
+            return false;
+        }
+        if (rest > 0) {
             if (++strip == p.strips) strip = 0, ++image;
             part(p, 0, rest);
         } else {  // all is done: rows that are nowhere
             y = -(1 << 29), first = end = 0, left = 1 << 29;
         }
+        return true;
     }
 
     __device__ __forceinline__ bool inside(const Chain& p) const {
         return y >= 0 && y < p.height;
     }
     __device__ __forceinline__ bool wanted() const { return y >= first && y < end; }
-};
-
-// Which slot of a ring comes next, and how often the ring went round.
-struct Turn {
-    int slot = 0;
-    u32 phase = 0;
-    __device__ __forceinline__ void next() {
-        if (++slot == DEPTH) slot = 0, phase ^= 1;
-    }
 };
 
 struct Block {
@@ -69,18 +64,31 @@ struct Block {
     long long begin;
     int rows;
 
-    __device__ __forceinline__ u32 full(int ring, int slot) const {
-        return base + SHARED_BARRIERS + (ring * DEPTH + slot) * 16;
+    // Of a ring's first row: that it is full; eight bytes on, that it is empty.
+    __device__ __forceinline__ u32 barriers(int ring) const {
+        return base + SHARED_BARRIERS + ring * DEPTH * 16;
     }
-    __device__ __forceinline__ u32 empty(int ring, int slot) const { return full(ring, slot) + 8; }
-    __device__ __forceinline__ u32 weights() const { return full(LAYERS, 0); }
-    __device__ __forceinline__ u32 row(int ring, int slot) const {
-        return base + ring_at(ring) + slot * (channels(ring) / 8) * PLANE;
-    }
+    __device__ __forceinline__ u32 weights() const { return barriers(LAYERS); }
     __device__ __forceinline__ float number(int at) const {
         float value;
         asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(base + at));
         return value;
+    }
+};
+
+// A ring of rows of CHANNELS: which comes next, and how often the ring went round.
+template <int CHANNELS> struct Ring {
+    u32 begin, barriers;
+    int slot = 0;
+    u32 phase = 0;
+
+    __device__ __forceinline__ Ring(const Block& block, int ring)
+        : begin(block.base + ring_at(ring)), barriers(block.barriers(ring)) {}
+    __device__ __forceinline__ u32 row() const { return begin + slot * (CHANNELS / 8 * PLANE); }
+    __device__ __forceinline__ u32 full() const { return barriers + slot * 16; }
+    __device__ __forceinline__ u32 empty() const { return barriers + slot * 16 + 8; }
+    __device__ __forceinline__ void next() {
+        if (++slot == DEPTH) slot = 0, phase ^= 1;
     }
 };
 

@@ -15,24 +15,39 @@ constexpr int COLUMNS = 24, WINDOW_ROWS = 3 * INPUTS + 1;
 constexpr int WINDOW_BYTES = WINDOW_ROWS * COLUMNS * 2;
 constexpr int OWN_WINDOWS = 4 * UNITS * WINDOW_BYTES;
 
-struct Loaded {
-    u16 value[UNITS][INPUTS];
-};
+// A row of the stream, and the lane's place in the next.
+struct Reader {
+    Cursor at;
+    const u16* from[UNITS];
+    bool inside[UNITS];  // whether the lane's columns are
 
-__device__ __forceinline__ void load_row(Loaded& row, const Chain& p, const Cursor& at, int warp,
-                                         int lane) {
-    bool there = lane < 18 && at.inside(p);
+    __device__ __forceinline__ void place(const Chain& p, const Block& block) {
 #pragma unroll
-    for (int unit = 0; unit < UNITS; ++unit) {
-        int column = at.x - LAYERS + 64 * unit + 16 * warp + lane - 1;
-        bool inside = there && column >= 0 && column < p.width;
-        const u16* from = p.x + at.image * p.at_x.image + at.y * p.at_x.row +
-                          column * p.at_x.column;
-#pragma unroll
-        for (int c = 0; c < INPUTS; ++c)
-            row.value[unit][c] = inside ? __ldg(from + c * p.at_x.channel) : (u16)0;
+        for (int unit = 0; unit < UNITS; ++unit) {
+            int column = at.x - LAYERS + 64 * unit + 16 * block.warp + block.lane - 1;
+            inside[unit] = block.lane < 18 && column >= 0 && column < p.width;
+            from[unit] = p.x + at.image * p.at_x.image + at.y * p.at_x.row +
+                         column * p.at_x.column;
+        }
     }
-}
+    __device__ __forceinline__ void start(const Chain& p, const Block& block) {
+        at.start(p, block.begin, block.rows, LAYERS + 1, 0);
+        place(p, block);
+    }
+    __device__ __forceinline__ void read(u16 (&row)[UNITS][INPUTS], const Chain& p,
+                                         const Block& block) {
+        bool there = at.inside(p);
+#pragma unroll
+        for (int unit = 0; unit < UNITS; ++unit) {
+#pragma unroll
+            for (int c = 0; c < INPUTS; ++c)
+                row[unit][c] =
+                    there && inside[unit] ? __ldg(from[unit] + c * p.at_x.channel) : (u16)0;
+            from[unit] += p.at_x.row;
+        }
+        if (at.next(p)) place(p, block);
+    }
+};
 
 __device__ __forceinline__ void write_half(u32 at, u16 value) {
     asm volatile("st.shared.u16 [%0], %1;" ::"r"(at), "h"(value) : "memory");
@@ -45,7 +60,8 @@ __device__ __forceinline__ u32 read_half(u32 at) {
 }
 
 // Row `index` of the stream goes to the windows around it.
-__device__ __forceinline__ void spread(u32 windows, const Loaded& row, int index, int lane) {
+__device__ __forceinline__ void spread(u32 windows, const u16 (&row)[UNITS][INPUTS], int index,
+                                       int lane) {
     __syncwarp();
     if (lane < 18) {
 #pragma unroll
@@ -56,7 +72,7 @@ __device__ __forceinline__ void spread(u32 windows, const Loaded& row, int index
                 for (int dy = 0; dy < 3; ++dy)
                     write_half(windows + (((index + 1 - dy) & 3) * UNITS + unit) * WINDOW_BYTES +
                                    (3 * c + dy) * 2 * COLUMNS + 2 * lane,
-                               row.value[unit][c]);
+                               row[unit][c]);
     }
     __syncwarp();
 }
@@ -68,7 +84,7 @@ struct First {
 
     __device__ __forceinline__ void start(const Block& block) {
         int g = block.lane >> 2, q = block.lane & 3;
-        windows = block.base + SHARED_EXTRA + block.warp * OWN_WINDOWS;
+        windows = block.base + SHARED_WINDOWS + block.warp * OWN_WINDOWS;
         for (int i = block.lane; i < OWN_WINDOWS / 2; i += 32) write_half(windows + 2 * i, 0);
 #pragma unroll
         for (int i = 0; i < WINDOW16; ++i)
@@ -128,16 +144,16 @@ struct First {
 
 // Puts a row of sums into ring 0, zeros where the picture is not.
 __device__ __forceinline__ void put_first(const Chain& p, const Block& block, const Cursor& at,
-                                          const Turn& turn, float (&sums)[UNITS][C0 / 2]) {
+                                          const Ring<C0>& into, float (&sums)[UNITS][C0 / 2]) {
     bool there = at.inside(p);
-    barrier_wait(block.empty(0, turn.slot), turn.phase ^ 1);
+    barrier_wait(into.empty(), into.phase ^ 1);
 #pragma unroll
     for (int unit = 0; unit < UNITS; ++unit) {
         int pixel = 64 * unit + 16 * block.warp;
         int column = at.x - LAYERS + pixel + (block.lane >> 2);
         bool a = there && column >= 0 && column < p.width;
         bool b = there && column + 8 >= 0 && column + 8 < p.width;
-        u32 to = block.row(0, turn.slot) + (block.lane >> 4) * PLANE +
+        u32 to = into.row() + (block.lane >> 4) * PLANE +
                  16 * (1 + pixel + (block.lane & 15));
 #pragma unroll
         for (int n = 0; n < C0 / 16; ++n) {
@@ -152,24 +168,27 @@ __device__ __forceinline__ void put_first(const Chain& p, const Block& block, co
     }
     fence_async();
     __syncwarp();
-    if (block.lane == 0) barrier_arrive(block.full(0, turn.slot));
+    if (block.lane == 0) barrier_arrive(into.full());
 }
 
 __device__ __forceinline__ void source(const Chain& p, const Block& block) {
-    Cursor ahead, at;  // of the rows read, two before those that windows are made of; of the sums
-    ahead.start(p, block.begin, block.rows, LAYERS + 1, 0);
+    Reader reader;  // two rows before those that windows are made of
+    u16 now[UNITS][INPUTS], then[UNITS][INPUTS];
+    reader.start(p, block);
+    reader.read(now, p, block), reader.read(then, p, block);
+    Cursor at;  // of the sums
     at.start(p, block.begin, block.rows, LAYERS, 0);
-    Loaded now, then;
-    load_row(now, p, ahead, block.warp, block.lane), ahead.next(p);
-    load_row(then, p, ahead, block.warp, block.lane), ahead.next(p);
     First first;
     first.start(block);
-    Turn turn;
+    Ring<C0> into(block, 0);
     int index = 0;
     auto read = [&]() {
         spread(first.windows, now, index++, block.lane);
-        now = then;
-        load_row(then, p, ahead, block.warp, block.lane), ahead.next(p);
+#pragma unroll
+        for (int unit = 0; unit < UNITS; ++unit)
+#pragma unroll
+            for (int c = 0; c < INPUTS; ++c) now[unit][c] = then[unit][c];
+        reader.read(then, p, block);
     };
     for (int done = 0; done < block.steps;) {
         read(), read();  // the rows around a part's first
@@ -179,8 +198,8 @@ __device__ __forceinline__ void source(const Chain& p, const Block& block) {
             read();
             float sums[UNITS][C0 / 2];
             first.multiply(sums, block, index - 2);
-            put_first(p, block, at, turn, sums);
-            at.next(p), turn.next();
+            put_first(p, block, at, into, sums);
+            at.next(p), into.next();
         }
         done += rows;
     }
@@ -191,18 +210,18 @@ __device__ __forceinline__ void source(const Chain& p, const Block& block) {
     if (block.lane) return;
     Cursor at;
     at.start(p, block.begin, block.rows, LAYERS, 0);
-    Turn turn;
+    Ring<C0> into(block, 0);
 #pragma unroll 1
     for (int i = 0; i < block.steps; ++i) {
         long long row = at.inside(p) ? at.image * p.at_x.image + at.y * p.at_x.row : p.zero_row;
         const u16* from = p.x + row + 8 * (MARGIN + (at.inside(p) ? at.x : 0) - LAYERS);
-        barrier_wait(block.empty(0, turn.slot), turn.phase ^ 1);
-        barrier_expect(block.full(0, turn.slot), C0 / 8 * 1024 * UNITS);
+        barrier_wait(into.empty(), into.phase ^ 1);
+        barrier_expect(into.full(), C0 / 8 * 1024 * UNITS);
 #pragma unroll 1
         for (int c = 0; c < C0 / 8; ++c)
-            load_bytes(block.row(0, turn.slot) + c * PLANE + 16, from + c * p.at_x.channel,
-                       1024 * UNITS, block.full(0, turn.slot));
-        at.next(p), turn.next();
+            load_bytes(into.row() + c * PLANE + 16, from + c * p.at_x.channel,
+                       1024 * UNITS, into.full());
+        at.next(p), into.next();
     }
 }
 #endif

@@ -89,28 +89,29 @@ __device__ __forceinline__ void middle(const Chain& p, const Block& block, int l
     bias.start(block, layer);
     float sums[UNITS][3 * OUT / 2] = {};
     Row<OUT> row = {};
-    Turn turn;
+    Ring<IN> from(block, layer - 1);
+    Ring<OUT> into(block, layer);
     u32 weights = block.base + weights_at(layer);
     u32 pixel = (block.lane >> 4) * PLANE + 16 * (2 + 16 * block.warp + (block.lane & 15));
 #pragma unroll 1
     for (int i = 0; i < block.steps; ++i) {
         bias.put(block, sums);
-        barrier_wait(block.full(layer - 1, turn.slot), turn.phase);
-        multiply_row<IN, OUT>(sums, block.row(layer - 1, turn.slot), weights);
-        barrier_wait(block.empty(layer, turn.slot), turn.phase ^ 1);
+        barrier_wait(from.full(), from.phase);
+        multiply_row<IN, OUT>(sums, from.row(), weights);
+        barrier_wait(into.empty(), from.phase ^ 1);
 #pragma unroll
         for (int unit = 0; unit < UNITS; ++unit)
-            put_row<OUT>(row, block.row(layer, turn.slot) + pixel + 1024 * unit, PLANE, unit);
+            put_row<OUT>(row, into.row() + pixel + 1024 * unit, PLANE, unit);
         fence_async();
         __syncwarp();
-        if (block.lane == 0) barrier_arrive(block.full(layer, turn.slot));
+        if (block.lane == 0) barrier_arrive(into.full());
         wgmma_wait<0>();
 #pragma unroll
         for (int unit = 0; unit < UNITS; ++unit) settle(sums[unit]);
-        if (block.lane == 0) barrier_arrive(block.empty(layer - 1, turn.slot));
+        if (block.lane == 0) barrier_arrive(from.empty());
         finish<OUT, HOW>(row, sums, p, block, at, layer);
         roll<OUT>(sums);
-        at.next(p), turn.next();
+        at.next(p), from.next(), into.next();
     }
 }
 
@@ -145,8 +146,8 @@ __device__ __forceinline__ void run_middle(const Chain& p, const Block& block, i
 __device__ __forceinline__ void prepare(const Chain& p, const Block& block) {
     if (threadIdx.x == 0) {
         for (int i = 0; i < LAYERS * DEPTH; ++i) {
-            barrier_init(block.full(0, i), i < DEPTH && !INPUTS ? 1 : 4);
-            barrier_init(block.empty(0, i), 4);
+            barrier_init(block.barriers(0) + 16 * i, i < DEPTH && !INPUTS ? 1 : 4);
+            barrier_init(block.barriers(0) + 16 * i + 8, 4);
         }
         barrier_init(block.weights(), 1);
         fence_async();

@@ -1,0 +1,19 @@
+"""Convolutions in Triton on a GPU: the cases of its interpreter once more."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.conv_proof import CASES, proven
+from tilewright.backends.cuda.machine import driver
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(driver.missing() is not None, reason=f"no GPU: {driver.missing()}"),
+]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_case_is_right_on_a_gpu(name: str) -> None:
+    for work in CASES[name]:
+        proven(work, "cuda")
