@@ -1,0 +1,32 @@
+"""The kernels of chains compile with no GPU: no product waits for another, nothing is spilled."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.support.conv_chains import chain
+from tests.support.nvrtc_log import log_of
+from tilewright.backends.cuda.conv import chain_plan
+from tilewright.engines.conv import Activation, ConvWork
+
+HD = (1, 1080, 1920)
+CHAINS = {
+    "S": chain((1, 16, 16, 16, 16, 4), HD, shuffle=2),
+    "M": chain((1, 32, 32, 32, 32, 32, 4), HD, shuffle=2),
+    "C64": chain((1, 64, 64, 64, 64, 64, 4), HD, "bfloat16", shuffle=2),
+    "colours of many widths": chain((3, 20, 64, 30, 5, 33), HD, adds=True),
+    "wide, leaky": chain((64, 64, 64), HD, activation=Activation("leaky", 0.1)),
+}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_no_product_waits_for_another_and_no_register_is_spilled(name: str) -> None:
+    work: ConvWork = CHAINS[name]
+    for part in chain_plan.cut(work.layers):
+        macros = dict(chain_plan.defines(part, work.dtype, pairs=part.layers[-1].shuffle == 2))
+        log = log_of("chain_wgmma", macros, "sm_90a")
+        assert not re.search(r"C75\d\d", log), log
+        assert "warning" not in log, log
+        assert re.search(r"\b0 bytes spill stores, 0 bytes spill loads", log), log

@@ -1,0 +1,28 @@
+"""What NVRTC's assembler says of a kernel: registers, spills, products that are serialised."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from tilewright.backends.cuda.machine import nvrtc
+
+
+def log_of(source: str, defines: Mapping[str, int], arch: str) -> str:
+    """The compiler's log; the test is skipped where there is no compiler."""
+    why = nvrtc.missing()
+    if why is not None:
+        pytest.skip(why)
+    from cuda.bindings import nvrtc as library
+
+    text = nvrtc.path_of(f"{source}.cu").read_bytes()
+    program = nvrtc.check(library.nvrtcCreateProgram(text, source.encode(), 0, [], []), source)
+    macros = [f"-D{name}={value}" for name, value in defines.items()]
+    options = [f"--gpu-architecture={arch}", "--std=c++17", "--ptxas-options=-v"]
+    encoded = [option.encode() for option in (*options, *nvrtc.include_paths(), *macros)]
+    (status,) = library.nvrtcCompileProgram(program, len(encoded), encoded)
+    log = bytes(nvrtc.check(library.nvrtcGetProgramLogSize(program), "log"))
+    library.nvrtcGetProgramLog(program, log)
+    assert status == library.nvrtcResult.NVRTC_SUCCESS, log.decode()
+    return log.decode()
