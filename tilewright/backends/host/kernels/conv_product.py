@@ -25,9 +25,11 @@ INT, I32, FLOAT = ir.IntType(64), ir.IntType(32), ir.FloatType()
 BYTE = ir.IntType(8)
 FLOATS = ir.VectorType(FLOAT, WIDTH)
 BYTES = 4 * WIDTH  # of a vector
+POINTER = BYTE.as_pointer()
 
 WIDE = "avx512f" in features()
-GROUP = 28  # tiles or pixels that lie side by side, block of channels by block of channels
+# Tiles or pixels that lie side by side, a vector of sixteen channels each.
+GROUP = 28 if WIDE else 24
 # Rows of a product by its vectors of output channels; few shapes, as each is compiled.
 ROWS = {2: (14, 12, 10, 8, 4), 1: (28, 24, 20, 16, 8)} if WIDE else {1: (6, 4, 2)}
 
@@ -56,9 +58,17 @@ def fused(builder, x, y, z):
 
 def prefetch(builder, pointer):
     """Ask for the line of a byte pointer; nowhere is an address that must not be."""
-    kind = ir.FunctionType(ir.VoidType(), [BYTE.as_pointer(), I32, I32, I32])
+    kind = ir.FunctionType(ir.VoidType(), [POINTER, I32, I32, I32])
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
     builder.call(function, [pointer, I32(0), I32(3), I32(1)])
+
+
+def private(module, name, kinds, result=None):
+    """A function of its own, which nothing is inlined into: its builder and its arguments."""
+    function = ir.Function(module, ir.FunctionType(result or ir.VoidType(), kinds), name)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    return ir.IRBuilder(function.append_basic_block("entry")), function.args
 
 
 def counted(builder, count, values, body):
@@ -99,58 +109,86 @@ def _steps(builder, numbers, weights, sums, rows, vectors, ahead):
     return sums
 
 
-def _product(module, rows, vectors):
-    """tiles [blocks][GROUP][16] x weights [4 quarters][vectors][16] -> out [rows][vectors][16]."""
-    name = f"tilewright_product_{rows}x{vectors}"
+def _folding_step(builder, numbers, weights, sums, rows):
+    """Four input channels at once: lanes are four outputs x four parts of their sums."""
+    quad = ir.VectorType(FLOAT, 4)
+    loaded = load_floats(builder, weights)
+    again = ir.Constant(ir.VectorType(I32, WIDTH), [I32(lane % 4) for lane in range(WIDTH)])
+    for row in range(rows):
+        four = load_floats(builder, at(builder, numbers, row * BYTES), quad)
+        wide = builder.shuffle_vector(four, four, again)
+        sums[row] = fused(builder, wide, loaded, sums[row])
+    return sums
+
+
+def _product(module, rows, vectors, folding):
+    """tiles [blocks][rows][16] x weights [4 quarters][vectors][16] -> out [vectors][GROUP][16].
+
+    Folding: weights [quarters][4 outputs][4 inputs], out [GROUP][4 outputs][4 parts].
+    """
+    name = f"tilewright_product_{rows}x{vectors}{'_folding' if folding else ''}"
     if name in module.globals:
         return module.globals[name]
-    pointer = BYTE.as_pointer()
-    kind = ir.FunctionType(ir.VoidType(), [pointer, pointer, pointer, INT])
-    function = ir.Function(module, kind, name)
-    function.linkage = "internal"
-    function.attributes.add("noinline")
-    tiles, weights, out, quarters = function.args
-    builder = ir.IRBuilder(function.append_basic_block("entry"))
-    whole = 4 * vectors * BYTES
+    builder, arguments = private(module, name, [POINTER] * 3 + [INT] * 2)
+    tiles, weights, out, quarters, block = arguments
+    whole = BYTES if folding else 4 * vectors * BYTES
     ahead = builder.mul(quarters, INT(whole))
 
     def body(index, sums):
-        block = builder.mul(builder.ashr(index, INT(2)), INT(GROUP * BYTES))
+        skipped = builder.mul(builder.ashr(index, INT(2)), block)
         within = builder.mul(builder.and_(index, INT(3)), INT(16))
-        numbers = at(builder, tiles, builder.add(block, within))
+        numbers = at(builder, tiles, builder.add(skipped, within))
         place = at(builder, weights, builder.mul(index, INT(whole)))
+        if folding:
+            return _folding_step(builder, numbers, place, list(sums), rows)
         return _steps(builder, numbers, place, list(sums), rows, vectors, ahead)
 
     start = [ir.Constant(FLOATS, [0.0] * WIDTH)] * (rows * vectors)
     for index, total in enumerate(counted(builder, quarters, start, body)):
-        store_floats(builder, total, at(builder, out, index * BYTES))
+        row, vector = divmod(index, vectors)
+        store_floats(builder, total, at(builder, out, (vector * GROUP + row) * BYTES))
     builder.ret_void()
-    return function
+    return module.globals[name]
 
 
-def product_of(vectors):
-    """product(rows, tiles, weights, out, quarters): the least of `ROWS` that holds the rows."""
+def product_of(vectors, folding=False):
+    """product(rows, tiles, weights, out, quarters, block): the least of `ROWS` that has the rows.
+
+    `quarters` are quarters of the input's blocks of sixteen channels; a block lies `block` bytes
+    after the one before. `folding` is for four outputs: what their lanes hold `_product` says.
+    """
+    shapes = ROWS[vectors]
 
     @intrinsic
-    def product(typing, rows, tiles, weights, out, quarters):
+    def product(typing, rows, tiles, weights, out, quarters, block):
         def generate(context, builder, signature, arguments):
-            wanted, *places, quarters = arguments
-            pointers = [builder.inttoptr(place, BYTE.as_pointer()) for place in places]
-            done = builder.append_basic_block("multiplied")
-            shapes = sorted(ROWS[vectors])
-            for rows in shapes[:-1]:
-                fits = builder.icmp_signed("<=", wanted, INT(rows))
-                here, other = (builder.append_basic_block(name) for name in ("fits", "larger"))
-                builder.cbranch(fits, here, other)
-                builder.position_at_end(here)
-                builder.call(_product(builder.module, rows, vectors), [*pointers, quarters])
-                builder.branch(done)
-                builder.position_at_end(other)
-            builder.call(_product(builder.module, shapes[-1], vectors), [*pointers, quarters])
-            builder.branch(done)
-            builder.position_at_end(done)
+            wanted, *places, quarters, block = arguments
+            given = [builder.inttoptr(place, POINTER) for place in places] + [quarters, block]
+
+            def call(rows):
+                function = _product(builder.module, rows, vectors, folding)
+                builder.call(function, given)
+
+            by_rows(builder, wanted, shapes, call)
             return context.get_dummy_value()
 
-        return types.void(*[types.intp] * 5), generate
+        return types.void(*[types.intp] * 6), generate
 
     return product
+
+
+def by_rows(builder, wanted, shapes, call):
+    """Run `call(rows)` for the least of the shapes that holds the rows wanted."""
+    done = builder.append_basic_block("multiplied")
+    shapes = sorted(shapes)
+    for rows in shapes[:-1]:
+        fits = builder.icmp_signed("<=", wanted, INT(rows))
+        here, other = (builder.append_basic_block(name) for name in ("fits", "larger"))
+        builder.cbranch(fits, here, other)
+        builder.position_at_end(here)
+        call(rows)
+        builder.branch(done)
+        builder.position_at_end(other)
+    call(shapes[-1])
+    builder.branch(done)
+    builder.position_at_end(done)

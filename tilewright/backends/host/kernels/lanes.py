@@ -4,7 +4,8 @@ LLVM's own vectoriser prefers half the register's width on this generation of pr
 short loops for aliasing every time; values of this type are vectors by construction. On processors
 with narrower registers LLVM splits them.
 
-A multiplication and the addition after it are never fused: results equal NumPy's bit for bit.
+A multiplication and the addition after it are fused by `fused` alone: where it is not asked for,
+results equal NumPy's bit for bit.
 
 Arrays are given by their address: as objects they would be counted, atomically, for every vector,
 which took half of a short convolution's time.
@@ -90,6 +91,61 @@ def whole(typing, address, index):
         return builder.load(element(builder, *arguments, ir.IntType(64)))
 
     return types.intp(types.intp, types.intp), generate
+
+
+@intrinsic
+def put(typing, address, index, value):
+    """One int64 the other way."""
+
+    def generate(context, builder, signature, arguments):
+        address, index, value = arguments
+        builder.store(value, element(builder, address, index, ir.IntType(64)))
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp, types.intp), generate
+
+
+@intrinsic
+def number(typing, address, index):
+    """One float32."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.load(element(builder, *arguments, ir.FloatType()))
+
+    return types.float32(types.intp, types.intp), generate
+
+
+@intrinsic
+def put_number(typing, address, index, value):
+    """One float32 the other way."""
+
+    def generate(context, builder, signature, arguments):
+        address, index, value = arguments
+        builder.store(value, element(builder, address, index, ir.FloatType()))
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp, types.float32), generate
+
+
+@intrinsic
+def lane(typing, value, index):
+    """One of the sixteen."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.extract_element(*arguments)
+
+    return types.float32(LANES, types.intp), generate
+
+
+@intrinsic
+def fused(typing, x, y, z):
+    """x * y + z, rounded once."""
+
+    def generate(context, builder, signature, arguments):
+        function = overloaded(builder, f"llvm.fma.v{WIDTH}f32", _FLOATS, *[_FLOATS] * 3)
+        return builder.call(function, arguments)
+
+    return LANES(LANES, LANES, LANES), generate
 
 
 @intrinsic

@@ -1,0 +1,59 @@
+"""Columns of the tables that say what a chain's stages and a strip's parts are: plain numbers.
+
+Written by `backends/host/conv_chain.py`, read by the kernels of `conv_chain.py` beside this file.
+"""
+
+# What a stage does.
+PLANES, BLOCKED, FEW, WINOGRAD = range(4)
+
+# A stage, the same for all strips; addresses, or bytes from where a worker's memory begins.
+(
+    KIND,
+    BLOCKS,  # of sixteen channels, or planes of one
+    CELL,  # bytes of one column of a block: 64; 16 where four channels are folded, 4 of a plane
+    RING,  # where its ring begins in the worker's memory
+    RING_ROWS,
+    COLUMNS,  # of a row of the ring
+    INPUTS,  # channels
+    QUARTERS,  # fours of input channels
+    FOLDING,  # whether lanes hold four parts of the sums of four channels
+    WEIGHTS,
+    PLAIN,  # weights [3][3][inputs][blocks][16], for tiles that hold infinities or NaN
+    BIAS,
+    ACTIVATION,  # what is made of the sums once they lie in the ring; 0 for nothing but limits
+    SLOPES,
+    ADDED,  # the residual: where it begins, and elements from image to image, channel, row, column
+    ADDED_IMAGE,
+    ADDED_CHANNEL,
+    ADDED_ROW,
+    ADDED_COLUMN,
+) = range(19)
+FIELDS = 19
+
+# A stage's numbers: limits of its results, and what its activation is given.
+LEAST, MOST, LOW, HIGH = range(4)
+
+# A strip's part of a stage: columns [LEFT, RIGHT), bands [FIRST, LAST).
+LEFT, RIGHT, FIRST, LAST = range(4)
+
+# The ends: addresses, and elements from image to image, channel to channel, row to row and so on.
+(
+    STEP,  # rows of a band
+    HEIGHT,
+    WIDTH,
+    BANDS,
+    PICTURE,
+    PICTURE_CHANNEL,
+    PICTURE_ROW,
+    PICTURE_COLUMN,
+    CHANNELS,
+    RESULT,
+    RESULT_CHANNEL,
+    RESULT_ROW,
+    RESULT_COLUMN,
+    OUTPUTS,
+    SHUFFLE,
+    TILES,  # where transformed tiles, sums and tables of addresses begin in the worker's memory
+    SUMS,
+    TABLES,
+) = range(18)
