@@ -64,7 +64,7 @@ def _after_fork() -> None:
         return
     try:
         _lost = _lost or numba.threading_layer() not in _FORK_SAFE
-    except ValueError:  # no pool was started
+    except (AttributeError, ValueError):  # no pool was started, or Numba is half imported
         return
 
 

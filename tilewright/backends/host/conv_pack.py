@@ -13,21 +13,21 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.arrays.array import NDArray
+from tilewright.backends.host.kernels.conv_table import FAR, NEAR
 
 LANES = 16
-# From the weights of a row to those of its transform: points 0, 1, -1, 2, -2 and infinity, or
-# 0, 1, -1 and infinity (Lavin and Gray, 2015).
-_TRANSFORMS = {
-    4: [
-        [1 / 4, 0, 0],
-        [-1 / 6, -1 / 6, -1 / 6],
-        [-1 / 6, 1 / 6, -1 / 6],
-        [1 / 24, 1 / 12, 1 / 6],
-        [1 / 24, -1 / 12, 1 / 6],
-        [0, 0, 1],
-    ],
-    2: [[1, 0, 0], [1 / 2, 1 / 2, 1 / 2], [1 / 2, -1 / 2, 1 / 2], [0, 0, 1]],
-}
+
+
+def _transform(step: int) -> NDArray:
+    """From the three weights of a row to those of its transform (Lavin and Gray, 2015)."""
+    if step == 2:  # points 0, 1, -1 and infinity
+        return np.array([[1, 0, 0], [1 / 2, 1 / 2, 1 / 2], [1 / 2, -1 / 2, 1 / 2], [0, 0, 1]])
+    points = np.array([0.0, NEAR, -NEAR, FAR, -FAR])
+    rows = [
+        np.array([1.0, point, point**2]) / np.prod(point - points[points != point])
+        for point in points
+    ]
+    return np.array([*rows, [0.0, 0.0, 1.0]])
 
 
 def segments(outputs: int, pair: int) -> list[tuple[int, int]]:
@@ -43,7 +43,7 @@ def segments(outputs: int, pair: int) -> list[tuple[int, int]]:
 
 def winograd(weights: NDArray, step: int, pair: int, *, folded: bool) -> NDArray:
     """Transformed weights of [outputs, inputs, 3, 3], for tiles of step x step results."""
-    transform = np.array(_TRANSFORMS[step])
+    transform = _transform(step)
     wide = np.einsum("ay,oiyx,bx->aboi", transform, weights.astype(np.float64), transform)
     planes, (outputs, inputs) = (step + 2) ** 2, weights.shape[:2]
     quarters = -(-inputs // 4)

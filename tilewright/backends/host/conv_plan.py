@@ -5,18 +5,32 @@
     layer n-1             [=======]           and each layer before it: a tile more on each side,
     layer n-2            [=========]          as tiles are computed as a whole
 
-Pure: sizes in, numbers out.
+Pure: sizes in, numbers out. Rates were measured on one core with AVX-512 (two fused multiply-adds
+of sixteen floats a cycle); where the device's own peak was measured, they are scaled by it.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 from tilewright.engines.conv import ConvWork
+from tilewright.facts.device import Device
 
 LANES, CELL = 16, 64
+_GROUP = 28  # tiles that are computed together, at most: kernels know how many
 FEW = 3  # input channels up to which a first layer is computed plainly
+_NARROW, _SHORT = 32, 8  # columns and bands of a strip below which it is not cut further
+_PEAK = 1.75e11  # multiplications and additions a second of the core that the rates are of
+_PRODUCTS = 1.45e11  # the same, as products of planes reach
+_IN, _OUT = 1.3e-9, 0.9e-9  # seconds a plane of sixteen channels of a tile, there and back
+_STORE, _END = 1e-10, 4e-10  # seconds a result of a layer of few channels; a number in or out
+_START = 3e-5  # seconds of a call
 _SPARE = 64  # bytes between rings, so that they do not begin on the same lines of a cache
+
+
+Strip = tuple[tuple[int, int, int, int], ...]  # a row a stage
+Strips = tuple[Strip, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +60,7 @@ class ChainPlan:
     step: int
     bands: int
     stages: tuple[Stage, ...]
-    strips: tuple[tuple[tuple[int, int, int, int], ...], ...]
+    strips: Strips
     workers: int
     memory: int
     tiles: int
@@ -55,35 +69,81 @@ class ChainPlan:
 
 
 def plan_chain(
-    work: ConvWork, step: int, cores: int, group: int, across: int | None = None, down: int = 1
+    work: ConvWork, step: int, cores: int, across: int | None = None, down: int | None = None
 ) -> ChainPlan:
-    """Cut a chain for so many cores; `group` tiles are computed together.
+    """Cut a chain for so many cores into the strips that finish first, or into those given.
 
-    `across` and `down` say into how many strips, and these into how many runs of bands.
+    `across` and `down` say into how many strips of columns, and these into how many runs of bands.
     """
-    width, bands = _up(work.width, step), -(-work.height // step)
-    across = across or max(1, min(cores, width // step))
-    cuts = _cuts(width // step, across)
-    floors = _cuts(bands, down)
-    strips = tuple(
-        _strip(len(work.layers), left * step, right * step, top, bottom, width, bands, step)
-        for left, right in cuts
-        for top, bottom in floors
-    )
+    width, bands = max(step, _up(work.width, step)), max(1, -(-work.height // step))
+    most = range(1, 2 * cores + 1)
+    options = [
+        _cut(len(work.layers), width, bands, step, x, y)
+        for x in ([across] if across else [x for x in most if x <= max(1, width // _NARROW)])
+        for y in ([down] if down else [y for y in most if y <= max(1, bands // _SHORT)])
+    ]
+    strips = min(options, key=lambda strips: _longest(work, strips, step, cores))
     stages, size = _stages(work, step, strips)
     planes = (step + 2) ** 2
     blocks = max(-(-layer.inputs // LANES) for layer in work.layers)
     tiles = size
-    sums = tiles + blocks * planes * (group + 1) * CELL + _SPARE
-    tables = sums + planes * (2 * group + 1) * CELL + _SPARE
+    sums = tiles + blocks * planes * (_GROUP + 1) * CELL + _SPARE
+    tables = sums + planes * (2 * _GROUP + 1) * CELL + _SPARE
     memory = tables + 8 * 64
     workers = max(1, min(cores, len(strips) * work.images))
     return ChainPlan(step, bands, stages, strips, workers, memory, tiles, sums, tables)
 
 
+def chain_seconds(work: ConvWork, plan: ChainPlan, device: Device) -> float:
+    """The prediction: the longest worker's strips at measured rates."""
+    peak = device.ceilings.peak("float32") if device.ceilings else None
+    scale = 1.0 if peak is None else _PEAK * device.compute_units / peak.value
+    return _START + scale * _longest(work, plan.strips, plan.step, device.compute_units)
+
+
+def _longest(work: ConvWork, strips: Strips, step: int, cores: int) -> float:
+    """Seconds of the core that has most to do, strips being dealt as cores become free."""
+    each = sorted((_strip_seconds(work, strip, step) for strip in strips), reverse=True)
+    loads = [0.0] * max(1, min(cores, len(each) * work.images))
+    for seconds in each * work.images:
+        least = loads.index(min(loads))
+        loads[least] += seconds
+    return max(loads)
+
+
+def _strip_seconds(work: ConvWork, strip: Strip, step: int) -> float:
+    """Products, transforms and both ends of a strip on one core."""
+    total = 0.0
+    for number, (layer, part) in enumerate(zip(work.layers, strip[1:], strict=True)):
+        tiles = (part[1] - part[0]) // step * (part[3] - part[2])
+        outputs = _up(layer.outputs, LANES) if layer.outputs > 4 else 4
+        if number == 0 and layer.inputs <= FEW:
+            total += (
+                tiles * step * step * _up(outputs, LANES) * (18 * layer.inputs / _PRODUCTS + _STORE)
+            )
+            continue
+        planes = (step + 2) ** 2
+        total += tiles * (
+            2 * planes * outputs * _up(layer.inputs, 4) / _PRODUCTS
+            + planes * (-(-layer.inputs // LANES) * _IN + -(-outputs // LANES) * _OUT)
+        )
+    ends = work.sizes[0][0] + work.layers[-1].outputs
+    share = (strip[-1][1] - strip[-1][0]) * (strip[-1][3] - strip[-1][2]) * step
+    return total + share * ends * _END
+
+
+def _cut(layers: int, width: int, bands: int, step: int, across: int, down: int) -> Strips:
+    """So many strips across and down."""
+    return tuple(
+        _strip(layers, left * step, right * step, top, bottom, width, bands, step)
+        for left, right in _cuts(width // step, across)
+        for top, bottom in _cuts(bands, down)
+    )
+
+
 def _strip(
     layers: int, left: int, right: int, top: int, bottom: int, width: int, bands: int, step: int
-) -> tuple[tuple[int, int, int, int], ...]:
+) -> Strip:
     """What each stage computes of a strip of the last layer's columns and bands."""
     found = []
     for layer in range(layers):
@@ -102,9 +162,7 @@ def _strip(
     return tuple(found)
 
 
-def _stages(
-    work: ConvWork, step: int, strips: tuple[tuple[tuple[int, int, int, int], ...], ...]
-) -> tuple[tuple[Stage, ...], int]:
+def _stages(work: ConvWork, step: int, strips: Strips) -> tuple[tuple[Stage, ...], int]:
     """Stages with their rings laid side by side, and where the rings end."""
     found: list[Stage] = []
     offset = 0
@@ -144,7 +202,7 @@ def _cuts(size: int, parts: int) -> list[tuple[int, int]]:
     """A range in parts of about equal size, none of them empty."""
     parts = max(1, min(parts, size))
     ends = [size * part // parts for part in range(parts + 1)]
-    return list(zip(ends, ends[1:], strict=False))
+    return list(itertools.pairwise(ends))
 
 
 def _up(count: int, multiple: int) -> int:

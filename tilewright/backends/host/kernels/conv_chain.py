@@ -260,9 +260,7 @@ def result_band(call, stages, strip, memory, stage, band, image):
     for row in range(top, min(top + call[table.STEP], call[table.HEIGHT])):
         source = cell(memory, stages, strip, stage, row, 0, left)
         target = image + 4 * shuffle * (row * steps[1] + left * steps[2])
-        row_out(
-            source, block_step, each, call[table.OUTPUTS], shuffle, right - left, target, steps
-        )
+        row_out(source, block_step, each, call[table.OUTPUTS], shuffle, right - left, target, steps)
 
 
 @njit(

@@ -1,8 +1,8 @@
 """Both ends of a chain: rows of a picture into a ring, rows of the last ring into the result.
 
-    picture [channel][row][column], any strides  ->  planes [row][channel][column]       few channels
-                                                 ->  blocks [row][block][column][16]     others
-    blocks, or four channels a pixel             ->  result, r x r pixels of r * r channels
+picture [channel][row][column], any strides  ->  planes [row][channel][column]       few channels
+                                             ->  blocks [row][block][column][16]     others
+blocks, or four channels a pixel             ->  result, r x r pixels of r * r channels
 """
 
 from __future__ import annotations

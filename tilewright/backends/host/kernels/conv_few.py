@@ -1,7 +1,7 @@
 """3x3 convolutions of few input channels, plainly: pixels x channels of the output in registers.
 
-    planes of the input, a number a pixel:   the 3 numbers beside each other of each row of the window
-                                             x   weights [rows of windows][3][channels]
+    planes of the input:   the 3 numbers beside each other of each row of the window, broadcast
+                           x   weights [rows of windows][3][channels]
 
 A picture's one or three channels would leave most of a vector of channels empty, and Winograd's
 transforms nothing to gain on.

@@ -1,7 +1,11 @@
 """Columns of the tables that say what a chain's stages and a strip's parts are: plain numbers.
 
-Written by `backends/host/conv_chain.py`, read by the kernels of `conv_chain.py` beside this file.
+Written by `backends/host/conv_bound.py`, read by the kernels of `conv_chain.py` beside this file.
 """
+
+# F(4x4, 3x3) evaluates polynomials at 0, -NEAR, NEAR, -FAR, FAR and infinity; their powers are
+# exact in float32.
+NEAR, FAR = 5 / 8, 3 / 2
 
 # What a stage does.
 PLANES, BLOCKED, FEW, WINOGRAD = range(4)
