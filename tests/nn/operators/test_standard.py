@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import pytest
 
 pytest.importorskip("onnx")
 
 from tests.support import standard
+from tilewright import nn
+from tilewright.arrays.array import NDArray
 from tilewright.nn import operators
 
 # Operators of which the package has no case in the opsets that are read.
@@ -27,6 +32,31 @@ def test_an_operator_passes_the_node_tests_of_the_standard(name: str) -> None:
         if said is None and standard.listed(case.name) is not None:
             wrong.append(f"{case.name}: passes, and is listed as refused")
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("name", [*standard.declared(), standard.EXPANDED])
+def test_an_operator_gives_the_same_on_tensors_of_torch(name: str) -> None:
+    """But for whole numbers without a sign of 16 bits and more, of which torch does nothing."""
+    pytest.importorskip("array_api_compat")
+    torch = pytest.importorskip("torch")
+
+    def on_torch(net: nn.Network, inputs: Sequence[NDArray]) -> list[NDArray]:
+        given = [torch.from_numpy(np.array(array)) for array in inputs]
+        kinds = [source.dtype for source in net.inputs]
+        given = [t.bfloat16() if k == "bfloat16" else t for t, k in zip(given, kinds, strict=True)]
+        made = net.run(*given)
+        arrays = made if isinstance(made, tuple) else (made,)
+        if not given:
+            return list(arrays)
+        return [(a.float() if a.dtype == torch.bfloat16 else a).numpy() for a in arrays]
+
+    for case in standard.cases()[name]:
+        if standard.listed(case.name) is None:
+            try:
+                assert standard.refusal(case, on_torch) is None, case.name
+            except NotImplementedError as error:
+                if "not implemented for 'UInt" not in str(error):
+                    raise
 
 
 def test_every_operator_has_a_case_but_those_that_are_named() -> None:
