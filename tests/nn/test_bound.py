@@ -172,3 +172,42 @@ def test_outputs_that_are_inputs_or_constants_are_copies() -> None:
     y[...] = 7
     assert not (x == 7).any()
     assert bound(x)[1].any()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_torchs_memory_holds_what_numpys_does(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("array_api_compat")
+    from tilewright.nn.homes import TorchHome
+
+    monkeypatch.setattr("tilewright.nn.net.home_of", lambda plan: TorchHome(plan.arena, "cpu"))
+    monkeypatch.setattr("tilewright.nn.net.conv_engines", lambda name: ())
+    net = nn.import_onnx(upscaler())
+    x = picture(1, 1, 12, 13)
+    bound = net.bind(x.shape, device="host", dtype=dtype)
+    wanted = net.run(x)
+    allowed = {"float32": 1e-5, "bfloat16": 3e-2}[dtype] * np.abs(wanted).max()
+    np.testing.assert_allclose(bound(x), wanted, atol=allowed)
+    out = torch.empty((1, 4, 12, 13), dtype=getattr(torch, dtype))
+    assert bound(torch.from_numpy(x), out=out) is out
+    np.testing.assert_allclose(out.float().numpy(), wanted, atol=allowed)
+
+
+def test_steps_run_alone_on_the_values_of_a_run() -> None:
+    net = nn.import_onnx(upscaler())
+    x = picture(1, 1, 12, 13)
+    bound = net.bind(x.shape, device="host", fuse=False)
+    assert [step.node.operator for step in bound.steps] == [
+        *["Convs", "Relu"] * 2,
+        "Convs",
+        "Add",
+    ]
+    with bound.kept(x) as values:
+        before = values["y"].copy()
+        for step in bound.steps:
+            step.run()
+        np.testing.assert_array_equal(values["y"], before)
+    np.testing.assert_array_equal(bound(x), before)
+    times = bound.profile(x, repeats=2)
+    assert [time.layers for time in times] == [step.covers for step in bound.steps]
+    assert all(time.seconds > 0 for time in times)

@@ -95,8 +95,8 @@ def test_everything_that_is_not_understood_is_named_at_once() -> None:
         nn.import_onnx(content)
     said = str(caught.value)
     for part in (
-        "'number 0' (Whatever)",
-        "'number 1' (Relu): attribute 'alpha'",
+        "node 'a' (Whatever)",
+        "node 'b' (Relu): attribute 'alpha'",
         "3 inputs",
         "(Other)",
     ):
@@ -105,7 +105,7 @@ def test_everything_that_is_not_understood_is_named_at_once() -> None:
 
 def test_element_types_that_an_operator_does_not_take_are_named() -> None:
     nodes = [("Relu", ["x"], ["y"], {})]
-    with pytest.raises(FileError, match=r"node 'number 0' \(Relu\): bool; accepted are float16"):
+    with pytest.raises(FileError, match=r"node 'y' \(Relu\): bool; accepted are float16"):
         nn.import_onnx(model(nodes, {"x": (3,)}, dtype="BOOL", check=False))
 
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from tilewright.engines.contract import Engine
 from tilewright.engines.conv import ConvOperands, ConvWork
 from tilewright.errors import ArgumentError, DtypeError, ShapeError
 from tilewright.nn.evaluate import computed
+from tilewright.nn.graph import Graph, Node, Tensor
 from tilewright.nn.homes import Home, check_out
 from tilewright.nn.infer import operator_of
 from tilewright.nn.kinds import check_kind, dtype_name
@@ -27,6 +29,22 @@ from tilewright.nn.show import explained
 from tilewright.remember import open_after_fork
 
 ConvEngine = Engine[ConvWork, ConvOperands, Callable[[], None]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BoundStep:
+    """One step: `node` of the bound graph, by which engine, and `run`, which does it alone.
+
+    covers   names of the nodes of the file that it does
+    seconds  predicted, None where nobody does
+    """
+
+    node: Node
+    engine: str
+    covers: tuple[str, ...]
+    flops: float
+    seconds: float | None
+    run: Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +94,51 @@ class Bound:
         return self._plan.peak_bytes
 
     @property
-    def steps(self) -> tuple[Step, ...]:
-        """What is done, in order."""
-        return self._plan.steps
+    def graph(self) -> Graph:
+        """What is computed, after all passes."""
+        return self._plan.graph
+
+    @property
+    def tensors(self) -> Mapping[str, Tensor]:
+        """Sizes and types of every value, those between pieces of a chain among them."""
+        return self._plan.tensors
+
+    @property
+    def steps(self) -> tuple[BoundStep, ...]:
+        """What is done, in order. Steps run alone inside `with bound.kept(...)`."""
+        return tuple(
+            BoundStep(
+                step.node,
+                step.engine,
+                step.covers,
+                step.flops,
+                None if step.segment is None else step.segment.seconds,
+                call,
+            )
+            for step, call in zip(self._plan.steps, self._calls, strict=True)
+        )
+
+    @contextmanager
+    def kept(self, *inputs: Any, **named: Any) -> Iterator[Mapping[str, Any]]:
+        """One run whose values all stay until the block is left, by name.
+
+        Planned memory serves several values: of those the last that was written is there.
+        """
+        given = self._checked(inputs, named)
+        with self._lock:
+            self._home.begin()
+            self._fill(given)
+            try:
+                for call in self._calls:
+                    call()
+                yield self._values
+            finally:
+                self._values.clear()
+                self._home.end()
+
+    def wait(self) -> None:
+        """Wait for what was begun on a GPU."""
+        self._home.wait()
 
     def explain(self) -> str:
         """Every step: what of the file it does, by which engine, predicted seconds, and why."""
@@ -120,28 +180,19 @@ class Bound:
         """Median seconds of every step in its place among the others, after one run to warm up."""
         if repeats < 1:
             raise ArgumentError(f"repeats={repeats}: accepted are 1 and more")
-        given = self._checked(inputs, named)
         times: list[list[float]] = [[] for _ in self._calls]
-        with self._lock:
-            for repeat in range(repeats + 1):
-                self._fill(given)
+        with self.kept(*inputs, **named):
+            for _ in range(repeats):
                 for call, found in zip(self._calls, times, strict=True):
+                    self.wait()
                     begun = time.perf_counter()
                     call()
-                    self._wait()
-                    if repeat:
-                        found.append(time.perf_counter() - begun)
-            self._values.clear()
+                    self.wait()
+                    found.append(time.perf_counter() - begun)
         return tuple(
             StepTime(step.covers, step.kind, step.engine, statistics.median(found), step.flops)
             for step, found in zip(self._plan.steps, times, strict=True)
         )
-
-    def _wait(self) -> None:
-        """For what was begun on a GPU."""
-        torch = getattr(self._home, "_torch", None)
-        if torch is not None and torch.cuda.is_available():
-            torch.cuda.synchronize()
 
     # What a caller passes
 

@@ -53,6 +53,9 @@ class Home(Protocol):
     def end(self) -> None:
         """All of a run was begun."""
 
+    def wait(self) -> None:
+        """Wait until it is done."""
+
 
 class HostHome:
     """NumPy's memory; engines of OpenCL devices map it or copy from it."""
@@ -106,6 +109,9 @@ class HostHome:
 
     def end(self) -> None:
         """Nothing."""
+
+    def wait(self) -> None:
+        """Nothing: steps return when they are done."""
 
 
 class TorchHome:
@@ -180,6 +186,11 @@ class TorchHome:
         if self._device.type == "cuda":
             self._ended = self._ended or self._torch.cuda.Event()
             self._ended.record(self._torch.cuda.current_stream(self._device))
+
+    def wait(self) -> None:
+        """For the whole device."""
+        if self._device.type == "cuda":
+            self._torch.cuda.synchronize(self._device)
 
 
 def _filled(out: Any, made: Any) -> Any:

@@ -79,6 +79,7 @@ class Network:
         dtype: str = "float32",
         *,
         exact: bool = False,
+        fuse: bool = True,
     ) -> Bound:
         """The network made ready: planned, memory taken, weights laid out, kernels compiled.
 
@@ -87,13 +88,14 @@ class Network:
             device: "auto" is a GPU where there is one, else the host; or as in `tilewright.matmul`.
             dtype: "float32", "float16" or "bfloat16", for all values that are float32 in the file.
             exact: no engine of convolutions whose rounding exceeds that of a plain sum.
+            fuse: False does the file's nodes one by one, to compare with.
 
         Raises:
             ArgumentError, ShapeError: sizes that an input does not take, or that do not fit inside.
             DeviceError, DeviceMemoryError: the device is absent or has too little memory, which is
                 found before any is taken.
         """
-        plan, engines = self._plan(shape, device, dtype, exact=exact)
+        plan, engines = self._plan(shape, device, dtype, exact, fuse)
         return Bound(plan, home_of(plan), engines, self.title)
 
     def explain(
@@ -103,19 +105,20 @@ class Network:
         dtype: str = "float32",
         *,
         exact: bool = False,
+        fuse: bool = True,
     ) -> str:
         """What `bind` with these arguments would do, step by step; nothing is allocated."""
-        return explained(self._plan(shape, device, dtype, exact=exact)[0], self.title)
+        return explained(self._plan(shape, device, dtype, exact, fuse)[0], self.title)
 
     def _plan(
-        self, shape: Any, device: Device | str, dtype: str, *, exact: bool
+        self, shape: Any, device: Device | str, dtype: str, exact: bool, fuse: bool
     ) -> tuple[Plan, tuple[ConvEngine, ...]]:
         chosen = device_of(device)
         if dtype not in DTYPES:
             raise DtypeError(f"dtype={dtype!r}: accepted are {', '.join(DTYPES)}")
         sizes = sizes_of(self.graph, shape)
         graph = retyped(self.graph, dtype)
-        graph = simplified(graph, tensors(graph, sizes))
+        graph = simplified(graph, tensors(graph, sizes), fuse=fuse)
         engines = conv_engines(chosen.backend)
         if dtype == "bfloat16" and chosen.backend != "cuda":
             engines = ()  # NumPy's arrays cannot hold it

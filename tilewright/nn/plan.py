@@ -19,7 +19,7 @@ from tilewright.nn.graph import Graph, Node, Tensor
 from tilewright.nn.infer import operator_of
 from tilewright.nn.memory import Life, offsets, peak
 from tilewright.nn.operators.base import Elementwise
-from tilewright.nn.operators.convs import NAME, convs_node
+from tilewright.nn.operators.convs import LAY_OUT, NAME, convs_node
 from tilewright.nn.segments import Segment, cut
 
 BETWEEN: dict[str, Format] = {"opencl": "channels_first"}  # others keep channels last
@@ -175,7 +175,7 @@ class _Drafts:
         copy = f"{name}, {wanted.replace('_', ' ')}"
         if copy not in self.formats:
             self.formats[copy], self.tensors[copy] = wanted, tensor
-            node = Node("Identity", 1, (name,), (copy,), {}, f"lay out {name}")
+            node = Node(LAY_OUT, 1, (name,), (copy,), {}, f"lay out {name}")
             self.steps.append(Step(node, (), 0.0))
         return copy
 

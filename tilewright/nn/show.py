@@ -23,11 +23,18 @@ def explained(plan: Plan, title: str) -> str:
     return "\n".join(lines)
 
 
+def _names(covers: tuple[str, ...]) -> str:
+    """The first and the last of them."""
+    if len(covers) < 4:
+        return ", ".join(covers)
+    return f"{covers[0]} ... {covers[-1]}, {len(covers)} nodes"
+
+
 def _lines(number: int, step: Step, plan: Plan) -> list[str]:
     """One step: what it is, then what was decided, then what was not taken."""
     shape = list(plan.tensors[next(n for n in step.node.outputs if n)].shape)
     head = f"{number:4d}  {step.kind} -> {shape}, {step.flops / 1e6:.1f} Mflop"
-    lines = [head + (f": {', '.join(step.covers)}" if step.covers else "")]
+    lines = [head + (f": {_names(step.covers)}" if step.covers else "")]
     if step.segment is None:
         why = "" if step.node.operator != NAME else ": no engine takes it"
         return [*lines, f"      by definition{why}"]

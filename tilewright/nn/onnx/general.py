@@ -44,9 +44,10 @@ def parsed_graph(content: bytes, label: str, folder: Path | None) -> Graph:
     inputs = _inputs(model.graph, constants, problems)
     nodes = []
     for index, proto in enumerate(model.graph.node):
-        title = f"node {proto.name or f'number {index}'!r} ({proto.op_type})"
+        name = proto.name or next(filter(None, proto.output), f"number {index}")
+        title = f"node {name!r} ({proto.op_type})"
         try:
-            made = _taken(proto, index, title, opset, label)
+            made = _taken(proto, name, title, opset, label)
         except FileError as error:
             problems.append(f"{title}: {error}")
             continue
@@ -118,7 +119,7 @@ def _size(dim: Any, name: str, at: int) -> int | str:
     return dim.dim_param if kind == "dim_param" and dim.dim_param else f"{name}.{at}"
 
 
-def _taken(proto: Any, index: int, title: str, opset: int, label: str) -> Node | Tensor:
+def _taken(proto: Any, name: str, title: str, opset: int, label: str) -> Node | Tensor:
     """A node; of a Constant what it holds."""
     if proto.domain not in DOMAINS:
         raise FileError(f"domain {proto.domain!r}; accepted is ONNX's own")
@@ -127,7 +128,7 @@ def _taken(proto: Any, index: int, title: str, opset: int, label: str) -> Node |
         raise FileError("two attributes have one name")
     if proto.op_type == "Constant":
         return _constant(proto, given)
-    return node_of(proto, proto.name or f"number {index}", opset, given)
+    return node_of(proto, name, opset, given)
 
 
 def _constant(proto: Any, given: Mapping[str, Any]) -> Tensor:

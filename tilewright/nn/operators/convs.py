@@ -13,7 +13,7 @@ from tilewright.nn.operators.base import FLOATS, Given, Operator
 from tilewright.nn.operators.conv import convolved
 from tilewright.nn.operators.windows import Windows
 
-NAME = "Convs"
+NAME, LAY_OUT = "Convs", "LayOut"
 Parts = tuple[tuple[str, ...], ...]
 
 
@@ -84,4 +84,20 @@ def _shuffled(xp: Any, x: Any, r: int) -> Any:
     return xp.reshape(pixels, (images, channels // (r * r), height * r, width * r))
 
 
-OPERATORS = (Convs(),)
+class LayOut(Operator):
+    """The same value; binding makes it where an engine wants its memory in another order."""
+
+    name = LAY_OUT
+    versions = (1,)
+
+    def shapes(self, node: Node, given: Given) -> tuple[Shape, ...]:
+        """As given."""
+        assert given[0] is not None
+        return (given[0].shape,)
+
+    def compute(self, xp: Any, node: Node, *given: Any) -> Any:
+        """As given."""
+        return given[0]
+
+
+OPERATORS = (Convs(), LayOut())

@@ -26,8 +26,13 @@ from tilewright.nn.passes.dead import without_dead
 from tilewright.nn.passes.unchanged import without_unchanged
 
 
-def simplified(graph: Graph, tensors: Mapping[str, Tensor]) -> Graph:
-    """The same network with all passes done; `tensors` of `infer.tensors` for the same graph."""
+def simplified(graph: Graph, tensors: Mapping[str, Tensor], *, fuse: bool = True) -> Graph:
+    """The same network with all passes done; `tensors` of `infer.tensors` for the same graph.
+
+    fuse: whether convolutions take in what is before and after them; without, each stays alone.
+    """
     graph = without_dead(without_unchanged(folded(graph, tensors), tensors))
-    graph = padded(with_convs(graph, tensors), tensors)
-    return without_dead(chained(followed(graph, tensors)))
+    graph = with_convs(graph, tensors)
+    if not fuse:
+        return without_dead(graph)
+    return without_dead(chained(followed(padded(graph, tensors), tensors)))
