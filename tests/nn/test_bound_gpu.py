@@ -7,12 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.nn.test_bound import picture, upscaler
-from tests.nn.test_plan import residual_blocks
-from tilewright import nn
+from tests.support.nets import picture, plain_net, residual_blocks, upscaler
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("onnx")
 pytest.importorskip("array_api_compat")
 pytestmark = [
     pytest.mark.gpu,
@@ -29,7 +26,7 @@ def error(made: Any, wanted: Any) -> float:
 @pytest.mark.parametrize("dtype", ERRORS)
 @pytest.mark.parametrize("width", [8, 32, 64])
 def test_chains(dtype: str, width: int) -> None:
-    net = nn.import_onnx(upscaler(width, 4))
+    net = plain_net(*upscaler(width, 4))
     x = picture(1, 1, 61, 83)
     wanted = net.run(x)
     bound = net.bind(x.shape, "cuda", dtype)
@@ -44,14 +41,14 @@ def test_chains(dtype: str, width: int) -> None:
 
 @pytest.mark.parametrize("dtype", ERRORS)
 def test_residuals(dtype: str) -> None:
-    net = nn.import_onnx(residual_blocks())
+    net = plain_net(*residual_blocks())
     x = picture(2, 3, 30, 41)
     bound = net.bind(x.shape, "cuda", dtype)
     assert error(bound(torch.from_numpy(x).cuda()), net.run(x)) < ERRORS[dtype], bound.explain()
 
 
 def test_streams_take_turns() -> None:
-    net = nn.import_onnx(upscaler(32, 4))
+    net = plain_net(*upscaler(32, 4))
     pictures = [torch.from_numpy(picture(1, 1, 300, 400) * k).cuda() for k in (1, -2, 3)]
     bound = net.bind((1, 1, 300, 400), "cuda", "float16")
     wanted = [bound(x).clone() for x in pictures]

@@ -8,8 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.nn.test_bound import ONE, picture, upscaler
-from tests.support.nets import NodeText, model, weights_of
+from tests.support.nets import (
+    ONE,
+    NodeText,
+    model,
+    picture,
+    residual_blocks,
+    upscaler,
+    weights_of,
+)
 from tilewright import nn
 from tilewright.engines.conv import Conv, ConvOperands, ConvWork
 from tilewright.facts.device import Device
@@ -99,7 +106,7 @@ def bound_by(monkeypatch: pytest.MonkeyPatch, net: Any, shape: Any, *engines: An
 def test_engines_get_values_as_they_ask_for_them(
     monkeypatch: pytest.MonkeyPatch, engines: list[Made]
 ) -> None:
-    net = nn.import_onnx(upscaler(8, 3))
+    net = nn.import_onnx(model(*upscaler(8, 3)))
     x = picture(1, 1, 11, 14)
     bound = bound_by(monkeypatch, net, x.shape, *engines)
     wanted = net.run(x)
@@ -108,23 +115,8 @@ def test_engines_get_values_as_they_ask_for_them(
     assert engines[0].name in bound.explain()
 
 
-def residual_blocks() -> bytes:
-    """x -> Conv -> (Conv, Relu, Conv, + the value before) twice."""
-    w = weights_of(w=(6, 3, 3, 3), v=(6, 6, 3, 3))
-    nodes: list[NodeText] = [("Conv", ["x", "w"], ["a0"], ONE)]
-    for i in range(2):
-        nodes += [
-            ("Conv", [f"a{i}", "v"], [f"b{i}"], ONE),
-            ("Relu", [f"b{i}"], [f"c{i}"], {}),
-            ("Conv", [f"c{i}", "v"], [f"d{i}"], ONE),
-            ("Add", [f"a{i}", f"d{i}"], [f"a{i + 1}"], {}),
-        ]
-    nodes.append(("Relu", ["a2"], ["y"], {}))
-    return model(nodes, {"x": (2, 3, "h", "w")}, w)
-
-
 def test_residuals_stay_until_they_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    net = nn.import_onnx(residual_blocks())
+    net = nn.import_onnx(model(*residual_blocks()))
     x = picture(2, 3, 7, 8)
     bound = bound_by(monkeypatch, net, x.shape, Made("two", 2, 1.0))
     wanted = net.run(x)
@@ -135,7 +127,7 @@ def test_residuals_stay_until_they_are_added(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_memory_is_planned_by_lifetime(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a chain done layer by layer only two values live at once."""
-    net = nn.import_onnx(upscaler(16, 6))
+    net = nn.import_onnx(model(*upscaler(16, 6)))
     bound = bound_by(monkeypatch, net, (1, 1, 64, 64), Made("one", 1, 1.0))
     value = 16 * 64 * 64 * 4
     result = 4 * 64 * 64 * 4

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from tilewright.arrays.array import NDArray
+from tilewright.nn.graph import Graph, Input, Node, Tensor
+from tilewright.nn.net import Network
+from tilewright.nn.operators import found
 
+ONE = {"pads": [1, 1, 1, 1]}
 NodeText = tuple[str, Sequence[str], Sequence[str], Mapping[str, Any]]
+
+# Nodes, sizes of inputs, constants: what `model` and `plain_net` take.
+ModelText = tuple[Sequence[NodeText], Mapping[str, Sequence[int | str]], Mapping[str, NDArray]]
 
 
 def model(
@@ -48,3 +56,63 @@ def weights_of(seed: int = 0, **sizes: Sequence[int]) -> dict[str, NDArray]:
         name: (rng.standard_normal(size) / np.sqrt(max(1, np.prod(size[1:])))).astype(np.float32)
         for name, size in sizes.items()
     }
+
+
+def plain_net(
+    nodes: Sequence[NodeText],
+    inputs: Mapping[str, Sequence[int | str]],
+    constants: Mapping[str, NDArray],
+    outputs: Sequence[str] = ("y",),
+) -> Network:
+    """The same as a network without the onnx package; of defaults only the group of Conv."""
+    made = tuple(
+        Node(
+            op,
+            max(v for one in found()[op] for v in one.versions),
+            tuple(source),
+            tuple(results),
+            {"group": 1, **fields},
+            results[0],
+        )
+        for op, source, results, fields in nodes
+    )
+    weights = {n: Tensor(a.shape, str(a.dtype), a) for n, a in constants.items()}
+    sources = tuple(Input(name, tuple(sizes), "float32") for name, sizes in inputs.items())
+    return Network(Graph(made, sources, tuple(outputs), weights))
+
+
+def picture(*sizes: int) -> Any:
+    """Normal numbers, seeded."""
+    return np.random.default_rng(5).standard_normal(sizes).astype(np.float32)
+
+
+def upscaler(first: int = 8, layers: int = 2) -> ModelText:
+    """1 -> first -> ... -> 4 -> shuffled, ReLU between: sizes of pictures are free."""
+    widths = [1, *[first] * layers, 4]
+    sizes = {f"w{i}": (b, a, 3, 3) for i, (a, b) in enumerate(pairwise(widths))}
+    biases = {f"b{i}": (b,) for i, b in enumerate(widths[1:])}
+    nodes: list[NodeText] = []
+    name = "x"
+    for i in range(len(widths) - 1):
+        nodes.append(("Conv", [name, f"w{i}", f"b{i}"], [f"c{i}"], ONE))
+        name = f"c{i}"
+        if i < len(widths) - 2:
+            nodes.append(("Relu", [name], [f"r{i}"], {}))
+            name = f"r{i}"
+    nodes.append(("Add", [name, name], ["y"], {}))
+    return nodes, {"x": (1, 1, "h", "w")}, weights_of(**sizes, **biases)
+
+
+def residual_blocks() -> ModelText:
+    """x -> Conv -> (Conv, Relu, Conv, + the value before) twice."""
+    w = weights_of(w=(6, 3, 3, 3), v=(6, 6, 3, 3))
+    nodes: list[NodeText] = [("Conv", ["x", "w"], ["a0"], ONE)]
+    for i in range(2):
+        nodes += [
+            ("Conv", [f"a{i}", "v"], [f"b{i}"], ONE),
+            ("Relu", [f"b{i}"], [f"c{i}"], {}),
+            ("Conv", [f"c{i}", "v"], [f"d{i}"], ONE),
+            ("Add", [f"a{i}", f"d{i}"], [f"a{i + 1}"], {}),
+        ]
+    nodes.append(("Relu", ["a2"], ["y"], {}))
+    return nodes, {"x": (2, 3, "h", "w")}, w

@@ -180,9 +180,11 @@ class Bound:
         """Median seconds of every step in its place among the others, after one run to warm up."""
         if repeats < 1:
             raise ArgumentError(f"repeats={repeats}: accepted are 1 and more")
+        given = self._checked(inputs, named)
         times: list[list[float]] = [[] for _ in self._calls]
         with self.kept(*inputs, **named):
             for _ in range(repeats):
+                self._fill(given)
                 for call, found in zip(self._calls, times, strict=True):
                     self.wait()
                     begun = time.perf_counter()

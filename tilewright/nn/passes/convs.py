@@ -41,6 +41,6 @@ def _chain(node: Node, tensors: Mapping[str, Tensor]) -> Node | None:
 
 
 def floats(value: NDArray | None) -> NDArray:
-    """Weights as float32, in one piece."""
+    """Weights as float32, in one piece; torch warns of memory that may not be written."""
     assert value is not None
-    return np.ascontiguousarray(value, np.float32)
+    return np.require(value, np.float32, ["C", "W"])
