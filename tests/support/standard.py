@@ -38,7 +38,7 @@ REASONS = {
     "small types": "element types of 8, 4 and 2 bits that NumPy has not",
     "strings": "element types that are no numbers",
     "sequences and optional values": "values that are no arrays",
-    "training": "elements are dropped at random in training alone",
+    "training": "training, which drops elements at random",
 }
 Run = Callable[[nn.Network, Sequence[NDArray]], Sequence[NDArray]]
 

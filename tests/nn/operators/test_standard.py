@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-pytest.importorskip("onnx")
+onnx = pytest.importorskip("onnx")
 
-from tests.support import standard
-from tilewright import nn
-from tilewright.arrays.array import NDArray
-from tilewright.nn import operators
+from tests.support import standard, standard_page  # noqa: E402
+from tilewright import nn  # noqa: E402
+from tilewright.arrays.array import NDArray  # noqa: E402
+from tilewright.nn import operators  # noqa: E402
 
 # Operators of which the package has no case in the opsets that are read.
 WITHOUT = {"GlobalLpPool", "Not"}
@@ -67,3 +67,10 @@ def test_no_two_records_of_an_operator_claim_one_version() -> None:
     for name, records in operators.found().items():
         versions = [version for record in records for version in record.versions]
         assert len(set(versions)) == len(versions), name
+
+
+def test_the_page_of_operators_is_what_this_run_gives() -> None:
+    text = standard_page.PAGE.read_text()
+    if f"version {onnx.__version__} of" not in text:
+        pytest.skip(f"the page was written with another version than onnx {onnx.__version__}")
+    assert text == standard_page.page(), "python -m tests.support.standard_page writes it anew"

@@ -46,7 +46,7 @@ def erf(xp: Any, x: Any) -> Any:
     for coefficient in reversed(others):  # Clenshaw's recurrence
         sum_, later = argument * sum_ - later + coefficient, sum_
     series = 0.5 * argument * sum_ - later + first
-    return xp.clip(inside * series, -1, 1)
+    return xp.where(xp.abs(x) < limit, xp.clip(inside * series, -1, 1), xp.sign(x))
 
 
 @functools.cache

@@ -150,8 +150,11 @@ def _kept_aspect(
 
 
 def _numbers(array: Any) -> list[float] | None:
-    """An input as numbers; scales are float32, whose shortest decimals are meant."""
-    return None if array is None else [float(value) for value in array.tolist()]
+    """An input as numbers; a scale of 1.6 is meant as that, not as the float32 next to it."""
+    if array is None:
+        return None
+    whole = "int" in str(array.dtype)
+    return [float(value if whole else str(np.float32(value))) for value in array.tolist()]
 
 
 OPERATORS = (Resize("Resize", (10, 11, 13, 18, 19)), Resize("Upsample", (7, 9)))
