@@ -49,6 +49,11 @@ FOLLOW: dict[str, list[NodeText]] = {
     "prelu": [("PRelu", ["c", "by_channel"], ["y"], {})],
     "hard swish": [("HardSwish", ["c"], ["y"], {})],
     "hard sigmoid": [("HardSigmoid", ["c"], ["y"], {"alpha": 0.3, "beta": 0.4})],
+    "silu": [("Sigmoid", ["c"], ["s"], {}), ("Mul", ["c", "s"], ["y"], {})],
+    "hard swish of two": [
+        ("HardSigmoid", ["c"], ["s"], {"alpha": 1 / 6, "beta": 0.5}),
+        ("Mul", ["s", "c"], ["y"], {}),
+    ],
     "tanh": [("Tanh", ["c"], ["y"], {})],
     "batch norm": [
         ("BatchNormalization", ["c", "gamma", "beta", "mean", "variance"], ["n"], {}),

@@ -27,15 +27,18 @@ BETWEEN: dict[str, Format] = {"opencl": "channels_first"}  # others keep channel
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """A node at work. segment: what the engines said, where it is a chain that one of them takes.
+    """A node at work.
 
-    covers: names of the nodes of the file that it does.
+    segment  what the engines said, where it is a chain that one of them takes
+    refused  what they said, where it is a chain that none takes
+    covers   names of the nodes of the file that it does
     """
 
     node: Node
     covers: tuple[str, ...]
     flops: float
     segment: Segment | None = None
+    refused: str = ""
 
     @property
     def kind(self) -> str:
@@ -126,12 +129,12 @@ class _Drafts:
         self.formats: dict[str, Format] = {}
         self._device, self._engines, self._exact = device, engines, exact
 
-    def definition(self, node: Node) -> None:
+    def definition(self, node: Node, refused: str = "") -> None:
         """A node that is computed by its definition."""
         given = [self.tensors[name] if name else None for name in node.inputs]
         made = [self.tensors[name] for name in node.outputs if name]
         flops = operator_of(node).flops(node, given, made)
-        self.steps.append(Step(node, _covers(node), flops))
+        self.steps.append(Step(node, _covers(node), flops, refused=refused))
 
     def chain(self, node: Node) -> None:
         """A chain as the pieces that engines take."""
@@ -156,7 +159,7 @@ class _Drafts:
     def _piece(self, node: Node, piece: Segment) -> None:
         """A piece by its engine, what it reads laid out as it asks."""
         if not piece.verdict.proposals:
-            self.definition(node)
+            self.definition(node, piece.verdict.reasons)
             return
         work = piece.work
         names = [self._laid(node.inputs[0], work.source)]

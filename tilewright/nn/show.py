@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tilewright.nn.operators.convs import NAME
 from tilewright.nn.plan import Plan, Step
 from tilewright.wording import counted, time_text
 
@@ -36,7 +35,7 @@ def _lines(number: int, step: Step, plan: Plan) -> list[str]:
     head = f"{number:4d}  {step.kind} -> {shape}, {step.flops / 1e6:.1f} Mflop"
     lines = [head + (f": {_names(step.covers)}" if step.covers else "")]
     if step.segment is None:
-        why = "" if step.node.operator != NAME else ": no engine takes it"
+        why = f", as no engine takes it ({step.refused})" if step.refused else ""
         return [*lines, f"      by definition{why}"]
     best = step.segment.verdict.best
     seconds = "not predicted" if best.seconds is None else time_text(best.seconds)

@@ -1,19 +1,19 @@
-"""Convs: a chain of convolutions as engines are asked for it; passes make it, no file has it."""
+"""Operators that no file has, as passes make them: chains of convolutions foremost."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.engines.conv import Conv, ConvWork
+from tilewright.engines.conv import Activation, Conv, ConvWork
 from tilewright.errors import ShapeError
 from tilewright.nn.graph import Node, Shape, Tensor
 from tilewright.nn.operators.activate import activate
-from tilewright.nn.operators.base import FLOATS, Given, Operator
+from tilewright.nn.operators.base import FLOATS, Elementwise, Given, Operator
 from tilewright.nn.operators.conv import convolved
 from tilewright.nn.operators.windows import Windows
 
-NAME, LAY_OUT = "Convs", "LayOut"
+NAME, LAY_OUT, SILU = "Convs", "LayOut", "Silu"
 Parts = tuple[tuple[str, ...], ...]
 
 
@@ -100,4 +100,16 @@ class LayOut(Operator):
         return given[0]
 
 
-OPERATORS = (Convs(), LayOut())
+class Silu(Elementwise):
+    """x * sigmoid(x)."""
+
+    name = SILU
+    versions = (1,)
+    dtypes = FLOATS
+
+    def compute(self, xp: Any, node: Node, *given: Any) -> Any:
+        """As convolutions end with it."""
+        return activate(xp, given[0], Activation("silu"))
+
+
+OPERATORS = (Convs(), LayOut(), Silu())

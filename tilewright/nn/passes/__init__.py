@@ -3,6 +3,7 @@
     unchanged.py    Identity, Dropout, casts to the same type: gone
     constants.py    what constants alone decide is computed once
     dead.py         what nobody reads is left out
+    gates.py        x * Sigmoid(x), as exporters write it -> one node
     convs.py        Conv of constant weights -> Convs, the record that engines are asked with
     before.py       Pad -> the convolution after it
     after.py        BatchNormalization, Mul, Add, activations, residuals, DepthToSpace -> the
@@ -23,6 +24,7 @@ from tilewright.nn.passes.chains import chained
 from tilewright.nn.passes.constants import folded
 from tilewright.nn.passes.convs import with_convs
 from tilewright.nn.passes.dead import without_dead
+from tilewright.nn.passes.gates import gated
 from tilewright.nn.passes.unchanged import without_unchanged
 
 
@@ -32,7 +34,7 @@ def simplified(graph: Graph, tensors: Mapping[str, Tensor], *, fuse: bool = True
     fuse: whether convolutions take in what is before and after them; without, each stays alone.
     """
     graph = without_dead(without_unchanged(folded(graph, tensors), tensors))
-    graph = with_convs(graph, tensors)
+    graph = with_convs(without_dead(gated(graph)) if fuse else graph, tensors)
     if not fuse:
         return without_dead(graph)
     return without_dead(chained(followed(padded(graph, tensors), tensors)))

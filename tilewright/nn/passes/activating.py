@@ -14,6 +14,7 @@ _PLAIN = {
     "Sigmoid": "sigmoid",
     "HardSwish": "hard_swish",
     "Tanh": "tanh",
+    "Silu": "silu",
 }
 
 
