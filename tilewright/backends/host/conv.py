@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilewright.backends.host.conv_chain import WinogradChain
+from tilewright.backends.host.conv_direct import SINGLE_ENGINES
 from tilewright.engines.contract import Engine
 from tilewright.engines.conv import ConvOperands, ConvWork
 
 ConvEngine = Engine[ConvWork, ConvOperands, Callable[[], None]]
-CONV_ENGINES: tuple[ConvEngine, ...] = (WinogradChain(),)
+CONV_ENGINES: tuple[ConvEngine, ...] = (WinogradChain(), *SINGLE_ENGINES)

@@ -259,3 +259,49 @@ def store_signs(typing, address, index, value, cut):
         return context.get_dummy_value()
 
     return types.void(types.intp, types.intp, LANES, LANES), generate
+
+
+def _some(builder, count):
+    """A mask of the first `count` lanes."""
+    numbers = ir.Constant(ir.VectorType(ir.IntType(64), WIDTH), list(range(WIDTH)))
+    return builder.icmp_signed("<", numbers, broadcast(builder, count, numbers.type))
+
+
+def load_masked(builder, pointer, mask):
+    """Lanes of the mask, zeros elsewhere; what is not in it is not touched."""
+    kinds = (_FLOATS.as_pointer(), ir.IntType(32), mask.type, _FLOATS)
+    call = overloaded(builder, "llvm.masked.load.v16f32.p0v16f32", _FLOATS, *kinds)
+    zero = ir.Constant(_FLOATS, [0.0] * WIDTH)
+    return builder.call(call, [pointer, ir.IntType(32)(4), mask, zero])
+
+
+def store_masked(builder, value, pointer, mask):
+    """The other way."""
+    kinds = (_FLOATS, _FLOATS.as_pointer(), ir.IntType(32), mask.type)
+    call = overloaded(builder, "llvm.masked.store.v16f32.p0v16f32", ir.VoidType(), *kinds)
+    builder.call(call, [value, pointer, ir.IntType(32)(4), mask])
+
+
+@intrinsic
+def load_some(typing, address, index, count):
+    """As `load`, of which only the first `count` lanes are read; zeros beyond."""
+
+    def generate(context, builder, signature, arguments):
+        address, index, count = arguments
+        pointer = vector_at(builder, address, index, _FLOATS)
+        return load_masked(builder, pointer, _some(builder, count))
+
+    return LANES(types.intp, types.intp, types.intp), generate
+
+
+@intrinsic
+def store_some(typing, address, index, value, count):
+    """As `store`, of the first `count` lanes."""
+
+    def generate(context, builder, signature, arguments):
+        address, index, value, count = arguments
+        pointer = vector_at(builder, address, index, _FLOATS)
+        store_masked(builder, value, pointer, _some(builder, count))
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp, LANES, types.intp), generate

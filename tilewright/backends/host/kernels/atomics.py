@@ -1,0 +1,78 @@
+"""What threads of one kernel share: a counter that they take tasks from, and plain memory.
+
+Threads that meet after every few microseconds do not sleep: they look again, and after many looks
+they let others have the core.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+_I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+
+
+def _word(builder, address):
+    return builder.inttoptr(address, _I64.as_pointer())
+
+
+@intrinsic
+def take(typing, address):
+    """The int64 at `address` as it was, which is one more afterwards: no other thread gets it."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.atomic_rmw("add", _word(builder, arguments[0]), _I64(1), "seq_cst")
+
+    return types.int64(types.intp), generate
+
+
+@intrinsic
+def seen(typing, address):
+    """The int64 at `address`, as other threads left it."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.load_atomic(_word(builder, arguments[0]), "seq_cst", 8)
+
+    return types.int64(types.intp), generate
+
+
+@intrinsic
+def let_others(typing):
+    """Let another thread have this core, if any waits for it."""
+
+    def generate(context, builder, signature, arguments):
+        if sys.platform != "win32":
+            kind = ir.FunctionType(_I32, ())
+            builder.call(cgutils.get_or_insert_function(builder.module, kind, "sched_yield"), ())
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@intrinsic
+def copy(typing, target, source, size):
+    """`size` bytes, which do not overlap."""
+
+    def generate(context, builder, signature, arguments):
+        target, source, size = arguments
+        places = [builder.inttoptr(at, _I8.as_pointer()) for at in (target, source)]
+        cgutils.raw_memcpy(builder, *places, size, 1)
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp, types.intp), generate
+
+
+@intrinsic
+def clear(typing, target, size):
+    """`size` bytes become 0."""
+
+    def generate(context, builder, signature, arguments):
+        target, size = arguments
+        cgutils.memset(builder, builder.inttoptr(target, _I8.as_pointer()), size, 0)
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp), generate

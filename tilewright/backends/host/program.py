@@ -1,0 +1,83 @@
+"""Programs of steps that all cores run together: what bound convolutions of the host are.
+
+    one = engine.bind(...)           a program of one step
+    all_of_them = joined(programs)   one call, in which no thread is woken twice
+
+Waking a thread takes 20 µs, as long as many a layer of a network for phones; between the steps of a
+program threads meet in less than one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from threading import Lock
+
+import numpy as np
+
+from tilewright.arrays.array import NDArray
+from tilewright.backends.host import compiled
+from tilewright.backends.host.threads import in_parallel
+
+DIRECT, FLAT, DEPTH = range(3)  # kinds of steps
+_ALONE = 2e-5  # seconds that are shorter than waking another thread
+
+# A picture lies at `x`: bytes from one image, row, pixel, channel to the next; `out` likewise.
+_WHOLE = (
+    *("kind", "tasks"),
+    *("x", "x_image", "x_row", "x_pixel", "x_channel", "height", "width"),
+    *("out", "out_image", "out_row", "out_pixel", "out_channel", "rows", "columns", "outputs"),
+    *("top", "left", "y_stride", "x_stride"),  # zeros above and beside; less than none are cut
+    *("taps_down", "taps_across", "dilation_down", "dilation_across"),
+    "reach",  # rows of a window; of "depth" columns
+    *("copied", "line", "pixel", "wide"),  # bytes of a row and pixel as read; a copied row
+    *("pieces", "count"),  # of a window, as `conv_tile` wants them
+    *("weights", "block_bytes", "bias", "slopes"),
+    *("groups", "group_bytes", "group_outputs", "blocks"),  # blocks of channels of a group
+    *("bands", "band", "parts", "block_step"),  # rows or pixels of a task; blocks of a task
+    "residual",  # bytes from a result to what is added; 0 for nothing
+    "curved",  # number of an activation that is more than two bounds, or 0
+    *("through", "shuffle", "fine_row", "fine_pixel"),  # results that lie otherwise
+)
+_REAL = ("low", "high", "least", "most")  # numbers of the activation; bounds of the plain sums
+STEP = np.dtype([(name, np.int64) for name in _WHOLE] + [(name, np.float32) for name in _REAL])
+
+
+class Program:
+    """Steps with their addresses; called, it runs them. Two threads that call it take turns."""
+
+    def __init__(
+        self, steps: NDArray, scratch: int, cores: int, seconds: float, keep: Sequence[object]
+    ) -> None:
+        self.steps, self.scratch, self.seconds = steps, scratch, seconds
+        self.cores = cores
+        self.keep = tuple(keep)  # arrays that the steps know by address
+        self._counters = np.zeros((len(steps) + 1, 8), np.int64)
+        start = -self._counters.ctypes.data // 8 % 8  # to a line of the cache
+        self._places = self._counters.reshape(-1)[start : start + 8 * len(steps)]
+        # Zeros: what a tile reads beyond a row is not used, but denormals would be slow.
+        self._memory = np.zeros((cores, scratch + 64), np.uint8)
+        self._lock = Lock()
+
+    def __call__(self) -> None:
+        """Run all steps."""
+        run = compiled.kernels("conv_steps").run
+        places = self._places.ctypes.data
+        with self._lock:
+            self._places[:] = 0
+            parts = [
+                partial(run, self.steps, places, line.ctypes.data + -line.ctypes.data % 64)
+                for line in self._memory
+            ]
+            in_parallel(parts, self.cores if self.seconds > _ALONE else 1)
+
+
+def joined(programs: Sequence[Program]) -> Program:
+    """One program of all their steps, in this order."""
+    return Program(
+        np.concatenate([program.steps for program in programs]),
+        max(program.scratch for program in programs),
+        max(program.cores for program in programs),
+        sum(program.seconds for program in programs),
+        programs,
+    )
