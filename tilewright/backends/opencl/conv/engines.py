@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tilewright.backends.opencl.conv.chain import Chain
 from tilewright.backends.opencl.conv.direct import Direct, DirectImage
 from tilewright.engines.contract import Engine
 from tilewright.engines.conv import ConvOperands, ConvWork
 
 CONV_ENGINES: tuple[Engine[ConvWork, ConvOperands, Callable[[], None]], ...] = (
+    Chain(),
     Direct(),
     DirectImage(),
 )
