@@ -29,6 +29,7 @@ import typer
 
 from bench import processor, tables
 from tests.cli.test_cli import invoke
+from tests.support import nets
 from tilewright.backends.cuda.machine import driver
 from tilewright.cli import app
 
@@ -80,6 +81,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
     from bench.birealnet_model import birealnet18
 
+    (tmp_path / "upscaler.onnx").write_bytes(nets.model(*nets.upscaler(32, 5, shuffle=True)))
     random = np.random.default_rng(0)
     for name in ("model", "birealnet18"):
         onnx.save(birealnet18(classes=10, size=32), str(tmp_path / f"{name}.onnx"))

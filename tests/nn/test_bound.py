@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,6 +48,21 @@ def test_results_go_into_out_and_come_as_the_kind_that_was_passed() -> None:
     made = bound(torch.from_numpy(x))
     assert isinstance(made, torch.Tensor)
     np.testing.assert_array_equal(made.numpy(), out)
+
+
+def test_memory_of_its_own_saves_copies() -> None:
+    nodes, inputs, weights = upscaler()
+    bound = nn.import_onnx(model(nodes[:-1], inputs, weights, outputs=("c2",))).bind(
+        (1, 1, 8, 9), device="host"
+    )
+    x = picture(1, 1, 8, 9)
+    wanted = bound(x)
+    mine, result = bound.inputs.get("x"), bound.results.get("c2")
+    if mine is None or result is None:
+        pytest.skip("no engine here")
+    mine[...] = x
+    assert bound(mine, out=result) is result
+    np.testing.assert_array_equal(result, wanted)
 
 
 def test_wrong_arrays_are_named_and_nothing_is_written() -> None:
@@ -110,6 +128,26 @@ def test_threads_take_turns() -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def _forked(bound: Any, x: Any, queue: Any) -> None:
+    queue.put(bound(x))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
+def test_a_forked_child_runs_what_its_parent_holds() -> None:
+    """The lock is free there, whoever held it; engines' threads are made anew."""
+    bound = nn.import_onnx(model(*upscaler())).bind((1, 1, 16, 17), device="host")
+    x = picture(1, 1, 16, 17)
+    wanted = bound(x)
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    with bound._lock:
+        child = context.Process(target=_forked, args=(bound, x, queue))
+        child.start()
+    made = queue.get(timeout=120)
+    child.join(120)
+    np.testing.assert_array_equal(made, wanted)
 
 
 def test_several_outputs_and_inputs_by_name() -> None:

@@ -47,6 +47,21 @@ def test_residuals(dtype: str) -> None:
     assert error(bound(torch.from_numpy(x).cuda()), net.run(x)) < ERRORS[dtype], bound.explain()
 
 
+def test_a_cuda_graph_captures_a_run() -> None:
+    net = plain_net(*upscaler(32, 4))
+    x = torch.from_numpy(picture(1, 1, 61, 83)).cuda().half()
+    bound = net.bind(x.shape, "cuda", "float16")
+    wanted = bound(x)
+    out = torch.zeros_like(wanted)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        bound(x, out=out)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(out, wanted)
+
+
 def test_streams_take_turns() -> None:
     net = plain_net(*upscaler(32, 4))
     pictures = [torch.from_numpy(picture(1, 1, 300, 400) * k).cuda() for k in (1, -2, 3)]

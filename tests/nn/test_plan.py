@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,6 +135,24 @@ def test_memory_is_planned_by_lifetime(monkeypatch: pytest.MonkeyPatch) -> None:
     assert bound.peak_bytes <= 2 * value + 2 * result
     home = bound._home
     assert home._room.nbytes <= bound.peak_bytes
+
+
+def test_a_run_takes_no_more_than_was_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By definitions alone: values live at once, beside what one definition takes for itself."""
+    nodes: list[NodeText] = [("Relu", ["x"], ["a0"], {})]
+    nodes += [("Add", [f"a{i}", f"a{i}"], [f"a{i + 1}"], {}) for i in range(12)]
+    net = nn.import_onnx(model(nodes, {"x": (256, 1024)}, outputs=("a12",)))
+    bound = bound_by(monkeypatch, net, None)
+    x = picture(256, 1024)
+    bound(x)
+    tracemalloc.start()
+    try:
+        made = bound(x)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert bound.peak_bytes == 2 * made.nbytes
+    assert most <= bound.peak_bytes + made.nbytes
 
 
 def test_no_two_values_that_live_at_once_overlap() -> None:

@@ -86,8 +86,8 @@ def picture(*sizes: int) -> Any:
     return np.random.default_rng(5).standard_normal(sizes).astype(np.float32)
 
 
-def upscaler(first: int = 8, layers: int = 2) -> ModelText:
-    """1 -> first -> ... -> 4 -> shuffled, ReLU between: sizes of pictures are free."""
+def upscaler(first: int = 8, layers: int = 2, *, shuffle: bool = False) -> ModelText:
+    """1 -> first -> ... -> 4 by 3x3, ReLU between; doubled or shuffled. Sizes are free."""
     widths = [1, *[first] * layers, 4]
     sizes = {f"w{i}": (b, a, 3, 3) for i, (a, b) in enumerate(pairwise(widths))}
     biases = {f"b{i}": (b,) for i, b in enumerate(widths[1:])}
@@ -99,7 +99,10 @@ def upscaler(first: int = 8, layers: int = 2) -> ModelText:
         if i < len(widths) - 2:
             nodes.append(("Relu", [name], [f"r{i}"], {}))
             name = f"r{i}"
-    nodes.append(("Add", [name, name], ["y"], {}))
+    if shuffle:
+        nodes.append(("DepthToSpace", [name], ["y"], {"blocksize": 2, "mode": "CRD"}))
+    else:
+        nodes.append(("Add", [name, name], ["y"], {}))
     return nodes, {"x": (1, 1, "h", "w")}, weights_of(**sizes, **biases)
 
 

@@ -94,6 +94,24 @@ class Bound:
         return self._plan.peak_bytes
 
     @property
+    def inputs(self) -> Mapping[str, Any]:
+        """Arrays that inputs are copied to: who fills one and passes it saves that copy.
+
+        Later values take the same memory, so it is filled anew before each run. Inputs that no
+        engine reads have none.
+        """
+        names = (source.name for source in self._plan.graph.inputs)
+        return {name: self._fixed[name] for name in names if name in self._fixed}
+
+    @property
+    def results(self) -> Mapping[str, Any]:
+        """Arrays that outputs are copied from: who passes one as `out` saves that copy.
+
+        The next run writes them anew. Outputs that no engine writes have none.
+        """
+        return {n: self._fixed[n] for n in self._plan.graph.outputs if n in self._fixed}
+
+    @property
     def graph(self) -> Graph:
         """What is computed, after all passes."""
         return self._plan.graph
@@ -245,6 +263,8 @@ class Bound:
         """Inputs into planned memory, or as they are."""
         self._values.update(self._constants)
         for name, array in given.items():
+            if array is self._fixed.get(name):
+                continue
             value = self._home.taken(array, f"input {name!r}", self._plan.tensors[name].dtype)
             fixed = self._fixed.get(name)
             if fixed is not None:
@@ -261,6 +281,9 @@ class Bound:
             alone = names.count(name) == 1 and name not in self._constants and name not in given
             fresh = alone and name not in self._fixed
             value = self._values[name]
+            if out is not None and out is value:
+                made.append(out)
+                continue
             made.append(self._home.given(value, self._plan.tensors[name].dtype, like, out, fresh))
         return tuple(made)
 

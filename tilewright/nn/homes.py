@@ -178,12 +178,16 @@ class TorchHome:
 
     def begin(self) -> None:
         """Wait for the last run, where that was on another stream."""
-        if self._ended is not None:
+        if self._ended is not None and not self._captured():
             self._torch.cuda.current_stream(self._device).wait_event(self._ended)
+
+    def _captured(self) -> bool:
+        """Whether a CUDA graph is being made, whose events nobody else may wait for."""
+        return bool(self._torch.cuda.is_current_stream_capturing())
 
     def end(self) -> None:
         """Mark where this stream is."""
-        if self._device.type == "cuda":
+        if self._device.type == "cuda" and not self._captured():
             self._ended = self._ended or self._torch.cuda.Event()
             self._ended.record(self._torch.cuda.current_stream(self._device))
 
