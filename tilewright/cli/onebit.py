@@ -18,7 +18,7 @@ from tilewright.errors import ArgumentError, FileError
 from tilewright.files import reading
 from tilewright.files.whole import check_writable
 from tilewright.nn.files import load, save
-from tilewright.nn.network import Network, labelled
+from tilewright.nn.network_of_bits import Network, labelled
 from tilewright.nn.onnx.load import MEMORY, import_onnx
 from tilewright.report.network import checks_table, layers_table, summary, timings_table, verdict
 

@@ -24,7 +24,7 @@ from tilewright.files.npz import read_arrays, write_arrays
 from tilewright.files.whole import path_of
 from tilewright.nn.layers import found
 from tilewright.nn.layers.base import Layer
-from tilewright.nn.network import Network
+from tilewright.nn.network_of_bits import Network
 from tilewright.wording import in_one_line
 
 FORMAT = "tilewright onebit network"

@@ -22,7 +22,7 @@ from tilewright.onebit.product import explain, grouped_matmul, kernels, matmul
 if _typing.TYPE_CHECKING:
     from tilewright.nn.conv2d import Conv2d
     from tilewright.nn.files import load, save
-    from tilewright.nn.network import Network
+    from tilewright.nn.network_of_bits import Network
     from tilewright.nn.onnx.load import import_onnx
 
 __all__ = [
@@ -41,7 +41,7 @@ __all__ = [
 ]
 _NETWORKS = {
     "Conv2d": "conv2d",
-    "Network": "network",
+    "Network": "network_of_bits",
     "import_onnx": "onnx.load",
     "load": "files",
     "save": "files",

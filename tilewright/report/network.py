@@ -9,7 +9,7 @@ from rich.table import Column, Table
 from tilewright.nn.layers.base import Layer
 from tilewright.nn.layers.bit_conv import BitConv
 from tilewright.nn.layers.real_conv import RealConv
-from tilewright.nn.network import Network
+from tilewright.nn.network_of_bits import Network
 from tilewright.nn.onnx.check import Report
 from tilewright.nn.onnx.compare import LayerCheck
 from tilewright.nn.steps import Timing

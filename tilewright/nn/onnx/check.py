@@ -20,7 +20,7 @@ from tilewright.arrays.array import NDArray
 from tilewright.errors import FileError, ShapeError
 from tilewright.nn.buffers import lanes
 from tilewright.nn.layers.base import Layer
-from tilewright.nn.network import INPUT, Network
+from tilewright.nn.network_of_bits import INPUT, Network
 from tilewright.nn.onnx.compare import (
     NEAR,
     ROUNDING,

@@ -19,7 +19,7 @@ import numpy as np
 from tilewright.arrays.array import NDArray
 from tilewright.errors import ArgumentError, FileError, TilewrightError
 from tilewright.files.whole import path_of
-from tilewright.nn.network import Network
+from tilewright.nn.network_of_bits import Network
 from tilewright.nn.onnx.check import Checked, Report, check
 from tilewright.nn.onnx.convert import convert
 from tilewright.nn.onnx.drafts import fold
