@@ -9,7 +9,7 @@ from typing import Any
 from tilewright.errors import ShapeError
 from tilewright.nn.graph import Node, Shape, Tensor
 from tilewright.nn.operators.base import FLOATS, Given, Operator
-from tilewright.nn.operators.windows import Windows, windows_of
+from tilewright.nn.operators.windows import Windows, filled, windows_of
 
 
 class ConvTranspose(Operator):
@@ -43,7 +43,7 @@ class ConvTranspose(Operator):
         return ((x.shape[0], outputs, *sizes),)
 
     def compute(self, xp: Any, node: Node, *given: Any) -> Any:
-        """A product of matrices for each element of the window, added where it reaches."""
+        """A product of matrices for each line of the window, added where it reaches."""
         x, weights, bias = (*given, None)[:3]
         groups = node.attributes["group"]
         images, channels, *counts = x.shape
@@ -53,13 +53,12 @@ class ConvTranspose(Operator):
             max(begin + size, (count - 1) * windows.strides[at] + windows.reach(at))
             for at, (begin, size, count) in enumerate(zip(begins, sizes, counts, strict=True))
         ]
-        made = xp.zeros((images, groups * each, *room), dtype=x.dtype, device=x.device)
+        made = filled(xp, x, (images, groups * each, *room), 0)
         columns = xp.reshape(x, (images, groups, channels // groups, math.prod(counts)))
         for place, where in windows.taps(tuple(counts)):
-            rows = weights[(slice(None), slice(None), *place)]
-            rows = xp.reshape(rows, (1, groups, channels // groups, each))
-            part = xp.matmul(xp.permute_dims(rows, (0, 1, 3, 2)), columns)
-            part = xp.reshape(part, (images, groups * each, *counts))
+            if not any(place[1:]):
+                parts = _row(xp, columns, weights, place[0], groups)
+            part = xp.reshape(parts[place[1:]], (images, groups * each, *counts))
             made[(slice(None), slice(None), *where)] += part
         kept = (slice(begin, begin + size) for begin, size in zip(begins, sizes, strict=True))
         result = made[(slice(None), slice(None), *kept)]
@@ -73,6 +72,20 @@ class ConvTranspose(Operator):
         assert x is not None
         assert weights is not None
         return 2.0 * x.size * math.prod(weights.shape[1:])
+
+
+def _row(xp: Any, columns: Any, weights: Any, at: int, groups: int) -> Any:
+    """What one line of the window adds: [other places of the window, N, outputs, pixels].
+
+    One product for all of a line: of a few outputs each, products for single places are slow.
+    """
+    images, _, channels, pixels = columns.shape
+    each, others = weights.shape[1], tuple(weights.shape[3:])
+    line = xp.reshape(weights[:, :, at, ...], (groups, channels, each * math.prod(others)))
+    turned = xp.reshape(xp.permute_dims(line, (0, 2, 1)), (1, groups, -1, channels))
+    parts = xp.reshape(xp.matmul(turned, columns), (images, groups, each, -1, pixels))
+    moved = xp.permute_dims(parts, (3, 0, 1, 2, 4))
+    return xp.reshape(moved, (*others, images, groups * each, pixels))
 
 
 def _spread(

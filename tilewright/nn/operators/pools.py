@@ -3,12 +3,12 @@
     window of 3 x 3 = along one dimension after another: 3 + 3 operations an element, not 9
 
 Largest values, sums and sums of powers may be taken so; only the places of the largest need every
-element of the window in turn.
+element of the window in turn. Nothing is padded: each element of a window is joined into those
+results whose window has it in the picture.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ from tilewright.errors import ShapeError
 from tilewright.nn.graph import Node, Shape, Tensor
 from tilewright.nn.operators.base import FLOATS, Given, Operator
 from tilewright.nn.operators.element_types import as_type, limits
-from tilewright.nn.operators.windows import Windows, padded, windows_of
+from tilewright.nn.operators.windows import Windows, filled, padded, windows_of
 
 
 class _Pool(Operator):
@@ -59,9 +59,9 @@ class MaxPool(_Pool):
         windows = _windows(node, tuple(x.shape))
         name = str(x.dtype).rpartition(".")[2]
         lowest = limits(name)[0] if "int" in name else -math.inf
-        source, counts = _room(xp, x, windows, lowest)
         if len(node.outputs) < 2:
-            return _along(source, windows, counts, xp.maximum)
+            return _along(xp, x, windows, lowest, lambda a, b: xp.maximum(a, b, out=a))
+        source, counts = _room(xp, x, windows, lowest)
         return _placed(xp, x, source, windows, counts, node.attributes["storage_order"])
 
 
@@ -75,8 +75,8 @@ class AveragePool(_Pool):
         """Sums divided by how many elements each is of."""
         (x,) = given
         windows = _windows(node, tuple(x.shape))
-        source, counts = _room(xp, x, windows, 0)
-        sums = _along(source, windows, counts, operator.add)
+        counts = windows.counts(tuple(x.shape[2:]))
+        sums = _along(xp, x, windows, 0, operator.iadd)
         with_pads = bool(node.attributes["count_include_pad"])
         divisors = _elements(windows, tuple(x.shape[2:]), counts, with_pads)
         if len(set(divisors.ravel().tolist())) == 1:
@@ -98,8 +98,7 @@ class LpPool(_Pool):
         (x,) = given
         p = node.attributes["p"]
         windows = _windows(node, tuple(x.shape))
-        source, counts = _room(xp, xp.abs(x) ** p, windows, 0)
-        return _along(source, windows, counts, operator.add) ** (1 / p)
+        return _along(xp, xp.abs(x) ** p, windows, 0, operator.iadd) ** (1 / p)
 
 
 class Global(Operator):
@@ -147,19 +146,39 @@ def _room(xp: Any, x: Any, windows: Windows, value: float) -> tuple[Any, Shape]:
     return padded(xp, x, (*windows.pads[:rank], *ends), value), counts
 
 
-def _along(source: Any, windows: Windows, counts: Shape, join: Callable[[Any, Any], Any]) -> Any:
-    """What `join` makes of each window, one dimension after another, the last first."""
-    rank = len(counts)
-    for at in reversed(range(rank)):
-        stride, dilation = windows.strides[at], windows.dilations[at]
-        reach = (counts[at] - 1) * stride + 1
-        parts = []
-        for tap in range(windows.kernel[at]):
-            place = [slice(None)] * source.ndim
-            place[2 + at] = slice(tap * dilation, tap * dilation + reach, stride)
-            parts.append(source[tuple(place)])
-        source = functools.reduce(join, parts)
-    return source
+def _along(
+    xp: Any, x: Any, windows: Windows, nothing: float, join: Callable[[Any, Any], Any]
+) -> Any:
+    """What `join`, which writes into its first argument, makes of each window.
+
+    One dimension after another, the last first. nothing: what joining changes nothing.
+    """
+    counts = windows.counts(tuple(x.shape[2:]))
+    for at in reversed(range(len(counts))):
+        taps = [_tap(windows, at, tap, counts[at], x.shape[2 + at]) for tap in
+                range(windows.kernel[at])]  # fmt: skip
+        whole = next((tap for tap in taps if len(tap[0]) == counts[at]), None)
+        shape = (*x.shape[: 2 + at], counts[at], *x.shape[3 + at :])
+        front = (slice(None),) * (2 + at)
+        if whole is None:
+            made = filled(xp, x, shape, nothing)
+        else:
+            made = xp.asarray(x[(*front, whole[1])], copy=True)
+        for tap in taps:
+            if tap is not whole and len(tap[0]):
+                join(made[(*front, slice(tap[0].start, tap[0].stop))], x[(*front, tap[1])])
+        x = made
+    return x
+
+
+def _tap(windows: Windows, at: int, tap: int, count: int, size: int) -> tuple[range, slice]:
+    """The windows that have an element in the picture, and where it is for each of them."""
+    stride = windows.strides[at]
+    offset = tap * windows.dilations[at] - windows.pads[at]
+    first, last = max(0, -(offset // stride)), min(count - 1, (size - 1 - offset) // stride)
+    inside = range(first, max(first, last + 1))
+    begin = first * stride + offset
+    return inside, slice(begin, begin + max(0, len(inside) - 1) * stride + 1, stride)
 
 
 def _placed(

@@ -10,12 +10,19 @@ from tilewright.nn.operators.formula import Formula
 
 def sigmoid(xp: Any, x: Any) -> Any:
     """1 / (1 + exp(-x))."""
-    return 1 / (1 + xp.exp(-x))
+    made = xp.exp(-x)
+    made += 1
+    return 1 / made
+
+
+def relu(xp: Any, x: Any) -> Any:
+    """max(x, 0), and NaN for NaN."""
+    return xp.maximum(x, xp.zeros((), dtype=x.dtype, device=x.device))
 
 
 def softplus(xp: Any, x: Any) -> Any:
     """log(1 + exp(x)), which does not overflow."""
-    return xp.maximum(x, xp.zeros_like(x)) + xp.log1p(xp.exp(-xp.abs(x)))
+    return relu(xp, x) + xp.log1p(xp.exp(-xp.abs(x)))
 
 
 OPERATORS = (
@@ -38,7 +45,7 @@ OPERATORS = (
     Formula("Neg", (6, 13), lambda xp, x: -x, (*FLOATS, *SIGNED)),
     Formula("Not", (1,), lambda xp, x: xp.logical_not(x), ("bool",)),
     Formula("Reciprocal", (6, 13), lambda xp, x: 1 / x, FLOATS),
-    Formula("Relu", (6, 13, 14), lambda xp, x: xp.maximum(x, xp.zeros_like(x)), (*FLOATS, *SIGNED)),
+    Formula("Relu", (6, 13, 14), relu, (*FLOATS, *SIGNED)),
     Formula("Round", (11, 22), lambda xp, x: xp.round(x), FLOATS),  # halves to even
     Formula("Sigmoid", (6, 13), sigmoid, FLOATS),
     Formula("Sign", (9, 13), lambda xp, x: xp.sign(x)),
