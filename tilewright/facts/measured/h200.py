@@ -5,6 +5,7 @@
     triton_grouped    TILES_*, TILE_LAUNCH, ...    seconds of a tile, by dtype and loads
     hopper            HOPPER_*                     tensor cores fed by the copy engine
     one-bit           BITS_*
+    convolutions      CHAIN_*                     chains as one kernel (bench/conv_gpu.py)
 
 Seconds, bytes and flops a second, a multiply-add being two. No other chip has a file, so others are
 predicted by these numbers, scaled by their ceilings where those were measured (scale.py).
@@ -111,3 +112,12 @@ BITS = {
 }
 BITS_LAUNCH = 4e-6  # the shortest product, measured in a graph
 BITS_MEMORY = 4.0e12
+
+# Chains of 3x3 convolutions as one kernel: its launch and first rows, seconds of a clock of its
+# products, and of a row of 64 pixels, and any row, from layer to layer. From 1 -> 16 x 4 -> 4,
+# 1 -> 32 x 5 -> 4 and 1 -> 64 x 5 -> 4 channels at 1080 and 360 rows.
+CHAIN_LAUNCH = 4e-6
+CHAIN_PRODUCT = 0.67e-9
+CHAIN_HANDING = (0.39e-6, 0.06e-6)
+CHAIN_WRITTEN = 2.0e12  # bytes a second between two kernels, beside their steps
+CHAIN_COPY = 0.28e12  # bytes that torch turns from other strides into planes, a second

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from tests.support.conv_chains import chain
 from tests.support.nvrtc_log import log_of
+from tests.support.triton_proof import CUDA_H200
 from tilewright.backends.cuda.conv import chain_plan
+from tilewright.backends.cuda.conv.chain import CHAIN
 from tilewright.engines.conv import Activation, ConvWork
 
 HD = (1, 1080, 1920)
@@ -16,17 +19,36 @@ CHAINS = {
     "S": chain((1, 16, 16, 16, 16, 4), HD, shuffle=2),
     "M": chain((1, 32, 32, 32, 32, 32, 4), HD, shuffle=2),
     "C64": chain((1, 64, 64, 64, 64, 64, 4), HD, "bfloat16", shuffle=2),
+    "L": chain((1, *[64] * 9, 4), HD, shuffle=2),
     "colours of many widths": chain((3, 20, 64, 30, 5, 33), HD, adds=True),
     "wide, leaky": chain((64, 64, 64), HD, activation=Activation("leaky", 0.1)),
 }
 
 
+H200 = CHAIN.machine(CUDA_H200)
+# Targets of the other kernel, and the shared memory of the smallest chip of each.
+SHARED = {"sm_80": 163, "sm_86": 99, "sm_90": 227, "sm_100": 227, "sm_120": 99}
+
+
 @pytest.mark.parametrize("name", CHAINS)
 def test_no_product_waits_for_another_and_no_register_is_spilled(name: str) -> None:
     work: ConvWork = CHAINS[name]
-    for part in chain_plan.cut(work.layers):
+    for part in chain_plan.cut(work, H200):
         macros = dict(chain_plan.defines(part, work.dtype, pairs=part.layers[-1].shuffle == 2))
         log = log_of("chain_wgmma", macros, "sm_90a")
         assert not re.search(r"C75\d\d", log), log
         assert "warning" not in log, log
         assert re.search(r"\b0 bytes spill stores, 0 bytes spill loads", log), log
+
+
+@pytest.mark.parametrize("target", SHARED)
+@pytest.mark.parametrize("name", ["M", "wide, leaky"])
+def test_other_gpus_have_a_kernel_that_spills_few_registers(name: str, target: str) -> None:
+    work: ConvWork = CHAINS[name]
+    for part in chain_plan.cut(work, replace(H200, shared=SHARED[target] * 1024)):
+        macros = dict(chain_plan.defines(part, work.dtype, pairs=part.layers[-1].shuffle == 2))
+        log = log_of("chain_mma", macros, target)
+        assert "warning" not in log, log
+        spilled = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)
+        assert spilled
+        assert max(map(int, spilled.groups())) <= 256, log

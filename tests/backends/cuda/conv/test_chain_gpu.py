@@ -9,7 +9,7 @@ import pytest
 
 from tests.support import conv_chains
 from tests.support.conv_chains import chain
-from tilewright.backends.cuda.conv.chain import Chained
+from tilewright.backends.cuda.conv.chain import CHAIN, CHAIN_MMA, Chained
 from tilewright.backends.cuda.machine import driver, nvrtc
 from tilewright.engines.conv import Activation, ConvOperands, ConvWork
 
@@ -33,6 +33,8 @@ CHAINS = {
     "many layers of 16": chain((2, *[16] * 11, 3), (2, 70, 150)),
     "64 channels, in two kernels": chain((1, 64, 64, 64, 64, 64, 4), (1, 150, 250), shuffle=2),
     "64 to 64": chain((64, 64, 64), (2, 67, 131)),
+    "M, wider than high": chain(M, (1, 12, 2111), shuffle=2),
+    "16 channels, wide strips": chain(S, (1, 700, 1300), shuffle=2),
     "one layer": chain((24, 40), (2, 67, 131)),
     "widths that differ": chain((3, 20, 64, 30, 5, 33), (2, 67, 131)),
     "colours, shuffled by three": chain((3, 32, 32, 27), (1, 67, 131), shuffle=3),
@@ -42,9 +44,8 @@ CHAINS = {
 }
 
 
-def bound(work: ConvWork, x: Any, out: Any, residuals: Any = ()) -> Any:
+def bound(work: ConvWork, x: Any, out: Any, residuals: Any = (), engine: Chained = CHAIN) -> Any:
     device = driver.found()[0]
-    engine = Chained()
     why = engine.why_not(work, device)
     if why is not None:
         pytest.skip(why)
@@ -59,12 +60,15 @@ def on_gpu(work: ConvWork) -> tuple[Any, Any, tuple[Any, ...]]:
 
 @pytest.mark.parametrize("name", CHAINS)
 @pytest.mark.parametrize("memory", ["channels_first", "channels_last"])
-def test_a_chain_is_as_right_as_torchs_and_every_run_the_same(name: str, memory: Any) -> None:
+@pytest.mark.parametrize("engine", [CHAIN, CHAIN_MMA], ids=lambda one: one.name)
+def test_a_chain_is_as_right_as_torchs_and_every_run_the_same(
+    name: str, memory: Any, engine: Chained
+) -> None:
     import torch
 
     work = replace(conv_chains.rounded(CHAINS[name]), source=memory, result=memory)
     x, out, residuals = on_gpu(work)
-    run = bound(work, x, out, residuals)
+    run = bound(work, x, out, residuals, engine)
     run()
     once = out.clone()
     exact = conv_chains.reference(work, x, residuals)
@@ -77,12 +81,13 @@ def test_a_chain_is_as_right_as_torchs_and_every_run_the_same(name: str, memory:
 
 
 @pytest.mark.parametrize("name", ["S", "64 channels, in two kernels", "widths that differ"])
-def test_a_nan_stays_in_its_receptive_field(name: str) -> None:
+@pytest.mark.parametrize("engine", [CHAIN, CHAIN_MMA], ids=lambda one: one.name)
+def test_a_nan_stays_in_its_receptive_field(name: str, engine: Chained) -> None:
     import torch
 
     work = CHAINS[name]
     x, out, _ = on_gpu(work)
-    run = bound(work, x, out)
+    run = bound(work, x, out, engine=engine)
     run()
     clean = out.clone()
     row, column, reach, r = 40, 61, len(work.layers), work.layers[-1].shuffle

@@ -12,12 +12,16 @@ import pytest
 from tests.support.conv_chains import chain, layer
 from tests.support.triton_proof import CUDA_H200
 from tilewright.backends.cuda.conv import chain_pack, chain_plan
-from tilewright.backends.cuda.conv.chain import Chained
+from tilewright.backends.cuda.conv.chain import CHAIN, CHAIN_MMA
+from tilewright.backends.cuda.conv.chain_plan import Machine
 from tilewright.backends.cuda.conv.engines import CONV_ENGINES
 from tilewright.engines.choose import choose
 from tilewright.engines.conv import Activation, ConvWork
+from tilewright.errors import KernelError
 
 HD = (1, 1080, 1920)
+H200 = CHAIN.machine(CUDA_H200)
+SMALL = replace(H200, shared=99 * 1024)  # a GPU of the kind that people have at home
 S, M = (1, 16, 16, 16, 16, 4), (1, 32, 32, 32, 32, 32, 4)
 C64 = (1, 64, 64, 64, 64, 64, 4)
 L = (1, *[64] * 9, 4)
@@ -25,21 +29,24 @@ NETS = (S, M, C64, L, (64, 64), (3, 20, 64, 30, 5, 33), (2, *[16] * 30, 2), (5, 
 
 
 def test_small_chains_are_one_kernel_and_those_of_64_channels_have_two_such_layers_each() -> None:
-    assert [len(part.layers) for part in chain_plan.cut(chain(M, HD).layers)] == [6]
-    assert [len(part.layers) for part in chain_plan.cut(chain(S, HD).layers)] == [5]
-    parts = chain_plan.cut(chain(C64, HD).layers)
+    assert [len(part.layers) for part in chain_plan.cut(chain(M, HD), H200)] == [6]
+    assert [len(part.layers) for part in chain_plan.cut(chain(S, HD), H200)] == [5]
+    parts = chain_plan.cut(chain(C64, HD), H200)
     assert [len(part.layers) for part in parts] == [3, 3]
     assert [(part.inputs, part.planes) for part in parts] == [(1, True), (0, False)]
 
 
+@pytest.mark.parametrize("machine", [H200, SMALL], ids=["large", "small"])
 @pytest.mark.parametrize("channels", NETS)
-def test_parts_hold_every_layer_once_and_fit_a_multiprocessor(channels: tuple[int, ...]) -> None:
+def test_parts_hold_every_layer_once_and_fit_a_multiprocessor(
+    channels: tuple[int, ...], machine: Machine
+) -> None:
     work = chain(channels, HD)
-    parts = chain_plan.cut(work.layers)
+    parts = chain_plan.cut(work, machine)
     assert tuple(one for part in parts for one in part.layers) == work.layers
     for part in parts:
         assert part.fits
-        assert part.places["SHARED"] <= 227 * 1024
+        assert part.places["SHARED"] <= machine.shared
         assert part.threads <= 1024
         assert part.useful > 0
     for before, after in pairwise(parts):
@@ -50,21 +57,21 @@ def test_parts_hold_every_layer_once_and_fit_a_multiprocessor(channels: tuple[in
 
 @pytest.mark.parametrize("channels", NETS)
 def test_nothing_in_shared_memory_lies_on_something_else(channels: tuple[int, ...]) -> None:
-    for part in chain_plan.cut(chain(channels, HD).layers):
+    for part in chain_plan.cut(chain(channels, HD), H200):
         at = list(part.places.values())
         assert at == sorted(at)
         assert not any(place % 16 for place in at)
         macros = dict(chain_plan.defines(part, "float16", pairs=False))
         assert macros["BLOB"] == macros["SHARED_RING0"]
-        assert macros["SHARED_RESULTS"] - macros["SHARED_WINDOWS"] >= 4 * 4 * 48 * (
-            3 * part.inputs + 1 if part.inputs else 0
-        )
+        windows = 16 * 48 * part.units * (3 * part.inputs + 1) if part.inputs else 0
+        assert part.places["SHARED"] - macros["SHARED_WINDOWS"] == windows
 
 
 def test_every_row_belongs_to_one_block_and_the_steps_cover_the_longest_share() -> None:
     for size in (HD, (1, 360, 640), (1, 1, 5), (7, 3, 200), (2, 357, 611)):
         work = chain(M, size)
-        (part,) = chain_plan.cut(work.layers)
+        part = chain_plan.cut(work, H200)[-1]
+        layers = len(part.products)
         blocks = chain_plan.grid(part, work, 132)
         rows = work.images * work.height * chain_plan.strips(part, work.width)
         ends = [rows * (block + 1) // blocks for block in range(blocks)]
@@ -74,8 +81,8 @@ def test_every_row_belongs_to_one_block_and_the_steps_cover_the_longest_share() 
         for begin, end in zip(begins, ends, strict=True):
             assert end > begin
             parts = (end - 1) // work.height - begin // work.height + 1
-            longest = max(longest, end - begin + 2 * 5 * parts + 4)
-        assert longest <= chain_plan.steps(part, work, 132) <= longest + 2 * 5
+            longest = max(longest, end - begin + 2 * layers * parts + layers - 1)
+        assert longest <= chain_plan.steps(part, work, 132) <= longest + 2 * layers
 
 
 def test_packed_rows_times_a_window_are_the_convolution() -> None:
@@ -110,7 +117,7 @@ def test_packed_windows_times_the_sources_weights_are_the_convolution() -> None:
 def test_a_blob_holds_halves_and_biases_where_the_plan_says() -> None:
     pytest.importorskip("torch")
     work = chain(M, HD)
-    (part,) = chain_plan.cut(work.layers)
+    (part,) = chain_plan.cut(work, H200)
     blob = chain_pack.packed(part, "float16").numpy()
     assert len(blob) == part.places["BLOB"]
     for index, one in enumerate(work.layers):
@@ -148,10 +155,23 @@ def _changed(facts: dict[str, Any]) -> ConvWork:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_is_no_such_chain_is_refused_by_name(work: ConvWork, told: str) -> None:
-    assert told in str(Chained().why_not(work, CUDA_H200))
+    assert told in str(CHAIN.why_not(work, CUDA_H200))
 
 
 def test_a_gpu_without_wgmma_is_refused_and_another_engine_takes_the_chain() -> None:
     device = replace(CUDA_H200, features=CUDA_H200.features - {"wgmma"}, version="sm_86")
-    assert "wgmma" in str(Chained().why_not(chain(M, HD), device))
+    assert "wgmma" in str(CHAIN.why_not(chain(M, HD), device))
+    assert CHAIN_MMA.why_not(chain(M, HD), device) is None
     assert choose(chain(M, HD), device, CONV_ENGINES).best.engine != "chain"
+
+
+def test_wide_strips_are_taken_for_a_large_picture_of_few_channels_and_not_for_a_small_one() -> (
+    None
+):
+    assert [part.units for part in chain_plan.cut(chain(S, HD), H200)] == [2]
+    assert [part.units for part in chain_plan.cut(chain(S, (1, 90, 160)), H200)] == [1]
+
+
+def test_a_gpu_whose_shared_memory_holds_no_layer_is_told() -> None:
+    with pytest.raises(KernelError, match="1024 shared bytes"):
+        chain_plan.cut(chain(M, HD), replace(H200, shared=1024))

@@ -1,26 +1,32 @@
-"""Chains of 3x3 convolutions as one kernel on Hopper, or as few as shared memory allows.
+"""Chains of 3x3 convolutions as one kernel, or as few as shared memory allows.
 
-    x --copy, if of many channels--> planes --part--> planes --part--> out
+    x --copy, where its strides are odd--> planes --part--> planes --part--> out
 
 A network of 1 -> 32, 4 x 32 -> 32, 32 -> 4 channels spends its time in memory where each layer is a
 kernel of its own; here nothing between the layers of a part leaves the multiprocessor.
+
+chain       kernels/conv/chain_wgmma.cu, Hopper
+chain_mma   kernels/conv/chain_mma.cu, tensor cores since Ampere's
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
+from tilewright.backends.cuda.bits.engines import capability
 from tilewright.backends.cuda.conv import chain_launch, chain_plan
-from tilewright.backends.cuda.conv.chain_plan import Part
+from tilewright.backends.cuda.conv.chain_plan import Machine, Part
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.engines.conv import ConvOperands, ConvWork
 from tilewright.facts.device import Device
+from tilewright.facts.measured import h200
+from tilewright.facts.measured.scale import scale
 from tilewright.facts.verdict import Proposal
 
 Launch = Callable[[], None]
-_LONGEST = 1 << 30  # rows of all strips, and columns: counted in 32 bits
+_MOST = 1 << 31  # rows of all strips, and columns, are counted in 32 bits
+_AMPERE = 80
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,44 +40,68 @@ class Decisions:
 
 @dataclass(frozen=True, slots=True)
 class Chained:
-    """kernels/conv/chain_wgmma.cu."""
+    """One of the two kernels. `product`: seconds of a clock of its products, None: unmeasured."""
 
-    name: str = "chain"
+    name: str
+    kernel: str
+    product: float | None
 
     def why_not(self, work: ConvWork, device: Device) -> str | None:
-        """Halves, 3x3 layers of at most 64 channels, Hopper."""
-        if not device.has("wgmma"):
+        """Halves, 3x3 layers of at most 64 channels, tensor cores."""
+        if self.kernel == "chain_wgmma" and not device.has("wgmma"):
             return f"needs wgmma, which {device.name} does not have"
+        if (capability(device) or 0) < _AMPERE:
+            return f"needs sm_{_AMPERE} and later, {device.name} is {device.version or 'another'}"
         if work.dtype not in ("float16", "bfloat16"):
             return f"dtype={work.dtype!r}: takes float16 and bfloat16"
         return unfit(work) or nvrtc.missing()
 
     def propose(self, work: ConvWork, device: Device) -> Proposal:
-        """As many layers a kernel as shared memory holds."""
-        parts = chain_plan.cut(work.layers)
+        """As few kernels as shared memory allows, or one more where strips get wider so."""
+        machine = self.machine(device)
+        parts = chain_plan.cut(work, machine)
         said = " + ".join(str(len(part.layers)) for part in parts)
         reason = f"layers a kernel: {said}; between them nothing is written"
-        decisions = Decisions(work, parts, max(1, device.compute_units))
-        scratch = sum(_bytes(work, part) for part in parts if not part.inputs)
-        return Proposal(self.name, device, None, reason, scratch, decisions=decisions)
+        decisions = Decisions(work, parts, machine.units)
+        between = [_bytes(work, part.channels[0]) for part in parts if not part.inputs]
+        seconds = None
+        if self.product is not None:
+            seconds = sum(chain_plan.seconds(part, work, machine) for part in parts)
+            if not parts[0].inputs and not _side_by_side(work):
+                seconds += between[0] / h200.CHAIN_COPY
+        return Proposal(self.name, device, seconds, reason, sum(between), decisions=decisions)
+
+    def machine(self, device: Device) -> Machine:
+        """The device, with an H200's rates scaled to it."""
+        multiply = scale(device, "float16").multiply
+        product = (self.product or h200.CHAIN_PRODUCT) / multiply
+        units, shared = max(1, device.compute_units), device.local_memory
+        written = h200.CHAIN_WRITTEN * scale(device, "float16").bandwidth
+        return Machine(units, shared, h200.CHAIN_LAUNCH, product, h200.CHAIN_HANDING, written)
 
     def bind(self, proposal: Proposal, operands: ConvOperands) -> Launch:
         """Kernels are compiled, weights packed, scratch is taken; launches on torch's stream."""
         decisions: Decisions = proposal.decisions
-        work, launches, given = decisions.work, [], operands.x
-        reach = [chain_plan.strips(part, work.width) * part.useful for part in decisions.parts]
-        for index, part in enumerate(decisions.parts):
-            if not part.inputs and index == 0:
-                given = chain_launch.planes(work, part.channels[0], reach[0], operands.x)
-                launches.append(_copy(given, operands.x))
-            last = index == len(decisions.parts) - 1
-            out = operands.out
-            if not last:
-                out = chain_launch.planes(work, part.channels[-1], reach[index + 1], operands.x)
-            added = operands.residuals[0] if last and work.layers[-1].adds else None
-            launches.append(chain_launch.prepared(part, work, given, out, added, decisions.units))
+        work, given = decisions.work, operands.x
+        launches: list[Launch] = []
+        if not decisions.parts[0].inputs and not chain_launch.readable(given):
+            given = chain_launch.planes(work, work.layers[0].inputs, operands.x)
+            launches.append(_copy(given, operands.x))
+        for part in decisions.parts:
+            out, added = operands.out, None
+            if part.planes:
+                out = chain_launch.planes(work, part.channels[-1], operands.x)
+            elif part.layers[-1].adds:
+                added = operands.residuals[0]
+            launches.append(
+                chain_launch.prepared(self.kernel, part, work, given, out, added, decisions.units)
+            )
             given = out
         return launches[0] if len(launches) == 1 else _in_turn(tuple(launches))
+
+
+CHAIN = Chained("chain", "chain_wgmma", h200.CHAIN_PRODUCT)
+CHAIN_MMA = Chained("chain_mma", "chain_mma", None)
 
 
 def unfit(work: ConvWork) -> str | None:
@@ -87,18 +117,24 @@ def unfit(work: ConvWork) -> str | None:
             return f"layers[{index}]: takes residuals and shuffles at the end of a chain alone"
     if not work.images * work.height * work.width:
         return "there is nothing to compute"
-    if work.images * work.height * max(64, work.width) >= 64 * _LONGEST or work.width >= _LONGEST:
+    narrowest = 64 - 2 * chain_plan.MOST_LAYERS
+    rows = work.images * work.height * -(-work.width // narrowest)
+    if rows >= _MOST // 2 or work.width >= _MOST // 2:
         return f"{work.images} x {work.height} x {work.width}: rows are counted in 32 bits"
     return None
 
 
-def _bytes(work: ConvWork, part: Part) -> int:
-    reach = chain_plan.strips(part, work.width) * part.useful
-    rows, planes, columns, eight = chain_launch.planes_shape(work, part.channels[0], reach)
-    return 2 * rows * planes * columns * eight
+def _side_by_side(work: ConvWork) -> bool:
+    """Whether x will be read as it lies."""
+    return work.source == "channels_last" and work.layers[0].inputs % 8 == 0
 
 
-def _copy(planes: chain_launch.Planes, x: Any) -> Launch:
+def _bytes(work: ConvWork, channels: int) -> int:
+    images, rows, planes, columns, eight = chain_launch.planes_shape(work, channels)
+    return 2 * images * rows * planes * columns * eight
+
+
+def _copy(planes: chain_launch.Planes, x: object) -> Launch:
     return lambda: planes.copy_(x)
 
 

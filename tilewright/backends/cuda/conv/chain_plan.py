@@ -4,28 +4,29 @@ layers of the chain    | 1->64 | 64->64 | 64->64 | 64->64 | 64->64 | 64->4 |
 kernels (`Part`)       | source  layer 1  layer 2 | layer 1  layer 2  layer 3 |   cut where shared
                                                  planes                         memory ends
 
-A part's first layer is computed from few channels in registers (`inputs` 1 to 4), or its rows come
-as planes of eight channels (`inputs` 0), which the part before wrote or a copy made. What
-kernels/conv/chain_layout.cuh calls by a macro is computed here.
+A part's first layer is computed from few channels in registers (`inputs` 1 to 4), or its rows are
+copied (`inputs` 0): from planes of eight channels that the part before wrote, or from a picture
+whose channels lie side by side. What kernels/conv/chain_layout.cuh calls by a macro is computed
+here, and what a step of a kernel takes is predicted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 from tilewright.engines.conv import Conv, ConvWork
+from tilewright.errors import KernelError
 
 FEW = 4  # channels that are read as they lie in memory
-MOST_LAYERS = 8  # of one kernel after its source: as many columns of zeros stand beside planes
-MARGIN = 8
+MOST_LAYERS = 7  # of one kernel after its source: 1024 threads
 ACTIVATIONS = {"none": 0, "relu": 1, "leaky": 2, "clip": 3}
 SHARED = 227 * 1024  # bytes that a block of Hopper's may have
 REGISTERS = 65536
 # Registers that a thread needs, by the channels x 64 pixels of its sums, as the compiler counts
 # them; with fewer it refuses, or has products wait for each other.
-REGISTERS_OF = {16: 56, 32: 80, 64: 144}
+REGISTERS_OF = {16: 56, 32: 80, 64: 128}
 MOST_SUMS = max(REGISTERS_OF)
 _WIDTHS = (16, 32, 64)
 
@@ -63,7 +64,7 @@ class Part:
     planes   the result leaves as planes
     units    how many times 64 pixels a row has
     depth    rows of a ring
-    blocks   of a multiprocessor
+    shared   bytes that a block may have there
     """
 
     layers: tuple[Conv, ...]
@@ -71,7 +72,7 @@ class Part:
     planes: bool
     units: int = 1
     depth: int = 3
-    blocks: int = 1
+    shared: int = SHARED
 
     @cached_property
     def channels(self) -> tuple[int, ...]:
@@ -93,8 +94,8 @@ class Part:
 
     @property
     def threads(self) -> int:
-        """Of a block: a warpgroup a layer and one for the source, of planes a warp."""
-        return 128 * len(self.products) + (128 if self.inputs else 32)
+        """Of a block: a warpgroup a layer and one for the source."""
+        return 128 * (len(self.products) + 1)
 
     @property
     def window(self) -> int:
@@ -105,24 +106,20 @@ class Part:
     def places(self) -> dict[str, int]:
         """Where everything lies in shared memory, by the kernel's names; `SHARED` is the end."""
         at, found = 0, {}
-        sizes = {f"WEIGHTS{i}": 18 * a * b for i, (a, b) in enumerate(self._pairs, 1)}
+        sizes = {f"WEIGHTS{i}": 18 * a * b for i, (a, b) in enumerate(pairwise(self.channels), 1)}
         if self.inputs:
             sizes = {"WEIGHTS0": 2 * self.window * self.channels[0], **sizes}
         sizes |= {f"BIAS{i}": 4 * width for i, width in enumerate(self.channels)}
         sizes["BLOB"] = 0
-        plane = 16 * (64 * self.units + 8)
+        plane = 16 * (64 * self.units + 9)
         rings = self.channels[:-1]
         sizes |= {f"RING{i}": self.depth * width // 8 * plane for i, width in enumerate(rings)}
         sizes["BARRIERS"] = 16 * (self.depth * len(rings) + 1)
-        sizes |= {"WINDOWS": self._windows, "RESULTS": self._results}
+        sizes["WINDOWS"] = self._windows
         for name, size in sizes.items():
             found[name] = at
             at += -(-size // 16) * 16
         return {**found, "SHARED": at}
-
-    @property
-    def _pairs(self) -> tuple[tuple[int, int], ...]:
-        return tuple(zip(self.channels[:-1], self.channels[1:], strict=True))
 
     @property
     def _windows(self) -> int:
@@ -130,21 +127,14 @@ class Part:
         return 4 * 4 * self.units * (3 * self.inputs + 1) * 48 if self.inputs else 0
 
     @property
-    def _results(self) -> int:
-        """Bytes of the rows on their way to planes: two for each of four warps."""
-        return 2 * 4 * self.channels[-1] // 8 * 256 * self.units if self.planes else 0
-
-    @property
     def fits(self) -> bool:
         """Whether a multiprocessor has the shared memory and the registers."""
-        most = min(SHARED, (SHARED + 1024) // self.blocks - 1024)
         sums = self.units * max(self.channels)
         return (
-            self.places["SHARED"] <= most
+            self.places["SHARED"] <= self.shared
             and sums <= MOST_SUMS
-            and REGISTERS // (self.blocks * self.threads) >= REGISTERS_OF[sums]
+            and REGISTERS // self.threads >= REGISTERS_OF[sums]
             and len(self.products) <= MOST_LAYERS
-            and self.threads <= 1024
             and self.useful > 0
         )
 
@@ -158,19 +148,19 @@ def defines(part: Part, dtype: str, *, pairs: bool) -> tuple[tuple[str, int], ..
         "OUTPUTS": last.outputs,
         "UNITS": part.units,
         "DEPTH": part.depth,
-        "BLOCKS": part.blocks,
         "SHUFFLE": last.shuffle,
         "PAIRS": int(pairs),
         "BF16": int(dtype == "bfloat16"),
         "ADDS": int(last.adds),
         "PLANES_OUT": int(part.planes),
+        "CHUNKS": 0 if part.inputs else -(-part.layers[0].inputs // 8),
         "BLOB": part.places["BLOB"],
     }
     values |= {f"C{i}": width for i, width in enumerate(part.channels)}
     kinds = [ACTIVATIONS[layer.activation.kind] for layer in part.layers]
     kinds = kinds if part.inputs else [0, *kinds]
     values |= {f"ACT{i}": kind for i, kind in enumerate(kinds)}
-    known = ("WEIGHTS", "BIAS", "RING", "BARRIERS", "WINDOWS", "RESULTS")
+    known = ("WEIGHTS", "BIAS", "RING", "BARRIERS", "WINDOWS")
     places = {name: at for name, at in part.places.items() if name.startswith(known)}
     values |= {f"SHARED_{name}": at for name, at in places.items() if name != "WEIGHTS0"}
     return tuple(values.items())
@@ -182,9 +172,9 @@ def strips(part: Part, width: int) -> int:
 
 
 def grid(part: Part, work: ConvWork, units: int) -> int:
-    """Blocks: as many as the GPU holds at a time, each at least a row."""
+    """Blocks: one a multiprocessor, each at least a row."""
     rows = work.images * work.height * strips(part, work.width)
-    return min(rows, units * part.blocks)
+    return min(rows, units)
 
 
 def steps(part: Part, work: ConvWork, units: int) -> int:
@@ -195,26 +185,68 @@ def steps(part: Part, work: ConvWork, units: int) -> int:
     return most + 2 * len(part.products) * parts + len(part.products) - 1
 
 
-def cut(layers: Sequence[Conv]) -> tuple[Part, ...]:
-    """The chain as parts: as many layers in each as shared memory holds, evenly."""
-    few = layers[0].inputs <= FEW
-    for count in range(1, len(layers) + 1):
-        parts = _even(tuple(layers), count, few)
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What planning knows of a GPU: multiprocessors, a block's shared memory, and measured rates.
+
+    launch    seconds of a kernel besides its steps
+    product   seconds of a row's products that would take a clock at the full rate
+    handing   seconds of a row of 64 pixels from a layer to the next, and of any row besides
+    written   bytes a second of what lies between two kernels
+    """
+
+    units: int
+    shared: int
+    launch: float
+    product: float
+    handing: tuple[float, float]
+    written: float
+
+
+def clocks(part: Part) -> int:
+    """Of the tensor cores for a step, a row through every layer; narrow ones wait for the left."""
+    source = part.window // 16 * max(24, part.channels[0] // 2) if part.inputs else 0
+    rows = (3 * (a // 16) * max(24, 3 * b // 2) for a, b in pairwise(part.channels))
+    return part.units * (source + sum(rows))
+
+
+def seconds(part: Part, work: ConvWork, machine: Machine) -> float:
+    """Predicted: steps of the busiest block, each bound by products or by handing rows over."""
+    row, any_row = machine.handing
+    step = max(machine.product * clocks(part), row * part.units + any_row)
+    written = 2 * work.images * work.height * work.width * part.channels[-1] * part.planes
+    return machine.launch + step * steps(part, work, machine.units) + written / machine.written
+
+
+def cut(work: ConvWork, machine: Machine) -> tuple[Part, ...]:
+    """The chain as parts, those of least predicted time: as few as fit, or one more.
+
+    Raises KernelError where not even a layer fits a block's shared memory.
+    """
+    few = work.layers[0].inputs <= FEW and len(work.layers) > 1
+    found: list[tuple[Part, ...]] = []
+    for count in range(1, len(work.layers) + 1):
+        parts = _even(work, count, few, machine)
         if parts is not None:
-            return parts
-    raise AssertionError(f"{len(layers)} layers: a kernel of one layer fits always")
+            found.append(parts)
+        if len(found) == 2:
+            break
+    if not found:
+        raise KernelError(f"a layer of this chain needs more than {machine.shared} shared bytes")
+    return min(found, key=lambda parts: sum(seconds(part, work, machine) for part in parts))
 
 
-def _even(layers: tuple[Conv, ...], count: int, few: bool) -> tuple[Part, ...] | None:
+def _even(work: ConvWork, count: int, few: bool, machine: Machine) -> tuple[Part, ...] | None:
     """`count` parts of about as many products each; None where one does not fit."""
-    products = len(layers) - few
+    products = len(work.layers) - few
     if products < count:
         return None
     found, at = [], 0
     for index in range(count):
         take = (products * (index + 1)) // count - (products * index) // count
         take += few and index == 0
-        part = best(layers[at : at + take], few and index == 0, planes=index < count - 1)
+        inputs = work.layers[0].inputs if few and index == 0 else 0
+        part = best(work, work.layers[at : at + take], inputs, index < count - 1, machine)
         if part is None:
             return None
         found.append(part)
@@ -222,11 +254,11 @@ def _even(layers: tuple[Conv, ...], count: int, few: bool) -> tuple[Part, ...] |
     return tuple(found)
 
 
-def best(layers: tuple[Conv, ...], few: bool, *, planes: bool) -> Part | None:
-    """A part's units, ring depth and blocks: the first of these that fits; None where none does."""
-    inputs = layers[0].inputs if few else 0
-    for units, depth, blocks in ((1, 3, 2), (1, 3, 1), (1, 2, 1)):
-        part = Part(layers, inputs, planes, units, depth, blocks)
-        if part.fits:
-            return part
-    return None
+def best(
+    work: ConvWork, layers: tuple[Conv, ...], inputs: int, planes: bool, machine: Machine
+) -> Part | None:
+    """A part's units and ring depth; None where none fits. Rings of 3 rows were 9 % slower."""
+    shapes = ((units, depth) for units in (1, 2) for depth in (4, 2))
+    parts = (Part(layers, inputs, planes, *shape, machine.shared) for shape in shapes)
+    fitting = [part for part in parts if part.fits]
+    return min(fitting, key=lambda part: seconds(part, work, machine), default=None)

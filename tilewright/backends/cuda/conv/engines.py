@@ -1,12 +1,13 @@
 """The engines of convolutions on GPUs, in the order in which they are asked.
 
-chain   3x3 chains of few channels as one kernel: Hopper (kernels/conv/chain_wgmma.cu)
-triton  any shape, a launch a layer: NVIDIA and AMD (kernels/triton/conv.py)
-cudnn   the vendor's library, layer by layer: takes everything
+chain       3x3 chains of few channels as one kernel: Hopper (kernels/conv/chain_wgmma.cu)
+chain_mma   the same by mma.sync: Ampere and later (kernels/conv/chain_mma.cu)
+cudnn       the vendor's library, layer by layer: takes everything
+triton      any shape, a launch a layer: NVIDIA and AMD (kernels/triton/conv.py)
 """
 
-from tilewright.backends.cuda.conv.chain import Chained
+from tilewright.backends.cuda.conv.chain import CHAIN, CHAIN_MMA
 from tilewright.backends.cuda.conv.cudnn import Cudnn
 from tilewright.backends.cuda.conv.triton import TritonConv
 
-CONV_ENGINES = (Chained(), Cudnn(), TritonConv())
+CONV_ENGINES = (CHAIN, CHAIN_MMA, Cudnn(), TritonConv())

@@ -89,13 +89,6 @@ __device__ __forceinline__ void load_bytes(u32 into, const void* from, u32 bytes
         : "memory");
 }
 
-// The way back; one of those that `stores_commit` sends together.
-__device__ __forceinline__ void store_bytes(void* to, u32 from, u32 bytes) {
-    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from),
-                 "r"(bytes)
-                 : "memory");
-}
-
 __device__ __forceinline__ void stores_commit() {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }

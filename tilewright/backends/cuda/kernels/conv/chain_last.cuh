@@ -1,74 +1,15 @@
 // What makes the last layer, and puts its rows into memory: as the caller's tensor, or as planes
-// that the next kernel's copy engine reads. Included by chain_wgmma.cu, in its middle.
+// of eight channels that the next kernel reads.
 #pragma once
 
 constexpr int LAST = channels(LAYERS), BEFORE = channels(LAYERS - 1);
 constexpr int LAST_HOW = activation(LAYERS);
 
-#if PLANES_OUT
-// Planes of a row in a warp's own shared memory, twice, 16 pixels of each plane a unit; the copy
-// engine takes those that are useful, one lane a plane.
-constexpr int OWN_PLANE = 256 * UNITS, OWN_ROW = LAST / 8 * OWN_PLANE;
+// Planes have eight channels side by side, and as many as were computed.
+constexpr int WANTED = PLANES_OUT ? LAST : OUTPUTS;
 
-__device__ __forceinline__ void send_row(const Row<LAST>& row, const Chain& p, const Block& block,
-                                         const Cursor& at, int turn) {
-    if (!at.wanted()) return;
-    u32 own = block.base + SHARED_RESULTS + (2 * block.warp + turn) * OWN_ROW;
-    if (block.lane < LAST / 8) store_wait_read<1>();
-    __syncwarp();
-#pragma unroll
-    for (int unit = 0; unit < UNITS; ++unit)
-        put_row<LAST>(row,
-                      own + (block.lane >> 4) * OWN_PLANE + 256 * unit + 16 * (block.lane & 15),
-                      OWN_PLANE, unit);
-    fence_async();
-    __syncwarp();
-    if (block.lane < LAST / 8) {
-        u16* to = p.out + at.image * p.at_out.image + at.y * p.at_out.row +
-                  block.lane * p.at_out.channel + 8 * MARGIN;
-        int end = at.x + USEFUL < p.width ? at.x + USEFUL : p.width;
-#pragma unroll
-        for (int unit = 0; unit < UNITS; ++unit) {
-            int left = at.x - LAYERS + 1 + 64 * unit + 16 * block.warp;
-            int from = left < at.x ? at.x : left, until = left + 16 < end ? left + 16 : end;
-            if (from < until)
-                store_bytes(to + 8 * from,
-                            own + block.lane * OWN_PLANE + 256 * unit + 16 * (from - left),
-                            16 * (until - from));
-        }
-        stores_commit();
-    }
-}
-
-__device__ __forceinline__ void last(const Chain& p, const Block& block) {
-    Cursor at;
-    at.start(p, block.begin, block.rows, LAYERS, 2 * LAYERS - 1);
-    Bias<LAST> bias;
-    bias.start(block, LAYERS);
-    float sums[UNITS][3 * LAST / 2] = {};
-    Row<LAST> row = {};
-    Ring<BEFORE> from(block, LAYERS - 1);
-    u32 weights = block.base + weights_at(LAYERS);
-    int own = 0;
-#pragma unroll 1
-    for (int i = 0; i < block.steps; ++i) {
-        bias.put(block, sums);
-        barrier_wait(from.full(), from.phase);
-        multiply_row<BEFORE, LAST>(sums, from.row(), weights);
-        wgmma_wait<0>();
-#pragma unroll
-        for (int unit = 0; unit < UNITS; ++unit) settle(sums[unit]);
-        if (block.lane == 0) barrier_arrive(from.empty());
-        finish<LAST, LAST_HOW>(row, sums, p, block, at, LAYERS);
-        send_row(row, p, block, at, own);
-        own ^= at.wanted();
-        roll<LAST>(sums);
-        at.next(p), from.next();
-    }
-    store_wait();
-}
-#else
 __device__ __forceinline__ long long offset_of(const Strides& at, int o) {
+    if (PLANES_OUT) return o / 8 * at.channel + o % 8;
     return o / (SHUFFLE * SHUFFLE) * at.channel + o / SHUFFLE % SHUFFLE * at.row +
            o % SHUFFLE * at.column;
 }
@@ -80,11 +21,11 @@ __device__ __forceinline__ void put_two(const Chain& p, u16* place, int o, int f
     b = activated<LAST_HOW>(b, p.low[LAYERS], p.high[LAYERS]);
     if (LAST > 8 && o != first) place += offset_of(p.at_out, o) - offset_of(p.at_out, first);
     if (PAIRS) {
-        if (o < OUTPUTS) *(u32*)place = packed<NONE>(a, b, 0, 0);
+        if (o < WANTED) *(u32*)place = packed<NONE>(a, b, 0, 0);
         return;
     }
-    if (o < OUTPUTS) *place = narrowed(a);
-    if (o + 1 < OUTPUTS)
+    if (o < WANTED) *place = narrowed(a);
+    if (o + 1 < WANTED)
         place[offset_of(p.at_out, o + 1) - offset_of(p.at_out, o)] = narrowed(b);
 }
 
@@ -151,15 +92,12 @@ __device__ __forceinline__ void last(const Chain& p, const Block& block) {
 #pragma unroll 1
     for (int i = 0; i < block.steps; ++i) {
         bias.put(block, sums);
-        barrier_wait(from.full(), from.phase);
-        multiply_row<BEFORE, LAST>(sums, from.row(), weights);
-        wgmma_wait<0>();
-#pragma unroll
-        for (int unit = 0; unit < UNITS; ++unit) settle(sums[unit]);
-        if (block.lane == 0) barrier_arrive(from.empty());
+        await(from.full(), from.phase);
+        multiply_row<BEFORE, LAST>(sums, from.row(), weights, block);
+        end_products(sums);
+        hand_back(from.empty(), block);
         put_out(sums, p, block, to);
         roll<LAST>(sums);
         to.next(p, block), from.next();
     }
 }
-#endif

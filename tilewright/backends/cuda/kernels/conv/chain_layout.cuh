@@ -1,7 +1,7 @@
 // What the planner decided of one chain, as constants: the layers, and where all lies in shared
 // memory. `backends/cuda/conv/chain_plan.py` names and computes every macro here.
 //
-//     shared memory   | weights, biases | ring 0 | ring 1 | ... | barriers | windows | results |
+//     shared memory   | weights, biases | ring 0 | ring 1 | ... | barriers | windows |      |
 //     a ring          DEPTH rows          a row   | plane of channels 0-7 | 8-15 | ...          |
 //     a plane         | pixel 0: 8 channels, 16 bytes | pixel 1 | ... | pixel PITCH - 1 |
 //
@@ -15,7 +15,6 @@
 #define OUTPUTS 4
 #define UNITS 1
 #define DEPTH 3
-#define BLOCKS 1
 #define SHUFFLE 2
 #define PAIRS 1
 #define C0 32
@@ -32,7 +31,6 @@
 #define SHARED_RING1 38272
 #define SHARED_BARRIERS 52096
 #define SHARED_WINDOWS 52224
-#define SHARED_RESULTS 55296
 #define BLOB 24448
 #endif
 #ifndef BF16
@@ -43,6 +41,9 @@
 #endif
 #ifndef PLANES_OUT  // the last layer's rows leave as planes, for the next kernel
 #define PLANES_OUT 0
+#endif
+#ifndef CHUNKS  // of eight channels that the picture has, where it is not one of few channels
+#define CHUNKS 0
 #endif
 
 // Layers that the chain does not have.
@@ -164,11 +165,10 @@
 #define SHARED_RING7 0
 #endif
 
-constexpr int PITCH = 64 * UNITS + 8, PLANE = 16 * PITCH;
+constexpr int PITCH = 64 * UNITS + 9, PLANE = 16 * PITCH;  // odd: no two planes share banks
 constexpr int WINDOW = 9 * INPUTS, WINDOW16 = (WINDOW + 15) / 16;  // of the first layer, and in k16
 constexpr int USEFUL = 64 * UNITS - 2 * LAYERS;                    // columns of a strip
-constexpr int MARGIN = 8;  // columns of zeros at the left of planes; at most so many layers
-constexpr int THREADS = 128 * LAYERS + (INPUTS ? 128 : 32);
+constexpr int THREADS = 128 * (LAYERS + 1);
 enum Activation { NONE, RELU, LEAKY, CLIP };
 
 // By layer, 0 being what makes ring 0. These are folded where the layer is a constant.
@@ -193,7 +193,7 @@ BY_LAYER(bias_at, SHARED_BIAS)
 BY_LAYER(ring_at, SHARED_RING)
 
 struct Strides {
-    long long image, channel, row, column;  // in elements; of planes: image, plane, row, pixel
+    long long image, channel, row, column;  // in elements; of planes, eight channels for a channel
 };
 
 struct Chain {
@@ -202,8 +202,7 @@ struct Chain {
     const u16* added;
     const unsigned char* blob;  // weights and biases as they lie in shared memory
     Strides at_x, at_out, at_added;
-    long long rows;      // of all strips of all images, one after another
-    long long zero_row;  // of planes: where a row of zeros lies, in elements
+    long long rows;  // of all strips of all images, one after another
     int height, width, strips, unused;
     float low[9], high[9];  // numbers of each layer's activation
 };

@@ -137,11 +137,3 @@ __device__ __forceinline__ u32 packed(float first, float second, float low, floa
     asm("cvt.rn." HALF "x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
     return both;
 }
-
-// 16 pixels of 16 channels, from where wgmma leaves its sums: pixels 0-7 and 8-15 of the first
-// eight channels, then of the others. Each lane gives the address of one pixel of one plane.
-__device__ __forceinline__ void store_pixels(u32 at, u32 a, u32 b, u32 c, u32 d) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at),
-                 "r"(a), "r"(b), "r"(c), "r"(d)
-                 : "memory");
-}

@@ -1,6 +1,6 @@
-// What fills ring 0: the first layer where the chain begins with few channels, else the copy engine.
+// What fills ring 0: the first layer where the chain begins with few channels, else copies of rows.
+// Included behind the products of one kind of tensor cores.
 #pragma once
-#include "chain_products.cuh"
 #include "chain_rows.cuh"
 
 #if INPUTS
@@ -128,17 +128,7 @@ struct First {
                 d[0] = d[2] = bias[n].x, d[1] = d[3] = bias[n].y;
             }
         }
-        wgmma_fence();
-#pragma unroll
-        for (int unit = 0; unit < UNITS; ++unit)
-#pragma unroll
-            for (int i = 0; i < WINDOW16; ++i)
-                MultiplyHeld<C0>::go(sums[unit], a[unit][i],
-                                     operand(block.base + i * 32 * C0, 16 * C0));
-        wgmma_commit();
-        wgmma_wait<0>();
-#pragma unroll
-        for (int unit = 0; unit < UNITS; ++unit) settle(sums[unit]);
+        multiply_windows(sums, a, block.base, block);
     }
 };
 
@@ -146,15 +136,14 @@ struct First {
 __device__ __forceinline__ void put_first(const Chain& p, const Block& block, const Cursor& at,
                                           const Ring<C0>& into, float (&sums)[UNITS][C0 / 2]) {
     bool there = at.inside(p);
-    barrier_wait(into.empty(), into.phase ^ 1);
+    await(into.empty(), into.phase ^ 1);
 #pragma unroll
     for (int unit = 0; unit < UNITS; ++unit) {
         int pixel = 64 * unit + 16 * block.warp;
         int column = at.x - LAYERS + pixel + (block.lane >> 2);
         bool a = there && column >= 0 && column < p.width;
         bool b = there && column + 8 >= 0 && column + 8 < p.width;
-        u32 to = into.row() + (block.lane >> 4) * PLANE +
-                 16 * (1 + pixel + (block.lane & 15));
+        u32 to = into.row() + 16 * (1 + pixel);
 #pragma unroll
         for (int n = 0; n < C0 / 16; ++n) {
             const float* d = sums[unit] + 8 * n;
@@ -163,12 +152,10 @@ __device__ __forceinline__ void put_first(const Chain& p, const Block& block, co
             for (int i = 0; i < 4; ++i)
                 v[i] = packed<ACT0>(d[2 * i], d[2 * i + 1], p.low[0], p.high[0]);
             store_pixels(to + 2 * n * PLANE, a ? v[0] : 0, b ? v[1] : 0, a ? v[2] : 0,
-                         b ? v[3] : 0);
+                         b ? v[3] : 0, block);
         }
     }
-    fence_async();
-    __syncwarp();
-    if (block.lane == 0) barrier_arrive(into.full());
+    hand_over(into.full(), block);
 }
 
 __device__ __forceinline__ void source(const Chain& p, const Block& block) {
@@ -205,23 +192,42 @@ __device__ __forceinline__ void source(const Chain& p, const Block& block) {
     }
 }
 #else
-// Rows of planes, one thread: 64 pixels and a plane a copy. Rows that are not there are zeros.
+// Rows of many channels, 16 bytes a thread and copy; what lies outside arrives as zeros.
+constexpr int COPIES = UNITS * C0 / 16;  // a thread's of a row
+constexpr int AHEAD = DEPTH - 1;         // rows on their way
+
+__device__ __forceinline__ void copy_row(const Chain& p, const Block& block, const Cursor& at,
+                                         u32 row) {
+    const u16* from = p.x + at.image * p.at_x.image + at.y * p.at_x.row;
+#pragma unroll
+    for (int i = 0; i < COPIES; ++i) {
+        int index = 32 * block.warp + block.lane + 128 * i;
+        int chunk = index % (C0 / 8), pixel = index / (C0 / 8), column = at.x - LAYERS + pixel;
+        bool there = at.inside(p) && column >= 0 && column < p.width && chunk < CHUNKS;
+        const u16* here = from + column * p.at_x.column + chunk * p.at_x.channel;
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(row + chunk * PLANE +
+                                                                          16 * (1 + pixel)),
+                     "l"(there ? here : p.x), "r"(there ? 16 : 0)
+                     : "memory");
+    }
+}
+
 __device__ __forceinline__ void source(const Chain& p, const Block& block) {
-    if (block.lane) return;
     Cursor at;
     at.start(p, block.begin, block.rows, LAYERS, 0);
-    Ring<C0> into(block, 0);
+    Ring<C0> ahead(block, 0), into(block, 0);
 #pragma unroll 1
-    for (int i = 0; i < block.steps; ++i) {
-        long long row = at.inside(p) ? at.image * p.at_x.image + at.y * p.at_x.row : p.zero_row;
-        const u16* from = p.x + row + 8 * (MARGIN + (at.inside(p) ? at.x : 0) - LAYERS);
-        barrier_wait(into.empty(), into.phase ^ 1);
-        barrier_expect(into.full(), C0 / 8 * 1024 * UNITS);
-#pragma unroll 1
-        for (int c = 0; c < C0 / 8; ++c)
-            load_bytes(into.row() + c * PLANE + 16, from + c * p.at_x.channel,
-                       1024 * UNITS, into.full());
-        at.next(p), into.next();
+    for (int i = -AHEAD; i < block.steps; ++i) {
+        if (i + AHEAD < block.steps) {
+            await(ahead.empty(), ahead.phase ^ 1);
+            copy_row(p, block, at, ahead.row());
+            at.next(p), ahead.next();
+        }
+        asm volatile("cp.async.commit_group;" ::: "memory");
+        if (i < 0) continue;
+        asm volatile("cp.async.wait_group %0;" ::"n"(AHEAD) : "memory");
+        hand_over(into.full(), block);
+        into.next();
     }
 }
 #endif

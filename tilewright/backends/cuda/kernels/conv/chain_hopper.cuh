@@ -7,7 +7,7 @@
 // Eight neighbours are 128 bytes in a row, so that a window shifted by a pixel only begins 16
 // bytes further: what a swizzle would not allow.
 #pragma once
-#include "chain_layout.cuh"
+#include "chain_rows.cuh"
 #define LEFT_MN 0
 #define RIGHT_MN 0
 #include "hopper_wgmma.cuh"
@@ -45,11 +45,10 @@ template <int COUNT> __device__ __forceinline__ void settle(float (&sums)[COUNT]
     for (int i = 0; i < COUNT; ++i) asm volatile("" : "+f"(sums[i])::"memory");
 }
 
-// One row of IN channels gives its part of three rows of OUT: the one below it (weights' last row),
-// its own, the one above. sums: [those three][OUT], 64 pixels a unit.
+// Begins a row's products with the weights of a layer, sums[unit][three rows][OUT].
 template <int IN, int OUT>
 __device__ __forceinline__ void multiply_row(float (&sums)[UNITS][3 * OUT / 2], u32 row,
-                                             u32 weights) {
+                                             u32 weights, const Block&) {
     wgmma_fence();
 #pragma unroll
     for (int unit = 0; unit < UNITS; ++unit)
@@ -63,11 +62,59 @@ __device__ __forceinline__ void multiply_row(float (&sums)[UNITS][3 * OUT / 2], 
     wgmma_commit();
 }
 
-// The third that was begun last starts at the bias; what is finished has left.
-template <int OUT>
-__device__ __forceinline__ void roll(float (&sums)[UNITS][3 * OUT / 2]) {
+template <int COUNT> __device__ __forceinline__ void end_products(float (&sums)[UNITS][COUNT]) {
+    wgmma_wait<0>();
+#pragma unroll
+    for (int unit = 0; unit < UNITS; ++unit) settle(sums[unit]);
+}
+
+#if INPUTS
+// The first layer's products, its windows in registers.
+__device__ __forceinline__ void multiply_windows(float (&sums)[UNITS][C0 / 2],
+                                                 const u32 (&windows)[UNITS][WINDOW16][4],
+                                                 u32 weights, const Block&) {
+    wgmma_fence();
 #pragma unroll
     for (int unit = 0; unit < UNITS; ++unit)
 #pragma unroll
-        for (int i = 0; i < OUT; ++i) sums[unit][i] = sums[unit][i + OUT / 2];
+        for (int i = 0; i < WINDOW16; ++i)
+            MultiplyHeld<C0>::go(sums[unit], windows[unit][i],
+                                 operand(weights + i * 32 * C0, 16 * C0));
+    wgmma_commit();
+    end_products(sums);
+}
+#endif
+
+// 16 pixels of 16 channels from where products leave their sums: pixels 0-7 and 8-15 of the first
+// plane, then of the next. `at`: the first pixel in the first plane.
+__device__ __forceinline__ void store_pixels(u32 at, u32 a, u32 b, u32 c, u32 d,
+                                             const Block& block) {
+    u32 own = at + (block.lane >> 4) * PLANE + 16 * (block.lane & 15);
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(own),
+                 "r"(a), "r"(b), "r"(c), "r"(d)
+                 : "memory");
+}
+
+__device__ __forceinline__ void await(u32 barrier, u32 phase) { barrier_wait(barrier, phase); }
+
+// A row that this warp has written, or read, is the other side's.
+__device__ __forceinline__ void hand_over(u32 barrier, const Block& block) {
+    fence_async();
+    __syncwarp();
+    if (block.lane == 0) barrier_arrive(barrier);
+}
+__device__ __forceinline__ void hand_back(u32 barrier, const Block& block) {
+    if (block.lane == 0) barrier_arrive(barrier);
+}
+
+// Weights and biases, on their way while the rings fill.
+__device__ __forceinline__ void fetch_weights(const Chain& p, const Block& block) {
+    if (threadIdx.x) return;
+    barrier_init(block.weights(), 1);
+    fence_async();
+    barrier_expect(block.weights(), BLOB);
+    load_bytes(block.base, p.blob, BLOB, block.weights());
+}
+__device__ __forceinline__ void await_weights(const Block& block) {
+    barrier_wait(block.weights(), 0);
 }
