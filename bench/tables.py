@@ -198,6 +198,24 @@ def _host_time(document: dict[str, Any], path: Path) -> str:
     return "\n".join([*lines, "", _source(document, path)])
 
 
+def _conv(document: dict[str, Any], path: Path) -> str:
+    """Chains of convolutions: ours beside the peers, and both errors."""
+    peers = ("cudnn graph", "torch.compile")
+    lines = [
+        f"| ms | ours | must | aim | {' | '.join(peers)} | error | torch's |",
+        "|---|---:|" + "---:|" * (len(peers) + 4),
+    ]
+    for row in document["cases"]:
+        wanted = " | ".join(str(row[name] or "-") for name in ("must_ms", "aim_ms"))
+        beside = " | ".join(
+            f"{row['ms'][name]:.3f}" if name in row["ms"] else "-" for name in peers
+        )
+        errors = f"{row['error']:.1e} | {row['torch_error']:.1e}"
+        ours = f"**{row['ms']['tilewright']:.3f}**"
+        lines.append(f"| {row['case']} | {ours} | {wanted} | {beside} | {errors} |")
+    return "\n".join([*lines, "", _source(document, path)])
+
+
 def _short(document: dict[str, Any], path: Path) -> str:
     """The cases of bench.gpu that have a target: ours beside the best and what users have now."""
     peers = ("cuBLAS grouped", "_grouped_mm", "loop of mm", "torch.mm")
@@ -385,6 +403,7 @@ _TABLES: dict[str, Callable[[dict[str, Any], Path], str]] = {
     "grouped": _grouped,
     "onebit": _onebit,
     "gpu": _gpu,
+    "conv": _conv,
     "birealnet": _birealnet,
     "short": _short,
     "training": _training,

@@ -9,6 +9,7 @@ Weights lie channels last, for halves run faster so.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -76,10 +77,20 @@ def _held(layer: Conv, kind: Any, device: Any) -> _Held:
 def _run(steps: tuple[Callable[[Any], Any], ...], x: Any, out: Any) -> None:
     import torch
 
-    with torch.no_grad(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+    with torch.no_grad(), _whole_singles(x.dtype):
         for step in steps:
             x = step(x)
         out.copy_(x)
+
+
+def _whole_singles(kind: Any) -> Any:
+    """float32 without tf32, as a context; other types are what they are."""
+    import torch
+
+    library = torch.backends.cudnn
+    if kind is not torch.float32 or not library.allow_tf32:
+        return nullcontext()
+    return library.flags(enabled=library.enabled, benchmark=library.benchmark, allow_tf32=False)
 
 
 def _layer(layer: Conv, held: _Held, added: Any, x: Any) -> Any:
