@@ -48,6 +48,16 @@ def chain(
     return ConvWork(tuple(layers), *size, dtype)
 
 
+def prelu(channels: Sequence[int], size: tuple[int, int, int]) -> ConvWork:
+    """A chain whose every layer, the last too, has slopes of its own for its channels."""
+    work = chain(channels, size)
+    rng = np.random.default_rng(5)
+    drawn = (rng.uniform(-1, 1, one.outputs).astype(np.float32) for one in work.layers)
+    how = [Activation("prelu", slopes=slopes) for slopes in drawn]
+    layers = (replace(a, activation=b) for a, b in zip(work.layers, how, strict=True))
+    return replace(work, layers=tuple(layers))
+
+
 def rounded(work: ConvWork) -> ConvWork:
     """The same with weights and biases that its element type holds."""
     import torch

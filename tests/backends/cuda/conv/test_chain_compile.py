@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.conv_chains import chain
+from tests.support.conv_chains import chain, prelu
 from tests.support.nvrtc_log import log_of
 from tests.support.triton_proof import CUDA_H200
 from tilewright.backends.cuda.conv import chain_plan
@@ -21,6 +21,7 @@ CHAINS = {
     "C64": chain((1, 64, 64, 64, 64, 64, 4), HD, "bfloat16", shuffle=2),
     "L": chain((1, *[64] * 9, 4), HD, shuffle=2),
     "colours of many widths": chain((3, 20, 64, 30, 5, 33), HD, adds=True),
+    "prelu": prelu((3, 64, 64, 12), HD),
     "wide, leaky": chain((64, 64, 64), HD, activation=Activation("leaky", 0.1)),
 }
 

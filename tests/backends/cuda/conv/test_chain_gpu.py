@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support import conv_chains
-from tests.support.conv_chains import chain
+from tests.support.conv_chains import chain, prelu
 from tilewright.backends.cuda.conv.chain import CHAIN, CHAIN_MMA, Chained
 from tilewright.backends.cuda.machine import driver, nvrtc
 from tilewright.engines.conv import Activation, ConvOperands, ConvWork
@@ -39,6 +39,7 @@ CHAINS = {
     "widths that differ": chain((3, 20, 64, 30, 5, 33), (2, 67, 131)),
     "colours, shuffled by three": chain((3, 32, 32, 27), (1, 67, 131), shuffle=3),
     "leaky": chain((4, 32, 32, 8), (1, 67, 131), activation=Activation("leaky", 0.1)),
+    "prelu, all layers": prelu((3, 32, 64, 16, 8), (2, 67, 131)),
     "clipped": chain((4, 32, 32, 8), (1, 67, 131), activation=Activation("clip", 0.1, 0.8)),
     "linear": chain((2, 16, 8, 8), (1, 67, 131), activation=Activation()),
 }

@@ -100,7 +100,7 @@ def prepared(
         width=work.width,
         strips=strips(part, work.width),
     )
-    for i, layer in enumerate(part.layers, 0 if part.inputs else 1):
+    for i, layer in part.stages:
         parameters.low[i], parameters.high[i] = layer.activation.low, layer.activation.high
     arguments = nvrtc.Arguments((parameters,))
     blocks = grid(part, work, units)

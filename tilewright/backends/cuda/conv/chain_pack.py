@@ -2,7 +2,7 @@
 
 layer       [dx][8 inputs][row below, own, above][outputs][input of the 8]      halves
 source      [8 of k][outputs][k of the 8]       k = input * 9 + dy * 3 + dx, zeros behind
-biases      float32, zeros behind
+biases      float32, zeros behind; slopes of PReLU as well
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def packed(part: Part, dtype: str) -> Any:
 
     if part.inputs:
         put("WEIGHTS0", first(part.layers[0], part.window, part.channels[0]), kind)
-    layers = part.products
-    for i, layer in enumerate(layers, 1):
+    for i, layer in enumerate(part.products, 1):
         put(f"WEIGHTS{i}", rows(layer, part.channels[i - 1], part.channels[i]), kind)
-    for i, layer in enumerate(part.layers, 0 if part.inputs else 1):
-        if layer.bias is not None:
-            put(f"BIAS{i}", layer.bias.astype(np.float32), torch.float32)
+    for i, layer in part.stages:
+        for name, values in (("BIAS", layer.bias), ("SLOPES", layer.activation.slopes)):
+            if values is not None:
+                put(f"{name}{i}", values, torch.float32)
     return blob
 
 

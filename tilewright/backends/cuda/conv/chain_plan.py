@@ -21,7 +21,7 @@ from tilewright.errors import KernelError
 
 FEW = 4  # channels that are read as they lie in memory
 MOST_LAYERS = 7  # of one kernel after its source: 1024 threads
-ACTIVATIONS = {"none": 0, "relu": 1, "leaky": 2, "clip": 3}
+ACTIVATIONS = {"none": 0, "relu": 1, "leaky": 2, "clip": 3, "prelu": 4}
 SHARED = 227 * 1024  # bytes that a block of Hopper's may have
 REGISTERS = 65536
 # Registers that a thread needs, by the channels x 64 pixels of its sums, as the compiler counts
@@ -88,6 +88,16 @@ class Part:
         return self.layers[1:] if self.inputs else self.layers
 
     @property
+    def slopes(self) -> tuple[int, ...]:
+        """The stages, 0 being the source, that have a slope a channel."""
+        return tuple(i for i, layer in self.stages if layer.activation.kind == "prelu")
+
+    @property
+    def stages(self) -> tuple[tuple[int, Conv], ...]:
+        """The layers with their numbers in the kernel, where the source is 0."""
+        return tuple(enumerate(self.layers, 0 if self.inputs else 1))
+
+    @property
     def useful(self) -> int:
         """Columns of a strip: the others are its neighbours', computed once more."""
         return 64 * self.units - 2 * len(self.products)
@@ -110,6 +120,7 @@ class Part:
         if self.inputs:
             sizes = {"WEIGHTS0": 2 * self.window * self.channels[0], **sizes}
         sizes |= {f"BIAS{i}": 4 * width for i, width in enumerate(self.channels)}
+        sizes |= {f"SLOPES{i}": 4 * self.channels[i] for i in self.slopes}
         sizes["BLOB"] = 0
         plane = 16 * (64 * self.units + 9)
         rings = self.channels[:-1]
@@ -157,10 +168,8 @@ def defines(part: Part, dtype: str, *, pairs: bool) -> tuple[tuple[str, int], ..
         "BLOB": part.places["BLOB"],
     }
     values |= {f"C{i}": width for i, width in enumerate(part.channels)}
-    kinds = [ACTIVATIONS[layer.activation.kind] for layer in part.layers]
-    kinds = kinds if part.inputs else [0, *kinds]
-    values |= {f"ACT{i}": kind for i, kind in enumerate(kinds)}
-    known = ("WEIGHTS", "BIAS", "RING", "BARRIERS", "WINDOWS")
+    values |= {f"ACT{i}": ACTIVATIONS[layer.activation.kind] for i, layer in part.stages}
+    known = ("WEIGHTS", "BIAS", "SLOPES", "RING", "BARRIERS", "WINDOWS")
     places = {name: at for name, at in part.places.items() if name.startswith(known)}
     values |= {f"SHARED_{name}": at for name, at in places.items() if name != "WEIGHTS0"}
     return tuple(values.items())

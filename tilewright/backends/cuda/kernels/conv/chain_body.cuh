@@ -57,14 +57,17 @@ __device__ __forceinline__ bool has_all_columns(const Chain& p, const Block& blo
 template <int OUT, int HOW>
 __device__ __forceinline__ void finish(Row<OUT>& row, const float (&sums)[UNITS][3 * OUT / 2],
                                        const Chain& p, const Block& block, const Cursor& at,
-                                       bool all_columns, int layer) {
+                                       bool all_columns, int layer, int slopes) {
     bool there = at.inside(p);
 #pragma unroll
     for (int unit = 0; unit < UNITS; ++unit)
 #pragma unroll
-        for (int i = 0; i < OUT / 4; ++i)
-            row[unit][i] = packed<HOW>(sums[unit][2 * i], sums[unit][2 * i + 1], p.low[layer],
-                                       p.high[layer]);
+        for (int n = 0; n < OUT / 8; ++n) {
+            const float* d = sums[unit] + 4 * n;
+            Numbers with = numbers_of<HOW>(p, block, layer, slopes, n);
+            row[unit][2 * n] = packed<HOW>(d[0], d[1], with);
+            row[unit][2 * n + 1] = packed<HOW>(d[2], d[3], with);
+        }
     if (there && all_columns) return;
 #pragma unroll
     for (int unit = 0; unit < UNITS; ++unit) {
@@ -100,6 +103,7 @@ __device__ __forceinline__ void middle(const Chain& p, const Block& block, int l
     u32 weights = block.base + weights_at(layer);
     u32 pixel = 16 * (2 + 16 * block.warp);
     bool all_columns = has_all_columns(p, block, at);
+    int slopes = HOW == PRELU ? slopes_at(layer) : 0;
 #pragma unroll 1
     for (int i = 0; i < block.steps; ++i) {
         bias.put(block, sums);
@@ -112,7 +116,7 @@ __device__ __forceinline__ void middle(const Chain& p, const Block& block, int l
         hand_over(into.full(), block);
         end_products(sums);
         hand_back(from.empty(), block);
-        finish<OUT, HOW>(row, sums, p, block, at, all_columns, layer);
+        finish<OUT, HOW>(row, sums, p, block, at, all_columns, layer, slopes);
         roll<OUT>(sums);
         if (at.next(p)) all_columns = has_all_columns(p, block, at);
         from.next(), into.next();

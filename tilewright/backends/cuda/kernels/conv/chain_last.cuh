@@ -17,11 +17,9 @@ __device__ __forceinline__ long long offset_of(const Strides& at, int o) {
 // Two outputs of a pixel, neighbours in memory where PAIRS. `place` is that of output `first`.
 __device__ __forceinline__ void put_two(const Chain& p, u16* place, int o, int first, float a,
                                         float b) {
-    a = activated<LAST_HOW>(a, p.low[LAYERS], p.high[LAYERS]);
-    b = activated<LAST_HOW>(b, p.low[LAYERS], p.high[LAYERS]);
     if (LAST > 8 && o != first) place += offset_of(p.at_out, o) - offset_of(p.at_out, first);
     if (PAIRS) {
-        if (o < WANTED) *(u32*)place = packed<NONE>(a, b, 0, 0);
+        if (o < WANTED) *(u32*)place = packed<NONE>(a, b, {});
         return;
     }
     if (o < WANTED) *place = narrowed(a);
@@ -76,6 +74,8 @@ __device__ __forceinline__ void put_out(const float (&sums)[UNITS][3 * LAST / 2]
                 int o = 8 * n + 2 * q;
                 float a = sums[unit][4 * n + 2 * half], b = sums[unit][4 * n + 2 * half + 1];
                 if (ADDS) a += added_to(p, other, o), b += added_to(p, other, o + 1);
+                activate<LAST_HOW>(
+                    a, b, numbers_of<LAST_HOW>(p, block, LAYERS, slopes_at(LAYERS), n));
                 put_two(p, pixel, o, 2 * q, a, b);
             }
         }

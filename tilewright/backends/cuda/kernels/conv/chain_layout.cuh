@@ -143,6 +143,33 @@
 #ifndef SHARED_BIAS8
 #define SHARED_BIAS8 0
 #endif
+#ifndef SHARED_SLOPES0
+#define SHARED_SLOPES0 0
+#endif
+#ifndef SHARED_SLOPES1
+#define SHARED_SLOPES1 0
+#endif
+#ifndef SHARED_SLOPES2
+#define SHARED_SLOPES2 0
+#endif
+#ifndef SHARED_SLOPES3
+#define SHARED_SLOPES3 0
+#endif
+#ifndef SHARED_SLOPES4
+#define SHARED_SLOPES4 0
+#endif
+#ifndef SHARED_SLOPES5
+#define SHARED_SLOPES5 0
+#endif
+#ifndef SHARED_SLOPES6
+#define SHARED_SLOPES6 0
+#endif
+#ifndef SHARED_SLOPES7
+#define SHARED_SLOPES7 0
+#endif
+#ifndef SHARED_SLOPES8
+#define SHARED_SLOPES8 0
+#endif
 #ifndef SHARED_RING1
 #define SHARED_RING1 0
 #endif
@@ -169,7 +196,7 @@ constexpr int PITCH = 64 * UNITS + 9, PLANE = 16 * PITCH;  // odd: no two planes
 constexpr int WINDOW = 9 * INPUTS, WINDOW16 = (WINDOW + 15) / 16;  // of the first layer, and in k16
 constexpr int USEFUL = 64 * UNITS - 2 * LAYERS;                    // columns of a strip
 constexpr int THREADS = 128 * (LAYERS + 1);
-enum Activation { NONE, RELU, LEAKY, CLIP };
+enum Activation { NONE, RELU, LEAKY, CLIP, PRELU };
 
 // By layer, 0 being what makes ring 0. These are folded where the layer is a constant.
 #define BY_LAYER(NAME, OF)                                                                    \
@@ -190,6 +217,7 @@ BY_LAYER(channels, C)
 BY_LAYER(activation, ACT)
 BY_LAYER(weights_at, SHARED_WEIGHTS)
 BY_LAYER(bias_at, SHARED_BIAS)
+BY_LAYER(slopes_at, SHARED_SLOPES)
 BY_LAYER(ring_at, SHARED_RING)
 
 struct Strides {

@@ -114,26 +114,47 @@ __device__ __forceinline__ u16 narrowed(float value) {
     return half;
 }
 
-// A NaN stays one in all of them.
-template <int HOW> __device__ __forceinline__ float activated(float v, float low, float high) {
-    if (HOW == RELU) asm("max.NaN.f32 %0, %0, 0f00000000;" : "+f"(v));
-    if (HOW == LEAKY) v = v > 0 ? v : v * low;
-    if (HOW == CLIP) {
-        asm("max.NaN.f32 %0, %0, %1;" : "+f"(v) : "f"(low));
-        asm("min.NaN.f32 %0, %0, %1;" : "+f"(v) : "f"(high));
-    }
-    return v;
+// What an activation needs to know: of PRELU the slopes of two neighbouring channels.
+struct Numbers {
+    float low, high;
+};
+
+// Of channels 8 n + 2 (lane % 4) and the next. `slopes`: where the layer's lie in shared memory.
+template <int HOW>
+__device__ __forceinline__ Numbers numbers_of(const Chain& p, const Block& block, int layer,
+                                              int slopes, int n) {
+    if (HOW != PRELU) return {p.low[layer], p.high[layer]};
+    int at = slopes + 32 * n + 8 * (block.lane & 3);
+    return {block.number(at), block.number(at + 4)};
 }
 
-// Two neighbouring channels of a pixel, activated.
+// Two neighbouring channels of a pixel. A NaN stays one in all of them.
 template <int HOW>
-__device__ __forceinline__ u32 packed(float first, float second, float low, float high) {
+__device__ __forceinline__ void activate(float& first, float& second, Numbers with) {
+    if (HOW == LEAKY) with.high = with.low;
+    if (HOW == LEAKY || HOW == PRELU) {
+        first = first > 0 ? first : first * with.low;
+        second = second > 0 ? second : second * with.high;
+    }
+    if (HOW == RELU) with.low = 0;
+    if (HOW == RELU || HOW == CLIP) {
+        asm("max.NaN.f32 %0, %0, %1;" : "+f"(first) : "f"(with.low));
+        asm("max.NaN.f32 %0, %0, %1;" : "+f"(second) : "f"(with.low));
+    }
+    if (HOW == CLIP) {
+        asm("min.NaN.f32 %0, %0, %1;" : "+f"(first) : "f"(with.high));
+        asm("min.NaN.f32 %0, %0, %1;" : "+f"(second) : "f"(with.high));
+    }
+}
+
+// The same as two halves.
+template <int HOW> __device__ __forceinline__ u32 packed(float first, float second, Numbers with) {
     u32 both;
     if (HOW == RELU) {
         asm("cvt.rn.relu." HALF "x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
         return both;
     }
-    first = activated<HOW>(first, low, high), second = activated<HOW>(second, low, high);
+    activate<HOW>(first, second, with);
     asm("cvt.rn." HALF "x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
     return both;
 }

@@ -150,7 +150,9 @@ __device__ __forceinline__ void put_first(const Chain& p, const Block& block, co
             u32 v[4];
 #pragma unroll
             for (int i = 0; i < 4; ++i)
-                v[i] = packed<ACT0>(d[2 * i], d[2 * i + 1], p.low[0], p.high[0]);
+                v[i] = packed<ACT0>(
+                    d[2 * i], d[2 * i + 1],
+                    numbers_of<ACT0>(p, block, 0, slopes_at(0), 2 * n + i / 2));
             store_pixels(to + 2 * n * PLANE, a ? v[0] : 0, b ? v[1] : 0, a ? v[2] : 0,
                          b ? v[3] : 0, block);
         }
