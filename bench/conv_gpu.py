@@ -44,6 +44,11 @@ class Case:
     must: float | None = None
     aim: float | None = None
 
+    @property
+    def title(self) -> str:
+        """As --only and the tables say it."""
+        return f"{self.name} {self.size}"
+
 
 _S = (1, 16, 16, 16, 16, 4)
 _M = (1, 32, 32, 32, 32, 32, 4)
@@ -67,14 +72,23 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
     device = driver.found()[0]
-    document: dict[str, Any] = {"environment": environment(device), "cases": []}
     path = options.output / f"conv-{options.name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
+    cases = _measured_before(path) if options.only else {}
     for case in CASES:
-        if options.only in f"{case.name} {case.size}":
-            document["cases"].append(_measured(case, not options.no_compile))
+        if options.only in case.title:
+            cases[case.title] = _measured(case, not options.no_compile)
+            ordered = [cases[one.title] for one in CASES if one.title in cases]
+            document = {"environment": environment(device), "cases": ordered}
             path.write_text(json.dumps(document, indent=1) + "\n")
     print(f"written: {path}")
+
+
+def _measured_before(path: Path) -> dict[str, Any]:
+    """The cases of the file by their names; with --only the others stay as they are."""
+    if not path.exists():
+        return {}
+    return {case["case"]: case for case in json.loads(path.read_text())["cases"]}
 
 
 def _measured(case: Case, compile_too: bool) -> dict[str, Any]:
@@ -93,7 +107,7 @@ def _measured(case: Case, compile_too: bool) -> dict[str, Any]:
     if compile_too:
         ways["torch.compile"] = _compiled(half, x)
     record = {
-        "case": f"{case.name} {case.size}",
+        "case": case.title,
         "channels": case.channels,
         "gflop": work.flops / 1e9,
         "must_ms": case.must,

@@ -5,7 +5,7 @@
     triton_grouped    TILES_*, TILE_LAUNCH, ...    seconds of a tile, by dtype and loads
     hopper            HOPPER_*                     tensor cores fed by the copy engine
     one-bit           BITS_*
-    convolutions      CHAIN_*                     chains as one kernel (bench/conv_gpu.py)
+    convolutions      CHAIN_*, CONV_*             chains as one kernel, and layer by layer
 
 Seconds, bytes and flops a second, a multiply-add being two. No other chip has a file, so others are
 predicted by these numbers, scaled by their ceilings where those were measured (scale.py).
@@ -116,8 +116,14 @@ BITS_MEMORY = 4.0e12
 # Chains of 3x3 convolutions as one kernel: its launch and first rows, seconds of a clock of its
 # products, and of a row of 64 pixels, and any row, from layer to layer. From 1 -> 16 x 4 -> 4,
 # 1 -> 32 x 5 -> 4 and 1 -> 64 x 5 -> 4 channels at 1080 and 360 rows.
-CHAIN_LAUNCH = 4e-6
-CHAIN_PRODUCT = 0.67e-9
-CHAIN_HANDING = (0.39e-6, 0.06e-6)
+CHAIN_LAUNCH = 5e-6
+CHAIN_PRODUCT = {"chain": 0.66e-9, "chain_mma": 1.5e-9}
+CHAIN_HANDING = (0.33e-6, 0.09e-6)
 CHAIN_WRITTEN = 2.0e12  # bytes a second between two kernels, beside their steps
 CHAIN_COPY = 0.28e12  # bytes that torch turns from other strides into planes, a second
+# Single convolutions of fp16 in graphs: seconds of a layer besides its work, flops a second at most
+# and for each output that a product computes, flops where inputs are no multiples of 32 or fewer
+# than 8, bytes a second, and how many times as long channels first take. Fitted to ten layers, most
+# of them within a third.
+CONV_TRITON = (4e-6, 370e12, 3.4e12, 60e12, 1.3e12, 1.6)
+CONV_LIBRARY = (8e-6, 500e12, 2.7e12, 25e12, 1.2e12, 2.2)

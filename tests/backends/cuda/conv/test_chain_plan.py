@@ -165,6 +165,30 @@ def test_a_gpu_without_wgmma_is_refused_and_another_engine_takes_the_chain() -> 
     assert choose(chain(M, HD), device, CONV_ENGINES).best.engine != "chain"
 
 
+def test_layers_that_are_no_chain_are_given_to_whom_they_were_measured_faster_with() -> None:
+    rng = np.random.default_rng(0)
+
+    def chosen(size: tuple[int, int, int], inputs: int, outputs: int, **facts: Any) -> str:
+        one = layer(rng, inputs, outputs, **facts)
+        last: Any = {"source": "channels_last", "result": "channels_last"}
+        work = ConvWork((one,), *size, "float16", **last)
+        return choose(work, CUDA_H200, CONV_ENGINES).best.engine
+
+    assert chosen((4, 180, 320), 64, 64) == "chain"
+    alone: Any = {"kernel": (1, 1), "pads": (0, 0, 0, 0)}
+    assert chosen((4, 56, 56), 256, 512, **alone) == "triton"
+    assert chosen((8, 28, 28), 512, 512) == "cudnn"
+    assert chosen((4, 112, 112), 144, 144, groups=144) == "triton"
+
+
+@pytest.mark.parametrize("channels", [S, M, C64])
+@pytest.mark.parametrize("size", [HD, (1, 360, 640), (8, 360, 640)])
+def test_a_chain_is_one_kernel_of_rings_whatever_others_say(
+    channels: tuple[int, ...], size: tuple[int, int, int]
+) -> None:
+    assert choose(chain(channels, size), CUDA_H200, CONV_ENGINES).best.engine == "chain"
+
+
 def test_wide_strips_are_taken_for_a_large_picture_of_few_channels_and_not_for_a_small_one() -> (
     None
 ):

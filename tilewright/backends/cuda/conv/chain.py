@@ -40,11 +40,10 @@ class Decisions:
 
 @dataclass(frozen=True, slots=True)
 class Chained:
-    """One of the two kernels. `product`: seconds of a clock of its products, None: unmeasured."""
+    """One of the two kernels."""
 
     name: str
     kernel: str
-    product: float | None
 
     def why_not(self, work: ConvWork, device: Device) -> str | None:
         """Halves, 3x3 layers of at most 64 channels, tensor cores."""
@@ -64,17 +63,14 @@ class Chained:
         reason = f"layers a kernel: {said}; between them nothing is written"
         decisions = Decisions(work, parts, machine.units)
         between = [_bytes(work, part.channels[0]) for part in parts if not part.inputs]
-        seconds = None
-        if self.product is not None:
-            seconds = sum(chain_plan.seconds(part, work, machine) for part in parts)
-            if not parts[0].inputs and not _side_by_side(work):
-                seconds += between[0] / h200.CHAIN_COPY
+        seconds = sum(chain_plan.seconds(part, work, machine) for part in parts)
+        if not parts[0].inputs and not _side_by_side(work):
+            seconds += between[0] / h200.CHAIN_COPY
         return Proposal(self.name, device, seconds, reason, sum(between), decisions=decisions)
 
     def machine(self, device: Device) -> Machine:
         """The device, with an H200's rates scaled to it."""
-        multiply = scale(device, "float16").multiply
-        product = (self.product or h200.CHAIN_PRODUCT) / multiply
+        product = h200.CHAIN_PRODUCT[self.name] / scale(device, "float16").multiply
         units, shared = max(1, device.compute_units), device.local_memory
         written = h200.CHAIN_WRITTEN * scale(device, "float16").bandwidth
         return Machine(units, shared, h200.CHAIN_LAUNCH, product, h200.CHAIN_HANDING, written)
@@ -100,8 +96,8 @@ class Chained:
         return launches[0] if len(launches) == 1 else _in_turn(tuple(launches))
 
 
-CHAIN = Chained("chain", "chain_wgmma", h200.CHAIN_PRODUCT)
-CHAIN_MMA = Chained("chain_mma", "chain_mma", None)
+CHAIN = Chained("chain", "chain_wgmma")
+CHAIN_MMA = Chained("chain_mma", "chain_mma")
 
 
 def unfit(work: ConvWork) -> str | None:

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from tilewright.backends.cuda.conv import cost
 from tilewright.engines.conv import Activation, Conv, ConvOperands, ConvWork
 from tilewright.facts.device import Device
+from tilewright.facts.measured import h200
 from tilewright.facts.verdict import Proposal
 
 Launch = Callable[[], None]
@@ -34,11 +36,12 @@ class Cudnn:
         return None
 
     def propose(self, work: ConvWork, device: Device) -> Proposal:
-        """Nothing was measured of it, so that whoever predicts goes first."""
+        """As measured of halves; of other types nothing was, so whoever predicts goes first."""
         largest = max(c * h * w for c, h, w in work.sizes) * work.images
         width = 4 if work.dtype == "float32" else 2
         reason = f"{len(work.layers)} convolutions of the vendor's library"
-        return Proposal(self.name, device, None, reason, 2 * width * largest, decisions=work)
+        seconds = cost.seconds(work, device, h200.CONV_LIBRARY)
+        return Proposal(self.name, device, seconds, reason, 2 * width * largest, decisions=work)
 
     def bind(self, proposal: Proposal, operands: ConvOperands) -> Launch:
         """Weights go to the GPU; the launch enqueues on torch's current stream."""

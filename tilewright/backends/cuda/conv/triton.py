@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 
 from tilewright.arrays.array import NDArray
+from tilewright.backends.cuda.conv import cost
 from tilewright.backends.cuda.machine.triton_launch import INTERPRETED, Task, reusable
 from tilewright.engines.conv import Conv, ConvOperands, ConvWork
 from tilewright.facts.device import Device
+from tilewright.facts.measured import h200
 from tilewright.facts.verdict import Proposal
 
 Launch = Callable[[], None]
@@ -73,7 +75,8 @@ class TritonConv:
         between = [c * h * w for c, h, w in work.sizes[1:-1]]
         scratch = width * work.images * sum(between)
         reason = f"{len(work.layers)} launches, activations in memory between them"
-        return Proposal(self.name, device, None, reason, scratch, decisions=work)
+        seconds = cost.seconds(work, device, h200.CONV_TRITON, along=32)
+        return Proposal(self.name, device, seconds, reason, scratch, decisions=work)
 
     def bind(self, proposal: Proposal, operands: ConvOperands) -> Launch:
         """Kernels are compiled, weights packed and scratch is taken; launches on torch's stream."""
