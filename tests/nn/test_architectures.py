@@ -53,6 +53,15 @@ def test_an_architecture_gives_what_onnxruntime_gives(name: str) -> None:
     close(tuple(array.numpy() for array in arrays), wanted)
 
 
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_an_architecture_bound_to_the_host_gives_it_too(name: str) -> None:
+    content, inputs = content_of(name), drawn(name)
+    session = ort.InferenceSession(content, providers=["CPUExecutionProvider"])
+    given = {f"x{at}": array for at, array in enumerate(inputs)}
+    bound = nn.import_onnx(content).bind({n: a.shape for n, a in given.items()}, "host")
+    close(bound(*inputs), session.run(None, given))
+
+
 def test_states_go_round_as_onnxruntime_sends_them() -> None:
     content, (x, *states) = content_of("recurrent matting"), drawn("recurrent matting")
     session = ort.InferenceSession(content, providers=["CPUExecutionProvider"])

@@ -97,6 +97,39 @@ def test_what_follows_a_convolution_becomes_part_of_it(nodes: list[NodeText]) ->
     np.testing.assert_allclose(after, before, atol=2e-6 * np.abs(before).max())
 
 
+TRANSPOSED: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {
+    "kernel as stride": ((2, 2), {"strides": [2, 2]}),
+    "pads": ((4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    "more at the end": ((9, 9), {"strides": [2, 2], "pads": [4] * 4, "output_padding": [1, 1]}),
+    "stride 3": ((5, 4), {"strides": [3, 3], "pads": [1, 0, 1, 1]}),
+    "stride 1": ((3, 3), {"pads": [1, 1, 1, 1]}),
+    "sizes by stride": ((3, 3), {"strides": [2, 2], "auto_pad": "SAME_UPPER"}),
+}
+
+
+@pytest.mark.parametrize(("kernel", "attributes"), TRANSPOSED.values(), ids=TRANSPOSED)
+def test_a_transposed_convolution_is_a_convolution_and_a_pixel_shuffle(
+    kernel: tuple[int, int], attributes: dict[str, Any]
+) -> None:
+    spread = weights_of(t=(4, 3, *kernel), shift=(3,))
+    nodes: list[NodeText] = [("ConvTranspose", ["x", "t", "shift"], ["y"], attributes)]
+    before, after, left = both(model(nodes, {"x": SIZES}, spread))
+    assert left == ["Convs"]
+    np.testing.assert_allclose(after, before, atol=3e-6 * np.abs(before).max())
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [{"strides": [2, 1]}, {"strides": [2, 2]}, {"dilations": [2, 2]}, {"group": 2}],
+)
+def test_a_transposed_convolution_that_is_none_stays(attributes: dict[str, Any]) -> None:
+    spread = weights_of(t=(4, 3, 3, 3))
+    nodes: list[NodeText] = [("ConvTranspose", ["x", "t"], ["y"], attributes)]
+    before, after, left = both(model(nodes, {"x": SIZES}, spread))
+    assert left == ["ConvTranspose"]
+    np.testing.assert_array_equal(after, before)
+
+
 def test_a_chain_is_one_node() -> None:
     nodes: list[NodeText] = [
         CONV,

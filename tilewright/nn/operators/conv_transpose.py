@@ -39,7 +39,7 @@ class ConvTranspose(Operator):
         bias = given[2] if len(given) > 2 else None
         if bias is not None and bias.shape != (outputs,):
             raise ShapeError(f"bias {list(bias.shape)}: accepted is [{outputs}]")
-        _, _begins, sizes = _spread(node.attributes, weights.shape[2:], x.shape[2:])
+        _, _begins, sizes = spread(node.attributes, weights.shape[2:], x.shape[2:])
         return ((x.shape[0], outputs, *sizes),)
 
     def compute(self, xp: Any, node: Node, *given: Any) -> Any:
@@ -48,7 +48,7 @@ class ConvTranspose(Operator):
         groups = node.attributes["group"]
         images, channels, *counts = x.shape
         each = weights.shape[1]
-        windows, begins, sizes = _spread(node.attributes, tuple(weights.shape[2:]), tuple(counts))
+        windows, begins, sizes = spread(node.attributes, tuple(weights.shape[2:]), tuple(counts))
         room = [
             max(begin + size, (count - 1) * windows.strides[at] + windows.reach(at))
             for at, (begin, size, count) in enumerate(zip(begins, sizes, counts, strict=True))
@@ -88,10 +88,13 @@ def _row(xp: Any, columns: Any, weights: Any, at: int, groups: int) -> Any:
     return xp.reshape(moved, (*others, images, groups * each, pixels))
 
 
-def _spread(
+def spread(
     attributes: Mapping[str, Any], kernel: Shape, counts: Shape
 ) -> tuple[Windows, Shape, Shape]:
-    """The windows, how much is cut off before along each dimension, and the sizes that are left."""
+    """The windows, how much is cut off before along each dimension, and the sizes that are left.
+
+    Raises ShapeError for attributes of another rank.
+    """
     rank = len(counts)
     plain = {**attributes, "auto_pad": "NOTSET"}
     mode, asked = attributes["auto_pad"], attributes.get("output_shape")

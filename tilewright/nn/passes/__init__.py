@@ -5,6 +5,7 @@
     dead.py         what nobody reads is left out
     gates.py        x * Sigmoid(x), as exporters write it -> one node
     convs.py        Conv of constant weights -> Convs, the record that engines are asked with
+                    (transposed.py: ConvTranspose -> the same with a pixel shuffle)
     before.py       Pad -> the convolution after it
     after.py        BatchNormalization, Mul, Add, activations, residuals, DepthToSpace -> the
                     convolution before them (epilogues.py: how each is taken in)

@@ -1,4 +1,7 @@
-"""Makes the record that engines are asked with of each Conv of pictures with constant weights."""
+"""Makes the record that engines are asked with of each Conv of pictures with constant weights.
+
+And of each ConvTranspose that is a Conv and a pixel shuffle (transposed.py).
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,14 @@ from tilewright.engines.conv import Conv
 from tilewright.nn.graph import Graph, Node, Tensor
 from tilewright.nn.operators.convs import convs_node
 from tilewright.nn.operators.windows import windows_of
+from tilewright.nn.passes.transposed import plain
 
 
 def with_convs(graph: Graph, tensors: Mapping[str, Tensor]) -> Graph:
-    """Each such Conv as a chain of one layer, without an activation."""
-    return graph.with_nodes([_chain(node, tensors) or node for node in graph.nodes])
+    """Each such node as a chain of one layer, without an activation."""
+    return graph.with_nodes(
+        [_chain(node, tensors) or plain(node, tensors) or node for node in graph.nodes]
+    )
 
 
 def _chain(node: Node, tensors: Mapping[str, Tensor]) -> Node | None:
