@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.conv_model import onnx_model
 from tests.support.convolutions import chain, empty_result, expected, picture
 from tilewright.arrays.array import NDArray
 from tilewright.backends.host import BACKEND
@@ -236,33 +237,8 @@ def test_errors_are_at_most_twice_onnxruntimes_or_four_times(
     work = chain(channels, 48, 160, exact=exact)
     x = picture(work)
     want = expected(work, x)
-    peer = runtime.InferenceSession(_model(work), providers=["CPUExecutionProvider"])
+    peer = runtime.InferenceSession(onnx_model(work), providers=["CPUExecutionProvider"])
     times = 2 if exact else 4
     ours, theirs = (np.abs(result - want) for result in (run(work, x), peer.run(None, {"x": x})[0]))
     assert np.sqrt((ours**2).mean()) <= times * np.sqrt((theirs**2).mean())
     assert ours.max() <= times * theirs.max()
-
-
-def _model(work: ConvWork) -> bytes:
-    """The chain as an ONNX file."""
-    onnx = pytest.importorskip("onnx")
-    nodes, constants, name = [], [], "x"
-    for number, layer in enumerate(work.layers):
-        for kind, array in (("w", layer.weights), ("b", layer.bias)):
-            constants.append(onnx.numpy_helper.from_array(array, f"{kind}{number}"))
-        names = [name, f"w{number}", f"b{number}"]
-        name = f"c{number}"
-        nodes.append(onnx.helper.make_node("Conv", names, [name], pads=[1] * 4))
-        if layer.activation.kind == "relu":
-            nodes.append(onnx.helper.make_node("Relu", [name], [f"r{number}"]))
-            name = f"r{number}"
-    ends = [
-        onnx.helper.make_tensor_value_info(value, 1, [work.images, *size])
-        for value, size in (("x", work.sizes[0]), (name, work.sizes[-1]))
-    ]
-    graph = onnx.helper.make_graph(nodes, "chain", ends[:1], ends[1:], constants)
-    opset = [onnx.helper.make_opsetid("", 17)]
-    made: bytes = onnx.helper.make_model(
-        graph, opset_imports=opset, ir_version=9
-    ).SerializeToString()
-    return made
