@@ -49,4 +49,4 @@ def _openvino(model: bytes, x: NDArray, out: NDArray, threads: int) -> Way:
     request = compiled.create_infer_request()
     request.set_input_tensor(openvino.Tensor(x, shared_memory=True))
     request.set_output_tensor(openvino.Tensor(out, shared_memory=True))
-    return request.infer
+    return lambda: request.infer()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -52,8 +53,9 @@ def empty_result(work: ConvWork) -> NDArray:
     return np.full((work.images, *work.sizes[-1]), np.nan, np.float32)
 
 
-def expected(work: ConvWork, x: NDArray) -> NDArray:
+def expected(work: ConvWork, x: NDArray, residuals: Sequence[NDArray] = ()) -> NDArray:
     """The chain of 3x3 layers in float64, sum by sum."""
+    added = iter(residuals)
     value: NDArray = x.astype(np.float64)
     for layer in work.layers:
         padded = np.pad(value, ((0, 0), (0, 0), (1, 1), (1, 1)))
@@ -66,18 +68,41 @@ def expected(work: ConvWork, x: NDArray) -> NDArray:
             value = np.einsum("oct,nctyx->noyx", weights, windows, optimize=True)
         if layer.bias is not None:
             value = value + layer.bias.astype(np.float64)[:, None, None]
+        if layer.adds:
+            value = value + next(added)
         value = shuffled(activated(value, layer.activation), layer.shuffle)
     return value
 
 
 def activated(value: NDArray, activation: Activation) -> NDArray:
-    """Bounds alone."""
-    if activation.kind == "relu":
-        return np.maximum(value, 0)
-    if activation.kind == "clip":
-        return np.clip(value, activation.low, activation.high)
-    assert activation.kind == "none", activation
-    return value
+    """Each activation as its standard defines it."""
+    low, high = activation.low, activation.high
+    with np.errstate(over="ignore"):
+        match activation.kind:
+            case "none":
+                return value
+            case "relu":
+                return np.maximum(value, 0)
+            case "clip":
+                return np.clip(value, low, high)
+            case "leaky":
+                return np.where(value < 0, low * value, value)
+            case "prelu":
+                assert activation.slopes is not None
+                return np.where(value < 0, activation.slopes[:, None, None] * value, value)
+            case "sigmoid":
+                return 1 / (1 + np.exp(-value))
+            case "silu":
+                return value / (1 + np.exp(-value))
+            case "hard_sigmoid":
+                return np.clip(low * value + high, 0, 1)
+            case "hard_swish":
+                return value * np.clip(value / 6 + 0.5, 0, 1)
+            case "tanh":
+                return np.tanh(value)
+            case _:
+                assert activation.kind == "gelu", activation
+                return 0.5 * value * (1 + np.vectorize(math.erf)(value / math.sqrt(2)))
 
 
 def shuffled(value: NDArray, r: int) -> NDArray:

@@ -19,7 +19,7 @@ from tilewright.backends.host.conv_bound import BoundChain
 from tilewright.backends.host.conv_chain import WinogradChain
 from tilewright.backends.host.conv_plan import plan_chain
 from tilewright.engines.choose import choose
-from tilewright.engines.conv import Activation, Conv, ConvOperands, ConvWork
+from tilewright.engines.conv import ACTIVATIONS, Activation, Conv, ConvOperands, ConvWork
 
 pytest.importorskip("numba")
 
@@ -130,8 +130,42 @@ def test_a_layer_without_bias_and_limits_of_an_activation() -> None:
         check(work, x, run(work, x))
 
 
+@pytest.mark.parametrize("kind", ACTIVATIONS)
+def test_every_activation(kind: str) -> None:
+    slopes = np.linspace(-0.2, 0.4, 20, dtype=np.float32) if kind == "prelu" else None
+    activation = Activation(kind, low=0.2, high=0.5, slopes=slopes)
+    work = chain((3, 20, 20, 4), 9, 22, activation=activation, images=2)
+    last = replace(
+        work.layers[-1],
+        activation=replace(activation, slopes=None if slopes is None else slopes[:4]),
+    )
+    x = picture(work)
+    for layers in (work.layers, (*work.layers[:-1], last), work.layers[:1]):
+        found = replace(work, layers=layers)
+        check(found, x, run(found, x))
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_residuals_are_added_before_the_activation(last: bool) -> None:
+    work = chain((3, 20, 33, 8), 14, 45, images=2, shuffle=2)
+    layers = tuple(replace(layer, adds=True) for layer in work.layers)
+    work = replace(work, layers=layers)
+    x = picture(work)
+    rng = np.random.default_rng(5)
+    residuals = []
+    for layer in layers:
+        one = rng.standard_normal((2, 14, 45, layer.outputs)).astype(np.float32)
+        moved = one.transpose(0, 3, 1, 2)
+        residuals.append(moved if last else np.ascontiguousarray(moved))
+    out = empty_result(work)
+    plan = plan_chain(work, 4, 2)
+    BoundChain(work, plan, ConvOperands(x, out, tuple(residuals)))()
+    want = expected(work, x, residuals)
+    assert np.abs(out - want).max() <= TOLERANCE[False] * np.abs(want).max()
+
+
 def test_pictures_and_results_may_lie_channels_last() -> None:
-    work = chain((20, 24, 18), 12, 19, images=3)
+    work = chain((36, 24, 50), 12, 59, images=3)
     x = picture(work)
     last = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
     out = empty_result(work).transpose(0, 2, 3, 1).copy().transpose(0, 3, 1, 2)

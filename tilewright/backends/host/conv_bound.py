@@ -14,10 +14,10 @@ import numpy as np
 
 from tilewright.arrays.array import NDArray
 from tilewright.backends.host import compiled, conv_pack
-from tilewright.backends.host.conv_plan import ChainPlan
+from tilewright.backends.host.conv_plan import ChainPlan, needs_finish
 from tilewright.backends.host.kernels import conv_table as table
 from tilewright.backends.host.threads import in_parallel
-from tilewright.engines.conv import Conv, ConvOperands, ConvWork
+from tilewright.engines.conv import ACTIVATIONS, Activation, Conv, ConvOperands, ConvWork
 
 
 class BoundChain:
@@ -52,6 +52,7 @@ class BoundChain:
                 self._numbers,
                 strip,
                 memory.ctypes.data,
+                image,
                 x.ctypes.data + image * x.strides[0],
                 out.ctypes.data + image * out.strides[0],
             )
@@ -67,6 +68,7 @@ class BoundChain:
             table.WEIGHTS: main,
             table.PLAIN: conv_pack.plain(weights),
             table.BIAS: conv_pack.biases(layer.bias, layer.outputs, folded=stage.folded),
+            table.SLOPES: conv_pack.biases(layer.activation.slopes, layer.outputs, folded=False),
         }
         return {field: _copied(array) for field, array in found.items()}
 
@@ -82,13 +84,27 @@ class BoundChain:
             row[table.RING], row[table.RING_ROWS] = stage.ring, stage.rows
             row[table.COLUMNS], row[table.INPUTS] = stage.columns, stage.inputs
             row[table.QUARTERS], row[table.FOLDING] = -(-stage.inputs // 4), stage.folded
+            row[table.OUTPUTS] = stage.channels
+        residuals = iter(self._operands.residuals)
         for number, (layer, packed) in enumerate(zip(work.layers, self._packed, strict=True), 1):
+            row, activation = stages[number], layer.activation
             for field, array in packed.items():
-                stages[number, field] = array.ctypes.data
-            low, high = _limits(layer)
-            numbers[number, table.LEAST], numbers[number, table.MOST] = low, high
-        x, out, last = self._operands.x, self._operands.out, work.layers[-1]
-        call = np.zeros(18, np.int64)
+                row[field] = array.ctypes.data
+            numbers[number] = (*_limits(layer), activation.low, activation.high)
+            row[table.FINISHED] = needs_finish(layer)
+            row[table.ACTIVATION] = ACTIVATIONS.index(activation.kind)
+            if activation.kind in ("none", "relu"):  # limits of their own
+                numbers[number, table.LOW :] = _bounds(activation)
+            if layer.adds:
+                residual = next(residuals)
+                row[table.ADDED] = residual.ctypes.data
+                row[table.ADDED_IMAGE :][:4] = [step // 4 for step in residual.strides]
+        return stages, numbers, self._ends()
+
+    def _ends(self) -> NDArray:
+        """Sizes, steps through both ends, and where things begin in a worker's memory."""
+        work, plan, x, out = self.work, self.plan, self._operands.x, self._operands.out
+        call = np.zeros(table.CALL, np.int64)
         for field, value in (
             (table.STEP, plan.step),
             (table.HEIGHT, work.height),
@@ -101,23 +117,27 @@ class BoundChain:
             (table.RESULT_CHANNEL, out.strides[1] // 4),
             (table.RESULT_ROW, out.strides[2] // 4),
             (table.RESULT_COLUMN, out.strides[3] // 4),
-            (table.OUTPUTS, last.outputs),
-            (table.SHUFFLE, last.shuffle),
+            (table.SHUFFLE, work.layers[-1].shuffle),
             (table.TILES, plan.tiles),
             (table.SUMS, plan.sums),
             (table.TABLES, plan.tables),
+            (table.SPARE, plan.spare),
         ):
             call[field] = value
-        return stages, numbers, call
+        return call
 
 
 def _limits(layer: Conv) -> tuple[float, float]:
-    """The least and the largest that the activation gives, where it is nothing but limits."""
-    kind = layer.activation.kind
-    if kind == "relu":
+    """What the transform back limits sums to: all that it does of an activation."""
+    return (-np.inf, np.inf) if needs_finish(layer) else _bounds(layer.activation)
+
+
+def _bounds(activation: Activation) -> tuple[float, float]:
+    """The least and the largest result."""
+    if activation.kind == "relu":
         return 0.0, np.inf
-    if kind == "clip":
-        return layer.activation.low, layer.activation.high
+    if activation.kind == "clip":
+        return activation.low, activation.high
     return -np.inf, np.inf
 
 

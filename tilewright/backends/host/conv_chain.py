@@ -17,8 +17,6 @@ from tilewright.engines.conv import Conv, ConvOperands, ConvWork
 from tilewright.facts.device import Device
 from tilewright.facts.verdict import Proposal
 
-LIMITS = ("none", "relu", "clip")
-
 
 class WinogradChain:
     """Chains of 3x3 convolutions of float32 with a step of 1 and a border of 1."""
@@ -60,7 +58,6 @@ class WinogradChain:
 
 
 def _layer_refusal(layer: Conv, *, last: bool) -> str | None:
-    kind = layer.activation.kind
     for name, given, taken in (
         ("kernel", layer.kernel, (3, 3)),
         ("strides", layer.strides, (1, 1)),
@@ -72,10 +69,6 @@ def _layer_refusal(layer: Conv, *, last: bool) -> str | None:
             return f"{name}={given}: it takes {taken}"
     if not last and layer.shuffle != 1:
         return f"shuffle={layer.shuffle}: only the last layer's pixels are shuffled"
-    if kind not in LIMITS:
-        return f"activation {kind!r}: it takes {', '.join(LIMITS)}"
-    if layer.adds:
-        return "adds=True: it adds no residual"
     return None
 
 

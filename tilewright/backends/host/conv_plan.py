@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from tilewright.engines.conv import ConvWork
+from tilewright.engines.conv import Conv, ConvWork
 from tilewright.facts.device import Device
 
 LANES, CELL = 16, 64
@@ -25,6 +25,7 @@ _PEAK = 1.75e11  # multiplications and additions a second of the core that the r
 _PRODUCTS = 1.45e11  # the same, as products of planes reach
 _IN, _OUT = 1.3e-9, 0.9e-9  # seconds a plane of sixteen channels of a tile, there and back
 _STORE, _END = 1e-10, 4e-10  # seconds a result of a layer of few channels; a number in or out
+_FINISH = 3e-10  # seconds a result of a residual or of an activation that is no limit
 _START = 3e-5  # seconds of a call
 _SPARE = 64  # bytes between rings, so that they do not begin on the same lines of a cache
 
@@ -54,7 +55,7 @@ class ChainPlan:
 
     step       rows of a band and width of a tile's results: 4 or 2
     strips     for each strip a row a stage: left and right column, first and last band
-    memory     bytes that a worker takes; `tiles`, `sums`, `tables` begin in it
+    memory     bytes that a worker takes; `tiles`, `sums`, `tables`, `spare` begin in it
     """
 
     step: int
@@ -66,6 +67,7 @@ class ChainPlan:
     tiles: int
     sums: int
     tables: int
+    spare: int
 
 
 def plan_chain(
@@ -89,9 +91,15 @@ def plan_chain(
     tiles = size
     sums = tiles + blocks * planes * (_GROUP + 1) * CELL + _SPARE
     tables = sums + planes * (2 * _GROUP + 1) * CELL + _SPARE
-    memory = tables + 8 * 64
+    spare = tables + 8 * 64
+    memory = spare + CELL * max(stage.columns for stage in stages)
     workers = max(1, min(cores, len(strips) * work.images))
-    return ChainPlan(step, bands, stages, strips, workers, memory, tiles, sums, tables)
+    return ChainPlan(step, bands, stages, strips, workers, memory, tiles, sums, tables, spare)
+
+
+def needs_finish(layer: Conv) -> bool:
+    """Whether more than limits is left to do once the sums are there."""
+    return layer.adds or layer.activation.kind not in ("none", "relu", "clip")
 
 
 def chain_seconds(work: ConvWork, plan: ChainPlan, device: Device) -> float:
@@ -127,6 +135,8 @@ def _strip_seconds(work: ConvWork, strip: Strip, step: int) -> float:
             2 * planes * outputs * _up(layer.inputs, 4) / _PRODUCTS
             + planes * (-(-layer.inputs // LANES) * _IN + -(-outputs // LANES) * _OUT)
         )
+        if needs_finish(layer):
+            total += tiles * step * step * _up(outputs, LANES) * _FINISH
     ends = work.sizes[0][0] + work.layers[-1].outputs
     share = (strip[-1][1] - strip[-1][0]) * (strip[-1][3] - strip[-1][2]) * step
     return total + share * ends * _END
@@ -180,7 +190,7 @@ def _stages(work: ConvWork, step: int, strips: Strips) -> tuple[tuple[Stage, ...
         else:
             layer = work.layers[number - 1]
             few = number == 1 and layer.inputs <= FEW
-            folded = number == last and not few and layer.outputs <= 4
+            folded = number == last and not few and layer.outputs <= 4 and not needs_finish(layer)
             blocks, cell = (1, CELL // 4) if folded else (-(-layer.outputs // LANES), CELL)
             stage = Stage(
                 "few" if few else "winograd",

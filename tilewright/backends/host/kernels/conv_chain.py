@@ -20,6 +20,7 @@ from numba import njit, types
 
 from tilewright.backends.host.kernels import conv_table as table
 from tilewright.backends.host.kernels import lanes
+from tilewright.backends.host.kernels.activate import activate
 from tilewright.backends.host.kernels.conv_ends import blocks_in, cleared, planes_in, row_out
 from tilewright.backends.host.kernels.conv_few import few_of
 from tilewright.backends.host.kernels.conv_product import GROUP, ROWS, product_of
@@ -235,6 +236,40 @@ def plain_tile(call, stages, numbers, strip, memory, stage, band, column):
 
 
 @njit(cache=True)
+def finish_band(call, stages, numbers, strip, memory, stage, band, image):
+    """What limits do not say, once the sums lie in the ring: a residual, an activation."""
+    left, right = strip[stage, table.LEFT], min(strip[stage, table.RIGHT], call[table.WIDTH])
+    low = lanes.splat(numbers[stage, table.LOW])
+    high = lanes.splat(numbers[stage, table.HIGH])
+    kind, added = stages[stage, table.ACTIVATION], stages[stage, table.ADDED]
+    spare, zero = memory + call[table.SPARE], lanes.splat(0.0)
+    top = band * call[table.STEP]
+    for row in range(top, min(top + call[table.STEP], call[table.HEIGHT])):
+        for block in range(stages[stage, table.BLOCKS]):
+            if added:
+                residual_in(stages, stage, row, block, left, right, spare, added, image)
+            slopes = lanes.load(stages[stage, table.SLOPES], 16 * block)
+            cells = cell(memory, stages, strip, stage, row, block, left)
+            for column in range(right - left):
+                value = lanes.load(cells, 16 * column)
+                extra = lanes.load(spare, 16 * column) if added else zero
+                value = activate(kind, lanes.add(value, extra), low, high, slopes)
+                lanes.store(cells, 16 * column, value)
+
+
+@njit(cache=True)
+def residual_in(stages, stage, row, block, left, right, target, added, image):
+    """A block of a row of the residual, sixteen channels of a column side by side."""
+    channel_step = stages[stage, table.ADDED_CHANNEL]
+    column_step = stages[stage, table.ADDED_COLUMN]
+    inside = min(16, stages[stage, table.OUTPUTS] - 16 * block)
+    first = image * stages[stage, table.ADDED_IMAGE] + row * stages[stage, table.ADDED_ROW]
+    first += 16 * block * channel_step + left * column_step
+    count = right - left
+    blocks_in(added + 4 * first, channel_step, column_step, inside, 0, count, count, target, count)
+
+
+@njit(cache=True)
 def borders(call, stages, strip, memory, stage, band):
     """Zeros in a band of a ring wherever it lies outside the picture."""
     left, right = strip[stage, table.LEFT], strip[stage, table.RIGHT]
@@ -260,15 +295,16 @@ def result_band(call, stages, strip, memory, stage, band, image):
     for row in range(top, min(top + call[table.STEP], call[table.HEIGHT])):
         source = cell(memory, stages, strip, stage, row, 0, left)
         target = image + 4 * shuffle * (row * steps[1] + left * steps[2])
-        row_out(source, block_step, each, call[table.OUTPUTS], shuffle, right - left, target, steps)
+        outputs = stages[stage, table.OUTPUTS]
+        row_out(source, block_step, each, outputs, shuffle, right - left, target, steps)
 
 
 @njit(
-    types.void(_CALL, _INTS, _REALS, _INTS, types.intp, types.intp, types.intp),
+    types.void(_CALL, _INTS, _REALS, _INTS, *[types.intp] * 4),
     cache=True,
     nogil=True,
 )
-def run_strip(call, stages, numbers, strip, memory, picture, result):
+def run_strip(call, stages, numbers, strip, memory, image, picture, result):
     """One strip of one image: all its bands through all stages."""
     last = stages.shape[0] - 1
     bands = call[table.BANDS]
@@ -292,6 +328,8 @@ def run_strip(call, stages, numbers, strip, memory, picture, result):
                 few_band(call, stages, numbers, strip, memory, stage, band)
             else:
                 winograd_band(call, stages, numbers, strip, memory, stage, band)
+            if stages[stage, table.FINISHED]:
+                finish_band(call, stages, numbers, strip, memory, stage, band, image)
             if stage < last:
                 borders(call, stages, strip, memory, stage, band)
             else:

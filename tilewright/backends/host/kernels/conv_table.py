@@ -24,15 +24,17 @@ PLANES, BLOCKED, FEW, WINOGRAD = range(4)
     WEIGHTS,
     PLAIN,  # weights [3][3][inputs][blocks][16], for tiles that hold infinities or NaN
     BIAS,
-    ACTIVATION,  # what is made of the sums once they lie in the ring; 0 for nothing but limits
+    OUTPUTS,  # channels
+    FINISHED,  # whether a residual or an activation is left to do once the sums lie in the ring
+    ACTIVATION,  # its place in `engines.conv.ACTIVATIONS`
     SLOPES,
     ADDED,  # the residual: where it begins, and elements from image to image, channel, row, column
     ADDED_IMAGE,
     ADDED_CHANNEL,
     ADDED_ROW,
     ADDED_COLUMN,
-) = range(19)
-FIELDS = 19
+) = range(21)
+FIELDS = 21
 
 # A stage's numbers: limits of its results, and what its activation is given.
 LEAST, MOST, LOW, HIGH = range(4)
@@ -46,18 +48,17 @@ LEFT, RIGHT, FIRST, LAST = range(4)
     HEIGHT,
     WIDTH,
     BANDS,
-    PICTURE,
     PICTURE_CHANNEL,
     PICTURE_ROW,
     PICTURE_COLUMN,
     CHANNELS,
-    RESULT,
     RESULT_CHANNEL,
     RESULT_ROW,
     RESULT_COLUMN,
-    OUTPUTS,
     SHUFFLE,
     TILES,  # where transformed tiles, sums and tables of addresses begin in the worker's memory
     SUMS,
     TABLES,
-) = range(18)
+    SPARE,  # a row of a block
+) = range(16)
+CALL = 16
