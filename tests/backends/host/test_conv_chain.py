@@ -13,7 +13,7 @@ import pytest
 from bench.conv_model import onnx_model
 from tests.support.convolutions import chain, empty_result, expected, picture
 from tilewright.arrays.array import NDArray
-from tilewright.backends.host import BACKEND
+from tilewright.backends.host import BACKEND, compiled
 from tilewright.backends.host.conv import CONV_ENGINES
 from tilewright.backends.host.conv_bound import BoundChain
 from tilewright.backends.host.conv_chain import WinogradChain
@@ -276,3 +276,17 @@ def test_errors_are_at_most_twice_onnxruntimes_or_four_times(
     ours, theirs = (np.abs(result - want) for result in (run(work, x), peer.run(None, {"x": x})[0]))
     assert np.sqrt((ours**2).mean()) <= times * np.sqrt((theirs**2).mean())
     assert ours.max() <= times * theirs.max()
+
+
+def test_a_plan_says_when_something_has_yet_to_be_compiled(monkeypatch: Any) -> None:
+    work = chain((3, 16, 4), 8, 8)
+    for kept in (True, False):
+        monkeypatch.setattr(compiled, "is_kept", lambda name, kept=kept: kept)
+        assert ("compiled first" in ENGINE.propose(work, HOST).reason) is not kept
+
+
+def test_compiled_kernels_are_found_again() -> None:
+    work = chain((3, 4), 8, 8)
+    run(work, picture(work))
+    assert compiled.is_kept("conv_chain")
+    assert not compiled.is_kept("no_such_kernels")

@@ -50,6 +50,12 @@ def kernels(name: str) -> ModuleType:
             config.CACHE_DIR = before
 
 
+def is_kept(name: str) -> bool:
+    """Whether some function of a module of `kernels/` was compiled before, for these sources."""
+    folder = settings.cache_part(f"numba-{_sources()}")
+    return folder is not None and next(folder.rglob(f"{name}.*.nbi"), None) is not None
+
+
 def pool_is_lost() -> bool:
     """Whether Numba's threads were its parent's: OpenMP ends a forked child that asks for them."""
     return _lost

@@ -42,6 +42,8 @@ class WinogradChain:
         reason = (
             f"F({step}x{step}, 3x3), {len(plan.strips)} strips an image on {plan.workers} cores"
         )
+        if not compiled.is_kept("conv_chain"):
+            reason += "; compiled first, which takes seconds once"
         seconds = chain_seconds(work, plan, device)
         return Proposal(
             self.name, device, seconds, reason, plan.workers * plan.memory, decisions=(work, plan)

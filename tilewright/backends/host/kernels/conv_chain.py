@@ -16,6 +16,7 @@ what all stages share. Their columns are named in `conv_table`.
 
 from __future__ import annotations
 
+import numpy as np
 from numba import njit, types
 
 from tilewright.backends.host.kernels import conv_table as table
@@ -35,12 +36,16 @@ few_single_rest, few_pair_rest = few_of(2, 1), few_of(2, PAIR)
 tiles_in_4, tiles_in_2 = tiles_in_of(4), tiles_in_of(2)
 tiles_out_4, tiles_out_2 = tiles_out_of(4, quad=False), tiles_out_of(2, quad=False)
 folded_out_4, folded_out_2 = tiles_out_of(4, quad=True), tiles_out_of(2, quad=True)
+# A part of `run_strip` that stands in one place: compiled as its lines, not as a function, whose
+# machine code would be made twice.
+part = njit(inline="always")
+helper = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
 _INTS = types.Array(types.int64, 2, "C")
 _CALL = types.Array(types.int64, 1, "C")
 _REALS = types.Array(types.float32, 2, "C")
 
 
-@njit(cache=True)
+@helper
 def cell(memory, stages, strip, stage, row, block, column):
     """Where a block of a column of a row lies in a stage's ring, whose rows begin at LEFT - 1."""
     rows, blocks, columns = (
@@ -53,7 +58,7 @@ def cell(memory, stages, strip, stage, row, block, column):
     return memory + stages[stage, table.RING] + place * stages[stage, table.CELL]
 
 
-@njit(cache=True)
+@helper
 def clear_row(memory, stages, strip, stage, row, left, right):
     """Zeros in columns [left, right) of every block."""
     count = (right - left) * (stages[stage, table.CELL] // 4)
@@ -61,14 +66,14 @@ def clear_row(memory, stages, strip, stage, row, left, right):
         cleared(cell(memory, stages, strip, stage, row, block, left), count)
 
 
-@njit(cache=True)
+@part
 def picture_band(call, stages, strip, memory, band, image):
     """A band of x into the first ring."""
     left, right = strip[0, table.LEFT] - 1, strip[0, table.RIGHT] + 1
     for row in range(band * call[table.STEP], (band + 1) * call[table.STEP]):
-        target = cell(memory, stages, strip, 0, row, 0, left)
+        target = cell(memory, stages, strip, np.int64(0), row, np.int64(0), left)
         if row >= call[table.HEIGHT]:
-            clear_row(memory, stages, strip, 0, row, left, right)
+            clear_row(memory, stages, strip, np.int64(0), row, left, right)
             continue
         source = image + 4 * row * call[table.PICTURE_ROW]
         steps = call[table.PICTURE_CHANNEL], call[table.PICTURE_COLUMN]
@@ -79,7 +84,7 @@ def picture_band(call, stages, strip, memory, band, image):
             blocks_in(source, *steps, call[table.CHANNELS], left, right, width, target, columns)
 
 
-@njit(cache=True)
+@part
 def few_band(call, stages, numbers, strip, memory, stage, band):
     """A layer of few input channels."""
     left, right = strip[stage, table.LEFT], strip[stage, table.RIGHT]
@@ -121,7 +126,7 @@ def few_band(call, stages, numbers, strip, memory, stage, band):
             block += vectors
 
 
-@njit(cache=True)
+@part
 def transform(m, rows, planes, tiles):
     """The tiles of one block of channels."""
     if m == 4:
@@ -130,7 +135,7 @@ def transform(m, rows, planes, tiles):
         tiles_in_2(rows, planes, tiles)
 
 
-@njit(cache=True)
+@part
 def back(m, fold, rows, sums, tiles, bias, low, high):
     """One block of output channels, and which tiles may hold infinities or NaN."""
     if m == 4:
@@ -142,17 +147,15 @@ def back(m, fold, rows, sums, tiles, bias, low, high):
     return tiles_out_2(rows, sums, tiles, bias, low, high)
 
 
-@njit(cache=True)
+@part
 def products(kind, m, planes, weights, sums, tiles, quarters):
     """All planes of a group of tiles for one or two blocks of output channels (kind 0: folded)."""
     count = (m + 2) * (m + 2)
     most = PAIR_ROWS if kind == 2 else SINGLE_ROWS
-    parts = -(-tiles // most)
     step = CELL * quarters if kind == 0 else 4 * CELL * quarters * kind
     for plane in range(count):
-        first = 0
-        for part in range(parts):
-            size = (tiles - first) // (parts - part)
+        for first in range(0, tiles, most):
+            size = min(most, tiles - first)
             source = planes + plane * PLANE + first * CELL
             target = sums + plane * SUMS + first * CELL
             if kind == 2:
@@ -161,12 +164,11 @@ def products(kind, m, planes, weights, sums, tiles, quarters):
                 single(size, source, weights, target, quarters, count * PLANE)
             else:
                 folding(size, source, weights, target, quarters, count * PLANE)
-            first += size
         weights += step
     return weights
 
 
-@njit(cache=True)
+@part
 def winograd_band(call, stages, numbers, strip, memory, stage, band):
     """A layer by Winograd's transforms: groups of tiles, block by block of channels."""
     m = call[table.STEP]
@@ -175,14 +177,12 @@ def winograd_band(call, stages, numbers, strip, memory, stage, band):
     rows = memory + call[table.TABLES]
     planes, sums = memory + call[table.TILES], memory + call[table.SUMS]
     tiles = (right - left) // m
-    groups = -(-tiles // GROUP)
     quarters = stages[stage, table.QUARTERS]
     plane_block = (m + 2) * (m + 2) * PLANE
     fold = stages[stage, table.FOLDING]
     blocks = 1 if fold else stages[stage, table.BLOCKS]
-    first = 0
-    for group in range(groups):
-        size = (tiles - first) // (groups - group)
+    for first in range(0, tiles, GROUP):
+        size = min(GROUP, tiles - first)
         column = left + first * m
         for block in range(-(-quarters // 4)):
             for row in range(m + 2):
@@ -206,10 +206,9 @@ def winograd_band(call, stages, numbers, strip, memory, stage, band):
         for tile in range(size):
             if unusual >> tile & 1:
                 plain_tile(call, stages, numbers, strip, memory, stage, band, column + tile * m)
-        first += size
 
 
-@njit(cache=True)
+@part
 def plain_tile(call, stages, numbers, strip, memory, stage, band, column):
     """A tile without transforms, in which infinities and NaN stay within their windows."""
     m, channels = call[table.STEP], stages[stage, table.INPUTS]
@@ -235,7 +234,7 @@ def plain_tile(call, stages, numbers, strip, memory, stage, band, column):
                 lanes.put_number(place, lane, lanes.lane(total, lane))
 
 
-@njit(cache=True)
+@part
 def finish_band(call, stages, numbers, strip, memory, stage, band, image):
     """What limits do not say, once the sums lie in the ring: a residual, an activation."""
     left, right = strip[stage, table.LEFT], min(strip[stage, table.RIGHT], call[table.WIDTH])
@@ -257,7 +256,7 @@ def finish_band(call, stages, numbers, strip, memory, stage, band, image):
                 lanes.store(cells, 16 * column, value)
 
 
-@njit(cache=True)
+@part
 def residual_in(stages, stage, row, block, left, right, target, added, image):
     """A block of a row of the residual, sixteen channels of a column side by side."""
     channel_step = stages[stage, table.ADDED_CHANNEL]
@@ -266,10 +265,13 @@ def residual_in(stages, stage, row, block, left, right, target, added, image):
     first = image * stages[stage, table.ADDED_IMAGE] + row * stages[stage, table.ADDED_ROW]
     first += 16 * block * channel_step + left * column_step
     count = right - left
-    blocks_in(added + 4 * first, channel_step, column_step, inside, 0, count, count, target, count)
+    start = np.int64(0)
+    blocks_in(
+        added + 4 * first, channel_step, column_step, inside, start, count, count, target, count
+    )
 
 
-@njit(cache=True)
+@part
 def borders(call, stages, strip, memory, stage, band):
     """Zeros in a band of a ring wherever it lies outside the picture."""
     left, right = strip[stage, table.LEFT], strip[stage, table.RIGHT]
@@ -278,12 +280,12 @@ def borders(call, stages, strip, memory, stage, band):
             clear_row(memory, stages, strip, stage, row, left - 1, right + 1)
             continue
         if left == 0:
-            clear_row(memory, stages, strip, stage, row, -1, 0)
+            clear_row(memory, stages, strip, stage, row, np.int64(-1), np.int64(0))
         if right >= call[table.WIDTH]:
             clear_row(memory, stages, strip, stage, row, call[table.WIDTH], right + 1)
 
 
-@njit(cache=True)
+@part
 def result_band(call, stages, strip, memory, stage, band, image):
     """A band of the last ring into the result."""
     left, right = strip[stage, table.LEFT], min(strip[stage, table.RIGHT], call[table.WIDTH])
@@ -293,7 +295,7 @@ def result_band(call, stages, strip, memory, stage, band, image):
     block_step = stages[stage, table.COLUMNS] * each
     top = band * call[table.STEP]
     for row in range(top, min(top + call[table.STEP], call[table.HEIGHT])):
-        source = cell(memory, stages, strip, stage, row, 0, left)
+        source = cell(memory, stages, strip, stage, row, np.int64(0), left)
         target = image + 4 * shuffle * (row * steps[1] + left * steps[2])
         outputs = stages[stage, table.OUTPUTS]
         row_out(source, block_step, each, outputs, shuffle, right - left, target, steps)
@@ -312,7 +314,7 @@ def run_strip(call, stages, numbers, strip, memory, image, picture, result):
     for stage in range(last):
         if strip[stage, table.FIRST] == 0:
             left, right = strip[stage, table.LEFT] - 1, strip[stage, table.RIGHT] + 1
-            clear_row(memory, stages, strip, stage, -1, left, right)
+            clear_row(memory, stages, strip, stage, np.int64(-1), left, right)
     for step in range(start, end + last):
         for stage in range(last + 1):
             band = step - stage

@@ -26,6 +26,8 @@ from tilewright.backends.host.kernels.conv_product import (
 from tilewright.backends.host.kernels.lanes import WIDTH, load, number, put_number, store
 
 CELL = 4 * WIDTH
+# A function that only compiled code calls; it is kept on disk with what calls it.
+helper = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 def _turned(builder, rows):
@@ -69,14 +71,14 @@ def turn(typing, source, source_step, target, target_step):
     return types.void(*[types.intp] * 4), generate
 
 
-@njit(cache=True)
+@helper
 def cleared(address, count):
     """Zeros."""
     for index in range(count):
         put_number(address, index, 0.0)
 
 
-@njit(cache=True)
+@helper
 def planes_in(source, channel_step, column_step, channels, left, right, width, target, columns):
     """Columns [left, right) of a row of the picture, a plane a channel; zeros outside it."""
     start, end = max(0, left), min(right, width)
@@ -89,7 +91,7 @@ def planes_in(source, channel_step, column_step, channels, left, right, width, t
         cleared(place + 4 * (end - left), right - end)
 
 
-@njit(cache=True)
+@helper
 def blocks_in(source, channel_step, column_step, channels, left, right, width, target, columns):
     """The same, sixteen channels of a column side by side."""
     start, end = max(0, left), min(right, width)
@@ -116,7 +118,7 @@ def blocks_in(source, channel_step, column_step, channels, left, right, width, t
         cleared(place + CELL * (end - left), WIDTH * (right - end))
 
 
-@njit(cache=True)
+@helper
 def row_out(source, block_step, cell, outputs, shuffle, count, target, steps):
     """`count` columns of a ring's row to the result; `steps` from channel, row and column on."""
     channel_step, _, column_step = steps
@@ -130,7 +132,7 @@ def row_out(source, block_step, cell, outputs, shuffle, count, target, steps):
         number_out(source, block_step, cell, output, shuffle, count, target, steps)
 
 
-@njit(cache=True)
+@helper
 def block_out(source, count, target, channel_step, column_step):
     """Sixteen channels of `count` columns."""
     column = 0
@@ -149,7 +151,7 @@ def block_out(source, count, target, channel_step, column_step):
         column += 1
 
 
-@njit(cache=True)
+@helper
 def number_out(source, block_step, cell, output, shuffle, count, target, steps):
     """One channel of the sums."""
     channel_step, row_step, column_step = steps

@@ -31,7 +31,7 @@ WIDE = "avx512f" in features()
 # Tiles or pixels that lie side by side, a vector of sixteen channels each.
 GROUP = 28 if WIDE else 24
 # Rows of a product by its vectors of output channels; few shapes, as each is compiled.
-ROWS = {2: (14, 12, 10, 8, 4), 1: (28, 24, 20, 16, 8)} if WIDE else {1: (6, 4, 2)}
+ROWS = {2: (14, 8, 4), 1: (28, 16, 8)} if WIDE else {1: (6, 4, 2)}
 
 
 def at(builder, base, offset):
