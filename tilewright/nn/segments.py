@@ -19,6 +19,7 @@ from tilewright.engines.contract import Planner
 from tilewright.engines.conv import ConvWork, Format
 from tilewright.facts.device import Device
 from tilewright.facts.verdict import Verdict
+from tilewright.wording import counted, time_text
 
 _LONGEST = 24  # layers that engines are asked for at once
 _FORMATS: tuple[Format, Format] = ("channels_last", "channels_first")
@@ -26,12 +27,16 @@ _FORMATS: tuple[Format, Format] = ("channels_last", "channels_first")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segment:
-    """Layers `begin` to `end` of a chain, asked as `work`; without proposals, the definition."""
+    """Layers `begin` to `end` of a chain, asked as `work`; without proposals, the definition.
+
+    why  how its chain was cut, beside the other ways that were asked
+    """
 
     begin: int
     end: int
     work: ConvWork
     verdict: Verdict
+    why: str = ""
 
     @property
     def seconds(self) -> float | None:
@@ -56,7 +61,11 @@ def cut(
         return known[begin, end]
 
     places = _least(count, piece)
-    return tuple(piece(begin, end) for begin, end in pairwise(places))
+    pieces = tuple(piece(begin, end) for begin, end in pairwise(places))
+    if count == 1:
+        return pieces
+    why = _why(pieces, [piece(at, at + 1) for at in range(count)], known.get((0, count)))
+    return tuple(replace(one, why=why) for one in pieces)
 
 
 def part_of(work: ConvWork, begin: int, end: int) -> ConvWork:
@@ -83,6 +92,43 @@ def _least(count: int, piece: Callable[[int, int], Segment]) -> list[int]:
     while places[-1] < count:
         places.append(best[places[-1]][1])
     return places
+
+
+def moved_bytes(work: ConvWork, nodes: Sequence[int]) -> tuple[float, float]:
+    """Bytes between memory and cores: of the piece, and of its `nodes` a layer one by one."""
+    apart = 0.0
+    for at, count in enumerate(nodes):
+        layer = part_of(work, at, at + 1)
+        channels, height, width = layer.sizes[-1]
+        element = 4 if work.dtype == "float32" else 2
+        # What follows the convolution reads and writes its result once more.
+        again = 2 * element * layer.images * channels * height * width
+        apart += layer.bytes + (count - 1) * again
+    return work.bytes, apart
+
+
+def _why(pieces: Sequence[Segment], singles: Sequence[Segment], whole: Segment | None) -> str:
+    """Into how many pieces, and what was predicted of none and of as many as there are layers."""
+    chosen = _total(pieces)
+    said = f"{len(singles)} layers in {counted(len(pieces), 'piece')}"
+    parts = [said if chosen is None else f"{said}, {time_text(chosen)}"]
+    if len(pieces) > 1 and whole is None:
+        parts.append("in one piece: not asked, as shorter ones were refused")
+    elif len(pieces) > 1 and whole is not None:
+        seconds = whole.seconds
+        found = "not predicted" if seconds is None else time_text(seconds)
+        parts.append(f"in one piece: {found if whole.verdict.proposals else 'refused'}")
+    if len(pieces) < len(singles):
+        apart = _total(singles)
+        found = "not predicted" if apart is None else time_text(apart)
+        parts.append(f"layer by layer: {found}")
+    return "; ".join(parts)
+
+
+def _total(pieces: Sequence[Segment]) -> float | None:
+    """The sum of predictions, None where one is missing."""
+    known = [one.seconds for one in pieces if one.seconds is not None]
+    return sum(known) if len(known) == len(pieces) else None
 
 
 def _cost(one: Segment) -> _Cost:

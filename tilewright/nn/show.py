@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.nn.plan import Plan, Step
+from tilewright.nn.segments import moved_bytes
 from tilewright.wording import counted, time_text
 
 
@@ -40,6 +41,12 @@ def _lines(number: int, step: Step, plan: Plan) -> list[str]:
     best = step.segment.verdict.best
     seconds = "not predicted" if best.seconds is None else time_text(best.seconds)
     lines.append(f"      {best.engine}, {seconds}: {best.reason}")
+    if step.segment.why:
+        lines.append(f"      {step.segment.why}")
+    nodes = [len(part) for part in step.node.attributes["parts"]]
+    if sum(nodes) > 1:
+        fused, apart = (size / 2**20 for size in moved_bytes(step.segment.work, nodes))
+        lines.append(f"      moves {fused:.2f} MiB; its nodes one by one would {apart:.2f} MiB")
     for other in step.segment.verdict.rejected:
         took = "" if other.seconds is None else f" ({time_text(other.seconds)})"
         lines.append(f"      not {other.kernel}{took}: {other.reason}")
