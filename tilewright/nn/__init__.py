@@ -2,16 +2,25 @@
 
 import_onnx    a Network from an ONNX file, of any inputs, outputs and free sizes
 Network        what it computes, by its operators' definitions; `bind` makes it ready for a device
+quantise       the same network in int8, calibrated on samples; damage: what that costs
 """
 
 import importlib as _importlib
 import typing as _typing
 
 if _typing.TYPE_CHECKING:
+    from tilewright.nn.damages import Damage, damage
     from tilewright.nn.net import Network, import_onnx
+    from tilewright.nn.quantising import quantise
 
-__all__ = ["Network", "import_onnx"]
-_PLACES = {"Network": "net", "import_onnx": "net"}
+__all__ = ["Damage", "Network", "damage", "import_onnx", "quantise"]
+_PLACES = {
+    "Damage": "damages",
+    "Network": "net",
+    "damage": "damages",
+    "import_onnx": "net",
+    "quantise": "quantising",
+}
 
 
 def __getattr__(name: str) -> _typing.Any:

@@ -19,6 +19,7 @@ from tilewright.nn.bound import Bound, ConvEngine
 from tilewright.nn.graph import Graph, Input
 from tilewright.nn.infer import operator_of, tensors, types
 from tilewright.nn.passes import simplified
+from tilewright.nn.passes.int8 import with_int8
 from tilewright.nn.passes.retyped import retyped
 from tilewright.nn.places import device_of, home_of
 from tilewright.nn.plan import Plan, planned
@@ -67,7 +68,7 @@ class Network:
 
         Raises ArgumentError, OperandError, DtypeError, ShapeError.
         """
-        given = self._given(inputs, named)
+        given = self.checked(inputs, named)
         found = evaluate.run(self.graph, operator_of, self.types, given)
         made = tuple(found[name] for name in self.outputs)
         return made[0] if len(made) == 1 else made
@@ -117,15 +118,15 @@ class Network:
         if dtype not in DTYPES:
             raise DtypeError(f"dtype={dtype!r}: accepted are {', '.join(DTYPES)}")
         sizes = sizes_of(self.graph, shape)
-        graph = retyped(self.graph, dtype)
+        graph = retyped(with_int8(self.graph) if fuse else self.graph, dtype)
         graph = simplified(graph, tensors(graph, sizes), fuse=fuse)
         engines = conv_engines(chosen.backend)
         if dtype == "bfloat16" and chosen.backend != "cuda":
             engines = ()  # NumPy's arrays cannot hold it
         return planned(graph, tensors(graph, sizes), chosen, engines, exact=exact), engines
 
-    def _given(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
-        """Arrays by name, checked."""
+    def checked(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
+        """What a run is given, as arrays by name; raises what `run` does."""
         names = [source.name for source in self.inputs]
         if len(inputs) > len(names):
             raise ArgumentError(f"{len(inputs)} inputs; accepted are {len(names)}: {names}")

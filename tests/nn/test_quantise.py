@@ -1,0 +1,188 @@
+"""Networks in int8: calibrated, close to float32, bit-equal wherever whole numbers are summed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.nets import NodeText, model, weights_of
+from tilewright import nn
+from tilewright.arrays.array import NDArray
+from tilewright.errors import ArgumentError
+from tilewright.nn.net import Network
+from tilewright.nn.operators.conv_int8 import NAME
+from tilewright.nn.passes.int8 import with_int8
+
+pytest.importorskip("onnx")
+ort = pytest.importorskip("onnxruntime")
+ONE = {"pads": [1, 1, 1, 1]}
+
+
+def chain(channels: int = 16) -> bytes:
+    """The net S: 3x3 convolutions 1 -> 16, 3 x 16 -> 16, 16 -> 4, ReLU between, a pixel shuffle."""
+    sizes = [1, *[channels] * 4, 4]
+    shapes = {f"w{i}": (sizes[i + 1], sizes[i], 3, 3) for i in range(5)}
+    w = weights_of(**shapes, **{f"b{i}": (sizes[i + 1],) for i in range(5)})
+    nodes: list[NodeText] = []
+    x = "x"
+    for at in range(5):
+        nodes.append(("Conv", [x, f"w{at}", f"b{at}"], [f"c{at}"], ONE))
+        if at < 4:
+            nodes.append(("Relu", [f"c{at}"], [f"r{at}"], {}))
+        x = f"r{at}"
+    nodes.append(("DepthToSpace", ["c4"], ["y"], {"blocksize": 2, "mode": "CRD"}))
+    return model(nodes, {"x": ("n", 1, "h", "w")}, w)
+
+
+def pictures(count: int = 4, size: int = 24) -> NDArray:
+    """Smooth pictures from 0 to 1."""
+    rng = np.random.default_rng(5)
+    waves = rng.uniform(0, 0.6, (count, 1, 1, 2))
+    rows, columns = np.meshgrid(np.arange(size), np.arange(size), indexing="ij")
+    phase = waves[..., 0, None] * rows + waves[..., 1, None] * columns
+    return (0.5 + 0.5 * np.sin(phase)).reshape(count, 1, size, size).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def net() -> Network:
+    return nn.import_onnx(chain())
+
+
+@pytest.mark.parametrize("method", ["minmax", "percentile", "squares"])
+def test_a_network_in_int8_is_close_to_float32(net: Network, method: str) -> None:
+    samples = pictures()
+    small = nn.quantise(net, samples, method=method)
+    found = nn.damage(net, small, samples)
+    assert found.psnr > 38, found.table()
+    assert {name for name, _ in found.layers} == {f"c{at}" for at in range(5)}
+    kinds = {t.dtype for n, t in small.graph.constants.items() if n.endswith("int8")}
+    assert kinds == {"int8"}
+
+
+def test_every_convolution_becomes_one_of_whole_numbers_and_values_between_are_uint8(
+    net: Network,
+) -> None:
+    joined = Network(with_int8(nn.quantise(net, pictures()).graph))
+    convolutions = [node for node in joined.graph.nodes if node.operator == NAME]
+    assert len(convolutions) == 5
+    assert [joined.types[n.outputs[0]] for n in convolutions] == ["uint8"] * 4 + ["float32"]
+    assert [n.operator for n in joined.graph.nodes if n.operator != NAME] == [
+        "QuantizeLinear",
+        "DepthToSpace",
+    ]
+
+
+def test_joined_and_alone_they_differ_by_the_rounding_of_float32_sums_alone(net: Network) -> None:
+    small, x = nn.quantise(net, pictures()), pictures(2)
+    alone, joined = small.run(x), Network(with_int8(small.graph)).run(x)
+    step = np.abs(alone).max() / 255
+    assert np.abs(alone - joined).max() < 2 * step
+    np.testing.assert_array_equal(small.bind(x.shape, "host")(x), joined)
+
+
+def test_torch_gives_the_same_bits(net: Network) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("array_api_compat")
+    joined, x = Network(with_int8(nn.quantise(net, pictures()).graph)), pictures(2)
+    np.testing.assert_array_equal(joined.run(torch.from_numpy(x)).numpy(), joined.run(x))
+
+
+def test_onnxruntime_reads_what_the_nodes_say() -> None:
+    """A file of QuantizeLinear and DequantizeLinear means the same there, but for its rounding."""
+    rng = np.random.default_rng(2)
+    small, zero = np.float32(0.02), np.uint8(100)
+    constants = {
+        "s": np.asarray(small), "z": np.asarray(zero),
+        "w": rng.integers(-127, 128, (6, 4, 3, 3), np.int8),
+        "ws": rng.uniform(0.001, 0.01, 6).astype(np.float32), "wz": np.zeros(6, np.int8),
+        "b": rng.integers(-900, 900, 6, np.int32), "bz": np.zeros(6, np.int32),
+        "t": np.asarray(np.float32(0.05)), "tz": np.asarray(np.uint8(3)),
+    }  # fmt: skip
+    constants["bs"] = constants["ws"] * small
+    nodes: list[NodeText] = [
+        ("QuantizeLinear", ["x", "s", "z"], ["q"], {}),
+        ("DequantizeLinear", ["q", "s", "z"], ["d"], {}),
+        ("DequantizeLinear", ["w", "ws", "wz"], ["wd"], {"axis": 0}),
+        ("DequantizeLinear", ["b", "bs", "bz"], ["bd"], {"axis": 0}),
+        ("Conv", ["d", "wd", "bd"], ["c"], {"strides": [2, 1], **ONE}),
+        ("Relu", ["c"], ["r"], {}),
+        ("QuantizeLinear", ["r", "t", "tz"], ["p"], {}),
+        ("DequantizeLinear", ["p", "t", "tz"], ["y"], {}),
+    ]
+    content = model(nodes, {"x": (2, 4, 9, 8)}, constants)
+    x = rng.standard_normal((2, 4, 9, 8)).astype(np.float32)
+    net = nn.import_onnx(content)
+    joined = with_int8(net.graph)
+    assert [n.operator for n in joined.nodes] == ["QuantizeLinear", NAME, "DequantizeLinear"]
+    (wanted,) = ort.InferenceSession(content).run(None, {"x": x})
+    made = Network(joined).run(x)
+    assert np.abs(made - wanted).max() <= 0.05 * 1.001
+    assert (made != wanted).mean() < 0.01
+
+
+def test_batch_norms_go_into_the_weights_first() -> None:
+    w = weights_of(w=(8, 3, 3, 3), gamma=(8,), beta=(8,), mean=(8,))
+    w["variance"] = np.linspace(0.5, 2, 8, dtype=np.float32)
+    names = ["gamma", "beta", "mean", "variance"]
+    nodes: list[NodeText] = [
+        ("Conv", ["x", "w"], ["c"], ONE),
+        ("BatchNormalization", ["c", *names], ["n"], {}),
+        ("Relu", ["n"], ["y"], {}),
+    ]
+    net = nn.import_onnx(model(nodes, {"x": (1, 3, 8, 8)}, w))
+    x = np.random.default_rng(0).standard_normal((4, 3, 8, 8)).astype(np.float32)
+    small = nn.quantise(net, x)
+    assert "BatchNormalization" not in {node.operator for node in small.graph.nodes}
+    assert nn.damage(net, small, x).psnr > 38
+
+
+def test_dense_layers_are_quantised_and_named_ones_are_kept() -> None:
+    w = weights_of(a=(5, 7), b=(7, 4), bias=(5,))
+    nodes: list[NodeText] = [
+        ("Gemm", ["x", "a", "bias"], ["m"], {"transB": 1}),
+        ("Gemm", ["m", "c"], ["y"], {}),
+    ]
+    content = model(nodes, {"x": ("n", 7)}, {**w, "c": weights_of(c=(5, 3))["c"]})
+    net = nn.import_onnx(content)
+    x = np.random.default_rng(0).standard_normal((16, 7)).astype(np.float32)
+    both, one = nn.quantise(net, x), nn.quantise(net, x, keep=["y"])
+    assert sum(n.operator == "QuantizeLinear" for n in both.graph.nodes) == 2
+    assert sum(n.operator == "QuantizeLinear" for n in one.graph.nodes) == 1
+    assert 30 < nn.damage(net, both, x).psnr < nn.damage(net, one, x).psnr
+
+
+def test_ranges_that_training_knows_need_no_samples(net: Network) -> None:
+    given = {f"w{at}": (0.0, 2.0) for at in range(5)}
+    small = nn.quantise(net, ranges=given)
+    scales = [t.value for n, t in small.graph.constants.items() if n in ("x, scale", "r1, scale")]
+    assert [float(s) for s in scales if s is not None] == [np.float32(2 / 255)] * 2
+    with pytest.raises(ArgumentError, match=r"samples: none, and no range of value 'r1'"):
+        nn.quantise(net, ranges={"w0": (0, 1), "w1": (0, 1)})
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"samples": []}, "samples: none; accepted are one and more"),
+        ({"method": "guess"}, "method='guess': accepted are minmax, percentile, squares"),
+        ({"percentile": 40}, "percentile=40: accepted are numbers above 50"),
+        ({"keep": ["nobody"]}, "keep: no node is called 'nobody'"),
+    ],
+)
+def test_what_does_not_fit_is_named(net: Network, changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        nn.quantise(net, **{"samples": pictures(1), **changed})
+
+
+def test_samples_that_are_not_finite_are_named_by_number_and_place(net: Network) -> None:
+    samples = [pictures(1), pictures(1)]
+    samples[1][0, 0, 2, 3] = np.nan
+    with pytest.raises(ArgumentError, match=r"samples\[1\]: input 'x' has nan at \[0, 0, 2, 3\]"):
+        nn.quantise(net, samples)
+
+
+def test_a_network_is_quantised_once(net: Network) -> None:
+    with pytest.raises(ArgumentError, match="net: has QuantizeLinear already"):
+        nn.quantise(nn.quantise(net, pictures(1)), pictures(1))

@@ -1,0 +1,93 @@
+"""A convolution of small whole numbers: DequantizeLinear, Conv and QuantizeLinear in one.
+
+    x int8 or uint8 -> int32 sums -> float32(sum) * scale -> limits -> float32 or whole
+
+Every step is exact or one float32 operation with one rounding, so that all devices give the same
+bits: those of the nodes it stands for, computed with exact sums.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.arrays.array import NDArray
+from tilewright.nn.graph import Node, Shape, Tensor
+from tilewright.nn.operators.base import Given, Operator
+from tilewright.nn.operators.conv import Conv, convolved
+from tilewright.nn.operators.element_types import NAMES, as_type
+from tilewright.nn.operators.quantise import saturated
+from tilewright.nn.operators.windows import windows_of
+
+NAME = "ConvInt8"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Whole:
+    """The numbers of such a convolution; strides, pads and groups are the node's attributes.
+
+    weights      int8 [outputs, inputs / groups, kernel height, kernel width]
+    bias         int32 [outputs], or None
+    zero         of x: what stands for 0
+    scale        float32 [outputs]: what one of the sums is worth
+    low, high    limits of the result before it is whole: those of an activation
+    step, shift  of the result where it is whole again: round(y / step) + shift; else None and 0
+    """
+
+    weights: NDArray
+    bias: NDArray | None
+    zero: int
+    scale: NDArray
+    low: float = -math.inf
+    high: float = math.inf
+    step: float | None = None
+    shift: int = 0
+
+
+class ConvInt8(Operator):
+    """Attributes: `numbers`, a `Whole`; `dtype`, ONNX's number of the result's type; Conv's."""
+
+    name = NAME
+    versions = (1,)
+    dtypes = ("int8", "uint8")
+
+    def types(self, node: Node, given: Sequence[str]) -> tuple[str, ...]:
+        """A float type, or int8 or uint8."""
+        return (NAMES[node.attributes["dtype"]],)
+
+    def shapes(self, node: Node, given: Given) -> tuple[Shape, ...]:
+        """As Conv."""
+        weights = node.attributes["numbers"].weights
+        return Conv().shapes(node, (given[0], Tensor(weights.shape, "int8")))
+
+    def compute(self, xp: Any, node: Node, *given: Any) -> Any:
+        """Sums in float64, which holds them exactly and is multiplied fast."""
+        (x,) = given
+        numbers: Whole = node.attributes["numbers"]
+        weights = _there(xp, x, numbers.weights, "float64")
+        windows = windows_of(node.attributes, numbers.weights.shape[2:], tuple(x.shape[2:]))
+        lower = as_type(xp, x, "float64") - numbers.zero
+        bias = None if numbers.bias is None else _there(xp, x, numbers.bias, "float64")
+        groups = int(node.attributes["group"])
+        sums = convolved(xp, lower, weights, bias, windows, groups)
+        scale = xp.reshape(_there(xp, x, numbers.scale, "float32"), (1, -1, 1, 1))
+        y = xp.clip(as_type(xp, sums, "float32") * scale, numbers.low, numbers.high)
+        if numbers.step is None:
+            return y
+        step = xp.full((), numbers.step, dtype=xp.float32, device=x.device)
+        shift = xp.full((), numbers.shift, dtype=xp.float32, device=x.device)
+        return saturated(xp, xp.round(y / step), shift, NAMES[node.attributes["dtype"]])
+
+    def flops(self, node: Node, given: Given, made: Sequence[Tensor]) -> float:
+        """Two for each weight that a sum meets."""
+        weights = node.attributes["numbers"].weights
+        return 2.0 * made[0].size * float(math.prod(weights.shape[1:]))
+
+
+def _there(xp: Any, x: Any, numbers: NDArray, dtype: str) -> Any:
+    return as_type(xp, xp.asarray(numbers, device=x.device), dtype)
+
+
+OPERATORS = (ConvInt8(),)
