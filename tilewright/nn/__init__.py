@@ -2,6 +2,7 @@
 
 import_onnx    a Network from an ONNX file, of any inputs, outputs and free sizes
 Network        what it computes, by its operators' definitions; `bind` makes it ready for a device
+of_bits        a network of bits (`tilewright.onebit.Network`) as a Network, a node for each layer
 quantise       the same network in int8, calibrated on samples; damage: what that costs
 """
 
@@ -10,15 +11,17 @@ import typing as _typing
 
 if _typing.TYPE_CHECKING:
     from tilewright.nn.damages import Damage, damage
+    from tilewright.nn.from_bits import of_bits
     from tilewright.nn.net import Network, import_onnx
     from tilewright.nn.quantising import quantise
 
-__all__ = ["Damage", "Network", "damage", "import_onnx", "quantise"]
+__all__ = ["Damage", "Network", "damage", "import_onnx", "of_bits", "quantise"]
 _PLACES = {
     "Damage": "damages",
     "Network": "net",
     "damage": "damages",
     "import_onnx": "net",
+    "of_bits": "from_bits",
     "quantise": "quantising",
 }
 

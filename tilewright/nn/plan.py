@@ -19,6 +19,7 @@ from tilewright.nn.graph import Graph, Node, Tensor
 from tilewright.nn.infer import operator_of
 from tilewright.nn.memory import Life, offsets, peak
 from tilewright.nn.operators.base import Elementwise
+from tilewright.nn.operators.bits import BITS
 from tilewright.nn.operators.convs import LAY_OUT, NAME, convs_node
 from tilewright.nn.segments import Segment, cut
 
@@ -185,7 +186,7 @@ class _Drafts:
 
 def _covers(node: Node) -> tuple[str, ...]:
     """The nodes of the file that a node does."""
-    parts = node.attributes.get("parts") if node.operator == NAME else None
+    parts = node.attributes.get("parts") if node.operator in (NAME, BITS) else None
     return (node.name,) if parts is None else tuple(name for part in parts for name in part)
 
 

@@ -12,6 +12,7 @@
     after.py        BatchNormalization, Mul, Add, activations, residuals, DepthToSpace -> the
                     convolution before them (epilogues.py: how each is taken in)
     chains.py       convolutions one after another -> one chain
+    bits.py         layers of bits -> the network of bits whose compiled program runs them
 
 A pass keeps the names of the values that stay, so sizes that were found before hold after it.
 """
@@ -23,6 +24,7 @@ from collections.abc import Mapping
 from tilewright.nn.graph import Graph, Tensor
 from tilewright.nn.passes.after import followed
 from tilewright.nn.passes.before import padded
+from tilewright.nn.passes.bits import joined_bits
 from tilewright.nn.passes.chains import chained
 from tilewright.nn.passes.constants import folded
 from tilewright.nn.passes.convs import with_convs
@@ -40,4 +42,4 @@ def simplified(graph: Graph, tensors: Mapping[str, Tensor], *, fuse: bool = True
     graph = with_convs(without_dead(gated(graph)) if fuse else graph, tensors)
     if not fuse:
         return without_dead(graph)
-    return without_dead(chained(followed(padded(graph, tensors), tensors)))
+    return without_dead(joined_bits(chained(followed(padded(graph, tensors), tensors))))
