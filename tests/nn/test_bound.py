@@ -224,5 +224,5 @@ def test_steps_run_alone_on_the_values_of_a_run() -> None:
             step.run()
     np.testing.assert_array_equal(bound(x), before)
     times = bound.profile(x, repeats=2)
-    assert [time.layers for time in times] == [step.covers for step in bound.steps]
+    assert [time.covers for time in times] == [step.covers for step in bound.steps]
     assert all(time.seconds > 0 for time in times)

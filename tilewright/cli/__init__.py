@@ -26,8 +26,10 @@ from tilewright.cli import (
     grouped,
     ladder,
     matmul,
+    net,
     onebit,
     peak,
+    profile,
     roofline,
     tune,
 )
@@ -42,6 +44,7 @@ COMMANDS = (
     tune.tune,
     matmul.matmul,
     grouped.grouped,
+    profile.profile,
     demo.demo,
 )
 
@@ -145,5 +148,6 @@ def _main(
 
 for command in COMMANDS:
     app.command()(command)
+app.add_typer(net.app)
 app.add_typer(onebit.app)
 app.add_typer(cache.app)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,30 +21,35 @@ from tilewright.files.whole import DAMAGED, replacing
 
 NDArray = npt.NDArray[Any]
 _DTYPES = ("|u1", "<f2", "<f4", "<i4")
+_WRITER = "`tilewright onebit convert`"
 
 
-def write_arrays(path: Path, arrays: Mapping[str, NDArray], argument: str) -> None:
-    """Write an .npz beside its final name and rename it. Raises FileError."""
+def write_arrays(
+    path: Path, arrays: Mapping[str, NDArray], argument: str, dtypes: Sequence[str] = _DTYPES
+) -> None:
+    """Write an .npz of arrays of `dtypes` beside its final name and rename it. Raises FileError."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
             member = io.BytesIO()
-            np.lib.format.write_array(member, _as_stored(array, name), allow_pickle=False)
+            np.lib.format.write_array(member, _as_stored(array, name, dtypes), allow_pickle=False)
             archive.writestr(zipfile.ZipInfo(f"{name}.npy"), member.getvalue())
     with replacing(path, argument) as temporary:
         temporary.write_bytes(content.getvalue())
 
 
-def _as_stored(array: NDArray, name: str) -> NDArray:
+def _as_stored(array: NDArray, name: str, dtypes: Sequence[str]) -> NDArray:
     """Row by row and low byte first, whatever the caller's order: the one form that is read."""
     stored = np.asarray(array, array.dtype.newbyteorder("<"), order="C")
-    if stored.dtype.str not in _DTYPES:
-        raise FileError(f"array {name!r}: holds {array.dtype}; accepted are {', '.join(_DTYPES)}")
+    if stored.dtype.str not in dtypes:
+        raise FileError(f"array {name!r}: holds {array.dtype}; accepted are {', '.join(dtypes)}")
     return stored
 
 
-def read_arrays(path: Path, argument: str) -> dict[str, NDArray]:
-    """All arrays of a file that `write_arrays` wrote.
+def read_arrays(
+    path: Path, argument: str, dtypes: Sequence[str] = _DTYPES, writer: str = _WRITER
+) -> dict[str, NDArray]:
+    """All arrays of a file that `write_arrays` wrote; `writer` is the command that makes such.
 
     Raises FileError for whatever else: absent, truncated, compressed, encrypted, pickled, arrays
     that claim more than their bytes, members that claim more than the file.
@@ -53,18 +58,18 @@ def read_arrays(path: Path, argument: str) -> dict[str, NDArray]:
     try:
         size = path.stat().st_size
         with zipfile.ZipFile(path) as archive:
-            return _members(archive, size)
+            return _members(archive, size, dtypes)
     except FileError as error:
         raise FileError(f"{label}: {error}") from None
     except DAMAGED as error:
         why = getattr(error, "strerror", None) or " ".join(str(error).split())
         raise FileError(
             f"{label}: cannot be read ({why or type(error).__name__}); accepted is a whole file"
-            " that `tilewright onebit convert` wrote"
+            f" that {writer} wrote"
         ) from None
 
 
-def _members(archive: zipfile.ZipFile, size: int) -> dict[str, NDArray]:
+def _members(archive: zipfile.ZipFile, size: int, dtypes: Sequence[str]) -> dict[str, NDArray]:
     members = archive.infolist()
     names = [member.filename for member in members]
     if len(set(names)) < len(names):
@@ -77,15 +82,18 @@ def _members(archive: zipfile.ZipFile, size: int) -> dict[str, NDArray]:
     claimed = sum(member.file_size for member in members)
     if claimed > size:
         raise FileError(f"members claim {claimed} bytes; the file has {size}")
-    return {m.filename.removesuffix(".npy"): _array(archive.read(m), m.filename) for m in members}
+    return {
+        member.filename.removesuffix(".npy"): _array(archive.read(member), member.filename, dtypes)
+        for member in members
+    }
 
 
-def _array(content: bytes, name: str) -> NDArray:
+def _array(content: bytes, name: str, dtypes: Sequence[str]) -> NDArray:
     """An array from the bytes of an .npy, its claims checked before it is made."""
     stream = io.BytesIO(content)
     header = shape, by_column, dtype = reading.npy_header(stream)
-    if dtype.str not in _DTYPES:
-        raise FileError(f"{name!r}: holds {dtype}; accepted are {', '.join(_DTYPES)}")
+    if dtype.str not in dtypes:
+        raise FileError(f"{name!r}: holds {dtype}; accepted are {', '.join(dtypes)}")
     start = stream.tell()
     needed = reading.npy_bytes(header)
     if by_column or needed != len(content) - start:

@@ -1,6 +1,7 @@
 """Networks: graphs of ONNX's operators, bound to a device and sizes, run by our own kernels.
 
 import_onnx    a Network from an ONNX file, of any inputs, outputs and free sizes
+load, save     of a file of ours, or of ONNX
 Network        what it computes, by its operators' definitions; `bind` makes it ready for a device
 of_bits        a network of bits (`tilewright.onebit.Network`) as a Network, a node for each layer
 quantise       the same network in int8, calibrated on samples; damage: what that costs
@@ -14,15 +15,18 @@ if _typing.TYPE_CHECKING:
     from tilewright.nn.from_bits import of_bits
     from tilewright.nn.net import Network, import_onnx
     from tilewright.nn.quantising import quantise
+    from tilewright.nn.stored import load, save
 
-__all__ = ["Damage", "Network", "damage", "import_onnx", "of_bits", "quantise"]
+__all__ = ["Damage", "Network", "damage", "import_onnx", "load", "of_bits", "quantise", "save"]
 _PLACES = {
     "Damage": "damages",
     "Network": "net",
     "damage": "damages",
     "import_onnx": "net",
+    "load": "stored",
     "of_bits": "from_bits",
     "quantise": "quantising",
+    "save": "stored",
 }
 
 

@@ -25,6 +25,7 @@ from tilewright.nn.homes import Home, check_out
 from tilewright.nn.infer import operator_of
 from tilewright.nn.kinds import check_kind, dtype_name
 from tilewright.nn.plan import Plan, Step, makes_new
+from tilewright.nn.profile import Row, row
 from tilewright.nn.show import explained
 from tilewright.remember import open_after_fork
 
@@ -45,20 +46,6 @@ class BoundStep:
     flops: float
     seconds: float | None
     run: Callable[[], None]
-
-
-@dataclass(frozen=True, slots=True)
-class StepTime:
-    """Median seconds of a step, the nodes of the file that it does, and by whom.
-
-    seconds include the wait for a GPU; `flops` are those of the plain sums.
-    """
-
-    layers: tuple[str, ...]
-    kind: str
-    engine: str
-    seconds: float
-    flops: float
 
 
 class Bound:
@@ -136,6 +123,12 @@ class Bound:
             for step, call in zip(self._plan.steps, self._calls, strict=True)
         )
 
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """The work of every step: operations, bytes, and by whom it is done."""
+        tensors = self._plan.tensors
+        return tuple(row(s.node, tensors, s.covers, s.engine) for s in self._plan.steps)
+
     @contextmanager
     def kept(self, *inputs: Any, **named: Any) -> Iterator[Mapping[str, Any]]:
         """One run whose values all stay until the block is left, by name.
@@ -194,8 +187,11 @@ class Bound:
 
     __call__ = run
 
-    def profile(self, *inputs: Any, repeats: int = 10, **named: Any) -> tuple[StepTime, ...]:
-        """Median seconds of every step in its place among the others, after one run to warm up."""
+    def profile(self, *inputs: Any, repeats: int = 10, **named: Any) -> tuple[Row, ...]:
+        """The work of every step, and its median seconds among the others, after a run to warm up.
+
+        Seconds include the wait for a GPU. Raises as `run` does.
+        """
         if repeats < 1:
             raise ArgumentError(f"repeats={repeats}: accepted are 1 and more")
         given = self._checked(inputs, named)
@@ -210,8 +206,8 @@ class Bound:
                     self.wait()
                     found.append(time.perf_counter() - begun)
         return tuple(
-            StepTime(step.covers, step.kind, step.engine, statistics.median(found), step.flops)
-            for step, found in zip(self._plan.steps, times, strict=True)
+            work.timed(statistics.median(found))
+            for work, found in zip(self.rows, times, strict=True)
         )
 
     # What a caller passes

@@ -23,6 +23,7 @@ from tilewright.nn.passes.int8 import with_int8
 from tilewright.nn.passes.retyped import retyped
 from tilewright.nn.places import device_of, home_of
 from tilewright.nn.plan import Plan, planned
+from tilewright.nn.profile import Row, rows
 from tilewright.nn.show import explained
 from tilewright.nn.sizes import check_shape, sizes_of
 from tilewright.wording import short
@@ -110,6 +111,21 @@ class Network:
     ) -> str:
         """What `bind` with these arguments would do, step by step; nothing is allocated."""
         return explained(self._plan(shape, device, dtype, exact, fuse)[0], self.title)
+
+    def profile(self, shape: Any = None, dtype: str = "float32") -> tuple[Row, ...]:
+        """The work of every node of the file: operations, bytes, and how many operations a byte.
+
+        Nothing is measured: `bind(...).profile(...)` does that, of the steps after fusion.
+
+        Args:
+            shape, dtype: as of `bind`.
+
+        Raises ArgumentError, ShapeError, DtypeError.
+        """
+        if dtype not in DTYPES:
+            raise DtypeError(f"dtype={dtype!r}: accepted are {', '.join(DTYPES)}")
+        graph = retyped(self.graph, dtype)
+        return rows(graph, tensors(graph, sizes_of(graph, shape)))
 
     def _plan(
         self, shape: Any, device: Device | str, dtype: str, exact: bool, fuse: bool

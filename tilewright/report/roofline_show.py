@@ -82,7 +82,7 @@ def _figure(roofline: Roofline) -> Any:
     axes = figure.add_subplot()
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    _draw_roof(axes, roofline)
+    draw_roof(axes, roofline)
     for placed in roofline.points:
         colour = _ABOVE if placed.above else _POINT
         style: dict[str, Any] = {"color": colour, "markersize": 6, "markeredgecolor": "white"}
@@ -99,7 +99,8 @@ def _figure(roofline: Roofline) -> Any:
     return figure
 
 
-def _draw_roof(axes: Any, roofline: Roofline) -> None:
+def draw_roof(axes: Any, roofline: Roofline) -> None:
+    """The roof over the points, a line for each working set; limits that hold both."""
     peak = roofline.ceilings.peak(roofline.dtype)
     top = peak.value / 1e9 if peak else max(p.point.rate for p in roofline.points) / 1e9
     reads = _reads(roofline)

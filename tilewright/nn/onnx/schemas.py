@@ -8,9 +8,11 @@ onnx package carries; which versions mean what we compute is said in nn/operator
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
+
+import numpy as np
 
 from tilewright.errors import FileError
 from tilewright.nn import operators
@@ -59,6 +61,50 @@ def node_of(proto: Any, name: str, opset: int, given: Mapping[str, Any]) -> Node
     if why is not None:
         raise FileError(why)
     return node
+
+
+def stored_node(
+    operator: str,
+    version: int,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    given: Mapping[str, Any],
+    name: str,
+) -> Node:
+    """A node as it was stored, its attributes plain values: checked as one of an ONNX file is.
+
+    Raises FileError.
+    """
+    from onnx import AttributeProto, NodeProto, defs
+
+    try:
+        schema = defs.get_schema(operator, version, "")
+        if schema.since_version != version:
+            raise TypeError
+    except (defs.SchemaError, TypeError):
+        raise FileError(f"node {name!r}: ONNX has no {operator!r} of version {version!r}") from None
+    title = f"node {name!r} ({operator})"
+    proto = NodeProto(op_type=operator, name=name, input=inputs, output=outputs)
+    for attribute, value in given.items():
+        known = schema.attributes.get(attribute)
+        kind = AttributeProto.UNDEFINED if known is None else known.type.value
+        if known is not None and not _is_of(value, known.type.name):
+            raise FileError(
+                f"{title}: attribute {attribute!r} is {value!r}; it must be {known.type}"
+            )
+        proto.attribute.append(AttributeProto(name=attribute, type=kind))
+    try:
+        return node_of(proto, name, version, given)
+    except FileError as error:
+        raise FileError(f"{title}: {error}") from None
+
+
+def _is_of(value: Any, kind: str) -> bool:
+    """Whether a plain value is of an attribute's type."""
+    if kind.endswith("S") and isinstance(value, tuple):
+        return all(_is_of(one, kind.removesuffix("S")) for one in value)
+    wanted = {"INT": int, "FLOAT": float, "STRING": str, "TENSOR": np.ndarray}.get(kind)
+    return wanted is not None and isinstance(value, wanted) and not isinstance(value, bool)
 
 
 def _attributes(proto: Any, schema: Any, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,181 @@
+"""`tilewright net`: networks of any operators: convert, look inside, run, profile, time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from tilewright.arrays.array import NDArray
+from tilewright.cli import common, files, pictures
+from tilewright.cli.net_bench import bench
+from tilewright.cli.net_inputs import (
+    ModelArgument,
+    NetDtypeOption,
+    ShapeOption,
+    given_arrays,
+    shapes_of,
+    times,
+)
+from tilewright.cli.profile import profile
+from tilewright.errors import ArgumentError, FileError, ShapeError
+from tilewright.facts.ceilings import bytes_text
+from tilewright.files.whole import check_writable
+from tilewright.nn.graph import Input
+from tilewright.nn.net import Network
+from tilewright.nn.profile import parameters
+from tilewright.nn.stored import load, save
+
+app = typer.Typer(
+    name="net",
+    help="Networks of any operators from ONNX files: convert, look inside, run, profile, time.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+
+@app.command()
+def convert(
+    model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="Any ONNX file.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="NET.npz", help="Where the network goes.")
+    ],
+) -> None:
+    """Write an ONNX model as one .npz, its weights among it; both are read by all commands here.
+
+    What is not understood of a model is named, all at once, and nothing is written.
+
+    Example: `tilewright net convert model.onnx -o model.npz`
+    """
+    if output.suffix.lower() != ".npz":
+        raise FileError(f"--output={str(output)!r}: suffix {output.suffix!r}; accepted is .npz")
+    check_writable(output, "--output")
+    network = load(model)
+    save(network, output)
+    for line in _summary(network):
+        print(line)
+    print(f"wrote {output}: {output.stat().st_size:,} bytes")
+
+
+@app.command()
+def info(model: ModelArgument, shape: ShapeOption = None) -> None:
+    """Show inputs, outputs, operators and parameters; with sizes also operations and memory.
+
+    Example: `tilewright net info model.onnx --shape 1x3x224x224`
+    """
+    network = load(model)
+    for line in _summary(network):
+        print(line)
+    counts = Counter((node.operator, node.version) for node in network.graph.nodes)
+    shown = (f"{name} {count} (version {v})" for (name, v), count in sorted(counts.items()))
+    _listed("operators", list(shown))
+    if shape or not any(_free(source) for source in network.inputs):
+        sizes = shapes_of(network.graph, shape)
+        rows = network.profile(sizes)
+        said = ", ".join(f"{name} {times(size)}" for name, size in sizes.items())
+        flops, moved = sum(row.flops for row in rows), sum(row.bytes for row in rows)
+        print(f"work        {flops / 1e6:,.1f} Mflop and {moved / 1e6:,.1f} MB moved, at {said}")
+
+
+def _summary(network: Network) -> list[str]:
+    """Inputs, outputs, parameters."""
+    count, size = parameters(network.graph)
+    return [
+        *(f"input       {s.name}: {times(s.shape)} {s.dtype}" for s in network.inputs),
+        *(f"output      {name}: {network.types[name]}" for name in network.outputs),
+        f"nodes       {len(network.graph.nodes):,}",
+        f"parameters  {count:,} in {bytes_text(size)}",
+    ]
+
+
+def _free(source: Input) -> bool:
+    return source.shape is None or any(isinstance(size, str) for size in source.shape)
+
+
+def _listed(head: str, parts: list[str]) -> None:
+    """Parts in lines of 80, the first after its head."""
+    lines, line = [], ""
+    for part in parts:
+        if line and len(line) + len(part) > 66:
+            lines.append(f"{line},")
+            line = ""
+        line = f"{line}, {part}" if line else part
+    for at, text in enumerate([*lines, line]):
+        print(f"{head if not at else '':<12}{text}")
+
+
+@app.command()
+def run(
+    model: ModelArgument,
+    inputs: Annotated[
+        list[str], typer.Argument(metavar="X...", help="x.npy, or NAME=x.npy, or a picture.")
+    ],
+    output: Annotated[
+        list[Path] | None,
+        typer.Option("--output", "-o", metavar="FILE", help="y.npy or y.png; one for each output."),
+    ] = None,
+    device: common.DeviceOption = None,
+    dtype: NetDtypeOption = "float32",
+) -> None:
+    """Run a network on arrays or a picture, and write what it gives.
+
+    A picture is read as [1, channels, height, width] from 0 to 1, in the sizes that the network
+    asks for; an output of one or three channels can be written as one.
+
+    Examples:
+
+    - `tilewright net run model.npz x.npy -o y.npy`
+    - `tilewright net run upscaler.onnx small.png -o large.png`
+    """
+    network = load(model)
+    outputs = output or []
+    _check_outputs(outputs, network)
+    given = given_arrays(network.inputs, inputs)
+    bound = network.bind({n: x.shape for n, x in given.items()}, device or "auto", dtype)
+    made = bound.run(**given)
+    results = made if isinstance(made, tuple) else (made,)
+    for at, (name, array) in enumerate(zip(network.outputs, results, strict=True)):
+        print(f"{name}: {times(array.shape)} {array.dtype}{_range(array)}")
+        if at < len(outputs):
+            _write(outputs[at], np.asarray(array))
+            print(f"wrote {outputs[at]}")
+
+
+def _range(array: NDArray) -> str:
+    """The least and the largest of numbers."""
+    if not array.size or array.dtype == bool:
+        return ""
+    return f", {array.min():.4g} to {array.max():.4g}"
+
+
+def _check_outputs(outputs: list[Path], network: Network) -> None:
+    if len(outputs) > len(network.outputs):
+        raise ArgumentError(
+            f"--output: {len(outputs)} files; accepted is one for each of {list(network.outputs)}"
+        )
+    for path in outputs:
+        if path.suffix.lower() not in (".npy", *pictures.SUFFIXES):
+            raise FileError(
+                f"--output={str(path)!r}: suffix {path.suffix!r}; accepted are .npy"
+                f" and {', '.join(pictures.SUFFIXES)}"
+            )
+        (check_writable if path.suffix.lower() == ".npy" else pictures.check)(path, "--output")
+
+
+def _write(path: Path, array: NDArray) -> None:
+    if path.suffix.lower() == ".npy":
+        files.save(path, lambda: array)
+        return
+    if array.ndim != 4 or array.shape[0] != 1 or array.shape[1] not in (1, 3):
+        raise ShapeError(
+            f"--output={str(path)!r}: the output is {list(array.shape)}; pictures are [1, 1, H, W]"
+            " and [1, 3, H, W]; accepted is .npy"
+        )
+    pictures.save_planes(path, "--output", array[0])
+
+
+app.command()(profile)
+app.command()(bench)

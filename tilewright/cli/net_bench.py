@@ -1,0 +1,70 @@
+"""`tilewright net bench`: a network's whole runs beside those of others, in turns."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tilewright.cli import common
+from tilewright.cli.net_inputs import (
+    ModelArgument,
+    NetDtypeOption,
+    ShapeOption,
+    ThreadsOption,
+    drawn,
+    shapes_of,
+    times,
+)
+from tilewright.errors import ArgumentError
+from tilewright.files.whole import check_writable, write_json
+from tilewright.nn.places import device_of
+from tilewright.nn.stored import load
+from tilewright.report import net_measure, net_peers
+from tilewright.report.document import provenance
+from tilewright.report.net_profile import OURS
+from tilewright.wording import time_text
+
+
+def bench(
+    model: ModelArgument,
+    shape: ShapeOption = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PEER", help="onnxruntime, openvino; again for the next."),
+    ] = None,
+    device: common.DeviceOption = None,
+    dtype: NetDtypeOption = "float32",
+    repeats: Annotated[int, typer.Option(metavar="N", help="Runs of which the median is.")] = 20,
+    threads: ThreadsOption = None,
+    json: common.JsonOption = None,
+) -> None:
+    """Time whole runs of a network, in turns with other libraries, as medians and ratios.
+
+    Example: `tilewright net bench model.onnx --shape 1x3x224x224 --against onnxruntime`
+    """
+    for option, count in (("--repeats", repeats), ("--threads", threads)):
+        if count is not None and count < 1:
+            raise ArgumentError(f"{option}={count}: accepted are 1 and more")
+    check_writable(json, "--json")
+    network = load(model)
+    if against and model.suffix.lower() == ".npz":
+        raise ArgumentError(
+            f"MODEL={str(model)!r}: --against needs the ONNX file, which others read"
+        )
+    sizes = shapes_of(network.graph, shape)
+    chosen = device_of(device or "auto")
+    feeds = drawn(network.graph, sizes, 0)
+    peers = [net_peers.ready(name, model, feeds, threads) for name in against or ()]
+    bound = network.bind(sizes, chosen, dtype)
+    calls = {OURS: net_measure.call_of(bound, net_measure.on_device(feeds, chosen))}
+    seconds = net_peers.in_turns(calls | {peer.name: peer.run for peer in peers}, repeats)
+    said = ", ".join(f"{name} {times(size)}" for name, size in sizes.items())
+    print(f"{network.title}, {said}, {dtype}, on {chosen.id}, {chosen.name}")
+    for name, median in seconds.items():
+        ratio = "" if name == OURS else f"  {median / seconds[OURS]:.2f} times ours"
+        print(f"{name:<24}{time_text(median):>12}{ratio}")
+    if json is not None:
+        found = {"title": network.title, "dtype": dtype, "seconds": seconds, "sizes": sizes}
+        write_json(json, {"schema": "tilewright-net-bench/1", **provenance(chosen), **found})
+        print(f"wrote {json}")

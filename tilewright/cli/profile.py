@@ -1,0 +1,101 @@
+"""`tilewright profile`, which is `tilewright net profile`: where a network's time goes, and why."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tilewright.cli import common
+from tilewright.cli.net_inputs import (
+    ModelArgument,
+    NetDtypeOption,
+    ShapeOption,
+    ThreadsOption,
+    drawn,
+    shapes_of,
+)
+from tilewright.cli.peak import measured
+from tilewright.errors import ArgumentError
+from tilewright.nn.places import device_of
+from tilewright.nn.stored import load
+from tilewright.report import net_measure, net_peers, net_pictures, net_profile, plots
+from tilewright.report.net_profile import NetProfile
+
+
+def profile(
+    model: ModelArgument,
+    shape: ShapeOption = None,
+    device: common.DeviceOption = None,
+    dtype: NetDtypeOption = "float32",
+    repeats: Annotated[int, typer.Option(metavar="N", help="Runs of which the median is.")] = 20,
+    top: Annotated[int, typer.Option(metavar="N", help="Steps to show, the slowest.")] = 20,
+    every: Annotated[bool, typer.Option("--all", help="Show every step, and every node.")] = False,
+    measure: Annotated[
+        bool, typer.Option("--run/--no-run", help="Whether to run it, or only count.")
+    ] = True,
+    peers: Annotated[
+        bool, typer.Option("--peers/--no-peers", help="onnxruntime, OpenVINO if installed.")
+    ] = True,
+    threads: ThreadsOption = None,
+    json: common.JsonOption = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="FILE", help="Draw the roofline: FILE.png or FILE.svg."),
+    ] = None,
+    bars: Annotated[
+        Path | None,
+        typer.Option("--bars", metavar="FILE", help="Draw where time goes: FILE.png or FILE.svg."),
+    ] = None,
+) -> None:
+    """Place every operator of a network under the device's measured roof, and time it.
+
+    Operations, bytes and the least time of every node of the file; the same of the steps after
+    fusion, with the time and the engine of each; whole runs beside onnxruntime and OpenVINO.
+
+    Examples:
+
+    - `tilewright profile model.onnx --no-run`
+    - `tilewright profile model.onnx --shape 1x3x224x224 --plot roofline.png --bars where.png`
+    """
+    for option, count in (("--repeats", repeats), ("--top", top), ("--threads", threads)):
+        if count is not None and count < 1:
+            raise ArgumentError(f"{option}={count}: accepted are 1 and more")
+    common.check_outputs(json, plot)
+    if bars is not None:
+        plots.check(bars, "--bars")
+    found = _profiled(model, shape, device, dtype, repeats if measure else 0, threads, peers)
+    common.console().print(net_profile.table(found, None if every else top))
+    draw = partial(net_pictures.draw_roofline, found)
+    common.deliver(json, lambda: net_profile.document(found), plot, draw)
+    if bars is not None:
+        net_pictures.draw_bars(found, bars, "--bars")
+        print(f"wrote {bars}")
+
+
+def _profiled(
+    model: Path,
+    texts: list[str] | None,
+    device: str | None,
+    dtype: str,
+    repeats: int,
+    threads: int | None,
+    peers: bool,
+) -> NetProfile:
+    """The profile of a file; repeats 0: nothing is run."""
+    network = load(model)
+    sizes = shapes_of(network.graph, texts)
+    before = network.profile(sizes, dtype)
+    chosen = device_of(device or "auto")
+    feeds = drawn(network.graph, sizes, 0)
+    ceilings = chosen.ceilings or measured(chosen)
+    found = NetProfile(network.title, chosen, ceilings, dtype, sizes, before)
+    if not repeats:
+        return found
+    beside: list[net_peers.Peer] = []
+    if peers and model.suffix.lower() == ".onnx" and chosen.backend != "cuda":
+        beside = net_peers.runnable(model, feeds, threads)
+    with common.progress(4) as advance:
+        return net_measure.measured(network, found, feeds, beside, repeats, advance)

@@ -1,0 +1,173 @@
+"""Networks in files: a graph of operators as an .npz, or an ONNX file as it is.
+
+    header    uint8: JSON in UTF-8: inputs, outputs, nodes with their attributes, types of constants
+    N         constant N, or tensor N of an attribute, in the order of the header
+
+Bfloat16 is held as float32, as in `graph.Tensor`. A file is read with distrust: first files/npz.py,
+then every node by ONNX's own schemas, as those of an ONNX file are.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.arrays.array import NDArray
+from tilewright.errors import FileError, TilewrightError
+from tilewright.facts.dtypes import VALUES
+from tilewright.files.npz import read_arrays, write_arrays
+from tilewright.files.whole import path_of
+from tilewright.nn.graph import Graph, Input, Node, Tensor
+from tilewright.nn.infer import types
+from tilewright.nn.net import Network, import_onnx
+from tilewright.nn.onnx.schemas import stored_node
+from tilewright.wording import in_one_line
+
+FORMAT = "tilewright network"
+VERSION = 1
+DTYPES = ("|b1", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8")
+
+
+def save(network: Network, path: str | Path) -> None:
+    """Write a network as an .npz, a whole file or none.
+
+    Raises FileError where the folder is absent or cannot be written.
+    """
+    target = path_of(path)
+    if target.suffix.lower() != ".npz":
+        raise FileError(f"path={str(path)!r}: suffix {target.suffix!r}; accepted is .npz")
+    graph, arrays = network.graph, _Arrays()
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "inputs": [
+            [s.name, None if s.shape is None else list(s.shape), s.dtype] for s in graph.inputs
+        ],
+        "outputs": list(graph.outputs),
+        "constants": [[n, t.dtype, arrays.add(t.value)] for n, t in graph.constants.items()],
+        "nodes": [_node_header(node, arrays) for node in graph.nodes],
+    }
+    text = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
+    found = {"header": np.frombuffer(text, np.uint8), **arrays.found}
+    write_arrays(target, found, "path", DTYPES)
+
+
+def load(path: str | Path) -> Network:
+    """A network from a file: an .npz that `save` wrote, or an ONNX file.
+
+    Raises FileError for whatever else, naming what is wrong with it; nothing is unpickled.
+    """
+    source = path_of(path)
+    if source.suffix.lower() != ".npz":
+        return import_onnx(source)
+    label = f"path={str(path)!r}"
+    arrays = read_arrays(source, "path", DTYPES, "`tilewright net convert`")
+    text = arrays.pop("header", None)
+    if text is None or text.dtype != np.uint8:
+        raise FileError(f"{label}: no network, but arrays; `tilewright net convert` makes one")
+    try:
+        header = json.loads(text.tobytes())
+        if header["format"] != FORMAT or header["version"] != VERSION:
+            said = f"version {header['version']!r} of {header['format']!r}"
+            raise FileError(f"{said}; accepted is version {VERSION} of {FORMAT!r}")
+        graph = _graph(header, arrays)
+        types(graph)
+        return Network(graph, source.stem)
+    except TilewrightError as error:
+        raise FileError(f"{label}: {error}") from None
+    except KeyError as error:
+        raise FileError(f"{label}: {error.args[0]!r} is missing") from None
+    except (ValueError, TypeError, AttributeError, RecursionError, MemoryError) as error:
+        raise FileError(f"{label}: its header is damaged ({in_one_line(error)})") from None
+
+
+class _Arrays:
+    """Arrays by number."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, NDArray] = {}
+
+    def add(self, array: Any) -> str:
+        name = str(len(self.found))
+        self.found[name] = np.asarray(array)
+        return name
+
+
+def _node_header(node: Node, arrays: _Arrays) -> dict[str, Any]:
+    return {
+        "operator": node.operator,
+        "version": node.version,
+        "inputs": list(node.inputs),
+        "outputs": list(node.outputs),
+        "name": node.name,
+        "attributes": {name: _plain(value, arrays) for name, value in node.attributes.items()},
+    }
+
+
+def _plain(value: Any, arrays: _Arrays) -> Any:
+    """An attribute as JSON has it; arrays, and numbers that JSON lacks, by a mark."""
+    if isinstance(value, np.ndarray):
+        return {"array": arrays.add(value)}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"number": str(value)}
+    return [_plain(one, arrays) for one in value] if isinstance(value, tuple | list) else value
+
+
+def _graph(header: Mapping[str, Any], arrays: dict[str, NDArray]) -> Graph:
+    """The graph of a header; its arrays are taken out of `arrays`. Raises FileError and others."""
+    constants = {}
+    for name, dtype, at in header["constants"]:
+        array = arrays.pop(at)
+        held = "float32" if dtype == "bfloat16" else dtype
+        if dtype not in VALUES or array.dtype.name != held:
+            raise FileError(f"constant {name!r}: {array.dtype} as {dtype!r}; accepted is its type")
+        constants[_text(name)] = Tensor(array.shape, dtype, array)
+    nodes = tuple(_node(fields, arrays) for fields in header["nodes"])
+    if arrays:
+        raise FileError(f"arrays that belong to nothing: {', '.join(sorted(arrays)[:4])}")
+    inputs = tuple(_input(*fields) for fields in header["inputs"])
+    outputs = tuple(map(_text, header["outputs"]))
+    if not outputs or len(set(outputs)) < len(outputs):
+        raise FileError(f"outputs {list(outputs)}; accepted are one and more, each once")
+    return Graph(nodes, inputs, outputs, constants)
+
+
+def _input(name: Any, shape: Any, dtype: Any) -> Input:
+    if dtype not in VALUES:
+        raise FileError(f"input {name!r}: {dtype!r}; accepted are {', '.join(VALUES)}")
+    sizes = None if shape is None else tuple(shape)
+    for size in sizes or ():
+        if not isinstance(size, str) and (type(size) is not int or size < 0):
+            raise FileError(f"input {name!r}: size {size!r}; accepted are numbers from 0 and names")
+    return Input(_text(name), sizes, dtype)
+
+
+def _node(fields: Mapping[str, Any], arrays: dict[str, NDArray]) -> Node:
+    given = {_text(n): _attribute(value, arrays) for n, value in fields["attributes"].items()}
+    return stored_node(
+        _text(fields["operator"]),
+        fields["version"],
+        [_text(name) for name in fields["inputs"]],
+        [_text(name) for name in fields["outputs"]],
+        given,
+        _text(fields["name"]),
+    )
+
+
+def _attribute(value: Any, arrays: dict[str, NDArray]) -> Any:
+    if isinstance(value, list):
+        return tuple(_attribute(one, arrays) for one in value)
+    if isinstance(value, dict):
+        return float(value["number"]) if "number" in value else arrays.pop(value["array"])
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise FileError(f"{value!r} where a name is expected")
+    return value

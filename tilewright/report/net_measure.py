@@ -1,0 +1,64 @@
+"""Measures a network: every step before and after fusion, whole runs in turns with peers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tilewright.arrays.array import NDArray
+from tilewright.facts.device import Device
+from tilewright.nn.bound import Bound
+from tilewright.nn.net import Network
+from tilewright.nn.profile import matched
+from tilewright.report.net_peers import Call, Peer, in_turns
+from tilewright.report.net_profile import OURS, NetProfile
+
+
+def measured(
+    network: Network,
+    profile: NetProfile,
+    feeds: Mapping[str, NDArray],
+    peers: Sequence[Peer],
+    repeats: int,
+    report: Callable[[str], None] = lambda name: None,
+) -> NetProfile:
+    """The profile of what was only counted, with times; `report` hears what comes next."""
+    given = on_device(feeds, profile.device)
+    options = (profile.sizes, profile.device, profile.dtype)
+    report("before fusion")
+    before = network.bind(*options, fuse=False).profile(**given, repeats=repeats)
+    report("after fusion")
+    bound = network.bind(*options)
+    after = bound.profile(**given, repeats=repeats)
+    report("whole runs")
+    calls = {OURS: call_of(bound, given), **{peer.name: peer.run for peer in peers}}
+    seconds = in_turns(calls, repeats)
+    report("peers")
+    return replace(
+        profile,
+        before=matched(profile.before, before),
+        after=after,
+        seconds=seconds,
+        peers=tuple(peer.profile(repeats) for peer in peers),
+    )
+
+
+def on_device(feeds: Mapping[str, NDArray], device: Device) -> dict[str, Any]:
+    """Inputs where the network runs: on a GPU transfers are nobody's time."""
+    if device.backend != "cuda":
+        return dict(feeds)
+    import torch
+
+    where = f"cuda:{device.id.partition(':')[2]}"
+    return {name: torch.from_numpy(array).to(where) for name, array in feeds.items()}
+
+
+def call_of(bound: Bound, given: Mapping[str, Any]) -> Call:
+    """A whole run, and the wait for it."""
+
+    def call() -> None:
+        bound.run(**given)
+        bound.wait()
+
+    return call

@@ -1,0 +1,183 @@
+"""A network's profile as pictures: its operators under the roof, and bars of where time goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tilewright.nn.profile import Row
+from tilewright.report import plots
+from tilewright.report.net_profile import OURS, NetProfile
+from tilewright.report.roofline import Placed, Point, Roofline
+from tilewright.report.roofline_show import draw_roof
+
+_FAINT, _REST = "#6B6B6B", "#C9C9C9"
+_MOST = 7  # operators with a colour of their own
+_LARGEST = 900.0  # square points of the point that takes longest
+_OTHERS = "others"
+
+
+def draw_roofline(profile: NetProfile, path: Path, argument: str) -> None:
+    """Rate over intensity, a point for each node or step, its area by time."""
+    with plots.canvas(path, argument) as save:
+        save(_roofline(profile))
+
+
+def draw_bars(profile: NetProfile, path: Path, argument: str) -> None:
+    """Where time goes: roofs before and after fusion, measured time, and that of peers."""
+    with plots.canvas(path, argument) as save:
+        save(_bars(profile))
+
+
+def _roofline(profile: NetProfile) -> Any:
+    """Nodes before fusion as rings, steps after it as discs."""
+    from matplotlib.figure import Figure
+
+    before, after = (
+        [row for row in some if row.flops and row.bytes and _seconds(profile, row)]
+        for some in (profile.before, profile.after)
+    )
+    figure = Figure(figsize=(9, 5.8), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    draw_roof(axes, _under(profile, [*before, *after]))
+    _draw_points(axes, profile, before, after)
+    axes.xaxis.set_major_formatter("{x:,.10g}")
+    axes.yaxis.set_major_formatter("{x:,.10g}")
+    axes.set_xlabel("operations a byte, every operand moved once")
+    axes.set_ylabel("GFLOP/s")
+    axes.grid(color="#E3E3E3", linewidth=0.8)
+    axes.set_axisbelow(True)
+    plots.clean(axes, "top", "right")
+    said = "measured" if profile.after else "at their roofs"
+    plots.head(axes, profile.device, f"{profile.title}: operators {said}, {profile.dtype}")
+    return figure
+
+
+def _seconds(profile: NetProfile, row: Row) -> float:
+    """What a row took; at its roof where nothing was measured."""
+    return row.least(profile.ceilings) if row.seconds is None else row.seconds
+
+
+def _under(profile: NetProfile, rows: Iterable[Row]) -> Roofline:
+    """The rows as points under the roof, as those of products are."""
+    placed = []
+    for row in rows:
+        point = Point(row.name, row.dtype, row.flops, row.bytes, _seconds(profile, row))
+        roof = row.flops / row.least(profile.ceilings)
+        placed.append(Placed(point, roof, row.bound(profile.ceilings)))
+    return Roofline(profile.device, profile.ceilings, profile.title, profile.dtype, tuple(placed))
+
+
+def _draw_points(
+    axes: Any, profile: NetProfile, before: Sequence[Row], after: Sequence[Row]
+) -> None:
+    """Circles whose area is time, a colour for each operator, the small ones on top."""
+    totals: dict[str, float] = {}
+    for row in (*before, *after):
+        totals[_kind(row)] = totals.get(_kind(row), 0.0) + _seconds(profile, row)
+    colours = _palette(totals)
+    longest = max((_seconds(profile, row) for row in (*before, *after)), default=1.0)
+    points = [(row, False) for row in before] + [(row, True) for row in after]
+    for row, filled in sorted(points, key=lambda point: -_seconds(profile, point[0])):
+        seconds = _seconds(profile, row)
+        colour = colours.get(_kind(row), _REST)
+        axes.scatter(
+            row.intensity,
+            row.flops / seconds / 1e9,
+            s=max(14.0, _LARGEST * seconds / longest),
+            facecolor=colour if filled else "none",
+            edgecolor="white" if filled else colour,
+            linewidth=0.8 if filled else 1.6,
+            zorder=3,
+        )
+    others = {_OTHERS: _REST} if any(name not in colours for name in totals) else {}
+    for name, colour in {**colours, **others}.items():
+        axes.scatter([], [], s=50, color=colour, label=name)
+    title = "area: time" + ("\nring: before fusion\ndisc: after" if after else "")
+    axes.legend(loc="lower right", frameon=True, edgecolor="none", title=title)
+
+
+def _palette(totals: Mapping[str, float]) -> dict[str, str]:
+    """A colour for each of the operators that take longest."""
+    longest = sorted(totals, key=lambda name: -totals[name])[:_MOST]
+    return dict(zip(longest, plots.LINES, strict=False))
+
+
+def _bars(profile: NetProfile) -> Any:
+    """Stacked bars, a part for each operator; what they have in common has one colour."""
+    from matplotlib.figure import Figure
+
+    bars = _stacks(profile)
+    totals: dict[str, float] = {}
+    for parts in bars.values():
+        for name, seconds in parts.items():
+            totals[name] = max(totals.get(name, 0.0), seconds)
+    colours = _palette(totals)
+    figure = Figure(figsize=(9, 1.9 + 0.55 * len(bars)), layout="constrained")
+    axes = figure.add_subplot()
+    names = list(bars)[::-1]
+    for operator in (*colours, _OTHERS):
+        _draw_part(axes, bars, names, operator, colours)
+    for at, name in enumerate(names):
+        whole = sum(bars[name].values())
+        axes.annotate(f" {1e3 * whole:,.3g} ms", (1e3 * whole, at), va="center", fontsize=10)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_xlim(0, 1.15 * 1e3 * max(sum(parts.values()) for parts in bars.values()))
+    axes.set_xlabel("ms")
+    axes.tick_params(axis="y", length=0)
+    plots.clean(axes, "left", "top", "right")
+    figure.legend(loc="outside lower center", ncols=4, frameon=False)
+    plots.head(axes, profile.device, f"{profile.title}: where time goes, {profile.dtype}")
+    return figure
+
+
+def _draw_part(
+    axes: Any,
+    bars: Mapping[str, Mapping[str, float]],
+    names: Sequence[str],
+    operator: str,
+    colours: Mapping[str, str],
+) -> None:
+    """One operator's part of every bar, behind those that were drawn before it."""
+    order = list(colours)
+    before = order[: order.index(operator)] if operator in order else order
+    widths, lefts = [], []
+    for name in names:
+        parts = bars[name]
+        mine = parts.get(operator, 0.0)
+        if operator == _OTHERS:
+            mine = sum(seconds for part, seconds in parts.items() if part not in colours)
+        widths.append(1e3 * mine)
+        lefts.append(1e3 * sum(parts.get(part, 0.0) for part in before))
+    if any(widths):
+        colour = colours.get(operator, _REST)
+        axes.barh(names, widths, left=lefts, color=colour, height=0.66, label=operator)
+
+
+def _stacks(profile: NetProfile) -> dict[str, dict[str, float]]:
+    """Seconds of each operator, by bar."""
+    found = {"roof, before fusion": _sums(profile.before, profile, roof=True)}
+    if profile.after:
+        found["roof, after fusion"] = _sums(profile.after, profile, roof=True)
+    if any(row.seconds is not None for row in profile.before):
+        found[f"{OURS}, before fusion"] = _sums(profile.before, profile, roof=False)
+    if any(row.seconds is not None for row in profile.after):
+        found[f"{OURS}, after fusion"] = _sums(profile.after, profile, roof=False)
+    found.update((peer.name, dict(peer.operators)) for peer in profile.peers)
+    return found
+
+
+def _sums(rows: Iterable[Row], profile: NetProfile, *, roof: bool) -> dict[str, float]:
+    sums: dict[str, float] = {}
+    for row in rows:
+        seconds = row.least(profile.ceilings) if roof else row.seconds or 0.0
+        sums[_kind(row)] = sums.get(_kind(row), 0.0) + seconds
+    return sums
+
+
+def _kind(row: Row) -> str:
+    """The operator; chains of convolutions are convolutions."""
+    return "Conv" if row.operator.endswith(" Conv") else row.operator

@@ -1,0 +1,209 @@
+"""Where a network's time goes: its nodes under the roof, before and after fusion, beside peers.
+
+schema   "tilewright-net-profile/1"; date, commit, versions, host, device as in document.py
+title    of the network;  sizes  of its inputs;  dtype  that it was bound for
+before   a row for each node of the file;  after  one for each step after fusion:
+    name, operator, covers, shape, dtype, flops, bytes, flops_per_byte
+    least_ms   the roof: the least time at the device's measured ceilings;  bound  by what
+    engine, ms, share   what ran it, median, least_ms / ms; null where nothing was measured
+seconds  of whole runs, medians in turns: "tilewright", and each peer by its name
+peers    [{"name", "operators": {name: ms}}] by their own profilers
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tilewright.facts.ceilings import Ceilings
+from tilewright.facts.device import Device
+from tilewright.nn.graph import Shape
+from tilewright.nn.profile import Row, by_operator
+from tilewright.report.document import provenance
+from tilewright.report.roofline import TOLERANCE
+from tilewright.report.sheet import grey, sheet
+from tilewright.wording import counted, time_text
+
+SCHEMA = "tilewright-net-profile/1"
+OURS = "tilewright"
+_NAME = 24  # characters of a name in a table of 80 columns
+
+
+@dataclass(frozen=True, slots=True)
+class PeerTimes:
+    """Seconds of each kind of operator by a peer's own profiler, of one run."""
+
+    name: str
+    operators: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class NetProfile:
+    """A network's rows before and after fusion; `after` is empty where nothing was bound."""
+
+    title: str
+    device: Device
+    ceilings: Ceilings
+    dtype: str
+    sizes: Mapping[str, Shape]
+    before: tuple[Row, ...]
+    after: tuple[Row, ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    peers: tuple[PeerTimes, ...] = ()
+
+    def least(self, some: Iterable[Row]) -> float:
+        """The sum of the roofs."""
+        return sum(row.least(self.ceilings) for row in some)
+
+
+def document(profile: NetProfile) -> dict[str, Any]:
+    """Plain JSON types, as the module says."""
+    return {
+        "schema": SCHEMA,
+        **provenance(profile.device),
+        "title": profile.title,
+        "sizes": {name: list(shape) for name, shape in profile.sizes.items()},
+        "dtype": profile.dtype,
+        "ceilings": profile.ceilings.as_dict(),
+        "before": [_fields(row, profile.ceilings) for row in profile.before],
+        "after": [_fields(row, profile.ceilings) for row in profile.after],
+        "seconds": dict(profile.seconds),
+        "peers": [
+            {"name": p.name, "operators": {n: 1e3 * s for n, s in p.operators.items()}}
+            for p in profile.peers
+        ],
+    }
+
+
+def _fields(row: Row, ceilings: Ceilings) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "operator": row.operator,
+        "covers": list(row.covers),
+        "shape": list(row.shape),
+        "dtype": row.dtype,
+        "flops": row.flops,
+        "bytes": row.bytes,
+        "flops_per_byte": row.intensity,
+        "least_ms": 1e3 * row.least(ceilings),
+        "bound": row.bound(ceilings),
+        "engine": row.engine or None,
+        "ms": None if row.seconds is None else 1e3 * row.seconds,
+        "share": row.share(ceilings),
+    }
+
+
+def table(profile: NetProfile, most: int | None) -> RenderableType:
+    """Operators before fusion, and the `most` slowest of the steps after it; None for all."""
+    parts: list[RenderableType] = [_operators(profile)]
+    if profile.after:
+        parts.append(_rows(profile, profile.after, "after fusion", "step", most))
+    elif most is None:
+        parts.append(_rows(profile, profile.before, "before fusion", "node", most))
+    return Group(*parts, *grey(notes(profile)), Text())
+
+
+def _operators(profile: NetProfile) -> Table:
+    """A row for each operator of the file, the longest at its roof first."""
+    title = (
+        f"{profile.title}, {_sizes(profile)}, on {profile.device.id}, {profile.device.name}\n"
+        f"before fusion: {counted(len(profile.before), 'node')}"
+    )
+    heads = ["\noperator", "\nnodes", "\nMflop", "\nMB", "flop\na byte", "roof\nms", "% of\nroofs"]
+    timed = all(row.seconds is not None for row in profile.before)
+    shown = sheet(title, [*heads, "time\nms"] if timed else heads)
+    groups = by_operator(profile.before)
+    whole = profile.least(profile.before) or 1.0
+    for name, some in sorted(groups.items(), key=lambda item: -profile.least(item[1])):
+        least = profile.least(some)
+        cells = [name, str(len(some)), *_work(some), _ms(least), f"{100 * least / whole:.0f}"]
+        if timed:
+            cells.append(_ms(sum(row.seconds or 0.0 for row in some)))
+        shown.add_row(*cells)
+    return shown
+
+
+def _rows(
+    profile: NetProfile, some: Sequence[Row], when: str, what: str, most: int | None
+) -> Table:
+    """Rows in their order; of many the slowest, by measured time where there is one."""
+
+    def cost(row: Row) -> float:
+        return row.least(profile.ceilings) if row.seconds is None else row.seconds
+
+    kept = sorted(some, key=cost, reverse=True)[:most]
+    left = len(some) - len(kept)
+    title = f"{when}: {counted(len(some), what)}" + (f", the {len(kept)} slowest" if left else "")
+    heads = (f"\n{what}", "\nMflop", "\nMB", "flop\na byte", "roof\nms", "time\nms", "% of\nroof")
+    shown = sheet(title, (*heads, "\nengine"), "\nengine")
+    for row in some:
+        if row in kept:
+            share = row.share(profile.ceilings)
+            shown.add_row(
+                _short(f"{row.operator} {row.name}"),
+                *_work([row]),
+                _ms(row.least(profile.ceilings)),
+                "-" if row.seconds is None else _ms(row.seconds),
+                "-" if share is None else f"{100 * share:.0f}",
+                row.engine or "-",
+            )
+    return shown
+
+
+def notes(profile: NetProfile) -> Iterable[str]:
+    """Sums, whole runs, and what a reader has to know besides."""
+    ceilings = profile.ceilings
+    before = profile.least(profile.before)
+    yield f"roofs before fusion: {time_text(before)} in all" + (
+        f"; after it {time_text(profile.least(profile.after))}." if profile.after else "."
+    )
+    if profile.seconds:
+        ours = profile.seconds[OURS]
+        yield "a whole run: " + ", ".join(
+            f"{name} {time_text(seconds)}" + (f" ({seconds / ours:.2f}×)" if name != OURS else "")
+            for name, seconds in profile.seconds.items()
+        )
+    peak, memory = ceilings.peak(profile.dtype), ceilings.memory()
+    if peak and memory:
+        yield (
+            f"roof: {peak.value / 1e9:,.0f} GFLOP/s and {memory.value / 1e9:,.0f} GB/s beyond the"
+            f" caches, measured {ceilings.date}; each node has the bandwidth of its own bytes."
+        )
+    if any((row.share(ceilings) or 0.0) > TOLERANCE for row in profile.after):
+        yield (
+            "Above 100 %: Winograd's convolutions do fewer operations than the plain sums that are"
+            " counted, or values were still in a cache."
+        )
+    yield (
+        "MB: what is read and given, weights among it, each once. Of a fused step that is what its"
+        " ends move: what lies between stays in a cache."
+    )
+
+
+def _work(some: Sequence[Row]) -> list[str]:
+    """Cells of operations, bytes, and how many operations a byte."""
+    flops, size = sum(row.flops for row in some), sum(row.bytes for row in some)
+    return [_number(flops / 1e6), _number(size / 1e6), _number(flops / size) if size else "-"]
+
+
+def _sizes(profile: NetProfile) -> str:
+    return ", ".join(f"{n} {'×'.join(map(str, shape))}" for n, shape in profile.sizes.items())
+
+
+def _short(text: str) -> str:
+    """The head and the tail of a long name: what tells two apart stands at its end."""
+    return text if len(text) <= _NAME else f"{text[:10]}…{text[-(_NAME - 11) :]}"
+
+
+def _number(value: float) -> str:
+    digits = 0 if value >= 100 else 1 if value >= 10 else 2
+    return f"{value:,.{digits}f}"
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:,.3f}" if seconds else "-"
