@@ -122,7 +122,7 @@ def test_names_of_ours_in_a_block_of_python_exist(block: Block) -> None:
                 if alias.name.partition(".")[0] == "tilewright":
                     ours[alias.asname or alias.name] = importlib.import_module(alias.name)
         elif isinstance(node, ast.ImportFrom) and str(node.module).startswith("tilewright"):
-            if node.module == "tilewright.pytorch":
+            if str(node.module).startswith("tilewright.pytorch"):
                 pytest.importorskip("torch", reason="PyTorch is not installed")
             module = importlib.import_module(str(node.module))
             for alias in node.names:
@@ -203,6 +203,7 @@ MODULES = (
     "tilewright.onebit",
     "tilewright.onebit.layers",
     "tilewright.pytorch",
+    "tilewright.pytorch.qat",
     "tilewright.suites",
     "tilewright.errors",
 )
@@ -210,7 +211,7 @@ MODULES = (
 
 def _public() -> Iterator[tuple[str, Any]]:
     for name in MODULES:
-        if name == "tilewright.pytorch" and importlib.util.find_spec("torch") is None:
+        if name.startswith("tilewright.pytorch") and importlib.util.find_spec("torch") is None:
             continue
         module = importlib.import_module(name)
         defined = [n for n, x in vars(module).items() if getattr(x, "__module__", "") == name]
@@ -236,7 +237,7 @@ def test_every_public_name_has_its_line_in_the_list_of_names() -> None:
     assert missing == []
     for name in re.findall(r"^\| `([\w.]+)`", page, re.M):
         module, _, attribute = name.rpartition(".")
-        if module != "tilewright.pytorch" or importlib.util.find_spec("torch"):
+        if not module.startswith("tilewright.pytorch") or importlib.util.find_spec("torch"):
             assert hasattr(importlib.import_module(module), attribute), name
 
 

@@ -126,7 +126,7 @@ class _Writer:
         across = node.operator == "Gemm" and not node.attributes["transB"]
         weights, steps = self._weight(node, 1 if across else 0, step)
         inputs = [x, weights, *node.inputs[2:]]
-        if node.operator == "Conv" and len(inputs) > 2 and inputs[2]:
+        if self._has_bias(node):
             inputs[2] = self._bias(node, step * steps)
         return replace(node, inputs=tuple(inputs))
 
@@ -151,7 +151,7 @@ class _Writer:
             value = np.asarray(self._constants[name].value, np.float32)
             flat = np.moveaxis(value, axis, 0).reshape(value.shape[axis], -1)
             steps = _steps(flat, self._squares)
-            if node.operator == "Conv" and len(node.inputs) > 2 and node.inputs[2]:
+            if self._has_bias(node):
                 bias = np.abs(np.asarray(self._constants[node.inputs[2]].value, np.float64))
                 steps = np.maximum(steps, (bias / _LARGEST / float(step)).astype(np.float32))
             along = steps.reshape(-1, *[1] * (value.ndim - 1 - axis))
@@ -165,6 +165,20 @@ class _Writer:
             self._put("DequantizeLinear", parts, made, axis)
             self._weights[name] = made, steps
         return self._weights[name]
+
+    def _has_bias(self, node: Node) -> bool:
+        """Whether a layer adds a number for each output, which becomes an int32."""
+        if len(node.inputs) < 3 or not node.inputs[2]:
+            return False
+        outputs = self._weights_of(node).shape[0]
+        plain = node.attributes.get("beta", 1) == 1
+        return plain and self._constants[node.inputs[2]].shape == (outputs,)
+
+    def _weights_of(self, node: Node) -> NDArray:
+        """A layer's weights, outputs first."""
+        value = np.asarray(self._constants[node.inputs[1]].value, np.float32)
+        across = node.operator == "Gemm" and not node.attributes["transB"]
+        return value.T if across else value
 
     def _bias(self, node: Node, steps: NDArray) -> str:
         value = np.asarray(self._constants[node.inputs[2]].value, np.float64)

@@ -4,6 +4,7 @@ GroupedLinear     one linear layer a group of rows (experts, node types)
 grouped_mm        twin of torch._grouped_mm
 segment_matmul    twin of pyg_lib.ops.segment_matmul
 grouped_matmul    twin of pyg_lib.ops.grouped_matmul: lists in, list out, differentiable
+qat               layers that train with the rounding of int8 (a module of its own)
 """
 
 from tilewright.pytorch.modules import GroupedLinear

@@ -1,4 +1,4 @@
-"""A convolution of small whole numbers: DequantizeLinear, Conv and QuantizeLinear in one.
+"""Layers of small whole numbers: DequantizeLinear, Conv or Gemm, and QuantizeLinear in one.
 
     x int8 or uint8 -> int32 sums -> float32(sum) * scale -> limits -> float32 or whole
 
@@ -18,17 +18,18 @@ from tilewright.nn.graph import Node, Shape, Tensor
 from tilewright.nn.operators.base import Given, Operator
 from tilewright.nn.operators.conv import Conv, convolved
 from tilewright.nn.operators.element_types import NAMES, as_type
+from tilewright.nn.operators.products import product_shape
 from tilewright.nn.operators.quantise import saturated
 from tilewright.nn.operators.windows import windows_of
 
-NAME = "ConvInt8"
+NAME, DENSE = "ConvInt8", "DenseInt8"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Whole:
-    """The numbers of such a convolution; strides, pads and groups are the node's attributes.
+    """The numbers of such a layer; strides, pads and groups are the node's attributes.
 
-    weights      int8 [outputs, inputs / groups, kernel height, kernel width]
+    weights      int8 [outputs, inputs / groups, kernel height, kernel width] or [outputs, inputs]
     bias         int32 [outputs], or None
     zero         of x: what stands for 0
     scale        float32 [outputs]: what one of the sums is worth
@@ -72,13 +73,7 @@ class ConvInt8(Operator):
         bias = None if numbers.bias is None else _there(xp, x, numbers.bias, "float64")
         groups = int(node.attributes["group"])
         sums = convolved(xp, lower, weights, bias, windows, groups)
-        scale = xp.reshape(_there(xp, x, numbers.scale, "float32"), (1, -1, 1, 1))
-        y = xp.clip(as_type(xp, sums, "float32") * scale, numbers.low, numbers.high)
-        if numbers.step is None:
-            return y
-        step = xp.full((), numbers.step, dtype=xp.float32, device=x.device)
-        shift = xp.full((), numbers.shift, dtype=xp.float32, device=x.device)
-        return saturated(xp, xp.round(y / step), shift, NAMES[node.attributes["dtype"]])
+        return _ended(xp, node, sums, (1, -1, 1, 1))
 
     def flops(self, node: Node, given: Given, made: Sequence[Tensor]) -> float:
         """Two for each weight that a sum meets."""
@@ -86,8 +81,52 @@ class ConvInt8(Operator):
         return 2.0 * made[0].size * float(math.prod(weights.shape[1:]))
 
 
+class DenseInt8(Operator):
+    """Attributes: `numbers`, a `Whole`; `dtype`, ONNX's number of the result's type."""
+
+    name = DENSE
+    versions = (1,)
+    dtypes = ("int8", "uint8")
+
+    def types(self, node: Node, given: Sequence[str]) -> tuple[str, ...]:
+        """A float type, or int8 or uint8."""
+        return (NAMES[node.attributes["dtype"]],)
+
+    def shapes(self, node: Node, given: Given) -> tuple[Shape, ...]:
+        """[rows, outputs]."""
+        weights = node.attributes["numbers"].weights
+        return (product_shape(given[0], Tensor(weights.T.shape, "int8")),)
+
+    def compute(self, xp: Any, node: Node, *given: Any) -> Any:
+        """Sums in float64, which holds them exactly and is multiplied fast."""
+        (x,) = given
+        numbers: Whole = node.attributes["numbers"]
+        weights = _there(xp, x, numbers.weights, "float64")
+        lower = as_type(xp, x, "float64") - numbers.zero
+        sums = xp.matmul(lower, xp.permute_dims(weights, (1, 0)))
+        if numbers.bias is not None:
+            sums = sums + _there(xp, x, numbers.bias, "float64")
+        return _ended(xp, node, sums, (1, -1))
+
+    def flops(self, node: Node, given: Given, made: Sequence[Tensor]) -> float:
+        """Two for each weight that a sum meets."""
+        return 2.0 * made[0].size * float(node.attributes["numbers"].weights.shape[1])
+
+
+def _ended(xp: Any, node: Node, sums: Any, across: Shape) -> Any:
+    """What sums are worth, within the limits, and whole again where that is asked for."""
+    numbers: Whole = node.attributes["numbers"]
+    scale = xp.reshape(_there(xp, sums, numbers.scale, "float32"), across)
+    y = xp.clip(as_type(xp, sums, "float32") * scale, numbers.low, numbers.high)
+    if numbers.step is None:
+        return y
+    step = xp.full((), numbers.step, dtype=xp.float32, device=y.device)
+    shift = xp.full((), numbers.shift, dtype=xp.float32, device=y.device)
+    return saturated(xp, xp.round(y / step), shift, NAMES[node.attributes["dtype"]])
+
+
 def _there(xp: Any, x: Any, numbers: NDArray, dtype: str) -> Any:
     return as_type(xp, xp.asarray(numbers, device=x.device), dtype)
 
 
-OPERATORS = (ConvInt8(),)
+OPERATORS = (ConvInt8(), DenseInt8())

@@ -1,7 +1,8 @@
-"""Joins a convolution between DequantizeLinear and QuantizeLinear into one of whole numbers.
+"""Joins a layer between DequantizeLinear and QuantizeLinear into one of whole numbers.
 
     DequantizeLinear -> Conv -> Relu or Clip -> QuantizeLinear      one ConvInt8, int8 in and out
     DequantizeLinear -> Conv -> Relu or Clip                        one ConvInt8, float32 out
+    DequantizeLinear -> Gemm -> ...                                 one DenseInt8
 
 Weights are DequantizeLinear of a constant, a number for each output or one, zero 0; so is a bias,
 int32 of the scale of x times that of the weights. Asks no sizes, so it is the first of all passes.
@@ -17,14 +18,15 @@ import numpy as np
 
 from tilewright.arrays.array import NDArray
 from tilewright.nn.graph import Graph, Node
-from tilewright.nn.operators.conv_int8 import NAME, Whole
+from tilewright.nn.operators.conv_int8 import DENSE, NAME, Whole
 from tilewright.nn.passes.dead import without_dead
 
+_JOINED = {"Conv": NAME, "Gemm": DENSE}
 _FLOAT32, _NUMBERS = 1, {"uint8": 2, "int8": 3}
 
 
 def with_int8(graph: Graph) -> Graph:
-    """The graph with every such convolution joined."""
+    """The graph with every such layer joined."""
     if not any(node.operator == "DequantizeLinear" for node in graph.nodes):
         return graph
     at = _Reader(graph)
@@ -33,7 +35,7 @@ def with_int8(graph: Graph) -> Graph:
     for node in graph.nodes:
         if node.outputs[0] in gone:
             continue
-        made = at.joined(node, gone) if node.operator == "Conv" else None
+        made = at.joined(node, gone) if node.operator in _JOINED else None
         kept.append(made or node)
     return without_dead(graph.with_nodes(kept))
 
@@ -46,7 +48,7 @@ class _Reader:
         self._readers, self._outputs = graph.readers(), set(graph.outputs)
 
     def joined(self, conv: Node, gone: set[str]) -> Node | None:
-        """The convolution of whole numbers; `gone` gains the values of what it takes in."""
+        """The layer of whole numbers; `gone` gains the values of what it takes in."""
         numbers = self._numbers(conv)
         if numbers is None:
             return None
@@ -66,7 +68,7 @@ class _Reader:
             output, dtype = reader.outputs[0], _NUMBERS[zero.dtype.name]
             gone.add(output)
         attributes = {**conv.attributes, "numbers": numbers, "dtype": dtype}
-        return Node(NAME, 1, (source,), (output,), attributes, conv.name)
+        return Node(_JOINED[conv.operator], 1, (source,), (output,), attributes, conv.name)
 
     def _numbers(self, conv: Node) -> Whole | None:
         """Weights, bias and scales, where all are whole numbers of the kind that joins."""
@@ -76,13 +78,21 @@ class _Reader:
         if given is None or share is None or weights is None or given[0].size != 1:
             return None
         values = self._value(weights.inputs[0])
-        if values is None or values.ndim != 4 or values.dtype != np.int8 or share[1].any():
+        if values is None or values.dtype != np.int8 or share[1].any():
             return None
         if given[1].dtype.name not in _NUMBERS:
             return None
-        axis = weights.attributes.get("axis", 1)
-        if share[0].size not in (1, len(values)) or (share[0].size > 1 and axis not in (0, -4)):
+        axis = weights.attributes.get("axis", 1) % values.ndim
+        if conv.operator == "Conv":
+            fits, along = values.ndim == 4, 0
+        else:
+            a = conv.attributes
+            fits, along = not a["transA"] and a["alpha"] == a["beta"] == 1, 1 - bool(a["transB"])
+        if not fits or share[0].size not in (1, values.shape[along]):
             return None
+        if share[0].size > 1 and axis != along:
+            return None
+        values = np.ascontiguousarray(np.moveaxis(values, along, 0))
         scale = np.float32(given[0].reshape(-1)[0]) * np.broadcast_to(
             share[0].reshape(-1), len(values)
         ).astype(np.float32)

@@ -1,0 +1,211 @@
+"""Training for int8: layers that round as the network in int8 will, and let gradients through.
+
+prepare       the layers of a module, replaced by those that round
+restored      a plain copy with the weights that training found, for export
+ranges        what the layers' inputs lie between: `tilewright.nn.quantise(net, ranges=...)`
+
+    training    x, weights and bias are rounded in float32; gradients pass as if they were not
+                ("straight through"), but for what lies beyond the range of x
+    evaluation  whole numbers, exact sums, the float32 operations of int8: the same bits as the
+                network that `nn.quantise` makes of the exported file
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tilewright.errors import ArgumentError
+
+__all__ = ["QuantConv2d", "QuantLinear", "prepare", "ranges", "restored"]
+_MOMENTUM = 0.1  # of a batch in the range that is kept
+_BIAS = 1 << 30  # the largest bias as a whole number
+_WHOLE = (1 << 31) - 1
+
+
+class _Rounded(nn.Module):
+    """What both layers share: the range of x, and the steps of x, weights and bias."""
+
+    weight: Tensor
+    bias: Tensor | None
+    low: Tensor
+    high: Tensor
+    batches: Tensor
+
+    def _begin(self) -> None:
+        """Buffers of the range of x, which always holds 0."""
+        where = self.weight.device
+        self.register_buffer("low", torch.zeros((), device=where))
+        self.register_buffer("high", torch.zeros((), device=where))
+        self.register_buffer("batches", torch.zeros((), dtype=torch.int64, device=where))
+
+    def _sums(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The layer itself, in the type of what it is given."""
+        raise NotImplementedError
+
+    def _along(self, numbers: Tensor) -> Tensor:
+        """A number for each output, such that it broadcasts against the result."""
+        raise NotImplementedError
+
+    def forward(self, x: Tensor) -> Tensor:
+        """As the layer it stands for, rounded."""
+        if self.training:
+            self._observe(x.detach())
+            return self._approached(x)
+        return self._exact(x)
+
+    @torch.no_grad()
+    def _observe(self, x: Tensor) -> None:
+        """Move the range towards that of a batch; the first one sets it."""
+        share = torch.where(self.batches == 0, 1.0, _MOMENTUM)
+        self.low += share * (x.amin().clamp(max=0).float() - self.low)
+        self.high += share * (x.amax().clamp(min=0).float() - self.high)
+        self.batches += 1
+
+    def _steps(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Step and zero of x, and the step of each output's weights."""
+        span = self.high.double() - self.low.double()
+        step = torch.where(span > 0, span / 255, 1.0).float()
+        step = step.clamp(min=torch.finfo(torch.float32).tiny)
+        zero = (-self.low / step).round().clamp(0, 255)
+        largest = self.weight.detach().float().flatten(1).abs().amax(1)
+        steps = torch.where(largest > 0, largest, 127.0) / 127.0
+        if self.bias is not None:
+            least = self.bias.detach().double().abs() / _BIAS / step.double()
+            steps = torch.maximum(steps, least.float())
+        return step, zero, steps
+
+    def _whole_weights(self, steps: Tensor) -> Tensor:
+        along = steps.reshape(-1, *[1] * (self.weight.ndim - 1))
+        return (self.weight.detach().float() / along).round().clamp(-127, 127)
+
+    def _whole_bias(self, scale: Tensor) -> Tensor | None:
+        if self.bias is None:
+            return None
+        return (self.bias.detach().double() / scale.double()).round().clamp(-_WHOLE, _WHOLE)
+
+    def _approached(self, x: Tensor) -> Tensor:
+        """In float32, rounded; gradients as if nothing but the range's ends were there."""
+        step, zero, steps = self._steps()
+        inside = torch.minimum(torch.maximum(x, -zero * step), (255 - zero) * step)
+        near = inside + ((inside / step).round() * step - inside).detach()
+        along = steps.reshape(-1, *[1] * (self.weight.ndim - 1))
+        weight = self.weight + (self._whole_weights(steps) * along - self.weight).detach()
+        bias, whole = self.bias, self._whole_bias(step * steps)
+        if bias is not None and whole is not None:
+            bias = bias + (whole.float() * (step * steps) - bias).detach()
+        return self._sums(near, weight, bias)
+
+    @torch.no_grad()
+    def _exact(self, x: Tensor) -> Tensor:
+        """By whole numbers in float64, which sums them exactly."""
+        step, zero, steps = self._steps()
+        whole = ((x.float() / step).round() + zero).clamp(0, 255) - zero
+        scale = step * steps
+        weights = self._whole_weights(steps).double()
+        sums = self._sums(whole.double(), weights, self._whole_bias(scale))
+        return sums.float() * self._along(scale)
+
+
+class QuantConv2d(_Rounded, nn.Conv2d):
+    """nn.Conv2d that trains with the rounding of int8; zeros are what it pads with."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        nn.Conv2d.__init__(self, *args, **kwargs)
+        self._begin()
+
+    def _sums(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return functional.conv2d(
+            x, weight, bias, self.stride, self.padding, self.dilation, self.groups
+        )
+
+    def _along(self, numbers: Tensor) -> Tensor:
+        return numbers.reshape(-1, 1, 1)
+
+
+class QuantLinear(_Rounded, nn.Linear):
+    """nn.Linear that trains with the rounding of int8."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        nn.Linear.__init__(self, *args, **kwargs)
+        self._begin()
+
+    def _sums(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return functional.linear(x, weight, bias)
+
+    def _along(self, numbers: Tensor) -> Tensor:
+        return numbers
+
+
+def prepare(module: nn.Module) -> nn.Module:
+    """Replace every nn.Conv2d and nn.Linear in a module by one that trains for int8.
+
+    Parameters stay the same objects, so an optimiser keeps its hold of them. Fold batch norms into
+    convolutions first. Returns the module, or what stands for it where it is such a layer itself.
+
+    Raises ArgumentError for a convolution that pads with anything but zeros.
+    """
+    if type(module) in (nn.Conv2d, nn.Linear):
+        return _twin(module)
+    for name, child in module.named_children():
+        setattr(module, name, prepare(child))
+    return module
+
+
+def restored(module: nn.Module) -> nn.Module:
+    """A copy with plain layers in the place of those that round: what is exported to ONNX."""
+
+    def plain(layer: nn.Module) -> nn.Module:
+        if isinstance(layer, _Rounded):
+            return _plain(layer)
+        for name, child in layer.named_children():
+            setattr(layer, name, plain(child))
+        return layer
+
+    return plain(copy.deepcopy(module))
+
+
+def ranges(module: nn.Module) -> dict[str, tuple[float, float]]:
+    """Lowest and highest input of every layer that rounds, by the name of its weights.
+
+    These are the names that torch.onnx.export gives them. Raises ArgumentError for a layer that no
+    batch went through.
+    """
+    found = {}
+    for name, layer in module.named_modules():
+        if isinstance(layer, _Rounded):
+            if not int(layer.batches):
+                raise ArgumentError(f"module: no batch went through {name or 'it'!r} in training")
+            found[f"{name}.weight" if name else "weight"] = (float(layer.low), float(layer.high))
+    return found
+
+
+def _twin(layer: nn.Module) -> nn.Module:
+    """The layer that rounds, with the same parameters."""
+    if isinstance(layer, nn.Conv2d) and layer.padding_mode != "zeros":
+        raise ArgumentError(f"module: padding_mode={layer.padding_mode!r}; accepted is 'zeros'")
+    return _made(layer, QuantConv2d if isinstance(layer, nn.Conv2d) else QuantLinear)
+
+
+def _plain(layer: nn.Module) -> nn.Module:
+    return _made(layer, nn.Conv2d if isinstance(layer, nn.Conv2d) else nn.Linear)
+
+
+def _made(layer: nn.Module, kind: type[nn.Module]) -> nn.Module:
+    """A layer of another kind with the same sizes and parameters."""
+    bias = layer.bias is not None
+    if isinstance(layer, nn.Conv2d):
+        made = kind(
+            layer.in_channels, layer.out_channels, layer.kernel_size, layer.stride, layer.padding,
+            layer.dilation, layer.groups, bias, device="meta",
+        )  # fmt: skip
+    else:
+        made = kind(layer.in_features, layer.out_features, bias, device="meta")
+    made.weight, made.bias = layer.weight, layer.bias
+    if isinstance(made, _Rounded):
+        made._begin()
+    return made.train(layer.training)
