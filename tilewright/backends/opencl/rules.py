@@ -35,7 +35,7 @@ DIRECT_CONVS = (
     ("conv_direct", 0.3),
     ("conv_direct_image", 0.25),
     ("conv_gemm", 0.1),
-    ("conv_winograd", 0.1),
+    ("conv_winograd", 0.05),  # its products are conv_gemm's
     ("conv_chain", 0.01),
 )
 CPU_CONVS = (

@@ -23,26 +23,35 @@ def defines(work: ConvWork, device: Device, *layers: Conv) -> Defines:
     )
 
 
-def arguments(work: ConvWork, index: int, steps: Mapping[str, Steps]) -> tuple[Argument, ...]:
-    """FINISH_ARGUMENTS of conv_store.clh for a layer; bias and slopes are its constants."""
+def arguments(
+    work: ConvWork,
+    index: int,
+    steps: Mapping[str, Steps],
+    names: tuple[str, str, str] | None = None,
+) -> tuple[Argument, ...]:
+    """FINISH_ARGUMENTS of conv.clh for a layer.
+
+    `names` are the memory of bias and of slopes, else the layer's own constants, and some memory of
+    the element type: every argument needs it, a residual that is not there too.
+    """
     layer = work.layers[index]
     activation = layer.activation
+    bias, slopes, any_memory = names or (f"bias{index}", f"slopes{index}", "x")
+    residual = Steps(any_memory)
     if layer.adds:
         before = sum(one.adds for one in work.layers[:index])
-        residual = steps[f"residual{before}"].arguments
-    else:  # never read, yet every argument needs memory
-        residual = Steps("x").arguments
+        residual = steps[f"residual{before}"]
     return (
-        Raw(f"bias{index}"),
-        Raw(f"slopes{index}"),
+        Raw(bias),
+        Raw(slopes),
         Int(ACTIVATIONS.index(activation.kind)),
         Scalar(float(activation.low)),
         Scalar(float(activation.high)),
         Int(int(layer.adds)),
-        *residual,
+        *residual.arguments,
     )
 
 
 def stored(layer: Conv, to: Steps) -> tuple[Argument, ...]:
-    """OUT_ARGUMENTS of conv_store.clh."""
+    """OUT_ARGUMENTS of conv.clh."""
     return (Int(layer.shuffle), *to.arguments)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from tilewright.backends.opencl.conv.chain import Chain
 from tilewright.backends.opencl.conv.direct import Direct, DirectImage
+from tilewright.backends.opencl.conv.gemm import Gemm
+from tilewright.backends.opencl.conv.winograd import Winograd
 from tilewright.engines.contract import Engine
 from tilewright.engines.conv import ConvOperands, ConvWork
 
@@ -13,4 +15,6 @@ CONV_ENGINES: tuple[Engine[ConvWork, ConvOperands, Callable[[], None]], ...] = (
     Chain(),
     Direct(),
     DirectImage(),
+    Gemm(),
+    Winograd(),
 )

@@ -14,8 +14,8 @@
 // A lane is an output channel; 14 tiles x 2 vectors of them, or 28 x 1, are 28 sums in registers.
 // F(4, 3) and F(2, 3) are those of Lavin and Gray (CVPR 2016, arXiv 1509.09308). A sum that comes
 // out as NaN or infinite is made anew by the plain sum of its window, so that neither leaves its
-// receptive field. A layer of at most 4 outputs has lanes
-// of 4 outputs x 4 inputs, added at the end: transforms are linear.
+// receptive field. A layer of at most 4 outputs has lanes of 4 outputs x 4 inputs, added at the end:
+// transforms are linear.
 //
 // TILE      4 or 2: F(4, 3) or F(2, 3)
 // K0 .. K3  the different numbers of input channels, multiples of 16
@@ -56,44 +56,7 @@ typedef struct {
     long out_channel, out_row, out_column;
 } band;
 
-#if TILE == 4
-// The points 0, +-5/8, +-3/2 and infinity: every power below is exact.
-#define A 0.625f
-#define B 1.5f
-#define BY(x, number) fma((v)(number), x,
-INLINE void transform_in(const v *d, v *t)
-{
-    const v a = BY(d[2], -B * B) d[4]), b = BY(d[1], -B * B) d[3]);
-    const v c = BY(d[2], -A * A) d[4]), e = BY(d[1], -A * A) d[3]);
-    t[0] = BY(d[0], A * A * B * B) BY(d[2], -A * A - B * B) d[4]));
-    t[1] = BY(b, A) a);
-    t[2] = BY(b, -A) a);
-    t[3] = BY(e, B) c);
-    t[4] = BY(e, -B) c);
-    t[5] = BY(d[1], A * A * B * B) BY(d[3], -A * A - B * B) d[5]));
-}
-INLINE void transform_back(const v *m, v *y)
-{
-    const v s = m[1] + m[2], d = m[1] - m[2], t = m[3] + m[4], e = m[3] - m[4];
-    y[0] = m[0] + s + t;
-    y[1] = BY(e, B) d * A);
-    y[2] = BY(t, B * B) s * (A * A));
-    y[3] = BY(d, A * A * A) BY(e, B * B * B) m[5]));
-}
-#else
-INLINE void transform_in(const v *d, v *t)
-{
-    t[0] = d[0] - d[2];
-    t[1] = d[1] + d[2];
-    t[2] = d[2] - d[1];
-    t[3] = d[1] - d[3];
-}
-INLINE void transform_back(const v *m, v *y)
-{
-    y[0] = m[0] + m[1] + m[2];
-    y[1] = m[1] - m[2] - m[3];
-}
-#endif
+#include "conv_transforms.clh"
 
 // Lanes of outputs from `first` on that there are; the others 0, whatever they were.
 INLINE v only_outputs(v x, int outputs)
@@ -126,10 +89,30 @@ INLINE v ended(const band *b, v x, int first)
     return activated_v(x + GET(b->bias + first), b->kind, b->low, b->high, GET(b->bias + stride + first));
 }
 
-// A tile's outputs into the result, one by one; `part` [pixel][16].
+// A tile's outputs into the result; `part` [pixel][16]. Rows of pixels or channels that lie side by
+// side are stored together, else one by one.
 NOINLINE void store_result(const band *b, int x, int first, const float *part)
 {
     const int square = b->shuffle * b->shuffle, count = min(16, b->outputs - first);
+    if (square == 1 && x + TILE <= b->columns && b->rows >= TILE) {
+        __global stored *to = b->out + first * b->out_channel + x * b->out_column;
+        if (b->out_channel == 1 && count == 16) {
+            EACH(i, TILE * TILE)
+                STORE(16, vload16(i, part),
+                      to + i / TILE * b->out_row + i % TILE * b->out_column);
+            return;
+        }
+        if (b->out_column == 1) {
+            for (int o = 0; o < count; o++)
+                EACH(r, TILE) {
+                    float line[TILE];
+                    EACH(c, TILE) line[c] = part[(r * TILE + c) * 16 + o];
+                    STORE(TILE, JOIN(vload, TILE)(0, line),
+                          to + o * b->out_channel + r * b->out_row);
+                }
+            return;
+        }
+    }
     for (int r = 0; r < min(TILE, b->rows); r++)
         for (int c = 0; c < TILE && x + c < b->columns; c++)
             for (int o = 0; o < count; o++) {
@@ -248,16 +231,29 @@ NOINLINE void few_inputs(const band *b)
             }
 }
 
-// Pixels [x, x + columns) of a band's rows into the first ring, channels together.
+// Pixels [x, x + columns) of a band's rows into the first ring, channels together; the inner loop is
+// along what lies side by side.
 NOINLINE void lay_in(__global const stored *from, long x_channel, long x_row, long x_column,
                      int inputs, int stored_inputs, int rows, int columns,
                      __global float *const *to)
 {
-    for (int r = 0; r < TILE; r++)
-        for (int x = 0; x < columns; x++)
-            for (int c = 0; c < stored_inputs; c++)
-                to[r][x * stored_inputs + c] = r < rows && c < inputs
-                    ? LOAD_ONE(from + c * x_channel + r * x_row + x * x_column) : 0.0f;
+    for (int r = 0; r < TILE; r++) {
+        __global const stored *line = from + r * x_row;
+        const int there = r < rows ? inputs : 0;
+        if (x_channel == 1)
+            for (int x = 0; x < columns; x++)
+                for (int c = 0; c < there; c++)
+                    to[r][x * stored_inputs + c] = LOAD_ONE(line + c + x * x_column);
+        else  // 16 pixels at a time, which stay in L1 until every channel is there
+            for (int begin = 0; begin < columns; begin += 16)
+                for (int c = 0; c < there; c++)
+                    for (int x = begin; x < min(columns, begin + 16); x++)
+                        to[r][x * stored_inputs + c] =
+                            LOAD_ONE(line + c * x_channel + x * x_column);
+        if (there < stored_inputs)
+            for (int x = 0; x < columns; x++)
+                for (int c = there; c < stored_inputs; c++) to[r][x * stored_inputs + c] = 0;
+    }
 }
 
 #define CLEAR(from, count) \
