@@ -190,3 +190,32 @@ def test_what_is_typed_wrong_is_named_with_what_is_accepted(folder: Path) -> Non
         invoke("net", "bench", "model.onnx", "--shape", "1x1x8x8", "--against", "abacus"), "abacus"
     )
     assert names(folder) == there
+
+
+def test_a_network_is_quantised_and_kept(folder: Path) -> None:
+    done = invoke("net", "quantise", "model.onnx", "x.npy", "picture.png", "-o", "small.npz")
+    assert done.exit_code == 0, done.stderr
+    assert "PSNR of the outputs: " in done.stdout
+    assert "wrote small.npz" in done.stdout
+    x = np.load("x.npy")
+    small, whole = nn.load("small.npz"), nn.load("model.onnx").run(x)
+    assert {n.operator for n in small.graph.nodes} >= {"QuantizeLinear", "DequantizeLinear"}
+    assert np.abs(small.run(x) - whole).max() < 0.02 * np.abs(whole).max()
+    assert np.array_equal(
+        small.bind(x.shape, "host")(x),
+        nn.quantise(
+            nn.load("model.onnx"),
+            [x, np.asarray(image.open("picture.png"), np.float32)[None, None] / np.float32(255)],
+            method="squares",
+        ).bind(x.shape, "host")(x),
+    )
+
+
+def test_what_cannot_be_quantised_is_said_and_nothing_is_written(folder: Path) -> None:
+    bad = np.full((1, 1, 8, 8), np.nan, np.float32)
+    np.save("bad.npy", bad)
+    done = invoke("net", "quantise", "model.onnx", "x.npy", "bad.npy", "-o", "small.npz")
+    check_error(done, "samples[1]", "input 'x' has nan at [0, 0, 0, 0]")
+    done = invoke("net", "quantise", "model.onnx", "x.npy", "-o", "small.npz", "--keep", "nobody")
+    check_error(done, "keep", "no node is called 'nobody'")
+    assert not Path("small.npz").exists()

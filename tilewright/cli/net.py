@@ -1,4 +1,4 @@
-"""`tilewright net`: networks of any operators: convert, look inside, run, profile, time."""
+"""`tilewright net`: networks of any operators: convert, look inside, run, profile, time, int8."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from tilewright.cli.net_inputs import (
     shapes_of,
     times,
 )
+from tilewright.cli.net_quantise import quantise
 from tilewright.cli.profile import profile
 from tilewright.errors import ArgumentError, FileError, ShapeError
 from tilewright.facts.ceilings import bytes_text
@@ -31,7 +32,7 @@ from tilewright.nn.stored import load, save
 
 app = typer.Typer(
     name="net",
-    help="Networks of any operators from ONNX files: convert, look inside, run, profile, time.",
+    help="Networks of any operators from ONNX files: convert, look inside, run, time, quantise.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -179,3 +180,4 @@ def _write(path: Path, array: NDArray) -> None:
 
 app.command()(profile)
 app.command()(bench)
+app.command()(quantise)
