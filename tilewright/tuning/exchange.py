@@ -29,10 +29,11 @@ _PLACES = {
     "programs": "programs",
     "nvrtc": "nvrtc",
     "numba": "numba-*",
+    "weights": "weights",
     "drivers": "vendors-*",
     **{name: name for name in FOLDERS},
 }
-_LASTING = ("programs", "nvrtc", *FOLDERS)  # folders that stay when they are empty
+_LASTING = ("programs", "nvrtc", "weights", *FOLDERS)  # folders that stay when they are empty
 PARTS = tuple(_PLACES)
 _ACCEPTED = "accepted is what `tilewright cache export` writes"
 

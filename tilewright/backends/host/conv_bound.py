@@ -14,6 +14,7 @@ import numpy as np
 
 from tilewright.arrays.array import NDArray
 from tilewright.backends.host import compiled, conv_pack
+from tilewright.backends.host import packed as store
 from tilewright.backends.host.conv_plan import ChainPlan, needs_finish
 from tilewright.backends.host.kernels import conv_table as table
 from tilewright.backends.host.threads import in_parallel
@@ -61,16 +62,21 @@ class BoundChain:
         stage, pair = self.plan.stages[number], self._kernels.PAIR
         weights: NDArray = np.ascontiguousarray(layer.weights, np.float32)
         if stage.kind == "few":
-            main = conv_pack.few(weights, pair)
+            main = store.packed(("few", pair), weights, lambda: conv_pack.few(weights, pair))
         else:
-            main = conv_pack.winograd(weights, self.plan.step, pair, folded=stage.folded)
+            step, folded = self.plan.step, stage.folded
+            main = store.packed(
+                ("winograd", step, pair, folded),
+                weights,
+                lambda: conv_pack.winograd(weights, step, pair, folded=folded),
+            )
         found = {
-            table.WEIGHTS: main,
-            table.PLAIN: conv_pack.plain(weights),
             table.BIAS: conv_pack.biases(layer.bias, layer.outputs, folded=stage.folded),
             table.SLOPES: conv_pack.biases(layer.activation.slopes, layer.outputs, folded=False),
         }
-        return {field: _copied(array) for field, array in found.items()}
+        plain = store.packed(("plain",), weights, lambda: conv_pack.plain(weights))
+        copies = {field: _copied(array) for field, array in found.items()}
+        return {table.WEIGHTS: main, table.PLAIN: plain, **copies}
 
     def _tables(self) -> tuple[NDArray, NDArray, NDArray]:
         """What the kernel reads; see `kernels/conv_table`."""
