@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.backends.cuda.conv import chain_pack
-from tilewright.backends.cuda.conv.chain_plan import Part, defines, grid, strips
+from tilewright.backends.cuda.conv.chain_plan import Part, counted, defines, grid, strips
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.engines.conv import ConvWork
 
@@ -28,7 +28,7 @@ class Chain(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("x", "out", "added", "blob")),
         *((name, Strides) for name in ("at_x", "at_out", "at_added")),
-        ("rows", ctypes.c_longlong),
+        ("counted", ctypes.c_longlong),
         *((name, ctypes.c_int) for name in ("height", "width", "strips", "unused")),
         *((name, ctypes.c_float * _STAGES) for name in ("low", "high")),
     ]
@@ -95,7 +95,7 @@ def prepared(
         at_x=_strides(x, by_eight=not part.inputs),
         at_out=_strides(out),
         at_added=Strides() if added is None else _strides(added),
-        rows=work.images * work.height * strips(part, work.width),
+        counted=counted(part, work),
         height=work.height,
         width=work.width,
         strips=strips(part, work.width),

@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
+import numpy as np
+
+from tilewright.arrays.array import NDArray
 from tilewright.engines.conv import Conv, ConvWork
 from tilewright.errors import KernelError
 
@@ -186,12 +189,27 @@ def grid(part: Part, work: ConvWork, units: int) -> int:
     return min(rows, units)
 
 
+def counted(part: Part, work: ConvWork) -> int:
+    """Rows of all strips, with a halo for each strip: what is dealt evenly to the blocks."""
+    halo = 2 * len(part.products)
+    return work.images * strips(part, work.width) * (work.height + halo)
+
+
+def shares(part: Part, work: ConvWork, units: int) -> NDArray:
+    """Where each block's rows begin among those of all strips, and the end of all."""
+    blocks, halo = grid(part, work, units), 2 * len(part.products)
+    at = counted(part, work) * np.arange(blocks + 1, dtype=np.int64) // blocks
+    strip, row = np.divmod(at, work.height + halo)
+    found: NDArray = strip * work.height + np.maximum(row - halo, 0)
+    return found
+
+
 def steps(part: Part, work: ConvWork, units: int) -> int:
-    """Rows that the busiest block's layers make."""
-    rows = work.images * work.height * strips(part, work.width)
-    most = -(-rows // grid(part, work, units))
-    parts = min(most, (most - 2) // work.height + 2) if most > 1 else 1
-    return most + 2 * len(part.products) * parts + len(part.products) - 1
+    """Rows that the busiest block's layers make, those that only fill the rings included."""
+    at, layers = shares(part, work, units), len(part.products)
+    begins, ends = at[:-1], at[1:]
+    parts = (ends - 1) // work.height - begins // work.height + 1
+    return int(np.max(ends - begins + 2 * layers * parts)) + layers - 1
 
 
 @dataclass(frozen=True, slots=True)

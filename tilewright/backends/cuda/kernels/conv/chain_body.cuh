@@ -150,15 +150,25 @@ __device__ __forceinline__ void run_middle(const Chain& p, const Block& block, i
     }
 }
 
+// Where a block's share begins. Each strip counts as its rows and those of a halo, which a block
+// that goes on from the strip before computes as well: so all take as many steps.
+__device__ __forceinline__ long long share_begin(const Chain& p, int index) {
+    int counted = p.height + 2 * LAYERS;
+    long long at = p.counted * index / gridDim.x, strip = at / counted;
+    int row = (int)(at - strip * counted) - 2 * LAYERS;
+    return strip * p.height + (row > 0 ? row : 0);
+}
+
 // A block's share, its barriers, and weights on their way; then every warpgroup does its part.
 __device__ __forceinline__ void run(const Chain& p, unsigned char* shared) {
     int group = __shfl_sync(~0u, threadIdx.x >> 7, 0);
     Block block;
     block.base = shared_address(shared);
     block.warp = (threadIdx.x >> 5) & 3, block.lane = threadIdx.x & 31;
-    long long end = p.rows * (blockIdx.x + 1) / gridDim.x;
-    block.begin = p.rows * blockIdx.x / gridDim.x;
+    long long end = share_begin(p, blockIdx.x + 1);
+    block.begin = share_begin(p, blockIdx.x);
     block.rows = (int)(end - block.begin);
+    if (!block.rows) return;
     int parts = (int)((end - 1) / p.height - block.begin / p.height) + 1;
     block.steps = block.rows + 2 * LAYERS * parts + LAYERS - 1;
     for (int i = threadIdx.x; i < 2 * LAYERS * DEPTH; i += THREADS)

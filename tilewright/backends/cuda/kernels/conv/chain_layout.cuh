@@ -230,7 +230,7 @@ struct Chain {
     const u16* added;
     const unsigned char* blob;  // weights and biases as they lie in shared memory
     Strides at_x, at_out, at_added;
-    long long rows;  // of all strips of all images, one after another
+    long long counted;  // rows of all strips of all images, a halo for each strip included
     int height, width, strips, unused;
     float low[9], high[9];  // numbers of each layer's activation
 };

@@ -1,7 +1,7 @@
 // Where a block is in its share of the rows, and the small things that all its layers do.
 //
 //     strips side by side in the picture,          a block's share: some rows of a strip, perhaps
-//     their rows dealt evenly to the blocks        the next strip's first, as one stream; each part
+//     their rows dealt to the blocks               the next strip's first, as one stream; each part
 //     +----+----+----+                             begins and ends HALO rows outside
 //     | 0  | 2  |    |
 //     |----|    | 4  |                                 .....  halo
