@@ -21,6 +21,8 @@ CHAINS = {
     "C64": chain((1, 64, 64, 64, 64, 64, 4), HD, "bfloat16", shuffle=2),
     "L": chain((1, *[64] * 9, 4), HD, shuffle=2),
     "colours of many widths": chain((3, 20, 64, 30, 5, 33), HD, adds=True),
+    "48 channels": chain((3, 48, 48, 48, 48, 48, 12), HD, shuffle=2),
+    "48 to 48": chain((48, 48, 48, 48), HD),
     "prelu": prelu((3, 64, 64, 12), HD),
     "wide, leaky": chain((64, 64, 64), HD, activation=Activation("leaky", 0.1)),
 }
@@ -37,7 +39,7 @@ def test_no_product_waits_for_another_and_no_register_is_spilled(name: str) -> N
     for part in chain_plan.cut(work, H200):
         macros = dict(chain_plan.defines(part, work.dtype, pairs=part.layers[-1].shuffle == 2))
         log = log_of("chain_wgmma", macros, "sm_90a")
-        assert not re.search(r"C75\d\d", log), log
+        assert not re.search("serialized|wait_group is injected", log), log
         assert "warning" not in log, log
         assert re.search(r"\b0 bytes spill stores, 0 bytes spill loads", log), log
 

@@ -32,6 +32,7 @@ CHAINS = {
     "S, two images": chain(S, (2, 357, 211), shuffle=2),
     "many layers of 16": chain((2, *[16] * 11, 3), (2, 70, 150)),
     "64 channels, in two kernels": chain((1, 64, 64, 64, 64, 64, 4), (1, 150, 250), shuffle=2),
+    "48 channels": chain((3, 48, 48, 48, 40), (2, 67, 131)),
     "64 to 64": chain((64, 64, 64), (2, 67, 131)),
     "M, wider than high": chain(M, (1, 12, 2111), shuffle=2),
     "16 channels, wide strips": chain(S, (1, 700, 1300), shuffle=2),

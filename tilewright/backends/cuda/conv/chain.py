@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from tilewright.backends.cuda.bits.engines import capability
 from tilewright.backends.cuda.conv import chain_launch, chain_plan
@@ -79,21 +81,23 @@ class Chained:
         """Kernels are compiled, weights packed, scratch is taken; launches on torch's stream."""
         decisions: Decisions = proposal.decisions
         work, given = decisions.work, operands.x
-        launches: list[Launch] = []
+        copied = None
         if not decisions.parts[0].inputs and not chain_launch.readable(given):
-            given = chain_launch.planes(work, work.layers[0].inputs, operands.x)
-            launches.append(_copy(given, operands.x))
+            given = copied = chain_launch.planes(work, work.layers[0].inputs, operands.x)
+        calls, held = [], []
         for part in decisions.parts:
             out, added = operands.out, None
             if part.planes:
                 out = chain_launch.planes(work, part.channels[-1], operands.x)
             elif part.layers[-1].adds:
                 added = operands.residuals[0]
-            launches.append(
-                chain_launch.prepared(self.kernel, part, work, given, out, added, decisions.units)
+            call, needed = chain_launch.prepared(
+                self.kernel, part, work, given, out, added, decisions.units
             )
+            calls.append(call)
+            held.append(needed)
             given = out
-        return launches[0] if len(launches) == 1 else _in_turn(tuple(launches))
+        return partial(_run, nvrtc.launcher(*calls), operands.x, copied, held)
 
 
 CHAIN = Chained("chain", "chain_wgmma")
@@ -130,13 +134,14 @@ def _bytes(work: ConvWork, channels: int) -> int:
     return 2 * images * rows * planes * columns * eight
 
 
-def _copy(planes: chain_launch.Planes, x: object) -> Launch:
-    return lambda: planes.copy_(x)
+def _run(
+    enqueue: Callable[[int], None], x: Any, copied: chain_launch.Planes | None, held: object
+) -> None:
+    """On torch's current stream of the GPU where x lies; `held` is what the kernels read."""
+    import torch
 
-
-def _in_turn(launches: tuple[Launch, ...]) -> Launch:
-    def launch() -> None:
-        for one in launches:
-            one()
-
-    return launch
+    ordinal = x.device.index
+    with torch.cuda.device(ordinal):
+        if copied is not None:
+            copied.copy_(x)
+        enqueue(torch.cuda.current_stream(ordinal).cuda_stream)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,7 @@ from tilewright.backends.cuda.conv.chain_plan import Part, counted, defines, gri
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.engines.conv import ConvWork
 
-Launch = Callable[[], None]
+Call = tuple[nvrtc.Function, int, int, nvrtc.Arguments]
 _STAGES = 9
 
 
@@ -77,8 +76,10 @@ def readable(x: Any) -> bool:
 
 def prepared(
     name: str, part: Part, work: ConvWork, x: Any, out: Any, added: Any, units: int
-) -> Launch:
+) -> tuple[Call, Any]:
     """The part's kernel `name` for these: tensors [N, C, H, W] or `Planes`, as the part says.
+
+    What a launch needs, and what must live as long.
 
     Raises BuildError or DeviceError.
     """
@@ -103,12 +104,7 @@ def prepared(
     for i, layer in part.stages:
         parameters.low[i], parameters.high[i] = layer.activation.low, layer.activation.high
     arguments = nvrtc.Arguments((parameters,))
-    blocks = grid(part, work, units)
-
-    def launch(keep: Any = (x, out, added, blob)) -> None:
-        kernel.launch(blocks, part.threads, arguments)
-
-    return launch
+    return (kernel, grid(part, work, units), part.threads, arguments), (x, out, added, blob)
 
 
 def paired(out: Any, part: Part) -> bool:

@@ -29,9 +29,9 @@ SHARED = 227 * 1024  # bytes that a block of Hopper's may have
 REGISTERS = 65536
 # Registers that a thread needs, by the channels x 64 pixels of its sums, as the compiler counts
 # them; with fewer it refuses, or has products wait for each other.
-REGISTERS_OF = {16: 56, 32: 80, 64: 128}
+REGISTERS_OF = {16: 56, 32: 80, 48: 104, 64: 128}
 MOST_SUMS = max(REGISTERS_OF)
-_WIDTHS = (16, 32, 64)
+_WIDTHS = (16, 32, 48, 64)
 
 
 def padded(channels: int, *, last: bool = False) -> int:

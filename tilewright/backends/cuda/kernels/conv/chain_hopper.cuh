@@ -15,8 +15,10 @@
 #define Q0 "%0,%1,%2,%3,%4,%5,%6,%7"
 #define Q2 "%8,%9,%10,%11"
 #define Q3 "%16,%17,%18,%19,%20,%21,%22,%23"
+#define Q4 "%64,%65,%66,%67,%68,%69,%70,%71"
 WGMMA(24, Q0 "," Q2, "%12", "%13", "%14", V4(0), V4(4), V4(8))
 WGMMA(48, P0 "," Q3, "%24", "%25", "%26", V16(0), V4(16), V4(20))
+WGMMA(144, P0 "," P1 "," P2 "," P3 "," Q4, "%72", "%73", "%74", V64(0), V4(64), V4(68))
 
 // The same with the left in registers.
 template <int W> struct MultiplyHeld;
@@ -32,6 +34,7 @@ template <int W> struct MultiplyHeld;
     };
 WGMMA_HELD(16, Q0, "%8", "%9", "%10", "%11", "%12", V4(0), V4(4))
 WGMMA_HELD(32, P0, "%16", "%17", "%18", "%19", "%20", V16(0))
+WGMMA_HELD(48, P0 "," Q3, "%24", "%25", "%26", "%27", "%28", V16(0), V4(16), V4(20))
 WGMMA_HELD(64, P0 "," P1, "%32", "%33", "%34", "%35", "%36", V32(0))
 
 // `along`: bytes from eight of k to the next eight.

@@ -14,10 +14,15 @@ __device__ __forceinline__ long long offset_of(const Strides& at, int o) {
            o % SHUFFLE * at.column;
 }
 
-// Two outputs of a pixel, neighbours in memory where PAIRS. `place` is that of output `first`.
-__device__ __forceinline__ void put_two(const Chain& p, u16* place, int o, int first, float a,
-                                        float b) {
-    if (LAST > 8 && o != first) place += offset_of(p.at_out, o) - offset_of(p.at_out, first);
+// How far it is from output o to o + 8.
+__device__ __forceinline__ long long step_of(const Strides& at, int o) {
+    if (PLANES_OUT) return at.channel;
+    if (SHUFFLE <= 2) return 8 / (SHUFFLE * SHUFFLE) * at.channel;
+    return offset_of(at, o + 8) - offset_of(at, o);
+}
+
+// Two outputs of a pixel, neighbours in memory where PAIRS.
+__device__ __forceinline__ void put_two(const Chain& p, u16* place, int o, float a, float b) {
     if (PAIRS) {
         if (o < WANTED) *(u32*)place = packed<NONE>(a, b, {});
         return;
@@ -67,7 +72,7 @@ __device__ __forceinline__ void put_out(const float (&sums)[UNITS][3 * LAST / 2]
         for (int half = 0; half < 2; ++half) {
             int right = 64 * unit + 8 * half;
             if (to.column + right < begin || to.column + right >= end) continue;
-            u16* pixel = to.pixel + right * SHUFFLE * p.at_out.column;
+            u16* place = to.pixel + right * SHUFFLE * p.at_out.column;
             const u16* other = to.beside + right * p.at_added.column;
 #pragma unroll
             for (int n = 0; n < LAST / 8; ++n) {
@@ -76,7 +81,8 @@ __device__ __forceinline__ void put_out(const float (&sums)[UNITS][3 * LAST / 2]
                 if (ADDS) a += added_to(p, other, o), b += added_to(p, other, o + 1);
                 activate<LAST_HOW>(
                     a, b, numbers_of<LAST_HOW>(p, block, LAYERS, slopes_at(LAYERS), n));
-                put_two(p, pixel, o, 2 * q, a, b);
+                put_two(p, place, o, a, b);
+                if (LAST > 8) place += step_of(p.at_out, o);
             }
         }
 }
