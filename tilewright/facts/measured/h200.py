@@ -119,7 +119,7 @@ BITS_MEMORY = 4.0e12
 CHAIN_LAUNCH = 5e-6
 CHAIN_PRODUCT = {"chain": 0.66e-9, "chain_mma": 1.5e-9}
 CHAIN_HANDING = (0.33e-6, 0.09e-6)
-CHAIN_WRITTEN = 2.0e12  # bytes a second between two kernels, beside their steps
+CHAIN_WRITTEN = 2.0e12  # bytes a second that a kernel writes, beside its steps
 CHAIN_COPY = 0.28e12  # bytes that torch turns from other strides into planes, a second
 # Single convolutions of fp16 in graphs: seconds of a layer besides its work, flops a second at most
 # and for each output that a product computes, flops where inputs are no multiples of 32 or fewer

@@ -219,7 +219,7 @@ class Machine:
     launch    seconds of a kernel besides its steps
     product   seconds of a row's products that would take a clock at the full rate
     handing   seconds of a row of 64 pixels from a layer to the next, and of any row besides
-    written   bytes a second of what lies between two kernels
+    written   bytes a second of what a kernel writes
     """
 
     units: int
@@ -241,7 +241,8 @@ def seconds(part: Part, work: ConvWork, machine: Machine) -> float:
     """Predicted: steps of the busiest block, each bound by products or by handing rows over."""
     row, any_row = machine.handing
     step = max(machine.product * clocks(part), row * part.units + any_row)
-    written = 2 * work.images * work.height * work.width * part.channels[-1] * part.planes
+    outputs = part.channels[-1] if part.planes else part.layers[-1].outputs
+    written = 2 * work.images * work.height * work.width * outputs
     return machine.launch + step * steps(part, work, machine.units) + written / machine.written
 
 
