@@ -117,7 +117,7 @@ BITS_MEMORY = 4.0e12
 # products, and of a row of 64 pixels, and any row, from layer to layer. From 1 -> 16 x 4 -> 4,
 # 1 -> 32 x 5 -> 4 and 1 -> 64 x 5 -> 4 channels at 1080 and 360 rows.
 CHAIN_LAUNCH = 5e-6
-CHAIN_PRODUCT = {"chain": 0.66e-9, "chain_mma": 1.5e-9}
+CHAIN_PRODUCT = {"chain": (0.66e-9, 0.66e-9), "chain_mma": (1.65e-9, 1.4e-9)}  # 64 pixels, 128
 CHAIN_HANDING = (0.33e-6, 0.09e-6)
 CHAIN_WRITTEN = 2.0e12  # bytes a second that a kernel writes, beside its steps
 CHAIN_COPY = 0.28e12  # bytes that torch turns from other strides into planes, a second

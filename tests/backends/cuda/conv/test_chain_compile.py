@@ -11,7 +11,7 @@ from tests.support.conv_chains import chain, prelu
 from tests.support.nvrtc_log import log_of
 from tests.support.triton_proof import CUDA_H200
 from tilewright.backends.cuda.conv import chain_plan
-from tilewright.backends.cuda.conv.chain import CHAIN
+from tilewright.backends.cuda.conv.chain import CHAIN, CHAIN_MMA
 from tilewright.engines.conv import Activation, ConvWork
 
 HD = (1, 1080, 1920)
@@ -28,7 +28,7 @@ CHAINS = {
 }
 
 
-H200 = CHAIN.machine(CUDA_H200)
+H200, MMA = CHAIN.machine(CUDA_H200), CHAIN_MMA.machine(CUDA_H200)
 # Targets of the other kernel, and the shared memory of the smallest chip of each.
 SHARED = {"sm_80": 163, "sm_86": 99, "sm_90": 227, "sm_100": 227, "sm_120": 99}
 
@@ -48,7 +48,7 @@ def test_no_product_waits_for_another_and_no_register_is_spilled(name: str) -> N
 @pytest.mark.parametrize("name", ["M", "wide, leaky"])
 def test_other_gpus_have_a_kernel_that_spills_few_registers(name: str, target: str) -> None:
     work: ConvWork = CHAINS[name]
-    for part in chain_plan.cut(work, replace(H200, shared=SHARED[target] * 1024)):
+    for part in chain_plan.cut(work, replace(MMA, shared=SHARED[target] * 1024)):
         macros = dict(chain_plan.defines(part, work.dtype, pairs=part.layers[-1].shuffle == 2))
         log = log_of("chain_mma", macros, target)
         assert "warning" not in log, log

@@ -72,10 +72,11 @@ class Chained:
 
     def machine(self, device: Device) -> Machine:
         """The device, with an H200's rates scaled to it."""
-        product = h200.CHAIN_PRODUCT[self.name] / scale(device, "float16").multiply
+        scaled = scale(device, "float16")
+        one, two = (each / scaled.multiply for each in h200.CHAIN_PRODUCT[self.name])
         units, shared = max(1, device.compute_units), device.local_memory
-        written = h200.CHAIN_WRITTEN * scale(device, "float16").bandwidth
-        return Machine(units, shared, h200.CHAIN_LAUNCH, product, h200.CHAIN_HANDING, written)
+        written = h200.CHAIN_WRITTEN * scaled.bandwidth
+        return Machine(units, shared, h200.CHAIN_LAUNCH, (one, two), h200.CHAIN_HANDING, written)
 
     def bind(self, proposal: Proposal, operands: ConvOperands) -> Launch:
         """Kernels are compiled, weights packed, scratch is taken; launches on torch's stream."""

@@ -217,7 +217,7 @@ class Machine:
     """What planning knows of a GPU: multiprocessors, a block's shared memory, and measured rates.
 
     launch    seconds of a kernel besides its steps
-    product   seconds of a row's products that would take a clock at the full rate
+    product   seconds of products that would take a clock at the full rate, by units of a row
     handing   seconds of a row of 64 pixels from a layer to the next, and of any row besides
     written   bytes a second of what a kernel writes
     """
@@ -225,7 +225,7 @@ class Machine:
     units: int
     shared: int
     launch: float
-    product: float
+    product: tuple[float, float]
     handing: tuple[float, float]
     written: float
 
@@ -240,7 +240,7 @@ def clocks(part: Part) -> int:
 def seconds(part: Part, work: ConvWork, machine: Machine) -> float:
     """Predicted: steps of the busiest block, each bound by products or by handing rows over."""
     row, any_row = machine.handing
-    step = max(machine.product * clocks(part), row * part.units + any_row)
+    step = max(machine.product[part.units - 1] * clocks(part), row * part.units + any_row)
     outputs = part.channels[-1] if part.planes else part.layers[-1].outputs
     written = 2 * work.images * work.height * work.width * outputs
     return machine.launch + step * steps(part, work, machine.units) + written / machine.written
