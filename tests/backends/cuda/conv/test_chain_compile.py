@@ -36,9 +36,11 @@ SHARED = {"sm_80": 163, "sm_86": 99, "sm_90": 227, "sm_100": 227, "sm_120": 99}
 @pytest.mark.parametrize("name", CHAINS)
 def test_no_product_waits_for_another_and_no_register_is_spilled(name: str) -> None:
     work: ConvWork = CHAINS[name]
-    for part in chain_plan.cut(work, H200):
-        macros = dict(chain_plan.defines(part, work.dtype, pairs=part.layers[-1].shuffle == 2))
-        log = log_of("chain_wgmma", macros, "sm_90a")
+    parts = chain_plan.cut(work, H200)
+    pairs = work.layers[-1].shuffle == 2
+    # NVRTC keeps what it compiled lately, and has nothing to say of it.
+    for macros in {chain_plan.defines(part, work.dtype, pairs=pairs) for part in parts}:
+        log = log_of("chain_wgmma", dict(macros), "sm_90a")
         assert not re.search("serialized|wait_group is injected", log), log
         assert "warning" not in log, log
         assert re.search(r"\b0 bytes spill stores, 0 bytes spill loads", log), log
