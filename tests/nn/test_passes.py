@@ -198,3 +198,40 @@ def test_constants_are_computed_once_and_what_nobody_reads_goes() -> None:
     before, after, left = both(model(nodes, {"x": SIZES}, W))
     assert left == ["Convs"]
     np.testing.assert_array_equal(after, before)
+
+
+@pytest.mark.parametrize("flatten", [("Flatten", {"axis": 1}), ("Squeeze", {})])
+def test_the_end_of_a_classifier_is_two_convolutions(flatten: tuple[str, dict[str, Any]]) -> None:
+    operator, attributes = flatten
+    given = ["m"] if operator == "Flatten" else ["m", "axes"]
+    content = model(
+        [
+            CONV,
+            ("GlobalAveragePool", ["c"], ["m"], {}),
+            (operator, given, ["f"], attributes),
+            ("Gemm", ["f", "dense", "row"], ["y"], {"transB": 1, "alpha": 0.5, "beta": 2.0}),
+        ],
+        {"x": SIZES},
+        {
+            **W,
+            **weights_of(dense=(5, 8), row=(1, 5)),
+            **({} if operator == "Flatten" else {"axes": np.array([2, 3])}),
+        },
+    )
+    before, after, left = both(content)
+    assert left == ["Convs", "Flatten"]
+    np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-6)
+
+
+def test_a_product_whose_bias_differs_by_row_stays_one() -> None:
+    content = model(
+        [
+            CONV,
+            ("GlobalAveragePool", ["c"], ["m"], {}),
+            ("Flatten", ["m"], ["f"], {"axis": 1}),
+            ("Gemm", ["f", "dense", "rows"], ["y"], {"transB": 1}),
+        ],
+        {"x": SIZES},
+        {**W, **weights_of(dense=(5, 8), rows=(2, 5))},
+    )
+    assert both(content)[2] == ["Convs", "Flatten", "Gemm"]

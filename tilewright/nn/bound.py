@@ -74,6 +74,7 @@ class Bound:
         self._values: dict[str, Any] = {}
         self._calls = tuple(self._bound(step) for step in plan.steps)
         self._ends = _ends(plan)
+        self._stretches = _stretches(self._calls)
 
     @property
     def peak_bytes(self) -> int:
@@ -175,7 +176,7 @@ class Bound:
             self._home.begin()
             try:
                 self._fill(given)
-                for at, call in enumerate(self._calls):
+                for at, call in self._stretches:
                     call()
                     for name in self._ends.get(at, ()):
                         self._values.pop(name, None)
@@ -330,3 +331,19 @@ def _ends(plan: Plan) -> dict[int, list[str]]:
         if name not in plan.formats and name not in plan.graph.constants:
             ends.setdefault(at, []).append(name)
     return ends
+
+
+def _stretches(calls: Sequence[Callable[[], None]]) -> tuple[tuple[int, Callable[[], None]], ...]:
+    """Calls, with the step that each ends with: what can go on with the next step does.
+
+    A call says so by `and_then(other)`: both as one call, or None. No value ends between engines.
+    """
+    made: list[tuple[int, Callable[[], None]]] = []
+    for at, call in enumerate(calls):
+        go_on = getattr(made[-1][1], "and_then", None) if made else None
+        both = None if go_on is None else go_on(call)
+        if both is None:
+            made.append((at, call))
+        else:
+            made[-1] = (at, both)
+    return tuple(made)

@@ -14,8 +14,7 @@ from tilewright.engines.conv import ACTIVATIONS, Conv, ConvOperands, ConvWork
 
 _BUFFER = 4 * 14 * 32  # bytes of a tile on its way to results that lie otherwise
 _ROOM = 384 << 10  # bytes of a band's rows: with the weights of a block they stay in a core's cache
-_HEAVY = 1 << 20  # bytes of weights that no task should read again
-_TASK = 1.0e6  # least multiply-adds of a task: 10 µs
+_TASK = 5e-6  # least seconds of a task
 _OVER = 14  # pixels that a tile may read beyond a row
 
 
@@ -32,29 +31,35 @@ class Layout:
     copied_bytes: float
 
 
-def layout(work: ConvWork, kind: int, cores: int) -> Layout:
-    """Few large tasks for each core; bands by the cache, and parts where weights are heavy."""
+def layout(work: ConvWork, kind: int, cores: int, seconds: float) -> Layout:
+    """A few tasks for each core; bands by the cache, and parts where weights are heavy.
+
+    seconds   what computing takes one core
+    """
     layer = work.layers[0]
     rows, columns = layer.sums(work.height, work.width)
     copied = kind not in (FLAT, DEPTH) and (
         any(layer.pads) or work.source == "channels_first" or columns < 7
     )
     through = kind != DEPTH and (layer.shuffle > 1 or work.result == "channels_first")
-    wanted = max(1, min(4 * cores, int(work.flops / 2 / _TASK)))
-    blocks = math.ceil(layer.outputs / 32)
-    parts = min(blocks, 2 * cores) if layer.weights.nbytes > _HEAVY and kind != DEPTH else 1
-    whole, unit, images = rows, 2, work.images
+    wanted = max(1, min(6 * cores, int(seconds / _TASK)))
+    blocks = 1 if kind == DEPTH else math.ceil(layer.outputs / 32)
+    whole, unit, images = rows, 1 if kind == DEPTH else 2, work.images
     if kind == FLAT:
         whole, unit, images = work.images * rows * columns, 14, 1
-    bands = max(1, math.ceil(wanted / parts / images))
-    band = math.ceil(math.ceil(whole / bands) / unit) * unit
+    heavy = layer.weights.nbytes > 4 * whole * images * layer.inputs * (
+        1 if kind == FLAT else columns
+    )
+    parts = min(blocks, wanted) if heavy else 1
+    band = math.ceil(math.ceil(whole * images * parts / wanted) / unit) * unit
+    band = min(band, math.ceil(whole / unit) * unit)
     line = _wide(layer, columns) * 4 * layer.inputs
     if copied:
         most = (_ROOM // line - _reach(layer, 0)) // layer.strides[0] + 1
         band = min(band, max(unit, most // unit * unit))
     bands = math.ceil(whole / band)
     if bands * images * parts < wanted:
-        parts = min(blocks, math.ceil(wanted / (bands * images))) if kind != DEPTH else 1
+        parts = min(blocks, math.ceil(wanted / (bands * images)))
     high = (band - 1) * layer.strides[0] + _reach(layer, 0)
     scratch = _BUFFER + (high * line + 4 * layer.inputs * _OVER * layer.strides[1] if copied else 0)
     moved = float(bands * images * parts * high * line) if copied else 0.0

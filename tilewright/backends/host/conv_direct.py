@@ -18,7 +18,7 @@ from tilewright.facts.verdict import Proposal
 
 # Measured on an AVX-512 core: multiply-adds of full tiles, and of channels by themselves; bytes
 # copied within the caches; bytes of weights, pictures and results through the last cache.
-_TILES, _DEPTH, _COPY, _MOVE = 8.0e10, 2.2e10, 1.5e10, 1.2e10
+_TILES, _DEPTH, _COPY, _MOVE = 8.0e10, 6.0e10, 1.5e10, 1.2e10
 _TILE = 4e-8  # seconds a tile takes besides its sums
 _START = 1.5e-5  # seconds until a program of one step runs on all cores
 _PIXELS, _ROWS, _COLUMNS, _WIDTH, _HALF = 14, 2, 7, 32, 16
@@ -58,8 +58,8 @@ class _Single:
     def propose(self, work: ConvWork, device: Device) -> Proposal:
         """Seconds from rates measured on an AVX-512 core."""
         cores = device.compute_units
-        plan = layout(work, self.kind, cores)
         computed = self.computing(work, work.layers[0])
+        plan = layout(work, self.kind, cores, computed)
         copied = plan.copied_bytes / _COPY
         seconds = _START + max((computed + copied) / cores, work.bytes / _MOVE / cores)
         return Proposal(
@@ -139,7 +139,7 @@ class Depthwise(_Single):
         rows, columns = layer.sums(work.height, work.width)
         lanes = math.ceil(layer.outputs / _HALF) * _HALF
         taps = layer.kernel[0] * layer.kernel[1]
-        return work.images * rows * columns * lanes * (taps + 2) / _DEPTH
+        return work.images * rows * columns * lanes * (taps + 6) / _DEPTH
 
 
 SINGLE_ENGINES = (Pointwise(), Depthwise(), Direct())

@@ -27,6 +27,7 @@ _IN, _OUT = 1.3e-9, 0.9e-9  # seconds a plane of sixteen channels of a tile, the
 _STORE, _END = 1e-10, 4e-10  # seconds a result of a layer of few channels; a number in or out
 _FINISH = 3e-10  # seconds a result of a residual or of an activation that is no limit
 _START = 3e-5  # seconds of a call
+_CACHED, _STREAM = 1 << 20, 5e9  # bytes of weights that a core's cache keeps; a second of others
 _SPARE = 64  # bytes between rings, so that they do not begin on the same lines of a cache
 
 
@@ -137,6 +138,9 @@ def _strip_seconds(work: ConvWork, strip: Strip, step: int) -> float:
         )
         if needs_finish(layer):
             total += tiles * step * step * _up(outputs, LANES) * _FINISH
+        weights = 4 * planes * outputs * layer.inputs
+        if weights > _CACHED:  # read anew for every group of tiles
+            total += -(-tiles // _GROUP) * weights / _STREAM
     ends = work.sizes[0][0] + work.layers[-1].outputs
     share = (strip[-1][1] - strip[-1][0]) * (strip[-1][3] - strip[-1][2]) * step
     return total + share * ends * _END

@@ -10,7 +10,7 @@ program threads meet in less than one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from threading import Lock
 
 import numpy as np
@@ -55,9 +55,17 @@ class Program:
         self._counters = np.zeros((len(steps) + 1, 8), np.int64)
         start = -self._counters.ctypes.data // 8 % 8  # to a line of the cache
         self._places = self._counters.reshape(-1)[start : start + 8 * len(steps)]
-        # Zeros: what a tile reads beyond a row is not used, but denormals would be slow.
-        self._memory = np.zeros((cores, scratch + 64), np.uint8)
         self._lock = Lock()
+
+    @cached_property
+    def _memory(self) -> NDArray:
+        """A thread's own, a row for each. Of zeros: what a tile reads beyond a row is not used, but
+        denormals would be slow."""
+        return np.zeros((self.cores, self.scratch + 64), np.uint8)
+
+    def and_then(self, other: object) -> Program | None:
+        """One program of both, `other` after this; None where it is none."""
+        return joined((self, other)) if isinstance(other, Program) else None
 
     def __call__(self) -> None:
         """Run all steps."""

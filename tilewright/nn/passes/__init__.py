@@ -13,6 +13,7 @@
                     convolution before them (epilogues.py: how each is taken in)
     chains.py       convolutions one after another -> one chain
     bits.py         layers of bits -> the network of bits whose compiled program runs them
+    heads.py        means of pictures, products after them -> convolutions of the chain
 
 A pass keeps the names of the values that stay, so sizes that were found before hold after it.
 """
@@ -30,6 +31,7 @@ from tilewright.nn.passes.constants import folded
 from tilewright.nn.passes.convs import with_convs
 from tilewright.nn.passes.dead import without_dead
 from tilewright.nn.passes.gates import gated
+from tilewright.nn.passes.heads import with_heads
 from tilewright.nn.passes.unchanged import without_unchanged
 
 
@@ -42,4 +44,5 @@ def simplified(graph: Graph, tensors: Mapping[str, Tensor], *, fuse: bool = True
     graph = with_convs(without_dead(gated(graph)) if fuse else graph, tensors)
     if not fuse:
         return without_dead(graph)
-    return without_dead(joined_bits(chained(followed(padded(graph, tensors), tensors))))
+    graph = without_dead(joined_bits(chained(followed(padded(graph, tensors), tensors))))
+    return without_dead(chained(without_dead(with_heads(graph, tensors))))

@@ -15,10 +15,13 @@ from tilewright.backends.host.kernels.activate import activate
 from tilewright.backends.host.kernels.lanes import (
     WIDTH,
     add,
+    at_least,
+    at_most,
     fused,
     load,
     load_some,
     splat,
+    store,
     store_some,
 )
 
@@ -49,26 +52,67 @@ def _row(step, image, y):
     down = _range(top, step.height, step.taps_down, step.dilation_down)
     source = step.x + image * step.x_image + top * step.x_row
     out = step.out + image * step.out_image + y * step.out_row
+    three = step.taps_across == 3 and step.dilation_across == 1 and step.x_stride <= 2
+    columns, stride, pixel, out_pixel = step.columns, step.x_stride, step.x_pixel, step.out_pixel
+    right = (_SIDE - 1) * stride + step.reach
     x = 0
-    while x < step.columns:
-        left = x * step.x_stride - step.left
-        across = _range(left, step.width, step.taps_across, step.dilation_across)
-        at, to = source + left * step.x_pixel, out + x * step.out_pixel
-        right = left + (_SIDE - 1) * step.x_stride + step.reach
-        if left >= 0 and right <= step.width and x + _SIDE <= step.columns:
-            _tile(step, at, down, to)
+    while x < columns:
+        left = x * stride - step.left
+        at, to = source + left * pixel, out + x * out_pixel
+        if left >= 0 and left + right <= step.width and x + _SIDE <= columns:
+            begin = _threes(step, at, down, to, stride == 2) if three else 0
+            _tile(step, at, down, to, begin)
             x += _SIDE
         else:
+            across = _range(left, step.width, step.taps_across, step.dilation_across)
             _pixel(step, at, down, across, to)
             x += 1
 
 
 @njit(cache=True)
-def _tile(step, source, down, out):
-    """Four pixels whose windows lie inside between the picture's sides."""
+def _threes(step, source, down, out, wide):
+    """Four pixels, three taps across, whole vectors of channels; where those end.
+
+    A pixel is loaded once for all windows that it is in.
+    """
+    pixel, line, out_pixel = step.x_pixel, step.dilation_down * step.x_row, step.out_pixel
+    taps, count = 3 * WIDTH, step.taps_down * 3
+    weights, bias, first, last = step.weights, step.bias, down[0], down[1]
+    end = step.outputs // WIDTH * WIDTH
+    for c in range(0, end, WIDTH):
+        a = b = d = e = load(bias, c)
+        at = weights + 4 * (c * count + first * taps)
+        x = source + first * line + 4 * c
+        for _ in range(first, last):
+            u, v, w = load(at, 0), load(at, WIDTH), load(at, 2 * WIDTH)
+            p, q, r = load(x, 0), load(x + pixel, 0), load(x + 2 * pixel, 0)
+            s, t, i = load(x + 3 * pixel, 0), load(x + 4 * pixel, 0), load(x + 5 * pixel, 0)
+            a = fused(r, w, fused(q, v, fused(p, u, a)))
+            if wide:
+                j, k, m = load(x + 6 * pixel, 0), load(x + 7 * pixel, 0), load(x + 8 * pixel, 0)
+                b = fused(t, w, fused(s, v, fused(r, u, b)))
+                d = fused(j, w, fused(i, v, fused(t, u, d)))
+                e = fused(m, w, fused(k, v, fused(j, u, e)))
+            else:
+                b = fused(s, w, fused(r, v, fused(q, u, b)))
+                d = fused(t, w, fused(s, v, fused(r, u, d)))
+                e = fused(i, w, fused(t, v, fused(s, u, e)))
+            at += 4 * taps
+            x += line
+        to = out + 4 * c
+        _finish(step, a, c, WIDTH, to)
+        _finish(step, b, c, WIDTH, to + out_pixel)
+        _finish(step, d, c, WIDTH, to + 2 * out_pixel)
+        _finish(step, e, c, WIDTH, to + 3 * out_pixel)
+    return end
+
+
+@njit(cache=True)
+def _tile(step, source, down, out, begin):
+    """Four pixels whose windows lie inside between the picture's sides, from channel `begin` on."""
     hop = step.x_stride * step.x_pixel
     tap = step.dilation_across * step.x_pixel
-    for c in range(0, step.outputs, WIDTH):
+    for c in range(begin, step.outputs, WIDTH):
         some = step.outputs - c
         a = b = d = e = load(step.bias, c)
         at = step.weights + 4 * c * step.taps_down * step.taps_across
@@ -97,16 +141,22 @@ def _tile(step, source, down, out):
 @njit(cache=True)
 def _pixel(step, source, down, across, out):
     """One pixel and the taps that are inside."""
-    tap = step.dilation_across * step.x_pixel
-    for c in range(0, step.outputs, WIDTH):
-        some = step.outputs - c
-        value = load(step.bias, c)
-        at = step.weights + 4 * c * step.taps_down * step.taps_across
+    tap, line = step.dilation_across * step.x_pixel, step.dilation_down * step.x_row
+    row, count = step.taps_across, step.taps_down * step.taps_across
+    weights, bias, outputs = step.weights, step.bias, step.outputs
+    for c in range(0, outputs, WIDTH):
+        some = outputs - c
+        value = load(bias, c)
+        at = weights + 4 * c * count
         for v in range(down[0], down[1]):
-            line = source + v * step.dilation_down * step.x_row + 4 * c
-            for u in range(across[0], across[1]):
-                w = load(at, (v * step.taps_across + u) * WIDTH)
-                value = fused(load_some(line + u * tap, 0, some), w, value)
+            x = source + v * line + 4 * c
+            if some >= WIDTH:
+                for u in range(across[0], across[1]):
+                    value = fused(load(x + u * tap, 0), load(at, (v * row + u) * WIDTH), value)
+            else:
+                for u in range(across[0], across[1]):
+                    w = load(at, (v * row + u) * WIDTH)
+                    value = fused(load_some(x + u * tap, 0, some), w, value)
         _finish(step, value, c, some, out + 4 * c)
 
 
@@ -115,8 +165,14 @@ def _finish(step, value, channel, some, out):
     """Residual, activation, store."""
     if step.residual:
         value = add(value, load_some(out + step.residual, 0, some))
-    slopes = splat(step.low)
-    if step.slopes:
-        slopes = load(step.slopes, channel)
-    value = activate(step.curved, value, splat(step.low), splat(step.high), slopes)
-    store_some(out, 0, value, some)
+    if step.curved:
+        slopes = splat(step.low)
+        if step.slopes:
+            slopes = load(step.slopes, channel)
+        value = activate(step.curved, value, splat(step.low), splat(step.high), slopes)
+    else:
+        value = at_most(at_least(value, splat(step.low)), splat(step.high))
+    if some >= WIDTH:
+        store(out, 0, value)
+    else:
+        store_some(out, 0, value, some)
