@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright.backends.opencl.grouped_launch import Arguments, Bound
 from tilewright.backends.opencl.grouped_tables import CHUNK, SUMS, Table, Tables
-from tilewright.backends.opencl.lowering import type_defines
+from tilewright.backends.opencl.lowering import chains, type_defines
 from tilewright.backends.opencl.rules import preferences
 from tilewright.backends.opencl.runtime import Session, session
 from tilewright.engines.grouped import GroupedKernel, GroupedOperands
@@ -66,11 +66,12 @@ class Groups(GroupedKernel):
     def bind_in(self, session_: Session, layout: GroupedLayout, operands: GroupedOperands) -> Bound:
         """The same in somebody else's session."""
 
-    def _common(self, operands: GroupedOperands, **more: int) -> Defines:
+    def _common(self, operands: GroupedOperands, k: int = 0, **more: int) -> Defines:
         """The -D options of every grouped kernel."""
         return (
             *type_defines(self.dtype, SUMS[self.dtype]),
             ("MULTIPLY_ADD", preferences(self.device).multiply_add),
+            *chains(SUMS[self.dtype], k),
             ("POINTERS", int(operands.c.base is None)),
             *more.items(),
         )
@@ -168,12 +169,13 @@ class GpuGroups(Groups):
             ),
             operands,
         )
+        multiply, longest = self._launch, tables.longest
         launches = [
-            (self._launch(index, count, operands, parts=1), arguments.multiply_parts(first))
+            (multiply(index, count, operands, longest, parts=1), arguments.multiply_parts(first))
             for index, first, count in _runs(tables.part_tiles[parts_by_shape])
         ]
         launches += [
-            (self._launch(index, count, operands, parts=0), arguments.multiply(first))
+            (multiply(index, count, operands, longest, parts=0), arguments.multiply(first))
             for index, first, count in _runs(tables.tiles[by_shape])
         ]
         if len(tables.pieces):
@@ -182,13 +184,16 @@ class GpuGroups(Groups):
         wait = operands.c.base is None
         return Bound(session_, launches, (tables, operands), wait=wait)
 
-    def _launch(self, index: int, count: int, operands: GroupedOperands, parts: int) -> Launch:
+    def _launch(
+        self, index: int, count: int, operands: GroupedOperands, longest: int, parts: int
+    ) -> Launch:
         (m, n, k, micro_m, micro_n, trim), _, _ = _GPU_TILES[index]
         if self.dtype == "float64":
             # Half as many sums fit the registers; shapes stay those of the plan.
             micro_m, micro_n, trim = max(2, micro_m // 2), micro_n, min(trim, 2)
         defines = self._common(
             operands,
+            longest,
             TILE_M=m,
             TILE_N=n,
             TILE_K=k,

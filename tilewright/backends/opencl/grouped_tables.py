@@ -41,6 +41,11 @@ class Tables:
     pieces: Table
     scratch_elements: int
 
+    @property
+    def longest(self) -> int:
+        """Steps of k of the longest product or part."""
+        return int(self.problems[:, _K].max(initial=0))
+
     @classmethod
     def of(cls, layout: GroupedLayout, operands: GroupedOperands) -> Tables:
         """A thousand problems take about 0.1 ms."""

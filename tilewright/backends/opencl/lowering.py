@@ -23,6 +23,9 @@ _WAVEFRONT = 64
 _NARROWEST = 16
 # Four wavefronts; no kernel of the ladder gains from more.
 _LARGEST_GROUP = 256
+# One chain of float32 additions of 0.1 * 0.1 is off by 2e-5 after 4096 and by 2e-2 after 2 million,
+# chains of 256 by 1e-6; NumPy by 8e-7 and 4e-6 to 6e-5.
+_LONG, _CHAIN = 4096, 256
 EPILOGUE_BIAS = 1
 EPILOGUE_ACTIVATION = {"none": 0, "relu": 2, "gelu": 4}
 
@@ -59,6 +62,11 @@ def types(problem: Problem) -> tuple[tuple[str, int], ...]:
 def type_defines(dtype: str, accumulate: str) -> tuple[tuple[str, int], ...]:
     """The -D options for elements and sums of these types."""
     return (("PRECISION", _BITS[dtype]), ("ACCUMULATE", _BITS[accumulate]))
+
+
+def chains(accumulate: str, k: int) -> tuple[tuple[str, int], ...]:
+    """The -D option that sums a long k in chains, whose totals are added up."""
+    return (("CHAIN", _CHAIN),) if accumulate == "float32" and k > _LONG else ()
 
 
 def whole(problem: Problem) -> Block:

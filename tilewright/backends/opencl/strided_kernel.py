@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.backends.opencl.lowering import (
     MULTIPLY_ADD_AXIS,
+    chains,
     computed,
     grid,
     itemsize,
@@ -136,7 +137,12 @@ class StridedKernel:
         launch = Launch(
             program=self.name,
             entry=self.entry,
-            defines=(*types(problem), *multiply_add(config), *self.options(problem, config)),
+            defines=(
+                *types(problem),
+                *multiply_add(config),
+                *chains(problem.accumulate, problem.k),
+                *self.options(problem, config),
+            ),
             global_size=size,
             local_size=group,
             arguments=(

@@ -19,6 +19,7 @@ from tilewright.backends.opencl.lowering import (
     UNROLL_AXIS,
     Block,
     blocks,
+    chains,
     computed,
     grid,
     itemsize,
@@ -228,6 +229,7 @@ class VectorKernel:
             defines=(
                 *types(problem),
                 *multiply_add(config),
+                *chains(problem.accumulate, block.k),
                 ("MICRO_M", config.micro_m),
                 ("MICRO_N", config.micro_n),
                 ("UNROLL", config.unroll),

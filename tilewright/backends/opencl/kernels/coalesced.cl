@@ -35,16 +35,20 @@ __kernel void coalesced(int m, int n, int k,
     at += at_offset + i;
     b += b_offset + j;
     EVERY_ROW(DECLARE, )
-    UNROLLED
-    for (int l = 0; l < k; l++) {
-        const sum4 x0 = TO_SUM4(vload4(0, at));
+    EVERY_CHAIN(CHAIN, k) {
+        EVERY_ROW(BEGIN_CHAIN, )
+        UNROLLED
+        for (int l = begin; l < end; l++) {
+            const sum4 x0 = TO_SUM4(vload4(0, at));
 #if MICRO_M > 4
-        const sum4 x1 = TO_SUM4(vload4(1, at));
+            const sum4 x1 = TO_SUM4(vload4(1, at));
 #endif
-        EVERY_VECTOR(LOAD_Y, , )
-        EVERY_ROW(MULTIPLY, )
-        at += at_leading;
-        b += b_leading;
+            EVERY_VECTOR(LOAD_Y, , )
+            EVERY_ROW(MULTIPLY, )
+            at += at_leading;
+            b += b_leading;
+        }
+        EVERY_ROW(END_CHAIN, )
     }
     c += c_offset + i * c_row + j * c_col;
     bias += bias_offset;

@@ -26,11 +26,11 @@
 
 #if WIDE_SUM
 #define TOTAL sum4
-#define GAIN_DOT(x, y, total) total = MADD(x, y, total)
+#define GAIN_DOT(x, y, part) part = MADD(x, y, part)
 #define ADDED_UP(total) (total.s0 + total.s1 + (total.s2 + total.s3))
 #else
 #define TOTAL sum
-#define GAIN_DOT(x, y, total) total += dot(x, y)
+#define GAIN_DOT(x, y, part) part += dot(x, y)
 #define ADDED_UP(total) total
 #endif
 
@@ -43,16 +43,22 @@
 #define POINT_A(r, none) __global const real *a##r = a + a_offset + min(i + r, m - 1) * a_leading;
 #define POINT_B(r, v, none) \
     __global const real *b##v = bt + bt_offset + min(j + v, n - 1) * bt_leading;
-#define DECLARE_ONE(r, v, none) TOTAL total##r##_##v = 0;
+#define DECLARE_ONE(r, v, none) TOTAL total##r##_##v = 0, lost##r##_##v = 0;
 #define DECLARE_ROW(r, none) EVERY_COLUMN(DECLARE_ONE, r, none)
+#define BEGIN_ONE(r, v, none) TOTAL part##r##_##v = 0;
+#define BEGIN_ROW(r, none) EVERY_COLUMN(BEGIN_ONE, r, none)
+#define END_ONE(r, v, none) JOIN_CHAIN(TOTAL, total##r##_##v, lost##r##_##v, part##r##_##v)
+#define END_ROW(r, none) EVERY_COLUMN(END_ONE, r, none)
 #define LOAD_X(r, none) const sum4 x##r = TO_SUM4(vload4(l, a##r));
 #define LOAD_Y(r, v, none) const sum4 y##v = TO_SUM4(vload4(l, b##v));
-#define GAIN_ONE(r, v, none) GAIN_DOT(x##r, y##v, total##r##_##v);
+#define GAIN_ONE(r, v, none) GAIN_DOT(x##r, y##v, part##r##_##v);
 #define GAIN_ROW(r, none) EVERY_COLUMN(GAIN_ONE, r, none)
-#define STORE_ONE(r, v, none)                                                                    \
-    if (j + v < n)                                                                            \
-        finish(ADDED_UP(total##r##_##v), c + r * c_row + v * c_col, alpha, beta, bias, j + v, \
-               epilogue);
+#define STORE_ONE(r, v, none)                                                                 \
+    if (j + v < n) {                                                                          \
+        const TOTAL whole = WHOLE(total##r##_##v, lost##r##_##v);                             \
+        finish(ADDED_UP(whole), c + r * c_row + v * c_col, alpha, beta, bias, j + v,          \
+               epilogue);                                                                     \
+    }
 #define STORE_ROW(r, none)                                                                       \
     if (i + r < m) {                                                                          \
         EVERY_COLUMN(STORE_ONE, r, none)                                                         \
@@ -72,11 +78,15 @@ __kernel void dot4(int m, int n, int k4,
     EVERY_ROW(POINT_A, )
     EVERY_COLUMN(POINT_B, , )
     EVERY_ROW(DECLARE_ROW, )
-    UNROLLED
-    for (int l = 0; l < k4; l++) {
-        EVERY_ROW(LOAD_X, )
-        EVERY_COLUMN(LOAD_Y, , )
-        EVERY_ROW(GAIN_ROW, )
+    EVERY_CHAIN(CHAIN / 4, k4) {
+        EVERY_ROW(BEGIN_ROW, )
+        UNROLLED
+        for (int l = begin; l < end; l++) {
+            EVERY_ROW(LOAD_X, )
+            EVERY_COLUMN(LOAD_Y, , )
+            EVERY_ROW(GAIN_ROW, )
+        }
+        EVERY_ROW(END_ROW, )
     }
     c += c_offset + i * c_row + j * c_col;
     bias += bias_offset;

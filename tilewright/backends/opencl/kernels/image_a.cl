@@ -36,14 +36,18 @@ __kernel void image_a(int m, int n, int k4,
 
     b += b_offset + j;
     EVERY_ROW(DECLARE, )
-    UNROLLED
-    for (int l = 0; l < k4; l++) {
-        EVERY_ROW(LOAD_X, )
-        STEP(s0, 0)
-        STEP(s1, 1)
-        STEP(s2, 2)
-        STEP(s3, 3)
-        b += 4 * b_leading;
+    EVERY_CHAIN(CHAIN / 4, k4) {
+        EVERY_ROW(BEGIN_CHAIN, )
+        UNROLLED
+        for (int l = begin; l < end; l++) {
+            EVERY_ROW(LOAD_X, )
+            STEP(s0, 0)
+            STEP(s1, 1)
+            STEP(s2, 2)
+            STEP(s3, 3)
+            b += 4 * b_leading;
+        }
+        EVERY_ROW(END_CHAIN, )
     }
     c += c_offset + i * c_row + j * c_col;
     bias += bias_offset;

@@ -53,7 +53,7 @@ inline float4 finished4(sum4 total, __global const real *c, long c_col, int colu
 #define STORE_TEXEL(r, v, none)                                                                  \
     if (j + 4 * v < n)                                                                        \
         write_imagef(c_image, (int2)(j / 4 + v, i + r),                                       \
-                     finished4(total##r##_##v, c + r * c_row + 4 * v * c_col, c_col,          \
+                     finished4(WHOLE(total##r##_##v, lost##r##_##v), c + r * c_row + 4 * v * c_col, c_col,          \
                                n - j - 4 * v, alpha, beta, bias, j + 4 * v, epilogue));
 #define STORE_ROW(r, none)                                                                       \
     if (i + r < m) {                                                                          \
@@ -78,13 +78,17 @@ __kernel void image_ab(int m, int n, int k4,
     if (i >= m || j >= n) return;
 
     EVERY_ROW(DECLARE, )
-    UNROLLED
-    for (int l = 0; l < k4; l++) {
-        EVERY_ROW(LOAD_X, )
-        STEP(s0, 0)
-        STEP(s1, 1)
-        STEP(s2, 2)
-        STEP(s3, 3)
+    EVERY_CHAIN(CHAIN / 4, k4) {
+        EVERY_ROW(BEGIN_CHAIN, )
+        UNROLLED
+        for (int l = begin; l < end; l++) {
+            EVERY_ROW(LOAD_X, )
+            STEP(s0, 0)
+            STEP(s1, 1)
+            STEP(s2, 2)
+            STEP(s3, 3)
+        }
+        EVERY_ROW(END_CHAIN, )
     }
     c += c_offset + i * c_row + j * c_col;
     bias += bias_offset;

@@ -41,13 +41,17 @@ __kernel void image_b(int m, int n, int k4,
 
     EVERY_ROW(POINT, )
     EVERY_ROW(DECLARE, )
-    UNROLLED
-    for (int l = 0; l < k4; l++) {
-        EVERY_ROW(LOAD_X, )
-        STEP(s0, 0)
-        STEP(s1, 1)
-        STEP(s2, 2)
-        STEP(s3, 3)
+    EVERY_CHAIN(CHAIN / 4, k4) {
+        EVERY_ROW(BEGIN_CHAIN, )
+        UNROLLED
+        for (int l = begin; l < end; l++) {
+            EVERY_ROW(LOAD_X, )
+            STEP(s0, 0)
+            STEP(s1, 1)
+            STEP(s2, 2)
+            STEP(s3, 3)
+        }
+        EVERY_ROW(END_CHAIN, )
     }
     c += c_offset + i * c_row + j * c_col;
     bias += bias_offset;

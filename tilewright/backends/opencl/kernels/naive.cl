@@ -23,13 +23,17 @@ __kernel void naive(int m, int n, int k,
 
     a += a_offset + i * a_row;
     b += b_offset + j * b_col;
-    sum total = 0;
-    UNROLLED
-    for (int l = 0; l < k; l++) {
-        total = MADD((sum)*a, (sum)*b, total);
-        a += a_col;
-        b += b_row;
+    sum total = 0, lost = 0;
+    EVERY_CHAIN(CHAIN, k) {
+        sum part = 0;
+        UNROLLED
+        for (int l = begin; l < end; l++) {
+            part = MADD((sum)*a, (sum)*b, part);
+            a += a_col;
+            b += b_row;
+        }
+        JOIN_CHAIN(sum, total, lost, part)
     }
-    finish(total, c + c_offset + i * c_row + j * c_col, alpha, beta,
+    finish(WHOLE(total, lost), c + c_offset + i * c_row + j * c_col, alpha, beta,
            bias + bias_offset, j, epilogue);
 }

@@ -50,11 +50,16 @@ void panel(int m, int n, int k, int depth, int block_m, int block_n,
                 __global const sum *strip = a_block + (long)i * padded;
                 __global const sum *b = b_block + (long)j * padded;
                 EVERY_ROW(DECLARE)
-                for (int l = 0; l < padded; l += 4) {
-                    ADVANCE(0) ADVANCE(1) ADVANCE(2) ADVANCE(3)
-                    strip += 4 * MICRO_M;
-                    b += 4 * MICRO_N;
+                BEGIN_CHAINS
+                EVERY_CHAIN(CHAIN, padded) {
+                    for (int l = begin; l < end; l += 4) {
+                        ADVANCE(0) ADVANCE(1) ADVANCE(2) ADVANCE(3)
+                        strip += 4 * MICRO_M;
+                        b += 4 * MICRO_N;
+                    }
+                    END_CHAIN
                 }
+                END_CHAINS
                 FINISH_TILE(n - j)
             }
     }

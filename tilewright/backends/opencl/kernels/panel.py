@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.backends.opencl.lowering import (
     MULTIPLY_ADD_AXIS,
+    chains,
     computed,
     multiply_add,
     round_up,
@@ -34,6 +35,8 @@ from tilewright.facts.kernel import (
 from tilewright.facts.problem import Problem
 
 _UNROLL = 4
+# C takes so long a sum block by block; of more, each addition to C would round too much away.
+_MOST_IN_PARTS = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,7 @@ class Panel:
             defines=(
                 *types(problem),
                 *multiply_add(config),
+                *chains(problem.accumulate, problem.k),
                 ("MICRO_M", config.micro_m),
                 ("VECTOR", config.vector),
             ),
@@ -132,8 +136,8 @@ def _vectors_for(problem: Problem, config: Config) -> Config:
 
 
 def _depth(problem: Problem, config: Config) -> int:
-    """Steps of k a block holds: evened out, and all of k where C could not keep the running sum."""
-    if problem.dtype != problem.accumulate:
+    """Steps of k a block holds: evened out, and all of k where C cannot keep the running sum."""
+    if problem.dtype != problem.accumulate or problem.k > _MOST_IN_PARTS:
         return round_up(problem.k, _UNROLL)
     parts = -(-problem.k // config.tile_k)
     return round_up(-(-problem.k // parts), _UNROLL)

@@ -1,0 +1,79 @@
+"""float32 of a long k is as near to float64 as NumPy brings it, by every kernel on every driver.
+
+Constants are the hard case: a sum that grows rounds each of them the same way.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright
+from tests.support.runs import KERNELS
+from tilewright import Device
+from tilewright.backends.opencl.grouped import GpuGroups
+from tilewright.backends.opencl.runtime import session
+from tilewright.calls.grouped_loop_host import on_device
+from tilewright.engines.grouped import GroupedOperands
+from tilewright.errors import KernelError
+from tilewright.planning.grouped import lay_out
+
+
+def product(a: np.ndarray, b: np.ndarray, device: Device, kernel: str) -> np.ndarray:
+    try:
+        return tilewright.matmul(a, b, device=device, kernel=kernel)
+    except KernelError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("k", [20_000, 2_000_003])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_long_sum_is_at_most_twice_as_far_off_as_numpys(
+    kernel: str, k: int, dtype: str, device: Device
+) -> None:
+    a, b = np.full((3, k), 0.1, dtype), np.full((k, 5), 0.01, dtype)
+    truth = k * float(a[0, 0]) * float(b[0, 0])
+    off = [
+        float(np.abs(found / truth - 1).max())
+        for found in (product(a, b, device, kernel).astype(float), (a @ b).astype(float))
+    ]
+    assert off[0] <= 2 * off[1] + 1e-6
+
+
+@pytest.mark.parametrize("k", [4097, 8191])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_no_step_is_lost_or_counted_twice_where_chains_meet(
+    kernel: str, k: int, device: Device
+) -> None:
+    rng = np.random.default_rng(k)
+    a, b = (rng.integers(-8, 9, size).astype(np.float32) for size in ((33, k), (k, 21)))
+    assert np.array_equal(product(a, b, device, kernel), a.astype(float) @ b.astype(float))
+
+
+def test_a_long_sum_in_a_batch_for_gpus_is_as_near(device: Device) -> None:
+    k = (500_000, 3, 20_000)
+    a, b, c = (
+        tilewright.RaggedBatch.empty(list(zip(rows, cols, strict=True)))
+        for rows, cols in (((3,) * 3, k), (k, (5,) * 3), ((3,) * 3, (5,) * 3))
+    )
+    for batch, value in ((a, 0.1), (b, 0.01), (c, np.nan)):
+        batch.flat[:] = value
+    left, right, results = (batch.to(device) for batch in (a, b, c))
+    kernel = GpuGroups(device, "float32")
+    ones = np.ones(3)
+    operands = GroupedOperands(
+        on_device(left),
+        on_device(right),
+        on_device(results),
+        None,
+        ones,
+        0 * ones,
+        "none",
+        "float32",
+    )
+    layout = lay_out((3,) * 3, (5,) * 3, k, kernel.tiles, kernel.slots)
+    kernel.bind_in(session(device), layout, operands)()
+    truth = np.array(k) * float(a[0][0, 0]) * float(b[0][0, 0])
+    found = np.stack(list(results.to("host"))).astype(float)
+    assert np.abs(found / truth[:, None, None] - 1).max() <= 3e-6
