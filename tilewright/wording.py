@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+PATH = 300  # characters of a path that a message shows
 
-def short(value: Any) -> str:
-    """`value` as a message shows it: its repr, cut to 60 characters."""
-    return _cut(repr(value), 60)
+
+def short(value: Any, most: int = 60) -> str:
+    """`value` as a message shows it: its repr, cut to so many characters."""
+    return _cut(repr(value), most)
 
 
 def in_one_line(error: BaseException, most: int = 300) -> str:

@@ -18,6 +18,7 @@ from tilewright.calls.dense_work_gpu import work_of
 from tilewright.calls.plan_gpu import plan_of, verdict_lines
 from tilewright.inputs import place_gpu
 from tilewright.inputs.product import checked
+from tilewright.planning.explain import product_head
 
 
 def matmul(a: Any, b: Any, *, out: Any, bias: Any, **options: Any) -> Any:
@@ -60,8 +61,8 @@ def explain(a: Any, b: Any, **options: Any) -> str:
     m, n, k = (int(column[0]) if len(column) else 0 for column in (work.m, work.n, work.k))
     count = f"{len(work.m)} times " if len(work.m) != 1 else ""
     sums = "float64" if work.dtype == "float64" else "float32"
-    head = f"{count}C[{m} x {n}] = A[{m} x {k}] @ B[{k} x {n}], {work.dtype} summed in {sums}"
-    lines = [head, f"device     {device.id}  {device.name}"]
+    head, *lines = product_head(m, n, k, work.dtype, sums, device)
+    lines = [count + head, *lines]
     if not (work.m.any() and work.n.any()):
         return "\n".join([*lines, "because    the result is empty: nothing is computed"])
     return "\n".join(lines + verdict_lines(work, device, product.kernel))

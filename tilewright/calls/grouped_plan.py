@@ -29,16 +29,17 @@ from tilewright.inputs.batch_places import check_none, host_place, lies_on_gpu
 from tilewright.inputs.checks import check_options, checked_dtype, checked_name
 from tilewright.inputs.devices import backend_of, resolve
 from tilewright.inputs.watched import are_watched, listed
-from tilewright.planning.explain import batch_head, explained, explained_loop
+from tilewright.planning.explain import batch_head, explained, explained_elsewhere
 from tilewright.planning.grouped import ORDERS, Balance, Bucket, GroupedLayout, lay_out, signature
 from tilewright.remember import Shelf
-from tilewright.wording import counted
+from tilewright.wording import PATH, counted, short
 
 # Known options of a bound batch: those of `grouped_matmul` less what a plan has or a place has.
 _OPTIONS = (
     *("alpha", "beta", "transpose_a", "transpose_b", "bias", "activation", "into"),
     *("kernel", "precision"),
 )
+_LOOP = "a loop of numpy.matmul, as given"
 _FORMAT = "tilewright-grouped-plan-1"
 _MOST_BYTES = 64 << 20  # of a plan in a file: a million problems take 15 MB
 _plans: Shelf[bytes, GroupedPlan] = Shelf("plans of batches", most=256 << 20)
@@ -94,7 +95,10 @@ class GroupedPlan(Fixed):
         flops = float(2 * np.sum(self.m.astype(float) * self.n * self.k))
         head = batch_head(len(self.m), self.dtype, flops, self.device)
         if self.layout is None:
-            return "\n".join(head + explained_loop(self.device, flops))
+            lines = explained_elsewhere("host", _LOOP, self.device, flops)
+            return "\n".join(head + lines)
+        if not len(self.m):
+            return "\n".join([*head, "because    the batch is empty: nothing is computed"])
         if not is_worth_planning(len(self.m), flops):
             head.append(
                 "unbound    a loop of NumPy's products: a plan would save less than it costs"
@@ -180,15 +184,15 @@ class GroupedPlan(Fixed):
         try:
             document = reading.document(file, _MOST_BYTES)
             if document["format"] != _FORMAT:
-                raise ValueError(f"format is {document['format']!r}")
+                raise ValueError(f"format is {short(document['format'])}")
             if not isinstance(document["dtype"], str):
-                raise ValueError(f"dtype is {document['dtype']!r}")
+                raise ValueError(f"dtype is {short(document['dtype'])}")
             m, n, k = (document[name] for name in "mnk")
             return planned(m, n, k, document["dtype"], device, document["order"])
         except FileNotFoundError:
             raise
         except DAMAGED as error:
-            raise FileError(f"path={str(path)!r}: not a saved plan ({error})") from None
+            raise FileError(f"path={short(str(path), PATH)}: not a saved plan ({error})") from None
 
 
 def planned(
@@ -235,8 +239,8 @@ def _size_column(values: npt.ArrayLike, name: str) -> Column:
         return np.empty(0, np.int64)
     if array.ndim == 0 and array.dtype != object:
         raise ShapeError(
-            f"{name}={values!r}: accepted are lists of whole numbers, one a problem; for one"
-            f" product {name}=[{values!r}]"
+            f"{name}={short(values)}: accepted are lists of whole numbers, one a problem; for one"
+            f" product {name}=[{short(values)}]"
         )
     if array.ndim != 1 or array.dtype.kind not in "iu":
         shown = "not a number" if array.dtype.kind == "f" and np.isnan(array).any() else array.dtype

@@ -14,6 +14,7 @@ from tilewright.engines.contract import Planner
 from tilewright.errors import KernelError, TilewrightError
 from tilewright.facts.device import Device
 from tilewright.facts.verdict import Proposal, Rejected, Verdict
+from tilewright.wording import short
 
 Work = TypeVar("Work")
 
@@ -51,7 +52,7 @@ def choose(
         if answer.seconds is not None and answer.seconds <= enough:
             break
     if wanted is not None and not proposals:
-        raise KernelError(f"kernel={wanted!r}: {device.name}: {refusals[0].reason}")
+        raise KernelError(f"kernel={short(wanted)}: {device.name}: {refusals[0].reason}")
     return Verdict(device, tuple(sorted(proposals, key=_order)), tuple(refusals))
 
 
@@ -68,10 +69,10 @@ def named(engines: Sequence[Named], name: str, device: Device) -> Named:
             return engine
     if not engines:
         raise KernelError(
-            f"kernel={name!r}: {device.id!r} has no kernels to force; accepted is kernel=None"
+            f"kernel={short(name)}: {device.id!r} has no kernels to force; accepted is kernel=None"
         )
     known = ", ".join(repr(engine.name) for engine in engines)
-    raise KernelError(f"kernel={name!r}: {device.id!r} knows {known}")
+    raise KernelError(f"kernel={short(name)}: {device.id!r} knows {known}")
 
 
 def _answer(engine: Planner[Work], work: Work, device: Device) -> Proposal | str:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import ArgumentError, FileError, TilewrightError
+from tilewright.wording import PATH, short
 
 # What NumPy, zipfile and readers of text are known to raise on files that are not what they claim.
 DAMAGED = (
@@ -47,7 +48,7 @@ def path_of(value: Any, argument: str = "path") -> Path:
     if isinstance(value, str | os.PathLike) and "\0" not in str(value):
         return Path(value)
     raise ArgumentError(
-        f"{argument}={value!r}: accepted is the path of a file, a str or an os.PathLike"
+        f"{argument}={short(value)}: accepted is the path of a file, a str or an os.PathLike"
     )
 
 
@@ -127,8 +128,8 @@ def _create(path: Path, target: Path, argument: str) -> Path:
 
 def _message(argument: str, path: Path, why: str) -> str:
     return (
-        f"{argument}={str(path)!r}: cannot be written ({why}); accepted is a file name in a folder"
-        " that exists and can be written"
+        f"{argument}={short(str(path), PATH)}: cannot be written ({why}); accepted is a file"
+        " name in a folder that exists and can be written"
     )
 
 

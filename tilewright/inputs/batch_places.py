@@ -14,6 +14,7 @@ from tilewright.arrays.views import on_gpu
 from tilewright.errors import ArgumentError
 from tilewright.inputs.batch_place_host import BatchOnHost
 from tilewright.inputs.ragged_batch import RaggedBatch
+from tilewright.wording import short
 
 
 def host_place(*, watched: bool = False) -> BatchOnHost:
@@ -36,4 +37,4 @@ def check_none(**options: Any) -> None:
     """Raise ArgumentError where an option of a GPU's is given for the host's arrays."""
     for name, value in options.items():
         if value is not None:
-            raise ArgumentError(f"{name}={value!r}: accepted is None for the host's arrays")
+            raise ArgumentError(f"{name}={short(value)}: accepted is None for the host's arrays")

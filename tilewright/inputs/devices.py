@@ -11,6 +11,7 @@ from tilewright.engines.backend import Backend
 from tilewright.errors import DeviceError
 from tilewright.facts.device import Device
 from tilewright.tuning.peak import with_ceilings
+from tilewright.wording import short
 
 INSTALL_HINT = "pip install 'tilewright[cpu]'"
 
@@ -51,7 +52,7 @@ def backend_of(device: Device) -> Backend:
     """The back end that runs a device."""
     backend = backends().get(device.backend)
     if backend is None:
-        raise DeviceError(f"device={device.id!r}: no such device; {_choices()}")
+        raise DeviceError(f"device={short(device.id)}: no such device; {_choices()}")
     return backend
 
 
@@ -66,8 +67,14 @@ def resolve(wanted: Device | str | None) -> Device:
     if wanted is None:
         return _named(settings.device() or "", "TILEWRIGHT_DEVICE")
     if not isinstance(wanted, str):
-        raise DeviceError(f"device={wanted!r}: accepted are a Device or a name; {_choices()}")
+        raise DeviceError(f"device={short(wanted)}: accepted are a Device or a name; {_choices()}")
     return _named(wanted, "device")
+
+
+def check_named() -> None:
+    """Raise DeviceError where TILEWRIGHT_DEVICE names none; looks for no device otherwise."""
+    if settings.device() is not None:
+        resolve(None)
 
 
 @cache
@@ -83,7 +90,7 @@ def _named(name: str, argument: str) -> Device:
     elif colon:
         candidates = _by_part(candidates, which.lower()) if which else []
     if not candidates:
-        raise DeviceError(f"{argument}={name!r}: no such device; {_choices()}")
+        raise DeviceError(f"{argument}={short(name)}: no such device; {_choices()}")
     return candidates[0]
 
 
@@ -108,7 +115,7 @@ def _best() -> Device:
 
 
 def _choices() -> str:
-    names = ", ".join(f"{device.id!r} ({device.name})" for device in devices())
+    names = ", ".join(f"{short(device.id)} ({device.name})" for device in devices())
     hint = "" if len(devices()) > 1 else f"; '{INSTALL_HINT}' adds an OpenCL device"
     return f"accepted are {names}{hint}"
 

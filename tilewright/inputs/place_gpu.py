@@ -18,6 +18,7 @@ from tilewright.facts.dtypes import TYPES, Dtype
 from tilewright.facts.limits import MOST
 from tilewright.inputs.checks import PRECISIONS
 from tilewright.inputs.devices import gpu, resolve
+from tilewright.wording import short
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class OnGpu:
         """That of the arrays."""
         own = gpu(self.memory.ordinal)
         if wanted is not None and wanted != "cuda" and resolve(wanted).id != own.id:
-            raise OperandError(f"device={wanted!r}: a lies on {own.id!r}")
+            raise OperandError(f"device={short(wanted)}: a lies on {own.id!r}")
         return own
 
     def new(self, shape: Shape, public: Shape, dtype: str) -> New:

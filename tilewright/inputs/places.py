@@ -21,6 +21,7 @@ from tilewright.backends.cuda.backend import refuse
 from tilewright.errors import DeviceMemoryError, OperandError
 from tilewright.facts.device import Device
 from tilewright.inputs.devices import backend_of, resolve
+from tilewright.wording import short
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class OnDevice(_OffGpu):
         _OffGpu.check_beside(self, name, value)
         if value.device != self.first.device:
             raise OperandError(
-                f"{name}={value!r}: lies on another device than a={self.first!r}; accepted are"
+                f"{name}={short(value)}: lies on another device than a={self.first!r}; accepted are"
                 " arrays of one device in a call"
             )
 
@@ -87,7 +88,7 @@ class OnDevice(_OffGpu):
         """That of the arrays."""
         own: Device = self.first.device
         if wanted is not None and resolve(wanted) != own:
-            raise OperandError(f"device={wanted!r}: a lies on {own.id!r}")
+            raise OperandError(f"device={short(wanted)}: a lies on {own.id!r}")
         return own
 
     def new(self, shape: Shape, public: Shape, dtype: str) -> New:

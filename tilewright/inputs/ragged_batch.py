@@ -31,7 +31,7 @@ from tilewright.files.whole import DAMAGED, path_of, replacing
 from tilewright.inputs.checks import checked_dtype
 from tilewright.inputs.devices import resolve
 from tilewright.inputs.make import asarray, empty
-from tilewright.wording import short
+from tilewright.wording import PATH, short
 
 _MEMBERS = ("flat", "rows", "cols", "offsets")
 
@@ -159,7 +159,7 @@ class RaggedBatch:
             with zipfile.ZipFile(path) as archive:
                 missing = [n for n in _MEMBERS if f"{n}.npy" not in archive.namelist()]
                 if missing:
-                    raise FileError(f"path={str(path)!r}: lacks {', '.join(missing)}")
+                    raise FileError(f"path={short(str(path), PATH)}: lacks {', '.join(missing)}")
                 flat = reading.mapped_npz_array(archive, path, "flat", DTYPES)
                 most = os.path.getsize(path)  # what is stored is no larger than its file
                 rows, cols, offsets = (
@@ -169,7 +169,9 @@ class RaggedBatch:
         except DAMAGED as error:
             if isinstance(error, FileError | FileNotFoundError):
                 raise
-            raise FileError(f"path={str(path)!r}: not a saved RaggedBatch ({error})") from None
+            raise FileError(
+                f"path={short(str(path), PATH)}: not a saved RaggedBatch ({error})"
+            ) from None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write an uncompressed .npz: flat, rows, cols, offsets.

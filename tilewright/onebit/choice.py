@@ -16,7 +16,7 @@ from tilewright.engines.contract import Planner
 from tilewright.errors import KernelError, OperandError
 from tilewright.facts.device import Device
 from tilewright.facts.verdict import Proposal, Verdict
-from tilewright.inputs.devices import resolve
+from tilewright.inputs.devices import check_named, resolve
 from tilewright.onebit import rates
 
 # Below this a wrong choice costs less than the probe: some 50 ms for all engines, and compiling.
@@ -55,6 +55,8 @@ def judged(
     Raises KernelError for a kernel that is not there or that cannot; OperandError for a device that
     does not reach the operands.
     """
+    if wanted is None:
+        check_named()
     device = here if wanted is None else resolve(wanted)
     if device != here and not (here.backend == "host" and _reaches_host(device)):
         raise OperandError(

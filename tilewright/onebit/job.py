@@ -77,7 +77,7 @@ def checked(a: Any, b: Any, form: str, asked: Asked, out: Any = None, *, dry: bo
     """
     check_bits((("a", a), ("b", b)))
     if form not in FORMS:
-        raise ArgumentError(f"form={form!r}: accepted are {', '.join(map(repr, FORMS))}")
+        raise ArgumentError(f"form={short(form)}: accepted are {', '.join(map(repr, FORMS))}")
     problem, public = _sizes(a, b, form, _result_type(asked, out))
     if b.device != a.device:
         raise OperandError(
@@ -140,7 +140,7 @@ def _result_type(asked: Asked, out: Any) -> str:
         name = ""
     if name not in _DTYPES or (real and name == "int32"):
         accepted = _DTYPES[1:] if real else _DTYPES
-        raise DtypeError(f"dtype={str(dtype)!r}: accepted are {', '.join(accepted)}")
+        raise DtypeError(f"dtype={short(str(dtype))}: accepted are {', '.join(accepted)}")
     return name
 
 

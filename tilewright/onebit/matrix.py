@@ -52,7 +52,8 @@ class BitMatrix:
         whole = isinstance(k, int | np.integer) and not isinstance(k, bool)
         if not whole or k < 0 or words.ndim < 1 or words.shape[-1] != -(-int(k) // WORD):
             raise ShapeError(
-                f"words.shape={words.shape}, k={k!r}: accepted are rows of ceil(k / {WORD}) words"
+                f"words.shape={words.shape}, k={short(k)}: accepted are rows of ceil(k /"
+                f" {WORD}) words"
             )
         used = int(k) % WORD
         if used and words.size and int(np.max(words[..., -1] >> np.uint64(used))):
@@ -169,9 +170,9 @@ def pack(x: Any, axis: int = -1, *, zero: int | None = None) -> BitMatrix:
     if not shape:
         raise ShapeError("x.shape=(): accepted are one dimension or more")
     if not isinstance(axis, int | np.integer) or not -len(shape) <= axis < len(shape):
-        raise ShapeError(f"axis={axis!r}: accepted are {-len(shape)} to {len(shape) - 1}")
+        raise ShapeError(f"axis={short(axis)}: accepted are {-len(shape)} to {len(shape) - 1}")
     if zero is not None and (isinstance(zero, bool) or zero not in (-1, 1)):
-        raise ArgumentError(f"zero={zero!r}: accepted are 1, -1 and None (0 is an error)")
+        raise ArgumentError(f"zero={short(zero)}: accepted are 1, -1 and None (0 is an error)")
     words, counts = place.pack(x, int(axis) % len(shape), zero)
     result = BitMatrix(words, int(shape[axis]))
     if counts is not None:
@@ -186,13 +187,13 @@ def unpack(bits: BitMatrix, axis: int = -1, dtype: npt.DTypeLike = np.int8) -> N
     """
     _check_bits(bits, "bits")
     if not isinstance(axis, int | np.integer) or not -bits.ndim <= axis < bits.ndim:
-        raise ShapeError(f"axis={axis!r}: accepted are {-bits.ndim} to {bits.ndim - 1}")
+        raise ShapeError(f"axis={short(axis)}: accepted are {-bits.ndim} to {bits.ndim - 1}")
     try:
         wanted = np.dtype(dtype)
     except TypeError:
         wanted = np.dtype(object)
     if wanted.name not in _UNPACKED:
-        raise DtypeError(f"dtype={str(dtype)!r}: accepted are {', '.join(_UNPACKED)}")
+        raise DtypeError(f"dtype={short(str(dtype))}: accepted are {', '.join(_UNPACKED)}")
     words: NDArray = np.ascontiguousarray(bits.place.to_host(bits.words))
     octets = words.astype("<u8", copy=False).view(np.uint8)
     ones = np.unpackbits(octets, axis=-1, count=bits.k, bitorder="little")

@@ -21,11 +21,8 @@ NOT_MEASURED = "this device is not measured yet: NumPy's BLAS until it is"
 def explain(plan: Plan, measured: Measured | None = None, products: int = 1) -> str:
     """The report of a plan that so many equal products follow, ready to print."""
     problem = plan.problem
-    head = [
-        f"C[{problem.m} x {problem.n}] = A[{problem.m} x {problem.k}] @ B[{problem.k} x"
-        f" {problem.n}], {problem.dtype} summed in {problem.accumulate}",
-        f"device     {plan.device.id}  {plan.device.name}",
-    ]
+    m, n, k = problem.m, problem.n, problem.k
+    head = product_head(m, n, k, problem.dtype, problem.accumulate, plan.device)
     if products != 1:
         head.insert(1, f"products   {products} of these; {_launches(plan, products)}")
     scratch = sum(one.bytes for one in plan.step.scratch)
@@ -34,6 +31,18 @@ def explain(plan: Plan, measured: Measured | None = None, products: int = 1) -> 
     unknown = _FORCED if plan.forced else _UNKNOWN
     details = [*_details(plan, measured)]
     return "\n".join(head + lines_of(verdict, problem.flops, details=details, unknown=unknown))
+
+
+def product_head(m: int, n: int, k: int, dtype: str, sums: str, device: Device) -> list[str]:
+    """What is multiplied and where it runs, above what was chosen for it."""
+    sizes = f"C[{m} x {n}] = A[{m} x {k}] @ B[{k} x {n}]"
+    return [f"{sizes}, {dtype} summed in {sums}", f"device     {device.id}  {device.name}"]
+
+
+def explained_elsewhere(engine: str, reason: str, device: Device, operations: float) -> list[str]:
+    """The choice of a library's own product, of which nothing is predicted."""
+    best = Proposal(engine, device, None, reason)
+    return lines_of(Verdict(device, (best,), ()), operations)
 
 
 def batch_head(products: int, dtype: str, operations: float, device: Device) -> list[str]:
@@ -48,12 +57,6 @@ def explained(layout: GroupedLayout, device: Device, operations: float) -> list[
     """The plan of a batch in lines."""
     best = Proposal("grouped", device, layout.seconds, layout.reason)
     return lines_of(Verdict(device, (best,), ()), operations, details=_details_of(layout))
-
-
-def explained_loop(device: Device, operations: float) -> list[str]:
-    """The same of a batch that has no layout."""
-    best = Proposal("host", device, None, "a loop of numpy.matmul, as given")
-    return lines_of(Verdict(device, (best,), ()), operations)
 
 
 def _details_of(layout: GroupedLayout) -> list[str]:

@@ -18,7 +18,7 @@ from tilewright.calls.dense_quick_host import is_host_product
 from tilewright.facts.device import Device
 from tilewright.facts.problem import Problem
 from tilewright.inputs.checks import check_options
-from tilewright.inputs.devices import backend_of, resolve
+from tilewright.inputs.devices import backend_of, check_named, resolve
 from tilewright.inputs.watched import is_watched
 
 __all__ = ["explain", "kernels", "matmul"]
@@ -89,6 +89,8 @@ def matmul(
             return np.matmul(a, b)
         except MemoryError:
             pass  # the checks have the words for it
+    if device is None:
+        check_named()
     # Loaded by the first product on a GPU; while another thread loads it, it lacks what it ends in.
     plans = sys.modules.get("tilewright.calls.dense_plans_gpu")
     by_known_plan = getattr(plans, "by_known_plan", None)
@@ -102,8 +104,8 @@ def matmul(
         # fmt: on
         if found is not None:
             return found
-    multiply = _matmul_by_torch if is_watched(a, b, bias, out) else dense.matmul
-    return multiply(
+    way: Any = _by_torch() if is_watched(a, b, bias, out) else dense
+    return way.matmul(
         a,
         b,
         out=out,
@@ -126,8 +128,15 @@ def explain(a: Any, b: Any, **options: Any) -> str:
     Kernel, configuration, predicted time, the measured crossover, vendor rules, and each rejected
     alternative with its reason. Raises what `matmul` raises.
     """
-    check_options(options, matmul.__kwdefaults__ or ())
-    return dense.explain(a, b, **options)
+    defaults = matmul.__kwdefaults__ or {}
+    check_options(options, defaults)
+    options = {**defaults, **options}
+    if options["device"] is None:
+        check_named()
+    seen = is_watched(a, b, options["bias"], options["out"])
+    way: Any = _by_torch() if seen else dense
+    report: str = way.explain(a, b, **options)
+    return report
 
 
 def kernels(device: Device | str | None = None) -> tuple[str, ...]:
@@ -148,7 +157,8 @@ def kernels(device: Device | str | None = None) -> tuple[str, ...]:
     )
 
 
-def _matmul_by_torch(a: Any, b: Any, **options: Any) -> Any:
+def _by_torch() -> Any:
+    """The same calls for tensors that torch must see, imported where one is met."""
     from tilewright.torch_ops import dense as watched
 
-    return watched.matmul(a, b, **options)
+    return watched

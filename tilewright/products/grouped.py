@@ -19,6 +19,7 @@ from tilewright.calls.grouped_quick_host import WAYS, at_once, first_met
 from tilewright.facts.device import Device
 from tilewright.inputs.batch import Results
 from tilewright.inputs.checks import checked_name
+from tilewright.inputs.devices import check_named
 from tilewright.inputs.ragged_batch import RaggedBatch
 from tilewright.inputs.watched import are_watched, listed
 from tilewright.planning.grouped import ORDERS
@@ -101,6 +102,8 @@ def grouped_matmul(
     Raises: ShapeError (naming the index of the problem whose inner sizes disagree), DtypeError,
         ArgumentError, OperandError, OverlapError, before anything is written.
     """
+    if device is None:
+        check_named()
     # One test a name: `out is into is None` takes twice the time, which a small product feels.
     if (
         out is None

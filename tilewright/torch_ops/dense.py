@@ -8,16 +8,20 @@ Transposes, vectors, broadcasting and activations are torch's own views and func
 
 from __future__ import annotations
 
+import contextlib
 import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from tilewright.calls import dense
 from tilewright.inputs import tensor_checks as checks
 from tilewright.inputs.checks import check_shape, checked_number, checked_scalars
+from tilewright.inputs.devices import host
 from tilewright.inputs.overlap import check_apart
-from tilewright.inputs.tensors import DTYPES
+from tilewright.inputs.tensors import DTYPES, dtype_of
+from tilewright.planning.explain import explained_elsewhere, product_head
 from tilewright.torch_ops import down, recorded
 from tilewright.torch_ops.autocast import cast
 from tilewright.torch_ops.eager import (
@@ -63,6 +67,48 @@ def matmul(
     return _watched(a, b, out, bias, how, **options)
 
 
+def explain(
+    a: Any,
+    b: Any,
+    *,
+    out: Any,
+    bias: Any,
+    device: Any,
+    precision: str | None,
+    accumulate: str | None,
+    kernel: str | None,
+    **options: Any,
+) -> str:
+    """The report of what `matmul` would do: torch's own product, or a plan for its memory."""
+    if out is None:
+        a, b, bias = cast(a, b, bias)
+    else:
+        checks.check_out(options["beta"], a, b, bias, out)
+    how = (precision, accumulate, getattr(device, "id", device), kernel)
+    if out is None or down.is_torchs([x for x in (a, b, bias, out) if x is not None], how):
+        checks.checked_function(options["activation"])
+        checked_scalars(options["alpha"], options["beta"], out)
+        turned = (options["transpose_a"], options["transpose_b"])
+        left, right = checks.matrices(a, b, bias, out, precision, turned)
+        why = None if left.is_cuda else down.why_torch(left, right, how)
+        if why is not None:
+            return _torchs(left, right, why)
+    a, b, out, bias = (x.detach() if isinstance(x, Tensor) else x for x in (a, b, out, bias))
+    options.update(device=device, precision=precision, accumulate=accumulate, kernel=kernel)
+    return dense.explain(a, b, out=out, bias=bias, **options)
+
+
+def _torchs(a: Tensor, b: Tensor, why: str) -> str:
+    leading = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
+    sums = "float64" if a.dtype == torch.float64 else "float32"
+    head = product_head(m, n, k, dtype_of(a), sums, host())
+    if leading:
+        head.insert(1, f"products   {math.prod(leading)} of these")
+    operations = 2.0 * math.prod(leading) * m * n * k
+    return "\n".join(head + explained_elsewhere("torch", why, host(), operations))
+
+
 def _of_matrices(
     a: Any,
     b: Any,
@@ -98,7 +144,10 @@ def _of_matrices(
         return None
     if a.shape[1] != b.shape[0] or a.dtype != b.dtype or a.device != b.device:
         return None
-    return torch.mm(a, b) if down.is_for_torch(a, b, how) else None
+    if down.why_torch(a, b, how) is not None:
+        with contextlib.suppress(RuntimeError):  # the checks have the words for it
+            return torch.mm(a, b)
+    return None
 
 
 def _watched(

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from tilewright import settings
 from tilewright.calls import dense_quick_host
-from tilewright.inputs.tensors import array, written
+from tilewright.errors import DeviceMemoryError
+from tilewright.inputs.tensors import array, dtype_of, written
 
 _WORTH_PLANNING = 2 * 768**3
 
@@ -48,7 +49,7 @@ def write_product(a: Any, b: Any, out: Any, bias: Any, how: Any, **options: Any)
 
 def product(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, how: Any) -> Tensor:
     """alpha · a @ b + bias of plain tensors, of equal leading dimensions."""
-    if a.device.type == "cpu" and is_for_torch(a, b, how):
+    if a.device.type == "cpu" and why_torch(a, b, how) is not None:
         return _by_torch(a, b, bias, alpha)
     bias = None if bias is None else bias.contiguous()
     plain = {"beta": 0.0, "transpose_a": False, "transpose_b": False, "activation": None}
@@ -90,16 +91,31 @@ def is_torchs(tensors: Sequence[Tensor], how: Any) -> bool:
     )
 
 
-def is_for_torch(a: Tensor, b: Tensor, how: Any) -> bool:
-    """Whether torch's BLAS multiplies these of a processor best."""
+def why_torch(a: Tensor, b: Tensor, how: Any) -> str | None:
+    """Why torch's BLAS multiplies these of a processor best; None where it does not."""
     if any(option is not None for option in how[1:]):
-        return False
+        return None
     if a.dtype not in (torch.float32, torch.float64):
-        return True
-    return settings.device() is None and 2 * a.numel() * b.shape[-1] <= _WORTH_PLANNING
+        return "torch has a BLAS for halves, NumPy has none"
+    if settings.device() is not None or 2 * a.numel() * b.shape[-1] > _WORTH_PLANNING:
+        return None
+    return "up to 768 x 768 x 768 torch's BLAS is level with the others or ahead"
 
 
 def _by_torch(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float) -> Tensor:
+    try:
+        return _multiplied(a, b, bias, alpha)
+    except RuntimeError as error:
+        text = str(error)
+        if "allocate" not in text and "overflow" not in text:
+            raise
+        shape = (*torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
+        raise DeviceMemoryError(
+            f"out: the host has no room for a result of shape {shape} in {dtype_of(a)}"
+        ) from None
+
+
+def _multiplied(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float) -> Tensor:
     if alpha == 0:  # as in BLAS: a and b are not read
         sizes = (*torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
         nothing = a.new_zeros(sizes)

@@ -25,6 +25,7 @@ from tilewright.inputs.sums import checked_into
 from tilewright.inputs.tensors import check_tensor, tensors_of
 from tilewright.torch_ops import batches, dense, down, lists, recorded
 from tilewright.torch_ops.eager import is_eager, is_followed
+from tilewright.wording import short
 
 _facts = attrgetter("dtype", "device", "layout", "is_nested")
 
@@ -114,7 +115,7 @@ def _watched(
         return out if out is not None else [] if isinstance(a, list | tuple) else a
     keep = checks.each(beta, count, "beta", float)
     if out is None and any(keep):
-        raise ArgumentError(f"beta={beta!r}: needs out=, the matrices that it scales")
+        raise ArgumentError(f"beta={short(beta)}: needs out=, the matrices that it scales")
     biases = [None] * count if bias is None else list(bias_vectors(bias, count))
     first = left[0]
     if out is None:

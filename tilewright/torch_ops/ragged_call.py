@@ -19,6 +19,7 @@ from tilewright.inputs.tensors import DTYPES, NAMES
 from tilewright.remember import Shelf
 from tilewright.torch_ops import autocast, ragged
 from tilewright.torch_ops.eager import PLAIN
+from tilewright.wording import short
 
 _PRECISIONS = (None, "tf32")
 # Sizes, dtypes and devices that were checked, whatever the number of rows.
@@ -95,7 +96,9 @@ def _check(x: Tensor, w: Tensor, offsets: Tensor, bias: Any, precision: str | No
     if offsets.dtype not in (torch.int32, torch.int64):
         raise DtypeError(f"offsets.dtype={str(offsets.dtype)!r}: accepted are int32 and int64")
     if precision not in _PRECISIONS or (precision == "tf32" and x.dtype != torch.float32):
-        raise ArgumentError(f"precision={precision!r}: accepted is None, and 'tf32' for float32")
+        raise ArgumentError(
+            f"precision={short(precision)}: accepted is None, and 'tf32' for float32"
+        )
     if x.dim() != 2 or w.dim() not in (2, 3):
         raise ShapeError(
             f"x.shape={tuple(x.shape)}, w.shape={tuple(w.shape)}: accepted are [t, k] by [g, k, n],"
