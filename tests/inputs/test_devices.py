@@ -128,6 +128,7 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (vendors / "bare.icd").write_text("libbare.so.1\n")
     (vendors / "gone.icd").write_text(f"{tmp_path}/nowhere/libgone.so\n")
     monkeypatch.delenv("OCL_ICD_VENDORS", raising=False)
+    monkeypatch.delenv("OCL_ICD_FILENAMES", raising=False)
     monkeypatch.setattr(runtime, "_SYSTEM_VENDORS", vendors)
     return tmp_path
 
@@ -194,9 +195,26 @@ def test_drivers_that_the_user_names_stand_for_the_systems(
     assert runtime.driver_libraries(system / "empty") == (str(own / "libown.so"),)
 
 
+def test_libraries_named_for_the_loader_alone_are_found_once(
+    system: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (system / "again.so").symlink_to(system / "libvendor.so")
+    named = [str(system / "libother.so"), str(system / "again.so"), "libthird.so.1", ""]
+    monkeypatch.setenv("OCL_ICD_FILENAMES", os.pathsep.join(named))
+    assert runtime.driver_libraries(system / "empty") == (
+        "libbare.so.1",
+        str(system / "libvendor.so"),
+        str(system / "libother.so"),
+        "libthird.so.1",
+    )
+    monkeypatch.setattr(runtime, "_SYSTEM_VENDORS", system / "none")
+    assert runtime.driver_libraries(system / "empty") == (named[0], named[1], named[2])
+
+
 def test_a_machine_without_drivers_has_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("OCL_ICD_FILENAMES", raising=False)
     monkeypatch.delenv("OCL_ICD_VENDORS", raising=False)
     monkeypatch.setattr(runtime, "_SYSTEM_VENDORS", tmp_path / "none")
     assert runtime.driver_libraries(tmp_path) == ()

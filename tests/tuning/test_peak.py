@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 from tests.support.made_up import TWO_CORES
 from tests.support.peak_probes import GIB, KIB, MIB, clocked, made_up, offered, printed
 from tilewright import Device, settings
-from tilewright.backends.opencl import program
+from tilewright.backends.opencl import program, runtime
+from tilewright.backends.opencl.peak_memory import memory_probes
 from tilewright.backends.opencl.runtime import pyopencl, session
 from tilewright.cli import app
 from tilewright.engines.backend import Timing
@@ -45,6 +46,16 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def back_end(monkeypatch: pytest.MonkeyPatch, own_cache: Path) -> list[Probe]:
     return offered(monkeypatch)
+
+
+def test_memory_too_large_to_be_kept_as_scratch_is_measured_too(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = session(device)
+    opened.release_scratch()
+    monkeypatch.setattr(runtime, "MOST_KEPT", 0)
+    found = {str(probe.row) for probe in memory_probes(opened, TINY) if probe.run(3).wall > 0}
+    assert {"copy, 1 MiB", "read, 1 MiB"} <= found
 
 
 # --- Every device ---------------------------------------------------------------------------------

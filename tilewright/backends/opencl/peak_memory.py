@@ -49,20 +49,20 @@ def memory_probes(opened: Session, effort: Effort) -> Iterator[Probe]:
 
 
 class _Source:
-    """A buffer of `size` bytes with something in it, made on first need.
+    """A buffer of `size` bytes with something in it, made on first need and held.
 
     Pages that nobody ever wrote may all be one page of zeros, which no cache misses.
     """
 
-    def __init__(self, opened: Session, size: int) -> None:
-        self.session, self.size = opened, size
+    def __init__(self, opened: Session, size: int, name: str = "probe source") -> None:
+        self.session, self.size, self.name = opened, size, name
 
     @cached_property
     def buffer(self) -> Any:
         """The buffer."""
         opened = self.session
         with device_memory(opened.device, self.size):
-            buffer = opened.scratch("probe source", self.size)
+            buffer = opened.scratch(self.name, self.size)
         pyopencl().enqueue_fill_buffer(opened.queue, buffer, np.float32(1), 0, self.size)
         return buffer
 
@@ -103,6 +103,8 @@ def _copy(source: _Source, size: int) -> Probe:
     half = size // 2
     groups = device.compute_units * (4 if device.kind == "cpu" else 32)
     count = half // (4 * vector) // groups
+    # Held here: scratch this large is nobody's else, and a kernel holds none of its arguments.
+    target = _Source(opened, half, "probe copy")
     kernel = ProbeKernel(
         opened,
         "copy",
@@ -110,11 +112,7 @@ def _copy(source: _Source, size: int) -> Probe:
         {"VECTOR": vector, "GROUP": group},
         (groups * group, 1),
         (group, 1),
-        lambda out, rounds: (
-            source.buffer,
-            opened.scratch("probe copy", half),
-            np.int32(count),
-        ),
+        lambda out, rounds: (source.buffer, target.buffer, np.int32(count)),
     )
 
     def run(rounds: int) -> Timing:

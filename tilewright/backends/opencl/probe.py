@@ -42,7 +42,8 @@ class ProbeKernel:
     def enqueue(self, rounds: int) -> Any:
         """The event of one launch. The caller holds the session's lock."""
         out = self.session.scratch("probe", 4 * self.items)
-        self._kernel.set_args(*self._arguments(out, rounds))
+        arguments = self._arguments(out, rounds)  # held: the kernel holds none before it is queued
+        self._kernel.set_args(*arguments)
         return pyopencl().enqueue_nd_range_kernel(
             self.session.queue, self._kernel, self.launch.global_size, self.launch.local_size
         )

@@ -2,8 +2,8 @@
 
 pip's Intel CPU runtime ships an `.icd` file that holds a placeholder instead of a path, so the
 loader cannot find it. A folder of `.icd` files is therefore written for the loader, with the
-system's own drivers and Intel's library, by absolute path. Whoever sets OCL_ICD_VENDORS keeps those
-drivers too.
+system's own drivers and Intel's library, by absolute path. Whoever sets OCL_ICD_VENDORS or
+OCL_ICD_FILENAMES keeps those drivers too.
 """
 
 from __future__ import annotations
@@ -177,11 +177,16 @@ def _vendors_folder() -> Path:
 
 
 def driver_libraries(prefix: Path) -> tuple[str, ...]:
-    """Libraries of every driver: the user's or the system's `.icd` files, then Intel's from pip.
+    """Libraries of every driver: the user's or the system's `.icd` files, then those that
+    OCL_ICD_FILENAMES names, of which not every loader knows, then Intel's from pip.
 
     Drivers inside pyopencl's own wheel (PoCL, Oclgrind) are found by its loader in any case.
     """
     found = _named_libraries(os.environ.get("OCL_ICD_VENDORS") or str(_SYSTEM_VENDORS))
+    known = {os.path.realpath(library) for library in found}
+    for library in os.environ.get("OCL_ICD_FILENAMES", "").split(os.pathsep):
+        if library and os.path.realpath(library) not in known:
+            found.append(library)
     intel = prefix / "lib" / "libintelocl.so"
     # Without the compiler's runtime beside it the driver silently offers no platform.
     if intel.exists() and (prefix / "lib" / "libsvml.so").exists():
