@@ -88,6 +88,46 @@ def test_a_handler_that_runs_the_plan_it_interrupts_is_told_so(where: str) -> No
         np.testing.assert_allclose(z, x @ y, atol=1e-3)
 
 
+FORK_WITHIN_A_BATCH = """
+import faulthandler, os, sys
+import numpy as np, tilewright as tw
+from tilewright.backends.opencl import grouped_launch
+from tilewright.errors import DeviceError
+
+a = [np.random.default_rng(0).standard_normal((200, 200)).astype("f")] * 40
+end, children = grouped_launch.Bound.end, []
+
+def fork():
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    faulthandler.dump_traceback_later(60, exit=True)
+    try:
+        found = tw.matmul(a[0], a[0], device=sys.argv[1], kernel="naive")
+        os._exit(0 if np.allclose(found, a[0] @ a[0], atol=1e-3) else 2)
+    except DeviceError as error:
+        os._exit(3 if "'spawn'" in str(error) else 4)
+    finally:
+        os._exit(1)
+
+def fork_first(bound):
+    children[:] = children or [fork()]
+    end(bound)
+
+grouped_launch.Bound.end = fork_first
+run = tw.plan_grouped([200] * 40, [200] * 40, [200] * 40, device=sys.argv[1]).bind(a, a)
+assert np.allclose(run()[0], a[0] @ a[0], atol=1e-3)
+print(*children, fork())
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_child_forked_within_a_batch_is_told_and_one_after_it_multiplies(device: Device) -> None:
+    given = [sys.executable, "-c", FORK_WITHIN_A_BATCH, device.id]
+    done = subprocess.run(given, capture_output=True, text=True, timeout=300)
+    assert done.stdout.split() == ["3", "0" if device.platform == "Intel(R) OpenCL" else "3"]
+
+
 FORK = """
 import os, sys, threading, time
 import numpy as np, tilewright as tw

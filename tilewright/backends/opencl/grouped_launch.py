@@ -87,13 +87,17 @@ class Bound:
     def begin(self) -> None:
         """Launch; until `end` the driver's other threads work alone."""
         with self.session.lock:
+            self.session.begun.add(self)
             self.enqueue()
             guarded(self.session, self.session.queue.flush)
 
     def end(self) -> None:
         """Wait where the host's memory is written. For whoever began, whatever was raised since."""
-        if self.wait and self.launches:
-            guarded(self.session, self.session.queue.finish)
+        try:
+            if self.wait and self.launches:
+                guarded(self.session, self.session.queue.finish)
+        finally:
+            self.session.begun.discard(self)
 
     def enqueue(self) -> list[Any]:
         """The events of all launches. The caller holds the session's lock."""

@@ -50,6 +50,7 @@ class Session:
         self.queue = queue
         self.lock: Any = threading.RLock()
         self.lost = False
+        self.begun: set[Any] = set()  # launches that somebody still waits for, without the lock
         self._running: deque[tuple[Any, Any]] = deque()
         _sessions.add(self)
 
@@ -116,8 +117,10 @@ _sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
 def _after_fork() -> None:
     for one in tuple(_sessions):
-        # A lock that another thread held was for a product under way, of which nothing is left.
-        if one.device.platform != _FORKS or not one.lock.acquire(blocking=False):
+        # A lock that another thread held was for a product under way, of which nothing is left; of
+        # launches that were begun the driver's other threads, which a child lacks, have the work.
+        idle = one.device.platform == _FORKS and not one.begun
+        if not idle or not one.lock.acquire(blocking=False):
             one.lock, one.lost = _Lost(one.device), True
         else:
             one.lock.release()
@@ -263,9 +266,15 @@ def _is_installed() -> bool:
 
 
 def session(device: Device) -> Session:
-    """The session of a device, opened on first need; one for all threads."""
+    """The session of a device, opened on first need; one for all threads.
+
+    Raises DeviceError in a forked child that cannot use it: compiling there would hang.
+    """
     with _opening:
-        return _open(device)
+        opened = _open(device)
+    if opened.lost:
+        opened.lock.__enter__()
+    return opened
 
 
 @cache
