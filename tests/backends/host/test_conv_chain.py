@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -200,6 +201,21 @@ def test_more_pictures_take_longer_by_prediction() -> None:
         ENGINE.propose(chain((1, 16, 4), height, 64), HOST).seconds for height in (60, 120, 600)
     ]
     assert seconds == sorted(seconds)
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 8, 64])
+def test_every_core_has_a_share_and_planning_is_quick(cores: int) -> None:
+    device = replace(HOST, compute_units=cores)
+    begun = time.thread_time()
+    for sizes in ((360, 640), (1080, 1920), (14, 14), (1, 1)):
+        work = chain((1, 32, 32, 32, 32, 4), *sizes, images=1)
+        work, plan = ENGINE.propose(work, device).decisions
+        last = [strip[-1] for strip in plan.strips]
+        area = sum((right - left) * (bottom - top) for left, right, top, bottom in last)
+        assert area == -(-sizes[1] // 4) * 4 * plan.bands
+        if sizes[0] == 1080:
+            assert plan.workers == cores
+    assert time.thread_time() - begun < 5
 
 
 def test_what_it_does_not_take_is_said() -> None:

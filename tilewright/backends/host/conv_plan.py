@@ -20,11 +20,14 @@ from tilewright.facts.device import Device
 LANES, CELL = 16, 64
 _GROUP = 28  # tiles that are computed together, at most: kernels know how many
 FEW = 3  # input channels up to which a first layer is computed plainly
-_NARROW, _SHORT = 32, 8  # columns and bands of a strip below which it is not cut further
+_NARROW = 4  # tiles of a strip below which it is not cut further
 _PEAK = 1.75e11  # multiplications and additions a second of the core that the rates are of
-_PRODUCTS = 1.45e11  # the same, as products of planes reach
-_IN, _OUT = 1.3e-9, 0.9e-9  # seconds a plane of sixteen channels of a tile, there and back
-_STORE, _END = 1e-10, 4e-10  # seconds a result of a layer of few channels; a number in or out
+# The same, as products of planes reach: into four outputs, sixteen, and more.
+_FOLDED, _SINGLE, _PAIRS = 6e10, 1.2e11, 1.5e11
+_IN, _OUT = 2.2e-9, 1.4e-9  # seconds a plane of sixteen channels of a tile, there and back
+_STORE, _END = 2e-10, 4e-10  # seconds a result of a layer of few channels; a number in or out
+# Bytes of weights that stay in a core's cache; others are read for every band, bytes a second.
+_KEPT, _READ = 1.5e6, 2e10
 _FINISH = 3e-10  # seconds a result of a residual or of an activation that is no limit
 _START = 3e-5  # seconds of a call
 _CACHED, _STREAM = 1 << 20, 5e9  # bytes of weights that a core's cache keeps; a second of others
@@ -79,12 +82,8 @@ def plan_chain(
     `across` and `down` say into how many strips of columns, and these into how many runs of bands.
     """
     width, bands = max(step, _up(work.width, step)), max(1, -(-work.height // step))
-    most = range(1, 2 * cores + 1)
-    options = [
-        _cut(len(work.layers), width, bands, step, x, y)
-        for x in ([across] if across else [x for x in most if x <= max(1, width // _NARROW)])
-        for y in ([down] if down else [y for y in most if y <= max(1, bands // _SHORT)])
-    ]
+    shapes = [(across, down or 1)] if across else _shapes(work, width // step, bands, cores)
+    options = [_cut(len(work.layers), width, bands, step, *shape) for shape in shapes]
     strips = min(options, key=lambda strips: _longest(work, strips, step, cores))
     stages, size = _stages(work, step, strips)
     planes = (step + 2) ** 2
@@ -96,6 +95,19 @@ def plan_chain(
     memory = spare + CELL * max(stage.columns for stage in stages)
     workers = max(1, min(cores, len(strips) * work.images))
     return ChainPlan(step, bands, stages, strips, workers, memory, tiles, sums, tables, spare)
+
+
+def _shapes(work: ConvWork, tiles: int, bands: int, cores: int) -> list[tuple[int, int]]:
+    """Strips across and down worth a prediction: one in all, or one or two a core."""
+    each = -(-cores // max(1, work.images))
+    totals = {1, each, 2 * each}
+    return [
+        (across, total // across)
+        for total in sorted(totals)
+        for across in range(1, total + 1)
+        if total % across == 0 and across <= max(1, tiles // _NARROW)
+        if total // across <= bands
+    ] or [(1, 1)]
 
 
 def needs_finish(layer: Conv) -> bool:
@@ -123,18 +135,23 @@ def _longest(work: ConvWork, strips: Strips, step: int, cores: int) -> float:
 def _strip_seconds(work: ConvWork, strip: Strip, step: int) -> float:
     """Products, transforms and both ends of a strip on one core."""
     total = 0.0
+    read_again = 4 * (step + 2) ** 2 * sum(layer.weights.size // 9 for layer in work.layers) > _KEPT
     for number, (layer, part) in enumerate(zip(work.layers, strip[1:], strict=True)):
         tiles = (part[1] - part[0]) // step * (part[3] - part[2])
         outputs = _up(layer.outputs, LANES) if layer.outputs > 4 else 4
         if number == 0 and layer.inputs <= FEW:
             total += (
-                tiles * step * step * _up(outputs, LANES) * (18 * layer.inputs / _PRODUCTS + _STORE)
+                tiles * step * step * _up(outputs, LANES) * (18 * layer.inputs / _PAIRS + _STORE)
             )
             continue
         planes = (step + 2) ** 2
-        total += tiles * (
-            2 * planes * outputs * _up(layer.inputs, 4) / _PRODUCTS
-            + planes * (-(-layer.inputs // LANES) * _IN + -(-outputs // LANES) * _OUT)
+        rate = _FOLDED if outputs == 4 else _SINGLE if outputs == LANES else _PAIRS
+        weights = planes * outputs * _up(layer.inputs, 4)
+        multiplied = tiles * 2 * weights / rate
+        if read_again:
+            multiplied = max(multiplied, (part[3] - part[2]) * 4 * weights / _READ)
+        total += multiplied + tiles * (
+            planes * (-(-layer.inputs // LANES) * _IN + -(-outputs // LANES) * _OUT)
         )
         if needs_finish(layer):
             total += tiles * step * step * _up(outputs, LANES) * _FINISH
