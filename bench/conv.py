@@ -1,5 +1,7 @@
 """Chains of 3x3 convolutions on the processor, beside onnxruntime and OpenVINO: fp32, 2 threads.
 
+Ours twice, by the host's engines and, where a driver for the processor is there, by OpenCL's.
+
     python -m bench.conv [--only "M 360p"] [--output FILE.json]
 
 All in one run, in turns, results made beforehand; random weights, the same in all. The error is
@@ -25,8 +27,9 @@ from bench import conv_model
 from bench.environment import RESULTS, environment
 from bench.peers import networks
 from bench.timing import interleaved, load_average
-from tilewright.backends.host.conv import CONV_ENGINES
-from tilewright.engines.choose import choose
+from tilewright import Device, devices
+from tilewright.backends import conv_engines
+from tilewright.engines.choose import choose, named
 from tilewright.engines.conv import ConvOperands, ConvWork
 from tilewright.inputs.devices import host
 
@@ -34,7 +37,7 @@ NDArray = npt.NDArray[Any]
 SIZES = {"360p": (360, 640), "720p": (720, 1280)}
 CASES = (("S", "360p"), ("M", "360p"), ("M", "720p"), ("L", "360p"))
 ROWS = 24  # of the picture, which the error is of
-OURS, EXACT = "tilewright", "tilewright exact"
+OURS, EXACT, OPENCL = "tilewright", "tilewright exact", "tilewright opencl"
 
 
 def main() -> None:
@@ -62,14 +65,18 @@ def _measured(net: str, size: str) -> dict[str, Any]:
     threads = os.cpu_count() or 1
     ways = networks.ways(conv_model.onnx_model(work), x, out, threads)
     begun = time.perf_counter()
-    ways[OURS] = call, _ = _ours(work, x, out.copy())
+    ways[OURS] = call, _ = _ours(work, x, out.copy(), host())
     call()
     first = time.perf_counter() - begun
-    ways[EXACT] = _ours(replace(work, exact=True), x, out.copy())
+    ways[EXACT] = _ours(replace(work, exact=True), x, out.copy(), host())
+    for device in devices():
+        if device.backend == "opencl" and device.kind == "cpu" and OPENCL not in ways:
+            ways[OPENCL] = _ours(work, x, out.copy(), device)
+    ours = [name for name in (OURS, EXACT, OPENCL) if name in ways]
     before = load_average()
     seconds = interleaved({name: way for name, (way, _) in ways.items()})
-    fastest = min(value for name, value in seconds.items() if name not in (OURS, EXACT))
-    proposal = choose(work, host(), CONV_ENGINES).best
+    fastest = min(value for name, value in seconds.items() if name not in ours)
+    proposal = choose(work, host(), conv_engines("host")).best
     return {
         "name": f"{net} {size}",
         "channels": conv_model.CHANNELS[net],
@@ -81,15 +88,18 @@ def _measured(net: str, size: str) -> dict[str, Any]:
         "predicted_seconds": proposal.seconds,
         "seconds_to_bind_and_call_first": first,
         "seconds": seconds,
-        "times_the_faster_peer": {name: fastest / seconds[name] for name in (OURS, EXACT)},
+        "times_the_faster_peer": {name: fastest / seconds[name] for name in ours},
         "plain_gflops": work.flops / seconds[OURS] / 1e9,
         "errors": _errors(work, x, {name: result for name, (_, result) in ways.items()}),
     }
 
 
-def _ours(work: ConvWork, x: NDArray, out: NDArray) -> tuple[Callable[[], object], NDArray]:
-    proposal = choose(work, host(), CONV_ENGINES).best
-    engine = next(one for one in CONV_ENGINES if one.name == proposal.engine)
+def _ours(
+    work: ConvWork, x: NDArray, out: NDArray, device: Device
+) -> tuple[Callable[[], object], NDArray]:
+    engines = conv_engines(device.backend)
+    proposal = choose(work, device, engines).best
+    engine = named(engines, proposal.engine, device)
     return engine.bind(proposal, ConvOperands(x, out)), out
 
 

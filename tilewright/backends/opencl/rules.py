@@ -39,10 +39,10 @@ DIRECT_CONVS = (
     ("conv_chain", 0.01),
 )
 CPU_CONVS = (
-    ("conv_direct", 0.3),
-    ("conv_direct_image", 0.02),
-    ("conv_gemm", 0.05),
-    ("conv_winograd", 0.05),
+    ("conv_direct", 0.45),
+    ("conv_direct_image", 0.025),
+    ("conv_gemm", 0.18),
+    ("conv_winograd", 0.07),
     ("conv_chain", 0.5),
 )
 
@@ -131,7 +131,7 @@ RULES = (
         "",
         (("convs", CPU_CONVS),),
         "a whole chain in a core's cache; local memory is DRAM here",
-        "priors of a two-core AVX-512 processor",
+        "measured, two AVX-512 cores, 64 channels: direct 168-195 GFLOP/s, gemm 55, image 8",
         kinds=("cpu",),
     ),
     Rule(

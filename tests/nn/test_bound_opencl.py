@@ -1,0 +1,42 @@
+"""Bound networks on OpenCL devices give what the definitions give, by OpenCL's own engines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.nets import ONE, picture, plain_net, residual_blocks, upscaler, weights_of
+from tilewright import Device
+from tilewright.nn.net import Network
+
+pytest.importorskip("array_api_compat")
+
+
+def agrees(net: Network, x: Any, device: Device) -> str:
+    """The run is right, and says which engines it took."""
+    bound, wanted = net.bind(x.shape, device.id), net.run(x)
+    assert np.abs(bound(x) - wanted).max() < 2e-5 * np.abs(wanted).max(), bound.explain()
+    return str(bound.explain())
+
+
+def test_a_chain_is_one_kernel(device: Device) -> None:
+    told = agrees(plain_net(*upscaler(32, 4)), picture(1, 1, 61, 83), device)
+    assert "conv_chain, " in told
+    assert "1 step" in told
+
+
+def test_residuals(device: Device) -> None:
+    agrees(plain_net(*residual_blocks()), picture(2, 3, 30, 41), device)
+
+
+def test_strides_groups_and_odd_windows(device: Device) -> None:
+    nodes = (
+        ("Conv", ("x", "a"), ("p",), {"strides": [2, 2], **ONE}),
+        ("Relu", ("p",), ("q",), {}),
+        ("Conv", ("q", "b"), ("r",), {"group": 12, **ONE}),
+        ("Conv", ("r", "c"), ("y",), {"pads": [0, 0, 0, 0]}),
+    )
+    weights = weights_of(a=(12, 3, 3, 3), b=(12, 1, 3, 3), c=(5, 12, 1, 1))
+    agrees(plain_net(nodes, {"x": (1, 3, "h", "w")}, weights), picture(1, 3, 21, 26), device)
