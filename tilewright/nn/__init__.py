@@ -5,22 +5,39 @@ load, save     of a file of ours, or of ONNX
 Network        what it computes, by its operators' definitions; `bind` makes it ready for a device
 of_bits        a network of bits (`tilewright.onebit.Network`) as a Network, a node for each layer
 quantise       the same network in int8, calibrated on samples; damage: what that costs
+choose_types   a type for each layer: float32, float16 or int8
 """
 
 import importlib as _importlib
 import typing as _typing
 
 if _typing.TYPE_CHECKING:
+    from tilewright.nn.choosing import LayerTypes, Types, choose_types
     from tilewright.nn.damages import Damage, damage
     from tilewright.nn.from_bits import of_bits
     from tilewright.nn.net import Network, import_onnx
     from tilewright.nn.quantising import quantise
     from tilewright.nn.stored import load, save
 
-__all__ = ["Damage", "Network", "damage", "import_onnx", "load", "of_bits", "quantise", "save"]
+__all__ = [
+    "Damage",
+    "LayerTypes",
+    "Network",
+    "Types",
+    "choose_types",
+    "damage",
+    "import_onnx",
+    "load",
+    "of_bits",
+    "quantise",
+    "save",
+]
 _PLACES = {
     "Damage": "damages",
+    "LayerTypes": "choosing",
     "Network": "net",
+    "Types": "choosing",
+    "choose_types": "choosing",
     "damage": "damages",
     "import_onnx": "net",
     "load": "stored",

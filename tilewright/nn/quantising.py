@@ -57,7 +57,7 @@ def quantise(
     """
     _check(net, method, percentile, keep)
     source = Network(without_norms(net.graph), net.title)
-    layers = [node for node in source.graph.nodes if _fits(source, node, keep)]
+    layers = [node for node in layers_of(source) if node.name not in keep]
     known = dict(ranges or {})
     found = {
         node.inputs[0]: known[name]
@@ -87,9 +87,13 @@ def _check(net: Network, method: str, percentile: float, keep: Collection[str]) 
         raise ArgumentError("net: has QuantizeLinear already; accepted are networks of float32")
 
 
-def _fits(net: Network, node: Node, keep: Collection[str]) -> bool:
-    """Whether a layer is quantised: float32, weights constant, more than a number of them."""
-    if node.operator not in ("Conv", "Gemm") or node.name in keep:
+def layers_of(net: Network) -> list[Node]:
+    """The layers that can be quantised: of float32, their weights constant."""
+    return [node for node in net.graph.nodes if _fits(net, node)]
+
+
+def _fits(net: Network, node: Node) -> bool:
+    if node.operator not in ("Conv", "Gemm"):
         return False
     constants = net.graph.constants
     weights = constants.get(node.inputs[1])

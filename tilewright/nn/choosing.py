@@ -1,0 +1,188 @@
+"""Chooses a type for each layer: what it would save by the roof beside what it costs by measure.
+
+    every layer alone in int8 and float16 -> error of the outputs, least seconds -> best bargains
+    first, while the sum of errors is allowed -> measured together, the worst given back until so
+
+Errors of layers add up as squares do, about; the network that comes of it is measured as a whole.
+Seconds are least times at the device's measured ceilings, not what today's engines take.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.arrays.array import NDArray
+from tilewright.errors import ArgumentError
+from tilewright.facts.ceilings import Ceilings
+from tilewright.facts.device import Device
+from tilewright.nn import evaluate
+from tilewright.nn.infer import operator_of
+from tilewright.nn.net import Network
+from tilewright.nn.passes.halves import halved
+from tilewright.nn.passes.norms import without_norms
+from tilewright.nn.places import device_of
+from tilewright.nn.profile import Row
+from tilewright.nn.quantising import layers_of, quantise
+from tilewright.nn.ranges import Range, inputs_of, ranges_of
+
+_BITS = {"float32": 32, "float16": 16, "int8": 8}
+TYPES = tuple(_BITS)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTypes:
+    """A layer: the type chosen, and for each type the error of the outputs and the least seconds.
+
+    errors are of the network with this layer alone in that type: the root of the mean squared
+    difference of its outputs over that of the outputs themselves.
+    """
+
+    name: str
+    chosen: str
+    errors: Mapping[str, float]
+    seconds: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Types:
+    """A network of mixed types, why each layer has its own, and the error of all together."""
+
+    network: Network
+    layers: tuple[LayerTypes, ...]
+    error: float
+
+    def table(self) -> str:
+        """A line for each layer in the network's order, then the sum of least times."""
+        width = max([5, *(len(layer.name) for layer in self.layers)])
+        head = "".join(f"{f'error {kind}':>15}{'us':>9}" for kind in TYPES[1:])
+        lines = [f"{'layer':{width}}  {'type':7}{'us':>9}{head}"]
+        for layer in self.layers:
+            others = "".join(
+                f"{layer.errors[kind]:15.2e}{layer.seconds[kind] * 1e6:9.2f}" for kind in TYPES[1:]
+            )
+            plain = layer.seconds["float32"] * 1e6
+            lines.append(f"{layer.name:{width}}  {layer.chosen:7}{plain:9.2f}{others}")
+        before = sum(layer.seconds["float32"] for layer in self.layers) * 1e6
+        after = sum(layer.seconds[layer.chosen] for layer in self.layers) * 1e6
+        lines.append(f"least time {before:.2f} -> {after:.2f} us, error {self.error:.2e}")
+        return "\n".join(lines)
+
+
+def choose_types(
+    net: Network,
+    samples: Any,
+    *,
+    loss: float = 0.01,
+    shape: Any = None,
+    device: Device | str = "auto",
+    method: str = "squares",
+) -> Types:
+    """float32, float16 or int8 for every convolution and dense layer of a network.
+
+    Every layer is tried in every type on all samples by the operators' definitions, so that few
+    and small samples are enough, and better.
+
+    Args:
+        samples: as `quantise` takes them.
+        loss: error of the outputs that is allowed: the root of the mean squared difference over
+            that of the outputs; 0.01 is 40 dB.
+        shape: sizes that times are predicted for, as of `bind`; by default those of a sample.
+        device: whose ceilings times are predicted by (`tilewright peak` measures them); where
+            nobody measured any, time is taken to go with the bits of a type.
+        method: of `quantise`.
+
+    Raises ArgumentError, ShapeError.
+    """
+    if not isinstance(loss, int | float) or not 0 < loss < math.inf:
+        raise ArgumentError(f"loss={loss!r}: accepted are numbers above 0")
+    chosen_device = device_of(device)
+    source = Network(without_norms(net.graph), net.title)
+    given = inputs_of(source, samples)
+    trial = _Trial(source, given, method)
+    sizes = shape if shape is not None else {n: array.shape for n, array in given[0].items()}
+    rows = {row.name: row for row in source.profile(sizes)}
+    seconds = {name: _seconds(rows[name], chosen_device.ceilings) for name in trial.names}
+    errors = {
+        name: {"float32": 0.0, **{kind: trial.error({name: kind}) for kind in TYPES[1:]}}
+        for name in trial.names
+    }
+    kinds = picked(errors, seconds, loss)
+    while (error := trial.error(kinds)) > loss and kinds:
+        del kinds[max(kinds, key=lambda name: errors[name][kinds[name]])]
+    layers = tuple(
+        LayerTypes(name, kinds.get(name, "float32"), errors[name], seconds[name])
+        for name in trial.names
+    )
+    return Types(trial.network(kinds), layers, error)
+
+
+def picked(
+    errors: Mapping[str, Mapping[str, float]],
+    seconds: Mapping[str, Mapping[str, float]],
+    loss: float,
+) -> dict[str, str]:
+    """Layers that leave float32, and for what: the most seconds saved for their error first."""
+    bargains = []
+    for name, by_kind in errors.items():
+        for kind in TYPES[1:]:
+            saved = seconds[name]["float32"] - seconds[name][kind]
+            if saved > 0:
+                bargains.append((saved / max(by_kind[kind] ** 2, 1e-30), name, kind))
+    found: dict[str, str] = {}
+    for _, name, kind in sorted(bargains, reverse=True):
+        tried = {**found, name: kind}
+        if name in found and seconds[name][found[name]] <= seconds[name][kind]:
+            continue
+        if sum(errors[n][k] ** 2 for n, k in tried.items()) <= loss**2:
+            found = tried
+    return found
+
+
+class _Trial:
+    """The network with some layers in other types, and how far its outputs are from float32's."""
+
+    def __init__(self, net: Network, given: Sequence[Mapping[str, NDArray]], method: str) -> None:
+        self._net, self._given, self._method = net, given, method
+        layers = layers_of(net)
+        self.names = [node.name for node in layers]
+        values = list(dict.fromkeys(node.inputs[0] for node in layers))
+        self._ranges: dict[str, Range] = ranges_of(net, values, given, method, 99.99)
+        self._wanted = [self._outputs(net, one) for one in given]
+
+    def network(self, kinds: Mapping[str, str]) -> Network:
+        """The network with layers by name in these types, the others in float32."""
+        kept = [name for name in self.names if kinds.get(name) != "int8"]
+        made = quantise(self._net, method=self._method, keep=kept, ranges=self._ranges)
+        halves = [name for name, kind in kinds.items() if kind == "float16"]
+        return Network(halved(made.graph, halves), self._net.title)
+
+    def error(self, kinds: Mapping[str, str]) -> float:
+        """The root of the mean squared difference of all outputs over that of the outputs."""
+        net = self.network(kinds)
+        power = noise = 0.0
+        for given, wanted in zip(self._given, self._wanted, strict=True):
+            for one, right in zip(self._outputs(net, given), wanted, strict=True):
+                power += float((right * right).sum())
+                noise += float(((one - right) ** 2).sum())
+        return math.sqrt(noise / power) if power else math.sqrt(noise)
+
+    def _outputs(self, net: Network, given: Mapping[str, NDArray]) -> list[NDArray]:
+        found = evaluate.run(net.graph, operator_of, net.types, given)
+        return [np.asarray(found[name], np.float64) for name in net.outputs]
+
+
+def _seconds(row: Row, ceilings: Ceilings | None) -> dict[str, float]:
+    """The least time of a layer in each type: its bytes are fewer, its arithmetic may be faster."""
+    if ceilings is None:
+        return {kind: row.flops * bits / 32 * 1e-12 for kind, bits in _BITS.items()}
+    return {
+        kind: ceilings.seconds(
+            row.flops, row.bytes * bits / 32, kind if ceilings.peak(kind) else "float32"
+        )
+        for kind, bits in _BITS.items()
+    }
