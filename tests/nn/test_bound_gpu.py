@@ -62,6 +62,23 @@ def test_a_cuda_graph_captures_a_run() -> None:
     assert torch.equal(out, wanted)
 
 
+def test_what_is_recorded_gives_what_was_launched() -> None:
+    nodes, inputs, weights = upscaler(32, 4, shuffle=True)
+    net = plain_net(nodes, inputs, weights)
+    bound = net.bind((1, 1, 61, 83), "cuda", "float16")
+    pictures = [torch.from_numpy(picture(1, 1, 61, 83) * k).cuda().half() for k in range(6)]
+    wanted = [net.run(x.float().cpu().numpy()) for x in pictures]
+    for x, right in list(zip(pictures, wanted, strict=True))[1:]:
+        assert error(bound(x), right) < ERRORS["float16"]
+    assert bound._together._graph is not None
+    out = torch.zeros((1, 1, 122, 166), dtype=torch.float16, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        bound(pictures[3], out=out)
+    graph.replay()
+    assert error(out, wanted[3]) < ERRORS["float16"]
+
+
 def test_streams_take_turns() -> None:
     net = plain_net(*upscaler(32, 4))
     pictures = [torch.from_numpy(picture(1, 1, 300, 400) * k).cuda() for k in (1, -2, 3)]

@@ -75,6 +75,8 @@ class Bound:
         self._calls = tuple(self._bound(step) for step in plan.steps)
         self._ends = _ends(plan)
         self._stretches = _stretches(self._calls)
+        launches = all(step.segment is not None for step in plan.steps)
+        self._together = home.together(self._calls) if launches else None
 
     @property
     def peak_bytes(self) -> int:
@@ -176,10 +178,7 @@ class Bound:
             self._home.begin()
             try:
                 self._fill(given)
-                for at, call in self._stretches:
-                    call()
-                    for name in self._ends.get(at, ()):
-                        self._values.pop(name, None)
+                self._compute()
                 made = self._results(given, outs)
             finally:
                 self._values.clear()
@@ -187,6 +186,16 @@ class Bound:
         return made[0] if len(made) == 1 else made
 
     __call__ = run
+
+    def _compute(self) -> None:
+        """Every step; values of definitions go after their last reader."""
+        if self._together is not None:
+            self._together()
+            return
+        for at, call in self._stretches:
+            call()
+            for name in self._ends.get(at, ()):
+                self._values.pop(name, None)
 
     def profile(self, *inputs: Any, repeats: int = 10, **named: Any) -> tuple[Row, ...]:
         """The work of every step, and its median seconds among the others, after a run to warm up.

@@ -6,6 +6,7 @@ that no engine touches are arrays of the same library, made by definitions.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +18,7 @@ from tilewright.nn.evaluate import moved, namespace, rounded
 from tilewright.nn.graph import Tensor
 from tilewright.nn.kinds import dtype_name, is_tensor, maker, to_numpy
 from tilewright.nn.memory import ALIGNMENT
+from tilewright.nn.recorded import Recorded
 
 
 class Home(Protocol):
@@ -55,6 +57,9 @@ class Home(Protocol):
 
     def wait(self) -> None:
         """Wait until it is done."""
+
+    def together(self, calls: Sequence[Callable[[], None]]) -> Callable[[], None] | None:
+        """Steps that only launch, as one call, where that is faster here; else None."""
 
 
 class HostHome:
@@ -112,6 +117,10 @@ class HostHome:
 
     def wait(self) -> None:
         """Nothing: steps return when they are done."""
+
+    def together(self, calls: Sequence[Callable[[], None]]) -> Callable[[], None] | None:
+        """One after another is as fast."""
+        return None
 
 
 class TorchHome:
@@ -195,6 +204,10 @@ class TorchHome:
         """For the whole device."""
         if self._device.type == "cuda":
             self._torch.cuda.synchronize(self._device)
+
+    def together(self, calls: Sequence[Callable[[], None]]) -> Callable[[], None] | None:
+        """A CUDA graph."""
+        return Recorded(calls, self._device) if self._device.type == "cuda" else None
 
 
 def _filled(out: Any, made: Any) -> Any:
