@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
 import os
+import pickle
 import threading
 from typing import Any
 
@@ -17,6 +19,7 @@ from tilewright.errors import (
     DeviceMemoryError,
     DtypeError,
     OperandError,
+    OverlapError,
     ShapeError,
 )
 
@@ -226,3 +229,72 @@ def test_steps_run_alone_on_the_values_of_a_run() -> None:
     times = bound.profile(x, repeats=2)
     assert [time.covers for time in times] == [step.covers for step in bound.steps]
     assert all(time.seconds > 0 for time in times)
+
+
+def test_networks_are_copied_and_pickled_and_bound_ones_are_not() -> None:
+    net = nn.import_onnx(model(*upscaler()))
+    x = picture(1, 1, 6, 7)
+    assert net.types
+    wanted = net.run(x)
+    for twin in (pickle.loads(pickle.dumps(net)), copy.deepcopy(net)):
+        np.testing.assert_array_equal(twin.run(x), wanted)
+    assert len(repr(net)) < 200
+    bound = net.bind(x.shape, device="host")
+    assert len(repr(bound)) < 200
+    for spoil in (pickle.dumps, copy.deepcopy):
+        with pytest.raises(OperandError, match="neither copied nor pickled; accepted is its Net"):
+            spoil(bound)
+
+
+def test_out_that_cannot_take_a_result_is_refused_before_anything_is_computed() -> None:
+    bound = nn.import_onnx(model(*upscaler())).bind((1, 1, 8, 9), device="host")
+    out = np.zeros((1, 4, 8, 9), np.float32)
+    out.flags.writeable = False
+    with pytest.raises(OperandError, match="out: it is read-only"):
+        bound(picture(1, 1, 8, 9), out=out)
+
+
+def test_outputs_may_not_lie_in_each_other_or_in_an_input() -> None:
+    nodes: list[NodeText] = [("Relu", ["x"], ["y"], {}), ("Add", ["x", "x"], ["z"], {})]
+    bound = nn.import_onnx(model(nodes, {"x": (4,)}, outputs=("y", "z"))).bind(device="host")
+    x, out = picture(4), np.zeros(4, np.float32)
+    with pytest.raises(OverlapError, match=r"out\[0\] shares memory with out\[1\]"):
+        bound(x, out=(out, out))
+    with pytest.raises(OverlapError, match=r"out\[1\] shares memory with input 'x'"):
+        bound(x, out=(out, x))
+    alone = nn.import_onnx(model(nodes[:1], {"x": (4,)})).bind(device="host")
+    wanted = np.maximum(x, 0)
+    np.testing.assert_array_equal(alone(x, out=x), wanted)
+
+
+def test_no_pictures_give_no_results() -> None:
+    nodes, _, weights = upscaler()
+    net = nn.import_onnx(model(nodes, {"x": ("n", 1, "h", "w")}, weights))
+    made = net.bind((0, 1, 8, 9), device="host")(np.zeros((0, 1, 8, 9), np.float32))
+    assert made.shape == (0, 4, 8, 9)
+
+
+def test_what_would_lose_a_gradient_is_refused() -> None:
+    torch = pytest.importorskip("torch")
+    bound = nn.import_onnx(model(*upscaler())).bind((1, 1, 8, 9), device="host")
+    x = torch.from_numpy(picture(1, 1, 8, 9))
+    wanted = bound(x)
+    followed = torch.nn.Parameter(x.clone())
+    with pytest.raises(OperandError, match=r"input 'x': a tensor that requires a gradient; bound"):
+        bound(followed)
+    with pytest.raises(OperandError, match="inside a transform"):
+        torch.func.vmap(lambda one: bound(one))(x[None])
+    with torch.autograd.forward_ad.dual_level(), pytest.raises(OperandError, match="forward-mode"):
+        bound(torch.autograd.forward_ad.make_dual(x, x))
+    with torch.no_grad():
+        assert torch.equal(bound(followed), wanted)
+    with pytest.raises(OperandError, match=r"out: a tensor that requires a gradient"):
+        bound(x, out=torch.zeros((1, 4, 8, 9), requires_grad=True))
+
+
+def test_a_compiler_leaves_the_call_alone() -> None:
+    torch = pytest.importorskip("torch")
+    bound = nn.import_onnx(model(*upscaler())).bind((1, 1, 8, 9), device="host")
+    x = torch.from_numpy(picture(1, 1, 8, 9))
+    compiled = torch.compile(lambda one: bound(one * 2) + 1, backend="eager")
+    assert torch.equal(compiled(x), bound(x * 2) + 1)

@@ -16,14 +16,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from tilewright.arrays.views import loaded_torch
 from tilewright.engines.contract import Engine
 from tilewright.engines.conv import ConvOperands, ConvWork
-from tilewright.errors import ArgumentError, DtypeError, ShapeError
+from tilewright.errors import ArgumentError, DtypeError, OperandError, OverlapError, ShapeError
 from tilewright.nn.evaluate import computed
 from tilewright.nn.graph import Graph, Node, Tensor
 from tilewright.nn.homes import Home, check_out
 from tilewright.nn.infer import operator_of
-from tilewright.nn.kinds import check_kind, dtype_name
+from tilewright.nn.kinds import check_kind, check_unseen, dtype_name, is_writable
 from tilewright.nn.plan import Plan, Step, makes_new
 from tilewright.nn.profile import Row, row
 from tilewright.nn.show import explained
@@ -75,13 +78,32 @@ class Bound:
         self._calls = tuple(self._bound(step) for step in plan.steps)
         self._ends = _ends(plan)
         self._stretches = _stretches(self._calls)
+        torch = loaded_torch()
+        # torch.compile breaks its graph there instead of following calls into drivers.
+        self._entry = self._run if torch is None else torch.compiler.disable(self._run)
         launches = all(step.segment is not None for step in plan.steps)
         self._together = home.together(self._calls) if launches else None
 
     @property
     def peak_bytes(self) -> int:
-        """The most that values take at once, weights not among them."""
+        """The most that values take at once; weights and engines' scratch come to that."""
         return self._plan.peak_bytes
+
+    @property
+    def scratch_bytes(self) -> int:
+        """What engines take besides, as they say: rings, transformed pictures, packed copies."""
+        return sum(
+            step.segment.verdict.best.scratch
+            for step in self._plan.steps
+            if step.segment is not None
+        )
+
+    @property
+    def weight_bytes(self) -> int:
+        """Constants as the file has them, those inside convolutions too."""
+        layers = [la for s in self._plan.steps for la in s.node.attributes.get("layers", ())]
+        inside: int = sum(la.weights.nbytes + getattr(la.bias, "nbytes", 0) for la in layers)
+        return inside + sum(t.bytes for t in self._plan.graph.constants.values())
 
     @property
     def inputs(self) -> Mapping[str, Any]:
@@ -170,10 +192,15 @@ class Bound:
         Returns:
             `out`, or a new array of the kind of the first input; a tuple of several outputs.
 
-        Raises ArgumentError, OperandError, ShapeError, DtypeError: before anything is written.
+        Raises ArgumentError, OperandError, OverlapError, ShapeError, DtypeError: before anything is
+        written.
         """
+        return self._entry(inputs, out, named)
+
+    def _run(self, inputs: tuple[Any, ...], out: Any, named: Mapping[str, Any]) -> Any:
         given = self._checked(inputs, named)
         outs = self._outs(out)
+        _check_apart(outs, given)
         with self._lock:
             self._home.begin()
             try:
@@ -186,6 +213,15 @@ class Bound:
         return made[0] if len(made) == 1 else made
 
     __call__ = run
+
+    def __reduce__(self) -> Any:
+        raise OperandError(
+            f"{self._title} bound to {self._plan.device.id!r}: neither copied nor pickled; accepted"
+            " is its Network, to be bound again"
+        )
+
+    def __repr__(self) -> str:
+        return f"<{self._title} bound to {self._plan.device.id}, {len(self._calls)} steps>"
 
     def _compute(self) -> None:
         """Every step; values of definitions go after their last reader."""
@@ -239,6 +275,7 @@ class Bound:
 
     def _check(self, array: Any, name: str) -> None:
         check_kind(array, f"input {name!r}")
+        check_unseen(array, f"input {name!r}")
         tensor = self._plan.tensors[name]
         if tuple(array.shape) != tensor.shape:
             raise ShapeError(
@@ -259,6 +296,9 @@ class Bound:
             raise ArgumentError(f"out: accepted is a tuple of {count} arrays, one for each output")
         for one, name in zip(outs, self._plan.graph.outputs, strict=True):
             check_kind(one, "out")
+            check_unseen(one, "out")
+            if not is_writable(one):
+                raise OperandError("out: it is read-only; accepted are arrays that may be written")
             tensor = self._plan.tensors[name]
             why = check_out(one, tensor.shape, tensor.dtype, "out")
             if why is not None:
@@ -331,6 +371,20 @@ class Bound:
                     )
 
         return call
+
+
+def _check_apart(outs: tuple[Any, ...], given: Mapping[str, Any]) -> None:
+    """Of several outputs none may lie where another, or an input, does: one is written first."""
+    if len(outs) == 1:
+        return
+    arrays = {f"out[{at}]": one for at, one in enumerate(outs) if isinstance(one, np.ndarray)}
+    others = {**arrays, **{f"input {n!r}": a for n, a in given.items()}}
+    for name, one in arrays.items():
+        for other, two in others.items():
+            if other == name or not isinstance(two, np.ndarray):
+                continue
+            if np.may_share_memory(one, two):
+                raise OverlapError(f"{name} shares memory with {other}; accepted are apart")
 
 
 def _ends(plan: Plan) -> dict[int, list[str]]:

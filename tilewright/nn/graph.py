@@ -77,6 +77,10 @@ class Node:
     attributes: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     name: str = ""
 
+    def __reduce__(self) -> Any:
+        parts = (self.operator, self.version, self.inputs, self.outputs)
+        return Node, (*parts, dict(self.attributes), self.name)
+
     @property
     def title(self) -> str:
         """`node 'name' (Conv)`."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.arrays import torch_private as private
 from tilewright.arrays.array import Array, NDArray
 from tilewright.arrays.views import is_pyopencl, loaded_torch, plain
 from tilewright.errors import OperandError
@@ -33,6 +34,42 @@ def check_kind(value: Any, name: str) -> None:
         )
 
 
+def check_unseen(value: Any, name: str) -> None:
+    """Raise OperandError for a tensor whose gradient, tangent or tracer would be lost."""
+    torch = loaded_torch()
+    if torch is None or not isinstance(value, torch.Tensor):
+        return
+    why = None
+    if type(value) not in (torch.Tensor, torch.nn.Parameter):
+        why = type(value).__name__
+    elif value.layout is not torch.strided:
+        why = f"a tensor of layout {value.layout}"
+    elif value.requires_grad and torch.is_grad_enabled():
+        why = "a tensor that requires a gradient"
+    elif is_traced(torch):
+        why = "a tensor inside a transform, a mode or forward-mode differentiation"
+    if why is not None:
+        raise OperandError(
+            f"{name}: {why}; bound networks give no gradients: accepted are plain tensors under"
+            " torch.no_grad(), or after .detach()"
+        )
+
+
+def is_traced(torch: Any) -> bool:
+    """Whether something of torch's looks at every operation: vmap, a mode, a tracer, tangents."""
+    modes, transform, trace = (find(torch) for find in _TRACERS)
+    level = private.forward_level(torch)
+    return bool(modes() or transform() is not None or trace() is not None or level >= 0)
+
+
+_TRACERS = (private.modes, private.transform, private.trace)
+
+
+def is_writable(value: Any) -> bool:
+    """Whether an array may be written to, as far as it says."""
+    return value.flags.writeable if isinstance(value, np.ndarray) else True
+
+
 def to_numpy(value: Any, name: str) -> NDArray:
     """Any array as NumPy's, without a copy where it lies in the host's memory.
 
@@ -41,7 +78,7 @@ def to_numpy(value: Any, name: str) -> NDArray:
     if isinstance(value, np.ndarray):
         return plain(value, name)
     if is_tensor(value):
-        host = value.detach().cpu()
+        host = value.detach().cpu().resolve_neg()
         wide = host.float() if dtype_name(host) == "bfloat16" else host
         array: NDArray = wide.numpy()
         return array

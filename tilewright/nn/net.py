@@ -31,7 +31,7 @@ from tilewright.wording import short
 DTYPES = ("float32", "float16", "bfloat16")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Network:
     """A network of ONNX's operators.
 
@@ -41,6 +41,13 @@ class Network:
 
     graph: Graph
     title: str = "network"
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(f"{i.name} {list(i.shape or ())} {i.dtype}" for i in self.inputs)
+        return f"<Network {self.title}: {len(self.graph.nodes)} nodes, {inputs}>"
+
+    def __reduce__(self) -> Any:
+        return Network, (self.graph, self.title)
 
     @property
     def inputs(self) -> tuple[Input, ...]:
