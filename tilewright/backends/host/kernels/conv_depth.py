@@ -67,6 +67,8 @@ def _row(step, image, y):
             across = _range(left, step.width, step.taps_across, step.dilation_across)
             _pixel(step, at, down, across, to)
             x += 1
+    if step.curved:
+        _curve(step, out)
 
 
 @njit(cache=True)
@@ -100,10 +102,10 @@ def _threes(step, source, down, out, wide):
             at += 4 * taps
             x += line
         to = out + 4 * c
-        _finish(step, a, c, WIDTH, to)
-        _finish(step, b, c, WIDTH, to + out_pixel)
-        _finish(step, d, c, WIDTH, to + 2 * out_pixel)
-        _finish(step, e, c, WIDTH, to + 3 * out_pixel)
+        _finish(step, a, WIDTH, to)
+        _finish(step, b, WIDTH, to + out_pixel)
+        _finish(step, d, WIDTH, to + 2 * out_pixel)
+        _finish(step, e, WIDTH, to + 3 * out_pixel)
     return end
 
 
@@ -132,10 +134,10 @@ def _tile(step, source, down, out, begin):
                     d = fused(load_some(x + 2 * hop, 0, some), w, d)
                     e = fused(load_some(x + 3 * hop, 0, some), w, e)
         to = out + 4 * c
-        _finish(step, a, c, some, to)
-        _finish(step, b, c, some, to + step.out_pixel)
-        _finish(step, d, c, some, to + 2 * step.out_pixel)
-        _finish(step, e, c, some, to + 3 * step.out_pixel)
+        _finish(step, a, some, to)
+        _finish(step, b, some, to + step.out_pixel)
+        _finish(step, d, some, to + 2 * step.out_pixel)
+        _finish(step, e, some, to + 3 * step.out_pixel)
 
 
 @njit(cache=True)
@@ -157,22 +159,31 @@ def _pixel(step, source, down, across, out):
                 for u in range(across[0], across[1]):
                     w = load(at, (v * row + u) * WIDTH)
                     value = fused(load_some(x + u * tap, 0, some), w, value)
-        _finish(step, value, c, some, out + 4 * c)
+        _finish(step, value, some, out + 4 * c)
 
 
 @njit(cache=True)
-def _finish(step, value, channel, some, out):
-    """Residual, activation, store."""
+def _finish(step, value, some, out):
+    """Residual, bounds, store."""
     if step.residual:
         value = add(value, load_some(out + step.residual, 0, some))
-    if step.curved:
-        slopes = splat(step.low)
-        if step.slopes:
-            slopes = load(step.slopes, channel)
-        value = activate(step.curved, value, splat(step.low), splat(step.high), slopes)
-    else:
-        value = at_most(at_least(value, splat(step.low)), splat(step.high))
+    value = at_most(at_least(value, splat(step.least)), splat(step.most))
     if some >= WIDTH:
         store(out, 0, value)
     else:
         store_some(out, 0, value, some)
+
+
+@njit(cache=True)
+def _curve(step, out):
+    """The activations that are more than two bounds, over a row just written."""
+    low, high = splat(step.low), splat(step.high)
+    for x in range(step.columns):
+        to = out + x * step.out_pixel
+        for c in range(0, step.outputs, WIDTH):
+            some = step.outputs - c
+            slopes = low
+            if step.slopes:
+                slopes = load(step.slopes, c)
+            value = load_some(to, c, some)
+            store_some(to, c, activate(step.curved, value, low, high, slopes), some)

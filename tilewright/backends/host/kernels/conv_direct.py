@@ -25,7 +25,9 @@ from tilewright.backends.host.kernels.conv_tile import (
     ROWS,
     VECTORS,
     WIDTH,
+    full_line,
     full_tile,
+    half_line,
     half_tile,
 )
 from tilewright.backends.host.kernels.lanes import (
@@ -73,8 +75,7 @@ def _band_block(step, block, x, out, rows, scratch):
             valid = line if lone else line | line << COLUMNS
             at = x + y * row + start * pixel
             to = out + y * step.out_row + start * step.out_pixel
-            lines = (0 if lone else row, 0 if lone else step.out_row)
-            _tile(step, block, at, lines, pixel, valid, to, scratch)
+            _tile(step, block, at, (row, step.out_row), pixel, valid, to, scratch)
 
 
 @njit(cache=True)
@@ -87,8 +88,9 @@ def flat_task(step, task, scratch):
     blocks = step.groups * step.blocks
     for block in range(part * step.block_step, min(blocks, (part + 1) * step.block_step)):
         for left in range(first, last, PIXELS):
-            start = min(left, step.columns - PIXELS)
-            valid = (_ALL << (left - start)) & _ALL
+            short = last - left <= COLUMNS
+            start = min(left, step.columns - (COLUMNS if short else PIXELS))
+            valid = ((_LINE if short else _ALL) << (left - start)) & (_LINE if short else _ALL)
             x, out = step.x + start * step.pixel, step.out + start * step.out_pixel
             _tile(step, block, x, lines, step.pixel, valid, out, scratch)
 
@@ -106,20 +108,28 @@ def _tile(step, block, x, lines, pixel, valid, out, scratch):
     residual = step.residual
     if step.through:
         to, out_line, out_pixel, residual = scratch, 4 * COLUMNS * WIDTH, 4 * WIDTH, 0
-    if VECTORS == 2 and left <= LANES:
-        half_tile(
-            x, lines[0], pixel, step.pieces, step.count, weights, valid, to, out_line, out_pixel,
-            residual, bias, left, step.least, step.most,
-        )  # fmt: skip
-    else:
-        full_tile(
-            x, lines[0], pixel, step.pieces, step.count, weights, valid, to, out_line, out_pixel,
-            residual, bias, left, step.least, step.most,
-        )  # fmt: skip
+    _sums(
+        VECTORS == 2 and left <= LANES, valid > _LINE,
+        (x, lines[0], pixel, step.pieces, step.count, weights, valid, to, out_line, out_pixel,
+         residual, bias, left, step.least, step.most),
+    )  # fmt: skip
     if step.through:
         _scatter(step, channel, left, valid, scratch, out, lines[1])
     elif step.curved:
         _curve(step, channel, left, valid, (to, out_line, out_pixel))
+
+
+@njit(cache=True)
+def _sums(half, two, arguments):
+    """The narrowest tile that does."""
+    if half and two:
+        half_tile(*arguments)
+    elif half:
+        half_line(*arguments)
+    elif two:
+        full_tile(*arguments)
+    else:
+        full_line(*arguments)
 
 
 @njit(cache=True)

@@ -12,7 +12,7 @@
 Nothing is rearranged to the form of a product: the pixels of a tile lie a constant stride apart,
 so do its two rows, and a piece begins so many bytes after a pixel's window. That covers strides,
 dilation and groups. Two rows of seven suit pictures of 7, 14, 28, 56, 112 pixels and any others
-that are not tiny; where a row has only one pixel row left, both rows of the tile are the same.
+that are not tiny; where one row of pixels is left, a tile has one.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ def _load(builder, address):
 class _Tile:
     """Code of one tile; `builder` emits as in every intrinsic of Numba."""
 
-    def __init__(self, builder, vectors, arguments):
-        self.builder, self.vectors = builder, vectors
+    def __init__(self, builder, rows, vectors, arguments):
+        self.builder, self.rows, self.vectors = builder, rows, vectors
         (
             self.x, self.row, self.step, self.pieces, self.count, self.weights, self.valid,
             self.out, self.out_row, self.out_step, self.residual, self.bias, self.channels,
             self.low, self.high,
         ) = arguments  # fmt: skip
         zero = ir.Constant(_FLOATS, [0.0] * LANES)
-        self.places = [(p, v) for p in range(PIXELS) for v in range(vectors)]
+        self.places = [(p, v) for p in range(rows * COLUMNS) for v in range(vectors)]
         self.sums = {at: cgutils.alloca_once_value(builder, zero) for at in self.places}
         room = ir.ArrayType(_FLOATS, len(self.places))
         self.totals = cgutils.alloca_once(builder, room)
@@ -72,7 +72,7 @@ class _Tile:
         """Addresses of the tile's pixels, few of them held: x86 adds once or twice a register."""
         builder, found = self.builder, []
         double = builder.shl(step, _I64(1))
-        for line in range(ROWS):
+        for line in range(self.rows):
             base = start if line == 0 else builder.add(start, row)
             for column in range(COLUMNS):
                 if column and column % 3 == 0:
@@ -152,7 +152,7 @@ class _Tile:
         ]
         low, high = (broadcast(builder, bound, _FLOATS) for bound in (self.low, self.high))
         outs = self.spread(self.out, self.out_row, self.out_step)
-        for pixel in range(PIXELS):
+        for pixel in range(self.rows * COLUMNS):
             wanted = builder.trunc(builder.lshr(self.valid, _I64(pixel)), ir.IntType(1))
             with builder.if_then(wanted, likely=True):
                 for v in range(self.vectors):
@@ -187,9 +187,9 @@ class _Tile:
 _SIGNATURE = types.void(*[types.intp] * 13, types.float32, types.float32)
 
 
-def _tile(vectors):
+def _tile(rows, vectors):
     def generate(context, builder, signature, arguments):
-        tile = _Tile(builder, vectors, arguments)
+        tile = _Tile(builder, rows, vectors, arguments)
         tile.accumulate()
         tile.gather_totals()
         tile.finish()
@@ -216,7 +216,7 @@ def full_tile(
     channels       how many are stored
     low, high      bounds of the results; NaN passes
     """
-    return _SIGNATURE, _tile(VECTORS)
+    return _SIGNATURE, _tile(ROWS, VECTORS)
 
 
 @intrinsic
@@ -225,4 +225,22 @@ def half_tile(
     channels, low, high,
 ):  # fmt: skip
     """The same for up to LANES channels; weights are [floats of all pieces, LANES]."""
-    return _SIGNATURE, _tile(1)
+    return _SIGNATURE, _tile(ROWS, 1)
+
+
+@intrinsic
+def full_line(
+    typing, x, row, step, pieces, count, weights, valid, out, out_row, out_step, residual, bias,
+    channels, low, high,
+):  # fmt: skip
+    """The first of the two rows of `full_tile` alone; `row` and `out_row` mean nothing."""
+    return _SIGNATURE, _tile(1, VECTORS)
+
+
+@intrinsic
+def half_line(
+    typing, x, row, step, pieces, count, weights, valid, out, out_row, out_step, residual, bias,
+    channels, low, high,
+):  # fmt: skip
+    """The same of `half_tile`."""
+    return _SIGNATURE, _tile(1, 1)
