@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,26 @@ def test_joined_and_alone_they_differ_by_the_rounding_of_float32_sums_alone(net:
     step = np.abs(alone).max() / 255
     assert np.abs(alone - joined).max() < 2 * step
     np.testing.assert_array_equal(small.bind(x.shape, "host")(x), joined)
+
+
+def test_sums_are_exact_in_float32_only_where_none_passes_its_whole_numbers() -> None:
+    rng = np.random.default_rng(4)
+    for channels, short in ((8, True), (600, False)):
+        w = weights_of(w=(3, channels, 3, 3))
+        net = nn.import_onnx(
+            model([("Conv", ["x", "w"], ["y"], ONE)], {"x": (1, channels, 5, 5)}, w)
+        )
+        x = rng.standard_normal((1, channels, 5, 5)).astype(np.float32)
+        joined = with_int8(nn.quantise(net, x).graph)
+        (node,) = (node for node in joined.nodes if node.operator == NAME)
+        assert node.attributes["numbers"].short is short
+        wide = replace(node.attributes["numbers"], short=False)
+        nodes = [
+            replace(n, attributes={**n.attributes, "numbers": wide}) if n is node else n
+            for n in joined.nodes
+        ]
+        exact = Network(joined.with_nodes(nodes)).run(x)
+        np.testing.assert_array_equal(Network(joined).run(x), exact)
 
 
 def test_torch_gives_the_same_bits(net: Network) -> None:

@@ -35,6 +35,7 @@ class Whole:
     scale        float32 [outputs]: what one of the sums is worth
     low, high    limits of the result before it is whole: those of an activation
     step, shift  of the result where it is whole again: round(y / step) + shift; else None and 0
+    short        no sum passes 2^24, so that float32 holds all of them exactly, in any order
     """
 
     weights: NDArray
@@ -45,6 +46,12 @@ class Whole:
     high: float = math.inf
     step: float | None = None
     shift: int = 0
+    short: bool = False
+
+    @property
+    def sums(self) -> str:
+        """The float type that sums are exact in, which libraries multiply fastest."""
+        return "float32" if self.short else "float64"
 
 
 class ConvInt8(Operator):
@@ -64,13 +71,13 @@ class ConvInt8(Operator):
         return Conv().shapes(node, (given[0], Tensor(weights.shape, "int8")))
 
     def compute(self, xp: Any, node: Node, *given: Any) -> Any:
-        """Sums in float64, which holds them exactly and is multiplied fast."""
+        """Sums in floats that hold them exactly: whole numbers are multiplied slowly."""
         (x,) = given
         numbers: Whole = node.attributes["numbers"]
-        weights = _there(xp, x, numbers.weights, "float64")
+        weights = _there(xp, x, numbers.weights, numbers.sums)
         windows = windows_of(node.attributes, numbers.weights.shape[2:], tuple(x.shape[2:]))
-        lower = as_type(xp, x, "float64") - numbers.zero
-        bias = None if numbers.bias is None else _there(xp, x, numbers.bias, "float64")
+        lower = as_type(xp, x, numbers.sums) - numbers.zero
+        bias = None if numbers.bias is None else _there(xp, x, numbers.bias, numbers.sums)
         groups = int(node.attributes["group"])
         sums = convolved(xp, lower, weights, bias, windows, groups)
         return _ended(xp, node, sums, (1, -1, 1, 1))
@@ -98,14 +105,14 @@ class DenseInt8(Operator):
         return (product_shape(given[0], Tensor(weights.T.shape, "int8")),)
 
     def compute(self, xp: Any, node: Node, *given: Any) -> Any:
-        """Sums in float64, which holds them exactly and is multiplied fast."""
+        """Sums in floats that hold them exactly: whole numbers are multiplied slowly."""
         (x,) = given
         numbers: Whole = node.attributes["numbers"]
-        weights = _there(xp, x, numbers.weights, "float64")
-        lower = as_type(xp, x, "float64") - numbers.zero
+        weights = _there(xp, x, numbers.weights, numbers.sums)
+        lower = as_type(xp, x, numbers.sums) - numbers.zero
         sums = xp.matmul(lower, xp.permute_dims(weights, (1, 0)))
         if numbers.bias is not None:
-            sums = sums + _there(xp, x, numbers.bias, "float64")
+            sums = sums + _there(xp, x, numbers.bias, numbers.sums)
         return _ended(xp, node, sums, (1, -1))
 
     def flops(self, node: Node, given: Given, made: Sequence[Tensor]) -> float:

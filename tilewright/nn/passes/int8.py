@@ -101,7 +101,8 @@ class _Reader:
             bias = self._bias(conv.inputs[2], scale)
             if bias is None:
                 return None
-        return Whole(values, bias, int(given[1].reshape(-1)[0]), scale)
+        zero = given[1].reshape(-1)[0]
+        return Whole(values, bias, int(zero), scale, short=_is_short(values, bias, zero))
 
     def _bias(self, name: str, scale: NDArray) -> NDArray | None:
         """An int32 bias of the scale of the sums."""
@@ -157,3 +158,13 @@ class _Reader:
     def _value(self, name: str) -> NDArray | None:
         constants: Mapping[str, object] = self._constants
         return self._constants[name].value if name in constants else None
+
+
+def _is_short(weights: NDArray, bias: NDArray | None, zero: NDArray) -> bool:
+    """Whether no sum of products, in whatever order, passes what float32 counts exactly."""
+    low, high = np.iinfo(zero.dtype).min, np.iinfo(zero.dtype).max
+    furthest = max(int(zero) - int(low), int(high) - int(zero))
+    most = np.abs(weights.astype(np.int64)).reshape(len(weights), -1).sum(axis=1) * furthest
+    if bias is not None:
+        most = most + np.abs(bias.astype(np.int64))
+    return int(most.max(initial=0)) <= 1 << 24
