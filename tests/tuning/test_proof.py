@@ -173,7 +173,7 @@ def test_a_better_record_that_took_no_part_outlives_the_winner(
 
 
 class Clocked:
-    """A trial whose plans take the seconds that they are named by, and what was run in order."""
+    """A trial whose plans take the seconds that they are named by, and what was run."""
 
     def __init__(self) -> None:
         self.ran: list[float] = []
@@ -192,12 +192,19 @@ def clocked(monkeypatch: pytest.MonkeyPatch) -> Any:
     return trial
 
 
-def test_short_plans_run_thrice_a_turn_and_the_order_turns_every_round(clocked: Any) -> None:
-    one, two = 1e-4, 2e-4
-    plans: Any = [one, two]
-    assert worker._duel(plans, clocked, 4, 10.0) == plans
-    turn = [one] * 3 + [two] * 3
-    assert clocked.ran == [one, two, *turn, *turn[::-1], *turn, *turn[::-1]]
+class Slowing(Clocked):
+    """One whose machine slows down steadily, and interrupts two runs of three."""
+
+    def seconds(self, plan: float) -> float:
+        taken = super().seconds(plan) * (1 + 0.01 * len(self.ran))
+        return taken if len(self.ran) % 3 == 2 else 50 * taken
+
+
+@pytest.mark.parametrize("ratio", [0.5, 1.0, 2.0])
+def test_a_machine_that_slows_down_and_interrupts_favours_no_plan(ratio: float) -> None:
+    plans: Any = [1e-4, ratio * 1e-4]
+    first, second = worker._duel(plans, Slowing(), 4, 10.0)  # type: ignore[arg-type]
+    assert second / first == pytest.approx(ratio)
 
 
 @pytest.mark.parametrize(("limit", "rounds"), [(0.0, 3), (8.9, 3), (9.1, 4), (11.9, 4), (100.0, 6)])

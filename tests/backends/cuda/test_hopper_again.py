@@ -158,23 +158,21 @@ def test_a_launch_finds_its_operands_where_they_are_now(monkeypatch: pytest.Monk
     kernel = nvrtc.Function("hopper_multiply", 0, None, 0)
     moving = Moving(kernel, 1, 384, 0, matrices, "bfloat16", Ragged())
 
-    def launch(*places: int) -> None:
+    def found(*places: int) -> tuple[Any, ...]:
+        """Where a launch finds its table, the maps' matrices, C and the bias."""
         table, left, right, out, bias = map(At, places)
         moving.launch(7, table, left, right, out, bias if bias.data_ptr() else None)
+        return encoder.launched.pop()
 
-    launch(16, 256, 512, 768, 32)
-    launch(48, 256, 512, 768, 0)
+    assert found(16, 256, 512, 768, 32) == (16, 256, 512, 768, 768, 32)
+    assert found(48, 256, 512, 768, 0) == (48, 256, 512, 768, 768, None)
     encoder.refused = 3072
     with pytest.raises(DeviceError, match="address of a tensor map"):
-        launch(16, 1024, 3072, 2048, 32)
-    launch(16, 256, 512, 768, 32)  # some of the maps had moved
-    launch(16, 1024, 512, 2048, 32)
-    assert encoder.launched == [
-        (16, 256, 512, 768, 768, 32),
-        (48, 256, 512, 768, 768, None),
-        (16, 256, 512, 768, 768, 32),
-        (16, 1024, 512, 2048, 2048, 32),
-    ]
+        found(16, 1024, 3072, 2048, 32)
+    assert not encoder.launched
+    # Some of the maps had moved.
+    assert found(16, 256, 512, 768, 32) == (16, 256, 512, 768, 768, 32)
+    assert found(16, 1024, 512, 2048, 32) == (16, 1024, 512, 2048, 2048, 32)
 
 
 def test_a_map_recalled_is_the_map_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
