@@ -32,7 +32,7 @@ from tilewright.planning.cost import (
     interpolated,
 )
 from tilewright.planning.explain import explain
-from tilewright.planning.share import large
+from tilewright.planning.host_part import large
 from tilewright.planning.tiles import legal_configs, waves, why_not
 
 CURVE = Curve(((1e6, 1e-3), (1e8, 1e-1), (1e9, 0.5)))

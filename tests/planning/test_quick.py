@@ -23,8 +23,8 @@ from tilewright.facts.problem import Problem
 from tilewright.planning import quick
 from tilewright.planning.classes import Tuned
 from tilewright.planning.cost import Curve, Measured, Narrow
+from tilewright.planning.host_part import is_for_a_loop
 from tilewright.planning.quick import Bounds
-from tilewright.planning.share import is_for_a_loop
 from tilewright.products.reference import matmul as exactly
 from tilewright.remember import shelves
 

@@ -27,9 +27,9 @@ from tilewright.planning.buckets import Tile
 from tilewright.planning.classes import Boundaries, Tuned, classify
 from tilewright.planning.cost import Curve, Measured, Narrow
 from tilewright.planning.grouped import lay_out
+from tilewright.planning.host_part import is_for_a_loop, large
 from tilewright.planning.makespan import Runs, Slots, predict
 from tilewright.planning.quick import Bounds
-from tilewright.planning.share import is_for_a_loop, large
 from tilewright.tuning.curves import from_json, to_json
 from tilewright.tuning.search import Space, search
 from tilewright.tuning.tasks import representatives

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tilewright.backends.cuda.hopper import packing, tiles
+from tilewright.backends.cuda.hopper import packing, records
 from tilewright.backends.cuda.hopper.bucket import Bucket
 from tilewright.backends.cuda.hopper.maps import Matrix, bucket_maps
 from tilewright.backends.cuda.work import Columns, Work
@@ -98,11 +98,11 @@ def emulated(bucket: Bucket, buffer: np.ndarray) -> None:
         for item in packing.items(operand, k, laid, 0):
             _pack(item, buffer, base, panels)
     matrices, numbers = bucket_maps(bucket, place)
-    table = tiles.records(
+    table = records.records(
         bucket.batch, bucket.shape, bucket.tiles, bucket.turns, bucket.panels, numbers
     )
     memory = {place: panels}
-    for cluster in table.reshape(-1, bucket.shape.cluster, tiles.FIELDS):
+    for cluster in table.reshape(-1, bucket.shape.cluster, records.FIELDS):
         for rank, record in enumerate(cluster):
             if record[3] & 0xFFFF:
                 _tile(bucket, cluster, rank, matrices, buffer, base, memory)
@@ -184,16 +184,16 @@ def _tile(
 
     batch = bucket.batch
     left = _operand(
-        asked(tiles.LEFT_SHARED, 0, slice(4, 7)),
-        bool(flags & tiles.LEFT_PACKED),
+        asked(records.LEFT_SHARED, 0, slice(4, 7)),
+        bool(flags & records.LEFT_PACKED),
         bool(batch.left.mn[problem]),
         steps,
         -(-rows // 64),
         box,
     )
     right = _operand(
-        asked(tiles.RIGHT_SHARED, 1, slice(8, 11)),
-        bool(flags & tiles.RIGHT_PACKED),
+        asked(records.RIGHT_SHARED, 1, slice(8, 11)),
+        bool(flags & records.RIGHT_PACKED),
         bool(batch.right.mn[problem]),
         steps,
         -(-columns // 64),

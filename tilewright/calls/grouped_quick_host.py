@@ -2,8 +2,8 @@
 
 Checked columns, tables and a launch take about 0.2 ms and 0.8 µs a product, a product of NumPy's
 0.5 µs where it is asked as `a.dot(b)` (0.8 as `a @ b`). What a kernel saves beside that is a part
-of each operation's time (planning/share.py). One product takes 1.4 µs, so what is asked of a few
-is asked in as few steps of the interpreter as there are.
+of each operation's time (planning/host_part.py). One product takes 1.4 µs, so what is asked of a
+few is asked in as few steps of the interpreter as there are.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from tilewright.arrays.array import NDArray
 from tilewright.arrays.views import loaded_torch
 from tilewright.inputs.devices import backend_of, resolve
-from tilewright.planning.share import saved
+from tilewright.planning.host_part import saved
 
 _PLAIN = np.ndarray
 _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)

@@ -1,7 +1,8 @@
 """Makes a planned batch and a checked call into a callable that only launches.
 
 Mostly that is one launch. Sums are launches after one another, each with a product of every sum
-(sums.py), and what NumPy's BLAS does faster is taken out of a kernel's batch (planning/share.py).
+(sums.py), and what NumPy's BLAS does faster is taken out of a kernel's batch
+(planning/host_part.py).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tilewright.inputs.batch import Call, Results
 from tilewright.inputs.devices import backend_of
 from tilewright.inputs.matrices import Matrices
 from tilewright.planning.grouped import GroupedLayout
-from tilewright.planning.share import is_for_a_loop, large
+from tilewright.planning.host_part import is_for_a_loop, large
 from tilewright.remember import open_after_fork
 from tilewright.tuning import crossover
 

@@ -43,7 +43,13 @@ def tune(
     layout: Annotated[
         str, typer.Option(metavar="LAYOUT", help="Of A and B: rows-rows, rows-columns, ...")
     ] = LAYOUTS[0],
-    budget: Annotated[float, typer.Option(metavar="SECONDS", help="To spend in all.")] = 120.0,
+    budget: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            help="For all tasks; how many it does not reach is said.",
+        ),
+    ] = 120.0,
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", help="After which one candidate is given up.")
     ] = 20.0,

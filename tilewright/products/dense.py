@@ -20,6 +20,7 @@ from tilewright.facts.problem import Problem
 from tilewright.inputs.checks import check_options
 from tilewright.inputs.devices import backend_of, check_named, resolve
 from tilewright.inputs.watched import is_watched
+from tilewright.settings import DEVICE, VARIABLES
 
 __all__ = ["explain", "kernels", "matmul"]
 
@@ -89,7 +90,7 @@ def matmul(
             return np.matmul(a, b)
         except MemoryError:
             pass  # the checks have the words for it
-    if device is None:
+    if device is None and VARIABLES.get(DEVICE):
         check_named()
     # Loaded by the first product on a GPU; while another thread loads it, it lacks what it ends in.
     plans = sys.modules.get("tilewright.calls.dense_plans_gpu")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support.hopper_work import EDGES, Memory, emulated, sizes
-from tilewright.backends.cuda.hopper import cost, engine, tiles
+from tilewright.backends.cuda.hopper import cost, engine, records
 from tilewright.backends.cuda.hopper.maps import bucket_maps
 from tilewright.backends.cuda.hopper.orient import orient, why_not
 from tilewright.backends.cuda.hopper.shapes import (
@@ -69,8 +69,8 @@ def test_tiles_cover_each_problem_once_and_are_each_dealt_once(shape: HopperTile
     memory = Memory(sizes(50, 1, 900))
     batch = orient(memory.work(0), turned=False)
     blocks = h200.UNITS * shape.blocks
-    whole = tiles.cut(batch, np.arange(50), shape, "auto")
-    for cut in (whole, tiles.split_tail(batch, whole, shape, 20)):
+    whole = records.cut(batch, np.arange(50), shape, "auto")
+    for cut in (whole, records.split_tail(batch, whole, shape, 20)):
         area = np.zeros(50, np.int64)
         np.add.at(area, cut.problem, cut.rows * cut.columns)
         assert (area == memory.m * memory.n).all()
@@ -89,20 +89,20 @@ def test_two_blocks_of_a_cluster_keep_step_and_share_one_operand(base: HopperTil
     for bucket in engine.plan(work, (shape,)):
         batch = bucket.batch
         _, numbers = bucket_maps(bucket, 1 << 30)
-        table = tiles.records(batch, shape, bucket.tiles, bucket.turns, bucket.panels, numbers)
+        table = records.records(batch, shape, bucket.tiles, bucket.turns, bucket.panels, numbers)
         covered = [
             np.zeros((rows, columns), int)
             for rows, columns in zip(batch.rows, batch.columns, strict=True)
         ]
-        for pair in table.reshape(-1, 2, tiles.FIELDS):
+        for pair in table.reshape(-1, 2, records.FIELDS):
             steps, shares = pair[:, 2], (pair[:, 3] >> 24) & ~7
             rows, columns, widths = pair[:, 7], pair[:, 11], pair[:, 3] & 0xFFFF
             assert steps[0] == steps[1]
             assert shares[0] == shares[1]
-            if shares[0] == tiles.RIGHT_SHARED:
+            if shares[0] == records.RIGHT_SHARED:
                 assert (pair[0, [1, 8, 9, 10]] == pair[1, [1, 8, 9, 10]]).all()
                 assert widths[0] == widths[1] > 0
-            elif shares[0] == tiles.LEFT_SHARED:
+            elif shares[0] == records.LEFT_SHARED:
                 assert (pair[0, [0, 4, 5, 6]] == pair[1, [0, 4, 5, 6]]).all()
                 assert rows[0] == rows[1] > 0
             else:
@@ -118,11 +118,11 @@ def test_pairs_are_the_tiles_of_single_blocks_where_rows_fill_them() -> None:
     work = Memory([(1024, 2048, 512)], pad=64).work(1 << 20)
     batch = orient(work, turned=False)
     which = np.arange(1)
-    one, two = (tiles.members(s, tiles.cut(batch, which, s, "auto"))[0] for s in (WIDE, PAIR))
+    one, two = (records.members(s, records.cut(batch, which, s, "auto"))[0] for s in (WIDE, PAIR))
     assert sorted(zip(one.row, one.column, strict=True)) == sorted(
         zip(two.row, two.column, strict=True)
     )
-    few = tiles.cut(batch, which, PAIR, "auto")
+    few = records.cut(batch, which, PAIR, "auto")
     assert (few.rows == 2 * PAIR.rows).all()
 
 

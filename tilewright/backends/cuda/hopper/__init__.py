@@ -5,7 +5,7 @@ Gluon 3.6 to 3.9; one launch holds tiles of eight widths, which needs one instru
 `setmaxnreg` lets the multiplying warps keep 216 registers where ptxas would cap all at 168.
 
 shapes.py   configurations of the kernel          orient.py   which operand gives the rows
-tiles.py    the records a launch reads            packing.py  items of the packing pass, panels
+records.py  the records a launch reads            packing.py  items of the packing pass, panels
 cost.py     seconds, from measured rates          maps.py     tensor maps
 engine.py   propose: buckets and their choice     bind.py     tables, scratch, launches
 split.py    fp32-accurate products: the engine over operands split into halves

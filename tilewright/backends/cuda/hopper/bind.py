@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.backends.cuda.hopper import maps, packing, tiles
+from tilewright.backends.cuda.hopper import maps, packing, records
 from tilewright.backends.cuda.hopper.orient import c_runs_along_columns
+from tilewright.backends.cuda.hopper.records import depths
 from tilewright.backends.cuda.hopper.shapes import ACTIVATIONS, HopperTile
-from tilewright.backends.cuda.hopper.tiles import depths
 from tilewright.backends.cuda.machine import fixed, nvrtc, placing, tensor_maps
 from tilewright.backends.cuda.work import Moving, Prepared, Work
 from tilewright.errors import DeviceError
@@ -122,7 +122,7 @@ def _steps(
     matrices, numbers = maps.bucket_maps(bucket, _SCRATCH)
     encoded = maps.encode(matrices, work.dtype)
     maps_at = draft.add(encoded, (0, maps.sources(bucket, numbers, len(matrices), where)))
-    table = tiles.records(
+    table = records.records(
         batch, shape, bucket.tiles, bucket.turns, bucket.panels, numbers, _ELEMENT[work.dtype]
     )
     if shape.planes > 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.backends.cuda.hopper import tiles
+from tilewright.backends.cuda.hopper import records
 from tilewright.backends.cuda.hopper.orient import Oriented
 from tilewright.backends.cuda.hopper.packing import ROW, Panels
 from tilewright.backends.cuda.hopper.shapes import HopperTile
@@ -18,7 +18,7 @@ class Bucket:
     batch: Oriented
     which: Ints
     shape: HopperTile
-    tiles: tiles.Tiles
+    tiles: records.Tiles
     turns: Ints
     panels: tuple[Panels, Panels]
     seconds: float

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tilewright.backends.cuda.hopper import cost, tiles
+from tilewright.backends.cuda.hopper import cost, records
 from tilewright.backends.cuda.hopper.bucket import Bucket
 from tilewright.backends.cuda.hopper.orient import Oriented, orient, why_not
 from tilewright.backends.cuda.hopper.packing import FILL, SPLIT_FILL, deep, lay_out, packed_bytes
@@ -77,7 +77,7 @@ def unready(work: Work, device: Device) -> str | None:
 
 
 def plan(
-    work: Work, shapes: tuple[HopperTile, ...] = SHAPES, there: Scale = tiles.AS_MEASURED
+    work: Work, shapes: tuple[HopperTile, ...] = SHAPES, there: Scale = records.AS_MEASURED
 ) -> tuple[Bucket, ...]:
     """The buckets of a batch, each with the choice predicted fastest.
 
@@ -136,10 +136,10 @@ def _signature(work: Work, shapes: tuple[HopperTile, ...], there: Scale) -> byte
 def bucket_of(batch: Oriented, which: Ints, shape: HopperTile, order: str, there: Scale) -> Bucket:
     """One launch: cut, balanced, its panels laid out, its seconds predicted."""
     clusters = shape.clusters(there.units)
-    found, turns, busiest = tiles.balanced(
-        batch, tiles.cut(batch, which, shape, order, there), shape, clusters, there
+    found, turns, busiest = records.balanced(
+        batch, records.cut(batch, which, shape, order, there), shape, clusters, there
     )
-    k, fill, each = tiles.depths(batch, which), FILL, 4
+    k, fill, each = records.depths(batch, which), FILL, 4
     if shape.planes > 1:
         k, fill, each = deep(k), SPLIT_FILL, 4 + 2 * shape.planes
     left = lay_out(batch.left, k, 0, fill)
@@ -158,7 +158,7 @@ def _fastest(
 
     Dealing takes longest here, and is never better than even: who could not win is not dealt out.
     """
-    cuts = [tiles.cut(batch, which, shape, order, there) for batch, shape in ways]
+    cuts = [records.cut(batch, which, shape, order, there) for batch, shape in ways]
     evenly = [
         _guess(batch, shape, which, cut, there, dealt=False)
         for (batch, shape), cut in zip(ways, cuts, strict=True)
@@ -175,7 +175,13 @@ def _fastest(
 
 
 def _guess(
-    batch: Oriented, shape: HopperTile, which: Ints, cut: tiles.Tiles, there: Scale, *, dealt: bool
+    batch: Oriented,
+    shape: HopperTile,
+    which: Ints,
+    cut: records.Tiles,
+    there: Scale,
+    *,
+    dealt: bool,
 ) -> float:
     """Seconds of the multiplying launch: few tiles as they will be dealt, or as if evenly."""
     clusters = shape.clusters(there.units)
@@ -184,7 +190,7 @@ def _guess(
     if turns >= cost.FEW:
         busiest = max(busiest, float(cut.seconds.max(initial=0.0)))
     elif dealt:
-        _, _, busiest = tiles.balanced(batch, cut, shape, clusters, there)
+        _, _, busiest = records.balanced(batch, cut, shape, clusters, there)
     waiting = cost.memory_seconds(shape, _moved(batch, which), turns, there)
     # Of two that wait for memory, the one with less to do.
     return max(busiest, waiting) + busiest / 1000

@@ -22,7 +22,7 @@ _PIECE = 512  # 16-byte blocks of one run in an item
 _ITEM = 2048  # 16-byte blocks in an item: 8 a thread, 4 of each half of fp32
 SHALLOW = 4  # up to so many products two halves are half as accurate as fp32
 _MOST_SMALL = 1 << 20  # a count that atomic additions cannot wrap
-_SHALLOW_FLAG = 32  # beside those of tiles.py
+_SHALLOW_FLAG = 32  # beside those of records.py
 _STRAY = 22  # one element of 2^22 may be small among none but small ones
 
 # `struct Item` of kernels/hopper/hopper_pack.cu.

@@ -29,7 +29,7 @@
 // consumers of both blocks have handed it back, to both loaders.
 //
 // Persistent: block b takes tiles b, b + gridDim.x, ...; who takes which tile was decided when the
-// records were written (tiles.py), so results depend on nothing else. TRANSPOSED: the left operand
+// records were written (records.py), so results depend on nothing else. TRANSPOSED: the left operand
 // gives C's columns. GENERAL: C = activation(alpha acc + beta C + bias), from `scalars`. RAGGED:
 // records are made here, of sizes that only the device knows; of RAGGED_ROWS a block that is done
 // takes the next tile (ask_tile).

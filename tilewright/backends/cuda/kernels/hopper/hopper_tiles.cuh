@@ -1,4 +1,4 @@
-// What a block reads to know its work: records of 20 integers, one a tile, written by tiles.py.
+// What a block reads to know its work: records of 20 integers, one a tile, written by records.py.
 //
 //   0 left map   1 right map   2 steps of k    3 width | slices << 16 | flags << 24
 //   4 left x     5 left y      6 left stride   7 rows that count
