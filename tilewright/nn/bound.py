@@ -16,17 +16,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from tilewright.arrays.views import loaded_torch
 from tilewright.engines.contract import Engine
 from tilewright.engines.conv import ConvOperands, ConvWork
-from tilewright.errors import ArgumentError, DtypeError, OperandError, OverlapError, ShapeError
+from tilewright.errors import ArgumentError, OperandError
+from tilewright.nn import passed
 from tilewright.nn.evaluate import computed
 from tilewright.nn.graph import Graph, Node, Tensor
-from tilewright.nn.homes import Home, check_out
+from tilewright.nn.homes import Home
 from tilewright.nn.infer import operator_of
-from tilewright.nn.kinds import check_kind, check_unseen, dtype_name, is_writable
 from tilewright.nn.plan import Plan, Step, makes_new
 from tilewright.nn.profile import Row, row
 from tilewright.nn.show import explained
@@ -160,7 +158,7 @@ class Bound:
 
         Planned memory serves several values: of those the last that was written is there.
         """
-        given = self._checked(inputs, named)
+        given = passed.inputs_of(self._plan, inputs, named)
         with self._lock:
             self._home.begin()
             self._fill(given)
@@ -198,9 +196,9 @@ class Bound:
         return self._entry(inputs, out, named)
 
     def _run(self, inputs: tuple[Any, ...], out: Any, named: Mapping[str, Any]) -> Any:
-        given = self._checked(inputs, named)
-        outs = self._outs(out)
-        _check_apart(outs, given)
+        given = passed.inputs_of(self._plan, inputs, named)
+        outs = passed.outs_of(self._plan, out)
+        passed.check_apart(outs, given)
         with self._lock:
             self._home.begin()
             try:
@@ -240,7 +238,7 @@ class Bound:
         """
         if repeats < 1:
             raise ArgumentError(f"repeats={repeats}: accepted are 1 and more")
-        given = self._checked(inputs, named)
+        given = passed.inputs_of(self._plan, inputs, named)
         times: list[list[float]] = [[] for _ in self._calls]
         with self.kept(*inputs, **named):
             for _ in range(repeats):
@@ -255,55 +253,6 @@ class Bound:
             work.timed(statistics.median(found))
             for work, found in zip(self.rows, times, strict=True)
         )
-
-    # What a caller passes
-
-    def _checked(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
-        names = [source.name for source in self._plan.graph.inputs]
-        if len(inputs) > len(names):
-            raise ArgumentError(f"{len(inputs)} inputs; accepted are {len(names)}: {names}")
-        found = dict(zip(names, inputs, strict=False))
-        for name, array in named.items():
-            if name in found or name not in names:
-                raise ArgumentError(f"input {name!r}: accepted is each of {names} once")
-            found[name] = array
-        for name in names:
-            if name not in found:
-                raise ArgumentError(f"input {name!r} is absent; accepted are {names}")
-            self._check(found[name], name)
-        return found
-
-    def _check(self, array: Any, name: str) -> None:
-        check_kind(array, f"input {name!r}")
-        check_unseen(array, f"input {name!r}")
-        tensor = self._plan.tensors[name]
-        if tuple(array.shape) != tensor.shape:
-            raise ShapeError(
-                f"input {name!r}: shape {list(array.shape)}; bound for {list(tensor.shape)}"
-            )
-        dtype = dtype_name(array)
-        halves = tensor.dtype in ("float16", "bfloat16") and dtype == "float32"
-        if dtype != tensor.dtype and not halves:
-            raise DtypeError(f"input {name!r}: {dtype}; accepted is {tensor.dtype}")
-
-    def _outs(self, out: Any) -> tuple[Any, ...]:
-        """An `out` for each output, or None."""
-        count = len(self._plan.graph.outputs)
-        outs = (out,) if count == 1 and not isinstance(out, tuple) else out
-        if out is None:
-            return (None,) * count
-        if not isinstance(outs, tuple) or len(outs) != count:
-            raise ArgumentError(f"out: accepted is a tuple of {count} arrays, one for each output")
-        for one, name in zip(outs, self._plan.graph.outputs, strict=True):
-            check_kind(one, "out")
-            check_unseen(one, "out")
-            if not is_writable(one):
-                raise OperandError("out: it is read-only; accepted are arrays that may be written")
-            tensor = self._plan.tensors[name]
-            why = check_out(one, tensor.shape, tensor.dtype, "out")
-            if why is not None:
-                raise (ShapeError if "shape" in why else DtypeError)(why)
-        return outs
 
     def _fill(self, given: Mapping[str, Any]) -> None:
         """Inputs into planned memory, or as they are."""
@@ -371,20 +320,6 @@ class Bound:
                     )
 
         return call
-
-
-def _check_apart(outs: tuple[Any, ...], given: Mapping[str, Any]) -> None:
-    """Of several outputs none may lie where another, or an input, does: one is written first."""
-    if len(outs) == 1:
-        return
-    arrays = {f"out[{at}]": one for at, one in enumerate(outs) if isinstance(one, np.ndarray)}
-    others = {**arrays, **{f"input {n!r}": a for n, a in given.items()}}
-    for name, one in arrays.items():
-        for other, two in others.items():
-            if other == name or not isinstance(two, np.ndarray):
-                continue
-            if np.may_share_memory(one, two):
-                raise OverlapError(f"{name} shares memory with {other}; accepted are apart")
 
 
 def _ends(plan: Plan) -> dict[int, list[str]]:

@@ -16,7 +16,7 @@ from tilewright.engines.conv import Format
 from tilewright.errors import DeviceMemoryError
 from tilewright.nn.evaluate import moved, namespace, rounded
 from tilewright.nn.graph import Tensor
-from tilewright.nn.kinds import dtype_name, is_tensor, maker, to_numpy
+from tilewright.nn.kinds import is_tensor, maker, to_numpy
 from tilewright.nn.memory import ALIGNMENT
 from tilewright.nn.recorded import Recorded
 
@@ -218,13 +218,3 @@ def _filled(out: Any, made: Any) -> Any:
     else:
         out[...] = made
     return out
-
-
-def check_out(out: Any, shape: tuple[int, ...], dtype: str, name: str) -> str | None:
-    """Why an array cannot hold a result; None where it can."""
-    if tuple(out.shape) != shape:
-        return f"{name}.shape={list(out.shape)}: accepted is {list(shape)}"
-    held = dtype_name(out)
-    if held != dtype:
-        return f"{name}.dtype={held}: accepted is {dtype}"
-    return None

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from tilewright.backends import conv_engines
-from tilewright.errors import ArgumentError, DtypeError, OperandError
+from tilewright.errors import DtypeError, OperandError
 from tilewright.facts.device import Device
 from tilewright.nn import evaluate
 from tilewright.nn.bound import Bound, ConvEngine
 from tilewright.nn.graph import Graph, Input
 from tilewright.nn.infer import operator_of, tensors, types
+from tilewright.nn.passed import matched
 from tilewright.nn.passes import simplified
 from tilewright.nn.passes.int8 import with_int8
 from tilewright.nn.passes.retyped import retyped
@@ -150,17 +151,7 @@ class Network:
 
     def checked(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
         """What a run is given, as arrays by name; raises what `run` does."""
-        names = [source.name for source in self.inputs]
-        if len(inputs) > len(names):
-            raise ArgumentError(f"{len(inputs)} inputs; accepted are {len(names)}: {names}")
-        found = dict(zip(names, inputs, strict=False))
-        for name, array in named.items():
-            if name in found or name not in names:
-                raise ArgumentError(f"input {name!r}: accepted is each of {names} once")
-            found[name] = array
-        absent = [name for name in names if name not in found]
-        if absent:
-            raise ArgumentError(f"input {absent[0]!r} is absent; accepted are {names}")
+        found = matched([source.name for source in self.inputs], inputs, named)
         sizes: dict[str, int] = {}
         return {source.name: _fitting(source, found[source.name], sizes) for source in self.inputs}
 

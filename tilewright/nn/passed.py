@@ -1,0 +1,83 @@
+"""What a caller passes to a network, checked before anything is written: inputs, `out`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import ArgumentError, DtypeError, OperandError, OverlapError, ShapeError
+from tilewright.nn.kinds import check_kind, check_unseen, dtype_name, is_writable
+from tilewright.nn.plan import Plan
+
+
+def matched(
+    names: Sequence[str], inputs: tuple[Any, ...], named: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Arrays by the names of inputs, each once. Raises ArgumentError."""
+    if len(inputs) > len(names):
+        raise ArgumentError(f"{len(inputs)} inputs; accepted are {len(names)}: {names}")
+    found = dict(zip(names, inputs, strict=False))
+    for name, array in named.items():
+        if name in found or name not in names:
+            raise ArgumentError(f"input {name!r}: accepted is each of {names} once")
+        found[name] = array
+    absent = [name for name in names if name not in found]
+    if absent:
+        raise ArgumentError(f"input {absent[0]!r} is absent; accepted are {names}")
+    return found
+
+
+def inputs_of(plan: Plan, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
+    """Arrays by name, of the sizes and types that the plan is for. Raises errors by name."""
+    found = matched([source.name for source in plan.graph.inputs], inputs, named)
+    for name, array in found.items():
+        check_kind(array, f"input {name!r}")
+        check_unseen(array, f"input {name!r}")
+        tensor = plan.tensors[name]
+        if tuple(array.shape) != tensor.shape:
+            raise ShapeError(
+                f"input {name!r}: shape {list(array.shape)}; bound for {list(tensor.shape)}"
+            )
+        dtype = dtype_name(array)
+        halves = tensor.dtype in ("float16", "bfloat16") and dtype == "float32"
+        if dtype != tensor.dtype and not halves:
+            raise DtypeError(f"input {name!r}: {dtype}; accepted is {tensor.dtype}")
+    return found
+
+
+def outs_of(plan: Plan, out: Any) -> tuple[Any, ...]:
+    """An `out` for each output, or None. Raises errors that name it."""
+    names = plan.graph.outputs
+    if out is None:
+        return (None,) * len(names)
+    outs = (out,) if len(names) == 1 and not isinstance(out, tuple) else out
+    if not isinstance(outs, tuple) or len(outs) != len(names):
+        raise ArgumentError(f"out: accepted is a tuple of {len(names)} arrays, one for each output")
+    for one, name in zip(outs, names, strict=True):
+        check_kind(one, "out")
+        check_unseen(one, "out")
+        tensor = plan.tensors[name]
+        if tuple(one.shape) != tensor.shape:
+            raise ShapeError(f"out.shape={list(one.shape)}: accepted is {list(tensor.shape)}")
+        wide = tensor.dtype == "bfloat16" and isinstance(one, np.ndarray)  # as NumPy holds it
+        if dtype_name(one) != ("float32" if wide else tensor.dtype):
+            raise DtypeError(f"out.dtype={dtype_name(one)}: accepted is {tensor.dtype}")
+        if not is_writable(one):
+            raise OperandError("out: it is read-only; accepted are arrays that may be written")
+    return outs
+
+
+def check_apart(outs: tuple[Any, ...], given: Mapping[str, Any]) -> None:
+    """Of several outputs none may lie where another, or an input, does: one is written first."""
+    if len(outs) == 1:
+        return
+    arrays = {f"out[{at}]": one for at, one in enumerate(outs) if isinstance(one, np.ndarray)}
+    others = {**arrays, **{f"input {n!r}": a for n, a in given.items()}}
+    for name, one in arrays.items():
+        for other, two in others.items():
+            if other == name or not isinstance(two, np.ndarray):
+                continue
+            if np.may_share_memory(one, two):
+                raise OverlapError(f"{name} shares memory with {other}; accepted are apart")
