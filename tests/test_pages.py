@@ -36,7 +36,7 @@ from tilewright.cli import app
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # These measure for seconds to minutes; each has tests of its own that run it.
-SLOW = {"peak", "ladder", "roofline", "tune", "grouped", "demo"}
+SLOW = {"peak", "ladder", "roofline", "tune", "grouped", "demo", "profile"}
 FENCE = re.compile(r"^(?P<above>[^\n]*)\n```(?P<kind>\w*)\n(?P<code>.*?)^```$", re.M | re.S)
 
 
@@ -83,6 +83,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     (tmp_path / "upscaler.onnx").write_bytes(nets.model(*nets.upscaler(32, 5, shuffle=True)))
     random = np.random.default_rng(0)
+    np.save(tmp_path / "x.npy", random.random((1, 1, 24, 32), np.float32))
+    np.save(tmp_path / "samples.npy", random.random((3, 1, 24, 32), np.float32))
     for name in ("model", "birealnet18"):
         onnx.save(birealnet18(classes=10, size=32), str(tmp_path / f"{name}.onnx"))
     pixels = random.integers(0, 256, (40, 50, 3), np.uint8)

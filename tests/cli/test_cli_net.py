@@ -219,3 +219,15 @@ def test_what_cannot_be_quantised_is_said_and_nothing_is_written(folder: Path) -
     done = invoke("net", "quantise", "model.onnx", "x.npy", "-o", "small.npz", "--keep", "nobody")
     check_error(done, "keep", "no node is called 'nobody'")
     assert not Path("small.npz").exists()
+
+
+def test_one_array_may_hold_all_samples(folder: Path) -> None:
+    np.save("samples.npy", np.random.default_rng(2).random((4, 1, 8, 12), np.float32))
+    quantise = ("net", "quantise", "model.onnx", "samples.npy", "-o")
+    done = invoke(*quantise, "small.npz", "--method", "minmax", "--no-compare")
+    assert done.exit_code == 0, done.stderr
+    assert "PSNR" not in done.stdout
+    assert Path("small.npz").exists()
+    check_error(invoke(*quantise, "small.onnx"), "--output", ".npz")
+    check_error(invoke(*quantise, "other.npz", "--method", "guess"), "guess", "minmax")
+    assert not Path("other.npz").exists()

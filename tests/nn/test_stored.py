@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from tests.support.nets import model, weights_of
-from tilewright import nn
+from tilewright import nn, onebit
 from tilewright.errors import FileError
 from tilewright.nn import stored
+from tilewright.onebit.layers import Sign
 
 pytest.importorskip("onnx")
 
@@ -106,6 +107,15 @@ def test_a_file_cut_in_half_and_one_of_arrays_are_refused(path: Path, tmp_path: 
     np.savez(tmp_path / "arrays.npz", a=np.zeros(3))
     with pytest.raises(FileError, match="no network, but arrays"):
         nn.load(tmp_path / "arrays.npz")
+
+
+def test_a_network_of_bits_is_written_as_such_files_are(tmp_path: Path) -> None:
+    bits = onebit.Network((4,), (Sign(name="s", inputs=("input",)),), "s")
+    nn.save(nn.of_bits(bits), tmp_path / "bits.npz")
+    x = np.array([[1, -1, 2, -2]], np.float32)
+    read = nn.load(tmp_path / "bits.npz")
+    assert np.array_equal(read.run(x), nn.of_bits(bits).run(x))
+    assert onebit.load(tmp_path / "bits.npz").output == "s"
 
 
 def test_nothing_is_written_where_it_cannot_be(tmp_path: Path) -> None:

@@ -122,16 +122,16 @@ def given_arrays(inputs: Sequence[Input], texts: Sequence[str]) -> dict[str, NDA
             name, file = waiting[0], text
         if name in found:
             raise ArgumentError(f"X={text!r}: {name!r} has an array already")
-        found[name] = _array(by_name[name], Path(file))
+        found[name] = array_of(by_name[name], file)
     absent = [name for name in by_name if name not in found]
     if absent:
         raise ArgumentError(f"X: none for input {absent[0]!r}; accepted is one for each input")
     return found
 
 
-def _array(source: Input, path: Path) -> NDArray:
-    """An .npy, or a picture for an input of one or three channels."""
-    label = f"X={str(path)!r}"
+def array_of(source: Input, file: str) -> NDArray:
+    """An .npy, or a picture for an input of one or three channels. Raises as `given_arrays`."""
+    path, label = Path(file), f"X={file!r}"
     if path.suffix.lower() in pictures.SUFFIXES:
         shape = source.shape
         if shape is None or len(shape) != 4 or shape[1] not in (1, 3):

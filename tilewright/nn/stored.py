@@ -18,10 +18,12 @@ from typing import Any
 import numpy as np
 
 from tilewright.arrays.array import NDArray
-from tilewright.errors import FileError, TilewrightError
+from tilewright.errors import ArgumentError, FileError, TilewrightError
 from tilewright.facts.dtypes import VALUES
 from tilewright.files.npz import read_arrays, write_arrays
 from tilewright.files.whole import path_of
+from tilewright.nn import files
+from tilewright.nn.from_bits import bits_of, of_bits
 from tilewright.nn.graph import Graph, Input, Node, Tensor
 from tilewright.nn.infer import types
 from tilewright.nn.net import Network, import_onnx
@@ -36,8 +38,13 @@ DTYPES = ("|b1", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", 
 def save(network: Network, path: str | Path) -> None:
     """Write a network as an .npz, a whole file or none.
 
-    Raises FileError where the folder is absent or cannot be written.
+    Raises FileError where the folder is absent or cannot be written, ArgumentError for nodes that
+    ONNX does not have. A network of bits is written as `onebit.save` does.
     """
+    bits = bits_of(network)
+    if bits is not None:
+        files.save(bits, path)
+        return
     target = path_of(path)
     if target.suffix.lower() != ".npz":
         raise FileError(f"path={str(path)!r}: suffix {target.suffix!r}; accepted is .npz")
@@ -58,7 +65,7 @@ def save(network: Network, path: str | Path) -> None:
 
 
 def load(path: str | Path) -> Network:
-    """A network from a file: an .npz that `save` wrote, or an ONNX file.
+    """A network from a file: an .npz that `save` or `onebit.save` wrote, or an ONNX file.
 
     Raises FileError for whatever else, naming what is wrong with it; nothing is unpickled.
     """
@@ -72,6 +79,8 @@ def load(path: str | Path) -> Network:
         raise FileError(f"{label}: no network, but arrays; `tilewright net convert` makes one")
     try:
         header = json.loads(text.tobytes())
+        if header["format"] == files.FORMAT:
+            return of_bits(files.load(source), source.stem)
         if header["format"] != FORMAT or header["version"] != VERSION:
             said = f"version {header['version']!r} of {header['format']!r}"
             raise FileError(f"{said}; accepted is version {VERSION} of {FORMAT!r}")
@@ -99,6 +108,8 @@ class _Arrays:
 
 
 def _node_header(node: Node, arrays: _Arrays) -> dict[str, Any]:
+    if not all(_storable(value) for value in node.attributes.values()):
+        raise ArgumentError(f"network: {node.title} is not ONNX's; accepted are operators of ONNX")
     return {
         "operator": node.operator,
         "version": node.version,
@@ -107,6 +118,12 @@ def _node_header(node: Node, arrays: _Arrays) -> dict[str, Any]:
         "name": node.name,
         "attributes": {name: _plain(value, arrays) for name, value in node.attributes.items()},
     }
+
+
+def _storable(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return all(_storable(one) for one in value)
+    return isinstance(value, np.ndarray | int | float | str)
 
 
 def _plain(value: Any, arrays: _Arrays) -> Any:

@@ -44,6 +44,8 @@ def _roofline(profile: NetProfile) -> Any:
     axes.set_yscale("log")
     draw_roof(axes, _under(profile, [*before, *after]))
     _draw_points(axes, profile, before, after)
+    fastest = max((row.flops / _seconds(profile, row) for row in (*before, *after)), default=0.0)
+    axes.set_ylim(top=max(axes.get_ylim()[1], 3 * fastest / 1e9))  # discs are large
     axes.xaxis.set_major_formatter("{x:,.10g}")
     axes.yaxis.set_major_formatter("{x:,.10g}")
     axes.set_xlabel("operations a byte, every operand moved once")
@@ -91,6 +93,7 @@ def _draw_points(
             facecolor=colour if filled else "none",
             edgecolor="white" if filled else colour,
             linewidth=0.8 if filled else 1.6,
+            alpha=0.8,
             zorder=3,
         )
     others = {_OTHERS: _REST} if any(name not in colours for name in totals) else {}
