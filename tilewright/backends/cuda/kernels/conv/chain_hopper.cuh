@@ -52,6 +52,8 @@ template <int COUNT> __device__ __forceinline__ void settle(float (&sums)[COUNT]
 template <int IN, int OUT>
 __device__ __forceinline__ void multiply_row(float (&sums)[UNITS][3 * OUT / 2], u32 row,
                                              u32 weights, const Block&) {
+    // An operand further on is its address's sixteenth more.
+    u64 left = operand(row, PLANE), right = operand(weights, 48 * OUT);
     wgmma_fence();
 #pragma unroll
     for (int unit = 0; unit < UNITS; ++unit)
@@ -59,9 +61,9 @@ __device__ __forceinline__ void multiply_row(float (&sums)[UNITS][3 * OUT / 2], 
         for (int dx = 0; dx < 3; ++dx)
 #pragma unroll
             for (int c = 0; c < IN / 8; c += 2)
-                Multiply<3 * OUT>::go(
-                    sums[unit], operand(row + 16 * (1 + dx + 64 * unit) + c * PLANE, PLANE),
-                    operand(weights + (dx * (IN / 8) + c) * 48 * OUT, 48 * OUT), 1);
+                Multiply<3 * OUT>::go(sums[unit],
+                                      left + (1 + dx + 64 * unit) + c * (PLANE / 16),
+                                      right + (dx * (IN / 8) + c) * 3 * OUT, 1);
     wgmma_commit();
 }
 
