@@ -100,6 +100,7 @@ __device__ __forceinline__ void middle(const Chain& p, const Block& block, int l
     Row<OUT> row = {};
     Ring<IN> from(block, layer - 1);
     Ring<OUT> into(block, layer);
+    Turn turn;
     u32 weights = block.base + weights_at(layer);
     u32 pixel = 16 * (2 + 16 * block.warp);
     bool all_columns = has_all_columns(p, block, at);
@@ -107,19 +108,19 @@ __device__ __forceinline__ void middle(const Chain& p, const Block& block, int l
 #pragma unroll 1
     for (int i = 0; i < block.steps; ++i) {
         bias.put(block, sums);
-        await(from.full(), from.phase);
-        multiply_row<IN, OUT>(sums, from.row(), weights, block);
-        await(into.empty(), from.phase ^ 1);
+        await(from.full(turn), turn.phase);
+        multiply_row<IN, OUT>(sums, from.row(turn), weights, block);
+        await(into.empty(turn), turn.phase ^ 1);
 #pragma unroll
         for (int unit = 0; unit < UNITS; ++unit)
-            put_row<OUT>(row, into.row() + pixel + 1024 * unit, unit, block);
-        hand_over(into.full(), block);
+            put_row<OUT>(row, into.row(turn) + pixel + 1024 * unit, unit, block);
+        hand_over(into.full(turn), block);
         end_products(sums);
-        hand_back(from.empty(), block);
+        hand_back(from.empty(turn), block);
         finish<OUT, HOW>(row, sums, p, block, at, all_columns, layer, slopes);
         roll<OUT>(sums);
         if (at.next(p)) all_columns = has_all_columns(p, block, at);
-        from.next(), into.next();
+        turn.next();
     }
 }
 

@@ -94,16 +94,17 @@ __device__ __forceinline__ void last(const Chain& p, const Block& block) {
     bias.start(block, LAYERS);
     float sums[UNITS][3 * LAST / 2] = {};
     Ring<BEFORE> from(block, LAYERS - 1);
+    Turn turn;
     u32 weights = block.base + weights_at(LAYERS);
 #pragma unroll 1
     for (int i = 0; i < block.steps; ++i) {
         bias.put(block, sums);
-        await(from.full(), from.phase);
-        multiply_row<BEFORE, LAST>(sums, from.row(), weights, block);
+        await(from.full(turn), turn.phase);
+        multiply_row<BEFORE, LAST>(sums, from.row(turn), weights, block);
         end_products(sums);
-        hand_back(from.empty(), block);
+        hand_back(from.empty(turn), block);
         put_out(sums, p, block, to);
         roll<LAST>(sums);
-        to.next(p, block), from.next();
+        to.next(p, block), turn.next();
     }
 }

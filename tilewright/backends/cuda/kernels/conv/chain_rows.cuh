@@ -76,20 +76,29 @@ struct Block {
     }
 };
 
-// A ring of rows of CHANNELS: which comes next, and how often the ring went round.
-template <int CHANNELS> struct Ring {
-    u32 begin, barriers;
+// Which slot of the rings comes next, and how often they went round: a layer reads and writes the
+// same slot of two rings.
+struct Turn {
     int slot = 0;
     u32 phase = 0;
 
+    __device__ __forceinline__ void next() {
+        slot = slot == DEPTH - 1 ? 0 : slot + 1;
+        phase ^= slot == 0;
+    }
+};
+
+// A ring of rows of CHANNELS.
+template <int CHANNELS> struct Ring {
+    u32 begin, barriers;
+
     __device__ __forceinline__ Ring(const Block& block, int ring)
         : begin(block.base + ring_at(ring)), barriers(block.barriers(ring)) {}
-    __device__ __forceinline__ u32 row() const { return begin + slot * (CHANNELS / 8 * PLANE); }
-    __device__ __forceinline__ u32 full() const { return barriers + slot * 16; }
-    __device__ __forceinline__ u32 empty() const { return barriers + slot * 16 + 8; }
-    __device__ __forceinline__ void next() {
-        if (++slot == DEPTH) slot = 0, phase ^= 1;
+    __device__ __forceinline__ u32 row(Turn at) const {
+        return begin + at.slot * (CHANNELS / 8 * PLANE);
     }
+    __device__ __forceinline__ u32 full(Turn at) const { return barriers + at.slot * 16; }
+    __device__ __forceinline__ u32 empty(Turn at) const { return barriers + at.slot * 16 + 8; }
 };
 
 #if BF16

@@ -134,16 +134,17 @@ struct First {
 
 // Puts a row of sums into ring 0, zeros where the picture is not.
 __device__ __forceinline__ void put_first(const Chain& p, const Block& block, const Cursor& at,
-                                          const Ring<C0>& into, float (&sums)[UNITS][C0 / 2]) {
+                                          const Ring<C0>& into, Turn turn,
+                                          float (&sums)[UNITS][C0 / 2]) {
     bool there = at.inside(p);
-    await(into.empty(), into.phase ^ 1);
+    await(into.empty(turn), turn.phase ^ 1);
 #pragma unroll
     for (int unit = 0; unit < UNITS; ++unit) {
         int pixel = 64 * unit + 16 * block.warp;
         int column = at.x - LAYERS + pixel + (block.lane >> 2);
         bool a = there && column >= 0 && column < p.width;
         bool b = there && column + 8 >= 0 && column + 8 < p.width;
-        u32 to = into.row() + 16 * (1 + pixel);
+        u32 to = into.row(turn) + 16 * (1 + pixel);
 #pragma unroll
         for (int n = 0; n < C0 / 16; ++n) {
             const float* d = sums[unit] + 8 * n;
@@ -157,7 +158,7 @@ __device__ __forceinline__ void put_first(const Chain& p, const Block& block, co
                          b ? v[3] : 0, block);
         }
     }
-    hand_over(into.full(), block);
+    hand_over(into.full(turn), block);
 }
 
 __device__ __forceinline__ void source(const Chain& p, const Block& block) {
@@ -170,6 +171,7 @@ __device__ __forceinline__ void source(const Chain& p, const Block& block) {
     First first;
     first.start(block);
     Ring<C0> into(block, 0);
+    Turn turn;
     int index = 0;
     auto read = [&]() {
         spread(first.windows, now, index++, block.lane);
@@ -187,8 +189,8 @@ __device__ __forceinline__ void source(const Chain& p, const Block& block) {
             read();
             float sums[UNITS][C0 / 2];
             first.multiply(sums, block, index - 2);
-            put_first(p, block, at, into, sums);
-            at.next(p), into.next();
+            put_first(p, block, at, into, turn, sums);
+            at.next(p), turn.next();
         }
         done += rows;
     }
@@ -217,19 +219,20 @@ __device__ __forceinline__ void copy_row(const Chain& p, const Block& block, con
 __device__ __forceinline__ void source(const Chain& p, const Block& block) {
     Cursor at;
     at.start(p, block.begin, block.rows, LAYERS, 0);
-    Ring<C0> ahead(block, 0), into(block, 0);
+    Ring<C0> into(block, 0);
+    Turn ahead, turn;
 #pragma unroll 1
     for (int i = -AHEAD; i < block.steps; ++i) {
         if (i + AHEAD < block.steps) {
-            await(ahead.empty(), ahead.phase ^ 1);
-            copy_row(p, block, at, ahead.row());
+            await(into.empty(ahead), ahead.phase ^ 1);
+            copy_row(p, block, at, into.row(ahead));
             at.next(p), ahead.next();
         }
         asm volatile("cp.async.commit_group;" ::: "memory");
         if (i < 0) continue;
         asm volatile("cp.async.wait_group %0;" ::"n"(AHEAD) : "memory");
-        hand_over(into.full(), block);
-        into.next();
+        hand_over(into.full(turn), block);
+        turn.next();
     }
 }
 #endif
