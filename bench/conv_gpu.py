@@ -29,7 +29,7 @@ from tilewright.engines.conv import Activation, Conv, ConvOperands, ConvWork
 
 ROUNDS = 15
 REST = 0.005  # seconds before a call: the chip would be slowed by the one before
-LEAD = 200_000  # cycles that the device spins while the host enqueues
+LEAD = 2_000_000  # cycles, a millisecond, that the device spins while the host enqueues
 OURS = "tilewright"
 SIZES = {"1080p": (1080, 1920), "360p": (360, 640)}
 
