@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.nn.graph import Node, Shape
+from tilewright.nn.kinds import dtype_name
 from tilewright.nn.operators.base import Given, Operator
 from tilewright.nn.operators.element_types import NAMES, as_type, why_not_type
 
@@ -52,7 +53,7 @@ class CastLike(Operator):
     def compute(self, xp: Any, node: Node, *given: Any) -> Any:
         """The library's conversion; NumPy's halves are float32 and rounded later."""
         x, like = given
-        return as_type(xp, x, str(like.dtype).rpartition(".")[2])
+        return as_type(xp, x, dtype_name(like))
 
 
 OPERATORS = (Cast(), CastLike())

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.nn.graph import Node, Shape, Tensor
+from tilewright.nn.kinds import dtype_name
 from tilewright.nn.operators.base import FLOATS, Given, Operator
 from tilewright.nn.operators.conv import Conv, convolved
 from tilewright.nn.operators.element_types import as_type
@@ -101,7 +102,7 @@ class QLinearMatMul(_Sums):
         a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = given
         sums = xp.matmul(_lower(xp, a, _rows(a_zero)), _lower(xp, b, b_zero))
         factor = _wide(xp, _rows(a_scale)) * _wide(xp, b_scale) / _wide(xp, y_scale)
-        return saturated(xp, xp.round(sums * factor), y_zero, _name(y_zero))
+        return saturated(xp, xp.round(sums * factor), y_zero, dtype_name(y_zero))
 
 
 class QLinearConv(_Sums):
@@ -130,7 +131,7 @@ class QLinearConv(_Sums):
             sums = sums + xp.reshape(_wide(xp, bias), channels)
         factor = _wide(xp, x_scale) * _wide(xp, w_scale) / _wide(xp, y_scale)
         factor = xp.reshape(factor, channels) if factor.ndim == 1 else factor
-        return saturated(xp, xp.round(sums * factor), y_zero, _name(y_zero))
+        return saturated(xp, xp.round(sums * factor), y_zero, dtype_name(y_zero))
 
 
 def _convolution(
@@ -157,10 +158,6 @@ def _rows(numbers: Any) -> Any:
     """Numbers of all rows: one, or one for each row."""
     many = numbers is not None and numbers.ndim == 1 and numbers.shape[0] > 1
     return numbers[:, None] if many else numbers
-
-
-def _name(array: Any) -> str:
-    return str(array.dtype).rpartition(".")[2]
 
 
 OPERATORS = (ConvInteger(), MatMulInteger(), QLinearConv(), QLinearMatMul())

@@ -12,6 +12,7 @@ from typing import Any
 
 from tilewright.errors import ShapeError
 from tilewright.nn.graph import Node, Shape, Tensor
+from tilewright.nn.kinds import dtype_name
 from tilewright.nn.operators.base import FLOATS, Elementwise, Given, Operator, axis_of
 from tilewright.nn.operators.element_types import NAMES, as_type
 
@@ -147,7 +148,7 @@ class LayerNormalization(_Normal):
         x, scale, bias = (*given, None)[:3]
         axes = tuple(range(axis_of(node.attributes["axis"], x.ndim), x.ndim))
         normal, mean, inverse = _normal(xp, _wide(xp, node, x), axes, node.attributes["epsilon"])
-        result = as_type(xp, normal, _name(x)) * scale
+        result = as_type(xp, normal, dtype_name(x)) * scale
         result = result if bias is None else result + bias
         return (result, mean, inverse)
 
@@ -171,7 +172,7 @@ class RMSNormalization(_Normal):
         axes = tuple(range(axis_of(node.attributes["axis"], x.ndim), x.ndim))
         squares = xp.mean(wide * wide, axis=axes, keepdims=True)
         normal = wide / xp.sqrt(squares + node.attributes["epsilon"])
-        return as_type(xp, normal, _name(x)) * scale
+        return as_type(xp, normal, dtype_name(x)) * scale
 
 
 class LpNormalization(Elementwise):
@@ -244,11 +245,7 @@ def _normal(xp: Any, x: Any, axes: Shape, epsilon: float) -> tuple[Any, Any, Any
 def _wide(xp: Any, node: Node, x: Any) -> Any:
     """x in the type that statistics are kept in, which is not narrower."""
     kept = NAMES[node.attributes.get("stash_type", 1)]
-    return as_type(xp, x, kept) if _name(x) in ("float16", "bfloat16") else x
-
-
-def _name(x: Any) -> str:
-    return str(x.dtype).rpartition(".")[2]
+    return as_type(xp, x, kept) if dtype_name(x) in ("float16", "bfloat16") else x
 
 
 def _channels(xp: Any, numbers: Any, x: Any) -> Any:

@@ -18,6 +18,7 @@ import numpy as np
 
 from tilewright.errors import ShapeError
 from tilewright.nn.graph import Node, Shape, Tensor
+from tilewright.nn.kinds import dtype_name
 from tilewright.nn.operators.base import FLOATS, Given, Operator
 from tilewright.nn.operators.element_types import as_type, limits
 from tilewright.nn.operators.windows import Windows, filled, padded, windows_of
@@ -57,7 +58,7 @@ class MaxPool(_Pool):
         """What is padded is never the largest."""
         (x,) = given
         windows = _windows(node, tuple(x.shape))
-        name = str(x.dtype).rpartition(".")[2]
+        name = dtype_name(x)
         lowest = limits(name)[0] if "int" in name else -math.inf
         if len(node.outputs) < 2:
             return _along(xp, x, windows, lowest, lambda a, b: xp.maximum(a, b, out=a))
@@ -82,9 +83,7 @@ class AveragePool(_Pool):
         if len(set(divisors.ravel().tolist())) == 1:
             return sums * (1 / float(divisors.flat[0]))
         held = np.asarray(divisors, np.float32)
-        return sums / as_type(
-            xp, xp.asarray(held, device=x.device), str(x.dtype).rpartition(".")[2]
-        )
+        return sums / as_type(xp, xp.asarray(held, device=x.device), dtype_name(x))
 
 
 class LpPool(_Pool):

@@ -12,6 +12,7 @@ from typing import Any
 
 from tilewright.errors import ShapeError
 from tilewright.nn.graph import Node, Shape
+from tilewright.nn.kinds import dtype_name
 from tilewright.nn.operators.base import FLOATS, Given, Operator, axis_of
 from tilewright.nn.operators.element_types import NAMES, as_type, limits, why_not_type
 
@@ -45,9 +46,9 @@ class QuantizeLinear(Operator):
         """Divided in the type of the scale, or in `precision`."""
         x, scale, zero = (*given, None)[:3]
         asked = NAMES[node.attributes.get("output_dtype", 0) or 2]
-        name = asked if zero is None else str(zero.dtype).rpartition(".")[2]
+        name = asked if zero is None else dtype_name(zero)
         precision = node.attributes.get("precision", 0)
-        wide = NAMES[precision] if precision else str(scale.dtype).rpartition(".")[2]
+        wide = NAMES[precision] if precision else dtype_name(scale)
         scale = as_type(xp, placed(xp, node, scale, x), wide)
         ratio = xp.round(as_type(xp, x, wide) / scale)
         return saturated(xp, ratio, placed(xp, node, zero, x), name)
@@ -80,7 +81,7 @@ class DequantizeLinear(Operator):
         if zero is not None:
             lower = lower - as_type(xp, placed(xp, node, zero, x), "int32")
         asked = node.attributes.get("output_dtype", 0)
-        name = NAMES[asked] if asked else str(scale.dtype).rpartition(".")[2]
+        name = NAMES[asked] if asked else dtype_name(scale)
         return as_type(xp, lower, name) * as_type(xp, placed(xp, node, scale, x), name)
 
 
@@ -114,10 +115,10 @@ class DynamicQuantizeLinear(Operator):
 def saturated(xp: Any, ratio: Any, zero: Any, name: str) -> Any:
     """round(ratio) + zero as a whole number of a type, what is beyond it at its ends."""
     low, high = limits(name)
-    if str(ratio.dtype).rpartition(".")[2] != "float64":
+    if dtype_name(ratio) != "float64":
         ratio = as_type(xp, ratio, "float32")
     if zero is not None:
-        ratio = ratio + as_type(xp, zero, str(ratio.dtype).rpartition(".")[2])
+        ratio = ratio + as_type(xp, zero, dtype_name(ratio))
     return as_type(xp, xp.clip(ratio, low, high), name)
 
 

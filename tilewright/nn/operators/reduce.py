@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.nn.graph import Node, Shape, Tensor
+from tilewright.nn.kinds import dtype_name
 from tilewright.nn.operators.base import NUMBERS, Given, Operator, axis_of, content_of
 from tilewright.nn.operators.element_types import limits
 
@@ -98,7 +99,7 @@ def _extreme(xp: Any, x: Any, axes: Shape, function: Callable[..., Any], sign: i
         return (xp.any if sign > 0 else xp.all)(x, axis=axes, keepdims=True)
     if math.prod(x.shape[axis] for axis in axes) == 0:
         sizes = tuple(1 if at in axes else size for at, size in enumerate(x.shape))
-        name = str(x.dtype).rpartition(".")[2]
+        name = dtype_name(x)
         worst = limits(name)[sign < 0] if "int" in name else -sign * math.inf
         return xp.full(sizes, worst, dtype=x.dtype, device=x.device)
     return function(x, axis=axes, keepdims=True)

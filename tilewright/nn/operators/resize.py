@@ -10,6 +10,7 @@ import numpy as np
 
 from tilewright.errors import ShapeError
 from tilewright.nn.graph import Node, Shape, Tensor
+from tilewright.nn.kinds import dtype_name
 from tilewright.nn.operators.base import NUMBERS, Given, Operator, axis_of, content_of
 from tilewright.nn.operators.element_types import as_type
 from tilewright.nn.operators.resize_axis import MODES, Along, Taps, taps_of
@@ -96,7 +97,7 @@ def _resized(xp: Any, x: Any, axis: int, taps: Taps) -> Any:
             continue
         part = xp.take(x, xp.asarray(np.ascontiguousarray(places), device=x.device), axis=axis)
         shares = xp.asarray(weights.astype(np.float32), device=x.device)
-        name = str(x.dtype).rpartition(".")[2]
+        name = dtype_name(x)
         if name == "float64":
             shares = xp.asarray(np.ascontiguousarray(weights), device=x.device)
         part = part * xp.reshape(as_type(xp, shares, name), shape)
