@@ -21,4 +21,4 @@ TARGETS: tuple[Target, ...] = (
 if __name__ == "__main__":
     from fuzz import graph  # needs ONNX, and milliseconds an input
 
-    main(*TARGETS, graph.TARGET)
+    main(*TARGETS, graph.TARGET, graph.PLANNED)

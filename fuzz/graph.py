@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 from fuzz.harness import Target, main
-from tilewright import onebit
+from tilewright import nn, onebit
 from tilewright.errors import TilewrightError
 
 MEMORY = 16 << 20  # bytes that constants and the comparison may take
@@ -71,7 +72,21 @@ def read(path: Path) -> object:
     return onebit.import_onnx(path, memory=MEMORY)
 
 
+def planned(path: Path) -> object:
+    """What `Network.explain` does: read, sizes found, passes done, engines asked."""
+    return nn.import_onnx(path).explain(device="host")
+
+
+def ready() -> object:
+    """The honest file, planned: operators and engines are loaded."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "honest.onnx")
+        path.write_bytes(honest().SerializeToString())
+        return planned(path)
+
+
 TARGET = Target("graph", ".onnx", inputs(), read, (TilewrightError,))
+PLANNED = Target("planned", ".onnx", inputs(), planned, (TilewrightError,), ready)
 
 if __name__ == "__main__":
-    main(TARGET)
+    main(TARGET, PLANNED)
