@@ -60,11 +60,18 @@ def test_narrow_pictures_are_right(width: int, engine: str, device: Device) -> N
 
 
 @BOTH
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_a_chain_with_residual_and_shuffle_is_right(
-    dtype: str, engine: str, device: Device
-) -> None:
-    check(chain((1, 28, 5, 12), (2, 9, 13), dtype, shuffle=2, adds=True), device, engine)
+def test_a_chain_with_residual_and_shuffle_is_right(engine: str, device: Device) -> None:
+    check(chain((1, 28, 5, 12), (2, 9, 13), "float32", shuffle=2, adds=True), device, engine)
+
+
+@BOTH
+def test_halves_are_right(engine: str, intel: Device) -> None:
+    check(chain((1, 28, 5, 12), (2, 9, 13), "float16", shuffle=2, adds=True), intel, engine)
+
+
+def test_halves_are_right_on_a_device_without_half_arithmetic(pocl: Device) -> None:
+    assert not pocl.has("fp16")
+    check(chain((3, 5, 4), (1, 6, 9), "float16"), pocl, "conv_direct")
 
 
 def test_a_shuffle_before_the_last_layer_is_right(device: Device) -> None:

@@ -56,6 +56,19 @@ def test_arrays_of_the_device_are_taken_as_they_are(engine: str, intel: Device) 
     np.testing.assert_allclose(operands.out, reference(work, x), rtol=1e-5, atol=1e-5)
 
 
+def test_arrays_of_pyopencl_run_on_their_own_queue(intel: Device) -> None:
+    import pyopencl.array as cla
+
+    cl = runtime.pyopencl()
+    context = cl.Context([runtime.session(intel).cl_device])
+    queue = cl.CommandQueue(context)
+    work = chain((3, 6), (2, 7, 9), "float32")
+    x, out, _ = drawn(work)
+    given, result = (cla.to_device(queue, one.numpy()) for one in (x, out))
+    bound(work, intel, "conv_direct", ConvOperands(given, result))()
+    np.testing.assert_allclose(result.get(), reference(work, x), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_pictures_with_gaps_in_memory_are_taken(engine: str, phone: Device) -> None:
     work = chain((3, 6), (1, 7, 9), "float32")

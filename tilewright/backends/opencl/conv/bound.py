@@ -78,7 +78,8 @@ def bind(work: ConvWork, device: Device, operands: ConvOperands, lower: Lower) -
     """
     views = _views(work, operands)
     steps = {name: Steps(name, staged_strides(one, device)) for name, one in views.items()}
-    queue = views["out"].queue
+    queues = [one.queue for one in views.values() if one.queue is not None]
+    queue = queues[-1] if queues else None
     opened = session(device) if queue is None else foreign_session(queue.context, queue)
     lowered = lower(steps)
     with opened.lock:
