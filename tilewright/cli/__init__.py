@@ -140,7 +140,7 @@ def _main(
         typer.Option("--version", callback=_version, is_eager=True, help="Print it and exit."),
     ] = False,
 ) -> None:
-    """Matrix multiplication on every OpenCL device, and on the host where that is faster.
+    """Matrix multiplication, and networks made of it, on GPUs, OpenCL devices and the host.
 
     `tilewright demo` shows all of it; `tilewright COMMAND --help` has examples.
     """

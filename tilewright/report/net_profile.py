@@ -145,7 +145,7 @@ def _rows(
         if row in kept:
             share = row.share(profile.ceilings)
             shown.add_row(
-                _short(f"{row.operator} {row.name}"),
+                f"{row.operator} {_short(row.name, _NAME - len(row.operator) - 1)}",
                 *_work([row]),
                 _ms(row.least(profile.ceilings)),
                 "-" if row.seconds is None else _ms(row.seconds),
@@ -162,6 +162,12 @@ def notes(profile: NetProfile) -> Iterable[str]:
     yield f"roofs before fusion: {time_text(before)} in all" + (
         f"; after it {time_text(profile.least(profile.after))}." if profile.after else "."
     )
+    if profile.after and profile.seconds:
+        took = [sum(row.seconds or 0.0 for row in some) for some in (profile.before, profile.after)]
+        yield (
+            f"steps one by one, medians: before fusion {time_text(took[0])} in all, after it"
+            f" {time_text(took[1])}."
+        )
     if profile.seconds:
         ours = profile.seconds[OURS]
         yield "a whole run: " + ", ".join(
@@ -195,9 +201,10 @@ def _sizes(profile: NetProfile) -> str:
     return ", ".join(f"{n} {'×'.join(map(str, shape))}" for n, shape in profile.sizes.items())
 
 
-def _short(text: str) -> str:
-    """The head and the tail of a long name: what tells two apart stands at its end."""
-    return text if len(text) <= _NAME else f"{text[:10]}…{text[-(_NAME - 11) :]}"
+def _short(text: str, most: int) -> str:
+    """The tail of a long name: what tells two apart stands there."""
+    room = max(most, 6)
+    return text if len(text) <= room else f"…{text[1 - room :]}"
 
 
 def _number(value: float) -> str:
