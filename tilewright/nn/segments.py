@@ -49,15 +49,23 @@ _Cost = tuple[int, float, int]
 
 
 def cut(
-    work: ConvWork, device: Device, engines: Sequence[Planner[ConvWork]], preferred: Format
+    work: ConvWork,
+    device: Device,
+    engines: Sequence[Planner[ConvWork]],
+    preferred: Format,
+    source: Format | None = None,
 ) -> tuple[Segment, ...]:
-    """The pieces of a chain, in order; `preferred` is how values between them lie if both do."""
+    """The pieces of a chain, in order; `preferred` is how values between them lie if both do.
+
+    source: how x should rather lie, where that is not as `preferred`.
+    """
     count = len(work.layers)
     known: dict[tuple[int, int], Segment] = {}
 
     def piece(begin: int, end: int) -> Segment:
         if (begin, end) not in known:
-            known[begin, end] = _asked(part_of(work, begin, end), begin, device, engines, preferred)
+            forms = (source or preferred if begin == 0 else preferred, preferred)
+            known[begin, end] = _asked(part_of(work, begin, end), begin, device, engines, forms)
         return known[begin, end]
 
     places = _least(count, piece)
@@ -145,15 +153,15 @@ def _asked(
     begin: int,
     device: Device,
     engines: Sequence[Planner[ConvWork]],
-    preferred: Format,
+    preferred: tuple[Format, Format],
 ) -> Segment:
     """What engines say of some layers; of the ways in which x and out may lie, one that is taken.
 
-    Other ways than the preferred are asked only where that has no taker.
+    Other ways than the preferred, of x and of out, are asked only where that has no taker.
     """
     ways = sorted(
         ((source, result) for source in _FORMATS for result in _FORMATS),
-        key=lambda way: sum(format_ != preferred for format_ in way),
+        key=lambda way: sum(one != other for one, other in zip(way, preferred, strict=True)),
     )
     first = None
     for source, result in ways:
