@@ -14,6 +14,8 @@ from tilewright import nn
 from tilewright.arrays.array import NDArray
 from tilewright.nn.infer import tensors
 from tilewright.nn.operators.erf import erf
+from tilewright.nn.operators.resize import resized
+from tilewright.nn.operators.resize_axis import Along, taps_of
 
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")
@@ -141,6 +143,27 @@ def test_the_error_function_is_right_to_the_last_bits_of_its_type() -> None:
     errors = np.abs(erf(np, single) - exact) / np.maximum(np.abs(exact), 1e-30)
     assert errors.max() < 5e-7
     assert np.isnan(erf(np, np.array([np.nan], np.float32))).all()
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("coordinates", ["half_pixel", "asymmetric", "align_corners"])
+@pytest.mark.parametrize(("old", "new"), [(1, 4), (5, 10), (4, 12), (12, 4), (8, 4), (3, 3)])
+def test_slices_give_what_gathering_gives_where_sizes_are_multiples(
+    mode: str, coordinates: str, old: int, new: int
+) -> None:
+    attributes = {
+        "mode": mode,
+        "coordinate_transformation_mode": coordinates,
+        "cubic_coeff_a": -0.75,
+        "antialias": int(new < old),
+    }
+    taps = taps_of(Along(old, new, new / old), attributes, 19)
+    x = floats(2, old, 3)
+    wanted = sum(
+        x[:, places] * weights.astype(np.float32)[:, None]
+        for places, weights in zip(taps.places.T, taps.weights.T, strict=True)
+    )
+    np.testing.assert_allclose(resized(np, x, 1, taps), wanted, atol=1e-5)
 
 
 def test_whole_numbers_divide_towards_zero() -> None:

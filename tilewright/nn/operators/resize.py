@@ -13,7 +13,8 @@ from tilewright.nn.graph import Node, Shape, Tensor
 from tilewright.nn.kinds import dtype_name
 from tilewright.nn.operators.base import NUMBERS, Given, Operator, axis_of, content_of
 from tilewright.nn.operators.element_types import as_type
-from tilewright.nn.operators.resize_axis import MODES, Along, Taps, taps_of
+from tilewright.nn.operators.resize_axis import MODES, Along, Lane, Taps, lanes_of, taps_of
+from tilewright.nn.operators.windows import filled
 
 _CROP = "tf_crop_and_resize"
 _ACCEPTED = {
@@ -61,9 +62,11 @@ class Resize(Operator):
         if whole and node.attributes["mode"] != "nearest":
             x = as_type(xp, x, "float32")
         outside = []
+        if xp is np:  # slices of rows in one piece are faster than of channels last
+            x = np.ascontiguousarray(x)
         for at in sorted(axes, key=lambda at: axes[at].new / max(1, axes[at].old)):
             taps = taps_of(axes[at], node.attributes, node.version)
-            x = _resized(xp, x, at, taps)
+            x = resized(xp, x, at, taps)
             if cropped and taps.outside.any():
                 outside.append((at, taps.outside))
         for at, which in outside:
@@ -80,7 +83,7 @@ class Resize(Operator):
         return 2.0 * taps * 2 * made[0].size
 
 
-def _resized(xp: Any, x: Any, axis: int, taps: Taps) -> Any:
+def resized(xp: Any, x: Any, axis: int, taps: Taps) -> Any:
     """x along one axis: sums of the old elements by their shares."""
     whole = np.arange(x.shape[axis])
     if taps.places.shape[1] == 1:
@@ -90,6 +93,9 @@ def _resized(xp: Any, x: Any, axis: int, taps: Taps) -> Any:
         if np.array_equal(taps.places[:, 0], np.repeat(whole, times)):
             return xp.repeat(x, times, axis=axis)
         return xp.take(x, xp.asarray(taps.places[:, 0], device=x.device), axis=axis)
+    lanes = lanes_of(taps, x.shape[axis])
+    if lanes:
+        return _by_lanes(xp, x, axis, lanes, len(taps.places))
     shape = (-1, *[1] * (x.ndim - 1 - axis))
     total = None
     for places, weights in zip(taps.places.T, taps.weights.T, strict=True):
@@ -103,6 +109,26 @@ def _resized(xp: Any, x: Any, axis: int, taps: Taps) -> Any:
         part = part * xp.reshape(as_type(xp, shares, name), shape)
         total = part if total is None else total + part
     return total
+
+
+def _by_lanes(xp: Any, x: Any, axis: int, lanes: Sequence[Lane], new: int) -> Any:
+    """The same where sizes are multiples of each other: by slices, without gathering."""
+    made = filled(xp, x, (*x.shape[:axis], new, *x.shape[axis + 1 :]), 0)
+    front, old = (slice(None),) * axis, x.shape[axis]
+    for at, lane in enumerate(lanes):
+        part = made[(*front, slice(at, None, len(lanes)))]
+        for first, weight in lane.taps:
+            low = min(lane.count, max(0, -(first // lane.step)))
+            high = max(low, min(lane.count, (old - 1 - first) // lane.step + 1))
+            begin = first + lane.step * low
+            taken = slice(begin, begin + max(0, high - low - 1) * lane.step + 1, lane.step)
+            if high > low:
+                part[(*front, slice(low, high))] += x[(*front, taken)] * weight
+            if low:
+                part[(*front, slice(0, low))] += x[(*front, slice(0, 1))] * weight
+            if high < lane.count:
+                part[(*front, slice(high, None))] += x[(*front, slice(old - 1, old))] * weight
+    return made
 
 
 def _axes(name: str, node: Node, given: Sequence[Any], shape: Shape) -> dict[int, Along]:

@@ -50,6 +50,38 @@ class Taps:
     outside: NDArray
 
 
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Every so many-th new element, all made alike: of old[first + step * i] times weight.
+
+    What lies outside is the outermost element.
+    """
+
+    count: int
+    step: int
+    taps: tuple[tuple[int, float], ...]
+
+
+def lanes_of(taps: Taps, old: int) -> tuple[Lane, ...]:
+    """The lanes of an axis whose sizes are multiples of each other; none where they are not."""
+    new = len(taps.places)
+    if not old or (new % old and old % new):
+        return ()
+    many, step = max(1, new // old), max(1, old // new)
+    found = []
+    for at in range(many):
+        places, weights = taps.places[at::many], taps.weights[at::many]
+        count = len(places)
+        middle = count // 2
+        firsts = places[middle] - step * middle
+        wanted = np.clip(firsts + step * np.arange(count)[:, None], 0, old - 1)
+        if not np.array_equal(wanted, places) or np.ptp(weights, axis=0).max() > 1e-12:
+            return ()
+        pairs = zip(firsts.tolist(), weights[middle].tolist(), strict=True)
+        found.append(Lane(count, step, tuple((f, w) for f, w in pairs if w)))
+    return tuple(found)
+
+
 def taps_of(axis: Along, attributes: Mapping[str, Any], version: int) -> Taps:
     """What a node with these attributes makes new elements of."""
     mode = attributes.get("coordinate_transformation_mode", "asymmetric")
