@@ -352,6 +352,12 @@ def test_a_loop_of_few_bound_products_is_right_with_every_epilogue(
             np.testing.assert_allclose(np.float64(got), wanted, atol=slack * 10, rtol=slack)
 
 
+def test_an_empty_batch_has_no_way_to_be_computed() -> None:
+    text = tw.plan_grouped([], [], []).explain()
+    assert "the batch is empty: nothing is computed" in text or "engine     host" in text
+    assert "bound" not in text
+
+
 def test_few_bound_products_are_a_loop_unless_the_device_is_named(opencl_device: Device) -> None:
     sizes = [3], [3], [3]
     a = [np.ones((3, 3), "f")]

@@ -48,14 +48,13 @@ def matmul(
     **options: Any,
 ) -> Any:
     """Arguments, results and errors are those of `tilewright.matmul`."""
+    how = (precision, accumulate, getattr(device, "id", device), kernel)
     if out is None:
         before, (a, b, bias) = a, cast(a, b, bias)
-        precision = None if a is not before and a.dtype != torch.float32 else precision
-    else:
-        checks.check_out(options["beta"], a, b, bias, out)
-    how = (precision, accumulate, getattr(device, "id", device), kernel)
-    if out is None and not torch.compiler.is_compiling():
-        found = _of_matrices(a, b, bias, how, **options)
+        if a is not before and a.dtype != torch.float32:
+            how = (None, *how[1:])  # a precision is float32's, which autocast has just left
+        compiling = torch.compiler.is_compiling()
+        found = None if compiling else _of_matrices(a, b, bias, how, **options)
         if found is not None:
             return found
     given = [value for value in (a, b, bias, out) if isinstance(value, Tensor)]
@@ -164,6 +163,8 @@ def _watched(
     activation: str | None,
 ) -> Any:
     """A product that something looks at, from views and functions that torch knows."""
+    if out is not None:
+        checks.check_out(beta, a, b, bias, out)
     function = checks.checked_function(activation)
     scalars = checked_scalars(alpha, beta, out)
     left, right = checks.matrices(a, b, bias, out, how[0], (transpose_a, transpose_b))
