@@ -45,7 +45,7 @@ def let_others(typing):
     """Sleep for a moment: another thread, of whatever process, gets this core.
 
     Yielding it is not enough: the scheduler may keep two threads that yield on one core, a third
-    spinning on the other. Runs of 4 ms took 300 so, beside a BLAS whose threads wait by spinning.
+    spinning on the other.
     """
 
     def generate(context, builder, signature, arguments):
