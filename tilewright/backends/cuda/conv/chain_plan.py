@@ -128,7 +128,7 @@ class Part:
         plane = 16 * (64 * self.units + 9)
         rings = self.channels[:-1]
         sizes |= {f"RING{i}": self.depth * width // 8 * plane for i, width in enumerate(rings)}
-        sizes["BARRIERS"] = 16 * (self.depth * len(rings) + 1)
+        sizes["BARRIERS"] = 16 * (self.depth * len(rings) + 2)
         sizes["WINDOWS"] = self._windows
         for name, size in sizes.items():
             found[name] = at

@@ -89,39 +89,48 @@ __device__ __forceinline__ void put_row(const Row<OUT>& row, u32 to, int unit,
                      row[unit][4 * n + 2], row[unit][4 * n + 3], block);
 }
 
-// A layer between two rings.
+// A layer between two rings. Of three rows that it reads the first result comes, so that each ring
+// carries two rows fewer than the one before; what the rings' rows are is counted by `Cursor`.
 template <int IN, int OUT, int HOW>
 __device__ __forceinline__ void middle(const Chain& p, const Block& block, int layer) {
     Cursor at;
-    at.start(p, block.begin, block.rows, LAYERS, 2 * layer - 1);
+    at.start(p, block.begin, block.rows, LAYERS, 2 - layer);
     Bias<OUT> bias;
     bias.start(block, layer);
     float sums[UNITS][3 * OUT / 2] = {};
     Row<OUT> row = {};
     Ring<IN> from(block, layer - 1);
     Ring<OUT> into(block, layer);
-    Turn turn;
+    Turn turn, put;
     u32 weights = block.base + weights_at(layer);
     u32 pixel = 16 * (2 + 16 * block.warp);
     bool all_columns = has_all_columns(p, block, at);
     int slopes = HOW == PRELU ? slopes_at(layer) : 0;
+    int rows = block.steps - 2 * (layer - 1);
+    // The first three times there is no row to put: it goes where the first will, unannounced. A
+    // condition here would have products wait for each other.
+    auto put_before = [&](bool real) {
+        await(real ? into.empty(put) : block.nobody() + 8, put.phase ^ 1);
+#pragma unroll
+        for (int unit = 0; unit < UNITS; ++unit)
+            put_row<OUT>(row, into.row(put) + pixel + 1024 * unit, unit, block);
+        hand_over(real ? into.full(put) : block.nobody(), block);
+    };
 #pragma unroll 1
-    for (int i = 0; i < block.steps; ++i) {
+    for (int i = 0; i < rows; ++i) {
         bias.put(block, sums);
         await(from.full(turn), turn.phase);
         multiply_row<IN, OUT>(sums, from.row(turn), weights, block);
-        await(into.empty(turn), turn.phase ^ 1);
-#pragma unroll
-        for (int unit = 0; unit < UNITS; ++unit)
-            put_row<OUT>(row, into.row(turn) + pixel + 1024 * unit, unit, block);
-        hand_over(into.full(turn), block);
+        put_before(i >= 3);
         end_products(sums);
         hand_back(from.empty(turn), block);
         finish<OUT, HOW>(row, sums, p, block, at, all_columns, layer, slopes);
         roll<OUT>(sums);
         if (at.next(p)) all_columns = has_all_columns(p, block, at);
         turn.next();
+        if (i >= 3) put.next();
     }
+    put_before(true);
 }
 
 #include "chain_last.cuh"
@@ -171,8 +180,8 @@ __device__ __forceinline__ void run(const Chain& p, unsigned char* shared) {
     block.rows = (int)(end - block.begin);
     if (!block.rows) return;
     int parts = (int)((end - 1) / p.height - block.begin / p.height) + 1;
-    block.steps = block.rows + 2 * LAYERS * parts + LAYERS - 1;
-    for (int i = threadIdx.x; i < 2 * LAYERS * DEPTH; i += THREADS)
+    block.steps = block.rows + 2 * LAYERS * parts;
+    for (int i = threadIdx.x; i < 2 * LAYERS * DEPTH + 2; i += THREADS)
         barrier_init(block.barriers(0) + 8 * i, 4);
     fetch_weights(p, block);
     __syncthreads();

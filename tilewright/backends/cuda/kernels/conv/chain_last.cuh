@@ -52,7 +52,7 @@ struct Writer {
                  column * p.at_added.column;
     }
     __device__ __forceinline__ void start(const Chain& p, const Block& block) {
-        at.start(p, block.begin, block.rows, LAYERS, 2 * LAYERS - 1);
+        at.start(p, block.begin, block.rows, LAYERS, 2 - LAYERS);
         place(p, block);
     }
     __device__ __forceinline__ void next(const Chain& p, const Block& block) {
@@ -97,7 +97,7 @@ __device__ __forceinline__ void last(const Chain& p, const Block& block) {
     Turn turn;
     u32 weights = block.base + weights_at(LAYERS);
 #pragma unroll 1
-    for (int i = 0; i < block.steps; ++i) {
+    for (int i = 0; i < block.steps - 2 * (LAYERS - 1); ++i) {
         bias.put(block, sums);
         await(from.full(turn), turn.phase);
         multiply_row<BEFORE, LAST>(sums, from.row(turn), weights, block);

@@ -20,7 +20,8 @@ struct Cursor {
     int rest;         // rows of parts that follow
     int halo;
 
-    // Rows [begin, end) of all; `early` rows before the first part's halo come first.
+    // `count` rows of all from `begin` on; `early` rows before the first part's halo come first, or
+    // so many of it are left out where that is negative.
     __device__ __forceinline__ void start(const Chain& p, long long begin, int count, int rows_around,
                                           int early) {
         long long column = begin / p.height;
@@ -59,7 +60,7 @@ struct Cursor {
 
 struct Block {
     u32 base;    // of shared memory
-    int steps;   // rows that every layer makes, those that only fill the rings included
+    int steps;   // rows of ring 0, halos included
     int warp, lane;  // of the warpgroup
     long long begin;
     int rows;
@@ -68,7 +69,9 @@ struct Block {
     __device__ __forceinline__ u32 barriers(int ring) const {
         return base + SHARED_BARRIERS + ring * DEPTH * 16;
     }
-    __device__ __forceinline__ u32 weights() const { return barriers(LAYERS); }
+    __device__ __forceinline__ u32 weights() const { return barriers(LAYERS) + 16; }
+    // Barriers that nobody waits for.
+    __device__ __forceinline__ u32 nobody() const { return barriers(LAYERS); }
     __device__ __forceinline__ float number(int at) const {
         float value;
         asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(base + at));
@@ -76,8 +79,7 @@ struct Block {
     }
 };
 
-// Which slot of the rings comes next, and how often they went round: a layer reads and writes the
-// same slot of two rings.
+// Which slot of a ring comes next, and how often it went round.
 struct Turn {
     int slot = 0;
     u32 phase = 0;
