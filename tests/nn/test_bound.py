@@ -269,6 +269,62 @@ def test_outputs_may_not_lie_in_each_other_or_in_an_input() -> None:
     np.testing.assert_array_equal(alone(x, out=x), wanted)
 
 
+def _with_state() -> tuple[Any, Any, Any]:
+    """u = three convolutions of x, y = u + a convolution of s; a picture x, a state s."""
+    five: dict[str, Any] = {"pads": [2, 2, 2, 2]}
+    nodes: list[NodeText] = [
+        ("Conv", ["x", "w0"], ["a"], five),
+        ("Conv", ["a", "w1"], ["b"], five),
+        ("Conv", ["b", "w2"], ["u"], five),
+        ("Conv", ["s", "w3"], ["v"], five),
+        ("Add", ["u", "v"], ["y"], {}),
+    ]
+    weights = weights_of(**{f"w{at}": (8, 8, 5, 5) for at in range(4)})
+    sizes = {"x": (1, 8, 9, 9), "s": (1, 8, 9, 9)}
+    net = nn.import_onnx(model(nodes, sizes, weights, outputs=("u", "y")))
+    return net, picture(1, 8, 9, 9), picture(1, 8, 9, 9)[..., ::-1] - 1
+
+
+def _near(found: Any, wanted: Any) -> None:
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(np.asarray(one), other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("state", ["u", "y"])
+def test_a_state_may_be_passed_back_as_it_lies_in_the_results(state: str) -> None:
+    net, x, s = _with_state()
+    bound = net.bind(device="host")
+    bound(x, s)
+    wanted = net.run(x, bound.results[state].copy())
+    _near(bound(x, bound.results[state]), wanted)
+    out = (bound.results["u"], np.empty_like(x))
+    bound(x, s, out=out)
+    wanted = net.run(x, out[0].copy())
+    _near(bound(x, out[0], out=out), wanted)
+
+
+def test_inputs_may_lie_where_another_input_is_planned() -> None:
+    net, x, s = _with_state()
+    bound = net.bind(device="host")
+    at_x, at_s = bound.inputs["x"], bound.inputs["s"]
+    at_x[...], at_s[...] = x, s
+    _near(bound(at_s, at_x), net.run(s, x))
+    at_x[...] = x
+    _near(bound(at_x[..., ::-1], at_x), net.run(x[..., ::-1], x))
+    torch = pytest.importorskip("torch")
+    at_x[...], at_s[...] = x, s
+    _near(bound(torch.from_numpy(at_s), torch.from_numpy(at_x)), net.run(s, x))
+
+
+def test_results_may_go_where_another_result_is_planned() -> None:
+    net, x, s = _with_state()
+    bound = net.bind(device="host")
+    wanted = net.run(x, s)
+    _near(bound(x, s, out=(bound.results["y"], bound.results["u"])), wanted)
+    _near(bound(x, s, out=(bound.inputs["x"], np.empty_like(x))), wanted)
+    _near(bound(x, s, out=(bound.results["u"][..., ::-1], np.empty_like(x))), wanted)
+
+
 def test_no_pictures_give_no_results() -> None:
     nodes, _, weights = upscaler()
     net = nn.import_onnx(model(nodes, {"x": ("n", 1, "h", "w")}, weights))

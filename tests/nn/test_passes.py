@@ -44,6 +44,7 @@ FOLLOW: dict[str, list[NodeText]] = {
     "relu": [("Relu", ["c"], ["y"], {})],
     "leaky": [("LeakyRelu", ["c"], ["y"], {"alpha": 0.3})],
     "clip": [("Clip", ["c", "low", "high"], ["y"], {})],
+    "clip of crossing bounds": [("Clip", ["c", "high", "low"], ["y"], {})],
     "clip from below": [("Clip", ["c", "low"], ["y"], {})],
     "sigmoid": [("Sigmoid", ["c"], ["y"], {})],
     "prelu": [("PRelu", ["c", "by_channel"], ["y"], {})],

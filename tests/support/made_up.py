@@ -155,4 +155,9 @@ TWO_CORES = _device(
         }
     ),
 )
+# Known for its convolutions alone: no written decision speaks of it.
+XCLIPSE_960 = replace(
+    MALI_G77, id="made-up:Samsung Xclipse 960", name="Samsung Xclipse 960", vendor="Samsung"
+)
+
 DEVICES = (ADRENO_650, ADRENO_430, ADRENO_505, MALI_G77, MALI_T604, MI100, H200, TWO_CORES)

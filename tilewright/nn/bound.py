@@ -198,7 +198,9 @@ class Bound:
     def _run(self, inputs: tuple[Any, ...], out: Any, named: Mapping[str, Any]) -> Any:
         given = passed.inputs_of(self._plan, inputs, named)
         outs = passed.outs_of(self._plan, out)
-        passed.check_apart(outs, given)
+        # Inputs in planned memory, as a state among `results`, are copied before it is written.
+        own = {name: one for name, one in given.items() if not self._home.is_planned(one)}
+        passed.check_apart(outs, own)
         with self._lock:
             self._home.begin()
             try:
@@ -257,10 +259,7 @@ class Bound:
     def _fill(self, given: Mapping[str, Any]) -> None:
         """Inputs into planned memory, or as they are."""
         self._values.update(self._constants)
-        for name, array in given.items():
-            if array is self._fixed.get(name):
-                continue
-            value = self._home.taken(array, f"input {name!r}", self._plan.tensors[name].dtype)
+        for name, value in self._taken(given).items():
             fixed = self._fixed.get(name)
             if fixed is not None:
                 self._home.copied(fixed, value)
@@ -268,14 +267,33 @@ class Bound:
             self._values[name] = value
         self._values.update(self._fixed)
 
+    def _taken(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Inputs as arrays of the home, but those that lie at their own places.
+
+        What lies elsewhere in the planned memory is copied: filling one input may overwrite it.
+        """
+        found = {}
+        for name, array in given.items():
+            if array is self._fixed.get(name):
+                continue
+            value = self._home.taken(array, f"input {name!r}", self._plan.tensors[name].dtype)
+            found[name] = self._apart(value) if self._home.is_planned(value) else value
+        return found
+
+    def _apart(self, value: Any) -> Any:
+        return self._home.xp.asarray(value, copy=True)
+
     def _results(self, given: Mapping[str, Any], outs: tuple[Any, ...]) -> tuple[Any, ...]:
         like = next(iter(given.values()), None)
         names = self._plan.graph.outputs
+        values = [self._values[name] for name in names]
+        pairs = list(zip(values, outs, strict=True))
+        if any(out is not value and self._home.is_planned(out) for value, out in pairs):
+            values = [self._apart(value) for value in values]  # writing one could spoil another
         made = []
-        for name, out in zip(names, outs, strict=True):
+        for name, value, out in zip(names, values, outs, strict=True):
             alone = names.count(name) == 1 and name not in self._constants and name not in given
             fresh = alone and name not in self._fixed
-            value = self._values[name]
             if out is not None and out is value:
                 made.append(out)
                 continue

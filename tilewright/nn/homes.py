@@ -96,8 +96,10 @@ class HostHome:
         np.copyto(into, value)
 
     def is_planned(self, value: Any) -> bool:
-        """By addresses."""
-        return bool(np.may_share_memory(value, self._room))
+        """By addresses: arrays, and torch's tensors of the processor."""
+        if is_tensor(value) and value.device.type == "cpu":
+            return bool(0 <= value.data_ptr() - self._room.ctypes.data < len(self._room))
+        return isinstance(value, np.ndarray) and bool(np.may_share_memory(value, self._room))
 
     def given(self, value: Any, dtype: str, like: Any, out: Any, fresh: bool) -> Any:
         """A copy, as the memory serves the next run; none where nobody else holds it."""
@@ -166,6 +168,8 @@ class TorchHome:
 
     def is_planned(self, value: Any) -> bool:
         """By the storage."""
+        if not is_tensor(value):
+            return False
         return bool(value.untyped_storage().data_ptr() == self._room.untyped_storage().data_ptr())
 
     def given(self, value: Any, dtype: str, like: Any, out: Any, fresh: bool) -> Any:

@@ -62,7 +62,9 @@ def _clip(node: Node, tensors: Mapping[str, Tensor]) -> Activation | None:
             if value is None:
                 return None
             bounds[at] = float(value.reshape(-1)[0])
-    low, high = -np.inf if bounds[0] is None else bounds[0], bounds[1]
-    if low == 0 and (high is None or np.isinf(high)):
+    low = -np.inf if bounds[0] is None else float(bounds[0])
+    high = np.inf if bounds[1] is None else float(bounds[1])
+    if low == 0 and high == np.inf:
         return Activation("relu")
-    return Activation("clip", low=float(low), high=float(np.inf if high is None else high))
+    # Where bounds cross ONNX gives the upper one, in whatever order an engine applies them.
+    return Activation("clip", low=high if low > high else low, high=high)

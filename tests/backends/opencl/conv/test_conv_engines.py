@@ -114,8 +114,7 @@ def test_rules_prefer_images_then_winograd_on_an_adreno_and_direct_on_an_xclipse
     assert first(NARROW, made_up.MALI_G77) == "conv_direct"
     assert first(WIDE, made_up.H200) in ("conv_gemm", "conv_winograd")
     assert first(WIDE, made_up.TWO_CORES) == "conv_chain"
-    xclipse = replace(made_up.MALI_G77, name="Samsung Xclipse 960", vendor="Samsung")
-    verdict = choose(WIDE, xclipse, CONV_ENGINES)
+    verdict = choose(WIDE, made_up.XCLIPSE_960, CONV_ENGINES)
     assert verdict.best.engine == "conv_direct"
     assert "Xclipse 960" in verdict.best.reason
 

@@ -21,7 +21,7 @@ def packed(part: Part, dtype: str) -> Any:
     import torch
 
     kind = getattr(torch, dtype)
-    blob = torch.zeros(part.places["BLOB"], dtype=torch.uint8)
+    blob = torch.zeros(part.places["BLOB"], dtype=torch.uint8, device="cpu")
 
     def put(name: str, values: NDArray, as_type: Any) -> None:
         data = torch.from_numpy(np.ascontiguousarray(values)).to(as_type).flatten()
