@@ -1,12 +1,15 @@
 """Chains of 3x3 convolutions on the processor, beside onnxruntime and OpenVINO: fp32, 2 threads.
 
-Ours twice, by the host's engines and, where a driver for the processor is there, by OpenCL's.
-
     python -m bench.conv [--only "M 360p"] [--output FILE.json]
+    python -m bench.conv --opencl          a driver for the processor in OpenVINO's place
+
+OpenVINO and Intel's OpenCL driver each bring a library of threads of one name; in one process the
+driver took 7 times as long as alone (M at 360p: 176 and 28 ms), so they are measured apart.
 
 All in one run, in turns, results made beforehand; random weights, the same in all. The error is
 that of the first rows against float64: the root of the mean square, and the largest, over the
-result's. OpenVINO is left out where it is not installed. Writes bench/results/conv-cpu.json.
+result's. OpenVINO is left out where it is not installed. Writes bench/results/conv-cpu.json, or
+conv-opencl-cpu.json.
 """
 
 from __future__ import annotations
@@ -43,14 +46,16 @@ OURS, EXACT, OPENCL = "tilewright", "tilewright exact", "tilewright opencl"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="cases whose name and size hold this")
-    parser.add_argument("--output", type=Path, default=RESULTS / "conv-cpu.json")
+    parser.add_argument("--opencl", action="store_true", help="OpenCL in OpenVINO's place")
+    parser.add_argument("--output", type=Path)
     options = parser.parse_args()
-    path = options.output
+    name = "conv-opencl-cpu.json" if options.opencl else "conv-cpu.json"
+    path = options.output or RESULTS / name
     known = json.loads(path.read_text())["cases"] if options.only and path.exists() else []
     cases = {case["name"]: case for case in known}
     for net, size in CASES:
         if options.only in f"{net} {size}":
-            cases[f"{net} {size}"] = found = _measured(net, size)
+            cases[f"{net} {size}"] = found = _measured(net, size, options.opencl)
             _show(found)
     document = {"environment": environment(host()), "cases": list(cases.values())}
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -58,18 +63,19 @@ def main() -> None:
     print(f"written: {path}")
 
 
-def _measured(net: str, size: str) -> dict[str, Any]:
+def _measured(net: str, size: str, opencl: bool) -> dict[str, Any]:
     work = conv_model.drawn(conv_model.CHANNELS[net], *SIZES[size])
     x = np.random.default_rng(1).random((1, *work.sizes[0])).astype(np.float32)
     out: NDArray = np.full((1, *work.sizes[-1]), np.nan, np.float32)
     threads = os.cpu_count() or 1
-    ways = networks.ways(conv_model.onnx_model(work), x, out, threads)
+    but = "openvino" if opencl else ""
+    ways = networks.ways(conv_model.onnx_model(work), x, out, threads, but=but)
     begun = time.perf_counter()
     ways[OURS] = call, _ = _ours(work, x, out.copy(), host())
     call()
     first = time.perf_counter() - begun
     ways[EXACT] = _ours(replace(work, exact=True), x, out.copy(), host())
-    for device in devices():
+    for device in devices() if opencl else ():
         if device.backend == "opencl" and device.kind == "cpu" and OPENCL not in ways:
             ways[OPENCL] = _ours(work, x, out.copy(), device)
     ours = [name for name in (OURS, EXACT, OPENCL) if name in ways]

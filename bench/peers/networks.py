@@ -13,12 +13,14 @@ NDArray = npt.NDArray[Any]
 Way = Callable[[], object]
 
 
-def ways(model: bytes, x: NDArray, out: NDArray, threads: int) -> dict[str, tuple[Way, NDArray]]:
-    """A call and its result for each of the peers that are installed; the model is from x to y."""
+def ways(
+    model: bytes, x: NDArray, out: NDArray, threads: int, *, but: str = ""
+) -> dict[str, tuple[Way, NDArray]]:
+    """A call and its result for each peer installed, `but` one; the model is from x to y."""
     makers = {"onnxruntime": _onnxruntime, "openvino": _openvino}
     found = {}
     for name, maker in makers.items():
-        if find_spec(name) is not None:
+        if name != but and find_spec(name) is not None:
             result = out.copy()
             found[name] = (maker(model, x, result, threads), result)
     return found
