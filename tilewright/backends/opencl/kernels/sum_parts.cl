@@ -8,7 +8,13 @@
 //
 // A work-group finishes one piece: CHUNK elements of one C, as many work-items as the host likes.
 // The table of sums, the list of pieces and an example stand in grouped.clh. Devices of all kinds.
+//
+// Parts are chains: there may be thousands, and what an addition rounds away is kept. Added plainly,
+// 3,677 parts of 0.1 * 0.01 over k = 500,000 are off by 4.4e-5, so by 7.4e-7.
 
+#ifndef CHAIN
+#define CHAIN 64
+#endif
 #include "common.clh"
 #include "grouped.clh"
 
@@ -31,9 +37,10 @@ __kernel void sum_parts(__global const long *problems, __global const sum *scala
     const long end = min(first + CHUNK, elements);
 
     for (long e = first + get_local_id(0); e < end; e += get_local_size(0)) {
-        sum total = from[e];
-        for (int part = 1; part < split.parts; part++) total += from[part * elements + e];
+        sum total = from[e], lost = 0;
+        for (int part = 1; part < split.parts; part++)
+            JOIN_CHAIN(sum, total, lost, from[part * elements + e])
         const long i = e / p.n, j = e - i * p.n;
-        finish(total, c + i * p.c_row + j * p.c_col, p.alpha, p.beta, bias, j, p.epilogue);
+        finish(WHOLE(total, lost), c + i * p.c_row + j * p.c_col, p.alpha, p.beta, bias, j, p.epilogue);
     }
 }
