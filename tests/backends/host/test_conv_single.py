@@ -181,6 +181,17 @@ def test_a_program_of_many_steps_gives_what_each_gives() -> None:
     np.testing.assert_array_equal(values[-1], right)
 
 
+@pytest.mark.parametrize("own", [0, 1, 2])
+def test_a_thread_alone_does_the_shares_of_those_that_never_come(own: int) -> None:
+    one, engine = WINDOWS["3x3"], SINGLE_ENGINES[2]
+    x, out, _ = drawn(one)
+    proposal = engine.propose(one, replace(host(), compute_units=3))
+    program = engine.bind(replace(proposal, seconds=1.0), ConvOperands(x.numpy(), out.numpy()))
+    program.parts[own]()
+    right = reference(one, x).numpy()
+    np.testing.assert_allclose(out.numpy(), right, rtol=0, atol=3e-6 * np.abs(right).max())
+
+
 def test_threads_that_call_one_program_take_turns() -> None:
     program, out, right = bound(WINDOWS["3x3"], SINGLE_ENGINES[2])
     threads = [threading.Thread(target=lambda: [program() for _ in range(50)]) for _ in range(3)]

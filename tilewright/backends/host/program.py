@@ -9,18 +9,20 @@ program threads meet in less than one.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from threading import Lock
 
 import numpy as np
 
 from tilewright.arrays.array import NDArray
 from tilewright.backends.host import compiled
-from tilewright.backends.host.threads import in_parallel
+from tilewright.backends.host.threads import Task, in_parallel
 
 DIRECT, FLAT, DEPTH = range(3)  # kinds of steps
 _ALONE = 2e-5  # seconds that are shorter than waking another thread
+_WAIT = 2e-4  # seconds that a thread looks for the others of its step before it sleeps
 
 # A picture lies at `x`: bytes from one image, row, pixel, channel to the next; `out` likewise.
 _WHOLE = (
@@ -52,9 +54,10 @@ class Program:
         self.steps, self.scratch, self.seconds = steps, scratch, seconds
         self.cores = cores
         self.keep = tuple(keep)  # arrays that the steps know by address
-        self._counters = np.zeros((len(steps) + 1, 8), np.int64)
+        lines = len(steps) * (cores + 1)
+        self._counters = np.zeros((lines + 1, 8), np.int64)
         start = -self._counters.ctypes.data // 8 % 8  # to a line of the cache
-        self._places = self._counters.reshape(-1)[start : start + 8 * len(steps)]
+        self._places = self._counters.reshape(-1)[start : start + 8 * lines]
         self._lock = Lock()
 
     @cached_property
@@ -69,15 +72,31 @@ class Program:
 
     def __call__(self) -> None:
         """Run all steps."""
-        run = compiled.kernels("conv_steps").run
-        places = self._places.ctypes.data
         with self._lock:
             self._places[:] = 0
-            parts = [
-                partial(run, self.steps, places, line.ctypes.data + -line.ctypes.data % 64)
-                for line in self._memory
-            ]
-            in_parallel(parts, self.cores if self.seconds > _ALONE else 1)
+            in_parallel(self.parts, len(self.parts))
+
+    @cached_property
+    def parts(self) -> list[Task]:
+        """What each thread does of one run; counters are cleared before."""
+        kernels = compiled.kernels("conv_steps")
+        places, threads = self._places.ctypes.data, self.cores if self.seconds > _ALONE else 1
+        scratch = [line.ctypes.data + -line.ctypes.data % 64 for line in self._memory]
+        return [
+            partial(kernels.run, self.steps, places, scratch[own], own, threads, _patience())
+            for own in range(threads)
+        ]
+
+
+@cache
+def _patience() -> int:
+    """Looks at a counter in `_WAIT` seconds."""
+    look, count = compiled.kernels("conv_steps").look, 1 << 14
+    counter = np.zeros(1, np.int64)
+    look(counter.ctypes.data, count)
+    begun = time.perf_counter()
+    look(counter.ctypes.data, count)
+    return int(count * _WAIT / max(time.perf_counter() - begun, 1e-7))
 
 
 def joined(programs: Sequence[Program]) -> Program:

@@ -6,6 +6,7 @@ they let others have the core.
 
 from __future__ import annotations
 
+import platform
 import sys
 
 from llvmlite import ir
@@ -21,13 +22,13 @@ def _word(builder, address):
 
 
 @intrinsic
-def take(typing, address):
-    """The int64 at `address` as it was, which is one more afterwards: no other thread gets it."""
+def take(typing, address, count):
+    """The int64 at `address` as it was, which is `count` more then: nobody else gets those."""
 
     def generate(context, builder, signature, arguments):
-        return builder.atomic_rmw("add", _word(builder, arguments[0]), _I64(1), "seq_cst")
+        return builder.atomic_rmw("add", _word(builder, arguments[0]), arguments[1], "seq_cst")
 
-    return types.int64(types.intp), generate
+    return types.int64(types.intp, types.intp), generate
 
 
 @intrinsic
@@ -53,6 +54,20 @@ def let_others(typing):
             kind = ir.FunctionType(_I32, (_I32,))
             sleep = cgutils.get_or_insert_function(builder.module, kind, "usleep")
             builder.call(sleep, [_I32(1)])
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@intrinsic
+def breathe(typing):
+    """A moment in which a thread of the same core, where cores run two, gets more of it."""
+
+    def generate(context, builder, signature, arguments):
+        if platform.machine().lower() in ("x86_64", "amd64"):
+            kind = ir.FunctionType(ir.VoidType(), ())
+            name = "llvm.x86.sse2.pause"
+            builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [])
         return context.get_dummy_value()
 
     return types.void(), generate
