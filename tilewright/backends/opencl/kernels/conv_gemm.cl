@@ -44,7 +44,9 @@ __kernel void conv_gemm(int columns, int pixels, int outputs, int depth, int gro
                         FINISH_ARGUMENTS, OUT_ARGUMENTS)
 {
     __local float4 a[TILE_K][GROUP_M], b[TILE_K][GROUP_N];
-    const int item = get_local_id(1) * GROUP_N + get_local_id(0);
+    // Each made an int by itself: of their 64-bit sum, cut to 32 bits, PoCL 5.0 gives every work-item
+    // the first one's.
+    const int x_item = get_local_id(0), y_item = get_local_id(1), item = y_item * GROUP_N + x_item;
     const int tiles = (outputs + TILE_M - 1) / TILE_M, padded = tiles * TILE_M;
     const int m0 = get_group_id(1) % tiles * TILE_M, n0 = get_group_id(0) * TILE_N;
     const int group = get_group_id(1) / tiles % groups, image = get_group_id(1) / tiles / groups;
@@ -69,7 +71,7 @@ __kernel void conv_gemm(int columns, int pixels, int outputs, int depth, int gro
         }
         barrier(CLK_LOCAL_MEM_FENCE);
         __attribute__((opencl_unroll_hint(4))) for (int k = 0; k < TILE_K; k++) {
-            const float4 u = a[k][get_local_id(1)], w = b[k][get_local_id(0)];
+            const float4 u = a[k][y_item], w = b[k][x_item];
             total[0] = MADD((float4)u.s0, w, total[0]);
             total[1] = MADD((float4)u.s1, w, total[1]);
             total[2] = MADD((float4)u.s2, w, total[2]);
@@ -80,7 +82,7 @@ __kernel void conv_gemm(int columns, int pixels, int outputs, int depth, int gro
     float sums[16];
     UNROLL for (int i = 0; i < 4; i++) vstore4(total[i], i, sums);
     __attribute__((opencl_unroll_hint(1))) for (int i = 0; i < 16; i++) {
-        const int m = m0 + get_local_id(1) * 4 + i / 4, n = n0 + get_local_id(0) * 4 + i % 4;
+        const int m = m0 + y_item * 4 + i / 4, n = n0 + x_item * 4 + i % 4;
         if (m < outputs && n < pixels)
             store_one(sums[i], image, group * outputs + m, n / columns, n % columns, FINISH_NAMES,
                       OUT_NAMES);
