@@ -12,11 +12,13 @@ Shapes are ONNX's: x is [N, C, H, W], and its memory is either that ("channels_f
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
 from tilewright.arrays.array import NDArray
+from tilewright.facts.dtypes import VALUES
 
 Format = Literal["channels_first", "channels_last"]
 ACTIVATIONS = (
@@ -44,6 +46,33 @@ class Activation:
     slopes: NDArray | None = None  # float32 [outputs], of "prelu"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Whole:
+    """How a layer of small whole numbers counts, each step exact or rounded once to float32.
+
+    y = clip(float32(sum of (x - zero) * weights + bias) * scale, low, high)
+    result = y, or saturated(round(y / step) + shift), halves to even
+
+    zero         of x: what stands for 0, and what pads hold
+    scale        float32 [outputs], above 0: what one of the sums is worth
+    low, high    limits of y: those of an activation
+    step, shift  of the result where it is whole again; else None and 0
+    dtype        of the result: "float32", "uint8" or "int8"
+    source       of x: "uint8" or "int8"
+    taken        x comes as float32 and is saturated(round(x / taken) + zero) first; or None
+    """
+
+    zero: int
+    scale: NDArray
+    low: float = -math.inf
+    high: float = math.inf
+    step: float | None = None
+    shift: int = 0
+    dtype: str = "float32"
+    source: str = "uint8"
+    taken: float | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Conv:
     """One layer: activation(convolution + bias [+ residual]), then a pixel shuffle.
@@ -53,6 +82,7 @@ class Conv:
     pads       top, left, bottom, right; zeros
     adds       whether a residual, [N, outputs, H', W'], is added before the activation
     shuffle    r: channels [c * r * r] become r x r pixels, as ONNX's DepthToSpace in mode CRD
+    whole      of whole numbers, weights are int8, the bias int32, and there is no other activation
     """
 
     weights: NDArray
@@ -64,6 +94,7 @@ class Conv:
     activation: Activation = Activation()
     adds: bool = False
     shuffle: int = 1
+    whole: Whole | None = None
 
     @property
     def outputs(self) -> int:
@@ -94,7 +125,9 @@ class Conv:
 class ConvWork:
     """A chain of convolutions for pictures of one size.
 
-    dtype      of x, out and what lies between: "float32", "float16" or "bfloat16"; sums are float32
+    dtype      of x, out and what lies between: "float32", "float16", "bfloat16"; sums are float32.
+               "uint8" or "int8" where layers are `Whole`: of x once it is whole; what lies between
+               and out are as layers say, sums int32
     exact      no engine whose rounding exceeds that of a plain sum (Winograd's F(4, 3))
     source, result   how x and out lie in memory
     """
@@ -130,15 +163,24 @@ class ConvWork:
     @property
     def bytes(self) -> float:
         """What memory must move if nothing between the layers does: x, out, weights, residuals."""
-        width = 4 if self.dtype == "float32" else 2
-        ends = [c * h * w for c, h, w in (self.sizes[0], self.sizes[-1])]
-        added = sum(
-            c * h * w
-            for layer, (c, h, w) in zip(self.layers, self.sizes[1:], strict=True)
-            if layer.adds
-        )
+        ends = (self.source_dtype, self.sizes[0]), (self.result_dtype, self.sizes[-1])
+        moved = sum(VALUES[dtype] * math.prod(sizes) for dtype, sizes in ends)
+        for layer, sizes in zip(self.layers, self.sizes[1:], strict=True):
+            moved += VALUES[self.result_dtype] * math.prod(sizes) if layer.adds else 0
         weights = sum(layer.weights.size for layer in self.layers)
-        return float(width * (self.images * (sum(ends) + added) + weights))
+        return float(self.images * moved + VALUES[self.dtype] * weights)
+
+    @property
+    def source_dtype(self) -> str:
+        """Of x as it is passed."""
+        whole = self.layers[0].whole
+        return "float32" if whole is not None and whole.taken is not None else self.dtype
+
+    @property
+    def result_dtype(self) -> str:
+        """Of out."""
+        whole = self.layers[-1].whole
+        return self.dtype if whole is None else whole.dtype
 
 
 @dataclass(frozen=True, slots=True, eq=False)

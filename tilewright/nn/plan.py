@@ -146,7 +146,8 @@ class _Drafts:
         x = self.tensors[node.inputs[0]]
         images, _, height, width = x.shape
         layers = node.attributes["layers"]
-        work = ConvWork(layers, images, height, width, x.dtype, self._exact)
+        dtype = x.dtype if layers[0].whole is None else layers[0].whole.source
+        work = ConvWork(layers, images, height, width, dtype, self._exact)
         preferred = BETWEEN.get(self._device.backend, "channels_last")
         found = cut(work, self._device, self._engines, preferred, self._rather(node.inputs[0]))
         residuals = iter(node.inputs[1:])
@@ -155,7 +156,7 @@ class _Drafts:
             part = layers[piece.begin : piece.end]
             whole = piece.end == len(layers)
             output = node.outputs[0] if whole else f"{node.outputs[0]}, layer {piece.end}"
-            self.tensors[output] = Tensor((images, *piece.work.sizes[-1]), x.dtype)
+            self.tensors[output] = Tensor((images, *piece.work.sizes[-1]), piece.work.result_dtype)
             added = tuple(next(residuals) for layer in part if layer.adds)
             nodes = node.attributes["parts"][piece.begin : piece.end]
             self._piece(convs_node(node.name, part, (name, *added), output, nodes), piece)
@@ -229,7 +230,7 @@ def _text(layer: Conv) -> str:
     parts += ["+ residual"] if layer.adds else []
     parts += [layer.activation.kind] if layer.activation.kind != "none" else []
     parts += [f"shuffle {layer.shuffle}"] if layer.shuffle > 1 else []
-    return "Conv " + " ".join(parts)
+    return f"Conv{'' if layer.whole is None else ' int8'} " + " ".join(parts)
 
 
 def makes_new(node: Node) -> bool:

@@ -18,6 +18,7 @@ from tilewright.engines.choose import choose
 from tilewright.engines.contract import Planner
 from tilewright.engines.conv import ConvWork, Format
 from tilewright.facts.device import Device
+from tilewright.facts.dtypes import VALUES
 from tilewright.facts.verdict import Verdict
 from tilewright.wording import counted, time_text
 
@@ -79,7 +80,9 @@ def cut(
 def part_of(work: ConvWork, begin: int, end: int) -> ConvWork:
     """Some layers of a chain as a chain."""
     _, height, width = work.sizes[begin]
-    return replace(work, layers=work.layers[begin:end], height=height, width=width)
+    whole = work.layers[begin].whole
+    dtype = work.dtype if whole is None else whole.source
+    return replace(work, layers=work.layers[begin:end], height=height, width=width, dtype=dtype)
 
 
 def _least(count: int, piece: Callable[[int, int], Segment]) -> list[int]:
@@ -108,7 +111,7 @@ def moved_bytes(work: ConvWork, nodes: Sequence[int]) -> tuple[float, float]:
     for at, count in enumerate(nodes):
         layer = part_of(work, at, at + 1)
         channels, height, width = layer.sizes[-1]
-        element = 4 if work.dtype == "float32" else 2
+        element = VALUES[layer.result_dtype]
         # What follows the convolution reads and writes its result once more.
         again = 2 * element * layer.images * channels * height * width
         apart += layer.bytes + (count - 1) * again

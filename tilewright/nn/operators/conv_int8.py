@@ -13,39 +13,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tilewright.arrays.array import NDArray
+from tilewright.engines.conv import Conv as Layer
+from tilewright.engines.conv import Whole
 from tilewright.nn.graph import Node, Shape, Tensor
 from tilewright.nn.operators.base import Given, Operator
 from tilewright.nn.operators.conv import Conv, convolved
 from tilewright.nn.operators.element_types import NAMES, as_type
 from tilewright.nn.operators.products import product_shape
 from tilewright.nn.operators.quantise import saturated
-from tilewright.nn.operators.windows import windows_of
+from tilewright.nn.operators.windows import Windows, windows_of
 
 NAME, DENSE = "ConvInt8", "DenseInt8"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Whole:
+class Numbers:
     """The numbers of such a layer; strides, pads and groups are the node's attributes.
 
-    weights      int8 [outputs, inputs / groups, kernel height, kernel width] or [outputs, inputs]
-    bias         int32 [outputs], or None
-    zero         of x: what stands for 0
-    scale        float32 [outputs]: what one of the sums is worth
-    low, high    limits of the result before it is whole: those of an activation
-    step, shift  of the result where it is whole again: round(y / step) + shift; else None and 0
-    short        no sum passes 2^24, so that float32 holds all of them exactly, in any order
+    weights  int8 [outputs, inputs / groups, kernel height, kernel width] or [outputs, inputs]
+    bias     int32 [outputs], or None
+    short    no sum passes 2^24, so that float32 holds all of them exactly, in any order
     """
 
     weights: NDArray
     bias: NDArray | None
-    zero: int
-    scale: NDArray
-    low: float = -math.inf
-    high: float = math.inf
-    step: float | None = None
-    shift: int = 0
+    whole: Whole
     short: bool = False
 
     @property
@@ -55,7 +50,7 @@ class Whole:
 
 
 class ConvInt8(Operator):
-    """Attributes: `numbers`, a `Whole`; `dtype`, ONNX's number of the result's type; Conv's."""
+    """Attributes: `numbers`, a `Numbers`; `dtype`, ONNX's number of the result's type; Conv's."""
 
     name = NAME
     versions = (1,)
@@ -73,14 +68,11 @@ class ConvInt8(Operator):
     def compute(self, xp: Any, node: Node, *given: Any) -> Any:
         """Sums in floats that hold them exactly: whole numbers are multiplied slowly."""
         (x,) = given
-        numbers: Whole = node.attributes["numbers"]
-        weights = _there(xp, x, numbers.weights, numbers.sums)
+        numbers: Numbers = node.attributes["numbers"]
         windows = windows_of(node.attributes, numbers.weights.shape[2:], tuple(x.shape[2:]))
-        lower = as_type(xp, x, numbers.sums) - numbers.zero
-        bias = None if numbers.bias is None else _there(xp, x, numbers.bias, numbers.sums)
-        groups = int(node.attributes["group"])
-        sums = convolved(xp, lower, weights, bias, windows, groups)
-        return _ended(xp, node, sums, (1, -1, 1, 1))
+        sums = _convolved(xp, x, numbers, windows, int(node.attributes["group"]))
+        dtype = NAMES[node.attributes["dtype"]]
+        return _ended(xp, numbers.whole, sums, (1, -1, 1, 1), dtype)
 
     def flops(self, node: Node, given: Given, made: Sequence[Tensor]) -> float:
         """Two for each weight that a sum meets."""
@@ -89,7 +81,7 @@ class ConvInt8(Operator):
 
 
 class DenseInt8(Operator):
-    """Attributes: `numbers`, a `Whole`; `dtype`, ONNX's number of the result's type."""
+    """Attributes: `numbers`, a `Numbers`; `dtype`, ONNX's number of the result's type."""
 
     name = DENSE
     versions = (1,)
@@ -107,29 +99,62 @@ class DenseInt8(Operator):
     def compute(self, xp: Any, node: Node, *given: Any) -> Any:
         """Sums in floats that hold them exactly: whole numbers are multiplied slowly."""
         (x,) = given
-        numbers: Whole = node.attributes["numbers"]
+        numbers: Numbers = node.attributes["numbers"]
         weights = _there(xp, x, numbers.weights, numbers.sums)
-        lower = as_type(xp, x, numbers.sums) - numbers.zero
+        lower = as_type(xp, x, numbers.sums) - numbers.whole.zero
         sums = xp.matmul(lower, xp.permute_dims(weights, (1, 0)))
         if numbers.bias is not None:
             sums = sums + _there(xp, x, numbers.bias, numbers.sums)
-        return _ended(xp, node, sums, (1, -1))
+        return _ended(xp, numbers.whole, sums, (1, -1), NAMES[node.attributes["dtype"]])
 
     def flops(self, node: Node, given: Given, made: Sequence[Tensor]) -> float:
         """Two for each weight that a sum meets."""
         return 2.0 * made[0].size * float(node.attributes["numbers"].weights.shape[1])
 
 
-def _ended(xp: Any, node: Node, sums: Any, across: Shape) -> Any:
+def whole_layer(xp: Any, layer: Layer, x: Any) -> Any:
+    """A layer of a chain by its definition, before its shuffle."""
+    whole = layer.whole
+    assert whole is not None
+    if whole.taken is not None:
+        x = _rounded(xp, x, whole.taken, whole.zero, whole.source)
+    short = is_short(layer.weights, layer.bias, whole.zero, whole.source)
+    numbers = Numbers(layer.weights, layer.bias, whole, short)
+    windows = Windows(layer.kernel, layer.strides, layer.dilations, layer.pads)
+    sums = _convolved(xp, x, numbers, windows, layer.groups)
+    return _ended(xp, whole, sums, (1, -1, 1, 1), whole.dtype)
+
+
+def is_short(weights: NDArray, bias: NDArray | None, zero: int, dtype: str) -> bool:
+    """Whether no sum of products, in whatever order, passes what float32 counts exactly."""
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    furthest = max(int(zero) - int(low), int(high) - int(zero))
+    most = np.abs(weights.astype(np.int64)).reshape(len(weights), -1).sum(axis=1) * furthest
+    if bias is not None:
+        most = most + np.abs(bias.astype(np.int64))
+    return int(most.max(initial=0)) <= 1 << 24
+
+
+def _convolved(xp: Any, x: Any, numbers: Numbers, windows: Windows, groups: int) -> Any:
+    """The sums, in floats that hold them exactly."""
+    weights = _there(xp, x, numbers.weights, numbers.sums)
+    bias = None if numbers.bias is None else _there(xp, x, numbers.bias, numbers.sums)
+    lower = as_type(xp, x, numbers.sums) - numbers.whole.zero
+    return convolved(xp, lower, weights, bias, windows, groups)
+
+
+def _ended(xp: Any, whole: Whole, sums: Any, across: Shape, dtype: str) -> Any:
     """What sums are worth, within the limits, and whole again where that is asked for."""
-    numbers: Whole = node.attributes["numbers"]
-    scale = xp.reshape(_there(xp, sums, numbers.scale, "float32"), across)
-    y = xp.clip(as_type(xp, sums, "float32") * scale, numbers.low, numbers.high)
-    if numbers.step is None:
-        return y
-    step = xp.full((), numbers.step, dtype=xp.float32, device=y.device)
-    shift = xp.full((), numbers.shift, dtype=xp.float32, device=y.device)
-    return saturated(xp, xp.round(y / step), shift, NAMES[node.attributes["dtype"]])
+    scale = xp.reshape(_there(xp, sums, whole.scale, "float32"), across)
+    y = xp.clip(as_type(xp, sums, "float32") * scale, whole.low, whole.high)
+    return y if whole.step is None else _rounded(xp, y, whole.step, whole.shift, dtype)
+
+
+def _rounded(xp: Any, y: Any, step: float, shift: int, dtype: str) -> Any:
+    """saturated(round(y / step) + shift)."""
+    one = xp.full((), step, dtype=xp.float32, device=y.device)
+    more = xp.full((), shift, dtype=xp.float32, device=y.device)
+    return saturated(xp, xp.round(y / one), more, dtype)
 
 
 def _there(xp: Any, x: Any, numbers: NDArray, dtype: str) -> Any:

@@ -11,6 +11,7 @@ from tilewright.nn.graph import Node, Shape, Tensor
 from tilewright.nn.operators.activate import activate
 from tilewright.nn.operators.base import FLOATS, Elementwise, Given, Operator
 from tilewright.nn.operators.conv import convolved
+from tilewright.nn.operators.conv_int8 import whole_layer
 from tilewright.nn.operators.windows import Windows
 
 NAME, LAY_OUT, SILU = "Convs", "LayOut", "Silu"
@@ -33,7 +34,12 @@ class Convs(Operator):
 
     name = NAME
     versions = (1,)
-    dtypes = FLOATS
+    dtypes = (*FLOATS, "uint8", "int8")
+
+    def types(self, node: Node, given: Sequence[str]) -> tuple[str, ...]:
+        """Of x, or what the last layer says."""
+        whole = node.attributes["layers"][-1].whole
+        return (given[0] if whole is None else whole.dtype,)
 
     def shapes(self, node: Node, given: Given) -> tuple[Shape, ...]:
         """Of the last layer."""
@@ -63,6 +69,8 @@ class Convs(Operator):
 
 def layer_of(xp: Any, layer: Conv, x: Any, residual: Any) -> Any:
     """One layer by its definition."""
+    if layer.whole is not None:
+        return _shuffled(xp, whole_layer(xp, layer, x), layer.shuffle)
     weights, bias = (
         None if part is None else xp.asarray(part, dtype=x.dtype, device=x.device)
         for part in (layer.weights, layer.bias)

@@ -9,6 +9,7 @@
     gates.py        x * Sigmoid(x), as exporters write it -> one node
     convs.py        Conv of constant weights -> Convs, the record that engines are asked with
                     (transposed.py: ConvTranspose -> the same with a pixel shuffle)
+    whole.py        convolutions of whole numbers -> Convs too, which round a float32 x themselves
     before.py       Pad -> the convolution after it
     after.py        BatchNormalization, Mul, Add, activations, residuals, DepthToSpace -> the
                     convolution before them (epilogues.py: how each is taken in)
@@ -34,6 +35,7 @@ from tilewright.nn.passes.dead import without_dead
 from tilewright.nn.passes.gates import gated
 from tilewright.nn.passes.heads import with_heads
 from tilewright.nn.passes.unchanged import without_unchanged
+from tilewright.nn.passes.whole import with_whole_convs
 
 
 def simplified(graph: Graph, tensors: Mapping[str, Tensor], *, fuse: bool = True) -> Graph:
@@ -45,5 +47,6 @@ def simplified(graph: Graph, tensors: Mapping[str, Tensor], *, fuse: bool = True
     graph = with_convs(without_dead(gated(graph)) if fuse else graph, tensors)
     if not fuse:
         return without_dead(graph)
+    graph = without_dead(with_whole_convs(graph, tensors))
     graph = without_dead(joined_bits(chained(followed(padded(graph, tensors), tensors))))
     return without_dead(chained(without_dead(with_heads(graph, tensors))))

@@ -21,6 +21,9 @@ def padded(graph: Graph, tensors: Mapping[str, Tensor]) -> Graph:
             kept.append(node)
             continue
         (layer,) = node.attributes["layers"]
+        if layer.whole is not None and layer.whole.taken is None:
+            kept.append(node)  # what stands for 0 there may be another number
+            continue
         top, left, bottom, right = (a + b for a, b in zip(layer.pads, pads, strict=True))
         layer = replace(layer, pads=(top, left, bottom, right))
         parts = ((pad.name, *node.attributes["parts"][0]),)

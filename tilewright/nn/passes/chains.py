@@ -14,7 +14,7 @@ def chained(graph: Graph) -> Graph:
     for node in graph.nodes:
         if node.operator == NAME:
             before = open_.pop(node.inputs[0], None)
-            if before is not None:
+            if before is not None and _goes_on(before, node):
                 kept = [one for one in kept if one is not before]
                 node = _joined(before, node)
             name = node.outputs[0]
@@ -22,6 +22,14 @@ def chained(graph: Graph) -> Graph:
                 open_[name] = node
         kept.append(node)
     return graph.with_nodes(kept)
+
+
+def _goes_on(first: Node, second: Node) -> bool:
+    """Whether a chain gives what the next takes: floats, or whole numbers as they are."""
+    last, following = first.attributes["layers"][-1].whole, second.attributes["layers"][0].whole
+    if last is None or following is None:
+        return last is following
+    return last.dtype == following.source and following.taken is None
 
 
 def _joined(first: Node, second: Node) -> Node:

@@ -24,7 +24,12 @@ Taken = tuple[Conv, tuple[str, ...]]
 
 
 def taken(layer: Conv, node: Node, name: str, tensors: Tensors) -> Taken | None:
-    """The layer that gives what `node` makes of the layer's value `name`; None where none does."""
+    """The layer that gives what `node` makes of the layer's value `name`; None where none does.
+
+    Layers of whole numbers take a shuffle alone: their own pass has done the rest.
+    """
+    if layer.whole is not None and node.operator != "DepthToSpace":
+        return None
     plain = layer.activation.kind == "none" and layer.shuffle == 1
     if plain and not layer.adds:
         affine = _AFFINE.get(node.operator)
@@ -109,13 +114,14 @@ def _shuffled(layer: Conv, node: Node) -> Conv | None:
     if layer.groups > 1 or layer.adds:
         return None
     order = np.arange(layer.outputs).reshape(r * r, -1).T.reshape(-1)
-    slopes = layer.activation.slopes
+    slopes, whole = layer.activation.slopes, layer.whole
     return replace(
         layer,
         weights=np.ascontiguousarray(layer.weights[order]),
         bias=None if layer.bias is None else layer.bias[order],
         activation=replace(layer.activation, slopes=None if slopes is None else slopes[order]),
         shuffle=r,
+        whole=None if whole is None else replace(whole, scale=whole.scale[order]),
     )
 
 

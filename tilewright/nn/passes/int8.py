@@ -17,12 +17,14 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright.arrays.array import NDArray
+from tilewright.engines.conv import Whole
 from tilewright.nn.graph import Graph, Node
-from tilewright.nn.operators.conv_int8 import DENSE, NAME, Whole
+from tilewright.nn.operators.conv_int8 import DENSE, NAME, Numbers, is_short
 from tilewright.nn.passes.dead import without_dead
 
 _JOINED = {"Conv": NAME, "Gemm": DENSE}
-_FLOAT32, _NUMBERS = 1, {"uint8": 2, "int8": 3}
+_NUMBERS = {"float32": 1, "uint8": 2, "int8": 3}  # ONNX's of types
+_WHOLE = ("uint8", "int8")
 
 
 def with_int8(graph: Graph) -> Graph:
@@ -53,24 +55,26 @@ class _Reader:
         if numbers is None:
             return None
         source = self._makers[conv.inputs[0]].inputs[0]
-        output, dtype = conv.outputs[0], _FLOAT32
+        output, ended = conv.outputs[0], numbers.whole
         reader = self._only_reader(output)
         limits = None if reader is None else self._limits(reader)
         if reader is not None and limits is not None:
-            numbers = replace(numbers, low=limits[0], high=limits[1])
+            ended = replace(ended, low=limits[0], high=limits[1])
             output = reader.outputs[0]
             gone.add(output)
             reader = self._only_reader(output)
         whole = None if reader is None else self._whole(reader)
         if reader is not None and whole is not None:
             step, zero = whole
-            numbers = replace(numbers, step=float(step), shift=int(zero))
-            output, dtype = reader.outputs[0], _NUMBERS[zero.dtype.name]
+            dtype = zero.dtype.name
+            ended = replace(ended, step=float(step), shift=int(zero), dtype=dtype)
+            output = reader.outputs[0]
             gone.add(output)
-        attributes = {**conv.attributes, "numbers": numbers, "dtype": dtype}
+        numbers = replace(numbers, whole=ended)
+        attributes = {**conv.attributes, "numbers": numbers, "dtype": _NUMBERS[ended.dtype]}
         return Node(_JOINED[conv.operator], 1, (source,), (output,), attributes, conv.name)
 
-    def _numbers(self, conv: Node) -> Whole | None:
+    def _numbers(self, conv: Node) -> Numbers | None:
         """Weights, bias and scales, where all are whole numbers of the kind that joins."""
         x, weights = (self._makers.get(name) for name in conv.inputs[:2])
         given = None if x is None else self._parameters(x)
@@ -80,7 +84,8 @@ class _Reader:
         values = self._value(weights.inputs[0])
         if values is None or values.dtype != np.int8 or share[1].any():
             return None
-        if given[1].dtype.name not in _NUMBERS:
+        dtype = given[1].dtype.name
+        if dtype not in _WHOLE:
             return None
         axis = weights.attributes.get("axis", 1) % values.ndim
         if conv.operator == "Conv":
@@ -101,8 +106,9 @@ class _Reader:
             bias = self._bias(conv.inputs[2], scale)
             if bias is None:
                 return None
-        zero = given[1].reshape(-1)[0]
-        return Whole(values, bias, int(zero), scale, short=_is_short(values, bias, zero))
+        zero = int(given[1].reshape(-1)[0])
+        whole = Whole(zero, scale, source=dtype)
+        return Numbers(values, bias, whole, is_short(values, bias, zero, dtype))
 
     def _bias(self, name: str, scale: NDArray) -> NDArray | None:
         """An int32 bias of the scale of the sums."""
@@ -129,7 +135,7 @@ class _Reader:
     def _whole(self, node: Node) -> tuple[NDArray, NDArray] | None:
         """Step and zero of a QuantizeLinear to int8 or uint8 by single numbers."""
         found = self._parameters(node) if node.operator == "QuantizeLinear" else None
-        if found is None or found[0].size != 1 or found[1].dtype.name not in _NUMBERS:
+        if found is None or found[0].size != 1 or found[1].dtype.name not in _WHOLE:
             return None
         return found[0].reshape(-1)[0], found[1].reshape(-1)[0]
 
@@ -158,13 +164,3 @@ class _Reader:
     def _value(self, name: str) -> NDArray | None:
         constants: Mapping[str, object] = self._constants
         return self._constants[name].value if name in constants else None
-
-
-def _is_short(weights: NDArray, bias: NDArray | None, zero: NDArray) -> bool:
-    """Whether no sum of products, in whatever order, passes what float32 counts exactly."""
-    low, high = np.iinfo(zero.dtype).min, np.iinfo(zero.dtype).max
-    furthest = max(int(zero) - int(low), int(high) - int(zero))
-    most = np.abs(weights.astype(np.int64)).reshape(len(weights), -1).sum(axis=1) * furthest
-    if bias is not None:
-        most = most + np.abs(bias.astype(np.int64))
-    return int(most.max(initial=0)) <= 1 << 24
