@@ -70,7 +70,7 @@ def test_what_is_recorded_gives_what_was_launched() -> None:
     wanted = [net.run(x.float().cpu().numpy()) for x in pictures]
     for x, right in list(zip(pictures, wanted, strict=True))[1:]:
         assert error(bound(x), right) < ERRORS["float16"]
-    assert bound._together._graph is not None
+    assert bound._recorded.is_recorded
     out = torch.zeros((1, 1, 122, 166), dtype=torch.float16, device="cuda")
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

@@ -8,11 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
 from tests.support import conv_chains
 from tests.support.conv_chains import layer
 from tests.support.triton_proof import CUDA_H200
-from tilewright.backends.cuda.conv.triton import TritonConv
+from tilewright.backends.cuda.conv.tiles import Tile
+from tilewright.backends.cuda.conv.triton import TritonConv, prepared
 from tilewright.engines.conv import ACTIVATIONS, Activation, Conv, ConvOperands, ConvWork
 
 NUMBERS = {"leaky": (0.1, 0.0), "clip": (-0.3, 0.6), "hard_sigmoid": (0.2, 0.5)}
@@ -55,12 +57,28 @@ def _chains() -> list[ConvWork]:
     ]
 
 
+def _shared() -> list[tuple[ConvWork, Tile]]:
+    """Layers whose k other programs share, more of them than there are steps too."""
+    slopes = np.linspace(-1, 1, 40, dtype=np.float32)
+    rng = np.random.default_rng(6)
+    made = [
+        (
+            layer(rng, 32, 40, activation=Activation("prelu", slopes=slopes)),
+            Tile(16, 16, 16, 4, 1, 4),
+        ),
+        (layer(rng, 5, 8, adds=True, shuffle=2), Tile(16, 16, 32, 4, 1, 3)),
+        (layer(rng, 16, 12, groups=2, strides=(2, 1)), Tile(16, 16, 16, 4, 1, 2)),
+    ]
+    return [(ConvWork((one,), 2, 5, 7, "float32"), tile) for one, tile in made]
+
+
 CASES = {
     "activations": _activations(),
     "channels_first": _shapes("channels_first"),
     "channels_last": _shapes("channels_last"),
     "chains": _chains(),
 }
+SHARED = _shared()
 
 
 def proven(work: ConvWork, where: str = "cpu") -> None:
@@ -75,7 +93,22 @@ def proven(work: ConvWork, where: str = "cpu") -> None:
     assert error < allowed, f"{work}: {error}"
 
 
+def shared(work: ConvWork, tile: Tile, where: str = "cpu") -> None:
+    """The same of one layer with a tile of its own."""
+    x, out, added = conv_chains.drawn(work)
+    x, out, residuals = x.to(where), out.to(where), tuple(one.to(where) for one in added)
+    launches = prepared(work.layers[0], tile, x, out, *(residuals or (None,)))
+    assert len(launches) == 2
+    for launch in launches:
+        launch(torch.cuda.current_stream().cuda_stream if x.is_cuda else 0)
+    error = conv_chains.error(out, conv_chains.reference(work, x, residuals))
+    assert error < 1e-6, f"{work}, {tile}: {error}"
+
+
 def main() -> None:
+    for work, tile in SHARED:
+        shared(work, tile)
+    print(f"shared: {len(SHARED)} right")
     for name, works in CASES.items():
         for work in works:
             proven(work)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,7 +21,7 @@ from tilewright.errors import ArgumentError
 from tilewright.files.whole import check_writable, write_json
 from tilewright.nn.places import device_of
 from tilewright.nn.stored import load
-from tilewright.report import net_measure, net_peers
+from tilewright.report import net_measure, net_peer_torch, net_peers
 from tilewright.report.document import provenance
 from tilewright.report.net_profile import OURS
 from tilewright.wording import time_text
@@ -31,7 +32,7 @@ def bench(
     shape: ShapeOption = None,
     against: Annotated[
         list[str] | None,
-        typer.Option(metavar="PEER", help="onnxruntime, openvino; again for the next."),
+        typer.Option(metavar="PEER", help="onnxruntime, openvino, torch on a GPU; again for more."),
     ] = None,
     device: common.DeviceOption = None,
     dtype: NetDtypeOption = "float32",
@@ -48,16 +49,19 @@ def bench(
             raise ArgumentError(f"{option}={count}: accepted are 1 and more")
     check_writable(json, "--json")
     network = load(model)
-    if against and model.suffix.lower() == ".npz":
-        raise ArgumentError(
-            f"MODEL={str(model)!r}: --against needs the ONNX file, which others read"
-        )
     sizes = shapes_of(network.graph, shape)
     chosen = device_of(device or "auto")
     feeds = drawn(network.graph, sizes, 0)
-    peers = [net_peers.ready(name, model, feeds, threads) for name in against or ()]
+    given = net_measure.on_device(feeds, chosen)
+    peers = []
+    for name in against or ():
+        if name == net_peer_torch.TORCH and chosen.backend == "cuda":
+            peers.append(net_peer_torch.ready(network, sizes, given, dtype))
+        else:
+            _check_file(model)
+            peers.append(net_peers.ready(name, model, feeds, threads))
     bound = network.bind(sizes, chosen, dtype)
-    calls = {OURS: net_measure.call_of(bound, net_measure.on_device(feeds, chosen))}
+    calls = {OURS: net_measure.call_of(bound, given)}
     seconds = net_peers.in_turns(calls | {peer.name: peer.run for peer in peers}, repeats)
     said = ", ".join(f"{name} {times(size)}" for name, size in sizes.items())
     print(f"{network.title}, {said}, {dtype}, on {chosen.id}, {chosen.name}")
@@ -68,3 +72,10 @@ def bench(
         found = {"title": network.title, "dtype": dtype, "seconds": seconds, "sizes": sizes}
         write_json(json, {"schema": "tilewright-net-bench/1", **provenance(chosen), **found})
         print(f"wrote {json}")
+
+
+def _check_file(model: Path) -> None:
+    if model.suffix.lower() == ".npz":
+        raise ArgumentError(
+            f"MODEL={str(model)!r}: --against needs the ONNX file, which others read"
+        )

@@ -21,7 +21,14 @@ from tilewright.cli.peak import measured
 from tilewright.errors import ArgumentError
 from tilewright.nn.places import device_of
 from tilewright.nn.stored import load
-from tilewright.report import net_measure, net_peers, net_pictures, net_profile, plots
+from tilewright.report import (
+    net_measure,
+    net_peer_torch,
+    net_peers,
+    net_pictures,
+    net_profile,
+    plots,
+)
 from tilewright.report.net_profile import NetProfile
 
 
@@ -37,7 +44,7 @@ def profile(
         bool, typer.Option("--run/--no-run", help="Whether to run it, or only count.")
     ] = True,
     peers: Annotated[
-        bool, typer.Option("--peers/--no-peers", help="onnxruntime, OpenVINO if installed.")
+        bool, typer.Option("--peers/--no-peers", help="onnxruntime, OpenVINO; torch on a GPU.")
     ] = True,
     threads: ThreadsOption = None,
     json: common.JsonOption = None,
@@ -53,7 +60,8 @@ def profile(
     """Place every operator of a network under the device's measured roof, and time it.
 
     Operations, bytes and the least time of every node of the file; the same of the steps after
-    fusion, with the time and the engine of each; whole runs beside onnxruntime and OpenVINO.
+    fusion, with the time and the engine of each; whole runs beside onnxruntime and OpenVINO, on a
+    GPU beside torch's convolutions as a CUDA graph.
 
     Examples:
 
@@ -94,8 +102,11 @@ def _profiled(
     found = NetProfile(network.title, chosen, ceilings, dtype, sizes, before)
     if not repeats:
         return found
+    given = net_measure.on_device(feeds, chosen)
     beside: list[net_peers.Peer] = []
-    if peers and model.suffix.lower() == ".onnx" and chosen.backend != "cuda":
+    if peers and chosen.backend == "cuda":
+        beside = [net_peer_torch.ready(network, sizes, given, dtype)]
+    elif peers and model.suffix.lower() == ".onnx":
         beside = net_peers.runnable(model, feeds, threads)
     with common.progress(4) as advance:
-        return net_measure.measured(network, found, feeds, beside, repeats, advance)
+        return net_measure.measured(network, found, given, beside, repeats, advance)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import statistics
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -79,8 +78,7 @@ class Bound:
         torch = loaded_torch()
         # torch.compile breaks its graph there instead of following calls into drivers.
         self._entry = self._run if torch is None else torch.compiler.disable(self._run)
-        launches = all(step.segment is not None for step in plan.steps)
-        self._together = home.together(self._calls) if launches else None
+        self._recorded = home.recorded(self._launched)
 
     @property
     def peak_bytes(self) -> int:
@@ -224,19 +222,22 @@ class Bound:
         return f"<{self._title} bound to {self._plan.device.id}, {len(self._calls)} steps>"
 
     def _compute(self) -> None:
-        """Every step; values of definitions go after their last reader."""
-        if self._together is not None:
-            self._together()
-            return
+        """Every step."""
+        made = self._launched() if self._recorded is None else self._recorded()
+        self._values.update(made)
+
+    def _launched(self) -> dict[str, Any]:
+        """The outputs, step by step; values of definitions go after their last reader."""
         for at, call in self._stretches:
             call()
             for name in self._ends.get(at, ()):
                 self._values.pop(name, None)
+        return {name: self._values[name] for name in self._plan.graph.outputs}
 
     def profile(self, *inputs: Any, repeats: int = 10, **named: Any) -> tuple[Row, ...]:
         """The work of every step, and its median seconds among the others, after a run to warm up.
 
-        Seconds include the wait for a GPU. Raises as `run` does.
+        Seconds on a GPU are its own: launches are not among them. Raises as `run` does.
         """
         if repeats < 1:
             raise ArgumentError(f"repeats={repeats}: accepted are 1 and more")
@@ -246,11 +247,7 @@ class Bound:
             for _ in range(repeats):
                 self._fill(given)
                 for call, found in zip(self._calls, times, strict=True):
-                    self.wait()
-                    begun = time.perf_counter()
-                    call()
-                    self.wait()
-                    found.append(time.perf_counter() - begun)
+                    found.append(self._home.seconds(call))
         return tuple(
             work.timed(statistics.median(found))
             for work, found in zip(self.rows, times, strict=True)
@@ -291,9 +288,10 @@ class Bound:
         if any(out is not value and self._home.is_planned(out) for value, out in pairs):
             values = [self._apart(value) for value in values]  # writing one could spoil another
         made = []
+        again = self._recorded is not None and self._recorded.is_recorded
         for name, value, out in zip(names, values, outs, strict=True):
             alone = names.count(name) == 1 and name not in self._constants and name not in given
-            fresh = alone and name not in self._fixed
+            fresh = alone and name not in self._fixed and not again
             if out is not None and out is value:
                 made.append(out)
                 continue
@@ -325,7 +323,8 @@ class Bound:
         def call() -> None:
             values = self._values
             given = [values[name] if name else None for name in node.inputs]
-            made = computed(home.xp, operator, node, given, dtypes)
+            called = home.called(node, given)
+            made = computed(home.xp, operator, node, given, dtypes) if called is None else [called]
             for name, value in zip(node.outputs, made, strict=False):
                 fixed = self._fixed.get(name)
                 if fixed is not None:

@@ -6,16 +6,19 @@ that no engine touches are arrays of the same library, made by definitions.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from tilewright.arrays.array import NDArray
+from tilewright.backends.cuda.machine import timing
 from tilewright.engines.conv import Format
 from tilewright.errors import DeviceMemoryError
+from tilewright.nn import by_torch
 from tilewright.nn.evaluate import moved, namespace, rounded
-from tilewright.nn.graph import Tensor
+from tilewright.nn.graph import Node, Tensor
 from tilewright.nn.kinds import is_tensor, maker, to_numpy
 from tilewright.nn.memory import ALIGNMENT
 from tilewright.nn.recorded import Recorded
@@ -58,8 +61,14 @@ class Home(Protocol):
     def wait(self) -> None:
         """Wait until it is done."""
 
-    def together(self, calls: Sequence[Callable[[], None]]) -> Callable[[], None] | None:
-        """Steps that only launch, as one call, where that is faster here; else None."""
+    def recorded(self, launch: Callable[[], Any]) -> Recorded | None:
+        """All steps as one call, where that is faster here; else None."""
+
+    def seconds(self, call: Callable[[], None]) -> float:
+        """How long the device works on a call."""
+
+    def called(self, node: Node, given: Sequence[Any]) -> Any:
+        """What the library of these arrays makes of a node in one call; None: the definition."""
 
 
 class HostHome:
@@ -120,8 +129,18 @@ class HostHome:
     def wait(self) -> None:
         """Nothing: steps return when they are done."""
 
-    def together(self, calls: Sequence[Callable[[], None]]) -> Callable[[], None] | None:
+    def recorded(self, launch: Callable[[], Any]) -> Recorded | None:
         """One after another is as fast."""
+        return None
+
+    def seconds(self, call: Callable[[], None]) -> float:
+        """By the clock."""
+        begun = time.perf_counter()
+        call()
+        return time.perf_counter() - begun
+
+    def called(self, node: Node, given: Sequence[Any]) -> Any:
+        """Nothing: definitions are NumPy's calls."""
         return None
 
 
@@ -209,9 +228,21 @@ class TorchHome:
         if self._device.type == "cuda":
             self._torch.cuda.synchronize(self._device)
 
-    def together(self, calls: Sequence[Callable[[], None]]) -> Callable[[], None] | None:
+    def recorded(self, launch: Callable[[], Any]) -> Recorded | None:
         """A CUDA graph."""
-        return Recorded(calls, self._device) if self._device.type == "cuda" else None
+        return Recorded(launch, self._device) if self._device.type == "cuda" else None
+
+    def seconds(self, call: Callable[[], None]) -> float:
+        """Its own time on a GPU, whose launches are not waited for."""
+        if self._device.type == "cuda":
+            return timing.seconds(call, self._device)
+        begun = time.perf_counter()
+        call()
+        return time.perf_counter() - begun
+
+    def called(self, node: Node, given: Sequence[Any]) -> Any:
+        """By torch's own functions."""
+        return by_torch.called(node, given)
 
 
 def _filled(out: Any, made: Any) -> Any:

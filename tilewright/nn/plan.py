@@ -105,6 +105,9 @@ def planned(
         else:
             at.definition(node)
     steps, formats = at.steps, at.formats
+    if device.backend == "cuda":  # a recorded run reads its inputs where it read them before
+        for source in graph.inputs:
+            formats.setdefault(source.name, "channels_first")
     lasts = _lasts(graph, steps, formats)
     lives = _lives(graph, steps, at.tensors, lasts, set(formats))
     places, arena = offsets(lives[0])

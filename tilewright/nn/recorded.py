@@ -1,4 +1,4 @@
-"""Steps that only launch kernels at fixed addresses, as one CUDA graph after they ran twice.
+"""A network's steps at fixed addresses on one of torch's GPUs: a CUDA graph after they ran twice.
 
 Python takes longer to launch a small chain than an H200 to compute it: 360p of six 3x3
 convolutions took 0.25 ms a call where its kernels took 0.09. A replay is one call of the driver.
@@ -6,47 +6,55 @@ convolutions took 0.25 ms a call where its kernels took 0.09. A replay is one ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 _FIRST = 2  # runs before: they compile, and take the memory that they keep
 
 
 class Recorded:
-    """All steps of a run on one of torch's GPUs, on its current stream."""
+    """All steps of a run on torch's current stream: `launch()` begins them and says what they give.
 
-    def __init__(self, calls: Sequence[Callable[[], None]], device: Any) -> None:
-        self._calls, self._device = tuple(calls), device
-        self._runs, self._graph = 0, None
+    Once recorded, that is the same memory after every run: the graph's own.
+    """
 
-    def __call__(self) -> None:
+    def __init__(self, launch: Callable[[], Any], device: Any) -> None:
+        self._launch, self._device = launch, device
+        self._runs, self._graph, self._made = 0, None, None
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether runs write the memory of the last anew."""
+        return self._graph is not None
+
+    def __call__(self) -> Any:
         """Replay; launch one by one where nothing was recorded, and where a caller records."""
         import torch
 
         if torch.cuda.is_current_stream_capturing():
-            self._launch()
-            return
+            return self._launch()
         if self._graph is not None:
             self._graph.replay()
-            return
-        self._launch()
+            return self._made
+        made = self._launch()
         self._runs += 1
         if self._runs == _FIRST:
             self._record(torch)
-
-    def _launch(self) -> None:
-        for call in self._calls:
-            call()
+        return made
 
     def _record(self, torch: Any) -> None:
-        """What cannot be recorded is launched one by one for ever."""
+        """What cannot be recorded is launched one by one for ever.
+
+        A recording that fails would leave its own stream the current one.
+        """
         graph = torch.cuda.CUDAGraph()
         try:
             with (
                 torch.cuda.device(self._device),
+                torch.cuda.stream(torch.cuda.current_stream(self._device)),
                 torch.cuda.graph(graph, capture_error_mode="thread_local"),
             ):
-                self._launch()
+                made = self._launch()
         except RuntimeError:
             return
-        self._graph = graph
+        self._graph, self._made = graph, made

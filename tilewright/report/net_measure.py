@@ -18,13 +18,15 @@ from tilewright.report.net_profile import OURS, NetProfile
 def measured(
     network: Network,
     profile: NetProfile,
-    feeds: Mapping[str, NDArray],
+    given: Mapping[str, Any],
     peers: Sequence[Peer],
     repeats: int,
     report: Callable[[str], None] = lambda name: None,
 ) -> NetProfile:
-    """The profile of what was only counted, with times; `report` hears what comes next."""
-    given = on_device(feeds, profile.device)
+    """The profile of what was only counted, with times; `report` hears what comes next.
+
+    given: inputs where the network runs, as `on_device` lays them.
+    """
     options = (profile.sizes, profile.device, profile.dtype)
     report("before fusion")
     before = network.bind(*options, fuse=False).profile(**given, repeats=repeats)

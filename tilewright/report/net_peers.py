@@ -47,7 +47,9 @@ def ready(name: str, model: Path, feeds: Mapping[str, NDArray], threads: int | N
     Raises ArgumentError for a peer that is not installed, or that cannot run the file.
     """
     if name not in (ONNXRUNTIME, OPENVINO):
-        raise ArgumentError(f"--against={name!r}: accepted are {ONNXRUNTIME} and {OPENVINO}")
+        raise ArgumentError(
+            f"--against={name!r}: accepted are {ONNXRUNTIME} and {OPENVINO}, on a GPU torch as well"
+        )
     if find_spec(name) is None:
         raise ArgumentError(f"--against={name!r}: not installed; 'pip install {name}' brings it")
     make = _onnxruntime if name == ONNXRUNTIME else _openvino

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.conv_proof import CASES, proven
+from tests.support.conv_proof import CASES, SHARED, proven, shared
 from tilewright.backends.cuda.machine import driver
 
 pytestmark = [
@@ -17,3 +17,8 @@ pytestmark = [
 def test_every_case_is_right_on_a_gpu(name: str) -> None:
     for work in CASES[name]:
         proven(work, "cuda")
+
+
+def test_shares_of_sums_are_added_up_on_a_gpu() -> None:
+    for work, tile in SHARED:
+        shared(work, tile, "cuda")

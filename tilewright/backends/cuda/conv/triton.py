@@ -7,7 +7,6 @@ What lies between two layers is channels last: neighbours in memory are neighbou
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.arrays.array import NDArray
-from tilewright.backends.cuda.conv import cost
+from tilewright.backends.cuda.conv import cost, tiles
+from tilewright.backends.cuda.conv.tiles import Tile, is_depthwise, tile_of
 from tilewright.backends.cuda.machine.triton_launch import INTERPRETED, Task, reusable
 from tilewright.engines.conv import Conv, ConvOperands, ConvWork
 from tilewright.facts.device import Device
@@ -23,34 +23,19 @@ from tilewright.facts.measured import h200
 from tilewright.facts.verdict import Proposal
 
 Launch = Callable[[], None]
+Launches = list[Callable[[int], None]]
 _MOST = 1 << 31  # tiles and columns are counted in 32 bits
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """What a program computes, and with how many warps; `k` at a time."""
-
-    m: int
-    n: int
-    k: int
-    warps: int
-    stages: int
+_FEW = 32  # channels that are compiled in
 
 
-def is_depthwise(layer: Conv) -> bool:
-    """Whether each output has one input of its own."""
-    return layer.groups > 1 and layer.weights.shape[1] == 1 and layer.outputs == layer.groups
+@dataclass(frozen=True, slots=True, eq=False)
+class Decisions:
+    """The work, and a tile for each layer."""
 
-
-def tile_of(layer: Conv) -> Tile:
-    """As many outputs as the layer has, up to 128, beside 64 or 128 pixels."""
-    if is_depthwise(layer):
-        return Tile(32, min(64, _power(layer.outputs)), 16, 4, 1)
-    outputs = layer.outputs // layer.groups
-    n = min(128, max(16, _power(outputs)))
-    depth = layer.weights[0].size
-    k = 32 if depth >= 32 else 16
-    return Tile(128 if n <= 64 else 64, n, k, 4, 3)
+    work: ConvWork
+    tiles: tuple[Tile, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +61,16 @@ class TritonConv:
         scratch = width * work.images * sum(between)
         reason = f"{len(work.layers)} launches, activations in memory between them"
         seconds = cost.seconds(work, device, h200.CONV_TRITON, along=32)
-        return Proposal(self.name, device, seconds, reason, scratch, decisions=work)
+        decisions = Decisions(work, tiles_of(work, device.compute_units))
+        return Proposal(self.name, device, seconds, reason, scratch, decisions=decisions)
 
     def bind(self, proposal: Proposal, operands: ConvOperands) -> Launch:
         """Kernels are compiled, weights packed and scratch is taken; launches on torch's stream."""
         import torch
 
-        work: ConvWork = proposal.decisions
-        given, launches, residuals = operands.x, [], iter(operands.residuals)
+        decisions: Decisions = proposal.decisions
+        work, given, residuals = decisions.work, operands.x, iter(operands.residuals)
+        launches: Launches = []
         for index, layer in enumerate(work.layers):
             out = operands.out
             if index < len(work.layers) - 1:
@@ -93,10 +80,18 @@ class TritonConv:
                 )
                 out = flat.permute(0, 3, 1, 2)
             added = next(residuals) if layer.adds else None
-            launches.append(_prepared(layer, given, out, added))
+            launches += prepared(layer, decisions.tiles[index], given, out, added)
             given = out
-        one = _on_stream(tuple(launches), operands.x)
-        return one
+        return _on_stream(tuple(launches), operands.x)
+
+
+def tiles_of(work: ConvWork, units: int) -> tuple[Tile, ...]:
+    """A tile for each layer."""
+    found = []
+    for layer, (_, height, width) in zip(work.layers, work.sizes, strict=False):
+        rows, columns = layer.sums(height, width)
+        found.append(tile_of(layer, work.images * rows * columns, max(1, units)))
+    return tuple(found)
 
 
 def packed(layer: Conv) -> NDArray:
@@ -108,49 +103,95 @@ def packed(layer: Conv) -> NDArray:
     return np.ascontiguousarray(layer.weights.reshape(shape).transpose(0, 3, 2, 1))
 
 
-def _prepared(layer: Conv, x: Any, out: Any, added: Any) -> Callable[[int], None]:
-    """The launch of a layer, given a stream."""
-    import torch
+def prepared(layer: Conv, tile: Tile, x: Any, out: Any, added: Any) -> Launches:
+    """The launches of a layer, each given a stream: of shares of sums two."""
+    at = _Operands(layer, tile, x, out, added)
+    return [at.convolved()] if tile.splits == 1 else [at.convolved(), at.finished()]
 
-    from tilewright.backends.cuda.kernels.triton.conv import convolve
 
-    images, _, height, width = x.shape
-    rows, columns = layer.sums(height, width)
-    pixels, tile, deep = images * rows * columns, tile_of(layer), is_depthwise(layer)
-    weights = torch.from_numpy(packed(layer)).to(x.device, x.dtype)
-    bias = weights if layer.bias is None else torch.from_numpy(layer.bias).to(x.device)
-    how = layer.activation
-    slopes = bias if how.slopes is None else torch.from_numpy(how.slopes).to(x.device)
-    tensors = (x, out, weights, bias, slopes, x if added is None else added)
-    strides = (*x.stride(), *out.stride(), *((0, 0, 0, 0) if added is None else added.stride()))
-    groups = 1 if deep else layer.groups
-    constants = {
-        "CHANNELS": 1 if deep else layer.weights.shape[1],
-        "OUTPUTS": layer.outputs // groups,
-        "GROUPS": groups,
-        "KW": layer.kernel[1],
-        "TAPS": math.prod(layer.kernel),
-        "STRIDE_Y": layer.strides[0],
-        "STRIDE_X": layer.strides[1],
-        "DILATION_Y": layer.dilations[0],
-        "DILATION_X": layer.dilations[1],
-        "TOP": layer.pads[0],
-        "LEFT": layer.pads[1],
-        "SHUFFLE": layer.shuffle,
-        "ADDS": added is not None,
-        "BIASED": layer.bias is not None,
-        "HOW": how.kind,
-        "DEPTHWISE": deep,
-        "TILE_M": tile.m,
-        "TILE_N": tile.n,
-        "TILE_K": tile.k,
-    }
-    programs = -(-pixels // tile.m) * -(-(layer.outputs // groups) // tile.n) * groups
-    numbers = (float(how.low), float(how.high), pixels, columns, rows, height, width, *strides)
-    options = {"num_warps": tile.warps, "num_stages": tile.stages}
-    task = Task(convolve, programs, (*tensors, *numbers), constants, options)
-    run = reusable(task, _ordinal(x))
-    return lambda stream: run(stream, programs, *tensors)
+class _Operands:
+    """A layer's tensors, and the numbers that its kernels are given."""
+
+    def __init__(self, layer: Conv, tile: Tile, x: Any, out: Any, added: Any) -> None:
+        import torch
+
+        self.layer, self.tile, self.x, self.out = layer, tile, x, out
+        rows, columns = layer.sums(*x.shape[2:])
+        self.pixels, self.size = x.shape[0] * rows * columns, (columns, rows)
+        self.weights = torch.from_numpy(packed(layer)).to(x.device, x.dtype)
+        spare, how = self.weights, layer.activation
+        self.bias = spare if layer.bias is None else torch.from_numpy(layer.bias).to(x.device)
+        self.slopes = spare if how.slopes is None else torch.from_numpy(how.slopes).to(x.device)
+        self.added = x if added is None else added
+        self.parts = self.bias
+        if tile.splits > 1:
+            shape = (tile.splits, self.pixels, layer.outputs)
+            self.parts = torch.empty(shape, dtype=torch.float32, device=x.device)
+        self.limits = (float(how.low), float(how.high))
+        beside = (0, 0, 0, 0) if added is None else added.stride()
+        self.strides = (*out.stride(), *beside)
+        self.ends = {
+            "SHUFFLE": layer.shuffle,
+            "ADDS": layer.adds,
+            "BIASED": layer.bias is not None,
+            "HOW": how.kind,
+        }
+
+    def convolved(self) -> Callable[[int], None]:
+        """The products, and the epilogue where no sum is shared."""
+        from tilewright.backends.cuda.kernels.triton.conv import convolve
+
+        layer, tile, deep = self.layer, self.tile, is_depthwise(self.layer)
+        groups, channels = (1, 1) if deep else (layer.groups, int(layer.weights.shape[1]))
+        tensors = (self.x, self.out, self.weights, self.bias, self.slopes, self.added, self.parts)
+        sizes = (*self.x.shape[2:], channels, layer.outputs // groups, tiles.share(layer, tile))
+        numbers = (*self.limits, self.pixels, *self.size, *sizes, *self.x.stride(), *self.strides)
+        constants = {
+            "CHANNELS": channels if channels < _FEW else 0,
+            "WHOLE": tiles.whole(layer, tile),
+            "GROUPS": groups,
+            "KW": layer.kernel[1],
+            "TAPS": tiles.taps(layer),
+            "STRIDE_Y": layer.strides[0],
+            "STRIDE_X": layer.strides[1],
+            "DILATION_Y": layer.dilations[0],
+            "DILATION_X": layer.dilations[1],
+            "TOP": layer.pads[0],
+            "LEFT": layer.pads[1],
+            **self.ends,
+            "DEPTHWISE": deep,
+            "SPLITS": tile.splits,
+            "TILE_M": tile.m,
+            "TILE_N": tile.n,
+            "TILE_K": tile.k,
+        }
+        count = tiles.programs(layer, self.pixels, tile)
+        return self._launch(convolve, count, tensors, numbers, constants)
+
+    def finished(self) -> Callable[[int], None]:
+        """The epilogue of sums that were shared."""
+        from tilewright.backends.cuda.kernels.triton.conv import finish
+
+        tensors = (self.out, self.bias, self.slopes, self.added, self.parts)
+        sizes = (self.pixels, *self.size, self.layer.outputs, self.tile.splits)
+        constants = {**self.ends, "TILE_M": 4, "TILE_N": 64}
+        count = -(-self.pixels // 4) * -(-self.layer.outputs // 64)
+        return self._launch(
+            finish, count, tensors, (*self.limits, *sizes, *self.strides), constants
+        )
+
+    def _launch(
+        self,
+        kernel: Any,
+        count: int,
+        tensors: tuple[Any, ...],
+        numbers: tuple[Any, ...],
+        constants: dict[str, Any],
+    ) -> Callable[[int], None]:
+        options = {"num_warps": self.tile.warps, "num_stages": self.tile.stages}
+        task = Task(kernel, count, (*tensors, *numbers), constants, options)
+        run = reusable(task, _ordinal(self.x))
+        return lambda stream: run(stream, count, *tensors)
 
 
 def _on_stream(launches: tuple[Callable[[int], None], ...], x: Any) -> Launch:
@@ -177,7 +218,3 @@ def _on_stream(launches: tuple[Callable[[int], None], ...], x: Any) -> Launch:
 
 def _ordinal(x: Any) -> int:
     return x.device.index if x.is_cuda else INTERPRETED
-
-
-def _power(number: int) -> int:
-    return 1 << (number - 1).bit_length()

@@ -12,7 +12,9 @@
     A is never made: its element is x[image, channel, y * stride - top + ky * dilation, x ...],
     zero outside. Any strides in memory.
 
-    depthwise    TILE_M results x TILE_N channels, a tap at a time: there is nothing to multiply
+    few results    SPLITS programs have a share of k each and leave sums [split, pixel, output] in
+                   memory; `finish` adds them up in one order and ends as `convolve` would
+    depthwise      TILE_M results x TILE_N channels, a tap at a time: there is nothing to multiply
 
 epilogue: bias, residual, activation, then the pixel shuffle: output o of pixel (y, x) goes to
 channel o / r^2, row y r + o % r^2 / r, column x r + o % r.
@@ -52,6 +54,52 @@ def activated(v, o, inside, slopes, low, high, HOW: tl.constexpr):
 
 
 @triton.jit
+def ended(
+    sums,
+    at,
+    channel,
+    there,
+    wanted,
+    out,
+    bias,
+    slopes,
+    added,
+    low,
+    high,
+    columns,
+    rows,
+    out_n,
+    out_c,
+    out_h,
+    out_w,
+    add_n,
+    add_c,
+    add_h,
+    add_w,
+    SHUFFLE: tl.constexpr,
+    ADDS: tl.constexpr,
+    BIASED: tl.constexpr,
+    HOW: tl.constexpr,
+):
+    """The epilogue of results `at` and outputs `channel`, and their place in memory."""
+    image, within = at // (rows * columns), at % (rows * columns)
+    row, column = (within // columns).to(tl.int64), (within % columns).to(tl.int64)
+    image, channel = image.to(tl.int64), channel.to(tl.int64)
+    inside = there[:, None] & wanted[None, :]
+    if BIASED:
+        sums += tl.load(bias + channel, mask=wanted, other=0.0)[None, :]
+    if ADDS:
+        other = added + image * add_n + row * add_h + column * add_w
+        beside = other[:, None] + channel[None, :] * add_c
+        sums += tl.load(beside, mask=inside, other=0.0).to(tl.float32)
+    sums = activated(sums, channel, wanted, slopes, low, high, HOW)
+    pixel = out + image * out_n + row * SHUFFLE * out_h + column * SHUFFLE * out_w
+    place = channel // (SHUFFLE * SHUFFLE) * out_c
+    place += channel // SHUFFLE % SHUFFLE * out_h + channel % SHUFFLE * out_w
+    tl.store(pixel[:, None] + place[None, :], sums.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
 def convolve(
     x,
     out,
@@ -59,6 +107,7 @@ def convolve(
     bias,
     slopes,
     added,
+    parts,
     low,
     high,
     pixels,
@@ -66,6 +115,9 @@ def convolve(
     rows,
     height,
     width,
+    channels,
+    outputs,
+    share,
     x_n,
     x_c,
     x_h,
@@ -79,7 +131,7 @@ def convolve(
     add_h,
     add_w,
     CHANNELS: tl.constexpr,
-    OUTPUTS: tl.constexpr,
+    WHOLE: tl.constexpr,
     GROUPS: tl.constexpr,
     KW: tl.constexpr,
     TAPS: tl.constexpr,
@@ -94,45 +146,51 @@ def convolve(
     BIASED: tl.constexpr,
     HOW: tl.constexpr,
     DEPTHWISE: tl.constexpr,
+    SPLITS: tl.constexpr,
     TILE_M: tl.constexpr,
     TILE_N: tl.constexpr,
     TILE_K: tl.constexpr,
 ):
-    """Program: a tile of results of one group. CHANNELS and OUTPUTS are a group's.
+    """Program: a tile of results of one group, or of a share of its sums.
 
-    Depthwise, CHANNELS is 1 and OUTPUTS all channels, of one group.
+    channels and outputs are a group's; CHANNELS as well, 0 where many are not compiled in. WHOLE:
+    steps of k stay inside a tap. Depthwise, channels is 1 and outputs all, of one group.
     """
-    across = tl.cdiv(OUTPUTS, TILE_N)
-    tile = tl.program_id(0)
+    if CHANNELS:
+        channels = CHANNELS
+    across = tl.cdiv(outputs, TILE_N)
+    split, tile = tl.program_id(0) % SPLITS, tl.program_id(0) // SPLITS
     group = tile % (across * GROUPS) // across
     o = tile % across * TILE_N + tl.arange(0, TILE_N)
-    at = (tile // (across * GROUPS)).to(tl.int64) * TILE_M + tl.arange(0, TILE_M)
-    there, wanted = at < pixels, o < OUTPUTS
+    at = tile // (across * GROUPS) * TILE_M + tl.arange(0, TILE_M)
+    there, wanted = at < pixels, o < outputs
     image, within = at // (rows * columns), at % (rows * columns)
-    row, column = within // columns, within % columns
-    y, left = row * STRIDE_Y - TOP, column * STRIDE_X - LEFT
-    corner = x + image * x_n + y * x_h + left * x_w
+    y, left = within // columns * STRIDE_Y - TOP, within % columns * STRIDE_X - LEFT
+    corner = x + image.to(tl.int64) * x_n + y.to(tl.int64) * x_h + left.to(tl.int64) * x_w
     sums = tl.zeros((TILE_M, TILE_N), tl.float32)
     if DEPTHWISE:
-        for tap in range(TAPS):
-            dy, dx = tap // KW * DILATION_Y, tap % KW * DILATION_X
+        channel_at = o.to(tl.int64) * x_c
+        for tap in tl.static_range(TAPS):
+            dy: tl.constexpr = tap // KW * DILATION_Y
+            dx: tl.constexpr = tap % KW * DILATION_X
             inside = there & (y + dy >= 0) & (y + dy < height)
             inside = inside & (left + dx >= 0) & (left + dx < width)
             place = corner + dy * x_h + dx * x_w
             one = tl.load(
-                place[:, None] + o[None, :].to(tl.int64) * x_c,
+                place[:, None] + channel_at[None, :],
                 mask=inside[:, None] & wanted[None, :],
                 other=0.0,
             )
-            w = tl.load(weights + tap * OUTPUTS + o, mask=wanted, other=0.0)
+            w = tl.load(weights + tap * outputs + o, mask=wanted, other=0.0)
             sums += one.to(tl.float32) * w[None, :].to(tl.float32)
     else:
-        corner += group.to(tl.int64) * CHANNELS * x_c
-        held = weights + group.to(tl.int64) * TAPS * CHANNELS * OUTPUTS
-        for begin in range(0, TAPS * CHANNELS, TILE_K):
-            k = begin + tl.arange(0, TILE_K).to(tl.int64)
-            if CHANNELS % TILE_K == 0:  # one tap: its place is the same for all of k
-                tap, channel = begin // CHANNELS, k - begin // CHANNELS * CHANNELS
+        corner += group.to(tl.int64) * channels * x_c
+        held = weights + group.to(tl.int64) * TAPS * channels * outputs
+        for begin in range(split * share, tl.minimum((split + 1) * share, TAPS * channels), TILE_K):
+            k = begin + tl.arange(0, TILE_K)
+            if WHOLE:
+                tap = begin // channels
+                channel = (k - tap * channels).to(tl.int64)
                 dy, dx = tap // KW * DILATION_Y, tap % KW * DILATION_X
                 inside = there & (y + dy >= 0) & (y + dy < height)
                 inside = (inside & (left + dx >= 0) & (left + dx < width))[:, None]
@@ -140,27 +198,72 @@ def convolve(
                 a = tl.load(place, mask=inside, other=0.0)
                 known = wanted[None, :]
             else:
-                tap, channel = k // CHANNELS, k % CHANNELS
+                tap, channel = k // channels, (k % channels).to(tl.int64)
                 dy, dx = tap // KW * DILATION_Y, tap % KW * DILATION_X
-                real = k < TAPS * CHANNELS
+                real = k < TAPS * channels
                 below, beside = y[:, None] + dy[None, :], left[:, None] + dx[None, :]
                 inside = there[:, None] & real[None, :] & (below >= 0) & (below < height)
                 inside = inside & (beside >= 0) & (beside < width)
                 place = corner[:, None] + (dy * x_h + dx * x_w + channel * x_c)[None, :]
                 a = tl.load(place, mask=inside, other=0.0)
                 known = real[:, None] & wanted[None, :]
-            b = tl.load(held + k[:, None] * OUTPUTS + o[None, :], mask=known, other=0.0)
+            b = tl.load(held + k[:, None] * outputs + o[None, :], mask=known, other=0.0)
             sums = tl.dot(a, b, sums, input_precision="ieee")
-    channel = (group * OUTPUTS + o).to(tl.int64)
+    channel = group * outputs + o
+    if SPLITS > 1:
+        every = outputs * GROUPS
+        place = parts + (split.to(tl.int64) * pixels + at)[:, None] * every + channel[None, :]
+        tl.store(place, sums, mask=there[:, None] & wanted[None, :])
+    else:
+        ended(
+            sums, at, channel, there, wanted, out, bias, slopes, added, low, high, columns, rows,
+            out_n, out_c, out_h, out_w, add_n, add_c, add_h, add_w, SHUFFLE, ADDS, BIASED, HOW,
+        )  # fmt: skip
+
+
+@triton.jit
+def finish(
+    out,
+    bias,
+    slopes,
+    added,
+    parts,
+    low,
+    high,
+    pixels,
+    columns,
+    rows,
+    outputs,
+    splits,
+    out_n,
+    out_c,
+    out_h,
+    out_w,
+    add_n,
+    add_c,
+    add_h,
+    add_w,
+    SHUFFLE: tl.constexpr,
+    ADDS: tl.constexpr,
+    BIASED: tl.constexpr,
+    HOW: tl.constexpr,
+    TILE_M: tl.constexpr,
+    TILE_N: tl.constexpr,
+):
+    """Program: a tile of results, the parts of whose sums lie in memory; outputs of all groups."""
+    across = tl.cdiv(outputs, TILE_N)
+    tile = tl.program_id(0)
+    o = tile % across * TILE_N + tl.arange(0, TILE_N)
+    at = tile // across * TILE_M + tl.arange(0, TILE_M)
+    there, wanted = at < pixels, o < outputs
     inside = there[:, None] & wanted[None, :]
-    if BIASED:
-        sums += tl.load(bias + channel, mask=wanted, other=0.0)[None, :]
-    if ADDS:
-        other = added + image * add_n + row * add_h + column * add_w
-        beside = other[:, None] + channel[None, :] * add_c
-        sums += tl.load(beside, mask=inside, other=0.0).to(tl.float32)
-    sums = activated(sums, channel, wanted, slopes, low, high, HOW)
-    pixel = out + image * out_n + row * SHUFFLE * out_h + column * SHUFFLE * out_w
-    place = channel // (SHUFFLE * SHUFFLE) * out_c
-    place += channel // SHUFFLE % SHUFFLE * out_h + channel % SHUFFLE * out_w
-    tl.store(pixel[:, None] + place[None, :], sums.to(out.dtype.element_ty), mask=inside)
+    place = parts + at.to(tl.int64)[:, None] * outputs + o[None, :]
+    step = tl.cast(pixels, tl.int64) * outputs
+    sums = tl.load(place, mask=inside, other=0.0)
+    for _ in range(1, splits):
+        place += step
+        sums += tl.load(place, mask=inside, other=0.0)
+    ended(
+        sums, at, o, there, wanted, out, bias, slopes, added, low, high, columns, rows,
+        out_n, out_c, out_h, out_w, add_n, add_c, add_h, add_w, SHUFFLE, ADDS, BIASED, HOW,
+    )  # fmt: skip
