@@ -13,9 +13,12 @@ import pytest
 
 from tests.cli.test_cli import check_error, invoke, names
 from tests.support.nets import model, weights_of
+from tests.support.triton_proof import CUDA_H200
 from tests.tuning.test_peak import made_up
 from tilewright import nn
+from tilewright.backends.cuda.conv.cudnn import Cudnn
 from tilewright.inputs.devices import host
+from tilewright.nn.homes import TorchHome
 
 pytest.importorskip("onnx")
 image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
@@ -121,6 +124,38 @@ def test_a_profile_times_every_step_before_and_after_fusion(folder: Path) -> Non
     for peer in found["peers"]:
         assert found["seconds"][peer["name"]] > 0
         assert sum(peer["operators"].values()) > 0
+
+
+def test_on_a_gpu_a_profile_and_a_bench_have_torch_beside_them(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU whose arrays are torch's on the host, and whose engine is the vendor's."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("array_api_compat")
+    gpu = replace(CUDA_H200, ceilings=made_up(CUDA_H200.key))
+    for room in ("cli.profile", "cli.net_bench", "nn.net"):
+        monkeypatch.setattr(f"tilewright.{room}.device_of", lambda name: gpu)
+    monkeypatch.setattr("tilewright.nn.net.conv_engines", lambda name: (Cudnn(),))
+    monkeypatch.setattr("tilewright.nn.net.home_of", lambda plan: TorchHome(plan.arena, "cpu"))
+    monkeypatch.setattr(
+        "tilewright.report.net_measure.on_device",
+        lambda feeds, device: {name: torch.from_numpy(one) for name, one in feeds.items()},
+    )
+    monkeypatch.setattr("tilewright.report.net_peer_torch.seconds", lambda call, where: 1e-6)
+    options = ("model.onnx", "--shape", "1x1x16x20", "--dtype", "float16", "--repeats", "2")
+    files = ("--json", "p.json", "--plot", "roof.png", "--bars", "bars.png")
+    done = invoke("profile", *options, *files)
+    assert done.exit_code == 0, done.stderr
+    written = json.loads(Path("p.json").read_text())
+    assert {row["engine"] for row in written["after"]} == {"cudnn"}
+    assert all(row["ms"] > 0 for row in written["after"])
+    (peer,) = written["peers"]
+    assert peer["name"].startswith("torch ")
+    assert list(peer["operators"]) == ["Conv", "Relu", "DepthToSpace"]
+    assert set(written["seconds"]) == {"tilewright", peer["name"]}
+    done = invoke("net", "bench", *options, "--against", "torch")
+    assert done.exit_code == 0, done.stderr
+    assert "times ours" in done.stdout
 
 
 def test_lines_of_a_table_fit_into_80_columns(folder: Path) -> None:
