@@ -83,10 +83,10 @@ def bound(
     tile = compiled.kernels("conv_tile")
     layer = work.layers[0]
     step = np.zeros(1, STEP)[0]
-    _pictures(step, work, layer, operands)
+    pictures_of(step, work, layer, operands)
     _window(step, work, layer, plan)
-    keep = [operands, *_constants(step, layer, plan, tile.WIDTH, tile.LANES)]
-    _activation(step, layer, plan, keep)
+    keep: list[object] = [operands, *_constants(step, layer, plan, tile.WIDTH, tile.LANES)]
+    keep += activation_of(step, layer, later=plan.through)
     _tasks(step, work, plan)
     _results(step, work, layer, plan, operands)
     return Program(step.reshape(1), plan.scratch, cores, seconds, keep)
@@ -103,7 +103,7 @@ def _strides(array: NDArray, form: str) -> tuple[int, int, int, int]:
     return 4 * channels * height * width, 4 * width, 4, 4 * height * width
 
 
-def _pictures(step: NDArray, work: ConvWork, layer: Conv, operands: ConvOperands) -> None:
+def pictures_of(step: NDArray, work: ConvWork, layer: Conv, operands: ConvOperands) -> None:
     """Where x and out lie, and their sizes."""
     names = ("image", "row", "pixel", "channel")
     for side, array, form in (
@@ -155,20 +155,24 @@ def _constants(step: NDArray, layer: Conv, plan: Layout, width: int, lanes: int)
     return [table, packed, bias]
 
 
-def _activation(step: NDArray, layer: Conv, plan: Layout, keep: list[object]) -> None:
-    """Two bounds, or the number of what is more."""
+def activation_of(step: NDArray, layer: Conv, *, later: bool) -> list[NDArray]:
+    """Two bounds, or the number of what is more; returns the arrays that the step knows.
+
+    later: the bounds wait for what is added to the plain sums, or moves them.
+    """
     chosen = layer.activation
     bounds = {"none": (-np.inf, np.inf), "relu": (0.0, np.inf), "clip": (chosen.low, chosen.high)}
     step["least"], step["most"] = -np.inf, np.inf
     step["low"], step["high"] = bounds.get(chosen.kind, (chosen.low, chosen.high))
     if chosen.kind not in bounds:
         step["curved"] = ACTIVATIONS.index(chosen.kind)
-    elif not plan.through:
+    elif not later:
         step["least"], step["most"] = step["low"], step["high"]
-    if chosen.slopes is not None:
-        slopes = conv_constants.of_channels(chosen.slopes, 16)
-        step["slopes"] = slopes.ctypes.data
-        keep.append(slopes)
+    if chosen.slopes is None:
+        return []
+    slopes = conv_constants.of_channels(chosen.slopes, 16)
+    step["slopes"] = slopes.ctypes.data
+    return [slopes]
 
 
 def _tasks(step: NDArray, work: ConvWork, plan: Layout) -> None:

@@ -20,7 +20,7 @@ from tilewright.arrays.array import NDArray
 from tilewright.backends.host import compiled
 from tilewright.backends.host.threads import Task, in_parallel
 
-DIRECT, FLAT, DEPTH = range(3)  # kinds of steps
+DIRECT, FLAT, DEPTH, SPREAD, GATHER = range(5)  # kinds of steps
 _ALONE = 2e-5  # seconds that are shorter than waking another thread
 _WAIT = 2e-4  # seconds that a thread looks for the others of its step before it sleeps
 
@@ -40,6 +40,7 @@ _WHOLE = (
     "residual",  # bytes from a result to what is added; 0 for nothing
     "curved",  # number of an activation that is more than two bounds, or 0
     *("through", "shuffle", "fine_row", "fine_pixel"),  # results that lie otherwise
+    *("planes", "tile", "tiles", "across", "inputs"),  # Winograd's: results a side, how many
 )
 _REAL = ("low", "high", "least", "most")  # numbers of the activation; bounds of the plain sums
 STEP = np.dtype([(name, np.int64) for name in _WHOLE] + [(name, np.float32) for name in _REAL])
@@ -49,11 +50,18 @@ class Program:
     """Steps with their addresses; called, it runs them. Two threads that call it take turns."""
 
     def __init__(
-        self, steps: NDArray, scratch: int, cores: int, seconds: float, keep: Sequence[object]
+        self,
+        steps: NDArray,
+        scratch: int,
+        cores: int,
+        seconds: float,
+        keep: Sequence[object],
+        planes: int = 0,
     ) -> None:
         self.steps, self.scratch, self.seconds = steps, scratch, seconds
         self.cores = cores
         self.keep = tuple(keep)  # arrays that the steps know by address
+        self.planes = planes  # bytes that a step leaves for the next, the same for all that do
         lines = len(steps) * (cores + 1)
         self._counters = np.zeros((lines + 1, 8), np.int64)
         start = -self._counters.ctypes.data // 8 % 8  # to a line of the cache
@@ -65,6 +73,15 @@ class Program:
         """A thread's own, a row for each. Of zeros: what a tile reads beyond a row is not used, but
         denormals would be slow."""
         return np.zeros((self.cores, self.scratch + 64), np.uint8)
+
+    @cached_property
+    def _steps(self) -> NDArray:
+        """The steps, with a place for what they leave each other: zeros, as denormals are slow."""
+        steps = self.steps.copy()
+        self._between = np.zeros(self.planes + 64, np.uint8)
+        at = self._between.ctypes.data
+        steps["planes"] = at + -at % 64
+        return steps
 
     def and_then(self, other: object) -> Program | None:
         """One program of both, `other` after this; None where it is none."""
@@ -83,7 +100,7 @@ class Program:
         places, threads = self._places.ctypes.data, self.cores if self.seconds > _ALONE else 1
         scratch = [line.ctypes.data + -line.ctypes.data % 64 for line in self._memory]
         return [
-            partial(kernels.run, self.steps, places, scratch[own], own, threads, _patience())
+            partial(kernels.run, self._steps, places, scratch[own], own, threads, _patience())
             for own in range(threads)
         ]
 
@@ -107,4 +124,5 @@ def joined(programs: Sequence[Program]) -> Program:
         max(program.cores for program in programs),
         sum(program.seconds for program in programs),
         programs,
+        max(program.planes for program in programs),
     )

@@ -30,6 +30,8 @@ POINTER = BYTE.as_pointer()
 WIDE = "avx512f" in features()
 # Tiles or pixels that lie side by side, a vector of sixteen channels each.
 GROUP = 28 if WIDE else 24
+# Bytes between a weight and what is asked for meanwhile: at most, or it is gone when it is wanted.
+AHEAD = 8192
 # Rows of a product by its vectors of output channels; few shapes, as each is compiled.
 ROWS = {2: (14, 8, 4), 1: (28, 16, 8)} if WIDE else {1: (6, 4, 2)}
 
@@ -132,7 +134,8 @@ def _product(module, rows, vectors, folding):
     builder, arguments = private(module, name, [POINTER] * 3 + [INT] * 2)
     tiles, weights, out, quarters, block = arguments
     whole = BYTES if folding else 4 * vectors * BYTES
-    ahead = builder.mul(quarters, INT(whole))
+    plane = builder.mul(quarters, INT(whole))
+    ahead = builder.select(builder.icmp_signed("<", plane, INT(AHEAD)), plane, INT(AHEAD))
 
     def body(index, sums):
         skipped = builder.mul(builder.ashr(index, INT(2)), block)

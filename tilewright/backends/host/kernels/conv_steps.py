@@ -22,6 +22,7 @@ from numba import njit
 from tilewright.backends.host.kernels.atomics import breathe, let_others, seen, take
 from tilewright.backends.host.kernels.conv_depth import depth_task
 from tilewright.backends.host.kernels.conv_direct import direct_task, flat_task
+from tilewright.backends.host.kernels.conv_winograd import gather_task, spread_task
 
 
 @njit(nogil=True, cache=True)
@@ -60,8 +61,12 @@ def _do(step, task, scratch):
         direct_task(step, task, scratch)
     elif step.kind == 1:
         flat_task(step, task, scratch)
-    else:
+    elif step.kind == 2:
         depth_task(step, task)
+    elif step.kind == 3:
+        spread_task(step, task, scratch)
+    else:
+        gather_task(step, task, scratch)
 
 
 @njit(nogil=True, cache=True)
