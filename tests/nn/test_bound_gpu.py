@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.nets import picture, plain_net, residual_blocks, upscaler
+from tilewright.nn import quantise
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("array_api_compat")
@@ -77,6 +78,36 @@ def test_what_is_recorded_gives_what_was_launched() -> None:
         bound(pictures[3], out=out)
     graph.replay()
     assert error(out, wanted[3]) < ERRORS["float16"]
+
+
+@pytest.mark.parametrize("text", [upscaler(16, 3, shuffle=True), residual_blocks()])
+def test_whole_numbers_have_the_bits_that_they_have_on_the_host(text: Any) -> None:
+    images, channels = next(iter(text[1].values()))[:2]
+    x = picture(images, channels, 37, 52)
+    net = quantise(plain_net(*text), [x])
+    wanted = net.bind(x.shape, "host")(x)
+    bound = net.bind(x.shape, "cuda")
+    assert "definition" not in {step.engine for step in bound.steps if "Conv" in step.node.operator}
+    for _ in range(4):
+        np.testing.assert_array_equal(bound(x), wanted, bound.explain())
+
+
+def test_definitions_are_recorded_too() -> None:
+    nodes, inputs, weights = residual_blocks()
+    pools: Any = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1] * 4, "ceil_mode": 0}
+    more: Any = [
+        ("MaxPool", ["y"], ["p"], {**pools, "storage_order": 0}),
+        ("GlobalAveragePool", ["p"], ["g"], {}),
+    ]
+    net = plain_net([*nodes, *more], inputs, weights, ("g", "p"))
+    pictures = [picture(2, 3, 30, 41) * k for k in (1, -2, 3, 0.5, 2)]
+    bound = net.bind((2, 3, 30, 41), "cuda")
+    given = [torch.from_numpy(x).cuda() for x in pictures]
+    made = [bound(x) for x in given]
+    assert bound._recorded.is_recorded
+    for x, results in zip(pictures, made, strict=True):
+        for result, wanted in zip(results, net.run(x), strict=True):
+            assert error(result, wanted) < 2e-5
 
 
 def test_streams_take_turns() -> None:

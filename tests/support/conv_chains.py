@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.engines.conv import Activation, Conv, ConvWork
+from tilewright.engines.conv import Activation, Conv, ConvWork, Whole
+from tilewright.nn.operators.convs import layer_of
 
 RELU = Activation("relu")
 
@@ -56,6 +57,34 @@ def prelu(channels: Sequence[int], size: tuple[int, int, int]) -> ConvWork:
     how = [Activation("prelu", slopes=slopes) for slopes in drawn]
     layers = (replace(a, activation=b) for a, b in zip(work.layers, how, strict=True))
     return replace(work, layers=tuple(layers))
+
+
+def whole_layer(
+    rng: np.random.Generator, inputs: int, outputs: int, facts: Whole, **more: Any
+) -> Conv:
+    """A layer of whole numbers, whose sums are worth somewhat different things."""
+    one = layer(rng, inputs, outputs, **more)
+    weights = rng.integers(-127, 128, one.weights.shape).astype(np.int8)
+    bias = rng.integers(-2000, 2000, outputs).astype(np.int32)
+    scale = (facts.scale * rng.uniform(0.5, 2, outputs)).astype(np.float32)
+    return replace(one, weights=weights, bias=bias, whole=replace(facts, scale=scale))
+
+
+def drawn_whole(work: ConvWork, seed: int = 1) -> Any:
+    """x of a work of whole numbers: every number, or float32 that some of them stand for."""
+    rng = np.random.default_rng(seed)
+    shape = (work.images, *work.sizes[0])
+    if work.source_dtype == "float32":
+        return rng.uniform(-2, 2, shape).astype(np.float32)
+    ends = np.iinfo(work.dtype)
+    return rng.integers(ends.min, ends.max + 1, shape).astype(work.dtype)
+
+
+def whole_reference(work: ConvWork, x: Any) -> Any:
+    """The chain by its definition in NumPy."""
+    for one in work.layers:
+        x = layer_of(np, one, x, None)
+    return x
 
 
 def rounded(work: ConvWork) -> ConvWork:

@@ -5,6 +5,7 @@ TRITON_INTERPRET=1 python -m tests.support.conv_proof
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,17 @@ from tests.support import conv_chains
 from tests.support.conv_chains import layer
 from tests.support.triton_proof import CUDA_H200
 from tilewright.backends.cuda.conv.tiles import Tile
-from tilewright.backends.cuda.conv.triton import TritonConv, prepared
-from tilewright.engines.conv import ACTIVATIONS, Activation, Conv, ConvOperands, ConvWork
+from tilewright.backends.cuda.conv.triton import TritonConv
+from tilewright.backends.cuda.conv.triton_launches import prepared
+from tilewright.engines.conv import (
+    ACTIVATIONS,
+    Activation,
+    Conv,
+    ConvOperands,
+    ConvWork,
+    Format,
+    Whole,
+)
 
 NUMBERS = {"leaky": (0.1, 0.0), "clip": (-0.3, 0.6), "hard_sigmoid": (0.2, 0.5)}
 
@@ -105,7 +115,58 @@ def shared(work: ConvWork, tile: Tile, where: str = "cpu") -> None:
     assert error < 1e-6, f"{work}, {tile}: {error}"
 
 
+def wholes() -> list[tuple[ConvWork, int]]:
+    """Layers and chains of whole numbers, and shares of k."""
+    rng = np.random.default_rng(8)
+    size = (2, 6, 7)
+
+    def one(
+        inputs: int,
+        outputs: int,
+        facts: Whole,
+        splits: int = 1,
+        memory: Format = "channels_last",
+        **more: Any,
+    ) -> tuple[ConvWork, int]:
+        made = conv_chains.whole_layer(rng, inputs, outputs, facts, **more)
+        return ConvWork((made,), *size, facts.source, source=memory, result=memory), splits
+
+    step, every = {"step": 0.02, "shift": 120, "dtype": "uint8"}, np.float32(1e-4)
+    found = [
+        one(5, 20, Whole(128, every, 0.0, **step)),
+        one(1, 18, Whole(3, every, taken=0.0123, **step), kernel=(5, 3)),
+        one(32, 18, Whole(-5, every, low=-0.3, high=0.6, source="int8"), strides=(2, 1)),
+        one(64, 40, Whole(0, every, step=0.03, shift=-7, dtype="int8"), 3, kernel=(1, 1)),
+        one(8, 16, Whole(255, every, **step), 2, groups=2, pads=(0, 1, 2, 0)),
+        one(40, 40, Whole(77, every, **step), groups=40, dilations=(2, 1)),
+        one(4, 16, Whole(17, every), memory="channels_first", shuffle=2),
+    ]
+    layers = [one(3, 12, Whole(9, every, taken=0.01, **step))[0].layers[0]]
+    layers += [one(12, 24, Whole(120, every, **step))[0].layers[0]]
+    layers += [one(24, 4, Whole(120, every), shuffle=2)[0].layers[0]]
+    return [*found, (ConvWork(tuple(layers), *size, "uint8"), 1)]
+
+
+def proven_whole(work: ConvWork, splits: int, where: str = "cpu") -> None:
+    """Bound, run into other numbers, the same bits as the definition."""
+    x = conv_chains.drawn_whole(work)
+    wanted = conv_chains.whole_reference(work, x)
+    kind = getattr(torch, work.result_dtype)
+    out = conv_chains.laid(torch.full(wanted.shape, 99).to(where, kind), work.result)
+    given = conv_chains.laid(torch.from_numpy(x).to(where), work.source)
+    engine = TritonConv()
+    assert engine.why_not(work, CUDA_H200) is None
+    proposal = engine.propose(work, CUDA_H200)
+    tiles = tuple(replace(tile, splits=splits) for tile in proposal.decisions.tiles)
+    decisions = replace(proposal.decisions, tiles=tiles)
+    engine.bind(replace(proposal, decisions=decisions), ConvOperands(given, out))()
+    np.testing.assert_array_equal(out.cpu().numpy(), wanted, str(work.layers[0].whole))
+
+
 def main() -> None:
+    for work, splits in wholes():
+        proven_whole(work, splits)
+    print(f"wholes: {len(wholes())} right")
     for work, tile in SHARED:
         shared(work, tile)
     print(f"shared: {len(SHARED)} right")

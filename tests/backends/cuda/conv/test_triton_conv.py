@@ -9,7 +9,22 @@ import pytest
 from tests.backends.cuda.test_triton_code import MATRIX, TARGETS, code
 from tests.backends.cuda.test_triton_interpreter import interpreted
 
-NAMES = ("activations", "channels_first", "channels_last", "chains", "shared")
+NAMES = ("activations", "channels_first", "channels_last", "chains", "shared", "wholes")
+
+SIZES = dict.fromkeys(
+    ("pixels", "columns", "rows", "height", "width", "channels", "outputs", "share"), "i32"
+)
+SHAPE = {
+    **dict.fromkeys(("GROUPS", "STRIDE_Y", "STRIDE_X", "DILATION_Y", "DILATION_X"), 1),
+    **{"CHANNELS": 0, "WHOLE": True, "KW": 3, "TAPS": 9, "TOP": 1, "LEFT": 1, "SHUFFLE": 1},
+    **{"DEPTHWISE": False, "TILE_M": 128, "TILE_N": 64},
+}
+# Of eight bits; Blackwell's tensor cores multiply them by the instruction of Ampere's.
+WHOLE = {
+    **{"sm_80": r"mma\.sync.*s8", "sm_86": r"mma\.sync.*s8", "sm_90": r"wgmma.*s8"},
+    **{"sm_100": r"mma.*(s8|i8)", "gfx90a": r"v_mfma_i32", "gfx942": r"v_mfma_i32"},
+    "gfx1100": r"v_wmma_i32",
+}
 
 
 @pytest.fixture(scope="module")
@@ -33,15 +48,23 @@ def test_halves_are_multiplied_by_matrix_instructions(target: str, splits: int) 
         **dict.fromkeys(("bias", "slopes", "parts"), "*fp32"),
     }
     types |= dict.fromkeys(("low", "high"), "fp32")
-    sizes = ("pixels", "columns", "rows", "height", "width", "channels", "outputs", "share")
-    types |= dict.fromkeys(sizes, "i32")
+    types |= SIZES
     types |= {f"{of}_{way}": "i32" for of in ("x", "out", "add") for way in "nchw"}
-    constants = {
-        **{"CHANNELS": 0, "WHOLE": True, "SPLITS": splits},
-        **dict.fromkeys(("GROUPS", "STRIDE_Y", "STRIDE_X", "DILATION_Y", "DILATION_X"), 1),
-        **{"KW": 3, "TAPS": 9, "TOP": 1, "LEFT": 1, "SHUFFLE": 1, "HOW": "relu"},
-        **{"ADDS": False, "BIASED": True, "DEPTHWISE": False},
-        **{"TILE_M": 128, "TILE_N": 64, "TILE_K": 32},
-    }
+    constants = {**SHAPE, "SPLITS": splits, "HOW": "relu", "ADDS": False, "BIASED": True}
+    constants |= {"TILE_K": 32}
     text = code(convolve, target, types, constants, num_warps=4, num_stages=3)
     assert re.search(MATRIX[target], text)
+
+
+@pytest.mark.parametrize("splits", [1, 4])
+@pytest.mark.parametrize("target", TARGETS)
+def test_whole_numbers_are_multiplied_by_matrix_instructions(target: str, splits: int) -> None:
+    from tilewright.backends.cuda.kernels.triton.conv_int8 import convolve_int8
+
+    types = {"x": "*u8", "out": "*u8", "weights": "*i8", "bias": "*i32", "scale": "*fp32"}
+    types |= {"parts": "*i32", **dict.fromkeys(("low", "high", "step", "shift"), "fp32")}
+    types |= {"zero": "i32", "step_taken": "fp32", **SIZES}
+    types |= {f"{of}_{way}": "i32" for of in ("x", "out") for way in "nchw"}
+    constants = {**SHAPE, "SPLITS": splits, "LOWEST": 0, "HIGHEST": 255, "TILE_K": 64}
+    text = code(convolve_int8, target, types, constants, num_warps=4, num_stages=3)
+    assert re.search(WHOLE[target], text)

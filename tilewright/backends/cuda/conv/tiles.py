@@ -9,7 +9,6 @@ Seconds are an H200's, scaled to the device (facts/measured/).
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from tilewright.engines.conv import Conv
@@ -37,7 +36,9 @@ def tile_of(layer: Conv, pixels: int, units: int) -> Tile:
     if is_depthwise(layer):
         n = min(64, power(layer.outputs))
         return Tile(32 if pixels * layer.outputs >= 32 * n * units else 8, n, 16, 4, 1)
-    return Tile(64, 64, 32, 4, 3)
+    outputs = layer.outputs // layer.groups
+    wide = layer.whole is not None and layer.weights.shape[1] % 64 == 0
+    return Tile(64, min(64, max(16, power(outputs))), 64 if wide else 32, 4, 3)
 
 
 def programs(layer: Conv, pixels: int, tile: Tile) -> int:
@@ -56,11 +57,6 @@ def share(layer: Conv, tile: Tile) -> int:
 def whole(layer: Conv, tile: Tile) -> bool:
     """Whether no step of k reaches from one tap into the next."""
     return int(layer.weights.shape[1]) % tile.k == 0
-
-
-def taps(layer: Conv) -> int:
-    """Of the window."""
-    return math.prod(layer.kernel)
 
 
 def power(number: int) -> int:

@@ -100,6 +100,55 @@ def ended(
 
 
 @triton.jit
+def corners(
+    at, x, rows, columns, x_n, x_h, x_w, STRIDE_Y, STRIDE_X, TOP: tl.constexpr, LEFT: tl.constexpr
+):
+    """Row, column and place in x of the windows of results `at`; in a pad rows are negative."""
+    image, within = at // (rows * columns), at % (rows * columns)
+    y, left = within // columns * STRIDE_Y - TOP, within % columns * STRIDE_X - LEFT
+    return y, left, x + image.to(tl.int64) * x_n + y.to(tl.int64) * x_h + left.to(tl.int64) * x_w
+
+
+@triton.jit
+def taken(
+    begin,
+    k,
+    y,
+    left,
+    corner,
+    there,
+    channels,
+    height,
+    width,
+    x_c,
+    x_h,
+    x_w,
+    WHOLE: tl.constexpr,
+    KW: tl.constexpr,
+    TAPS: tl.constexpr,
+    DILATION_Y: tl.constexpr,
+    DILATION_X: tl.constexpr,
+):
+    """Where elements `k` of the windows lie, from `begin` on, and which are in the picture."""
+    if WHOLE:  # one tap: its place is the same for all of k
+        tap = begin // channels
+        channel = (k - tap * channels).to(tl.int64)
+        dy, dx = tap // KW * DILATION_Y, tap % KW * DILATION_X
+        inside = there & (y + dy >= 0) & (y + dy < height)
+        inside = (inside & (left + dx >= 0) & (left + dx < width))[:, None]
+        place = (corner + dy * x_h + dx * x_w)[:, None] + channel[None, :] * x_c
+    else:
+        tap, channel = k // channels, (k % channels).to(tl.int64)
+        dy, dx = tap // KW * DILATION_Y, tap % KW * DILATION_X
+        real = k < TAPS * channels
+        below, beside = y[:, None] + dy[None, :], left[:, None] + dx[None, :]
+        inside = there[:, None] & real[None, :] & (below >= 0) & (below < height)
+        inside = inside & (beside >= 0) & (beside < width)
+        place = corner[:, None] + (dy * x_h + dx * x_w + channel * x_c)[None, :]
+    return place, inside
+
+
+@triton.jit
 def convolve(
     x,
     out,
@@ -164,9 +213,7 @@ def convolve(
     o = tile % across * TILE_N + tl.arange(0, TILE_N)
     at = tile // (across * GROUPS) * TILE_M + tl.arange(0, TILE_M)
     there, wanted = at < pixels, o < outputs
-    image, within = at // (rows * columns), at % (rows * columns)
-    y, left = within // columns * STRIDE_Y - TOP, within % columns * STRIDE_X - LEFT
-    corner = x + image.to(tl.int64) * x_n + y.to(tl.int64) * x_h + left.to(tl.int64) * x_w
+    y, left, corner = corners(at, x, rows, columns, x_n, x_h, x_w, STRIDE_Y, STRIDE_X, TOP, LEFT)
     sums = tl.zeros((TILE_M, TILE_N), tl.float32)
     if DEPTHWISE:
         channel_at = o.to(tl.int64) * x_c
@@ -188,25 +235,12 @@ def convolve(
         held = weights + group.to(tl.int64) * TAPS * channels * outputs
         for begin in range(split * share, tl.minimum((split + 1) * share, TAPS * channels), TILE_K):
             k = begin + tl.arange(0, TILE_K)
-            if WHOLE:
-                tap = begin // channels
-                channel = (k - tap * channels).to(tl.int64)
-                dy, dx = tap // KW * DILATION_Y, tap % KW * DILATION_X
-                inside = there & (y + dy >= 0) & (y + dy < height)
-                inside = (inside & (left + dx >= 0) & (left + dx < width))[:, None]
-                place = (corner + dy * x_h + dx * x_w)[:, None] + channel[None, :] * x_c
-                a = tl.load(place, mask=inside, other=0.0)
-                known = wanted[None, :]
-            else:
-                tap, channel = k // channels, (k % channels).to(tl.int64)
-                dy, dx = tap // KW * DILATION_Y, tap % KW * DILATION_X
-                real = k < TAPS * channels
-                below, beside = y[:, None] + dy[None, :], left[:, None] + dx[None, :]
-                inside = there[:, None] & real[None, :] & (below >= 0) & (below < height)
-                inside = inside & (beside >= 0) & (beside < width)
-                place = corner[:, None] + (dy * x_h + dx * x_w + channel * x_c)[None, :]
-                a = tl.load(place, mask=inside, other=0.0)
-                known = real[:, None] & wanted[None, :]
+            place, inside = taken(
+                begin, k, y, left, corner, there, channels, height, width, x_c, x_h, x_w,
+                WHOLE, KW, TAPS, DILATION_Y, DILATION_X,
+            )  # fmt: skip
+            a = tl.load(place, mask=inside, other=0.0)
+            known = (k < TAPS * channels)[:, None] & wanted[None, :]
             b = tl.load(held + k[:, None] * outputs + o[None, :], mask=known, other=0.0)
             sums = tl.dot(a, b, sums, input_precision="ieee")
     channel = group * outputs + o
