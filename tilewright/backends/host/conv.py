@@ -9,9 +9,15 @@ from collections.abc import Callable
 
 from tilewright.backends.host.conv_chain import WinogradChain
 from tilewright.backends.host.conv_direct import SINGLE_ENGINES
+from tilewright.backends.host.conv_whole import WHOLE_ENGINES
 from tilewright.backends.host.conv_winograd import Winograd
 from tilewright.engines.contract import Engine
 from tilewright.engines.conv import ConvOperands, ConvWork
 
 ConvEngine = Engine[ConvWork, ConvOperands, Callable[[], None]]
-CONV_ENGINES: tuple[ConvEngine, ...] = (WinogradChain(), Winograd(), *SINGLE_ENGINES)
+CONV_ENGINES: tuple[ConvEngine, ...] = (
+    WinogradChain(),
+    Winograd(),
+    *SINGLE_ENGINES,
+    *WHOLE_ENGINES,
+)

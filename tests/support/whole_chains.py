@@ -1,0 +1,102 @@
+"""Chains of int8 convolutions drawn from a seed, and what they are by the definition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from tilewright.arrays.array import NDArray
+from tilewright.engines.conv import Conv, ConvOperands, ConvWork, Format, Whole
+from tilewright.nn.operators.convs import layer_of
+
+LAST: Format = "channels_last"
+FIRST: Format = "channels_first"
+GUARD, WRONG = 128, 77
+
+
+def layer(rng: np.random.Generator, inputs: int, outputs: int, **facts: Any) -> Conv:
+    """A convolution of 3x3, padded by 1 unless told otherwise, whose results fill a byte.
+
+    `whole` holds what is not drawn of the `Whole`; a step of None gives float32.
+    """
+    height, width = facts.pop("kernel", (3, 3))
+    facts.setdefault("pads", (1, 1, 1, 1))
+    told = facts.pop("whole", {})
+    terms = height * width * inputs // facts.get("groups", 1)
+    weights = rng.integers(-127, 128, (outputs, terms // height // width, height, width), np.int8)
+    scale = rng.uniform(0.5, 1.5, outputs).astype(np.float32) / np.float32(90 * terms**0.5)
+    drawn: dict[str, Any] = {"zero": 0, "scale": scale, "low": 0.0}
+    if told.get("step", 1) is not None:
+        drawn |= {"step": 0.4, "dtype": "uint8"}
+    bias = rng.integers(-3000, 3000, outputs).astype(np.int32)
+    return Conv(weights, bias, whole=Whole(**(drawn | told)), **facts)
+
+
+def chain(
+    channels: Sequence[int], size: tuple[int, int, int], seed: int = 0, **whole: Any
+) -> ConvWork:
+    """3x3 layers from float32 to float32, shuffled by 2 where four channels are left."""
+    rng = np.random.default_rng(seed)
+    layers = [
+        layer(rng, *pair, whole={"shift": 3 * at}) for at, pair in enumerate(pairwise(channels))
+    ]
+    for at, (one, after) in enumerate(pairwise(layers)):
+        layers[at + 1] = replace(after, whole=replace(after.whole, zero=one.whole.shift))
+    layers[0] = replace(layers[0], whole=replace(layers[0].whole, zero=7, taken=0.01, **whole))
+    last = replace(layers[-1].whole, step=None, shift=0, dtype="float32", low=-np.inf)
+    layers[-1] = replace(layers[-1], whole=last, shuffle=2 if channels[-1] == 4 else 1)
+    return ConvWork(tuple(layers), *size, "uint8", source=FIRST, result=FIRST)
+
+
+def drawn(work: ConvWork, seed: int = 1) -> NDArray:
+    """x of all values there are, in the format of the work."""
+    rng = np.random.default_rng(seed)
+    sizes = (work.images, *work.sizes[0])
+    if work.source_dtype == "float32":
+        x: NDArray = rng.uniform(-0.5, 3, sizes).astype(np.float32)
+    else:
+        ends = np.iinfo(work.source_dtype)
+        x = rng.integers(ends.min, ends.max + 1, sizes, work.source_dtype)
+    return laid(x, work.source)
+
+
+def laid(x: NDArray, form: str) -> NDArray:
+    """The same numbers in memory as the format says."""
+    if form == FIRST:
+        return np.ascontiguousarray(x)
+    return np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+
+
+def operands(work: ConvWork, seed: int = 1) -> ConvOperands:
+    """x and a result full of what is wrong, `GUARD` elements of it before and after."""
+    x = drawn(work, seed)
+    wrong = np.nan if work.result_dtype == "float32" else WRONG
+    channels, height, width = work.sizes[-1]
+    size = work.images * channels * height * width
+    room = np.full(size + 2 * GUARD, wrong, work.result_dtype)
+    flat = room[GUARD:-GUARD]
+    if work.result == FIRST:
+        return ConvOperands(x, flat.reshape(work.images, channels, height, width))
+    last = flat.reshape(work.images, height, width, channels)
+    return ConvOperands(x, last.transpose(0, 3, 1, 2))
+
+
+def is_guarded(out: NDArray) -> bool:
+    """Whether nothing was written before and after a result of `operands`."""
+    room = out
+    while room.base is not None:
+        room = room.base
+    ends = np.concatenate([room[:GUARD], room[-GUARD:]])
+    return bool(np.isnan(ends).all() if ends.dtype == np.float32 else (ends == WRONG).all())
+
+
+def right(work: ConvWork, x: NDArray) -> NDArray:
+    """By the definition, layer after layer."""
+    value = x
+    for one in work.layers:
+        value = layer_of(np, one, value, None)
+    return value
