@@ -72,8 +72,12 @@ def figures(model: bytes, folder: Path) -> dict[str, Any]:
         "seconds": seconds,
         "ratio": seconds["onnxruntime"] / seconds["onebit"],
         "onebit_passes": [
-            {"layers": list(t.layers), "kind": t.kind, "microseconds": 1e6 * t.seconds}
-            for t in network.profile(images, RUNS)
+            {
+                "layers": list(row.covers),
+                "kind": row.operator,
+                "microseconds": 1e6 * (row.seconds or 0.0),
+            }
+            for row in network.profile(images, RUNS)
         ],
         "onnxruntime_nodes": _node_times(model, threads, given, folder),
     }

@@ -25,11 +25,14 @@ from tests.support.onebit_networks import (
 from tilewright import onebit
 from tilewright.backends.host import compiled
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
-from tilewright.nn import binding_host, buffers, program
+from tilewright.nn import binding_host, buffers
+from tilewright.nn.conv2d import READY
+from tilewright.nn.homes import HostHome
 from tilewright.nn.joined import plan_passes
 from tilewright.nn.layers import found
+from tilewright.nn.layers.base import evaluate
 from tilewright.nn.layers.maps import bind_map
-from tilewright.nn.steps import PROGRAMS
+from tilewright.nn.network_of_bits import READY as BOUND
 from tilewright.nn.value import Value
 from tilewright.nn.window import Window
 from tilewright.onebit.layers import Add, Affine, BitConv, Clamp, Layer, MaxPool, RealConv, Sign
@@ -42,7 +45,7 @@ needs_numba = pytest.mark.skipif(not compiled.available(), reason="Numba is not 
 def in_numpy(network: onebit.Network, x: NDArray) -> dict[str, NDArray]:
     value = network.values["input"]
     given = x.reshape(len(x), value.height, value.width, value.channels)
-    return program.evaluate(network.layers, {"input": given})
+    return evaluate(network.layers, {"input": given})
 
 
 @needs_numba
@@ -71,11 +74,30 @@ def test_without_numba_numpy_does_it(
     with_numba = network.run(x)
     monkeypatch.setattr(compiled, "available", lambda: False)
     without = make_again(network)
-    assert isinstance(without._program(2), program.NumpyProgram)
+    assert {step.engine for step in without._ready(2)[0].steps} == {"definition"}
     assert np.array_equal(without.run(x), with_numba)
-    assert [timing.layers for timing in without.profile(x, 1)] == [
-        (layer.name,) for layer in network.layers
+    assert [row.covers for row in without.profile(x, 1)] == [
+        row.covers for row in network.profile(x, 1)
     ]
+
+
+def poison(monkeypatch: pytest.MonkeyPatch, garbage: float) -> None:
+    """Memory that is not cleared holds this."""
+    plain, home = buffers.aligned, HostHome.__init__
+
+    def poisoned(count: int, dtype: Any, *, clear: bool = False) -> NDArray:
+        made = plain(count, dtype, clear=clear)
+        if not clear:
+            made[...] = garbage
+        return made
+
+    def poisoned_home(self: HostHome, size: int) -> None:
+        home(self, size)
+        self._room[: size // 4 * 4].view(np.float32)[...] = garbage
+
+    monkeypatch.setattr(binding_host, "aligned", poisoned)
+    monkeypatch.setattr(buffers, "aligned", poisoned)
+    monkeypatch.setattr(HostHome, "__init__", poisoned_home)
 
 
 def make_again(network: onebit.Network) -> onebit.Network:
@@ -89,15 +111,8 @@ def test_results_do_not_depend_on_what_memory_held(
 ) -> None:
     network = make()
     x = image(network, 2)
-    plain, truth = buffers.aligned, network.run(x)
-
-    def poisoned(count: int, dtype: Any, *, clear: bool = False) -> NDArray:
-        array = plain(count, dtype, clear=clear)
-        if not clear:
-            array.view(np.uint8)[...] = 0xFF  # NaN in float32
-        return array
-
-    monkeypatch.setattr(buffers, "aligned", poisoned)
+    truth = network.run(x)
+    poison(monkeypatch, np.nan)
     again = make_again(network)
     for _ in range(2):
         assert np.array_equal(again.run(x), truth)
@@ -129,15 +144,15 @@ def test_two_threads_may_run_one_network() -> None:
 @needs_numba
 def test_times_cover_every_layer() -> None:
     network = shortcuts()
-    timings = network.profile(image(network, 1), repeats=2)
-    covered = {name for timing in timings for name in timing.layers}
+    rows = network.profile(image(network, 1), repeats=2)
+    covered = {name for row in rows for name in row.covers}
     assert covered == {layer.name for layer in network.layers}
-    assert all(timing.seconds > 0 for timing in timings)
+    assert all(row.seconds for row in rows)
 
 
 def test_shortcut_and_sign_are_one_pass_with_the_convolution() -> None:
     network = shortcuts()
-    passes = plan_passes(network.layers, network.values, network.output)
+    passes = plan_passes(network.layers, network.values, {network.output})
     assert [item.covers for item in passes] == [
         ("stem", "s0"),
         ("c0", "a0", "s1"),
@@ -159,9 +174,9 @@ def test_a_float_that_only_its_sign_reads_is_not_stored() -> None:
         Sign(name="t", inputs=("c",)),
     )
     network = onebit.Network((8,), layers)
-    last = plan_passes(layers, network.values, "t")[-1]
+    last = plan_passes(layers, network.values, {"t"})[-1]
     assert (last.covers, last.ending.real) == (("c", "t"), None)
-    wanted = plan_passes(layers, network.values, "c")[-1]
+    wanted = plan_passes(layers, network.values, {"c"})[-1]
     assert wanted.ending.real == "c"
 
 
@@ -311,16 +326,7 @@ def test_what_memory_held_before_changes_no_bit(
     garbage: float, channels: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Buffers are wider than images; bits past the channels would be counted in the next layer."""
-    real = buffers.aligned
-
-    def poisoned(count: int, dtype: Any, *, clear: bool = False) -> NDArray:
-        made = real(count, dtype, clear=clear)
-        if not clear and made.dtype == np.float32:
-            made[:] = garbage
-        return made
-
-    monkeypatch.setattr(binding_host, "aligned", poisoned)
-    monkeypatch.setattr(buffers, "aligned", poisoned)
+    poison(monkeypatch, garbage)
     generator = np.random.default_rng(0)
     signs = [onebit.pack(generator.choice([-1, 1], (channels, 3, 3, channels))) for _ in range(2)]
     around = Window((3, 3), pads=(1, 1, 1, 1))
@@ -334,7 +340,7 @@ def test_what_memory_held_before_changes_no_bit(
     )
     network = onebit.Network((6, 5, channels), made)
     x = generator.standard_normal((2, 6, 5, channels)).astype(np.float32)
-    assert np.array_equal(network.run(x), program.evaluate(made, {"input": x})["d"])
+    assert np.array_equal(network.run(x), evaluate(made, {"input": x})["d"])
 
 
 @needs_numba
@@ -342,20 +348,19 @@ def test_what_a_network_is_made_ready_with_is_counted_forgotten_and_goes_with_it
     network = shortcuts()
     x = image(network, 2)
     truth = network.run(x)
-    key = (id(network), (2,))
-    made = PROGRAMS.get(key)
-    assert made is not None
-    held = sum({id(b.data): b.data.nbytes for b in made.buffers.values()}.values())
-    assert held <= made.bytes <= 64 * held
+    kept = BOUND.get((id(network), 2))
+    assert kept is not None
+    made = kept[0]
+    assert made.peak_bytes <= made.held_bytes <= 64 * made.peak_bytes
     forget()
-    assert not len(PROGRAMS)
+    assert not len(BOUND)
     assert np.array_equal(network.run(x), truth)
     conv = onebit.Conv2d(np.ones((4, 3, 3, 3), np.int8))
     conv(onebit.pack(np.ones((1, 5, 5, 3), np.int8)))
-    assert len(PROGRAMS) == 2
-    del network, conv, made
+    assert (len(BOUND), len(READY)) == (1, 1)
+    del network, conv, made, kept
     gc.collect()
-    assert not len(PROGRAMS)
+    assert (len(BOUND), len(READY)) == (0, 0)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -387,6 +392,6 @@ def test_an_operator_is_one_class_that_nothing_else_names(
     onebit.save(onebit.Network((4, 5, 3), layers), tmp_path / "network.npz")
     network = onebit.load(tmp_path / "network.npz")
     x = np.random.default_rng(0).standard_normal((2, 4, 5, 3)).astype(np.float32)
-    assert np.array_equal(network.run(x), program.evaluate(layers, {"input": x})["s"])
-    covered = [timing.layers for timing in network.profile(x, 1)]
+    assert np.array_equal(network.run(x), evaluate(layers, {"input": x})["s"])
+    covered = [row.covers for row in network.profile(x, 1)]
     assert list(dict.fromkeys(covered)) == [("n", "a"), ("m", "s")]

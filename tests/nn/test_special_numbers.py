@@ -15,7 +15,8 @@ import pytest
 
 from tilewright import onebit
 from tilewright.backends.host import compiled
-from tilewright.nn.program import compile_program, evaluate
+from tilewright.nn.layers.base import evaluate
+from tilewright.nn.network_of_bits import of_bits
 from tilewright.nn.window import Window
 from tilewright.onebit.layers import (
     Add,
@@ -110,9 +111,15 @@ STEPS: dict[str, tuple[Layer, ...]] = {
 def run(layers: tuple[Layer, ...], x: NDArray) -> tuple[NDArray, NDArray]:
     """What is compiled, and what NumPy gives."""
     network = onebit.Network(x.shape[1:], layers)
-    program = compile_program(network.layers, network.values, network.output, len(x), keep=True)
+    bound = of_bits(network).bind(x.shape, device="host")
     with np.errstate(all="ignore"):
-        return program.run(x), evaluate(layers, {"input": x})["y"].astype(np.float32)
+        got = bound(x).astype(np.float32).reshape(len(x), *sizes(network))
+        return got, evaluate(layers, {"input": x})["y"].astype(np.float32)
+
+
+def sizes(network: onebit.Network) -> tuple[int, int, int]:
+    value = network.values[network.output]
+    return value.height, value.width, value.channels
 
 
 def same(got: NDArray, truth: NDArray) -> bool:

@@ -50,7 +50,7 @@ def bench(
     check_writable(json, "--json")
     network = load(model)
     sizes = shapes_of(network.graph, shape)
-    chosen = device_of(device or "auto")
+    chosen = device_of(device or "auto", network.graph)
     feeds = drawn(network.graph, sizes, 0)
     given = net_measure.on_device(feeds, chosen)
     peers = []

@@ -127,8 +127,8 @@ def profile(
     network = load(model)
     x = np.random.default_rng(0).standard_normal((1, *network.input_shape), dtype=np.float32)
     whole = _median_of(network, x, repeats)
-    timings = network.profile(x, repeats)
-    console().print(timings_table(timings, sum(timing.seconds for timing in timings)))
+    rows = network.profile(x, repeats)
+    console().print(timings_table(rows, sum(row.seconds or 0.0 for row in rows)))
     print(f"a whole run: {1e3 * whole:.2f} ms")
 
 

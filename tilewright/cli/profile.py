@@ -96,7 +96,7 @@ def _profiled(
     network = load(model)
     sizes = shapes_of(network.graph, texts)
     before = network.profile(sizes, dtype)
-    chosen = device_of(device or "auto")
+    chosen = device_of(device or "auto", network.graph)
     feeds = drawn(network.graph, sizes, 0)
     ceilings = chosen.ceilings or measured(chosen)
     found = NetProfile(network.title, chosen, ceilings, dtype, sizes, before)

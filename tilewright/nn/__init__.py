@@ -14,8 +14,9 @@ import typing as _typing
 if _typing.TYPE_CHECKING:
     from tilewright.nn.choosing import LayerTypes, Types, choose_types
     from tilewright.nn.damages import Damage, damage
-    from tilewright.nn.from_bits import of_bits
-    from tilewright.nn.net import Network, import_onnx
+    from tilewright.nn.importing import import_onnx
+    from tilewright.nn.net import Network
+    from tilewright.nn.network_of_bits import of_bits
     from tilewright.nn.quantising import quantise
     from tilewright.nn.stored import load, save
 
@@ -39,9 +40,9 @@ _PLACES = {
     "Types": "choosing",
     "choose_types": "choosing",
     "damage": "damages",
-    "import_onnx": "net",
+    "import_onnx": "importing",
     "load": "stored",
-    "of_bits": "from_bits",
+    "of_bits": "network_of_bits",
     "quantise": "quantising",
     "save": "stored",
 }

@@ -20,10 +20,12 @@ from tilewright.engines.contract import Engine
 from tilewright.engines.conv import ConvOperands, ConvWork
 from tilewright.errors import ArgumentError, OperandError
 from tilewright.nn import passed
+from tilewright.nn.engine_of_bits import ENGINES, PassOperands
 from tilewright.nn.evaluate import computed
 from tilewright.nn.graph import Graph, Node, Tensor
 from tilewright.nn.homes import Home
 from tilewright.nn.infer import operator_of
+from tilewright.nn.operators.bits import PASS
 from tilewright.nn.plan import Plan, Step, makes_new
 from tilewright.nn.profile import Row, row
 from tilewright.nn.show import explained
@@ -62,7 +64,8 @@ class Bound:
         title: str,
     ) -> None:
         self._plan, self._home, self._title = plan, home, title
-        self._by_name = {engine.name: engine for engine in engines}
+        asked: tuple[Engine[Any, Any, Callable[[], None]], ...] = (*engines, *ENGINES)
+        self._by_name = {engine.name: engine for engine in asked}
         self._lock = open_after_fork(threading.RLock())
         self._fixed = {
             name: home.laid(begin, plan.tensors[name], plan.formats[name])
@@ -89,9 +92,7 @@ class Bound:
     def scratch_bytes(self) -> int:
         """What engines take besides, as they say: rings, transformed pictures, packed copies."""
         return sum(
-            step.segment.verdict.best.scratch
-            for step in self._plan.steps
-            if step.segment is not None
+            step.verdict.best.scratch for step in self._plan.steps if step.verdict is not None
         )
 
     @property
@@ -99,7 +100,15 @@ class Bound:
         """Constants as the file has them, those inside convolutions too."""
         layers = [la for s in self._plan.steps for la in s.node.attributes.get("layers", ())]
         inside: int = sum(la.weights.nbytes + getattr(la.bias, "nbytes", 0) for la in layers)
+        passes = [s.node.attributes["pass"] for s in self._plan.steps if s.node.operator == PASS]
+        inside += sum(a.nbytes for p in passes for la in p.layers for a in la.arrays().values())
         return inside + sum(t.bytes for t in self._plan.graph.constants.values())
+
+    @property
+    def held_bytes(self) -> int:
+        """What it holds: planned values, weights, and what steps say that they hold besides."""
+        beside = sum(getattr(call, "bytes", 0) for call in self._calls)
+        return self._plan.arena + self.weight_bytes + beside
 
     @property
     def inputs(self) -> Mapping[str, Any]:
@@ -138,7 +147,7 @@ class Bound:
                 step.engine,
                 step.covers,
                 step.flops,
-                None if step.segment is None else step.segment.seconds,
+                step.seconds,
                 call,
             )
             for step, call in zip(self._plan.steps, self._calls, strict=True)
@@ -221,6 +230,22 @@ class Bound:
     def __repr__(self) -> str:
         return f"<{self._title} bound to {self._plan.device.id}, {len(self._calls)} steps>"
 
+    @contextmanager
+    def alone(self) -> Iterator[Callable[[], None]]:
+        """What does every step, from `inputs` to `results` as they are, while others wait.
+
+        For who fills the one and reads the other, where all values are planned: nothing is checked.
+        """
+        with self._lock:
+            self._values.update(self._constants)
+            self._values.update(self._fixed)
+            self._home.begin()
+            try:
+                yield self._compute
+            finally:
+                self._values.clear()
+                self._home.end()
+
     def _compute(self) -> None:
         """Every step."""
         made = self._launched() if self._recorded is None else self._recorded()
@@ -301,18 +326,23 @@ class Bound:
     # Steps
 
     def _bound(self, step: Step) -> Callable[[], None]:
-        if step.segment is None:
+        if step.verdict is None:
             return self._definition(step)
-        node, work = step.node, step.segment.work
-        proposal = step.segment.verdict.best
-        places, tensors = self._plan.places, self._plan.tensors
+        proposal = step.verdict.best
+        return self._by_name[proposal.engine].bind(proposal, self._operands(step))
+
+    def _operands(self, step: Step) -> ConvOperands | PassOperands:
+        """Arrays at their places, as the step's engine takes them."""
+        node, fixed = step.node, self._fixed
+        if step.segment is None:
+            given, made = (tuple(fixed[n] for n in names) for names in (node.inputs, node.outputs))
+            return PassOperands(given, made)
         x, *residuals = node.inputs
-        operands = ConvOperands(
-            self._home.laid(places[x], tensors[x], work.source),
-            self._fixed[node.outputs[0]],
-            tuple(self._fixed[name] for name in residuals),
+        return ConvOperands(
+            self._home.laid(self._plan.places[x], self._plan.tensors[x], step.segment.work.source),
+            fixed[node.outputs[0]],
+            tuple(fixed[name] for name in residuals),
         )
-        return self._by_name[proposal.engine].bind(proposal, operands)
 
     def _definition(self, step: Step) -> Callable[[], None]:
         """A step that computes by the definition and keeps what it gives."""

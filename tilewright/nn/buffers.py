@@ -1,4 +1,4 @@
-"""The memory of a network made ready: floats padded to whole registers, bits with borders, reused.
+"""How values of networks of bits lie in memory: floats in whole registers, bits with borders.
 
 real   float32 [N, H, W, channels up to a multiple of 32]
 bits   uint64  [N, border + H + border, border + W + border, words], borders of zeros
@@ -6,7 +6,7 @@ bits   uint64  [N, border + H + border, border + W + border, words], borders of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -63,12 +63,31 @@ class Buffer:
         signs: NDArray = 2 * ones.view(np.int8) - np.int8(1)
         return signs
 
-    def put(self, signs: NDArray) -> None:
-        """Store int8 signs [N, H, W, C] as bits."""
-        octets = np.packbits(signs > 0, axis=-1, bitorder="little")
-        images = np.zeros((*signs.shape[:-1], 8 * self.layout.pitch), np.uint8)
+    def put(self, values: NDArray) -> None:
+        """Store float32 [N, H, W, C], or the signs of such as bits."""
+        if not self.is_bits:
+            self.values()[...] = values
+            return
+        octets = np.packbits(values > 0, axis=-1, bitorder="little")
+        images = np.zeros((*values.shape[:-1], 8 * self.layout.pitch), np.uint8)
         images[..., : octets.shape[-1]] = octets
         self.images()[...] = images.view(np.uint64)
+
+
+def shape_of(value: Value, images: int, border: int) -> tuple[tuple[int, ...], str]:
+    """Sizes and element type of the array that holds a value, its border and absent channels."""
+    if value.kind == "real":
+        return (images, value.height, value.width, lanes(value.channels)), "float32"
+    height, width = value.height + 2 * border, value.width + 2 * border
+    return (images, height, width, words(value.channels)), "uint64"
+
+
+def buffer_of(array: NDArray, value: Value) -> Buffer:
+    """A value in an array of `shape_of`, or reals of any pitch, [N, H, W, C] or [N, features]."""
+    bits = value.kind == "bits"
+    border = (array.shape[1] - value.height) // 2 if bits else 0
+    layout = Layout(len(array), value.height, value.width, array.shape[-1], border)
+    return Buffer(array.reshape(-1), layout, value.channels, bits)
 
 
 def bit_buffer(value: Value, images: int, border: int) -> Buffer:
@@ -77,19 +96,9 @@ def bit_buffer(value: Value, images: int, border: int) -> Buffer:
     return Buffer(aligned(layout.size, np.uint64, clear=True), layout, value.channels, True)
 
 
-@dataclass(slots=True)
-class Pool:
-    """Float buffers that are handed out again once nobody reads them."""
-
-    free: dict[int, list[NDArray]] = field(default_factory=dict)
-
-    def take(self, value: Value, images: int) -> Buffer:
-        """A buffer for a value, its content arbitrary."""
-        layout = Layout(images, value.height, value.width, lanes(value.channels))
-        waiting = self.free.get(layout.size)
-        data = waiting.pop() if waiting else aligned(layout.size, np.float32)
-        return Buffer(data, layout, value.channels, False)
-
-    def give(self, buffer: Buffer) -> None:
-        """Nobody reads it any more."""
-        self.free.setdefault(len(buffer.data), []).append(buffer.data)
+def empty_buffer(value: Value, images: int, border: int) -> Buffer:
+    """Memory for a value: bits all -1, reals arbitrary."""
+    if value.kind == "bits":
+        return bit_buffer(value, images, border)
+    layout = Layout(images, value.height, value.width, lanes(value.channels))
+    return Buffer(aligned(layout.size, np.float32), layout, value.channels, False)

@@ -100,7 +100,7 @@ def choose_types(
     """
     if not isinstance(loss, int | float) or not 0 < loss < math.inf:
         raise ArgumentError(f"loss={loss!r}: accepted are numbers above 0")
-    chosen_device = device_of(device)
+    chosen_device = device_of(device, net.graph)
     source = Network(without_norms(net.graph), net.title)
     given = inputs_of(source, samples)
     trial = _Trial(source, given, method)

@@ -9,7 +9,7 @@ Outside the image lies nothing ("zero": those products are left out, by masking)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,18 +17,21 @@ from tilewright.arrays.array import NDArray
 from tilewright.backends.host import compiled
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
 from tilewright.facts.device import Device
-from tilewright.nn.buffers import bit_buffer
+from tilewright.nn.buffers import Buffer, bit_buffer, empty_buffer
+from tilewright.nn.engine_of_bits import ENGINE, BoundPass, PassWork
+from tilewright.nn.joined import plan_passes
 from tilewright.nn.layers.bit_conv import BitConv, starts
 from tilewright.nn.reference import scaled
-from tilewright.nn.steps import PROGRAMS
 from tilewright.nn.value import Value
 from tilewright.nn.window import Window, four, pair, tables
 from tilewright.onebit.matrix import BitMatrix, clipped, pack, unpack
 from tilewright.onebit.product import matmul
+from tilewright.remember import Shelf
 from tilewright.wording import short
 
-if TYPE_CHECKING:
-    from tilewright.nn.binding_host import Binding
+_Ready = tuple[Buffer, Buffer, BoundPass]  # what it reads, what it gives, and how
+# What convolutions were made ready with for the sizes they were called with last.
+READY: Shelf[tuple[int, tuple[int, ...]], _Ready] = Shelf("one-bit convolutions", most=2 << 30)
 
 
 class Conv2d:
@@ -117,25 +120,28 @@ class Conv2d:
     def _native(self, x: BitMatrix, value: Value, result: Value) -> Any:
         """By the host's kernel, its buffers kept for the next call of the same sizes."""
         with compiled.LOCK:
-            built = self._program(x.shape, value, result)
-            np.copyto(built.buffers["input"].images(), x.words)
-            for step in built.steps:
-                step.run()
-            out = built.buffers["conv"]
+            source, out, run = self._ready(x.shape, value, result)
+            np.copyto(source.images(), x.words)
+            run()
             if out.is_bits:
                 return BitMatrix.of_words(out.images(), out.channels)
             plain = self.layer.scale is None and self.layer.shift is None
             return out.values().astype(np.int32 if plain else np.float32)
 
-    def _program(self, shape: tuple[int, ...], value: Value, result: Value) -> Binding:
-        """The steps for images of these sizes, kept while there is room."""
-        from tilewright.nn.steps_host import build
-
+    def _ready(self, shape: tuple[int, ...], value: Value, result: Value) -> _Ready:
+        """The pass for images of these sizes and its memory, kept while there is room."""
         key = (id(self), shape)
-        kept: Binding | None = PROGRAMS.get(key, self)
+        kept = READY.get(key, self)
         if kept is None:
-            made = build([self.layer], {"input": value, "conv": result}, "conv", shape[0])
-            kept = PROGRAMS.keep(key, made, size=made.bytes, owners=(self,))
+            values = {"input": value, "conv": result}
+            (item,) = plan_passes([self.layer], values, {"conv"})
+            source, out = (
+                empty_buffer(values[name], shape[0], item.borders.get(name, 0))
+                for name in ("input", "conv")
+            )
+            run = ENGINE.bound(PassWork(item, shape[0]), {"input": source, "conv": out})
+            size = source.data.nbytes + out.data.nbytes + run.bytes
+            kept = READY.keep(key, (source, out, run), size=size, owners=(self,))
         return kept
 
     def _lowered(

@@ -84,9 +84,11 @@ def computed(
 
 def rounded(array: Any, dtype: str) -> NDArray:
     """A NumPy array as one of `dtype`; bfloat16 as float32 rounded to it, ties to even."""
+    if dtype != "bfloat16" and getattr(array, "dtype", None) == dtype:
+        return np.asarray(array)
     with np.errstate(all="ignore"):
         if dtype != "bfloat16":
-            return np.asarray(array).astype(dtype, copy=False)
+            return np.asarray(array).astype(dtype)
         wide = np.asarray(array, np.float32)
         bits = np.ascontiguousarray(wide).reshape(-1).view(np.uint32)
         up = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -138,7 +137,7 @@ class Network:
     def _plan(
         self, shape: Any, device: Device | str, dtype: str, exact: bool, fuse: bool
     ) -> tuple[Plan, tuple[ConvEngine, ...]]:
-        chosen = device_of(device)
+        chosen = device_of(device, self.graph)
         if dtype not in DTYPES:
             raise DtypeError(f"dtype={dtype!r}: accepted are {', '.join(DTYPES)}")
         sizes = sizes_of(self.graph, shape)
@@ -169,19 +168,3 @@ def _fitting(source: Input, array: Any, sizes: dict[str, int]) -> Any:
     if not isinstance(array, np.ndarray | np.generic):
         return array
     return evaluate.rounded(array, source.dtype)
-
-
-def import_onnx(model: str | Path | bytes) -> Network:
-    """A network from an ONNX file, or its bytes.
-
-    Args:
-        model: any inputs and outputs, sizes free or not; opsets 7 to 28. Weights may lie in other
-            files of the model's folder.
-
-    Raises FileError: a file that is damaged or lies; and for operators, versions, attributes and
-    element types that are not implemented: all of a model's at once, with the names of its nodes.
-    """
-    from tilewright.nn.onnx.general import read_graph
-
-    title = "network" if isinstance(model, bytes) else Path(model).stem
-    return Network(read_graph(model), title)

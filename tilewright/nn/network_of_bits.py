@@ -1,15 +1,15 @@
 """`Network`: layers of bits and of reals, checked as a whole, run on the host.
 
-    Network(layers) --check--> shapes --program.py--> steps with buffers --> run, trace, profile
-
-The layers say what is computed; `joined.py` decides which of them are one pass.
+Network(layers) --check--> sizes --of_bits--> nn.Network: a node for each layer
+                                                |  bind: passes/bits.py joins them into passes
+run, trace, profile  <--------------------------+
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -18,16 +18,27 @@ import numpy as np
 
 from tilewright.arrays.array import NDArray
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
+from tilewright.nn.bound import Bound
+from tilewright.nn.buffers import Buffer, buffer_of
+from tilewright.nn.graph import Graph, Input, Node, Tensor
+from tilewright.nn.joined import plan_passes
 from tilewright.nn.layers.base import Layer
 from tilewright.nn.layers.bit_conv import BitConv
-from tilewright.nn.program import Program, compile_program
-from tilewright.nn.steps import PROGRAMS, Timing
+from tilewright.nn.net import Network as AnyNetwork
+from tilewright.nn.operators.bits import LAYER
+from tilewright.nn.passes.bits import joined_bits
+from tilewright.nn.profile import Row
 from tilewright.nn.value import Value
 from tilewright.nn.window import Window
+from tilewright.remember import Shelf
 from tilewright.wording import short
 
 INPUT = "input"
 _LARGEST = 1 << 31  # elements of one value: beyond, a file claims what nobody runs
+_ROWS, _SCORES = "sizes of rows", "scores"
+_Ready = tuple[Bound, NDArray | None, Buffer | None]  # where its input goes, where its scores lie
+# Networks bound for the batch sizes they ran last; each belongs to its network and goes with it.
+READY: Shelf[tuple[int, int], _Ready] = Shelf("one-bit networks", most=2 << 30)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,11 +109,19 @@ class Network:
         Raises ShapeError, DtypeError; ArgumentError for NaN and infinities.
         """
         images, one = self._checked(x)
-        scores = self._program(len(images)).run(images)
+        bound, source, out = self._ready(len(images))
+        if source is None or out is None:  # definitions alone
+            scores = buffer_of(bound.run(images), self.values[self.output]).values()
+        else:
+            with bound.alone() as compute:
+                np.copyto(source, images)
+                compute()
+                scores = out.values().copy()
+        found: NDArray = scores.astype(np.float32, copy=False)
         value = self.values[self.output]
         if (value.height, value.width) == (1, 1):
-            scores = scores.reshape(len(images), value.channels)
-        return scores[0] if one else scores
+            found = found.reshape(len(images), value.channels)
+        return found[0] if one else found
 
     def trace(self, x: Any) -> dict[str, NDArray]:
         """Every value that exists in memory during `run`: [N, height, width, channels].
@@ -111,14 +130,22 @@ class Network:
         as the sums before a threshold, is absent.
         """
         images, _ = self._checked(x)
-        return self._compiled(len(images), keep=True).trace(images)
+        passes = plan_passes(self.layers, self.values, {self.output})
+        names = tuple(name for item in passes for name in item.stores)
+        graph = replace(_graph_of(self), outputs=names)
+        made = AnyNetwork(graph).bind(images.shape, device="host").run(images)
+        found = dict(zip(names, made if len(names) > 1 else (made,), strict=True))
+        value = self.values[INPUT]
+        return {INPUT: images.reshape(-1, value.height, value.width, value.channels), **found}
 
-    def profile(self, x: Any, repeats: int = 20) -> tuple[Timing, ...]:
-        """Median seconds of every pass of `run`, in order, and what layers it does."""
+    def profile(self, x: Any, repeats: int = 20) -> tuple[Row, ...]:
+        """Every pass of `run` in order: the layers that it `covers`, their work, median seconds."""
         images, _ = self._checked(x)
         if repeats < 1:
             raise ArgumentError(f"repeats={repeats}: accepted are 1 and more")
-        return self._program(len(images)).profile(images, repeats)
+        rows = self._ready(len(images))[0].profile(images, repeats=repeats)
+        names = {layer.name for layer in self.layers}
+        return tuple(row for row in rows if row.covers and names.issuperset(row.covers))
 
     def _checked(self, x: Any) -> tuple[NDArray, bool]:
         if not isinstance(x, np.ndarray):
@@ -135,20 +162,22 @@ class Network:
             images = np.ascontiguousarray(batch, np.float32)
         if not np.isfinite(images).all():
             raise ArgumentError("x: has NaN or infinities in float32; accepted are numbers")
-        value = self.values[INPUT]
-        return images.reshape(len(images), value.height, value.width, value.channels), one
+        return images, one
 
-    def _program(self, images: int) -> Program:
-        """The program for a batch size, kept while there is room."""
-        key = (id(self), (images,))
-        kept: Program | None = PROGRAMS.get(key, self)
+    def _ready(self, images: int) -> _Ready:
+        """The network bound for a batch size, its scores as the last pass leaves them."""
+        key = (id(self), images)
+        kept = READY.get(key, self)
         if kept is None:
-            made = self._compiled(images, keep=False)
-            kept = PROGRAMS.keep(key, made, size=made.bytes, owners=(self,))
+            graph = joined_bits(_graph_of(self))
+            (scores,) = graph.makers()[self.output].inputs
+            whole = AnyNetwork(replace(graph, outputs=(scores,)))
+            bound = whole.bind((images, *self.input_shape), device="host")
+            source, out = bound.inputs.get(INPUT), bound.results.get(scores)
+            value = self.values[self.output]
+            made = (bound, source, None if out is None else buffer_of(out, value))
+            kept = READY.keep(key, made, size=bound.held_bytes, owners=(self,))
         return kept
-
-    def _compiled(self, images: int, *, keep: bool) -> Program:
-        return compile_program(self.layers, self.values, self.output, images, keep=keep)
 
     @property
     def paddings(self) -> tuple[str, ...]:
@@ -159,6 +188,45 @@ class Network:
             if isinstance(layer, BitConv) and any(layer.window.pads)
         }
         return tuple(sorted(found))
+
+
+def of_bits(network: Network, title: str = "network of bits") -> AnyNetwork:
+    """The network with a node for each layer of a `tilewright.onebit.Network`.
+
+    Its input is [N, height, width, channels] or [N, features], N free; scores of one pixel are
+    [N, channels].
+    """
+    graph, value = _graph_of(network), network.values[network.output]
+    if (value.height, value.width) == (1, 1):
+        rows = Tensor((2,), "int64", np.array([0, value.channels]))
+        output = f"{_SCORES} of {network.output}"
+        last = Node("Reshape", 14, (network.output, _ROWS), (output,), {"allowzero": 0}, output)
+        graph = Graph((*graph.nodes, last), graph.inputs, (output,), {_ROWS: rows})
+    return AnyNetwork(graph, title)
+
+
+def _graph_of(network: Network) -> Graph:
+    """A node for each layer; the output as the last layer gives it."""
+    nodes = tuple(_node(layer, network.values, network) for layer in network.layers)
+    source = Input(INPUT, ("N", *network.input_shape), "float32")
+    return Graph(nodes, (source,), (network.output,), {})
+
+
+def _node(layer: Layer, values: Mapping[str, Value], network: Network) -> Node:
+    touched = {name: values[name] for name in (*layer.inputs, layer.name)}
+    attributes = {"layer": layer, "values": touched, "of": network}
+    return Node(LAYER, 1, layer.inputs, (layer.name,), attributes, layer.name)
+
+
+def bits_of(network: AnyNetwork) -> Network | None:
+    """The network of bits that `of_bits` was given; None for any other network."""
+    found = {id(n.attributes["of"]): n for n in network.graph.nodes if n.operator == LAYER}
+    others = [n for n in network.graph.nodes if n.operator not in (LAYER, "Reshape")]
+    if len(found) != 1 or others:
+        return None
+    (node,) = found.values()
+    whole: Network = node.attributes["of"]
+    return whole
 
 
 def labelled(network: Network, scores: NDArray, count: int) -> list[tuple[str, float]]:

@@ -6,12 +6,19 @@ from tilewright import settings
 from tilewright.backends.cuda.machine import driver
 from tilewright.facts.device import Device
 from tilewright.inputs.devices import devices, host, resolve
+from tilewright.nn.graph import Graph
 from tilewright.nn.homes import Home, HostHome, TorchHome
+from tilewright.nn.operators.bits import LAYER
 from tilewright.nn.plan import Plan
 
 
-def device_of(wanted: Device | str) -> Device:
-    """The device that `device=` means: "auto" is TILEWRIGHT_DEVICE, else a GPU, else the host."""
+def device_of(wanted: Device | str, graph: Graph) -> Device:
+    """The device that `device=` means: "auto" is TILEWRIGHT_DEVICE, else a GPU, else the host.
+
+    Layers of bits have kernels on the host alone, so "auto" is the host for them.
+    """
+    if wanted == "auto" and any(node.operator == LAYER for node in graph.nodes):
+        return host()
     if wanted != "auto":
         return resolve(wanted)
     if settings.device():

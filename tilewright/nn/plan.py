@@ -11,15 +11,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.engines.choose import choose
 from tilewright.engines.contract import Planner
 from tilewright.engines.conv import Conv, ConvWork, Format
 from tilewright.errors import DeviceMemoryError
 from tilewright.facts.device import Device
+from tilewright.facts.verdict import Verdict
+from tilewright.nn.engine_of_bits import ENGINES, PassWork
 from tilewright.nn.graph import Graph, Node, Tensor
 from tilewright.nn.infer import operator_of
 from tilewright.nn.memory import Life, offsets, peak
 from tilewright.nn.operators.base import Elementwise
-from tilewright.nn.operators.bits import BITS
+from tilewright.nn.operators.bits import PASS, UNPACKED
 from tilewright.nn.operators.convs import LAY_OUT, NAME, convs_node
 from tilewright.nn.segments import Segment, cut
 
@@ -31,20 +34,24 @@ FEW = 4  # channels of an input that the host's engines read channels first
 class Step:
     """A node at work.
 
-    segment  what the engines said, where it is a chain that one of them takes
-    refused  what they said, where it is a chain that none takes
+    verdict  what the engines said, where one of them takes it
+    segment  of a chain of convolutions, how it was cut
+    refused  what they said, where none takes it
     covers   names of the nodes of the file that it does
     """
 
     node: Node
     covers: tuple[str, ...]
     flops: float
+    verdict: Verdict | None = None
     segment: Segment | None = None
     refused: str = ""
 
     @property
     def kind(self) -> str:
         """`Conv 3x3 16->16 relu`, joined by commas for a chain; else the operator."""
+        if self.node.operator == PASS:
+            return str(self.node.attributes["pass"].kind)
         if self.node.operator != NAME:
             return self.node.operator
         return ", ".join(_text(layer) for layer in self.node.attributes["layers"])
@@ -52,7 +59,12 @@ class Step:
     @property
     def engine(self) -> str:
         """Who computes it."""
-        return "definition" if self.segment is None else self.segment.verdict.best.engine
+        return "definition" if self.verdict is None else self.verdict.best.engine
+
+    @property
+    def seconds(self) -> float | None:
+        """Predicted, None where nobody does."""
+        return None if self.verdict is None else self.verdict.best.seconds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,7 +92,7 @@ class Plan:
     @property
     def seconds(self) -> float | None:
         """The sum of what was predicted; None where a chain has no prediction."""
-        found = [step.segment.seconds for step in self.steps if step.segment is not None]
+        found = [step.seconds for step in self.steps if step.verdict is not None]
         known = [one for one in found if one is not None]
         return sum(known) if known and len(known) == len(found) else None
 
@@ -102,6 +114,8 @@ def planned(
     for node in graph.nodes:
         if node.operator == NAME and tensors[node.outputs[0]].size:
             at.chain(node)
+        elif node.operator == PASS and tensors[node.outputs[0]].size:
+            at.layers_of_bits(node)
         else:
             at.definition(node)
     steps, formats = at.steps, at.formats
@@ -109,7 +123,7 @@ def planned(
         for source in graph.inputs:
             formats.setdefault(source.name, "channels_first")
     lasts = _lasts(graph, steps, formats)
-    lives = _lives(graph, steps, at.tensors, lasts, set(formats))
+    lives = _lives(graph, steps, at.tensors, lasts, set(formats), at.kept)
     places, arena = offsets(lives[0])
     most = arena + peak(lives[1])
     weights = sum(tensor.bytes for tensor in graph.constants.values())
@@ -134,6 +148,7 @@ class _Drafts:
     ) -> None:
         self.tensors, self.steps = tensors, list[Step]()
         self.formats: dict[str, Format] = {}
+        self.kept: set[str] = set()  # values whose borders stay as they were made
         self._device, self._engines, self._exact = device, engines, exact
         self._given = given
 
@@ -184,7 +199,27 @@ class _Drafts:
         names += [self._laid(name, work.result) for name in node.inputs[1:]]
         self.formats[node.outputs[0]] = work.result
         laid = replace(node, inputs=tuple(names))
-        self.steps.append(Step(laid, _covers(node), work.flops, piece))
+        self.steps.append(Step(laid, _covers(node), work.flops, piece.verdict, piece))
+
+    def layers_of_bits(self, node: Node) -> None:
+        """A pass over layers of bits."""
+        given = [self.tensors[name] for name in node.inputs]
+        reals = next((t.dtype for t in given if t.dtype != "uint64"), "float32")
+        work = PassWork(node.attributes["pass"], given[0].shape[0], reals)
+        verdict = choose(work, self._device, ENGINES)
+        if not verdict.proposals:
+            self.definition(node, verdict.reasons)
+            return
+        names = [
+            self._laid(n, "channels_first") if len(t.shape) == 4 else n
+            for n, t in zip(node.inputs, given, strict=True)
+        ]
+        for name in (*names, *node.outputs):
+            self.formats.setdefault(name, "channels_first")
+        self.kept.update(n for n in node.outputs if self.tensors[n].dtype == "uint64")
+        made = [self.tensors[name] for name in node.outputs]
+        flops = operator_of(node).flops(node, given, made)
+        self.steps.append(Step(replace(node, inputs=tuple(names)), _covers(node), flops, verdict))
 
     def _laid(self, name: str, wanted: Format) -> str:
         """The name under which a value lies as it is wanted; laid out anew where it does not."""
@@ -203,7 +238,9 @@ class _Drafts:
 
 def _covers(node: Node) -> tuple[str, ...]:
     """The nodes of the file that a node does."""
-    parts = node.attributes.get("parts") if node.operator in (NAME, BITS) else None
+    if node.operator == UNPACKED:
+        return ()
+    parts = node.attributes.get("parts") if node.operator in (NAME, PASS) else None
     return (node.name,) if parts is None else tuple(name for part in parts for name in part)
 
 
@@ -217,7 +254,7 @@ def _lasts(graph: Graph, steps: Sequence[Step], fixed: Mapping[str, Format]) -> 
         lasts.update(dict.fromkeys((*step.node.outputs, *step.node.inputs), at))
     lasts.update(dict.fromkeys(graph.outputs, len(steps)))
     for step in reversed(steps):
-        if step.segment is None and not makes_new(step.node):
+        if step.verdict is None and not makes_new(step.node):
             views = [name for name in step.node.outputs if name and name not in fixed]
             end = max((lasts[name] for name in views), default=0)
             for name in filter(None, step.node.inputs):
@@ -247,10 +284,13 @@ def _lives(
     tensors: Mapping[str, Tensor],
     lasts: Mapping[str, int],
     fixed: set[str],
+    kept: set[str],
 ) -> tuple[list[Life], list[Life]]:
     """The values that want planned memory, and the others."""
     begins = {source.name: -1 for source in graph.inputs}
     begins.update((n, at) for at, step in enumerate(steps) for n in step.node.outputs if n)
+    begins.update(dict.fromkeys(kept, -1))
+    lasts = {**lasts, **dict.fromkeys(kept, len(steps))}
     lives = [
         Life(name, tensors[name].bytes, first, lasts.get(name, first))
         for name, first in begins.items()

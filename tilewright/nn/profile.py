@@ -19,6 +19,7 @@ from tilewright.facts.ceilings import Ceilings
 from tilewright.facts.dtypes import VALUES
 from tilewright.nn.graph import Graph, Node, Shape, Tensor
 from tilewright.nn.infer import operator_of
+from tilewright.nn.operators.bits import PASS
 
 VIEWS = ("Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze")
 LAYOUT = "layout"  # what a step that lays a value out anew is called
@@ -89,6 +90,8 @@ def row(
     made = [tensors[name] for name in node.outputs if name]
     layers: Sequence[Conv] = node.attributes.get("layers", ())
     shown = node.operator if covers else LAYOUT
+    if node.operator == PASS:
+        shown = node.attributes["pass"].kind
     if layers:
         shown = "Conv" if len(layers) == 1 else f"{len(layers)} Conv"
     flops, size = 0.0, 0

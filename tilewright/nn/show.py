@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.nn.plan import Plan, Step
-from tilewright.nn.segments import moved_bytes
+from tilewright.nn.segments import Segment, moved_bytes
 from tilewright.wording import counted, time_text
 
 
@@ -35,19 +35,25 @@ def _lines(number: int, step: Step, plan: Plan) -> list[str]:
     shape = list(plan.tensors[next(n for n in step.node.outputs if n)].shape)
     head = f"{number:4d}  {step.kind} -> {shape}, {step.flops / 1e6:.1f} Mflop"
     lines = [head + (f": {_names(step.covers)}" if step.covers else "")]
-    if step.segment is None:
+    if step.verdict is None:
         why = f", as no engine takes it ({step.refused})" if step.refused else ""
         return [*lines, f"      by definition{why}"]
-    best = step.segment.verdict.best
+    best = step.verdict.best
     seconds = "not predicted" if best.seconds is None else time_text(best.seconds)
     lines.append(f"      {best.engine}, {seconds}: {best.reason}")
-    if step.segment.why:
-        lines.append(f"      {step.segment.why}")
-    nodes = [len(part) for part in step.node.attributes["parts"]]
-    if sum(nodes) > 1:
-        fused, apart = (size / 2**20 for size in moved_bytes(step.segment.work, nodes))
-        lines.append(f"      moves {fused:.2f} MiB; its nodes one by one would {apart:.2f} MiB")
-    for other in step.segment.verdict.rejected:
+    if step.segment is not None:
+        lines += _cut(step, step.segment)
+    for other in step.verdict.rejected:
         took = "" if other.seconds is None else f" ({time_text(other.seconds)})"
         lines.append(f"      not {other.kernel}{took}: {other.reason}")
+    return lines
+
+
+def _cut(step: Step, segment: Segment) -> list[str]:
+    """How a chain was cut, and what that saves."""
+    lines = [f"      {segment.why}"] if segment.why else []
+    nodes = [len(part) for part in step.node.attributes["parts"]]
+    if sum(nodes) > 1:
+        fused, apart = (size / 2**20 for size in moved_bytes(segment.work, nodes))
+        lines.append(f"      moves {fused:.2f} MiB; its nodes one by one would {apart:.2f} MiB")
     return lines

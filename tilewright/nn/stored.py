@@ -23,10 +23,11 @@ from tilewright.facts.dtypes import VALUES
 from tilewright.files.npz import read_arrays, write_arrays
 from tilewright.files.whole import path_of
 from tilewright.nn import files
-from tilewright.nn.from_bits import bits_of, of_bits
 from tilewright.nn.graph import Graph, Input, Node, Tensor
+from tilewright.nn.importing import import_onnx
 from tilewright.nn.infer import types
-from tilewright.nn.net import Network, import_onnx
+from tilewright.nn.net import Network
+from tilewright.nn.network_of_bits import bits_of, of_bits
 from tilewright.nn.onnx.schemas import stored_node
 from tilewright.wording import in_one_line
 

@@ -12,7 +12,7 @@ from tilewright.nn.layers.real_conv import RealConv
 from tilewright.nn.network_of_bits import Network
 from tilewright.nn.onnx.check import Report
 from tilewright.nn.onnx.compare import LayerCheck
-from tilewright.nn.steps import Timing
+from tilewright.nn.profile import Row
 
 
 def layers_table(network: Network) -> Table:
@@ -73,12 +73,13 @@ def verdict(report: Report) -> list[str]:
     return lines
 
 
-def timings_table(timings: Sequence[Timing], total: float) -> Table:
+def timings_table(rows: Sequence[Row], total: float) -> Table:
     """A row for each pass over memory."""
     table = Table("pass", "layers", _right("µs"), _right("share"), box=None)
-    for timing in timings:
-        share = f"{100 * timing.seconds / total:.0f} %"
-        table.add_row(timing.kind, " + ".join(timing.layers), f"{1e6 * timing.seconds:.0f}", share)
+    for row in rows:
+        seconds = row.seconds or 0.0
+        share = f"{100 * seconds / total:.0f} %"
+        table.add_row(row.operator, " + ".join(row.covers), f"{1e6 * seconds:.0f}", share)
     return table
 
 

@@ -36,6 +36,10 @@ class Affine(Layer):
         """Each rounded once."""
         return scaled(real(inputs[0]), self.scale, self.shift)
 
+    def flops(self, value: Value) -> float:
+        """A multiplication and an addition."""
+        return 2.0 * value.size
+
     def bind(self, host: Binding, ending: Ending) -> None:
         """One pass."""
         bind_map(self, host, ending, scale=self.scale, shift=self.shift)

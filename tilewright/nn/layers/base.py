@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -60,6 +60,10 @@ class Layer(ABC):
     @abstractmethod
     def bind(self, host: Binding, ending: Ending) -> None:
         """Add the steps that compute it with the host's kernels."""
+
+    def flops(self, value: Value) -> float:
+        """Operations that give `value`, its result for one picture: one an element by default."""
+        return float(value.size)
 
     @property
     def border(self) -> int:
@@ -126,3 +130,11 @@ class Layer(ABC):
             raise self.fail(
                 f"{field} has {len(array)} elements, its input {value.channels} channels"
             )
+
+
+def evaluate(layers: Iterable[Layer], values: Mapping[str, NDArray]) -> dict[str, NDArray]:
+    """All values of layers in NumPy, from those that are given by name."""
+    found = dict(values)
+    for layer in layers:
+        found[layer.name] = layer.compute(*(found[name] for name in layer.inputs))
+    return found

@@ -92,7 +92,7 @@ class BitConv(Conv):
             return super()._tail(host, ending)
         # Sums stay below 2^24, so a threshold that float32 rounds is beyond all of them anyway.
         cut = widened(self.threshold.astype(np.float32), np.nan)
-        return NO_FLOATS, NO_FLOATS, *host.new_bits(self.name), cut
+        return NO_FLOATS, NO_FLOATS, *host.halves(self.name), cut
 
     def _bind_part(self, host: Binding, group: int, source: Buffer, tail: Tail) -> None:
         rows = self._rows(group)
@@ -100,7 +100,7 @@ class BitConv(Conv):
         found = tables(self.window, source.layout, self._pieces(group, words.shape[3]))
         start, classes = starts(self, rows, found.inside, found.classes)
         host.step(
-            "bit convolution", compiled.kernels("conv").conv_bits, source.data, found.origins,
+            compiled.kernels("conv").conv_bits, source.data, found.origins,
             classes, found.taps, blocks(words[rows]), start, *self._epilogue(rows), tail,
         )  # fmt: skip
 
@@ -108,9 +108,8 @@ class BitConv(Conv):
         if self.threshold is None:
             super()._bind_join(host, parts)
             return
-        host.new_bits(self.name)
         bits, cuts = host.buffers[self.name], self.threshold.astype(np.float64)
-        host.step("join", lambda: bits.put(joined(parts) >= cuts))
+        host.step(lambda: bits.put(joined(parts) >= cuts))
 
     # Files
 

@@ -45,6 +45,10 @@ class Clamp(Layer):
         """NaN stays NaN."""
         return np.clip(real(inputs[0]), np.float32(self.low), np.float32(self.high))
 
+    def flops(self, value: Value) -> float:
+        """Two comparisons."""
+        return 2.0 * value.size
+
     def bind(self, host: Binding, ending: Ending) -> None:
         """One pass."""
         bind_map(self, host, ending, low=self.low, high=self.high)

@@ -13,11 +13,11 @@ import numpy as np
 from tilewright.arrays.array import NDArray
 from tilewright.errors import ShapeError
 from tilewright.nn.binding_host import NO_BITS, NO_FLOATS, NOWHERE, Binding, Ending, Tail
-from tilewright.nn.buffers import Buffer
+from tilewright.nn.buffers import Buffer, lanes
 from tilewright.nn.layers.base import Layer
 from tilewright.nn.value import Value
 from tilewright.nn.weights import widened
-from tilewright.nn.window import Window
+from tilewright.nn.window import Layout, Window
 
 _POINT = Window()
 
@@ -71,6 +71,10 @@ class Conv(Layer):
         except ShapeError as error:
             raise self.fail(str(error)) from None
 
+    def flops(self, value: Value) -> float:
+        """Two for each product, of bits too: an xor and its count stand for them."""
+        return 2.0 * self.terms * value.size
+
     def may_go_on(self, result: Value) -> bool:
         """Where it is one kernel that writes the whole result."""
         return self.groups == 1 and super().may_go_on(result)
@@ -90,18 +94,16 @@ class Conv(Layer):
         """Group by group into buffers of their own, then side by side."""
         source, shape = self._source(host), host.values[self.name]
         each = self.outputs // self.groups
-        one = Value("real", shape.height, shape.width, each)
-        parts = [host.scratch(one) for _ in range(self.groups)]
+        layout = Layout(host.images, shape.height, shape.width, lanes(each))
+        parts = [host.scratch(layout, each) for _ in range(self.groups)]
         cut = widened(np.zeros(each, np.float32), np.nan)
         for group, part in enumerate(parts):
             self._bind_part(host, group, source, (NO_FLOATS, part.data, NO_BITS, NOWHERE, cut))
         self._bind_join(host, parts)
-        for part in parts:
-            host.give_back(part)
 
     def _bind_join(self, host: Binding, parts: Sequence[Buffer]) -> None:
-        real = host.new_real(self.name).values()
-        host.step("join", lambda: np.copyto(real, joined(parts)))
+        real = host.buffers[self.name].values()
+        host.step(lambda: np.copyto(real, joined(parts)))
 
     @abstractmethod
     def _source(self, host: Binding) -> Buffer:

@@ -29,7 +29,6 @@ def bind_map(
     width = source.layout.pitch
     # -0 leaves every number as it is; 0 would turn -0 into 0.
     host.step(
-        "map",
         compiled.kernels("maps").map_real,
         source.data,
         np.ones(width, np.float32) if scale is None else widened(scale, 0),

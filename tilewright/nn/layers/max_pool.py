@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -37,6 +38,10 @@ class MaxPool(Layer):
             np.maximum(result, tap, out=result)
         return result
 
+    def flops(self, value: Value) -> float:
+        """A comparison for each element of a window."""
+        return float(math.prod(self.window.kernel) * value.size)
+
     def bind(self, host: Binding, ending: Ending) -> None:
         """One pass; of bits by words."""
         if host.values[self.name].kind == "real":
@@ -45,9 +50,8 @@ class MaxPool(Layer):
         source = host.buffers[self.inputs[0]]
         at = source.layout
         first = at.places().reshape(host.images, -1)[:, 0].copy()
-        host.new_bits(self.name)
         out = host.buffers[self.name]
         host.step(
-            "pool of bits", compiled.kernels("maps").pool_bits, source.data, first,
+            compiled.kernels("maps").pool_bits, source.data, first,
             *edges(self.window, at), at.row, at.pitch, out.data, out.layout.places(),
         )  # fmt: skip

@@ -47,7 +47,7 @@ def bind_pool(
     divide = math.prod(window.kernel) if count_padding else 0
     tail = host.tail(layer.name, layer.inputs, ending)
     host.step(
-        "pool", compiled.kernels("maps").pool_real, source.data, first, *edges(window, at),
+        compiled.kernels("maps").pool_real, source.data, first, *edges(window, at),
         at.width, is_max, divide, tail,
     )  # fmt: skip
 

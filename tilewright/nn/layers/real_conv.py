@@ -54,6 +54,6 @@ class RealConv(Conv):
         rows = self._rows(group)
         found = tables(self.window, source.layout, self._pieces(group, self._weights_shape()[3]))
         host.step(
-            "real convolution", compiled.kernels("conv").conv_real, source.data, found.origins,
+            compiled.kernels("conv").conv_real, source.data, found.origins,
             found.taps, blocks(self.weights[rows].astype(np.float32)), *self._epilogue(rows), tail,
         )  # fmt: skip

@@ -1,39 +1,56 @@
-"""Joins the layers of a network of bits, so that its compiled program runs them as passes."""
+"""Joins the layers of networks of bits into passes over memory, each a node.
+
+conv -> add -> sign                       PassOfBits(x, residual) -> reals, bits
+what other nodes read of them             UnpackedBits
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 from tilewright.nn.graph import Graph, Node
-from tilewright.nn.operators.bits import BITS, LAYER
+from tilewright.nn.joined import Pass, plan_passes
+from tilewright.nn.operators.bits import LAYER, PASS, UNPACKED
+from tilewright.nn.value import Value
 
 
 def joined_bits(graph: Graph) -> Graph:
-    """The graph with one node for all layers of each network of bits.
-
-    Layers stay alone where another node, or a caller, reads a value between them.
-    """
-    networks = {id(n.attributes["of"]): n.attributes["of"] for n in graph.nodes if _is_layer(n)}
-    for network in networks.values():
-        names = {layer.name for layer in network.layers}
-        mine = [n for n in graph.nodes if _is_layer(n) and n.attributes["of"] is network]
-        outside = [n for n in graph.nodes if n not in mine]
-        read = {name for n in outside for name in n.inputs} | set(graph.outputs)
-        sources = {name for n in mine for name in n.inputs} - names
-        made = {n.outputs[0] for n in mine}
-        if network.output not in made or len(sources) != 1 or read & names - {network.output}:
-            continue
-        whole = Node(
-            BITS,
-            1,
-            tuple(sources),
-            (network.output,),
-            {"network": network, "parts": (tuple(layer.name for layer in network.layers),)},
-            "bits",
-        )
-        at = graph.nodes.index(mine[-1])
-        kept = [whole if i == at else n for i, n in enumerate(graph.nodes)]
-        graph = graph.with_nodes([n for n in kept if n not in mine])
-    return graph
+    """The graph with a node for each pass; layers whose inputs other passes renamed stay alone."""
+    mine = {id(node): node for node in graph.nodes if _is_plain(node)}
+    if not mine:
+        return graph
+    layers = [node.attributes["layer"] for node in mine.values()]
+    values: dict[str, Value] = {}
+    for node in mine.values():
+        values.update(node.attributes["values"])
+    others = {name for node in graph.nodes if id(node) not in mine for name in node.inputs}
+    outside = others | set(graph.outputs)
+    given = {source.name for source in graph.inputs}
+    passes = {item.layers[0].name: item for item in plan_passes(layers, values, outside, given)}
+    nodes: list[Node] = []
+    names: dict[str, str] = {}  # of values as they lie between passes
+    for node in graph.nodes:
+        if id(node) not in mine:
+            nodes.append(node)
+        elif node.outputs[0] in passes:
+            nodes += _nodes(passes[node.outputs[0]], names, outside)
+    return graph.with_nodes(nodes)
 
 
-def _is_layer(node: Node) -> bool:
-    return node.operator == LAYER
+def _nodes(item: Pass, names: dict[str, str], outside: set[str]) -> list[Node]:
+    """The node of a pass, and what makes its values readable for others."""
+    for name in item.stores:
+        names[name] = f"{name}, {'packed' if item.values[name].kind == 'bits' else 'in lanes'}"
+    given = tuple(names.get(name, name) for name in item.reads)
+    made = tuple(names[name] for name in item.stores)
+    attributes: dict[str, Any] = {"pass": item, "parts": tuple((name,) for name in item.covers)}
+    nodes = [Node(PASS, 1, given, made, attributes, item.layers[0].name)]
+    for name in item.stores:
+        if name in outside:
+            value = {"value": item.values[name]}
+            nodes.append(Node(UNPACKED, 1, (names[name],), (name,), value, f"unpack {name}"))
+    return nodes
+
+
+def _is_plain(node: Node) -> bool:
+    return node.operator == LAYER and node.inputs == node.attributes["layer"].inputs
