@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support import made_up
 from tests.support.nets import (
     ONE,
     NodeText,
@@ -24,6 +25,7 @@ from tilewright.facts.device import Device
 from tilewright.facts.verdict import Proposal
 from tilewright.nn.memory import ALIGNMENT, Life, offsets, peak
 from tilewright.nn.operators.convs import layer_of
+from tilewright.nn.plan import between
 from tilewright.nn.segments import cut
 
 pytest.importorskip("onnx")
@@ -130,6 +132,19 @@ def test_engines_get_values_as_they_ask_for_them(
     for _ in range(2):
         np.testing.assert_allclose(bound(x), wanted, atol=1e-5 * np.abs(wanted).max())
     assert engines[0].name in bound.explain()
+
+
+@pytest.mark.parametrize(
+    ("made", "channels", "wanted"),
+    [
+        (HOST, 4, "channels_last"),
+        (made_up.TWO_CORES, 16, "channels_last"),
+        (made_up.TWO_CORES, 15, "channels_first"),
+        (made_up.H200, 64, "channels_first"),
+    ],
+)
+def test_values_lie_as_a_device_is_fast_with_them(made: Device, channels: int, wanted: str) -> None:
+    assert between(made, channels) == wanted
 
 
 def test_residuals_stay_until_they_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
