@@ -1,6 +1,7 @@
 """Training for int8: layers that round as the network in int8 will, and let gradients through.
 
-prepare       the layers of a module, replaced by those that round
+prepare       the layers of a module, replaced by those that round; with `ranges`, from a
+              calibration say, what their inputs lie between stays as given
 restored      a plain copy with the weights that training found, for export
 ranges        what the layers' inputs lie between: `tilewright.nn.quantise(net, ranges=...)`
 
@@ -13,6 +14,8 @@ ranges        what the layers' inputs lie between: `tilewright.nn.quantise(net, 
 from __future__ import annotations
 
 import copy
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -35,9 +38,11 @@ class _Rounded(nn.Module):
     low: Tensor
     high: Tensor
     batches: Tensor
+    held: bool
 
     def _begin(self) -> None:
-        """Buffers of the range of x, which always holds 0."""
+        """Buffers of the range of x, which always holds 0; it follows the batches."""
+        self.held = False
         where = self.weight.device
         self.register_buffer("low", torch.zeros((), device=where))
         self.register_buffer("high", torch.zeros((), device=where))
@@ -51,29 +56,42 @@ class _Rounded(nn.Module):
         """A number for each output, such that it broadcasts against the result."""
         raise NotImplementedError
 
+    def hold(self, name: str, low: float, high: float) -> None:
+        """Keep the range of x at these ends, 0 among them, whatever batches have."""
+        if not -math.inf < low <= high < math.inf:
+            raise ArgumentError(f"ranges[{name!r}]={(low, high)}: accepted are finite, low <= high")
+        self.low.fill_(min(0.0, low))
+        self.high.fill_(max(0.0, high))
+        self.batches.fill_(1)
+        self.held = True
+
     def forward(self, x: Tensor) -> Tensor:
         """As the layer it stands for, rounded."""
         if self.training:
-            self._observe(x.detach())
+            if not self.held:
+                self._observe(x.detach())
             return self._approached(x)
         return self._exact(x)
 
     @torch.no_grad()
     def _observe(self, x: Tensor) -> None:
         """Move the range towards that of a batch; the first one sets it."""
-        share = torch.where(self.batches == 0, 1.0, _MOMENTUM)
+        share = torch.full_like(self.low, _MOMENTUM).masked_fill(self.batches == 0, 1.0)
         self.low += share * (x.amin().clamp(max=0).float() - self.low)
         self.high += share * (x.amax().clamp(min=0).float() - self.high)
         self.batches += 1
 
     def _steps(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Step and zero of x, and the step of each output's weights."""
+        """Step and zero of x, and the step of each output's weights.
+
+        No number comes from the host's memory here, so that a CUDA graph can hold it.
+        """
         span = self.high.double() - self.low.double()
-        step = torch.where(span > 0, span / 255, 1.0).float()
+        step = (span / 255).masked_fill(span <= 0, 1.0).float()
         step = step.clamp(min=torch.finfo(torch.float32).tiny)
         zero = (-self.low / step).round().clamp(0, 255)
         largest = self.weight.detach().float().flatten(1).abs().amax(1)
-        steps = torch.where(largest > 0, largest, 127.0) / 127.0
+        steps = largest.masked_fill(largest <= 0, 127.0) / 127.0
         if self.bias is not None:
             least = self.bias.detach().double().abs() / _BIAS / step.double()
             steps = torch.maximum(steps, least.float())
@@ -141,18 +159,42 @@ class QuantLinear(_Rounded, nn.Linear):
         return numbers
 
 
-def prepare(module: nn.Module) -> nn.Module:
+def prepare(
+    module: nn.Module, ranges: Mapping[str, tuple[float, float]] | None = None
+) -> nn.Module:
     """Replace every nn.Conv2d and nn.Linear in a module by one that trains for int8.
 
     Parameters stay the same objects, so an optimiser keeps its hold of them. Fold batch norms into
     convolutions first. Returns the module, or what stands for it where it is such a layer itself.
 
-    Raises ArgumentError for a convolution that pads with anything but zeros.
+    Args:
+        module: any module.
+        ranges: lowest and highest input of layers by the name of their weights, as `ranges` gives
+            them; these stay so, others follow the batches. A trained network loses less where the
+            steps that its weights settle on do not move.
+
+    Raises ArgumentError for a convolution that pads with anything but zeros, a range of a name that
+    no layer has, and one that is not finite or ends below its beginning.
     """
+    module = _prepared(module)
+    found = {
+        f"{name}.weight" if name else "weight": layer
+        for name, layer in module.named_modules()
+        if isinstance(layer, _Rounded)
+    }
+    for name, ends in (ranges or {}).items():
+        if name not in found:
+            names = ", ".join(map(repr, found)) or "none"
+            raise ArgumentError(f"ranges: no layer has weights {name!r}; accepted are {names}")
+        found[name].hold(name, *ends)
+    return module
+
+
+def _prepared(module: nn.Module) -> nn.Module:
     if type(module) in (nn.Conv2d, nn.Linear):
         return _twin(module)
     for name, child in module.named_children():
-        setattr(module, name, prepare(child))
+        setattr(module, name, _prepared(child))
     return module
 
 

@@ -1,0 +1,151 @@
+"""Plain nets of 3x3 convolutions that enlarge luma twice, and the wider ones that they learn as.
+
+    x [N, 1, H, W] -> 3x3, ReLU -> inner x (3x3, ReLU) -> 3x3 to 4 channels -> pixel shuffle
+
+While it learns a kernel is a sum of branches, all of them linear, so that it stays one kernel:
+
+    3x3  +  3x3 after 1x1 to twice the channels  +  three fixed edge filters, weighted  +  identity
+
+(Ding and others 2021, "RepVGG"; Zhang, Zeng, Zhang 2021, "Edge-oriented convolution block".) The
+kernels are summed before they are used: a step costs the plain net. Layers of one shape keep their
+branches in one tensor, since the sums of small kernels one by one took as long as the convolutions.
+
+A net begins as the picture with every pixel four times: the first channel carries it through all
+layers, which ReLU does not change, as luma is not negative.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+_EDGES = (
+    ((1, 0, -1), (2, 0, -2), (1, 0, -1)),
+    ((1, 2, 1), (0, 0, 0), (-1, -2, -1)),
+    ((0, 1, 0), (1, -4, 1), (0, 1, 0)),
+)
+
+
+@dataclass(frozen=True)
+class Size:
+    """Channels between layers, layers that keep them, and the largest learning rate."""
+
+    channels: int
+    inner: int
+    rate: float
+
+    @property
+    def parameters(self) -> int:
+        """Weights and biases of the plain net."""
+        c = self.channels
+        return 9 * c + c + self.inner * (9 * c * c + c) + 36 * c + 4
+
+
+SIZES = {"s": Size(16, 3, 1e-3), "m": Size(32, 4, 6e-4), "l": Size(64, 4, 4e-4)}
+
+
+def plain(size: Size) -> nn.Sequential:
+    """The net as it is exported; names of its weights are 0.weight, 2.weight, ..."""
+    widths = [1, *[size.channels] * (size.inner + 1)]
+    layers: list[nn.Module] = []
+    for i, o in pairwise(widths):
+        layers += [nn.Conv2d(i, o, 3, padding=1), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Conv2d(widths[-1], 4, 3, padding=1), nn.PixelShuffle(2))
+
+
+def convolutions(net: nn.Module) -> list[nn.Conv2d]:
+    """The convolutions of a plain net in their order."""
+    return [layer for layer in net.modules() if isinstance(layer, nn.Conv2d)]
+
+
+class _Kernels(nn.Module):
+    """The branches of some layers of one shape: kernels [layers, out, in, 3, 3]."""
+
+    def __init__(self, layers: int, i: int, o: int, identity: Tensor, share: float) -> None:
+        super().__init__()
+        m = 2 * max(i, o)
+
+        def drawn(*shape: int, deviation: float) -> nn.Parameter:
+            return nn.Parameter(torch.randn(layers, *shape) * deviation)
+
+        self.straight = drawn(o, i, 3, 3, deviation=share * 0.7 / math.sqrt(9 * i))
+        self.first = drawn(m, i, deviation=1 / math.sqrt(i))
+        self.then = drawn(o, m, 3, 3, deviation=share * 0.5 / math.sqrt(9 * m))
+        self.edges = drawn(3, o, i, deviation=share * 0.1 / math.sqrt(i))
+        self.bias = nn.Parameter(torch.zeros(layers, o))
+        self.register_buffer("filters", torch.tensor(_EDGES, dtype=torch.float32))
+        self.register_buffer("identity", functional.pad(identity[:, :, None, None], (1, 1, 1, 1)))
+
+    def forward(self) -> tuple[Tensor, Tensor]:
+        """Kernels and biases of the layers."""
+        long = torch.einsum("lomhw,lmi->loihw", self.then, self.first)
+        edges = torch.einsum("lqoi,qhw->loihw", self.edges, self.filters)
+        return self.straight + long + edges + self.identity, self.bias
+
+
+class Branched(nn.Module):
+    """The net while it learns; `collapsed()` gives the tensors of the plain one in its order."""
+
+    def __init__(self, size: Size) -> None:
+        super().__init__()
+        c = size.channels
+        first = torch.eye(1, c).T
+        self.groups = nn.ModuleList(
+            [
+                _Kernels(1, 1, c, first, 1.0),
+                _Kernels(size.inner, c, c, torch.eye(c), 0.5),
+                _Kernels(1, c, 4, first.T.expand(4, c), 0.2),
+            ]
+        )
+
+    def collapsed(self) -> list[Tensor]:
+        """Kernel and bias of every layer: what `plain(size).parameters()` are."""
+        found = []
+        for group in self.groups:
+            kernels, biases = group()
+            for kernel, bias in zip(kernels.unbind(0), biases.unbind(0), strict=True):
+                found += [kernel, bias]
+        return found
+
+    def run(self, x: Tensor, tensors: list[Tensor]) -> Tensor:
+        """The net with collapsed kernels, in the type of x."""
+        layers = list(zip(tensors[::2], tensors[1::2], strict=True))
+        for number, (kernel, bias) in enumerate(layers):
+            if x.dtype == torch.float16:
+                kernel = kernel.to(x.dtype, memory_format=torch.channels_last)
+            x = functional.conv2d(x, kernel, bias.to(x.dtype), padding=1)
+            x = functional.relu(x) if number + 1 < len(layers) else x
+        return functional.pixel_shuffle(x, 2)
+
+    @torch.no_grad()
+    def begin_as(self, tensors: list[Tensor]) -> None:
+        """Take up the kernels of a plain net: the 3x3 branch makes up what the others lack."""
+        rest = list(tensors)
+        for group in self.groups:
+            kernels, biases = group()
+            for layer in range(len(kernels)):
+                group.straight[layer] += rest.pop(0).to(kernels) - kernels[layer]
+                biases[layer].copy_(rest.pop(0))
+
+
+@torch.no_grad()
+def balanced(net: nn.Sequential, x: Tensor) -> None:
+    """Scale the channels between layers so that each reaches 1 on x; the net computes the same.
+
+    ReLU passes factors on, so that a channel may be scaled in one layer and back in the next
+    (Nagel and others 2019, "Data-free quantization"). One scale for all channels of a value, as
+    int8 has it, then fits every channel.
+    """
+    layers = convolutions(net)
+    for layer, following in pairwise(layers):
+        x = functional.relu(layer(x))
+        top = x.amax((0, 2, 3)).clamp(min=1e-6)
+        layer.weight /= top[:, None, None, None]
+        layer.bias /= top
+        following.weight *= top[None, :, None, None]
+        x = x / top[:, None, None]

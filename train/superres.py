@@ -1,0 +1,223 @@
+"""Learns a net that enlarges luma twice, as a plain one and in int8, and writes it with its card.
+
+    python -m train.superres --size m --data PHOTOGRAPHS --minutes 8
+    python -m train.superres --size m --data PHOTOGRAPHS --minutes 1.5 --int8
+    python -m train.superres --size m --data PHOTOGRAPHS --export models
+
+PHOTOGRAPHS holds train/ and test/. Every minute a checkpoint is written to --out; the same line
+goes on from there, and a line that is done does nothing. Sizes: s 16 channels and 3 inner layers, m
+32 and 4, l 64 and 4 (`nets.py`). --steps in the place of --minutes makes a run that is the same
+every time on a processor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from train import checkpoints
+from train.eight_bits import rounding, sample
+from train.judged import bicubic, judged
+from train.nets import SIZES, Branched, balanced, plain
+from train.photographs import Crops, Pair, pairs_of
+from train.steps import CHUNK, Plan, Steps, falling
+
+_SAVED = 60.0  # seconds between checkpoints
+_INT8_RATE = 0.1  # of the rate that the net itself learned with
+
+
+@dataclass(frozen=True)
+class Task:
+    """A run: what a checkpoint must agree with to be gone on from."""
+
+    size: str
+    int8: bool
+    seed: int
+    batch: int
+    crop: int
+    rate: float
+
+    @property
+    def name(self) -> str:
+        """Of files."""
+        return f"superres-{self.size}" + ("-int8" if self.int8 else "")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a run ends, and by what means it runs."""
+
+    steps: int
+    minutes: float
+    device: str
+    half: bool
+    graph: bool
+
+    def over(self, done: int, seconds: float) -> float:
+        """The share of the run that is over."""
+        return done / self.steps if self.steps else seconds / (60 * self.minutes)
+
+
+def main() -> None:
+    """Read the command line, learn, or export what was learned."""
+    options = _options()
+    folder = Path(options.data)
+    rate = options.rate or SIZES[options.size].rate * (_INT8_RATE if options.int8 else 1)
+    task = Task(options.size, options.int8, options.seed, options.batch, options.crop, rate)
+    if options.export:
+        from train.export import export
+
+        export(task.size, Path(options.out), folder, Path(options.export))
+        return
+    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    half = device == "cuda" and not options.single and not options.int8
+    limits = Limits(options.steps, options.minutes, device, half, not options.eager)
+    pairs = pairs_of(folder / "train")
+    test = pairs_of(folder / "test")[:: options.judge] if options.judge else []
+    learn(task, limits, pairs, test, Path(options.out), options.start and Path(options.start))
+
+
+def learn(
+    task: Task, limits: Limits, pairs: list[Pair], test: list[Pair], out: Path,
+    start: Path | None = None,
+) -> Path:  # fmt: skip
+    """Run a task to its end, from its checkpoint where there is one; returns the checkpoint's path.
+
+    test: photographs that lines of the log judge by; start: a checkpoint whose net to begin as.
+
+    Raises ValueError where a checkpoint is of another task, FloatingPointError where the loss is
+    not a number any more.
+    """
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    torch.backends.cudnn.benchmark = True
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / f"{task.name}.pt"
+    torch.manual_seed(task.seed)
+    crops = Crops(pairs, task.crop, limits.device)
+    steps, extra = _int8_steps(task, limits, crops, out) if task.int8 else _steps(
+        task, limits, crops, start
+    )  # fmt: skip
+    spent = 0.0
+    if path.exists():
+        kept = checkpoints.read(path, asdict(task))
+        steps.load(kept["steps"])
+        spent = kept["seconds"]
+    log = _Log(task, test, limits.device)
+    began, saved = time.monotonic() - spent, time.monotonic()
+    while (over := limits.over(steps.done, spent)) < 1:
+        count = min(CHUNK, limits.steps - steps.done) if limits.steps else CHUNK
+        loss = steps.run(count, _shares(limits, over), limits.graph)
+        if not math.isfinite(loss):
+            raise FloatingPointError(f"{task.name}: the loss is {loss} after {steps.done} steps")
+        spent = time.monotonic() - began
+        log.line(steps, spent, loss, limits.over(steps.done, spent))
+        if time.monotonic() - saved > _SAVED:
+            checkpoints.write(path, asdict(task), steps, spent, extra)
+            saved = time.monotonic()
+    checkpoints.write(path, asdict(task), steps, spent, extra)
+    return path
+
+
+def _shares(limits: Limits, over: float) -> Callable[[int], float]:
+    """The share of the learning rate by a step's number."""
+    return lambda number: falling(number / limits.steps if limits.steps else over)
+
+
+def _plan(task: Task, limits: Limits) -> Plan:
+    return Plan(task.rate, task.batch, task.seed, limits.half)
+
+
+def _steps(
+    task: Task, limits: Limits, crops: Crops, start: Path | None
+) -> tuple[Steps, dict[str, Any]]:
+    """Of a net that learns by branches."""
+    model = Branched(SIZES[task.size]).to(limits.device)
+    if start is not None:
+        model.begin_as(checkpoints.net(start))
+    parameters = list(model.parameters())
+    return Steps(parameters, model.run, model.collapsed, crops, _plan(task, limits)), {}
+
+
+def _int8_steps(
+    task: Task, limits: Limits, crops: Crops, out: Path
+) -> tuple[Steps, dict[str, Any]]:
+    """Of the plain net that was learned, which rounds now; and the ranges of its values."""
+    from tilewright.pytorch import qat
+
+    net = plain_net(task.size, checkpoints.net(out / f"superres-{task.size}.pt")).to(limits.device)
+    x = sample(crops, task.seed)
+    balanced(net, x)
+    model = rounding(net, x)
+    parameters = list(model.parameters())
+
+    def output(x: Tensor, tensors: list[Tensor]) -> Tensor:
+        return model(x)  # type: ignore[no-any-return]
+
+    steps = Steps(parameters, output, lambda: parameters, crops, _plan(task, limits))
+    return steps, {"ranges": qat.ranges(model)}
+
+
+def plain_net(size: str, tensors: list[Tensor]) -> nn.Sequential:
+    """The net of a size with these tensors."""
+    net = plain(SIZES[size])
+    with torch.no_grad():
+        for parameter, tensor in zip(net.parameters(), tensors, strict=True):
+            parameter.copy_(tensor)
+    return net.eval()
+
+
+class _Log:
+    """A line ten times a run: how good the averaged net is by now."""
+
+    def __init__(self, task: Task, test: list[Pair], device: str) -> None:
+        self._task, self._test, self._device = task, test, device
+        self._bicubic = judged(bicubic, test, structure=False).psnr if test else 0.0
+        self._next = 0.1
+
+    def line(self, steps: Steps, seconds: float, loss: float, over: float) -> None:
+        """Print it where the next tenth of the run is over."""
+        if over < self._next:
+            return
+        self._next += 0.1
+        text = f"{self._task.name}: {steps.done} steps, {seconds:.0f} s, loss {loss:.3f}"
+        if self._test:
+            net = plain_net(self._task.size, steps.averages).to(self._device)
+            psnr = judged(net, self._test, self._device, structure=False).psnr
+            text += f", {psnr:.3f} dB, gain over bicubic {psnr - self._bicubic:.3f}"
+        print(text, flush=True)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m train.superres", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("--size", choices=SIZES, required=True)
+    parser.add_argument("--data", required=True, help="a folder with train/ and test/")
+    parser.add_argument("--out", default="trained", help="where checkpoints lie")
+    parser.add_argument("--minutes", type=float, default=8.0, help="of learning")
+    parser.add_argument("--steps", type=int, default=0, help="in the place of --minutes")
+    parser.add_argument("--int8", action="store_true", help="teach the trained net to round")
+    parser.add_argument("--export", metavar="FOLDER", help="write ONNX, .npz and card there")
+    parser.add_argument("--start", metavar="FILE", help="a checkpoint whose net to begin as")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--crop", type=int, default=64, help="of the half picture")
+    parser.add_argument("--rate", type=float, default=0.0, help="largest; the size's by default")
+    parser.add_argument("--judge", type=int, default=1, help="each so-manieth test picture; 0 none")
+    parser.add_argument("--device", choices=("cuda", "cpu"))
+    parser.add_argument("--single", action="store_true", help="single precision on CUDA too")
+    parser.add_argument("--eager", action="store_true", help="no CUDA graph")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
