@@ -201,6 +201,7 @@ def test_rows_of_a_table_stand_together_under_one_head(page: Path) -> None:
 
 MODULES = (
     "tilewright",
+    "tilewright.models",
     "tilewright.nn",
     "tilewright.onebit",
     "tilewright.onebit.layers",

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tilewright.pytorch import qat
 from train.nets import convolutions
 from train.photographs import Crops
 
@@ -48,8 +47,3 @@ def sample(crops: Crops, seed: int) -> Tensor:
     """Halves of 64 crops, [64, 1, size, size]."""
     rows = crops.drawn(np.random.default_rng((seed, 1 << 40)), 1, 64)[0]
     return crops.at(torch.from_numpy(rows).to(crops.device))[0]
-
-
-def rounding(net: nn.Sequential, x: Tensor) -> nn.Module:
-    """The net, which now trains with the rounding of int8."""
-    return qat.prepare(net, ranges_on(net, x)).train()

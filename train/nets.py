@@ -45,6 +45,12 @@ class Size:
         c = self.channels
         return 9 * c + c + self.inner * (9 * c * c + c) + 36 * c + 4
 
+    @property
+    def layers(self) -> str:
+        """In words."""
+        c = self.channels
+        return f"Convolutions of 3 x 3: 1 -> {c}, {self.inner} of {c} -> {c}, {c} -> 4;"
+
 
 SIZES = {"s": Size(16, 3, 1e-3), "m": Size(32, 4, 6e-4), "l": Size(64, 4, 4e-4)}
 
@@ -56,6 +62,15 @@ def plain(size: Size) -> nn.Sequential:
     for i, o in pairwise(widths):
         layers += [nn.Conv2d(i, o, 3, padding=1), nn.ReLU()]
     return nn.Sequential(*layers, nn.Conv2d(widths[-1], 4, 3, padding=1), nn.PixelShuffle(2))
+
+
+def plain_of(size: Size, tensors: list[Tensor]) -> nn.Sequential:
+    """The net of a size with these tensors."""
+    net = plain(size)
+    with torch.no_grad():
+        for parameter, tensor in zip(net.parameters(), tensors, strict=True):
+            parameter.copy_(tensor)
+    return net.eval()
 
 
 def convolutions(net: nn.Module) -> list[nn.Conv2d]:

@@ -69,6 +69,14 @@ def pairs_of(folder: Path) -> list[Pair]:
     return found
 
 
+def middle(pair: Pair, size: int) -> Pair:
+    """The middle of a pair, size x size pixels of the picture; size is a multiple of 4."""
+    top, left = ((length - size // 2) // 2 for length in pair.low.shape)
+    low = pair.low[top : top + size // 2, left : left + size // 2]
+    high = pair.high[2 * top : 2 * top + size, 2 * left : 2 * left + size]
+    return Pair(pair.name, high, low)
+
+
 class Crops:
     """Square crops of pairs, on a device: of the half [batch, 1, size, size], and its original."""
 

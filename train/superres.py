@@ -21,12 +21,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from tilewright.pytorch import qat
 from train import checkpoints
-from train.eight_bits import rounding, sample
+from train.eight_bits import ranges_on, sample
+from train.export import export
 from train.judged import bicubic, judged
-from train.nets import SIZES, Branched, balanced, plain
+from train.nets import SIZES, Branched, balanced, plain_of
 from train.photographs import Crops, Pair, pairs_of
 from train.steps import CHUNK, Plan, Steps, falling
 
@@ -73,8 +75,6 @@ def main() -> None:
     rate = options.rate or SIZES[options.size].rate * (_INT8_RATE if options.int8 else 1)
     task = Task(options.size, options.int8, options.seed, options.batch, options.crop, rate)
     if options.export:
-        from train.export import export
-
         export(task.size, Path(options.out), folder, Path(options.export))
         return
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -102,14 +102,14 @@ def learn(
     path = out / f"{task.name}.pt"
     torch.manual_seed(task.seed)
     crops = Crops(pairs, task.crop, limits.device)
-    steps, extra = _int8_steps(task, limits, crops, out) if task.int8 else _steps(
+    kept = checkpoints.read(path, asdict(task)) if path.exists() else {}
+    made = _int8_steps(task, limits, crops, out, kept.get("ranges")) if task.int8 else _steps(
         task, limits, crops, start
     )  # fmt: skip
-    spent = 0.0
-    if path.exists():
-        kept = checkpoints.read(path, asdict(task))
+    steps, extra = made
+    spent = kept.get("seconds", 0.0)
+    if kept:
         steps.load(kept["steps"])
-        spent = kept["seconds"]
     log = _Log(task, test, limits.device)
     began, saved = time.monotonic() - spent, time.monotonic()
     while (over := limits.over(steps.done, spent)) < 1:
@@ -147,31 +147,22 @@ def _steps(
 
 
 def _int8_steps(
-    task: Task, limits: Limits, crops: Crops, out: Path
+    task: Task, limits: Limits, crops: Crops, out: Path, ranges: Any
 ) -> tuple[Steps, dict[str, Any]]:
     """Of the plain net that was learned, which rounds now; and the ranges of its values."""
-    from tilewright.pytorch import qat
-
-    net = plain_net(task.size, checkpoints.net(out / f"superres-{task.size}.pt")).to(limits.device)
+    net = plain_of(SIZES[task.size], checkpoints.net(out / f"superres-{task.size}.pt")).to(
+        limits.device
+    )
     x = sample(crops, task.seed)
     balanced(net, x)
-    model = rounding(net, x)
+    model = qat.prepare(net, ranges or ranges_on(net, x)).train()
     parameters = list(model.parameters())
 
     def output(x: Tensor, tensors: list[Tensor]) -> Tensor:
-        return model(x)  # type: ignore[no-any-return]
+        return model(x)
 
     steps = Steps(parameters, output, lambda: parameters, crops, _plan(task, limits))
     return steps, {"ranges": qat.ranges(model)}
-
-
-def plain_net(size: str, tensors: list[Tensor]) -> nn.Sequential:
-    """The net of a size with these tensors."""
-    net = plain(SIZES[size])
-    with torch.no_grad():
-        for parameter, tensor in zip(net.parameters(), tensors, strict=True):
-            parameter.copy_(tensor)
-    return net.eval()
 
 
 class _Log:
@@ -189,7 +180,7 @@ class _Log:
         self._next += 0.1
         text = f"{self._task.name}: {steps.done} steps, {seconds:.0f} s, loss {loss:.3f}"
         if self._test:
-            net = plain_net(self._task.size, steps.averages).to(self._device)
+            net = plain_of(SIZES[self._task.size], steps.averages).to(self._device)
             psnr = judged(net, self._test, self._device, structure=False).psnr
             text += f", {psnr:.3f} dB, gain over bicubic {psnr - self._bicubic:.3f}"
         print(text, flush=True)

@@ -105,6 +105,28 @@ def test_gradients_pass_straight_through_but_not_from_beyond_the_range() -> None
     assert x.grad[0, 2] == 0
 
 
+def test_ranges_that_are_given_stay_and_the_others_follow_the_batches() -> None:
+    module = qat.prepare(upscaler(), {"0.weight": (0.0, 1.0), "2.weight": (0.5, 2.0)})
+    trained(module)
+    found = qat.ranges(module)
+    assert found["0.weight"] == (0.0, 1.0)
+    assert found["2.weight"] == (0.0, 2.0)  # 0 is always among them
+    assert found["4.weight"] not in ((0.0, 0.0), (0.0, 1.0))
+    x = torch.rand(2, 1, 8, 8)
+    with torch.no_grad():
+        wanted = module.eval()(x).numpy()
+    small = tilewright.nn.quantise(exported(qat.restored(module), x), ranges=found)
+    np.testing.assert_array_equal(small.bind(device="host")(x.numpy()), wanted)
+
+
+def test_ranges_of_no_layer_and_those_that_are_none_are_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"no layer has weights '1.weight'; accepted are '0.we"):
+        qat.prepare(upscaler(), {"1.weight": (0.0, 1.0)})
+    for ends in ((1.0, 0.0), (0.0, float("inf")), (float("nan"), 1.0)):
+        with pytest.raises(ArgumentError, match=r"ranges\['0.weight'\]=.* finite, low <= high"):
+            qat.prepare(upscaler(), {"0.weight": ends})
+
+
 def test_what_cannot_be_trained_so_is_named() -> None:
     with pytest.raises(ArgumentError, match="padding_mode='reflect'; accepted is 'zeros'"):
         qat.prepare(nn.Sequential(nn.Conv2d(1, 1, 3, padding_mode="reflect")))

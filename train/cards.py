@@ -1,0 +1,63 @@
+"""Cards of networks: what they are, learned from, reach and do not; and the list of photographs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+_KINDS = {
+    "bicubic": "bicubic (-0.75)",
+    "float32": "this net, float32",
+    "float16": "float16 (sums in float32)",
+    "int8": "int8 (`{name}-int8`)",
+    "int8, calibrated only": "int8 without learning it",
+}
+
+
+def card(facts: dict[str, Any]) -> str:
+    """The card of a size, by what `export` measured."""
+    name, figures = f"superres-{facts['size']}", facts["figures"]
+    base, how = figures["float32"]["psnr"], facts["learned"]
+    rows = [
+        f"| {_KINDS[kind].format(name=name)} | {found['psnr']:.2f} | {found['ssim']:.4f} |"
+        f" {found['psnr'] - figures['bicubic']['psnr']:.2f} |"
+        for kind, found in figures.items()
+    ]
+    crops = "; ".join(
+        f"{name} {one:.3f} and {other:.3f}" for name, (one, other) in facts["crops"].items()
+    )
+    return Path(__file__).with_name("card.md").read_text(encoding="utf-8").format(
+        name=name, size=facts["size"], layers=facts["layers"], parameters=facts["parameters"],
+        products=facts["products"], count=facts["test"], crops=crops, closer=facts["closer"],
+        learned=facts["photographs"] - facts["closer"], rows="\n".join(rows),
+        half=base - figures["float16"]["psnr"], whole=base - figures["int8"]["psnr"],
+        calibrated=base - figures["int8, calibrated only"]["psnr"], damage=facts["damage"],
+        crop=how["crop"], batch=how["batch"], rate=how["rate"],
+        steps=how["steps"], minutes=how["seconds"] / 60,
+        whole_steps=facts["rounded"]["steps"], whole_minutes=facts["rounded"]["seconds"] / 60,
+    )  # fmt: skip
+
+
+def photographs(page: str) -> str:
+    """The photographs of train/ out of the page that lies beside them: name, source, licence."""
+    lines = [
+        "# Photographs that the networks learned from",
+        "",
+        "Made smaller and cropped (closer crops of some of them too), turned to luma, halved.",
+        "CC0: creativecommons.org/publicdomain/zero/1.0. PD: public domain.",
+        "CC BY 2.0: creativecommons.org/licenses/by/2.0. CC BY 4.0: the same with by/4.0.",
+    ]
+    source = ""
+    for line in page.splitlines():
+        if line.startswith("## "):
+            source = line[3:]
+        elif found := re.match(r"\| `train/([\w-]+)\.\w+` \|([^|]*)\|([^|]*)\|([^|]*)\|", line):
+            if found[1].endswith("-b"):
+                continue
+            if source:
+                lines += ["", f"## {source}", "", "| photograph | path | licence, credit |"]
+                lines.append("|---|---|---|")
+                source = ""
+            lines.append(f"| {found[1]} |{found[3]}|{found[4]}|")
+    return "\n".join(lines) + "\n"
