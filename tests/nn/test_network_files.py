@@ -195,7 +195,7 @@ HOSTILE: tuple[tuple[str, Callable[[bytes], bytes], str], ...] = (
     ("huge claim", replaced(WEIGHTS, claim((1 << 40,), "<f2")), "claims"),
     ("overflowing claim", replaced(WEIGHTS, claim((1 << 62, 1 << 62), "<f2")), "claims"),
     ("negative claim", replaced(WEIGHTS, claim((-8,), "<f2")), "claims"),
-    ("float64", replaced(WEIGHTS, npy(np.ones(8))), "float64"),
+    ("float64", replaced(WEIGHTS, npy(np.ones(8))), "accepted is float16"),
     ("text array", replaced(WEIGHTS, npy(np.array(["a"]))), "accepted are"),
     ("no npy", replaced(WEIGHTS, b"abc"), "cannot be read"),
     ("open bracket", replaced(WEIGHTS, b"\x93NUMPY\x01\0\x09\0{'descr':"), "cannot be read"),

@@ -13,7 +13,8 @@ import pytest
 from tests.support.nets import model, weights_of
 from tilewright import nn, onebit
 from tilewright.errors import FileError
-from tilewright.nn import stored
+from tilewright.files.npz import write_arrays
+from tilewright.nn.archives import DTYPES
 from tilewright.onebit.layers import Sign
 
 pytest.importorskip("onnx")
@@ -67,7 +68,7 @@ def _with(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], object]
     header = json.loads(arrays.pop("header").tobytes())
     change(header, arrays)
     text = np.frombuffer(json.dumps(header).encode(), np.uint8)
-    stored.write_arrays(path, {"header": text, **arrays}, "path", stored.DTYPES)
+    write_arrays(path, {"header": text, **arrays}, "path", DTYPES)
 
 
 LIES: dict[str, tuple[Callable[[Any, Any], object], str]] = {

@@ -9,7 +9,6 @@ then every node by ONNX's own schemas, as those of an ONNX file are.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,22 +17,20 @@ from typing import Any
 import numpy as np
 
 from tilewright.arrays.array import NDArray
-from tilewright.errors import ArgumentError, FileError, TilewrightError
+from tilewright.errors import ArgumentError, FileError
 from tilewright.facts.dtypes import VALUES
-from tilewright.files.npz import read_arrays, write_arrays
 from tilewright.files.whole import path_of
 from tilewright.nn import files
+from tilewright.nn.archives import read, write
 from tilewright.nn.graph import Graph, Input, Node, Tensor
 from tilewright.nn.importing import import_onnx
 from tilewright.nn.infer import types
 from tilewright.nn.net import Network
 from tilewright.nn.network_of_bits import bits_of, of_bits
 from tilewright.nn.onnx.schemas import stored_node
-from tilewright.wording import in_one_line
 
 FORMAT = "tilewright network"
 VERSION = 1
-DTYPES = ("|b1", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8")
 
 
 def save(network: Network, path: str | Path) -> None:
@@ -46,9 +43,6 @@ def save(network: Network, path: str | Path) -> None:
     if bits is not None:
         files.save(bits, path)
         return
-    target = path_of(path)
-    if target.suffix.lower() != ".npz":
-        raise FileError(f"path={str(path)!r}: suffix {target.suffix!r}; accepted is .npz")
     graph, arrays = network.graph, _Arrays()
     header = {
         "format": FORMAT,
@@ -60,9 +54,7 @@ def save(network: Network, path: str | Path) -> None:
         "constants": [[n, t.dtype, arrays.add(t.value)] for n, t in graph.constants.items()],
         "nodes": [_node_header(node, arrays) for node in graph.nodes],
     }
-    text = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
-    found = {"header": np.frombuffer(text, np.uint8), **arrays.found}
-    write_arrays(target, found, "path", DTYPES)
+    write(path, header, arrays.found)
 
 
 def load(path: str | Path) -> Network:
@@ -73,27 +65,18 @@ def load(path: str | Path) -> Network:
     source = path_of(path)
     if source.suffix.lower() != ".npz":
         return import_onnx(source)
-    label = f"path={str(path)!r}"
-    arrays = read_arrays(source, "path", DTYPES, "`tilewright net convert`")
-    text = arrays.pop("header", None)
-    if text is None or text.dtype != np.uint8:
-        raise FileError(f"{label}: no network, but arrays; `tilewright net convert` makes one")
-    try:
-        header = json.loads(text.tobytes())
+
+    def made(header: dict[str, Any], arrays: dict[str, NDArray]) -> Network:
         if header["format"] == files.FORMAT:
-            return of_bits(files.load(source), source.stem)
+            return of_bits(files.network_of(header, arrays), source.stem)
         if header["format"] != FORMAT or header["version"] != VERSION:
             said = f"version {header['version']!r} of {header['format']!r}"
             raise FileError(f"{said}; accepted is version {VERSION} of {FORMAT!r}")
         graph = _graph(header, arrays)
         types(graph)
         return Network(graph, source.stem)
-    except TilewrightError as error:
-        raise FileError(f"{label}: {error}") from None
-    except KeyError as error:
-        raise FileError(f"{label}: {error.args[0]!r} is missing") from None
-    except (ValueError, TypeError, AttributeError, RecursionError, MemoryError) as error:
-        raise FileError(f"{label}: its header is damaged ({in_one_line(error)})") from None
+
+    return read(path, "tilewright net convert", made)
 
 
 class _Arrays:

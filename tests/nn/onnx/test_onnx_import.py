@@ -350,7 +350,7 @@ UNSUPPORTED: tuple[tuple[str, Callable[[Graph], Any], str], ...] = (
     ("other file", elsewhere, "'constant0' lies in another file"),
     ("text", text, "'constant0' is of type"),
     ("nan", nan, "'constant0' has NaN"),
-    ("loop", loop, "'Loop0' .Loop.: has a graph"),
+    ("loop", loop, "'Loop0' .Loop. is not supported: has a graph"),
     ("circle", circle, "'first' .Relu.: input 'later'"),
     ("same name", twice, "'b' .Relu.: 'y' is there already"),
     ("other domain", foreign, "'q' .Quant.: domain"),

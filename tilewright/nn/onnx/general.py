@@ -18,7 +18,7 @@ from tilewright.files.whole import path_of
 from tilewright.nn.graph import Graph, Input, Node, Tensor
 from tilewright.nn.infer import types
 from tilewright.nn.onnx.model import DOMAINS, content_of, model_of, opset_of, unique_initializers
-from tilewright.nn.onnx.schemas import attribute_value, node_of
+from tilewright.nn.onnx.schemas import given_to, node_of
 from tilewright.nn.onnx.tensors import TYPES, constant, name_of, tensor_of
 
 OPSETS = (7, 28)  # below 7 constants are broadcast by attributes; beyond 28 nothing was tried
@@ -123,9 +123,7 @@ def _taken(proto: Any, name: str, title: str, opset: int, label: str) -> Node | 
     """A node; of a Constant what it holds."""
     if proto.domain not in DOMAINS:
         raise FileError(f"domain {proto.domain!r}; accepted is ONNX's own")
-    given = {a.name: attribute_value(a, label, title) for a in proto.attribute}
-    if len(given) < len(proto.attribute):
-        raise FileError("two attributes have one name")
+    given = given_to(proto, label, title)
     if proto.op_type == "Constant":
         return _constant(proto, given)
     return node_of(proto, name, opset, given)

@@ -7,7 +7,7 @@ data in other files is refused, and nothing is executed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ import numpy as np
 
 from tilewright.arrays.array import NDArray
 from tilewright.errors import FileError
-from tilewright.nn.onnx.attributes import attributes_of
+from tilewright.nn.onnx.attributes import understood
 from tilewright.nn.onnx.graph import IR_VERSIONS, OPSETS, Graph, Node
 from tilewright.nn.onnx.model import DOMAINS, content_of, model_of, opset_of, unique_initializers
+from tilewright.nn.onnx.schemas import given_to
 from tilewright.nn.onnx.tensors import array_of
 
 _LARGEST_INPUT = 1 << 28  # elements
@@ -52,48 +53,32 @@ def parse_onnx(content: bytes, label: str = "content") -> Graph:
 def _tensor(tensor: Any, label: str, what: str) -> NDArray:
     """A TensorProto as an array of numbers, its claims checked first."""
     array = array_of(tensor, label, what, _TYPES)
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise FileError(f"{label}: {what} has NaN or infinities; accepted are numbers")
+    _check_numbers(array, f"{label}: {what}")
     return array
+
+
+def _check_numbers(array: NDArray, what: str) -> None:
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise FileError(f"{what} has NaN or infinities; accepted are numbers")
 
 
 def _node(node: Any, index: int, opset: int, label: str) -> Node:
     title = f"node {node.name or f'number {index}'!r} ({node.op_type})"
     if node.domain not in DOMAINS:
         raise FileError(f"{label}: {title}: domain {node.domain!r}; accepted is ONNX's own")
-    given = {a.name: _attribute(a, label, title) for a in node.attribute}
     try:
-        if len(given) < len(node.attribute):
-            raise FileError("two attributes have one name")
-        attributes = attributes_of(node, opset, given)
+        given = {n: _plain(value) for n, value in given_to(node, label, title).items()}
+        attributes = understood(node, opset, given)
     except FileError as error:
         raise FileError(f"{label}: {title} is not supported: {error}") from None
     return Node(node.op_type, title, tuple(node.input), node.output[0], attributes, node)
 
 
-def _attribute(attribute: Any, label: str, title: str) -> Any:
-    from onnx import AttributeProto
-
-    kinds = AttributeProto
-    if attribute.ref_attr_name:
-        raise FileError(f"{label}: {title}: {attribute.name!r} refers to a function's attribute")
-    if attribute.type in (kinds.GRAPH, kinds.GRAPHS):
-        raise FileError(f"{label}: {title}: has a graph of its own, which is not supported")
-    if attribute.type == kinds.TENSOR:
-        return _tensor(attribute.t, label, f"{title}, attribute {attribute.name!r}")
-    simple: dict[int, Callable[[], Any]] = {
-        kinds.FLOAT: lambda: attribute.f,
-        kinds.INT: lambda: attribute.i,
-        kinds.STRING: lambda: attribute.s.decode("utf-8", "replace"),
-        kinds.FLOATS: lambda: list(attribute.floats),
-        kinds.INTS: lambda: list(attribute.ints),
-    }
-    read = simple.get(attribute.type)
-    if read is None:
-        raise FileError(
-            f"{label}: {title}: attribute {attribute.name!r} is of a kind not supported"
-        )
-    return read()
+def _plain(value: Any) -> Any:
+    """An attribute's value: lists as such, arrays of numbers alone."""
+    if isinstance(value, np.ndarray):
+        _check_numbers(value, "it")
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _input(
