@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from tilewright.backends.host.conv_chain import WinogradChain
 from tilewright.backends.host.conv_direct import SINGLE_ENGINES
+from tilewright.backends.host.conv_expand import ExpandDepthwise
 from tilewright.backends.host.conv_whole import WHOLE_ENGINES
 from tilewright.backends.host.conv_winograd import Winograd
 from tilewright.engines.contract import Engine
@@ -18,6 +19,7 @@ ConvEngine = Engine[ConvWork, ConvOperands, Callable[[], None]]
 CONV_ENGINES: tuple[ConvEngine, ...] = (
     WinogradChain(),
     Winograd(),
+    ExpandDepthwise(),
     *SINGLE_ENGINES,
     *WHOLE_ENGINES,
 )

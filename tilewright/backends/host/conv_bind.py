@@ -80,6 +80,12 @@ def bound(
     work: ConvWork, plan: Layout, operands: ConvOperands, cores: int, seconds: float
 ) -> Program:
     """The program of one step."""
+    step, keep = described(work, plan, operands)
+    return Program(step.reshape(1), plan.scratch, cores, seconds, keep)
+
+
+def described(work: ConvWork, plan: Layout, operands: ConvOperands) -> tuple[NDArray, list[object]]:
+    """The record of a step, and the arrays that it knows by address."""
     tile = compiled.kernels("conv_tile")
     layer = work.layers[0]
     step = np.zeros(1, STEP)[0]
@@ -89,7 +95,7 @@ def bound(
     keep += activation_of(step, layer, later=plan.through)
     _tasks(step, work, plan)
     _results(step, work, layer, plan, operands)
-    return Program(step.reshape(1), plan.scratch, cores, seconds, keep)
+    return step, keep
 
 
 def _strides(array: NDArray, form: str) -> tuple[int, int, int, int]:

@@ -20,7 +20,7 @@ from tilewright.arrays.array import NDArray
 from tilewright.backends.host import compiled
 from tilewright.backends.host.threads import Task, in_parallel
 
-DIRECT, FLAT, DEPTH, SPREAD, GATHER = range(5)  # kinds of steps
+DIRECT, FLAT, DEPTH, SPREAD, GATHER, EXPAND = range(6)  # kinds of steps
 _ALONE = 2e-5  # seconds that are shorter than waking another thread
 _WAIT = 2e-4  # seconds that a thread looks for the others of its step before it sleeps
 
@@ -38,6 +38,7 @@ _WHOLE = (
     *("groups", "group_bytes", "group_outputs", "blocks"),  # blocks of channels of a group
     *("bands", "band", "parts", "block_step"),  # rows or pixels of a task; blocks of a task
     "residual",  # bytes from a result to what is added; 0 for nothing
+    "ring",  # rows between two convolutions of one step
     "curved",  # number of an activation that is more than two bounds, or 0
     *("through", "shuffle", "fine_row", "fine_pixel"),  # results that lie otherwise
     *("planes", "tile", "tiles", "across", "inputs"),  # Winograd's: results a side, how many

@@ -75,7 +75,7 @@ def _band_block(step, block, x, out, rows, scratch):
             valid = line if lone else line | line << COLUMNS
             at = x + y * row + start * pixel
             to = out + y * step.out_row + start * step.out_pixel
-            _tile(step, block, at, (row, step.out_row), pixel, valid, to, scratch)
+            tile_at(step, block, at, (row, step.out_row), pixel, valid, to, scratch)
 
 
 @njit(cache=True)
@@ -92,11 +92,11 @@ def flat_task(step, task, scratch):
             start = min(left, step.columns - (COLUMNS if short else PIXELS))
             valid = ((_LINE if short else _ALL) << (left - start)) & (_LINE if short else _ALL)
             x, out = step.x + start * step.pixel, step.out + start * step.out_pixel
-            _tile(step, block, x, lines, step.pixel, valid, out, scratch)
+            tile_at(step, block, x, lines, step.pixel, valid, out, scratch)
 
 
 @njit(cache=True)
-def _tile(step, block, x, lines, pixel, valid, out, scratch):
+def tile_at(step, block, x, lines, pixel, valid, out, scratch):
     """A tile of a block: `lines` are bytes to its second row, of the windows and of the result."""
     group, within = block // step.blocks, block % step.blocks
     channel = group * step.group_outputs + within * WIDTH

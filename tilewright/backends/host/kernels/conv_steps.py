@@ -22,6 +22,7 @@ from numba import njit
 from tilewright.backends.host.kernels.atomics import breathe, let_others, seen, take
 from tilewright.backends.host.kernels.conv_depth import depth_task
 from tilewright.backends.host.kernels.conv_direct import direct_task, flat_task
+from tilewright.backends.host.kernels.conv_expand import expand_task
 from tilewright.backends.host.kernels.conv_winograd import gather_task, spread_task
 
 
@@ -46,7 +47,7 @@ def run(steps, counters, scratch, own, threads, patience):
                 task = take(line + 64 * share, 1)
                 if task >= count:
                     break
-                _do(step, first + task, scratch)
+                _do(steps, number, first + task, scratch)
                 finished += 1
         done = line + 64 * threads
         if finished:
@@ -55,8 +56,9 @@ def run(steps, counters, scratch, own, threads, patience):
 
 
 @njit(cache=True)
-def _do(step, task, scratch):
-    """One task."""
+def _do(steps, number, task, scratch):
+    """One task. A step of two convolutions has two records, the second without tasks."""
+    step = steps[number]
     if step.kind == 0:
         direct_task(step, task, scratch)
     elif step.kind == 1:
@@ -65,8 +67,10 @@ def _do(step, task, scratch):
         depth_task(step, task)
     elif step.kind == 3:
         spread_task(step, task, scratch)
-    else:
+    elif step.kind == 4:
         gather_task(step, task, scratch)
+    else:
+        expand_task(step, steps[number + 1], task, scratch)
 
 
 @njit(nogil=True, cache=True)
