@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tilewright.arrays.views import loaded_torch
@@ -75,7 +76,7 @@ class Bound:
         for name in set(self._fixed) & set(self._constants):
             home.copied(self._fixed[name], self._constants[name])
         self._values: dict[str, Any] = {}
-        self._calls = tuple(self._bound(step) for step in plan.steps)
+        self._calls = home.prepared([partial(self._bound, step) for step in plan.steps])
         self._ends = _ends(plan)
         self._stretches = _stretches(self._calls)
         torch = loaded_torch()

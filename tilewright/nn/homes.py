@@ -6,8 +6,10 @@ that no engine touches are arrays of the same library, made by definitions.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,6 +24,9 @@ from tilewright.nn.graph import Node, Tensor
 from tilewright.nn.kinds import is_tensor, maker, to_numpy
 from tilewright.nn.memory import ALIGNMENT
 from tilewright.nn.recorded import Recorded
+
+Launch = Callable[[], None]
+_COMPILERS = 8  # threads
 
 
 class Home(Protocol):
@@ -60,6 +65,9 @@ class Home(Protocol):
 
     def wait(self) -> None:
         """Wait until it is done."""
+
+    def prepared(self, makers: Sequence[Callable[[], Launch]]) -> tuple[Launch, ...]:
+        """What each of them makes, in order."""
 
     def recorded(self, launch: Callable[[], Any]) -> Recorded | None:
         """All steps as one call, where that is faster here; else None."""
@@ -128,6 +136,10 @@ class HostHome:
 
     def wait(self) -> None:
         """Nothing: steps return when they are done."""
+
+    def prepared(self, makers: Sequence[Callable[[], Launch]]) -> tuple[Launch, ...]:
+        """One after another: what compiles here keeps all cores busy."""
+        return tuple(make() for make in makers)
 
     def recorded(self, launch: Callable[[], Any]) -> Recorded | None:
         """One after another is as fast."""
@@ -227,6 +239,20 @@ class TorchHome:
         """For the whole device."""
         if self._device.type == "cuda":
             self._torch.cuda.synchronize(self._device)
+
+    def prepared(self, makers: Sequence[Callable[[], Launch]]) -> tuple[Launch, ...]:
+        """By threads on a GPU: a network's kernels are tens, and each compiles for a second."""
+        if self._device.type != "cuda":
+            return tuple(make() for make in makers)
+        with ThreadPoolExecutor(min(_COMPILERS, os.cpu_count() or 1)) as pool:
+            made = tuple(pool.map(self._there, makers))
+        self.wait()  # for memory that was filled on those threads' streams
+        return made
+
+    def _there(self, make: Callable[[], Launch]) -> Launch:
+        """In a thread, whose current device would be the first."""
+        with self._torch.cuda.device(self._device):
+            return make()
 
     def recorded(self, launch: Callable[[], Any]) -> Recorded | None:
         """A CUDA graph."""
