@@ -17,7 +17,7 @@ from typing import Any
 from tilewright.backends.cuda.conv import cost
 from tilewright.engines.conv import Activation, Conv, ConvOperands, ConvWork
 from tilewright.facts.device import Device
-from tilewright.facts.measured import h200
+from tilewright.facts.dtypes import VALUES
 from tilewright.facts.verdict import Proposal
 
 Launch = Callable[[], None]
@@ -36,12 +36,12 @@ class Cudnn:
         return None
 
     def propose(self, work: ConvWork, device: Device) -> Proposal:
-        """As measured of halves; of other types nothing was, so whoever predicts goes first."""
+        """As measured of an H200."""
         largest = max(c * h * w for c, h, w in work.sizes) * work.images
-        width = 4 if work.dtype == "float32" else 2
         reason = f"{len(work.layers)} convolutions of the vendor's library"
-        seconds = cost.seconds(work, device, h200.CONV_LIBRARY)
-        return Proposal(self.name, device, seconds, reason, 2 * width * largest, decisions=work)
+        seconds = cost.by_library(work, device, tuple(map(_passes, work.layers)))
+        scratch = 2 * VALUES[work.dtype] * largest
+        return Proposal(self.name, device, seconds, reason, scratch, decisions=work)
 
     def bind(self, proposal: Proposal, operands: ConvOperands) -> Launch:
         """Weights go to the GPU; the launch enqueues on torch's current stream."""
@@ -103,11 +103,33 @@ def _layer(layer: Conv, held: _Held, added: Any, x: Any) -> Any:
     pads = (top, left)
     if (top, left) != (bottom, right):
         x, pads = nnf.pad(x, (left, right, top, bottom)), (0, 0)
-    y = nnf.conv2d(x, held.weights, held.bias, layer.strides, pads, layer.dilations, layer.groups)
-    if added is not None:
-        y = y + added
-    y = _activated(layer.activation, held.slopes, y)
+    if x.is_cuda and _passes(layer) == 0:
+        y = _fused(layer, held, added, x, pads)
+    else:
+        how = (layer.strides, pads, layer.dilations, layer.groups)
+        y = nnf.conv2d(x, held.weights, held.bias, *how)
+        y = _activated(layer.activation, held.slopes, y if added is None else y + added)
     return y if layer.shuffle == 1 else nnf.pixel_shuffle(y, layer.shuffle)
+
+
+def _passes(layer: Conv) -> int:
+    """How often the result is read and written anew: never where the library does all itself."""
+    import torch
+
+    relu = layer.activation.kind == "relu"
+    if relu and torch.version.hip is None:
+        return 0
+    return (layer.bias is not None) + layer.adds + (layer.activation.kind != "none")
+
+
+def _fused(layer: Conv, held: _Held, added: Any, x: Any, pads: tuple[int, int]) -> Any:
+    """Convolution, bias, residual and ReLU in one call."""
+    import torch
+
+    how = (held.bias, layer.strides, pads, layer.dilations, layer.groups)
+    if added is None:
+        return torch.cudnn_convolution_relu(x, held.weights, *how)
+    return torch.cudnn_convolution_add_relu(x, held.weights, added, 1.0, *how)
 
 
 def _activated(how: Activation, slopes: Any, y: Any) -> Any:

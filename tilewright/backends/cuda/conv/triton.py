@@ -18,7 +18,6 @@ from tilewright.backends.cuda.machine.triton_launch import INTERPRETED
 from tilewright.engines.conv import ConvOperands, ConvWork
 from tilewright.facts.device import Device
 from tilewright.facts.dtypes import VALUES
-from tilewright.facts.measured import h200
 from tilewright.facts.verdict import Proposal
 
 Launch = Callable[[], None]
@@ -54,8 +53,9 @@ class TritonConv:
         between = zip(_between(work), work.sizes[1:-1], strict=True)
         scratch = sum(VALUES[kind] * work.images * c * h * w for kind, (c, h, w) in between)
         reason = f"{len(work.layers)} launches, activations in memory between them"
-        seconds = cost.seconds(work, device, h200.CONV_TRITON, along=32)
-        decisions = Decisions(work, tiles_of(work, device.compute_units))
+        chosen = tiles_of(work, device)
+        seconds = cost.in_triton(work, device, chosen)
+        decisions = Decisions(work, chosen)
         return Proposal(self.name, device, seconds, reason, scratch, decisions=decisions)
 
     def bind(self, proposal: Proposal, operands: ConvOperands) -> Launch:
@@ -88,12 +88,13 @@ def _between(work: ConvWork) -> list[str]:
     return [work.dtype if layer.whole is None else layer.whole.dtype for layer in layers]
 
 
-def tiles_of(work: ConvWork, units: int) -> tuple[Tile, ...]:
+def tiles_of(work: ConvWork, device: Device) -> tuple[Tile, ...]:
     """A tile for each layer."""
+    units, rates = max(1, device.compute_units), cost.tile_rates(work, device)
     found = []
-    for layer, (_, height, width) in zip(work.layers, work.sizes, strict=False):
-        rows, columns = layer.sums(height, width)
-        found.append(tile_of(layer, work.images * rows * columns, max(1, units)))
+    for index, layer in enumerate(work.layers):
+        width = VALUES[work.dtype if layer.whole is None else layer.whole.source]
+        found.append(tile_of(layer, cost.pixels_of(work, index), units, width, rates))
     return tuple(found)
 
 

@@ -199,6 +199,7 @@ def convolve(
     TILE_M: tl.constexpr,
     TILE_N: tl.constexpr,
     TILE_K: tl.constexpr,
+    PRECISION: tl.constexpr = "ieee",
 ):
     """Program: a tile of results of one group, or of a share of its sums.
 
@@ -218,8 +219,7 @@ def convolve(
     if DEPTHWISE:
         channel_at = o.to(tl.int64) * x_c
         for tap in tl.static_range(TAPS):
-            dy: tl.constexpr = tap // KW * DILATION_Y
-            dx: tl.constexpr = tap % KW * DILATION_X
+            dy, dx = tap // KW * DILATION_Y, tap % KW * DILATION_X
             inside = there & (y + dy >= 0) & (y + dy < height)
             inside = inside & (left + dx >= 0) & (left + dx < width)
             place = corner + dy * x_h + dx * x_w
@@ -242,7 +242,7 @@ def convolve(
             a = tl.load(place, mask=inside, other=0.0)
             known = (k < TAPS * channels)[:, None] & wanted[None, :]
             b = tl.load(held + k[:, None] * outputs + o[None, :], mask=known, other=0.0)
-            sums = tl.dot(a, b, sums, input_precision="ieee")
+            sums = tl.dot(a, b, sums, input_precision=PRECISION)
     channel = group * outputs + o
     if SPLITS > 1:
         every = outputs * GROUPS

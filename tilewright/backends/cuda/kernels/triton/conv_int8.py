@@ -143,8 +143,7 @@ def convolve_int8(
     if DEPTHWISE:
         channel_at = o.to(tl.int64) * x_c
         for tap in tl.static_range(TAPS):
-            dy: tl.constexpr = tap // KW * DILATION_Y
-            dx: tl.constexpr = tap % KW * DILATION_X
+            dy, dx = tap // KW * DILATION_Y, tap % KW * DILATION_X
             inside = there & (y + dy >= 0) & (y + dy < height)
             inside = inside & (left + dx >= 0) & (left + dx < width)
             place = (corner + dy * x_h + dx * x_w)[:, None] + channel_at[None, :]
