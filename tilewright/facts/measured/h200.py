@@ -181,7 +181,7 @@ CONV_TILES = {
     ),
 }
 CONV_LIBRARY = {
-    "float16": LibraryRates(3.3e-6, 2e-6, 460e12, 6e12, 6.5e12, 1.9e-9, 2.2),
+    "float16": LibraryRates(4.2e-6, 2e-6, 460e12, 6e12, 6.5e12, 1.7e-9, 2.2),
     "float32": LibraryRates(3.3e-6, 2e-6, 31e12, 0.7e12, 4e12, 28e-9, 1.5),
 }
 CONV_MEMORY = 2.5e12  # bytes a second of what they read and write
