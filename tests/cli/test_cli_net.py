@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -74,6 +75,8 @@ def test_info_counts_operators_and_their_work_where_sizes_are_known(folder: Path
         assert line in shown
     assert "Mflop" not in shown
     shown = invoke("net", "info", "model.onnx", "--shape", "1x1x100x100").stdout
+    assert "output      y: 1 × 1 × 200 × 200 float32" in shown
+    assert re.search(r"^memory      [\d.]+ KiB$", shown, re.M)
     assert f"{(2 * 324 + 8) * 1e4 / 1e6:.1f} Mflop" in shown
 
 
@@ -218,6 +221,10 @@ def test_what_is_typed_wrong_is_named_with_what_is_accepted(folder: Path) -> Non
     check_error(invoke("profile", "model.onnx", "--bars", "where.gif"), "--bars", ".png")
     check_error(invoke(*run, "absent.npy"), "absent.npy", "no such file")
     check_error(invoke(*run, "x.npy", "x.npy"), "X=")
+    check_error(invoke(*run, "z=x.npy"), "X='z=x.npy'", "no input 'z'", "['x']")
+    info = invoke("net", "info", "model.onnx", "--shape", "1x3x8x8")
+    check_error(info, "x", "[1, 3, 8, 8]")
+    assert not info.stdout
     check_error(invoke(*run, "x.csv"), ".csv", ".npy")
     check_error(invoke(*run, "x.npy", "-o", "y.gif"), "--output", ".gif")
     check_error(invoke(*run, "x.npy", "-o", "a.npy", "-o", "b.npy"), "2 files")

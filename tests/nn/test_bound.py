@@ -97,6 +97,19 @@ def test_sizes_that_do_not_fit_are_named() -> None:
         net.bind((1, 1, 8, 8), device="host", dtype="int8")
 
 
+def test_a_type_may_be_spelled_as_numpy_and_torch_do() -> None:
+    torch = pytest.importorskip("torch")
+    net = nn.import_onnx(model(*upscaler()))
+    for dtype in ("float16", np.float16, np.dtype("float16"), torch.float16):
+        assert net.bind((1, 1, 8, 9), device="host", dtype=dtype)(picture(1, 1, 8, 9)).dtype == "f2"
+
+
+def test_memory_is_known_without_binding() -> None:
+    net = nn.import_onnx(model(*upscaler()))
+    shape = (1, 1, 40, 50)
+    assert net.peak_bytes(shape, "host") == net.bind(shape, device="host").peak_bytes
+
+
 def test_values_that_no_memory_holds_are_refused_before_any_is_taken() -> None:
     with pytest.raises(DeviceMemoryError, match=r"values take \d+ bytes at once"):
         nn.import_onnx(model(*upscaler())).bind((1, 1, 1 << 20, 1 << 20), device="host")
@@ -254,6 +267,16 @@ def test_out_that_cannot_take_a_result_is_refused_before_anything_is_computed() 
     out.flags.writeable = False
     with pytest.raises(OperandError, match="out: it is read-only"):
         bound(picture(1, 1, 8, 9), out=out)
+
+
+def test_outs_may_be_a_list() -> None:
+    nodes: list[NodeText] = [("Relu", ["x"], ["y"], {}), ("Add", ["x", "x"], ["z"], {})]
+    bound = nn.import_onnx(model(nodes, {"x": (4,)}, outputs=("y", "z"))).bind(device="host")
+    x, outs = picture(4), [np.zeros(4, np.float32), np.zeros(4, np.float32)]
+    bound(x, out=outs)
+    np.testing.assert_array_equal(outs, [np.maximum(x, 0), x + x])
+    with pytest.raises(ArgumentError, match="out: 1 given; accepted are 2 arrays"):
+        bound(x, out=outs[0])
 
 
 def test_outputs_may_not_lie_in_each_other_or_in_an_input() -> None:

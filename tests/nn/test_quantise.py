@@ -11,7 +11,7 @@ import pytest
 from tests.support.nets import NodeText, model, weights_of
 from tilewright import nn
 from tilewright.arrays.array import NDArray
-from tilewright.errors import ArgumentError
+from tilewright.errors import ArgumentError, ShapeError
 from tilewright.nn.net import Network
 from tilewright.nn.operators.conv_int8 import NAME
 from tilewright.nn.passes.int8 import with_int8
@@ -143,6 +143,42 @@ def test_onnxruntime_reads_what_the_nodes_say() -> None:
     assert (made != wanted).mean() < 0.01
 
 
+@pytest.mark.parametrize("fuse", [True, False])
+@pytest.mark.parametrize(("scale", "zero"), [((1,), ()), ((), (1,)), ((1,), (1,)), ((), ())])
+def test_one_scale_and_its_zero_may_be_numbers_or_arrays_of_one(
+    scale: tuple[int, ...], zero: tuple[int, ...], fuse: bool
+) -> None:
+    """Onnxruntime's quantizer writes the scale of a bias as [1] beside a zero that is a number."""
+    rng = np.random.default_rng(3)
+    constants = {
+        "s": np.full(scale, 0.02, np.float32), "z": np.full(zero, 100, np.uint8),
+        "w": rng.integers(-127, 128, (6, 4, 3, 3), np.int8),
+        "ws": np.full(scale, 0.005, np.float32), "wz": np.zeros(zero, np.int8),
+        "b": rng.integers(-900, 900, 6, np.int32), "bz": np.zeros(zero, np.int32),
+        "bs": np.full(scale, np.float32(0.02) * np.float32(0.005), np.float32),
+    }  # fmt: skip
+    nodes: list[NodeText] = [
+        ("QuantizeLinear", ["x", "s", "z"], ["q"], {}),
+        ("DequantizeLinear", ["q", "s", "z"], ["d"], {}),
+        ("DequantizeLinear", ["w", "ws", "wz"], ["wd"], {}),
+        ("DequantizeLinear", ["b", "bs", "bz"], ["bd"], {}),
+        ("Conv", ["d", "wd", "bd"], ["y"], ONE),
+    ]
+    content = model(nodes, {"x": (1, 4, 9, 8)}, constants)
+    x = rng.standard_normal((1, 4, 9, 8)).astype(np.float32)
+    (wanted,) = ort.InferenceSession(content).run(None, {"x": x})
+    made = nn.import_onnx(content).bind(device="host", fuse=fuse)(x)
+    assert np.abs(made - wanted).max() <= 1e-5 * np.abs(wanted).max()
+
+
+def test_a_network_is_quantised_with_scales_of_one_shape_or_refused() -> None:
+    nodes: list[NodeText] = [("QuantizeLinear", ["x", "s", "z"], ["y"], {})]
+    constants = {"s": np.ones(4, np.float32), "z": np.asarray(np.uint8(0))}
+    net = nn.import_onnx(model(nodes, {"x": (1, 4, 9, 8)}, constants, check=False))
+    with pytest.raises(ShapeError, match=r"scale \[4\], zero \[\]; accepted are equal"):
+        net.bind(device="host")
+
+
 def test_batch_norms_go_into_the_weights_first() -> None:
     w = weights_of(w=(8, 3, 3, 3), gamma=(8,), beta=(8,), mean=(8,))
     w["variance"] = np.linspace(0.5, 2, 8, dtype=np.float32)
@@ -189,7 +225,7 @@ def test_ranges_that_training_knows_need_no_samples(net: Network) -> None:
         ({"samples": []}, "samples: none; accepted are one and more"),
         ({"method": "guess"}, "method='guess': accepted are minmax, percentile, squares"),
         ({"percentile": 40}, "percentile=40: accepted are numbers above 50"),
-        ({"keep": ["nobody"]}, "keep: no node is called 'nobody'"),
+        ({"keep": ["nobody"]}, "keep: no node is called 'nobody'; accepted are names of nodes, as"),
     ],
 )
 def test_what_does_not_fit_is_named(net: Network, changed: dict[str, Any], said: str) -> None:

@@ -124,10 +124,10 @@ def climb(device: Device, sizes: Sequence[int], dtype: str, effort: Effort = FUL
 
 
 @contextmanager
-def working() -> Iterator[Callable[[str], None]]:
+def working(said: str = "measuring") -> Iterator[Callable[[str], None]]:
     """A line on stderr where that is a terminal, for steps whose number nobody knows beforehand."""
     err = Console(stderr=True)
-    with Status("measuring", console=err) if err.is_terminal else nullcontext() as status:
+    with Status(said, console=err) if err.is_terminal else nullcontext() as status:
         yield (lambda name: None) if status is None else (lambda name: status.update(name))
 
 

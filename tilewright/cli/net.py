@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -25,7 +26,8 @@ from tilewright.cli.profile import profile
 from tilewright.errors import ArgumentError, FileError, ShapeError
 from tilewright.facts.ceilings import bytes_text
 from tilewright.files.whole import check_writable
-from tilewright.nn.graph import Input
+from tilewright.nn.graph import Input, Shape
+from tilewright.nn.infer import tensors
 from tilewright.nn.net import Network
 from tilewright.nn.profile import parameters
 from tilewright.nn.stored import load, save
@@ -65,28 +67,43 @@ def convert(
 def info(model: ModelArgument, shape: ShapeOption = None) -> None:
     """Show inputs, outputs, operators and parameters; with sizes also operations and memory.
 
+    Memory is what all values take at once on the host, fused, parameters not among it.
+
     Example: `tilewright net info model.onnx --shape 1x3x224x224`
     """
     network = load(model)
-    for line in _summary(network):
+    sizes = None
+    if shape or not any(_free(source) for source in network.inputs):
+        sizes = shapes_of(network.graph, shape)
+    work = _work(network, sizes) if sizes else []
+    for line in _summary(network, sizes):
         print(line)
     counts = Counter((node.operator, node.version) for node in network.graph.nodes)
     shown = (f"{name} {count} (version {v})" for (name, v), count in sorted(counts.items()))
     _listed("operators", list(shown))
-    if shape or not any(_free(source) for source in network.inputs):
-        sizes = shapes_of(network.graph, shape)
-        rows = network.profile(sizes)
-        said = ", ".join(f"{name} {times(size)}" for name, size in sizes.items())
-        flops, moved = sum(row.flops for row in rows), sum(row.bytes for row in rows)
-        print(f"work        {flops / 1e6:,.1f} Mflop and {moved / 1e6:,.1f} MB moved, at {said}")
+    for line in work:
+        print(line)
 
 
-def _summary(network: Network) -> list[str]:
-    """Inputs, outputs, parameters."""
+def _work(network: Network, sizes: Mapping[str, Shape]) -> list[str]:
+    """Operations, bytes moved and bytes held, at sizes of the inputs. Raises as `bind`."""
+    rows = network.profile(sizes)
+    said = ", ".join(f"{name} {times(size)}" for name, size in sizes.items())
+    flops, moved = sum(row.flops for row in rows), sum(row.bytes for row in rows)
+    return [
+        f"work        {flops / 1e6:,.1f} Mflop and {moved / 1e6:,.1f} MB moved, at {said}",
+        f"memory      {bytes_text(network.peak_bytes(sizes, 'host'))}",
+    ]
+
+
+def _summary(network: Network, sizes: Mapping[str, Shape] | None = None) -> list[str]:
+    """Inputs, outputs, parameters; outputs with their sizes where those of inputs are known."""
     count, size = parameters(network.graph)
+    found = tensors(network.graph, sizes) if sizes else {}
+    shapes = {name: f"{times(found[name].shape)} " if found else "" for name in network.outputs}
     return [
         *(f"input       {s.name}: {times(s.shape)} {s.dtype}" for s in network.inputs),
-        *(f"output      {name}: {network.types[name]}" for name in network.outputs),
+        *(f"output      {name}: {shapes[name]}{network.types[name]}" for name in network.outputs),
         f"nodes       {len(network.graph.nodes):,}",
         f"parameters  {count:,} in {bytes_text(size)}",
     ]
@@ -135,8 +152,9 @@ def run(
     outputs = output or []
     _check_outputs(outputs, network)
     given = given_arrays(network.inputs, inputs)
-    bound = network.bind({n: x.shape for n, x in given.items()}, device or "auto", dtype)
-    made = bound.run(**given)
+    with common.working("making ready: kernels are compiled once, and kept"):
+        bound = network.bind({n: x.shape for n, x in given.items()}, device or "auto", dtype)
+        made = bound.run(**given)
     results = made if isinstance(made, tuple) else (made,)
     for at, (name, array) in enumerate(zip(network.outputs, results, strict=True)):
         print(f"{name}: {times(array.shape)} {array.dtype}{_range(array)}")

@@ -60,7 +60,8 @@ def bench(
         else:
             _check_file(model)
             peers.append(net_peers.ready(name, model, feeds, threads))
-    bound = network.bind(sizes, chosen, dtype)
+    with common.working("making ready: kernels are compiled once, and kept"):
+        bound = network.bind(sizes, chosen, dtype)
     calls = {OURS: net_measure.call_of(bound, given)}
     seconds = net_peers.in_turns(calls | {peer.name: peer.run for peer in peers}, repeats)
     said = ", ".join(f"{name} {times(size)}" for name, size in sizes.items())

@@ -115,6 +115,8 @@ def given_arrays(inputs: Sequence[Input], texts: Sequence[str]) -> dict[str, NDA
     found: dict[str, NDArray] = {}
     for text in texts:
         name, mark, file = text.partition("=")
+        if mark and name not in by_name and not Path(text).exists():
+            raise ArgumentError(f"X={text!r}: no input {name!r}; there are {list(by_name)}")
         if not mark or name not in by_name:
             waiting = [one for one in by_name if one not in found]
             if not waiting:

@@ -119,6 +119,15 @@ class Network:
         """What `bind` with these arguments would do, step by step; nothing is allocated."""
         return explained(self._plan(shape, device, dtype, exact, fuse)[0], self.title)
 
+    def peak_bytes(
+        self, shape: Any = None, device: Device | str = "auto", dtype: str = "float32"
+    ) -> int:
+        """What all values take at once where `bind` with these arguments lays them.
+
+        Nothing is allocated; weights and what engines take besides are not among it.
+        """
+        return self._plan(shape, device, dtype, exact=False, fuse=True)[0].peak_bytes
+
     def profile(self, shape: Any = None, dtype: str = "float32") -> tuple[Row, ...]:
         """The work of every node of the file: operations, bytes, and how many operations a byte.
 
@@ -129,17 +138,14 @@ class Network:
 
         Raises ArgumentError, ShapeError, DtypeError.
         """
-        if dtype not in DTYPES:
-            raise DtypeError(f"dtype={dtype!r}: accepted are {', '.join(DTYPES)}")
-        graph = retyped(self.graph, dtype)
+        graph = retyped(self.graph, _checked_dtype(dtype))
         return rows(graph, tensors(graph, sizes_of(graph, shape)))
 
     def _plan(
         self, shape: Any, device: Device | str, dtype: str, exact: bool, fuse: bool
     ) -> tuple[Plan, tuple[ConvEngine, ...]]:
         chosen = device_of(device, self.graph)
-        if dtype not in DTYPES:
-            raise DtypeError(f"dtype={dtype!r}: accepted are {', '.join(DTYPES)}")
+        dtype = _checked_dtype(dtype)
         sizes = sizes_of(self.graph, shape)
         graph = retyped(with_int8(self.graph) if fuse else self.graph, dtype)
         graph = simplified(graph, tensors(graph, sizes), fuse=fuse)
@@ -153,6 +159,14 @@ class Network:
         found = matched([source.name for source in self.inputs], inputs, named)
         sizes: dict[str, int] = {}
         return {source.name: _fitting(source, found[source.name], sizes) for source in self.inputs}
+
+
+def _checked_dtype(dtype: Any) -> str:
+    """The name of a type that values may be stored in: that, or NumPy's or torch's type."""
+    name = str(getattr(dtype, "__name__", dtype)).removeprefix("torch.")
+    if name not in DTYPES:
+        raise DtypeError(f"dtype={short(dtype)}: accepted are {', '.join(DTYPES)}")
+    return name
 
 
 def _fitting(source: Input, array: Any, sizes: dict[str, int]) -> Any:

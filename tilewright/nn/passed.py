@@ -52,10 +52,12 @@ def outs_of(plan: Plan, out: Any) -> tuple[Any, ...]:
     names = plan.graph.outputs
     if out is None:
         return (None,) * len(names)
-    outs = (out,) if len(names) == 1 and not isinstance(out, tuple) else out
-    if not isinstance(outs, tuple) or len(outs) != len(names):
-        raise ArgumentError(f"out: accepted is a tuple of {len(names)} arrays, one for each output")
-    for one, name in zip(outs, names, strict=True):
+    several = tuple(out) if isinstance(out, tuple | list) else (out,)
+    if len(several) != len(names):
+        raise ArgumentError(
+            f"out: {len(several)} given; accepted are {len(names)} arrays, one for each output"
+        )
+    for one, name in zip(several, names, strict=True):
         check_kind(one, "out")
         check_unseen(one, "out")
         tensor = plan.tensors[name]
@@ -66,7 +68,7 @@ def outs_of(plan: Plan, out: Any) -> tuple[Any, ...]:
             raise DtypeError(f"out.dtype={dtype_name(one)}: accepted is {tensor.dtype}")
         if not is_writable(one):
             raise OperandError("out: it is read-only; accepted are arrays that may be written")
-    return outs
+    return several
 
 
 def check_apart(outs: tuple[Any, ...], given: Mapping[str, Any]) -> None:

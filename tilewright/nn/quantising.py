@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
@@ -82,7 +83,10 @@ def _check(net: Network, method: str, percentile: float, keep: Collection[str]) 
     names = {node.name for node in net.graph.nodes}
     unknown = [name for name in keep if name not in names]
     if unknown:
-        raise ArgumentError(f"keep: no node is called {unknown[0]!r}")
+        near = get_close_matches(unknown[0], names, 3, 0)
+        raise ArgumentError(
+            f"keep: no node is called {unknown[0]!r}; accepted are names of nodes, as {near}"
+        )
     if any(node.operator == "QuantizeLinear" for node in net.graph.nodes):
         raise ArgumentError("net: has QuantizeLinear already; accepted are networks of float32")
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.nets import ONE, NodeText, model, residual_blocks, upscaler, weights_of
 from tilewright import nn
-from tilewright.errors import FileError, ShapeError
+from tilewright.errors import ArgumentError, FileError, ShapeError
 
 onnx = pytest.importorskip("onnx")
 
@@ -122,6 +122,19 @@ WRONG = (
 def test_a_model_that_cannot_be_is_refused_by_name(change: Any, said: str) -> None:
     with pytest.raises(FileError, match=said):
         nn.import_onnx(changed(change))
+
+
+def test_what_onnx_loaded_is_taken_as_its_file_is() -> None:
+    content = model(*upscaler())
+    x = np.ones((1, 1, 6, 7), np.float32)
+    made = nn.import_onnx(onnx.load_from_string(content)).run(x)
+    np.testing.assert_array_equal(made, nn.import_onnx(content).run(x))
+
+
+@pytest.mark.parametrize("wrong", [None, 3, ["model.onnx"], np.zeros(3)])
+def test_what_is_no_model_is_named(wrong: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"model=.*accepted is the path of a file"):
+        nn.import_onnx(wrong)
 
 
 def test_weights_may_be_infinite() -> None:

@@ -34,7 +34,7 @@ def node_of(proto: Any, name: str, opset: int, given: Mapping[str, Any]) -> Node
     """
     entries = operators.found().get(proto.op_type)
     if entries is None:
-        raise FileError("no such operator here")
+        raise FileError("no such operator here; docs/operators.md lists those there are")
     known = sorted(v for entry in entries for v in entry.versions)
     version, attributes = attributes_of(proto, opset, given, known)
     operator = operators.find(proto.op_type, version)

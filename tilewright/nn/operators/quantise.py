@@ -139,10 +139,12 @@ def _checked(node: Node, given: Given) -> Shape:
     x, scale, zero = (*given, None)[:3]
     assert x is not None
     assert scale is not None
-    if zero is not None and zero.shape != scale.shape:
+    single = scale.size == 1 and len(scale.shape) < 2
+    alike = zero is None or zero.shape == scale.shape  # one number may be [] or [1], as files mix
+    if zero is not None and not alike and not (single and zero.shape in ((), (1,))):
         raise ShapeError(f"scale {list(scale.shape)}, zero {list(zero.shape)}; accepted are equal")
     block = node.attributes.get("block_size", 0)
-    if scale.size == 1 and len(scale.shape) < 2:
+    if single:
         return x.shape
     axis = axis_of(node.attributes.get("axis", 1), len(x.shape)) if len(x.shape) > 1 else 0
     if block:
