@@ -45,7 +45,7 @@ def upscaler() -> bytes:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model, a picture and an array in the current folder, on a host that was measured."""
     known = replace(host(), ceilings=made_up(host().key))
-    monkeypatch.setattr("tilewright.cli.profile.device_of", lambda name: known)
+    monkeypatch.setattr("tilewright.cli.profile.device_of", lambda name, graph: known)
     (tmp_path / "model.onnx").write_bytes(upscaler())
     pixels = np.random.default_rng(0).integers(0, 256, (10, 14), np.uint8)
     image.fromarray(pixels).save(tmp_path / "picture.png")
@@ -137,7 +137,7 @@ def test_on_a_gpu_a_profile_and_a_bench_have_torch_beside_them(
     pytest.importorskip("array_api_compat")
     gpu = replace(CUDA_H200, ceilings=made_up(CUDA_H200.key))
     for room in ("cli.profile", "cli.net_bench", "nn.net"):
-        monkeypatch.setattr(f"tilewright.{room}.device_of", lambda name: gpu)
+        monkeypatch.setattr(f"tilewright.{room}.device_of", lambda name, graph: gpu)
     monkeypatch.setattr("tilewright.nn.net.conv_engines", lambda name: (Cudnn(),))
     monkeypatch.setattr("tilewright.nn.net.home_of", lambda plan: TorchHome(plan.arena, "cpu"))
     monkeypatch.setattr(
