@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import io
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -9,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.engines.conv import Activation, Conv, ConvWork
+from tilewright.nn.graph import Node
+from tilewright.nn.net import Network
 
 CHANNELS = {
     "S": (1, 16, 16, 16, 16, 4),
@@ -62,3 +66,56 @@ def onnx_model(work: ConvWork) -> bytes:
     opset = [helper.make_opsetid("", 17)]
     made: bytes = helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString()
     return made
+
+
+def onnx_of(net: Network, x: Sequence[int], y: Sequence[int]) -> bytes:
+    """A network of one input and one output as an ONNX file, from "x" to "y"."""
+    from onnx import helper, numpy_helper
+
+    graph = net.graph
+    named = {graph.inputs[0].name: "x", graph.outputs[0]: "y"}
+    constants = [
+        numpy_helper.from_array(np.asarray(tensor.value), name)
+        for name, tensor in graph.constants.items()
+    ]
+    nodes = []
+    for node in graph.nodes:
+        inputs, outputs = (
+            [named.get(name, name) for name in names] for names in (node.inputs, node.outputs)
+        )
+        nodes.append(helper.make_node(node.operator, inputs, outputs, node.name, **_told(node)))
+    ends = [
+        helper.make_tensor_value_info(name, 1, list(sizes)) for name, sizes in (("x", x), ("y", y))
+    ]
+    made = helper.make_graph(nodes, "net", ends[:1], ends[1:], constants)
+    opset = [helper.make_opsetid("", 17)]
+    model: bytes = helper.make_model(made, opset_imports=opset, ir_version=9).SerializeToString()
+    return model
+
+
+def _told(node: Node) -> dict[str, Any]:
+    """A node's attributes that opset 17 has; numbers as they are."""
+    from onnx import defs
+
+    known = defs.get_schema(node.operator, 17).attributes
+    return {
+        key: value
+        for key, value in node.attributes.items()
+        if key in known and value is not None and not (value == "" or value == [])
+    }
+
+
+def torchvision_model(name: str) -> bytes:
+    """A net of torchvision with drawn weights, as torch exports it for a picture of 224 x 224."""
+    import torch
+
+    models = importlib.import_module("torchvision.models")
+    makers = {"MobileNetV2": "mobilenet_v2", "ResNet-18": "resnet18"}
+    torch.manual_seed(0)
+    net = getattr(models, makers[name])(weights=None).eval()
+    file = io.BytesIO()
+    picture = torch.zeros(1, 3, 224, 224)
+    torch.onnx.export(
+        net, picture, file, dynamo=False, opset_version=17, input_names=["x"], output_names=["y"]
+    )
+    return file.getvalue()

@@ -98,7 +98,8 @@ def ends(layer: Conv, vectors: int, *, flip: int) -> NDArray:
     numbers = np.zeros(8, np.float32)
     numbers[:2] = np.float32(1) / np.float32(whole.step), whole.step
     low, high = limits(whole)
-    numbers.view(np.int32)[2:6] = shift_of(whole), low, high, flip
+    plain = (shift_of(whole), low, high, flip) == (0, 0, 255, 0)
+    numbers.view(np.int32)[2:7] = shift_of(whole), low, high, flip, plain
     each = layer.outputs // layer.groups
     channel = 0
     while channel < each:

@@ -28,6 +28,7 @@ from tilewright.backends.host.kernels.whole_rows import (
 )
 from tilewright.backends.host.kernels.whole_tile import (
     COLUMNS,
+    FEW_PIXELS,
     GROUPS,
     PIXELS,
     VECTORS,
@@ -40,11 +41,17 @@ from tilewright.backends.host.kernels.whole_tile import (
 
 LANES = 16
 SINGLE, PAIR = GROUPS[1], GROUPS[VECTORS]
-# What a worker's scratch holds: sums of a tile, a few bytes of pixels that are none, tables.
-SUMS = 4 * LANES * (PIXELS[VECTORS] * VECTORS + 4)
-SPARE = 64 * COLUMNS * SINGLE
+FEW_ROW = 4 * FEW_PIXELS  # bytes of one output's, or half a row's, in that room
 MOST = 1 << 12  # pieces of a window
-SCRATCH = SUMS + SPARE + 8 * MOST * (SINGLE + 1) + 256
+ENDS = 4 * LANES + 32  # bytes of the ends of sixteen channels
+# Where a worker's room holds what, after sums of a tile: bytes of pixels of which not all are
+# there; where groups' results go, and which they are; where pieces of windows begin.
+SPARE = 4 * LANES * (PIXELS[VECTORS] * VECTORS + 4)
+PLACES = SPARE + 64 * COLUMNS * SINGLE
+RESULTS = PLACES + 64
+LINES = RESULTS + 128
+TABLE = LINES + 8 * MOST
+SCRATCH = TABLE + 8 * MOST * SINGLE
 helper = njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
@@ -85,96 +92,141 @@ def tile(kind, vectors, arguments):
 
 
 @helper
-def finished(stage, sums, vectors, scale, channel, left, groups, outs, count):
-    """What is left to do of a tile: `groups` are where its groups' results begin, in `outs`."""
-    for slot in range(count):
-        to, valid = whole(outs, 3 * slot + 1), whole(outs, 3 * slot + 2)
-        at = sums + 4 * LANES * vectors * COLUMNS * slot
+def finished(stage, room, vectors, scale, channels, filled):
+    """What is left to do of a tile's groups, of which `filled` are there."""
+    channel, left = channels
+    for slot in range(filled):
+        to, valid = whole(room + RESULTS, 2 * slot), whole(room + RESULTS, 2 * slot + 1)
+        at = room + 4 * LANES * vectors * COLUMNS * slot
         if stage.kind == table.FEW:
-            few_rows(stage, sums, slot, to, valid)
+            few_rows(stage, room, slot, to, valid)
         elif stage.kind == table.FLOATS:
             floats(stage, at, vectors, scale, to, channel, valid, left)
         elif stage.kind == table.DIVIDED:
             divided(stage, at, vectors, scale, to + channel, valid, left)
         elif valid < COLUMNS:
             for pixel in range(valid):
-                source = groups + 64 * (slot * COLUMNS + pixel)
+                source = room + SPARE + 64 * (slot * COLUMNS + pixel)
                 copy(to + channel + pixel * stage.channels, source, left)
 
 
 @helper
-def windows(stage, before, memory, image, row, lines):
-    """Where the rows of the windows of a row of results begin."""
+def windows(stage, before, memory, image, row, skip, lines):
+    """Where the pieces of the first window of a row of results begin."""
     for tap in range(stage.taps):
         y = row * stage.stride - stage.top + tap * stage.dilation
-        put(lines, tap, row_at(before, memory, image, y))
+        line = row_at(before, memory, image, y) + skip
+        for split in range(stage.splits):
+            put(lines, tap * stage.splits + split, line + split * stage.piece)
 
 
 @helper
-def block_rows(stages, number, memory, image, first, last, scratch, block):
+def result_at(stage, memory, image, row):
+    """Where a row of results begins, and bytes from a pixel to the next."""
+    if stage.kind == table.BYTES or stage.kind == table.DIVIDED:
+        return row_at(stage, memory, image, row) + stage.margin, stage.channels
+    place = image * stage.out_image + row * stage.shuffle * stage.out_row
+    return stage.base + 4 * place, 4 * stage.shuffle * stage.out_pixel
+
+
+@helper
+def wide_rows(stage, before, memory, image, rows, room, vectors, scale, given, wide):
+    """Rows in which a tile's groups lie side by side: the last tile of a row ends with it."""
+    first, last = rows
+    _, _, quads, pixel, weights, start, ends, outs, step, told = given
+    span, pieces, (skip, at, left) = wide
+    slots, kind, width, row_step = span // COLUMNS, stage.kind, stage.width, step
+    to_bytes, few_alone = kind == table.BYTES, kind == table.FEW
+    dense = to_bytes and stage.channels == LANES * vectors
+    few_alone = few_alone and (stage.shuffle == 2 or stage.outputs == 4)
+    if few_alone:
+        row_step = 4 * (stage.out_row if stage.shuffle == 2 else stage.out_channel)
+    for row in range(first, last):
+        windows(stage, before, memory, image, row, skip, room + LINES)
+        result, apart = result_at(stage, memory, image, row)
+        for column in range(0, width, span):
+            begin = min(column, width - span)
+            to = result + begin * apart
+            for piece in range(pieces):
+                line = whole(room + LINES, piece) + begin * pixel
+                for slot in range(slots):
+                    put(room + TABLE, piece * slots + slot, line + slot * COLUMNS * pixel)
+            places = outs
+            if dense:
+                places, row_step = to, 0
+            elif few_alone:
+                places = to
+            else:
+                for slot in range(slots):
+                    place = to + slot * COLUMNS * apart
+                    put(room + PLACES, slot, place + at)
+                    put(room + RESULTS, 2 * slot, place)
+                    put(room + RESULTS, 2 * slot + 1, COLUMNS)
+            tile(
+                kind, vectors,
+                (room + TABLE, pieces, quads, pixel, weights, start, ends, places, row_step, told),
+            )  # fmt: skip
+            if not (to_bytes or few_alone):
+                finished(stage, room, vectors, scale, (at, left), slots)
+
+
+@helper
+def block_rows(stages, number, memory, image, rows, room, block):
     """Some channels of some rows of a layer: `block` is group, first channel, vectors."""
     stage, before = stages[number], stages[number - 1]
+    first, last = rows
     group, channel, vectors = block
     slots = SINGLE if vectors == 1 else PAIR
-    sums, spare = scratch, scratch + SUMS
-    places = spare + SPARE
-    outs, lines = places + 8 * MOST * SINGLE, places + 8 * MOST * SINGLE + 128
+    pieces, kind, width = stage.taps * stage.splits, stage.kind, stage.width
     left = min(LANES * vectors, stage.outputs - channel)
     skipped = channel // LANES
     weights = stage.weights + group * stage.group_weights
-    weights += skipped * 4 * LANES * stage.taps * stage.splits * stage.quads
-    weights = weights if stage.kind != table.FEW else stage.weights
+    weights += skipped * 4 * LANES * pieces * stage.quads
     start = stage.start + group * stage.group_starts + 4 * channel
     scale = stage.scale + group * stage.group_starts + 4 * channel
-    ends = stage.ends + group * stage.group_ends + skipped * (64 + 32)
-    flag = 1 if stage.shuffle == 2 else 0
-    at = group * stage.outputs + channel
-    kind = stage.kind
-    to_bytes = kind == table.BYTES
+    ends = stage.ends + group * stage.group_ends + skipped * ENDS
+    at, skip, pixel = group * stage.outputs + channel, group * stage.inputs, stage.pixel
+    told = 1 if kind == table.FEW and stage.shuffle == 2 else left
+    told = 0 if kind == table.FEW and stage.shuffle != 2 else told
+    direct = kind == table.BYTES and width >= COLUMNS
+    outs = room + PLACES if kind == table.BYTES else room
+    step = stage.channels if direct else 64
+    step = FEW_ROW if kind == table.FEW else step
+    if kind == table.FEW and stage.shuffle == 2:
+        step = 2 * FEW_ROW
+    given = (
+        room + TABLE, pieces, stage.quads, pixel, weights, start, ends, outs, step, told
+    )  # fmt: skip
+    if width >= slots * COLUMNS:
+        wide = (slots * COLUMNS, pieces, (skip, at, left))
+        wide_rows(stage, before, memory, image, rows, room, vectors, scale, given, wide)
+        return
+    valid = min(COLUMNS, width)
     filled = 0
     for row in range(first, last):
-        windows(stage, before, memory, image, row, lines)
-        if to_bytes or kind == table.DIVIDED:
-            result = row_at(stage, memory, image, row) + stage.margin
-        else:
-            result = stage.base + 4 * (
-                image * stage.out_image + row * stage.shuffle * stage.out_row
-            )
-        for column in range(0, stage.width, COLUMNS):
-            begin = max(0, min(column, stage.width - COLUMNS))
-            valid = min(COLUMNS, stage.width - begin)
-            skip = begin * stage.pixel + group * stage.inputs
-            for tap in range(stage.taps):
-                line = whole(lines, tap) + skip
-                for split in range(stage.splits):
-                    piece = (tap * stage.splits + split) * slots
-                    put(places, piece + filled, line + split * stage.piece)
-            if to_bytes or kind == table.DIVIDED:
-                to = result + begin * stage.channels
-            else:
-                to = result + 4 * begin * stage.shuffle * stage.out_pixel
-            put(outs, 3 * filled + 1, to)
-            put(outs, 3 * filled + 2, valid)
-            put(outs, 3 * filled, to + at if valid == COLUMNS else spare + 64 * COLUMNS * filled)
+        windows(stage, before, memory, image, row, skip, room + LINES)
+        result, apart = result_at(stage, memory, image, row)
+        for column in range(0, width, COLUMNS):
+            begin = max(0, min(column, width - COLUMNS))
+            further, to = begin * pixel, result + begin * apart
+            for piece in range(pieces):
+                line = whole(room + LINES, piece) + further
+                put(room + TABLE, piece * slots + filled, line)
+            place = to + at if direct else room + SPARE + 64 * COLUMNS * filled
+            put(room + PLACES, filled, place)
+            put(room + RESULTS, 2 * filled, to)
+            put(room + RESULTS, 2 * filled + 1, valid)
             filled += 1
-            last_one = row + 1 == last and column + COLUMNS >= stage.width
-            if filled < slots and not last_one:
+            if filled < slots and (row + 1 < last or column + COLUMNS < width):
                 continue
             for empty in range(filled, slots):
-                for piece in range(stage.taps * stage.splits):
-                    put(places, piece * slots + empty, whole(places, piece * slots))
-                put(outs, 3 * empty, whole(outs, 0))
-            step = stage.channels if valid == COLUMNS else 64
-            for slot in range(slots):
-                put(lines + 8 * 64, slot, whole(outs, 3 * slot))
-            tile(
-                kind, vectors,
-                (places, stage.taps * stage.splits, stage.quads, stage.pixel, weights, start, ends,
-                 lines + 8 * 64 if to_bytes else sums, step,
-                 flag if kind == table.FEW else left),
-            )  # fmt: skip
-            if not to_bytes or valid < COLUMNS:
-                finished(stage, sums, vectors, scale, at, left, spare, outs, filled)
+                put(room + PLACES, empty, whole(room + PLACES, 0))
+                for piece in range(pieces):
+                    line = whole(room + TABLE, piece * slots)
+                    put(room + TABLE, piece * slots + empty, line)
+            tile(kind, vectors, given)
+            if not direct:
+                finished(stage, room, vectors, scale, (at, left), filled)
             filled = 0
 
 
@@ -193,5 +245,5 @@ def run_strip(stages, jobs, memory, image, scratch):
                 vectors = VECTORS if stage.outputs - channel > LANES else 1
                 vectors = 1 if stage.kind == table.FEW else vectors
                 block = (group, channel, vectors)
-                block_rows(stages, number, memory, image, first, last, scratch, block)
+                block_rows(stages, number, memory, image, (first, last), scratch, block)
                 channel += LANES * vectors

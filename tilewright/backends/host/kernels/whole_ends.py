@@ -6,7 +6,8 @@ A division takes sixteen cycles a register. In its place y is multiplied by 1 / 
 misses is added, with fused multiply-adds: the same float32 but for ties that `conv_whole_pack`
 looks for in advance, where it finds one sums end as they are and are divided.
 
-`ends` is [scale: float32 [vectors][16]][1 / step, step: float32][shift, low, high, flip: int32].
+`ends` is [scale: float32 [vectors][16]][1 / step, step: float32][shift, low, high, flip, plain:
+int32]; plain where all but the scales and steps leaves bytes as they are.
 """
 
 from __future__ import annotations
@@ -20,8 +21,7 @@ from tilewright.backends.host.kernels.whole_dot import I8, I16, I32, INTS, LANES
 
 FLOATS = ir.VectorType(ir.FloatType(), LANES)
 _BYTES = ir.VectorType(I8, LANES)
-_LOW, _HIGH, _FLIP = range(3)
-RECIPROCAL, STEP, SHIFT, LOW, HIGH, FLIP = range(6)  # numbers after the scales
+RECIPROCAL, STEP, SHIFT, LOW, HIGH, FLIP, PLAIN = range(7)  # numbers after the scales
 
 
 def _load(builder, pointer, kind):
@@ -40,6 +40,32 @@ def sums_end(builder, sums, out):
 
 def bytes_end(builder, sums, ends, places, left, vectors):
     """Rounded, to the pixels' places; of each pixel the first `left` channels."""
+    whole, numbers = _whole(builder, sums, ends, vectors)
+    packed = _parts_wide if WIDE else _packed_plainly
+    masks = [_first(builder, left, v) for v in range(vectors)]
+    for index, part in enumerate(packed(builder, whole, numbers)):
+        place = at(builder, places[index // vectors], LANES * (index % vectors))
+        _store_some(builder, part, place, *masks[index % vectors])
+
+
+def dense_end(builder, sums, ends, out, vectors):
+    """Rounded, all side by side; limits and a shift where `ends` says that there are any."""
+    whole, numbers = _whole(builder, sums, ends, vectors)
+    if not WIDE:
+        for index, part in enumerate(_packed_plainly(builder, whole, numbers)):
+            _store(builder, part, at(builder, out, LANES * index))
+        return
+    told = _load(builder, at(builder, numbers, 4 * PLAIN), I32)
+    plain = builder.icmp_signed("!=", told, I32(0))
+    with builder.if_else(plain, likely=True) as (then, otherwise):
+        for branch, given in ((then, None), (otherwise, numbers)):
+            with branch:
+                for index, four in enumerate(_packed_wide(builder, whole, given)):
+                    _store(builder, four, at(builder, out, 4 * LANES * index))
+
+
+def _whole(builder, sums, ends, vectors):
+    """Sums as they are rounded, int32, and the numbers behind their scales."""
     scales = [_load(builder, at(builder, ends, 64 * v), FLOATS) for v in range(vectors)]
     numbers = at(builder, ends, 64 * vectors)
     reciprocal, step = (
@@ -49,11 +75,7 @@ def bytes_end(builder, sums, ends, places, left, vectors):
     whole = [
         _rounded(builder, one, scales[i % vectors], reciprocal, step) for i, one in enumerate(sums)
     ]
-    packed = _packed_wide if WIDE else _packed_plainly
-    masks = [_first(builder, left, v) for v in range(vectors)]
-    for index, part in enumerate(packed(builder, whole, numbers)):
-        place = at(builder, places[index // vectors], LANES * (index % vectors))
-        _store_some(builder, part, place, *masks[index % vectors])
+    return whole, numbers
 
 
 def _rounded(builder, one, scale, reciprocal, step):
@@ -82,10 +104,11 @@ def _number(builder, numbers, place, kind, vector):
 
 
 def _packed_wide(builder, whole, numbers):
-    """Bytes of sixteen lanes each, of four vectors at once."""
+    """Bytes of four vectors in one; `numbers` are None where they are plain."""
     shorts, bytes_ = ir.VectorType(I16, 32), ir.VectorType(I8, 64)
-    shift = _number(builder, numbers, SHIFT, I16, shorts)
-    low, high, flip = (_number(builder, numbers, n, I8, bytes_) for n in (LOW, HIGH, FLIP))
+    if numbers is not None:
+        shift = _number(builder, numbers, SHIFT, I16, shorts)
+        low, high, flip = (_number(builder, numbers, n, I8, bytes_) for n in (LOW, HIGH, FLIP))
     halves = overloaded(builder, "llvm.x86.avx512.packssdw.512", shorts, INTS, INTS)
     quarters = overloaded(builder, "llvm.x86.avx512.packuswb.512", bytes_, shorts, shorts)
     added = overloaded(builder, "llvm.sadd.sat.v32i16", shorts, shorts, shorts)
@@ -95,16 +118,26 @@ def _packed_wide(builder, whole, numbers):
     for first in range(0, len(whole), 4):
         four = whole[first : first + 4]
         pairs = [builder.call(halves, four[i : i + 2]) for i in (0, 2)]
-        pairs = [builder.call(added, [pair, shift]) for pair in pairs]
+        if numbers is not None:
+            pairs = [builder.call(added, [pair, shift]) for pair in pairs]
         one = builder.call(quarters, pairs)
-        one = builder.select(builder.icmp_unsigned(">", one, low), one, low)
-        one = builder.select(builder.icmp_unsigned("<", one, high), one, high)
-        words = builder.bitcast(builder.xor(one, flip), INTS)
-        words = builder.bitcast(builder.shuffle_vector(words, words, order), bytes_)
+        if numbers is not None:
+            one = builder.select(builder.icmp_unsigned(">", one, low), one, low)
+            one = builder.select(builder.icmp_unsigned("<", one, high), one, high)
+            one = builder.xor(one, flip)
+        words = builder.bitcast(one, INTS)
+        found.append(builder.bitcast(builder.shuffle_vector(words, words, order), bytes_))
+    return found
+
+
+def _parts_wide(builder, whole, numbers):
+    """The same, vector by vector."""
+    found = []
+    for four in _packed_wide(builder, whole, numbers):
         for part in range(4):
             lanes = [I32(LANES * part + lane) for lane in range(LANES)]
             places = ir.Constant(ir.VectorType(I32, LANES), lanes)
-            found.append(builder.shuffle_vector(words, words, places))
+            found.append(builder.shuffle_vector(four, four, places))
     return found
 
 
@@ -151,19 +184,19 @@ def _store_some(builder, value, pointer, rest, mask):
                 cgutils.raw_memcpy(builder, pointer, source, rest, 1)
 
 
-def few_end(builder, sums, ends, out, shuffled):
+def few_end(builder, sums, ends, out, shuffled, row):
     """Four outputs, float32 within limits: [output][pixels], or shuffled by 2 [2][2 x pixels].
 
-    ends: scale [4 outputs][4 times], then low and high.
+    ends: scale [4 outputs][4 times], then low and high. `row`: bytes from an output to the next, or
+    from a row to the next.
     """
     scale = _load(builder, ends, FLOATS)
     low, high = (
         broadcast(builder, _load(builder, at(builder, ends, 64 + 4 * n), ir.FloatType()), FLOATS)
         for n in range(2)
     )
-    pixels = len(sums)
     values = []
-    for first in range(0, pixels, 4):
+    for first in range(0, len(sums), 4):
         total = _parts_added(builder, sums[first : first + 4])
         y = builder.fmul(builder.sitofp(total, FLOATS), scale)
         y = builder.select(builder.fcmp_ordered("<", y, low), low, y)
@@ -172,10 +205,10 @@ def few_end(builder, sums, ends, out, shuffled):
     with builder.if_else(asked) as (then, otherwise):
         with then:
             for index, value in enumerate(values):
-                _two_rows(builder, value, at(builder, out, 32 * index), 8 * pixels)
+                _two_rows(builder, value, at(builder, out, 32 * index), row)
         with otherwise:
             for index, value in enumerate(values):
-                _quarters(builder, value, at(builder, out, 16 * index), 4 * pixels)
+                _quarters(builder, value, at(builder, out, 16 * index), row)
 
 
 def _parts_added(builder, four):
@@ -200,7 +233,7 @@ def _two_rows(builder, value, out, row):
         lanes = [I32(8 * half + lane) for lane in range(8)]
         places = ir.Constant(ir.VectorType(I32, 8), lanes)
         part = builder.shuffle_vector(shuffled, shuffled, places)
-        _store(builder, part, at(builder, out, row * half))
+        _store(builder, part, builder.gep(out, [builder.mul(row, INT(half))]))
 
 
 def _quarters(builder, value, out, row):
@@ -208,4 +241,4 @@ def _quarters(builder, value, out, row):
         lanes = [I32(4 * part + lane) for lane in range(4)]
         places = ir.Constant(ir.VectorType(I32, 4), lanes)
         one = builder.shuffle_vector(value, value, places)
-        _store(builder, one, at(builder, out, row * part))
+        _store(builder, one, builder.gep(out, [builder.mul(row, INT(part))]))

@@ -30,7 +30,7 @@ from tilewright.backends.host.kernels.whole_dot import (
     four_quads,
     quad,
 )
-from tilewright.backends.host.kernels.whole_ends import bytes_end, few_end, sums_end
+from tilewright.backends.host.kernels.whole_ends import bytes_end, dense_end, few_end, sums_end
 
 COLUMNS = 7 if WIDE else 6
 GROUPS = {1: 4, 2: 2} if WIDE else {1: 1}
@@ -98,14 +98,19 @@ def _tile(module, vectors, ending):
     given = table, pieces, quads, stride, weights, start, vectors, ending == "few"
     sums = _sums(builder, *given)
     if ending == "bytes":
-        pointers = builder.bitcast(outs, POINTER.as_pointer())
-        places = []
-        for group in range(GROUPS[vectors]):
-            base = builder.load(builder.gep(pointers, [INT(group)]))
-            places += _places(builder, base, step)
-        bytes_end(builder, sums, ends, places, left, vectors)
+        side = builder.icmp_signed("==", step, INT(0))
+        with builder.if_else(side, likely=True) as (then, otherwise):
+            with then:
+                dense_end(builder, sums, ends, outs, vectors)
+            with otherwise:
+                pointers = builder.bitcast(outs, POINTER.as_pointer())
+                places = []
+                for group in range(GROUPS[vectors]):
+                    base = builder.load(builder.gep(pointers, [INT(group)]))
+                    places += _places(builder, base, step)
+                bytes_end(builder, sums, ends, places, left, vectors)
     elif ending == "few":
-        few_end(builder, sums, ends, outs, left)
+        few_end(builder, sums, ends, outs, left, step)
     else:
         sums_end(builder, sums, outs)
     builder.ret_void()
@@ -121,8 +126,9 @@ def _tile_of(vectors, ending):
     weights  int8 [pieces][quads][vectors][16 channels][4]; of "few" [pieces][quads][4 outputs][16]
     start    int32 [vectors][16], what sums begin with
     ends     what the ending reads, see `whole_ends`
-    outs     addresses [GROUPS] of each group's first result; else where sums go
-    step     bytes from a pixel's result to the next pixel's
+    outs     addresses [GROUPS] of each group's first result; else where sums go, or all results
+    step     bytes from a pixel's result to the next pixel's; 0 where results of all pixels follow
+             each other, whole vectors, from `outs` on; of "few" from a row, or a plane, to the next
     left     channels that are stored; of "few" whether results are shuffled by 2
     """
 
