@@ -214,6 +214,7 @@ def test_torchs_memory_holds_what_numpys_does(monkeypatch: pytest.MonkeyPatch, d
 
     monkeypatch.setattr("tilewright.nn.net.home_of", lambda plan: TorchHome(plan.arena, "cpu"))
     monkeypatch.setattr("tilewright.nn.net.conv_engines", lambda name: ())
+    monkeypatch.setattr("tilewright.nn.net.value_engines", lambda name: ())
     net = nn.import_onnx(model(*upscaler()))
     x = picture(1, 1, 12, 13)
     bound = net.bind(x.shape, device="host", dtype=dtype)

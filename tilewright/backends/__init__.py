@@ -16,7 +16,9 @@ from tilewright.engines.backend import Backend
 from tilewright.engines.bits import BitPlace
 from tilewright.engines.contract import Engine
 from tilewright.engines.conv import ConvOperands, ConvWork
+from tilewright.engines.values import ValueOperands, ValueWork
 
+ValueEngine = Engine[ValueWork, ValueOperands, Callable[[], None]]
 ConvEngine = Engine[ConvWork, ConvOperands, Callable[[], None]]
 
 
@@ -49,6 +51,16 @@ def conv_engines(name: str) -> tuple[ConvEngine, ...]:
             engines: tuple[ConvEngine, ...] = importlib.import_module(module).CONV_ENGINES
             return engines
     return ()
+
+
+@cache
+def value_engines(name: str) -> tuple[ValueEngine, ...]:
+    """The engines of other operators of a back end: windows, elements, sums along axes."""
+    module = f"{__name__}.{name}.values"
+    if importlib.util.find_spec(module) is None:
+        return ()
+    engines: tuple[ValueEngine, ...] = importlib.import_module(module).VALUE_ENGINES
+    return engines
 
 
 def _folders() -> list[str]:

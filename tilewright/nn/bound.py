@@ -18,21 +18,24 @@ from typing import Any
 
 from tilewright.arrays.views import loaded_torch
 from tilewright.engines.contract import Engine
-from tilewright.engines.conv import ConvOperands, ConvWork
+from tilewright.engines.conv import ConvOperands, Format
+from tilewright.engines.values import ValueOperands
 from tilewright.errors import ArgumentError, OperandError
+from tilewright.facts.verdict import Verdict
 from tilewright.nn import passed
 from tilewright.nn.engine_of_bits import ENGINES, PassOperands
 from tilewright.nn.evaluate import computed
 from tilewright.nn.graph import Graph, Node, Tensor
 from tilewright.nn.homes import Home
 from tilewright.nn.infer import operator_of
+from tilewright.nn.lowered import Part
 from tilewright.nn.operators.bits import PASS
 from tilewright.nn.plan import Plan, Step, makes_new
 from tilewright.nn.profile import Row, row
 from tilewright.nn.show import explained
 from tilewright.remember import open_after_fork
 
-ConvEngine = Engine[ConvWork, ConvOperands, Callable[[], None]]
+AnyEngine = Engine[Any, Any, Callable[[], None]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,7 +64,7 @@ class Bound:
         self,
         plan: Plan,
         home: Home,
-        engines: Sequence[ConvEngine],
+        engines: Sequence[AnyEngine],
         title: str,
     ) -> None:
         self._plan, self._home, self._title = plan, home, title
@@ -329,6 +332,8 @@ class Bound:
     def _bound(self, step: Step) -> Callable[[], None]:
         if step.verdict is None:
             return self._definition(step)
+        if step.part is not None:
+            return self._values_step(step, step.part, step.verdict)
         proposal = step.verdict.best
         return self._by_name[proposal.engine].bind(proposal, self._operands(step))
 
@@ -344,6 +349,20 @@ class Bound:
             fixed[node.outputs[0]],
             tuple(fixed[name] for name in residuals),
         )
+
+    def _values_step(self, step: Step, part: Part, verdict: Verdict) -> Callable[[], None]:
+        """A step of an engine of values: at planned places, or of constants."""
+        sources = tuple(
+            self._lying(name, part.wants) if name in self._fixed else self._constants[name]
+            for name in step.node.inputs
+        )
+        operands = ValueOperands(sources, self._lying(step.node.outputs[0], part.wants))
+        return self._by_name[verdict.best.engine].bind(verdict.best, operands)
+
+    def _lying(self, name: str, wanted: Format | None) -> Any:
+        """A value's array, of a picture of one pixel or channel as it is wanted."""
+        plan = self._plan
+        return self._home.laid(plan.places[name], plan.tensors[name], wanted or plan.formats[name])
 
     def _definition(self, step: Step) -> Callable[[], None]:
         """A step that computes by the definition and keeps what it gives."""

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.backends import conv_engines
+from tilewright.backends import conv_engines, value_engines
 from tilewright.errors import DtypeError, OperandError
 from tilewright.facts.device import Device
 from tilewright.nn import evaluate
-from tilewright.nn.bound import Bound, ConvEngine
+from tilewright.nn.bound import AnyEngine, Bound
 from tilewright.nn.graph import Graph, Input
 from tilewright.nn.infer import operator_of, tensors, types
 from tilewright.nn.passed import matched
@@ -143,16 +143,17 @@ class Network:
 
     def _plan(
         self, shape: Any, device: Device | str, dtype: str, exact: bool, fuse: bool
-    ) -> tuple[Plan, tuple[ConvEngine, ...]]:
+    ) -> tuple[Plan, tuple[AnyEngine, ...]]:
         chosen = device_of(device, self.graph)
         dtype = _checked_dtype(dtype)
         sizes = sizes_of(self.graph, shape)
         graph = retyped(with_int8(self.graph) if fuse else self.graph, dtype)
         graph = simplified(graph, tensors(graph, sizes), fuse=fuse)
-        engines = conv_engines(chosen.backend)
+        engines, others = conv_engines(chosen.backend), value_engines(chosen.backend)
         if dtype == "bfloat16" and chosen.backend != "cuda":
             engines = ()  # NumPy's arrays cannot hold it
-        return planned(graph, tensors(graph, sizes), chosen, engines, exact=exact), engines
+        found = tensors(graph, sizes)
+        return planned(graph, found, chosen, engines, others, exact=exact), (*engines, *others)
 
     def checked(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
         """What a run is given, as arrays by name; raises what `run` does."""

@@ -14,12 +14,14 @@ from dataclasses import dataclass, replace
 from tilewright.engines.choose import choose
 from tilewright.engines.contract import Planner
 from tilewright.engines.conv import Conv, ConvWork, Format
+from tilewright.engines.values import ValueWork
 from tilewright.errors import DeviceMemoryError
 from tilewright.facts.device import Device
 from tilewright.facts.verdict import Verdict
 from tilewright.nn.engine_of_bits import ENGINES, PassWork
 from tilewright.nn.graph import Graph, Node, Tensor
 from tilewright.nn.infer import operator_of
+from tilewright.nn.lowered import Part, copied, lowered
 from tilewright.nn.memory import Life, offsets, peak
 from tilewright.nn.operators.base import Elementwise
 from tilewright.nn.operators.bits import PASS, UNPACKED
@@ -39,6 +41,7 @@ class Step:
     verdict  what the engines said, where one of them takes it
     segment  of a chain of convolutions, how it was cut
     refused  what they said, where none takes it
+    part     what engines of values were asked, where one takes it
     covers   names of the nodes of the file that it does
     """
 
@@ -48,6 +51,7 @@ class Step:
     verdict: Verdict | None = None
     segment: Segment | None = None
     refused: str = ""
+    part: Part | None = None
 
     @property
     def kind(self) -> str:
@@ -104,21 +108,21 @@ def planned(
     tensors: Mapping[str, Tensor],
     device: Device,
     engines: Sequence[Planner[ConvWork]],
+    others: Sequence[Planner[ValueWork]] = (),
     *,
     exact: bool,
 ) -> Plan:
-    """The plan of a graph that passes have been over.
+    """The plan of a graph that passes have been over; `others` are engines of values.
 
     Raises DeviceMemoryError where its values need more memory than the device has.
     """
-    given = frozenset(source.name for source in graph.inputs)
-    at = _Drafts(dict(tensors), device, engines, exact, given)
+    at = _Drafts(graph, dict(tensors), device, engines, others, exact)
     for node in graph.nodes:
         if node.operator == NAME and tensors[node.outputs[0]].size:
             at.chain(node)
         elif node.operator == PASS and tensors[node.outputs[0]].size:
             at.layers_of_bits(node)
-        else:
+        elif not at.values(node):
             at.definition(node)
     steps, formats = at.steps, at.formats
     if device.backend == "cuda":  # a recorded run reads its inputs where it read them before
@@ -142,17 +146,20 @@ class _Drafts:
 
     def __init__(
         self,
+        graph: Graph,
         tensors: dict[str, Tensor],
         device: Device,
         engines: Sequence[Planner[ConvWork]],
+        others: Sequence[Planner[ValueWork]],
         exact: bool,
-        given: frozenset[str],
     ) -> None:
         self.tensors, self.steps = tensors, list[Step]()
         self.formats: dict[str, Format] = {}
         self.kept: set[str] = set()  # values whose borders stay as they were made
         self._device, self._engines, self._exact = device, engines, exact
-        self._given = given
+        self._others = others
+        self._given = frozenset(source.name for source in graph.inputs)
+        self._ends, self._constants = frozenset(graph.outputs), frozenset(graph.constants)
 
     def definition(self, node: Node, refused: str = "") -> None:
         """A node that is computed by its definition."""
@@ -160,6 +167,49 @@ class _Drafts:
         made = [self.tensors[name] for name in node.outputs if name]
         flops = operator_of(node).flops(node, given, made)
         self.steps.append(Step(node, _covers(node), flops, refused=refused))
+
+    def values(self, node: Node) -> bool:
+        """A node as the parts that engines of values take; False where they do not."""
+        parts = lowered(node, self.tensors, self._lies) if self._others else None
+        if parts is None:
+            return False
+        found = [choose(part.work, self._device, tuple(self._others)) for part in parts]
+        if not all(verdict.proposals for verdict in found):
+            return False
+        given = [self.tensors[name] if name else None for name in node.inputs]
+        made = [self.tensors[name] for name in node.outputs if name]
+        flops = operator_of(node).flops(node, given, made)
+        for number, (part, verdict) in enumerate(zip(parts, found, strict=True)):
+            self.tensors[part.output] = part.tensor
+            self._part(node, part, verdict, flops if number == 0 else 0.0)
+        return True
+
+    def _part(self, node: Node, part: Part, verdict: Verdict, flops: float) -> None:
+        """One part; what it reads lies as it asks, or as it comes."""
+        names = []
+        for name in part.inputs:
+            if part.wants is not None:
+                names.append(self._laid(name, part.wants))
+            else:
+                if name not in self._constants:
+                    self.formats.setdefault(name, self._lies(name))
+                names.append(name)
+        last = "channels_last" in (self.formats.get(name) for name in names)
+        free: Format = "channels_last" if last else "channels_first"
+        if part.wants is None and (len(part.tensor.shape) != 4 or part.output in self._ends):
+            free = "channels_first"
+        self.formats[part.output] = part.wants or free
+        step = replace(node, inputs=tuple(names), outputs=(part.output,))
+        covers = _covers(node) if part.output == node.outputs[0] else ()
+        self.steps.append(Step(step, covers, flops, part=part, verdict=verdict))
+
+    def _lies(self, name: str) -> Format:
+        """How a value lies, or will."""
+        if name in self.formats:
+            return self.formats[name]
+        if len(self.tensors[name].shape) != 4 or name in self._constants:
+            return "channels_first"
+        return self._rather(name) or "channels_last"
 
     def chain(self, node: Node) -> None:
         """A chain as the pieces that engines take."""
@@ -236,8 +286,17 @@ class _Drafts:
         if copy not in self.formats:
             self.formats[copy], self.tensors[copy] = wanted, tensor
             node = Node(LAY_OUT, 1, (name,), (copy,), {}, f"lay out {name}")
-            self.steps.append(Step(node, (), 0.0))
+            self._lay_out(node, tensor)
         return copy
+
+    def _lay_out(self, node: Node, tensor: Tensor) -> None:
+        """By an engine where one takes it."""
+        part = copied(node, tensor)
+        verdict = choose(part.work, self._device, tuple(self._others)) if self._others else None
+        if verdict is None or not verdict.proposals or tensor.dtype != "float32":
+            self.steps.append(Step(node, (), 0.0))
+        else:
+            self.steps.append(Step(node, (), 0.0, part=part, verdict=verdict))
 
 
 def between(device: Device, channels: int) -> Format:

@@ -20,7 +20,8 @@ from tilewright.arrays.array import NDArray
 from tilewright.backends.host import compiled
 from tilewright.backends.host.threads import Task, in_parallel
 
-DIRECT, FLAT, DEPTH, SPREAD, GATHER, EXPAND = range(6)  # kinds of steps
+# Kinds of steps: of convolutions, of Winograd's two halves, of `values.py`.
+DIRECT, FLAT, DEPTH, SPREAD, GATHER, EXPAND, POOL, BLEND, ELEMENTS = range(9)
 _ALONE = 2e-5  # seconds that are shorter than waking another thread
 _WAIT = 2e-4  # seconds that a thread looks for the others of its step before it sleeps
 

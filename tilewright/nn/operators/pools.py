@@ -76,10 +76,8 @@ class AveragePool(_Pool):
         """Sums divided by how many elements each is of."""
         (x,) = given
         windows = _windows(node, tuple(x.shape))
-        counts = windows.counts(tuple(x.shape[2:]))
         sums = _along(xp, x, windows, 0, operator.iadd)
-        with_pads = bool(node.attributes["count_include_pad"])
-        divisors = _elements(windows, tuple(x.shape[2:]), counts, with_pads)
+        divisors = divisors_of(node, windows, tuple(x.shape[2:]))
         if len(set(divisors.ravel().tolist())) == 1:
             return sums * (1 / float(divisors.flat[0]))
         held = np.asarray(divisors, np.float32)
@@ -209,6 +207,12 @@ def _placed(
 
 def _floats(xp: Any, x: Any) -> bool:
     return bool(xp.isdtype(x.dtype, "real floating"))
+
+
+def divisors_of(node: Node, windows: Windows, sizes: Shape) -> Any:
+    """What a mean divides the sum of each window by: int64, an array of the windows."""
+    with_pads = bool(node.attributes.get("count_include_pad", 0))
+    return _elements(windows, sizes, windows.counts(sizes), with_pads)
 
 
 def _elements(windows: Windows, sizes: Shape, counts: Shape, with_pads: bool) -> Any:

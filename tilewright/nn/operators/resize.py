@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.arrays.array import NDArray
 from tilewright.errors import ShapeError
 from tilewright.nn.graph import Node, Shape, Tensor
 from tilewright.nn.kinds import dtype_name
@@ -81,6 +82,29 @@ class Resize(Operator):
         """Two for each neighbour along each axis, as if all were there at the new size."""
         taps = {"nearest": 0, "cubic": 4}.get(node.attributes["mode"], 2)
         return 2.0 * taps * 2 * made[0].size
+
+
+def steps_of(
+    node: Node, given: Sequence[Any], shape: Shape
+) -> list[tuple[int, NDArray, NDArray]] | None:
+    """Axes in their order, places and weights [new, taps] of each; None where some lie outside.
+
+    given: the other inputs' contents. A place of -1 is one that the definition leaves out.
+    """
+    lists = [None if a is None or a.shape == (0,) else a for a in given]
+    axes = _axes(node.operator, node, lists, shape)
+    cropped = node.attributes.get("coordinate_transformation_mode") == _CROP
+    found = []
+    for at in sorted(axes, key=lambda at: axes[at].new / max(1, axes[at].old)):
+        taps = taps_of(axes[at], node.attributes, node.version)
+        if cropped and taps.outside.any():
+            return None
+        places, weights = taps.places, taps.weights
+        if places.shape[1] == 1 and np.array_equal(places[:, 0], np.arange(shape[at])):
+            continue
+        unused = weights == 0 if lanes_of(taps, shape[at]) else (weights == 0).all(axis=0)[None]
+        found.append((at, np.where(unused, -1, places), weights.astype(np.float32)))
+    return found
 
 
 def resized(xp: Any, x: Any, axis: int, taps: Taps) -> Any:

@@ -1,4 +1,4 @@
-"""Convolutions of float32 as steps of a program that all cores run together, one task at a time.
+"""Operators of float32 as steps of a program that all cores run together, one task at a time.
 
     step 0   [task 0][task 1] | [task 2][task 3]     a thread takes the tasks of its own share, then
     step 1   [task 0] | [task 1]                     others'; nobody begins a step before every task
@@ -24,6 +24,7 @@ from tilewright.backends.host.kernels.conv_depth import depth_task
 from tilewright.backends.host.kernels.conv_direct import direct_task, flat_task
 from tilewright.backends.host.kernels.conv_expand import expand_task
 from tilewright.backends.host.kernels.conv_winograd import gather_task, spread_task
+from tilewright.backends.host.kernels.values import blend_task, elements_task, pool_task
 
 
 @njit(nogil=True, cache=True)
@@ -69,8 +70,14 @@ def _do(steps, number, task, scratch):
         spread_task(step, task, scratch)
     elif step.kind == 4:
         gather_task(step, task, scratch)
-    else:
+    elif step.kind == 5:
         expand_task(step, steps[number + 1], task, scratch)
+    elif step.kind == 6:
+        pool_task(step, task)
+    elif step.kind == 7:
+        blend_task(step, task)
+    else:
+        elements_task(step, task, scratch)
 
 
 @njit(nogil=True, cache=True)

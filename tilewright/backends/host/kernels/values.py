@@ -1,0 +1,239 @@
+"""Windows, sums along an axis and functions of elements, as steps of programs: sixteen lanes each.
+
+    pool       pixel by pixel: all taps of sixteen channels, then of the next sixteen
+    blend      [outer, old, inner] -> [outer, new, inner]: sixteen of `inner` at a time
+    elements   six sizes with strides; the last two are loops of a task, the others are counted
+
+Where neither operand lies by steps of one element, sixteen are put together and taken apart.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from tilewright.backends.host.kernels.activate import activate, divide
+from tilewright.backends.host.kernels.lanes import (
+    WIDTH,
+    add,
+    larger,
+    load,
+    load_some,
+    multiply,
+    number,
+    put_number,
+    splat,
+    store,
+    store_some,
+    whole,
+)
+
+FIRST_PAIR = 32  # numbers of functions of two operands, in the order of `engines.values.PAIRS`
+SIZES, OUT, LEFT, RIGHT = 0, 6, 12, 18  # of the table of `elements`: sizes, bytes of each step
+_ROOM = 4 * WIDTH
+
+
+@njit(cache=True)
+def pool_task(step, task):
+    """Some rows of an image, some channels."""
+    part, band = task % step.parts, task // step.parts
+    image, band = band // step.bands, band % step.bands
+    first = part * step.block_step
+    last = min(step.outputs, first + step.block_step)
+    for y in range(band * step.band, min(step.rows, (band + 1) * step.band)):
+        top = y * step.y_stride - step.top
+        down = _range(top, step.height, step.taps_down, step.dilation_down)
+        out = step.out + image * step.out_image + y * step.out_row
+        source = step.x + image * step.x_image + top * step.x_row
+        for x in range(step.columns):
+            left = x * step.x_stride - step.left
+            across = _range(left, step.width, step.taps_across, step.dilation_across)
+            at, to = source + left * step.x_pixel, out + x * step.out_pixel
+            for c in range(first, last, WIDTH):
+                value = _window(step, at, c, last - c, down, across)
+                if step.tile == 1:
+                    value = multiply(value, splat(step.low))
+                elif step.tile == 2:
+                    value = divide(value, splat(number(step.pieces, y * step.columns + x)))
+                _put(to, c, value, last - c)
+
+
+@njit(cache=True)
+def _range(at, size, taps, dilation):
+    """The taps that lie inside, where the first would lie at `at`."""
+    first = 0 if at >= 0 else -(at // dilation)
+    last = min(taps, (size - 1 - at) // dilation + 1)
+    return min(first, last) if last > 0 else 0, max(last, 0)
+
+
+@njit(cache=True)
+def _window(step, at, c, some, down, across):
+    """The largest of a window's taps, or their sum, row by row."""
+    largest = step.tile == 0
+    total = splat(step.least)
+    hop = step.dilation_across * step.x_pixel
+    for v in range(down[0], down[1]):
+        place = at + v * step.dilation_down * step.x_row + across[0] * hop
+        row = splat(step.least)
+        for _ in range(across[0], across[1]):
+            value = _get(place, c, some)
+            row = larger(row, value) if largest else add(row, value)
+            place += hop
+        total = larger(total, row) if largest else add(total, row)
+    return total
+
+
+@njit(cache=True)
+def _get(address, index, some):
+    """Sixteen numbers, or what is left."""
+    return load(address, index) if some >= WIDTH else load_some(address, index, some)
+
+
+@njit(cache=True)
+def _put(address, index, value, some):
+    """The other way."""
+    if some >= WIDTH:
+        store(address, index, value)
+    else:
+        store_some(address, index, value, some)
+
+
+@njit(cache=True)
+def blend_task(step, task):
+    """Some of the rows [outer, new], or of `outer` where `inner` is short."""
+    first, last = task * step.band, min(step.rows, (task + 1) * step.band)
+    new, inner, taps = step.columns, step.inputs, step.count
+    if not step.through:
+        for row in range(first, last):
+            source = step.x + row // new * step.x_image
+            _blended(step, source, row % new, step.out + 4 * row * inner, inner, taps)
+        return
+    for outer in range(first, last):
+        if taps == 1 and inner == 1:
+            _picked(step, step.x + outer * step.x_image, step.out + 4 * outer * new, new)
+            continue
+        source, out = step.x + outer * step.x_image, step.out + 4 * outer * new * inner
+        for i in range(new):
+            for c in range(inner):
+                total = np.float32(0.0)
+                for tap in range(taps):
+                    place = whole(step.pieces, i * taps + tap)
+                    if place >= 0:
+                        share = number(step.weights, i * taps + tap)
+                        total += number(source, place * inner + c) * share
+                put_number(out, i * inner + c, total)
+
+
+@njit(cache=True)
+def _picked(step, source, out, new):
+    """Nearest elements."""
+    pieces = step.pieces
+    for i in range(new):
+        put_number(out, i, number(source, whole(pieces, i)))
+
+
+@njit(cache=True)
+def _blended(step, source, i, out, inner, taps):
+    """One row of the result."""
+    for c in range(0, inner, WIDTH):
+        some = inner - c
+        total = splat(0.0)
+        for tap in range(taps):
+            place = whole(step.pieces, i * taps + tap)
+            if place >= 0:
+                share = splat(number(step.weights, i * taps + tap))
+                value = _get(source + 4 * place * inner, c, some)
+                total = add(total, multiply(value, share))
+        _put(out, c, total, some)
+
+
+@njit(cache=True)
+def elements_task(step, task, scratch):
+    """Some runs of the last two sizes."""
+    table = step.pieces
+    copies = step.tile == 0 and whole(table, OUT + 5) == 4 and whole(table, LEFT + 5) == 4
+    rows, columns = whole(table, SIZES + 4), whole(table, SIZES + 5)
+    for index in range(task * step.band, min(step.rows, (task + 1) * step.band)):
+        rest = index
+        out, a, b = step.out, step.x, step.weights
+        for axis in range(3, -1, -1):
+            size = whole(table, SIZES + axis)
+            at = rest % size
+            rest //= size
+            out += at * whole(table, OUT + axis)
+            a += at * whole(table, LEFT + axis)
+            b += at * whole(table, RIGHT + axis)
+        if copies:
+            _copied(table, rows, columns, out, a)
+            continue
+        for _ in range(rows):
+            _run(step, table, columns, out, a, b, scratch)
+            out += whole(table, OUT + 4)
+            a += whole(table, LEFT + 4)
+            b += whole(table, RIGHT + 4)
+
+
+@njit(cache=True)
+def _copied(table, rows, columns, out, a):
+    """Runs of neighbours to runs of neighbours."""
+    out_row, row = whole(table, OUT + 4), whole(table, LEFT + 4)
+    for _ in range(rows):
+        for i in range(0, columns, WIDTH):
+            _put(out, i, _get(a, i, columns - i), columns - i)
+        out += out_row
+        a += row
+
+
+@njit(cache=True)
+def _run(step, table, count, out, a, b, scratch):
+    """One run of elements."""
+    hop, left, right = whole(table, OUT + 5), whole(table, LEFT + 5), whole(table, RIGHT + 5)
+    kind, low, high = step.tile, splat(step.low), splat(step.high)
+    if kind == 0 and (left != 4 or hop != 4):
+        for i in range(count):
+            put_number(out + i * hop, 0, number(a + i * left, 0))
+        return
+    for i in range(0, count, WIDTH):
+        some = count - i
+        x = _taken(a + i * left, left, some, scratch)
+        y = x
+        if kind >= FIRST_PAIR:
+            y = _taken(b + i * right, right, some, scratch + _ROOM)
+        value = x if kind == 0 else _made(kind, x, y, low, high)
+        if hop == 4:
+            _put(out, i, value, some)
+        else:
+            store(scratch, 0, value)
+            for lane in range(min(some, WIDTH)):
+                put_number(out + (i + lane) * hop, 0, number(scratch, lane))
+
+
+@njit(cache=True)
+def _taken(address, hop, some, room):
+    """Sixteen elements `hop` bytes apart, or what is left."""
+    if hop == 4:
+        return _get(address, 0, some)
+    if hop == 0:
+        return splat(number(address, 0))
+    for lane in range(min(some, WIDTH)):
+        put_number(room, lane, number(address + lane * hop, 0))
+    return load(room, 0)
+
+
+@njit(cache=True)
+def _made(kind, x, y, low, high):
+    """A function of lanes; NaN of either stays."""
+    if kind < FIRST_PAIR:
+        return activate(kind, x, low, high, low)
+    minus = splat(-1.0)
+    if kind == FIRST_PAIR:
+        return add(x, y)
+    if kind == FIRST_PAIR + 1:
+        return add(x, multiply(y, minus))
+    if kind == FIRST_PAIR + 2:
+        return multiply(x, y)
+    if kind == FIRST_PAIR + 3:
+        return divide(x, y)
+    if kind == FIRST_PAIR + 4:
+        return larger(x, y)
+    return multiply(larger(multiply(x, minus), multiply(y, minus)), minus)
