@@ -9,7 +9,7 @@ import numpy as np
 from tests.support.hopper_work import Memory
 from tilewright.backends.cuda.hopper import engine
 from tilewright.backends.cuda.hopper.bind import bound
-from tilewright.backends.cuda.hopper.shapes import SHAPES, HopperTile
+from tilewright.backends.cuda.hopper.blocks import SHAPES, HopperTile
 from tilewright.backends.cuda.machine import driver, nvrtc
 
 # Of one result: rounding once to the type, relative to the size of its terms.

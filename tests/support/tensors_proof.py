@@ -31,7 +31,7 @@ from tilewright.errors import (
     OverlapError,
     ShapeError,
 )
-from tilewright.inputs import batch_places, ragged_batch, ragged_batch_gpu
+from tilewright.inputs import batch_place, ragged_batch, ragged_batch_gpu
 from tilewright.products import dense, grouped
 
 
@@ -60,7 +60,7 @@ class _Torch:
 def pretend() -> None:
     """From here on torch's CPU tensors lie on an H200 that Triton's interpreter plays."""
     is_tensor = lambda value: isinstance(value, torch.Tensor)  # noqa: E731
-    calls = (dense_calls, batch_places, grouped_plans_gpu)
+    calls = (dense_calls, batch_place, grouped_plans_gpu)
     for module in (arrays, *calls, ragged_batch, ragged_batch_gpu):
         module.on_gpu = is_tensor  # type: ignore[attr-defined]
     for called in (dense, grouped, grouped_plan):

@@ -1,8 +1,8 @@
 """A place: one kind of memory that the arrays of a call lie in, and all that differs there.
 
 Checks, results, bias, overlap and `out` are written once for all places (inputs/product.py). The
-places themselves are in inputs/places.py, that of GPUs in inputs/place_gpu.py, which is loaded with
-the first array there.
+places themselves are in inputs/place_host.py, that of GPUs in inputs/place_gpu.py, which is loaded
+with the first array there.
 """
 
 from __future__ import annotations

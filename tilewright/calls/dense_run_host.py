@@ -13,7 +13,7 @@ from tilewright.engines.dense import plan_kernel
 from tilewright.errors import BuildError
 from tilewright.facts.device import Device
 from tilewright.facts.kernel import Plan
-from tilewright.inputs import places
+from tilewright.inputs import place_host
 from tilewright.inputs.devices import backend_of, host
 from tilewright.inputs.product import Product, checked
 from tilewright.planning.cost import Measured, device_seconds, epilogue_seconds
@@ -70,7 +70,7 @@ class Call:
 
 def prepare(a: Any, b: Any, **options: Any) -> Call:
     """Check everything, then plan. Arguments and errors are those of `tilewright.matmul`."""
-    product = checked(places.place_and_views, a, b, **options)
+    product = checked(place_host.place_and_views, a, b, **options)
     device, kernel = product.device, product.kernel
     if kernel is not None and not isinstance(kernel, str):
         named(backend_of(device).kernels(device), kernel, device)  # raises

@@ -9,8 +9,8 @@ from typing import Any
 
 from tilewright.calls.grouped_plan import plan_of
 from tilewright.inputs.batch import Results, checked
-from tilewright.inputs.batch_places import check_none, host_place, lies_on_gpu
-from tilewright.inputs.places import Host
+from tilewright.inputs.batch_place import check_none, host_place, lies_on_gpu
+from tilewright.inputs.place_host import Host
 
 
 def grouped_matmul(

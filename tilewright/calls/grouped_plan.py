@@ -25,7 +25,7 @@ from tilewright.facts.limits import MOST
 from tilewright.files import reading
 from tilewright.files.whole import DAMAGED, path_of, replacing
 from tilewright.inputs.batch import Call, Place, Results, check_planned, checked
-from tilewright.inputs.batch_places import check_none, host_place, lies_on_gpu
+from tilewright.inputs.batch_place import check_none, host_place, lies_on_gpu
 from tilewright.inputs.checks import check_options, checked_dtype, checked_name
 from tilewright.inputs.devices import backend_of, resolve
 from tilewright.inputs.watched import are_watched, listed

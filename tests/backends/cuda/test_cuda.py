@@ -17,8 +17,7 @@ from tests.support.cases import CASES, Case, operands
 from tests.support.checks import assert_rest_untouched, assert_right
 from tests.support.gpu_arrays import OnGpu, send, why_no_gpu
 from tilewright import RaggedBatch, grouped_matmul, matmul, plan_grouped
-from tilewright.backends.cuda import tile_shapes
-from tilewright.backends.cuda.tiled import simt
+from tilewright.backends.cuda.tiled import simt, tile_seconds
 from tilewright.errors import (
     ArgumentError,
     DeviceWarning,
@@ -135,8 +134,8 @@ def test_large_tiles_of_singles_are_right_at_every_edge(
     plain: bool, activation: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With no other tile to choose from, however small the products."""
-    large = [shape for shape in tile_shapes._CUDA_SINGLE if shape.cuda]
-    monkeypatch.setattr(tile_shapes, "_CUDA_SINGLE", large)
+    large = [shape for shape in tile_seconds._CUDA_SINGLE if shape.cuda]
+    monkeypatch.setattr(tile_seconds, "_CUDA_SINGLE", large)
     monkeypatch.setattr(simt, "_LARGE", 0)
     found = [case for case in (*CASES, *edges("float32")) if case.dtype == "float32"]
     found = [c for c in found if not (c.lead_a or c.lead_b or c.transpose_a or c.transpose_b)]

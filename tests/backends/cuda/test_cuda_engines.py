@@ -21,7 +21,7 @@ from tilewright.backends.cuda.machine.tables import records
 from tilewright.backends.cuda.ragged import engine as ragged
 from tilewright.backends.cuda.ragged import hopper_rows as hopper_ragged
 from tilewright.backends.cuda.ragged import tiles as ragged_tiles
-from tilewright.backends.cuda.tile_shapes import shapes_of
+from tilewright.backends.cuda.tile_seconds import shapes_of
 from tilewright.backends.cuda.tiled.engine import TritonGrouped, TritonWhole
 from tilewright.backends.cuda.tiled.layouts import Group, codes, kinds
 from tilewright.backends.cuda.vendor.engine import VendorBlas

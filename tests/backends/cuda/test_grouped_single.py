@@ -19,7 +19,7 @@ from tilewright.backends.cuda.machine import nvrtc
 from tilewright.backends.cuda.machine.placing import Launch
 from tilewright.backends.cuda.machine.streams import in_turn, side_by_side
 from tilewright.backends.cuda.machine.triton_launch import INTERPRETED
-from tilewright.backends.cuda.tile_shapes import shapes_of
+from tilewright.backends.cuda.tile_seconds import shapes_of
 from tilewright.backends.cuda.tiled import simt
 from tilewright.backends.cuda.tiled.engine import CudaGrouped
 from tilewright.backends.cuda.work import Work

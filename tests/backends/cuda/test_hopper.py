@@ -11,7 +11,7 @@ from tests.support.hopper_arrays import Arrays, run, why_not_hopper
 from tests.support.hopper_work import EDGES, Memory, sizes
 from tilewright.backends.cuda.hopper import engine
 from tilewright.backends.cuda.hopper.bind import bound
-from tilewright.backends.cuda.hopper.shapes import PAIR, SHAPES, HopperTile
+from tilewright.backends.cuda.hopper.blocks import PAIR, SHAPES, HopperTile
 from tilewright.backends.cuda.work import Columns
 
 pytestmark = [

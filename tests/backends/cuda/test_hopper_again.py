@@ -14,7 +14,7 @@ import pytest
 from tests.backends.cuda.test_cuda_engines import dense
 from tilewright.backends.cuda.hopper import engine, maps
 from tilewright.backends.cuda.hopper.bind import Ragged
-from tilewright.backends.cuda.hopper.shapes import SHAPES
+from tilewright.backends.cuda.hopper.blocks import SHAPES
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.backends.cuda.machine.tensor_maps import BYTES
 from tilewright.backends.cuda.ragged.moving import LEFT, OUT, RIGHT, Moving

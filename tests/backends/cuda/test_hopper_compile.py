@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.backends.cuda.hopper.bind import defines
-from tilewright.backends.cuda.hopper.shapes import SHAPES, SPLIT, STAGED, HopperTile
+from tilewright.backends.cuda.hopper.blocks import SHAPES, SPLIT, STAGED, HopperTile
 from tilewright.backends.cuda.machine import nvrtc
 
 needs_nvrtc = pytest.mark.skipif(nvrtc.missing() is not None, reason=str(nvrtc.missing()))

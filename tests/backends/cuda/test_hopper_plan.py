@@ -10,9 +10,7 @@ import pytest
 
 from tests.support.hopper_work import EDGES, Memory, emulated, sizes
 from tilewright.backends.cuda.hopper import cost, engine, records
-from tilewright.backends.cuda.hopper.maps import bucket_maps
-from tilewright.backends.cuda.hopper.orient import orient, why_not
-from tilewright.backends.cuda.hopper.shapes import (
+from tilewright.backends.cuda.hopper.blocks import (
     BOX,
     NARROW,
     PAIR,
@@ -23,6 +21,8 @@ from tilewright.backends.cuda.hopper.shapes import (
     WIDE,
     HopperTile,
 )
+from tilewright.backends.cuda.hopper.maps import bucket_maps
+from tilewright.backends.cuda.hopper.orient import orient, why_not
 from tilewright.facts.device import Device
 from tilewright.facts.measured import h200
 from tilewright.planning import deal

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.backends.cuda.hopper.shapes import HALF, STAGED, WIDE, HopperTile
+from tilewright.backends.cuda.hopper.blocks import HALF, STAGED, WIDE, HopperTile
 from tilewright.backends.cuda.machine import driver, nvrtc
 from tilewright.backends.cuda.ragged import hopper_depths, hopper_rows
 

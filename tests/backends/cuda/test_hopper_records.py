@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pytest
 
 from tilewright.backends.cuda.hopper.bind import Ragged, defines
+from tilewright.backends.cuda.hopper.blocks import HALF, STAGED, WIDE, HopperTile
 from tilewright.backends.cuda.hopper.records import ENGINE_STORES
-from tilewright.backends.cuda.hopper.shapes import HALF, STAGED, WIDE, HopperTile
 from tilewright.backends.cuda.machine import nvrtc
 
 COMPILER = shutil.which("c++")

@@ -10,7 +10,7 @@ import pytest
 from tests.support.hopper_work import Memory
 from tests.support.split_twin import constant, exponent, fails, panels, product, split, unpacked
 from tilewright.backends.cuda.hopper import engine, packing
-from tilewright.backends.cuda.hopper.shapes import SPLIT
+from tilewright.backends.cuda.hopper.blocks import SPLIT
 
 Draw = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
 

@@ -12,7 +12,7 @@ from tests.support.hopper_arrays import Arrays, run, why_not_hopper
 from tests.support.hopper_work import EDGES, Memory, sizes
 from tilewright.backends.cuda.hopper import engine
 from tilewright.backends.cuda.hopper.bind import bound
-from tilewright.backends.cuda.hopper.shapes import SPLIT
+from tilewright.backends.cuda.hopper.blocks import SPLIT
 
 pytestmark = [
     pytest.mark.gpu,

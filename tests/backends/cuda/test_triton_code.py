@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.made_up import H200
-from tilewright.backends.cuda.tile_shapes import TileShape, shapes_of, sum_type
+from tilewright.backends.cuda.tile_seconds import TileShape, shapes_of, sum_type
 
 triton: Any = pytest.importorskip("triton")
 pytest.importorskip("torch")

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from tilewright.arrays.array import Memory
 from tilewright.arrays.views import View
 from tilewright.backends.cuda.machine import driver
-from tilewright.backends.cuda.tile_shapes import GroupedTiles
+from tilewright.backends.cuda.tile_seconds import GroupedTiles
 from tilewright.engines.backend import Layout, Timing
 from tilewright.engines.grouped import GroupedKernel
 from tilewright.errors import DeviceError, OperandError

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.backends.cuda.hopper import maps, packing, records
+from tilewright.backends.cuda.hopper.blocks import ACTIVATIONS, HopperTile
 from tilewright.backends.cuda.hopper.orient import c_runs_along_columns
 from tilewright.backends.cuda.hopper.records import depths
-from tilewright.backends.cuda.hopper.shapes import ACTIVATIONS, HopperTile
 from tilewright.backends.cuda.machine import fixed, nvrtc, placing, tensor_maps
 from tilewright.backends.cuda.work import Moving, Prepared, Work
 from tilewright.errors import DeviceError

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.backends.cuda.hopper import records
+from tilewright.backends.cuda.hopper.blocks import HopperTile
 from tilewright.backends.cuda.hopper.orient import Oriented
 from tilewright.backends.cuda.hopper.packing import ROW, Panels
-from tilewright.backends.cuda.hopper.shapes import HopperTile
 from tilewright.backends.cuda.work import Ints
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilewright.backends.cuda.hopper.blocks import HopperTile
 from tilewright.backends.cuda.hopper.orient import Bools, Operand
-from tilewright.backends.cuda.hopper.shapes import HopperTile
 from tilewright.backends.cuda.work import Floats, Ints
 from tilewright.facts.measured import h200
 from tilewright.facts.measured.scale import Scale

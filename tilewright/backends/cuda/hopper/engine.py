@@ -13,10 +13,10 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright.backends.cuda.hopper import cost, records
+from tilewright.backends.cuda.hopper.blocks import SHAPES, HopperTile
 from tilewright.backends.cuda.hopper.bucket import Bucket
 from tilewright.backends.cuda.hopper.orient import Oriented, orient, why_not
 from tilewright.backends.cuda.hopper.packing import FILL, SPLIT_FILL, deep, lay_out, packed_bytes
-from tilewright.backends.cuda.hopper.shapes import SHAPES, HopperTile
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.backends.cuda.work import Ints, Moving, Prepared, Work
 from tilewright.facts.device import Device

@@ -25,9 +25,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.backends.cuda.hopper import cost
+from tilewright.backends.cuda.hopper.blocks import HopperTile
 from tilewright.backends.cuda.hopper.orient import Operand, Oriented
 from tilewright.backends.cuda.hopper.packing import Panels
-from tilewright.backends.cuda.hopper.shapes import HopperTile
 from tilewright.backends.cuda.work import Floats, Ints
 from tilewright.facts.measured.scale import Scale
 from tilewright.planning import deal

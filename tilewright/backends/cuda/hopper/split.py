@@ -11,8 +11,8 @@ CUDA cores     multiply those problems from the operands as they lie; no work wh
 
 from __future__ import annotations
 
+from tilewright.backends.cuda.hopper.blocks import SPLIT
 from tilewright.backends.cuda.hopper.engine import HopperHalf, unready
-from tilewright.backends.cuda.hopper.shapes import SPLIT
 from tilewright.backends.cuda.work import Work
 from tilewright.facts.device import Device
 

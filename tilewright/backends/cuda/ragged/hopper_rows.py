@@ -19,8 +19,8 @@ from typing import Any
 
 from tilewright.backends.cuda.hopper import maps
 from tilewright.backends.cuda.hopper.bind import Ragged, defines
+from tilewright.backends.cuda.hopper.blocks import WIDE
 from tilewright.backends.cuda.hopper.records import ENGINE_STORES
-from tilewright.backends.cuda.hopper.shapes import WIDE
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.backends.cuda.ragged.moving import LEFT, OUT, RIGHT, Moving
 from tilewright.backends.cuda.ragged.plan import RowPlan, memory

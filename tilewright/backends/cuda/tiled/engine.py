@@ -19,7 +19,13 @@ from tilewright.backends.cuda.machine.placing import Draft, Kernels, Launch, bou
 from tilewright.backends.cuda.machine.streams import in_turn, side_by_side
 from tilewright.backends.cuda.machine.tables import WORDS, records
 from tilewright.backends.cuda.machine.triton_launch import Pointer, Task, placed
-from tilewright.backends.cuda.tile_shapes import TileShape, shapes_of, slots_of, sum_bytes, sum_type
+from tilewright.backends.cuda.tile_seconds import (
+    TileShape,
+    shapes_of,
+    slots_of,
+    sum_bytes,
+    sum_type,
+)
 from tilewright.backends.cuda.tiled import simt
 from tilewright.backends.cuda.tiled.layouts import Group, codes, is_mostly_wide, kinds
 from tilewright.backends.cuda.tiled.little import laid_out, little

@@ -17,7 +17,7 @@ import numpy as np
 
 from tilewright.backends.cuda.machine.placing import Template, Which
 from tilewright.backends.cuda.machine.tables import WORDS, fill_records
-from tilewright.backends.cuda.tile_shapes import TileShape
+from tilewright.backends.cuda.tile_seconds import TileShape
 from tilewright.backends.cuda.tiled.layouts import Group, kinds
 from tilewright.backends.cuda.work import Ints, Work
 from tilewright.planning.buckets import Tile

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.backends.cuda.machine.tables import WORDS
-from tilewright.backends.cuda.tile_shapes import sum_bytes
+from tilewright.backends.cuda.tile_seconds import sum_bytes
 from tilewright.backends.cuda.work import Ints, Work
 from tilewright.facts.dtypes import ITEMSIZE
 from tilewright.planning.grouped import GroupedLayout

@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.backends.cuda.machine.placing import At, Launch, Step, in_order
-from tilewright.backends.cuda.tile_shapes import TileShape
+from tilewright.backends.cuda.tile_seconds import TileShape
 from tilewright.backends.cuda.tiled.layouts import Group
 from tilewright.backends.cuda.work import Work
 from tilewright.facts.device import Device

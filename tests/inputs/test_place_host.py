@@ -11,7 +11,7 @@ import pytest
 import tilewright as tw
 from tilewright import Device
 from tilewright.errors import OperandError, TilewrightError
-from tilewright.inputs import places
+from tilewright.inputs import place_host
 
 SINGLE, HALF = np.float32, np.float16
 A, B = np.ones((3, 4), SINGLE), np.ones((4, 5), SINGLE)
@@ -65,7 +65,7 @@ def test_a_wrong_call_is_refused_in_the_same_words_wherever_its_arrays_lie(
 def test_results_come_to_the_place_of_the_first_operand(opencl_device: Device) -> None:
     for convert in kinds(opencl_device).values():
         a, b = convert(A), convert(B)
-        place, views = places.place_and_views({"a": a, "b": b})
+        place, views = place_host.place_and_views({"a": a, "b": b})
         made, hand = place.new((3, 5), (3, 5), "float32")
         assert made.shape == hand().shape == views["a"].shape[:1] + views["b"].shape[1:]
         assert type(hand()) is type(a)
