@@ -17,7 +17,8 @@ from tests.support.cases import CASES, Case, operands
 from tests.support.checks import assert_rest_untouched, assert_right
 from tests.support.gpu_arrays import OnGpu, send, why_no_gpu
 from tilewright import RaggedBatch, grouped_matmul, matmul, plan_grouped
-from tilewright.backends.cuda.tiled import simt, tile_seconds
+from tilewright.backends.cuda import tile_seconds
+from tilewright.backends.cuda.tiled import simt
 from tilewright.errors import (
     ArgumentError,
     DeviceWarning,

@@ -17,15 +17,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.arrays.record import OWN, WORDS, K, M, N, fill, of_parts
 from tilewright.backends.opencl.lowering import EPILOGUE_ACTIVATION, EPILOGUE_BIAS
 from tilewright.engines.grouped import GroupedOperands
 from tilewright.planning.grouped import GroupedLayout
 
 CHUNK = 256  # elements of C that one work-group of sum_parts finishes
 SUMS = {"float16": "float32", "float32": "float32", "float64": "float64"}
-_WORDS = 16
-_A, _B, _C, _M, _N, _K, _A_COL, _B_ROW = 0, 1, 2, 4, 5, 6, 8, 9
-_C_ROW, _C_COL, _EPILOGUE = 11, 12, 13
 Table = npt.NDArray[Any]
 
 
@@ -44,7 +42,7 @@ class Tables:
     @property
     def longest(self) -> int:
         """Steps of k of the longest product or part."""
-        return int(self.problems[:, _K].max(initial=0))
+        return int(self.problems[:, K].max(initial=0))
 
     @classmethod
     def of(cls, layout: GroupedLayout, operands: GroupedOperands) -> Tables:
@@ -76,25 +74,10 @@ def _problems(layout: GroupedLayout, operands: GroupedOperands) -> Table:
     epilogue: Any = activation
     if bias is not None:
         epilogue = np.where(bias.address >= 0, activation | EPILOGUE_BIAS, activation)
-    columns = (
-        a.address,
-        b.address,
-        c.address,
-        0 if bias is None else bias.address,
-        layout.m,
-        layout.n,
-        np.where(operands.alpha == 0, 0, layout.k),  # BLAS: A and B are then not read
-        a.row,
-        a.col,
-        b.row,
-        b.col,
-        c.row,
-        c.col,
-        epilogue,
-    )
-    table = np.zeros((len(layout.order), _WORDS), np.int64)
-    for index, column in enumerate(columns):
-        table[:, index] = column
+    k = np.where(operands.alpha == 0, 0, layout.k)  # BLAS: A and B are then not read
+    table = np.zeros((len(layout.order), WORDS), np.int64)
+    fill(table, a, b, c, 0 if bias is None else bias.address, (layout.m, layout.n, k))
+    table[:, OWN] = epilogue
     return table
 
 
@@ -129,19 +112,13 @@ def _part_rows(layout: GroupedLayout, problems: Table, position: Table) -> Table
     sums, queue = layout.sums, layout.queue
     owner = np.repeat(np.arange(len(sums)), sums.parts)
     part = np.concatenate([np.arange(count) for count in sums.parts.tolist()])
-    rows = problems[position[sums.problem[owner]]].copy()
+    rows = problems[position[sums.problem[owner]]]
     cut = np.flatnonzero(layout.parts[queue.problem] > 1)
     key = _row_of_part(layout)[queue.problem[cut]] + queue.part[cut]
     _, index = np.unique(key, return_index=True)
     begin = queue.k_begin[cut][index].astype(np.int64)
     end = queue.k_end[cut][index].astype(np.int64)
-    m, n = rows[:, _M].copy(), rows[:, _N].copy()
-    rows[:, _A] += begin * rows[:, _A_COL]
-    rows[:, _B] += begin * rows[:, _B_ROW]
-    rows[:, _C] = sums.offset[owner] + part * m * n
-    rows[:, _K] = np.minimum(rows[:, _K], end - begin)  # 0 where alpha is
-    rows[:, _C_ROW], rows[:, _C_COL], rows[:, _EPILOGUE] = n, 1, 0
-    return rows
+    return of_parts(rows, begin, end, sums.offset[owner] + part * rows[:, M] * rows[:, N])
 
 
 def _splits(layout: GroupedLayout, position: Table) -> tuple[Table, Table]:

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from tilewright.arrays import torch_private as private
+from tilewright.arrays.record import WORDS, fill
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.backends.cuda.work import Ints, Work
 
-WORDS = 16  # int64 words of a record (backends/cuda/kernels/triton/record.py)
 _SIZES = (60, 508, 4080)  # words that a launch of put.cu takes
 _MOST_PUT = 508
 _THREADS = 256
@@ -32,7 +32,7 @@ _buffers: dict[tuple[int, int], tuple[Any, ...]] = {}  # by size and GPU
 
 
 def records(work: Work) -> Ints:
-    """[problems, WORDS] as backends/cuda/kernels/triton/record.py draws it."""
+    """[problems, WORDS] as arrays/record.py and backends/cuda/kernels/triton/record.py draw it."""
     table = np.zeros((len(work.m), WORDS), np.int64)
     fill_records(work, table)
     return table
@@ -40,12 +40,8 @@ def records(work: Work) -> Ints:
 
 def fill_records(work: Work, table: Ints) -> None:
     """The same, into zeros that are there."""
-    table[:, 0], table[:, 1], table[:, 2] = work.a.address, work.b.address, work.c.address
-    if work.bias is not None:
-        table[:, 3] = work.bias.address
-    table[:, 4], table[:, 5], table[:, 6] = work.m, work.n, work.k
-    for at, part in ((7, work.a), (9, work.b), (11, work.c)):
-        table[:, at], table[:, at + 1] = part.row, part.col
+    bias = 0 if work.bias is None else work.bias.address
+    fill(table, work.a, work.b, work.c, bias, (work.m, work.n, work.k))
     table[:, 13] = np.ascontiguousarray(work.alpha, np.float64).view(np.int64)
     table[:, 14] = (work.beta + 0.0).view(np.int64)  # -0.0 becomes 0: all bits zero
 

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.arrays.record import WORDS
 from tilewright.backends.cuda.machine.fixed import moving
 from tilewright.backends.cuda.machine.placing import Draft, Kernels, Launch, bound, places, sources
 from tilewright.backends.cuda.machine.streams import in_turn, side_by_side
-from tilewright.backends.cuda.machine.tables import WORDS, records
+from tilewright.backends.cuda.machine.tables import records
 from tilewright.backends.cuda.machine.triton_launch import Pointer, Task, placed
 from tilewright.backends.cuda.tile_seconds import (
     TileShape,
@@ -180,7 +181,7 @@ def _many(work: Work, decided: _Tiles, layout: GroupedLayout) -> Kernels:
     columns = [where.a, where.b, where.c, where.bias]
     if parts.bytes:
         own = parts.problem
-        table = np.concatenate((table, parts.records(work, 0)))
+        table = np.concatenate((table, parts.records(table, work.dtype, 0)))
         scratch = np.full(len(own), where.scratch)
         more = (where.a[own], where.b[own], scratch, np.full(len(own), -1))
         columns = [np.concatenate(pair) for pair in zip(columns, more, strict=True)]

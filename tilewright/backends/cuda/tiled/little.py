@@ -15,8 +15,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from tilewright.arrays.record import WORDS
 from tilewright.backends.cuda.machine.placing import Template, Which
-from tilewright.backends.cuda.machine.tables import WORDS, fill_records
+from tilewright.backends.cuda.machine.tables import fill_records
 from tilewright.backends.cuda.tile_seconds import TileShape
 from tilewright.backends.cuda.tiled.layouts import Group, kinds
 from tilewright.backends.cuda.work import Ints, Work

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.backends.cuda.machine.tables import WORDS
+from tilewright.arrays.record import BIAS, of_parts
 from tilewright.backends.cuda.tile_seconds import sum_bytes
 from tilewright.backends.cuda.work import Ints, Work
 from tilewright.facts.dtypes import ITEMSIZE
@@ -45,18 +45,12 @@ class Parts:
             return own
         return np.where(self.is_cut[problem], self.first[problem] + part, own)
 
-    def records(self, work: Work, scratch: int) -> Ints:
-        """The records of all parts, whose C begins at this address."""
-        table = np.zeros((len(self.problem), WORDS), np.int64)
-        at, item = self.problem, ITEMSIZE[work.dtype]
-        table[:, 0] = work.a.address[at] + self.begin * work.a.col[at] * item
-        table[:, 1] = work.b.address[at] + self.begin * work.b.row[at] * item
-        table[:, 2] = scratch + self.offset * sum_bytes(work.dtype)
-        table[:, 4], table[:, 5], table[:, 6] = work.m[at], work.n[at], self.end - self.begin
-        table[:, 7], table[:, 8] = work.a.row[at], work.a.col[at]
-        table[:, 9], table[:, 10] = work.b.row[at], work.b.col[at]
-        table[:, 11], table[:, 12] = work.n[at], 1
-        return table
+    def records(self, table: Ints, dtype: str, scratch: int) -> Ints:
+        """The records of all parts, whose sums begin at this address; `table` has the problems'."""
+        place = scratch + self.offset * sum_bytes(dtype)
+        made = of_parts(table[self.problem], self.begin, self.end, place, ITEMSIZE[dtype])
+        made[:, BIAS] = 0
+        return made
 
 
 def parts_of(work: Work, layout: GroupedLayout) -> Parts:

@@ -6,8 +6,7 @@
                     alpha         beta         unused
                     (bits of a float64)
 
-Sixteen words: a record is one cache line of 128 bytes. Addresses are bytes, strides elements, bias
-0 where there is none.
+Words 0 to 12 as arrays/record.py writes them. Addresses are bytes, bias 0 where there is none.
 """
 
 import triton
