@@ -23,6 +23,7 @@ from tilewright.engines.values import ValueOperands
 from tilewright.errors import ArgumentError, OperandError
 from tilewright.facts.verdict import Verdict
 from tilewright.nn import passed
+from tilewright.nn.again import Again
 from tilewright.nn.engine_of_bits import ENGINES, PassOperands
 from tilewright.nn.evaluate import computed
 from tilewright.nn.graph import Graph, Node, Tensor
@@ -86,6 +87,7 @@ class Bound:
         # torch.compile breaks its graph there instead of following calls into drivers.
         self._entry = self._run if torch is None else torch.compiler.disable(self._run)
         self._recorded = home.recorded(self._launched)
+        self._again: Again | None = None
 
     @property
     def peak_bytes(self) -> int:
@@ -204,6 +206,10 @@ class Bound:
         Raises ArgumentError, OperandError, OverlapError, ShapeError, DtypeError: before anything is
         written.
         """
+        if self._again is not None and not named:
+            made = self._again(inputs, out)
+            if made is not None:
+                return made
         return self._entry(inputs, out, named)
 
     def _run(self, inputs: tuple[Any, ...], out: Any, named: Mapping[str, Any]) -> Any:
@@ -252,8 +258,15 @@ class Bound:
 
     def _compute(self) -> None:
         """Every step."""
-        made = self._launched() if self._recorded is None else self._recorded()
+        if self._recorded is None:
+            self._values.update(self._launched())
+            return
+        made = self._recorded()
         self._values.update(made)
+        if self._recorded.is_recorded and self._again is None:
+            inputs = [self._fixed[source.name] for source in self._plan.graph.inputs]
+            results = [self._recorded.made[name] for name in self._plan.graph.outputs]
+            self._again = self._home.again(self._lock, self._recorded, inputs, results)
 
     def _launched(self) -> dict[str, Any]:
         """The outputs, step by step; values of definitions go after their last reader."""

@@ -14,11 +14,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tilewright.arrays import torch_private as private
 from tilewright.arrays.array import NDArray
 from tilewright.backends.cuda.machine import timing
 from tilewright.engines.conv import Format
 from tilewright.errors import DeviceMemoryError
 from tilewright.nn import by_torch
+from tilewright.nn.again import Again
 from tilewright.nn.evaluate import moved, namespace, rounded
 from tilewright.nn.graph import Node, Tensor
 from tilewright.nn.kinds import is_tensor, maker, to_numpy
@@ -71,6 +73,11 @@ class Home(Protocol):
 
     def recorded(self, launch: Callable[[], Any]) -> Recorded | None:
         """All steps as one call, where that is faster here; else None."""
+
+    def again(
+        self, lock: Any, replay: Recorded, inputs: Sequence[Any], results: Sequence[Any]
+    ) -> Again | None:
+        """Calls of what was recorded, which need few checks; None where there are none."""
 
     def seconds(self, call: Callable[[], None]) -> float:
         """How long the device works on a call."""
@@ -145,6 +152,12 @@ class HostHome:
         """One after another is as fast."""
         return None
 
+    def again(
+        self, lock: Any, replay: Recorded, inputs: Sequence[Any], results: Sequence[Any]
+    ) -> Again | None:
+        """Nothing is recorded here."""
+        return None
+
     def seconds(self, call: Callable[[], None]) -> float:
         """By the clock."""
         begun = time.perf_counter()
@@ -168,7 +181,8 @@ class TorchHome:
         except torch.OutOfMemoryError:
             raise DeviceMemoryError(f"{device} cannot give {size} bytes for values") from None
         self.xp = namespace(self._room)
-        self._ended: Any = None
+        self._ended: Any = None  # an event behind the last run
+        self._last = 0  # its stream
 
     def laid(self, begin: int, tensor: Tensor, format_: Format | None) -> Any:
         """A view of the planned memory."""
@@ -222,17 +236,22 @@ class TorchHome:
 
     def begin(self) -> None:
         """Wait for the last run, where that was on another stream."""
-        if self._ended is not None and not self._captured():
-            self._torch.cuda.current_stream(self._device).wait_event(self._ended)
+        if self._ended is None or self._stream() == self._last or self.is_captured():
+            return
+        self._torch.cuda.current_stream(self._device).wait_event(self._ended)
 
-    def _captured(self) -> bool:
+    def _stream(self) -> int:
+        """The current stream of the GPU, as a handle."""
+        return int(private.raw_stream(self._torch)(self._device.index))
+
+    def is_captured(self) -> bool:
         """Whether a CUDA graph is being made, whose events nobody else may wait for."""
         return bool(self._torch.cuda.is_current_stream_capturing())
 
     def end(self) -> None:
         """Mark where this stream is."""
-        if self._device.type == "cuda" and not self._captured():
-            self._ended = self._ended or self._torch.cuda.Event()
+        if self._device.type == "cuda" and not self.is_captured():
+            self._ended, self._last = self._ended or self._torch.cuda.Event(), self._stream()
             self._ended.record(self._torch.cuda.current_stream(self._device))
 
     def wait(self) -> None:
@@ -257,6 +276,12 @@ class TorchHome:
     def recorded(self, launch: Callable[[], Any]) -> Recorded | None:
         """A CUDA graph."""
         return Recorded(launch, self._device) if self._device.type == "cuda" else None
+
+    def again(
+        self, lock: Any, replay: Recorded, inputs: Sequence[Any], results: Sequence[Any]
+    ) -> Again | None:
+        """Runs of what was recorded, checked in a few steps."""
+        return Again(self, lock, replay, inputs, results)
 
     def seconds(self, call: Callable[[], None]) -> float:
         """Its own time on a GPU, whose launches are not waited for."""

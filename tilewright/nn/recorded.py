@@ -20,7 +20,8 @@ class Recorded:
 
     def __init__(self, launch: Callable[[], Any], device: Any) -> None:
         self._launch, self._device = launch, device
-        self._runs, self._graph, self._made = 0, None, None
+        self._runs, self._graph = 0, None
+        self.made: Any = None  # what the recorded run gives
 
     @property
     def is_recorded(self) -> bool:
@@ -35,7 +36,7 @@ class Recorded:
             return self._launch()
         if self._graph is not None:
             self._graph.replay()
-            return self._made
+            return self.made
         made = self._launch()
         self._runs += 1
         if self._runs == _FIRST:
@@ -57,4 +58,4 @@ class Recorded:
                 made = self._launch()
         except RuntimeError:
             return
-        self._graph, self._made = graph, made
+        self._graph, self.made = graph, made

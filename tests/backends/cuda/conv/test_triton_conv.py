@@ -51,7 +51,7 @@ def test_halves_are_multiplied_by_matrix_instructions(target: str, splits: int) 
     types |= SIZES
     types |= {f"{of}_{way}": "i32" for of in ("x", "out", "add") for way in "nchw"}
     constants = {**SHAPE, "SPLITS": splits, "HOW": "relu", "ADDS": False, "BIASED": True}
-    constants |= {"TILE_K": 32}
+    constants |= {"TILE_K": 32, "PRECISION": "ieee"}
     text = code(convolve, target, types, constants, num_warps=4, num_stages=3)
     assert re.search(MATRIX[target], text)
 

@@ -108,6 +108,7 @@ class _Floats(_Layer):
         self.limits = (float(how.low), float(how.high))
         self.strides = (*out.stride(), *((0, 0, 0, 0) if added is None else added.stride()))
         self.ends = {"ADDS": layer.adds, "BIASED": layer.bias is not None, "HOW": how.kind}
+        self.precision = {"PRECISION": "ieee"}
 
     def convolved(self) -> Callable[[int], None]:
         """The products, and the epilogue where no sum is shared."""
@@ -117,7 +118,8 @@ class _Floats(_Layer):
         where = (*self.x.stride(), *self.strides)
         numbers = (*self.limits, self.pixels, *self.size, *self.sizes(), *where)
         count = tiles.programs(self.layer, self.pixels, self.tile)
-        return self.launch(convolve, count, tensors, numbers, self.constants() | self.ends)
+        constants = self.constants() | self.ends | self.precision
+        return self.launch(convolve, count, tensors, numbers, constants)
 
     def finished(self) -> Callable[[int], None]:
         """The epilogue of sums that were shared."""

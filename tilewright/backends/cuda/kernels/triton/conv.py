@@ -199,7 +199,7 @@ def convolve(
     TILE_M: tl.constexpr,
     TILE_N: tl.constexpr,
     TILE_K: tl.constexpr,
-    PRECISION: tl.constexpr = "ieee",
+    PRECISION: tl.constexpr,
 ):
     """Program: a tile of results of one group, or of a share of its sums.
 
