@@ -12,7 +12,8 @@ from tilewright.backends.opencl.conv.engines import CONV_ENGINES
 from tilewright.engines.choose import named
 from tilewright.engines.conv import ConvOperands, ConvWork
 
-ENGINES = tuple(engine.name for engine in CONV_ENGINES)
+# Those of floats.
+ENGINES = tuple(engine.name for engine in CONV_ENGINES if engine.name != "conv_int8")
 
 
 def takes(work: ConvWork, device: Device, engine: str) -> bool:

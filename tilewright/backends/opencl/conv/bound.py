@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.arrays.array import NDArray
-from tilewright.arrays.views import View, view
+from tilewright.arrays.views import View, plain, view, view_host
 from tilewright.backends.opencl.executable import Arguments
 from tilewright.backends.opencl.launch import other_queues, wait_for
 from tilewright.backends.opencl.memory import device_memory, stage, staged_strides
@@ -164,7 +164,8 @@ class Bound:
 def _views(work: ConvWork, operands: ConvOperands) -> dict[str, View]:
     """The operands by name: x, out, and residual0, residual1 ... in the layers' order."""
     shapes = dict(zip(("x", "out"), (work.sizes[0], work.sizes[-1]), strict=True))
-    views = {"x": view(operands.x, "x"), "out": view(operands.out, "out")}
+    dtypes = {"x": work.source_dtype, "out": work.result_dtype}
+    views = {"x": _seen(operands.x, "x"), "out": _seen(operands.out, "out")}
     adding = [index for index, layer in enumerate(work.layers) if layer.adds]
     if len(operands.residuals) != len(adding):
         raise OperandError(
@@ -179,6 +180,13 @@ def _views(work: ConvWork, operands: ConvOperands) -> dict[str, View]:
         if one.shape != (work.images, *shapes[name]):
             wanted = (work.images, *shapes[name])
             raise ShapeError(f"{name}.shape={one.shape}: accepted is {wanted}")
-        if str(one.dtype) != work.dtype:
-            raise DtypeError(f"{name}.dtype={str(one.dtype)!r}: accepted is {work.dtype!r}")
+        wanted_dtype = dtypes.get(name, work.dtype)
+        if str(one.dtype) != wanted_dtype:
+            raise DtypeError(f"{name}.dtype={str(one.dtype)!r}: accepted is {wanted_dtype!r}")
     return views
+
+
+def _seen(value: Any, name: str) -> View:
+    """The view of an operand; of whole numbers NumPy's arrays only."""
+    whole = isinstance(value, np.ndarray) and value.dtype in (np.uint8, np.int8)
+    return view_host(plain(value, name)) if whole else view(value, name)

@@ -16,10 +16,11 @@ from tilewright.backends.opencl.conv.bound import Bound, Lowered, Steps, Texture
 from tilewright.backends.opencl.lowering import grid
 from tilewright.engines.conv import Conv, ConvOperands, ConvWork
 from tilewright.facts.device import Device
+from tilewright.facts.dtypes import VALUES
 from tilewright.facts.kernel import Argument, Defines, Int, Launch, Long, Raw, Scratch, Texels
 from tilewright.facts.verdict import Proposal
 
-_TURNS = ("conv_a", "conv_b")  # scratch that layers read and write in turns
+TURNS = ("conv_a", "conv_b")  # scratch that layers read and write in turns
 _WIDE = (16, 14)  # lanes and pixels of CPUs: 14 sums, a vector of weights, a spare one
 _FOUR = (4, 4)
 
@@ -35,9 +36,9 @@ class Direct:
 
     def propose(self, work: ConvWork, device: Device) -> Proposal:
         """At its share of the peak, every layer's pictures through memory."""
-        lanes, _ = _shape(work, device)
-        scratch = refusals.check_memory(_scratch(work, lanes), device)
-        return _propose(self.name, work, device, lanes, scratch)
+        lanes, _ = shape_of(work, device)
+        scratch = refusals.check_memory(scratch_of(work, lanes, VALUES[work.dtype]), device)
+        return propose(self.name, work, device, lanes, VALUES[work.dtype], scratch)
 
     def bind(self, proposal: Proposal, operands: ConvOperands) -> Bound:
         """Weights packed, programs compiled."""
@@ -70,7 +71,8 @@ class DirectImage:
         size = 16 if work.dtype == "float32" else 8
         images = _textures(work, values=False)
         scratch = tuple(Scratch(one.name, one.width * one.height * size) for one in images)
-        return _propose(self.name, work, device, 4, refusals.check_memory(scratch, device))
+        most = refusals.check_memory(scratch, device)
+        return propose(self.name, work, device, 4, size // 4, most)
 
     def bind(self, proposal: Proposal, operands: ConvOperands) -> Bound:
         """Weights and pictures as images of their own."""
@@ -78,14 +80,15 @@ class DirectImage:
         return bound.bind(work, device, operands, partial(_lower_images, work, device))
 
 
-def _propose(name: str, work: ConvWork, device: Device, lanes: int, scratch: int) -> Proposal:
+def propose(
+    name: str, work: ConvWork, device: Device, lanes: int, item: int, scratch: int
+) -> Proposal:
     """Flops with whole blocks of outputs, bytes of every picture once in and once out."""
     flops = 0.0
     for layer, (_, height, width) in zip(work.layers, work.sizes, strict=False):
         rows, columns = layer.sums(height, width)
         whole = -(-layer.outputs // lanes) * lanes / layer.outputs
         flops += 2.0 * work.images * rows * columns * layer.weights.size * whole
-    item = 4 if work.dtype == "float32" else 2
     between = sum(c * h * w for c, h, w in work.sizes[:-1])
     moved = work.bytes + 2.0 * item * work.images * between
     return predict.propose(
@@ -100,7 +103,7 @@ def _propose(name: str, work: ConvWork, device: Device, lanes: int, scratch: int
     )
 
 
-def _shape(work: ConvWork, device: Device) -> tuple[int, int]:
+def shape_of(work: ConvWork, device: Device) -> tuple[int, int]:
     """Channels of a block and pixels of a work-item."""
     if device.kind != "cpu":
         return _FOUR
@@ -112,26 +115,25 @@ def _shape(work: ConvWork, device: Device) -> tuple[int, int]:
     return _FOUR if odd else _WIDE
 
 
-def _scratch(work: ConvWork, lanes: int) -> tuple[Scratch, ...]:
-    """Two pictures in blocks: what layers read and write in turns."""
-    item = 4 if work.dtype == "float32" else 2
+def scratch_of(work: ConvWork, lanes: int, item: int) -> tuple[Scratch, ...]:
+    """Two pictures in blocks, `item` bytes a number: what layers read and write in turns."""
     most = [0, 0]
     for index, (channels, height, width) in enumerate(work.sizes[:-1]):
         size = work.images * -(-channels // lanes) * lanes * height * width * item
         most[index % 2] = max(most[index % 2], size)
-    return tuple(Scratch(name, size) for name, size in zip(_TURNS, most, strict=True) if size)
+    return tuple(Scratch(name, size) for name, size in zip(TURNS, most, strict=True) if size)
 
 
 def _lower(work: ConvWork, device: Device, steps: Mapping[str, Steps]) -> Lowered:
-    lanes, pixels = _shape(work, device)
+    lanes, pixels = shape_of(work, device)
     constants = {}
-    launches = [_lay_in(work, device, steps["x"], (("LANES", lanes),), Raw(_TURNS[0]))]
+    launches = [_lay_in(work, device, steps["x"], (("LANES", lanes),), Raw(TURNS[0]))]
     for index, layer in enumerate(work.layers):
         constants[f"weights{index}"] = weights.packed(layer, lanes, work.dtype)
         constants[f"bias{index}"] = weights.per_output(layer.bias, layer, lanes)
         constants[f"slopes{index}"] = weights.per_output(layer.activation.slopes, layer, lanes)
         last = index == len(work.layers) - 1
-        to = steps["out"] if last else Steps(_TURNS[(index + 1) % 2])
+        to = steps["out"] if last else Steps(TURNS[(index + 1) % 2])
         defines = (
             *endings.defines(work, device, layer),
             ("LANES", lanes),
@@ -142,42 +144,42 @@ def _lower(work: ConvWork, device: Device, steps: Mapping[str, Steps]) -> Lowere
         )
         zeros_at = constants[f"weights{index}"].size - lanes
         arguments = (
-            *_sizes(work, index, inputs=True),
-            Raw(_TURNS[index % 2]),
+            *sizes_of(work, index, inputs=True),
+            Raw(TURNS[index % 2]),
             Raw(f"weights{index}"),
             Long(zeros_at),
             *endings.arguments(work, index, steps),
             *endings.stored(layer, to),
         )
         launches.append(
-            _launch("conv_direct", work, index, device, defines, arguments, (lanes, pixels))
+            launch_of("conv_direct", work, index, device, defines, arguments, (lanes, pixels))
         )
-    return Lowered(tuple(launches), _scratch(work, lanes), constants)
+    return Lowered(tuple(launches), scratch_of(work, lanes, VALUES[work.dtype]), constants)
 
 
 def _lower_images(work: ConvWork, device: Device, steps: Mapping[str, Steps]) -> Lowered:
     constants = {}
-    launches = [_lay_in(work, device, steps["x"], (("IMAGE", 1),), Texels(_TURNS[0]))]
+    launches = [_lay_in(work, device, steps["x"], (("IMAGE", 1),), Texels(TURNS[0]))]
     for index, layer in enumerate(work.layers):
         constants[f"bias{index}"] = weights.per_output(layer.bias, layer, 4)
         constants[f"slopes{index}"] = weights.per_output(layer.activation.slopes, layer, 4)
         last = index == len(work.layers) - 1
-        to = (Texels(_TURNS[(index + 1) % 2]),) if not last else ()
+        to = (Texels(TURNS[(index + 1) % 2]),) if not last else ()
         defines = (
             *endings.defines(work, device, layer),
             ("MODE", weights.mode_of(layer, 4)),
             ("TO_IMAGE", int(not last)),
         )
         arguments = (
-            *_sizes(work, index, inputs=False),
-            Texels(_TURNS[index % 2]),
+            *sizes_of(work, index, inputs=False),
+            Texels(TURNS[index % 2]),
             Texels(f"weights{index}"),
             *to,
             *endings.arguments(work, index, steps),
             *endings.stored(layer, steps["out"]),
         )
         launches.append(
-            _launch("conv_direct_image", work, index, device, defines, arguments, _FOUR)
+            launch_of("conv_direct_image", work, index, device, defines, arguments, _FOUR)
         )
     return Lowered(tuple(launches), (), constants, _textures(work, values=True))
 
@@ -197,7 +199,7 @@ def _lay_in(work: ConvWork, device: Device, x: Steps, defines: Defines, to: Raw 
     return Launch("conv_lay_in", "conv_lay_in", (bits, *defines), size, local, arguments)
 
 
-def _sizes(work: ConvWork, index: int, *, inputs: bool) -> tuple[Argument, ...]:
+def sizes_of(work: ConvWork, index: int, *, inputs: bool) -> tuple[Argument, ...]:
     """The integers of a layer, as the kernels of buffers and of images take them."""
     layer, (channels, height, width) = work.layers[index], work.sizes[index]
     rows, columns = layer.sums(height, width)
@@ -218,7 +220,7 @@ def _sizes(work: ConvWork, index: int, *, inputs: bool) -> tuple[Argument, ...]:
     return tuple(map(Int, numbers))
 
 
-def _launch(
+def launch_of(
     program: str,
     work: ConvWork,
     index: int,
@@ -246,7 +248,7 @@ def _textures(work: ConvWork, *, values: bool) -> tuple[Texture, ...]:
         side[1] = max(side[1], work.images * height)
     found = [
         Texture(name, side[0], side[1], work.dtype)
-        for name, side in zip(_TURNS, sides, strict=True)
+        for name, side in zip(TURNS, sides, strict=True)
         if side[0]
     ]
     for index, layer in enumerate(work.layers):

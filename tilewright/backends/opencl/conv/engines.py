@@ -7,6 +7,7 @@ from collections.abc import Callable
 from tilewright.backends.opencl.conv.chain import Chain
 from tilewright.backends.opencl.conv.direct import Direct, DirectImage
 from tilewright.backends.opencl.conv.gemm import Gemm
+from tilewright.backends.opencl.conv.int8 import Int8
 from tilewright.backends.opencl.conv.winograd import Winograd
 from tilewright.engines.contract import Engine
 from tilewright.engines.conv import ConvOperands, ConvWork
@@ -17,4 +18,5 @@ CONV_ENGINES: tuple[Engine[ConvWork, ConvOperands, Callable[[], None]], ...] = (
     DirectImage(),
     Gemm(),
     Winograd(),
+    Int8(),
 )

@@ -18,6 +18,7 @@ _SHARED, _OWN = 2e10, 5e11
 _LAUNCH = {"cpu": 3e-5, "gpu": 1e-5}
 # What an engine keeps of its share on the wrong side of a rule's number of channels.
 _UNFIT = 0.25
+_LIKE = {"conv_int8": "conv_direct"}  # whose program it runs
 
 
 def propose(
@@ -55,7 +56,7 @@ def propose(
 def _share(name: str, work: ConvWork, device: Device) -> tuple[float, str]:
     """The share of the peak that the device's rules give the engine, and which rule spoke."""
     prior = preferences(device)
-    share = dict(prior.convs)[name]
+    share = dict(prior.convs)[_LIKE.get(name, name)]
     spoke = [rule for rule in prior.rules if dict(rule.settings).keys() & {"convs", "conv_turn"}]
     reason = "; ".join(f"{rule.name}: {rule.source}" for rule in spoke) or "no rule spoke"
     channels = max(layer.outputs for layer in work.layers)

@@ -15,6 +15,11 @@ def why_not(work: ConvWork, device: Device) -> str | None:
         return "it runs on OpenCL devices"
     if work.dtype not in ("float32", "float16"):
         return f"OpenCL has no {work.dtype}"
+    return why_no_sizes(work)
+
+
+def why_no_sizes(work: ConvWork) -> str | None:
+    """Nothing to compute, sizes past 32 bits; None else."""
     if work.images < 1 or any(min(size) < 1 for size in work.sizes):
         return "nothing to compute"
     for channels, height, width in work.sizes:

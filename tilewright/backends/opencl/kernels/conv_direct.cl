@@ -13,6 +13,8 @@
 //      2  groups of any size: every output picks its own inputs
 // LANES   4 on GPUs (NC4HW4), 16 on CPUs with wide vectors
 // PACKED  1: stores blocks of channels for the next layer, 0: by strides; both shuffle pixels
+// WHOLE   1: whole numbers of eight bits; sums of floats are exact up to 2^24 (conv_whole.clh)
+// FOLD    taps of so many numbers that their sums stay exact; then they join sums of int. 0: all do
 // STRIDE  columns between the windows of neighbours; what is known to the compiler costs no address
 //
 // What lies outside the picture is read from LANES zeros behind the weights, so that a product with
@@ -35,7 +37,14 @@
 #ifndef STRIDE
 #define STRIDE 1
 #endif
+#ifndef WHOLE
+#define WHOLE 0
+#endif
+#ifndef FOLD
+#define FOLD 0
+#endif
 typedef JOIN(float, LANES) lanes;
+#include "conv_whole.clh"
 #include "conv_store.clh"
 
 #define EACH_PIXEL UNROLL for (int p = 0; p < PIXELS; p++)
@@ -93,6 +102,11 @@ void conv_direct(int images, int rows, int columns, int inputs, int height, int 
     x += image * blocks_in * plane;
     lanes total[PIXELS];
     EACH_PIXEL total[p] = 0;
+#if FOLD
+    sums_t folded[PIXELS];
+    EACH_PIXEL folded[p] = 0;
+    int since = 0;
+#endif
 
 #if MODE == 2
     const int taps = kernel_rows * kernel_columns;
@@ -146,14 +160,27 @@ void conv_direct(int images, int rows, int columns, int inputs, int height, int 
                     }
                     GAIN(from[p], count)
                 }
+#if FOLD
+                if (++since == FOLD) {
+                    EACH_PIXEL folded[p] += TO_SUMS(total[p]);
+                    EACH_PIXEL total[p] = 0;
+                    since = 0;
+                }
+#endif
             }
         }
     }
 #endif
     // Through memory, so that a loop that is not written out ends the sums: Intel's compiler took
     // 24 s where 14 pixels of 16 lanes each had an ending of their own.
-    float sums[PIXELS * LANES];
+    sum_t sums[PIXELS * LANES];
+#if FOLD
+    EACH_PIXEL JOIN(vstore, LANES)(folded[p] + TO_SUMS(total[p]), p, sums);
+#elif WHOLE
+    EACH_PIXEL JOIN(vstore, LANES)(TO_SUMS(total[p]), p, sums);
+#else
     EACH_PIXEL JOIN(vstore, LANES)(total[p], p, sums);
+#endif
     const int last = min(PIXELS, columns - column);
     __attribute__((opencl_unroll_hint(1))) for (int p = 0; p < last; p++)
         store_lanes(JOIN(vload, LANES)(p, sums), image, block, row, column + p, rows, columns,
