@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 from typing import Any
 
 import numpy as np
@@ -42,3 +43,14 @@ def test_strides_groups_and_odd_windows(device: Device) -> None:
     )
     weights = weights_of(a=(12, 3, 3, 3), b=(12, 1, 3, 3), c=(5, 12, 1, 1))
     agrees(plain_net(nodes, {"x": (1, 3, "h", "w")}, weights), picture(1, 3, 21, 26), device)
+
+
+def test_networks_that_are_dropped_leave_nothing(device: Device) -> None:
+    """pyopencl keeps a text of two KiB for every kernel object, were it not for us."""
+    net = plain_net(*residual_blocks())
+    before = 0
+    for bind in range(12):
+        net.bind((2, 3, 9, 11), device.id)
+        if bind == 1:
+            before = len(linecache.cache)
+    assert len(linecache.cache) <= before

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import linecache
 import re
 import threading
 import warnings
@@ -30,6 +31,7 @@ PROBES = Path(__file__).parent / "probes"
 _INCLUDE = re.compile(r'^#include "(\w+\.clh)"$', re.MULTILINE)
 _MAGIC = b"tilewright-program-1\n"
 _building = open_after_fork(threading.Lock())
+_WRITTEN = "<generated: 'pyopencl invoker"
 _BYTES = 256 << 10  # of a program in its driver: Intel's binaries are 30 to 300 KB
 # Compilers declare the functions of cl_khr_integer_dot_product from OpenCL C 3.0 on.
 _STANDARD = {"dot8": "CL3.0"}
@@ -50,7 +52,19 @@ def kernel_of(session: Session, launch: Launch) -> Any:
     """A kernel object of the launch's own: constant arguments stay set in it between runs."""
     key = (session, launch.program, launch.defines)
     program = programs.found(key, lambda: _load_or_build(session, launch), lambda _: _BYTES)
-    return pyopencl().Kernel(program, launch.entry)
+    kernel = pyopencl().Kernel(program, launch.entry)
+    _forget_sources()
+    return kernel
+
+
+def _forget_sources() -> None:
+    """pyopencl writes Python for each kernel object, and `linecache` would keep the text for good.
+
+    That is 2 KiB a kernel that grow with every bind of a network that is dropped again.
+    """
+    for name in list(linecache.cache):
+        if name.startswith(_WRITTEN):
+            linecache.cache.pop(name, None)
 
 
 def _load_or_build(session: Session, launch: Launch) -> Any:
