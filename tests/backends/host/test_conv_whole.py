@@ -74,6 +74,13 @@ WINDOWS = {
     "groups": work(32, 64, (1, 12, 12), groups=4),
     "groups of odd sizes": work(15, 21, (1, 8, 8), groups=3),
     "channels by themselves": work(24, 24, (1, 12, 12), groups=24),
+    "70 channels by themselves at a step of 2": work(
+        70, 70, (2, 13, 19), groups=70, strides=(2, 2), whole={"zero": 9, "shift": 5}
+    ),
+    "130 signed channels by themselves": work(130, 130, (1, 8, 7), groups=130, whole=SIGNED),
+    "5x3, dilated down": work(
+        64, 64, (1, 12, 9), groups=64, kernel=(5, 3), dilations=(2, 1), pads=(4, 1, 4, 1)
+    ),
     "float32 results": work(16, 40, (1, 15, 13), whole=FLOAT),
     "float32 results, channels first": work(16, 40, (2, 15, 13), FIRST, FIRST, whole=FLOAT),
     "float32 results shuffled by 3": work(8, 18, (1, 8, 9), LAST, LAST, whole=FLOAT, shuffle=3),

@@ -18,6 +18,7 @@ from tilewright.backends.host import conv_whole_pack as pack
 from tilewright.backends.host.conv_whole_plan import (
     LANES,
     WholePlan,
+    is_depth,
     is_read_directly,
     pieces_of,
     sums_of,
@@ -38,6 +39,7 @@ class BoundWhole:
         self._kernels = compiled.kernels("conv_whole")
         self._tiles = compiled.kernels("whole_tile")
         self._signed = compiled.kernels("whole_dot").SIGNED
+        self._deep = compiled.kernels("whole_depth").THERE
         self._keep: list[NDArray] = []  # what the kernels know by address
         self._stages = np.zeros(len(work.layers) + 1, table.STAGE)
         for at in range(len(self._stages)):
@@ -135,6 +137,9 @@ class BoundWhole:
         stage["low"], stage["high"] = whole.low, whole.high
         stage["shuffle"] = layer.shuffle
         stage["kind"] = self._kind(layer)
+        if is_depth(layer, int(stage["width"])) and stage["kind"] == table.BYTES and self._deep:
+            self._depth(stage, layer, last=last)
+            return
         few = bool(stage["kind"] == table.FEW)
         packed = pack.few_weights(layer) if few else pack.weights(layer, vectors)
         starts = pack.starts(layer, signed=self._signed, few=few)
@@ -156,6 +161,18 @@ class BoundWhole:
         steps = _strides(self._operands.out, self.work.result)
         for name, step in zip(("image", "channel", "row", "pixel"), steps, strict=True):
             stage[f"out_{name}"] = step
+
+    def _depth(self, stage: NDArray, layer: Conv, *, last: bool) -> None:
+        """Channels that go by themselves, many at a time."""
+        whole = layer.whole
+        assert whole is not None
+        stage["flip"] = pack.shift_of(whole) - whole.shift if last else 0
+        parts = pack.depth_parts(layer, signed=self._signed, flip=int(stage["flip"]))
+        stage["kind"], stage["groups"], stage["splits"] = table.DEPTH, 1, 1
+        stage["outputs"], stage["inputs"] = layer.outputs, layer.outputs
+        for name, part in zip(("weights", "start", "ends"), parts, strict=True):
+            stage[name] = self._kept(part)
+        stage["group_weights"], stage["group_ends"] = parts[0][0].nbytes, parts[2][0].nbytes
 
     def _kind(self, layer: Conv) -> int:
         """What becomes of a layer's sums."""

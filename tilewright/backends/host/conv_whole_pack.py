@@ -57,6 +57,29 @@ def few_weights(layer: Conv) -> NDArray:
     return np.ascontiguousarray(parts)
 
 
+def _woven() -> NDArray:
+    """The channel of each lane of four vectors that `whole_depth` computes together."""
+    lanes = np.arange(4 * LANES).reshape(4, 4, 4)  # quarter k, vector i, number d
+    return lanes.transpose(1, 0, 2).reshape(-1)
+
+
+def depth_parts(layer: Conv, *, signed: bool, flip: int) -> tuple[NDArray, NDArray, NDArray]:
+    """Weights, starts and ends of channels by themselves, as `whole_depth` reads them."""
+    whole, deep = layer.whole, 4 * LANES
+    assert whole is not None
+    rows, blocks = layer.kernel[0], -(-layer.outputs // deep)
+    taps = np.zeros((blocks * deep, rows, 2, 4), np.int8)
+    taps[: layer.outputs, :, 0, :3] = taps[: layer.outputs, :, 1, 1:] = layer.weights[:, 0]
+    woven = taps.reshape(blocks, deep, rows, 2, 4)[:, _woven()]
+    packed = np.ascontiguousarray(woven.transpose(0, 2, 3, 1, 4))
+    begin, scale = np.zeros(blocks * deep, np.int32), np.zeros(blocks * deep, np.float32)
+    begin[: layer.outputs] = starts(layer, signed=signed, few=False)[:, 0]
+    scale[: layer.outputs] = whole.scale
+    tail = np.broadcast_to(_end_numbers(whole, flip), (blocks, 8))
+    ends_ = np.concatenate([scale.reshape(blocks, deep)[:, _woven()], tail], axis=1)
+    return packed, np.ascontiguousarray(begin.reshape(blocks, deep)[:, _woven()]), ends_
+
+
 def starts(layer: Conv, *, signed: bool, few: bool) -> NDArray:
     """int32: the bias less what the bytes' zero adds, for every lane."""
     whole = layer.whole
@@ -95,11 +118,7 @@ def ends(layer: Conv, vectors: int, *, flip: int) -> NDArray:
     scale = scales(layer)
     groups, lanes = scale.shape
     found = np.zeros((groups, lanes // LANES, ENDS), np.uint8)
-    numbers = np.zeros(8, np.float32)
-    numbers[:2] = np.float32(1) / np.float32(whole.step), whole.step
-    low, high = limits(whole)
-    plain = (shift_of(whole), low, high, flip) == (0, 0, 255, 0)
-    numbers.view(np.int32)[2:7] = shift_of(whole), low, high, flip, plain
+    numbers = _end_numbers(whole, flip)
     each = layer.outputs // layer.groups
     channel = 0
     while channel < each:
@@ -112,6 +131,17 @@ def ends(layer: Conv, vectors: int, *, flip: int) -> NDArray:
         flat[:, begin : begin + block.shape[1]] = block
         channel += LANES * count
     return found
+
+
+def _end_numbers(whole: Whole, flip: int) -> NDArray:
+    """What stands behind the scales of every block of channels."""
+    assert whole.step is not None
+    numbers = np.zeros(8, np.float32)
+    numbers[:2] = np.float32(1) / np.float32(whole.step), whole.step
+    low, high = limits(whole)
+    plain = (shift_of(whole), low, high, flip) == (0, 0, 255, 0)
+    numbers.view(np.int32)[2:7] = shift_of(whole), low, high, flip, plain
+    return numbers
 
 
 def few_ends(layer: Conv) -> NDArray:

@@ -28,6 +28,7 @@ _PEAK = 1.75e11  # float32 operations a second of the core that the rates are of
 _SINGLE, _PAIR = 5.2e9, 5.7e9  # products of sixteen channels, four bytes each, a second
 _END, _FLOAT = 1.2e-9, 9e-10  # seconds a vector that becomes bytes; a float that is put by itself
 _TAKEN, _COPIED = 2.5e-10, 4e-11  # seconds a float32 that is rounded, a byte that is copied
+_DEEP, _ROW = 64, 1.6e-9  # channels that go by themselves together; seconds of a row of a window
 _START = 3e-5  # seconds of a call
 
 
@@ -65,6 +66,13 @@ def pieces_of(layer: Conv) -> tuple[int, int, int]:
     if layer.groups == 1 and layer.dilations[1] == 1:
         return 1, across * channels, -(-across * channels // 4)
     return across, channels, -(-channels // 4)
+
+
+def is_depth(layer: Conv, columns: int) -> bool:
+    """Whether channels go by themselves and the kernels of three taps across take them."""
+    alone = layer.groups == layer.outputs == layer.inputs and layer.kernel[1] == 3
+    plain = layer.dilations[1] == 1 and layer.strides[1] in (1, 2) and columns >= COLUMNS
+    return alone and plain and layer.whole is not None and layer.whole.step is not None
 
 
 def is_read_directly(work: ConvWork) -> bool:
@@ -180,6 +188,9 @@ def _row_seconds(work: ConvWork, at: int) -> float:
     """One row of a layer."""
     layer = work.layers[at - 1]
     pixels = math.ceil(sums_of(work)[at - 1][1] / COLUMNS) * COLUMNS
+    if is_depth(layer, pixels):
+        blocks = math.ceil(layer.outputs / _DEEP)
+        return pixels * blocks * (layer.kernel[0] * _ROW + 4 * _END)
     splits, _, quads = pieces_of(layer)
     each = layer.outputs // layer.groups
     vectors = math.ceil(each / LANES)

@@ -19,6 +19,9 @@ from numba import njit
 from tilewright.backends.host.kernels import whole_table as table
 from tilewright.backends.host.kernels.atomics import copy
 from tilewright.backends.host.kernels.lanes import put, whole
+from tilewright.backends.host.kernels.whole_depth import CHANNELS as DEPTH
+from tilewright.backends.host.kernels.whole_depth import PIXELS as DEPTH_PIXELS
+from tilewright.backends.host.kernels.whole_depth import depth_one, depth_two
 from tilewright.backends.host.kernels.whole_rows import (
     copied_row,
     divided,
@@ -230,6 +233,31 @@ def block_rows(stages, number, memory, image, rows, room, block):
             filled = 0
 
 
+@helper
+def depth_rows(stages, number, memory, image, rows, room, channel):
+    """Up to 64 channels, each by itself, of some rows of a layer."""
+    stage, before = stages[number], stages[number - 1]
+    first, last = rows
+    width, pixel, apart = stage.width, stage.pixel, stage.channels
+    block, left = channel // DEPTH, min(DEPTH, stage.outputs - channel)
+    weights, start = stage.weights + block * stage.group_weights, stage.start + 4 * channel
+    ends, taps = stage.ends + block * stage.group_ends, stage.taps
+    stride, one = before.channels, pixel == before.channels
+    for row in range(first, last):
+        windows(stage, before, memory, image, row, channel, room + LINES)
+        result = row_at(stage, memory, image, row) + stage.margin + channel
+        for column in range(0, width, DEPTH_PIXELS):
+            begin = min(column, width - DEPTH_PIXELS)
+            for tap in range(taps):
+                put(room + TABLE, tap, whole(room + LINES, tap) + begin * pixel)
+            out = result + begin * apart
+            given = (room + TABLE, taps, stride, weights, start, ends, out, apart, left)
+            if one:
+                depth_one(*given)
+            else:
+                depth_two(*given)
+
+
 @njit(nogil=True, cache=True)
 def run_strip(stages, jobs, memory, image, scratch):
     """All jobs of a strip of an image."""
@@ -239,6 +267,10 @@ def run_strip(stages, jobs, memory, image, scratch):
             source_rows(stages[0], memory, image, first, last, scratch)
             continue
         stage = stages[number]
+        if stage.kind == table.DEPTH:
+            for channel in range(0, stage.outputs, DEPTH):
+                depth_rows(stages, number, memory, image, (first, last), scratch, channel)
+            continue
         for group in range(stage.groups):
             channel = 0
             while channel < stage.outputs:

@@ -40,7 +40,7 @@ def sums_end(builder, sums, out):
 
 def bytes_end(builder, sums, ends, places, left, vectors):
     """Rounded, to the pixels' places; of each pixel the first `left` channels."""
-    whole, numbers = _whole(builder, sums, ends, vectors)
+    whole, numbers = rounded_sums(builder, sums, ends, vectors)
     packed = _parts_wide if WIDE else _packed_plainly
     masks = [_first(builder, left, v) for v in range(vectors)]
     for index, part in enumerate(packed(builder, whole, numbers)):
@@ -50,7 +50,7 @@ def bytes_end(builder, sums, ends, places, left, vectors):
 
 def dense_end(builder, sums, ends, out, vectors):
     """Rounded, all side by side; limits and a shift where `ends` says that there are any."""
-    whole, numbers = _whole(builder, sums, ends, vectors)
+    whole, numbers = rounded_sums(builder, sums, ends, vectors)
     if not WIDE:
         for index, part in enumerate(_packed_plainly(builder, whole, numbers)):
             _store(builder, part, at(builder, out, LANES * index))
@@ -60,11 +60,11 @@ def dense_end(builder, sums, ends, out, vectors):
     with builder.if_else(plain, likely=True) as (then, otherwise):
         for branch, given in ((then, None), (otherwise, numbers)):
             with branch:
-                for index, four in enumerate(_packed_wide(builder, whole, given)):
+                for index, four in enumerate(packed_wide(builder, whole, given)):
                     _store(builder, four, at(builder, out, 4 * LANES * index))
 
 
-def _whole(builder, sums, ends, vectors):
+def rounded_sums(builder, sums, ends, vectors):
     """Sums as they are rounded, int32, and the numbers behind their scales."""
     scales = [_load(builder, at(builder, ends, 64 * v), FLOATS) for v in range(vectors)]
     numbers = at(builder, ends, 64 * vectors)
@@ -103,8 +103,11 @@ def _number(builder, numbers, place, kind, vector):
     return broadcast(builder, builder.trunc(value, kind), vector)
 
 
-def _packed_wide(builder, whole, numbers):
-    """Bytes of four vectors in one; `numbers` are None where they are plain."""
+def packed_wide(builder, whole, numbers, *, woven=False):
+    """Bytes of four vectors in one; `numbers` are None where they are plain.
+
+    One vector after the other, or woven as `whole_depth` says.
+    """
     shorts, bytes_ = ir.VectorType(I16, 32), ir.VectorType(I8, 64)
     if numbers is not None:
         shift = _number(builder, numbers, SHIFT, I16, shorts)
@@ -126,14 +129,15 @@ def _packed_wide(builder, whole, numbers):
             one = builder.select(builder.icmp_unsigned("<", one, high), one, high)
             one = builder.xor(one, flip)
         words = builder.bitcast(one, INTS)
-        found.append(builder.bitcast(builder.shuffle_vector(words, words, order), bytes_))
+        words = words if woven else builder.shuffle_vector(words, words, order)
+        found.append(builder.bitcast(words, bytes_))
     return found
 
 
 def _parts_wide(builder, whole, numbers):
     """The same, vector by vector."""
     found = []
-    for four in _packed_wide(builder, whole, numbers):
+    for four in packed_wide(builder, whole, numbers):
         for part in range(4):
             lanes = [I32(LANES * part + lane) for lane in range(LANES)]
             places = ir.Constant(ir.VectorType(I32, LANES), lanes)

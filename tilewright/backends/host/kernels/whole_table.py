@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 # What becomes of a layer's sums.
-BYTES, DIVIDED, FLOATS, FEW = range(4)
+BYTES, DIVIDED, FLOATS, FEW, DEPTH = range(5)
 # How x is read: as it lies; bytes copied; float32 rounded.
 DIRECT, COPIED, TAKEN = range(3)
 
