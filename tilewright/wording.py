@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from typing import Any
 
 PATH = 300  # characters of a path that a message shows
@@ -29,3 +31,20 @@ def time_text(seconds: float) -> str:
 def counted(count: int, noun: str) -> str:
     """`1 problem`, `2 problems`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def wrapped(line: str, width: int = 80) -> list[str]:
+    """A line of a report as lines of so many columns, those that follow set in behind the first.
+
+    They begin below what follows its label (`because    ...`), else two columns further in.
+    """
+    label = re.match(r" *[a-z0-9]+ {2,}(?=\S)", line)
+    inset = len(label[0]) if label else len(line) - len(line.lstrip()) + 2
+    return textwrap.wrap(
+        line,
+        width,
+        subsequent_indent=" " * inset,
+        break_long_words=False,
+        break_on_hyphens=False,
+        drop_whitespace=True,
+    ) or [line]

@@ -98,7 +98,9 @@ def test_a_plan_says_how_chains_were_cut_and_what_that_saves(
         "tilewright.nn.net.conv_engines",
         lambda name: (Made("one", 1, 1e-3), Made("two", 2, 5e-4), Made("four", 4, 9e-3)),
     )
-    said = net.explain((1, 1, 64, 64), device="host")
+    lines = net.explain((1, 1, 64, 64), device="host").splitlines()
+    assert max(map(len, lines)) <= 80
+    said = " ".join(" ".join(lines).split())
     assert "4 layers in 2 pieces, 2.000 ms; in one piece: 36.000 ms; layer by layer: 2.0" in said
     weights = 4 * 9 * (8 + 64)
     fused = 4 * 64 * 64 * (1 + 8) + weights

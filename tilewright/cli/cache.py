@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from tilewright import settings
 from tilewright.cli.common import console
 from tilewright.files.whole import write_json
 from tilewright.inputs.checks import checked_name
 from tilewright.planning.classes import record_words
+from tilewright.report.sheet import sheet
 from tilewright.tuning import exchange
 
 app = typer.Typer(
@@ -32,9 +32,7 @@ def info() -> None:
         out.print(f"cache folder {absent}: not there yet", soft_wrap=True)
         return
     out.print(f"cache folder {exchange.home()}", soft_wrap=True)
-    table = Table()
-    for name in ("part", "files", "KiB"):
-        table.add_column(name, justify="left" if name == "part" else "right")
+    table = sheet("parts", ("part", "files", "KiB"))
     for part in exchange.parts():
         table.add_row(part.name, str(part.files), f"{part.bytes / 1024:.0f}")
     out.print(table)
@@ -53,9 +51,8 @@ def info() -> None:
 def _show_winners(out: Console, winners: list[exchange.Winner]) -> None:
     if not winners:
         return
-    table = Table(title="tuned", title_justify="left")
-    for name in ("kernel", "device", "for", "faster", "configuration"):
-        table.add_column(name, justify="right" if name == "faster" else "left")
+    heads = ("kernel", "device", "for", "faster", "configuration")
+    table = sheet("tuned", heads, "device", "for", "configuration", wrap=True)
     for winner in winners:
         faster = f"{1 / winner.ratio:.2f}x"
         words = record_words(winner.record)

@@ -11,6 +11,7 @@ from tilewright.cli.common import DeviceOption, note
 from tilewright.cli.files import check_no_input, check_output, check_result, load, save
 from tilewright.errors import ArgumentError, DtypeError, ShapeError
 from tilewright.products import dense
+from tilewright.wording import wrapped
 
 
 def matmul(
@@ -61,7 +62,8 @@ def matmul(
     }
     try:
         if explain:
-            print(dense.explain(*operands, **options))
+            for line in dense.explain(*operands, **options).splitlines():
+                print(*wrapped(line), sep="\n")
         if output is not None:
             shape = save(output, lambda: dense.matmul(*operands, **options))
             print(f"wrote {output}: {shape}")

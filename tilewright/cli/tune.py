@@ -20,6 +20,7 @@ from tilewright.facts.dtypes import sums_of
 from tilewright.facts.kernel import Kernel
 from tilewright.inputs.checks import checked_name
 from tilewright.inputs.devices import backend_of, resolve
+from tilewright.report.sheet import sheet
 from tilewright.tuning import crossover
 from tilewright.tuning.tasks import Task, heaviest, representatives, tasks
 from tilewright.tuning.trial import LAYOUTS, Shape
@@ -168,12 +169,9 @@ def _progress(budget: float) -> Iterator[Callable[[Progress], None]]:
 
 
 def _table(device: Device, results: list[Result]) -> Table:
-    table = Table(title=f"tuned: {device.id}  {device.name}", title_justify="left")
-    for name in ("kernel", "class"):
-        table.add_column(name, no_wrap=True)
-    for name in ("ms", "faster", "tried", "failed"):
-        table.add_column(name, justify="right")
-    table.add_column("configuration")
+    heads = ("kernel", "class", "ms", "faster", "tried", "failed", "configuration")
+    title = f"tuned: {device.id}  {device.name}"
+    table = sheet(title, heads, "class", "configuration", wrap=True)
     for result in results:
         default = result.ratio == 1.0
         table.add_row(

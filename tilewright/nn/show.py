@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.nn.plan import Plan, Step
 from tilewright.nn.segments import Segment, moved_bytes
-from tilewright.wording import counted, time_text
+from tilewright.wording import counted, time_text, wrapped
 
 
 def explained(plan: Plan, title: str) -> str:
@@ -20,7 +20,7 @@ def explained(plan: Plan, title: str) -> str:
     ]
     for number, step in enumerate(plan.steps, 1):
         lines += _lines(number, step, plan)
-    return "\n".join(lines)
+    return "\n".join(part for line in lines for part in wrapped(line))
 
 
 def _names(covers: tuple[str, ...]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.table import Column, Table
+from rich.table import Table
 
 from tilewright.nn.layers.base import Layer
 from tilewright.nn.layers.bit_conv import BitConv
@@ -13,11 +13,13 @@ from tilewright.nn.network_of_bits import Network
 from tilewright.nn.onnx.check import Report
 from tilewright.nn.onnx.compare import LayerCheck
 from tilewright.nn.profile import Row
+from tilewright.report.sheet import sheet
 
 
 def layers_table(network: Network) -> Table:
     """A row for each layer: what it does, what comes out, the bytes it takes in a file."""
-    table = Table("layer", "kind", "window", "gives", "size", _right("bytes"), box=None)
+    heads = ("layer", "kind", "window", "gives", "size", "bytes")
+    table = sheet("layers", heads, *heads[:-1])
     for layer in network.layers:
         value = network.values[layer.name]
         size = f"{value.height} × {value.width} × {value.channels}"
@@ -44,9 +46,8 @@ def summary(network: Network) -> list[str]:
 
 def checks_table(report: Report, *, every: bool) -> Table:
     """Layers that differ from the float graph, or all of them."""
-    table = Table(
-        "layer", "kind", *map(_right, ("compared", "differ", "zeros", "largest")), box=None
-    )
+    heads = ("layer", "kind", "compared", "differ", "zeros", "largest")
+    table = sheet("layers beside the float graph", heads, "kind")
     for check in report.layers:
         if every or check.differing or check.zeros:
             table.add_row(*_check_row(check))
@@ -75,7 +76,7 @@ def verdict(report: Report) -> list[str]:
 
 def timings_table(rows: Sequence[Row], total: float) -> Table:
     """A row for each pass over memory."""
-    table = Table("pass", "layers", _right("µs"), _right("share"), box=None)
+    table = sheet("passes", ("pass", "layers", "µs", "share"), "layers", wrap=True)
     for row in rows:
         seconds = row.seconds or 0.0
         share = f"{100 * seconds / total:.0f} %"
@@ -118,7 +119,3 @@ def _check_row(check: LayerCheck) -> list[str]:
         f"{check.zeros:,}",
         f"{check.largest:.3g} of {check.scale:.3g}",
     ]
-
-
-def _right(title: str) -> Column:
-    return Column(title, justify="right")

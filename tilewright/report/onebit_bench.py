@@ -20,13 +20,14 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-from rich.table import Column, Table
+from rich.table import Table
 
 from tilewright import onebit
 from tilewright.arrays import torch_private as private
 from tilewright.arrays.array import NDArray
 from tilewright.errors import KernelError
 from tilewright.facts.device import Device
+from tilewright.report.sheet import sheet
 
 Way = Callable[[], object]
 # m, n, k: one vector and a batch of a dense layer, convolutions of a ResNet at batch 1 and 32 as
@@ -273,7 +274,7 @@ def table(shapes: Sequence[Shape]) -> Table:
     """A row a shape, GOP/s; the last columns say where one-bit pays."""
     peers = [way for way in PEERS if any(way in shape.seconds for shape in shapes)]
     columns = ("int32", "bits", "with packing", *peers, "× best", "with packing")
-    result = Table("m × n × k", "kernel", *(Column(name, justify="right") for name in columns))
+    result = sheet("GOP/s", ("m × n × k", "kernel", *columns), "kernel", wrap=True)
     for shape in shapes:
         rates = [shape.rate(way) for way in (INT32, BITS, WHOLE, *peers)]
         shown = ["-" if rate is None else f"{rate:,.0f}" for rate in rates]

@@ -221,11 +221,8 @@ def _skipped(ladder: Ladder) -> Iterable[RenderableType]:
 def memory_table(ladder: Ladder) -> RenderableType:
     """The three host-pointer ways, stage by stage."""
     title = f"host-pointer ways, {ladder.size} × {ladder.size} {ladder.dtype}, {ladder.device.id}"
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-    table.add_column("way", no_wrap=True)
     stages = ("create + fill ms", "run ms", "map back ms", "copied in", "copied back", "error")
-    for name in stages:
-        table.add_column(name, justify="right")
+    table = sheet(title, ("way", *stages), wrap=True)
     for way in ladder.memory:
         table.add_row(way.way, *_memory_cells(way))
     shared = "shares" if shares_memory(ladder.device) else "does not share"
