@@ -187,7 +187,7 @@ def test_a_thread_alone_does_the_shares_of_those_that_never_come(own: int) -> No
     x, out, _ = drawn(one)
     proposal = engine.propose(one, replace(host(), compute_units=3))
     program = engine.bind(replace(proposal, seconds=1.0), ConvOperands(x.numpy(), out.numpy()))
-    program.parts[own]()
+    program.part(own)()
     right = reference(one, x).numpy()
     np.testing.assert_allclose(out.numpy(), right, rtol=0, atol=3e-6 * np.abs(right).max())
 

@@ -9,16 +9,17 @@ program threads meet in less than one.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from threading import Lock
 
 import numpy as np
 
 from tilewright.arrays.array import NDArray
 from tilewright.backends.host import compiled
-from tilewright.backends.host.threads import Task, in_parallel
+from tilewright.backends.host.crew import crew_of, looks
+from tilewright.backends.host.threads import Task
+from tilewright.remember import open_after_fork
 
 # Kinds of steps: of convolutions, of Winograd's two halves, of `values.py`.
 DIRECT, FLAT, DEPTH, SPREAD, GATHER, EXPAND, POOL, BLEND, ELEMENTS = range(9)
@@ -68,13 +69,16 @@ class Program:
         self._counters = np.zeros((lines + 1, 8), np.int64)
         start = -self._counters.ctypes.data // 8 % 8  # to a line of the cache
         self._places = self._counters.reshape(-1)[start : start + 8 * lines]
-        self._lock = Lock()
+        self._lock = open_after_fork(Lock())
 
     @cached_property
     def _memory(self) -> NDArray:
-        """A thread's own, a row for each. Of zeros: what a tile reads beyond a row is not used, but
-        denormals would be slow."""
-        return np.zeros((self.cores, self.scratch + 64), np.uint8)
+        """A thread's own, a row for each, lines of the cache. Of zeros: what a tile reads beyond a
+        row is not used, but denormals would be slow."""
+        pitch = (self.scratch + 127) // 64 * 64
+        room = np.zeros(self.cores * pitch + 64, np.uint8)
+        skip = -room.ctypes.data % 64
+        return room[skip : skip + self.cores * pitch].reshape(self.cores, pitch)
 
     @cached_property
     def _steps(self) -> NDArray:
@@ -93,29 +97,31 @@ class Program:
         """Run all steps."""
         with self._lock:
             self._places[:] = 0
-            in_parallel(self.parts, len(self.parts))
+            if self._threads == 1:
+                self.part(0)()
+            else:
+                crew_of(self._threads - 1, self._steps).run(self._job, self._lead)
+
+    def part(self, own: int) -> Task:
+        """What one thread does of a run; counters are cleared before."""
+        run, places = compiled.kernels("conv_steps").run, self._places.ctypes.data
+        scratch = self._memory[own].ctypes.data
+        return partial(run, self._steps, places, scratch, own, self._threads, looks(_WAIT))
 
     @cached_property
-    def parts(self) -> list[Task]:
-        """What each thread does of one run; counters are cleared before."""
-        kernels = compiled.kernels("conv_steps")
-        places, threads = self._places.ctypes.data, self.cores if self.seconds > _ALONE else 1
-        scratch = [line.ctypes.data + -line.ctypes.data % 64 for line in self._memory]
-        return [
-            partial(kernels.run, self._steps, places, scratch[own], own, threads, _patience())
-            for own in range(threads)
-        ]
+    def _lead(self) -> Task:
+        return self.part(0)
 
+    @property
+    def _threads(self) -> int:
+        return self.cores if self.seconds > _ALONE else 1
 
-@cache
-def _patience() -> int:
-    """Looks at a counter in `_WAIT` seconds."""
-    look, count = compiled.kernels("conv_steps").look, 1 << 14
-    counter = np.zeros(1, np.int64)
-    look(counter.ctypes.data, count)
-    begun = time.perf_counter()
-    look(counter.ctypes.data, count)
-    return int(count * _WAIT / max(time.perf_counter() - begun, 1e-7))
+    @cached_property
+    def _job(self) -> NDArray:
+        """A run as helpers are told of it: `kernels/crew`."""
+        memory, places = self._memory, self._places.ctypes.data
+        given = (self._steps.ctypes.data, len(self._steps), places, self._threads, looks(_WAIT))
+        return np.array([*given, memory.ctypes.data, memory.strides[0]], np.int64)
 
 
 def joined(programs: Sequence[Program]) -> Program:

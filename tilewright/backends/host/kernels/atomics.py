@@ -42,6 +42,41 @@ def seen(typing, address):
 
 
 @intrinsic
+def tell(typing, address, value):
+    """The int64 at `address` becomes `value`; who sees it sees all that was written before."""
+
+    def generate(context, builder, signature, arguments):
+        address, value = arguments
+        builder.store_atomic(value, _word(builder, address), "seq_cst", 8)
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp), generate
+
+
+@intrinsic
+def turn(typing, address, before, after):
+    """Whether the int64 at `address` was `before`; it is `after` then."""
+
+    def generate(context, builder, signature, arguments):
+        address, before, after = arguments
+        word = _word(builder, address)
+        made = builder.cmpxchg(word, before, after, "seq_cst", "seq_cst")
+        return builder.extract_value(made, 1)
+
+    return types.boolean(types.intp, types.intp, types.intp), generate
+
+
+@intrinsic
+def pointer(typing, address):
+    """An address as Numba's `carray` takes it."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.inttoptr(arguments[0], _I8.as_pointer())
+
+    return types.voidptr(types.intp), generate
+
+
+@intrinsic
 def let_others(typing):
     """Sleep for a moment: another thread, of whatever process, gets this core.
 
