@@ -24,7 +24,9 @@ def _cut(text: str, most: int) -> str:
 
 
 def time_text(seconds: float) -> str:
-    """`0.120 ms`, or `99.0 µs` below a tenth of a millisecond."""
+    """`0.120 ms`, or `99.0 µs` below a tenth of a millisecond, `37 ns` below one of those."""
+    if 0 < seconds < 1e-7:
+        return f"{seconds * 1e9:.2g} ns"
     return f"{seconds * 1e3:.3f} ms" if seconds >= 1e-4 else f"{seconds * 1e6:.1f} µs"
 
 

@@ -8,9 +8,10 @@ from typing import Any
 
 from tilewright.nn.profile import Row
 from tilewright.report import plots
-from tilewright.report.net_profile import OURS, NetProfile
+from tilewright.report.net_profile import CONV, OURS, NetProfile, kind_of
 from tilewright.report.roofline import Placed, Point, Roofline
 from tilewright.report.roofline_show import draw_roof
+from tilewright.wording import time_text
 
 _FAINT, _REST = "#6B6B6B", "#C9C9C9"
 _MOST = 7  # operators with a colour of their own
@@ -77,15 +78,13 @@ def _draw_points(
     axes: Any, profile: NetProfile, before: Sequence[Row], after: Sequence[Row]
 ) -> None:
     """Circles whose area is time, a colour for each operator, the small ones on top."""
-    totals: dict[str, float] = {}
-    for row in (*before, *after):
-        totals[_kind(row)] = totals.get(_kind(row), 0.0) + _seconds(profile, row)
-    colours = _palette(totals)
+    colours = _palette(_stacks(profile))
+    kinds = [_kind(profile, row) for row in (*before, *after)]
     longest = max((_seconds(profile, row) for row in (*before, *after)), default=1.0)
     points = [(row, False) for row in before] + [(row, True) for row in after]
     for row, filled in sorted(points, key=lambda point: -_seconds(profile, point[0])):
         seconds = _seconds(profile, row)
-        colour = colours.get(_kind(row), _REST)
+        colour = colours.get(_kind(profile, row), _REST)
         axes.scatter(
             row.intensity,
             row.flops / seconds / 1e9,
@@ -96,15 +95,20 @@ def _draw_points(
             alpha=0.8,
             zorder=3,
         )
-    others = {_OTHERS: _REST} if any(name not in colours for name in totals) else {}
-    for name, colour in {**colours, **others}.items():
+    others = {_OTHERS: _REST} if any(kind not in colours for kind in kinds) else {}
+    shown = {name: colour for name, colour in colours.items() if name in kinds}
+    for name, colour in {**shown, **others}.items():
         axes.scatter([], [], s=50, color=colour, label=name)
     title = "area: time" + ("\nring: before fusion\ndisc: after" if after else "")
     axes.legend(loc="lower right", frameon=True, edgecolor="none", title=title)
 
 
-def _palette(totals: Mapping[str, float]) -> dict[str, str]:
-    """A colour for each of the operators that take longest."""
+def _palette(bars: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
+    """A colour for each of the operators that take longest, the same in both pictures."""
+    totals: dict[str, float] = {}
+    for parts in bars.values():
+        for name, seconds in parts.items():
+            totals[name] = max(totals.get(name, 0.0), seconds)
     longest = sorted(totals, key=lambda name: -totals[name])[:_MOST]
     return dict(zip(longest, plots.LINES, strict=False))
 
@@ -114,22 +118,21 @@ def _bars(profile: NetProfile) -> Any:
     from matplotlib.figure import Figure
 
     bars = _stacks(profile)
-    totals: dict[str, float] = {}
-    for parts in bars.values():
-        for name, seconds in parts.items():
-            totals[name] = max(totals.get(name, 0.0), seconds)
-    colours = _palette(totals)
+    colours = _palette(bars)
+    longest = max(sum(parts.values()) for parts in bars.values())
+    unit, scale = ("ms", 1e3) if longest >= 1e-3 else ("µs", 1e6)
     figure = Figure(figsize=(9, 1.9 + 0.55 * len(bars)), layout="constrained")
     axes = figure.add_subplot()
     names = list(bars)[::-1]
     for operator in (*colours, _OTHERS):
-        _draw_part(axes, bars, names, operator, colours)
+        _draw_part(axes, bars, names, operator, colours, scale)
     for at, name in enumerate(names):
         whole = sum(bars[name].values())
-        axes.annotate(f" {1e3 * whole:,.3g} ms", (1e3 * whole, at), va="center", fontsize=10)
+        text = f" {scale * whole:,.3g} {unit}" if whole >= 1e-7 else f" {time_text(whole)}"
+        axes.annotate(text, (scale * whole, at), va="center", fontsize=10)
     axes.set_yticks(range(len(names)), names)
-    axes.set_xlim(0, 1.15 * 1e3 * max(sum(parts.values()) for parts in bars.values()))
-    axes.set_xlabel("ms")
+    axes.set_xlim(0, 1.15 * scale * longest)
+    axes.set_xlabel(unit)
     axes.tick_params(axis="y", length=0)
     plots.clean(axes, "left", "top", "right")
     figure.legend(loc="outside lower center", ncols=4, frameon=False)
@@ -143,6 +146,7 @@ def _draw_part(
     names: Sequence[str],
     operator: str,
     colours: Mapping[str, str],
+    scale: float,
 ) -> None:
     """One operator's part of every bar, behind those that were drawn before it."""
     order = list(colours)
@@ -153,8 +157,8 @@ def _draw_part(
         mine = parts.get(operator, 0.0)
         if operator == _OTHERS:
             mine = sum(seconds for part, seconds in parts.items() if part not in colours)
-        widths.append(1e3 * mine)
-        lefts.append(1e3 * sum(parts.get(part, 0.0) for part in before))
+        widths.append(scale * mine)
+        lefts.append(scale * sum(parts.get(part, 0.0) for part in before))
     if any(widths):
         colour = colours.get(operator, _REST)
         axes.barh(names, widths, left=lefts, color=colour, height=0.66, label=operator)
@@ -177,10 +181,11 @@ def _sums(rows: Iterable[Row], profile: NetProfile, *, roof: bool) -> dict[str, 
     sums: dict[str, float] = {}
     for row in rows:
         seconds = row.least(profile.ceilings) if roof else row.seconds or 0.0
-        sums[_kind(row)] = sums.get(_kind(row), 0.0) + seconds
+        kind = _kind(profile, row)
+        sums[kind] = sums.get(kind, 0.0) + seconds
     return sums
 
 
-def _kind(row: Row) -> str:
-    """The operator; chains of convolutions are convolutions."""
-    return "Conv" if row.operator.endswith(" Conv") else row.operator
+def _kind(profile: NetProfile, row: Row) -> str:
+    """The operator as the file has it; chains of convolutions are convolutions."""
+    return CONV if row.operator.endswith(f" {CONV}") else kind_of(profile, row)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -23,7 +24,7 @@ from rich.text import Text
 from tilewright.facts.ceilings import Ceilings
 from tilewright.facts.device import Device
 from tilewright.nn.graph import Shape
-from tilewright.nn.profile import Row, by_operator
+from tilewright.nn.profile import VIEWS, Row, by_operator
 from tilewright.report.document import provenance
 from tilewright.report.roofline import TOLERANCE
 from tilewright.report.sheet import grey, sheet
@@ -31,6 +32,7 @@ from tilewright.wording import counted, time_text
 
 SCHEMA = "tilewright-net-profile/1"
 OURS = "tilewright"
+CONV = "Conv"
 _NAME = 24  # characters of a name in a table of 80 columns
 
 
@@ -141,11 +143,12 @@ def _rows(
     title = f"{when}: {counted(len(some), what)}" + (f", the {len(kept)} slowest" if left else "")
     heads = (f"\n{what}", "\nMflop", "\nMB", "flop\na byte", "roof\nms", "time\nms", "% of\nroof")
     shown = sheet(title, (*heads, "\nengine"), "\nengine")
+    shown.columns[0].no_wrap = False  # in a narrow terminal names give way, figures do not
     for row in some:
         if row in kept:
             share = row.share(profile.ceilings)
             shown.add_row(
-                f"{row.operator} {_short(row.name, _NAME - len(row.operator) - 1)}",
+                _named(row, kind_of(profile, row)),
                 *_work([row]),
                 _ms(row.least(profile.ceilings)),
                 "-" if row.seconds is None else _ms(row.seconds),
@@ -171,15 +174,20 @@ def notes(profile: NetProfile) -> Iterable[str]:
     if profile.seconds:
         ours = profile.seconds[OURS]
         yield "a whole run: " + ", ".join(
-            f"{name} {time_text(seconds)}" + (f" ({seconds / ours:.2f}×)" if name != OURS else "")
+            f"{name} {time_text(seconds)}"
+            + (f" ({seconds / ours:.2f} times ours)" if name != OURS else "")
             for name, seconds in profile.seconds.items()
         )
     peak, memory = ceilings.peak(profile.dtype), ceilings.memory()
+    known = {row.dtype for row in profile.after or profile.before if ceilings.peak(row.dtype)}
     if peak and memory:
         yield (
             f"roof: {peak.value / 1e9:,.0f} GFLOP/s and {memory.value / 1e9:,.0f} GB/s beyond the"
             f" caches, measured {ceilings.date}; each node has the bandwidth of its own bytes."
         )
+    unknown = sorted({row.dtype for row in profile.after or profile.before if row.flops} - known)
+    if unknown:
+        yield f"No peak is known of {', '.join(unknown)}: roofs of those are of their bytes alone."
     if any((row.share(ceilings) or 0.0) > TOLERANCE for row in profile.after):
         yield (
             "Above 100 %: Winograd's convolutions do fewer operations than the plain sums that are"
@@ -201,16 +209,36 @@ def _sizes(profile: NetProfile) -> str:
     return ", ".join(f"{n} {'×'.join(map(str, shape))}" for n, shape in profile.sizes.items())
 
 
-def _short(text: str, most: int) -> str:
-    """The tail of a long name: what tells two apart stands there."""
-    room = max(most, 6)
-    return text if len(text) <= room else f"…{text[1 - room :]}"
+def kind_of(profile: NetProfile, row: Row) -> str:
+    """The operator that a row is in the file; of a product that runs as a convolution its own."""
+    if row.operator != CONV:
+        return row.operator
+    found = {one.operator for one in profile.before if one.name in row.covers} - set(VIEWS)
+    products = sorted(found & {"Gemm", "MatMul", "GlobalAveragePool"})
+    return products[0] if products and CONV not in found else CONV
+
+
+def _named(row: Row, kind: str) -> str:
+    """The operator and a name's tail, which tells two apart.
+
+    Exporters repeat themselves: of /layer1/layer1.0/conv1/Conv layer1.0/conv1 is left.
+    """
+    parts = [part for part in row.name.split("/") if part]
+    if len(parts) > 1 and parts[-1].startswith(kind.rpartition(" ")[2]):
+        parts.pop()
+    told = [one for one, after in pairwise([*parts, ""]) if not f"{after}.".startswith(f"{one}.")]
+    text, room = "/".join(told), max(_NAME - len(kind) - 1, 6)
+    return f"{kind} " + (text if len(text) <= room else f"…{text[1 - room :]}")
 
 
 def _number(value: float) -> str:
+    if 0 < value < 0.01:
+        return "<0.01"
     digits = 0 if value >= 100 else 1 if value >= 10 else 2
     return f"{value:,.{digits}f}"
 
 
 def _ms(seconds: float) -> str:
+    if 0 < seconds < 5e-7:
+        return "<0.001"
     return f"{1e3 * seconds:,.3f}" if seconds else "-"

@@ -70,6 +70,14 @@ def canvas(path: Path, argument: str) -> Iterator[Callable[[Any], None]]:
         yield lambda figure: figure.savefig(temporary, format=form, dpi=160, metadata=metadata)
 
 
+def readable(text: Any) -> None:
+    """A text above what is drawn, with a white edge."""
+    from matplotlib.patheffects import withStroke
+
+    text.set_zorder(5)
+    text.set_path_effects([withStroke(linewidth=3, foreground="white")])
+
+
 def _bars(ladder: Ladder) -> Any:
     """GFLOP/s as horizontal bars, the fastest on top."""
     from matplotlib.figure import Figure

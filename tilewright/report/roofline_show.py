@@ -112,7 +112,8 @@ def draw_roof(axes: Any, roofline: Roofline) -> None:
     start = min(ridges, default=low)
     axes.plot([start, high], [top, top], color=_ROOF, linewidth=2)
     if peak:
-        axes.annotate(str(peak), (high, top), xytext=(0, 5), textcoords="offset points", ha="right")
+        over = {"xytext": (0, 5), "textcoords": "offset points", "ha": "right"}
+        plots.readable(axes.annotate(str(peak), (high, top), **over))
     # The smallest and the largest set bound the rest.
     for index, row in enumerate(reads):
         outer = index in (0, len(reads) - 1)
@@ -132,7 +133,7 @@ def _name_lines(axes: Any, reads: list[Bandwidth], low: float, top: float) -> No
 
     def name(row: Bandwidth, at: float, **where: Any) -> None:
         text = f"{bytes_text(row.size)}: {row.value / 1e9:,.0f} GB/s"
-        axes.annotate(text, (at, at * row.value / 1e9), fontsize=9, **where)
+        plots.readable(axes.annotate(text, (at, at * row.value / 1e9), fontsize=9, **where))
 
     if len(reads) > 1:
         first, at = reads[0], 1.6 * low
