@@ -71,11 +71,9 @@ def canvas(path: Path, argument: str) -> Iterator[Callable[[Any], None]]:
 
 
 def readable(text: Any) -> None:
-    """A text above what is drawn, with a white edge."""
-    from matplotlib.patheffects import withStroke
-
+    """A text above what is drawn, on white; it stays text in an SVG, which an outline does not."""
     text.set_zorder(5)
-    text.set_path_effects([withStroke(linewidth=3, foreground="white")])
+    text.set_bbox({"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.8})
 
 
 def _bars(ladder: Ladder) -> Any:
