@@ -69,11 +69,11 @@ class _Held:
 def _held(layer: Conv, kind: Any, device: Any) -> _Held:
     import torch
 
-    weights = torch.from_numpy(layer.weights).to(device, kind)
-    bias = None if layer.bias is None else torch.from_numpy(layer.bias).to(device, kind)
+    weights = torch.tensor(layer.weights).to(device, kind)
+    bias = None if layer.bias is None else torch.tensor(layer.bias).to(device, kind)
     slopes = layer.activation.slopes
     if slopes is not None:
-        slopes = torch.from_numpy(slopes).to(device, kind)
+        slopes = torch.tensor(slopes).to(device, kind)
     return _Held(weights.contiguous(memory_format=torch.channels_last), bias, slopes)
 
 
@@ -113,11 +113,13 @@ def _layer(layer: Conv, held: _Held, added: Any, x: Any) -> Any:
 
 
 def _passes(layer: Conv) -> int:
-    """How often the result is read and written anew: never where the library does all itself."""
+    """How often the result is read and written anew: never where the library does all itself.
+
+    Depthwise it took 16 to 24 µs so where the convolution alone took 3.
+    """
     import torch
 
-    relu = layer.activation.kind == "relu"
-    if relu and torch.version.hip is None:
+    if layer.activation.kind == "relu" and layer.groups == 1 and torch.version.hip is None:
         return 0
     return (layer.bias is not None) + layer.adds + (layer.activation.kind != "none")
 

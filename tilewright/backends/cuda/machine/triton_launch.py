@@ -9,13 +9,17 @@ prepared launch is a call of the interpreted kernel.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.errors import BuildError
-from tilewright.remember import Shelf
+from tilewright.remember import Shelf, open_after_fork
 
+# Triton gives threads that ask for the same kernel one object, and another thread's first look at
+# it may find its machine code half loaded.
+_loading = open_after_fork(threading.Lock())
 INTERPRETED = -1  # the ordinal of "the host, in Triton's interpreter"
 _Compiled = tuple[Callable[..., None], Any, Any]  # launcher, kernel and what is packed beside it
 _known: Shelf[tuple[Any, ...], _Compiled] = Shelf("kernels of Triton", most=4 << 20)
@@ -145,7 +149,8 @@ def _compiled(task: Task) -> _Compiled:
         compiled = task.kernel.warmup(
             *task.arguments, grid=(1,), enable_fp_fusion=True, **task.constants, **task.options
         )
-        run = compiled.run  # loads the machine code
+        with _loading:
+            run = compiled.run  # loads the machine code
     except (TritonError, RuntimeError) as error:  # RuntimeError: from passes and from the driver
         reason = str(error).strip().partition("\n")[0]
         raise BuildError(f"kernel {task.kernel.__name__!r}: {reason}") from error
