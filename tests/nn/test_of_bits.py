@@ -10,6 +10,7 @@ import pytest
 from tests.support.onebit_networks import NETWORKS, image
 from tilewright.errors import ShapeError
 from tilewright.nn.network_of_bits import bits_of, of_bits
+from tilewright.nn.profile import parameters
 
 
 @pytest.mark.parametrize("make", NETWORKS)
@@ -37,6 +38,16 @@ def test_each_layer_can_be_run_alone(make: Any) -> None:
     bound = of_bits(network).bind(x.shape, device="host", fuse=False)
     assert len(bound.steps) >= 2
     np.testing.assert_array_equal(bound(x).ravel(), network.run(x).ravel())
+
+
+def test_weights_of_bits_count_as_parameters_and_as_bytes() -> None:
+    network = NETWORKS[0]()
+    net = of_bits(network)
+    count, size = parameters(net.graph)
+    assert size == sum(layer.bytes for layer in network.layers)
+    assert 8 * size > count > sum(layer.outputs * layer.terms for layer in network.layers[2:3]) > 0
+    held = sum(row.bytes for row in net.profile((1, *network.input_shape)))
+    assert held > size
 
 
 def test_sizes_are_those_of_the_network() -> None:

@@ -107,7 +107,7 @@ class Bound:
         layers = [la for s in self._plan.steps for la in s.node.attributes.get("layers", ())]
         inside: int = sum(la.weights.nbytes + getattr(la.bias, "nbytes", 0) for la in layers)
         passes = [s.node.attributes["pass"] for s in self._plan.steps if s.node.operator == PASS]
-        inside += sum(a.nbytes for p in passes for la in p.layers for a in la.arrays().values())
+        inside += sum(layer.bytes for item in passes for layer in item.layers)
         return inside + sum(t.bytes for t in self._plan.graph.constants.values())
 
     @property

@@ -19,7 +19,7 @@ from tilewright.facts.ceilings import Ceilings
 from tilewright.facts.dtypes import VALUES
 from tilewright.nn.graph import Graph, Node, Shape, Tensor
 from tilewright.nn.infer import operator_of
-from tilewright.nn.operators.bits import PASS
+from tilewright.nn.operators.bits import PASS, layers_of
 
 VIEWS = ("Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze")
 LAYOUT = "layout"  # what a step that lays a value out anew is called
@@ -98,6 +98,7 @@ def row(
     if any(t.value is None for t in made) and not (node.operator in VIEWS and covers):
         flops = operator_of(node).flops(node, given, made) if covers else 0.0
         size = _moved(node, tensors) + _weights(layers, made[0].dtype)
+        size += sum(layer.bytes for layer in layers_of(node))
     kind = _arithmetic(given, made)
     name = covers[0] if covers else node.name
     return Row(name, shown, covers, made[0].shape, kind, flops, size, engine)
@@ -126,7 +127,9 @@ def matched(before: Iterable[Row], measured: Iterable[Row]) -> tuple[Row, ...]:
 def parameters(graph: Graph) -> tuple[int, int]:
     """Numbers that were trained, and their bytes: constants of real numbers, or of few bits."""
     found = [t for t in graph.constants.values() if t.dtype not in ("int64", "int32", "bool")]
-    return sum(t.size for t in found), sum(t.bytes for t in found)
+    layers = [layer for node in graph.nodes for layer in layers_of(node)]
+    count = sum(t.size for t in found) + sum(layer.parameters for layer in layers)
+    return count, sum(t.bytes for t in found) + sum(layer.bytes for layer in layers)
 
 
 def by_operator(some: Iterable[Row]) -> dict[str, list[Row]]:

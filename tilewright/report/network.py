@@ -25,7 +25,7 @@ def layers_table(network: Network) -> Table:
         size = f"{value.height} × {value.width} × {value.channels}"
         window = getattr(layer, "window", None)
         shown = "" if window is None or window.is_point else _window(layer)
-        table.add_row(layer.name, _kind(layer), shown, value.kind, size, f"{stored(layer):,}")
+        table.add_row(layer.name, _kind(layer), shown, value.kind, size, f"{layer.bytes:,}")
     return table
 
 
@@ -34,7 +34,7 @@ def summary(network: Network) -> list[str]:
     convs = [layer for layer in network.layers if isinstance(layer, BitConv | RealConv)]
     bits = sum(_weights(layer) for layer in convs if isinstance(layer, BitConv))
     reals = sum(_weights(layer) for layer in convs if isinstance(layer, RealConv))
-    total = sum(stored(layer) for layer in network.layers)
+    total = sum(layer.bytes for layer in network.layers)
     paddings = " and ".join(network.paddings) or "none"
     return [
         f"input     {' × '.join(map(str, network.input_shape))}",
@@ -82,11 +82,6 @@ def timings_table(rows: Sequence[Row], total: float) -> Table:
         share = f"{100 * seconds / total:.0f} %"
         table.add_row(row.operator, " + ".join(row.covers), f"{1e6 * seconds:.0f}", share)
     return table
-
-
-def stored(layer: Layer) -> int:
-    """Bytes of a layer's arrays in a file."""
-    return sum(array.nbytes for array in layer.arrays().values())
 
 
 def _weights(layer: BitConv | RealConv) -> int:

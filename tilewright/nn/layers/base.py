@@ -92,6 +92,16 @@ class Layer(ABC):
         named = {name: getattr(self, name) for name in self.vectors}
         return {name: array for name, array in named.items() if array is not None}
 
+    @property
+    def parameters(self) -> int:
+        """Numbers that were trained, bits among them."""
+        return sum(array.size for array in self.arrays().values())
+
+    @property
+    def bytes(self) -> int:
+        """Of its arrays in a file."""
+        return sum(array.nbytes for array in self.arrays().values())
+
     @classmethod
     def restored(cls, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> Self:
         """The layer of a header, without its type, and of arrays."""

@@ -55,6 +55,12 @@ class Conv(Layer):
         return self._weights_shape()[0]
 
     @property
+    def parameters(self) -> int:
+        """Weights, of which bytes hold several where they are bits, and vectors."""
+        vectors = (a for name, a in self.arrays().items() if name != "weights")
+        return self.outputs * self.terms + sum(array.size for array in vectors)
+
+    @property
     def terms(self) -> int:
         """Products that one result sums, borders left out."""
         return math.prod(self._weights_shape()[1:])

@@ -12,14 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tilewright.arrays.array import NDArray
 from tilewright.errors import ArgumentError, DtypeError, FileError
 from tilewright.files.whole import path_of
 from tilewright.nn.graph import Graph, Input, Node, Tensor
 from tilewright.nn.infer import types
 from tilewright.nn.onnx.model import DOMAINS, content_of, model_of, opset_of, unique_initializers
 from tilewright.nn.onnx.schemas import given_to, node_of
-from tilewright.nn.onnx.tensors import TYPES, constant, name_of, tensor_of
+from tilewright.nn.onnx.tensors import TYPES, constant, content_of_constant, name_of, tensor_of
 
 OPSETS = (7, 28)  # below 7 constants are broadcast by attributes; beyond 28 nothing was tried
 IR_VERSIONS = (3, 14)
@@ -125,23 +124,7 @@ def _taken(proto: Any, name: str, title: str, opset: int, label: str) -> Node | 
         raise FileError(f"domain {proto.domain!r}; accepted is ONNX's own")
     given = given_to(proto, label, title)
     if proto.op_type == "Constant":
-        return _constant(proto, given)
+        if len(proto.output) != 1:
+            raise FileError(f"{len(proto.output)} outputs; accepted is one")
+        return constant(content_of_constant(given))
     return node_of(proto, name, opset, given)
-
-
-def _constant(proto: Any, given: Mapping[str, Any]) -> Tensor:
-    """The one number, list or tensor of a Constant."""
-    import numpy as np
-
-    kinds = {
-        "value": None,
-        "value_float": np.float32,
-        "value_floats": np.float32,
-        "value_int": np.int64,
-        "value_ints": np.int64,
-    }
-    if len(given) != 1 or not set(given) <= set(kinds) or len(proto.output) != 1:
-        raise FileError(f"attributes {sorted(given)}; accepted is one of {', '.join(kinds)}")
-    ((name, value),) = given.items()
-    array: NDArray = np.asarray(value, kinds[name])
-    return constant(array)

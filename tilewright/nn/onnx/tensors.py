@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +91,21 @@ def constant(array: NDArray) -> Tensor:
     name = str(array.dtype)
     held = array.astype(np.float32) if name == "bfloat16" else np.asarray(array)
     return Tensor(held.shape, name, held)
+
+
+def content_of_constant(given: Mapping[str, Any]) -> NDArray:
+    """The one number, list or tensor of a Constant's attributes. Raises FileError."""
+    kinds = {
+        "value": None,
+        "value_float": np.float32,
+        "value_floats": np.float32,
+        "value_int": np.int64,
+        "value_ints": np.int64,
+    }
+    if len(given) != 1 or not set(given) <= set(kinds):
+        raise FileError(f"attributes {sorted(given)}; accepted is one of {', '.join(kinds)}")
+    ((name, value),) = given.items()
+    return np.asarray(value, kinds[name])
 
 
 def _from_file(tensor: Any, label: str, what: str, folder: Path | None) -> NDArray:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from tilewright.arrays.array import NDArray
 from tilewright.errors import FileError
 from tilewright.nn.onnx.graph import Graph, Node
 from tilewright.nn.onnx.others import Sizes, folded, sizes_of
+from tilewright.nn.onnx.tensors import content_of_constant
 
 FREE_BATCH = 2  # images of a graph that takes any number: what joins them shows in the sizes
 _FLOAT = 1
@@ -81,23 +81,13 @@ def _keep(facts: Facts, name: str, array: NDArray) -> None:
 
 def _number(graph: Graph, node: Node) -> NDArray:
     """What a Constant node holds."""
-    found = [
-        np.asarray(value, _dtype(name))
-        for name, value in node.attributes.items()
-        if value is not None
-    ]
-    if len(found) != 1:
-        raise graph.refuse(node, f"{len(found)} numbers; accepted is one of its attributes")
-    if found[0].dtype.kind == "f" and not np.isfinite(found[0]).all():
+    try:
+        found = content_of_constant(node.attributes)
+    except FileError as error:
+        raise graph.refuse(node, str(error)) from None
+    if found.dtype.kind == "f" and not np.isfinite(found).all():
         raise graph.refuse(node, "NaN or infinities; accepted are numbers")
-    return found[0]
-
-
-def _dtype(attribute: str) -> Any:
-    """The type of a number that is no tensor: ONNX's floats are float32."""
-    if attribute == "value":
-        return None
-    return np.int64 if "int" in attribute else np.float32
+    return found
 
 
 def peak(graph: Graph, facts: Facts, readers: Mapping[str, int]) -> tuple[int, Node]:

@@ -8,6 +8,7 @@ from tilewright.arrays.array import NDArray
 from tilewright.errors import FileError
 from tilewright.nn.onnx.graph import Node
 from tilewright.nn.onnx.table import FLAG, list_of, one_of
+from tilewright.nn.operators.windows import Windows, windows_of
 from tilewright.nn.window import Window
 
 WINDOW = {
@@ -27,53 +28,29 @@ def window_of(node: Node, kernel: Sequence[int], size: tuple[int, int]) -> Windo
         raise FileError(f"a kernel of {len(kernel)} dimensions; accepted are images of two")
     if list(get("kernel_shape") or kernel) != list(kernel):
         raise FileError(f"kernel_shape={get('kernel_shape')}, weights of {list(kernel)}")
-    strides, dilations = get("strides") or [1, 1], get("dilations") or [1, 1]
-    reach = [dilations[axis] * (kernel[axis] - 1) + 1 for axis in (0, 1)]
-    pads = _pads(node, reach, strides, size)
-    if get("ceil_mode", 0):
-        if get("auto_pad") != "NOTSET":
+    if get("auto_pad") != "NOTSET":
+        if any(get("pads") or ()):
+            raise FileError(
+                f"auto_pad={get('auto_pad')!r} and pads={get('pads')}; accepted is one of them"
+            )
+        if get("ceil_mode", 0):
             raise FileError("ceil_mode with auto_pad; accepted is one of them")
-        pads = _ceiled(pads, reach, strides, size)
+    found = windows_of(node.attributes, (int(kernel[0]), int(kernel[1])), size)
+    top, left, bottom, right = found.pads if found.whole else _ceiled(found, size)
     return Window(
         (int(kernel[0]), int(kernel[1])),
-        (int(strides[0]), int(strides[1])),
-        (int(dilations[0]), int(dilations[1])),
-        (pads[0], pads[1], pads[2], pads[3]),
+        (found.strides[0], found.strides[1]),
+        (found.dilations[0], found.dilations[1]),
+        (top, left, bottom, right),
     )
 
 
-def _pads(
-    node: Node, reach: Sequence[int], strides: Sequence[int], size: tuple[int, int]
-) -> list[int]:
-    """Top, left, bottom, right, as given or as `auto_pad` computes them."""
-    way, given = node.attributes["auto_pad"], node.attributes.get("pads")
-    if way == "NOTSET":
-        return list(given or [0] * 4)
-    if given is not None and any(given):
-        raise FileError(f"auto_pad={way!r} and pads={given}; accepted is one of them")
-    pads = [0] * 4
-    if way == "VALID":
-        return pads
-    for axis in (0, 1):
-        count = -(-size[axis] // strides[axis])
-        total = max(0, (count - 1) * strides[axis] + reach[axis] - size[axis])
-        less, more = total // 2, total - total // 2
-        pads[axis], pads[axis + 2] = (less, more) if way == "SAME_UPPER" else (more, less)
-    return pads
-
-
-def _ceiled(
-    pads: list[int], reach: Sequence[int], strides: Sequence[int], size: Sequence[int]
-) -> list[int]:
+def _ceiled(found: Windows, size: tuple[int, int]) -> list[int]:
     """Pads with which rounding down gives what rounding up gave; no window begins in a pad."""
-    wider = list(pads)
-    for axis in (0, 1):
-        room = size[axis] + pads[axis] + pads[axis + 2] - reach[axis]
-        count = -(-room // strides[axis]) + 1
-        if (count - 1) * strides[axis] >= size[axis] + pads[axis]:
-            count -= 1
-        needed = (count - 1) * strides[axis] + reach[axis] - size[axis] - pads[axis]
-        wider[axis + 2] = max(pads[axis + 2], needed)
+    wider = list(found.pads)
+    for axis, count in enumerate(found.counts(size)):
+        end = (count - 1) * found.strides[axis] + found.reach(axis) - found.pads[axis]
+        wider[axis + 2] = max(wider[axis + 2], end - size[axis])
     return wider
 
 

@@ -112,6 +112,14 @@ class UnpackedBits(Operator):
         return _there(xp, values, given[0])
 
 
+def layers_of(node: Node) -> tuple[Layer, ...]:
+    """The layers of bits that a node does; none of other nodes."""
+    if node.operator == PASS:
+        item: Pass = node.attributes["pass"]
+        return item.layers
+    return (node.attributes["layer"],) if node.operator == LAYER else ()
+
+
 def _result(node: Node) -> Value:
     """What a layer gives."""
     value: Value = node.attributes["values"][node.attributes["layer"].name]
