@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilewright.backends.host.conv_chain import WinogradChain
+from tilewright.backends.host.conv_dilated import Dilated
 from tilewright.backends.host.conv_direct import SINGLE_ENGINES
 from tilewright.backends.host.conv_expand import ExpandDepthwise
 from tilewright.backends.host.conv_whole import WHOLE_ENGINES
@@ -20,6 +21,7 @@ CONV_ENGINES: tuple[ConvEngine, ...] = (
     WinogradChain(),
     Winograd(),
     ExpandDepthwise(),
+    Dilated(),
     *SINGLE_ENGINES,
     *WHOLE_ENGINES,
 )

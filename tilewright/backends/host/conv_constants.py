@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 
 from tilewright.arrays.array import NDArray
@@ -11,41 +13,59 @@ _CHAIN = 384  # products summed in a row; then the sum goes to a total, to round
 
 
 def pieces(layer: Conv, line: int, pixel: int) -> NDArray:
-    """int64 [count, 3]: each contiguous piece of a window, as `conv_tile` wants them.
+    """int64 [count, 4]: each contiguous piece of a window, as `conv_tile` wants them.
 
     line, pixel   bytes of a row and a pixel of the picture as it is read
     """
     down, across = layer.kernel
     channels = layer.weights.shape[1]
     together = layer.groups == 1 and layer.dilations[1] == 1 and pixel == 4 * channels
-    starts = [
-        (v * layer.dilations[0] * line + u * layer.dilations[1] * pixel, channels)
-        for v in range(down)
-        for u in range(across)
-    ]
     if together:
-        starts = [(v * layer.dilations[0] * line, across * channels) for v in range(down)]
-    cut = [
-        (start + 4 * at, min(_CHAIN, size - at))
-        for start, size in starts
-        for at in range(0, size, _CHAIN)
+        starts = [(v * layer.dilations[0] * line, v * across * channels) for v in range(down)]
+        return _cut(starts, across * channels)
+    return pieces_of_taps(layer, line, pixel, range(down), range(across))
+
+
+def pieces_of_taps(
+    layer: Conv, line: int, pixel: int, down: Iterable[int], across: Sequence[int]
+) -> NDArray:
+    """The same of some taps, one by one; an empty piece where there is none."""
+    channels = layer.weights.shape[1]
+    starts = [
+        (
+            v * layer.dilations[0] * line + u * layer.dilations[1] * pixel,
+            (v * layer.kernel[1] + u) * channels,
+        )
+        for v in down
+        for u in across
     ]
-    return _with_totals(cut)
+    return _cut(starts, channels) if starts else np.zeros((1, 4), np.int64)
 
 
-def _with_totals(cut: list[tuple[int, int]]) -> NDArray:
+def _cut(starts: Sequence[tuple[int, int]], size: int) -> NDArray:
+    """Pieces of `size` floats that begin so many bytes and weights on, cut into chains of sums."""
+    return _with_totals(
+        [
+            (start + 4 * at, min(_CHAIN, size - at), first + at)
+            for start, first in starts
+            for at in range(0, size, _CHAIN)
+        ]
+    )
+
+
+def _with_totals(cut: list[tuple[int, int, int]]) -> NDArray:
     """Where sums go to totals: after each `_CHAIN` floats, and at the end if they did before."""
     keep, begin, add = 0, 1, 2
-    table = np.zeros((len(cut), 3), np.int64)
+    table = np.zeros((len(cut), 4), np.int64)
     chain, some = 0, False
-    for index, (start, size) in enumerate(cut):
+    for index, (start, size, first) in enumerate(cut):
         chain += size
         last = index + 1 == len(cut)
         full = not last and chain + cut[index + 1][1] > _CHAIN
         after = keep
         if full or (last and some):
             after, some, chain = (add if some else begin), True, 0
-        table[index] = start, size, after
+        table[index] = start, size, first, after
     return table
 
 

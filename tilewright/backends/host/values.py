@@ -151,7 +151,7 @@ class ElementsEngine(_Values):
             step["tile"] = (
                 first + PAIRS.index(work.function) if pair else ACTIVATIONS.index(work.function)
             )
-            table = _table(a, a if b is None else b, out)
+            table = table_of(a, a if b is None else b, out)
             step["pieces"], step["rows"] = table.ctypes.data, math.prod(table[:4].tolist())
             _shared(step, out.size * (2 if pair else 1), cores)
             made.append((step, [table]))
@@ -170,7 +170,7 @@ def _shared(step: NDArray, loads: int, cores: int) -> None:
     step["tasks"] = math.ceil(rows / int(step["band"]))
 
 
-def _table(a: NDArray, b: NDArray, out: NDArray) -> NDArray:
+def table_of(a: NDArray, b: NDArray, out: NDArray) -> NDArray:
     """int64 [24]: six sizes, and bytes from one to the next in out, a and b.
 
     Axes that lie alike in all are one; those that are furthest apart in `out` come first.

@@ -43,7 +43,9 @@ WIDTH = LANES * VECTORS
 _UNROLL = 4
 _I32, _I64, _F32 = ir.IntType(32), ir.IntType(64), ir.FloatType()
 _FLOATS = ir.VectorType(_F32, LANES)
-PIECE = 24  # bytes of a piece: int64 offset in bytes, floats, and what becomes of the sums after it
+# Bytes of a piece: int64 offset in bytes, floats, which of the weights come first, and what becomes
+# of the sums after it.
+PIECE = 32
 KEEP, BEGIN, ADD = 0, 1, 2  # nothing; they begin the totals; they are added to them
 
 
@@ -109,21 +111,19 @@ class _Tile:
     def accumulate(self):
         """All pieces of the window."""
         builder = self.builder
-        weights = cgutils.alloca_once_value(builder, self.weights)
         with cgutils.for_range(builder, self.count) as loop:
             piece = builder.add(self.pieces, builder.mul(loop.index, _I64(PIECE)))
-            offset, length, after = (
-                builder.load(_at(builder, builder.add(piece, _I64(8 * i)), _I64)) for i in range(3)
+            offset, length, first, after = (
+                builder.load(_at(builder, builder.add(piece, _I64(8 * i)), _I64)) for i in range(4)
             )
             starts = self.spread(builder.add(self.x, offset), self.row, self.step)
-            begin = builder.load(weights)
+            skipped = builder.mul(first, _I64(4 * LANES * self.vectors))
+            begin = builder.add(self.weights, skipped)
             whole = builder.and_(length, _I64(-_UNROLL))
             with cgutils.for_range_slice(builder, _I64(0), whole, _I64(_UNROLL), _I64) as (at, _):
                 self.advance(starts, begin, at, _UNROLL)
             with cgutils.for_range_slice(builder, whole, length, _I64(1), _I64) as (at, _):
                 self.advance(starts, begin, at, 1)
-            size = builder.mul(length, _I64(4 * LANES * self.vectors))
-            builder.store(builder.add(begin, size), weights)
             with builder.if_then(builder.icmp_signed("!=", after, _I64(KEEP)), likely=False):
                 self.flush(builder.icmp_signed("==", after, _I64(ADD)))
 
@@ -213,9 +213,9 @@ def full_tile(
     """Sums of ROWS x COLUMNS pixels and up to WIDTH channels, finished and stored.
 
     x, row, step   address of the first pixel's window; bytes to the next row's and pixel's
-    pieces, count  int64 [count, 3]: bytes from a window to a piece of it, its floats, and KEEP,
-                   BEGIN or ADD: all KEEP, or the last of them ADD
-    weights        float32 [floats of all pieces, WIDTH]
+    pieces, count  int64 [count, 4]: bytes from a window to a piece of it, its floats, the first of
+                   its weights, and KEEP, BEGIN or ADD: all KEEP, or the last of them ADD
+    weights        float32 [floats, WIDTH]
     valid          bit r * COLUMNS + c: whether that pixel is stored
     out            address of the first pixel's result; out_row and out_step bytes as for x
     residual       bytes from a result to what is added to it; 0 for nothing
@@ -231,7 +231,7 @@ def half_tile(
     typing, x, row, step, pieces, count, weights, valid, out, out_row, out_step, residual, bias,
     channels, low, high,
 ):  # fmt: skip
-    """The same for up to LANES channels; weights are [floats of all pieces, LANES]."""
+    """The same for up to LANES channels; weights are [floats, LANES]."""
     return _SIGNATURE, _tile(ROWS, 1)
 
 
