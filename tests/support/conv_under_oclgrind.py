@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from tests.backends.opencl.conv import test_conv_int8
 from tests.support.conv_chains import chain, layer
 from tests.support.conv_opencl import ENGINES, check, takes
 from tilewright import Device
@@ -23,6 +24,8 @@ CASES = (
 
 def convolve(device: Device) -> None:
     """Every case on every engine that takes it, but one that would be simulated for 20 s."""
+    for name in ("limits", "chain"):
+        test_conv_int8.check(test_conv_int8.WORKS[name], device)
     for case in CASES:
         for name in ENGINES:
             long = name == "conv_winograd" and len(case.layers) > 1
