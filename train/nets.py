@@ -31,6 +31,9 @@ _EDGES = (
 )
 
 
+_SILENT = 0.05  # of the loudest channel
+
+
 @dataclass(frozen=True)
 class Size:
     """Channels between layers, layers that keep them, and the largest learning rate."""
@@ -154,12 +157,14 @@ def balanced(net: nn.Sequential, x: Tensor) -> None:
 
     ReLU passes factors on, so that a channel may be scaled in one layer and back in the next
     (Nagel and others 2019, "Data-free quantization"). One scale for all channels of a value, as
-    int8 has it, then fits every channel.
+    int8 has it, then fits every channel. Channels that are next to silent on x stay so: made loud,
+    their rounding cost S 0.3 dB, and float16 had infinities.
     """
     layers = convolutions(net)
     for layer, following in pairwise(layers):
         x = functional.relu(layer(x))
-        top = x.amax((0, 2, 3)).clamp(min=1e-6)
+        top = x.amax((0, 2, 3))
+        top = torch.where(top > _SILENT * top.max(), top, top.max())
         layer.weight /= top[:, None, None, None]
         layer.bias /= top
         following.weight *= top[None, :, None, None]

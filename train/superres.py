@@ -33,7 +33,6 @@ from train.photographs import Crops, Pair, pairs_of
 from train.steps import CHUNK, Plan, Steps, falling
 
 _SAVED = 60.0  # seconds between checkpoints
-_INT8_RATE = 0.1  # of the rate that the net itself learned with
 
 
 @dataclass(frozen=True)
@@ -46,6 +45,7 @@ class Task:
     batch: int
     crop: int
     rate: float
+    decibels: bool = False
 
     @property
     def name(self) -> str:
@@ -72,8 +72,16 @@ def main() -> None:
     """Read the command line, learn, or export what was learned."""
     options = _options()
     folder = Path(options.data)
-    rate = options.rate or SIZES[options.size].rate * (_INT8_RATE if options.int8 else 1)
-    task = Task(options.size, options.int8, options.seed, options.batch, options.crop, rate)
+    rate = options.rate or SIZES[options.size].rate
+    task = Task(
+        options.size,
+        options.int8,
+        options.seed,
+        options.batch,
+        options.crop,
+        rate,
+        options.decibels,
+    )
     if options.export:
         export(task.size, Path(options.out), folder, Path(options.export))
         return
@@ -110,7 +118,7 @@ def learn(
     spent = kept.get("seconds", 0.0)
     if kept:
         steps.load(kept["steps"])
-    log = _Log(task, test, limits.device)
+    log = _Log(task, test, limits.device, extra.get("ranges"))
     began, saved = time.monotonic() - spent, time.monotonic()
     while (over := limits.over(steps.done, spent)) < 1:
         count = min(CHUNK, limits.steps - steps.done) if limits.steps else CHUNK
@@ -132,7 +140,7 @@ def _shares(limits: Limits, over: float) -> Callable[[int], float]:
 
 
 def _plan(task: Task, limits: Limits) -> Plan:
-    return Plan(task.rate, task.batch, task.seed, limits.half)
+    return Plan(task.rate, task.batch, task.seed, limits.half, task.decibels)
 
 
 def _steps(
@@ -168,10 +176,10 @@ def _int8_steps(
 class _Log:
     """A line ten times a run: how good the averaged net is by now."""
 
-    def __init__(self, task: Task, test: list[Pair], device: str) -> None:
+    def __init__(self, task: Task, test: list[Pair], device: str, ranges: Any) -> None:
         self._task, self._test, self._device = task, test, device
         self._bicubic = judged(bicubic, test, structure=False).psnr if test else 0.0
-        self._next = 0.1
+        self._next, self._ranges = 0.1, ranges
 
     def line(self, steps: Steps, seconds: float, loss: float, over: float) -> None:
         """Print it where the next tenth of the run is over."""
@@ -180,7 +188,8 @@ class _Log:
         self._next += 0.1
         text = f"{self._task.name}: {steps.done} steps, {seconds:.0f} s, loss {loss:.3f}"
         if self._test:
-            net = plain_of(SIZES[self._task.size], steps.averages).to(self._device)
+            net: Any = plain_of(SIZES[self._task.size], steps.averages).to(self._device)
+            net = qat.prepare(net, self._ranges).eval() if self._ranges else net
             psnr = judged(net, self._test, self._device, structure=False).psnr
             text += f", {psnr:.3f} dB, gain over bicubic {psnr - self._bicubic:.3f}"
         print(text, flush=True)
@@ -203,6 +212,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--crop", type=int, default=64, help="of the half picture")
     parser.add_argument("--rate", type=float, default=0.0, help="largest; the size's by default")
+    parser.add_argument("--decibels", action="store_true", help="of each crop are the loss, to end")
     parser.add_argument("--judge", type=int, default=1, help="each so-manieth test picture; 0 none")
     parser.add_argument("--device", choices=("cuda", "cpu"))
     parser.add_argument("--single", action="store_true", help="single precision on CUDA too")
