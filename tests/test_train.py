@@ -173,7 +173,7 @@ def test_a_recipe_from_photographs_to_files(tmp_path: Path) -> None:
     (data / "README.md").write_text(PAGE)
     pairs = pairs_of(data / "train")
     superres.learn(task(), CPU, pairs, [], out)
-    path = superres.learn(task(int8=True), CPU, pairs, [], out)
+    path = superres.learn_int8(task(int8=True), CPU, pairs, [], out)
     superres.export("s", out, data, folder)
     names = ["superres-s-int8.npz", "superres-s.md", "superres-s.npz", "superres-s.onnx"]
     assert sorted(file.name for file in folder.iterdir()) == ["photographs.md", *names]

@@ -24,9 +24,7 @@ from train.photographs import Crops
 
 CHUNK = 50
 SCALE = 2.0**13
-_KEPT = 0.9995  # of the averaged weights, a step
 _FLAT = 1e-4  # squared difference, of 2.5 codes, below which a crop counts less
-_WARM = 500  # steps in which the rate rises
 
 
 @dataclass(frozen=True)
@@ -38,6 +36,8 @@ class Plan:
     seed: int
     half: bool
     decibels: bool = False
+    warm: int = 500  # steps in which the rate rises
+    kept: float = 0.9995  # of the averaged weights, a step
 
 
 class Steps:
@@ -86,7 +86,7 @@ class Steps:
         for number in range(self.done, self.done + steps):
             chance = np.random.default_rng((self._plan.seed, number))
             rows.append(self._crops.drawn(chance, 1, self._plan.batch))
-            rates.append(self._plan.rate * left(number) * min(1.0, (number + 1) / _WARM))
+            rates.append(self._plan.rate * left(number) * min(1.0, (number + 1) / self._plan.warm))
         self._rows[:steps] = torch.from_numpy(np.concatenate(rows)).to(self._device)
         self._rates[:steps] = torch.tensor(rates, device=self._device)
         self._at.zero_()
@@ -135,7 +135,7 @@ class Steps:
         self._cut()
         self._optimiser.step()
         with torch.no_grad():
-            torch._foreach_lerp_(self.averages, [t.detach() for t in tensors], 1 - _KEPT)
+            torch._foreach_lerp_(self.averages, [t.detach() for t in tensors], 1 - self._plan.kept)
             self._loss += loss.detach()
             self._at += 1
 

@@ -16,16 +16,15 @@ import argparse
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from tilewright.pytorch import qat
 from train import checkpoints
-from train.eight_bits import ranges_on, sample
+from train.eight_bits import STAGES, Rounded, Settled, ranges_on, sample
 from train.export import export
 from train.judged import bicubic, judged
 from train.nets import SIZES, Branched, balanced, plain_of
@@ -46,11 +45,13 @@ class Task:
     crop: int
     rate: float
     decibels: bool = False
+    stage: int = 0
 
     @property
     def name(self) -> str:
         """Of files."""
-        return f"superres-{self.size}" + ("-int8" if self.int8 else "")
+        stage = f"-{self.stage}" if self.int8 and self.stage + 1 < len(STAGES) else ""
+        return f"superres-{self.size}" + ("-int8" if self.int8 else "") + stage
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,22 @@ def main() -> None:
     limits = Limits(options.steps, options.minutes, device, half, not options.eager)
     pairs = pairs_of(folder / "train")
     test = pairs_of(folder / "test")[:: options.judge] if options.judge else []
-    learn(task, limits, pairs, test, Path(options.out), options.start and Path(options.start))
+    out = Path(options.out)
+    if task.int8:
+        learn_int8(task, limits, pairs, test, out)
+    else:
+        learn(task, limits, pairs, test, out, options.start and Path(options.start))
+
+
+def learn_int8(task: Task, limits: Limits, pairs: list[Pair], test: list[Pair], out: Path) -> Path:
+    """The stages of int8 one after another; returns the last checkpoint's path."""
+    path = out
+    for number, stage in enumerate(STAGES):
+        steps, minutes = math.ceil(limits.steps * stage.share), limits.minutes * stage.share
+        mine = replace(limits, steps=steps, minutes=minutes, half=False)
+        rate = task.rate * stage.rate
+        path = learn(replace(task, stage=number, rate=rate), mine, pairs, test, out)
+    return path
 
 
 def learn(
@@ -158,18 +174,18 @@ def _int8_steps(
     task: Task, limits: Limits, crops: Crops, out: Path, ranges: Any
 ) -> tuple[Steps, dict[str, Any]]:
     """Of the plain net that was learned, which rounds now; and the ranges of its values."""
-    net = plain_of(SIZES[task.size], checkpoints.net(out / f"superres-{task.size}.pt")).to(
-        limits.device
-    )
-    x = sample(crops, task.seed)
-    balanced(net, x)
-    model = qat.prepare(net, ranges or ranges_on(net, x)).train()
-    parameters = list(model.parameters())
-
-    def output(x: Tensor, tensors: list[Tensor]) -> Tensor:
-        return model(x)
-
-    steps = Steps(parameters, output, lambda: parameters, crops, _plan(task, limits))
+    size = SIZES[task.size]
+    before = replace(task, stage=task.stage - 1) if task.stage else replace(task, int8=False)
+    source = checkpoints.read(out / f"{before.name}.pt")
+    net = plain_of(size, source["steps"]["averages"]).to(limits.device)
+    if not task.stage:
+        x = sample(crops, task.seed)
+        balanced(net, x)
+        ranges = ranges or ranges_on(net, x)
+    model = qat.prepare(net, ranges or source["ranges"]).train()
+    made = Settled(model) if STAGES[task.stage].settles else Rounded(model)
+    plan = replace(_plan(task, limits), warm=50, kept=0.99)
+    steps = Steps(made.parameters, made.run, made.current, crops, plan)
     return steps, {"ranges": qat.ranges(model)}
 
 

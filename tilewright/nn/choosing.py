@@ -1,10 +1,13 @@
-"""Chooses a type for each layer: what it would save by the roof beside what it costs by measure.
+"""Chooses a type for each layer: what engines predict it saves beside what it costs by measure.
 
-    every layer alone in int8 and float16 -> error of the outputs, least seconds -> best bargains
-    first, while the sum of errors is allowed -> measured together, the worst given back until so
+    every layer alone in int8 and float16 -> error of the outputs
+    the network planned in each type      -> seconds of its layers
+    best bargains first, while the sum of errors is allowed -> measured together, the worst given
+    back until so -> planned: the mix, or one type for all where that is predicted to be faster
 
 Errors of layers add up as squares do, about; the network that comes of it is measured as a whole.
-Seconds are least times at the device's measured ceilings, not what today's engines take.
+Layers of one type run as chains, so that a mix may be slower than its parts: hence the last step.
+Where no engine takes a layer in float32, its seconds are least times at the device's ceilings.
 """
 
 from __future__ import annotations
@@ -36,10 +39,11 @@ TYPES = tuple(_BITS)
 
 @dataclass(frozen=True, slots=True)
 class LayerTypes:
-    """A layer: the type chosen, and for each type the error of the outputs and the least seconds.
+    """A layer: the type chosen, and for each type the error of the outputs and the seconds.
 
     errors are of the network with this layer alone in that type: the root of the mean squared
-    difference of its outputs over that of the outputs themselves.
+    difference of its outputs over that of the outputs themselves. seconds are what engines predict
+    where all layers have that type, infinite where none takes it.
     """
 
     name: str
@@ -50,14 +54,18 @@ class LayerTypes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Types:
-    """A network of mixed types, why each layer has its own, and the error of all together."""
+    """A network of mixed types, why each layer has its own, and the error of all together.
+
+    seconds  predicted of float32 and of what was chosen
+    """
 
     network: Network
     layers: tuple[LayerTypes, ...]
     error: float
+    seconds: tuple[float, float]
 
     def table(self) -> str:
-        """A line for each layer in the network's order, then the sum of least times."""
+        """A line for each layer in the network's order, then the whole network's times."""
         width = max([5, *(len(layer.name) for layer in self.layers)])
         head = "".join(f"{f'error {kind}':>15}{'us':>9}" for kind in TYPES[1:])
         lines = [f"{'layer':{width}}  {'type':7}{'us':>9}{head}"]
@@ -67,9 +75,8 @@ class Types:
             )
             plain = layer.seconds["float32"] * 1e6
             lines.append(f"{layer.name:{width}}  {layer.chosen:7}{plain:9.2f}{others}")
-        before = sum(layer.seconds["float32"] for layer in self.layers) * 1e6
-        after = sum(layer.seconds[layer.chosen] for layer in self.layers) * 1e6
-        lines.append(f"least time {before:.2f} -> {after:.2f} us, error {self.error:.2e}")
+        before, after = (one * 1e6 for one in self.seconds)
+        lines.append(f"predicted {before:.2f} -> {after:.2f} us, error {self.error:.2e}")
         return "\n".join(lines)
 
 
@@ -92,8 +99,8 @@ def choose_types(
         loss: error of the outputs that is allowed: the root of the mean squared difference over
             that of the outputs; 0.01 is 40 dB.
         shape: sizes that times are predicted for, as of `bind`; by default those of a sample.
-        device: whose ceilings times are predicted by (`tilewright peak` measures them); where
-            nobody measured any, time is taken to go with the bits of a type.
+        device: whose engines are asked for times. Layers that none takes go by its ceilings
+            (`tilewright peak` measures them), or by the bits of a type.
         method: of `quantise`.
 
     Raises ArgumentError, ShapeError.
@@ -106,19 +113,22 @@ def choose_types(
     trial = _Trial(source, given, method)
     sizes = shape if shape is not None else {n: array.shape for n, array in given[0].items()}
     rows = {row.name: row for row in source.profile(sizes)}
-    seconds = {name: _seconds(rows[name], chosen_device.ceilings) for name in trial.names}
+    times = _Times(trial, rows, sizes, chosen_device)
+    seconds = {name: times.of(name) for name in trial.names}
     errors = {
         name: {"float32": 0.0, **{kind: trial.error({name: kind}) for kind in TYPES[1:]}}
         for name in trial.names
     }
     kinds = picked(errors, seconds, loss)
-    while (error := trial.error(kinds)) > loss and kinds:
+    while trial.error(kinds) > loss and kinds:
         del kinds[max(kinds, key=lambda name: errors[name][kinds[name]])]
+    kinds = times.fastest(kinds, loss)
     layers = tuple(
         LayerTypes(name, kinds.get(name, "float32"), errors[name], seconds[name])
         for name in trial.names
     )
-    return Types(trial.network(kinds), layers, error)
+    both = times.whole({}), times.whole(kinds)
+    return Types(trial.network(kinds), layers, trial.error(kinds), both)
 
 
 def picked(
@@ -176,7 +186,60 @@ class _Trial:
         return [np.asarray(found[name], np.float64) for name in net.outputs]
 
 
-def _seconds(row: Row, ceilings: Ceilings | None) -> dict[str, float]:
+class _Times:
+    """What layers and networks take, asked of the engines of a device."""
+
+    def __init__(self, trial: _Trial, rows: Mapping[str, Row], shape: Any, device: Device) -> None:
+        self._trial, self._rows, self._shape, self._device = trial, rows, shape, device
+        self._alike = {
+            kind: self._by_layer(dict.fromkeys(trial.names, kind) if kind != "float32" else {})
+            for kind in TYPES
+        }
+
+    def of(self, name: str) -> dict[str, float]:
+        """Seconds of a layer in each type, all others in the same."""
+        if name not in self._alike["float32"]:
+            return _least(self._rows[name], self._device.ceilings)
+        return {kind: known.get(name, math.inf) for kind, known in self._alike.items()}
+
+    def whole(self, kinds: Mapping[str, str]) -> float:
+        """Seconds of all layers, those in these types and the others in float32."""
+        known = self._by_layer(kinds)
+        return sum(
+            known[name] if name in known else self._missing(name, kinds.get(name, "float32"))
+            for name in self._trial.names
+        )
+
+    def fastest(self, kinds: dict[str, str], loss: float) -> dict[str, str]:
+        """These types, or one for all layers where that is faster and its error allowed."""
+        best, least = kinds, self.whole(kinds)
+        for kind in TYPES:
+            alike = dict.fromkeys(self._trial.names, kind) if kind != "float32" else {}
+            seconds = self.whole(alike)
+            if seconds < least and self._trial.error(alike) <= loss:
+                best, least = alike, seconds
+        return best
+
+    def _missing(self, name: str, kind: str) -> float:
+        """Of a layer that no engine takes so: never, or the least where none takes it in float32."""
+        return self.of(name)[kind] if name not in self._alike["float32"] else math.inf
+
+    def _by_layer(self, kinds: Mapping[str, str]) -> dict[str, float]:
+        """Predicted seconds by layer; those of a chain are shared by operations."""
+        found: dict[str, float] = {}
+        for step in self._trial.network(kinds).planned(self._shape, self._device).steps:
+            names = [name for name in step.covers if name in self._rows and name in self._names]
+            flops = sum(self._rows[name].flops for name in names)
+            if step.seconds is not None and flops:
+                found.update({n: step.seconds * self._rows[n].flops / flops for n in names})
+        return found
+
+    @property
+    def _names(self) -> frozenset[str]:
+        return frozenset(self._trial.names)
+
+
+def _least(row: Row, ceilings: Ceilings | None) -> dict[str, float]:
     """The least time of a layer in each type: its bytes are fewer, its arithmetic may be faster."""
     if ceilings is None:
         return {kind: row.flops * bits / 32 * 1e-12 for kind, bits in _BITS.items()}

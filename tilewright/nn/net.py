@@ -141,6 +141,10 @@ class Network:
         graph = retyped(self.graph, _checked_dtype(dtype))
         return rows(graph, tensors(graph, sizes_of(graph, shape)))
 
+    def planned(self, shape: Any, device: Device) -> Plan:
+        """What `bind` follows, with every step's predicted seconds."""
+        return self._plan(shape, device, "float32", exact=False, fuse=True)[0]
+
     def _plan(
         self, shape: Any, device: Device | str, dtype: str, exact: bool, fuse: bool
     ) -> tuple[Plan, tuple[AnyEngine, ...]]:

@@ -97,6 +97,12 @@ class _Rounded(nn.Module):
             steps = torch.maximum(steps, least.float())
         return step, zero, steps
 
+    def rounded_weight(self) -> Tensor:
+        """The weights as int8 has them: whole numbers of each output's step."""
+        _, _, steps = self._steps()
+        along = steps.reshape(-1, *[1] * (self.weight.ndim - 1))
+        return self._whole_weights(steps) * along
+
     def _whole_weights(self, steps: Tensor) -> Tensor:
         along = steps.reshape(-1, *[1] * (self.weight.ndim - 1))
         return (self.weight.detach().float() / along).round().clamp(-127, 127)
