@@ -102,8 +102,9 @@ class Settled:
         self._names = [name for name, _ in model.named_parameters()]
         with torch.no_grad():
             self._weights = [layer.rounded_weight().clone() for layer in layers]
-        self._logs = [nn.Parameter(torch.zeros_like(layer.bias)) for layer in layers]
-        self._biases = [nn.Parameter(layer.bias.detach().clone()) for layer in layers]
+        biases = [layer.bias for layer in layers if layer.bias is not None]
+        self._logs = [nn.Parameter(torch.zeros_like(bias)) for bias in biases]
+        self._biases = [nn.Parameter(bias.detach().clone()) for bias in biases]
         self.parameters = [*self._logs, *self._biases]
 
     def current(self) -> list[Tensor]:

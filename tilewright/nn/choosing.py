@@ -221,7 +221,7 @@ class _Times:
         return best
 
     def _missing(self, name: str, kind: str) -> float:
-        """Of a layer that no engine takes so: never, or the least where none takes it in float32."""
+        """Of a layer that no engine takes so: never, or its least where none takes float32."""
         return self.of(name)[kind] if name not in self._alike["float32"] else math.inf
 
     def _by_layer(self, kinds: Mapping[str, str]) -> dict[str, float]:
