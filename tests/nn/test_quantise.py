@@ -179,6 +179,38 @@ def test_a_network_is_quantised_with_scales_of_one_shape_or_refused() -> None:
         net.bind(device="host")
 
 
+def test_a_bias_behind_an_identity_is_a_constant_too() -> None:
+    w = weights_of(w=(8, 3, 3, 3), b=(8,))
+    nodes: list[NodeText] = [
+        ("Identity", ["b"], ["same"], {}),
+        ("Conv", ["x", "w", "same"], ["y"], ONE),
+    ]
+    net = nn.import_onnx(model(nodes, {"x": (1, 3, 8, 8)}, w))
+    x = np.random.default_rng(1).random((1, 3, 8, 8)).astype(np.float32)
+    joined = with_int8(nn.quantise(net, x).graph)
+    assert [node.operator for node in joined.nodes] == ["QuantizeLinear", NAME]
+
+
+def test_bound_on_the_host_chains_and_a_dense_end_run_on_the_engine_of_int8() -> None:
+    w = weights_of(w=(16, 3, 3, 3), v=(24, 16, 1, 1), g=(10, 24), b=(10,))
+    nodes: list[NodeText] = [
+        ("Conv", ["x", "w"], ["c"], {"strides": [2, 2], **ONE}),
+        ("Relu", ["c"], ["r"], {}),
+        ("Conv", ["r", "v"], ["d"], {}),
+        ("GlobalAveragePool", ["d"], ["m"], {}),
+        ("Flatten", ["m"], ["f"], {}),
+        ("Gemm", ["f", "g", "b"], ["y"], {"transB": 1}),
+    ]
+    x = np.random.default_rng(1).random((2, 3, 16, 16)).astype(np.float32)
+    small = nn.quantise(nn.import_onnx(model(nodes, {"x": (2, 3, 16, 16)}, w)), x)
+    bound = small.bind(x.shape, "host")
+    engines = [step.engine for step in bound.steps if step.node.operator == "Convs"]
+    assert engines.count("int8_chain") == 2
+    assert not any(step.node.operator == "DenseInt8" for step in bound.steps)
+    wanted = Network(with_int8(small.graph)).run(x)
+    np.testing.assert_allclose(bound(x), wanted, rtol=0, atol=np.abs(wanted).max() / 100)
+
+
 def test_batch_norms_go_into_the_weights_first() -> None:
     w = weights_of(w=(8, 3, 3, 3), gamma=(8,), beta=(8,), mean=(8,))
     w["variance"] = np.linspace(0.5, 2, 8, dtype=np.float32)

@@ -21,6 +21,7 @@ from tilewright.arrays.array import NDArray
 from tilewright.errors import ArgumentError
 from tilewright.nn.graph import Graph, Node, Tensor
 from tilewright.nn.net import Network
+from tilewright.nn.passes.identities import without_identities
 from tilewright.nn.passes.norms import without_norms
 from tilewright.nn.ranges import METHODS, Range, inputs_of, ranges_of
 
@@ -57,7 +58,7 @@ def quantise(
             network that is quantised already.
     """
     _check(net, method, percentile, keep)
-    source = Network(without_norms(net.graph), net.title)
+    source = Network(without_norms(without_identities(net.graph)), net.title)
     layers = [node for node in layers_of(source) if node.name not in keep]
     known = dict(ranges or {})
     found = {

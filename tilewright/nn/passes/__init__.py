@@ -1,7 +1,8 @@
 """Passes: graphs to graphs that compute the same in fewer, larger steps; pure, a file each.
 
     int8.py         DequantizeLinear, Conv, QuantizeLinear -> one convolution of whole numbers
-    norms.py, halves.py   for whoever quantises: batch norms into weights, some layers in float16
+    norms.py, identities.py, halves.py   for whoever quantises: batch norms into weights, copies of
+                    constants, some layers in float16
     retyped.py      float32 -> float16 or bfloat16
     unchanged.py    Identity, Dropout, casts to the same type: gone
     constants.py    what constants alone decide is computed once
