@@ -240,18 +240,22 @@ class Bound:
     def __repr__(self) -> str:
         return f"<{self._title} bound to {self._plan.device.id}, {len(self._calls)} steps>"
 
-    @contextmanager
-    def alone(self) -> Iterator[Callable[[], None]]:
-        """What does every step, from `inputs` to `results` as they are, while others wait.
+    def between(self, fill: Callable[[], object], read: Callable[[], Any]) -> Any:
+        """What `read` gives after `fill` and every step, while other threads wait.
 
-        For who fills the one and reads the other, where all values are planned: nothing is checked.
+        For who fills `inputs` and reads `results`, where both are planned: nothing is checked.
         """
         with self._lock:
-            self._values.update(self._constants)
-            self._values.update(self._fixed)
             self._home.begin()
             try:
-                yield self._compute
+                fill()
+                if len(self._stretches) == 1 and not self._ends:
+                    self._stretches[0][1]()
+                else:
+                    self._values.update(self._constants)
+                    self._values.update(self._fixed)
+                    self._compute()
+                return read()
             finally:
                 self._values.clear()
                 self._home.end()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any
 
@@ -113,10 +113,8 @@ class Network:
         if source is None or out is None:  # definitions alone
             scores = buffer_of(bound.run(images), self.values[self.output]).values()
         else:
-            with bound.alone() as compute:
-                np.copyto(source, images)
-                compute()
-                scores = out.values().copy()
+            fill, read = partial(np.copyto, source, images), partial(_copied, out)
+            scores = bound.between(fill, read)
         found: NDArray = scores.astype(np.float32, copy=False)
         value = self.values[self.output]
         if (value.height, value.width) == (1, 1):
@@ -188,6 +186,10 @@ class Network:
             if isinstance(layer, BitConv) and any(layer.window.pads)
         }
         return tuple(sorted(found))
+
+
+def _copied(out: Buffer) -> NDArray:
+    return out.values().copy()
 
 
 def of_bits(network: Network, title: str = "network of bits") -> AnyNetwork:
