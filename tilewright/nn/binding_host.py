@@ -86,7 +86,10 @@ class Binding:
         at = buffer.layout
         layout = Layout(self.images, at.height, at.width, width)
         made = self.scratch(layout, buffer.channels)
-        self.step(lambda: np.copyto(made.values(), buffer.values()))
+        if buffer.is_bits:
+            self.step(lambda: np.copyto(made.values(), buffer.values()))
+        else:
+            self.step(np.copyto, made.values(), buffer.values())
         return made
 
     def padded(self, name: str, window: Window) -> Buffer:
