@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,18 @@ def test_devices_as_json_are_the_records_of_the_library() -> None:
     assert done.exit_code == 0, done.stderr
     records = json.loads(json.dumps([device.as_dict() for device in tilewright.devices()]))
     assert json.loads(done.stdout) == records
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_ladder_of_the_host_says_how_to_get_a_device_only_where_there_is_none(
+    monkeypatch: pytest.MonkeyPatch, alone: bool
+) -> None:
+    other = replace(host(), id="opencl:0", backend="opencl")
+    there = (host(),) if alone else (other, host())
+    monkeypatch.setattr("tilewright.cli.ladder.devices", lambda: there)
+    done = invoke("ladder", "--size", "16", "--device", "host")
+    assert done.exit_code == 0, done.stderr
+    assert (INSTALL_HINT in done.stdout) is alone
 
 
 def test_devices_are_shown_within_eighty_columns() -> None:

@@ -11,7 +11,7 @@ import typer
 
 from tilewright.cli import common
 from tilewright.errors import ArgumentError
-from tilewright.inputs.devices import resolve
+from tilewright.inputs.devices import devices, resolve
 from tilewright.report import document, plots
 from tilewright.report.memory import measure_memory
 from tilewright.report.records import Ladder
@@ -65,7 +65,7 @@ def _show(ladders: Sequence[Ladder]) -> None:
         if one.memory:
             out.print(memory_table(one))
     out.print(legend())
-    if ladders[0].device.backend == "host":
+    if all(device.backend == "host" for device in devices()):
         out.print(only_host())
 
 
