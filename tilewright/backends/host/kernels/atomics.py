@@ -17,6 +17,10 @@ from numba.extending import intrinsic
 _I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 
 
+# Linux's semaphores are 32 bytes, and of zeros before the first is posted.
+SEMAPHORES = sys.platform == "linux"
+
+
 def _word(builder, address):
     return builder.inttoptr(address, _I64.as_pointer())
 
@@ -64,6 +68,27 @@ def turn(typing, address, before, after):
         return builder.extract_value(made, 1)
 
     return types.boolean(types.intp, types.intp, types.intp), generate
+
+
+def _semaphore(name):
+    """One of POSIX's functions of a semaphore: sem_wait, which sleeps until there is one, or its
+    counterpart sem_post. Neither needs the interpreter's lock, nor wakes who waits for it."""
+
+    @intrinsic
+    def call(typing, address):
+        def generate(context, builder, signature, arguments):
+            if SEMAPHORES:
+                kind = ir.FunctionType(_I32, (_I8.as_pointer(),))
+                function = cgutils.get_or_insert_function(builder.module, kind, name)
+                builder.call(function, [builder.inttoptr(arguments[0], _I8.as_pointer())])
+            return context.get_dummy_value()
+
+        return types.void(types.intp), generate
+
+    return call
+
+
+sleep_at, wake_at = _semaphore("sem_wait"), _semaphore("sem_post")
 
 
 @intrinsic

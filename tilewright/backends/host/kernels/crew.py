@@ -6,7 +6,8 @@
     line 3  job       address and number of steps, counters, threads, patience, scratch, its pitch
     then for each helper
     line    inside    1 while it may touch the job
-    line    state     AWAY: asleep; CALLED: somebody wakes it; THERE: it looks, or works
+    line    state     AWAY: asleep; CALLED: somebody wakes it; THERE: it looks, or works;
+                      and the semaphore that it sleeps at, where the system has them
 
 A helper says that it is inside before it looks whether it may begin; who closes says that none may
 before it looks who is inside: so nobody touches what a closed job knew by address.
@@ -17,17 +18,20 @@ from __future__ import annotations
 from numba import carray, njit
 
 from tilewright.backends.host.kernels.atomics import (
+    SEMAPHORES,
     breathe,
     let_others,
     pointer,
     seen,
+    sleep_at,
     take,
     tell,
     turn,
+    wake_at,
 )
 from tilewright.backends.host.kernels.conv_steps import run
 
-LINE, JOB, HELPERS = 64, 3 * 64, 4 * 64
+LINE, JOB, HELPERS, SEMAPHORE = 64, 3 * 64, 4 * 64, 16
 AWAY, CALLED, THERE = range(3)
 
 
@@ -45,8 +49,13 @@ def post(crew, owner, job):
 
 @njit(cache=True)
 def summon(crew, helper):
-    """Whether a helper sleeps and nobody wakes it yet: it is the caller's to do then."""
-    return turn(crew + HELPERS + 2 * LINE * helper + LINE, AWAY, CALLED)
+    """Wake a helper that sleeps; whether it waits for Python to do it, and nobody did yet."""
+    state = crew + HELPERS + 2 * LINE * helper + LINE
+    if not turn(state, AWAY, CALLED):
+        return False
+    if SEMAPHORES:
+        wake_at(state + SEMAPHORE)
+    return not SEMAPHORES
 
 
 @njit(nogil=True, cache=True)
@@ -68,7 +77,10 @@ def close(crew, owner, helpers, patience):
 
 @njit(nogil=True, cache=True)
 def serve(crew, helper, like, linger):
-    """Do jobs until none was posted for `linger` looks; `like` is an array of steps."""
+    """Do jobs; sleep, or return to Python to sleep there, once none was posted for `linger` looks.
+
+    like  an array of steps, for its type
+    """
     inside = crew + HELPERS + 2 * LINE * helper
     state, calls = inside + LINE, crew + 2 * LINE
     tell(state, THERE)
@@ -88,7 +100,10 @@ def serve(crew, helper, like, linger):
             continue
         tell(state, AWAY)
         if seen(calls) == known or not turn(state, AWAY, THERE):
-            return
+            if not SEMAPHORES:
+                return
+            sleep_at(state + SEMAPHORE)
+            tell(state, THERE)
         looks = 0
 
 
