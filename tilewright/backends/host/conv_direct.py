@@ -19,6 +19,7 @@ from tilewright.facts.verdict import Proposal
 # Measured on an AVX-512 core: multiply-adds of full tiles, and of channels by themselves; bytes
 # copied within the caches; bytes of weights, pictures and results through the last cache.
 _TILES, _DEPTH, _COPY, _MOVE = 8.0e10, 6.0e10, 1.5e10, 1.2e10
+_TAPS = 1.8e10  # of channels by themselves under windows that are not 3 across
 _TILE = 4e-8  # seconds a tile takes besides its sums
 _START = 1.5e-5  # seconds until a program of one step runs on all cores
 _PIXELS, _ROWS, _COLUMNS, _WIDTH, _HALF = 14, 2, 7, 32, 16
@@ -139,7 +140,8 @@ class Depthwise(_Single):
         rows, columns = layer.sums(work.height, work.width)
         lanes = math.ceil(layer.outputs / _HALF) * _HALF
         taps = layer.kernel[0] * layer.kernel[1]
-        return work.images * rows * columns * lanes * (taps + 6) / _DEPTH
+        rate = _DEPTH if layer.kernel[1] == 3 else _TAPS
+        return work.images * rows * columns * lanes * (taps + 6) / rate
 
 
 SINGLE_ENGINES = (Pointwise(), Depthwise(), Direct())
