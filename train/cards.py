@@ -14,6 +14,8 @@ _KINDS = {
     "int8, calibrated only": "int8 without learning it",
 }
 
+_THEN = ", in the last {:,} steps the logarithm of each crop's mean squared difference"
+
 
 def card(facts: dict[str, Any]) -> str:
     """The card of a size, by what `export` measured."""
@@ -35,6 +37,7 @@ def card(facts: dict[str, Any]) -> str:
         calibrated=base - figures["int8, calibrated only"]["psnr"], damage=facts["damage"],
         crop=how["crop"], batch=how["batch"], rate=how["rate"],
         steps=how["steps"], minutes=how["seconds"] / 60,
+        then=_THEN.format(facts["last"]) if facts["last"] else "",
         whole_steps=facts["rounded"]["steps"], whole_minutes=facts["rounded"]["seconds"] / 60,
     )  # fmt: skip
 

@@ -37,3 +37,12 @@ def read(path: Path, task: dict[str, Any] | None = None) -> dict[str, Any]:
 def net(path: Path) -> list[Tensor]:
     """Weights and biases of the plain net, averaged over the last steps."""
     return list(read(path)["steps"]["averages"])
+
+
+def spent(kept: dict[str, Any]) -> dict[str, float]:
+    """Steps and seconds of a run and of those that it began from."""
+    before = kept.get("before", {"steps": 0, "seconds": 0.0})
+    return {
+        "steps": before["steps"] + kept["steps"]["done"],
+        "seconds": before["seconds"] + kept["seconds"],
+    }

@@ -60,8 +60,8 @@ def export(size: str, trained: Path, data: Path, folder: Path) -> None:
         "parameters": SIZES[size].parameters,
         "products": sum(layer.weight.numel() for layer in convolutions(net)),
         "layers": SIZES[size].layers,
-        "learned": {"steps": kept["steps"]["done"], "seconds": kept["seconds"], **kept["task"]},
-        "rounded": {"steps": whole["steps"]["done"], "seconds": whole["seconds"]},
+        "learned": {**kept["task"], **checkpoints.spent(kept)},
+        "rounded": checkpoints.spent(whole),
         "closer": sum(pair.name.endswith("-b") for pair in pairs),
         "photographs": len(pairs),
         "test": len(test),
@@ -69,6 +69,7 @@ def export(size: str, trained: Path, data: Path, folder: Path) -> None:
             pair.name: [judged(kind, [pair], structure=False).psnr for kind in (net, module)]
             for pair in (middle(pair, _CROP) for pair in test[:2])
         },
+        "last": kept["steps"]["done"] if kept["task"].get("decibels") else 0,
         "damage": damage,
         "figures": {kind: asdict(found) for kind, found in figures.items()},
     }

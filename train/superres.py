@@ -164,10 +164,13 @@ def _steps(
 ) -> tuple[Steps, dict[str, Any]]:
     """Of a net that learns by branches."""
     model = Branched(SIZES[task.size]).to(limits.device)
+    extra = {}
     if start is not None:
-        model.begin_as(checkpoints.net(start))
+        source = checkpoints.read(start)
+        model.begin_as(source["steps"]["averages"])
+        extra["before"] = checkpoints.spent(source)
     parameters = list(model.parameters())
-    return Steps(parameters, model.run, model.collapsed, crops, _plan(task, limits)), {}
+    return Steps(parameters, model.run, model.collapsed, crops, _plan(task, limits)), extra
 
 
 def _int8_steps(
@@ -186,7 +189,10 @@ def _int8_steps(
     made = Settled(model) if STAGES[task.stage].settles else Rounded(model)
     plan = replace(_plan(task, limits), warm=50, kept=0.99)
     steps = Steps(made.parameters, made.run, made.current, crops, plan)
-    return steps, {"ranges": qat.ranges(model)}
+    extra: dict[str, Any] = {"ranges": qat.ranges(model)}
+    if task.stage:
+        extra["before"] = checkpoints.spent(source)
+    return steps, extra
 
 
 class _Log:
