@@ -100,3 +100,52 @@ def right(work: ConvWork, x: NDArray) -> NDArray:
     for one in work.layers:
         value = layer_of(np, one, value, None)
     return value
+
+
+def any_chain(seed: int) -> ConvWork | None:
+    """One to three layers of any windows, groups, pads, numbers and ends; None where none fit.
+
+    Strides pass windows, pads pass pictures, weights reach -128, limits stop everything.
+    """
+    rng = np.random.default_rng(seed)
+    count, height, width = (int(n) for n in rng.integers((1, 1, 1), (4, 16, 36)))
+    inputs, source = int(rng.choice((1, 3, 4, 8, 16, 17, 32))), _small(rng)
+    zero = _any_number(rng, source)
+    layers, sizes = [], (height, width)
+    for at in range(count):
+        last = at == count - 1
+        groups = int(rng.choice([n for n in range(1, inputs + 1) if inputs % n == 0]))
+        outputs = groups * int(rng.choice((1, 2, 16, 33) if groups < 5 else (1, 2)))
+        made = str(rng.choice(("float32", "uint8", "int8"))) if last else _small(rng)
+        low, high = ((-np.inf, np.inf), (0.0, np.inf), (-2.0, 3.0))[rng.integers(3)]
+        told: dict[str, Any] = {"zero": zero, "low": low, "high": high, "source": source}
+        told |= {"dtype": made, "step": None}
+        if made != "float32":
+            zero, source = _any_number(rng, made), made
+            told |= {"shift": zero, "step": float(rng.choice((0.4, 0.5, 1e-30, 1e30)))}
+        strides, dilations, kernel = rng.integers(1, 4, (3, 2)).tolist()
+        one = layer(
+            rng, inputs, outputs, groups=groups, kernel=tuple(kernel), strides=tuple(strides),
+            dilations=tuple(dilations), pads=tuple(rng.integers(0, 5, 4).tolist()), whole=told,
+        )  # fmt: skip
+        if rng.random() < 0.2:
+            one.weights[...] = -128
+        layers.append(one)
+        sizes, inputs = one.sums(*sizes), outputs
+        if min(sizes) < 1:
+            return None
+    first, ends = layers[0].whole, (FIRST, LAST)
+    assert first is not None
+    result = ends[rng.integers(2)] if made == "float32" else LAST
+    form = ends[rng.integers(2)]
+    images = int(rng.integers(1, 3))
+    return ConvWork(tuple(layers), images, height, width, first.source, source=form, result=result)
+
+
+def _small(rng: np.random.Generator) -> str:
+    return str(rng.choice(("uint8", "int8")))
+
+
+def _any_number(rng: np.random.Generator, dtype: str) -> int:
+    ends = np.iinfo(dtype)
+    return int(rng.choice((ends.min, 0, ends.max, rng.integers(ends.min, ends.max + 1))))

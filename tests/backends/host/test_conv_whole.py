@@ -12,7 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.whole_chains import FIRST, LAST, chain, is_guarded, layer, operands, right
+from tests.support.whole_chains import (
+    FIRST,
+    LAST,
+    any_chain,
+    chain,
+    is_guarded,
+    layer,
+    operands,
+    right,
+)
 from tilewright.backends import conv_engines
 from tilewright.backends.host import conv_whole_pack as pack
 from tilewright.backends.host.conv_whole import Int8Chain
@@ -81,6 +90,7 @@ WINDOWS = {
     "5x3, dilated down": work(
         64, 64, (1, 12, 9), groups=64, kernel=(5, 3), dilations=(2, 1), pads=(4, 1, 4, 1)
     ),
+    "as many groups as fill a vector, wide": work(16, 16, (1, 5, 37), groups=16, kernel=(3, 4)),
     "float32 results": work(16, 40, (1, 15, 13), whole=FLOAT),
     "float32 results, channels first": work(16, 40, (2, 15, 13), FIRST, FIRST, whole=FLOAT),
     "float32 results shuffled by 3": work(8, 18, (1, 8, 9), LAST, LAST, whole=FLOAT, shuffle=3),
@@ -133,6 +143,24 @@ def test_layers_of_any_windows_follow_each_other() -> None:
         layer(rng, 48, 10, dilations=(2, 1), pads=(0, 0, 0, 0)),
     )
     check(ConvWork(layers, 2, 41, 30, "uint8", source=FIRST, result=LAST))
+
+
+def test_rows_that_are_read_outside_pictures_alone_are_not_computed() -> None:
+    rng = np.random.default_rng(4)
+    outside = layer(rng, 8, 8, kernel=(1, 1), strides=(3, 3), pads=(2, 0, 1, 3))
+    one = ConvWork((layer(rng, 3, 8), layer(rng, 8, 8), outside), 1, 1, 9, "uint8", source=LAST)
+    one = replace(one, result=LAST)
+    assert plan_whole(one, 2).rows == (0, 0, 0, 0)
+    check(one)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_chains_of_any_layers_give_the_definitions_numbers(seed: int) -> None:
+    drawn = [any_chain(number) for number in range(40 * seed, 40 * seed + 40)]
+    fitting = [one for one in drawn if one is not None and INT8.why_not(one, host()) is None]
+    assert len(fitting) > 15
+    for one in fitting:
+        check(one)
 
 
 def test_where_a_multiplication_misses_a_tie_sums_are_divided() -> None:

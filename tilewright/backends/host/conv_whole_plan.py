@@ -148,7 +148,8 @@ def _jobs(work: ConvWork, first: int, last: int, step: int) -> tuple[list[Job], 
         target += step
         wanted = [0] * count + [min(target, last)]
         for at in reversed(range(count)):
-            wanted[at] = min(heights[at], _needed(layers[at], wanted[at + 1]))
+            if wanted[at + 1] > done[at + 1]:  # else nobody reads more, and no ring has room
+                wanted[at] = min(heights[at], _needed(layers[at], wanted[at + 1]))
         for at, end in enumerate(wanted):
             if end <= done[at]:
                 continue

@@ -140,7 +140,7 @@ def wide_rows(stage, before, memory, image, rows, room, vectors, scale, given, w
     span, pieces, (skip, at, left) = wide
     slots, kind, width, row_step = span // COLUMNS, stage.kind, stage.width, step
     to_bytes, few_alone = kind == table.BYTES, kind == table.FEW
-    dense = to_bytes and stage.channels == LANES * vectors
+    dense = to_bytes and left == stage.channels == LANES * vectors  # all of them: no groups
     few_alone = few_alone and (stage.shuffle == 2 or stage.outputs == 4)
     if few_alone:
         row_step = 4 * (stage.out_row if stage.shuffle == 2 else stage.out_channel)
