@@ -163,6 +163,17 @@ def test_chains_of_any_layers_give_the_definitions_numbers(seed: int) -> None:
         check(one)
 
 
+@pytest.mark.parametrize("source", ["uint8", "int8"])
+@pytest.mark.parametrize("form", [FIRST, LAST])
+def test_what_is_no_number_is_rounded_as_the_definition_does(source: str, form: Any) -> None:
+    one = work(3, 8, (1, 9, 20), form, whole={"taken": 0.02, "zero": 3, "source": source})
+    given = operands(one)
+    for at, number in enumerate((np.nan, -np.nan, np.inf, -np.inf, -0.0, 1e36, -1e36, 1e-45)):
+        given.x[:, :, at, at::3] = number
+    INT8.bind(INT8.propose(one, host()), given)()
+    np.testing.assert_array_equal(given.out, right(one, given.x))
+
+
 def test_where_a_multiplication_misses_a_tie_sums_are_divided() -> None:
     one = work(16, 16, (1, 20, 20))
     assert one.layers[0].whole is not None

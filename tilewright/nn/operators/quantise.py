@@ -113,13 +113,14 @@ class DynamicQuantizeLinear(Operator):
 
 
 def saturated(xp: Any, ratio: Any, zero: Any, name: str) -> Any:
-    """round(ratio) + zero as a whole number of a type, what is beyond it at its ends."""
+    """round(ratio) + zero as a whole number of a type: its ends beyond them, the least for NaN."""
     low, high = limits(name)
     if dtype_name(ratio) != "float64":
         ratio = as_type(xp, ratio, "float32")
     if zero is not None:
         ratio = ratio + as_type(xp, zero, dtype_name(ratio))
-    return as_type(xp, xp.clip(ratio, low, high), name)
+    least, most = (xp.full((), n, dtype=ratio.dtype, device=ratio.device) for n in (low, high))
+    return as_type(xp, xp.minimum(xp.where(ratio > least, ratio, least), most), name)
 
 
 def placed(xp: Any, node: Node, numbers: Any, x: Any) -> Any:

@@ -175,7 +175,11 @@ def _axes(name: str, node: Node, given: Sequence[Any], shape: Shape) -> dict[int
     if attributes.get("coordinate_transformation_mode") == _CROP and roi is not None:
         crops = [(roi[at], roi[at + len(named)]) for at in range(len(named))]
     if sizes is not None:
-        news, scales = _kept_aspect(attributes, sizes, [shape[at] for at in named])
+        olds = [shape[at] for at in named]
+        for at, old, size in zip(named, olds, sizes, strict=True):
+            if size > 0 and not old:
+                raise ShapeError(f"size {int(size)} of axis {at} of 0 elements; accepted is 0")
+        news, scales = _kept_aspect(attributes, sizes, olds)
     else:
         assert scales is not None
         spans = [end - begin for begin, end in crops]
@@ -195,7 +199,7 @@ def _kept_aspect(
     attributes: Any, sizes: Sequence[float], olds: Sequence[int]
 ) -> tuple[list[int], list[float]]:
     """New sizes and scales where sizes are asked for: stretched, or all by one scale."""
-    scales = [size / old for size, old in zip(sizes, olds, strict=True)]
+    scales = [size / old if old else 1.0 for size, old in zip(sizes, olds, strict=True)]
     policy = attributes.get("keep_aspect_ratio_policy", "stretch")
     if policy == "stretch":
         return [int(size) for size in sizes], scales

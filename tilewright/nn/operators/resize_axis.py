@@ -65,7 +65,7 @@ class Lane:
 def lanes_of(taps: Taps, old: int) -> tuple[Lane, ...]:
     """The lanes of an axis whose sizes are multiples of each other; none where they are not."""
     new = len(taps.places)
-    if not old or (new % old and old % new):
+    if not old or not new or (new % old and old % new):
         return ()
     many, step = max(1, new // old), max(1, old // new)
     found = []
@@ -84,6 +84,8 @@ def lanes_of(taps: Taps, old: int) -> tuple[Lane, ...]:
 
 def taps_of(axis: Along, attributes: Mapping[str, Any], version: int) -> Taps:
     """What a node with these attributes makes new elements of."""
+    if not axis.new:  # of a scale of 0, or of nothing
+        return Taps(np.zeros((0, 1), np.int64), np.ones((0, 1)), np.zeros(0, bool))
     mode = attributes.get("coordinate_transformation_mode", "asymmetric")
     x = _positions(axis, mode)
     outside = (x < 0) | (x > axis.old - 1)
