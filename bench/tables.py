@@ -200,6 +200,8 @@ def _host_time(document: dict[str, Any], path: Path) -> str:
 
 def _conv(document: dict[str, Any], path: Path) -> str:
     """Chains of convolutions: ours beside the peers, and both errors."""
+    if "seconds" in document["cases"][0]:
+        return _whole_nets(document, path)
     peers = ("cudnn graph", "torch.compile")
     lines = [
         f"| ms | ours | must | aim | {' | '.join(peers)} | error | torch's |",
@@ -213,6 +215,19 @@ def _conv(document: dict[str, Any], path: Path) -> str:
         errors = f"{row['error']:.1e} | {row['torch_error']:.1e}"
         ours = f"**{row['ms']['tilewright']:.3f}**"
         lines.append(f"| {row['case']} | {ours} | {wanted} | {beside} | {errors} |")
+    return "\n".join([*lines, "", _source(document, path)])
+
+
+def _whole_nets(document: dict[str, Any], path: Path) -> str:
+    """Networks on the processor: every way's time, and ours beside the faster peer."""
+    ways = list(document["cases"][0]["seconds"])
+    heads = f"| ms | {' | '.join(ways)} | × the faster peer |"
+    lines = [heads, "|---|" + "---:|" * (len(ways) + 1)]
+    for row in document["cases"]:
+        cells = " | ".join(f"{row['seconds'][way] * 1e3:.2f}" for way in ways)
+        times = row["times_the_faster_peer"]
+        ours = times["tilewright int8"] if isinstance(times, dict) else times
+        lines.append(f"| {row['name']} | {cells} | {ours:.2f} |")
     return "\n".join([*lines, "", _source(document, path)])
 
 
@@ -404,6 +419,7 @@ _TABLES: dict[str, Callable[[dict[str, Any], Path], str]] = {
     "onebit": _onebit,
     "gpu": _gpu,
     "conv": _conv,
+    "nets": _whole_nets,
     "birealnet": _birealnet,
     "short": _short,
     "training": _training,
