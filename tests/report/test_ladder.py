@@ -98,7 +98,6 @@ def test_several_sizes_give_several_ladders_and_one_picture(tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     assert [one["size"] for one in json.loads(path.read_text())["ladders"]] == [16, 32]
     assert "<svg" in plot.read_text()
-    assert "pip install" in done.stdout  # the host alone is no ladder
 
 
 def test_progress_stays_out_of_pipes() -> None:

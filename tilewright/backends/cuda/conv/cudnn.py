@@ -69,11 +69,11 @@ class _Held:
 def _held(layer: Conv, kind: Any, device: Any) -> _Held:
     import torch
 
-    weights = torch.tensor(layer.weights).to(device, kind)
-    bias = None if layer.bias is None else torch.tensor(layer.bias).to(device, kind)
+    weights = torch.tensor(layer.weights, device="cpu").to(device, kind)
+    bias = None if layer.bias is None else torch.tensor(layer.bias, device="cpu").to(device, kind)
     slopes = layer.activation.slopes
     if slopes is not None:
-        slopes = torch.tensor(slopes).to(device, kind)
+        slopes = torch.tensor(slopes, device="cpu").to(device, kind)
     return _Held(weights.contiguous(memory_format=torch.channels_last), bias, slopes)
 
 

@@ -100,10 +100,14 @@ class _Floats(_Layer):
         import torch
 
         super().__init__(layer, tile, x, out)
-        self.weights = torch.tensor(packed(layer)).to(x.device, x.dtype)
+        self.weights = torch.tensor(packed(layer), device="cpu").to(x.device, x.dtype)
         spare, how = self.weights, layer.activation
-        self.bias = spare if layer.bias is None else torch.tensor(layer.bias).to(x.device)
-        self.slopes = spare if how.slopes is None else torch.tensor(how.slopes).to(x.device)
+        self.bias = (
+            spare if layer.bias is None else torch.tensor(layer.bias, device="cpu").to(x.device)
+        )
+        self.slopes = (
+            spare if how.slopes is None else torch.tensor(how.slopes, device="cpu").to(x.device)
+        )
         self.added, self.parts = x if added is None else added, self.shared(torch.float32)
         self.limits = (float(how.low), float(how.high))
         self.strides = (*out.stride(), *((0, 0, 0, 0) if added is None else added.stride()))
@@ -144,9 +148,9 @@ class _Wholes(_Layer):
         if whole is None or added is not None:
             raise KernelError("a layer of whole numbers that adds a residual: there is none")
         zero = whole.zero - 128 if whole.source == "uint8" else whole.zero  # as int8
-        self.weights = torch.tensor(packed_whole(layer)).to(x.device)
-        self.bias = torch.tensor(whole_bias(layer, zero)).to(x.device)
-        self.scale = torch.tensor(whole.scale).to(x.device)
+        self.weights = torch.tensor(packed_whole(layer), device="cpu").to(x.device)
+        self.bias = torch.tensor(whole_bias(layer, zero), device="cpu").to(x.device)
+        self.scale = torch.tensor(whole.scale, device="cpu").to(x.device)
         self.parts = self.shared(torch.int32)
         self.limits = (float(whole.low), float(whole.high), whole.step or 1.0, float(whole.shift))
         self.reading = (zero, float(whole.taken or 1.0))
