@@ -24,9 +24,8 @@ _NARROWEST = 16
 # Four wavefronts; no kernel of the ladder gains from more.
 _LARGEST_GROUP = 256
 # One chain of float32 additions of 0.1 * 0.1 is off by 2e-5 after 4096 and by 2e-2 after 2 million,
-# chains of 256 by 1e-6; NumPy by 8e-7 and 4e-6 to 6e-5. Of numbers drawn between 0 and 1 one chain
-# of 4096 is off by 4e-6, drawn around 0 by 2e-6; NumPy by 5e-7.
-LONG, CHAIN = 4096, 256
+# chains of 256 by 1e-6; NumPy by 8e-7 and 4e-6 to 6e-5.
+_LONG, _CHAIN = 4096, 256
 EPILOGUE_BIAS = 1
 EPILOGUE_ACTIVATION = {"none": 0, "relu": 2, "gelu": 4}
 
@@ -65,13 +64,9 @@ def type_defines(dtype: str, accumulate: str) -> tuple[tuple[str, int], ...]:
     return (("PRECISION", _BITS[dtype]), ("ACCUMULATE", _BITS[accumulate]))
 
 
-def chains(accumulate: str, k: int, most: int = LONG) -> tuple[tuple[str, int], ...]:
-    """The -D option that sums a k of more than `most` in chains, whose totals are added up.
-
-    Kernels whose registers their sums fill go to LONG in one: on two AVX-512 cores chains of 256
-    made `coalesced` and `local` 16 % slower at 4096, `dot4` 24 %, `panel` 2 %.
-    """
-    return (("CHAIN", CHAIN),) if accumulate == "float32" and k > most else ()
+def chains(accumulate: str, k: int) -> tuple[tuple[str, int], ...]:
+    """The -D option that sums a long k in chains, whose totals are added up."""
+    return (("CHAIN", _CHAIN),) if accumulate == "float32" and k > _LONG else ()
 
 
 def whole(problem: Problem) -> Block:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilewright.backends.opencl.lowering import (
-    CHAIN,
     MULTIPLY_ADD_AXIS,
     chains,
     computed,
@@ -100,7 +99,7 @@ class Panel:
             defines=(
                 *types(problem),
                 *multiply_add(config),
-                *chains(problem.accumulate, problem.k, CHAIN),
+                *chains(problem.accumulate, problem.k),
                 ("MICRO_M", config.micro_m),
                 ("VECTOR", config.vector),
             ),
