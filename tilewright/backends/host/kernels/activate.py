@@ -15,8 +15,8 @@ import math
 
 from llvmlite import ir
 from numba import njit
-from numba.extending import intrinsic
 
+from tilewright.backends.host.kernels.emitted import emitted
 from tilewright.backends.host.kernels.lanes import (
     LANES,
     WIDTH,
@@ -54,79 +54,58 @@ def _same(builder, value):
     return ir.Constant(_FLOATS, [value] * WIDTH)
 
 
-@intrinsic
-def below(typing, value, bound, then, other):
+@emitted(LANES, LANES, LANES, LANES, LANES)
+def below(builder, value, bound, then, other):
     """`then` where value < bound, elsewhere, and where either is NaN, `other`."""
-
-    def generate(context, builder, signature, arguments):
-        value, bound, then, other = arguments
-        return builder.select(builder.fcmp_ordered("<", value, bound), then, other)
-
-    return LANES(LANES, LANES, LANES, LANES), generate
+    return builder.select(builder.fcmp_ordered("<", value, bound), then, other)
 
 
-@intrinsic
-def divide(typing, left, right):
+@emitted(LANES, LANES, LANES)
+def divide(builder, left, right):
     """left / right."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.fdiv(*arguments)
-
-    return LANES(LANES, LANES), generate
+    return builder.fdiv(left, right)
 
 
-@intrinsic
-def magnitude(typing, value):
+@emitted(LANES, LANES)
+def magnitude(builder, value):
     """|value|."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.call(overloaded(builder, "llvm.fabs.v16f32", _FLOATS, _FLOATS), arguments)
-
-    return LANES(LANES), generate
+    return builder.call(overloaded(builder, "llvm.fabs.v16f32", _FLOATS, _FLOATS), [value])
 
 
-@intrinsic
-def exp(typing, value):
+@emitted(LANES, LANES)
+def exp(builder, given):
     """e to the value."""
-
-    def generate(context, builder, signature, arguments):
-        fma = overloaded(builder, "llvm.fma.v16f32", _FLOATS, *[_FLOATS] * 3)
-        nearest = overloaded(builder, "llvm.nearbyint.v16f32", _FLOATS, _FLOATS)
-        (given,) = arguments
-        low, high = _same(builder, -104.0), _same(builder, 89.0)
-        value = builder.select(builder.fcmp_ordered("<", given, low), low, given)
-        value = builder.select(builder.fcmp_ordered(">", value, high), high, value)
-        whole = builder.call(nearest, [builder.fmul(value, _same(builder, 1 / math.log(2)))])
-        for part in _LOG2:
-            value = builder.call(fma, [whole, _same(builder, -part), value])
-        result = _same(builder, _EXP[0])
-        for factor in _EXP[1:]:
-            result = builder.call(fma, [result, value, _same(builder, factor)])
-        number = builder.fcmp_ordered("ord", given, given)
-        count = builder.fptosi(builder.select(number, whole, _same(builder, 0.0)), _INTS)
-        half = builder.ashr(count, ir.Constant(_INTS, [1] * WIDTH))
-        for part in (half, builder.sub(count, half)):  # beyond what one factor can hold
-            biased = builder.add(part, ir.Constant(_INTS, [127] * WIDTH))
-            factor = builder.shl(biased, ir.Constant(_INTS, [23] * WIDTH))
-            result = builder.fmul(result, builder.bitcast(factor, _FLOATS))
-        return result
-
-    return LANES(LANES), generate
+    fma = overloaded(builder, "llvm.fma.v16f32", _FLOATS, *[_FLOATS] * 3)
+    nearest = overloaded(builder, "llvm.nearbyint.v16f32", _FLOATS, _FLOATS)
+    low, high = _same(builder, -104.0), _same(builder, 89.0)
+    value = builder.select(builder.fcmp_ordered("<", given, low), low, given)
+    value = builder.select(builder.fcmp_ordered(">", value, high), high, value)
+    whole = builder.call(nearest, [builder.fmul(value, _same(builder, 1 / math.log(2)))])
+    for part in _LOG2:
+        value = builder.call(fma, [whole, _same(builder, -part), value])
+    result = _same(builder, _EXP[0])
+    for factor in _EXP[1:]:
+        result = builder.call(fma, [result, value, _same(builder, factor)])
+    number = builder.fcmp_ordered("ord", given, given)
+    count = builder.fptosi(builder.select(number, whole, _same(builder, 0.0)), _INTS)
+    half = builder.ashr(count, ir.Constant(_INTS, [1] * WIDTH))
+    for part in (half, builder.sub(count, half)):  # beyond what one factor can hold
+        biased = builder.add(part, ir.Constant(_INTS, [127] * WIDTH))
+        factor = builder.shl(biased, ir.Constant(_INTS, [23] * WIDTH))
+        result = builder.fmul(result, builder.bitcast(factor, _FLOATS))
+    return result
 
 
 def _polynomial(factors):
     """p(x) by Horner's rule as compiled code, the highest power first."""
 
-    @intrinsic
-    def evaluate(typing, x):
-        def generate(context, builder, signature, arguments):
-            fma = overloaded(builder, "llvm.fma.v16f32", _FLOATS, *[_FLOATS] * 3)
-            result = _same(builder, factors[0])
-            for factor in factors[1:]:
-                result = builder.call(fma, [result, arguments[0], _same(builder, factor)])
-            return result
-
-        return LANES(LANES), generate
+    @emitted(LANES, LANES)
+    def evaluate(builder, x):
+        fma = overloaded(builder, "llvm.fma.v16f32", _FLOATS, *[_FLOATS] * 3)
+        result = _same(builder, factors[0])
+        for factor in factors[1:]:
+            result = builder.call(fma, [result, x, _same(builder, factor)])
+        return result
 
     return evaluate
 

@@ -12,7 +12,8 @@ import sys
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
+
+from tilewright.backends.host.kernels.emitted import emitted
 
 _I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 
@@ -25,65 +26,42 @@ def _word(builder, address):
     return builder.inttoptr(address, _I64.as_pointer())
 
 
-@intrinsic
-def take(typing, address, count):
+@emitted(types.int64, types.intp, types.intp)
+def take(builder, address, count):
     """The int64 at `address` as it was, which is `count` more then: nobody else gets those."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.atomic_rmw("add", _word(builder, arguments[0]), arguments[1], "seq_cst")
-
-    return types.int64(types.intp, types.intp), generate
+    return builder.atomic_rmw("add", _word(builder, address), count, "seq_cst")
 
 
-@intrinsic
-def seen(typing, address):
+@emitted(types.int64, types.intp)
+def seen(builder, address):
     """The int64 at `address`, as other threads left it."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.load_atomic(_word(builder, arguments[0]), "seq_cst", 8)
-
-    return types.int64(types.intp), generate
+    return builder.load_atomic(_word(builder, address), "seq_cst", 8)
 
 
-@intrinsic
-def tell(typing, address, value):
+@emitted(types.void, types.intp, types.intp)
+def tell(builder, address, value):
     """The int64 at `address` becomes `value`; who sees it sees all that was written before."""
-
-    def generate(context, builder, signature, arguments):
-        address, value = arguments
-        builder.store_atomic(value, _word(builder, address), "seq_cst", 8)
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.intp), generate
+    builder.store_atomic(value, _word(builder, address), "seq_cst", 8)
 
 
-@intrinsic
-def turn(typing, address, before, after):
+@emitted(types.boolean, types.intp, types.intp, types.intp)
+def turn(builder, address, before, after):
     """Whether the int64 at `address` was `before`; it is `after` then."""
-
-    def generate(context, builder, signature, arguments):
-        address, before, after = arguments
-        word = _word(builder, address)
-        made = builder.cmpxchg(word, before, after, "seq_cst", "seq_cst")
-        return builder.extract_value(made, 1)
-
-    return types.boolean(types.intp, types.intp, types.intp), generate
+    word = _word(builder, address)
+    made = builder.cmpxchg(word, before, after, "seq_cst", "seq_cst")
+    return builder.extract_value(made, 1)
 
 
 def _semaphore(name):
     """One of POSIX's functions of a semaphore: sem_wait, which sleeps until there is one, or its
     counterpart sem_post. Neither needs the interpreter's lock, nor wakes who waits for it."""
 
-    @intrinsic
-    def call(typing, address):
-        def generate(context, builder, signature, arguments):
-            if SEMAPHORES:
-                kind = ir.FunctionType(_I32, (_I8.as_pointer(),))
-                function = cgutils.get_or_insert_function(builder.module, kind, name)
-                builder.call(function, [builder.inttoptr(arguments[0], _I8.as_pointer())])
-            return context.get_dummy_value()
-
-        return types.void(types.intp), generate
+    @emitted(types.void, types.intp)
+    def call(builder, address):
+        if SEMAPHORES:
+            kind = ir.FunctionType(_I32, (_I8.as_pointer(),))
+            function = cgutils.get_or_insert_function(builder.module, kind, name)
+            builder.call(function, [builder.inttoptr(address, _I8.as_pointer())])
 
     return call
 
@@ -91,68 +69,42 @@ def _semaphore(name):
 sleep_at, wake_at = _semaphore("sem_wait"), _semaphore("sem_post")
 
 
-@intrinsic
-def pointer(typing, address):
+@emitted(types.voidptr, types.intp)
+def pointer(builder, address):
     """An address as Numba's `carray` takes it."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.inttoptr(arguments[0], _I8.as_pointer())
-
-    return types.voidptr(types.intp), generate
+    return builder.inttoptr(address, _I8.as_pointer())
 
 
-@intrinsic
-def let_others(typing):
+@emitted(types.void)
+def let_others(builder):
     """Sleep for a moment: another thread, of whatever process, gets this core.
 
     Yielding it is not enough: the scheduler may keep two threads that yield on one core, a third
     spinning on the other.
     """
-
-    def generate(context, builder, signature, arguments):
-        if sys.platform != "win32":
-            kind = ir.FunctionType(_I32, (_I32,))
-            sleep = cgutils.get_or_insert_function(builder.module, kind, "usleep")
-            builder.call(sleep, [_I32(1)])
-        return context.get_dummy_value()
-
-    return types.void(), generate
+    if sys.platform != "win32":
+        kind = ir.FunctionType(_I32, (_I32,))
+        sleep = cgutils.get_or_insert_function(builder.module, kind, "usleep")
+        builder.call(sleep, [_I32(1)])
 
 
-@intrinsic
-def breathe(typing):
+@emitted(types.void)
+def breathe(builder):
     """A moment in which a thread of the same core, where cores run two, gets more of it."""
-
-    def generate(context, builder, signature, arguments):
-        if platform.machine().lower() in ("x86_64", "amd64"):
-            kind = ir.FunctionType(ir.VoidType(), ())
-            name = "llvm.x86.sse2.pause"
-            builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [])
-        return context.get_dummy_value()
-
-    return types.void(), generate
+    if platform.machine().lower() in ("x86_64", "amd64"):
+        kind = ir.FunctionType(ir.VoidType(), ())
+        name = "llvm.x86.sse2.pause"
+        builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [])
 
 
-@intrinsic
-def copy(typing, target, source, size):
+@emitted(types.void, types.intp, types.intp, types.intp)
+def copy(builder, target, source, size):
     """`size` bytes, which do not overlap."""
-
-    def generate(context, builder, signature, arguments):
-        target, source, size = arguments
-        places = [builder.inttoptr(at, _I8.as_pointer()) for at in (target, source)]
-        cgutils.raw_memcpy(builder, *places, size, 1)
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.intp, types.intp), generate
+    places = [builder.inttoptr(at, _I8.as_pointer()) for at in (target, source)]
+    cgutils.raw_memcpy(builder, *places, size, 1)
 
 
-@intrinsic
-def clear(typing, target, size):
+@emitted(types.void, types.intp, types.intp)
+def clear(builder, target, size):
     """`size` bytes become 0."""
-
-    def generate(context, builder, signature, arguments):
-        target, size = arguments
-        cgutils.memset(builder, builder.inttoptr(target, _I8.as_pointer()), size, 0)
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.intp), generate
+    cgutils.memset(builder, builder.inttoptr(target, _I8.as_pointer()), size, 0)

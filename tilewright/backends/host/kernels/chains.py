@@ -13,8 +13,9 @@ from functools import cache
 
 from llvmlite import ir
 from numba import njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic
+
+from tilewright.backends.host.kernels.emitted import emitted
+from tilewright.backends.host.kernels.lanes import broadcast, overloaded
 
 STEPS = 8
 _TYPES = {
@@ -29,22 +30,15 @@ def chains_of(dtype, vector, chains):
     real, element, suffix = _TYPES[dtype]
     wide = ir.VectorType(element, vector)
 
-    @intrinsic
-    def emitted(typing, x, y, rounds):
-        def generate(context, builder, signature, arguments):
-            x, y, rounds = arguments
-            kind = ir.FunctionType(wide, (wide, wide, wide))
-            name = f"llvm.fma.v{vector}{suffix}"
-            fma = cgutils.get_or_insert_function(builder.module, kind, name)
-            xs, ys = (_spread(builder, value, wide) for value in (x, y))
-            starts = [ir.Constant(wide, [float(chain)] * vector) for chain in range(chains)]
-            sums = _loop(builder, fma, (xs, ys), starts, rounds)
-            return _total(builder, sums, vector)
-
-        return real(real, real, types.int64), generate
+    @emitted(real, real, real, types.int64)
+    def chained(builder, x, y, rounds):
+        fma = overloaded(builder, f"llvm.fma.v{vector}{suffix}", wide, wide, wide, wide)
+        xs, ys = (broadcast(builder, value, wide) for value in (x, y))
+        starts = [ir.Constant(wide, [float(chain)] * vector) for chain in range(chains)]
+        return _total(builder, _loop(builder, fma, (xs, ys), starts, rounds), vector)
 
     def run(x, y, rounds):
-        return emitted(x, y, rounds)
+        return chained(x, y, rounds)
 
     return njit(real(real, real, types.int64), nogil=True)(run)
 
@@ -83,11 +77,3 @@ def _total(builder, sums, vector):
     for lane in lanes[1:]:
         result = builder.fadd(result, lane)
     return result
-
-
-def _spread(builder, scalar, wide):
-    """A vector whose elements are all `scalar`."""
-    value = ir.Constant(wide, ir.Undefined)
-    for lane in range(wide.count):
-        value = builder.insert_element(value, scalar, ir.Constant(ir.IntType(32), lane))
-    return value

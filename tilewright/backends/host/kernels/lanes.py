@@ -16,7 +16,9 @@ from __future__ import annotations
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic, models, register_model
+from numba.extending import models, register_model
+
+from tilewright.backends.host.kernels.emitted import emitted
 
 WIDTH = 16
 SCRATCH = 1024
@@ -58,130 +60,80 @@ def overloaded(builder, name, result, *arguments):
     return cgutils.get_or_insert_function(builder.module, ir.FunctionType(result, arguments), name)
 
 
-@intrinsic
-def load(typing, address, index):
+@emitted(LANES, types.intp, types.intp)
+def load(builder, address, index):
     """Sixteen float32 from number `index` of the array at `address`."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.load(vector_at(builder, *arguments, _FLOATS), align=4)
-
-    return LANES(types.intp, types.intp), generate
+    return builder.load(vector_at(builder, address, index, _FLOATS), align=4)
 
 
-@intrinsic
-def scratch(typing):
+@emitted(types.intp)
+def scratch(builder):
     """The address of a kilobyte that lasts until the function that asks for it returns.
 
     An array would be freed after its last use by name, while its address is still written to.
     """
-
-    def generate(context, builder, signature, arguments):
-        room = cgutils.alloca_once(builder, ir.ArrayType(ir.IntType(8), SCRATCH))
-        room.align = 64
-        return builder.ptrtoint(room, ir.IntType(64))
-
-    return types.intp(), generate
+    room = cgutils.alloca_once(builder, ir.ArrayType(ir.IntType(8), SCRATCH))
+    room.align = 64
+    return builder.ptrtoint(room, ir.IntType(64))
 
 
-@intrinsic
-def whole(typing, address, index):
+@emitted(types.intp, types.intp, types.intp)
+def whole(builder, address, index):
     """One int64."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.load(element(builder, *arguments, ir.IntType(64)))
-
-    return types.intp(types.intp, types.intp), generate
+    return builder.load(element(builder, address, index, ir.IntType(64)))
 
 
-@intrinsic
-def put(typing, address, index, value):
+@emitted(types.void, types.intp, types.intp, types.intp)
+def put(builder, address, index, value):
     """One int64 the other way."""
-
-    def generate(context, builder, signature, arguments):
-        address, index, value = arguments
-        builder.store(value, element(builder, address, index, ir.IntType(64)))
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.intp, types.intp), generate
+    builder.store(value, element(builder, address, index, ir.IntType(64)))
 
 
-@intrinsic
-def number(typing, address, index):
+@emitted(types.float32, types.intp, types.intp)
+def number(builder, address, index):
     """One float32."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.load(element(builder, *arguments, ir.FloatType()))
-
-    return types.float32(types.intp, types.intp), generate
+    return builder.load(element(builder, address, index, ir.FloatType()))
 
 
-@intrinsic
-def put_number(typing, address, index, value):
+@emitted(types.void, types.intp, types.intp, types.float32)
+def put_number(builder, address, index, value):
     """One float32 the other way."""
-
-    def generate(context, builder, signature, arguments):
-        address, index, value = arguments
-        builder.store(value, element(builder, address, index, ir.FloatType()))
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.intp, types.float32), generate
+    builder.store(value, element(builder, address, index, ir.FloatType()))
 
 
-@intrinsic
-def lane(typing, value, index):
+@emitted(types.float32, LANES, types.intp)
+def lane(builder, value, index):
     """One of the sixteen."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.extract_element(*arguments)
-
-    return types.float32(LANES, types.intp), generate
+    return builder.extract_element(value, index)
 
 
-@intrinsic
-def fused(typing, x, y, z):
+@emitted(LANES, LANES, LANES, LANES)
+def fused(builder, x, y, z):
     """x * y + z, rounded once."""
-
-    def generate(context, builder, signature, arguments):
-        function = overloaded(builder, f"llvm.fma.v{WIDTH}f32", _FLOATS, *[_FLOATS] * 3)
-        return builder.call(function, arguments)
-
-    return LANES(LANES, LANES, LANES), generate
+    function = overloaded(builder, f"llvm.fma.v{WIDTH}f32", _FLOATS, *[_FLOATS] * 3)
+    return builder.call(function, [x, y, z])
 
 
-@intrinsic
-def store(typing, address, index, value):
+@emitted(types.void, types.intp, types.intp, LANES)
+def store(builder, address, index, value):
     """The other way."""
-
-    def generate(context, builder, signature, arguments):
-        address, index, value = arguments
-        builder.store(value, vector_at(builder, address, index, _FLOATS), align=4)
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.intp, LANES), generate
+    builder.store(value, vector_at(builder, address, index, _FLOATS), align=4)
 
 
-@intrinsic
-def from_counts(typing, start, start_index, counts, index):
+@emitted(LANES, *[types.intp] * 4)
+def from_counts(builder, start, start_index, counts, index):
     """float32(start - 2 counts) of int32 arrays: the dot products of sixteen channels."""
-
-    def generate(context, builder, signature, arguments):
-        first, second = (
-            builder.load(vector_at(builder, *pair, _INTS), align=4)
-            for pair in (arguments[:2], arguments[2:])
-        )
-        return builder.sitofp(builder.sub(first, builder.add(second, second)), _FLOATS)
-
-    return LANES(*[types.intp] * 4), generate
+    first, second = (
+        builder.load(vector_at(builder, *pair, _INTS), align=4)
+        for pair in ((start, start_index), (counts, index))
+    )
+    return builder.sitofp(builder.sub(first, builder.add(second, second)), _FLOATS)
 
 
-@intrinsic
-def splat(typing, value):
+@emitted(LANES, types.float32)
+def splat(builder, value):
     """The same float32 sixteen times."""
-
-    def generate(context, builder, signature, arguments):
-        return broadcast(builder, arguments[0], _FLOATS)
-
-    return LANES(types.float32), generate
+    return broadcast(builder, value, _FLOATS)
 
 
 def broadcast(builder, scalar, vector):
@@ -192,73 +144,44 @@ def broadcast(builder, scalar, vector):
     return builder.shuffle_vector(one, empty, ir.Constant(lanes, [0] * vector.count))
 
 
-@intrinsic
-def add(typing, left, right):
+@emitted(LANES, LANES, LANES)
+def add(builder, left, right):
     """left + right."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.fadd(*arguments)
-
-    return LANES(LANES, LANES), generate
+    return builder.fadd(left, right)
 
 
-@intrinsic
-def multiply(typing, left, right):
+@emitted(LANES, LANES, LANES)
+def multiply(builder, left, right):
     """left * right."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.fmul(*arguments)
-
-    return LANES(LANES, LANES), generate
+    return builder.fmul(left, right)
 
 
-@intrinsic
-def larger(typing, left, right):
+@emitted(LANES, LANES, LANES)
+def larger(builder, left, right):
     """Where left > right or left is NaN left, elsewhere right: NaN of either stays, as in NumPy."""
-
-    def generate(context, builder, signature, arguments):
-        left, right = arguments
-        first = builder.fcmp_ordered(">", left, right)
-        first = builder.or_(first, builder.fcmp_unordered("uno", left, left))
-        return builder.select(first, left, right)
-
-    return LANES(LANES, LANES), generate
+    first = builder.fcmp_ordered(">", left, right)
+    first = builder.or_(first, builder.fcmp_unordered("uno", left, left))
+    return builder.select(first, left, right)
 
 
-@intrinsic
-def at_least(typing, value, floor):
+@emitted(LANES, LANES, LANES)
+def at_least(builder, value, floor):
     """The floor where value < floor: NaN stays, and so does -0 at a floor of 0, as in NumPy."""
-
-    def generate(context, builder, signature, arguments):
-        value, floor = arguments
-        return builder.select(builder.fcmp_ordered("<", value, floor), floor, value)
-
-    return LANES(LANES, LANES), generate
+    return builder.select(builder.fcmp_ordered("<", value, floor), floor, value)
 
 
-@intrinsic
-def at_most(typing, value, ceiling):
+@emitted(LANES, LANES, LANES)
+def at_most(builder, value, ceiling):
     """The ceiling where value > ceiling."""
-
-    def generate(context, builder, signature, arguments):
-        value, ceiling = arguments
-        return builder.select(builder.fcmp_ordered(">", value, ceiling), ceiling, value)
-
-    return LANES(LANES, LANES), generate
+    return builder.select(builder.fcmp_ordered(">", value, ceiling), ceiling, value)
 
 
-@intrinsic
-def store_signs(typing, address, index, value, cut):
+@emitted(types.void, types.intp, types.intp, LANES, LANES)
+def store_signs(builder, address, index, value, cut):
     """Half word `index` of the array at `address`: bit i is value[i] >= cut[i]."""
-
-    def generate(context, builder, signature, arguments):
-        address, index, value, cut = arguments
-        bits = builder.fcmp_ordered(">=", value, cut)
-        half = ir.IntType(WIDTH)
-        builder.store(builder.bitcast(bits, half), element(builder, address, index, half), align=2)
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.intp, LANES, LANES), generate
+    bits = builder.fcmp_ordered(">=", value, cut)
+    half = ir.IntType(WIDTH)
+    builder.store(builder.bitcast(bits, half), element(builder, address, index, half), align=2)
 
 
 def _some(builder, count):
@@ -282,26 +205,15 @@ def store_masked(builder, value, pointer, mask):
     builder.call(call, [value, pointer, ir.IntType(32)(4), mask])
 
 
-@intrinsic
-def load_some(typing, address, index, count):
+@emitted(LANES, types.intp, types.intp, types.intp)
+def load_some(builder, address, index, count):
     """As `load`, of which only the first `count` lanes are read; zeros beyond."""
-
-    def generate(context, builder, signature, arguments):
-        address, index, count = arguments
-        pointer = vector_at(builder, address, index, _FLOATS)
-        return load_masked(builder, pointer, _some(builder, count))
-
-    return LANES(types.intp, types.intp, types.intp), generate
+    pointer = vector_at(builder, address, index, _FLOATS)
+    return load_masked(builder, pointer, _some(builder, count))
 
 
-@intrinsic
-def store_some(typing, address, index, value, count):
+@emitted(types.void, types.intp, types.intp, LANES, types.intp)
+def store_some(builder, address, index, value, count):
     """As `store`, of the first `count` lanes."""
-
-    def generate(context, builder, signature, arguments):
-        address, index, value, count = arguments
-        pointer = vector_at(builder, address, index, _FLOATS)
-        store_masked(builder, value, pointer, _some(builder, count))
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.intp, LANES, types.intp), generate
+    pointer = vector_at(builder, address, index, _FLOATS)
+    store_masked(builder, value, pointer, _some(builder, count))

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
+from tilewright.backends.host.kernels.emitted import emitted
 from tilewright.backends.host.kernels.lanes import broadcast, element, overloaded, vector_at
 
 CHANNELS = 32
@@ -24,11 +24,10 @@ _INT = ir.IntType(64)
 _WORDS = ir.VectorType(_INT, 8)
 _COUNTS = ir.VectorType(ir.IntType(32), 8)
 _FLOATS = ir.VectorType(ir.FloatType(), 16)
-_SIGNATURE = types.void(*[types.intp] * 8)
 
 
-@intrinsic
-def count_tile(typing, source, origins, first, last, taps, count, weights, out):
+@emitted(types.void, *[types.intp] * 8)
+def count_tile(builder, source, origins, first, last, taps, count, weights, out):
     """Differing bits of pixels first..first+3 (pixels from `last` on repeat the first).
 
     All are numbers; of arrays, their addresses:
@@ -43,73 +42,65 @@ def count_tile(typing, source, origins, first, last, taps, count, weights, out):
         popcount = overloaded(builder, "llvm.ctpop.v8i64", _WORDS, _WORDS)
         return builder.add(total, builder.call(popcount, [builder.xor(x, weight)]))
 
-    def finish(builder, total):
-        return builder.trunc(total, _COUNTS)
-
-    return _SIGNATURE, _tile(BIT_PIXELS, _WORDS, step, finish)
+    arguments = (source, origins, first, last, taps, count, weights, out)
+    _tile(builder, arguments, BIT_PIXELS, _WORDS, step)
 
 
-@intrinsic
-def sum_tile(typing, source, origins, first, last, taps, count, weights, out):
+@emitted(types.void, *[types.intp] * 8)
+def sum_tile(builder, source, origins, first, last, taps, count, weights, out):
     """Sums of products, like `count_tile`, of float32; out is float32 [8, 32]."""
 
     def step(builder, x, weight, total):
         fused = overloaded(builder, "llvm.fma.v16f32", _FLOATS, *[_FLOATS] * 3)
         return builder.call(fused, [x, weight, total])
 
-    def finish(builder, total):
-        return total
-
-    return _SIGNATURE, _tile(REAL_PIXELS, _FLOATS, step, finish)
+    arguments = (source, origins, first, last, taps, count, weights, out)
+    _tile(builder, arguments, REAL_PIXELS, _FLOATS, step)
 
 
-def _tile(pixels, vector, step, finish):
-    """Code of one tile: `step` adds one tap to one register, `finish` makes it what is stored."""
+def _tile(builder, arguments, pixels, vector, step):
+    """Code of one tile: `step` adds one tap to one register; counts are stored as int32."""
     registers = CHANNELS // vector.count
     where = [(pixel, register) for pixel in range(pixels) for register in range(registers)]
+    source, origins, first, last, taps, count, weights, out = arguments
+    windows = []
+    for pixel in range(pixels):
+        index = builder.add(first, _INT(pixel))
+        index = builder.select(builder.icmp_signed("<", index, last), index, first)
+        origin = builder.load(element(builder, origins, index, _INT))
+        windows.append(element(builder, source, origin, vector.element))
+    before = builder.block
+    loop = builder.append_basic_block("taps")
+    done = builder.append_basic_block("done")
+    builder.branch(loop)
 
-    def generate(context, builder, signature, arguments):
-        source, origins, first, last, taps, count, weights, out = arguments
-        windows = []
-        for pixel in range(pixels):
-            index = builder.add(first, _INT(pixel))
-            index = builder.select(builder.icmp_signed("<", index, last), index, first)
-            origin = builder.load(element(builder, origins, index, _INT))
-            windows.append(element(builder, source, origin, vector.element))
-        before = builder.block
-        loop = builder.append_basic_block("taps")
-        done = builder.append_basic_block("done")
-        builder.branch(loop)
-
-        builder.position_at_end(loop)
-        tap = builder.phi(_INT)
-        sums = {place: builder.phi(vector) for place in where}
-        offset = builder.load(element(builder, taps, tap, _INT))
-        row = builder.mul(tap, _INT(CHANNELS))
-        loaded = []
+    builder.position_at_end(loop)
+    tap = builder.phi(_INT)
+    sums = {place: builder.phi(vector) for place in where}
+    offset = builder.load(element(builder, taps, tap, _INT))
+    row = builder.mul(tap, _INT(CHANNELS))
+    loaded = []
+    for register in range(registers):
+        index = builder.add(row, _INT(register * vector.count))
+        place = vector_at(builder, weights, index, vector)
+        loaded.append(builder.load(place, align=4))
+    new = {}
+    for pixel in range(pixels):
+        x = broadcast(builder, builder.load(builder.gep(windows[pixel], [offset])), vector)
         for register in range(registers):
-            index = builder.add(row, _INT(register * vector.count))
-            place = vector_at(builder, weights, index, vector)
-            loaded.append(builder.load(place, align=4))
-        new = {}
-        for pixel in range(pixels):
-            x = broadcast(builder, builder.load(builder.gep(windows[pixel], [offset])), vector)
-            for register in range(registers):
-                new[pixel, register] = step(builder, x, loaded[register], sums[pixel, register])
-        following = builder.add(tap, _INT(1))
-        tap.add_incoming(_INT(0), before)
-        tap.add_incoming(following, loop)
-        for place in where:
-            sums[place].add_incoming(ir.Constant(vector, [0] * vector.count), before)
-            sums[place].add_incoming(new[place], loop)
-        builder.cbranch(builder.icmp_signed("<", following, count), loop, done)
+            new[pixel, register] = step(builder, x, loaded[register], sums[pixel, register])
+    following = builder.add(tap, _INT(1))
+    tap.add_incoming(_INT(0), before)
+    tap.add_incoming(following, loop)
+    for place in where:
+        sums[place].add_incoming(ir.Constant(vector, [0] * vector.count), before)
+        sums[place].add_incoming(new[place], loop)
+    builder.cbranch(builder.icmp_signed("<", following, count), loop, done)
 
-        builder.position_at_end(done)
-        for pixel, register in where:
-            value = finish(builder, new[pixel, register])
-            index = _INT(pixel * CHANNELS + register * vector.count)
-            place = vector_at(builder, out, index, value.type)
-            builder.store(value, place, align=4)
-        return context.get_dummy_value()
-
-    return generate
+    builder.position_at_end(done)
+    for pixel, register in where:
+        value = new[pixel, register]
+        value = builder.trunc(value, _COUNTS) if vector is _WORDS else value
+        index = _INT(pixel * CHANNELS + register * vector.count)
+        place = vector_at(builder, out, index, value.type)
+        builder.store(value, place, align=4)

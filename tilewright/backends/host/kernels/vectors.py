@@ -17,8 +17,10 @@ from numba import config, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from tilewright.backends.host.kernels.emitted import emitted
+from tilewright.backends.host.kernels.lanes import broadcast, overloaded
+
 I32, I64 = ir.IntType(32), ir.IntType(64)
-UNDEFINED = ir.Undefined
 
 
 def features():
@@ -41,17 +43,6 @@ def _constant(type_, values):
     return ir.Constant(type_, [ir.Constant(type_.element, value) for value in values])
 
 
-def _splat(builder, scalar, type_):
-    one = builder.insert_element(ir.Constant(type_, UNDEFINED), scalar, I32(0))
-    zeros = _constant(ir.VectorType(I32, type_.count), [0] * type_.count)
-    return builder.shuffle_vector(one, ir.Constant(type_, UNDEFINED), zeros)
-
-
-def _function(builder, name, result, *arguments):
-    type_ = ir.FunctionType(result, arguments)
-    return cgutils.get_or_insert_function(builder.module, type_, name)
-
-
 def _pointer(builder, address, type_, index=None):
     base = builder.inttoptr(address, I64.as_pointer() if index is not None else type_.as_pointer())
     if index is None:
@@ -60,7 +51,7 @@ def _pointer(builder, address, type_, index=None):
 
 
 def _popcount(builder, words):
-    return builder.call(_function(builder, f"llvm.ctpop.v{LANES}i64", _WORDS, _WORDS), [words])
+    return builder.call(overloaded(builder, f"llvm.ctpop.v{LANES}i64", _WORDS, _WORDS), [words])
 
 
 def _half_sum(builder, ones, first, parity):
@@ -71,7 +62,7 @@ def _half_sum(builder, ones, first, parity):
     """
     if NATIVE:
         left, right = parity
-        ternary = _function(
+        ternary = overloaded(
             builder, "llvm.x86.avx512.pternlog.q.512", _WORDS, _WORDS, _WORDS, _WORDS, I32
         )
         total = builder.call(ternary, [ones, left, right, I32(0x96)])  # xor of the three
@@ -83,8 +74,8 @@ def _half_sum(builder, ones, first, parity):
     return total, carry
 
 
-@intrinsic
-def count_tile(typingctx, a, stride, rows, b, words, out):
+@emitted(types.void, *[types.intp] * 6)
+def count_tile(builder, a, stride, rows, b, words, out):
     """Add popcount(a[r] xor b[c]) over `words` words to int32 out[r][c], a ROWS x COLUMNS tile.
 
     a   the first row of words as it lies, `stride` bytes to the next; of the ROWS `rows` are there,
@@ -93,27 +84,19 @@ def count_tile(typingctx, a, stride, rows, b, words, out):
 
     All are addresses or counts, intp.
     """
-
-    def generate(context, builder, signature, args):
-        a, stride, rows, b, words, out = args
-        last = builder.sub(rows, I64(1))
-        starts = []
-        for row in range(ROWS):
-            beyond = builder.icmp_signed(">", I64(row), last)
-            starts.append(
-                builder.add(a, builder.mul(stride, builder.select(beyond, last, I64(row))))
-            )
-        zero = _constant(_WORDS, [0] * LANES)
-        held = [cgutils.alloca_once_value(builder, zero) for _ in range(2 * ROWS * VECTORS)]
-        pairs = builder.ashr(words, I64(1))
-        with cgutils.for_range(builder, pairs) as loop:
-            _advance(builder, starts, b, loop.index, held, alone=False)
-        with builder.if_then(builder.trunc(words, ir.IntType(1))):
-            _advance(builder, starts, b, pairs, held, alone=True)
-        _add_counts(builder, held, out)
-        return context.get_dummy_value()
-
-    return types.void(*[types.intp] * 6), generate
+    last = builder.sub(rows, I64(1))
+    starts = []
+    for row in range(ROWS):
+        beyond = builder.icmp_signed(">", I64(row), last)
+        starts.append(builder.add(a, builder.mul(stride, builder.select(beyond, last, I64(row)))))
+    zero = _constant(_WORDS, [0] * LANES)
+    held = [cgutils.alloca_once_value(builder, zero) for _ in range(2 * ROWS * VECTORS)]
+    pairs = builder.ashr(words, I64(1))
+    with cgutils.for_range(builder, pairs) as loop:
+        _advance(builder, starts, b, loop.index, held, alone=False)
+    with builder.if_then(builder.trunc(words, ir.IntType(1))):
+        _advance(builder, starts, b, pairs, held, alone=True)
+    _add_counts(builder, held, out)
 
 
 def _advance(builder, starts, b, index, held, *, alone):
@@ -123,11 +106,11 @@ def _advance(builder, starts, b, index, held, *, alone):
     for start in starts:
         at = builder.mul(index, I64(2))
         words = [_pointer(builder, start, I64, builder.add(at, I64(which))) for which in (0, 1)]
-        head = _splat(builder, builder.load(words[0], align=8), _WORDS)
+        head = broadcast(builder, builder.load(words[0], align=8), _WORDS)
         if alone:
             rows.append((head, head))
         else:
-            tail = _splat(builder, builder.load(words[1], align=8), _WORDS)
+            tail = broadcast(builder, builder.load(words[1], align=8), _WORDS)
             rows.append((head, builder.xor(head, tail)))
     for vector in range(VECTORS):
         at = builder.add(builder.mul(index, I64(2 * COLUMNS)), I64(2 * vector * LANES))
@@ -153,79 +136,54 @@ def _add_counts(builder, held, out):
         builder.store(builder.add(old, builder.trunc(count, ints)), address, align=4)
 
 
-@intrinsic
-def int_row(typingctx, counts, base, columns, double, out):
+@emitted(types.void, types.intp, types.int32, types.intp, types.int32, types.intp)
+def int_row(builder, counts, base, columns, double, out):
     """COLUMNS int32 at `out`: base + columns - 2 * counts where `double` is 1; half of
     base + columns - counts where it is 0. `out` may be `counts`."""
-
-    def generate(context, builder, signature, args):
-        counts, base, columns, double, out = args
-        ints = ir.VectorType(I32, COLUMNS)
-        count = builder.load(_pointer(builder, counts, ints), align=4)
-        column = builder.load(_pointer(builder, columns, ints), align=4)
-        value = builder.add(column, _splat(builder, base, ints))
-        value = builder.sub(value, builder.shl(count, _splat(builder, double, ints)))
-        halve = builder.sub(I32(1), double)
-        value = builder.ashr(value, _splat(builder, halve, ints))
-        builder.store(value, _pointer(builder, out, ints), align=4)
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.int32, types.intp, types.int32, types.intp), generate
+    ints = ir.VectorType(I32, COLUMNS)
+    count = builder.load(_pointer(builder, counts, ints), align=4)
+    column = builder.load(_pointer(builder, columns, ints), align=4)
+    value = builder.add(column, broadcast(builder, base, ints))
+    value = builder.sub(value, builder.shl(count, broadcast(builder, double, ints)))
+    halve = builder.sub(I32(1), double)
+    value = builder.ashr(value, broadcast(builder, halve, ints))
+    builder.store(value, _pointer(builder, out, ints), align=4)
 
 
-@intrinsic
-def real_row(typingctx, values, scale, shift, out):
+@emitted(types.void, types.intp, types.intp, types.intp, types.intp)
+def real_row(builder, values, scale, shift, out):
     """COLUMNS float32 at `out`: scale * values + shift, rounded twice. `out` may be `values`."""
-
-    def generate(context, builder, signature, args):
-        ints, reals = (ir.VectorType(type_, COLUMNS) for type_ in (I32, ir.FloatType()))
-        value, scale, shift = (
-            builder.load(_pointer(builder, address, type_), align=4)
-            for address, type_ in zip(args, (ints, reals, reals), strict=False)
-        )
-        real = builder.fmul(builder.sitofp(value, reals), scale)
-        builder.store(builder.fadd(real, shift), _pointer(builder, args[3], reals), align=4)
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.intp, types.intp, types.intp), generate
+    ints, reals = (ir.VectorType(type_, COLUMNS) for type_ in (I32, ir.FloatType()))
+    value = builder.load(_pointer(builder, values, ints), align=4)
+    factor, term = (builder.load(_pointer(builder, x, reals), align=4) for x in (scale, shift))
+    real = builder.fmul(builder.sitofp(value, reals), factor)
+    builder.store(builder.fadd(real, term), _pointer(builder, out, reals), align=4)
 
 
-@intrinsic
-def copy_row(typingctx, source, target, columns):
+@emitted(types.void, types.intp, types.intp, types.intp)
+def copy_row(builder, source, target, columns):
     """The first `columns` of COLUMNS elements of 32 bits."""
-
-    def generate(context, builder, signature, args):
-        source, target, columns = args
-        ints = ir.VectorType(I32, COLUMNS)
-        whole = builder.icmp_signed("==", columns, I64(COLUMNS))
-        with builder.if_else(whole) as (then, otherwise):
-            with then:
-                value = builder.load(_pointer(builder, source, ints), align=4)
-                builder.store(value, _pointer(builder, target, ints), align=4)
-            with otherwise, cgutils.for_range(builder, columns) as loop:
-                at = builder.mul(loop.index, I64(4))
-                value = builder.load(_pointer(builder, builder.add(source, at), I32))
-                builder.store(value, _pointer(builder, builder.add(target, at), I32))
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.intp, types.intp), generate
+    ints = ir.VectorType(I32, COLUMNS)
+    whole = builder.icmp_signed("==", columns, I64(COLUMNS))
+    with builder.if_else(whole) as (then, otherwise):
+        with then:
+            value = builder.load(_pointer(builder, source, ints), align=4)
+            builder.store(value, _pointer(builder, target, ints), align=4)
+        with otherwise, cgutils.for_range(builder, columns) as loop:
+            at = builder.mul(loop.index, I64(4))
+            value = builder.load(_pointer(builder, builder.add(source, at), I32))
+            builder.store(value, _pointer(builder, builder.add(target, at), I32))
 
 
-@intrinsic
-def threshold_row(typingctx, values, thresholds, flips, out):
+@emitted(types.void, types.intp, types.intp, types.intp, types.intp)
+def threshold_row(builder, values, thresholds, flips, out):
     """COLUMNS int32 values >= thresholds, xor the bits at `flips`, to COLUMNS bits at `out`."""
-
-    def generate(context, builder, signature, args):
-        values, thresholds, flips, out = args
-        ints, bits = ir.VectorType(I32, COLUMNS), ir.IntType(COLUMNS)
-        value = builder.load(_pointer(builder, values, ints), align=4)
-        threshold = builder.load(_pointer(builder, thresholds, ints), align=4)
-        answer = builder.bitcast(builder.icmp_signed(">=", value, threshold), bits)
-        answer = builder.xor(answer, builder.load(_pointer(builder, flips, bits), align=1))
-        builder.store(answer, _pointer(builder, out, bits), align=1)
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.intp, types.intp, types.intp), generate
+    ints, bits = ir.VectorType(I32, COLUMNS), ir.IntType(COLUMNS)
+    value = builder.load(_pointer(builder, values, ints), align=4)
+    threshold = builder.load(_pointer(builder, thresholds, ints), align=4)
+    answer = builder.bitcast(builder.icmp_signed(">=", value, threshold), bits)
+    answer = builder.xor(answer, builder.load(_pointer(builder, flips, bits), align=1))
+    builder.store(answer, _pointer(builder, out, bits), align=1)
 
 
 @intrinsic
@@ -246,7 +204,7 @@ def signs(typingctx, numbers, start, mask, infinity, plus):
 
         def splat(value):
             narrow = value if width == 64 else builder.trunc(value, lane)
-            return _splat(builder, narrow, vector)
+            return broadcast(builder, narrow, vector)
 
         typed = builder.bitcast(builder.gep(data, [start]), vector.as_pointer())
         value = builder.load(typed, align=width // 8)
@@ -262,11 +220,7 @@ def signs(typingctx, numbers, start, mask, infinity, plus):
     return result(numbers, types.intp, types.int64, types.int64, types.int64), generate
 
 
-@intrinsic
-def ones(typingctx, word):
+@emitted(types.uint64, types.uint64)
+def ones(builder, word):
     """popcount of one uint64, which LLVM vectorises in a loop."""
-
-    def generate(context, builder, signature, args):
-        return builder.call(_function(builder, "llvm.ctpop.i64", I64, I64), args)
-
-    return types.uint64(types.uint64), generate
+    return builder.call(overloaded(builder, "llvm.ctpop.i64", I64, I64), [word])
