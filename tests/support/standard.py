@@ -24,7 +24,7 @@ from tilewright.nn import operators
 from tilewright.nn.evaluate import rounded
 from tilewright.nn.graph import Tensor
 from tilewright.nn.infer import tensors
-from tilewright.nn.onnx.general import OPSETS
+from tilewright.nn.onnx.model import OPSETS
 
 EXPANDED = "functions of several nodes"
 # Cases that are refused, by name, and why.

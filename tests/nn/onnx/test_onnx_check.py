@@ -181,8 +181,8 @@ def test_a_sample_need_not_be_a_multiple_of_the_batch() -> None:
 def test_a_reshape_may_not_join_images(batch: Any, shape: list[int], fine: bool) -> None:
     g = Graph(5, 3, 3)
     rows = g.node("Reshape", g.node("Relu", "x"), g.const(np.array(shape, np.int64)))
-    g.node("MatMul", rows, g.const(g.reals(45, 2)))
     if fine:
+        g.node("MatMul", rows, g.const(g.reals(45, 2)))
         assert onebit.import_onnx(g.bytes(batch=batch))[1].exact
         return
     with pytest.raises(FileError, match=r"'Reshape1' .*shape=.* a row for each of 2 images"):
@@ -358,7 +358,13 @@ _GROW: dict[str, Callable[..., tuple[str, int]]] = {
     ),
     "cast": lambda draw, g, x, channels: (g.node("Cast", x, to=FLOAT), channels),
 }
-_OUTSIDE = ("smaller than", "wholly outside", "ceil_mode with", "does not depend", "ShapeInference")
+_OUTSIDE = (
+    "windows that fit",
+    "wholly outside",
+    "ceil_mode with",
+    "does not depend",
+    "ShapeInference",
+)
 
 
 @settings(max_examples=80, deadline=None)

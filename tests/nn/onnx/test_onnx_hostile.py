@@ -53,7 +53,7 @@ def test_a_node_that_cannot_be_computed_is_named(wrong: Any, said: str) -> None:
         onnx.numpy_helper.from_array(np.ones((4, 3, 3, 3), np.float32), "w"),
         onnx.numpy_helper.from_array(np.array([0, 0, 2**40, 0, 0, 0, 0, 0]), "p"),
     ]
-    with pytest.raises(FileError, match=f"node 'here' .* is not supported: .*{said}"):
+    with pytest.raises(FileError, match=f"node 'here' .*{said}"):
         onebit.import_onnx(model([wrong], tensors))
 
 

@@ -10,17 +10,15 @@ import numpy as np
 import pytest
 
 from tests.support.onnx_graphs import Graph
-from tilewright.errors import FileError
+from tilewright.errors import ArgumentError, FileError, ShapeError
 from tilewright.nn.buffers import lanes
 from tilewright.nn.layers.affine import Affine
 from tilewright.nn.layers.real_conv import RealConv
 from tilewright.nn.onnx.check import _network_bytes
 from tilewright.nn.onnx.compare import Limits, compare, largest_of, limits_of, merged
 from tilewright.nn.onnx.drafts import AffineDraft, ConvDraft, SignDraft, fold
+from tilewright.nn.onnx.file import parsed_file, peak
 from tilewright.nn.onnx.load import import_onnx
-from tilewright.nn.onnx.read import parse_onnx
-from tilewright.nn.onnx.table import list_of, one_of
-from tilewright.nn.onnx.values import facts_of, peak
 from tilewright.nn.onnx.windows import pads_of, window_of
 from tilewright.nn.value import Value
 from tilewright.nn.window import Window
@@ -82,12 +80,17 @@ def test_pads_lie_around_rows_and_columns(pads: list[int], fine: bool) -> None:
         assert pads_of(node(), (np.array(pads), np.array([3.0]), None))[1] == 3.0
 
 
-def test_whole_numbers_of_attributes_are_below_65536() -> None:
-    sizes = list_of(2, 1)
-    assert [sizes.fits(one) for one in ([1, 65535], [0, 1], [1, 65536], [1], [1, 1, 1])] == [
-        True, False, False, False, False
-    ]  # fmt: skip
-    assert [one_of(0, 1).fits(one) for one in (0, 1, 2)] == [True, True, False]
+@pytest.mark.parametrize(
+    ("value", "fine"),
+    [([1, 65535], True), ([0, 1], False), ([1, 65536], False), ([1], False), ([1, 1, 1], False)],
+)
+def test_whole_numbers_of_attributes_are_below_65536(value: list[int], fine: bool) -> None:
+    given = node(strides=value)
+    if fine:
+        assert window_of(given, (1, 1), (3, 3)).stride == tuple(value)
+        return
+    with pytest.raises((ShapeError, ArgumentError), match="stride"):
+        window_of(given, (1, 1), (3, 3))
 
 
 # Thresholds and folding.
@@ -223,14 +226,12 @@ def test_values_of_a_comparison_are_counted_with_four_arrays_beside_them() -> No
     """A chain of three values of 2 x 8 reals: 64 bytes each, of which two are alive at once."""
     g = Graph(8)
     g.node("Relu", g.node("Relu", "x"))
-    graph = parse_onnx(g.bytes(batch=2), "small")
-    facts = facts_of(graph, 1 << 20)
-    for one in graph.nodes:
-        facts.learn(one)
-    most, where = peak(graph, facts, {"x": 0, graph.nodes[0].output: 1})
-    assert (most, where) == (2 * 64 + 4 * 2 * 64, graph.nodes[0])
-    most, where = peak(graph, facts, {"x": 1, graph.nodes[0].output: 1})
-    assert (most, where) == (3 * 64 + 4 * 2 * 64, graph.nodes[1])
+    file = parsed_file(g.bytes(batch=2), 1 << 20, "small")
+    first, second = file.graph.nodes
+    most, where = peak(file, file.tensors, {"x": 0, first.outputs[0]: 1})
+    assert (most, where) == (2 * 64 + 4 * 2 * 64, first)
+    most, where = peak(file, file.tensors, {"x": 1, first.outputs[0]: 1})
+    assert (most, where) == (3 * 64 + 4 * 2 * 64, second)
 
 
 def test_a_layer_holds_its_result_and_each_input_once() -> None:

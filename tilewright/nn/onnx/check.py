@@ -19,6 +19,7 @@ import numpy as np
 from tilewright.arrays.array import NDArray
 from tilewright.errors import FileError, ShapeError
 from tilewright.nn.buffers import lanes
+from tilewright.nn.graph import Node, Tensor
 from tilewright.nn.layers.base import Layer
 from tilewright.nn.network_of_bits import INPUT, Network
 from tilewright.nn.onnx.compare import (
@@ -32,9 +33,8 @@ from tilewright.nn.onnx.compare import (
     limits_of,
     merged,
 )
-from tilewright.nn.onnx.graph import Graph, Node
+from tilewright.nn.onnx.file import File, peak
 from tilewright.nn.onnx.others import CannotRunError, Engine, engine_for
-from tilewright.nn.onnx.values import Facts, check_memory, peak
 from tilewright.nn.value import Value
 
 Signs = Mapping[str, tuple[str, NDArray]]
@@ -58,14 +58,13 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What a comparison is of: the graph, the network made of it, and how their values go together.
+    """What a comparison is of: a file, the network made of it, and how their values go together.
 
     sources  by our name of a value, the graph's, and the order of its features
     signs    by the graph's name of a value of bits, the value whose sign it is, and the cut
     """
 
-    graph: Graph
-    facts: Facts
+    file: File
     network: Network
     sources: Sources
     signs: Signs
@@ -77,20 +76,19 @@ def check(item: Checked, x: NDArray, memory: int) -> Report:
     Raises FileError where a layer is another than the graph's, and where values do not fit.
     """
     readers = _last_readers(item)
-    batch = item.graph.batch or len(x)
-    facts = replace(item.facts, types=_of_batch(item.facts, batch))
-    most, node = peak(item.graph, facts, readers)
-    check_memory(item.graph, most, memory, f"comparing the values of {node.title}")
+    batch = item.file.batch or len(x)
+    most, node = peak(item.file, _of_batch(item.file, batch), readers)
+    item.file.check_memory(most, memory, f"comparing the values of {node.title}")
     most, name = _network_bytes(item.network, batch)
-    check_memory(item.graph, most, memory, f"running the network's layer {name!r}")
+    item.file.check_memory(most, memory, f"running the network's layer {name!r}")
     chunks = list(_chunks(x, batch))
-    engine, _ = engine_for(item.graph, chunks[0])
+    engine = engine_for(item.file, chunks[0])
     parts = [_part(item, engine, readers, chunk) for chunk in chunks]
     scores = np.concatenate([part[0] for part in parts])[: len(x)]
     layers = tuple(merged(checks) for checks in zip(*(part[1] for part in parts), strict=True))
     for layer in layers:
         if layer.wrong:
-            raise _wrong(item.graph, layer, engine.name)
+            raise _wrong(item.file, layer, engine.name)
     return _report(item, x, layers, scores, engine.name)
 
 
@@ -108,9 +106,9 @@ def _report(
     return Report(layers, replace(scores, wrong=0), bool(same), engine)
 
 
-def _wrong(graph: Graph, layer: LayerCheck, engine: str) -> FileError:
+def _wrong(file: File, layer: LayerCheck, engine: str) -> FileError:
     return FileError(
-        f"{graph.label}: {layer.kind} {layer.name!r} is not what the graph computes:"
+        f"{file.label}: {layer.kind} {layer.name!r} is not what the graph computes:"
         f" {layer.wrong} of {layer.elements} values differ from those of {engine}, by up to"
         f" {layer.largest:.3g} of {layer.scale:.3g}; accepted is the rounding of half precision in"
         f" weights, {TOLERANCE:.1e} of a layer's largest term, and signs within {NEAR} of a cut"
@@ -135,52 +133,51 @@ def _part(
     item: Checked, engine: Engine, readers: Mapping[str, int], x: NDArray
 ) -> tuple[NDArray, list[LayerCheck]]:
     """One batch: the file's output, and every layer's check."""
-    graph = item.graph
+    file = item.file
     try:
-        whole = engine.whole(graph, x)
+        whole = engine.whole(file, x)
     except (CannotRunError, FileError) as error:
-        raise FileError(f"{graph.label}: {engine.name}: {error}") from None
-    values: dict[str, NDArray] = {graph.input: x}
+        raise FileError(f"{file.label}: {engine.name}: {error}") from None
+    values: dict[str, NDArray] = {file.input: x}
     ready: dict[int, list[Layer]] = {}
     for layer in item.network.layers:
         ready.setdefault(_position(item, layer), []).append(layer)
     made: dict[str, NDArray] = {}
     checks = {}
     zeros = False
-    for position, node in enumerate(graph.nodes):
-        if node.output in item.facts.constants:
-            continue
-        values[node.output] = _run(item, engine, node, values)
+    for position, node in enumerate(file.graph.nodes):
+        name = node.outputs[0]
+        values[name] = _run(item, engine, node, values)
         for layer in ready.get(position, ()):
             checks[layer.name] = _layer_check(item, layer, values, made)
-        if node.op == "Sign":
-            zeros |= bool((values[node.output] == 0).any())
-            values[node.output] = np.where(values[node.output] >= 0, 1, -1).astype(np.float32)
-        if node.output == graph.output:
-            final = values[node.output]
+        if node.operator == "Sign":
+            zeros |= bool((values[name] == 0).any())
+            values[name] = np.where(values[name] >= 0, 1, -1).astype(np.float32)
+        if name == file.output:
+            final = values[name]
         values = {n: v for n, v in values.items() if readers.get(n, 0) > position}
     if not zeros:
-        _check_whole(graph, engine, final, whole)
+        _check_whole(file, engine, final, whole)
     return whole, [checks[layer.name] for layer in item.network.layers]
 
 
 def _run(item: Checked, engine: Engine, node: Node, values: Mapping[str, NDArray]) -> NDArray:
-    constants = item.facts.constants
-    given = {n: values[n] if n in values else constants[n] for n in node.inputs if n}
+    known = {n: item.file.constant(n) for n in node.inputs if n} | dict(values)
+    given = {n: array for n in node.inputs if (array := known.get(n)) is not None}
     try:
-        return engine.node(node, item.graph.opset, given)
+        return engine.node(node, given)
     except (CannotRunError, FileError) as error:
-        raise item.graph.refuse(node, f"{engine.name}: {error}") from None
+        raise item.file.refuse(node, f"{engine.name}: {error}") from None
 
 
-def _check_whole(graph: Graph, engine: Engine, ours: NDArray, whole: NDArray) -> None:
+def _check_whole(file: File, engine: Engine, ours: NDArray, whole: NDArray) -> None:
     """Raise where the nodes one by one give other scores than the file as a whole."""
     near = NEAR * float(np.abs(whole[np.isfinite(whole)]).max(initial=0.0))
     fine = ours.shape == whole.shape and np.allclose(ours, whole, 0, near, equal_nan=True)
     if not fine:
         raise FileError(
-            f"{graph.label}: {engine.name} gives other scores for the file than for its nodes one"
-            " by one"
+            f"{file.label}: {engine.name} gives other scores for the file than for its nodes one by"
+            " one"
         )
 
 
@@ -190,14 +187,14 @@ def _position(item: Checked, layer: Layer) -> int:
     names = [layer.name if source is None else source[0]]
     if source is None:
         names = [item.sources[n][0] for n in layer.inputs if n in item.sources]
-    where = {node.output: position for position, node in enumerate(item.graph.nodes)}
+    where = {node.outputs[0]: position for position, node in enumerate(item.file.graph.nodes)}
     return max((where.get(name, 0) for name in names), default=0)
 
 
 def _last_readers(item: Checked) -> dict[str, int]:
     """The position of the last node that each of the graph's values is wanted at."""
     last: dict[str, int] = {}
-    for position, node in enumerate(item.graph.nodes):
+    for position, node in enumerate(item.file.graph.nodes):
         for name in node.inputs:
             last[name] = position
     for layer in item.network.layers:
@@ -211,11 +208,13 @@ def _last_readers(item: Checked) -> dict[str, int]:
     return last
 
 
-def _of_batch(facts: Facts, batch: int) -> dict[str, tuple[tuple[int, ...], int]]:
-    """Sizes of every value for so many images."""
+def _of_batch(file: File, batch: int) -> dict[str, Tensor]:
+    """What is known of every value that depends on the input, for so many images."""
     return {
-        name: (sizes if name in facts.constants else (batch, *sizes[1:]), kind)
-        for name, (sizes, kind) in facts.types.items()
+        name: tensor
+        if name in file.graph.constants
+        else replace(tensor, shape=(batch, *tensor.shape[1:]))
+        for name, tensor in file.tensors.items()
     }
 
 
@@ -251,7 +250,7 @@ def _layer_check(
         truth = _ours(_ordered(values[source[0]], source[1]), network.values[layer.name])
         near = _near(item, source, values, network.values[layer.name])
     except (ValueError, ShapeError) as error:
-        raise FileError(f"{item.graph.label}: layer {layer.name!r}: {error}") from None
+        raise FileError(f"{item.file.label}: layer {layer.name!r}: {error}") from None
     return compare(layer, network.values[layer.name], result, truth, limits, near)
 
 

@@ -20,8 +20,6 @@ from tilewright.nn.onnx.model import DOMAINS, content_of, model_of, opset_of, un
 from tilewright.nn.onnx.schemas import given_to, node_of
 from tilewright.nn.onnx.tensors import TYPES, constant, content_of_constant, name_of, tensor_of
 
-OPSETS = (7, 28)  # below 7 constants are broadcast by attributes; beyond 28 nothing was tried
-IR_VERSIONS = (3, 14)
 _MOST = 20  # problems that one message lists
 
 
@@ -37,7 +35,7 @@ def read_graph(model: str | Path | bytes) -> Graph:
 def parsed_graph(content: bytes, label: str, folder: Path | None) -> Graph:
     """The graph of a model in memory; external data lies in `folder`, if anywhere."""
     model = model_of(content, label)
-    opset = opset_of(model, label, OPSETS, IR_VERSIONS)
+    opset = opset_of(model, label)
     problems: list[str] = []
     constants = _constants(model, label, folder, problems)
     inputs = _inputs(model.graph, constants, problems)

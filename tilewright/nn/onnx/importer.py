@@ -1,11 +1,15 @@
 """What converters of ONNX nodes work with: the values of the graph so far, and drafts of layers.
 
+    @operator("Relu", note="...")          a line for each operator: what of it is taken, and which
+    def clamp(at, node): ...               values alone its attributes may have; then its converter
+
 A value of the graph is a draft's value, and sometimes more: in what order its features lie, whether
 it is bits for certain, what was padded round it, or that it is a comparison a Where will use.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +17,10 @@ import numpy as np
 
 from tilewright.arrays.array import NDArray
 from tilewright.errors import FileError
+from tilewright.nn.graph import Node
 from tilewright.nn.layers.base import Layer
 from tilewright.nn.onnx.drafts import Draft, LayerDraft
-from tilewright.nn.onnx.graph import Graph, Node
-from tilewright.nn.onnx.values import Facts
+from tilewright.nn.onnx.file import File
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +46,9 @@ class Importer:
     signs   by the name of a value of bits: the value of the graph whose sign it is, and the cut
     """
 
-    def __init__(self, graph: Graph, facts: Facts) -> None:
-        self.graph, self.facts = graph, facts
-        self.found = {graph.input: Traced("input")}
+    def __init__(self, file: File) -> None:
+        self.file = file
+        self.found = {file.input: Traced("input")}
         self.made: list[Draft] = []
         self.signs: dict[str, tuple[str, NDArray]] = {}
 
@@ -55,21 +59,17 @@ class Importer:
             found.setdefault(value.draft, (name, value.order))
         return found
 
-    def constant(self, name: str) -> NDArray | None:
-        """A constant's value, or None for what depends on the input."""
-        return self.facts.constants.get(name)
-
     def optional(self, node: Node, position: int, what: str) -> NDArray | None:
         """A constant that need not be there."""
         name = node.inputs[position] if position < len(node.inputs) else ""
-        found = self.constant(name)
+        found = self.file.constant(name)
         if name and found is None:
             raise FileError(f"{what} that depends on the input")
         return found
 
     def shape(self, node: Node, position: int = 0) -> tuple[int, ...]:
         """Sizes of an input, the batch first."""
-        return self.facts.shape(node.inputs[position])
+        return self.file.shape(node.inputs[position])
 
     def image(self, node: Node) -> tuple[int, int]:
         """Height and width of the first input. Raises FileError for features."""
@@ -85,9 +85,23 @@ class Importer:
             raise FileError(f"of {name!r}, a comparison or a padded image, this is")
         return value
 
+    def beside(self, node: Node) -> tuple[Traced, NDArray, int, NDArray] | None:
+        """A value beside a constant: the value, the constant by channels, its place, as it is.
+
+        None of two values.
+        """
+        constants = [self.file.constant(name) for name in node.inputs]
+        place = next((at for at, array in enumerate(constants) if array is not None), None)
+        if place is None:
+            return None
+        value, constant = self.plain(node.inputs[1 - place]), constants[place]
+        assert constant is not None
+        return value, self.channels(node, constant, value, 1 - place), place, constant
+
     def emit(self, node: Node, kind: type[Draft | Layer], *inputs: str, **fields: Any) -> str:
         """Add a draft, or a layer as it is, under the name of the node's value."""
-        name: str = fields.pop("name", node.output if node.output != "input" else "input, later")
+        own = node.outputs[0]
+        name: str = fields.pop("name", own if own != "input" else "input, later")
         if issubclass(kind, Draft):
             self.made.append(kind(name=name, inputs=inputs, **fields))
         else:
@@ -97,7 +111,7 @@ class Importer:
     def channels(self, node: Node, array: NDArray, value: Traced, position: int = 0) -> NDArray:
         """A constant that is added or multiplied, as a vector over our channels."""
         shape = self.shape(node, position)
-        if len(array.shape) > len(shape):
+        if array.ndim > len(shape):
             raise FileError(f"a constant of shape {array.shape}; the value's is {list(shape)}")
         wide = array.reshape((1,) * (len(shape) - array.ndim) + array.shape)
         if any(size != 1 for axis, size in enumerate(wide.shape) if axis != 1):
@@ -106,3 +120,46 @@ class Importer:
             raise FileError(f"a constant of shape {array.shape} makes {shape[1]} channels more")
         vector = np.broadcast_to(wide.reshape(-1), shape[1]).astype(np.float64)
         return vector if value.order is None else vector[value.order]
+
+
+Convert = Callable[[Importer, Node], Traced]
+_FLAGS = ("allowzero", "ceil_mode", "count_include_pad", "keepdims", "storage_order", "transB")
+
+
+@dataclass(frozen=True, slots=True)
+class Converter:
+    """What is taken of an operator.
+
+    note     in words, for the docs
+    only     values that attributes may have, where not all are taken
+    convert  makes drafts of a node, and says what its value is in the network
+    """
+
+    note: str
+    only: Mapping[str, tuple[Any, ...]]
+    convert: Convert
+
+    def __call__(self, at: Importer, node: Node) -> Traced:
+        """Convert a node. Raises FileError for what of it is not taken."""
+        if any(node.outputs[1:]):
+            raise FileError("more than one output")
+        for name, value in node.attributes.items():
+            accepted = self.only.get(name, (0, 1) if name in _FLAGS else None)
+            if accepted is not None and value not in accepted:
+                raise FileError(f"{name}={value!r}; accepted is {' or '.join(map(str, accepted))}")
+            if isinstance(value, float) and not np.isfinite(value):
+                raise FileError(f"{name}={value!r}; accepted is a finite number")
+        return self.convert(at, node)
+
+
+OPERATORS: dict[str, Converter] = {}
+
+
+def operator(name: str, note: str = "", **only: tuple[Any, ...]) -> Callable[[Convert], Convert]:
+    """Take an operator; the function below converts its nodes."""
+
+    def take(convert: Convert) -> Convert:
+        OPERATORS[name] = Converter(note, only, convert)
+        return convert
+
+    return take

@@ -1,7 +1,7 @@
 """ONNX to `Network`: recognise what is binary, fold, and check every layer against the file.
 
-    file -> Graph -> sizes and constants -> drafts -> folded -> Network
-              |                                                   |
+    file -> File (a Graph, its sizes and constants) -> drafts -> folded -> Network
+              |                                                              |
               onnxruntime, or onnx.reference: each node's values  -> every layer compared: Report
 
 Binary is a convolution or dense layer whose input went through Sign or a Where of -1 and +1, and
@@ -21,11 +21,10 @@ from tilewright.errors import ArgumentError, FileError, TilewrightError
 from tilewright.files.whole import path_of
 from tilewright.nn.network_of_bits import Network
 from tilewright.nn.onnx.check import Checked, Report, check
-from tilewright.nn.onnx.convert import convert
 from tilewright.nn.onnx.drafts import fold
-from tilewright.nn.onnx.graph import Graph
-from tilewright.nn.onnx.read import parse_onnx, read_onnx
-from tilewright.nn.onnx.values import check_memory, facts_of
+from tilewright.nn.onnx.file import File, parsed_file
+from tilewright.nn.onnx.model import content_of
+from tilewright.nn.onnx.operators import convert
 
 _IMAGES, _ENOUGH = 8, 1 << 12  # images of a sample at most, and elements for which one will do
 MEMORY = 1 << 30  # bytes that an import takes unless told otherwise
@@ -57,36 +56,40 @@ def import_onnx(
     if not isinstance(memory, int) or isinstance(memory, bool) or memory < 1:
         raise ArgumentError(f"memory={memory!r}: accepted are bytes, 1 and more")
     if isinstance(model, bytes):
-        graph = parse_onnx(model)
+        file = parsed_file(model, memory)
     else:
-        graph = read_onnx(path_of(model, "model"), "model")
-    x = _sample(graph, sample, memory)
-    facts = facts_of(graph, memory)
-    importer = convert(graph, facts)
-    sizes = graph.input_shape
-    shape = sizes if len(sizes) == 1 else (sizes[1], sizes[2], sizes[0])
+        path = path_of(model, "model")
+        label = f"model={str(path)!r}"
+        file = parsed_file(content_of(path, label), memory, label)
+    x = _sample(file, sample, memory)
+    importer = convert(file)
     try:
-        layers = [draft.layer() for draft in fold(importer.made, graph.output)]
+        layers = [draft.layer() for draft in fold(importer.made, file.output)]
+        shape = _channels_last(file.input_shape)
         network = Network(shape, tuple(layers), importer.made[-1].name, labels)
     except TilewrightError as error:
-        raise FileError(f"{graph.label}: {error}") from None
-    item = Checked(graph, facts, network, importer.sources(), importer.signs)
+        raise FileError(f"{file.label}: {error}") from None
+    item = Checked(file, network, importer.sources(), importer.signs)
     return network, check(item, x, memory)
 
 
-def _sample(graph: Graph, sample: NDArray | None, memory: int) -> NDArray:
+def _sample(file: File, sample: NDArray | None, memory: int) -> NDArray:
     """The sample as ONNX wants it: channels first. Raises where a file's batch is too large."""
-    sizes = graph.input_shape
     if sample is None:
+        sizes = file.input_shape
         images = min(_IMAGES, -(-_ENOUGH // math.prod(sizes)))
-        sizes = (max(images, graph.batch or 1), *sizes)
+        sizes = (max(images, file.batch or 1), *sizes)
         needed = (8 + 4) * math.prod(sizes)  # as drawn, and as float32
-        check_memory(graph, needed, memory, "a sample of its input")
+        file.check_memory(needed, memory, "a sample of its input")
         return np.random.default_rng(0).standard_normal(sizes).astype(np.float32)
-    wanted = sizes if len(sizes) == 1 else (sizes[1], sizes[2], sizes[0])
+    wanted = _channels_last(file.input_shape)
     if sample.ndim != len(wanted) + 1 or sample.shape[1:] != wanted or not len(sample):
         raise ArgumentError(
             f"sample.shape={sample.shape}: must be [N, {', '.join(map(str, wanted))}]"
         )
     array = np.asarray(sample, np.float32)
     return array if array.ndim == 2 else np.ascontiguousarray(array.transpose(0, 3, 1, 2))
+
+
+def _channels_last(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    return (*sizes[1:], sizes[0])

@@ -8,6 +8,8 @@ from typing import Any
 from tilewright.errors import FileError
 
 MISSING = "onnx is not installed; 'pip install tilewright[onebit]' brings it"
+OPSETS = (7, 28)  # below 7 constants are broadcast by attributes; beyond 28 nothing was tried
+IR_VERSIONS = (3, 14)
 DOMAINS = ("", "ai.onnx")  # of ONNX's own operators
 _LARGEST_FILE = 1 << 31  # protobuf's own limit
 
@@ -41,13 +43,13 @@ def model_of(content: bytes, label: str) -> Any:
     return model
 
 
-def opset_of(model: Any, label: str, opsets: tuple[int, int], ir_versions: tuple[int, int]) -> int:
+def opset_of(model: Any, label: str) -> int:
     """The version of ONNX's own operators; those of others may be imported and not used."""
-    low, high = ir_versions
+    low, high = IR_VERSIONS
     if not low <= model.ir_version <= high:
         raise FileError(f"{label}: ir_version={model.ir_version}; accepted are {low} to {high}")
     found = [entry.version for entry in model.opset_import if entry.domain in DOMAINS]
-    low, high = opsets
+    low, high = OPSETS
     if len(found) != 1 or not low <= found[0] <= high:
         said = ", ".join(map(str, found)) or "none"
         raise FileError(

@@ -1,8 +1,7 @@
 """Others' implementations of ONNX, which imports are checked with: onnxruntime, onnx.reference.
 
-    engine_for(graph, x)   the first that runs the whole file; onnxruntime where it is installed
-    engine.node(...)       one node on its own, so that no value is kept that nobody reads any more
-    sizes_of(...)          ONNX's own inference of a result's sizes, before any memory is taken
+    engine_for(file, x)   the first that runs the whole file; onnxruntime where it is installed
+    engine.node(...)      one node on its own, so that no value is kept that nobody reads any more
 
 Nothing here knows what an operator means: that is what makes the check worth something.
 """
@@ -17,12 +16,12 @@ import numpy as np
 
 from tilewright.arrays.array import NDArray
 from tilewright.errors import FileError
-from tilewright.nn.onnx.graph import OPSETS, Graph, Node
+from tilewright.nn.graph import Node
+from tilewright.nn.onnx.file import File
+from tilewright.nn.onnx.model import OPSETS
 from tilewright.wording import in_one_line
 
-Sizes = tuple[int, ...]
 _IR = 8  # of models of one node: that of no implementation's newest
-_SMALL = 1 << 10  # elements of a constant that says how large a result is
 
 
 class Engine(Protocol):
@@ -32,10 +31,10 @@ class Engine(Protocol):
     def name(self) -> str:
         """Its name and version."""
 
-    def node(self, node: Node, opset: int, given: Mapping[str, NDArray]) -> NDArray:
+    def node(self, node: Node, given: Mapping[str, NDArray]) -> NDArray:
         """The value of one node."""
 
-    def whole(self, graph: Graph, x: NDArray) -> NDArray:
+    def whole(self, file: File, x: NDArray) -> NDArray:
         """The output of a whole file. Raises CannotRunError for what is not implemented."""
 
 
@@ -55,13 +54,13 @@ class OnnxRuntime:
         """Its name and version."""
         return f"onnxruntime {self.module.__version__}"
 
-    def node(self, node: Node, opset: int, given: Mapping[str, NDArray]) -> NDArray:
+    def node(self, node: Node, given: Mapping[str, NDArray]) -> NDArray:
         """The value of one node."""
-        return self._run(node.output, lambda: one_node(node, opset, given), given)
+        return self._run(node.outputs[0], lambda: one_node(node, given), given)
 
-    def whole(self, graph: Graph, x: NDArray) -> NDArray:
+    def whole(self, file: File, x: NDArray) -> NDArray:
         """The output of a whole file."""
-        return self._run("", lambda: graph.content, {graph.input: x})
+        return self._run("", lambda: file.content, {file.input: x})
 
     def _run(self, key: str, model: Callable[[], Any], given: Mapping[str, NDArray]) -> NDArray:
         """A session's only output; sessions are for one graph, and for batches of one size."""
@@ -99,19 +98,19 @@ class Reference:
         """Its name and version."""
         return f"onnx.reference {self.version}"
 
-    def node(self, node: Node, opset: int, given: Mapping[str, NDArray]) -> NDArray:
+    def node(self, node: Node, given: Mapping[str, NDArray]) -> NDArray:
         """The value of one node."""
-        return self._run(one_node(node, opset, given), given)
+        return self._run(one_node(node, given), given)
 
-    def whole(self, graph: Graph, x: NDArray) -> NDArray:
+    def whole(self, file: File, x: NDArray) -> NDArray:
         """The output of a whole file, once ONNX has found its types and sizes consistent."""
         from onnx import shape_inference
 
         try:
-            shape_inference.infer_shapes(graph.content, check_type=True, strict_mode=True)
+            shape_inference.infer_shapes(file.content, check_type=True, strict_mode=True)
         except Exception as error:  # of C++
             raise FileError(f"ONNX refuses it: {in_one_line(error)}") from None
-        return self._run(graph.content, {graph.input: x})
+        return self._run(file.content, {file.input: x})
 
     def _run(self, model: Any, given: Mapping[str, NDArray]) -> NDArray:
         import onnx
@@ -137,66 +136,22 @@ def engines() -> tuple[Engine, ...]:
     return OnnxRuntime(onnxruntime), reference
 
 
-def engine_for(graph: Graph, x: NDArray) -> tuple[Engine, NDArray]:
-    """The first engine that runs the whole file, and its output for `x`."""
+def engine_for(file: File, x: NDArray) -> Engine:
+    """The first engine that runs the whole file."""
     reasons = []
     for engine in engines():
         try:
-            return engine, engine.whole(graph, x)
+            engine.whole(file, x)
         except CannotRunError as error:
             reasons.append(f"{engine.name}: {error}")
         except FileError as error:
-            raise FileError(f"{graph.label}: {error}") from None
-    raise FileError(
-        f"{graph.label}: nobody runs it, so it cannot be checked ({'; '.join(reasons)})"
-    )
+            raise FileError(f"{file.label}: {error}") from None
+        else:
+            return engine
+    raise FileError(f"{file.label}: nobody runs it, so it cannot be checked ({'; '.join(reasons)})")
 
 
-def folded(graph: Graph, node: Node, given: Mapping[str, NDArray]) -> NDArray:
-    """The value of a node whose inputs are constants. Raises FileError that names it."""
-    reasons = []
-    for engine in engines():
-        try:
-            return engine.node(node, graph.opset, given)
-        except (CannotRunError, FileError) as error:
-            reasons.append(str(error))
-    raise graph.refuse(node, "; ".join(reasons))
-
-
-def sizes_of(
-    graph: Graph,
-    node: Node,
-    shapes: Mapping[str, tuple[Sizes, int]],
-    constants: Mapping[str, NDArray],
-) -> tuple[Sizes, int]:
-    """Sizes and element type of a node's value from those of its inputs, by ONNX's inference."""
-    from onnx import defs, helper, numpy_helper, shape_inference
-
-    known = {name for name in node.inputs if name}
-    types = {
-        name: helper.make_tensor_type_proto(kind, s) for name in known for s, kind in [shapes[name]]
-    }
-    data = {
-        name: numpy_helper.from_array(constants[name], name)
-        for name in known
-        if name in constants and constants[name].size <= _SMALL
-    }
-    for opset in (graph.opset, OPSETS[1]):  # version 12 of GreaterOrEqual infers nothing
-        schema = defs.get_schema(node.op, opset, "")
-        imports = [helper.make_opsetid("", opset)]
-        try:
-            found = shape_inference.infer_node_outputs(
-                schema, node.proto, types, data, opset_imports=imports, ir_version=_IR
-            )[node.output].tensor_type
-        except Exception as error:  # of C++
-            raise graph.refuse(node, in_one_line(error)) from None
-        dims = found.shape.dim if found.HasField("shape") else None
-        if dims is not None and all(d.HasField("dim_value") for d in dims):
-            return tuple(int(d.dim_value) for d in dims), int(found.elem_type)
-    raise graph.refuse(node, "its sizes are not known before it is computed")
-
-
-def one_node(node: Node, opset: int, given: Mapping[str, NDArray]) -> Any:
+def one_node(node: Node, given: Mapping[str, NDArray]) -> Any:
     """A model of this node alone; what is given are its inputs."""
     from onnx import ValueInfoProto, helper
 
@@ -206,5 +161,7 @@ def one_node(node: Node, opset: int, given: Mapping[str, NDArray]) -> Any:
         )
         for name, array in given.items()
     ]
-    graph = helper.make_graph([node.proto], "node", inputs, [ValueInfoProto(name=node.output)])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=_IR)
+    proto = helper.make_node(node.operator, node.inputs, node.outputs, **node.attributes)
+    graph = helper.make_graph([proto], "node", inputs, [ValueInfoProto(name=node.outputs[0])])
+    opset = helper.make_opsetid("", max(OPSETS[0], node.version))
+    return helper.make_model(graph, opset_imports=[opset], ir_version=_IR)

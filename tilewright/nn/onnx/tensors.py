@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,20 +45,13 @@ def number_of(name: str) -> int:
     return int(next(getattr(TensorProto, k) for k, v in TYPES.items() if v[0] == name))
 
 
-def array_of(tensor: Any, label: str, what: str, kinds: Collection[str] = tuple(TYPES)) -> NDArray:
-    """A TensorProto that holds its own numbers, as an array. Raises FileError.
-
-    kinds: names among `TYPES` that are accepted.
-    """
+def array_of(tensor: Any, label: str, what: str) -> NDArray:
+    """A TensorProto that holds its own numbers, as an array. Raises FileError."""
     from onnx import TensorProto, numpy_helper
 
     if tensor.data_location == TensorProto.EXTERNAL or tensor.external_data:
         raise FileError(f"{label}: {what} lies in another file; accepted are models in one file")
-    kind = next((k for k in kinds if getattr(TensorProto, k) == tensor.data_type), None)
-    if kind is None:
-        number = tensor.data_type
-        raise FileError(f"{label}: {what} is of type {number}; accepted are {', '.join(kinds)}")
-    _, width, field = TYPES[kind]
+    _, width, field = _kind_of(tensor, label, what)
     count = math.prod(tensor.dims)
     there = len(tensor.raw_data) / width if tensor.raw_data else len(getattr(tensor, field))
     if any(size < 0 for size in tensor.dims) or count != there:
@@ -108,20 +101,24 @@ def content_of_constant(given: Mapping[str, Any]) -> NDArray:
     return np.asarray(value, kinds[name])
 
 
-def _from_file(tensor: Any, label: str, what: str, folder: Path | None) -> NDArray:
-    """Numbers that lie in a file beside the model, or in a folder below it."""
+def _kind_of(tensor: Any, label: str, what: str) -> tuple[str, int, str]:
+    """The element type of a TensorProto. Raises FileError for one that is not accepted."""
     from onnx import TensorProto
 
+    found = next((v for k, v in TYPES.items() if getattr(TensorProto, k) == tensor.data_type), None)
+    if found is None:
+        number = tensor.data_type
+        raise FileError(f"{label}: {what} is of type {number}; accepted are {', '.join(TYPES)}")
+    return found
+
+
+def _from_file(tensor: Any, label: str, what: str, folder: Path | None) -> NDArray:
+    """Numbers that lie in a file beside the model, or in a folder below it."""
     if folder is None:
         raise FileError(
             f"{label}: {what} lies in another file; accepted are bytes of models in one file"
         )
-    kind = next((k for k in TYPES if getattr(TensorProto, k) == tensor.data_type), None)
-    if kind is None:
-        raise FileError(
-            f"{label}: {what} is of type {tensor.data_type}; accepted are {', '.join(TYPES)}"
-        )
-    name, width, _ = TYPES[kind]
+    name, width, _ = _kind_of(tensor, label, what)
     entries = {entry.key: entry.value for entry in tensor.external_data}
     path = _inside(entries.get("location", ""), label, what, folder)
     begin, length = (_number(entries, key, label, what) for key in ("offset", "length"))

@@ -6,28 +6,16 @@ from collections.abc import Sequence
 
 from tilewright.arrays.array import NDArray
 from tilewright.errors import FileError
-from tilewright.nn.onnx.graph import Node
-from tilewright.nn.onnx.table import FLAG, list_of, one_of
+from tilewright.nn.graph import Node
 from tilewright.nn.operators.windows import Windows, windows_of
 from tilewright.nn.window import Window
 
-WINDOW = {
-    "auto_pad": one_of("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"),
-    "kernel_shape": list_of(2, 1),
-    "pads": list_of(4, 0),
-    "strides": list_of(2, 1),
-}
-POOL = {**WINDOW, "ceil_mode": FLAG, "dilations": one_of([1, 1])}
 _LARGEST_PAD = 1 << 12
 
 
 def window_of(node: Node, kernel: Sequence[int], size: tuple[int, int]) -> Window:
     """The window of a convolution or a pool over images of `size` (height, width)."""
     get = node.attributes.get
-    if len(kernel) != 2:
-        raise FileError(f"a kernel of {len(kernel)} dimensions; accepted are images of two")
-    if list(get("kernel_shape") or kernel) != list(kernel):
-        raise FileError(f"kernel_shape={get('kernel_shape')}, weights of {list(kernel)}")
     if get("auto_pad") != "NOTSET":
         if any(get("pads") or ()):
             raise FileError(

@@ -5,23 +5,22 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.errors import FileError
+from tilewright.nn.graph import Node
 from tilewright.nn.layers.clamp import Clamp
-from tilewright.nn.onnx.graph import Node
-from tilewright.nn.onnx.importer import Importer, Traced
-from tilewright.nn.onnx.table import NUMBER, operator
+from tilewright.nn.onnx.importer import Importer, Traced, operator
 
 
-@operator("Clip", (6, 11, 12, 13), {"min": NUMBER, "max": NUMBER}, "constant limits, least first")
-@operator("Relu", (6, 13, 14))
+@operator("Clip", "constant limits, least first")
+@operator("Relu")
 def clamp(at: Importer, node: Node) -> Traced:
     """Relu is a Clip from 0 on."""
     value = at.plain(node.inputs[0])
-    low, high = 0.0, np.inf
-    if node.op == "Clip":
-        get = node.attributes.get
-        limits = [at.optional(node, position, "a limit") for position in (1, 2)]
-        if any(limit is not None and limit.size != 1 for limit in limits):
+    limits = {"min": -np.inf, "max": np.inf} if node.operator == "Clip" else {"min": 0.0}
+    for place, name in enumerate(limits, 1):
+        given = at.optional(node, place, "a limit")
+        if given is not None and given.size != 1:
             raise FileError("limits that are no single numbers")
-        low = float(get("min", -np.inf) if limits[0] is None else limits[0].reshape(()))
-        high = float(get("max", np.inf) if limits[1] is None else limits[1].reshape(()))
+        found = node.attributes.get(name, limits[name]) if given is None else given.reshape(())
+        limits[name] = float(found)
+    low, high = limits["min"], limits.get("max", np.inf)
     return Traced(at.emit(node, Clamp, value.draft, low=low, high=high), value.order)

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.nn.onnx.graph import Node
-from tilewright.nn.onnx.importer import Importer, Traced
-from tilewright.nn.onnx.table import NUMBER, list_of, one_of, operator
+from tilewright.nn.graph import Node
+from tilewright.nn.onnx.importer import Importer, Traced, operator
 from tilewright.nn.onnx.windows import pads_of
 
 
-@operator(
-    "Pad",
-    (2, 11, 13, 18, 19, 21, 23, 24, 25),
-    {"mode": one_of("constant"), "pads": list_of(8, 0), "value": NUMBER},
-    "rows and columns, constant, no axes; read by a Conv",
-)
+@operator("Pad", "rows and columns, constant, no axes; read by a Conv", mode=("constant",))
 def pad(at: Importer, node: Node) -> Traced:
     """What the next convolution pads; nothing is computed."""
     value = at.plain(node.inputs[0])

@@ -8,23 +8,17 @@ import numpy as np
 
 from tilewright.arrays.array import NDArray
 from tilewright.errors import FileError
+from tilewright.nn.graph import Node
 from tilewright.nn.onnx.drafts import ConvDraft
-from tilewright.nn.onnx.graph import Node
-from tilewright.nn.onnx.importer import Importer, Traced
-from tilewright.nn.onnx.table import FLAG, NUMBER, Attribute, list_of, one_of, operator
-from tilewright.nn.onnx.windows import WINDOW, window_of
+from tilewright.nn.onnx.importer import Importer, Traced, operator
+from tilewright.nn.onnx.windows import window_of
 from tilewright.nn.window import Window
 
 
-@operator(
-    "Conv",
-    (1, 11, 22),
-    {**WINDOW, "dilations": list_of(2, 1), "group": Attribute("1 and more", lambda v: v >= 1)},
-    "of images, constant weights",
-)
+@operator("Conv", "of images, constant weights")
 def conv(at: Importer, node: Node) -> Traced:
     """Images by constant weights; a Pad before it is taken in."""
-    value, weights = at.found[node.inputs[0]], at.constant(node.inputs[1])
+    value, weights = at.found[node.inputs[0]], at.file.constant(node.inputs[1])
     if weights is None or value.condition is not None:
         raise FileError("weights that depend on the input")
     bias, group = at.optional(node, 2, "a bias"), int(node.attributes["group"])
@@ -36,30 +30,22 @@ def conv(at: Importer, node: Node) -> Traced:
             raise FileError("a Pad before it; accepted are pads of 0, and of -1 round signs")
         window = replace(window, pads=pads)
         outside = "minus_one" if number else "zero"
-    outputs, depth = weights.shape[:2]
-    if depth * group != at.shape(node)[1] or outputs % group:
-        raise FileError(f"group={group}, weights {weights.shape}, {at.shape(node)[1]} channels")
     rows = weights.transpose(0, 2, 3, 1).astype(np.float64)
     return _product(at, node, value, rows, bias, window, group, outside)
 
 
-@operator(
-    "Gemm",
-    (7, 9, 11, 13),
-    {"alpha": NUMBER, "beta": NUMBER, "transA": one_of(0), "transB": FLAG},
-    "B constant; C absent or one constant for each column",
-)
-@operator("MatMul", (1, 9, 13), note="features by a constant matrix")
+@operator("Gemm", "B constant; C absent or one constant for each column", transA=(0,))
+@operator("MatMul", "features by a constant matrix")
 def gemm(at: Importer, node: Node) -> Traced:
     """Rows of features by a constant matrix."""
-    value, weights = at.plain(node.inputs[0]), at.constant(node.inputs[1])
+    value, weights = at.plain(node.inputs[0]), at.file.constant(node.inputs[1])
     if weights is None or weights.ndim != 2 or len(at.shape(node)) != 2:
         right = list(at.shape(node, 1))
         raise FileError(
             f"of {list(at.shape(node))} and {right}; accepted are rows of features and a constant"
             " matrix"
         )
-    if node.op == "MatMul":
+    if node.operator == "MatMul":
         rows, shift = weights.T.astype(np.float64), None
     else:
         rows = weights if node.attributes["transB"] else weights.T

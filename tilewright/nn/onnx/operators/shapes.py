@@ -5,29 +5,26 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.errors import FileError
+from tilewright.nn.graph import Node
 from tilewright.nn.layers.flatten import Flatten
-from tilewright.nn.onnx.graph import Node
-from tilewright.nn.onnx.importer import Importer, Traced
-from tilewright.nn.onnx.table import ANY, FLAG, operator
-
-_VERSIONS = (13, 14, 19, 21, 23, 24, 25)  # that Flatten, Reshape and Squeeze have in common
+from tilewright.nn.onnx.importer import Importer, Traced, operator
 
 
-@operator("Flatten", (1, 9, 11, *_VERSIONS[:1], *_VERSIONS[3:]), {"axis": ANY}, "to rows of images")
-@operator("Reshape", (5, *_VERSIONS), {"allowzero": FLAG}, "to rows of images")
-@operator("Squeeze", (1, 11, 13, *_VERSIONS[3:]), {"axes": ANY}, "of images of one pixel, to rows")
+@operator("Flatten", "to rows of images")
+@operator("Reshape", "to rows of images")
+@operator("Squeeze", "of images of one pixel, to rows")
 def flatten(at: Importer, node: Node) -> Traced:
     """Rows of features; the order of our features is another than ONNX's."""
     value, shape = at.plain(node.inputs[0]), at.shape(node)
     rows = (shape[0], int(np.prod(shape[1:])))
-    if at.facts.shape(node.output) != rows:
-        given = at.optional(node, 1, "a shape") if node.op != "Flatten" else None
-        asked = node.attributes.get("axis" if node.op == "Flatten" else "axes")
-        name = "shape" if node.op == "Reshape" else "axis" if node.op == "Flatten" else "axes"
-        asked = asked if given is None else given.tolist()
+    made = at.file.shape(node.outputs[0])
+    if made != rows:
+        name = {"Flatten": "axis", "Reshape": "shape", "Squeeze": "axes"}[node.operator]
+        given = at.optional(node, 1, name)
+        asked = node.attributes.get(name) if given is None else given.tolist()
         raise FileError(
-            f"{name}={asked} makes {list(at.facts.shape(node.output))} of {list(shape)}; accepted"
-            f" is {list(rows)}, a row for each of {shape[0]} images"
+            f"{name}={asked} makes {list(made)} of {list(shape)}; accepted is {list(rows)}, a row"
+            f" for each of {shape[0]} images"
         )
     if len(shape) == 2:
         return value

@@ -1,4 +1,4 @@
-"""Where values become bits: Sign, and a Where that a comparison with a constant decides."""
+"""Where values become bits: Sign, and a Where that a comparison with a constant decides; Cast."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright.errors import FileError
+from tilewright.nn.graph import Node
 from tilewright.nn.onnx.drafts import AffineDraft, SignDraft
-from tilewright.nn.onnx.graph import Node
-from tilewright.nn.onnx.importer import Importer, Traced
-from tilewright.nn.onnx.table import operator
+from tilewright.nn.onnx.importer import Importer, Traced, operator
 
 _COMPARISONS = {
     "Greater": (False, True),  # flipped, strict
@@ -20,37 +19,34 @@ _COMPARISONS = {
 }
 
 
-@operator("Sign", (9, 13))
+@operator("Sign")
 def sign(at: Importer, node: Node) -> Traced:
     """0 becomes +1."""
     value = at.plain(node.inputs[0])
-    at.signs[node.output] = (node.inputs[0], np.zeros(()))
+    at.signs[node.outputs[0]] = (node.inputs[0], np.zeros(()))
     return Traced(at.emit(node, SignDraft, value.draft), value.order, is_bits=True)
 
 
-@operator("Greater", (7, 9, 13), note="with a constant, read by a Where")
-@operator("GreaterOrEqual", (12, 16), note="with a constant, read by a Where")
-@operator("Less", (7, 9, 13), note="with a constant, read by a Where")
-@operator("LessOrEqual", (12, 16), note="with a constant, read by a Where")
+@operator("Greater", "with a constant, read by a Where")
+@operator("GreaterOrEqual", "with a constant, read by a Where")
+@operator("Less", "with a constant, read by a Where")
+@operator("LessOrEqual", "with a constant, read by a Where")
 def compare(at: Importer, node: Node) -> Traced:
     """Nothing yet: the Where that reads it becomes a sign."""
-    left, right = (at.constant(name) for name in node.inputs)
-    if (left is None) == (right is None):
+    beside = at.beside(node)
+    if beside is None:
         raise FileError("accepted is a value beside a constant")
-    constant, position = (right, 0) if left is None else (left, 1)
-    value = at.plain(node.inputs[position])
-    flipped, strict = _COMPARISONS[node.op]
-    assert constant is not None
-    cut = at.channels(node, constant, value, position)
-    at.signs[node.output] = (node.inputs[position], constant)
-    return replace(value, condition=(cut, flipped == (left is None), strict))
+    value, cut, place, constant = beside
+    flipped, strict = _COMPARISONS[node.operator]
+    at.signs[node.outputs[0]] = (node.inputs[1 - place], constant)
+    return replace(value, condition=(cut, flipped == (place == 1), strict))
 
 
-@operator("Where", (9, 16), note="of a comparison, -1 and 1")
+@operator("Where", "of a comparison, -1 and 1")
 def where(at: Importer, node: Node) -> Traced:
     """A sign, of the comparison before it."""
     value = at.found.get(node.inputs[0])
-    chosen = [at.constant(name) for name in node.inputs[1:]]
+    chosen = [at.file.constant(name) for name in node.inputs[1:]]
     if value is None or value.condition is None or any(c is None or c.size != 1 for c in chosen):
         raise FileError("accepted is Where(comparison with a constant, -1, 1) or (…, 1, -1)")
     numbers = tuple(float(np.asarray(c).reshape(-1)[0]) for c in chosen)
@@ -62,10 +58,22 @@ def where(at: Importer, node: Node) -> Traced:
     draft = value.draft
     if flipped:
         ones = np.ones_like(cut)
-        name = f"{node.output}, negated"
+        name = f"{node.outputs[0]}, negated"
         draft = at.emit(node, AffineDraft, draft, name=name, scale=-ones, shift=0 * ones)
         cut = -cut
     plain = 0.0 if not cut.any() else cut
-    at.signs[node.output] = at.signs[node.inputs[0]]
+    at.signs[node.outputs[0]] = at.signs[node.inputs[0]]
     name = at.emit(node, SignDraft, draft, cut=plain, strict=strict)
     return Traced(name, value.order, is_bits=True)
+
+
+@operator("Cast", "to float32 and float64; signs to float16", saturate=(1,), round_mode=("up",))
+def cast(at: Importer, node: Node) -> Traced:
+    """To types that hold every number that may come."""
+    value, to = at.plain(node.inputs[0]), at.file.tensors[node.outputs[0]].dtype
+    if to not in ("float32", "float64") and not (to == "float16" and value.is_bits):
+        raise FileError(
+            f"to={node.attributes['to']}, which rounds; accepted are 1 (float32), 11 (float64), and"
+            " 10 (float16) of signs"
+        )
+    return value
