@@ -49,7 +49,7 @@ def test_the_network_that_comes_of_it_has_the_error_that_is_said(net: Network) -
 
 
 def test_times_are_what_engines_predict_of_the_network_in_each_type(net: Network) -> None:
-    """The host's take float32 and int8; halves go by definitions there, which is never chosen."""
+    """The host computes halves in float32, which gains nothing, so that they are never chosen."""
     samples = pictures(1, 12)
     found = nn.choose_types(net, samples, loss=0.05, shape=(1, 1, 90, 160), device="host")
     plain = net.planned((1, 1, 90, 160), host())
@@ -57,7 +57,8 @@ def test_times_are_what_engines_predict_of_the_network_in_each_type(net: Network
     for kind, plan in (("float32", plain), ("int8", whole)):
         total = sum(layer.seconds[kind] for layer in found.layers)
         assert total == pytest.approx(plan.seconds, rel=1e-6), kind
-    assert all(layer.seconds["float16"] == np.inf for layer in found.layers)
+    for layer in found.layers:
+        assert layer.seconds["float16"] == pytest.approx(layer.seconds["float32"], rel=1e-6)
     chosen = found.network.planned((1, 1, 90, 160), host()).seconds
     assert found.seconds == pytest.approx((plain.seconds, chosen), rel=1e-6)
 

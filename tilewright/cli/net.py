@@ -136,7 +136,7 @@ def run(
         typer.Option("--output", "-o", metavar="FILE", help="y.npy or y.png; one for each output."),
     ] = None,
     device: common.DeviceOption = None,
-    dtype: NetDtypeOption = "float32",
+    dtype: NetDtypeOption = None,
 ) -> None:
     """Run a network on arrays or a picture, and write what it gives.
 

@@ -16,6 +16,7 @@ from tilewright.cli.net_inputs import (
     drawn,
     shapes_of,
     times,
+    type_of,
 )
 from tilewright.errors import ArgumentError
 from tilewright.files.whole import check_writable, write_json
@@ -35,7 +36,7 @@ def bench(
         typer.Option(metavar="PEER", help="onnxruntime, openvino, torch on a GPU; again for more."),
     ] = None,
     device: common.DeviceOption = None,
-    dtype: NetDtypeOption = "float32",
+    dtype: NetDtypeOption = None,
     repeats: Annotated[int, typer.Option(metavar="N", help="Runs of which the median is.")] = 20,
     threads: ThreadsOption = None,
     json: common.JsonOption = None,
@@ -64,13 +65,14 @@ def bench(
         bound = network.bind(sizes, chosen, dtype)
     calls = {OURS: net_measure.call_of(bound, given)}
     seconds = net_peers.in_turns(calls | {peer.name: peer.run for peer in peers}, repeats)
+    label = type_of(network, dtype)
     said = ", ".join(f"{name} {times(size)}" for name, size in sizes.items())
-    print(f"{network.title}, {said}, {dtype}, on {chosen.id}, {chosen.name}")
+    print(f"{network.title}, {said}, {label}, on {chosen.id}, {chosen.name}")
     for name, median in seconds.items():
         ratio = "" if name == OURS else f"  {median / seconds[OURS]:.2f} times ours"
         print(f"{name:<24}{time_text(median):>12}{ratio}")
     if json is not None:
-        found = {"title": network.title, "dtype": dtype, "seconds": seconds, "sizes": sizes}
+        found = {"title": network.title, "dtype": label, "seconds": seconds, "sizes": sizes}
         write_json(json, {"schema": "tilewright-net-bench/1", **provenance(chosen), **found})
         print(f"wrote {json}")
 

@@ -18,6 +18,7 @@ from tilewright.files import reading
 from tilewright.files.whole import DAMAGED
 from tilewright.inputs.devices import host
 from tilewright.nn.graph import Graph, Input, Shape
+from tilewright.nn.net import DTYPES, Network
 from tilewright.nn.sizes import sizes_of
 from tilewright.wording import in_one_line
 
@@ -37,7 +38,8 @@ ThreadsOption = Annotated[
     typer.Option("--threads", metavar="N", help="Of peers; default as many as they take."),
 ]
 NetDtypeOption = Annotated[
-    str, typer.Option("--dtype", help="float32, float16 or bfloat16, of values that are float32.")
+    str | None,
+    typer.Option("--dtype", help="float32, float16 or bfloat16; default as the file has it."),
 ]
 
 
@@ -84,6 +86,12 @@ def _of_file(source: Input) -> Shape:
             f" --shape {source.name}={shown} with numbers"
         )
     return tuple(int(size) for size in sizes)
+
+
+def type_of(network: Network, dtype: str | None) -> str:
+    """The type that a network is said to run in: the one asked for, or that of its inputs."""
+    reals = (source.dtype for source in network.inputs if source.dtype in DTYPES)
+    return dtype or next(reals, DTYPES[0])
 
 
 def drawn(graph: Graph, sizes: Mapping[str, Shape], seed: int) -> dict[str, NDArray]:

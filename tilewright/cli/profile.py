@@ -16,6 +16,7 @@ from tilewright.cli.net_inputs import (
     ThreadsOption,
     drawn,
     shapes_of,
+    type_of,
 )
 from tilewright.cli.peak import measured
 from tilewright.errors import ArgumentError
@@ -36,7 +37,7 @@ def profile(
     model: ModelArgument,
     shape: ShapeOption = None,
     device: common.DeviceOption = None,
-    dtype: NetDtypeOption = "float32",
+    dtype: NetDtypeOption = None,
     repeats: Annotated[int, typer.Option(metavar="N", help="Runs of which the median is.")] = 20,
     top: Annotated[int, typer.Option(metavar="N", help="Steps to show, the slowest.")] = 20,
     every: Annotated[bool, typer.Option("--all", help="Show every step, and every node.")] = False,
@@ -87,7 +88,7 @@ def _profiled(
     model: Path,
     texts: list[str] | None,
     device: str | None,
-    dtype: str,
+    dtype: str | None,
     repeats: int,
     threads: int | None,
     peers: bool,
@@ -99,7 +100,7 @@ def _profiled(
     chosen = device_of(device or "auto", network.graph)
     feeds = drawn(network.graph, sizes, 0)
     ceilings = chosen.ceilings or measured(chosen)
-    found = NetProfile(network.title, chosen, ceilings, dtype, sizes, before)
+    found = NetProfile(network.title, chosen, ceilings, type_of(network, dtype), sizes, before)
     if not repeats:
         return found
     given = net_measure.on_device(feeds, chosen)
@@ -109,4 +110,4 @@ def _profiled(
     elif peers and model.suffix.lower() == ".onnx":
         beside = net_peers.runnable(model, feeds, threads)
     with common.progress(4) as advance:
-        return net_measure.measured(network, found, given, beside, repeats, advance)
+        return net_measure.measured(network, found, given, beside, repeats, advance, dtype)

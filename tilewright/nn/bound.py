@@ -121,7 +121,7 @@ class Bound:
         """Arrays that inputs are copied to: who fills one and passes it saves that copy.
 
         Later values take the same memory, so it is filled anew before each run. Inputs that no
-        engine reads have none.
+        engine reads have none. Where halves are computed in float32 these arrays are float32.
         """
         names = (source.name for source in self._plan.graph.inputs)
         return {name: self._fixed[name] for name in names if name in self._fixed}
@@ -130,7 +130,8 @@ class Bound:
     def results(self) -> Mapping[str, Any]:
         """Arrays that outputs are copied from: who passes one as `out` saves that copy.
 
-        The next run writes them anew. Outputs that no engine writes have none.
+        The next run writes them anew. Outputs that no engine writes have none. Where halves are
+        computed in float32 these arrays are, and hold results that are not rounded yet.
         """
         return {n: self._fixed[n] for n in self._plan.graph.outputs if n in self._fixed}
 
@@ -196,7 +197,8 @@ class Bound:
 
         Args:
             inputs: arrays of NumPy, torch, CuPy, pyopencl or tilewright, in the order of the
-                network's inputs; float32 is rounded to what the network was bound for.
+                network's inputs; float32 is rounded to halves that the network was bound for, and
+                halves are widened to float32.
             out: an array for the result, or a tuple of them where there are several outputs.
             named: arrays by the names of inputs.
 
@@ -214,7 +216,7 @@ class Bound:
 
     def _run(self, inputs: tuple[Any, ...], out: Any, named: Mapping[str, Any]) -> Any:
         given = passed.inputs_of(self._plan, inputs, named)
-        outs = passed.outs_of(self._plan, out)
+        outs = passed.outs_of(self._plan, out, self._fixed)
         # Inputs in planned memory, as a state among `results`, are copied before it is written.
         own = {name: one for name, one in given.items() if not self._home.is_planned(one)}
         passed.check_apart(outs, own)
@@ -319,7 +321,7 @@ class Bound:
         for name, array in given.items():
             if array is self._fixed.get(name):
                 continue
-            value = self._home.taken(array, f"input {name!r}", self._plan.tensors[name].dtype)
+            value = self._home.taken(array, f"input {name!r}", self._plan.dtype_of(name))
             found[name] = self._apart(value) if self._home.is_planned(value) else value
         return found
 
@@ -341,7 +343,7 @@ class Bound:
             if out is not None and out is value:
                 made.append(out)
                 continue
-            made.append(self._home.given(value, self._plan.tensors[name].dtype, like, out, fresh))
+            made.append(self._home.given(value, self._plan.dtype_of(name), like, out, fresh))
         return tuple(made)
 
     # Steps

@@ -17,6 +17,7 @@ import numpy as np
 from tilewright.arrays import torch_private as private
 from tilewright.arrays.array import NDArray
 from tilewright.backends.cuda.machine import timing
+from tilewright.backends.host import halves
 from tilewright.engines.conv import Format
 from tilewright.errors import DeviceMemoryError
 from tilewright.nn import by_torch
@@ -29,6 +30,7 @@ from tilewright.nn.recorded import Recorded
 
 Launch = Callable[[], None]
 _COMPILERS = 8  # threads
+_HELD = {"float16": "float16", "bfloat16": "float32"}  # in NumPy's arrays
 
 
 class Home(Protocol):
@@ -113,11 +115,15 @@ class HostHome:
 
     def taken(self, value: Any, name: str, dtype: str) -> NDArray:
         """As NumPy has it."""
-        return rounded(to_numpy(value, name), dtype)
+        array = to_numpy(value, name)
+        if dtype not in halves.HALVES or array.dtype != np.float32:
+            return rounded(array, dtype)
+        return _rounded(array, dtype, np.empty(array.shape, _HELD[dtype]))
 
     def copied(self, into: Any, value: Any) -> None:
-        """Element by element, layouts as they are."""
-        np.copyto(into, value)
+        """Element by element, layouts as they are; float16 is widened where `into` is float32."""
+        if not halves.copied(into, value, str(into.dtype)):
+            np.copyto(into, value)
 
     def is_planned(self, value: Any) -> bool:
         """By addresses: arrays, and torch's tensors of the processor."""
@@ -128,9 +134,11 @@ class HostHome:
     def given(self, value: Any, dtype: str, like: Any, out: Any, fresh: bool) -> Any:
         """A copy, as the memory serves the next run; none where nobody else holds it."""
         if isinstance(out, np.ndarray):
-            np.copyto(out, value)
-            return out
-        made = value if fresh and value.base is None else np.array(value, order="C")
+            return _rounded(value, dtype, out)
+        if dtype in halves.HALVES and value.dtype == np.float32:
+            made = _rounded(value, dtype, np.empty(value.shape, _HELD[dtype]))
+        else:
+            made = value if fresh and value.base is None else np.array(value, order="C")
         if out is None:
             return maker(like)(made, dtype)
         return _filled(out, maker(out)(made, dtype))
@@ -294,6 +302,13 @@ class TorchHome:
     def called(self, node: Node, given: Sequence[Any]) -> Any:
         """By torch's own functions."""
         return by_torch.called(node, given)
+
+
+def _rounded(value: NDArray, dtype: str, out: NDArray) -> NDArray:
+    """`out`, of elements as NumPy holds those of `dtype`."""
+    if not halves.copied(out, value, dtype):
+        np.copyto(out, rounded(value, dtype))
+    return out
 
 
 def _filled(out: Any, made: Any) -> Any:

@@ -20,7 +20,7 @@ from tilewright.nn.infer import operator_of, tensors, types
 from tilewright.nn.passed import matched
 from tilewright.nn.passes import simplified
 from tilewright.nn.passes.int8 import with_int8
-from tilewright.nn.passes.retyped import retyped
+from tilewright.nn.passes.retyped import retyped, widened
 from tilewright.nn.places import device_of, home_of
 from tilewright.nn.plan import Plan, planned
 from tilewright.nn.profile import Row, rows
@@ -29,6 +29,8 @@ from tilewright.nn.sizes import check_shape, sizes_of
 from tilewright.wording import short
 
 DTYPES = ("float32", "float16", "bfloat16")
+# What back ends compute in float32 all the way: their engines have no such type.
+_WIDENED = {"host": ("float16", "bfloat16"), "opencl": ("bfloat16",)}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -85,7 +87,7 @@ class Network:
         self,
         shape: Any = None,
         device: Device | str = "auto",
-        dtype: str = "float32",
+        dtype: str | None = None,
         *,
         exact: bool = False,
         fuse: bool = True,
@@ -95,7 +97,11 @@ class Network:
         Args:
             shape: sizes of the input; of several {name: sizes}. None where no size is free.
             device: "auto" is a GPU where there is one, else the host; or as in `tilewright.matmul`.
-            dtype: "float32", "float16" or "bfloat16", for all values that are float32 in the file.
+            dtype: "float32", "float16" or "bfloat16", of all values that are one of them in the
+                file, inputs and outputs too; None is each as the file has it. Weights are rounded
+                to it once, sums are float32. Where engines have no halves (on the host; for
+                bfloat16 on OpenCL devices) values between layers are float32 as well: inputs are
+                widened, outputs rounded, and results as near as the definitions' or nearer.
             exact: no engine of convolutions whose rounding exceeds that of a plain sum.
             fuse: False does the file's nodes one by one, to compare with.
 
@@ -111,7 +117,7 @@ class Network:
         self,
         shape: Any = None,
         device: Device | str = "auto",
-        dtype: str = "float32",
+        dtype: str | None = None,
         *,
         exact: bool = False,
         fuse: bool = True,
@@ -120,7 +126,7 @@ class Network:
         return explained(self._plan(shape, device, dtype, exact, fuse)[0], self.title)
 
     def peak_bytes(
-        self, shape: Any = None, device: Device | str = "auto", dtype: str = "float32"
+        self, shape: Any = None, device: Device | str = "auto", dtype: str | None = None
     ) -> int:
         """What all values take at once where `bind` with these arguments lays them.
 
@@ -128,7 +134,7 @@ class Network:
         """
         return self._plan(shape, device, dtype, exact=False, fuse=True)[0].peak_bytes
 
-    def profile(self, shape: Any = None, dtype: str = "float32") -> tuple[Row, ...]:
+    def profile(self, shape: Any = None, dtype: str | None = None) -> tuple[Row, ...]:
         """The work of every node of the file: operations, bytes, and how many operations a byte.
 
         Nothing is measured: `bind(...).profile(...)` does that, of the steps after fusion.
@@ -138,26 +144,25 @@ class Network:
 
         Raises ArgumentError, ShapeError, DtypeError.
         """
-        graph = retyped(self.graph, _checked_dtype(dtype))
+        graph = _in(self.graph, dtype)
         return rows(graph, tensors(graph, sizes_of(graph, shape)))
 
     def planned(self, shape: Any, device: Device) -> Plan:
         """What `bind` follows, with every step's predicted seconds."""
-        return self._plan(shape, device, "float32", exact=False, fuse=True)[0]
+        return self._plan(shape, device, None, exact=False, fuse=True)[0]
 
     def _plan(
-        self, shape: Any, device: Device | str, dtype: str, exact: bool, fuse: bool
+        self, shape: Any, device: Device | str, dtype: str | None, exact: bool, fuse: bool
     ) -> tuple[Plan, tuple[AnyEngine, ...]]:
         chosen = device_of(device, self.graph)
-        dtype = _checked_dtype(dtype)
+        whole = _in(with_int8(self.graph) if fuse else self.graph, dtype)
         sizes = sizes_of(self.graph, shape)
-        graph = retyped(with_int8(self.graph) if fuse else self.graph, dtype)
+        graph, outside = widened(whole, _WIDENED.get(chosen.backend, ()))
         graph = simplified(graph, tensors(graph, sizes), fuse=fuse)
         engines, others = conv_engines(chosen.backend), value_engines(chosen.backend)
-        if dtype == "bfloat16" and chosen.backend != "cuda":
-            engines = ()  # NumPy's arrays cannot hold it
         found = tensors(graph, sizes)
-        return planned(graph, found, chosen, engines, others, exact=exact), (*engines, *others)
+        plan = planned(graph, found, chosen, engines, others, outside, exact=exact)
+        return plan, (*engines, *others)
 
     def checked(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
         """What a run is given, as arrays by name; raises what `run` does."""
@@ -166,12 +171,14 @@ class Network:
         return {source.name: _fitting(source, found[source.name], sizes) for source in self.inputs}
 
 
-def _checked_dtype(dtype: Any) -> str:
-    """The name of a type that values may be stored in: that, or NumPy's or torch's type."""
+def _in(graph: Graph, dtype: Any) -> Graph:
+    """The graph in a type that values may be stored in: its name, or NumPy's or torch's type."""
+    if dtype is None:
+        return graph
     name = str(getattr(dtype, "__name__", dtype)).removeprefix("torch.")
     if name not in DTYPES:
-        raise DtypeError(f"dtype={short(dtype)}: accepted are {', '.join(DTYPES)}")
-    return name
+        raise DtypeError(f"dtype={short(dtype)}: accepted are None, {', '.join(DTYPES)}")
+    return retyped(graph, name)
 
 
 def _fitting(source: Input, array: Any, sizes: dict[str, int]) -> Any:

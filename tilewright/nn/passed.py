@@ -11,6 +11,10 @@ from tilewright.errors import ArgumentError, DtypeError, OperandError, OverlapEr
 from tilewright.nn.kinds import check_kind, check_unseen, dtype_name, is_writable
 from tilewright.nn.plan import Plan
 
+_HALVES = ("float16", "bfloat16")
+# Types of inputs that are taken for others: rounded to halves, or widened.
+_TAKEN = frozenset(pair for half in _HALVES for pair in ((half, "float32"), ("float32", half)))
+
 
 def matched(
     names: Sequence[str], inputs: tuple[Any, ...], named: Mapping[str, Any]
@@ -35,20 +39,20 @@ def inputs_of(plan: Plan, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> 
     for name, array in found.items():
         check_kind(array, f"input {name!r}")
         check_unseen(array, f"input {name!r}")
-        tensor = plan.tensors[name]
-        if tuple(array.shape) != tensor.shape:
-            raise ShapeError(
-                f"input {name!r}: shape {list(array.shape)}; bound for {list(tensor.shape)}"
-            )
+        sizes, wanted = plan.tensors[name].shape, plan.dtype_of(name)
+        if tuple(array.shape) != sizes:
+            raise ShapeError(f"input {name!r}: shape {list(array.shape)}; bound for {list(sizes)}")
         dtype = dtype_name(array)
-        halves = tensor.dtype in ("float16", "bfloat16") and dtype == "float32"
-        if dtype != tensor.dtype and not halves:
-            raise DtypeError(f"input {name!r}: {dtype}; accepted is {tensor.dtype}")
+        if dtype != wanted and (dtype, wanted) not in _TAKEN:
+            raise DtypeError(f"input {name!r}: {dtype}; accepted is {wanted}")
     return found
 
 
-def outs_of(plan: Plan, out: Any) -> tuple[Any, ...]:
-    """An `out` for each output, or None. Raises errors that name it."""
+def outs_of(plan: Plan, out: Any, results: Mapping[str, Any]) -> tuple[Any, ...]:
+    """An `out` for each output, or None. Raises errors that name it.
+
+    results: planned arrays of outputs, which are taken as they are.
+    """
     names = plan.graph.outputs
     if out is None:
         return (None,) * len(names)
@@ -63,9 +67,11 @@ def outs_of(plan: Plan, out: Any) -> tuple[Any, ...]:
         tensor = plan.tensors[name]
         if tuple(one.shape) != tensor.shape:
             raise ShapeError(f"out.shape={list(one.shape)}: accepted is {list(tensor.shape)}")
-        wide = tensor.dtype == "bfloat16" and isinstance(one, np.ndarray)  # as NumPy holds it
-        if dtype_name(one) != ("float32" if wide else tensor.dtype):
-            raise DtypeError(f"out.dtype={dtype_name(one)}: accepted is {tensor.dtype}")
+        wanted = plan.dtype_of(name)
+        wide = wanted == "bfloat16" and isinstance(one, np.ndarray)  # as NumPy holds it
+        fits = one is results.get(name) or dtype_name(one) == ("float32" if wide else wanted)
+        if not fits:
+            raise DtypeError(f"out.dtype={dtype_name(one)}: accepted is {wanted}")
         if not is_writable(one):
             raise OperandError("out: it is read-only; accepted are arrays that may be written")
     return several

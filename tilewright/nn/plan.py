@@ -9,7 +9,7 @@ definitions, which give arrays of their own that go after their last reader.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tilewright.engines.choose import choose
 from tilewright.engines.contract import Planner
@@ -77,11 +77,12 @@ class Step:
 class Plan:
     """Steps in order, and where the values that engines touch lie.
 
-    device, dtype   what it is for; `dtype` of the values that are float32 in the file
+    device    what it is for
     tensors   sizes and types of every value
     formats   how each planned value lies
     places    its first byte in one piece of memory of `arena` bytes
     lasts     the last step that reads each value
+    outside   element types of inputs and outputs that callers see in another than they have here
     peak_bytes   of values at once, weights and what a definition takes for itself not among them
     """
 
@@ -94,6 +95,11 @@ class Plan:
     lasts: Mapping[str, int]
     arena: int
     peak_bytes: int
+    outside: Mapping[str, str] = field(default_factory=dict)
+
+    def dtype_of(self, name: str) -> str:
+        """The element type of an input or output as callers see it."""
+        return self.outside.get(name, self.tensors[name].dtype)
 
     @property
     def seconds(self) -> float | None:
@@ -109,10 +115,13 @@ def planned(
     device: Device,
     engines: Sequence[Planner[ConvWork]],
     others: Sequence[Planner[ValueWork]] = (),
+    outside: Mapping[str, str] | None = None,
     *,
     exact: bool,
 ) -> Plan:
     """The plan of a graph that passes have been over; `others` are engines of values.
+
+    outside: element types that callers see, by the names of inputs and outputs, where others.
 
     Raises DeviceMemoryError where its values need more memory than the device has.
     """
@@ -124,10 +133,12 @@ def planned(
             at.layers_of_bits(node)
         elif not at.values(node):
             at.definition(node)
-    steps, formats = at.steps, at.formats
-    if device.backend == "cuda":  # a recorded run reads its inputs where it read them before
-        for source in graph.inputs:
+    formats = at.formats
+    for source in graph.inputs:
+        # A recorded run reads its inputs where it read them before; others are widened there.
+        if device.backend == "cuda" or (outside and source.name in outside):
             formats.setdefault(source.name, "channels_first")
+    steps = tuple(at.steps)
     lasts = _lasts(graph, steps, formats)
     lives = _lives(graph, steps, at.tensors, lasts, set(formats), at.kept)
     places, arena = offsets(lives[0])
@@ -138,7 +149,9 @@ def planned(
             f"shape: values take {most} bytes at once beside {weights} of weights; {device.name}"
             f" has {device.memory}"
         )
-    return Plan(device, graph, tuple(steps), at.tensors, formats, places, lasts, arena, most)
+    return Plan(
+        device, graph, steps, at.tensors, formats, places, lasts, arena, most, outside or {}
+    )
 
 
 class _Drafts:

@@ -10,7 +10,8 @@ from tilewright.wording import counted, time_text, wrapped
 def explained(plan: Plan, title: str) -> str:
     """The report that `explain()` prints."""
     inputs = ", ".join(
-        f"{i.name} {list(plan.tensors[i.name].shape)} {i.dtype}" for i in plan.graph.inputs
+        f"{i.name} {list(plan.tensors[i.name].shape)} {plan.dtype_of(i.name)}"
+        for i in plan.graph.inputs
     )
     predicted = "" if plan.seconds is None else f", predicted {time_text(plan.seconds)}"
     lines = [
@@ -18,6 +19,12 @@ def explained(plan: Plan, title: str) -> str:
         f"{counted(len(plan.steps), 'step')}{predicted}, values take"
         f" {plan.peak_bytes / 2**20:.2f} MiB at once",
     ]
+    if plan.outside:
+        kinds = ", ".join(sorted(set(plan.outside.values())))
+        lines.append(
+            f"no engine has {kinds} here: weights are of that type, values between layers are"
+            " float32, outputs are rounded once"
+        )
     for number, step in enumerate(plan.steps, 1):
         lines += _lines(number, step, plan)
     return "\n".join(part for line in lines for part in wrapped(line))

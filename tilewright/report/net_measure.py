@@ -22,12 +22,14 @@ def measured(
     peers: Sequence[Peer],
     repeats: int,
     report: Callable[[str], None] = lambda name: None,
+    dtype: str | None = None,
 ) -> NetProfile:
     """The profile of what was only counted, with times; `report` hears what comes next.
 
     given: inputs where the network runs, as `on_device` lays them.
+    dtype: as of `Network.bind`.
     """
-    options = (profile.sizes, profile.device, profile.dtype)
+    options = (profile.sizes, profile.device, dtype)
     report("before fusion")
     before = network.bind(*options, fuse=False).profile(**given, repeats=repeats)
     report("after fusion")

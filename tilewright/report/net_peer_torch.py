@@ -29,9 +29,9 @@ _WARM = 3  # runs before the recording
 
 
 def ready(
-    network: Network, sizes: Mapping[str, Shape], given: Mapping[str, Any], dtype: str
+    network: Network, sizes: Mapping[str, Shape], given: Mapping[str, Any], dtype: str | None
 ) -> Peer:
-    """The network by torch, for tensors on the GPU where they lie."""
+    """The network by torch, for tensors on the GPU where they lie; `dtype` as of `Network.bind`."""
     import torch
 
     net = _Eager(network, sizes, given, dtype)
@@ -73,9 +73,13 @@ class _Eager:
     """The file's nodes by torch, on tensors of its own."""
 
     def __init__(
-        self, network: Network, sizes: Mapping[str, Shape], given: Mapping[str, Any], dtype: str
+        self,
+        network: Network,
+        sizes: Mapping[str, Shape],
+        given: Mapping[str, Any],
+        dtype: str | None,
     ) -> None:
-        graph = retyped(network.graph, dtype)
+        graph = network.graph if dtype is None else retyped(network.graph, dtype)
         self._graph, self._tensors = graph, tensors(graph, sizes)
         first = next(iter(given.values()))
         self._xp, self._where = namespace(first), first.device

@@ -3,7 +3,7 @@
     int8.py         DequantizeLinear, Conv, QuantizeLinear -> one convolution of whole numbers
     norms.py, identities.py, halves.py   for whoever quantises: batch norms into weights, copies of
                     constants, some layers in float16
-    retyped.py      float32 -> float16 or bfloat16
+    retyped.py      float32 -> float16 or bfloat16; halves -> float32 where engines have none
     unchanged.py    Identity, Dropout, casts to the same type: gone
     constants.py    what constants alone decide is computed once
     dead.py         what nobody reads is left out
