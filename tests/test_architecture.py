@@ -45,7 +45,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("calls", "onebit"),
     ("nn", "torch_ops"),
     ("models", "products"),
-    ("doors", "pytorch"),
+    ("doors", "pytorch", "video"),
     ("report",),
     ("cli",),
 )

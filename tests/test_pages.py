@@ -208,6 +208,7 @@ MODULES = (
     "tilewright.pytorch",
     "tilewright.pytorch.qat",
     "tilewright.suites",
+    "tilewright.video",
     "tilewright.errors",
 )
 

@@ -34,7 +34,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> _types.ModuleType:
-    """`tilewright.models`, `.nn` and `.onebit`, loaded when somebody first asks for them."""
-    if name not in ("models", "nn", "onebit"):
+    """`tilewright.models`, `.nn`, `.onebit`, `.video`: loaded when somebody first asks for them."""
+    if name not in ("models", "nn", "onebit", "video"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _importlib.import_module(f"tilewright.{name}")

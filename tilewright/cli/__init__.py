@@ -23,6 +23,7 @@ from tilewright.cli import (
     demo,
     devices,
     ending,
+    enhance,
     grouped,
     ladder,
     matmul,
@@ -45,6 +46,7 @@ COMMANDS = (
     matmul.matmul,
     grouped.grouped,
     profile.profile,
+    enhance.enhance,
     demo.demo,
 )
 

@@ -1,0 +1,85 @@
+"""`tilewright enhance`: a film in, a film out, with progress that says what holds it back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+
+from tilewright.cli import common
+from tilewright.video.making import Enhanced, Progress, made, planned
+from tilewright.video.stages.contract import Stage
+from tilewright.wording import counted
+
+
+def enhance(
+    source: Annotated[Path, typer.Argument(metavar="IN", help="A film that FFmpeg reads.")],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="OUT", help="film.mp4, .m4v, .mov, .mkv, .webm."),
+    ],
+    codec: Annotated[
+        str | None,
+        typer.Option(help="h264, h265, av1, vp9 or ffv1; left out: vp9 for .webm, else h264."),
+    ] = None,
+    crf: Annotated[
+        int | None, typer.Option(metavar="N", help="The encoder's quality; less is better.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
+    ] = False,
+) -> None:
+    """Make a film out of another, picture by picture; all else of it stays what it is.
+
+    Sound, subtitles, chapters, attachments, metadata, time stamps and colours are kept. Stopped at
+    any moment and called again with the same line it goes on; OUT appears when it is whole.
+
+    Examples:
+
+    - `tilewright enhance film.mp4 -o film.mkv --codec h265 --crf 22`
+    - `tilewright enhance film.mkv -o copy.mkv --codec ffv1`
+    """
+    stages: list[Stage] = []
+    job = planned(source, output, stages, codec=codec, crf=crf, overwrite=overwrite)
+    if dry_run:
+        print("\n".join(job.lines()))
+        return
+    with _bar() as report:
+        done = made(job, report)
+    print("\n".join(_said(done)))
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[Progress], None]]:
+    """A bar on stderr where that is a terminal: pictures, pictures a second, what is slowest."""
+    bar = common.bar_of(BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    task = bar.add_task("", total=None)
+
+    def report(now: Progress) -> None:
+        text = f"{now.rate:.1f} a second, {_clock(now.left)} left, slowest: {now.slowest}"
+        bar.update(task, completed=now.done, total=now.total, description=text)
+        bar.refresh()
+
+    with bar:
+        yield report
+
+
+def _said(done: Enhanced) -> Iterator[str]:
+    fresh = done.frames - done.kept
+    rate = f", {fresh / done.seconds:.1f} a second" if fresh else ""
+    kept = f", {done.kept} of them kept from before" if done.kept else ""
+    yield f"wrote {done.out}: {counted(done.frames, 'picture')}{kept}, {_clock(done.seconds)}{rate}"
+    if done.worked:
+        yield "worked: " + ", ".join(f"{name} {spent:.2f} s" for name, spent in done.worked.items())
+
+
+def _clock(seconds: float) -> str:
+    """`0:07`, or `2:00:07`."""
+    hours, rest = divmod(round(seconds), 3600)
+    minutes, rest = divmod(rest, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -1,0 +1,40 @@
+"""Films: decoded, made better picture by picture, encoded; nothing else of them changed.
+
+frames    the pictures of a film, planes as NumPy views
+enhance   a film out of another, through stages
+Frame, Look  a picture, and what pictures of a film are
+Enhanced, Progress  what was made, and how far it is
+
+Needs PyAV: `pip install 'tilewright[video]'`. docs/video.md follows a film through.
+"""
+
+import importlib as _importlib
+import typing as _typing
+
+if _typing.TYPE_CHECKING:
+    from tilewright.video.decode import frames
+    from tilewright.video.look import Frame, Look
+    from tilewright.video.making import Enhanced, Progress, enhance
+
+__all__ = ["Enhanced", "Frame", "Look", "Progress", "enhance", "frames"]
+_PLACES = {
+    "Enhanced": "making",
+    "Frame": "look",
+    "Look": "look",
+    "Progress": "making",
+    "enhance": "making",
+    "frames": "decode",
+}
+
+
+def __getattr__(name: str) -> _typing.Any:
+    """What the files here have under this name, loaded when somebody first asks for it."""
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(_importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PLACES])

@@ -1,0 +1,114 @@
+"""Parts of the pipeline that work side by side: a thread each, joined by short queues.
+
+    decode -> [4] -> stage -> [4] -> stage -> [4] -> encode
+
+Each part is an iterator; `ahead` runs one in a thread of its own. Queues are bounded, so memory is:
+the slowest part holds all others back, and the clock says which that is. FFmpeg and our kernels
+let other threads run while they work.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
+from queue import Empty, Full, Queue
+from time import perf_counter
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+DEPTH = 4  # pictures between two parts
+_LOOK = 0.1  # seconds after which a part that waits looks whether all is over
+
+
+class Clock:
+    """For how long each part worked, not counting what it waited for others."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def add(self, name: str, seconds: float) -> None:
+        """Time that a part worked; less than 0 for what it waited."""
+        with self._lock:
+            self._seconds[name] = self._seconds.get(name, 0.0) + seconds
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """By part, in the order in which they first worked."""
+        with self._lock:
+            return {name: max(0.0, spent) for name, spent in self._seconds.items()}
+
+    @property
+    def slowest(self) -> str:
+        """The part that holds the others back; "" before any worked."""
+        seconds = self.seconds
+        return max(seconds, key=lambda name: seconds[name]) if seconds else ""
+
+
+def timed(source: Iterable[T], taker: str, clock: Clock) -> Generator[T, None, None]:
+    """The same items; what `taker` waits for them is no work of its own."""
+    items = iter(source)
+    while True:
+        begin = perf_counter()
+        try:
+            item = next(items)
+        except StopIteration:
+            return
+        finally:
+            clock.add(taker, begin - perf_counter())
+        yield item
+
+
+def ahead(
+    source: Iterator[T], name: str, clock: Clock, depth: int = DEPTH
+) -> Generator[T, None, None]:
+    """The items of an iterator that runs in a thread, at most `depth` items ahead.
+
+    What it raises is raised here. Closed early, the thread is ended and the iterator closed.
+    """
+    queue: Queue[tuple[T | None, BaseException | None]] = Queue(depth)
+    over = threading.Event()
+    thread = threading.Thread(target=_filled, args=(source, queue, over, name, clock), daemon=True)
+    thread.start()
+    try:
+        while True:
+            item, error = queue.get()
+            if error is not None:
+                if isinstance(error, StopIteration):
+                    return
+                raise error
+            yield item  # type: ignore[misc]
+    finally:
+        over.set()
+        while thread.is_alive():
+            _emptied(queue)
+            thread.join(_LOOK)
+
+
+def _filled(source: Any, queue: Queue[Any], over: threading.Event, name: str, clock: Clock) -> None:
+    try:
+        with closing(source):
+            while not over.is_set():
+                begin = perf_counter()
+                item = next(source)
+                clock.add(name, perf_counter() - begin)
+                _put(queue, (item, None), over)
+    except BaseException as error:
+        _put(queue, (None, error), over)
+
+
+def _put(queue: Queue[Any], item: Any, over: threading.Event) -> None:
+    while not over.is_set():
+        try:
+            return queue.put(item, timeout=_LOOK)
+        except Full:
+            continue
+
+
+def _emptied(queue: Queue[Any]) -> None:
+    try:
+        while True:
+            queue.get_nowait()
+    except Empty:
+        return

@@ -1,0 +1,220 @@
+"""A film before work begins: what its pictures are, when each is shown, what lies beside them.
+
+All packets are read once, without decoding, as only they tell how many pictures there are and when
+each is shown: containers' own counts and rates are often wrong, and chunks need exact bounds.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import FileError
+from tilewright.video.look import Light, Look
+from tilewright.video.pyav import pyav, reading
+from tilewright.wording import PATH, counted, short
+
+_ATTACHED_PICTURE = 0x400  # FFmpeg's disposition of covers
+# Of a picture alone, these would be lost where a stage makes it anew or a codec has no place.
+_UNKEPT = {
+    "DYNAMIC_HDR_PLUS": "HDR10+ metadata that change with the scene",
+    "DYNAMIC_HDR_VIVID": "HDR Vivid metadata",
+    "DOVI_METADATA": "Dolby Vision metadata",
+    "DOVI_RPU_BUFFER": "Dolby Vision metadata",
+    "STEREO3D": "how two eyes' pictures lie",
+    "SPHERICAL": "the projection of a spherical film",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Film:
+    """A film as it lies in its file.
+
+    index      of the stream whose pictures are meant
+    look       of the pictures
+    codec      the decoder's name
+    time_base  seconds that time stamps count
+    times      when each picture is shown, rising, in units of time_base
+    lengths    for how long, by time stamp
+    rate       pictures a second, on average
+    numbered   time stamps are absent or repeat: pictures take those of `times` in their order
+    unkept     what a picture carries that no encoder here keeps
+    """
+
+    path: Path
+    index: int
+    look: Look
+    codec: str
+    time_base: Fraction
+    times: tuple[int, ...]
+    lengths: dict[int, int]
+    rate: Fraction
+    numbered: bool
+    unkept: tuple[str, ...]
+
+    @property
+    def seconds(self) -> float:
+        """From the first picture to the end of the last."""
+        last = self.times[-1]
+        return float((last + self.lengths.get(last, 0) - self.times[0]) * self.time_base)
+
+
+def film(path: Path, argument: str = "path") -> Film:
+    """A film's facts. Raises FileError for what is no film, or has no picture."""
+    label = f"{argument}={short(str(path), PATH)}"
+    with reading(path, argument) as container:
+        stream = picture_stream(container, label)
+        look, unkept = _look(container, stream, label)
+    with reading(path, argument) as container:
+        stream = picture_stream(container, label)
+        times, lengths, numbered = _times(container, stream)
+        if not times:
+            raise FileError(f"{label}: no picture; accepted are films of one and more")
+        return Film(
+            path=path,
+            index=stream.index,
+            look=look,
+            codec=stream.codec_context.name,
+            time_base=stream.time_base,
+            times=times,
+            lengths=lengths,
+            rate=_rate(stream, times, stream.time_base),
+            numbered=numbered,
+            unkept=unkept,
+        )
+
+
+def picture_stream(container: Any, label: str) -> Any:
+    """The stream that holds the film: the first of pictures that is no cover."""
+    streams = [s for s in container.streams.video if not int(s.disposition) & _ATTACHED_PICTURE]
+    if not streams:
+        raise FileError(f"{label}: no stream of pictures; accepted are films")
+    if streams[0].codec_context is None:
+        raise FileError(f"{label}: no decoder for its pictures; accepted are films FFmpeg decodes")
+    return streams[0]
+
+
+def _look(container: Any, stream: Any, label: str) -> tuple[Look, tuple[str, ...]]:
+    """What the first picture says, and where it says nothing the stream."""
+    siting = _siting(container, stream.index)
+    first = next(container.decode(stream), None)
+    if first is None:
+        raise FileError(f"{label}: no picture can be decoded; accepted are films of one and more")
+    return look_of(first, stream, siting), tuple(
+        sorted({_UNKEPT[d.type.name] for d in first.side_data if d.type.name in _UNKEPT})
+    )
+
+
+def look_of(frame: Any, stream: Any, siting: str = "") -> Look:
+    """The look of a decoder's frame."""
+    name = frame.format.name
+    full = name.startswith("yuvj")
+    shown = pyav().video.format.VideoFormat(name.replace("yuvj", "yuv"))
+    parts = shown.components
+    chroma = [part for part in parts if part.is_chroma]
+    alpha = any(part.is_alpha for part in parts)
+    side = {data.type.name: bytes(data) for data in frame.side_data}
+    content = np.frombuffer(side.get("CONTENT_LIGHT_LEVEL", b"")[:8], np.uint32)
+    context = stream.codec_context
+    return Look(
+        width=frame.width,
+        height=frame.height,
+        format=shown.name,
+        bits=parts[0].bits,
+        kind=_kind(shown, parts),
+        halved=_halved(shown) if chroma else (0, 0),
+        alpha=alpha,
+        range=2 if full else int(frame.color_range) or int(context.color_range),
+        matrix=_known(frame.colorspace, context.colorspace),
+        primaries=_known(frame.color_primaries, context.color_primaries),
+        transfer=_known(frame.color_trc, context.color_trc),
+        siting=siting,
+        aspect=stream.sample_aspect_ratio or Fraction(1),
+        interlaced=bool(frame.interlaced_frame),
+        turned=tuple(np.frombuffer(side.get("DISPLAYMATRIX", b""), np.int32).tolist()),
+        light=Light(
+            side.get("MASTERING_DISPLAY_METADATA", b""),
+            (int(content[0]), int(content[1])) if content.size == 2 else None,
+        ),
+    )
+
+
+def _kind(shown: Any, parts: Any) -> str:
+    if len({part.plane for part in parts}) < len(parts) or shown.is_big_endian:
+        return "packed"
+    if any(part.bits > 16 for part in parts) or shown.has_palette or shown.is_bit_stream:
+        return "packed"
+    if "f" in shown.name.removesuffix("le")[-4:]:  # grayf16, gbrpf32: floats
+        return "packed"
+    if shown.is_rgb:
+        return "rgb"
+    return "yuv" if len(parts) > 2 else "grey"
+
+
+def _halved(shown: Any) -> tuple[int, int]:
+    across = (64 // shown.chroma_width(64)).bit_length() - 1
+    return across, (64 // shown.chroma_height(64)).bit_length() - 1
+
+
+def _known(first: int, second: int) -> int:
+    """A code of H.273; 2 is unknown."""
+    return int(second) if int(first) == 2 else int(first)
+
+
+def _siting(container: Any, index: int) -> str:
+    """Where chroma lies: PyAV shows it in no other place than what FFmpeg prints of a file."""
+    logging = pyav().logging
+    before = logging.get_level()
+    logging.set_level(logging.VERBOSE)
+    logging.set_libav_level(logging.VERBOSE)
+    try:
+        said = container.dumps_format()
+    finally:
+        logging.set_libav_level(logging.INFO)
+        logging.set_level(before)
+    line = next((x for x in said.splitlines() if re.search(rf"Stream #\d+:{index}\b", x)), "")
+    found = re.search(r"[(, ](left|center|topleft|top|bottomleft|bottom)[),]", line)
+    return found[1] if found else ""
+
+
+def _times(container: Any, stream: Any) -> tuple[tuple[int, ...], dict[int, int], bool]:
+    """When pictures are shown, how long each, and whether that had to be made up from order."""
+    shown: list[int | None] = []
+    coded: list[int | None] = []
+    lengths: dict[int, int] = {}
+    for packet in container.demux(stream):
+        if not packet.size or packet.is_discard:
+            continue
+        shown.append(packet.pts)
+        coded.append(packet.dts)
+        if packet.pts is not None and packet.duration:
+            lengths[packet.pts] = packet.duration
+    known = [time for time in shown if time is not None]
+    if len(known) == len(shown) and len(set(known)) == len(known):
+        return tuple(sorted(known)), lengths, False
+    step = max(1, round(1 / (stream.time_base * (stream.average_rate or Fraction(25)))))
+    times: list[int] = []
+    given = sorted(time for time in (coded if None in shown else shown) if time is not None)
+    for number in range(len(shown)):
+        least = times[-1] + 1 if times else None
+        time = given[number] if number < len(given) else (times[-1] + step if times else 0)
+        times.append(time if least is None else max(time, least))
+    return tuple(times), {}, True
+
+
+def _rate(stream: Any, times: tuple[int, ...], time_base: Fraction) -> Fraction:
+    if stream.average_rate:
+        return Fraction(stream.average_rate)
+    span = (times[-1] - times[0]) * time_base
+    return Fraction((len(times) - 1) / span if span else 25).limit_denominator(100000)
+
+
+def described(found: Film) -> str:
+    """A line for `--dry-run`."""
+    count = counted(len(found.times), "picture")
+    return f"{count}, {found.seconds:.2f} s, {found.look.said()}, {found.codec}"

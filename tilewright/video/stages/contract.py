@@ -1,0 +1,96 @@
+"""What a stage is: a frozen record of what is wanted, that makes itself ready for a film's look.
+
+    turned(look)  what its pictures are like afterwards; raises for what it does not take    pure
+    bound(look)   memory taken, kernels compiled, networks bound: once
+    work(window)  a picture and its neighbours in, pictures out                          every time
+
+A stage may look at `before` pictures and `after`, and gives any number of pictures for each, with
+time stamps of its own. What it gives may depend on its window alone, never on what it was given
+earlier: chunks begin anywhere, on any machine, and must come out the same.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from tilewright.video.look import Frame, Look
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Window:
+    """A picture and those round it, fewer at the film's two ends."""
+
+    frame: Frame
+    before: tuple[Frame, ...] = ()
+    after: tuple[Frame, ...] = ()
+
+
+Work = Callable[[Window], Iterable[Frame]]
+
+
+class Stage(Protocol):
+    """What the pipeline knows of a stage; a frozen dataclass of plain values."""
+
+    @property
+    def name(self) -> str:
+        """As it is called in progress and messages."""
+
+    @property
+    def before(self) -> int:
+        """How many earlier pictures it looks at."""
+
+    @property
+    def after(self) -> int:
+        """How many later ones."""
+
+    def turned(self, look: Look) -> Look:
+        """What its pictures look like. Raises ArgumentError, naming itself, for others."""
+
+    def bound(self, look: Look) -> Work:
+        """What does it, for pictures of one look."""
+
+
+def looks(stages: Sequence[Stage], look: Look) -> tuple[Look, ...]:
+    """What pictures are before each stage, and after the last."""
+    found = [look]
+    for stage in stages:
+        found.append(stage.turned(found[-1]))
+    return tuple(found)
+
+
+def recipe(stages: Sequence[Stage]) -> list[Any]:
+    """The stages as plain values, to be written down and compared."""
+    return [[stage.name, asdict(stage)] for stage in stages]  # type: ignore[call-overload]
+
+
+def through(stage: Stage, work: Work, pictures: Iterator[Frame]) -> Generator[Frame, None, None]:
+    """Pictures as a stage leaves them."""
+    held: deque[Frame] = deque()
+    at = 0  # of `held`, the one whose turn is next
+    for picture in pictures:
+        held.append(picture)
+        while len(held) - at > stage.after:
+            yield from work(_window(held, at, stage))
+            at = _forgotten(held, at + 1, stage)
+    while at < len(held):
+        yield from work(_window(held, at, stage))
+        at = _forgotten(held, at + 1, stage)
+
+
+def _window(held: deque[Frame], at: int, stage: Stage) -> Window:
+    here = list(held)
+    return Window(
+        here[at],
+        tuple(here[max(0, at - stage.before) : at]),
+        tuple(here[at + 1 : at + 1 + stage.after]),
+    )
+
+
+def _forgotten(held: deque[Frame], at: int, stage: Stage) -> int:
+    while at > stage.before:
+        held.popleft()
+        at -= 1
+    return at
