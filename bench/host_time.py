@@ -1,10 +1,12 @@
-"""Host time of plain calls on a GPU: what the caller waits for, not what the device takes.
+"""Host time of plain calls: what the caller waits for, not what the device takes.
 
     python -m bench.host_time --name h200      # a CUDA GPU; bench/results/host_time-h200.json
+    python -m bench.host_time --name cpu       # the host (host_time_cpu.py has its calls)
 
 A call of ours stands beside torch's for the same operands, in the same run: the two take turns, and
 medians count, since a host's mood changes both alike. Results are fresh at each call, as users
-write it. Between turns the device is waited for, so that no queue is full.
+write it. Between turns the device is waited for, so that no queue is full. On the host least times
+count: its calls are short enough to meet a moment without other work.
 """
 
 from __future__ import annotations
@@ -14,39 +16,18 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 import tilewright as tw
+from bench import host_time_cpu
 from bench.environment import RESULTS, environment
+from bench.host_rows import Row, at_most, within
 
 US = 1e6
-
-
-@dataclass(frozen=True)
-class Row:
-    """A call of ours, torch's for the same, and what ours may take where torch's takes so long."""
-
-    name: str
-    ours: Callable[[], Any]
-    theirs: Callable[[], Any]
-    beside: str
-    most: Callable[[float], float]
-    calls: int
-
-
-def within(more: float) -> Callable[[float], float]:
-    """Torch's time and so many seconds."""
-    return lambda theirs: theirs + more
-
-
-def at_most(seconds: float) -> Callable[[float], float]:
-    """So many seconds, whatever torch takes."""
-    return lambda _: seconds
 
 
 def lists(count: int, seed: int) -> tuple[list[Any], list[Any]]:
@@ -110,12 +91,13 @@ def rows() -> Iterator[Row]:
     )
 
 
-def measured(row: Row, turns: int) -> tuple[float, float]:
-    """Median seconds of a call, ours and torch's, in turns."""
-    import torch
+def measured(
+    row: Row, turns: int, wait: Callable[[], Any], of: Callable[[Sequence[float]], float]
+) -> tuple[float, float]:
+    """Median (or least) seconds of a call, ours and the other, in turns."""
 
     def seconds(call: Callable[[], Any]) -> float:
-        torch.cuda.synchronize()
+        wait()
         begun = time.perf_counter()
         for _ in range(row.calls):
             call()
@@ -124,8 +106,21 @@ def measured(row: Row, turns: int) -> tuple[float, float]:
     for call in (row.ours, row.theirs, row.ours):
         call()
     pairs = [(seconds(row.ours), seconds(row.theirs)) for _ in range(turns)]
-    ours, theirs = (statistics.median(column) for column in zip(*pairs, strict=True))
+    ours, theirs = (of(column) for column in zip(*pairs, strict=True))
     return ours, theirs
+
+
+_How = tuple[Callable[[], Iterator[Row]], Callable[[], Any], Callable[..., float]]
+
+
+def _on_gpu() -> _How:
+    import torch
+
+    return rows, torch.cuda.synchronize, statistics.median
+
+
+def _on_host() -> _How:
+    return host_time_cpu.rows, lambda: None, min
 
 
 def main() -> int:
@@ -137,10 +132,11 @@ def main() -> int:
     parser.add_argument("--turns", type=int, default=15, help="of each pair of calls")
     options = parser.parse_args()
     found: list[dict[str, Any]] = []
-    measured(next(rows()), options.turns)  # the first calls of a process take up to twice as long
-    print(f"{'host time of a call':32s} {'ours':>9s} {'torch':>9s} {'at most':>9s}  us")
-    for row in rows():
-        ours, theirs = measured(row, options.turns)
+    cases, wait, of = _on_host() if options.name == "cpu" else _on_gpu()
+    measured(next(cases()), options.turns, wait, of)  # a process's first take up to twice as long
+    print(f"{'host time of a call':32s} {'ours':>9s} {'theirs':>9s} {'at most':>9s}  us")
+    for row in cases():
+        ours, theirs = measured(row, options.turns, wait, of)
         most = row.most(theirs)
         found.append(
             {
@@ -153,7 +149,8 @@ def main() -> int:
         )
         numbers = " ".join(f"{seconds * US:9.1f}" for seconds in (ours, theirs, most))
         print(f"{row.name:32s} {numbers}  {'ok' if ours <= most else 'LONGER'}", flush=True)
-    document = {"environment": environment(tw.devices()[0]), "turns": options.turns, "rows": found}
+    device = next(one for one in tw.devices() if options.name != "cpu" or one.backend == "host")
+    document = {"environment": environment(device), "turns": options.turns, "rows": found}
     path = RESULTS / f"host_time-{options.name}.json"
     path.write_text(json.dumps(document, indent=1) + "\n")
     return 0 if all(row["ours_us"] <= row["at_most_us"] for row in found) else 1

@@ -32,4 +32,6 @@ dispatch_keys = attrgetter("_C._dispatch_keys")
 empty_strided = attrgetter("_C._dynamo.guards._empty_strided_cuda")
 reinterpreted = attrgetter("_C._dynamo.guards._reinterpret_tensor")
 
+tensor_guards = attrgetter("_C._dynamo.guards.TensorGuards")  # asks of many tensors in one call
+
 int8_product = attrgetter("_int_mm")  # beside which one-bit products are measured

@@ -36,15 +36,18 @@ def at_once(a: Any, b: Any) -> list[NDArray] | None:
     if count > _FEW:
         return _many(a, b)
     found: list[NDArray] = []
-    dtype = _SINGLE
+    dtype: Any = _SINGLE
     try:
         for x, y in zip(a, b):  # noqa: B905 (naming `strict` takes 0.2 µs)
             if type(x) is not _PLAIN or type(y) is not _PLAIN or x.ndim != 2 or y.ndim != 2:
                 return None
-            if not x.dtype is y.dtype is dtype:
-                if found or not x.dtype is y.dtype is _DOUBLE:
+            kind = x.dtype
+            if kind is not dtype:
+                if found or kind is not _DOUBLE:
                     return None
-                dtype = _DOUBLE
+                dtype = kind
+            if y.dtype is not kind:
+                return None
             found.append(x.dot(y))
     except (ValueError, MemoryError):
         return None  # the checks have the words for it

@@ -1,0 +1,101 @@
+"""Plain lists on a processor are multiplied at once; nothing else among them is ever taken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tilewright
+from tilewright.errors import TilewrightError
+
+torch = pytest.importorskip("torch")
+
+COUNTS = (1, 2, 8, 9, 17, 300)
+
+
+def lists(count: int, dtype: Any = None) -> tuple[list[Any], list[Any]]:
+    torch.manual_seed(count)
+    sizes = torch.randint(1, 9, (count, 3)).tolist()
+    a = [torch.randn(m, k).to(dtype or torch.float32) for m, k, _ in sizes]
+    return a, [torch.randn(k, n).to(dtype or torch.float32) for _, k, n in sizes]
+
+
+@pytest.fixture(autouse=True)
+def known() -> None:
+    """Lists like these were met before: their guards are made."""
+    for dtype in (torch.float32, torch.float64):
+        tilewright.grouped_matmul(*lists(2, dtype))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("count", COUNTS)
+def test_plain_lists_of_any_length_are_torchs_own_products(count: int, dtype: str) -> None:
+    a, b = lists(count, getattr(torch, dtype))
+    for _ in range(2):
+        made = tilewright.grouped_matmul(a, b)
+        for found, x, y in zip(made, a, b, strict=True):
+            assert torch.equal(found, x @ y)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("side", ["a", "b"])
+def test_a_gradient_of_the_last_is_kept(side: str, count: int) -> None:
+    a, b = lists(count)
+    last = (a if side == "a" else b)[-1].requires_grad_()
+    tilewright.grouped_matmul(a, b)[-1].sum().backward()
+    made = last.grad.clone()
+    last.grad = None
+    (a[-1] @ b[-1]).sum().backward()
+    torch.testing.assert_close(made, last.grad)
+
+
+SPOILT = {
+    "of another dtype": lambda x: x.double(),
+    "of whole numbers": lambda x: x.int(),
+    "sparse": lambda x: x.to_sparse(),
+    "without memory": lambda x: x.to("meta"),
+    "a vector": lambda x: x[0],
+    "a batch": lambda x: x[None],
+    "no tensor": lambda x: None,
+    "of another size": lambda x: torch.zeros(41, 43),
+}
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("side", ["a", "b"])
+@pytest.mark.parametrize("spoilt", SPOILT)
+def test_one_that_does_not_fit_is_refused_wherever_it_stands(
+    spoilt: str, side: str, count: int
+) -> None:
+    a, b = lists(count)
+    some = a if side == "a" else b
+    some[-1] = SPOILT[spoilt](some[-1])
+    if count == 1 and spoilt == "of another dtype":
+        b[-1] = b[-1].double() if side == "a" else b[-1]
+        a[-1] = a[-1].int() if side == "b" else a[-1].half()
+    with pytest.raises(TilewrightError):
+        tilewright.grouped_matmul(a, b)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_lists_that_do_not_fit_each_other_are_refused(count: int) -> None:
+    a, b = lists(count)
+    with pytest.raises(TilewrightError):
+        tilewright.grouped_matmul(a, b[:-1])
+    with pytest.raises(TilewrightError):
+        tilewright.grouped_matmul(a, [*b, b[0]])
+
+
+def test_what_changes_torch_changes_the_products_too() -> None:
+    a, b = lists(3)
+    with torch.inference_mode():
+        assert tilewright.grouped_matmul(a, b)[0].is_inference()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert tilewright.grouped_matmul(a, b)[0].dtype is torch.bfloat16
+    same = tilewright.grouped_matmul([a[0]] * 3, [b[0]] * 3)
+    assert all(torch.equal(one, a[0] @ b[0]) for one in same)
+    turned = tilewright.grouped_matmul([torch._neg_view(a[0])], [b[0]])
+    torch.testing.assert_close(turned[0], -(a[0] @ b[0]))
+    mapped = torch.func.vmap(lambda x: tilewright.grouped_matmul([x], [b[0]])[0])(a[0][None])
+    torch.testing.assert_close(mapped[0], a[0] @ b[0])
