@@ -24,9 +24,10 @@ from tilewright.errors import (  # noqa: E402
     ShapeError,
     TilewrightError,
 )
+from tilewright.inputs import tensor_lists  # noqa: E402
 from tilewright.inputs.ragged_batch import RaggedBatch  # noqa: E402
 from tilewright.pytorch import GroupedLinear, grouped_matmul  # noqa: E402
-from tilewright.torch_ops import batches, lists  # noqa: E402
+from tilewright.torch_ops import lists  # noqa: E402
 
 HAS_GPU = torch.cuda.is_available()
 GPU = pytest.param(
@@ -401,7 +402,7 @@ def batch_of(flat: Any, shapes: list[tuple[int, int]], starts: list[int]) -> Rag
 def test_the_matrices_of_a_batch_pass_gradients_on(starts: list[int]) -> None:
     flat = torch.arange(30.0).requires_grad_()
     batch = batch_of(flat, [(2, 3), (0, 5), (4, 2)], starts)
-    matrices = batches.unpacked(batch, "a")
+    matrices = tensor_lists.unpacked(batch, "a")
     for matrix, (m, n), start in zip(matrices, batch.shapes, starts, strict=True):
         torch.testing.assert_close(matrix, flat[start : start + m * n].view(m, n))
     sum(matrix.sum() for matrix in matrices).backward()

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from tilewright.arrays import torch_private as private
-from tilewright.inputs.tensors import needs_gradient
 
 PLAIN = (Tensor, torch.nn.Parameter)
 
@@ -43,7 +42,10 @@ def is_eager(*values: Tensor | None) -> bool:
 
 def is_followed(*values: Any) -> bool:
     """Whether gradients, tangents or a transform of torch.func follow what is made of these."""
-    return needs_gradient(*values) or is_transformed()
+    return is_transformed() or (
+        torch.is_grad_enabled()
+        and any(value is not None and value.requires_grad for value in values)
+    )
 
 
 @torch.compiler.assume_constant_result

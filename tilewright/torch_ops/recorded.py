@@ -22,7 +22,6 @@ import torch
 from torch import Tensor
 
 from tilewright.arrays import torch_private as private
-from tilewright.inputs.tensors import needs_gradient
 from tilewright.inputs.watched import is_anything_watched
 from tilewright.torch_ops import down
 from tilewright.torch_ops.eager import PLAIN, is_batched
@@ -30,6 +29,7 @@ from tilewright.torch_ops.eager import PLAIN, is_batched
 How = tuple[Any, ...]  # precision, order or accumulate, device, kernel
 Turned = tuple[bool, bool]  # whether a and b are transposed
 _is_cuda, _layout = attrgetter("is_cuda"), attrgetter("layout")
+_wants_gradient = attrgetter("requires_grad")
 _NOT_TENSORS = 6  # arguments of _List before its tensors
 
 
@@ -86,7 +86,7 @@ def products(
     if not a or not are_launched(together):
         return None
     which = None if biases is None else [one is not None for one in biases]
-    if needs_gradient(*together):
+    if torch.is_grad_enabled() and any(map(_wants_gradient, together)):
         return list(_List.apply(len(a), which, turned, alpha, how, otherwise, *together))
     return _launched(a, b, biases, turned, alpha, how)
 
