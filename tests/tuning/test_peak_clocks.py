@@ -15,6 +15,7 @@ from tilewright.engines.backend import Timing
 from tilewright.engines.probes import Effort, Probe
 from tilewright.errors import DeviceError
 from tilewright.facts.ceilings import READ, Bandwidth, Latency, Rate, Row
+from tilewright.report import peaks
 from tilewright.tuning import peak
 
 TINY = Effort(seconds=2e-4, repeats=2)
@@ -97,6 +98,46 @@ def test_a_row_measured_beside_others_is_visited_again_when_they_have_gone(
     (only,) = (*found.rates, *found.latencies)
     assert only.value == pytest.approx(1e9 if isinstance(row, Rate) else 1e-9)
     assert found.busy == ()
+
+
+def visited(rates: list[float], row: Row) -> Probe:
+    """Every visit, of a first run, one that is long enough and a repeat, finds the next rate."""
+    runs = [rate for rate in rates for _ in range(3)]
+
+    def run(rounds: int) -> Timing:
+        return Timing(None, rounds * 1000.0 / (runs.pop(0) if runs else rates[-1]), 0.0)
+
+    return Probe(row, 1000.0, run)
+
+
+@pytest.mark.parametrize(
+    ("rates", "value", "busy"),
+    [
+        ([339e3, 339e3], 339e3, False),
+        ([1076e3, 339e3, 338e3, 200e3, 100e3], 339e3, True),  # a clock jumped
+        ([339e3, 339e3, 1076e3, 1], 339e3, False),
+        ([200e3, 339e3, 335e3], 339e3, False),  # others had the processor at first
+        ([400e3, 300e3, 200e3, 150e3, 100e3], 300e3, True),  # nothing is confirmed
+    ],
+)
+def test_the_best_visit_that_another_confirms_is_a_rows_value(
+    rates: list[float], value: float, busy: bool, back_end: list[Probe]
+) -> None:
+    back_end.append(visited(rates, Bandwidth(READ, MIB)))
+    found = peak.measure(TWO_CORES, effort=Effort(seconds=1e-4, repeats=1))
+    assert [row.value for row in found.bandwidths] == [pytest.approx(value)]
+    assert bool(found.busy) == busy
+
+
+def test_a_picture_says_that_something_else_had_the_processor(
+    tmp_path: Path, back_end: list[Probe]
+) -> None:
+    back_end.append(visited([4e5, 3e5, 2e5, 1.5e5, 1e5, 5e4, 2e4], Rate("float32", "fma", 1, 8)))
+    back_end.append(clocked(1e-6, None, Bandwidth(READ, MIB)))
+    found = peak.measure(TWO_CORES, effort=Effort(seconds=1e-4, repeats=1))
+    for ceilings, said in ((found, True), (replace(found, busy=()), False)):
+        peaks.draw(TWO_CORES, ceilings, tmp_path / "peak.svg", "--plot")
+        assert ("beside other work" in (tmp_path / "peak.svg").read_text()) == said
 
 
 def test_a_row_whose_visits_never_agree_is_said_to_be_busy(back_end: list[Probe]) -> None:

@@ -133,7 +133,8 @@ def draw(device: Device, ceilings: Ceilings, path: Path, argument: str) -> None:
         left, right = figure.subplots(1, 2)
         _draw_rates(left, ceilings)
         _draw_bandwidths(right, ceilings)
-        plots.head(left, device, "Measured ceilings")
+        beside = ", beside other work" if ceilings.busy else ""
+        plots.head(left, device, f"Measured ceilings{beside}")
         save(figure)
 
 
