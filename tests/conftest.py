@@ -43,6 +43,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["POCL_CACHE_DIR"] = str(folder / "pocl")
     for name in ("TILEWRIGHT_DEVICE", "TILEWRIGHT_MEMORY"):
         os.environ.pop(name, None)
+    # Some containers set it: every worker and every process of a test would compile each file anew.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 # Of files with few tests that take long: where several processes share the work, these begin.

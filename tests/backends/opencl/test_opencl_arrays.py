@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from tilewright import Device, RaggedBatch
 from tilewright.arrays.views import view
 from tilewright.backends import backends
 from tilewright.backends.opencl import batches, program, runtime
+from tilewright.backends.opencl.rules import KEEPS_PROGRAMS
 from tilewright.errors import DeviceError, OperandError, OverlapError
 from tilewright.facts.kernel import Launch
 from tilewright.facts.problem import Problem
@@ -323,6 +325,15 @@ def test_scratch_that_grew_is_given_back_with_whoever_held_it(alone: Device) -> 
     )
     assert alive <= sum(buffer.size for buffer in held(session_).values())
     assert len(seen) <= 2 * 8  # grows by half each time, not with every size
+
+
+def test_programs_are_kept_but_for_drivers_that_keep_them(device: Device, own_store: Path) -> None:
+    """PoCL would compile every kernel twice: once more for groups of any size, in the binary."""
+    tilewright.forget()
+    ones = np.ones((3, 5), np.float32)
+    assert (tilewright.matmul(ones, ones.T, device=device, kernel="naive") == 5).all()
+    kept = list((own_store / "programs").glob("*.bin"))
+    assert len(kept) == (device.platform not in KEEPS_PROGRAMS)
 
 
 def test_forget_gives_scratch_and_programs_back(alone: Device) -> None:

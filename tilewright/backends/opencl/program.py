@@ -3,7 +3,8 @@
 One kernel a program, since Adreno 6xx drivers fail on programs of many. Includes are spliced in
 here: phone drivers and include paths do not agree. Binaries are filed under everything that decides
 them (source, options, device, driver), written to a temporary name and renamed, so that a reader
-sees a whole file or none; a damaged one is set aside with a warning and compiled again.
+sees a whole file or none; a damaged one is set aside with a warning and compiled again. Platforms
+that keep programs themselves (PoCL) are not asked for theirs.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright import settings
+from tilewright.backends.opencl.rules import KEEPS_PROGRAMS
 from tilewright.backends.opencl.runtime import Session, programs, pyopencl
 from tilewright.errors import BuildError
 from tilewright.facts.kernel import Launch
@@ -114,7 +116,7 @@ def _quietly() -> Iterator[None]:
 
 def _cache_path(session: Session, text: str, options: tuple[str, ...]) -> Path | None:
     folder = settings.cache_part("programs")
-    if folder is None:
+    if folder is None or session.device.platform in KEEPS_PROGRAMS:
         return None
     digest = hashlib.sha256("\0".join((session.device.key, text, *options)).encode())
     return folder / f"{digest.hexdigest()}.bin"
