@@ -315,7 +315,7 @@ def test_a_program_that_the_driver_refuses_is_compiled_again_with_a_warning(
     runtime._open.cache_clear()
     (path,) = (tmp_path / "programs").iterdir()
     binary = b"of another driver"
-    cache.write(path, program._MAGIC + program._digest(binary) + binary)
+    cache.write_sealed(path, program._MAGIC, binary)
     with pytest.warns(CacheWarning, match="refused it; set aside"):
         result = tilewright.matmul(A, B, device=same, kernel="naive")
     assert (result == 5).all()

@@ -65,12 +65,12 @@ def test_between_points_lies_their_mean_of_logarithms(x: float, y: float) -> Non
 
 def test_a_side_is_narrow_where_the_widest_is_four_times_as_long() -> None:
     narrow = Narrow(m=((1.0, 8.0),), n=((1.0, 32.0),))
-    assert narrow.factor(plain(1, 4, 4)) == pytest.approx(8.0)
-    assert narrow.factor(plain(1, 3, 3)) == 1.0
-    assert narrow.factor(plain(32, 999, 128)) == pytest.approx(8.0 ** (1 / 2))
-    assert narrow.factor(plain(1, 1, 4)) == pytest.approx(32.0), "the worst side counts"
-    assert narrow.factor(plain(4, 4, 1)) == 1.0, "nothing was measured of k"
-    assert narrow.factor(plain(1024, 9999, 9999)) == pytest.approx(1.0)
+    assert narrow.factor(1, 4, 4) == pytest.approx(8.0)
+    assert narrow.factor(1, 3, 3) == 1.0
+    assert narrow.factor(32, 999, 128) == pytest.approx(8.0 ** (1 / 2))
+    assert narrow.factor(1, 1, 4) == pytest.approx(32.0), "the worst side counts"
+    assert narrow.factor(4, 4, 1) == 1.0, "nothing was measured of k"
+    assert narrow.factor(1024, 9999, 9999) == pytest.approx(1.0)
 
 
 def measured(transfer: float | None, bandwidth: float = 1e15) -> Measured:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tilewright.backends.cuda.hopper import packing, records
-from tilewright.backends.cuda.hopper.bucket import Bucket
 from tilewright.backends.cuda.hopper.maps import Matrix, bucket_maps
+from tilewright.backends.cuda.hopper.records import Bucket
 from tilewright.backends.cuda.work import Columns, Work
 
 EDGES = [

@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.backends.cuda.hopper import packing
-from tilewright.backends.cuda.hopper.bucket import Bucket
 from tilewright.backends.cuda.hopper.packing import SPLIT_FILL, Panels, small_elements
-from tilewright.backends.cuda.hopper.records import depths
+from tilewright.backends.cuda.hopper.records import Bucket, depths
 from tilewright.backends.cuda.machine.nvrtc import path_of
 
 Floats = npt.NDArray[np.float32]

@@ -10,6 +10,7 @@ Anything else that is raised is a bug and keeps its traceback.
 from __future__ import annotations
 
 import errno
+import importlib
 import sys
 import warnings
 from typing import Annotated, Any
@@ -18,37 +19,16 @@ import typer
 from typer.core import TyperGroup
 
 import tilewright
-from tilewright.cli import (
-    cache,
-    demo,
-    devices,
-    ending,
-    enhance,
-    grouped,
-    ladder,
-    matmul,
-    net,
-    onebit,
-    peak,
-    profile,
-    roofline,
-    tune,
-)
+from tilewright.cli import ending
 from tilewright.cli.ending import complain
 from tilewright.errors import TilewrightError
 
+# A file here each, with a function of the same name; of GROUPS, with an `app` of several.
 COMMANDS = (
-    devices.devices,
-    peak.peak,
-    ladder.ladder,
-    roofline.roofline,
-    tune.tune,
-    matmul.matmul,
-    grouped.grouped,
-    profile.profile,
-    enhance.enhance,
-    demo.demo,
+    *("devices", "peak", "ladder", "roofline", "tune", "matmul", "grouped"),
+    *("profile", "enhance", "demo"),
 )
+GROUPS = ("net", "onebit", "cache")
 
 
 class _Commands(TyperGroup):
@@ -148,8 +128,7 @@ def _main(
     """
 
 
-for command in COMMANDS:
-    app.command()(command)
-app.add_typer(net.app)
-app.add_typer(onebit.app)
-app.add_typer(cache.app)
+for _name in COMMANDS:
+    app.command()(getattr(importlib.import_module(f"{__name__}.{_name}"), _name))
+for _name in GROUPS:
+    app.add_typer(importlib.import_module(f"{__name__}.{_name}").app)

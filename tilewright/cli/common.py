@@ -22,7 +22,7 @@ from rich.progress import (
 from rich.status import Status
 
 from tilewright.arrays.views import DTYPES
-from tilewright.errors import ArgumentError, DtypeError
+from tilewright.errors import ArgumentError, DtypeError, FileError
 from tilewright.facts.device import Device
 from tilewright.files.whole import check_writable, write_json
 from tilewright.inputs.devices import host
@@ -47,6 +47,19 @@ DeviceOption = Annotated[
 
 DtypeOption = Annotated[str, typer.Option("--dtype", help="float16, float32 or float64.")]
 SeedOption = Annotated[int, typer.Option("--seed", help="Of sizes drawn and of operands.")]
+
+
+def positive(parameter: typer.CallbackParam, value: int | None) -> int | None:
+    """The number of an option that counts something. Raises ArgumentError below 1."""
+    if value is not None and value < 1:
+        raise ArgumentError(f"{parameter.opts[0]}={value}: accepted are 1 and more")
+    return value
+
+
+RepeatsOption = Annotated[
+    int,
+    typer.Option("--repeats", callback=positive, metavar="N", help="Runs of which the median is."),
+]
 JsonOption = Annotated[
     Path | None,
     typer.Option("--json", metavar="FILE", help="Write every figure and sample there."),
@@ -54,6 +67,13 @@ JsonOption = Annotated[
 PlotOption = Annotated[
     Path | None, typer.Option("--plot", metavar="FILE", help="Draw it: FILE.png or FILE.svg.")
 ]
+
+
+def check_npz(path: Path, argument: str) -> None:
+    """Raise FileError where no network could be written there."""
+    if path.suffix.lower() != ".npz":
+        raise FileError(f"{argument}={str(path)!r}: suffix {path.suffix!r}; accepted is .npz")
+    check_writable(path, argument)
 
 
 def check_outputs(json: Path | None, plot: Path | None) -> None:

@@ -53,9 +53,7 @@ def convert(
 
     Example: `tilewright net convert model.onnx -o model.npz`
     """
-    if output.suffix.lower() != ".npz":
-        raise FileError(f"--output={str(output)!r}: suffix {output.suffix!r}; accepted is .npz")
-    check_writable(output, "--output")
+    common.check_npz(output, "--output")
     network = load(model)
     save(network, output)
     for line in _summary(network):

@@ -37,7 +37,7 @@ def bench(
     ] = None,
     device: common.DeviceOption = None,
     dtype: NetDtypeOption = None,
-    repeats: Annotated[int, typer.Option(metavar="N", help="Runs of which the median is.")] = 20,
+    repeats: common.RepeatsOption = 20,
     threads: ThreadsOption = None,
     json: common.JsonOption = None,
 ) -> None:
@@ -45,9 +45,6 @@ def bench(
 
     Example: `tilewright net bench model.onnx --shape 1x3x224x224 --against onnxruntime`
     """
-    for option, count in (("--repeats", repeats), ("--threads", threads)):
-        if count is not None and count < 1:
-            raise ArgumentError(f"{option}={count}: accepted are 1 and more")
     check_writable(json, "--json")
     network = load(model)
     sizes = shapes_of(network.graph, shape)

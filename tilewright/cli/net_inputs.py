@@ -12,6 +12,7 @@ import typer
 
 from tilewright.arrays.array import NDArray
 from tilewright.cli import pictures
+from tilewright.cli.common import positive
 from tilewright.errors import ArgumentError, FileError
 from tilewright.facts.dtypes import VALUES
 from tilewright.files import reading
@@ -35,7 +36,9 @@ ShapeOption = Annotated[
 ]
 ThreadsOption = Annotated[
     int | None,
-    typer.Option("--threads", metavar="N", help="Of peers; default as many as they take."),
+    typer.Option(
+        "--threads", callback=positive, metavar="N", help="Of peers; default as many as they take."
+    ),
 ]
 NetDtypeOption = Annotated[
     str | None,

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from tilewright.arrays.array import NDArray
+from tilewright.cli.common import check_npz
 from tilewright.cli.net_inputs import ModelArgument, array_of, given_arrays
-from tilewright.errors import FileError
-from tilewright.files.whole import check_writable
 from tilewright.nn.damages import damage
 from tilewright.nn.net import Network
 from tilewright.nn.quantising import quantise as quantised
@@ -49,9 +48,7 @@ def quantise(
 
     Example: `tilewright net quantise model.onnx samples.npy -o small.npz`
     """
-    if output.suffix.lower() != ".npz":
-        raise FileError(f"--output={str(output)!r}: suffix {output.suffix!r}; accepted is .npz")
-    check_writable(output, "--output")
+    check_npz(output, "--output")
     network = load(model)
     given = _samples(network, samples)
     made = quantised(network, given, method=method, percentile=percentile, keep=keep or ())

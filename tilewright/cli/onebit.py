@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Annotated
@@ -10,17 +10,16 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from tilewright.arrays.array import NDArray
-from tilewright.cli.common import console
+from tilewright.cli.common import RepeatsOption, check_npz, console, positive
 from tilewright.cli.onebit_bench import bench
 from tilewright.cli.pictures import picture
 from tilewright.errors import ArgumentError, FileError
 from tilewright.files import reading
-from tilewright.files.whole import check_writable
 from tilewright.nn.files import load, save
-from tilewright.nn.network_of_bits import Network, labelled
+from tilewright.nn.network_of_bits import labelled
 from tilewright.nn.onnx.load import MEMORY, import_onnx
 from tilewright.report.network import checks_table, layers_table, summary, timings_table, verdict
+from tilewright.report.sampling import seconds_of
 
 _MOST_LABELS = 16 << 20  # bytes of a file of names
 
@@ -48,7 +47,9 @@ def convert(
     ] = False,
     memory: Annotated[
         int,
-        typer.Option(metavar="MIB", help="Memory that constants and the comparison may take."),
+        typer.Option(
+            callback=positive, metavar="MIB", help="That constants and the comparison may take."
+        ),
     ] = MEMORY >> 20,
 ) -> None:
     """Import an ONNX model and compare every layer with the float graph.
@@ -60,11 +61,7 @@ def convert(
 
     Example: `tilewright onebit convert birealnet18.onnx birealnet18.npz`
     """
-    if output.suffix.lower() != ".npz":
-        raise FileError(f"MODEL.npz={str(output)!r}: suffix {output.suffix!r}; accepted is .npz")
-    if memory < 1:
-        raise ArgumentError(f"--memory={memory}: accepted are 1 and more")
-    check_writable(output, "MODEL.npz")
+    check_npz(output, "MODEL.npz")
     network, report = import_onnx(model, labels=_labels(labels), memory=memory << 20)
     save(network, output)
     screen = console()
@@ -96,7 +93,7 @@ def run(
         str, typer.Option(metavar="NUMBERS", help="Taken from pixel / 255; one, or one a channel.")
     ] = "0",
     std: Annotated[str, typer.Option(metavar="NUMBERS", help="What is divided by then.")] = "1",
-    top: Annotated[int, typer.Option(metavar="N", help="Classes to show.")] = 5,
+    top: Annotated[int, typer.Option(callback=positive, metavar="N", help="Classes to show.")] = 5,
 ) -> None:
     """Classify a picture.
 
@@ -105,8 +102,6 @@ def run(
     Example: `tilewright onebit run birealnet18.npz cat.png --mean 0.485,0.456,0.406
     --std 0.229,0.224,0.225`
     """
-    if top < 1:
-        raise ArgumentError(f"--top={top}: accepted are 1 and more")
     network = load(model)
     x = picture(image, network.input_shape, _numbers(mean, "--mean"), _numbers(std, "--std"))
     for name, score in labelled(network, network.run(x).reshape(-1), top):
@@ -116,29 +111,19 @@ def run(
 @app.command()
 def profile(
     model: Model,
-    repeats: Annotated[int, typer.Option(metavar="N", help="Runs of which the median is.")] = 20,
+    repeats: RepeatsOption = 20,
 ) -> None:
     """Time a network on this machine, one random input at a time, and each of its passes.
 
     Example: `tilewright onebit profile birealnet18.npz`
     """
-    if repeats < 1:
-        raise ArgumentError(f"--repeats={repeats}: accepted are 1 and more")
     network = load(model)
     x = np.random.default_rng(0).standard_normal((1, *network.input_shape), dtype=np.float32)
-    whole = _median_of(network, x, repeats)
+    network.run(x)  # the first compiles
+    whole = median(seconds_of(partial(network.run, x)) for _ in range(repeats))
     rows = network.profile(x, repeats)
     console().print(timings_table(rows, sum(row.seconds or 0.0 for row in rows)))
     print(f"a whole run: {1e3 * whole:.2f} ms")
-
-
-def _median_of(network: Network, x: NDArray, n: int) -> float:
-    seconds = []
-    for _ in range(n + 1):
-        begun = time.perf_counter()
-        network.run(x)
-        seconds.append(time.perf_counter() - begun)
-    return median(seconds[1:])  # the first compiles
 
 
 def _numbers(text: str, option: str) -> tuple[float, ...]:

@@ -7,16 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tilewright.cli.common import (
-    DeviceOption,
-    JsonOption,
-    PlotOption,
-    check_outputs,
-    console,
-    deliver,
-    note,
-    working,
-)
+from tilewright.cli import common
 from tilewright.facts.ceilings import Ceilings
 from tilewright.facts.device import Device
 from tilewright.inputs.devices import forget, resolve
@@ -25,12 +16,12 @@ from tilewright.tuning import peak as tuning
 
 
 def peak(
-    device: DeviceOption = None,
+    device: common.DeviceOption = None,
     again: Annotated[
         bool, typer.Option("--again", help="Measure anew what was measured before.")
     ] = False,
-    json: JsonOption = None,
-    plot: PlotOption = None,
+    json: common.JsonOption = None,
+    plot: common.PlotOption = None,
 ) -> None:
     """Measure the most that a device gives: multiply-adds, memories, transfers, launches.
 
@@ -42,20 +33,20 @@ def peak(
     Takes about a minute, once a device and driver; the planner and every table that shows a
     percentage use it from then on.
     """
-    check_outputs(json, plot)
+    common.check_outputs(json, plot)
     chosen = resolve(device)
     found = None if again else chosen.ceilings
     if found is None:
         found = measured(chosen)
-    console().print(peaks.table(chosen, found))
+    common.console().print(peaks.table(chosen, found))
     draw = partial(peaks.draw, chosen, found)
-    deliver(json, lambda: peaks.document(chosen, found), plot, draw)
+    common.deliver(json, lambda: peaks.document(chosen, found), plot, draw)
 
 
 def measured(device: Device) -> Ceilings:
     """The ceilings, measured now with progress on stderr; devices carry them from then on."""
-    note(f"measuring what {device.id} can reach, about a minute, once a driver")
-    with working() as say:
+    common.note(f"measuring what {device.id} can reach, about a minute, once a driver")
+    with common.working() as say:
         found = tuning.measure(device, report=say)
     forget()
     return found

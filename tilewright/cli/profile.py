@@ -19,7 +19,6 @@ from tilewright.cli.net_inputs import (
     type_of,
 )
 from tilewright.cli.peak import measured
-from tilewright.errors import ArgumentError
 from tilewright.nn.places import device_of
 from tilewright.nn.stored import load
 from tilewright.report import (
@@ -38,8 +37,10 @@ def profile(
     shape: ShapeOption = None,
     device: common.DeviceOption = None,
     dtype: NetDtypeOption = None,
-    repeats: Annotated[int, typer.Option(metavar="N", help="Runs of which the median is.")] = 20,
-    top: Annotated[int, typer.Option(metavar="N", help="Steps to show, the slowest.")] = 20,
+    repeats: common.RepeatsOption = 20,
+    top: Annotated[
+        int, typer.Option(callback=common.positive, metavar="N", help="Steps to show, the slowest.")
+    ] = 20,
     every: Annotated[bool, typer.Option("--all", help="Show every step, and every node.")] = False,
     measure: Annotated[
         bool, typer.Option("--run/--no-run", help="Whether to run it, or only count.")
@@ -69,9 +70,6 @@ def profile(
     - `tilewright profile model.onnx --no-run`
     - `tilewright profile model.onnx --shape 1x3x224x224 --plot roofline.png --bars where.png`
     """
-    for option, count in (("--repeats", repeats), ("--top", top), ("--threads", threads)):
-        if count is not None and count < 1:
-            raise ArgumentError(f"{option}={count}: accepted are 1 and more")
     common.check_outputs(json, plot)
     if bars is not None:
         plots.check(bars, "--bars")

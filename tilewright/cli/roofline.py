@@ -10,14 +10,7 @@ from typing import Annotated
 import typer
 
 from tilewright.cli import common
-from tilewright.cli.grouped import (
-    BatchFile,
-    CountOption,
-    SuiteOption,
-    UniformOption,
-    batch_sizes,
-    checked_device_dtype,
-)
+from tilewright.cli import grouped as batches
 from tilewright.cli.peak import measured
 from tilewright.cli.sizes import Columns
 from tilewright.errors import ArgumentError
@@ -31,10 +24,10 @@ _SIZE = 1024
 
 
 def roofline(
-    file: BatchFile = None,
-    limits: UniformOption = None,
-    count: CountOption = None,
-    suite: SuiteOption = None,
+    file: batches.BatchFile = None,
+    limits: batches.UniformOption = None,
+    count: batches.CountOption = None,
+    suite: batches.SuiteOption = None,
     size: Annotated[
         int | None, typer.Option(metavar="N", help=f"The ladder at m = n = k = N; default {_SIZE}.")
     ] = None,
@@ -61,9 +54,9 @@ def roofline(
         raise ArgumentError(f"--count={count}: accepted is with --uniform alone")
     common.checked_dtype(dtype)
     common.check_outputs(json, plot)
-    chosen = checked_device_dtype(resolve(device), dtype)
+    chosen = batches.checked_device_dtype(resolve(device), dtype)
     common.checked_size("--size", _SIZE if size is None else size)
-    sizes = batch_sizes(file, limits, count, suite, seed) if is_batch else None
+    sizes = batches.batch_sizes(file, limits, count, suite, seed) if is_batch else None
     ceilings = chosen.ceilings or measured(chosen)
     chosen = replace(chosen, ceilings=ceilings)
     if sizes is None:

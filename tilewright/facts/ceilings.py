@@ -113,23 +113,12 @@ class Ceilings:
         0 where nothing that bounds it was measured.
         """
         peak, memory = self.peak(dtype), self.memory(size)
-        return max(
-            flops / peak.value if peak else 0.0,
-            size / memory.value if memory else 0.0,
-        )
+        busy = flops / peak.value if peak else 0.0
+        return max(busy, size / memory.value if memory else 0.0)
 
     def as_dict(self) -> dict[str, Any]:
         """The record as plain JSON types."""
-        return {
-            "key": self.key,
-            "date": self.date,
-            "rates": [asdict(row) for row in self.rates],
-            "bandwidths": [asdict(row) for row in self.bandwidths],
-            "latencies": [asdict(row) for row in self.latencies],
-            "lies": list(self.lies),
-            "skipped": [list(pair) for pair in self.skipped],
-            "busy": list(self.busy),
-        }
+        return asdict(self)
 
 
 def from_dict(document: Mapping[str, Any]) -> Ceilings:

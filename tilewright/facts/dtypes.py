@@ -23,14 +23,7 @@ ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 VALUES = {
     **ITEMSIZE,
     "bool": 1,
-    "int8": 1,
-    "uint8": 1,
-    "int16": 2,
-    "uint16": 2,
-    "int32": 4,
-    "uint32": 4,
-    "int64": 8,
-    "uint64": 8,
+    **{f"{sign}int{8 * size}": size for size in (1, 2, 4, 8) for sign in ("", "u")},
 }
 TYPES = {name: ElementType(name, size) for name, size in ITEMSIZE.items()}
 

@@ -15,6 +15,9 @@ from tilewright.facts.dtypes import sums_of
 from tilewright.facts.problem import Problem
 from tilewright.facts.verdict import Rejected
 
+# -D options of a program: macro and value.
+Defines = tuple[tuple[str, int | str], ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Config:
@@ -53,6 +56,10 @@ class Config:
         values = {f.name: (getattr(self, f.name), f.default) for f in fields(self)}
         del values["rate"]
         return {name: value for name, (value, default) in values.items() if value != default}
+
+    def macros(self, *names: str) -> Defines:
+        """-D options: these fields in capitals."""
+        return tuple((name.upper(), getattr(self, name)) for name in names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +133,6 @@ class Texels:
     name: str
 
 
-# -D options of a program: macro and value.
-Defines = tuple[tuple[str, int | str], ...]
 Argument = Operand | Raw | Int | Long | Scalar | Texels
 
 

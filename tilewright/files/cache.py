@@ -9,6 +9,7 @@ Files are their user's alone (0600), as is every folder made here: a cache has o
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import stat
 import tempfile
@@ -94,6 +95,28 @@ def write(path: Path, content: bytes) -> None:
             CacheWarning,
             stacklevel=3,
         )
+
+
+def read_sealed(path: Path, magic: bytes) -> bytes | None:
+    """What `write_sealed` wrote there; one that is not whole any more is set aside."""
+    content = read_or_warn(path)
+    if content is None:
+        return None
+    body = content[len(magic) + 32 :]
+    if not content.startswith(magic + digest(body)):
+        set_aside(path, "it is damaged")
+        return None
+    return body
+
+
+def write_sealed(path: Path, magic: bytes, body: bytes) -> None:
+    """As `write`: what it is, 32 bytes by which damage is seen, and the content."""
+    write(path, magic + digest(body) + body)
+
+
+def digest(content: bytes) -> bytes:
+    """32 bytes that change with any byte."""
+    return hashlib.blake2b(content, digest_size=32).digest()
 
 
 def set_aside(path: Path, why: str) -> None:

@@ -199,13 +199,15 @@ def _capped(table: Table, base: Choice, limit: float, rows: range, slots: Slots)
     times[over] = seconds[at]
     return _finish(
         "long products cut along k" if partials else "smaller shapes for long tiles",
-        _replaced(base.tile, over, pick + rows.start),
-        _replaced(base.counts, over, counts[at]),
-        times,
-        _replaced(base.parts, over, parts[at]),
-        _replaced(base.depth, over, depth[at]),
-        partials=partials,
-        slots=slots,
+        (
+            _replaced(base.tile, over, pick + rows.start),
+            _replaced(base.counts, over, counts[at]),
+            times,
+            _replaced(base.parts, over, parts[at]),
+            _replaced(base.depth, over, depth[at]),
+        ),
+        partials,
+        slots,
     )
 
 
@@ -236,24 +238,18 @@ def _whole(table: Table, pick: Ints, reason: str, slots: Slots) -> Choice:
     counts = table.counts[at].astype(np.int64)
     depth = table.k.astype(np.int64)
     one = np.ones(len(pick), np.int64)
-    return _finish(reason, pick, counts, table.seconds[at], one, depth, partials=0, slots=slots)
+    return _finish(reason, (pick, counts, table.seconds[at], one, depth), 0, slots)
 
 
 def _finish(
-    reason: str,
-    tile: Ints,
-    counts: Ints,
-    seconds: Floats,
-    parts: Ints,
-    depth: Ints,
-    *,
-    partials: int,
-    slots: Slots,
+    reason: str, columns: tuple[Ints, Ints, Floats, Ints, Ints], partials: int, slots: Slots
 ) -> Choice:
+    """A choice of these tiles, counts, seconds, parts and depths."""
+    tile, counts, seconds, _, _ = columns
     shapes = int(np.count_nonzero(np.bincount(tile, counts > 0)))
     longest_first = np.argsort(-seconds)
     bound = lower_bound(Runs(counts[longest_first], seconds[longest_first]), slots)
-    return Choice(reason, tile, counts, seconds, parts, depth, shapes, bound, partials)
+    return Choice(reason, *columns, shapes, bound, partials)
 
 
 def _column(tiles: tuple[Tile, ...], name: str) -> Floats:

@@ -49,12 +49,14 @@ class Narrow:
     n: tuple[tuple[float, float], ...] = ()
     k: tuple[tuple[float, float], ...] = ()
 
-    def factor(self, problem: Problem) -> float:
+    def factor(self, m: int, n: int, k: int) -> float:
         """The worst factor of the sides that are narrow; 1 where none is."""
-        widest = max(problem.m, problem.n, problem.k)
+        widest = max(m, n, k)
+        if m * 4 > widest and n * 4 > widest and k * 4 > widest:
+            return 1.0
         factors = [
             interpolated((*points, (float(SQUARE), 1.0)), size)
-            for points, size in ((self.m, problem.m), (self.n, problem.n), (self.k, problem.k))
+            for points, size in ((self.m, m), (self.n, n), (self.k, k))
             if points and size * 4 <= widest
         ]
         return max(factors, default=1.0)
@@ -101,7 +103,7 @@ class Measured:
 
     def factor(self, name: str, problem: Problem) -> float:
         """What the narrow sides of a problem cost a kernel, or "host"."""
-        return dict(self.narrow).get(name, NO_NARROW).factor(problem)
+        return dict(self.narrow).get(name, NO_NARROW).factor(problem.m, problem.n, problem.k)
 
     def wins(self, itemsize: int) -> tuple[tuple[int, bool], ...]:
         """Side of every measured square, and whether the best kernel beats the host there.

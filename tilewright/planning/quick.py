@@ -21,18 +21,8 @@ import math
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from tilewright.planning.cost import (
-    CALL,
-    MARGIN,
-    NO_NARROW,
-    SQUARE,
-    Curve,
-    Measured,
-    Narrow,
-    interpolated,
-)
+from tilewright.planning.cost import CALL, MARGIN, NO_NARROW, Curve, Measured, Narrow
 
 NO_RATIOS: Mapping[str, float] = {}
 _Line = tuple[list[float], list[float]]
@@ -48,7 +38,7 @@ class _Bound:
 
     def seconds(self, log_flops: float, m: int, n: int, k: int) -> float:
         """Predicted seconds, tiles and bytes left aside."""
-        return math.exp(_at(self.line, log_flops)) * _factor(self.narrow, m, n, k) * self.ratio
+        return math.exp(_at(self.line, log_flops)) * self.narrow.factor(m, n, k) * self.ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,16 +109,3 @@ def _at(line: _Line, x: float) -> float:
         return ys[-1]
     x0, y0 = xs[at - 1], ys[at - 1]
     return y0 + (ys[at] - y0) * (x - x0) / (xs[at] - x0)
-
-
-def _factor(narrow: Narrow, m: int, n: int, k: int) -> float:
-    """As `Narrow.factor`."""
-    widest = max(m, n, k)
-    if m * 4 > widest and n * 4 > widest and k * 4 > widest:
-        return 1.0
-    found: list[Any] = [
-        interpolated((*points, (float(SQUARE), 1.0)), size)
-        for points, size in ((narrow.m, m), (narrow.n, n), (narrow.k, k))
-        if points and size * 4 <= widest
-    ]
-    return max(found, default=1.0)

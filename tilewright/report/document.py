@@ -162,9 +162,8 @@ def _rung(ladder: Ladder, rung: Rung) -> dict[str, Any]:
         "warmups": samples.warmups,
         "repeats": samples.repeats,
         "samples": {
-            "wall_ms": [seconds * 1e3 for seconds in samples.walls],
-            "cpu_ms": [seconds * 1e3 for seconds in samples.cpus],
-            "event_ms": [seconds * 1e3 for seconds in samples.events],
+            f"{clock}_ms": [seconds * 1e3 for seconds in getattr(samples, f"{clock}s")]
+            for clock in ("wall", "cpu", "event")
         },
     }
 
@@ -172,9 +171,7 @@ def _rung(ladder: Ladder, rung: Rung) -> dict[str, Any]:
 def _way(way: MemoryWay) -> dict[str, Any]:
     return {
         "way": way.way,
-        "create_ms": way.create * 1e3,
-        "run_ms": way.run * 1e3,
-        "map_back_ms": way.map_back * 1e3,
+        **{f"{name}_ms": getattr(way, name) * 1e3 for name in ("create", "run", "map_back")},
         "create_bytes": way.create_bytes,
         "map_back_bytes": way.map_back_bytes,
         "error": _finite(way.error),

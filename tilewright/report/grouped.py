@@ -36,7 +36,6 @@ from tilewright.report.grouped_records import (
     flops_of,
 )
 from tilewright.report.grouped_ways import (
-    Launch,
     Operands,
     Prepared,
     numpy_loop,
@@ -45,6 +44,7 @@ from tilewright.report.grouped_ways import (
     planned,
 )
 from tilewright.report.ladder import REST
+from tilewright.report.sampling import block, seconds_of
 from tilewright.tuning import crossover
 from tilewright.wording import in_one_line
 
@@ -113,9 +113,7 @@ def _checked(way: Prepared, operands: Operands) -> Prepared:
     """Run once to warm up and once against the clock; the second result is compared."""
     operands.flat[2].host()[...] = np.nan
     way.launch()
-    begun = time.perf_counter()
-    way.launch()
-    way.first = time.perf_counter() - begun
+    way.first = seconds_of(way.launch)
     way.error = operands.error(way.results())
     return way
 
@@ -129,19 +127,8 @@ def _in_turns(ways: dict[str, Prepared]) -> dict[str, list[float]]:
             time.sleep(REST)
             if way.first < _LONG:
                 way.launch()
-            times[name] += _block(way.launch)
+            times[name] += block(way.launch, _BLOCK)
     return times
-
-
-def _block(launch: Launch) -> list[float]:
-    """Runs until the block is over, one at least."""
-    values: list[float] = []
-    begun = time.perf_counter()
-    while not values or time.perf_counter() - begun < _BLOCK:
-        start = time.perf_counter()
-        launch()
-        values.append(time.perf_counter() - start)
-    return values
 
 
 def _ceiling(device: Device, dtype: str, ways: Sequence[Way], flops: float) -> Ceiling | None:

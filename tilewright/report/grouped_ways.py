@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +22,7 @@ from tilewright.planning.grouped import lay_out, signature
 from tilewright.products import dense, reference
 from tilewright.products.grouped import GroupedPlan, plan_grouped
 from tilewright.report.grouped_records import Planning
+from tilewright.report.sampling import seconds_of
 
 MOST_PADDED = 2 << 30  # bytes
 _PLANS = 5
@@ -171,22 +171,9 @@ def _planning(plan: GroupedPlan, order: str, bind: float) -> Planning:
         _ = lay_out(plan.m, plan.n, plan.k, kernel.tiles, kernel.slots, order).queue
 
     layout = plan.layout
-    return Planning(
-        layout.chosen,
-        layout.reason,
-        _median(anew),
-        cached,
-        bind,
-        layout.seconds,
-        layout.balance(),
-    )
+    spent = (_median(anew), cached, bind, layout.seconds)
+    return Planning(layout.chosen, layout.reason, *spent, layout.balance())
 
 
 def _median(call: Launch) -> float:
-    return statistics.median(_timed(call) for _ in range(_PLANS))
-
-
-def _timed(call: Launch) -> float:
-    begun = time.perf_counter()
-    call()
-    return time.perf_counter() - begun
+    return statistics.median(seconds_of(call) for _ in range(_PLANS))

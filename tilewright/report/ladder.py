@@ -31,8 +31,9 @@ from tilewright.products import dense, reference
 from tilewright.report import others
 from tilewright.report.peers import PYTORCH, Peer, has_pytorch, peers
 from tilewright.report.records import KERNEL, PEER, Ladder, Rung, Skipped
-from tilewright.report.sampling import FULL, Effort, sample
+from tilewright.report.sampling import FULL, Effort, sample, seconds_of
 from tilewright.tuning import energy
+from tilewright.tuning.trial import relative_error
 from tilewright.wording import in_one_line
 
 SEED = 2
@@ -72,7 +73,7 @@ class Operands:
 
     def error(self, result: NDArray) -> float:
         """The largest error relative to the largest magnitude; NaN if anything is NaN."""
-        return float(np.max(np.abs(result - self.truth)) / max(np.max(np.abs(self.truth)), 1e-300))
+        return relative_error(result, self.truth)
 
 
 def steps(device: Device, dtype: str) -> int:
@@ -183,9 +184,7 @@ def _end_to_end(plan: Plan, operands: Operands) -> float:
         dense.matmul(operands.a, operands.b, device=plan.device, kernel=plan.kernel)
 
     product()
-    begun = time.perf_counter()
-    product()
-    return time.perf_counter() - begun
+    return seconds_of(product)
 
 
 def _measure_peer(

@@ -16,6 +16,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -27,6 +28,7 @@ from tilewright.arrays import torch_private as private
 from tilewright.arrays.array import NDArray
 from tilewright.errors import KernelError
 from tilewright.facts.device import Device
+from tilewright.report.sampling import block
 from tilewright.report.sheet import sheet
 
 Way = Callable[[], object]
@@ -242,18 +244,16 @@ def _in_turns(device: Device, ways: dict[str, Way], rounds: int) -> dict[str, fl
     """Median seconds; a rest before each block, as BLAS threads spin after a product."""
     wait = _waiter(device)
     times: dict[str, list[float]] = {name: [] for name in ways}
+
+    def run(way: Way) -> None:
+        way()
+        wait()
+
     for _ in range(rounds):
         for name, way in ways.items():
             time.sleep(REST)
-            way()
-            wait()
-            begun, runs = time.perf_counter(), 0
-            while runs < 2 or time.perf_counter() - begun < _BLOCK:
-                start = time.perf_counter()
-                way()
-                wait()
-                times[name].append(time.perf_counter() - start)
-                runs += 1
+            run(way)
+            times[name] += block(partial(run, way), _BLOCK, least=2)
     return {name: statistics.median(values) for name, values in times.items()}
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tilewright.errors import ArgumentError
 from tilewright.facts.device import Device
@@ -132,11 +132,7 @@ def _lines(ladders: Sequence[Ladder]) -> Any:
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter("{x:,.10g}")
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlabel("size: m = n = k")
-    axes.set_ylabel("GFLOP/s")
-    axes.grid(axis="y", color="#E3E3E3", linewidth=0.8)
-    axes.set_axisbelow(True)
-    clean(axes, "top", "right")
+    frame(axes, "size: m = n = k", "GFLOP/s", "y")
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, labelspacing=0.7)
     _head(axes, ladders[-1], f"{sizes[0]} to {sizes[-1]}")
     return figure
@@ -162,6 +158,15 @@ def _styles(ladders: Sequence[Ladder]) -> dict[str, dict[str, Any]]:
             "linewidth": 2.6 if rung is best else 1.6,
         }
     return styles
+
+
+def frame(axes: Any, x: str, y: str, grid: Literal["both", "x", "y"] = "both") -> None:
+    """What stands along the axes, a faint grid, and no frame above and at the right."""
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.grid(axis=grid, color="#E3E3E3", linewidth=0.8)
+    axes.set_axisbelow(True)
+    clean(axes, "top", "right")
 
 
 def clean(axes: Any, *unwanted: str) -> None:

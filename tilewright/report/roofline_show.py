@@ -90,11 +90,7 @@ def _figure(roofline: Roofline) -> Any:
     _name_points(axes, roofline)
     axes.xaxis.set_major_formatter("{x:,.10g}")
     axes.yaxis.set_major_formatter("{x:,.10g}")
-    axes.set_xlabel("operations a byte, every operand moved once")
-    axes.set_ylabel("GFLOP/s")
-    axes.grid(color="#E3E3E3", linewidth=0.8)
-    axes.set_axisbelow(True)
-    plots.clean(axes, "top", "right")
+    plots.frame(axes, "operations a byte, every operand moved once", "GFLOP/s")
     plots.head(axes, roofline.device, f"Roofline: {roofline.title}")
     return figure
 

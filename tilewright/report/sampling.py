@@ -7,6 +7,7 @@ fewer than three. How many there were is kept with the samples.
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -80,6 +81,20 @@ class Samples:
         """ "events" on a GPU whose events agree with the wall clock, else "wall"."""
         on_gpu = device_kind in ("gpu", "accelerator")
         return "events" if on_gpu and self.events and self.events_agree else "wall"
+
+
+def seconds_of(call: Callable[[], object]) -> float:
+    """Of one call, by the wall clock."""
+    return Timing.of(call).wall
+
+
+def block(call: Callable[[], object], seconds: float, least: int = 1) -> list[float]:
+    """Seconds of each call of a block that lasts so long, of so many calls at the least."""
+    values: list[float] = []
+    begun = time.perf_counter()
+    while len(values) < least or time.perf_counter() - begun < seconds:
+        values.append(seconds_of(call))
+    return values
 
 
 def sample(run: Callable[[], Timing], effort: Effort) -> Samples:

@@ -16,7 +16,7 @@ from tilewright.facts.device import Device
 from tilewright.inputs.devices import INSTALL_HINT
 from tilewright.report.ladder import shares_memory
 from tilewright.report.peers import NUMPY, SERIAL
-from tilewright.report.records import PEER, Ladder, MemoryWay, Rung
+from tilewright.report.records import PEER, Ladder, Rung
 from tilewright.report.sampling import FULL
 from tilewright.report.sheet import grey, sheet
 from tilewright.tuning.timer import EVENT_RATIO
@@ -224,15 +224,12 @@ def memory_table(ladder: Ladder) -> RenderableType:
     stages = ("create + fill ms", "run ms", "map back ms", "copied in", "copied back", "error")
     table = sheet(title, ("way", *stages), wrap=True)
     for way in ladder.memory:
-        table.add_row(way.way, *_memory_cells(way))
+        seconds = map(_ms, (way.create, way.run, way.map_back))
+        moved = map(bytes_text, (way.create_bytes, way.map_back_bytes))
+        table.add_row(way.way, *seconds, *moved, f"{way.error:.1e}")
     shared = "shares" if shares_memory(ladder.device) else "does not share"
     note = f"Bytes copied are counted, not measured: this device {shared} the host's memory."
     return Group(table, Text(note, style="dim"))
-
-
-def _memory_cells(way: MemoryWay) -> Iterable[str]:
-    yield from (_ms(way.create), _ms(way.run), _ms(way.map_back))
-    yield from (bytes_text(way.create_bytes), bytes_text(way.map_back_bytes), f"{way.error:.1e}")
 
 
 def _ms(seconds: float) -> str:

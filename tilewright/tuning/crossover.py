@@ -56,8 +56,8 @@ class Campaign:
         self._probe: Probe | None = None
         document = store.load(self.key)
         self.measured = _stored(document, dtype)
-        self.visits, self._since, self._checked = _stored_visits(document, dtype)
-        self._again = self.measured is None or _is_unfinished(document, dtype)
+        self.visits, self._since, self._checked, unfinished = _stored_visits(document, dtype)
+        self._again = self.measured is None or unfinished
         self._doubted: list[Point] | None = None
         self._ratios: list[float] = []
 
@@ -169,7 +169,7 @@ class Campaign:
 
     def _save(self) -> None:
         def change(content: store.Content) -> store.Content:
-            others, since, _ = _stored_visits(content, self.dtype)
+            others, since, *_ = _stored_visits(content, self.dtype)
             if since == self._since:  # another process is at the same curves
                 self.visits.merge(others)
             times = {"since": self._since, "checked": self._checked, "unfinished": self._again}
@@ -266,15 +266,11 @@ def _stored(document: store.Content, dtype: str) -> Measured | None:
         return None  # written by hand or by another version: to be measured again and replaced
 
 
-def _stored_visits(document: store.Content, dtype: str) -> tuple[Visits, float, float]:
-    """Visits, since when the curves hold, and when they were checked last."""
+def _stored_visits(document: store.Content, dtype: str) -> tuple[Visits, float, float, bool]:
+    """Visits, since when the curves hold, when they were checked last, and whether some lack."""
     try:
         part = document[f"{dtype} visits"]
-        return visits_of(part), float(part["since"]), float(part["checked"])
+        times = float(part["since"]), float(part["checked"])
+        return visits_of(part), *times, part.get("unfinished") is True
     except (AttributeError, KeyError, TypeError, ValueError):
-        return Visits(), 0.0, 0.0
-
-
-def _is_unfinished(document: store.Content, dtype: str) -> bool:
-    visits = document.get(f"{dtype} visits")
-    return isinstance(visits, dict) and visits.get("unfinished") is True
+        return Visits(), 0.0, 0.0, False

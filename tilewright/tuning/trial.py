@@ -55,19 +55,9 @@ class Shape:
         """The problem as the planner knows it."""
         a, _, b = self.layout.partition("-")
         a_strides = (self.k, 1) if a == "rows" else (1, self.m)
-        b_strides = (self.n, 1) if b == "rows" else (1, self.k)
-        return Problem(
-            self.m,
-            self.n,
-            self.k,
-            *a_strides,
-            *b_strides,
-            self.n,
-            1,
-            dtype=self.dtype,
-            accumulate=self.accumulate,
-            aligned=aligned,
-        )
+        strides = (*a_strides, *((self.n, 1) if b == "rows" else (1, self.k)), self.n, 1)
+        sizes, types = (self.m, self.n, self.k), (self.dtype, self.accumulate)
+        return Problem(*sizes, *strides, *types, aligned=aligned)
 
 
 class Trial:
@@ -76,10 +66,7 @@ class Trial:
     def __init__(self, shape: Shape, device: Device, backend: Backend) -> None:
         self.shape, self.device, self.backend = shape, device, backend
         a_layout, _, b_layout = shape.layout.partition("-")
-        stored = {
-            "a": ((shape.m, shape.k), a_layout),
-            "b": ((shape.k, shape.n), b_layout),
-        }
+        stored = {"a": ((shape.m, shape.k), a_layout), "b": ((shape.k, shape.n), b_layout)}
         self._host: dict[str, View] = {}
         self._device: dict[str, View] = {}
         for seed, (name, (sides, layout)) in enumerate(stored.items()):
@@ -147,9 +134,7 @@ class Trial:
         return np.asarray(c)
 
     def _error(self, result: NDArray) -> float:
-        """The largest error relative to the largest magnitude; NaN if anything is NaN."""
-        largest = max(float(np.max(np.abs(self._truth))), 1e-300)
-        return float(np.max(np.abs(result - self._truth))) / largest
+        return relative_error(result, self._truth)
 
     @cached_property
     def _truth(self) -> NDArray:
@@ -175,6 +160,11 @@ def drawn(sides: tuple[int, ...], dtype: str, seed: int) -> NDArray:
     wide = np.float64 if dtype == "float64" else np.float32
     few = np.random.default_rng(seed).standard_normal(_DRAWS, wide).astype(dtype)
     return np.resize(few, sides)
+
+
+def relative_error(result: NDArray, truth: NDArray) -> float:
+    """The largest error relative to the largest magnitude; NaN if anything is NaN."""
+    return float(np.max(np.abs(result - truth)) / max(np.max(np.abs(truth)), 1e-300))
 
 
 def allowed_error(sums: str, depth: int, numpy: float) -> float:

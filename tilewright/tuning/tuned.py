@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilewright import settings
 from tilewright.errors import CacheWarning
@@ -39,7 +39,8 @@ _FIELDS = {field.name: field.default for field in fields(Config)}
 _MOST = {"multiply_add": 2, "unroll": 64, "buffers": 8, "vector": 16}
 
 
-Records = dict[str, tuple[Config, float, str]]
+Record = tuple[Config, float, str]
+Records = dict[str, Record]
 _read: Shelf[tuple[Path, str], Records] = Shelf("tuned records that were read", most=8 << 20)
 _listed: Shelf[tuple[Path, str, str], tuple[str, ...]] = Shelf("tuned documents", most=1 << 20)
 # How the origin of a tuned configuration begins.
@@ -58,12 +59,16 @@ def lookup(
     boundaries: Boundaries,
 ) -> dict[str, Tuned]:
     """The tuned configurations for a problem by kernel; a kernel without one is absent."""
-    found = {}
+    tuned = {}
     for kernel in kernels:
-        tuned = _lookup(problem, device, kernel, priors, boundaries)
-        if tuned is not None:
-            found[kernel.name] = tuned
-    return found
+        found = _found(problem, device, kernel, priors, boundaries)
+        if found is not None:
+            config, ratio, gain = found.record
+            own = found.document == document_name(kernel, problem, device, priors)
+            where = _origin(found, classify(problem, boundaries), problem, own)
+            origin = f"{where} ({gain})"
+            tuned[kernel.name] = Tuned(kernel.name, config, ratio, found.shape_class, origin)
+    return tuned
 
 
 def least_ratios(
@@ -132,11 +137,9 @@ def refuse(
     found = _found(problem, device, kernel, priors, boundaries)
     if found is None:
         return
-    document, key, _ = found
-    home = settings.cache_folder()
-    assert home is not None
-    config = _records(home, document)[key][0]
-    _refused.keep((home, document, config), True)  # also where the store cannot be written
+    document, key = found.document, found.key
+    # Also where the store cannot be written.
+    _refused.keep((found.home, document, found.record[0]), True)
 
     def without(content: store.Content) -> store.Content:
         records = {name: one for name, one in content.get("records", {}).items() if name != key}
@@ -151,25 +154,19 @@ def refuse(
     )
 
 
-def _lookup(
-    problem: Problem, device: Device, kernel: Kernel, priors: Priors, boundaries: Boundaries
-) -> Tuned | None:
-    found = _found(problem, device, kernel, priors, boundaries)
-    if found is None:
-        return None
-    document, key, found_class = found
-    own = document == document_name(kernel, problem, device, priors)
-    home = settings.cache_folder()
-    assert home is not None
-    config, ratio, gain = _records(home, document)[key]
-    where = _origin(found_class, classify(problem, boundaries), key, problem, own)
-    return Tuned(kernel.name, config, ratio, found_class, f"{where} ({gain})")
+class _Found(NamedTuple):
+    """The record that serves a problem, its class, and where it stands."""
+
+    home: Path
+    document: str
+    key: str
+    shape_class: str
+    record: Record
 
 
 def _found(
     problem: Problem, device: Device, kernel: Kernel, priors: Priors, boundaries: Boundaries
-) -> tuple[str, str, str] | None:
-    """The document, the record and its class that serve a problem."""
+) -> _Found | None:
     home = settings.cache_folder()
     if home is None:
         return None
@@ -180,7 +177,7 @@ def _found(
         records = _records(home, document)
         for key, found_class in _keys(problem, shape_class, records):
             if (home, document, records[key][0]) not in _refused:
-                return document, key, found_class
+                return _Found(home, document, key, found_class, records[key])
     return None
 
 
@@ -199,20 +196,19 @@ def _keys(
                 yield key, candidate
 
 
-def _origin(found: str, wanted: str, key: str, problem: Problem, own: bool) -> str:
-    words = [f"{ORIGIN} {found}"]
-    if found != wanted:
+def _origin(found: _Found, wanted: str, problem: Problem, own: bool) -> str:
+    words, layout = [f"{ORIGIN} {found.shape_class}"], found.key.split(" ")[2]
+    if found.shape_class != wanted:
         words.append(f"the nearest class to {wanted}")
-    if key.split(" ")[2] != layout_of(problem):
-        words.append(f"layout {key.split(' ')[2]}")
+    if layout != layout_of(problem):
+        words.append(f"layout {layout}")
     words.append("on this device" if own else "with another driver of this architecture")
     return ", ".join(words)
 
 
 def _records(home: Path, name: str) -> Records:
     """By name the configuration, its ratio, and what it gained in words."""
-    size = lambda found: 400 * len(found)  # noqa: E731
-    return _read.found((home, name), lambda: _records_of(name), size)
+    return _read.found((home, name), lambda: _records_of(name), lambda found: 400 * len(found))
 
 
 def _records_of(name: str) -> Records:

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import IO, Any
 
 from tilewright import settings
@@ -39,12 +38,7 @@ class Workshop:
     def __enter__(self) -> Workshop:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end()
 
     def greet(self, hello: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,10 +91,8 @@ class Workshop:
         )
         assert process.stdout is not None
         self._process, self._lines = process, queue.Queue()
-        reader = threading.Thread(
-            target=_read_lines, args=(process.stdout, self._lines), daemon=True
-        )
-        reader.start()
+        lines = (process.stdout, self._lines)
+        threading.Thread(target=_read_lines, args=lines, daemon=True).start()
         return process
 
     def _epitaph(self) -> str:

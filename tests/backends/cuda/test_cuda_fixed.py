@@ -50,7 +50,7 @@ def driver() -> Any:
 
 def test_a_launch_of_a_steered_graph_is_two_calls_of_the_driver(driver: Any) -> None:
     arguments = SimpleNamespace(pointer=77)
-    graph = replay.Steered(lambda stream: None, 0, driver, arguments)
+    graph = replay.Graph(lambda stream: None, 0, driver, arguments)
     driver.said.clear()
     graph.launch(7)
     (steer, handle, node, params), launch = driver.said
@@ -68,7 +68,7 @@ def test_a_launch_of_a_steered_graph_is_two_calls_of_the_driver(driver: Any) -> 
 def test_a_graph_that_two_kernels_begin_is_refused_and_destroyed(driver: Any) -> None:
     driver.many = 2
     with pytest.raises(DeviceError, match="2 begin it"):
-        replay.Steered(lambda stream: None, 0, driver, SimpleNamespace(pointer=0))
+        replay.Graph(lambda stream: None, 0, driver, SimpleNamespace(pointer=0))
     assert ("cuGraphDestroy", "recorded") in driver.said
 
 

@@ -29,9 +29,7 @@ def instructions(code: bytes, folder: Path) -> str:
 @needs_nvrtc
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 def test_every_configuration_multiplies_with_wgmma(shape: HopperTile, tmp_path: Path) -> None:
-    macros = defines(
-        "bfloat16", shape, left_mn=False, right_mn=True, transposed=False, epilogue=None
-    )
+    macros = defines("bfloat16", shape, (False, True, False))
     found = instructions(nvrtc.compiled("hopper_multiply", dict(macros), "sm_90a"), tmp_path)
     for width in range(32, shape.width + 1, 32):
         assert f"HGMMA.64x{width}x16.F32.BF16" in found
@@ -44,15 +42,8 @@ def test_every_configuration_multiplies_with_wgmma(shape: HopperTile, tmp_path: 
 @needs_nvrtc
 @pytest.mark.parametrize("ragged", [0, 1])
 def test_the_other_variants_compile(ragged: int, tmp_path: Path) -> None:
-    macros = defines(
-        "float16",
-        SHAPES[0],
-        left_mn=True,
-        right_mn=False,
-        transposed=True,
-        epilogue="none" if ragged else "relu",
-        ragged=ragged,
-    )
+    epilogue = "none" if ragged else "relu"
+    macros = defines("float16", SHAPES[0], (True, False, True), epilogue, ragged)
     found = instructions(nvrtc.compiled("hopper_multiply", dict(macros), "sm_90a"), tmp_path)
     assert "HGMMA.64x256x16.F32 " in found
     assert "STSM.16.MT88" in found, "a turned tile is stored transposed"
@@ -61,15 +52,7 @@ def test_the_other_variants_compile(ragged: int, tmp_path: Path) -> None:
 
 @needs_nvrtc
 def test_ragged_depths_multiply_with_wgmma_and_clear_what_is_not_theirs(tmp_path: Path) -> None:
-    macros = defines(
-        "float16",
-        STAGED,
-        left_mn=True,
-        right_mn=True,
-        transposed=False,
-        epilogue=None,
-        ragged=2,
-    )
+    macros = defines("float16", STAGED, (True, True, False), ragged=2)
     found = instructions(nvrtc.compiled("hopper_multiply", dict(macros), "sm_90a"), tmp_path)
     assert "HGMMA.64x256x16.F32 " in found
     assert "STS.128" in found, "zeros for the rows of another group"
@@ -81,9 +64,7 @@ def test_ragged_depths_multiply_with_wgmma_and_clear_what_is_not_theirs(tmp_path
 def test_split_products_add_to_fp32_while_wgmma_is_at_work(
     epilogue: str | None, tmp_path: Path
 ) -> None:
-    macros = defines(
-        "float32", SPLIT, left_mn=False, right_mn=True, transposed=False, epilogue=epilogue
-    )
+    macros = defines("float32", SPLIT, (False, True, False), epilogue=epilogue)
     found = instructions(nvrtc.compiled("hopper_split", dict(macros), "sm_90a"), tmp_path)
     for width in range(32, SPLIT.width + 1, 32):
         # Three products of two slices, the copy that ends a loop included.
@@ -97,9 +78,7 @@ def test_split_products_add_to_fp32_while_wgmma_is_at_work(
 
 @needs_nvrtc
 def test_what_does_not_split_is_multiplied_without_tensor_cores(tmp_path: Path) -> None:
-    macros = defines(
-        "float32", SPLIT, left_mn=False, right_mn=True, transposed=False, epilogue="gelu"
-    )
+    macros = defines("float32", SPLIT, (False, True, False), epilogue="gelu")
     found = instructions(nvrtc.compiled("hopper_exact", dict(macros), "sm_90a"), tmp_path)
     assert "HGMMA" not in found
     assert found.count("FFMA") > 4 * SPLIT.width / 2

@@ -28,15 +28,7 @@ Ints = npt.NDArray[np.int32]
 
 def library(folder: Path, kind: int, shape: HopperTile) -> ctypes.CDLL:
     """The header as one of its two kinds of table has it; weights [groups, k, n]."""
-    macros = defines(
-        "bfloat16",
-        shape,
-        left_mn=True,
-        right_mn=kind == DEPTHS,
-        transposed=kind == ROWS,
-        epilogue=None,
-        ragged=kind,
-    )
+    macros = defines("bfloat16", shape, (True, kind == DEPTHS, kind == ROWS), ragged=kind)
     made, source = folder / "records.so", Path(__file__).parent / "hopper_records.cpp"
     words = [f"-D{name}={value}" for name, value in macros]
     command = [str(COMPILER), "-std=c++17", "-w", "-shared", "-fPIC", *words]

@@ -14,15 +14,15 @@ from tilewright.arrays.array import Memory
 from tilewright.arrays.views import View
 from tilewright.backends.cuda.machine import driver
 from tilewright.backends.cuda.tile_seconds import GroupedTiles
-from tilewright.engines.backend import Layout, Timing
+from tilewright.engines.backend import Backend, Timing
 from tilewright.engines.grouped import GroupedKernel
 from tilewright.errors import DeviceError, OperandError
 from tilewright.facts.device import Device
-from tilewright.facts.kernel import Kernel, Plan, Priors
+from tilewright.facts.kernel import Plan
 from tilewright.facts.scalars import Scalars
 
 
-class Cuda:
+class Cuda(Backend):
     """Stateless; torch keeps streams and memory."""
 
     name = "cuda"
@@ -31,14 +31,6 @@ class Cuda:
         """Every GPU that torch sees; none, at once, without driver, torch or Triton."""
         return driver.found()
 
-    def kernels(self, device: Device) -> tuple[Kernel, ...]:
-        """None for arrays of the host."""
-        return ()
-
-    def priors(self, device: Device) -> Priors:
-        """None: there is nothing to choose for the host's arrays."""
-        return Priors()
-
     def grouped(self, device: Device, dtype: str) -> GroupedKernel | None:
         """Tiles and scheduler of the Triton kernel, for plans made from sizes alone."""
         return GroupedTiles(device, dtype) if dtype in device.dtypes else None
@@ -46,10 +38,6 @@ class Cuda:
     def allocate(self, size: int, device: Device, way: str, source: Any = None) -> Memory:
         """Refused: torch and CuPy make the arrays of these devices."""
         refuse(device)
-
-    def layout(self, view: View, device: Device) -> Layout:
-        """As it lies."""
-        return Layout(view.strides, aligned=False)
 
     def run(self, plan: Plan, views: Mapping[str, View], scalars: Scalars) -> None:
         """Refused: no plan for the host's arrays names this back end."""

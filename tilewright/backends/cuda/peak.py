@@ -9,7 +9,6 @@ AMD have no probes here.
 from __future__ import annotations
 
 import ctypes
-import time
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from typing import Any
@@ -78,13 +77,14 @@ class _Gpu:
         with torch.cuda.device(self.ordinal):
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             torch.cuda.synchronize()
-            cpu, wall = time.process_time(), time.perf_counter()
-            start.record()
-            enqueue()
-            end.record()
-            torch.cuda.synchronize()
-            wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-            return Timing(start.elapsed_time(end) * 1e-3, wall, cpu)
+
+            def work() -> None:
+                start.record()
+                enqueue()
+                end.record()
+                torch.cuda.synchronize()
+
+            return Timing.of(work, lambda: float(start.elapsed_time(end)) * 1e-3)
 
     def kernel(
         self,

@@ -18,10 +18,10 @@ import numpy as np
 
 from tilewright.arrays.array import NDArray
 from tilewright.arrays.views import View
-from tilewright.engines.backend import Layout, Timing
+from tilewright.engines.backend import Backend, Timing
 from tilewright.errors import DeviceMemoryError
 from tilewright.facts.device import Device
-from tilewright.facts.kernel import Kernel, Plan, Priors
+from tilewright.facts.kernel import Plan
 from tilewright.facts.scalars import Scalars
 
 _ASSUMED = 4 << 30
@@ -57,7 +57,7 @@ class HostMemory:
         self.mapped = False
 
 
-class Host:
+class Host(Backend):
     """NumPy's BLAS."""
 
     name = "host"
@@ -66,25 +66,9 @@ class Host:
         """One."""
         return (_describe(),)
 
-    def kernels(self, device: Device) -> tuple[Kernel, ...]:
-        """None of the ladder's: the BLAS is not ours."""
-        return ()
-
-    def priors(self, device: Device) -> Priors:
-        """None: there is nothing to choose."""
-        return Priors()
-
-    def grouped(self, device: Device, dtype: str) -> None:
-        """None: a batch on the host is a loop of products."""
-        return None
-
     def allocate(self, size: int, device: Device, way: str, source: Any = None) -> HostMemory:
         """Plain memory; "use" shares the source's."""
         return HostMemory(device, size, source, share=way == "use")
-
-    def layout(self, view: View, device: Device) -> Layout:
-        """As it lies; the BLAS makes its own of alignment."""
-        return Layout(view.strides, aligned=False)
 
     def run(self, plan: Plan, views: Mapping[str, View], scalars: Scalars) -> None:
         """Compute into views["c"] with numpy.matmul."""

@@ -23,7 +23,6 @@ _LINE = 64  # bytes of a line of the cache: where packed weights begin
 _LEAST = 1 << 20  # bytes of weights that are worth a file
 _ROOM = 1 << 30  # bytes of all files: the oldest go
 _MAGIC = b"tilewright packed weights 1\n"
-_HEAD = len(_MAGIC) + 32
 _shelf: Shelf[bytes, NDArray] = Shelf("packed weights", most=1 << 30)
 
 
@@ -40,7 +39,7 @@ def packed(way: tuple[object, ...], weights: NDArray, make: Callable[[], NDArray
     if known is not None:
         return known
     path = _path(key) if weights.nbytes >= _LEAST else None
-    content = None if path is None else _read(path)
+    content = None if path is None else cache_files.read_sealed(path, _MAGIC)
     made = _aligned(make() if content is None else np.frombuffer(content, np.float32))
     if path is not None and content is None:
         _write(path, made)
@@ -62,24 +61,10 @@ def _path(key: bytes) -> Path | None:
     return None if folder is None else folder / f"{key.hex()}.bin"
 
 
-def _read(path: Path) -> bytes | None:
-    """The numbers, if the file is there and whole."""
-    content = cache_files.read_or_warn(path)
-    if content is None:
-        return None
-    body = content[_HEAD:]
-    if content[:_HEAD] != _MAGIC + _digest(body) or len(body) % 4:
-        cache_files.set_aside(path, "it is damaged")
-        return None
-    return body
-
-
 def _write(path: Path, array: NDArray) -> None:
-    body = array.tobytes()
-    if _HEAD + len(body) > cache_files.MOST:
-        return
-    cache_files.write(path, _MAGIC + _digest(body) + body)
-    _drop_oldest(path.parent)
+    if len(_MAGIC) + 32 + array.nbytes <= cache_files.MOST:
+        cache_files.write_sealed(path, _MAGIC, array.tobytes())
+        _drop_oldest(path.parent)
 
 
 def _drop_oldest(folder: Path) -> None:
@@ -96,7 +81,3 @@ def _drop_oldest(folder: Path) -> None:
         room -= size
         if room < 0:
             path.unlink(missing_ok=True)
-
-
-def _digest(content: bytes) -> bytes:
-    return hashlib.blake2b(content, digest_size=32).digest()

@@ -7,7 +7,6 @@ import importlib
 import pkgutil
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from tilewright.arrays.views import View
@@ -76,7 +75,8 @@ def _kernels() -> tuple[Kernel, ...]:
 
 @cache
 def _digest() -> str:
-    return _hash(sorted(path for path in KERNELS.iterdir() if path.suffix in _SOURCES))
+    paths = sorted(path for path in KERNELS.iterdir() if path.suffix in _SOURCES)
+    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()[:16]
 
 
 @cache
@@ -92,8 +92,3 @@ def _digest_of(kernel: Kernel, device: Device) -> str:
         programs |= {launch.program for step in steps for launch in step.launches}
     texts = [(KERNELS / f"{kernel.name}.py").read_text(), *map(source, sorted(programs))]
     return hashlib.sha256("".join(texts).encode()).hexdigest()[:16]
-
-
-def _hash(paths: list[Path]) -> str:
-    content = b"".join(path.read_bytes() for path in paths)
-    return hashlib.sha256(content).hexdigest()[:16]

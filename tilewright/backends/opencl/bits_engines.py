@@ -20,7 +20,7 @@ from tilewright.arrays.array import Array, NDArray
 from tilewright.arrays.views import View, view_host
 from tilewright.backends.opencl.memory import Staged, device_memory, stage
 from tilewright.backends.opencl.program import kernel_of
-from tilewright.backends.opencl.runtime import Session, foreign_session, guarded, pyopencl, session
+from tilewright.backends.opencl.runtime import Session, guarded, pyopencl, session_at
 from tilewright.engines.bits import BitEngine, BitProblem, BitWork
 from tilewright.errors import OperandError
 from tilewright.facts.device import Device
@@ -62,7 +62,7 @@ class OpenCLBits:
 
     def _multiply_all(self, works: Sequence[BitWork], device: Device) -> None:
         for work in works:
-            session_ = _session_of(device, work)
+            session_ = session_at(device, getattr(work.out, "queue", None))
             with session_.lock:
                 guarded(session_, partial(self._run, session_, work))
 
@@ -145,21 +145,10 @@ class OpenCLBits:
         self._multiply(session_, inner, {**staged, "out": Staged(values, 0)}, panels)
         launch = _launch("bits_threshold", (), (-(-n // 64), m))
         out, threshold, flip = (staged[name] for name in ("out", "threshold", "flip"))
-        arguments: list[Any] = [
-            np.int32(m),
-            np.int32(n),
-            values,
-            out.argument,
-            np.int64(out.offset),
-        ]
-        for part in (threshold, flip):
+        arguments: list[Any] = [np.int32(m), np.int32(n), values]
+        for part in (out, threshold, flip):
             arguments += [part.argument, np.int64(part.offset)]
         _enqueue(session_, launch, arguments)
-
-
-def _session_of(device: Device, work: BitWork) -> Session:
-    queue = getattr(work.out, "queue", None)
-    return session(device) if queue is None else foreign_session(queue.context, queue)
 
 
 def _stage(session_: Session, value: Any, *, write: bool = False) -> Staged:

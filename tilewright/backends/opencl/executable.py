@@ -152,8 +152,9 @@ class Executable:
                 )
             )
             for name in texels:
-                if self.images[name].written:
-                    self._lift(self.images[name], laid[name], memory[self.images[name].scratch])
+                image = self.images[name]
+                if image.written and not self.session.device.has("image_from_buffer"):
+                    self._copy_rows(image, memory[image.scratch], laid[name], to_image=False)
         return events
 
     def _lay(self, image: Image, buffer: Any) -> Any:
@@ -174,23 +175,11 @@ class Executable:
             self._copy_rows(image, buffer, result, to_image=True)
         return result
 
-    def _lift(self, image: Image, laid: Any, buffer: Any) -> None:
-        """Bring a written image back to its scratch where it was not laid on it."""
-        if not self.session.device.has("image_from_buffer"):
-            self._copy_rows(image, buffer, laid, to_image=False)
-
     def _copy_rows(self, image: Image, buffer: Any, laid: Any, *, to_image: bool) -> None:
         # Without image_from_buffer the pitch alignment is 1, so rows are tight and one copy does.
-        cl = pyopencl()
-        region = (image.width, image.height, 1)
-        if to_image:
-            cl.enqueue_copy(
-                self.session.queue, laid, buffer, offset=0, origin=(0, 0, 0), region=region
-            )
-        else:
-            cl.enqueue_copy(
-                self.session.queue, buffer, laid, offset=0, origin=(0, 0, 0), region=region
-            )
+        origin, region = (0, 0, 0), (image.width, image.height, 1)
+        pair = (laid, buffer) if to_image else (buffer, laid)
+        pyopencl().enqueue_copy(self.session.queue, *pair, offset=0, origin=origin, region=region)
 
 
 def _shift(strides: tuple[int, ...], index: tuple[int, ...]) -> int:

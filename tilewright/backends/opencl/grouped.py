@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilewright.backends.opencl.grouped_launch import Arguments, Bound
+from tilewright.backends.opencl.grouped_launch import Arguments, Bound, Launches
 from tilewright.backends.opencl.grouped_tables import CHUNK, SUMS, Table, Tables
-from tilewright.backends.opencl.lowering import chains, type_defines
+from tilewright.backends.opencl.lowering import arithmetic
 from tilewright.backends.opencl.rules import preferences
 from tilewright.backends.opencl.runtime import Session, session
 from tilewright.engines.grouped import GroupedKernel, GroupedOperands
@@ -62,16 +62,22 @@ class Groups(GroupedKernel):
         """Tables built, kernel prepared, arguments set: what is left is enqueueing."""
         return self.bind_in(session(self.device), layout, operands)
 
-    @abstractmethod
     def bind_in(self, session_: Session, layout: GroupedLayout, operands: GroupedOperands) -> Bound:
         """The same in somebody else's session."""
+        tables = Tables.of(layout, operands)
+        launches = self._launches(session_, layout, operands, tables)
+        return Bound(session_, launches, (tables, operands), wait=operands.c.base is None)
+
+    @abstractmethod
+    def _launches(
+        self, session_: Session, layout: GroupedLayout, operands: GroupedOperands, tables: Tables
+    ) -> Launches:
+        """Every launch with its arguments."""
 
     def _common(self, operands: GroupedOperands, k: int = 0, **more: int) -> Defines:
         """The -D options of every grouped kernel."""
         return (
-            *type_defines(self.dtype, SUMS[self.dtype]),
-            ("MULTIPLY_ADD", preferences(self.device).multiply_add),
-            *chains(SUMS[self.dtype], k),
+            *arithmetic(self.dtype, SUMS[self.dtype], preferences(self.device).multiply_add, k),
             ("POINTERS", int(operands.c.base is None)),
             *more.items(),
         )
@@ -94,9 +100,10 @@ class CpuGroups(Groups):
         """
         return Slots(self.device.compute_units, kind="dynamic", merge=np.inf, jump=_JUMP)
 
-    def bind_in(self, session_: Session, layout: GroupedLayout, operands: GroupedOperands) -> Bound:
+    def _launches(
+        self, session_: Session, layout: GroupedLayout, operands: GroupedOperands, tables: Tables
+    ) -> Launches:
         """One launch, each work-group with tiles for about the same time."""
-        tables = Tables.of(layout, operands)
         defines = self._common(
             operands,
             LANES=self._lanes,
@@ -107,9 +114,7 @@ class CpuGroups(Groups):
         busy = layout.seconds * self.slots.count
         chunk = int(np.clip(_GROUP_SECONDS * count / busy, 1, 16)) if busy else 1
         launch = _launch("grouped_lanes", defines, -(-count // chunk), self._lanes)
-        arguments = Arguments(session_, tables, operands).multiply(count, chunk)
-        wait = operands.c.base is None
-        return Bound(session_, [(launch, arguments)], (tables, operands), wait=wait)
+        return [(launch, Arguments(session_, tables, operands).multiply(count, chunk))]
 
     @property
     def _lanes(self) -> int:
@@ -154,35 +159,29 @@ class GpuGroups(Groups):
         # 0.25 ms for 1000 of 1..256 where one that trims its edges takes 0.20.
         return Slots(self.device.compute_units, _GPU_RESIDENT, launch=40e-6, merge=merge)
 
-    def bind_in(self, session_: Session, layout: GroupedLayout, operands: GroupedOperands) -> Bound:
+    def _launches(
+        self, session_: Session, layout: GroupedLayout, operands: GroupedOperands, tables: Tables
+    ) -> Launches:
         """A launch for each run of one tile shape, parts first; then their sums."""
-        tables = Tables.of(layout, operands)
         # Buckets may interleave shapes; a launch has one.
         by_shape = np.argsort(_shape_index(tables.tiles), kind="stable")
         parts_by_shape = np.argsort(_shape_index(tables.part_tiles), kind="stable")
-        arguments = Arguments(
-            session_,
-            replace(
-                tables,
-                tiles=tables.tiles[by_shape],
-                part_tiles=tables.part_tiles[parts_by_shape],
-            ),
-            operands,
-        )
+        tiles, parts = tables.tiles[by_shape], tables.part_tiles[parts_by_shape]
+        sorted_ = replace(tables, tiles=tiles, part_tiles=parts)
+        arguments = Arguments(session_, sorted_, operands)
         multiply, longest = self._launch, tables.longest
         launches = [
             (multiply(index, count, operands, longest, parts=1), arguments.multiply_parts(first))
-            for index, first, count in _runs(tables.part_tiles[parts_by_shape])
+            for index, first, count in _runs(parts)
         ]
         launches += [
             (multiply(index, count, operands, longest, parts=0), arguments.multiply(first))
-            for index, first, count in _runs(tables.tiles[by_shape])
+            for index, first, count in _runs(tiles)
         ]
         if len(tables.pieces):
             add = _launch("sum_parts", self._common(operands, CHUNK=CHUNK), len(tables.pieces), 64)
             launches.append((add, arguments.add_parts()))
-        wait = operands.c.base is None
-        return Bound(session_, launches, (tables, operands), wait=wait)
+        return launches
 
     def _launch(
         self, index: int, count: int, operands: GroupedOperands, longest: int, parts: int

@@ -15,6 +15,7 @@ from tilewright.backends.opencl.runtime import Session, guarded, kernels, pyopen
 from tilewright.engines.grouped import GroupedOperands
 from tilewright.facts.kernel import Launch
 
+Launches = list[tuple[Launch, list[Any]]]  # with the arguments of each
 _KERNEL_BYTES = 8 << 10  # of a kernel object with its arguments
 
 
@@ -65,7 +66,7 @@ class Bound:
     def __init__(
         self,
         session_: Session,
-        launches: list[tuple[Launch, list[Any]]],
+        launches: Launches,
         held: Any,
         *,
         wait: bool,

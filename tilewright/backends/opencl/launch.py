@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,10 +15,9 @@ from tilewright.backends.opencl.memory import Staged, stage
 from tilewright.backends.opencl.runtime import (
     Session,
     executables,
-    foreign_session,
     guarded,
     pyopencl,
-    session,
+    session_at,
 )
 from tilewright.engines.backend import Timing
 from tilewright.facts.kernel import Plan
@@ -28,14 +26,9 @@ from tilewright.facts.scalars import Scalars
 Enqueue = Callable[[Mapping[str, View], Mapping[str, Staged], Scalars], list[Any]]
 
 
-def _session_of(plan: Plan, views: Mapping[str, View]) -> Session:
-    queue = views["c"].queue
-    return session(plan.device) if queue is None else foreign_session(queue.context, queue)
-
-
 def run(plan: Plan, views: Mapping[str, View], scalars: Scalars) -> None:
     """Compute views["c"]. Host results are complete on return; device results are enqueued."""
-    session_ = _session_of(plan, views)
+    session_ = session_at(plan.device, views["c"].queue)
     enqueue = _enqueuer(session_, plan, views)  # no lock yet: programs may have to be built
     with session_.lock:
         guarded(session_, lambda: _run(session_, enqueue, views, scalars))
@@ -86,23 +79,33 @@ def wait_for(queue: Any, others: Sequence[Any]) -> None:
 
 def timed(plan: Plan, views: Mapping[str, View], scalars: Scalars) -> Timing:
     """One run with operands staged beforehand: event time, wall clock and processor seconds."""
-    session_ = _session_of(plan, views)
+    session_ = session_at(plan.device, views["c"].queue)
     enqueue = _enqueuer(session_, plan, views)
     with session_.lock:
         staged = _stage_all(session_, views, scalars)
-        session_.queue.finish()
-        cpu, wall = time.process_time(), time.perf_counter()
-        try:
-            events = guarded(session_, lambda: enqueue(views, staged, scalars))
-            session_.queue.finish()
-        except BaseException:
-            session_.queue.finish()
-            raise
-        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-        span = sum(event.profile.end - event.profile.start for event in events) * 1e-9
+        found = clocked(session_, lambda: enqueue(views, staged, scalars))
         if staged["c"].fetch is not None:
             staged["c"].fetch()
-    return Timing(span, wall, cpu)
+    return found
+
+
+def clocked(session_: Session, enqueue: Callable[[], Sequence[Any]]) -> Timing:
+    """Whatever `enqueue` puts into the queue, until it is done: its events, and both clocks."""
+    events: list[Any] = []
+
+    def work() -> None:
+        try:
+            events.extend(guarded(session_, enqueue))
+        finally:
+            guarded(session_, session_.queue.finish)
+
+    def span() -> float | None:
+        spans = [event.profile.end - event.profile.start for event in events]
+        return sum(spans) * 1e-9 if spans else None
+
+    with session_.lock:
+        session_.queue.finish()
+        return Timing.of(work, span)
 
 
 def _executable(session_: Session, plan: Plan) -> Executable:

@@ -12,7 +12,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.facts.device import Device
-from tilewright.facts.kernel import Argument, Axis, Config, Int, Long, Operand, Scalar, axis
+from tilewright.facts.kernel import (
+    Argument,
+    Axis,
+    Config,
+    Defines,
+    Int,
+    Long,
+    Operand,
+    Scalar,
+    axis,
+)
 from tilewright.facts.limits import MOST
 from tilewright.facts.problem import Problem
 
@@ -44,29 +54,22 @@ class Block:
     last: bool
 
 
-def itemsize(problem: Problem) -> int:
-    """Bytes of an element of the operands."""
-    return np.dtype(problem.dtype).itemsize
-
-
 def sum_bytes(problem: Problem) -> int:
     """Bytes of a running sum."""
     return np.dtype(problem.accumulate).itemsize
 
 
-def types(problem: Problem) -> tuple[tuple[str, int], ...]:
+def types(problem: Problem) -> Defines:
     """The -D options that fix the types of a problem."""
-    return type_defines(problem.dtype, problem.accumulate)
+    return (("PRECISION", _BITS[problem.dtype]), ("ACCUMULATE", _BITS[problem.accumulate]))
 
 
-def type_defines(dtype: str, accumulate: str) -> tuple[tuple[str, int], ...]:
-    """The -D options for elements and sums of these types."""
-    return (("PRECISION", _BITS[dtype]), ("ACCUMULATE", _BITS[accumulate]))
-
-
-def chains(accumulate: str, k: int) -> tuple[tuple[str, int], ...]:
-    """The -D option that sums a long k in chains, whose totals are added up."""
-    return (("CHAIN", _CHAIN),) if accumulate == "float32" and k > _LONG else ()
+def arithmetic(dtype: str, accumulate: str, multiply_add: int, k: int) -> Defines:
+    """The -D options of products: types, the multiply-add, and chains, whose totals are added up,
+    where k is long."""
+    chain = (("CHAIN", _CHAIN),) if accumulate == "float32" and k > _LONG else ()
+    bits = (("PRECISION", _BITS[dtype]), ("ACCUMULATE", _BITS[accumulate]))
+    return (*bits, ("MULTIPLY_ADD", multiply_add), *chain)
 
 
 def whole(problem: Problem) -> Block:
@@ -105,14 +108,22 @@ def tail(problem: Problem, block: Block) -> tuple[Argument, ...]:
         epilogue = EPILOGUE_ACTIVATION[problem.activation]
         epilogue |= EPILOGUE_BIAS if problem.bias else 0
     return (
-        Operand("c", block.i * problem.c_row + block.j * problem.c_col),
-        Long(problem.c_row),
-        Long(problem.c_col),
+        *strided("c", problem.c_row, problem.c_col, block.i, block.j),
         Scalar("alpha"),
         Scalar("beta") if block.first else Scalar(1.0),
         Operand("bias", block.j),
         Int(epilogue),
     )
+
+
+def ints(*numbers: int) -> tuple[Int, ...]:
+    """Sizes."""
+    return tuple(map(Int, numbers))
+
+
+def strided(name: str, row: int, col: int, i: int = 0, j: int = 0) -> tuple[Argument, ...]:
+    """An operand from row i and column j on, and its strides."""
+    return Operand(name, i * row + j * col), Long(row), Long(col)
 
 
 def work_group(extent: tuple[int, int], device: Device) -> tuple[int, int]:
@@ -161,11 +172,6 @@ def computed(problem: Problem, tile_m: int, tile_n: int, tile_k: int = 1) -> int
     return (
         2 * round_up(problem.m, tile_m) * round_up(problem.n, tile_n) * round_up(problem.k, tile_k)
     )
-
-
-def multiply_add(config: Config) -> tuple[tuple[str, int], ...]:
-    """The -D option that picks the multiply-add."""
-    return (("MULTIPLY_ADD", config.multiply_add),)
 
 
 _WIDE = ((0, 0), (1, 16), (1, 64), (1, 256), (4, 16), (4, 64), (8, 8), (16, 16), (32, 32))

@@ -10,7 +10,8 @@ A host array reaches a kernel in one of three ways, decided by the device's feat
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,27 +84,22 @@ class Shared:
         view.base.release(self.session.queue)
 
 
-class device_memory:  # noqa: N801 (used as a `with` statement's verb)
+@contextmanager
+def device_memory(device: Device, size: int) -> Iterator[None]:
     """Turns the driver's out-of-memory errors into one DeviceMemoryError that names the size."""
 
-    def __init__(self, device: Device, size: int) -> None:
-        self.device, self.size = device, size
-
-    def __enter__(self) -> None:
-        limit = self.device.max_allocation
-        if limit and self.size > limit:
-            raise DeviceMemoryError(self._message(f"its largest allocation is {limit}"))
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        cl = pyopencl()
-        if error is not None and isinstance(error, cl.MemoryError | MemoryError):
-            raise DeviceMemoryError(self._message(str(error))) from None
-
-    def _message(self, why: str) -> str:
-        return (
-            f"device={self.device.id!r}: {self.device.name} cannot give {self.size} bytes ({why});"
+    def error(why: object) -> DeviceMemoryError:
+        return DeviceMemoryError(
+            f"device={device.id!r}: {device.name} cannot give {size} bytes ({why});"
             " use device='host' or a smaller product"
         )
+
+    if device.max_allocation and size > device.max_allocation:
+        raise error(f"its largest allocation is {device.max_allocation}")
+    try:
+        yield
+    except (pyopencl().MemoryError, MemoryError) as raised:
+        raise error(raised) from None
 
 
 @dataclass(slots=True)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.backends.opencl.lowering import Block, grid, itemsize, round_up, types
+from tilewright.backends.opencl.lowering import Block, grid, ints, round_up, types
 from tilewright.facts.device import Device
-from tilewright.facts.kernel import Argument, Image, Int, Launch, Long, Operand, Raw, Scratch
+from tilewright.facts.kernel import Argument, Image, Launch, Long, Operand, Raw, Scratch
 from tilewright.facts.problem import Problem
 
 
@@ -46,39 +46,35 @@ class Source:
         """The same elements, rows and columns swapped."""
         return Source(self.name, self.cols, self.rows, self.offset, self.col, self.row)
 
+    @property
+    def argument(self) -> tuple[Argument, ...]:
+        """Pointer, offset and strides."""
+        return Operand(self.name, self.offset), Long(self.row), Long(self.col)
 
-def source_a(problem: Problem, block: Block) -> Source:
-    """The block's part of A."""
-    offset = block.i * problem.a_row + block.depth * problem.a_col
-    return Source("a", block.m, block.k, offset, problem.a_row, problem.a_col)
 
-
-def source_b(problem: Problem, block: Block) -> Source:
-    """The block's part of B."""
-    offset = block.depth * problem.b_row + block.j * problem.b_col
-    return Source("b", block.k, block.n, offset, problem.b_row, problem.b_col)
+def sources(problem: Problem, block: Block) -> tuple[Source, Source]:
+    """The block's parts of A and of B."""
+    at_a = block.i * problem.a_row + block.depth * problem.a_col
+    at_b = block.depth * problem.b_row + block.j * problem.b_col
+    a = Source("a", block.m, block.k, at_a, problem.a_row, problem.a_col)
+    return a, Source("b", block.k, block.n, at_b, problem.b_row, problem.b_col)
 
 
 def padded(
     problem: Problem,
     device: Device,
     source: Source,
-    *,
-    row_multiple: int = 1,
-    col_multiple: int = 4,
+    multiples: tuple[int, int],
     leading: int | None = None,
 ) -> Padded:
-    """`source` row-major with columns padded to `col_multiple` and rows to `row_multiple`.
+    """`source` row-major, its rows and columns padded to `multiples`.
 
     Used where it lies when it already is so; otherwise one relayout launch into scratch, with
     `leading` as its leading dimension (an image's row pitch) where one is given.
     """
-    if (
-        leading is None
-        and source.col == 1
-        and source.cols % col_multiple == 0
-        and source.rows % row_multiple == 0
-    ):
+    row_multiple, col_multiple = multiples
+    fits = source.cols % col_multiple == source.rows % row_multiple == 0
+    if leading is None and source.col == 1 and fits:
         return Padded(source.name, source.offset, source.row)
     rows, cols = round_up(source.rows, row_multiple), round_up(source.cols, col_multiple)
     leading = leading or cols
@@ -88,18 +84,14 @@ def padded(
         problem,
         device,
         (cols, rows),
-        Int(source.rows),
-        Int(source.cols),
-        Operand(source.name, source.offset),
-        Long(source.row),
-        Long(source.col),
-        Int(rows),
-        Int(cols),
+        *ints(source.rows, source.cols),
+        *source.argument,
+        *ints(rows, cols),
         Raw(name),
         Long(leading),
     )
-    bytes_ = rows * leading * itemsize(problem)
-    moved = source.rows * source.cols * itemsize(problem) + bytes_
+    bytes_ = rows * leading * problem.itemsize
+    moved = source.rows * source.cols * problem.itemsize + bytes_
     return Padded(name, 0, leading, (launch,), (Scratch(name, bytes_),), moved)
 
 
@@ -111,7 +103,7 @@ def element_by_element(
     return Launch(program, program, types(problem), size, local, arguments)
 
 
-def image_pitch(problem: Problem, device: Device, cols: int) -> int:
+def image_pitch(device: Device, cols: int) -> int:
     """Leading dimension in elements of an image of `cols` elements a row on this device."""
     texels = round_up(round_up(cols, 4) // 4, max(1, device.image_pitch))
     return texels * 4
@@ -126,7 +118,7 @@ def image_on(
         scratch=padded_.name,
         width=round_up(cols, 4) // 4,
         height=rows,
-        row_pitch=padded_.leading * itemsize(problem),
+        row_pitch=padded_.leading * problem.itemsize,
         dtype=problem.dtype,
         written=written,
     )

@@ -45,29 +45,22 @@ def _multiply_adds(opened: Session, dtype: str, effort: Effort) -> Iterator[Prob
     for number, way in enumerate(WAYS):
         for vector, chains in _shapes(opened.device, effort):
             defines = {"PRECISION": bits, "ACCUMULATE": bits, "MULTIPLY_ADD": number}
-            kernel = _chains(
-                opened, "multiply_add", "multiply_add", defines, vector, chains, (sums(0.5),) * 2
-            )
-            work = 2.0 * vector * chains * _STEPS * kernel.items
-            yield Probe(Rate(dtype, way, vector, chains), work, kernel, own_cores(opened.device))
+            row = Rate(dtype, way, vector, chains)
+            yield _chained(opened, row, 2.0, "multiply_add", (sums(0.5),) * 2, **defines)
 
 
 def _bytes(opened: Session, effort: Effort) -> Iterator[Probe]:
     if "cl_khr_integer_dot_product" not in opened.cl_device.extensions:
         return
     for chains in effort.chains:
-        kernel = _chains(opened, "dot8", "dot8", {}, 1, chains, (np.uint32(0x01020304),))
-        work = 8.0 * chains * _STEPS * kernel.items
-        yield Probe(Rate("int8", "dot4", 1, chains), work, kernel, own_cores(opened.device))
+        row = Rate("int8", "dot4", 1, chains)
+        yield _chained(opened, row, 8.0, "dot8", (np.uint32(0x01020304),))
 
 
 def _bits(opened: Session, effort: Effort) -> Iterator[Probe]:
     for vector, chains in _shapes(opened.device, effort):
-        argument = (np.uint32(0x5A5A5A5A),)
-        kernel = _chains(opened, "popcount", "popcount_sum", {}, vector, chains, argument)
-        work = 64.0 * vector * chains * _STEPS * kernel.items
-        row = Rate("bits", "popcount", vector, chains)
-        yield Probe(row, work, kernel, own_cores(opened.device))
+        row, argument = Rate("bits", "popcount", vector, chains), (np.uint32(0x5A5A5A5A),)
+        yield _chained(opened, row, 64.0, "popcount_sum", argument, "popcount")
 
 
 def _shapes(device: Device, effort: Effort) -> Iterator[tuple[int, int]]:
@@ -78,25 +71,27 @@ def _shapes(device: Device, effort: Effort) -> Iterator[tuple[int, int]]:
                 yield vector, chains
 
 
-def _chains(
+def _chained(
     opened: Session,
-    program: str,
+    row: Rate,
+    each: float,
     entry: str,
-    defines: dict[str, int],
-    vector: int,
-    chains: int,
     arguments: tuple[Any, ...],
-) -> ProbeKernel:
+    program: str | None = None,
+    **defines: int,
+) -> Probe:
+    """Chains of steps that count as `each` operations on a number."""
     device = opened.device
-    group = 256 if device.kind == "gpu" else 64 if vector == 1 else 1
+    group = 256 if device.kind == "gpu" else 64 if row.vector == 1 else 1
     group = min(group, device.max_work_group)
-    items = _GROUPS * device.compute_units * group
-    return ProbeKernel(
+    kernel = ProbeKernel(
         opened,
-        program,
         entry,
-        {**defines, "VECTOR": vector, "CHAINS": chains, "GROUP": group},
-        (items, 1),
-        (group, 1),
         lambda out, rounds: (out, *arguments, np.int32(rounds)),
+        (_GROUPS * device.compute_units, 1),
+        group,
+        program,
+        **{**defines, "VECTOR": row.vector, "CHAINS": row.chains, "GROUP": group},
     )
+    work = each * row.vector * row.chains * _STEPS * kernel.items
+    return Probe(row, work, kernel, own_cores(device))

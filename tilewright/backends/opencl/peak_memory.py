@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
 
+from tilewright.backends.opencl.launch import clocked
 from tilewright.backends.opencl.memory import device_memory
-from tilewright.backends.opencl.probe import ProbeKernel, own_cores, timed
+from tilewright.backends.opencl.probe import ProbeKernel, own_cores
 from tilewright.backends.opencl.runtime import Session, guarded, pyopencl
 from tilewright.engines.backend import Timing
 from tilewright.engines.probes import Effort, Probe, distant_step, launches, parts_of
 from tilewright.facts.ceilings import READ, Bandwidth, Latency, bytes_text
+from tilewright.facts.device import Device
 
 _GROUP = 256  # items of a GPU's group
 _TEXEL_ROWS = 16  # a strip of an image
@@ -44,7 +46,7 @@ def memory_probes(opened: Session, effort: Effort) -> Iterator[Probe]:
     yield _local(opened)
     if sizes:
         yield from _transfers(source, sizes[len(sizes) * 3 // 4])
-    yield from _launches(opened)
+    yield from launches(ProbeKernel(opened, "empty", lambda out, rounds: (out,)).again)
     opened.release_scratch()
 
 
@@ -67,40 +69,35 @@ class _Source:
         return buffer
 
 
+def _width_of(device: Device) -> tuple[int, int]:
+    """Items of a group, and numbers that each reads at once."""
+    return (1, 16) if device.kind == "cpu" else (min(_GROUP, device.max_work_group), 4)
+
+
 def _read(source: _Source, size: int) -> Probe:
-    opened = source.session
-    device = opened.device
+    device = source.session.device
     on_cpu = device.kind == "cpu"
-    group, vector = (1, 16) if on_cpu else (min(_GROUP, device.max_work_group), 4)
-    step = 4 * group
+    group, vector = _width_of(device)
     groups = device.compute_units * (1 if on_cpu else 8)
-    vectors = size // (4 * vector)
-    parts, count = parts_of(vectors, groups, step)
+    parts, count = parts_of(size // (4 * vector), groups, 4 * group)
+    step = 0 if on_cpu else distant_step(parts)
     kernel = ProbeKernel(
-        opened,
-        "read",
+        source.session,
         "read_sum",
-        {"VECTOR": vector, "GROUP": group},
-        (groups * group, 1),
-        (group, 1),
-        lambda out, rounds: (
-            source.buffer,
-            out,
-            np.int32(parts),
-            np.int32(count),
-            np.int32(0 if on_cpu else distant_step(parts)),
-            np.int32(rounds),
-        ),
+        lambda out, n: (source.buffer, out, *map(np.int32, (parts, count, step, n))),
+        (groups, 1),
+        group,
+        "read",
+        VECTOR=vector,
+        GROUP=group,
     )
     work = 4.0 * vector * count * groups
     return Probe(Bandwidth(READ, size), work, kernel, own_cores(device))
 
 
 def _copy(source: _Source, size: int) -> Probe:
-    opened = source.session
-    device = opened.device
-    group, vector = (1, 16) if device.kind == "cpu" else (min(_GROUP, device.max_work_group), 4)
-    half = size // 2
+    opened, device, half = source.session, source.session.device, size // 2
+    group, vector = _width_of(device)
     groups = device.compute_units * (4 if device.kind == "cpu" else 32)
     count = half // (4 * vector) // groups
     # Held here: scratch this large is nobody's else, and a kernel holds none of its arguments.
@@ -108,17 +105,13 @@ def _copy(source: _Source, size: int) -> Probe:
     kernel = ProbeKernel(
         opened,
         "copy",
-        "copy",
-        {"VECTOR": vector, "GROUP": group},
-        (groups * group, 1),
-        (group, 1),
         lambda out, rounds: (source.buffer, target.buffer, np.int32(count)),
+        (groups, 1),
+        group,
+        VECTOR=vector,
+        GROUP=group,
     )
-
-    def run(rounds: int) -> Timing:
-        return timed(opened, lambda: [kernel.enqueue(1) for _ in range(rounds)])
-
-    return Probe(Bandwidth("copy", size), 8.0 * vector * count * groups, run)
+    return Probe(Bandwidth("copy", size), 8.0 * vector * count * groups, kernel.again)
 
 
 def _image(opened: Session, size: int) -> Probe:
@@ -129,23 +122,16 @@ def _image(opened: Session, size: int) -> Probe:
     # Two strips of 1024 columns keep a GPU's unit full: 2048 items.
     strips = height // _TEXEL_ROWS if on_cpu else 2 * device.compute_units
     rows = max(height // strips, 1)
-    laid: dict[str, Any] = {}
-
-    def arguments(out: Any, rounds: int) -> tuple[Any, ...]:
-        if not laid:
-            laid["image"] = _image_of(opened, height)
-        return laid["image"], out, np.int32(height), np.int32(rows), np.int32(rounds)
-
+    laid = cache(partial(_image_of, opened, height))
     group = min(64, device.max_work_group)
     kernel = ProbeKernel(
-        opened, "image_read", "image_read", {}, (_IMAGE_WIDTH, strips), (group, 1), arguments
+        opened,
+        "image_read",
+        lambda out, rounds: (laid(), out, *map(np.int32, (height, rows, rounds))),
+        (_IMAGE_WIDTH // group, strips),
+        group,
     )
-
-    def run(rounds: int) -> Timing:
-        if not on_cpu:
-            return kernel(rounds)
-        return timed(opened, lambda: [kernel.enqueue(1) for _ in range(rounds)])
-
+    run = kernel.again if on_cpu else kernel
     work = 16.0 * _IMAGE_WIDTH * rows * strips
     return Probe(Bandwidth("image read", 16 * _IMAGE_WIDTH * height), work, run)
 
@@ -171,11 +157,11 @@ def _local(opened: Session) -> Probe:
     kernel = ProbeKernel(
         opened,
         "local_read",
-        "local_read",
-        {"GROUP": group, "LOCAL_VECTORS": _LOCAL_VECTORS},
-        (device.compute_units * 16 * group, 1),
-        (group, 1),
         lambda out, rounds: (out, np.int32(rounds)),
+        (device.compute_units * 16, 1),
+        group,
+        GROUP=group,
+        LOCAL_VECTORS=_LOCAL_VECTORS,
     )
     return Probe(Bandwidth("local read", 16 * _LOCAL_VECTORS), 16.0 * 8 * kernel.items, kernel)
 
@@ -185,15 +171,12 @@ def _transfers(source: _Source, size: int) -> Iterator[Probe]:
     cl, opened = pyopencl(), source.session
     array = np.ones(size, np.uint8)
 
-    def copies(rounds: int, *, back: bool) -> list[Any]:
-        target, origin = (array, held()) if back else (held(), array)
-        return [cl.enqueue_copy(opened.queue, target, origin) for _ in range(rounds)]
-
-    def held() -> Any:
-        return source.buffer[:size]
-
     def copied(back: bool, rounds: int) -> Timing:
-        return timed(opened, lambda: copies(rounds, back=back))
+        there = source.buffer[:size]
+        pair = (array, there) if back else (there, array)
+        return clocked(
+            opened, lambda: [cl.enqueue_copy(opened.queue, *pair) for _ in range(rounds)]
+        )
 
     def mapped(index: int, rounds: int) -> Timing:
         return _map(opened, size, rounds)[index]
@@ -224,10 +207,3 @@ def _map(opened: Session, size: int, rounds: int) -> tuple[Timing, Timing]:
             spent[0] += mapped - begun
             spent[1] += done - mapped
     return Timing(None, spent[0], 0.0), Timing(None, spent[1], 0.0)
-
-
-def _launches(opened: Session) -> Iterator[Probe]:
-    empty = ProbeKernel(opened, "empty", "empty", {}, (1, 1), (1, 1), lambda out, rounds: (out,))
-    yield from launches(
-        lambda count: timed(opened, lambda: [empty.enqueue(1) for _ in range(count)])
-    )

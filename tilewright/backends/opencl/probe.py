@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
+from tilewright.backends.opencl.launch import clocked
 from tilewright.backends.opencl.program import kernel_of
-from tilewright.backends.opencl.runtime import Session, guarded, pyopencl
+from tilewright.backends.opencl.runtime import Session, pyopencl
 from tilewright.engines.backend import Timing
 from tilewright.facts.device import Device
 from tilewright.facts.kernel import Launch
@@ -17,23 +17,24 @@ from tilewright.facts.kernel import Launch
 class ProbeKernel:
     """`kernel(rounds)` runs it once; `arguments(out, rounds)` are what it takes.
 
-    `out` is scratch with four bytes for every item.
+    `out` is scratch with four bytes for every item; a group has `group` of them, and there are as
+    many `groups` across and down. The kernel stands in a program of its own name, or in `program`.
     """
 
     def __init__(
         self,
         opened: Session,
-        program: str,
         entry: str,
-        defines: Mapping[str, int],
-        global_size: tuple[int, int],
-        local_size: tuple[int, int],
         arguments: Callable[[Any, int], Sequence[Any]],
+        groups: tuple[int, int] = (1, 1),
+        group: int = 1,
+        program: str | None = None,
+        **defines: int,
     ) -> None:
-        self.session = opened
-        self.launch = Launch(program, entry, tuple(defines.items()), global_size, local_size, ())
-        self.items = global_size[0] * global_size[1]
-        self._arguments = arguments
+        size = (groups[0] * group, groups[1])
+        made = tuple(defines.items())
+        self.session, self._arguments, self.items = opened, arguments, size[0] * size[1]
+        self.launch = Launch(program or entry, entry, made, size, (group, 1), ())
 
     @cached_property
     def _kernel(self) -> Any:
@@ -50,21 +51,13 @@ class ProbeKernel:
 
     def __call__(self, rounds: int) -> Timing:
         """One launch of so many rounds."""
-        return timed(self.session, lambda: [self.enqueue(rounds)])
+        return clocked(self.session, lambda: [self.enqueue(rounds)])
+
+    def again(self, rounds: int) -> Timing:
+        """As many launches, of one round each."""
+        return clocked(self.session, lambda: [self.enqueue(1) for _ in range(rounds)])
 
 
 def own_cores(device: Device) -> int:
     """Cores of this machine that a kernel on the device keeps busy: a CPU's units, a GPU's none."""
     return device.compute_units if device.kind == "cpu" else 0
-
-
-def timed(opened: Session, enqueue: Callable[[], Sequence[Any]]) -> Timing:
-    """Whatever `enqueue` puts into the queue, until it is done: its events, and both clocks."""
-    with opened.lock:
-        opened.queue.finish()
-        cpu, wall = time.process_time(), time.perf_counter()
-        events = guarded(opened, enqueue)
-        guarded(opened, opened.queue.finish)
-        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-        span = sum(event.profile.end - event.profile.start for event in events) * 1e-9
-    return Timing(span if events else None, wall, cpu)

@@ -31,7 +31,7 @@ from tilewright.remember import open_after_fork
 KERNELS = Path(__file__).parent / "kernels"
 PROBES = Path(__file__).parent / "probes"
 _INCLUDE = re.compile(r'^#include "(\w+\.clh)"$', re.MULTILINE)
-_MAGIC = b"tilewright-program-1\n"
+_MAGIC = b"tilewright-program-2\n"
 _building = open_after_fork(threading.Lock())
 _WRITTEN = "<generated: 'pyopencl invoker"
 _BYTES = 256 << 10  # of a program in its driver: Intel's binaries are 30 to 300 KB
@@ -73,7 +73,7 @@ def _load_or_build(session: Session, launch: Launch) -> Any:
     cl = pyopencl()
     text, options = source(launch.program), _options(session, launch)
     path = _cache_path(session, text, options)
-    binary = _read(path)
+    binary = cache_files.read_sealed(path, _MAGIC) if path else None
     if binary is not None and path is not None:
         try:
             with _quietly():
@@ -83,7 +83,7 @@ def _load_or_build(session: Session, launch: Launch) -> Any:
     program = _build(session, launch, text, options)
     if path is not None:
         binary = program.get_info(cl.program_info.BINARIES)[0]
-        cache_files.write(path, _MAGIC + _digest(binary) + binary)
+        cache_files.write_sealed(path, _MAGIC, binary)
     return program
 
 
@@ -120,20 +120,3 @@ def _cache_path(session: Session, text: str, options: tuple[str, ...]) -> Path |
         return None
     digest = hashlib.sha256("\0".join((session.device.key, text, *options)).encode())
     return folder / f"{digest.hexdigest()}.bin"
-
-
-def _read(path: Path | None) -> bytes | None:
-    """The binary, if the file is there and whole."""
-    content = cache_files.read_or_warn(path) if path else None
-    if path is None or content is None:
-        return None
-    head = len(_MAGIC) + 32
-    body = content[head:]
-    if not content.startswith(_MAGIC) or content[len(_MAGIC) : head] != _digest(body):
-        cache_files.set_aside(path, "it is damaged")
-        return None
-    return body
-
-
-def _digest(content: bytes) -> bytes:
-    return hashlib.sha256(content).digest()

@@ -313,6 +313,11 @@ def _open_foreign(context: Any, queue: Any) -> Session:
     raise DeviceError(f"device={queue.device.name!r}: not among the devices that are found")
 
 
+def session_at(device: Device, queue: Any) -> Session:
+    """The device's own session, or that of an array's queue where it has one."""
+    return session(device) if queue is None else foreign_session(queue.context, queue)
+
+
 def guarded(session_: Session, enqueue: Any) -> Any:
     """Call `enqueue`, turning the driver's errors into ours."""
     cl = pyopencl()

@@ -10,27 +10,21 @@ from dataclasses import dataclass, replace
 
 from tilewright.backends.opencl.lowering import (
     MULTIPLY_ADD_AXIS,
-    chains,
+    arithmetic,
     computed,
     grid,
-    itemsize,
-    multiply_add,
+    ints,
     round_up,
+    strided,
     sum_bytes,
     tail,
-    types,
     whole,
     why_unsupported,
 )
 from tilewright.backends.opencl.rules import preferences
 from tilewright.facts.device import Device
-from tilewright.facts.kernel import Axis, Config, Int, Launch, Long, Operand, Resources, Step
+from tilewright.facts.kernel import Axis, Config, Defines, Launch, Resources, Step
 from tilewright.facts.problem import Problem
-
-
-def _no_options(problem: Problem, config: Config) -> tuple[tuple[str, int], ...]:
-    return ()
-
 
 # Twice what the largest configuration of the ladder writes out; past it Intel's compiler takes more
 # than 20 s.
@@ -39,7 +33,7 @@ _MOST_UNROLLED = 4096
 
 def _width(problem: Problem) -> int:
     """The widest load that is legal for a problem, in elements."""
-    return 16 // itemsize(problem) if _loads_whole_vectors(problem) else 1
+    return 16 // problem.itemsize if _loads_whole_vectors(problem) else 1
 
 
 def _why_not_cut(config: Config, vector: int) -> str | None:
@@ -63,7 +57,7 @@ def _loads_whole_vectors(problem: Problem) -> bool:
 
     Of strides (1, 1), a sliding window, the second row begins one element after the first.
     """
-    width = 16 // itemsize(problem)
+    width = 16 // problem.itemsize
     a, b = (problem.a_row, problem.a_col), (problem.b_row, problem.b_col)
     a_extent, b_extent = (problem.m, problem.k)[a[1] == 1], (problem.k, problem.n)[b[1] == 1]
     return (
@@ -87,10 +81,10 @@ class StridedKernel:
     entry: str
     ladder: tuple[Config, ...]
     cpu_ladder: tuple[Config, ...]
+    options: Callable[[Problem, Config], Defines]
+    axes: tuple[Axis, ...]
+    cpu_axes: tuple[Axis, ...]
     smallest_k: int = 1
-    options: Callable[[Problem, Config], tuple[tuple[str, int], ...]] = _no_options
-    axes: tuple[Axis, ...] = ()
-    cpu_axes: tuple[Axis, ...] = ()
 
     def why_not(self, problem: Problem, device: Device) -> str | None:
         """Why it cannot take a problem there, if so."""
@@ -138,23 +132,15 @@ class StridedKernel:
             program=self.name,
             entry=self.entry,
             defines=(
-                *types(problem),
-                *multiply_add(config),
-                *chains(problem.accumulate, problem.k),
+                *arithmetic(problem.dtype, problem.accumulate, config.multiply_add, problem.k),
                 *self.options(problem, config),
             ),
             global_size=size,
             local_size=group,
             arguments=(
-                Int(problem.m),
-                Int(problem.n),
-                Int(problem.k),
-                Operand("a"),
-                Long(problem.a_row),
-                Long(problem.a_col),
-                Operand("b"),
-                Long(problem.b_row),
-                Long(problem.b_col),
+                *ints(problem.m, problem.n, problem.k),
+                *strided("a", problem.a_row, problem.a_col),
+                *strided("b", problem.b_row, problem.b_col),
                 *tail(problem, whole(problem)),
             ),
         )

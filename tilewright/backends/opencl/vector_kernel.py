@@ -11,35 +11,25 @@ along k add to C in order.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from tilewright.backends.opencl import operands as laying
 from tilewright.backends.opencl.lowering import (
     GROUP_AXIS,
     MULTIPLY_ADD_AXIS,
     UNROLL_AXIS,
     Block,
+    arithmetic,
     blocks,
-    chains,
     computed,
     grid,
-    itemsize,
-    multiply_add,
+    ints,
     round_up,
+    strided,
     tail,
-    types,
     why_unsupported,
 )
-from tilewright.backends.opencl.operands import (
-    Padded,
-    Source,
-    element_by_element,
-    image_on,
-    image_pitch,
-    merge_scratch,
-    padded,
-    source_a,
-    source_b,
-)
+from tilewright.backends.opencl.operands import Padded, Source
 from tilewright.backends.opencl.rules import preferences
 from tilewright.facts.device import Device
 from tilewright.facts.kernel import (
@@ -47,10 +37,8 @@ from tilewright.facts.kernel import (
     Axis,
     Config,
     Image,
-    Int,
     Launch,
     Long,
-    Operand,
     Raw,
     Resources,
     Scratch,
@@ -110,17 +98,9 @@ class VectorKernel:
         prior = preferences(device).multiply_add
         ways = [prior] if self.own_multiply_add else [prior, *({0, 1, 2} - {prior})]
         stores = (0, 1) if self.stores_image else (0,)
-        return tuple(
-            Config(
-                micro_m=self.micro_m,
-                micro_n=self.micro_n,
-                vector=4,
-                multiply_add=way,
-                image_c=store,
-            )
-            for store in stores
-            for way in ways
-        )
+        own = Config(micro_m=self.micro_m, micro_n=self.micro_n, vector=4)
+        pairs = ((way, store) for store in stores for way in ways)
+        return tuple(replace(own, multiply_add=way, image_c=store) for way, store in pairs)
 
     def space(self, problem: Problem, device: Device) -> tuple[Axis, ...]:
         """Micro-tiles, work-groups, unrolling, the multiply-add and where C is stored."""
@@ -141,7 +121,7 @@ class VectorKernel:
             self.name,
             config,
             tuple(launch for part in parts for launch in part.launches),
-            merge_scratch(*(part.scratch for part in parts)),
+            laying.merge_scratch(*(part.scratch for part in parts)),
             tuple(image for part in parts for image in part.images),
             computed(problem, config.micro_m, config.micro_n, self.k_vector),
             sum(part.moved_bytes for part in parts),
@@ -162,7 +142,7 @@ class VectorKernel:
     def _lower_block(
         self, problem: Problem, device: Device, config: Config, block: Block, index: int
     ) -> _Lowered:
-        a_source, b_source = source_a(problem, block), source_b(problem, block)
+        a_source, b_source = laying.sources(problem, block)
         # A transposed has a micro-tile's rows side by side, B its columns; k comes by fours.
         a_cols = config.micro_m if self.a.transposed else 4
         a, a_images = self._prepare(
@@ -201,15 +181,12 @@ class VectorKernel:
     ) -> tuple[Padded, tuple[Image, ...]]:
         """`multiples` of rows and columns to pad to; texels past an image's edge are zero."""
         laid = source.transposed if side.transposed else source
-        row_multiple, col_multiple = multiples
         if not side.image:
-            return padded(
-                problem, device, laid, row_multiple=row_multiple, col_multiple=col_multiple
-            ), ()
-        pitch = image_pitch(problem, device, laid.cols)
-        result = padded(problem, device, laid, row_multiple=row_multiple, leading=pitch)
-        height = round_up(laid.rows, row_multiple)
-        return result, (image_on(problem, result, image_name, height, laid.cols),)
+            return laying.padded(problem, device, laid, multiples), ()
+        pitch = laying.image_pitch(device, laid.cols)
+        result = laying.padded(problem, device, laid, (multiples[0], 4), leading=pitch)
+        height = round_up(laid.rows, multiples[0])
+        return result, (laying.image_on(problem, result, image_name, height, laid.cols),)
 
     def _multiply(
         self,
@@ -221,27 +198,18 @@ class VectorKernel:
     ) -> Launch:
         extent = (-(-block.n // config.micro_n), -(-block.m // config.micro_m))
         size, local = grid(extent, device, config)
-        image_c = (("IMAGE_C", config.image_c),) if self.stores_image else ()
-        wide = (("WIDE_SUM", config.wide_sum),) if self.own_multiply_add else ()
+        own = ["image_c"] * self.stores_image + ["wide_sum"] * self.own_multiply_add
         return Launch(
             program=self.name,
             entry=self.name,
             defines=(
-                *types(problem),
-                *multiply_add(config),
-                *chains(problem.accumulate, block.k),
-                ("MICRO_M", config.micro_m),
-                ("MICRO_N", config.micro_n),
-                ("UNROLL", config.unroll),
-                *image_c,
-                *wide,
+                *arithmetic(problem.dtype, problem.accumulate, config.multiply_add, block.k),
+                *config.macros("micro_m", "micro_n", "unroll", *own),
             ),
             global_size=size,
             local_size=local,
             arguments=(
-                Int(block.m),
-                Int(block.n),
-                Int(-(-block.k // self.k_vector)),
+                *ints(block.m, block.n, -(-block.k // self.k_vector)),
                 *operands,
                 *tail(problem, block),
             ),
@@ -250,21 +218,18 @@ class VectorKernel:
 
 def _stored(problem: Problem, device: Device, block: Block, index: int) -> _Lowered:
     """C stored as an image on scratch, and the launch that carries it to C's own strides."""
-    pitch = image_pitch(problem, device, block.n)
-    size = block.m * pitch * itemsize(problem)
+    pitch = laying.image_pitch(device, block.n)
+    size = block.m * pitch * problem.itemsize
     laid = Padded("c_stored", 0, pitch)
-    image = image_on(problem, laid, f"c_image{index}", block.m, block.n, written=True)
-    carry = element_by_element(
+    image = laying.image_on(problem, laid, f"c_image{index}", block.m, block.n, written=True)
+    carry = laying.element_by_element(
         "carry",
         problem,
         device,
         (block.n, block.m),
-        Int(block.m),
-        Int(block.n),
+        *ints(block.m, block.n),
         Raw(laid.name),
         Long(pitch),
-        Operand("c", block.i * problem.c_row + block.j * problem.c_col),
-        Long(problem.c_row),
-        Long(problem.c_col),
+        *strided("c", problem.c_row, problem.c_col, block.i, block.j),
     )
     return _Lowered((carry,), (Scratch(laid.name, size),), (image,), 2 * size)

@@ -182,23 +182,16 @@ def _blocks(work: BitWork, side: int) -> int:
 def _product(work: BitWork, a: Any, b: Any) -> Product:
     problem = work.problem
     wide = 2 if problem.out == "bits" else 1  # kernels write words of 32 bits
+    names = ("a_counts", "b_counts", "scale", "shift", "threshold", "flip")
     return Product(
         a=a.data_ptr(),
         b=b.data_ptr(),
-        a_counts=_pointer(work.a_counts),
-        b_counts=_pointer(work.b_counts),
-        scale=_pointer(work.scale),
-        shift=_pointer(work.shift),
-        threshold=_pointer(work.threshold),
-        flip=_pointer(work.flip),
         out=work.out.data_ptr(),
+        **{name: _pointer(getattr(work, name)) for name in names},
         pitch_a=a.stride(0),
         pitch_b=b.stride(0),
         pitch_out=work.out.stride(0) * wide,
-        m=problem.m,
-        n=problem.n,
-        k=problem.k,
-        words=problem.words,
+        **{name: getattr(problem, name) for name in ("m", "n", "k", "words")},
     )
 
 

@@ -89,15 +89,9 @@ class CudaPlace:
         flat = _rows(words)
         counts = torch.zeros(flat.shape[0], dtype=torch.int32, device=words.device)
         if flat.numel():
-            arguments = nvrtc.Arguments(
-                (
-                    ctypes.c_void_p(flat.data_ptr()),
-                    ctypes.c_void_p(counts.data_ptr()),
-                    ctypes.c_longlong(flat.shape[0]),
-                    ctypes.c_longlong(flat.stride(0)),
-                    ctypes.c_int(flat.shape[1]),
-                )
-            )
+            places = (ctypes.c_void_p(x.data_ptr()) for x in (flat, counts))
+            sizes = map(ctypes.c_longlong, (flat.shape[0], flat.stride(0)))
+            arguments = nvrtc.Arguments((*places, *sizes, ctypes.c_int(flat.shape[1])))
             kernel = nvrtc.function("bits_pack:bits_count", (), words.device.index)
             kernel.launch(-(-flat.shape[0] // 8), 256, arguments)
         return counts.reshape(words.shape[:-1])

@@ -9,7 +9,6 @@ records.py  the records a launch reads            packing.py  items of the packi
 cost.py     seconds, from measured rates          maps.py     tensor maps
 engine.py   propose: buckets and their choice     bind.py     tables, scratch, launches
 split.py    fp32-accurate products: the engine over operands split into halves
-bucket.py   what was decided of one launch
 
 Where only the device knows sizes, ragged/ launches the same kernel.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,13 +12,10 @@ import numpy.typing as npt
 from tilewright.backends.cuda.hopper import maps, packing, records
 from tilewright.backends.cuda.hopper.blocks import ACTIVATIONS, HopperTile
 from tilewright.backends.cuda.hopper.orient import c_runs_along_columns
-from tilewright.backends.cuda.hopper.records import depths
+from tilewright.backends.cuda.hopper.records import Bucket, depths
 from tilewright.backends.cuda.machine import fixed, nvrtc, placing, tensor_maps
 from tilewright.backends.cuda.work import Moving, Prepared, Work
 from tilewright.errors import DeviceError
-
-if TYPE_CHECKING:
-    from tilewright.backends.cuda.hopper.bucket import Bucket
 
 
 class Ragged(ctypes.Structure):
@@ -90,19 +87,19 @@ def plain(work: Work) -> bool:
 def defines(
     dtype: str,
     shape: HopperTile,
-    *,
-    left_mn: bool,
-    right_mn: bool,
-    transposed: bool,
-    epilogue: str | None,
+    lies: tuple[bool, bool, bool],
+    epilogue: str | None = None,
     ragged: int = 0,
 ) -> nvrtc.Defines:
-    """Macros of hopper_multiply.cu; `epilogue` is an activation, or None where plain."""
+    """Macros of hopper_multiply.cu; `epilogue` is an activation, or None where plain.
+
+    How operands lie: whether k is not the dense dimension of the left one, nor of the right one,
+    and whether C is transposed.
+    """
+    names = ("LEFT_MN", "RIGHT_MN", "TRANSPOSED")
     return (
         ("BF16", int(dtype == "bfloat16")),
-        ("LEFT_MN", int(left_mn)),
-        ("RIGHT_MN", int(right_mn)),
-        ("TRANSPOSED", int(transposed)),
+        *zip(names, map(int, lies), strict=True),
         ("GENERAL", int(epilogue is not None)),
         ("RAGGED", ragged),
         ("ACTIVATION", ACTIVATIONS.index(epilogue or "none")),
@@ -130,14 +127,9 @@ def _steps(
     # Blocks without a tile have records of zeros: no address.
     results = np.where(table[:, 16:18].any(axis=1), where.c[table[:, 14]], -1)
     table_at = placing.At(draft.add(table, (8, results)))
-    macros = defines(
-        work.dtype,
-        shape,
-        left_mn=bool(batch.left.mn[some]),
-        right_mn=bool(batch.right.mn[some]),
-        transposed=bool(batch.transposed[some]),
-        epilogue=None if scalars is None else work.activation,
-    )
+    lies = batch.left.mn[some], batch.right.mn[some], batch.transposed[some]
+    epilogue = None if scalars is None else work.activation
+    macros = defines(work.dtype, shape, lies, epilogue)
     scalars_at = ctypes.c_void_p() if scalars is None else placing.At(scalars)
     count, blocks = ctypes.c_int(len(table)), bucket.turns.shape[1] * shape.cluster
     if shape.planes == 1:

@@ -72,18 +72,9 @@ class HopperTile:
     @property
     def defines(self) -> tuple[tuple[str, int], ...]:
         """The kernel's macros that follow from this."""
-        return (
-            ("WARPGROUPS", self.warpgroups),
-            ("WIDTH", self.width),
-            ("STAGES", self.stages),
-            ("SLOTS", self.slots),
-            ("BLOCKS", self.blocks),
-            ("SKEW", self.skew),
-            ("PLANES", self.planes),
-            ("CLUSTER", self.cluster),
-            ("LOADER_REGISTERS", self.loader_registers),
-            ("CONSUMER_REGISTERS", self.consumer_registers),
-        )
+        names = ("warpgroups", "width", "stages", "slots", "blocks", "skew", "planes", "cluster")
+        registers = ("loader_registers", "consumer_registers")
+        return tuple((name.upper(), getattr(self, name)) for name in (*names, *registers))
 
 
 # Registers add up to what ptxas gives a block: 168 x 384 threads, or 128 x 256 twice. (Of 512

@@ -14,9 +14,9 @@ import numpy as np
 
 from tilewright.backends.cuda.hopper import cost, records
 from tilewright.backends.cuda.hopper.blocks import SHAPES, HopperTile
-from tilewright.backends.cuda.hopper.bucket import Bucket
 from tilewright.backends.cuda.hopper.orient import Oriented, orient, why_not
 from tilewright.backends.cuda.hopper.packing import FILL, SPLIT_FILL, deep, lay_out, packed_bytes
+from tilewright.backends.cuda.hopper.records import Bucket
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.backends.cuda.work import Ints, Moving, Prepared, Work
 from tilewright.facts.device import Device
@@ -159,31 +159,23 @@ def _fastest(
     Dealing takes longest here, and is never better than even: who could not win is not dealt out.
     """
     cuts = [records.cut(batch, which, shape, order, there) for batch, shape in ways]
-    evenly = [
-        _guess(batch, shape, which, cut, there, dealt=False)
-        for (batch, shape), cut in zip(ways, cuts, strict=True)
-    ]
+    pairs = zip(ways, cuts, strict=True)
+    evenly = [_guess(way, which, cut, there, dealt=False) for way, cut in pairs]
     best, least = 0, np.inf
     for at in np.argsort(evenly, kind="stable").tolist():
         if evenly[at] > least:
             break
-        batch, shape = ways[at]
-        seconds = _guess(batch, shape, which, cuts[at], there, dealt=True)
+        seconds = _guess(ways[at], which, cuts[at], there, dealt=True)
         if (seconds, at) < (least, best):
             best, least = at, seconds
     return ways[best]
 
 
 def _guess(
-    batch: Oriented,
-    shape: HopperTile,
-    which: Ints,
-    cut: records.Tiles,
-    there: Scale,
-    *,
-    dealt: bool,
+    way: tuple[Oriented, HopperTile], which: Ints, cut: records.Tiles, there: Scale, *, dealt: bool
 ) -> float:
     """Seconds of the multiplying launch: few tiles as they will be dealt, or as if evenly."""
+    batch, shape = way
     clusters = shape.clusters(there.units)
     turns = len(cut.problem) / clusters
     busiest = float(cut.seconds.sum()) / clusters

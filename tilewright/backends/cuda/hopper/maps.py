@@ -10,21 +10,19 @@ of thousands of matrices move in array code; the driver's own call takes 0.4 us 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewright.backends.cuda.hopper.orient import Operand
 from tilewright.backends.cuda.hopper.packing import ROW
+from tilewright.backends.cuda.hopper.records import Bucket
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.backends.cuda.machine.placing import Sources
 from tilewright.backends.cuda.machine.tensor_maps import ALIGNMENT, BYTES, encoded
 from tilewright.backends.cuda.work import Ints
 from tilewright.remember import Shelf
-
-if TYPE_CHECKING:
-    from tilewright.backends.cuda.hopper.bucket import Bucket
 
 _KINDS = {
     "bfloat16": "BFLOAT16",
@@ -80,12 +78,8 @@ def sources(bucket: Bucket, numbers: tuple[Ints, Ints, Ints], count: int, where:
     columns = (*sides(bucket, where), where.c)
     read = batch.k > 0
     stored = numbers[2] >= 0
-    for number, place, has in zip(
-        numbers,
-        columns,
-        (batch.left.direct & read, batch.right.direct & read, stored),
-        strict=True,
-    ):
+    there = (batch.left.direct & read, batch.right.direct & read, stored)
+    for number, place, has in zip(numbers, columns, there, strict=True):
         mine = which[has[which]]
         found[number[mine]] = place[mine]
     return found

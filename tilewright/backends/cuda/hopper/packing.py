@@ -115,10 +115,8 @@ def matrices(operand: Operand, k: Ints) -> npt.NDArray[np.void]:
     """One record a problem of an fp32 operand: how it lies, how small elements count."""
     table = np.zeros(len(k), MATRIX)
     table["source"] = operand.address
-    table["row_bytes"], table["column_bytes"] = (
-        4 * operand.outer_stride(),
-        4 * operand.inner_stride(),
-    )
+    table["row_bytes"] = 4 * operand.outer_stride()
+    table["column_bytes"] = 4 * operand.inner_stride()
     table["rows"] = np.where(operand.mn, k, operand.free)
     table["columns"] = np.where(operand.mn, operand.free, k)
     table["allowed"], table["alone"], table["beside"] = small_elements(operand.mn, operand.free, k)

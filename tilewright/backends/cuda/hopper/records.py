@@ -19,7 +19,8 @@ Of 64 rows and 64 columns at most, block 1 has none and only keeps step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +28,7 @@ import numpy.typing as npt
 from tilewright.backends.cuda.hopper import cost
 from tilewright.backends.cuda.hopper.blocks import HopperTile
 from tilewright.backends.cuda.hopper.orient import Operand, Oriented
-from tilewright.backends.cuda.hopper.packing import Panels
+from tilewright.backends.cuda.hopper.packing import ROW, Panels
 from tilewright.backends.cuda.work import Floats, Ints
 from tilewright.facts.measured.scale import Scale
 from tilewright.planning import deal
@@ -38,8 +39,7 @@ AS_MEASURED = Scale()
 _DOWN = 16  # tiles down that follow one another: 1 % over 4 on an H200, and 32 no better
 
 
-@dataclass(frozen=True, slots=True)
-class Tiles:
+class Tiles(NamedTuple):
     """Cut tiles, in order: problem, first row and column, how many count, predicted seconds.
 
     Of a shape in clusters each is what one cluster takes in one turn: see `members`.
@@ -54,9 +54,30 @@ class Tiles:
 
     def take(self, index: npt.NDArray[np.int64]) -> Tiles:
         """These, in this order."""
-        fields = (self.problem, self.row, self.column, self.rows, self.columns)
-        problem, row, column, rows, columns = (field[index] for field in fields)
-        return Tiles(problem, row, column, rows, columns, self.seconds[index])
+        return Tiles._make(field[index] for field in self)
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Problems of one launch: how they are turned, cut and dealt, and what is packed."""
+
+    batch: Oriented
+    which: Ints
+    shape: HopperTile
+    tiles: Tiles
+    turns: Ints
+    panels: tuple[Panels, Panels]
+    seconds: float
+
+    @property
+    def scratch(self) -> int:
+        """Bytes that the packed operands take."""
+        return self.plane_rows * self.shape.planes * ROW
+
+    @property
+    def plane_rows(self) -> int:
+        """Rows of one plane of the scratch, 128 bytes each."""
+        return self.panels[0].rows + self.panels[1].rows
 
 
 def depths(batch: Oriented, which: Ints) -> Ints:
@@ -136,17 +157,9 @@ def members(shape: HopperTile, tiles: Tiles) -> tuple[Tiles, Ints]:
     return Tiles(*(np.stack(pair, 1).reshape(-1) for pair in fields)), np.repeat(shares, 2)
 
 
-def _timed(
-    batch: Oriented,
-    shape: HopperTile,
-    there: Scale,
-    problem: Ints,
-    row: Ints,
-    column: Ints,
-    rows: Ints,
-    columns: Ints,
-) -> Tiles:
-    units = Tiles(problem, row, column, rows, columns, np.zeros(len(problem)))
+def _timed(batch: Oriented, shape: HopperTile, there: Scale, *places: Ints) -> Tiles:
+    """Tiles of these problems, first rows and columns, rows and columns, with their seconds."""
+    units = Tiles._make((*places, np.zeros(len(places[0]))))
     each, shares = members(shape, units)
     p = each.problem
     seconds = cost.tile_seconds(
@@ -164,7 +177,7 @@ def _timed(
         aligned=batch.engine_stores[p],
         there=there,
     )
-    return replace(units, seconds=seconds.reshape(-1, shape.cluster).max(1))
+    return units._replace(seconds=seconds.reshape(-1, shape.cluster).max(1))
 
 
 def split_tail(
@@ -188,11 +201,7 @@ def split_tail(
     ]
     halves = _timed(batch, shape, there, *(np.concatenate(pair) for pair in fields))
     halves = halves.take(np.argsort(-halves.seconds, kind="stable"))
-    pairs = (
-        (getattr(head, name), getattr(halves, name))
-        for name in ("problem", "row", "column", "rows", "columns", "seconds")
-    )
-    return Tiles(*(np.concatenate(pair) for pair in pairs))
+    return Tiles._make(map(np.concatenate, zip(head, halves, strict=True)))
 
 
 def balanced(

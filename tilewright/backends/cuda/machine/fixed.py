@@ -26,7 +26,7 @@ import numpy as np
 from tilewright.arrays import torch_private as private
 from tilewright.backends.cuda.machine import nvrtc, placing, tables
 from tilewright.backends.cuda.machine.placing import Kernels
-from tilewright.backends.cuda.machine.replay import Steered, unhindered
+from tilewright.backends.cuda.machine.replay import Graph, unhindered
 from tilewright.backends.cuda.work import Ints, Moving, Work
 from tilewright.errors import DeviceError, DeviceWarning
 from tilewright.remember import Shelf
@@ -78,7 +78,7 @@ class Fixed:
             launch_place(stream)
             kernels.launch(stream, table, scratch)
 
-        self._graph = Steered(enqueue, ordinal, driver, arguments)
+        self._graph = Graph(enqueue, ordinal, driver, arguments)
         self._lock, self._ordinal = threading.Lock(), ordinal
         self._uploaded = torch.cuda.Event()
         self._uploaded.record()

@@ -34,48 +34,37 @@ _NON_BLOCKING = 1  # the default stream stays usable while such a stream is capt
 class Graph:
     """Kernels on one GPU as the driver launches them together; `handle` is its CUgraphExec."""
 
-    def __init__(self, enqueue: Enqueue, ordinal: int, driver: Any) -> None:
-        """Record what `enqueue` launches, on the current GPU. Raises DeviceError."""
-        with _recording, unhindered(driver):
-            recorded = _captured(enqueue, ordinal, driver)
-            try:
-                made = driver.cuGraphInstantiate(recorded, 0)
-            finally:
-                driver.cuGraphDestroy(recorded)
-        self.handle = nvrtc.check(made, "graph of kernels")
-        self._end = weakref.finalize(self, _destroy, self.handle, driver)
-        self._end.atexit = False
-
-
-class Steered:
-    """Kernels of which the first is given other arguments at each launch."""
-
-    def __init__(self, enqueue: Enqueue, ordinal: int, driver: Any, arguments: Any) -> None:
+    def __init__(self, enqueue: Enqueue, ordinal: int, driver: Any, arguments: Any = None) -> None:
         """Record what `enqueue` launches, on the current GPU. Raises DeviceError.
 
-        `arguments` (nvrtc.Arguments) are those of the first kernel, read anew at each launch.
+        `arguments` (nvrtc.Arguments), where given, are those of the first kernel, read anew by
+        each `launch`.
         """
+        recorded = None
         with _recording, unhindered(driver):
-            recorded = _captured(enqueue, ordinal, driver)
+            made = _captured(enqueue, ordinal, driver)
             try:
-                first = _first_of(recorded, driver)
-                params = nvrtc.check(driver.cuGraphKernelNodeGetParams(first), "a kernel's node")
-                handle = nvrtc.check(driver.cuGraphInstantiate(recorded, 0), "graph of kernels")
-            except BaseException:
-                driver.cuGraphDestroy(recorded)
-                raise
-        params.kernelParams = arguments.pointer
-        self._parts = (handle, first, params, arguments)
-        self._calls = (driver.cuGraphExecKernelNodeSetParams, driver.cuGraphLaunch)
-        self._end = weakref.finalize(self, _destroy, handle, driver, recorded)
+                if arguments is not None:
+                    first = _first_of(made, driver)
+                    params = nvrtc.check(driver.cuGraphKernelNodeGetParams(first), "a node")
+                    params.kernelParams = arguments.pointer
+                    self._steered = (driver.cuGraphExecKernelNodeSetParams, first, params)
+                    self._keep = arguments
+                self.handle = nvrtc.check(driver.cuGraphInstantiate(made, 0), "graph of kernels")
+                recorded = None if arguments is None else made  # a node is its graph's
+            finally:
+                if recorded is None:
+                    driver.cuGraphDestroy(made)
+        self._launch = driver.cuGraphLaunch
+        self._end = weakref.finalize(self, _destroy, self.handle, driver, recorded)
         self._end.atexit = False
 
     def launch(self, stream: int) -> None:
-        """By one thread at a time. Raises DeviceError."""
-        (steer, launch), (handle, first, params, _) = self._calls, self._parts
-        (status,) = steer(handle, first, params)
+        """With the arguments as they are now; by one thread at a time. Raises DeviceError."""
+        steer, first, params = self._steered
+        (status,) = steer(self.handle, first, params)
         if not status:
-            (status,) = launch(handle, stream)
+            (status,) = self._launch(self.handle, stream)
         if status:
             nvrtc.check((status,), "launch of a graph of kernels")
 

@@ -111,26 +111,11 @@ def prepared(x: Any, y: Any, out: Any, shape: HopperTile | None = None) -> Movin
     ]
     if stores:
         matrices.append((OUT, maps.Matrix(out.data_ptr(), groups * m, n // 8 * 8, stride)))
-    macros = defines(
-        dtype,
-        shape,
-        left_mn=True,
-        right_mn=True,
-        transposed=False,
-        epilogue=None,
-        ragged=_RAGGED_DEPTHS,
-    )
+    macros = defines(dtype, shape, (True, True, False), ragged=_RAGGED_DEPTHS)
     across = -(-n // shape.width)
     tiles = groups * -(-m // shape.rows) * across
     shared = Ragged(n=n, k=m, stride=stride, across=across, flags=ENGINE_STORES * stores)
     units = torch.cuda.get_device_properties(ordinal).multi_processor_count
-    return Moving(
-        nvrtc.function("hopper_multiply", macros, ordinal, shared=shape.shared),
-        min(tiles, units * shape.blocks),
-        shape.threads,
-        tiles,
-        matrices,
-        dtype,
-        shared,
-        frozenset((LEFT, RIGHT)),
-    )
+    kernel = nvrtc.function("hopper_multiply", macros, ordinal, shared=shape.shared)
+    blocks = min(tiles, units * shape.blocks)
+    return Moving(kernel, blocks, shape.threads, tiles, matrices, dtype, shared, {LEFT, RIGHT})

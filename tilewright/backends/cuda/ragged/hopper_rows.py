@@ -119,15 +119,8 @@ def prepared(x: Any, w: Any, out: Any, bias: Any = None) -> Moving:
     if stores:
         results = maps.Matrix(out.data_ptr(), out.shape[0], n // 8 * 8, out.stride(0))
         matrices.append((OUT, results))
-    macros = defines(
-        dtype,
-        WIDE,
-        left_mn=not transposed,
-        right_mn=False,
-        transposed=True,
-        epilogue=None if bias is None else "none",
-        ragged=_RAGGED_ROWS,
-    )
+    epilogue = None if bias is None else "none"
+    macros = defines(dtype, WIDE, (not transposed, False, True), epilogue, _RAGGED_ROWS)
     shared = Ragged(
         n=n,
         k=k,
@@ -138,16 +131,9 @@ def prepared(x: Any, w: Any, out: Any, bias: Any = None) -> Moving:
     )
     if bias is not None:
         shared.bias_group, shared.bias_step = bias.stride()
-    return Moving(
-        nvrtc.function("hopper_multiply", macros, ordinal, shared=WIDE.shared),
-        torch.cuda.get_device_properties(ordinal).multi_processor_count,
-        WIDE.threads,
-        0,
-        matrices,
-        dtype,
-        shared,
-        frozenset((RIGHT, OUT)),
-    )
+    kernel = nvrtc.function("hopper_multiply", macros, ordinal, shared=WIDE.shared)
+    units = torch.cuda.get_device_properties(ordinal).multi_processor_count
+    return Moving(kernel, units, WIDE.threads, 0, matrices, dtype, shared, {RIGHT, OUT})
 
 
 def _k_contiguous(w: Any) -> bool:

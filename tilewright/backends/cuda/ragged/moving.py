@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Collection
 from typing import Any
 
 from tilewright.backends.cuda.hopper import maps
@@ -33,7 +34,7 @@ class Moving:
         matrices: list[tuple[int, maps.Matrix]],
         dtype: str,
         shared: Ragged,
-        grow: frozenset[int] = frozenset(),
+        grow: Collection[int] = (),
     ) -> None:
         """Everything but the launch; each of at most three matrices with the operand that it is.
 

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from tilewright.backends.opencl.strided_kernel import StridedKernel
-from tilewright.facts.kernel import Config, axis
+from tilewright.facts.kernel import Config, Defines, axis
 from tilewright.facts.problem import Problem
 
 
-def _options(problem: Problem, config: Config) -> tuple[tuple[str, int], ...]:
+def _options(problem: Problem, config: Config) -> Defines:
     """Tiles, and the hints that say along which side neighbours lie in memory."""
     return (
-        ("TILE_M", config.tile_m),
-        ("TILE_N", config.tile_n),
-        ("TILE_K", config.tile_k),
-        ("MICRO_M", config.micro_m),
-        ("MICRO_N", config.micro_n),
+        *config.macros("tile_m", "tile_n", "tile_k", "micro_m", "micro_n"),
         ("A_ALONG", int(problem.a_row == 1 != problem.a_col)),
         ("B_ALONG", int(problem.b_row == 1 != problem.b_col)),
-        ("VECTOR", config.vector),
-        ("BUFFERS", config.buffers),
-        ("REQUIRE_GROUP", config.require_group),
+        *config.macros("vector", "buffers", "require_group"),
     )
 
 

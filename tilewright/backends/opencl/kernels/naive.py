@@ -5,12 +5,6 @@ from __future__ import annotations
 from tilewright.backends.opencl.lowering import GROUP_AXIS, UNROLL_AXIS
 from tilewright.backends.opencl.strided_kernel import StridedKernel
 from tilewright.facts.kernel import Config
-from tilewright.facts.problem import Problem
-
-
-def _options(problem: Problem, config: Config) -> tuple[tuple[str, int], ...]:
-    return (("UNROLL", config.unroll),)
-
 
 _AXES = (GROUP_AXIS, UNROLL_AXIS)
 KERNEL = StridedKernel(
@@ -19,7 +13,7 @@ KERNEL = StridedKernel(
     ladder=(Config(),),
     cpu_ladder=(Config(),),
     smallest_k=0,
-    options=_options,
+    options=lambda problem, config: config.macros("unroll"),
     axes=_AXES,
     cpu_axes=_AXES,
 )

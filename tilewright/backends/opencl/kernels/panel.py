@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 from tilewright.backends.opencl.lowering import (
     MULTIPLY_ADD_AXIS,
-    chains,
+    arithmetic,
     computed,
-    multiply_add,
+    ints,
     round_up,
     sum_bytes,
     tail,
@@ -16,22 +16,10 @@ from tilewright.backends.opencl.lowering import (
     whole,
     why_unsupported,
 )
-from tilewright.backends.opencl.operands import Source, source_a, source_b
+from tilewright.backends.opencl.operands import Source, sources
 from tilewright.backends.opencl.rules import preferences
 from tilewright.facts.device import Device
-from tilewright.facts.kernel import (
-    Axis,
-    Config,
-    Int,
-    Launch,
-    Long,
-    Operand,
-    Raw,
-    Resources,
-    Scratch,
-    Step,
-    axis,
-)
+from tilewright.facts.kernel import Axis, Config, Launch, Raw, Resources, Scratch, Step, axis
 from tilewright.facts.problem import Problem
 
 _UNROLL = 4
@@ -54,19 +42,11 @@ class Panel:
     def configs(self, problem: Problem, device: Device) -> tuple[Config, ...]:
         """Widest vectors first: 12 x 2 of 16 floats fill AVX-512's registers, 6 x 2 of 8 AVX2's."""
         shapes = ((12, 16), (8, 16), (14, 16), (6, 8), (4, 8), (12, 8), (8, 4), (4, 4))
-        ladder = tuple(
-            Config(
-                tile_m=192,
-                tile_n=256,
-                tile_k=512,
-                micro_m=rows,
-                micro_n=2 * vector,
-                vector=vector,
-                multiply_add=preferences(device).multiply_add,
-            )
+        blocks = Config(192, 256, 512, multiply_add=preferences(device).multiply_add)
+        return tuple(
+            replace(blocks, micro_m=rows, micro_n=2 * vector, vector=vector)
             for rows, vector in shapes
         )
-        return ladder
 
     def space(self, problem: Problem, device: Device) -> tuple[Axis, ...]:
         """Blocks, rows of the micro-tile, width of its two vectors, and the multiply-add."""
@@ -90,28 +70,20 @@ class Panel:
         config = _vectors_for(problem, config)
         depth = _depth(problem, config)
         block_m, block_n = _balanced(problem, device, config)
-        a, b = (of(problem, whole(problem)) for of in (source_a, source_b))
+        a, b = sources(problem, whole(problem))
         sides = ((a, config.micro_m), (b.transposed, config.micro_n))
         packs = tuple(_pack(problem, config, side, width, depth) for side, width in sides)
         multiply = Launch(
             program=self.name,
             entry="panel",
             defines=(
-                *types(problem),
-                *multiply_add(config),
-                *chains(problem.accumulate, problem.k),
-                ("MICRO_M", config.micro_m),
-                ("VECTOR", config.vector),
+                *arithmetic(problem.dtype, problem.accumulate, config.multiply_add, problem.k),
+                *config.macros("micro_m", "vector"),
             ),
             global_size=(-(-problem.n // block_n), -(-problem.m // block_m)),
             local_size=(1, 1),
             arguments=(
-                Int(problem.m),
-                Int(problem.n),
-                Int(problem.k),
-                Int(depth),
-                Int(block_m),
-                Int(block_n),
+                *ints(problem.m, problem.n, problem.k, depth, block_m, block_n),
                 Raw("a_packed"),
                 Raw("b_packed"),
                 *tail(problem, whole(problem)),
@@ -164,12 +136,8 @@ def _pack(problem: Problem, config: Config, source: Source, width: int, depth: i
         global_size=(-(-source.rows // width), -(-source.cols // depth)),
         local_size=(1, 1),
         arguments=(
-            Int(source.rows),
-            Int(source.cols),
-            Int(depth),
-            Operand(source.name, source.offset),
-            Long(source.row),
-            Long(source.col),
+            *ints(source.rows, source.cols, depth),
+            *source.argument,
             Raw(f"{source.name}_packed"),
         ),
     )

@@ -53,10 +53,7 @@ def _added(
 def _product(
     left,
     right,
-    x_step,
-    w_step,
-    x_mask,
-    w_mask,
+    how,
     k,
     SUM: tl.constexpr,
     TILE_M: tl.constexpr,
@@ -66,20 +63,16 @@ def _product(
     EXACT: tl.constexpr,
     CHAIN: tl.constexpr = 128,
 ):
-    """A tile of C: blocks of x and w from these on, along all of k."""
+    """A tile of C: blocks of x and w from these on, along all of k; `how` has steps and masks."""
     total = tl.zeros((TILE_M, TILE_N), SUM)
     if EXACT:
         for begin in range(0, k, CHAIN):
             sums = tl.zeros((TILE_M, TILE_N), SUM)
             end = begin + tl.minimum(k - begin, CHAIN)
-            sums, left, right = _added(
-                sums, left, right, x_step, w_step, x_mask, w_mask, begin, end, TILE_K, PRECISION
-            )
+            sums, left, right = _added(sums, left, right, *how, begin, end, TILE_K, PRECISION)
             total += sums
     else:
-        total, left, right = _added(
-            total, left, right, x_step, w_step, x_mask, w_mask, 0, k, TILE_K, PRECISION
-        )
+        total, left, right = _added(total, left, right, *how, 0, k, TILE_K, PRECISION)
     return total
 
 
@@ -128,22 +121,8 @@ def multiply_rows(
         left = x + row[:, None] * x_row + depth[None, :].to(tl.int64) * x_col
         right = w + group * w_group
         right += depth[:, None].to(tl.int64) * w_row + col[None, :].to(tl.int64) * w_col
-        x_mask, w_mask = inside[:, None], (col < n)[None, :]
-        sums = _product(
-            left,
-            right,
-            x_step,
-            w_step,
-            x_mask,
-            w_mask,
-            k,
-            SUM,
-            TILE_M,
-            TILE_N,
-            TILE_K,
-            PRECISION,
-            EXACT,
-        )
+        how = (x_step, w_step, inside[:, None], (col < n)[None, :])
+        sums = _product(left, right, how, k, SUM, TILE_M, TILE_N, TILE_K, PRECISION, EXACT)
         if BIAS:
             place = bias + group * bias_group + col.to(tl.int64) * bias_col
             added = tl.load(place, mask=col < n, other=0.0)
@@ -190,23 +169,9 @@ def multiply_depths(
     right = y + depth[:, None] * y_row + col[None, :] * y_col
     x_step = tl.full((), TILE_K, tl.int64) * x_col
     y_step = tl.full((), TILE_K, tl.int64) * y_row
-    x_mask, y_mask = (row < m)[:, None], (col < n)[None, :]
+    how = (x_step, y_step, (row < m)[:, None], (col < n)[None, :])
     length = (end - begin).to(tl.int32)
-    sums = _product(
-        left,
-        right,
-        x_step,
-        y_step,
-        x_mask,
-        y_mask,
-        length,
-        SUM,
-        TILE_M,
-        TILE_N,
-        TILE_K,
-        PRECISION,
-        EXACT,
-    )
+    sums = _product(left, right, how, length, SUM, TILE_M, TILE_N, TILE_K, PRECISION, EXACT)
     place = c + group.to(tl.int64) * c_group + row[:, None] * c_row + col[None, :] * c_col
     tl.store(place, sums.to(c.dtype.element_ty), mask=(row < m)[:, None] & (col < n)[None, :])
 
