@@ -61,6 +61,11 @@ class Tile:
     step: int = 1
     trim: tuple[int, int] | None = None
 
+    @classmethod
+    def timed(cls, m: int, n: int, step: int, fixed: float, slope: float, slots: int) -> Tile:
+        """From seconds of a full device of so many slots, and those of 128 steps of k more."""
+        return cls(m, n, 2.0 * m * n * 128 / (slope * slots), fixed * slots, step)
+
 
 @dataclass(frozen=True)
 class Table:

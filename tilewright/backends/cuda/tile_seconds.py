@@ -8,7 +8,7 @@ and no speed of another device is claimed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -43,13 +43,8 @@ class TileShape:
     def tile(self, multiply: float = 1.0) -> Tile:
         """As the planner knows it, where a unit multiplies so many times as fast as an H200's."""
         slots = h200.UNITS * h200.RESIDENT
-        return Tile(
-            self.m,
-            self.n,
-            rate=2.0 * self.m * self.n * 128 / (self.slope * slots) * multiply,
-            overhead=self.fixed * slots,
-            step=self.k,
-        )
+        found = Tile.timed(self.m, self.n, self.k, self.fixed, self.slope, slots)
+        return replace(found, rate=found.rate * multiply)
 
 
 _Cut = tuple[int, int, int, int, int]  # rows, columns, steps of k; warps, stages

@@ -140,14 +140,7 @@ class GpuGroups(Groups):
         """Rates and overheads of one slot, from those of a whole H200."""
         slots = _H200_UNITS * _GPU_RESIDENT
         return tuple(
-            Tile(
-                shape[0],
-                shape[1],
-                rate=2.0 * shape[0] * shape[1] * 128 / (slope * slots),
-                overhead=fixed * slots,
-                step=shape[2],
-            )
-            for shape, fixed, slope in _GPU_TILES
+            Tile.timed(*shape[:3], fixed, slope, slots) for shape, fixed, slope in _GPU_TILES
         )
 
     @property
