@@ -80,6 +80,13 @@ WINDOWS = {
     "weights too heavy for a cache": work(256, 300, (1, 7, 7)),
     "shuffle by 3": work(16, 36, (2, 12, 11), shuffle=3, result=FIRST),
     "shuffle by 2, channels last": work(16, 16, (1, 12, 11), shuffle=2),
+    "shuffle by 3, channels last, slopes": work(
+        5,
+        45,
+        (2, 7, 9),
+        shuffle=3,
+        activation=Activation("prelu", slopes=np.linspace(-1, 1, 45, dtype=np.float32)),
+    ),
     "pads that cut": work(16, 16, (1, 12, 11), pads=(-1, -2, 1, 0)),
 }
 POINTS = {

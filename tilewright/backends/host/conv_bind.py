@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -41,7 +41,9 @@ def layout(work: ConvWork, kind: int, cores: int, seconds: float) -> Layout:
     copied = kind not in (FLAT, DEPTH) and (
         any(layer.pads) or work.source == "channels_first" or columns < 7
     )
-    through = kind != DEPTH and (layer.shuffle > 1 or work.result == "channels_first")
+    through = kind != DEPTH and (
+        work.result == "channels_first" or (layer.shuffle > 1 and layer.groups > 1)
+    )
     wanted = max(1, min(6 * cores, int(seconds / _TASK)))
     blocks = 1 if kind == DEPTH else math.ceil(layer.outputs / 32)
     whole, unit, images = rows, 1 if kind == DEPTH else 2, work.images
@@ -91,6 +93,8 @@ def described(work: ConvWork, plan: Layout, operands: ConvOperands) -> tuple[NDA
     step = np.zeros(1, STEP)[0]
     pictures_of(step, work, layer, operands)
     _window(step, work, layer, plan)
+    if layer.shuffle > 1 and not plan.through:
+        layer = conv_constants.row_by_row(layer)
     keep: list[object] = [operands, *_constants(step, layer, plan, tile.WIDTH, tile.LANES)]
     keep += activation_of(step, layer, later=plan.through)
     _tasks(step, work, plan)
@@ -150,13 +154,16 @@ def _constants(step: NDArray, layer: Conv, plan: Layout, width: int, lanes: int)
         step["weights"], step["bias"] = packed.ctypes.data, bias.ctypes.data
         return [packed, bias]
     table = conv_constants.pieces(layer, int(step["line"]), int(step["pixel"]))
-    packed, step["block_bytes"] = conv_constants.weights(layer, width, lanes)
-    bias = conv_constants.of_blocks(layer.bias, layer, width)
+    split = layer  # into groups, whose outputs are tiled by themselves
+    if layer.shuffle > 1 and not plan.through:
+        split = replace(layer, groups=layer.shuffle)
+    packed, step["block_bytes"] = conv_constants.weights(split, width, lanes)
+    bias = conv_constants.of_blocks(layer.bias, split, width)
     step["pieces"], step["count"] = table.ctypes.data, len(table)
     step["weights"], step["bias"] = packed.ctypes.data, bias.ctypes.data
-    step["groups"] = layer.groups
-    step["group_bytes"] = 4 * (layer.inputs // layer.groups)
-    step["group_outputs"] = layer.outputs // layer.groups
+    step["groups"], step["group_outputs"] = split.groups, layer.outputs // split.groups
+    step["group_bytes"] = 0 if split is not layer else 4 * (layer.inputs // layer.groups)
+    step["group_out"] = step["out_row"] if split is not layer else 4 * step["group_outputs"]
     step["blocks"] = packed.shape[1]
     return [table, packed, bias]
 

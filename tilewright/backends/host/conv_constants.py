@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -87,6 +88,24 @@ def weights(layer: Conv, width: int, lanes: int) -> tuple[NDArray, int]:
         place = packed[:, block, : floats * wide].reshape(layer.groups, floats, wide)
         place[:, :, :count] = part.transpose(0, 2, 1)
     return packed, 4 * floats * width
+
+
+def row_by_row(layer: Conv) -> Conv:
+    """The layer with outputs in the order in which a pixel shuffle lays them: rows of a block,
+    pixels of a row, channels.
+    """
+
+    def turned(values: NDArray | None) -> NDArray | None:
+        if values is None:
+            return None
+        r, rest = layer.shuffle, values.shape[1:]
+        apart = np.moveaxis(values.reshape(-1, r, r, *rest), 0, 2)
+        return np.ascontiguousarray(apart).reshape(values.shape)
+
+    weights = turned(layer.weights)
+    assert weights is not None
+    activation = replace(layer.activation, slopes=turned(layer.activation.slopes))
+    return replace(layer, weights=weights, bias=turned(layer.bias), activation=activation)
 
 
 def depth_weights(layer: Conv, lanes: int) -> NDArray:

@@ -75,16 +75,19 @@ class _Single:
     def computing(self, work: ConvWork, layer: Conv) -> float:
         """Seconds that one core computes: tiles at the edges are as long as others."""
         rows, columns = layer.sums(work.height, work.width)
-        each = layer.outputs // layer.groups
+        groups = layer.groups
+        if layer.shuffle > 1 and groups == 1 and work.result == "channels_last":
+            groups = layer.shuffle
+        each = layer.outputs // groups
         full, rest = divmod(each, _WIDTH)
         wide = full * _WIDTH + (0 if not rest else _HALF if rest <= _HALF else _WIDTH)
-        blocks = math.ceil(each / _WIDTH) * layer.groups
+        blocks = math.ceil(each / _WIDTH) * groups
         if self.kind == FLAT:
             tiles = math.ceil(work.images * rows * columns / _PIXELS)
         else:
             tiles = work.images * math.ceil(rows / _ROWS) * math.ceil(columns / _COLUMNS)
         floats = layer.weights.size // layer.outputs
-        sums = float(tiles * _PIXELS * floats * wide * layer.groups)
+        sums = float(tiles * _PIXELS * floats * wide * groups)
         return sums / _TILES + tiles * blocks * _TILE
 
     def bind(self, proposal: Proposal, operands: ConvOperands) -> Program:

@@ -38,6 +38,7 @@ _WHOLE = (
     *("pieces", "count"),  # of a window, as `conv_tile` wants them
     *("weights", "block_bytes", "bias", "slopes"),
     *("groups", "group_bytes", "group_outputs", "blocks"),  # blocks of channels of a group
+    "group_out",  # bytes from a group's results to the next's
     *("bands", "band", "parts", "block_step"),  # rows or pixels of a task; blocks of a task
     "residual",  # bytes from a result to what is added; 0 for nothing
     "ring",  # rows between two convolutions of one step

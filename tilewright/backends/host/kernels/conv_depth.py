@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from tilewright.backends.host.kernels.activate import activate
+from tilewright.backends.host.kernels.activate import activate_pixels
 from tilewright.backends.host.kernels.lanes import (
     WIDTH,
     add,
@@ -68,7 +68,7 @@ def _row(step, image, y):
             _pixel(step, at, down, across, to)
             x += 1
     if step.curved:
-        _curve(step, out)
+        activate_pixels(step, 0, step.outputs, out, step.columns, step.out_pixel)
 
 
 @njit(cache=True)
@@ -172,18 +172,3 @@ def _finish(step, value, some, out):
         store(out, 0, value)
     else:
         store_some(out, 0, value, some)
-
-
-@njit(cache=True)
-def _curve(step, out):
-    """The activations that are more than two bounds, over a row just written."""
-    low, high = splat(step.low), splat(step.high)
-    for x in range(step.columns):
-        to = out + x * step.out_pixel
-        for c in range(0, step.outputs, WIDTH):
-            some = step.outputs - c
-            slopes = low
-            if step.slopes:
-                slopes = load(step.slopes, c)
-            value = load_some(to, c, some)
-            store_some(to, c, activate(step.curved, value, low, high, slopes), some)

@@ -7,6 +7,9 @@
     +------------------------+
       block by block of channels: their weights stay in the cache while the band's tiles pass
 
+Where pixels are shuffled and lie channels last, the r rows of a block are groups of outputs: of one
+row the pixels' channels follow each other, so that tiles are stored where they belong.
+
 `flat_task` takes pictures of which every pixel stands for itself (1 x 1, stride 1): all pixels in a
 row, tiles of as many as follow each other. The last tile of a row begins so early that it ends with
 the row; of what it computes twice nothing is stored twice.
@@ -16,7 +19,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from tilewright.backends.host.kernels.activate import activate
+from tilewright.backends.host.kernels.activate import activate, activate_pixels
 from tilewright.backends.host.kernels.atomics import clear, copy
 from tilewright.backends.host.kernels.conv_tile import (
     COLUMNS,
@@ -32,12 +35,10 @@ from tilewright.backends.host.kernels.conv_tile import (
 )
 from tilewright.backends.host.kernels.lanes import (
     load,
-    load_some,
     number,
     put_number,
     splat,
     store,
-    store_some,
 )
 
 _ALL = (1 << PIXELS) - 1
@@ -104,7 +105,8 @@ def tile_at(step, block, x, lines, pixel, valid, out, scratch):
     x += group * step.group_bytes
     weights = step.weights + block * step.block_bytes
     bias = step.bias + 4 * block * WIDTH
-    to, out_line, out_pixel = out + 4 * channel, lines[1], step.out_pixel
+    to = out + group * step.group_out + 4 * within * WIDTH
+    out_line, out_pixel = lines[1], step.out_pixel
     residual = step.residual
     if step.through:
         to, out_line, out_pixel, residual = scratch, 4 * COLUMNS * WIDTH, 4 * WIDTH, 0
@@ -136,21 +138,18 @@ def _sums(half, two, arguments):
 def _curve(step, channel, left, valid, place):
     """The activations that are more than two bounds, where the sums lie."""
     to, line, pixel = place
-    low, high = splat(step.low), splat(step.high)
-    for index in range(PIXELS):
-        if valid >> index & 1:
-            at = to + index // COLUMNS * line + index % COLUMNS * pixel
-            for c in range(0, left, LANES):
-                slopes = splat(step.low)
-                if step.slopes:
-                    slopes = load(step.slopes, channel + c)
-                value = load_some(at, c, left - c)
-                store_some(at, c, activate(step.curved, value, low, high, slopes), left - c)
+    for row in range(ROWS):
+        at, left_of = to + row * line, valid >> row * COLUMNS & _LINE
+        for _ in range(COLUMNS):
+            if left_of & 1:
+                activate_pixels(step, channel, left, at, 1, pixel)
+            at += pixel
+            left_of >>= 1
 
 
 @njit(cache=True)
 def _scatter(step, channel, left, valid, sums, out, line):
-    """A tile to results that lie otherwise: channels first, or shuffled to pixels."""
+    """A tile to results that lie otherwise: channels first, or shuffled by groups."""
     low, high = splat(step.low), splat(step.high)
     r = step.shuffle
     for index in range(PIXELS):

@@ -16,12 +16,11 @@ from __future__ import annotations
 
 from numba import njit
 
-from tilewright.backends.host.kernels.activate import activate
+from tilewright.backends.host.kernels.activate import activate_pixels
 from tilewright.backends.host.kernels.atomics import clear
 from tilewright.backends.host.kernels.conv_direct import tile_at
 from tilewright.backends.host.kernels.conv_ring import SIDE, ring_tile_of
 from tilewright.backends.host.kernels.conv_tile import COLUMNS, LANES, WIDTH
-from tilewright.backends.host.kernels.lanes import load, load_some, splat, store_some
 
 _LINE = (1 << COLUMNS) - 1
 _three, _three_by_two, _five, _five_by_two = (
@@ -60,7 +59,11 @@ def _block(step, deep, block, image, first, last, ring):
             made += 2 if two else 1
         _rows_out(step, deep, block, image, y, min(2, last - y), ring)
         if deep.curved:
-            _curve(deep, block, image, y, min(2, last - y))
+            out = deep.out + image * deep.out_image + y * deep.out_row + 4 * block * WIDTH
+            some = min(WIDTH, deep.outputs - block * WIDTH)
+            for _ in range(min(2, last - y)):
+                activate_pixels(deep, block * WIDTH, some, out, deep.columns, deep.out_pixel)
+                out += deep.out_row
 
 
 @njit(cache=True)
@@ -108,21 +111,3 @@ def _tile_out(three, near, arguments):
         _five(*arguments)
     else:
         _five_by_two(*arguments)
-
-
-@njit(cache=True)
-def _curve(deep, block, image, first, rows):
-    """The activations that are more than two bounds, where results were just written."""
-    low, high = splat(deep.low), splat(deep.high)
-    channel = block * WIDTH
-    for y in range(first, first + rows):
-        row = deep.out + image * deep.out_image + y * deep.out_row
-        for x in range(deep.columns):
-            to = row + x * deep.out_pixel
-            for c in range(channel, min(channel + WIDTH, deep.outputs), LANES):
-                slopes = low
-                if deep.slopes:
-                    slopes = load(deep.slopes, c)
-                value = load_some(to, c, deep.outputs - c)
-                value = activate(deep.curved, value, low, high, slopes)
-                store_some(to, c, value, deep.outputs - c)

@@ -1,6 +1,7 @@
 """Windows, sums along an axis and functions of elements, as steps of programs: sixteen lanes each.
 
-    pool       pixel by pixel: all taps of sixteen channels, then of the next sixteen
+    pool       pixel by pixel: all taps of sixteen channels, then of the next sixteen; where windows
+               move by one pixel, all that lie inside as one row of numbers
     blend      [outer, old, inner] -> [outer, new, inner]: sixteen of `inner` at a time
     elements   six sizes with strides; the last two are loops of a task, the others are counted
 
@@ -29,6 +30,7 @@ from tilewright.backends.host.kernels.lanes import (
 )
 
 FIRST_PAIR = 32  # numbers of functions of two operands, in the order of `engines.values.PAIRS`
+_SUM, _PRODUCT = FIRST_PAIR, FIRST_PAIR + 2
 SIZES, OUT, LEFT, RIGHT = 0, 6, 12, 18  # of the table of `elements`: sizes, bytes of each step
 _ROOM = 4 * WIDTH
 
@@ -45,7 +47,13 @@ def pool_task(step, task):
         down = _range(top, step.height, step.taps_down, step.dilation_down)
         out = step.out + image * step.out_image + y * step.out_row
         source = step.x + image * step.x_image + top * step.x_row
-        for x in range(step.columns):
+        inner, beyond = _inner(step)
+        if inner < beyond and step.parts == 1:
+            _line(step, source, y, inner, beyond, down, out)
+        else:
+            inner = beyond = step.columns
+        for x in range(step.columns - (beyond - inner)):
+            x += beyond - inner if x >= inner else 0
             left = x * step.x_stride - step.left
             across = _range(left, step.width, step.taps_across, step.dilation_across)
             at, to = source + left * step.x_pixel, out + x * step.out_pixel
@@ -56,6 +64,32 @@ def pool_task(step, task):
                 elif step.tile == 2:
                     value = divide(value, splat(number(step.pieces, y * step.columns + x)))
                 _put(to, c, value, last - c)
+
+
+@njit(cache=True)
+def _inner(step):
+    """Columns of the result whose windows lie inside, where windows move by one pixel."""
+    reach = (step.taps_across - 1) * step.dilation_across
+    beyond = step.width - reach + step.left
+    if step.x_stride != 1:
+        return 0, 0
+    return max(0, step.left), min(step.columns, beyond)
+
+
+@njit(cache=True)
+def _line(step, source, y, first, last, down, out):
+    """Windows that lie inside: sixteen neighbours at a time, whichever pixels they are of."""
+    at = source + (first - step.left) * step.x_pixel
+    to = out + first * step.out_pixel
+    count = (last - first) * step.outputs
+    across = (0, step.taps_across)
+    for i in range(0, count, WIDTH):
+        value = _window(step, at, i, count - i, down, across)
+        if step.tile == 1:
+            value = multiply(value, splat(step.low))
+        elif step.tile == 2:
+            value = divide(value, splat(number(step.pieces, y * step.columns + first)))
+        _put(to, i, value, count - i)
 
 
 @njit(cache=True)
@@ -193,6 +227,9 @@ def _run(step, table, count, out, a, b, scratch):
         for i in range(count):
             put_number(out + i * hop, 0, number(a + i * left, 0))
         return
+    if hop == 4 and left == 4 and kind in (_SUM, _PRODUCT) and right in (0, 4):
+        _sums_or_products(kind == _SUM, count, out, a, b, right == 0)
+        return
     for i in range(0, count, WIDTH):
         some = count - i
         x = _taken(a + i * left, left, some, scratch)
@@ -206,6 +243,16 @@ def _run(step, table, count, out, a, b, scratch):
             store(scratch, 0, value)
             for lane in range(min(some, WIDTH)):
                 put_number(out + (i + lane) * hop, 0, number(scratch, lane))
+
+
+@njit(cache=True)
+def _sums_or_products(adds, count, out, a, b, same):
+    """Of neighbours with neighbours, or with one number: a function asked for each took longer."""
+    once = splat(number(b, 0))
+    for i in range(0, count, WIDTH):
+        some = count - i
+        x, y = _get(a, i, some), once if same else _get(b, i, some)
+        _put(out, i, add(x, y) if adds else multiply(x, y), some)
 
 
 @njit(cache=True)
@@ -226,11 +273,11 @@ def _made(kind, x, y, low, high):
     if kind < FIRST_PAIR:
         return activate(kind, x, low, high, low)
     minus = splat(-1.0)
-    if kind == FIRST_PAIR:
+    if kind == _SUM:
         return add(x, y)
     if kind == FIRST_PAIR + 1:
         return add(x, multiply(y, minus))
-    if kind == FIRST_PAIR + 2:
+    if kind == _PRODUCT:
         return multiply(x, y)
     if kind == FIRST_PAIR + 3:
         return divide(x, y)
