@@ -447,8 +447,8 @@ def test_fake_tensors_have_the_shapes_of_the_results() -> None:
     with FakeTensorMode():
         x, w = torch.empty(7, 4), torch.empty(3, 4, 5)
         ends = torch.empty(3, dtype=torch.int64)
-        assert ops.ragged_rows(x, w, ends, None, "ieee").shape == (7, 5)
-        assert ops.ragged_depths(x.t(), x, ends, "ieee").shape == (3, 4, 4)
+        assert ops.product(x, w, ends, None, "ieee").shape == (7, 5)
+        assert ops.product(x.t(), x, ends, None, "ieee").shape == (3, 4, 4)
         assert [tuple(c.shape) for c in lists.products([x], [w[0]], [None])] == [(7, 5)]
 
 

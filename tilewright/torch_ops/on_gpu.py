@@ -23,25 +23,17 @@ def write_product(
     written(out)
 
 
-def new_rows(x: Tensor, w: Tensor, offsets: Tensor, bias: Any, precision: str) -> Any:
-    """The first product; rows without a group are zero."""
+def new_product(x: Tensor, w: Tensor, offsets: Tensor, bias: Any, precision: str) -> Any:
+    """Either product; rows without a group, and groups without rows, are zero."""
     found = engine.again(x, w, offsets, bias, precision)
     if found is not None:
         return found
     faults.check_unless_captured(x)
-    out = x.new_empty((x.shape[0], w.shape[2]))
-    engine.rows(x, w, offsets, bias, out, precision, clear=True)
+    if w.dim() == 3:
+        out = x.new_empty((x.shape[0], w.shape[2]))
+        engine.rows(x, w, offsets, bias, out, precision, clear=True)
+    else:
+        out = x.new_empty((offsets.shape[0], x.shape[0], w.shape[1]))
+        engine.depths(x, w, offsets, out, precision)
     engine.remember(x, w, offsets, bias, out, precision)
-    return out
-
-
-def new_depths(x: Tensor, y: Tensor, offsets: Tensor, precision: str) -> Any:
-    """The second; groups without rows are zero."""
-    found = engine.again(x, y, offsets, None, precision)
-    if found is not None:
-        return found
-    faults.check_unless_captured(x)
-    out = x.new_empty((offsets.shape[0], x.shape[0], y.shape[1]))
-    engine.depths(x, y, offsets, out, precision)
-    engine.remember(x, y, offsets, None, out, precision)
     return out

@@ -17,40 +17,27 @@ from tilewright.errors import ShapeError
 def write_product(
     x: Tensor, w: Tensor, offsets: Tensor, bias: Any, out: Tensor, precision: str
 ) -> None:
-    """Either product, into `out`; rows of `out` without a group stay as they are."""
+    """Either product, into `out`; rows of `out` without a group stay as they are.
+
+    Raises ShapeError for offsets that run past the rows.
+    """
     if w.dim() == 3:
-        _rows(x, w, offsets, bias, out)
-    else:
-        _depths(x, w, offsets, out)
-
-
-def new_rows(x: Tensor, w: Tensor, offsets: Tensor, bias: Any, precision: str) -> Tensor:
-    """The first product; rows without a group are zero."""
-    out = x.new_zeros((x.shape[0], w.shape[2]))
-    _rows(x, w, offsets, bias, out)
-    return out
-
-
-def new_depths(x: Tensor, y: Tensor, offsets: Tensor, precision: str) -> Tensor:
-    """The second; groups without rows are zero."""
-    out = x.new_empty((offsets.shape[0], x.shape[0], y.shape[1]))
-    _depths(x, y, offsets, out)
-    return out
-
-
-def _rows(x: Tensor, w: Tensor, offsets: Tensor, bias: Any, out: Tensor) -> None:
-    """out[i] = x[i] @ w[group of i] + bias[group of i]; other rows stay. Raises ShapeError."""
-    bounds = _bounds(offsets, x.shape[0], leading=offsets.shape[0] > w.shape[0])
-    for group, (begin, end) in enumerate(bounds):
-        if end > begin:
-            product = torch.mm(x[begin:end], w[group])
-            out[begin:end] = product if bias is None else product + bias[group]
-
-
-def _depths(x: Tensor, y: Tensor, offsets: Tensor, out: Tensor) -> None:
-    """out[j] = x[:, group j] @ y[group j]. Raises ShapeError."""
+        bounds = _bounds(offsets, x.shape[0], leading=offsets.shape[0] > w.shape[0])
+        for group, (begin, end) in enumerate(bounds):
+            if end > begin:
+                product = torch.mm(x[begin:end], w[group])
+                out[begin:end] = product if bias is None else product + bias[group]
+        return
     for group, (begin, end) in enumerate(_bounds(offsets, x.shape[1], leading=False)):
-        out[group] = torch.mm(x[:, begin:end], y[begin:end])
+        out[group] = torch.mm(x[:, begin:end], w[begin:end])
+
+
+def new_product(x: Tensor, w: Tensor, offsets: Tensor, bias: Any, precision: str) -> Tensor:
+    """Either product; rows without a group, and groups without rows, are zero."""
+    rows = (x.shape[0], w.shape[-1])
+    out = x.new_zeros(rows if w.dim() == 3 else (offsets.shape[0], *rows))
+    write_product(x, w, offsets, bias, out, precision)
+    return out
 
 
 def _bounds(offsets: Tensor, most: int, *, leading: bool) -> list[tuple[int, int]]:

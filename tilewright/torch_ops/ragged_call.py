@@ -44,13 +44,11 @@ def product(x: Any, w: Any, offsets: Any, bias: Any, out: Any, precision: str | 
             _passed.keep(key, True)
     how = precision or "ieee"
     if out is None:
-        if w.dim() == 3:
-            return ragged.ragged_rows(x, w, offsets, bias, how)
-        return ragged.ragged_depths(x, w, offsets, how)
+        return ragged.product(x, w, offsets, bias, how)
     inputs = {"x": x, "w": w, "offsets": offsets, "bias": bias}
     _check_out(out, inputs)
     x, w, offsets, bias = map(_as_it_reads, inputs.values())
-    ragged.ragged_into(x, w, offsets, bias, out, how)
+    ragged.product_into(x, w, offsets, bias, out, how)
     return out
 
 
