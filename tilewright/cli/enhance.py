@@ -11,8 +11,12 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
 from tilewright.cli import common
+from tilewright.errors import ArgumentError
 from tilewright.video.making import Enhanced, Progress, made, planned
 from tilewright.video.stages.contract import Stage
+from tilewright.video.stages.sharpen import Sharpen
+from tilewright.video.stages.ten_bit import TenBit
+from tilewright.video.stages.upscale import Upscale
 from tilewright.wording import counted
 
 
@@ -22,6 +26,26 @@ def enhance(
         Path,
         typer.Option("--output", "-o", metavar="OUT", help="film.mp4, .m4v, .mov, .mkv, .webm."),
     ],
+    upscale: Annotated[
+        int | None, typer.Option(metavar="2", help="Twice as wide and high, by a network.")
+    ] = None,
+    size: Annotated[
+        str | None, typer.Option(help="Of that network: s (the default), m or l.")
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="Of that network: float32 (the default) or int8.")
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Upscale by this network of luma: .onnx or .npz."),
+    ] = None,
+    sharpen: Annotated[
+        float | None, typer.Option(metavar="AMOUNT", help="Sharpen luma, by 0 to 4; 0.6 is mild.")
+    ] = None,
+    ten_bit: Annotated[
+        bool, typer.Option("--ten-bit", help="Ten bits a sample, steps of ramps filled in.")
+    ] = False,
+    device: common.DeviceOption = None,
     codec: Annotated[
         str | None,
         typer.Option(help="h264, h265, av1, vp9 or ffv1; left out: vp9 for .webm, else h264."),
@@ -41,10 +65,11 @@ def enhance(
 
     Examples:
 
-    - `tilewright enhance film.mp4 -o film.mkv --codec h265 --crf 22`
+    - `tilewright enhance film.mp4 -o large.mp4 --upscale 2 --size m`
+    - `tilewright enhance film.mp4 -o film.mkv --sharpen 0.5 --ten-bit --codec h265 --crf 22`
     - `tilewright enhance film.mkv -o copy.mkv --codec ffv1`
     """
-    stages: list[Stage] = []
+    stages = _stages(upscale, size, dtype, model, sharpen, ten_bit, device)
     job = planned(source, output, stages, codec=codec, crf=crf, overwrite=overwrite)
     if dry_run:
         print("\n".join(job.lines()))
@@ -52,6 +77,36 @@ def enhance(
     with _bar() as report:
         done = made(job, report)
     print("\n".join(_said(done)))
+
+
+def _stages(
+    upscale: int | None,
+    size: str | None,
+    dtype: str | None,
+    model: Path | None,
+    sharpen: float | None,
+    ten_bit: bool,
+    device: str | None,
+) -> list[Stage]:
+    """What the options ask for, in the order that serves pictures best."""
+    stages: list[Stage] = []
+    if upscale not in (None, 2):
+        raise ArgumentError(f"--upscale={upscale}: accepted is 2")
+    if model is not None and (size or dtype):
+        given = "--size" if size else "--dtype"
+        raise ArgumentError(f"{given} beside --model: accepted is one of them")
+    if (size or dtype) and upscale is None:
+        given = f"--size={size}" if size else f"--dtype={dtype}"
+        raise ArgumentError(f"{given} without --upscale: accepted is --upscale 2 beside it")
+    if model is not None:
+        stages.append(Upscale.of_file(model, device or "auto"))
+    elif upscale is not None:
+        stages.append(Upscale(size or "s", dtype or "float32", device or "auto"))
+    if sharpen is not None:
+        stages.append(Sharpen(sharpen))
+    if ten_bit:
+        stages.append(TenBit())
+    return stages
 
 
 @contextmanager

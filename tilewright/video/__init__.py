@@ -2,8 +2,9 @@
 
 frames    the pictures of a film, planes as NumPy views
 enhance   a film out of another, through stages
-Frame, Look  a picture, and what pictures of a film are
-Enhanced, Progress  what was made, and how far it is
+Upscale, Sharpen, TenBit  stages; what one is stands in stages/contract.py
+Frame, Look               a picture, and what pictures of a film are
+Enhanced, Progress        what was made, and how far it is
 
 Needs PyAV: `pip install 'tilewright[video]'`. docs/video.md follows a film through.
 """
@@ -15,13 +16,29 @@ if _typing.TYPE_CHECKING:
     from tilewright.video.decode import frames
     from tilewright.video.look import Frame, Look
     from tilewright.video.making import Enhanced, Progress, enhance
+    from tilewright.video.stages.sharpen import Sharpen
+    from tilewright.video.stages.ten_bit import TenBit
+    from tilewright.video.stages.upscale import Upscale
 
-__all__ = ["Enhanced", "Frame", "Look", "Progress", "enhance", "frames"]
+__all__ = [
+    "Enhanced",
+    "Frame",
+    "Look",
+    "Progress",
+    "Sharpen",
+    "TenBit",
+    "Upscale",
+    "enhance",
+    "frames",
+]
 _PLACES = {
     "Enhanced": "making",
     "Frame": "look",
     "Look": "look",
     "Progress": "making",
+    "Sharpen": "stages.sharpen",
+    "TenBit": "stages.ten_bit",
+    "Upscale": "stages.upscale",
     "enhance": "making",
     "frames": "decode",
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -25,12 +25,12 @@ from tilewright.video import chunk, codecs
 from tilewright.video.assemble import Made, assemble, rehearsed, verified
 from tilewright.video.codecs import Coding
 from tilewright.video.decode import Damage, decoded
-from tilewright.video.flow import Clock, ahead, timed
+from tilewright.video.flow import Clock, ahead, spread, timed
 from tilewright.video.journal import Journal, begun, mark, recalled
 from tilewright.video.look import Frame, Look
 from tilewright.video.pyav import SUFFIXES, pyav
 from tilewright.video.source import Film, described, film
-from tilewright.video.stages.contract import Stage, looks, recipe, through
+from tilewright.video.stages.contract import Stage, looks, recipe, windows
 from tilewright.wording import PATH, counted, short
 
 CHUNK = 120  # pictures: what a kill costs at most, and a key frame each
@@ -232,6 +232,11 @@ class _Run:
         self.missing = [n for n in range(len(job.bounds)) if n not in heads]
         self.kept = sum(head.frames for head in heads.values())
         self.done = self.kept
+        self.works = [
+            [stage.bound(look) for _ in range(stage.workers)]
+            for stage, look in zip(job.stages, job.looks, strict=False)
+            if self.missing
+        ]
         self.begin = perf_counter()
 
     def chunks(self) -> None:
@@ -267,12 +272,14 @@ class _Run:
             times[end] if end < len(times) else None,
             damage,
         )
-        pictures: Generator[Frame, None, None] = ahead(source, "decode", self.clock)
-        for stage, look in zip(stages, self.job.looks, strict=False):
-            given = timed(pictures, stage.name, self.clock)
-            pictures = ahead(through(stage, stage.bound(look), given), stage.name, self.clock)
         start = self._time(numbers[0]) if numbers[0] else None
-        with closing(pictures):
+        with ExitStack() as ended:  # the last part first, as it is who asks the one before
+            pictures = ahead(source, "decode", self.clock)
+            ended.callback(pictures.close)
+            for stage, works in zip(stages, self.works, strict=True):
+                given = windows(stage, pictures)
+                pictures = ahead(spread(works, given, stage.name, self.clock), "", self.clock)
+                ended.callback(pictures.close)
             for frame in timed(pictures, "encode", self.clock):
                 if start is None or frame.time >= start:
                     yield frame

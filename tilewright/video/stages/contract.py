@@ -46,6 +46,10 @@ class Stage(Protocol):
     def after(self) -> int:
         """How many later ones."""
 
+    @property
+    def workers(self) -> int:
+        """How many pictures are worked on at once, each by a `bound` of its own."""
+
     def turned(self, look: Look) -> Look:
         """What its pictures look like. Raises ArgumentError, naming itself, for others."""
 
@@ -66,17 +70,17 @@ def recipe(stages: Sequence[Stage]) -> list[Any]:
     return [[stage.name, asdict(stage)] for stage in stages]  # type: ignore[call-overload]
 
 
-def through(stage: Stage, work: Work, pictures: Iterator[Frame]) -> Generator[Frame, None, None]:
-    """Pictures as a stage leaves them."""
+def windows(stage: Stage, pictures: Iterator[Frame]) -> Generator[Window, None, None]:
+    """Every picture with those round it that a stage looks at."""
     held: deque[Frame] = deque()
     at = 0  # of `held`, the one whose turn is next
     for picture in pictures:
         held.append(picture)
         while len(held) - at > stage.after:
-            yield from work(_window(held, at, stage))
+            yield _window(held, at, stage)
             at = _forgotten(held, at + 1, stage)
     while at < len(held):
-        yield from work(_window(held, at, stage))
+        yield _window(held, at, stage)
         at = _forgotten(held, at + 1, stage)
 
 

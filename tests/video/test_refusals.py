@@ -1,0 +1,123 @@
+"""What cannot be done is said in one line before work begins, and nothing is left behind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+av = pytest.importorskip("av")
+
+from tests.cli.test_cli import invoke  # noqa: E402
+from tests.support.films import Making, film  # noqa: E402
+from tilewright import video  # noqa: E402
+
+SMALL = Making(times=(0, 40), time_base=Fraction(1, 1000))
+
+
+def refused(folder: Path, *arguments: str | Path) -> str:
+    """The line that a command ends with."""
+    before = sorted(folder.rglob("*"))
+    done = invoke("enhance", *map(str, arguments))
+    assert done.exit_code == 2, done.output
+    assert sorted(folder.rglob("*")) == before
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("error: ")
+    return line
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--codec", "h266"], "codec='h266': accepted are h264, h265, av1, vp9, ffv1"),
+        (["--crf", "77"], "crf=77: accepted for h264 are 0 to 51"),
+        (["--codec", "ffv1", "--crf", "1"], "accepted for ffv1 are none, as it loses nothing"),
+        (["--upscale", "3"], "--upscale=3: accepted is 2"),
+        (["--size", "m"], "--size=m without --upscale: accepted is --upscale 2 beside it"),
+        (["--model", "x.onnx", "--size", "m"], "--size beside --model: accepted is one of them"),
+        (["--model", "x.onnx"], "model='x.onnx': cannot be read"),
+        (["--upscale", "2", "--size", "q"], "accepted are s, m, l and float32, int8"),
+        (["--sharpen", "-1"], "sharpen: amount=-1.0; accepted are 0 to 4"),
+    ],
+)
+def test_wrong_options(tmp_path: Path, options: list[str], words: str) -> None:
+    source = film(tmp_path / "in.mkv", SMALL)
+    assert words in refused(tmp_path, source, "-o", tmp_path / "out.mkv", *options)
+
+
+def test_wrong_files(tmp_path: Path) -> None:
+    source = film(tmp_path / "in.mkv", SMALL)
+    text = tmp_path / "text.mp4"
+    text.write_text("no film")
+    out = tmp_path / "out.mkv"
+    assert "no such file" in refused(tmp_path, tmp_path / "none.mp4", "-o", out)
+    assert "cannot be read" in refused(tmp_path, text, "-o", out)
+    assert "exists; accepted is another name" in refused(tmp_path, source, "-o", text)
+    assert "is the source itself" in refused(tmp_path, source, "-o", source, "--overwrite")
+    assert "suffix '.gif'; accepted are .mp4" in refused(
+        tmp_path, source, "-o", out.with_suffix(".gif")
+    )
+    assert "cannot be written" in refused(tmp_path, source, "-o", tmp_path / "no" / "out.mkv")
+
+
+def test_what_a_codec_or_container_does_not_hold(tmp_path: Path) -> None:
+    opaque = film(tmp_path / "opaque.mkv", replace(SMALL, format="yuva420p"))
+    assert "opacity (yuva420p) would be lost" in refused(
+        tmp_path, opaque, "-o", tmp_path / "out.mp4"
+    )
+    wide = film(tmp_path / "wide.mkv", replace(SMALL, format="yuv422p"))
+    assert "no samples as yuv422p; accepted are yuv420p" in refused(
+        tmp_path, wide, "-o", tmp_path / "out.mp4", "--codec", "av1"
+    )
+    assert "'.webm' cannot hold it" in refused(
+        tmp_path, wide, "-o", tmp_path / "out.webm", "--codec", "h264"
+    )
+    sounding = film(tmp_path / "in.mp4", Making(codec="libx264", sound=1))
+    assert ".webm cannot hold" in refused(tmp_path, sounding, "-o", tmp_path / "out.webm")
+
+
+def test_a_film_of_sound_alone_is_none(tmp_path: Path) -> None:
+    import numpy as np
+
+    path = tmp_path / "sound.wav"
+    with av.open(str(path), "w") as out:
+        stream = out.add_stream("pcm_s16le", rate=8000, layout="mono")
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 800), np.int16), "s16", "mono")
+        frame.sample_rate = 8000
+        out.mux(stream.encode(frame))
+    assert "no stream of pictures" in refused(tmp_path, path, "-o", tmp_path / "out.mkv")
+
+
+def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
+    source = film(tmp_path / "in.mkv", SMALL)
+    options = ["--upscale", "2", "--ten-bit", "--dry-run"]
+    done = invoke("enhance", str(source), "-o", str(tmp_path / "out.mkv"), *options)
+    assert done.exit_code == 0, done.output
+    assert "upscale: 64x48 yuv420p -> 128x96 yuv420p" in done.output
+    assert "ten-bit: 128x96 yuv420p -> 128x96 yuv420p10le" in done.output
+    assert sorted(tmp_path.iterdir()) == [source]
+
+
+def test_damaged_packets_are_counted_and_the_rest_is_made(tmp_path: Path) -> None:
+    make = Making(codec="libx264", times=range(0, 40 * 512, 512), options=(("g", "10"),))
+    source = film(tmp_path / "in.mp4", make)
+    with av.open(str(source)) as container:
+        places = [packet.pos for packet in container.demux(video=0) if packet.size]
+    content = bytearray(source.read_bytes())
+    content[places[12] : places[12] + 40] = b"\xff" * 40
+    source.write_bytes(content)
+    with pytest.warns(UserWarning, match="could not be decoded"):
+        made = video.enhance(source, tmp_path / "out.mp4")
+    assert 20 < made.frames < 40
+    assert len(list(video.frames(tmp_path / "out.mp4"))) == made.frames
+
+
+def test_a_command_makes_a_film_and_says_so(tmp_path: Path) -> None:
+    source = film(tmp_path / "in.mkv", SMALL)
+    out = tmp_path / "out.mkv"
+    done = invoke("enhance", str(source), "-o", str(out), "--sharpen", "0.5", "--codec", "ffv1")
+    assert done.exit_code == 0, done.output
+    assert f"wrote {out}: 2 pictures" in done.output.replace("\n", "")
+    assert "worked: decode" in done.output
