@@ -224,6 +224,23 @@ def test_the_end_of_a_classifier_is_two_convolutions(flatten: tuple[str, dict[st
     np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-6)
 
 
+def test_means_of_pixels_and_of_channels_are_convolutions() -> None:
+    content = model(
+        [
+            CONV,
+            ("ReduceMean", ["c"], ["g"], {"axes": [1]}),
+            ("Mul", ["c", "g"], ["d"], {}),
+            ("ReduceMean", ["d"], ["m"], {"axes": [-1, 2], "keepdims": 0}),
+            ("Gemm", ["m", "dense"], ["y"], {"transB": 1}),
+        ],
+        {"x": SIZES},
+        {**W, **weights_of(dense=(5, 8))},
+    )
+    before, after, left = both(content)
+    assert left == ["Convs", "Convs", "Mul", "Convs", "Flatten"]
+    np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-6)
+
+
 def test_a_product_whose_bias_differs_by_row_stays_one() -> None:
     content = model(
         [

@@ -95,6 +95,8 @@ def _line(step, source, y, first, last, down, out):
 @njit(cache=True)
 def _range(at, size, taps, dilation):
     """The taps that lie inside, where the first would lie at `at`."""
+    if at >= 0 and at + (taps - 1) * dilation < size:
+        return 0, taps
     first = 0 if at >= 0 else -(at // dilation)
     last = min(taps, (size - 1 - at) // dilation + 1)
     return min(first, last) if last > 0 else 0, max(last, 0)
@@ -148,14 +150,15 @@ def blend_task(step, task):
             continue
         source, out = step.x + outer * step.x_image, step.out + 4 * outer * new * inner
         for i in range(new):
-            for c in range(inner):
-                total = np.float32(0.0)
-                for tap in range(taps):
-                    place = whole(step.pieces, i * taps + tap)
-                    if place >= 0:
-                        share = number(step.weights, i * taps + tap)
-                        total += number(source, place * inner + c) * share
-                put_number(out, i * inner + c, total)
+            if inner > 1:
+                _blended(step, source, i, out + 4 * i * inner, inner, taps)
+                continue
+            total = np.float32(0.0)
+            for tap in range(taps):
+                place = whole(step.pieces, i * taps + tap)
+                if place >= 0:
+                    total += number(source, place) * number(step.weights, i * taps + tap)
+            put_number(out, i, total)
 
 
 @njit(cache=True)
