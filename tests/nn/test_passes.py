@@ -224,6 +224,25 @@ def test_the_end_of_a_classifier_is_two_convolutions(flatten: tuple[str, dict[st
     np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(("perm", "left"), [([0, 2, 1, 3, 4], 1), ([0, 1, 2, 3, 4], 4)])
+def test_a_channel_shuffle_is_one_node(perm: list[int], left: int) -> None:
+    content = model(
+        [
+            ("Relu", ["x"], ["a"], {}),
+            ("Neg", ["x"], ["b"], {}),
+            ("Concat", ["a", "b"], ["c"], {"axis": 1}),
+            ("Reshape", ["c", "split"], ["d"], {}),
+            ("Transpose", ["d"], ["e"], {"perm": perm}),
+            ("Reshape", ["e", "whole"], ["y"], {}),
+        ],
+        {"x": SIZES},
+        {"split": np.array([2, 2, 4, 6, 7]), "whole": np.array([2, 8, 6, 7])},
+    )
+    before, after, kept = both(content)
+    assert len(kept) == 2 + left
+    np.testing.assert_array_equal(after, before)
+
+
 def test_means_of_pixels_and_of_channels_are_convolutions() -> None:
     content = model(
         [

@@ -64,6 +64,10 @@ BETWEEN = {
         ),
         helper.make_node("AveragePool", ["p"], ["b"], kernel_shape=[2, 3], pads=[1, 1, 0, 1]),
     ],
+    "means of two numbers by many": [
+        helper.make_node("AveragePool", ["a"], ["p"], kernel_shape=[2, 5], pads=[0, 2, 1, 2]),
+        helper.make_node("Mul", ["p", "two"], ["b"]),
+    ],
     "a window that sticks out": [
         helper.make_node(
             "MaxPool", ["a"], ["b"], kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1,
@@ -88,6 +92,13 @@ BETWEEN = {
         helper.make_node("Reshape", ["a", "five"], ["c"]),
         helper.make_node("Transpose", ["c"], ["d"], perm=[0, 2, 1, 3, 4]),
         helper.make_node("Reshape", ["d", "four"], ["b"]),
+    ],
+    "channels in turns": [
+        helper.make_node("Split", ["a"], ["c", "d"], axis=1, num_outputs=2),
+        helper.make_node("Concat", ["d", "c"], ["e"], axis=1),
+        helper.make_node("Reshape", ["e", "pair"], ["f"]),
+        helper.make_node("Transpose", ["f"], ["g"], perm=[0, 2, 1, 3, 4]),
+        helper.make_node("Reshape", ["g", "four"], ["b"]),
     ],
     "linear, twice as large": [
         helper.make_node("Resize", ["a", "", "sizes"], ["b"], mode="linear")
@@ -126,6 +137,7 @@ def test_between_convolutions_they_give_what_definitions_give(name: str, images:
         two=np.full((20, 1, 1), 2, np.float32),
         five=np.array([images, 4, 5, 14, 18]),
         four=np.array([images, 20, 14, 18]),
+        pair=np.array([images, 2, 10, 14, 18]),
         starts=np.array([2, -1]),
         ends=np.array([12, -20]),
         axes=np.array([2, 3]),

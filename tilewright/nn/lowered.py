@@ -22,6 +22,7 @@ from tilewright.engines.conv import Activation, Conv, Format
 from tilewright.engines.values import Blend, Elements, Pool, ValueWork, Views
 from tilewright.nn.graph import Node, Shape, Tensor
 from tilewright.nn.infer import operator_of
+from tilewright.nn.operators.joins import INTERLEAVE
 from tilewright.nn.operators.pools import divisors_of
 from tilewright.nn.operators.resize import steps_of
 from tilewright.nn.operators.windows import Windows, windows_of
@@ -69,6 +70,8 @@ def lowered(
         return _pair(node, tensors, made[0])
     if node.operator == "Concat":
         return _joined(node, given, made[0])
+    if node.operator == INTERLEAVE:
+        return _in_turns(node, made[0])
     if node.operator == "Split":
         return _split(node, given[0], made)
     if node.operator in (*_VIEWS, *_RESHAPED, "DepthToSpace", "SpaceToDepth"):
@@ -210,6 +213,18 @@ def _joined(node: Node, given: Sequence[Tensor], made: Tensor) -> tuple[Part, ..
         front = (slice(None),) * axis
         pairs = zip(sources, itertools.pairwise(ends), strict=True)
         return [(one, None, out[(*front, slice(*part))]) for one, part in pairs]
+
+    return (_elements(node, "none", Activation(), views, made, node.inputs),)
+
+
+def _in_turns(node: Node, made: Tensor) -> tuple[Part, ...]:
+    """Each source to its own channels."""
+    count = len(node.inputs)
+
+    def views(
+        sources: Sequence[NDArray], out: NDArray
+    ) -> list[tuple[NDArray, NDArray | None, NDArray]]:
+        return [(one, None, out[:, at::count]) for at, one in enumerate(sources)]
 
     return (_elements(node, "none", Activation(), views, made, node.inputs),)
 

@@ -1,4 +1,4 @@
-"""Concat and Split: arrays put together along an axis, and taken apart."""
+"""Concat and Split: arrays put together along an axis, and taken apart; channels in turns."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from tilewright.errors import ShapeError
 from tilewright.nn.graph import Node, Shape
 from tilewright.nn.operators.base import Given, axis_of, content_of
 from tilewright.nn.operators.layout import Layout
+
+INTERLEAVE = "Interleave"  # our own
 
 
 class Concat(Layout):
@@ -62,6 +64,24 @@ class Split(Layout):
         return tuple(made)
 
 
+class Interleave(Layout):
+    """Pictures of equal sizes, their channels in turns: the first of each, the second of each."""
+
+    name = INTERLEAVE
+    versions = (1,)
+
+    def shapes(self, node: Node, given: Given) -> tuple[Shape, ...]:
+        """As many times the channels."""
+        assert given[0] is not None
+        images, channels, *rest = given[0].shape
+        return ((images, len(given) * channels, *rest),)
+
+    def compute(self, xp: Any, node: Node, *given: Any) -> Any:
+        """Side by side, then as one axis."""
+        images, channels, *rest = given[0].shape
+        return xp.reshape(xp.stack(given, axis=2), (images, len(given) * channels, *rest))
+
+
 def _parts(node: Node, named: Any, size: int) -> list[int]:
     """Sizes of the parts. Raises ShapeError where they do not make up the whole."""
     count = node.attributes.get("num_outputs") or len(node.outputs)
@@ -79,4 +99,4 @@ def _parts(node: Node, named: Any, size: int) -> list[int]:
     return parts[: len(node.outputs)]
 
 
-OPERATORS = (Concat(), Split())
+OPERATORS = (Concat(), Split(), Interleave())

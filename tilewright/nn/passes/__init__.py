@@ -8,6 +8,7 @@
     constants.py    what constants alone decide is computed once
     dead.py         what nobody reads is left out
     gates.py        x * Sigmoid(x), as exporters write it -> one node
+    turns.py        Concat, Reshape, Transpose, Reshape: a channel shuffle -> one node
     convs.py        Conv of constant weights -> Convs, the record that engines are asked with
                     (transposed.py: ConvTranspose -> the same with a pixel shuffle)
     whole.py        convolutions of whole numbers -> Convs too, which round a float32 x themselves
@@ -35,6 +36,7 @@ from tilewright.nn.passes.convs import with_convs
 from tilewright.nn.passes.dead import without_dead
 from tilewright.nn.passes.gates import gated
 from tilewright.nn.passes.heads import with_heads
+from tilewright.nn.passes.turns import in_turns
 from tilewright.nn.passes.unchanged import without_unchanged
 from tilewright.nn.passes.whole import with_whole_convs
 
@@ -45,7 +47,7 @@ def simplified(graph: Graph, tensors: Mapping[str, Tensor], *, fuse: bool = True
     fuse: whether convolutions take in what is before and after them; without, each stays alone.
     """
     graph = without_dead(without_unchanged(folded(graph, tensors), tensors))
-    graph = with_convs(without_dead(gated(graph)) if fuse else graph, tensors)
+    graph = with_convs(without_dead(gated(in_turns(graph, tensors))) if fuse else graph, tensors)
     if not fuse:
         return without_dead(graph)
     graph = without_dead(with_whole_convs(graph, tensors))

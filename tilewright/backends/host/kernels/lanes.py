@@ -217,3 +217,17 @@ def store_some(builder, address, index, value, count):
     """As `store`, of the first `count` lanes."""
     pointer = vector_at(builder, address, index, _FLOATS)
     store_masked(builder, value, pointer, _some(builder, count))
+
+
+@emitted(types.void, types.intp, LANES, types.intp)
+def store_apart(builder, address, value, count):
+    """The first `count` lanes to every other float32 from `address` on; those between stay."""
+    for half in range(2):
+        source = [half * WIDTH // 2 + lane // 2 for lane in range(WIDTH)]
+        order = ir.Constant(ir.VectorType(ir.IntType(32), WIDTH), source)
+        spread = builder.shuffle_vector(value, ir.Constant(_FLOATS, ir.Undefined), order)
+        numbers = [at if lane % 2 == 0 else 1 << 62 for lane, at in enumerate(source)]
+        wanted = ir.Constant(ir.VectorType(ir.IntType(64), WIDTH), numbers)
+        mask = builder.icmp_signed("<", wanted, broadcast(builder, count, wanted.type))
+        pointer = vector_at(builder, address, ir.IntType(64)(half * WIDTH), _FLOATS)
+        store_masked(builder, spread, pointer, mask)

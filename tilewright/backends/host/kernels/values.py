@@ -25,6 +25,7 @@ from tilewright.backends.host.kernels.lanes import (
     put_number,
     splat,
     store,
+    store_apart,
     store_some,
     whole,
 )
@@ -226,6 +227,10 @@ def _run(step, table, count, out, a, b, scratch):
     """One run of elements."""
     hop, left, right = whole(table, OUT + 5), whole(table, LEFT + 5), whole(table, RIGHT + 5)
     kind, low, high = step.tile, splat(step.low), splat(step.high)
+    if kind == 0 and left == 4 and hop == 8:
+        for i in range(0, count, WIDTH):
+            store_apart(out + 8 * i, _get(a, i, count - i), count - i)
+        return
     if kind == 0 and (left != 4 or hop != 4):
         for i in range(count):
             put_number(out + i * hop, 0, number(a + i * left, 0))
