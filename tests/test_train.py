@@ -16,11 +16,11 @@ image = pytest.importorskip("PIL.Image")
 from tilewright import nn as networks  # noqa: E402
 from tilewright.pytorch import qat  # noqa: E402
 from train import cards, checkpoints, superres  # noqa: E402
-from train.eight_bits import ranges_on  # noqa: E402
+from train.eight_bits import rounding, whole  # noqa: E402
 from train.export import in_halves, onnx_of  # noqa: E402
 from train.judged import bicubic, judged, psnr_of, ssim_of  # noqa: E402
-from train.nets import SIZES, Branched, balanced, plain, plain_of  # noqa: E402
-from train.photographs import Crops, Pair, halved, pairs_of  # noqa: E402
+from train.nets import SIZES, Branched, anchored, balanced, cheapest, plain, plain_of  # noqa: E402
+from train.photographs import Crops, Pair, eightfold, halved, pairs_of, taught  # noqa: E402
 from train.steps import Plan, Steps  # noqa: E402
 
 PAGE = """## example.org/pictures
@@ -120,12 +120,82 @@ def test_crops_are_the_same_place_of_the_half_and_of_the_picture() -> None:
 
 def test_a_net_begins_as_another_and_collapses_to_it() -> None:
     torch.manual_seed(0)
-    other, model = plain(SIZES["s"]), Branched(SIZES["s"])
+    other, model = (
+        plain_of(SIZES["s"], anchored(list(plain(SIZES["s"]).parameters()))),
+        Branched(SIZES["s"]),
+    )
     model.begin_as(list(other.parameters()))
     for one, right in zip(model.collapsed(), other.parameters(), strict=True):
         torch.testing.assert_close(one, right, atol=1e-6, rtol=1e-5)
     x = torch.rand(2, 1, 9, 11)
     torch.testing.assert_close(model.run(x, model.collapsed()), other(x), atol=1e-5, rtol=1e-4)
+
+
+def drawn_net(size: str = "s", seed: int = 1) -> torch.nn.Sequential:
+    """An anchored net of drawn weights, balanced on noise."""
+    torch.manual_seed(seed)
+    net = plain_of(SIZES[size], [one.detach() for one in Branched(SIZES[size]).collapsed()])
+    balanced(net, torch.rand(4, 1, 24, 24))
+    return net
+
+
+def small_net(net: torch.nn.Module) -> networks.Network:
+    """What is shipped of a net that `rounding` made."""
+    plain_one = networks.import_onnx(onnx_of(qat.restored(net)))
+    return networks.quantise(plain_one, ranges=qat.ranges(net))
+
+
+def test_in_int8_the_first_channel_carries_every_code_unchanged() -> None:
+    """The other channels are left out at the end, so that only what was carried comes out."""
+    tensors = [one.detach() for one in drawn_net().parameters()]
+    tensors[-2][:, 1:], tensors[-1][:] = 0, 0
+    tensors[-2][:, 0] = torch.tensor([[0, 0, 0], [0, 1, 0], [0, 0, 0]])
+    codes = np.random.default_rng(0).permutation(np.arange(256).repeat(4)).reshape(1, 1, 32, 32)
+    x = (codes / 255).astype(np.float32)
+    small = small_net(rounding(SIZES["s"], tensors))
+    got = small.bind(x.shape, device="host")(x)
+    np.testing.assert_array_equal(np.rint(got * 255), codes.repeat(2, axis=2).repeat(2, axis=3))
+    np.testing.assert_allclose(got * 255, np.rint(got * 255), atol=1e-4)
+
+
+def test_of_a_brighter_picture_a_net_gives_the_same_brighter_and_in_int8_too() -> None:
+    """Away from the border, whose zeros are as dark as ever."""
+    net = drawn_net()
+    codes = np.random.default_rng(1).integers(16, 200, (1, 1, 32, 32))
+    dark, bright = ((codes + more).astype(np.float32) / 255 for more in (0, 30))
+    small = small_net(rounding(SIZES["s"], list(net.parameters()))).bind(dark.shape, device="host")
+    for enlarge in (lambda x: net(torch.from_numpy(x)).detach().numpy(), small):
+        difference = (enlarge(bright) - enlarge(dark))[..., 10:-10, 10:-10]
+        np.testing.assert_allclose(difference * 255, 30, atol=2e-3)
+
+
+def test_whole_weights_keep_the_sums_of_those_that_read_the_picture() -> None:
+    tensors = [one.detach() for one in drawn_net("m").parameters()]
+    for number, (kernel, found) in enumerate(zip(tensors[::2], whole(tensors)[::2], strict=True)):
+        steps = found.flatten(1).abs().amax(1)[:, None, None, None] / 127
+        shares = found / steps
+        torch.testing.assert_close(shares, shares.round(), atol=1e-4, rtol=0)
+        if 0 < number < 5:
+            assert ((found - kernel).abs() / steps)[:, 1:].max() < 0.501
+        sums = shares[:, 0].sum((1, 2))
+        wanted = sums if number == 5 else torch.tensor([127.0] + [0.0] * 31)
+        torch.testing.assert_close(sums, wanted, atol=1e-3, rtol=0)
+        torch.testing.assert_close(
+            found[:, 0].sum((1, 2)), kernel[:, 0].sum((1, 2)), atol=1e-5, rtol=0
+        )
+
+
+def test_what_a_net_learns_from_a_teacher_is_a_share_of_its_pictures() -> None:
+    nearest = torch.nn.Upsample(scale_factor=2)
+    (soft,) = taught(PAIRS[:1], nearest, 0.25, "cpu")
+    np.testing.assert_allclose(
+        soft.high, 0.75 * PAIRS[0].high + 0.25 * np.kron(PAIRS[0].low, np.ones((2, 2))), atol=1e-4
+    )
+    net, x = drawn_net(), torch.rand(1, 1, 12, 18)
+    with torch.no_grad():
+        mean = eightfold(net)(x)
+        assert not torch.allclose(mean, net(x))
+        torch.testing.assert_close(eightfold(net)(x.mT.flip(-1)), mean.mT.flip(-1))
 
 
 @pytest.mark.parametrize(("size", "most"), [("s", 14_000), ("m", 42_000), ("l", 155_000)])
@@ -134,18 +204,19 @@ def test_sizes_have_the_parameters_that_they_say(size: str, most: int) -> None:
     assert found == SIZES[size].parameters <= most
 
 
-def test_balanced_channels_reach_one_and_the_net_computes_the_same() -> None:
+def test_balanced_channels_have_one_end_and_the_net_computes_the_same() -> None:
     torch.manual_seed(1)
-    net, x = plain(SIZES["s"]), torch.rand(4, 1, 12, 12)
+    net = plain_of(SIZES["s"], [one.detach() for one in Branched(SIZES["s"]).collapsed()])
+    x = torch.rand(4, 1, 12, 12)
     with torch.no_grad():
         before = net(x)
         balanced(net, x)
         torch.testing.assert_close(net(x), before, atol=1e-5, rtol=1e-4)
-        tops = net[:2](x).amax((0, 2, 3))
-    assert ((tops - 1).abs() < 1e-5).sum() + (tops == 0).sum() == 16
-    ranges = ranges_on(net, x)
-    assert ranges["0.weight"] == (0.0, 1.0)
-    assert all(low == 0 and 0.3 <= high <= 1.0001 for low, high in ranges.values())
+        values = net[:2](x)
+    assert torch.equal(values[:, :1], x)
+    ends = [float(cheapest(one)) for one in values[:, 1:].unbind(1) if one.max() > 0.2]
+    assert len(ends) > 8
+    np.testing.assert_allclose(ends, 1, rtol=0.02)
 
 
 def test_an_exported_net_is_the_net_of_torch_at_any_size() -> None:
@@ -178,8 +249,7 @@ def test_a_recipe_from_photographs_to_files(tmp_path: Path) -> None:
     names = ["superres-s-int8.npz", "superres-s.md", "superres-s.npz", "superres-s.onnx"]
     assert sorted(file.name for file in folder.iterdir()) == ["photographs.md", *names]
     x = torch.rand(1, 1, 20, 28)
-    kept = checkpoints.read(path)
-    module = qat.prepare(plain_of(SIZES["s"], checkpoints.net(path)), kept["ranges"]).eval()
+    module = rounding(SIZES["s"], checkpoints.net(path))
     small = networks.load(folder / "superres-s-int8.npz")
     np.testing.assert_array_equal(small.bind(x.shape, device="host")(x.numpy()), module(x).detach())
     card = (folder / "superres-s.md").read_text()

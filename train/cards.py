@@ -11,9 +11,13 @@ _KINDS = {
     "float32": "this net, float32",
     "float16": "float16 (sums in float32)",
     "int8": "int8 (`{name}-int8`)",
-    "int8, calibrated only": "int8 without learning it",
+    "int8, not learned": "int8 without learning it",
 }
 
+_TAUGHT = (
+    "; {:.0%} of the pictures that it learned from in the steps before is what `superres-l` made of"
+    " their halves, turned and mirrored in all eight ways"
+)
 _THEN = ", in the last {:,} steps the logarithm of each crop's mean squared difference"
 
 
@@ -34,10 +38,11 @@ def card(facts: dict[str, Any]) -> str:
         products=facts["products"], count=facts["test"], crops=crops, closer=facts["closer"],
         learned=facts["photographs"] - facts["closer"], rows="\n".join(rows),
         half=base - figures["float16"]["psnr"], whole=base - figures["int8"]["psnr"],
-        calibrated=base - figures["int8, calibrated only"]["psnr"], damage=facts["damage"],
+        calibrated=base - figures["int8, not learned"]["psnr"], damage=facts["damage"],
         crop=how["crop"], batch=how["batch"], rate=how["rate"],
         steps=how["steps"], minutes=how["seconds"] / 60,
         then=_THEN.format(facts["last"]) if facts["last"] else "",
+        taught=_TAUGHT.format(how["taught"]) if how["taught"] else "",
         whole_steps=facts["rounded"]["steps"], whole_minutes=facts["rounded"]["seconds"] / 60,
     )  # fmt: skip
 

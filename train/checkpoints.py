@@ -40,9 +40,10 @@ def net(path: Path) -> list[Tensor]:
 
 
 def spent(kept: dict[str, Any]) -> dict[str, float]:
-    """Steps and seconds of a run and of those that it began from."""
-    before = kept.get("before", {"steps": 0, "seconds": 0.0})
+    """Steps, seconds and the teacher's share of a run and of those that it began from."""
+    before = kept.get("before", {"steps": 0, "seconds": 0.0, "taught": 0.0})
     return {
         "steps": before["steps"] + kept["steps"]["done"],
         "seconds": before["seconds"] + kept["seconds"],
+        "taught": max(before.get("taught", 0.0), kept["task"].get("taught", 0.0)),
     }

@@ -1,12 +1,12 @@
 """What was learned, as files: ONNX, the .npz that the package ships, and the card with its figures.
 
-The figures are of all test photographs, by torch: `qat`'s layers give the bits of the network in
-int8, and float16 is products of halves summed in float32, as devices do them.
+The figures are of all test photographs, by what is shipped, bound to this processor; float16 is
+torch's products of halves summed in float32, as devices do them.
 """
 
 from __future__ import annotations
 
-import copy
+import functools
 import io
 import json
 import warnings
@@ -21,10 +21,10 @@ from torch.nn import functional
 from tilewright import nn as networks
 from tilewright.pytorch import qat
 from train import cards, checkpoints
-from train.eight_bits import ranges_on, sample
-from train.judged import Figures, bicubic, judged
+from train.eight_bits import rounding, sample
+from train.judged import bicubic, judged
 from train.nets import SIZES, balanced, convolutions, plain_of
-from train.photographs import Crops, Pair, middle, pairs_of
+from train.photographs import Crops, NDArray, middle, pairs_of
 
 _OPSET = 17
 _CROP = 192  # pixels of two test photographs, whose figures tests compare
@@ -43,18 +43,24 @@ def export(size: str, trained: Path, data: Path, folder: Path) -> None:
     x = sample(crops, kept["task"]["seed"])
     net = plain_of(SIZES[size], kept["steps"]["averages"])
     balanced(net, x)
-    rounded = plain_of(SIZES[size], whole["steps"]["averages"])
-    module = qat.prepare(rounded, whole["ranges"]).eval()
+    tensors = [parameter.detach() for parameter in net.parameters()]
+    module = rounding(SIZES[size], whole["steps"]["averages"])
     model = onnx_of(net)
     (folder / f"{name}.onnx").write_bytes(model)
-    whole_net = networks.quantise(
-        networks.import_onnx(onnx_of(qat.restored(module))), ranges=qat.ranges(module)
-    )
-    networks.save(networks.import_onnx(model), folder / f"{name}.npz")
-    networks.save(whole_net, folder / f"{name}-int8.npz")
+    floats = networks.import_onnx(model)
+    ints, unlearned = (in_int8(one) for one in (module, rounding(SIZES[size], tensors)))
+    networks.save(floats, folder / f"{name}.npz")
+    networks.save(ints, folder / f"{name}-int8.npz")
     test = pairs_of(data / "test")
-    figures = figures_of(net, module, ranges_on(net, x), test)
-    damage = networks.damage(networks.import_onnx(model), whole_net, x[:8].numpy()).psnr
+    means = {
+        "bicubic": bicubic,
+        "float32": on_this(floats),
+        "float16": lambda x: in_halves(net, x),
+        "int8": on_this(ints),
+        "int8, not learned": on_this(unlearned),
+    }
+    figures = {kind: judged(enlarge, test) for kind, enlarge in means.items()}
+    damage = networks.damage(floats, ints, x[:8].numpy()).psnr
     facts = {
         "size": size,
         "parameters": SIZES[size].parameters,
@@ -66,7 +72,9 @@ def export(size: str, trained: Path, data: Path, folder: Path) -> None:
         "photographs": len(pairs),
         "test": len(test),
         "crops": {
-            pair.name: [judged(kind, [pair], structure=False).psnr for kind in (net, module)]
+            pair.name: [
+                judged(means[kind], [pair], structure=False).psnr for kind in ("float32", "int8")
+            ]
             for pair in (middle(pair, _CROP) for pair in test[:2])
         },
         "last": kept["steps"]["done"] if kept["task"].get("decibels") else 0,
@@ -79,19 +87,20 @@ def export(size: str, trained: Path, data: Path, folder: Path) -> None:
     (folder / "photographs.md").write_text(listed, encoding="utf-8")
 
 
-def figures_of(
-    net: nn.Module, module: nn.Module, ranges: dict[str, tuple[float, float]], test: list[Pair]
-) -> dict[str, Figures]:
-    """Bicubic and the net in float32, float16, int8 as it learned it, and int8 of calibration."""
-    calibrated = qat.prepare(copy.deepcopy(net), ranges).eval()
-    means: dict[str, Callable[[Tensor], Tensor]] = {
-        "bicubic": bicubic,
-        "float32": net,
-        "float16": lambda x: in_halves(net, x),
-        "int8": module,
-        "int8, calibrated only": calibrated,
-    }
-    return {kind: judged(enlarge, test) for kind, enlarge in means.items()}
+def in_int8(module: nn.Module) -> networks.Network:
+    """The network in int8 of a module of layers that round, and of their ranges."""
+    floats = networks.import_onnx(onnx_of(qat.restored(module)))
+    return networks.quantise(floats, ranges=qat.ranges(module))
+
+
+def on_this(net: networks.Network) -> Callable[[Tensor], Tensor]:
+    """A network bound to this processor, for each shape of picture once."""
+
+    @functools.cache
+    def bound(*shape: int) -> Callable[[NDArray], NDArray]:
+        return net.bind(shape, device="host")
+
+    return lambda x: torch.from_numpy(bound(*x.shape)(x.numpy()))
 
 
 def in_halves(net: nn.Module, x: Tensor) -> Tensor:

@@ -24,7 +24,6 @@ from train.photographs import Crops
 
 CHUNK = 50
 SCALE = 2.0**13
-_FLAT = 1e-4  # squared difference, of 2.5 codes, below which a crop counts less
 
 
 @dataclass(frozen=True)
@@ -38,6 +37,7 @@ class Plan:
     decibels: bool = False
     warm: int = 500  # steps in which the rate rises
     kept: float = 0.9995  # of the averaged weights, a step
+    flat: float = 1e-4  # squared difference, of 2.5 codes, below which a crop counts less
 
 
 class Steps:
@@ -105,6 +105,7 @@ class Steps:
         """The steps as one graph each; the first ones, which make it ready, are undone."""
         if self._graph is None:
             before = self._copied()
+            torch.backends.cudnn.benchmark = True  # crops have one size, unlike whole pictures
             stream = torch.cuda.Stream()
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
@@ -114,6 +115,7 @@ class Steps:
             self._graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self._graph):
                 self._one()
+            torch.backends.cudnn.benchmark = False
             self._restore(before)
             self._at.zero_()
             self._loss.zero_()
@@ -143,7 +145,7 @@ class Steps:
         """Of all pixels, or of the decibels of each crop: what is judged, but for flat crops."""
         if not self._plan.decibels:
             return functional.l1_loss(got, wanted)
-        return ((got - wanted).square().mean((1, 2, 3)) + _FLAT).log().mean() / 100
+        return ((got - wanted).square().mean((1, 2, 3)) + self._plan.flat).log().mean() / 100
 
     @torch.no_grad()
     def _cut(self) -> None:

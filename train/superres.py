@@ -21,17 +21,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from tilewright.pytorch import qat
 from train import checkpoints
-from train.eight_bits import STAGES, Rounded, Settled, ranges_on, sample
+from train.eight_bits import STAGES, Rounded, Settled, ranges_of, rounding, sample
 from train.export import export
 from train.judged import bicubic, judged
 from train.nets import SIZES, Branched, balanced, plain_of
-from train.photographs import Crops, Pair, pairs_of
+from train.photographs import Crops, Pair, eightfold, pairs_of, taught
 from train.steps import CHUNK, Plan, Steps, falling
 
 _SAVED = 60.0  # seconds between checkpoints
+_OWN = 0.5  # share of the float32 net's own output in what int8 learns from
+_FLAT = 1e-5  # squared difference below which its crops count less
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,7 @@ class Task:
     crop: int
     rate: float
     decibels: bool = False
+    taught: float = 0.0
     stage: int = 0
 
     @property
@@ -82,6 +86,7 @@ def main() -> None:
         options.crop,
         rate,
         options.decibels,
+        options.share if options.teacher else 0.0,
     )
     if options.export:
         export(task.size, Path(options.out), folder, Path(options.export))
@@ -92,6 +97,9 @@ def main() -> None:
     pairs = pairs_of(folder / "train")
     test = pairs_of(folder / "test")[:: options.judge] if options.judge else []
     out = Path(options.out)
+    if options.teacher:
+        net = plain_of(SIZES["l"], checkpoints.net(Path(options.teacher))).to(device)
+        pairs = taught(pairs, eightfold(net), task.taught, device)
     if task.int8:
         learn_int8(task, limits, pairs, test, out)
     else:
@@ -101,12 +109,20 @@ def main() -> None:
 def learn_int8(task: Task, limits: Limits, pairs: list[Pair], test: list[Pair], out: Path) -> Path:
     """The stages of int8 one after another; returns the last checkpoint's path."""
     path = out
+    net = _learned(task, out, limits.device)
+    pairs = taught(pairs, lambda x: net(x.double()), _OWN, limits.device)
     for number, stage in enumerate(STAGES):
         steps, minutes = math.ceil(limits.steps * stage.share), limits.minutes * stage.share
         mine = replace(limits, steps=steps, minutes=minutes, half=False)
         rate = task.rate * stage.rate
         path = learn(replace(task, stage=number, rate=rate), mine, pairs, test, out)
     return path
+
+
+def _learned(task: Task, out: Path, device: str) -> nn.Sequential:
+    """The net that a run in int8 begins from, in float64: what it is judged by is not rounded."""
+    path = out / f"{replace(task, int8=False).name}.pt"
+    return plain_of(SIZES[task.size], checkpoints.net(path)).to(device).double()
 
 
 def learn(
@@ -121,20 +137,18 @@ def learn(
     not a number any more.
     """
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-    torch.backends.cudnn.benchmark = True
     out.mkdir(parents=True, exist_ok=True)
     path = out / f"{task.name}.pt"
     torch.manual_seed(task.seed)
     crops = Crops(pairs, task.crop, limits.device)
     kept = checkpoints.read(path, asdict(task)) if path.exists() else {}
-    made = _int8_steps(task, limits, crops, out, kept.get("ranges")) if task.int8 else _steps(
-        task, limits, crops, start
-    )  # fmt: skip
-    steps, extra = made
+    steps, extra = (
+        _int8_steps(task, limits, crops, out) if task.int8 else _steps(task, limits, crops, start)
+    )
     spent = kept.get("seconds", 0.0)
     if kept:
         steps.load(kept["steps"])
-    log = _Log(task, test, limits.device, extra.get("ranges"))
+    log = _Log(task, test, limits.device)
     began, saved = time.monotonic() - spent, time.monotonic()
     while (over := limits.over(steps.done, spent)) < 1:
         count = min(CHUNK, limits.steps - steps.done) if limits.steps else CHUNK
@@ -174,34 +188,29 @@ def _steps(
 
 
 def _int8_steps(
-    task: Task, limits: Limits, crops: Crops, out: Path, ranges: Any
+    task: Task, limits: Limits, crops: Crops, out: Path
 ) -> tuple[Steps, dict[str, Any]]:
     """Of the plain net that was learned, which rounds now; and the ranges of its values."""
-    size = SIZES[task.size]
     before = replace(task, stage=task.stage - 1) if task.stage else replace(task, int8=False)
     source = checkpoints.read(out / f"{before.name}.pt")
-    net = plain_of(size, source["steps"]["averages"]).to(limits.device)
+    net = plain_of(SIZES[task.size], source["steps"]["averages"]).to(limits.device)
     if not task.stage:
-        x = sample(crops, task.seed)
-        balanced(net, x)
-        ranges = ranges or ranges_on(net, x)
-    model = qat.prepare(net, ranges or source["ranges"]).train()
+        balanced(net, sample(crops, task.seed))
+    model = qat.prepare(net, ranges_of(net)).train()
     made = Settled(model) if STAGES[task.stage].settles else Rounded(model)
-    plan = replace(_plan(task, limits), warm=50, kept=0.99)
+    plan = replace(_plan(task, limits), warm=50, kept=0.99, decibels=True, flat=_FLAT)
     steps = Steps(made.parameters, made.run, made.current, crops, plan)
-    extra: dict[str, Any] = {"ranges": qat.ranges(model)}
-    if task.stage:
-        extra["before"] = checkpoints.spent(source)
+    extra = {"before": checkpoints.spent(source)} if task.stage else {}
     return steps, extra
 
 
 class _Log:
     """A line ten times a run: how good the averaged net is by now."""
 
-    def __init__(self, task: Task, test: list[Pair], device: str, ranges: Any) -> None:
+    def __init__(self, task: Task, test: list[Pair], device: str) -> None:
         self._task, self._test, self._device = task, test, device
         self._bicubic = judged(bicubic, test, structure=False).psnr if test else 0.0
-        self._next, self._ranges = 0.1, ranges
+        self._next = 0.1
 
     def line(self, steps: Steps, seconds: float, loss: float, over: float) -> None:
         """Print it where the next tenth of the run is over."""
@@ -210,8 +219,8 @@ class _Log:
         self._next += 0.1
         text = f"{self._task.name}: {steps.done} steps, {seconds:.0f} s, loss {loss:.3f}"
         if self._test:
-            net: Any = plain_of(SIZES[self._task.size], steps.averages).to(self._device)
-            net = qat.prepare(net, self._ranges).eval() if self._ranges else net
+            made = rounding if self._task.int8 else plain_of
+            net = made(SIZES[self._task.size], steps.averages).to(self._device)
             psnr = judged(net, self._test, self._device, structure=False).psnr
             text += f", {psnr:.3f} dB, gain over bicubic {psnr - self._bicubic:.3f}"
         print(text, flush=True)
@@ -230,6 +239,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--int8", action="store_true", help="teach the trained net to round")
     parser.add_argument("--export", metavar="FOLDER", help="write ONNX, .npz and card there")
     parser.add_argument("--start", metavar="FILE", help="a checkpoint whose net to begin as")
+    parser.add_argument("--teacher", metavar="FILE", help="a checkpoint of size l to learn from")
+    parser.add_argument("--share", type=float, default=0.5, help="of the teacher in the pictures")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--crop", type=int, default=64, help="of the half picture")

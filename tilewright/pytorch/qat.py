@@ -5,8 +5,8 @@ prepare       the layers of a module, replaced by those that round; with `ranges
 restored      a plain copy with the weights that training found, for export
 ranges        what the layers' inputs lie between: `tilewright.nn.quantise(net, ranges=...)`
 
-    training    x, weights and bias are rounded in float32; gradients pass as if they were not
-                ("straight through"), but for what lies beyond the range of x
+    training    whole numbers of x and weights, sums in float32; gradients pass as if nothing were
+                rounded ("straight through"), but for what lies beyond the range of x
     evaluation  whole numbers, exact sums, the float32 operations of int8: the same bits as the
                 network that `nn.quantise` makes of the exported file
 """
@@ -113,16 +113,21 @@ class _Rounded(nn.Module):
         return (self.bias.detach().double() / scale.double()).round().clamp(-_WHOLE, _WHOLE)
 
     def _approached(self, x: Tensor) -> Tensor:
-        """In float32, rounded; gradients as if nothing but the range's ends were there."""
+        """Rounded; gradients as if nothing but the range's ends were there.
+
+        Products are of whole numbers below 256, which TF32 and bfloat16 hold too: of steps times
+        such numbers TF32 keeps eleven bits, a tenth of a code at the end of the range.
+        """
         step, zero, steps = self._steps()
-        inside = torch.minimum(torch.maximum(x, -zero * step), (255 - zero) * step)
-        near = inside + ((inside / step).round() * step - inside).detach()
-        along = steps.reshape(-1, *[1] * (self.weight.ndim - 1))
-        weight = self.weight + (self._whole_weights(steps) * along - self.weight).detach()
+        inside = torch.minimum(torch.maximum(x / step, -zero), 255 - zero)
+        codes = inside + (inside.round() - inside).detach()
+        share = self.weight / steps.reshape(-1, *[1] * (self.weight.ndim - 1))
+        weight = share + (self._whole_weights(steps) - share).detach()
+        sums = self._sums(codes, weight, None) * self._along(step * steps)
         bias, whole = self.bias, self._whole_bias(step * steps)
-        if bias is not None and whole is not None:
-            bias = bias + (whole.float() * (step * steps) - bias).detach()
-        return self._sums(near, weight, bias)
+        if bias is None or whole is None:
+            return sums
+        return sums + self._along(bias + (whole.float() * (step * steps) - bias).detach())
 
     @torch.no_grad()
     def _exact(self, x: Tensor) -> Tensor:
