@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import tilewright
-from tests.support import gpu_lock
+from tests.support import compiled_once, gpu_lock
 from tests.support.runs import KERNELS
 from tilewright import Device
 from tilewright.calls.dense_plan_host import forget_plans
@@ -37,18 +37,23 @@ def pytest_configure(config: pytest.Config) -> None:
         return  # a worker of pytest-xdist inherits the folder from its controller
     folder = Path(tempfile.mkdtemp(prefix="tilewright-tests-"))
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
-    for name in ("programs", "pocl"):
+    for name in ("programs", "pocl", "locks"):
         (folder / name).mkdir()
     os.environ["TILEWRIGHT_CACHE"] = str(folder)
     os.environ["POCL_CACHE_DIR"] = str(folder / "pocl")
     for name in ("TILEWRIGHT_DEVICE", "TILEWRIGHT_MEMORY"):
         os.environ.pop(name, None)
+    # Workers share the cores. Threads that look for work meanwhile, as OpenMP's do, take them from
+    # those who have some: 80 steps of training took 23 s of them, and 2 with a thread a worker.
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
     # Some containers set it: every worker and every process of a test would compile each file anew.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 # Of files with few tests that take long: where several processes share the work, these begin.
 LONG = (
+    "test_conv_single",  # compiles what others then read
     *("test_triton_ragged", "test_oclgrind", "test_hopper_compile", "test_triton_code"),
     *("test_triton_interpreter", "test_planner_simulator", "test_kernels", "test_grouped"),
 )
@@ -61,6 +66,7 @@ MANY = 4  # processes, from which on there are more of them than long groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of several processes (`-n 2`), each begins with what takes long."""
     if hasattr(config, "workerinput"):
+        compiled_once.share(Path(os.environ["TILEWRIGHT_CACHE"], "locks"))
         rank = {stem: place for place, stem in enumerate(LONG)}
         items.sort(key=lambda item: rank.get(item.path.stem, len(LONG)))
 

@@ -1,0 +1,51 @@
+"""Numba's machine code is made by one worker of pytest-xdist; the others wait and read it.
+
+All of the host's convolutions take 25 s to compile, and workers that begin together would each do
+it. A lock for each function, taken in the order in which functions call each other, so that no two
+workers wait for one another; and under Numba's own lock, so that no two threads do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+def share(folder: Path) -> None:
+    """From now on this process compiles a function that is kept on disk alone, or reads it."""
+    try:
+        import fcntl  # noqa: F401 - not on Windows
+
+        from numba.core.caching import FunctionCache
+        from numba.core.compiler_lock import global_compiler_lock
+        from numba.core.dispatcher import Dispatcher
+    except ImportError:
+        return
+    plain = Dispatcher.compile
+
+    def compile_once(self: Any, signature: Any) -> Any:
+        if not isinstance(self._cache, FunctionCache):
+            return plain(self, signature)
+        name = f"{self.py_func.__module__}.{self.py_func.__qualname__}"
+        path = folder / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.lock"
+        with global_compiler_lock, _alone(path):
+            return plain(self, signature)
+
+    Dispatcher.compile = compile_once
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Held by one process; a forked child does not have it."""
+    import fcntl
+
+    file = os.open(path, os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(file)
