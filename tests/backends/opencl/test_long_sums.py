@@ -11,14 +11,16 @@ import numpy as np
 import pytest
 
 import tilewright
-from tests.support.made_up import H200
+from tests.support.made_up import H200, TWO_CORES
 from tests.support.runs import KERNELS
 from tilewright import Device
 from tilewright.backends.opencl.grouped import GpuGroups
+from tilewright.backends.opencl.kernels.panel import KERNEL as PANEL
 from tilewright.backends.opencl.runtime import session
 from tilewright.calls.grouped_loop_host import on_device
 from tilewright.engines.grouped import GroupedOperands
 from tilewright.errors import KernelError
+from tilewright.facts.problem import Problem
 from tilewright.planning.grouped import lay_out
 
 
@@ -42,6 +44,36 @@ def test_a_long_sum_is_at_most_twice_as_far_off_as_numpys(
         for found in (product(a, b, device, kernel).astype(float), (a @ b).astype(float))
     ]
     assert off[0] <= 2 * off[1] + 1e-6
+
+
+@pytest.mark.parametrize("k", [513, 4096])
+@pytest.mark.parametrize("drawn", ["random", "standard_normal", "constant"])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_middling_sum_is_as_near_or_as_far_off_as_one_chain_can_be(
+    kernel: str, drawn: str, k: int, device: Device
+) -> None:
+    """`panel` sums like NumPy; others sum one chain, whose every step rounds half a bit at most."""
+    rng = np.random.default_rng(k)
+    a, b = (np.full(size, 0.1, np.float32) for size in ((65, k), (k, 70)))
+    if drawn != "constant":
+        a, b = (getattr(rng, drawn)(size, dtype=np.float32) for size in (a.shape, b.shape))
+    truth, most = a.astype(float) @ b.astype(float), np.abs(a).astype(float) @ np.abs(b)
+    off = [np.abs(found.astype(float) - truth) for found in (product(a, b, device, kernel), a @ b)]
+    if kernel == "panel":
+        assert off[0].max() <= 2 * off[1].max() + 1e-6 * np.abs(truth).max()
+    assert (off[0] <= k / 2 * np.finfo(np.float32).eps / 2 * most + 1e-6).all()
+
+
+def test_one_program_of_panels_serves_every_k_of_one_chain() -> None:
+    """Who measures in slices knows what a first product takes: nothing is built for the second."""
+    programs = set()
+    for k in (8, 256, 257, 512, 4096):
+        problem = Problem(64, 64, k, k, 1, 64, 1, 64, 1)
+        (*_, multiply) = PANEL.lower(
+            problem, TWO_CORES, PANEL.configs(problem, TWO_CORES)[0]
+        ).launches
+        programs.add((multiply.program, multiply.defines))
+    assert len(programs) == 1
 
 
 @pytest.mark.parametrize("k", [4097, 8191])
