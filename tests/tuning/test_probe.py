@@ -157,7 +157,12 @@ def test_a_kernel_of_a_processor_waits_once_until_the_threads_of_the_blas_rest(
         "plan_kernel",
         lambda *given: SimpleNamespace(step=SimpleNamespace(launches=())),
     )
-    trial = SimpleNamespace(problem="problem", host_seconds=lambda: 1.0, seconds=lambda plan: 2.0)
+    trial = SimpleNamespace(
+        problem="problem",
+        host_seconds=lambda: 1.0,
+        seconds=lambda plan: 2.0,
+        wrong=lambda plan: "",
+    )
     probe: Any = SimpleNamespace(
         device=replace(ADRENO_650, kind=kind),
         _by_name={"panel": "the kernel"},

@@ -78,6 +78,8 @@ class _Lowered:
         return self.kernel.name
 
     def why_not(self, problem: Problem, device: Device) -> str | None:
+        if self.measured is not None and self.name in self.measured.wrong:
+            return "this driver computes it wrongly"
         return self.kernel.why_not(problem, device)
 
     def propose(self, problem: Problem, device: Device) -> Proposal:

@@ -82,7 +82,8 @@ class Measured:
 
     `bandwidth` is bytes a second through the host's memory, `transfer` between host and device
     (None where nothing has to move). `curves` has one curve a kernel, operands on the device;
-    `narrow` the same names and "host". `boundaries` are those of the shape classes.
+    `narrow` the same names and "host". `boundaries` are those of the shape classes; `wrong` names
+    kernels whose results on this driver are not the product.
     """
 
     host: Curve
@@ -91,6 +92,7 @@ class Measured:
     transfer: float | None
     narrow: tuple[tuple[str, Narrow], ...] = ()
     boundaries: Boundaries = UNMEASURED
+    wrong: tuple[str, ...] = ()
 
     def curve(self, kernel: str) -> Curve | None:
         """The kernel's curve, if it was measured."""

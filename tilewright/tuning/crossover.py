@@ -31,7 +31,7 @@ from tilewright.planning.cost import Measured
 from tilewright.remember import Shelf, open_after_fork
 from tilewright.tuning import store
 from tilewright.tuning.curves import from_json, to_json
-from tilewright.tuning.probe import Probe, bandwidth
+from tilewright.tuning.probe import Probe, WrongResultError, bandwidth
 from tilewright.tuning.share import Room, Share
 from tilewright.tuning.visits import Point, Visits, visits_of
 
@@ -144,6 +144,10 @@ class Campaign:
         predicted = self.visits.predicted(point, probe.computed)
         try:
             seconds = probe.visit(point, predicted, room)
+        except WrongResultError:
+            self.visits.wrong.add(point[0])
+            self.visits.fail(point[0])
+            return True
         except (DeviceError, KernelError):
             self.visits.fail(point[0])
             return True

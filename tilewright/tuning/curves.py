@@ -19,6 +19,7 @@ def to_json(value: Measured) -> dict[str, Any]:
         "transfer": value.transfer,
         "narrow": {name: asdict(sides) for name, sides in value.narrow},
         "boundaries": asdict(value.boundaries),
+        "wrong": value.wrong,
     }
 
 
@@ -31,6 +32,7 @@ def from_json(document: dict[str, Any]) -> Measured:
         None if document["transfer"] is None else _positive(document["transfer"]),
         tuple((name, _narrow(sides)) for name, sides in document["narrow"].items()),
         _boundaries(document["boundaries"]),
+        tuple(str(name) for name in document.get("wrong", ())),
     )
 
 

@@ -3,7 +3,8 @@
 BLAS threads keep spinning for a while after a product and would take the cores from an OpenCL
 driver on the same processor, so a visit of such a device waits until they rest. A kernel's programs
 are built one after another before its first visit, so that whoever has little time may stop after
-each of them.
+each of them. The smallest products of each are compared with float64's: drivers have compiled
+kernels that compute something else, and such a kernel is not chosen there.
 """
 
 from __future__ import annotations
@@ -27,11 +28,16 @@ from tilewright.tuning.visits import HOST, SIZES, Point, Sides
 
 _VISIT = 0.02  # seconds that the repeats of one visit take together
 _REPEATS = (1, 25)
+_CHECKED = 64  # a side up to which results are compared: the truth of more wakes a BLAS's threads
 _BANDWIDTH_BYTES = 1 << 25
 # Seconds in which operands are drawn, and bytes of them a second that are laid out.
 _PLACED, _PLACING = 0.002, 1e9
 # Seconds of `bandwidth()`, and with `transfer()` of a device of its own memory.
 _LAST, _LAST_MOVED = 0.04, 0.3
+
+
+class WrongResultError(KernelError):
+    """A driver runs a kernel and the result is not the product."""
 
 
 class Probe:
@@ -73,7 +79,7 @@ class Probe:
         """Least seconds of a few runs; None where room ended while programs were built.
 
         `seconds` is what one run will take, as far as is known. Raises DeviceError or KernelError
-        where the driver refuses the kernel.
+        where the driver refuses the kernel, WrongResultError where it computes it wrongly.
         """
         name, sides = point
         trial = self._trial(sides)
@@ -87,6 +93,8 @@ class Probe:
                 self._built.add(_program(launch))
                 if self.cost(point, seconds) > room.left():
                     return None
+        if max(sides) <= _CHECKED and (why := trial.wrong(plan)):
+            raise WrongResultError(why)
         time.sleep(self._rest(name))
         self._rested = True
         return _least(lambda: trial.seconds(plan), room)

@@ -45,6 +45,7 @@ class Visits:
         self._count: dict[Point, int] = {}
         self._curves: dict[str, Curve] = {}  # made from `_best` when they are asked for
         self.failed: set[str] = set()
+        self.wrong: set[str] = set()  # of those: what the driver computes is not the product
 
     def add(self, point: Point, seconds: float) -> None:
         """One more visit."""
@@ -69,6 +70,7 @@ class Visits:
             self._best[point] = tuple(sorted(both.elements())[:2])
             self._count[point] = max(other._count[point], self._count.get(point, 0))
         self.failed |= other.failed
+        self.wrong |= other.wrong
         self._curves.clear()
 
     def again(self) -> None:
@@ -135,6 +137,7 @@ class Visits:
             transfer=transfer(curves),
             narrow=tuple(sides.items()),
             boundaries=narrow.boundaries(curves, best),
+            wrong=tuple(sorted(self.wrong)),
         )
 
     def doubted(self, kernels: Sequence[str]) -> list[Point]:
@@ -212,7 +215,7 @@ class Visits:
             [name, *sides, self._count[name, sides], *seconds]
             for (name, sides), seconds in self._best.items()
         ]
-        return {"points": points, "failed": sorted(self.failed)}
+        return {"points": points, "failed": sorted(self.failed), "wrong": sorted(self.wrong)}
 
 
 def visits_of(document: Mapping[str, Any]) -> Visits:
@@ -226,6 +229,7 @@ def visits_of(document: Mapping[str, Any]) -> Visits:
         found._best[str(name), sides] = times
         found._count[str(name), sides] = int(count)
     found.failed = {str(name) for name in document["failed"]}
+    found.wrong = {str(name) for name in document.get("wrong", ())}
     return found
 
 
