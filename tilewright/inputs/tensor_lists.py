@@ -51,13 +51,17 @@ def fitting(
     biases: Sequence[Any],
     turned: tuple[Any, Any],
     precision: str | None,
+    names: tuple[str, str, str] = ("a", "b", "bias"),
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """The factors, transposed where asked for, once all of them and the biases fit each other."""
+    """The factors, transposed where asked for, once all of them and the biases fit each other.
+
+    names: what errors call them.
+    """
     # That all are alike is found in loops of C: one after another they take 2 µs a problem.
     alike = not torch.compiler.is_compiling() and len({*map(_facts, a), *map(_facts, b)}) == 1
-    for name, part in (("a", a[:1]),) if alike else (("a", a), ("b", b)):
+    for name, part in ((names[0], a[:1] if alike else a), (names[1], () if alike else b)):
         for i, value in enumerate(part):
-            check_like(value, f"{name}[{i}]", a[0], "a[0]")
+            check_like(value, f"{name}[{i}]", a[0], f"{names[0]}[0]")
     turns = [each(turned[at], len(a), f"transpose_{name}", bool) for at, name in enumerate("ab")]
     left, right = (
         [value.t() if turn else value for value, turn in zip(part, which, strict=True)]
@@ -66,11 +70,12 @@ def fitting(
     for i, (one, two) in enumerate(zip(left, right, strict=True)):
         if one.shape[1] != two.shape[0]:
             raise ShapeError(
-                f"b[{i}]: has {two.shape[0]} rows; must have {one.shape[1]}, the columns of a[{i}]"
+                f"{names[1]}[{i}]: has {two.shape[0]} rows; must have {one.shape[1]}, the columns"
+                f" of {names[0]}[{i}]"
             )
     for i, vector in enumerate(biases):
         if vector is not None:
-            check_vector(vector, f"bias[{i}]", right[i].shape[1], left[0])
+            check_vector(vector, f"{names[2]}[{i}]", right[i].shape[1], left[0])
     check_precision(precision, left[0])
     return left, right
 

@@ -14,9 +14,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.nn.binding_host import Ending
-from tilewright.nn.layers.add import Add
 from tilewright.nn.layers.base import Layer
-from tilewright.nn.layers.sign import Sign
+from tilewright.nn.layers.maps import Add, Sign
 from tilewright.nn.value import Value
 
 

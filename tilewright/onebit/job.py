@@ -5,19 +5,20 @@ Vectors that lie on the operands' GPU already are taken as they are: to look at 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from tilewright.arrays.array import NDArray
 from tilewright.engines.bits import FORMS, WORD, BitPlace, BitProblem, BitWork
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
 from tilewright.onebit.matrix import BitMatrix, check_bits, clipped, place_of
 from tilewright.wording import short
 
 _DTYPES = ("int32", "float16", "float32")
-_VECTORS = {"scale": "float32", "shift": "float32", "threshold": "int32", "flip": "uint8"}
 _LONGEST = 2**31 - 64  # counts and sizes are 32 bits in every kernel
 
 
@@ -84,16 +85,7 @@ def checked(a: Any, b: Any, form: str, asked: Asked, out: Any = None, *, dry: bo
             f"b={b!r}: lies on another device than a={a!r}; b.to(a.device) copies it"
         )
     place, n = a.place, problem.n
-    vectors = {
-        "scale": _reals("scale", asked.scale, n, place),
-        "shift": _reals("shift", asked.shift, n, place),
-        "threshold": _thresholds(asked.threshold, n, place),
-        "flip": _flips(asked.flip, n, place, wanted=asked.threshold is not None),
-    }
-    vectors = {
-        name: None if value is None else place.vector(value, _VECTORS[name], a.words)
-        for name, value in vectors.items()
-    }
+    vectors = {name: _beside(name, asked, n, place, a.words) for name in _VECTORS}
     if out is not None:
         _check_out(out, public, problem.out, place, a)
         return Job(problem, place, a, b, vectors, public, out, True)
@@ -144,7 +136,7 @@ def _result_type(asked: Asked, out: Any) -> str:
     return name
 
 
-def _vector(name: str, value: Any, n: int) -> npt.NDArray[Any]:
+def _vector(name: str, value: Any, n: int) -> NDArray:
     try:
         array = np.asarray(value.cpu() if hasattr(value, "cpu") else value)
     except (TypeError, ValueError):
@@ -156,23 +148,8 @@ def _vector(name: str, value: Any, n: int) -> npt.NDArray[Any]:
     return np.broadcast_to(array, (n,))
 
 
-def _is_in_place(value: Any, n: int, dtype: str, place: BitPlace) -> bool:
-    """Whether it is a vector on the operands' GPU, used as it is: to look at it would wait."""
-    if not getattr(value, "is_cuda", False) or not place.takes(value):
-        return False
-    return tuple(value.shape) == (n,) and str(value.dtype).removeprefix("torch.") == dtype
-
-
-def _reals(name: str, value: Any, n: int, place: BitPlace) -> Any:
-    if _is_in_place(value, n, "float32", place):
-        return value
-    return None if value is None else np.ascontiguousarray(_vector(name, value, n), np.float32)
-
-
-def _thresholds(value: Any, n: int, place: BitPlace) -> Any:
+def _thresholds(value: Any, n: int) -> NDArray:
     """Integers, clipped to int32: a dot product never leaves it, so the answers stay."""
-    if value is None or _is_in_place(value, n, "int32", place):
-        return value
     array = _vector("threshold", value, n)
     if array.dtype.kind == "f" and not np.array_equal(array, np.round(array)):
         raise DtypeError(
@@ -181,15 +158,37 @@ def _thresholds(value: Any, n: int, place: BitPlace) -> Any:
     return clipped(array)
 
 
-def _flips(value: Any, n: int, place: BitPlace, *, wanted: bool) -> Any:
-    if not wanted:
-        return None
-    if _is_in_place(value, n, "bool", place):
-        return value
-    array = np.zeros(n, bool) if value is None else _vector("flip", value, n)
+def _flips(value: Any, n: int) -> NDArray:
+    array = _vector("flip", value, n)
     if array.dtype != np.bool_:
         raise DtypeError(f"flip={short(value)}: accepted are bool")
     return np.ascontiguousarray(array).view(np.uint8)
+
+
+# Of each option that is a vector: the dtype that is taken as it lies, the engine's, and its reader.
+_VECTORS: dict[str, tuple[str, str, Callable[[Any, int], Any]]] = {
+    "scale": ("float32", "float32", partial(_vector, "scale")),
+    "shift": ("float32", "float32", partial(_vector, "shift")),
+    "threshold": ("int32", "int32", _thresholds),
+    "flip": ("bool", "uint8", _flips),
+}
+
+
+def _beside(name: str, asked: Asked, n: int, place: BitPlace, words: Any) -> Any:
+    """An option as a vector beside the operands; None where it is not asked for.
+
+    What is on the operands' GPU is used as it is: to look at it would wait.
+    """
+    value = getattr(asked, name)
+    if name == "flip" and value is None and asked.threshold is not None:
+        value = False
+    if value is None:
+        return None
+    own, dtype, read = _VECTORS[name]
+    in_place = getattr(value, "is_cuda", False) and place.takes(value)
+    if in_place and tuple(value.shape) == (n,) and str(value.dtype) == f"torch.{own}":
+        return place.vector(value, dtype, words)
+    return place.vector(read(value, n), dtype, words)
 
 
 def _check_out(

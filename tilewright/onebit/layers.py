@@ -12,17 +12,11 @@
 Vectors are images of one pixel; a dense layer is a convolution with a 1x1 window.
 """
 
-from tilewright.nn.layers.add import Add
-from tilewright.nn.layers.affine import Affine
-from tilewright.nn.layers.average_pool import AveragePool
 from tilewright.nn.layers.base import Layer
 from tilewright.nn.layers.bit_conv import BitConv
-from tilewright.nn.layers.clamp import Clamp
-from tilewright.nn.layers.flatten import Flatten
-from tilewright.nn.layers.max_pool import MaxPool
-from tilewright.nn.layers.pool import pooled
-from tilewright.nn.layers.real_conv import RealConv
-from tilewright.nn.layers.sign import Sign
+from tilewright.nn.layers.conv import RealConv
+from tilewright.nn.layers.maps import Add, Affine, Clamp, Flatten, Sign
+from tilewright.nn.layers.pools import AveragePool, MaxPool, pooled
 from tilewright.nn.value import Value
 
 __all__ = [

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tilewright.calls.grouped_quick_tensors import loop
 from tilewright.errors import ArgumentError, ShapeError
-from tilewright.inputs import tensor_checks as checks
+from tilewright.inputs import tensor_lists
 from tilewright.products.ragged import ragged_matmul
 from tilewright.torch_ops import lists, recorded
 
@@ -87,15 +87,10 @@ def grouped_matmul(
         raise ShapeError(
             f"others: {len(others)} matrices{have}; must be {count}, as many as inputs"
         )
-    inputs, others, given = lists.cast_lists(inputs, others, biases or ())
-    for index, (one, two) in enumerate(zip(inputs, others, strict=True)):
-        checks.check_like(one, f"inputs[{index}]", inputs[0], "inputs[0]")
-        checks.check_like(two, f"others[{index}]", inputs[0], "inputs[0]")
-        if one.dim() != 2 or two.dim() != 2 or one.shape[1] != two.shape[0]:
-            raise ShapeError(
-                f"others[{index}].shape={tuple(two.shape)}: must be two-dimensional with"
-                f" {one.shape[-1]} rows, the columns of inputs[{index}]"
-            )
-    for index, bias in enumerate(given):
-        checks.check_vector(bias, f"biases[{index}]", others[index].shape[1], inputs[0])
-    return lists.products(inputs, others, given or None)
+    left, right = tensor_lists.matrices(inputs, "inputs"), tensor_lists.matrices(others, "others")
+    if not count:
+        return []
+    left, right, given = lists.cast_lists(left, right, biases or ())
+    names = ("inputs", "others", "biases")
+    left, right = tensor_lists.fitting(left, right, given, (False, False), None, names)
+    return lists.products(left, right, given or None)

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from tilewright.nn.layers.base import Layer
 from tilewright.nn.layers.bit_conv import BitConv
-from tilewright.nn.layers.real_conv import RealConv
+from tilewright.nn.layers.conv import RealConv
 from tilewright.nn.network_of_bits import Network
 from tilewright.nn.onnx.check import Report
 from tilewright.nn.onnx.compare import LayerCheck

@@ -12,8 +12,8 @@ import pytest
 from tests.support.onnx_graphs import Graph
 from tilewright.errors import ArgumentError, FileError, ShapeError
 from tilewright.nn.buffers import lanes
-from tilewright.nn.layers.affine import Affine
-from tilewright.nn.layers.real_conv import RealConv
+from tilewright.nn.layers.conv import RealConv
+from tilewright.nn.layers.maps import Affine
 from tilewright.nn.onnx.check import _network_bytes
 from tilewright.nn.onnx.compare import Limits, compare, largest_of, limits_of, merged
 from tilewright.nn.onnx.drafts import AffineDraft, ConvDraft, SignDraft, fold

@@ -1,8 +1,8 @@
-"""The operators of networks, a file each: what one computes, checks, stores and launches.
+"""The layers of networks of bits, a file a family: what one computes, checks, stores and launches.
 
-    base.py   what every operator offers       conv.py, pool.py, maps.py   what several share
+    base.py   what every layer offers       conv.py   what the convolutions share
 
-Adding an operator is adding a file here with a class of `Layer`; `found` finds it by its name.
+Adding a layer is adding a class of `Layer` to a file here; `found` finds it by its name.
 To be public it needs its name in onebit/layers.py, docs/names.md and docs/onebit-networks.md too.
 """
 

@@ -1,4 +1,4 @@
-"""`Layer`: what every operator of a network offers; one operator is one file beside this one.
+"""`Layer`: what every operator of a network offers; families of them lie beside this file.
 
     output    the sizes of its result, from those of its inputs
     compute   its result in plain NumPy: what runs without Numba, and what tests compare with

@@ -10,8 +10,7 @@ import numpy as np
 from tilewright.arrays.array import NDArray
 from tilewright.nn import reference
 from tilewright.nn.layers.base import Layer
-from tilewright.nn.layers.conv import Conv
-from tilewright.nn.layers.real_conv import RealConv
+from tilewright.nn.layers.conv import Conv, RealConv
 from tilewright.nn.value import Value
 
 # Rounding of float32, in units of the largest term of a layer; more is a difference.

@@ -19,11 +19,10 @@ import numpy as np
 
 from tilewright.arrays.array import NDArray
 from tilewright.errors import FileError
-from tilewright.nn.layers.affine import Affine
 from tilewright.nn.layers.base import Layer
 from tilewright.nn.layers.bit_conv import BitConv
-from tilewright.nn.layers.real_conv import RealConv
-from tilewright.nn.layers.sign import Sign
+from tilewright.nn.layers.conv import RealConv
+from tilewright.nn.layers.maps import Affine, Sign
 from tilewright.nn.window import Window
 from tilewright.onebit.matrix import pack
 

@@ -8,9 +8,9 @@ Nothing here knows what an operator means: that is what makes the check worth so
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -24,53 +24,41 @@ from tilewright.wording import in_one_line
 _IR = 8  # of models of one node: that of no implementation's newest
 
 
-class Engine(Protocol):
-    """An implementation of ONNX."""
-
-    @property
-    def name(self) -> str:
-        """Its name and version."""
-
-    def node(self, node: Node, given: Mapping[str, NDArray]) -> NDArray:
-        """The value of one node."""
-
-    def whole(self, file: File, x: NDArray) -> NDArray:
-        """The output of a whole file. Raises CannotRunError for what is not implemented."""
-
-
 class CannotRunError(Exception):
     """An engine lacks an operator or a version; the file may be as it should."""
 
 
-@dataclass(frozen=True, slots=True)
-class OnnxRuntime:
-    """onnxruntime on one core, its optimisations off: each node as it is written."""
+class Engine(ABC):
+    """An implementation of ONNX, by its name and version."""
 
-    module: Any
-    sessions: dict[str, Any] = field(default_factory=dict)  # by the value that each gives
-
-    @property
-    def name(self) -> str:
-        """Its name and version."""
-        return f"onnxruntime {self.module.__version__}"
+    name: str
 
     def node(self, node: Node, given: Mapping[str, NDArray]) -> NDArray:
         """The value of one node."""
-        return self._run(node.outputs[0], lambda: one_node(node, given), given)
+        return self._run(node.outputs[0], lambda: one_node(node, given).SerializeToString(), given)
 
     def whole(self, file: File, x: NDArray) -> NDArray:
-        """The output of a whole file."""
+        """The output of a whole file. Raises CannotRunError for what is not implemented."""
         return self._run("", lambda: file.content, {file.input: x})
 
-    def _run(self, key: str, model: Callable[[], Any], given: Mapping[str, NDArray]) -> NDArray:
-        """A session's only output; sessions are for one graph, and for batches of one size."""
+    @abstractmethod
+    def _run(self, key: str, model: Callable[[], bytes], given: Mapping[str, NDArray]) -> NDArray:
+        """The only output of the model that a node's value, or "" for a whole file, names."""
+
+
+class OnnxRuntime(Engine):
+    """onnxruntime on one core, its optimisations off: each node as it is written."""
+
+    def __init__(self, module: Any) -> None:
+        self.name = f"onnxruntime {module.__version__}"
+        self._module = module
+        self._sessions: dict[str, Any] = {}  # for one graph, and for batches of one size
+
+    def _run(self, key: str, model: Callable[[], bytes], given: Mapping[str, NDArray]) -> NDArray:
         try:
-            session = self.sessions.get(key)
-            if session is None:
-                made = model()
-                content = made if isinstance(made, bytes) else made.SerializeToString()
-                session = self.sessions[key] = self._session(content)
-            result: NDArray = session.run(None, dict(given))[0]
+            if key not in self._sessions:
+                self._sessions[key] = self._session(model())
+            result: NDArray = self._sessions[key].run(None, dict(given))[0]
         except Exception as error:  # its classes have no base but Exception
             if type(error).__name__ in ("NotImplemented", "Fail"):
                 raise CannotRunError(in_one_line(error)) from None
@@ -78,48 +66,37 @@ class OnnxRuntime:
         return result
 
     def _session(self, content: bytes) -> Any:
-        options = self.module.SessionOptions()
-        options.graph_optimization_level = self.module.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options = self._module.SessionOptions()
+        options.graph_optimization_level = self._module.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.intra_op_num_threads = 1
         options.log_severity_level = 4
         options.enable_cpu_mem_arena = False
         providers = ["CPUExecutionProvider"]
-        return self.module.InferenceSession(content, options, providers=providers)
+        return self._module.InferenceSession(content, options, providers=providers)
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
+class Reference(Engine):
     """ONNX's own evaluation in NumPy."""
 
-    version: str
+    def __init__(self, version: str) -> None:
+        self.name = f"onnx.reference {version}"
 
-    @property
-    def name(self) -> str:
-        """Its name and version."""
-        return f"onnx.reference {self.version}"
-
-    def node(self, node: Node, given: Mapping[str, NDArray]) -> NDArray:
-        """The value of one node."""
-        return self._run(one_node(node, given), given)
-
-    def whole(self, file: File, x: NDArray) -> NDArray:
-        """The output of a whole file, once ONNX has found its types and sizes consistent."""
-        from onnx import shape_inference
-
-        try:
-            shape_inference.infer_shapes(file.content, check_type=True, strict_mode=True)
-        except Exception as error:  # of C++
-            raise FileError(f"ONNX refuses it: {in_one_line(error)}") from None
-        return self._run(file.content, {file.input: x})
-
-    def _run(self, model: Any, given: Mapping[str, NDArray]) -> NDArray:
+    def _run(self, key: str, model: Callable[[], bytes], given: Mapping[str, NDArray]) -> NDArray:
+        """Of a whole file once ONNX has found its types and sizes consistent."""
         import onnx
+        from onnx import shape_inference
         from onnx.reference import ReferenceEvaluator
 
+        content = model()
         try:
-            model = onnx.load_from_string(model) if isinstance(model, bytes) else model
+            if not key:
+                shape_inference.infer_shapes(content, check_type=True, strict_mode=True)
+        except Exception as error:  # of C++
+            raise FileError(f"ONNX refuses it: {in_one_line(error)}") from None
+        try:
             with np.errstate(all="ignore"):
-                return np.asarray(ReferenceEvaluator(model).run(None, dict(given))[0])
+                evaluator = ReferenceEvaluator(onnx.load_from_string(content))
+                return np.asarray(evaluator.run(None, dict(given))[0])
         except Exception as error:  # whatever NumPy raises for what does not fit
             raise CannotRunError(in_one_line(error)) from None
 

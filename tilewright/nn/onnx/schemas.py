@@ -32,13 +32,22 @@ def node_of(proto: Any, name: str, opset: int, given: Mapping[str, Any]) -> Node
     Raises FileError for an operator, a version, an attribute or a number of inputs or outputs that
     is not understood.
     """
+    from onnx import defs
+
     entries = operators.found().get(proto.op_type)
     if entries is None:
         raise FileError("no such operator here; docs/operators.md lists those there are")
-    known = sorted(v for entry in entries for v in entry.versions)
-    version, attributes = attributes_of(proto, opset, given, known)
+    try:
+        schema = defs.get_schema(proto.op_type, opset, "")
+    except defs.SchemaError:
+        raise FileError(f"opset {opset} has no such operator") from None
+    version = int(schema.since_version)
     operator = operators.find(proto.op_type, version)
-    assert operator is not None
+    if operator is None:
+        known = ", ".join(map(str, sorted(v for entry in entries for v in entry.versions)))
+        raise FileError(f"its version {version}, in force in opset {opset}; understood are {known}")
+    _check_places(proto, schema)
+    attributes = _attributes(proto, schema, given)
     outputs = list(proto.output)
     while outputs and not outputs[-1]:
         outputs.pop()
@@ -52,31 +61,6 @@ def node_of(proto: Any, name: str, opset: int, given: Mapping[str, Any]) -> Node
     if why is not None:
         raise FileError(why)
     return node
-
-
-def attributes_of(
-    proto: Any, opset: int, given: Mapping[str, Any], understood: Sequence[int]
-) -> tuple[int, dict[str, Any]]:
-    """The version of a node's operator in force, and every attribute that is set or has a default.
-
-    Args:
-        proto, opset, given: as of `node_of`.
-        understood: the versions of the operator that may be.
-
-    Raises FileError, for inputs and outputs that the operator does not have too.
-    """
-    from onnx import defs
-
-    try:
-        schema = defs.get_schema(proto.op_type, opset, "")
-    except defs.SchemaError:
-        raise FileError(f"opset {opset} has no such operator") from None
-    version = int(schema.since_version)
-    if version not in understood:
-        known = ", ".join(map(str, understood))
-        raise FileError(f"its version {version}, in force in opset {opset}; understood are {known}")
-    _check_places(proto, schema)
-    return version, _attributes(proto, schema, given)
 
 
 def given_to(proto: Any, label: str, title: str) -> dict[str, Any]:

@@ -38,13 +38,6 @@ def name_of(number: int) -> str | None:
     return next((v[0] for k, v in TYPES.items() if getattr(TensorProto, k) == number), None)
 
 
-def number_of(name: str) -> int:
-    """ONNX's number of an element type."""
-    from onnx import TensorProto
-
-    return int(next(getattr(TensorProto, k) for k, v in TYPES.items() if v[0] == name))
-
-
 def array_of(tensor: Any, label: str, what: str) -> NDArray:
     """A TensorProto that holds its own numbers, as an array. Raises FileError."""
     from onnx import TensorProto, numpy_helper

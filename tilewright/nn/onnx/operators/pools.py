@@ -6,8 +6,7 @@ import numpy as np
 
 from tilewright.errors import FileError
 from tilewright.nn.graph import Node
-from tilewright.nn.layers.average_pool import AveragePool
-from tilewright.nn.layers.max_pool import MaxPool
+from tilewright.nn.layers.pools import AveragePool, MaxPool
 from tilewright.nn.onnx.importer import Importer, Traced, operator
 from tilewright.nn.onnx.windows import window_of
 

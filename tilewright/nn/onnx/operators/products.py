@@ -1,4 +1,7 @@
-"""Convolutions and dense layers: Conv, Gemm, MatMul; of bits, where weights have one magnitude."""
+"""Convolutions and dense layers: Conv with its Pad, Gemm, MatMul.
+
+They are of bits where the input is, and weights have one magnitude a channel.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,17 @@ from tilewright.errors import FileError
 from tilewright.nn.graph import Node
 from tilewright.nn.onnx.drafts import ConvDraft
 from tilewright.nn.onnx.importer import Importer, Traced, operator
-from tilewright.nn.onnx.windows import window_of
+from tilewright.nn.onnx.windows import pads_of, window_of
 from tilewright.nn.window import Window
+
+
+@operator("Pad", "rows and columns, constant, no axes; read by a Conv", mode=("constant",))
+def pad(at: Importer, node: Node) -> Traced:
+    """What the next convolution pads; nothing is computed."""
+    value = at.plain(node.inputs[0])
+    at.image(node)
+    given = [at.optional(node, position, "pads") for position in (1, 2, 3)]
+    return replace(value, pads=pads_of(node, given))
 
 
 @operator("Conv", "of images, constant weights")

@@ -6,7 +6,7 @@ import numpy as np
 
 from tilewright.errors import FileError
 from tilewright.nn.graph import Node
-from tilewright.nn.layers.flatten import Flatten
+from tilewright.nn.layers.maps import Flatten
 from tilewright.nn.onnx.importer import Importer, Traced, operator
 
 
