@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
 from tilewright.cli import common
 from tilewright.errors import ArgumentError
+from tilewright.video import pictures
 from tilewright.video.making import Enhanced, Progress, made, planned
 from tilewright.video.stages.contract import Stage
 from tilewright.video.stages.sharpen import Sharpen
@@ -21,10 +22,12 @@ from tilewright.wording import counted
 
 
 def enhance(
-    source: Annotated[Path, typer.Argument(metavar="IN", help="A film that FFmpeg reads.")],
+    source: Annotated[Path, typer.Argument(metavar="IN", help="A film, or pictures.")],
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="OUT", help="film.mp4, .m4v, .mov, .mkv, .webm."),
+        typer.Option(
+            "--output", "-o", metavar="OUT", help=".mp4, .m4v, .mov, .mkv, .webm, or a picture."
+        ),
     ],
     upscale: Annotated[
         int | None, typer.Option(metavar="2", help="Twice as wide and high, by a network.")
@@ -60,6 +63,9 @@ def enhance(
 ) -> None:
     """Make a film out of another, picture by picture; all else of it stays what it is.
 
+    IN may also be a picture (.png, .jpg, .webp), a folder of them or a pattern; OUT of several is a
+    folder.
+
     Sound, subtitles, chapters, attachments, metadata, time stamps and colours are kept. Stopped at
     any moment and called again with the same line it goes on; OUT appears when it is whole.
 
@@ -68,8 +74,12 @@ def enhance(
     - `tilewright enhance film.mp4 -o large.mp4 --upscale 2 --size m`
     - `tilewright enhance film.mp4 -o film.mkv --sharpen 0.5 --ten-bit --codec h265 --crf 22`
     - `tilewright enhance film.mkv -o copy.mkv --codec ffv1`
+    - `tilewright enhance "photos/*.jpg" -o larger --upscale 2 --size l`
     """
     stages = _stages(upscale, size, dtype, model, sharpen, ten_bit, device)
+    if (found := pictures.pairs(source, output)) is not None:
+        _pictures(found, stages, codec, crf, overwrite, dry_run)
+        return
     job = planned(source, output, stages, codec=codec, crf=crf, overwrite=overwrite)
     if dry_run:
         print("\n".join(job.lines()))
@@ -107,6 +117,34 @@ def _stages(
     if ten_bit:
         stages.append(TenBit())
     return stages
+
+
+def _pictures(
+    found: Sequence[pictures.Pair],
+    stages: Sequence[Stage],
+    codec: str | None,
+    crf: int | None,
+    overwrite: bool,
+    dry_run: bool,
+) -> None:
+    if codec is not None or crf is not None:
+        given = "--codec" if codec is not None else "--crf"
+        raise ArgumentError(f"{given}: of films alone; accepted for pictures is none")
+    if dry_run:
+        names = ", ".join(stage.name for stage in stages) or "no stage"
+        print("\n".join(f"{pair.source}: {names} -> {pair.out}" for pair in found))
+        return
+    bar = common.bar_of(BarColumn(), MofNCompleteColumn())
+    task = bar.add_task("", total=len(found))
+
+    def report(done: int) -> None:
+        bar.update(task, completed=done)
+        bar.refresh()
+
+    with bar:
+        pictures.enhanced(found, stages, overwrite=overwrite, progress=report)
+    where = found[0].out if len(found) == 1 else found[0].out.parent
+    print(f"wrote {where}: {counted(len(found), 'picture')}")
 
 
 @contextmanager
