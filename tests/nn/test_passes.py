@@ -260,6 +260,21 @@ def test_means_of_pixels_and_of_channels_are_convolutions() -> None:
     np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-6)
 
 
+def test_products_of_one_row_are_convolutions() -> None:
+    content = model(
+        [
+            ("Gemm", ["x", "first"], ["a"], {"transB": 1}),
+            ("HardSwish", ["a"], ["b"], {}),
+            ("Gemm", ["b", "second", "row"], ["y"], {}),
+        ],
+        {"x": (1, 9)},
+        weights_of(first=(6, 9), second=(6, 5), row=(5,)),
+    )
+    before, after, left = both(content, (1, 9))
+    assert left == ["Unsqueeze", "Convs", "Flatten", "HardSwish", "Unsqueeze", "Convs", "Flatten"]
+    np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-6)
+
+
 def test_a_product_whose_bias_differs_by_row_stays_one() -> None:
     content = model(
         [

@@ -3,7 +3,8 @@
     GlobalAveragePool, ReduceMean of rows and columns
                                 every channel by itself, a kernel as large as the picture
     ReduceMean of channels      1 x 1, of equal weights
-    Flatten, Gemm               1 x 1 on a picture of one pixel, then Flatten
+    Gemm of flattened pictures of one pixel, or of one row
+                                1 x 1 on a picture of one pixel, then Flatten
 
 So they join the chain, by the same engines: MobileNetV2's end took 0.74 ms by NumPy, and a
 definition between engines ends the program that all cores run together.
@@ -21,6 +22,7 @@ from tilewright.nn.operators.convs import convs_node
 
 _LARGEST = 256  # pixels of a picture whose mean has weights: they are as many for each channel
 _FEW = 16  # channels whose mean is a convolution
+_WEIGHTS = 1 << 22  # of a product of one row that is one
 
 
 def with_heads(graph: Graph, tensors: Mapping[str, Tensor]) -> Graph:
@@ -79,33 +81,36 @@ def _flattened(node: Node) -> Node:
 def _product(
     node: Node, tensors: Mapping[str, Tensor], makers: Mapping[str, Node]
 ) -> list[Node] | None:
-    """A Gemm by constants of pictures of one pixel, flattened, or of means."""
-    flat = makers.get(node.inputs[0]) if node.operator == "Gemm" else None
-    if flat is None:
+    """A Gemm by constants: of pictures of one pixel, flattened, of means, or of one short row."""
+    if node.operator != "Gemm" or node.attributes["transA"]:
         return None
     rows = tensors[node.inputs[0]]
-    source = flat.inputs[0] if flat.inputs else ""
-    if flat.operator == "ReduceMean":
-        made = _mean(flat, tensors)
-        if made is None or len(made) == 1:
-            return None
-        source = _pixels(flat)
-    elif flat.operator not in ("Flatten", "Reshape", "Squeeze") or tensors[source].shape != (
-        *rows.shape,
-        1,
-        1,
-    ):
-        return None
     given = [tensors[name] if name else None for name in node.inputs[1:]]
-    if rows.dtype != "float32" or node.attributes["transA"]:
-        return None
     if any(one is not None and one.value is None for one in given) or not rows.shape[0]:
         return None
-    layer = _layer(node, given)
+    layer = _layer(node, given) if rows.dtype == "float32" else None
     if layer is None:
         return None
+    source, before = _source(makers.get(node.inputs[0]), tensors), []
+    if source is None:
+        if rows.shape[0] > 1 or not 0 < layer.weights.size <= _WEIGHTS:
+            return None
+        source = f"{node.outputs[0]}, of pixels"
+        name = f"pixels for {node.name}"
+        before = [Node("Unsqueeze", 11, node.inputs[:1], (source,), {"axes": [2, 3]}, name)]
     chain = convs_node(node.name, (layer,), (source,), _pixels(node), ((node.name,),))
-    return [chain, _flattened(node)]
+    return [*before, chain, _flattened(node)]
+
+
+def _source(flat: Node | None, tensors: Mapping[str, Tensor]) -> str | None:
+    """The picture of one pixel that a node makes rows of."""
+    if flat is not None and flat.operator == "ReduceMean":
+        made = _mean(flat, tensors)
+        return None if made is None or len(made) == 1 else _pixels(flat)
+    if flat is None or flat.operator not in ("Flatten", "Reshape", "Squeeze"):
+        return None
+    pixels = (*tensors[flat.outputs[0]].shape, 1, 1)
+    return flat.inputs[0] if tensors[flat.inputs[0]].shape == pixels else None
 
 
 def _layer(node: Node, given: list[Tensor | None]) -> Conv | None:

@@ -77,7 +77,7 @@ def _do(steps, number, task, scratch):
     elif step.kind == 7:
         blend_task(step, task)
     else:
-        elements_task(step, task, scratch)
+        elements_task(step, task)
 
 
 @njit(nogil=True, cache=True)

@@ -231,3 +231,31 @@ def store_apart(builder, address, value, count):
         mask = builder.icmp_signed("<", wanted, broadcast(builder, count, wanted.type))
         pointer = vector_at(builder, address, ir.IntType(64)(half * WIDTH), _FLOATS)
         store_masked(builder, spread, pointer, mask)
+
+
+def _apart(builder, address, hop):
+    """Pointers to sixteen float32, `hop` bytes from one to the next."""
+    numbers = ir.Constant(ir.VectorType(ir.IntType(64), WIDTH), list(range(WIDTH)))
+    steps = builder.mul(numbers, broadcast(builder, hop, numbers.type))
+    places = builder.add(broadcast(builder, address, numbers.type), steps)
+    return builder.inttoptr(places, ir.VectorType(ir.FloatType().as_pointer(), WIDTH))
+
+
+@emitted(LANES, types.intp, types.intp, types.intp)
+def gather(builder, address, hop, count):
+    """The first `count` of sixteen float32 that lie `hop` bytes apart; zeros beyond."""
+    places, mask = _apart(builder, address, hop), _some(builder, count)
+    kinds = (places.type, ir.IntType(32), mask.type, _FLOATS)
+    call = overloaded(builder, "llvm.masked.gather.v16f32.v16p0f32", _FLOATS, *kinds)
+    zero = ir.Constant(_FLOATS, [0.0] * WIDTH)
+    return builder.call(call, [places, ir.IntType(32)(4), mask, zero])
+
+
+@emitted(types.void, types.intp, types.intp, LANES, types.intp)
+def scatter(builder, address, hop, value, count):
+    """The other way."""
+    places, mask = _apart(builder, address, hop), _some(builder, count)
+    kinds = (_FLOATS, places.type, ir.IntType(32), mask.type)
+    name = "llvm.masked.scatter.v16f32.v16p0f32"
+    call = overloaded(builder, name, ir.VoidType(), *kinds)
+    builder.call(call, [value, places, ir.IntType(32)(4), mask])

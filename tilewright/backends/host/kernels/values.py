@@ -5,7 +5,7 @@
     blend      [outer, old, inner] -> [outer, new, inner]: sixteen of `inner` at a time
     elements   six sizes with strides; the last two are loops of a task, the others are counted
 
-Where neither operand lies by steps of one element, sixteen are put together and taken apart.
+Elements that are no neighbours are gathered and scattered, sixteen at a time.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from tilewright.backends.host.kernels.activate import activate, divide
 from tilewright.backends.host.kernels.lanes import (
     WIDTH,
     add,
+    gather,
     larger,
     load,
     load_some,
     multiply,
     number,
     put_number,
+    scatter,
     splat,
     store,
     store_apart,
@@ -33,7 +35,6 @@ from tilewright.backends.host.kernels.lanes import (
 FIRST_PAIR = 32  # numbers of functions of two operands, in the order of `engines.values.PAIRS`
 _SUM, _PRODUCT = FIRST_PAIR, FIRST_PAIR + 2
 SIZES, OUT, LEFT, RIGHT = 0, 6, 12, 18  # of the table of `elements`: sizes, bytes of each step
-_ROOM = 4 * WIDTH
 
 
 @njit(cache=True)
@@ -186,7 +187,7 @@ def _blended(step, source, i, out, inner, taps):
 
 
 @njit(cache=True)
-def elements_task(step, task, scratch):
+def elements_task(step, task):
     """Some runs of the last two sizes."""
     table = step.pieces
     copies = step.tile == 0 and whole(table, OUT + 5) == 4 and whole(table, LEFT + 5) == 4
@@ -205,7 +206,7 @@ def elements_task(step, task, scratch):
             _copied(table, rows, columns, out, a)
             continue
         for _ in range(rows):
-            _run(step, table, columns, out, a, b, scratch)
+            _run(step, table, columns, out, a, b)
             out += whole(table, OUT + 4)
             a += whole(table, LEFT + 4)
             b += whole(table, RIGHT + 4)
@@ -223,7 +224,7 @@ def _copied(table, rows, columns, out, a):
 
 
 @njit(cache=True)
-def _run(step, table, count, out, a, b, scratch):
+def _run(step, table, count, out, a, b):
     """One run of elements."""
     hop, left, right = whole(table, OUT + 5), whole(table, LEFT + 5), whole(table, RIGHT + 5)
     kind, low, high = step.tile, splat(step.low), splat(step.high)
@@ -240,17 +241,13 @@ def _run(step, table, count, out, a, b, scratch):
         return
     for i in range(0, count, WIDTH):
         some = count - i
-        x = _taken(a + i * left, left, some, scratch)
-        y = x
-        if kind >= FIRST_PAIR:
-            y = _taken(b + i * right, right, some, scratch + _ROOM)
+        x = _taken(a + i * left, left, some)
+        y = _taken(b + i * right, right, some) if kind >= FIRST_PAIR else x
         value = x if kind == 0 else _made(kind, x, y, low, high)
         if hop == 4:
             _put(out, i, value, some)
         else:
-            store(scratch, 0, value)
-            for lane in range(min(some, WIDTH)):
-                put_number(out + (i + lane) * hop, 0, number(scratch, lane))
+            scatter(out + i * hop, hop, value, some)
 
 
 @njit(cache=True)
@@ -264,15 +261,13 @@ def _sums_or_products(adds, count, out, a, b, same):
 
 
 @njit(cache=True)
-def _taken(address, hop, some, room):
+def _taken(address, hop, some):
     """Sixteen elements `hop` bytes apart, or what is left."""
     if hop == 4:
         return _get(address, 0, some)
     if hop == 0:
         return splat(number(address, 0))
-    for lane in range(min(some, WIDTH)):
-        put_number(room, lane, number(address + lane * hop, 0))
-    return load(room, 0)
+    return gather(address, hop, some)
 
 
 @njit(cache=True)
