@@ -224,3 +224,21 @@ def test_factors_are_checked_together() -> None:
     assert matrices.bias_vectors([None, None], 2) == [None, None]
     assert verdict(matrices.bias_vectors, [None], 2) is ShapeError
     assert verdict(matrices.bias_vectors, 3, 2) is ArgumentError
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "found"),
+    [
+        ((1, 2, 3), (5, 3, 4), (5, 2, 4)),
+        ((5, 2, 3), (1, 3, 4), (5, 2, 4)),
+        ((7, 1, 2, 3), (5, 3, 4), (7, 5, 2, 4)),
+        ((2, 3), (5, 3, 4), (5, 2, 4)),
+        ((5, 2, 3), (3, 4), (5, 2, 4)),
+        ((2, 3), (3, 4), (2, 4)),
+    ],
+)
+def test_leading_dimensions_of_a_result_are_those_that_both_broadcast_to(
+    a: tuple[int, ...], b: tuple[int, ...], found: tuple[int, ...]
+) -> None:
+    left, right = (view_host(np.empty(shape, np.float32)) for shape in (a, b))
+    assert checks.result_shape(left, right, None) == found

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from tilewright import onebit
-from tilewright.errors import TilewrightError
+from tilewright.errors import FileError, TilewrightError
+from tilewright.nn.layers import bit_conv
 from tilewright.nn.value import Value
 from tilewright.nn.window import Layout, Window, four, pair, tables
 from tilewright.onebit.layers import Affine, AveragePool, BitConv, MaxPool, RealConv
@@ -200,3 +201,14 @@ def test_tables_find_each_element_of_each_window() -> None:
                 at += 1
     np.testing.assert_array_equal(flat[layout.places()], source[:, 1:6, 1:7, 0].ravel())
     assert refused(tables, Window(pads=(0, 2, 0, 0)), layout, pieces)
+
+
+@pytest.mark.parametrize(
+    "shape", [[0, 1, 1, 1], [2, 0, 3, 3], [2, 1, 3, 0], [2, 1, 3], [2, 1, 3, 3.0]]
+)
+def test_weights_of_bits_have_four_sizes_of_one_and_more(shape: list[Any]) -> None:
+    whole = [int(size) for size in shape]
+    octets = np.zeros((whole[0], -(-int(np.prod(whole[1:])) // 8)), np.uint8)
+    with pytest.raises(FileError, match="accepted are four sizes"):
+        bit_conv._bits(octets, shape, "c")
+    assert bit_conv._bits(np.zeros((2, 1), np.uint8), [2, 1, 3, 2], "c").shape == (2, 1, 3, 2)

@@ -11,8 +11,8 @@ from tilewright.planning.classes import Boundaries
 from tilewright.planning.cost import Curve, Measured
 from tilewright.tuning.curves import from_json, to_json
 from tilewright.tuning.tasks import Task, tasks
-from tilewright.tuning.trial import Shape
-from tilewright.tuning.tuned import config_from_json
+from tilewright.tuning.trial import Shape, allowed_error
+from tilewright.tuning.tuned import config_from_json, ratio_from_json
 
 
 @pytest.mark.parametrize(
@@ -78,3 +78,28 @@ def test_a_boundary_of_nothing_is_stored_and_read_and_one_below_is_none() -> Non
         wrong = {**document, "boundaries": {**document["boundaries"], name: -1}}
         with pytest.raises(ValueError, match="below 0"):
             from_json(wrong)
+
+
+@pytest.mark.parametrize(
+    ("record", "found"),
+    [
+        ({"ratio": 1.0}, 1.0),
+        ({"ratio": 0.5, "ratios": [0.25, 0.75]}, 0.75),
+        ({"ratio": 0.5, "ratios": [1.25]}, 1.0),
+        ({"ratio": 0.0, "ratios": [0.5]}, None),
+        ({"ratio": 1.01, "ratios": [0.5]}, None),
+        ({"ratio": 0.5, "ratios": [-1.0]}, None),
+    ],
+)
+def test_a_ratio_is_that_of_the_shape_that_gained_least(record: Any, found: float | None) -> None:
+    if found is not None:
+        assert ratio_from_json(record) == found
+        return
+    with pytest.raises(ValueError, match="ratio="):
+        ratio_from_json(record)
+
+
+def test_what_counts_as_rounding_grows_with_the_root_of_the_depth() -> None:
+    eps = 2.0**-23
+    assert allowed_error("float32", 100, 0.0) == pytest.approx(1e-6 + 10 * eps, rel=1e-12)
+    assert allowed_error("float64", 0, 3e-7) == pytest.approx(1.6e-6, rel=1e-12)

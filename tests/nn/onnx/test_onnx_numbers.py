@@ -235,7 +235,7 @@ def test_values_of_a_comparison_are_counted_with_four_arrays_beside_them() -> No
 
 
 def test_a_layer_holds_its_result_and_each_input_once() -> None:
-    g = Graph(3, 4, 4)
+    g = Graph(3, 4, 5)
     a = g.node("Relu", "x")
     g.node("Add", a, a)
     network, _ = import_onnx(g.bytes())
@@ -335,3 +335,16 @@ def test_a_constant_stands_on_either_side_of_what_may_be_turned(op: str, left: b
     zero.node("Div", "x", zero.const(vector * np.float32([[[1]], [[0]], [[1]]])))
     with pytest.raises(FileError, match="or by 0"):
         import_onnx(zero.bytes())
+
+
+def test_a_sign_is_where_of_two_single_constants() -> None:
+    for size, fine in ((1, True), (5, False)):
+        g = Graph(3, 4, 5)
+        over = g.node("Greater", "x", g.const(g.reals(3, 1, 1)))
+        ends = [g.const(np.full((size,), value, np.float32)) for value in (1, -1)]
+        g.node("Where", over, *ends)
+        if fine:
+            import_onnx(g.bytes())
+            continue
+        with pytest.raises(FileError, match="accepted is Where"):
+            import_onnx(g.bytes())
