@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import tilewright
-from tilewright.errors import TilewrightError
+from tilewright.errors import OperandError, TilewrightError
 
 torch = pytest.importorskip("torch")
 
@@ -99,3 +99,21 @@ def test_what_changes_torch_changes_the_products_too() -> None:
     torch.testing.assert_close(turned[0], -(a[0] @ b[0]))
     mapped = torch.func.vmap(lambda x: tilewright.grouped_matmul([x], [b[0]])[0])(a[0][None])
     torch.testing.assert_close(mapped[0], a[0] @ b[0])
+
+
+@pytest.mark.parametrize("name", ["a", "b", "bias"])
+@pytest.mark.parametrize("listed", [False, True])
+def test_an_operand_whose_storage_was_freed_is_named(name: str, listed: bool) -> None:
+    a, b, bias = torch.randn(5, 7), torch.randn(7, 3), torch.randn(3)
+    {"a": a, "b": b, "bias": bias}[name].untyped_storage().resize_(0)
+    said = ""
+    try:
+        if listed:
+            tilewright.grouped_matmul([a], [b], bias=[bias])
+        else:
+            tilewright.matmul(a, b, bias=bias)
+    except OperandError as error:
+        said = str(error)
+    del a, b, bias  # a report of a failure would print them, and with them whatever lies there
+    assert said.startswith(f"{name} of shape")
+    assert "its storage holds 0 bytes" in said

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from tilewright import settings
 from tilewright.calls import dense_quick_host
-from tilewright.errors import DeviceMemoryError
+from tilewright.errors import DeviceMemoryError, OperandError
 from tilewright.inputs.tensors import array, dtype_of, written
 
 _WORTH_PLANNING = 2 * 768**3
@@ -106,6 +106,12 @@ def _by_torch(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float) -> Tensor
     try:
         return _multiplied(a, b, bias, alpha)
     except RuntimeError as error:
+        for name, one in (("a", a), ("b", b), ("bias", bias)):
+            if one is not None and one.numel() and not one.untyped_storage().nbytes():
+                raise OperandError(
+                    f"{name} of shape {tuple(one.shape)}: its storage holds 0 bytes; accepted are"
+                    " tensors with memory of their own"
+                ) from None
         text = str(error)
         if "allocate" not in text and "overflow" not in text:
             raise
