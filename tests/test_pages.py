@@ -30,6 +30,7 @@ import typer
 from bench import processor, tables
 from tests.cli.test_cli import invoke
 from tests.support import nets
+from tests.support.films import Making, film
 from tilewright.backends.cuda.machine import driver
 from tilewright.cli import app
 
@@ -89,6 +90,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         onnx.save(birealnet18(classes=10, size=32), str(tmp_path / f"{name}.onnx"))
     pixels = random.integers(0, 256, (40, 50, 3), np.uint8)
     image.fromarray(pixels).save(tmp_path / "cat.png")
+    if importlib.util.find_spec("av") is not None:
+        film(tmp_path / "film.mp4", Making(codec="libx264", sound=1))
     np.save(tmp_path / "A.npy", random.standard_normal((30, 20)))
     scipy.io.mmwrite(tmp_path / "B.mtx", scipy.sparse.random(20, 10, 0.3, random_state=0))
     (tmp_path / "my.csv").write_text("100,200,300\n17,33,65\n")

@@ -1,0 +1,37 @@
+"""A part of a film's frame, enlarged by a bicubic filter and by a network, side by side.
+
+python examples/before_after.py film.mp4 picture.png
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import islice
+from pathlib import Path
+
+import av
+from PIL import Image
+
+from tilewright import video
+from tilewright.video.stages.contract import Window
+
+NUMBER, SIZE = 100, 220  # which frame, and how many of its samples a side
+
+
+def main(film: Path, picture: Path) -> None:
+    """Write both halves as one picture."""
+    frame = next(islice(video.frames(film), NUMBER, None))
+    (made,) = video.Upscale("l").bound(frame.look)(Window(frame))
+    width, height = 2 * frame.look.width, 2 * frame.look.height
+    small: av.VideoFrame = frame.carrier
+    before = small.reformat(width, height, "rgb24", interpolation="BICUBIC").to_image()
+    after = made.carrier.reformat(format="rgb24").to_image()
+    x, y = width // 2 - SIZE, height // 2 - SIZE
+    both = Image.new("RGB", (4 * SIZE + 8, 2 * SIZE), "white")
+    both.paste(before.crop((x, y, x + 2 * SIZE, y + 2 * SIZE)), (0, 0))
+    both.paste(after.crop((x, y, x + 2 * SIZE, y + 2 * SIZE)), (2 * SIZE + 8, 0))
+    both.save(picture, optimize=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
