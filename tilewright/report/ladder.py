@@ -159,17 +159,11 @@ def _measure_plan(
         return backend.time(plan, views, Scalars())
 
     samples = sample(run, effort)
-    return Rung(
-        plan.kernel,
-        KERNEL,
-        operands.size,
-        samples,
-        samples.clock(device.kind),
-        operands.error(np.asarray(c)),
-        plan.step.config,
-        None if shares_memory(device) else _end_to_end(plan, operands),
-        None if isinstance(meter, str) else energy.joules(run, meter),
-    )
+    error, config = operands.error(np.asarray(c)), plan.step.config
+    moved = None if shares_memory(device) else _end_to_end(plan, operands)
+    spent = None if isinstance(meter, str) else energy.joules(run, meter)
+    clock = samples.clock(device.kind)
+    return Rung(plan.kernel, KERNEL, operands.size, samples, clock, error, config, moved, spent)
 
 
 def _place(array: NDArray, device: Device) -> NDArray | Array:

@@ -22,8 +22,7 @@ NAMES = tuple(RANGES)
 
 def draw(name: str, seed: int) -> tuple[Column, Column, Column]:
     """The columns of one of `NAMES`."""
-    lowest, highest, count = RANGES[name]
-    return between(lowest, highest, count, seed)
+    return between(*RANGES[name], seed)
 
 
 def between(lowest: int, highest: int, count: int, seed: int) -> tuple[Column, Column, Column]:

@@ -22,8 +22,7 @@ NAMES = tuple(LAWS)
 
 def draw(name: str, seed: int) -> tuple[Column, Column, Column]:
     """The columns of one of `NAMES`."""
-    highest, exponent, count = LAWS[name]
-    return up_to(highest, exponent, count, seed)
+    return up_to(*LAWS[name], seed)
 
 
 def up_to(highest: int, exponent: float, count: int, seed: int) -> tuple[Column, Column, Column]:

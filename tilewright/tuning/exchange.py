@@ -109,17 +109,13 @@ def clear(names: tuple[str, ...]) -> int:
 def export() -> Content:
     """Every measurement as one document of plain JSON types; programs stay, they are compiled."""
     home()
-    return {
-        "format": FORMAT,
-        "documents": {
-            folder: {
-                name: document
-                for name in store.names(folder)
-                if (document := store.document(folder, name))
-            }
-            for folder in FOLDERS
-        },
+    documents = {
+        folder: {
+            name: found for name in store.names(folder) if (found := store.document(folder, name))
+        }
+        for folder in FOLDERS
     }
+    return {"format": FORMAT, "documents": documents}
 
 
 def import_file(path: Path) -> int:

@@ -95,16 +95,11 @@ def judge(work: Work, device: Device, wanted: str | None = None) -> Verdict:
 
 
 def _scaled(verdict: Verdict, ratio: float) -> Verdict:
-    proposals = [
-        replace(
-            one,
-            seconds=None if one.seconds is None else one.seconds * ratio,
-            scratch=int(one.scratch * ratio),
-            decisions=None,
-        )
-        for one in verdict.proposals
-    ]
-    return replace(verdict, proposals=tuple(proposals))
+    def scaled(one: Proposal) -> Proposal:
+        seconds = None if one.seconds is None else one.seconds * ratio
+        return replace(one, seconds=seconds, scratch=int(one.scratch * ratio), decisions=None)
+
+    return replace(verdict, proposals=tuple(map(scaled, verdict.proposals)))
 
 
 def _is_uniform(work: Work) -> bool:

@@ -91,10 +91,7 @@ class _Product:
         pairs = -(-self.problem.words // 2)
         self.panels = np.empty((count, pairs, bits.COLUMNS // bits.LANES, 2, bits.LANES), np.uint64)
         step = count if b.size < 1 << 14 else -(-count // (4 * cores))
-        return [
-            partial(bits.lay_out_b, b, first, min(count, first + step), self.panels)
-            for first in range(0, count, step)
-        ]
+        return [partial(bits.lay_out_b, b, *run, self.panels) for run in _runs(count, step)]
 
     def multiplying(self, cores: int) -> list[Task]:
         """Runs of rows x runs of panels, about as much work in each."""
@@ -102,17 +99,8 @@ class _Product:
         if self.few:
             self.counts = np.empty((problem.m, problem.n), np.int32)
             step = problem.n if problem.operations < _ALONE else -(-problem.n // (4 * cores))
-            return [
-                partial(
-                    bits.few_rows,
-                    self.a,
-                    self.b,
-                    first,
-                    min(problem.n, first + step),
-                    self.counts,
-                )
-                for first in range(0, problem.n, step)
-            ]
+            runs = _runs(problem.n, step)
+            return [partial(bits.few_rows, self.a, self.b, *run, self.counts) for run in runs]
         assert self.panels is not None
         b = self.work.b
         if is_fixed(b) and _laid_out.get(id(b), b) is None:
@@ -123,19 +111,9 @@ class _Product:
         columns = _share(panels, -(-wanted // -(-m // rows)), 1)
         bases, epilogue = self._bases(), self._epilogue()
         return [
-            partial(
-                bits.multiply,
-                self.a,
-                self.panels,
-                top,
-                min(m, top + rows),
-                first,
-                min(panels, first + columns),
-                *bases,
-                epilogue,
-            )
-            for top in range(0, m, rows)
-            for first in range(0, panels, columns)
+            partial(bits.multiply, self.a, self.panels, *down, *across, *bases, epilogue)
+            for down in _runs(m, rows)
+            for across in _runs(panels, columns)
         ]
 
     def _bases(self) -> tuple[NDArray, NDArray, np.int32]:
@@ -183,6 +161,11 @@ class _Product:
                 self.work.out[...] = self.reals
 
 
+def _runs(size: int, step: int) -> list[tuple[int, int]]:
+    """Where pieces of `step` begin and end."""
+    return [(first, min(size, first + step)) for first in range(0, size, step)]
+
+
 def _share(size: int, parts: int, multiple: int) -> int:
     """What each of about `parts` equal shares of `size` holds, in multiples."""
     return -(-size // (max(1, parts) * multiple)) * multiple
@@ -210,11 +193,10 @@ def pack_signs(array: NDArray, zero: int | None, words: NDArray) -> bool:
     step = rows if array.nbytes < 1 << 20 else -(-rows // (2 * cores))
     found: list[tuple[bool, bool]] = []
 
-    def task(first: int) -> None:
-        last = min(rows, first + step)
+    def task(first: int, last: int) -> None:
         found.append(bits.pack_rows(numbers, first, last, mask, infinity, plus, words))
 
-    in_parallel([partial(task, first) for first in range(0, rows, step)], cores)
+    in_parallel([partial(task, *run) for run in _runs(rows, step)], cores)
     zeros = any(pair[0] for pair in found)
     return not any(pair[1] for pair in found) and not (zeros and zero is None)
 

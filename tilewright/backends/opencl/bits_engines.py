@@ -69,21 +69,14 @@ class OpenCLBits:
     def _run(self, session_: Session, work: BitWork) -> None:
         staged = {name: _stage(session_, getattr(work, name)) for name in ("a", "b")}
         staged["out"] = _stage(session_, work.out, write=True)
-        vectors = _vectors(work)
         try:
-            self._launch_all(session_, work, staged, vectors)
+            self._launch_all(session_, work, staged)
         except BaseException:  # Ctrl-C too: what is staged goes with this call
             session_.queue.finish()
             raise
 
-    def _launch_all(
-        self,
-        session_: Session,
-        work: BitWork,
-        staged: dict[str, Staged],
-        vectors: dict[str, NDArray],
-    ) -> None:
-        problem = work.problem
+    def _launch_all(self, session_: Session, work: BitWork, staged: dict[str, Staged]) -> None:
+        problem, vectors = work.problem, _vectors(work)
         panels = self._lay_out(session_, problem, staged["b"])
         for name in _VECTORS:
             given = vectors.get(name)
@@ -106,8 +99,8 @@ class OpenCLBits:
         buffer = _scratch(session_, "bits_panels", 128 * panels * max(1, problem.words))
         if elements:
             launch = _launch("bits_lay_out", (("ELEMENT", self.element),), (elements, panels))
-            sizes = [np.int32(problem.n), np.int32(elements)]
-            _enqueue(session_, launch, [*sizes, b.argument, np.int64(b.offset), buffer])
+            sizes = np.int32(problem.n), np.int32(elements)
+            _enqueue(session_, launch, [*sizes, *b.pair, buffer])
         return buffer
 
     def _multiply(
@@ -128,12 +121,10 @@ class OpenCLBits:
         item = np.dtype(TYPES[problem.out]).itemsize
         out, a = staged["out"], staged["a"]
         width = -(-problem.n // 64) * 8 if problem.out == "bits" else problem.n
-        arguments: list[Any] = [np.int32(size) for size in (problem.m, problem.n, problem.k, block)]
-        arguments += [a.argument, np.int64(a.offset), panels]
-        arguments += [out.argument, np.int64(out.offset * item), np.int32(width)]
-        for name in _VECTORS:
-            arguments += [staged[name].argument, np.int64(staged[name].offset)]
-        _enqueue(session_, launch, arguments)
+        sizes = map(np.int32, (problem.m, problem.n, problem.k, block))
+        place = out.argument, np.int64(out.offset * item), np.int32(width)
+        vectors = (value for name in _VECTORS for value in staged[name].pair)
+        _enqueue(session_, launch, [*sizes, *a.pair, panels, *place, *vectors])
 
     def _through_ints(
         self, session_: Session, problem: BitProblem, staged: dict[str, Staged], panels: Any
@@ -144,11 +135,8 @@ class OpenCLBits:
         inner = BitProblem(m, n, problem.k, problem.form)
         self._multiply(session_, inner, {**staged, "out": Staged(values, 0)}, panels)
         launch = _launch("bits_threshold", (), (-(-n // 64), m))
-        out, threshold, flip = (staged[name] for name in ("out", "threshold", "flip"))
-        arguments: list[Any] = [np.int32(m), np.int32(n), values]
-        for part in (out, threshold, flip):
-            arguments += [part.argument, np.int64(part.offset)]
-        _enqueue(session_, launch, arguments)
+        parts = (value for name in ("out", "threshold", "flip") for value in staged[name].pair)
+        _enqueue(session_, launch, [np.int32(m), np.int32(n), values, *parts])
 
 
 def _stage(session_: Session, value: Any, *, write: bool = False) -> Staged:

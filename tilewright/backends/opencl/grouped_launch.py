@@ -63,14 +63,7 @@ class Bound:
     whoever finds another's arguments in it sets its own, under the session's lock.
     """
 
-    def __init__(
-        self,
-        session_: Session,
-        launches: Launches,
-        held: Any,
-        *,
-        wait: bool,
-    ) -> None:
+    def __init__(self, session_: Session, launches: Launches, held: Any, *, wait: bool) -> None:
         self.session = session_
         self.launches = [part for part in launches if part[0].global_size[0]]
         self.held = held

@@ -87,17 +87,11 @@ def blocks(problem: Problem, m_limit: int, n_limit: int, k_limit: int) -> Iterat
     )
     for i in range(0, problem.m, m_limit):
         for j in range(0, problem.n, n_limit):
+            m, n = min(m_limit, problem.m - i), min(n_limit, problem.n - j)
             for depth in range(0, problem.k, k_limit):
-                yield Block(
-                    i,
-                    j,
-                    depth,
-                    min(m_limit, problem.m - i),
-                    min(n_limit, problem.n - j),
-                    min(k_limit, problem.k - depth),
-                    first=depth == 0,
-                    last=depth + k_limit >= problem.k,
-                )
+                k = min(k_limit, problem.k - depth)
+                last = depth + k_limit >= problem.k
+                yield Block(i, j, depth, m, n, k, first=depth == 0, last=last)
 
 
 def tail(problem: Problem, block: Block) -> tuple[Argument, ...]:

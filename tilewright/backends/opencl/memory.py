@@ -114,6 +114,11 @@ class Staged:
     fetch: Callable[[], None] | None = None
     address: int | None = None
 
+    @property
+    def pair(self) -> tuple[Any, Any]:
+        """The memory and the offset as arguments of a kernel."""
+        return self.argument, np.int64(self.offset)
+
 
 def staged_strides(view: View, device: Device) -> tuple[int, ...]:
     """Element strides of `view` once it is staged; broadcast dimensions keep stride 0."""

@@ -152,17 +152,12 @@ class VectorKernel:
         b_sides = (1, 4) if self.b.transposed else (self.k_vector, config.micro_n)
         b, b_images = self._prepare(problem, device, b_source, self.b, b_sides, f"b_image{index}")
         store = _stored(problem, device, block, index) if config.image_c else _Lowered()
-        multiply = self._multiply(
-            problem,
-            device,
-            config,
-            block,
-            (
-                *((Texels(a_images[0].name),) if a_images else a.arguments),
-                *((Texels(b_images[0].name),) if b_images else b.arguments),
-                *(Texels(image.name) for image in store.images),
-            ),
+        operands = (
+            *((Texels(a_images[0].name),) if a_images else a.arguments),
+            *((Texels(b_images[0].name),) if b_images else b.arguments),
+            *(Texels(image.name) for image in store.images),
         )
+        multiply = self._multiply(problem, device, config, block, operands)
         return _Lowered(
             (*a.launches, *b.launches, multiply, *store.launches),
             a.scratch + b.scratch + store.scratch,

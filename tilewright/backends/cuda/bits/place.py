@@ -152,20 +152,10 @@ def enqueue_pack(value: Any, axis: int, words: Any, counts: Any, errors: Any, ze
     inner = int(value.shape[axis + 1 :].numel())
     flat = _rows(words)
     rows = int(flat.shape[0])
-    packing = Packing(
-        x=value.data_ptr(),
-        words=flat.data_ptr(),
-        counts=counts.data_ptr(),
-        errors=errors.data_ptr(),
-        stride=_outer_stride(value, axis),
-        step=value.stride(axis),
-        pitch=flat.stride(0),
-        rows=rows,
-        inner=inner,
-        k=k,
-        zero=zero,
-        whole=_aligned(value, _outer_stride(value, axis), 16),
-    )
+    places = (x.data_ptr() for x in (value, flat, counts, errors))
+    stride = _outer_stride(value, axis)
+    steps = (stride, value.stride(axis), flat.stride(0))
+    packing = Packing(*places, *steps, rows, inner, k, zero, _aligned(value, stride, 16))
     abreast = 4 // value.element_size()  # rows a thread packs side by side; 0 for 64 bits
     if inner == 1 and value.stride(axis) == 1:
         name, step, part = "rows", 8, _SEGMENT

@@ -22,19 +22,6 @@ FEW = 4  # turns of a block, below which it matters how the last of them are dea
 
 
 @dataclass(frozen=True, slots=True)
-class Overhead:
-    """Seconds a tile takes beside its steps: stored straight, turned, or to unaligned rows."""
-
-    straight: float
-    turned: float
-    unaligned: float
-    unaligned_turned: float
-
-
-_TILE = {name: Overhead(*seconds) for name, seconds in h200.HOPPER_TILES.items()}
-
-
-@dataclass(frozen=True, slots=True)
 class Loads:
     """What each tile reads a step: rows and width, lines of L2 that 128 bytes of a row lie in.
 
@@ -70,9 +57,8 @@ def tile_seconds(
     """What one tile of each size takes its block, beside the others on the multiprocessor."""
     rows = -(-loads.rows // 64) * 64
     multiply = shape.products * rows * loads.width * (2 * 64 / h200.HOPPER_FLOPS) / there.multiply
-    each = _TILE[shape.name]
-    stored = np.where(turned, each.turned, each.straight)
-    scattered = np.where(turned, each.unaligned_turned, each.unaligned)
+    straight, across, unaligned, both = h200.HOPPER_TILES[shape.name]
+    stored, scattered = np.where(turned, across, straight), np.where(turned, both, unaligned)
     overhead = np.where(aligned, stored, scattered)
     busy = steps * multiply * shape.blocks + overhead
     seconds: Floats = np.maximum(busy, steps * loads.seconds(shape) * shape.blocks)

@@ -47,14 +47,10 @@ class HopperHalf:
     def propose(self, work: Work, device: Device) -> Proposal:
         """A launch for each kind of storage."""
         buckets = recalled(work, self.shapes, scale(device, _HALF.get(work.dtype, work.dtype)))
-        return Proposal(
-            self.name,
-            device,
-            sum(bucket.seconds for bucket in buckets),
-            "; ".join(_words(bucket) for bucket in buckets) or "nothing to multiply",
-            max((bucket.scratch for bucket in buckets), default=0),
-            decisions=buckets,
-        )
+        seconds = sum(bucket.seconds for bucket in buckets)
+        words = "; ".join(map(_words, buckets)) or "nothing to multiply"
+        scratch = max((bucket.scratch for bucket in buckets), default=0)
+        return Proposal(self.name, device, seconds, words, scratch, decisions=buckets)
 
     def bind(self, proposal: Proposal, work: Work) -> Prepared:
         """Tables and maps for these addresses."""

@@ -70,18 +70,10 @@ def orient(work: Work, *, turned: bool) -> Oriented:
     runs, length = (np.where(by_columns, x, y) for x, y in ((work.m, work.n), (work.n, work.m)))
     stride = np.where(runs == 1, _rounded_up(length, 8), stride)
     stores = (work.c.address % _ALIGNED == 0) & (stride % 8 == 0) & (stride >= length)
-    return Oriented(
-        turned=turned,
-        rows=work.n if turned else work.m,
-        columns=work.m if turned else work.n,
-        k=work.k,
-        left=b if turned else a,
-        right=a if turned else b,
-        c_address=work.c.address,
-        c_stride=stride,
-        transposed=by_columns if turned else ~by_columns,
-        engine_stores=stores,
-    )
+    left, right = (b, a) if turned else (a, b)
+    rows, columns = (work.n, work.m) if turned else (work.m, work.n)
+    c = work.c.address, stride, by_columns if turned else ~by_columns, stores
+    return Oriented(turned, rows, columns, work.k, left, right, *c)
 
 
 def c_runs_along_columns(work: Work) -> Bools:
@@ -112,14 +104,8 @@ def _operand(address: Ints, free: Ints, free_stride: Ints, k_stride: Ints, k: In
     inner = np.where(inner_size == 1, 1, np.where(mn, free_stride, k_stride))
     direct = (inner == 1) & (outer % 8 == 0) & (outer > 0) & (outer < 2**38)
     direct &= address % _ALIGNED == 0
-    return Operand(
-        address=address,
-        free=free,
-        free_stride=np.where(mn, inner, outer),
-        k_stride=np.where(mn, outer, inner),
-        mn=mn,
-        direct=direct,
-    )
+    strides = np.where(mn, inner, outer), np.where(mn, outer, inner)
+    return Operand(address, free, *strides, mn, direct)
 
 
 def _settled(first: Bools, second: Bools) -> Bools:

@@ -162,21 +162,11 @@ def _timed(batch: Oriented, shape: HopperTile, there: Scale, *places: Ints) -> T
     units = Tiles._make((*places, np.zeros(len(places[0]))))
     each, shares = members(shape, units)
     p = each.problem
-    seconds = cost.tile_seconds(
-        shape,
-        cost.Loads(
-            rows=each.rows,
-            width=-(-each.columns // 32) * 32,
-            left_lines=cost.lines(batch.left)[p],
-            right_lines=cost.lines(batch.right)[p],
-            left_shared=shares == LEFT_SHARED,
-            right_shared=shares == RIGHT_SHARED,
-        ),
-        -(-batch.k[p] // 64),
-        turned=batch.transposed[p],
-        aligned=batch.engine_stores[p],
-        there=there,
-    )
+    left, right = (cost.lines(side)[p] for side in (batch.left, batch.right))
+    shared = shares == LEFT_SHARED, shares == RIGHT_SHARED
+    loads = cost.Loads(each.rows, -(-each.columns // 32) * 32, left, right, *shared)
+    ends = {"turned": batch.transposed[p], "aligned": batch.engine_stores[p]}
+    seconds = cost.tile_seconds(shape, loads, -(-batch.k[p] // 64), **ends, there=there)
     return units._replace(seconds=seconds.reshape(-1, shape.cluster).max(1))
 
 

@@ -20,6 +20,7 @@ from tilewright.backends.cuda.hopper.bind import Ragged, defines
 from tilewright.backends.cuda.hopper.blocks import HALF, STAGED, HopperTile
 from tilewright.backends.cuda.hopper.records import ENGINE_STORES
 from tilewright.backends.cuda.machine import nvrtc
+from tilewright.backends.cuda.ragged.hopper_rows import HopperRows
 from tilewright.backends.cuda.ragged.moving import LEFT, OUT, RIGHT, Moving
 from tilewright.backends.cuda.ragged.plan import DepthPlan, memory
 from tilewright.backends.cuda.ragged.work import RaggedWork, Way
@@ -30,19 +31,13 @@ _RAGGED_DEPTHS = 2  # hopper_tiles.cuh
 SHORT = 128  # rows of a group, on average, below which narrow tiles are faster
 
 
-class HopperDepths:
+class HopperDepths(HopperRows):
     """The Hopper kernel behind a table of depths."""
-
-    name = "hopper"
 
     def why_not(self, work: RaggedWork, device: Device) -> str | None:
         """Takes half precision whose rows the copy engine can read; not thousands of tiny ones."""
         nothing = work.why_not_large() or nvrtc.missing()
         return nothing or why_not(work.x, work.w, work.out, device)
-
-    def propose(self, work: RaggedWork, device: Device) -> Proposal:
-        """As it is: what it takes, no other kernel does faster."""
-        return Proposal(self.name, device, None, "half precision on wgmma")
 
     def bind(self, proposal: Proposal, work: RaggedWork) -> Way:
         """The planning launch and the multiplying one. Raises DeviceError."""

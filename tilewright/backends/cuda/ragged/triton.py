@@ -62,13 +62,8 @@ class TritonRows:
         return way
 
 
-class TritonDepths:
+class TritonDepths(TritonRows):
     """`multiply_depths`, or `sum_depths` where x has one row; both read the offsets themselves."""
-
-    name = "triton"
-
-    def why_not(self, work: RaggedWork, device: Device) -> None:
-        """Takes everything."""
 
     def propose(self, work: RaggedWork, device: Device) -> Proposal:
         """A tile for m; none where rows of y are only added up."""
