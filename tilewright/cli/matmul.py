@@ -53,13 +53,8 @@ def matmul(
             check_no_input(output, (a, b))
     operands = load(a, "A", note), load(b, "B", note)
     check_result(operands, (transpose_a, transpose_b))
-    options: dict[str, Any] = {
-        "device": device,
-        "kernel": kernel,
-        "alpha": alpha,
-        "transpose_a": transpose_a,
-        "transpose_b": transpose_b,
-    }
+    turned = {"transpose_a": transpose_a, "transpose_b": transpose_b}
+    options: dict[str, Any] = {"device": device, "kernel": kernel, "alpha": alpha, **turned}
     try:
         if explain:
             for line in dense.explain(*operands, **options).splitlines():

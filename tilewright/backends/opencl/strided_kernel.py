@@ -73,17 +73,17 @@ class StridedKernel:
     """`options` gives the -D options besides types and multiply-add; `ladder` the configurations.
 
     `axes` are what may be tuned besides. Large register tiles spill on CPUs, and their compilers
-    take seconds over them: `cpu_ladder` and `cpu_axes`.
+    take seconds over them: `cpu_ladder` and `cpu_axes`, where there are any.
     A configuration without tiles computes one element a work-item.
     """
 
     name: str
     entry: str
     ladder: tuple[Config, ...]
-    cpu_ladder: tuple[Config, ...]
     options: Callable[[Problem, Config], Defines]
     axes: tuple[Axis, ...]
-    cpu_axes: tuple[Axis, ...]
+    cpu_ladder: tuple[Config, ...] = ()
+    cpu_axes: tuple[Axis, ...] = ()
     smallest_k: int = 1
 
     def why_not(self, problem: Problem, device: Device) -> str | None:
@@ -94,21 +94,14 @@ class StridedKernel:
 
     def configs(self, problem: Problem, device: Device) -> tuple[Config, ...]:
         """The ladder with the device's own multiply-add; wide loads where they are legal."""
-        prior = preferences(device)
-        return tuple(
-            replace(
-                config,
-                multiply_add=prior.multiply_add,
-                require_group=prior.require_group,
-                vector=min(config.vector, _width(problem)),
-            )
-            for config in (self.cpu_ladder if device.kind == "cpu" else self.ladder)
-        )
+        prior, widest = preferences(device), _width(problem)
+        ladder = (device.kind == "cpu" and self.cpu_ladder) or self.ladder
+        own = {"multiply_add": prior.multiply_add, "require_group": prior.require_group}
+        return tuple(replace(one, **own, vector=min(one.vector, widest)) for one in ladder)
 
     def space(self, problem: Problem, device: Device) -> tuple[Axis, ...]:
         """Tiles and loads where it has tiles, else work-groups and unrolling."""
-        axes = self.cpu_axes if device.kind == "cpu" else self.axes
-        return (MULTIPLY_ADD_AXIS, *axes)
+        return (MULTIPLY_ADD_AXIS, *((device.kind == "cpu" and self.cpu_axes) or self.axes))
 
     def resources(self, config: Config, problem: Problem) -> Resources:
         """One block of A and one of B, each row padded against bank conflicts."""

@@ -74,12 +74,12 @@ class VectorKernel:
     name: str
     a: Side
     b: Side
-    micro_m: int
-    micro_n: int
-    k_vector: int
+    micro_m: int = 4
+    micro_n: int = 4
+    k_vector: int = 4
     own_multiply_add: bool = False
     stores_image: bool = False
-    axes: tuple[Axis, ...] = ()
+    axes: tuple[Axis, ...] = (axis("micro_m", 1, 2, 4, 8), axis("micro_n", 4, 8, 16))
 
     @property
     def _has_images(self) -> bool:

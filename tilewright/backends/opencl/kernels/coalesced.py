@@ -10,8 +10,6 @@ KERNEL = VectorKernel(
     "coalesced",
     a=Side(transposed=True),
     b=Side(),
-    micro_m=4,
-    micro_n=4,
     k_vector=1,
     axes=(axis("micro_m", 4, 8), axis("micro_n", 4, 8, 16)),
 )

@@ -6,14 +6,11 @@ from tilewright.backends.opencl.lowering import GROUP_AXIS, UNROLL_AXIS
 from tilewright.backends.opencl.strided_kernel import StridedKernel
 from tilewright.facts.kernel import Config
 
-_AXES = (GROUP_AXIS, UNROLL_AXIS)
 KERNEL = StridedKernel(
     "naive",
     entry="naive",
     ladder=(Config(),),
-    cpu_ladder=(Config(),),
-    smallest_k=0,
     options=lambda problem, config: config.macros("unroll"),
-    axes=_AXES,
-    cpu_axes=_AXES,
+    axes=(GROUP_AXIS, UNROLL_AXIS),
+    smallest_k=0,
 )
