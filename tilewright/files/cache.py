@@ -60,12 +60,8 @@ def read_or_warn(path: Path, most: int = MOST) -> bytes | None:
 
 def warn_unreadable(path: Path, error: OSError) -> None:
     """Say that a file is passed over this time."""
-    warnings.warn(
-        f"cache file {path}: cannot be read now ({error.strerror}); it stays, and its content is"
-        " made again in this process",
-        CacheWarning,
-        stacklevel=3,
-    )
+    why = f"cannot be read now ({error.strerror}); it stays, and its content is"
+    _say(path, f"{why} made again in this process")
 
 
 def _why_refused(path: Path, status: os.stat_result, most: int) -> str | None:
@@ -89,12 +85,8 @@ def write(path: Path, content: bytes) -> None:
             Path(name).unlink(missing_ok=True)
             raise
     except OSError as error:
-        warnings.warn(
-            f"cache file {path}: cannot be written ({error.strerror}); its content will be made"
-            " again in the next process",
-            CacheWarning,
-            stacklevel=3,
-        )
+        why = f"cannot be written ({error.strerror}); its content will be made"
+        _say(path, f"{why} again in the next process")
 
 
 def read_sealed(path: Path, magic: bytes) -> bytes | None:
@@ -124,8 +116,8 @@ def set_aside(path: Path, why: str) -> None:
     aside = path.with_suffix(".damaged")
     with contextlib.suppress(OSError):  # another process was first, or the folder is read-only
         path.replace(aside)
-    warnings.warn(
-        f"cache file {path}: {why}; set aside as {aside.name} and made again",
-        CacheWarning,
-        stacklevel=3,
-    )
+    _say(path, f"{why}; set aside as {aside.name} and made again")
+
+
+def _say(path: Path, what: str) -> None:
+    warnings.warn(f"cache file {path}: {what}", CacheWarning, stacklevel=4)

@@ -41,12 +41,10 @@ class Shared:
         self._view: Any = None
         self._kept = np.empty(size, np.uint8) if way == "use" and source is None else source
         with session.lock, device_memory(session.device, size):
-            if way == "use" and size:
-                both = flags.READ_WRITE | flags.USE_HOST_PTR
+            ways = {"use": flags.USE_HOST_PTR, "copy": flags.COPY_HOST_PTR}
+            if way in ways and self._kept is not None and size:
+                both = flags.READ_WRITE | ways[way]
                 self.buffer = cl.Buffer(session.context, both, hostbuf=self._kept)
-            elif way == "copy" and source is not None and size:
-                both = flags.READ_WRITE | flags.COPY_HOST_PTR
-                self.buffer = cl.Buffer(session.context, both, hostbuf=source)
             else:
                 both = flags.READ_WRITE | flags.ALLOC_HOST_PTR
                 self.buffer = cl.Buffer(session.context, both, max(1, size))
