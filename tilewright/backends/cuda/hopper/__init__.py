@@ -4,8 +4,8 @@ Why CUDA C++ through NVRTC and not Gluon: tensor maps prebuilt once per plan hav
 Gluon 3.6 to 3.9; one launch holds tiles of eight widths, which needs one instruction each; and
 `setmaxnreg` lets the multiplying warps keep 216 registers where ptxas would cap all at 168.
 
-shapes.py   configurations of the kernel          orient.py   which operand gives the rows
-records.py  the records a launch reads            packing.py  items of the packing pass, panels
+blocks.py   configurations of the kernel          orient.py   which operand gives the rows
+records.py  buckets, the records a launch reads   packing.py  items of the packing pass, panels
 cost.py     seconds, from measured rates          maps.py     tensor maps
 engine.py   propose: buckets and their choice     bind.py     tables, scratch, launches
 split.py    fp32-accurate products: the engine over operands split into halves
