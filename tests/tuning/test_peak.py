@@ -248,6 +248,16 @@ def test_the_bandwidth_of_a_working_set_bounds_it_from_above(size: int, rate: fl
     assert row.value == rate
 
 
+def test_a_rate_that_was_disturbed_counts_only_where_there_is_no_other() -> None:
+    rates = (Rate("float32", "fma", 16, 8, 3.2e11), Rate("float32", "fma", 8, 8, 6.3e11))
+    disturbed = tuple(map(str, rates))
+    best = [
+        Ceilings("a device", "today", rates, (), busy=disturbed[begin:]).peak("float32")
+        for begin in (2, 1, 0)
+    ]
+    assert best == [rates[1], rates[0], rates[1]]
+
+
 def test_halves_may_be_summed_in_singles_and_doubles_may_not() -> None:
     peaks_of = {dtype: made_up().peak(dtype) for dtype in ("float16", "float32", "float64")}
     assert {dtype: row and row.value for dtype, row in peaks_of.items()} == {

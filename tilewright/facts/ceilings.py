@@ -86,9 +86,13 @@ class Ceilings:
     busy: tuple[str, ...] = ()
 
     def best(self, dtype: str, way: str | None = None) -> Rate | None:
-        """The fastest row of a type, of one way alone where that is named."""
-        rows = (rate for rate in self.rates if rate.dtype == dtype and way in (None, rate.way))
-        return max(rows, key=lambda rate: rate.value, default=None)
+        """The fastest row of a type, of one way alone where that is named.
+
+        Busy ones count only where there are no others: their clocks read twice too much at times.
+        """
+        rows = [rate for rate in self.rates if rate.dtype == dtype and way in (None, rate.way)]
+        calm = [rate for rate in rows if str(rate) not in self.busy]
+        return max(calm or rows, key=lambda rate: rate.value, default=None)
 
     def peak(self, dtype: str) -> Rate | None:
         """The fastest row that a product of this type may use: halves are summed in singles too."""
