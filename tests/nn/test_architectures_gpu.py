@@ -1,0 +1,71 @@
+"""Whole architectures bound to a GPU give what the definitions give on the host; bits are equal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("array_api_compat")
+
+from tests.support.architectures import ARCHITECTURES  # noqa: E402
+from tests.support.onebit_networks import NETWORKS, image  # noqa: E402
+from tests.support.outlines import network_of  # noqa: E402
+from tilewright.nn.net import Network  # noqa: E402
+from tilewright.nn.network_of_bits import of_bits  # noqa: E402
+from tilewright.nn.passes.retyped import retyped  # noqa: E402
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch reaches"),
+]
+
+
+def network(name: str) -> Network:
+    try:
+        return network_of(name)
+    except ModuleNotFoundError as error:
+        pytest.skip(f"{error.name} is not installed")
+
+
+def drawn(name: str) -> list[Any]:
+    rng = np.random.default_rng(1)
+    shapes = ARCHITECTURES[name].shapes
+    return [torch.from_numpy(rng.standard_normal(s).astype(np.float32)) for s in shapes]
+
+
+def arrays(made: Any) -> tuple[Any, ...]:
+    several = made if isinstance(made, tuple) else (made,)
+    return tuple(one.double().cpu() for one in several)
+
+
+def furthest(made: Any, wanted: tuple[Any, ...]) -> float:
+    """The largest difference of any output, over its largest value."""
+    pairs = zip(arrays(made), wanted, strict=True)
+    return max(float((one - right).abs().max() / right.abs().max()) for one, right in pairs)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_an_architecture_bound_to_a_gpu(name: str) -> None:
+    """In float32 to 1e-4 of the largest value; in float16 as near as torch's nodes one by one."""
+    net, inputs = network(name), drawn(name)
+    shapes = {f"x{at}": x.shape for at, x in enumerate(inputs)}
+    wanted = arrays(net.run(*inputs))
+    on_gpu = [x.cuda() for x in inputs]
+    bound = net.bind(shapes, "cuda")
+    assert furthest(bound(*on_gpu), wanted) < 1e-4, bound.explain()
+    single = Network(retyped(net.graph, "float16")).run(*(x.half() for x in on_gpu))
+    allowed = 2 * furthest(single, wanted) + 1e-3
+    halves = net.bind(shapes, "cuda", "float16")
+    assert furthest(halves(*on_gpu), wanted) < allowed, halves.explain()
+
+
+@pytest.mark.parametrize("make", NETWORKS)
+def test_networks_of_bits_have_the_hosts_bits(make: Any) -> None:
+    bits = make()
+    net, x = of_bits(bits), image(bits, 3)
+    wanted = net.bind(x.shape, "host")(x)
+    made = net.bind(x.shape, "cuda")(torch.from_numpy(np.ascontiguousarray(x)).cuda())
+    np.testing.assert_array_equal(made.cpu().numpy(), wanted)
