@@ -49,17 +49,22 @@ def furthest(made: Any, wanted: tuple[Any, ...]) -> float:
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_an_architecture_bound_to_a_gpu(name: str) -> None:
-    """In float32 to 1e-4 of the largest value; in float16 as near as torch's nodes one by one."""
+    """In float32, to 1e-4 of the largest value."""
     net, inputs = network(name), drawn(name)
-    shapes = {f"x{at}": x.shape for at, x in enumerate(inputs)}
-    wanted = arrays(net.run(*inputs))
-    on_gpu = [x.cuda() for x in inputs]
-    bound = net.bind(shapes, "cuda")
-    assert furthest(bound(*on_gpu), wanted) < 1e-4, bound.explain()
+    bound = net.bind({f"x{at}": x.shape for at, x in enumerate(inputs)}, "cuda")
+    made = bound(*(x.cuda() for x in inputs))
+    assert furthest(made, arrays(net.run(*inputs))) < 1e-4, bound.explain()
+
+
+@pytest.mark.parametrize("name", ["ResNet-18", "ShuffleNetV2", "U-Net"])
+def test_an_architecture_in_halves(name: str) -> None:
+    """As near as torch's nodes one by one."""
+    net, inputs = network(name), drawn(name)
+    wanted, on_gpu = arrays(net.run(*inputs)), [x.cuda() for x in inputs]
     single = Network(retyped(net.graph, "float16")).run(*(x.half() for x in on_gpu))
+    bound = net.bind({f"x{at}": x.shape for at, x in enumerate(inputs)}, "cuda", "float16")
     allowed = 2 * furthest(single, wanted) + 1e-3
-    halves = net.bind(shapes, "cuda", "float16")
-    assert furthest(halves(*on_gpu), wanted) < allowed, halves.explain()
+    assert furthest(bound(*on_gpu), wanted) < allowed, bound.explain()
 
 
 @pytest.mark.parametrize("make", NETWORKS)

@@ -8,6 +8,7 @@ A file is the graph with its small constants; large ones are drawn from a seed w
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 import pickle
@@ -29,6 +30,7 @@ def network_of(name: str) -> Network:
     folder = os.environ.get("TILEWRIGHT_OUTLINES")
     if folder:
         return _drawn(pickle.loads((Path(folder) / f"{name}.pickle").read_bytes()))
+    importlib.import_module("onnx")  # torch's exporter has an error of its own where it is absent
     from tests.support.architectures import exported
 
     return import_onnx(exported(name))

@@ -17,6 +17,7 @@ from tilewright.files.whole import path_of
 from tilewright.nn.graph import Graph, Input, Node, Tensor
 from tilewright.nn.infer import types
 from tilewright.nn.onnx.model import DOMAINS, content_of, model_of, opset_of, unique_initializers
+from tilewright.nn.onnx.quantised import expanded
 from tilewright.nn.onnx.schemas import given_to, node_of
 from tilewright.nn.onnx.tensors import TYPES, constant, content_of_constant, name_of, tensor_of
 
@@ -44,16 +45,18 @@ def parsed_graph(content: bytes, label: str, folder: Path | None) -> Graph:
         name = proto.name or next(filter(None, proto.output), f"number {index}")
         title = f"node {name!r} ({proto.op_type})"
         try:
-            made = _taken(proto, name, title, opset, label)
+            parts = expanded(proto, constants, opset)
+            made = [_taken(part, part.name or name, title, opset, label) for part in parts]
         except FileError as error:
             problems.append(f"{title}: {error}")
             continue
-        if isinstance(made, Node):
-            nodes.append(made)
-        else:
+        for part in made:
+            if isinstance(part, Node):
+                nodes.append(part)
+                continue
             if proto.output[0] in constants:
                 raise FileError(f"{label}: {title}: {proto.output[0]!r} is there already")
-            constants[proto.output[0]] = made
+            constants[proto.output[0]] = part
     if problems:
         raise FileError(f"{label}: {_listed(problems)}")
     try:

@@ -135,11 +135,11 @@ def _plain(layer: Conv, stored: int) -> NDArray:
 def _transformed(layer: Conv, stored: int, tile: int, *, last: bool) -> NDArray:
     """[32 outputs][position][input][output], or [position][4 inputs][output][input] of four."""
     positions = (tile + 2) ** 2
-    found = np.zeros((positions, stored, -(-layer.outputs // 16) * 16))
-    moved = transformed(layer.weights, tile).reshape(layer.outputs, layer.inputs, positions)
-    found[:, : layer.inputs, : layer.outputs] = moved.transpose(2, 1, 0)
+    found = np.zeros((positions, stored, -(-layer.outputs // 16) * 16), np.float32)
+    moved = transformed(layer.weights, tile)
+    found[:, : layer.inputs, : layer.outputs] = moved.transpose(0, 2, 1)
     if last and layer.outputs <= 4:
         four = found[:, :, :4].reshape(positions, stored // 4, 4, 4).swapaxes(2, 3)
-        return four.astype(np.float32).ravel()
+        return four.ravel()
     groups = [found[:, :, at : at + 32].ravel() for at in range(0, found.shape[2], 32)]
-    return np.concatenate(groups).astype(np.float32)
+    return np.concatenate(groups)

@@ -30,7 +30,11 @@ _WEIGHTS = {
 
 
 def transformed(weights: NDArray, tile: int) -> NDArray:
-    """G w G^T in float64: [outputs, inputs, 3, 3] to [outputs, inputs, tile + 2, tile + 2]."""
-    by = np.array(_WEIGHTS[tile])
-    found: NDArray = by @ weights.astype(np.float64) @ by.T
-    return found
+    """G w G^T, rounded once: [outputs, inputs, 3, 3] to float32 [positions, outputs, inputs].
+
+    Both sides at once, as one product in float64: of 512 x 512 it took a third of the time that a
+    product for each pair of channels took, beside other work.
+    """
+    both = np.kron(np.array(_WEIGHTS[tile]), np.array(_WEIGHTS[tile]))
+    wide = both @ weights.reshape(-1, 9).astype(np.float64).T
+    return wide.astype(np.float32).reshape(len(both), *weights.shape[:2])

@@ -34,7 +34,9 @@ def packed(layer: Conv, lanes: int, dtype: str) -> NDArray:
         whole = _filled(layer, lanes, lanes)
         blocks = (whole.shape[0] // lanes, lanes, whole.shape[1] // lanes, lanes, _taps(layer))
         laid = whole.reshape(blocks).transpose(0, 2, 4, 3, 1)
-    return np.concatenate([laid.ravel(), np.zeros(lanes)]).astype(dtype)
+    found = np.zeros(laid.size + lanes, dtype)
+    found[: laid.size].reshape(laid.shape)[...] = laid
+    return found
 
 
 def texels(layer: Conv, dtype: str) -> NDArray:

@@ -44,8 +44,10 @@ class Winograd:
         tile = _tile(work)
         flops = moved = 0.0
         for index, layer in enumerate(work.layers):
-            _, products = _product(work, index, tile)
-            flops += products
+            grouped = _grouped(layer, tile)
+            down, across = _tiles(work, index, tile)
+            asked = ConvWork((grouped,), work.images, 1, down * across)
+            flops += gemm.tiled_flops(asked, 0)
             moved += 8.0 * _floats(work, index, tile, layer.inputs)
             moved += 8.0 * _floats(work, index, tile, layer.outputs)
         return predict.propose(
@@ -89,17 +91,25 @@ def _scratch(work: ConvWork, tile: int) -> tuple[Scratch, ...]:
     return (*gemm.turns(work), *(Scratch(name, size) for name, size in sizes))
 
 
-def _product(work: ConvWork, index: int, tile: int) -> tuple[gemm.Product, float]:
-    """The products of a layer's positions as a grouped layer of 1x1 over tiles, and its flops."""
-    layer, positions = work.layers[index], (tile + 2) ** 2
+def _grouped(layer: Conv, tile: int, planes: NDArray | None = None) -> Conv:
+    """The products of a layer's positions as a grouped layer of 1x1 over tiles.
+
+    planes: transformed weights; without them zeros of their sizes, for whoever only counts.
+    """
+    positions = (tile + 2) ** 2
     shape = (positions * layer.outputs, layer.inputs, 1, 1)
-    moved = transformed(layer.weights, tile).reshape(layer.outputs, layer.inputs, positions)
-    grouped = Conv(moved.transpose(2, 0, 1).reshape(shape).astype(np.float32), groups=positions)
+    weights = np.broadcast_to(np.float32(0), shape) if planes is None else planes.reshape(shape)
+    return Conv(weights, groups=positions)
+
+
+def _product(work: ConvWork, index: int, tile: int) -> gemm.Product:
+    """The same as the launches want it."""
+    layer, positions = work.layers[index], (tile + 2) ** 2
     down, across = _tiles(work, index, tile)
     tiles = down * across
     steps = Steps(_NAMES[0], (positions * layer.inputs * tiles, tiles, tiles, 1))
-    product = gemm.Product(grouped, work.images, 1, tiles, steps)
-    return product, gemm.tiled_flops(ConvWork((grouped,), work.images, 1, tiles), 0)
+    grouped = _grouped(layer, tile, transformed(layer.weights, tile))
+    return gemm.Product(grouped, work.images, 1, tiles, steps)
 
 
 def _lower(work: ConvWork, device: Device, steps: Mapping[str, Steps]) -> Lowered:
@@ -108,7 +118,7 @@ def _lower(work: ConvWork, device: Device, steps: Mapping[str, Steps]) -> Lowere
     launches: list[Launch] = []
     for index, layer in enumerate(work.layers):
         source, to = gemm.between(work, index, steps)
-        product, _ = _product(work, index, tile)
+        product = _product(work, index, tile)
         none = np.zeros(product.layer.outputs, np.float32)
         constants |= product.constants(f"{index}", "float32") | gemm.ends_of(layer, index)
         constants |= {f"plain{index}": layer.weights.astype(np.float32), f"none{index}": none}
