@@ -49,6 +49,26 @@ def test_a_result_that_no_memory_holds_is_refused_in_words() -> None:
         tilewright.matmul(empty, empty.T)
 
 
+COPIED: dict[str, Callable[[Any, Any], Any]] = {
+    "plain": lambda a, b: tilewright.matmul(a, b, device="host"),
+    "scaled": lambda a, b: tilewright.matmul(a, b, alpha=2.0, device="host"),
+    "stacked": lambda a, b: tilewright.matmul(a[None], b[None], device="host"),
+    "listed": lambda a, b: tilewright.grouped_matmul([a], [b], device="host"),
+    "of many": lambda a, b: tilewright.grouped_matmul([a] * 9, [b] * 9, device="host"),
+    "activated": lambda a, b: tilewright.grouped_matmul([a], [b], activation="gelu", device="host"),
+}
+
+
+@pytest.mark.parametrize("way", COPIED)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_copies_that_no_memory_holds_are_refused_in_words(way: str, dtype: str) -> None:
+    """One element, spread over terabytes: NumPy copies what its BLAS cannot read in place."""
+    k = 2**31 - 64
+    a, b = (np.broadcast_to(np.ones((), dtype), shape) for shape in ((4096, k), (k, 4096)))
+    with pytest.raises(DeviceMemoryError, match="no room"):
+        COPIED[way](a, b)
+
+
 def test_a_device_has_a_number_or_a_name_behind_its_colon() -> None:
     with pytest.raises(DeviceError, match="no such device"):
         tilewright.matmul(ONES[0], ONES[0], device="opencl:")

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from tilewright.arrays.array import NDArray
-from tilewright.backends.host.backend import activate, multiply
+from tilewright.backends.host.backend import NO_ROOM, activate, multiply
 from tilewright.engines.grouped import GroupedKernel, GroupedOperand, GroupedOperands
+from tilewright.errors import DeviceMemoryError
 from tilewright.facts.device import Device
 from tilewright.facts.scalars import Scalars
 from tilewright.inputs.matrices import Matrices, matrices
@@ -60,8 +61,11 @@ def host_loop(
     if c.dtype == np.float16 or activation == "gelu":
 
         def run_all() -> None:
-            for x, y, z, scale, shift in jobs:
-                multiply(x, y, z, scale, shift, activation)
+            try:
+                for x, y, z, scale, shift in jobs:
+                    multiply(x, y, z, scale, shift, activation)
+            except MemoryError:
+                raise DeviceMemoryError(NO_ROOM) from None
 
         return run_all
     largest = max((z.size for _, _, z, scale, _ in jobs if scale.beta), default=0)
@@ -69,8 +73,11 @@ def host_loop(
     steps = [step for job in jobs for step in _steps(*job, activation, beside)]
 
     def run() -> None:
-        for function, arguments in steps:
-            function(*arguments)
+        try:
+            for function, arguments in steps:
+                function(*arguments)
+        except MemoryError:
+            raise DeviceMemoryError(NO_ROOM) from None
 
     return run
 

@@ -73,18 +73,24 @@ class Host(Backend):
     def run(self, plan: Plan, views: Mapping[str, View], scalars: Scalars) -> None:
         """Compute into views["c"] with numpy.matmul."""
         bias = views.get("bias")
-        multiply(
-            views["a"].memory,
-            views["b"].memory,
-            views["c"].memory,
-            scalars,
-            None if bias is None else bias.memory,
-            plan.problem.activation,
-        )
+        try:
+            multiply(
+                views["a"].memory,
+                views["b"].memory,
+                views["c"].memory,
+                scalars,
+                None if bias is None else bias.memory,
+                plan.problem.activation,
+            )
+        except MemoryError:
+            raise DeviceMemoryError(NO_ROOM) from None
 
     def time(self, plan: Plan, views: Mapping[str, View], scalars: Scalars) -> Timing:
         """Wall clock; NumPy has no events."""
         return Timing.of(lambda: self.run(plan, views, scalars))
+
+
+NO_ROOM = "a, b: the host has no room for copies of operands that its BLAS cannot read in place"
 
 
 def multiply(
