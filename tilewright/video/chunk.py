@@ -12,16 +12,18 @@ import json
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
+from tilewright.errors import ArgumentError
 from tilewright.video.codecs import Coding, encoder
 from tilewright.video.look import Frame, Look
 from tilewright.video.pyav import pyav
+from tilewright.wording import in_one_line
 
 _MAGIC = b"TWCHUNK1"
 _PACKET = struct.Struct("<qqIB")  # pts, duration, bytes, whether it is a key
@@ -61,10 +63,10 @@ def encode(
     damaged: Callable[[], int] = lambda: 0,
 ) -> Head:
     """Encode pictures as one chunk and write its file, whole or not at all."""
-    context = encoder(coding, look)
-    lengths: dict[int, int] = {}
     temporary = path.with_suffix(".part")
-    with temporary.open("w+b") as file:
+    with temporary.open("w+b") as file, _refused(coding, look):
+        context = encoder(coding, look)
+        lengths: dict[int, int] = {}
         sink = _Sink(file)
         count = 0
         for frame in pictures:
@@ -79,6 +81,18 @@ def encode(
         sink.finish(head)
     temporary.replace(path)
     return head
+
+
+@contextmanager
+def _refused(coding: Coding, look: Look) -> Iterator[None]:
+    """What an encoder complains of, in one line."""
+    try:
+        yield
+    except pyav().FFmpegError as error:
+        raise ArgumentError(
+            f"codec={coding.codec!r}: failed on {look.said()} ({in_one_line(error)}); accepted is"
+            " another codec"
+        ) from None
 
 
 def _pts(frame: Frame, coding: Coding) -> int:
