@@ -96,13 +96,10 @@ def check(folder: str, name: str, document: Any) -> Content:
     if not isinstance(key, str):
         raise ValueError(f"key={key!r} is no text")
     expected = digest(key) if folder == MEASURED else key
-    if (
-        document["format"] != FORMAT
-        or expected != name
-        or not isinstance(document["content"], dict)
-    ):
+    content = document["content"]
+    if document["format"] != FORMAT or expected != name or not isinstance(content, dict):
         raise ValueError("it is of another format")
-    return dict(document["content"])
+    return dict(content)
 
 
 def digest(text: str) -> str:

@@ -64,13 +64,8 @@ def _image_pitch(cl: Any, handle: Any) -> int:
     value = ctypes.c_uint(0)
     try:
         ask = ctypes.CDLL(cl._cl.__file__).clGetDeviceInfo
-        ask.argtypes = (
-            ctypes.c_void_p,
-            ctypes.c_uint,
-            ctypes.c_size_t,
-            ctypes.c_void_p,
-            ctypes.c_void_p,
-        )
+        pointer = ctypes.c_void_p
+        ask.argtypes = (pointer, ctypes.c_uint, ctypes.c_size_t, pointer, pointer)
         status = ask(
             handle.int_ptr, _IMAGE_PITCH_ALIGNMENT, ctypes.sizeof(value), ctypes.byref(value), None
         )

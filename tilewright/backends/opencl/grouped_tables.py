@@ -56,16 +56,9 @@ class Tables:
             rows = _part_rows(layout, problems, position)
             problems = np.concatenate((problems, rows))
             pairs = np.concatenate((pairs, np.tile([1.0, 0.0], (len(rows), 1))))
-        splits, pieces = _splits(layout, position)
-        return cls(
-            np.ascontiguousarray(problems),
-            pairs.astype(SUMS[operands.dtype]),
-            tiles,
-            parts,
-            splits,
-            pieces,
-            layout.sums.elements,
-        )
+        scalars = pairs.astype(SUMS[operands.dtype])
+        lists = (tiles, parts, *_splits(layout, position))
+        return cls(np.ascontiguousarray(problems), scalars, *lists, layout.sums.elements)
 
 
 def _problems(layout: GroupedLayout, operands: GroupedOperands) -> Table:

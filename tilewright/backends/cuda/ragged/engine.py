@@ -168,14 +168,8 @@ def _key(form: str, operands: tuple[Any, ...], precision: str, clear: bool) -> t
     else:
         groups = (_class_of(w.shape[0], out.shape[0]), _of_rows(x, 0), _of_rows(w, 1))
         moving = (*groups, _facts(out))
-    return (
-        form,
-        precision,
-        clear,
-        *moving,
-        _facts(offsets),
-        None if bias is None else _facts(bias),
-    )
+    extra = None if bias is None else _facts(bias)
+    return form, precision, clear, *moving, _facts(offsets), extra
 
 
 def _class_of(rows: int, groups: int) -> int:
