@@ -33,8 +33,9 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default")
 
 def pytest_configure(config: pytest.Config) -> None:
     """A cache of our own, PoCL's too, so that no run depends on what an earlier one left."""
-    if hasattr(config, "workerinput"):
-        return  # a worker of pytest-xdist inherits the folder from its controller
+    if hasattr(config, "workerinput"):  # of pytest-xdist: inherits the folder from its controller
+        compiled_once.share(Path(os.environ["TILEWRIGHT_CACHE"], "locks"))
+        return
     folder = Path(tempfile.mkdtemp(prefix="tilewright-tests-"))
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
     for name in ("programs", "pocl", "locks"):
@@ -66,7 +67,6 @@ MANY = 4  # processes, from which on there are more of them than long groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of several processes (`-n 2`), each begins with what takes long."""
     if hasattr(config, "workerinput"):
-        compiled_once.share(Path(os.environ["TILEWRIGHT_CACHE"], "locks"))
         rank = {stem: place for place, stem in enumerate(LONG)}
         items.sort(key=lambda item: rank.get(item.path.stem, len(LONG)))
 

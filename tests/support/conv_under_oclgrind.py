@@ -22,7 +22,7 @@ CASES = (
 )
 
 
-def convolve(device: Device) -> None:
+def multiply(device: Device) -> None:
     """Every case on every engine that takes it, but one that would be simulated for 20 s."""
     for name in ("limits", "chain"):
         test_conv_int8.check(test_conv_int8.WORKS[name], device)

@@ -85,7 +85,9 @@ def mesh_edges(points: Points) -> Ints:
         ) from error
     corners = Delaunay(points).simplices.astype(np.int64)
     edges = np.sort(np.concatenate((corners[:, :2], corners[:, 1:], corners[:, ::2])), axis=1)
-    return np.unique(edges, axis=0)
+    # As one number each: 20 times as fast as rows of two.
+    numbers = np.unique(edges[:, 0] * len(points) + edges[:, 1])
+    return np.stack(np.divmod(numbers, len(points)), axis=1)
 
 
 def dissect(points: Points, edges: Ints) -> list[tuple[Ints, Ints, int]]:
@@ -104,7 +106,7 @@ def dissect(points: Points, edges: Ints) -> list[tuple[Ints, Ints, int]]:
         domain, level = waiting.pop()
         source, target = _touching(domain, begins, both[:, 1])
         inside[domain] = True
-        border = np.unique(target[~inside[target]])
+        border = _each_once(target[~inside[target]], len(points))
         near, pivots = _cut(points, domain, source, target)
         if len(near):
             inside[near] = inside[pivots] = False
@@ -123,11 +125,20 @@ def _cut(points: Points, domain: Ints, source: Ints, target: Ints) -> tuple[Ints
     place = points[domain]
     axis = int(np.argmax(np.ptp(place, axis=0)))
     is_near = np.zeros(len(points), np.bool_)
-    is_near[domain] = place[:, axis] < np.median(place[:, axis])
+    along = np.sort(place[:, axis])
+    median = 0.5 * (along[(len(along) - 1) // 2] + along[len(along) // 2])
+    is_near[domain] = place[:, axis] < median
     near = domain[is_near[domain]]
     if not len(near):
         return near, domain
-    return near, np.unique(source[~is_near[source] & is_near[target]])
+    return near, _each_once(source[~is_near[source] & is_near[target]], len(points))
+
+
+def _each_once(vertices: Ints, count: int) -> Ints:
+    """`np.unique` of vertices among `count`, which takes ten times as long for so few."""
+    is_there = np.zeros(count, np.bool_)
+    is_there[vertices] = True
+    return np.flatnonzero(is_there)
 
 
 def _touching(domain: Ints, begins: Ints, neighbours: Ints) -> tuple[Ints, Ints]:
