@@ -15,8 +15,8 @@ _KINDS = {
 }
 
 _TAUGHT = (
-    "; {:.0%} of the pictures that it learned from in the steps before is what `superres-l` made of"
-    " their halves, turned and mirrored in all eight ways"
+    "; of the pictures in the steps before {:.0%} was what an earlier `superres-l` made of their"
+    " halves, the mean of all eight ways to mirror and turn them"
 )
 _THEN = ", in the last {:,} steps the logarithm of each crop's mean squared difference"
 
@@ -39,7 +39,7 @@ def card(facts: dict[str, Any]) -> str:
         learned=facts["photographs"] - facts["closer"], rows="\n".join(rows),
         half=base - figures["float16"]["psnr"], whole=base - figures["int8"]["psnr"],
         calibrated=base - figures["int8, not learned"]["psnr"], damage=facts["damage"],
-        crop=how["crop"], batch=how["batch"], rate=how["rate"],
+        crop=how["crop"], batch=how["batch"], rate=how["rate"], runs=how["runs"],
         steps=how["steps"], minutes=how["seconds"] / 60,
         then=_THEN.format(facts["last"]) if facts["last"] else "",
         taught=_TAUGHT.format(how["taught"]) if how["taught"] else "",

@@ -40,10 +40,17 @@ def net(path: Path) -> list[Tensor]:
 
 
 def spent(kept: dict[str, Any]) -> dict[str, float]:
-    """Steps, seconds and the teacher's share of a run and of those that it began from."""
-    before = kept.get("before", {"steps": 0, "seconds": 0.0, "taught": 0.0})
+    """Steps and seconds of a run and of those that it began from, and what was largest in them.
+
+    How many runs they are, their largest rate, and the largest share of a teacher.
+    """
+    nothing = {"steps": 0, "seconds": 0.0, "runs": 0, "rate": 0.0, "taught": 0.0}
+    before = nothing | kept.get("before", {})
+    task = kept["task"]
     return {
         "steps": before["steps"] + kept["steps"]["done"],
         "seconds": before["seconds"] + kept["seconds"],
-        "taught": max(before.get("taught", 0.0), kept["task"].get("taught", 0.0)),
+        "runs": before["runs"] + 1,
+        "rate": max(before["rate"], task["rate"]),
+        "taught": max(before["taught"], task["taught"]),
     }

@@ -4,6 +4,11 @@
     python -m train.superres --size m --data PHOTOGRAPHS --minutes 1.5 --int8
     python -m train.superres --size m --data PHOTOGRAPHS --export models
 
+Further runs make it better by a few hundredths of a decibel; the cards say how many there were:
+
+    ... --minutes 8 --teacher trained/superres-l.pt        from what size l makes, too
+    ... --minutes 2 --start trained/superres-m.pt --out last --decibels --rate 2e-4
+
 PHOTOGRAPHS holds train/ and test/. Every minute a checkpoint is written to --out; the same line
 goes on from there, and a line that is done does nothing. Sizes: s 16 channels and 3 inner layers, m
 32 and 4, l 64 and 4 (`nets.py`). --steps in the place of --minutes makes a run that is the same

@@ -94,6 +94,26 @@ def test_training_and_evaluation_differ_by_the_rounding_of_float32_sums_alone() 
     np.testing.assert_allclose(first.numpy(), second.numpy(), atol=1e-5)
 
 
+def test_in_training_only_whole_numbers_below_256_are_multiplied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So that TF32, whose eleven bits hold them, gives the products of float32."""
+    seen: list[torch.Tensor] = []
+    conv2d = nn.functional.conv2d
+
+    def watched(x: torch.Tensor, weight: torch.Tensor, *rest: object) -> torch.Tensor:
+        seen.extend((x.detach(), weight.detach()))
+        return conv2d(x, weight, *rest)
+
+    module = qat.prepare(nn.Conv2d(3, 4, 3)).train()
+    monkeypatch.setattr(qat.functional, "conv2d", watched)
+    module(torch.randn(1, 3, 6, 6))
+    assert len(seen) == 2
+    for values in seen:
+        torch.testing.assert_close(values, values.round(), atol=1e-4, rtol=0)
+        assert values.abs().max() <= 255
+
+
 def test_gradients_pass_straight_through_but_not_from_beyond_the_range() -> None:
     module = qat.prepare(nn.Linear(3, 1, bias=False)).train()
     module(torch.tensor([[0.0, 1.0, 2.0]]))
