@@ -247,7 +247,7 @@ def test_a_signal_ends_a_command_and_leaves_no_temporary_file(
     try:
         wait_for(folder, process)
         process.send_signal(number)
-        _, told = process.communicate(timeout=60)
+        _, told = process.communicate(timeout=600)
     finally:
         process.kill()
     assert process.returncode == 128 + number
@@ -262,7 +262,7 @@ def test_a_command_that_ignores_a_closed_terminal_goes_on(folder: Path) -> None:
         forever="import os; os.kill(os.getpid(), signal.SIGHUP); return tilewright.empty((3, 2))"
     )
     process = started(code=code.replace("ctypes,", "ctypes, signal,"))
-    process.communicate(timeout=120)
+    process.communicate(timeout=600)
     assert process.returncode == 0
     assert Path("c.npy").exists()
 

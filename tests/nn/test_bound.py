@@ -150,7 +150,7 @@ def test_a_forked_child_runs_what_its_parent_holds() -> None:
     with bound._lock:
         child = context.Process(target=_forked, args=(bound, x, queue))
         child.start()
-    made = queue.get(timeout=120)
+    made = queue.get(timeout=600)
     child.join(120)
     np.testing.assert_array_equal(made, wanted)
 

@@ -91,7 +91,7 @@ for name in ("matmul", "Conv2d", "Network"):
 def test_children_compute_what_their_parent_does_whatever_it_did_before() -> None:
     """Each state of the parent adds to those before it; twice a child forks one of its own."""
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr
     said = [line for line in done.stdout.splitlines() if line.startswith(("after", "while"))]

@@ -73,7 +73,7 @@ def test_a_faulty_candidate_costs_itself_is_remembered_and_unless_late_never_tri
 ) -> None:
     hangs = FAULTS[fault] == LATE  # each costs the time that is waited for it
     kernel = Planted(faults=(1, fault), unrolls=(1,) if hangs else (1, 2, 4))
-    log, timeout = tmp_path / "log", 1.0 if hangs else 5.0
+    log, timeout = tmp_path / "log", 2.0 if hangs else 60.0
     (result,) = tune(kernel, log, timeout=timeout)
     assert result.config == BEST
     assert chosen(kernel) == BEST
@@ -188,7 +188,7 @@ def in_process(*arguments: str, **environment: str) -> subprocess.Popen[bytes]:
 
 def test_a_killed_tuner_is_resumed_where_it_was(tmp_path: Path) -> None:
     process = in_process("tune", "planted", "600", PLANTED_SECONDS="0.1")
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while not (store.names(store.TRIED) and len(tried("planted")) >= 5):
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -231,7 +231,7 @@ def test_a_worker_left_behind_ends(tmp_path: Path) -> None:
         time.sleep(0.02)
     process.kill()
     process.wait()
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while _workers_of(tmp_path):
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -251,7 +251,7 @@ def _workers_of(folder: Path) -> list[str]:
 def test_two_tuners_at_once_both_keep_what_they_found(tmp_path: Path) -> None:
     names = ("first", "second", "first")  # two of them on the same kernel
     running = [in_process("tune", name, "6", PLANTED_SECONDS="0.02") for name in names]
-    assert [process.wait(timeout=240) for process in running] == [0, 0, 0]
+    assert [process.wait(timeout=600) for process in running] == [0, 0, 0]
     for name in ("first", "second"):
         assert chosen(Planted(name)) == BEST
         assert len(tried(name)) == 15
@@ -278,12 +278,12 @@ def test_a_store_cut_in_half_is_set_aside_and_tuned_anew(
 
 def test_ctrl_c_keeps_what_was_found(own_store: Path) -> None:
     process = in_process("tune", "planted", "600", PLANTED_SECONDS="0.2")
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while not (store.names(store.TRIED) and len(tried("planted")) >= 4):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=120) == 0
+    assert process.wait(timeout=600) == 0
     best = min(value[0] for value in tried("planted").values())
     found = chosen(Planted())
     assert found is not None

@@ -30,7 +30,7 @@ def interpreted(script: str) -> str:
         "PYTHONPATH": str(ROOT),
     }
     command = [sys.executable, "-m", f"tests.support.{script}"]
-    ran = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=280)
+    ran = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
     assert ran.returncode == 0, ran.stderr[-3000:]
     return ran.stdout
 

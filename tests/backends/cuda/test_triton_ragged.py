@@ -31,7 +31,7 @@ def test_ragged_products_are_right_in_the_interpreter() -> None:
         capture_output=True,
         text=True,
         env=environment,
-        timeout=240,
+        timeout=600,
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
     said = ("float64: right", "float32: right", "float16: right", "wrong offsets: named")

@@ -34,7 +34,7 @@ device = next(one for one in tilewright.devices() if one.id == {device!r})
 backend = backend_of(device)
 kernels = [kernel for kernel in backend.kernels(device) if kernel.name == "added"]
 todo = tasks(kernels, [Shape(64, 64, 64)], UNMEASURED)
-with Workshop(timeout=20.0) as workshop:
+with Workshop(timeout=600.0) as workshop:
     (result,) = Tuner(device, backend.priors(device), workshop, 3.0).run(todo)
 print("tried", result.timed, result.failed)
 assert result.timed > 0
