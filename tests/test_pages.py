@@ -131,6 +131,8 @@ def test_names_of_ours_in_a_block_of_python_exist(block: Block) -> None:
                 pytest.importorskip("torch", reason="PyTorch is not installed")
             module = importlib.import_module(str(node.module))
             for alias in node.names:
+                if not hasattr(module, alias.name):
+                    importlib.import_module(f"{node.module}.{alias.name}")
                 ours[alias.asname or alias.name] = getattr(module, alias.name)
     assert ours
     for node in ast.walk(tree):

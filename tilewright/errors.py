@@ -52,7 +52,7 @@ class CacheError(TilewrightError, OSError):
 
 
 class FileError(TilewrightError, ValueError):
-    """A file that is truncated, of an unknown format or holds no matrix."""
+    """A file that is truncated, of an unknown format or holds nothing of the wanted kind."""
 
 
 class CacheWarning(UserWarning):

@@ -50,7 +50,9 @@ def _x264_light(light: Light) -> dict[str, str]:
 
 
 def _x265_light(light: Light) -> dict[str, str]:
-    # With more of these threads x265 gives other bits from run to run, measured with 4.1.
+    # One picture at a time: with more of these threads some rate controls depend on how the
+    # threads ran (x265's manual, --frame-threads). Pictures smaller than its block of 64 x 64
+    # differed from run to run even so.
     parts = ["log-level=error", "frame-threads=1"]
     parts += [f"master-display={_mastering(light)}"] if light.mastering else []
     parts += ["max-cll={},{}".format(*light.content)] if light.content else []

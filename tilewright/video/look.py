@@ -7,7 +7,7 @@ H.273, which FFmpeg and every codec here use, so that nothing is translated.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -111,10 +111,6 @@ class Frame:
     def time(self) -> Fraction:
         """When it is shown, in seconds, exactly."""
         return self.pts * self.time_base
-
-    def with_planes(self, planes: tuple[NDArray, ...], look: Look) -> Frame:
-        """The same moment with other samples."""
-        return replace(self, planes=planes, look=look, carrier=None)
 
 
 def planar(format: str, *, bits: int) -> str:
