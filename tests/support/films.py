@@ -31,6 +31,7 @@ class Making:
     colours: tuple[int, int, int, int] = (0, 2, 2, 2)  # range, matrix, primaries, transfer
     aspect: Fraction = Fraction(1)
     seed: int = 0
+    noise: float = 1 / 60  # of the largest sample
 
 
 def drawn(make: Making, number: int, plane: int, shape: tuple[int, int]) -> np.ndarray:
@@ -39,7 +40,7 @@ def drawn(make: Making, number: int, plane: int, shape: tuple[int, int]) -> np.n
     most = 1023 if "10" in make.format else 255
     y, x = np.mgrid[: shape[0], : shape[1]]
     wave = np.sin(x / (3 + plane) + number / 2) + np.cos(y / 4 - number / 3)
-    noisy = most * (0.5 + 0.2 * wave) + rng.normal(0, most / 60, shape)
+    noisy = most * (0.5 + 0.2 * wave) + rng.normal(0, most * make.noise, shape)
     return noisy.clip(0, most).astype(np.uint16 if most > 255 else np.uint8)
 
 
