@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -56,6 +56,10 @@ def enhance(
     crf: Annotated[
         int | None, typer.Option(metavar="N", help="The encoder's quality; less is better.")
     ] = None,
+    workers: Annotated[
+        str | None,
+        typer.Option(metavar="N|ADDRESS", help="Processes here, or a Dask scheduler's address."),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
@@ -78,14 +82,15 @@ def enhance(
     """
     stages = _stages(upscale, size, dtype, model, sharpen, ten_bit, device)
     if (found := pictures.pairs(source, output)) is not None:
-        _pictures(found, stages, codec, crf, overwrite, dry_run)
+        _only_films({"--codec": codec, "--crf": crf, "--workers": workers})
+        _pictures(found, stages, overwrite, dry_run)
         return
     job = planned(source, output, stages, codec=codec, crf=crf, overwrite=overwrite)
     if dry_run:
         print("\n".join(job.lines()))
         return
     with _bar() as report:
-        done = made(job, report)
+        done = made(job, report, _workers(workers))
     print("\n".join(_said(done)))
 
 
@@ -119,17 +124,24 @@ def _stages(
     return stages
 
 
+def _workers(given: str | None) -> int | str | None:
+    """A number, or an address."""
+    return int(given) if given is not None and given.removeprefix("-").isdecimal() else given
+
+
+def _only_films(options: Mapping[str, object]) -> None:
+    """Raise ArgumentError for options that pictures have no use for."""
+    for name, given in options.items():
+        if given is not None:
+            raise ArgumentError(f"{name}: of films alone; accepted for pictures is none")
+
+
 def _pictures(
     found: Sequence[pictures.Pair],
     stages: Sequence[Stage],
-    codec: str | None,
-    crf: int | None,
     overwrite: bool,
     dry_run: bool,
 ) -> None:
-    if codec is not None or crf is not None:
-        given = "--codec" if codec is not None else "--crf"
-        raise ArgumentError(f"{given}: of films alone; accepted for pictures is none")
     if dry_run:
         names = ", ".join(stage.name for stage in stages) or "no stage"
         print("\n".join(f"{pair.source}: {names} -> {pair.out}" for pair in found))

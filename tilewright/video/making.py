@@ -9,60 +9,30 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from tilewright.errors import ArgumentError, FileError
-from tilewright.files.whole import check_writable, path_of
+from tilewright.errors import ArgumentError, DeviceError, FileError
+from tilewright.files.whole import check_writable, path_of, replacing
 from tilewright.inputs.devices import host
 from tilewright.version import __version__
 from tilewright.video import chunk, codecs
 from tilewright.video.assemble import Made, assemble, rehearsed, verified
 from tilewright.video.codecs import Coding
-from tilewright.video.decode import Damage, decoded
-from tilewright.video.flow import Clock, ahead, spread, timed
+from tilewright.video.flow import Clock
+from tilewright.video.job import Job
 from tilewright.video.journal import Journal, begun, mark, recalled
-from tilewright.video.look import Frame, Look
+from tilewright.video.line import Line
 from tilewright.video.pyav import SUFFIXES, pyav
-from tilewright.video.source import Film, described, film
-from tilewright.video.stages.contract import Stage, looks, recipe, windows
-from tilewright.wording import PATH, counted, short
+from tilewright.video.source import film
+from tilewright.video.stages.contract import Stage, looks, recipe
+from tilewright.wording import PATH, counted, in_one_line, short
 
 CHUNK = 120  # pictures: what a kill costs at most, and a key frame each
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """All that is decided before the first picture.
-
-    looks    of the pictures before each stage, and after the last
-    bounds   numbers of the first picture of every chunk
-    """
-
-    film: Film
-    out: Path
-    stages: tuple[Stage, ...]
-    coding: Coding
-    looks: tuple[Look, ...]
-    bounds: tuple[int, ...]
-
-    def lines(self) -> list[str]:
-        """What would be done, a line each."""
-        steps = [
-            f"{stage.name}: {before.said()} -> {after.said()}"
-            for stage, before, after in zip(self.stages, self.looks, self.looks[1:], strict=False)
-        ]
-        coded = f"{self.coding.codec}, crf {self.coding.crf}" if self.coding.crf else "lossless"
-        return [
-            f"{self.film.path}: {described(self.film)}",
-            *(steps or ["no stage: every picture stays as it is"]),
-            f"{self.out}: {self.looks[-1].said()}, {coded}, {counted(len(self.bounds), 'chunk')}",
-        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +78,7 @@ def enhance(
     codec: str | None = None,
     crf: int | None = None,
     overwrite: bool = False,
+    workers: int | str | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Enhanced:
     """Make a film out of another: every picture through the stages, all else copied.
@@ -121,15 +92,18 @@ def enhance(
         codec: "h264", "h265", "av1", "vp9" or "ffv1"; None is vp9 for .webm, else h264.
         crf: the encoder's quality, the less the better; None is its usual one.
         overwrite: replace `out` where it exists.
-        progress: called after every picture.
+        workers: processes of this machine, or the address of a Dask scheduler, as
+            "tcp://scheduler:8786", whose workers read `source` at the same path; None is this
+            process alone. The film is the same on processors of one kind.
+        progress: called after every picture; of workers after every chunk.
 
     Raises:
         ArgumentError: a codec, container or stage that does not take the film.
         FileError: a source that cannot be read, an `out` that exists or cannot be written.
-        DeviceError: PyAV is not installed.
+        DeviceError: PyAV or Dask is not installed, no scheduler or worker answers.
     """
     job = planned(source, out, stages, codec=codec, crf=crf, overwrite=overwrite)
-    return made(job, progress)
+    return made(job, progress, workers)
 
 
 def planned(
@@ -173,15 +147,20 @@ def _check_out(source: Path, out: Path, overwrite: bool) -> None:
             raise FileError(f"{label}: exists; accepted is another name, or overwrite")
 
 
-def made(job: Job, progress: Callable[[Progress], None] | None = None) -> Enhanced:
+def made(
+    job: Job,
+    progress: Callable[[Progress], None] | None = None,
+    workers: int | str | None = None,
+) -> Enhanced:
     """Do what was planned."""
     begin = perf_counter()
+    _check_workers(workers)
     for lost in job.film.unkept:
         warnings.warn(f"{lost}: not kept, as no encoder here takes it", stacklevel=3)
     job, wanted = _recalled(job)
     with begun(job.out, wanted) as journal:
         run = _Run(job, journal, progress)
-        run.chunks()
+        run.chunks(workers)
         heads = journal.done(len(job.bounds))
         _finished(job, journal, heads)
         damaged = sum(head.damaged for head in heads.values())
@@ -192,6 +171,29 @@ def made(job: Job, progress: Callable[[Progress], None] | None = None) -> Enhanc
             )
         seconds = perf_counter() - begin
         return Enhanced(job.out, frames, run.kept, damaged, seconds, run.clock.seconds)
+
+
+def _check_workers(workers: int | str | None) -> None:
+    """Raise for no number or address, and where Dask is absent, before anything is written."""
+    if workers is None:
+        return
+    most = 4 * host().compute_units
+    if not (
+        1 <= workers <= most
+        if isinstance(workers, int)
+        else workers.startswith(("tcp://", "tls://", "ws://", "wss://", "ucx://"))
+    ):
+        raise ArgumentError(
+            f"workers={workers!r}: accepted are 1 to {most}, or a scheduler's address, as"
+            " tcp://scheduler:8786"
+        )
+    try:
+        import distributed  # noqa: F401
+    except ImportError as error:
+        raise DeviceError(
+            f"workers={workers!r}: Dask is absent ({in_one_line(error)}); accepted is"
+            " pip install 'tilewright[workers]'"
+        ) from None
 
 
 def _recalled(job: Job) -> tuple[Job, dict[str, Any]]:
@@ -221,7 +223,7 @@ def _recipe(job: Job) -> dict[str, Any]:
 
 
 class _Run:
-    """Chunks that are missing, made one after the other."""
+    """Chunks that are missing, made here or by workers."""
 
     def __init__(
         self, job: Job, journal: Journal, progress: Callable[[Progress], None] | None
@@ -232,82 +234,33 @@ class _Run:
         self.missing = [n for n in range(len(job.bounds)) if n not in heads]
         self.kept = sum(head.frames for head in heads.values())
         self.done = self.kept
-        self.works = [
-            [stage.bound(look) for _ in range(stage.workers)]
-            for stage, look in zip(job.stages, job.looks, strict=False)
-            if self.missing
-        ]
         self.begin = perf_counter()
 
-    def chunks(self) -> None:
-        """Make all that are missing, neighbours in one go."""
-        stretch: list[int] = []
-        for number in self.missing:
-            if stretch and number != stretch[-1] + 1:
-                self._stretch(stretch)
-                stretch = []
-            stretch.append(number)
-        if stretch:
-            self._stretch(stretch)
+    def chunks(self, workers: int | str | None) -> None:
+        """Make all that are missing."""
+        if not self.missing:
+            return
+        if workers is None:
+            line = Line(self.job, self.clock)
+            self.begin = perf_counter()
+            line.chunks(self.missing, self.journal.path, self._counted)
+            return
+        from tilewright.video import cluster  # loads Dask
 
-    def _stretch(self, numbers: Sequence[int]) -> None:
-        """Chunks that follow each other, decoded without a break."""
-        damage = Damage()
-        with closing(self._pictures(numbers, damage)) as pictures:
-            cut = _Cut(pictures)
-            for number in numbers:
-                frames = self._counted(cut.until(self._time(number + 1)))
-                path = self.journal.path(number)
-                chunk.encode(path, frames, self.job.coding, self.job.looks[-1], damage.taken)
+        cluster.chunks(self.job, self.missing, workers, self.journal.folder, self._taken)
 
-    def _pictures(self, numbers: Sequence[int], damage: Damage) -> Generator[Frame, None, None]:
-        """Pictures of some chunks through decoder and stages, each of these in its own thread."""
-        found, stages = self.job.film, self.job.stages
-        first = self.job.bounds[numbers[0]] - sum(stage.before for stage in stages)
-        end = self._bound(numbers[-1] + 1) + sum(stage.after for stage in stages)
-        times = found.times
-        source = decoded(
-            found,
-            times[first] if first > 0 else None,
-            times[end] if end < len(times) else None,
-            damage,
-        )
-        start = self._time(numbers[0]) if numbers[0] else None
-        with ExitStack() as ended:  # the last part first, as it is who asks the one before
-            pictures = ahead(source, "decode", self.clock)
-            ended.callback(pictures.close)
-            for stage, works in zip(stages, self.works, strict=True):
-                given = windows(stage, pictures)
-                pictures = ahead(spread(works, given, stage.name, self.clock), "", self.clock)
-                ended.callback(pictures.close)
-            for frame in timed(pictures, "encode", self.clock):
-                if start is None or frame.time >= start:
-                    yield frame
+    def _taken(self, number: int, content: bytes, seconds: Mapping[str, float]) -> None:
+        """A chunk that a worker made."""
+        with replacing(self.journal.path(number), "out") as temporary:
+            temporary.write_bytes(content)
+        for name, spent in seconds.items():
+            self.clock.add(name, spent)
+        self._counted(self.job.pictures(number))
 
-    def _bound(self, number: int) -> int:
-        bounds = self.job.bounds
-        return bounds[number] if number < len(bounds) else len(self.job.film.times)
-
-    def _time(self, number: int) -> Fraction | None:
-        """When a chunk begins; None after the last."""
-        if number >= len(self.job.bounds):
-            return None
-        return self.job.film.times[self.job.bounds[number]] * self.job.film.time_base
-
-    def _counted(self, pictures: Iterator[Frame]) -> Generator[Frame, None, None]:
-        look = self.job.looks[-1]
-        for frame in pictures:
-            if frame.look.shapes != look.shapes if look.kind != "packed" else False:
-                raise FileError(
-                    f"source: the picture at {float(frame.time):.3f} s is {frame.look.said()};"
-                    f" accepted are films of one size, here {look.said()}"
-                )
-            begin = perf_counter()
-            yield frame
-            self.clock.add("encode", perf_counter() - begin)
-            self.done += 1
-            if self.report is not None:
-                self.report(self._progress())
+    def _counted(self, pictures: int = 1) -> None:
+        self.done += pictures
+        if self.report is not None:
+            self.report(self._progress())
 
     def _progress(self) -> Progress:
         total = len(self.job.film.times)
@@ -315,24 +268,6 @@ class _Run:
         return Progress(
             self.done, total, rate, max(0, total - self.done) / rate, self.clock.slowest
         )
-
-
-class _Cut:
-    """Pictures in stretches, none lost between two of them."""
-
-    def __init__(self, pictures: Iterator[Frame]) -> None:
-        self._pictures = pictures
-        self._held: Frame | None = None
-
-    def until(self, end: Fraction | None) -> Generator[Frame, None, None]:
-        """Those before a time; of None all that are left."""
-        while True:
-            frame = self._held if self._held is not None else next(self._pictures, None)
-            self._held = frame
-            if frame is None or (end is not None and frame.time >= end):
-                return
-            self._held = None
-            yield frame
 
 
 def _finished(job: Job, journal: Journal, heads: Mapping[int, chunk.Head]) -> None:

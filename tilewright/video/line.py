@@ -1,0 +1,120 @@
+"""Chunks made: decoder, stages and encoder side by side, ready for any chunks of a job.
+
+Chunks that follow each other are decoded in one go. What a chunk holds depends on the job and its
+number alone, whoever makes it, and whatever was made before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, closing
+from fractions import Fraction
+from pathlib import Path
+from time import perf_counter
+
+from tilewright.errors import FileError
+from tilewright.video import chunk
+from tilewright.video.decode import Damage, decoded
+from tilewright.video.flow import Clock, ahead, spread, timed
+from tilewright.video.job import Job
+from tilewright.video.look import Frame
+from tilewright.video.stages.contract import windows
+
+
+class Line:
+    """A job's stages, bound; a worker each has a picture at a time.
+
+    most  workers of one stage; None for as many as it asks for
+    """
+
+    def __init__(self, job: Job, clock: Clock, most: int | None = None) -> None:
+        self.job, self.clock = job, clock
+        self._works = [
+            [stage.bound(look) for _ in range(min(stage.workers, most or stage.workers))]
+            for stage, look in zip(job.stages, job.looks, strict=False)
+        ]
+
+    def chunks(
+        self,
+        numbers: Sequence[int],
+        path: Callable[[int], Path],
+        counted: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Make some chunks, rising, as files; `counted` is called after every picture."""
+        for stretch in _stretches(numbers):
+            damage = Damage()
+            with closing(self._pictures(stretch, damage)) as pictures:
+                cut = _Cut(pictures)
+                for number in stretch:
+                    frames = self._encoding(cut.until(self.job.time(number + 1)), counted)
+                    coding, look = self.job.coding, self.job.looks[-1]
+                    chunk.encode(path(number), frames, coding, look, damage.taken)
+
+    def _pictures(self, numbers: Sequence[int], damage: Damage) -> Generator[Frame, None, None]:
+        """Pictures of chunks through decoder and stages, each of these in its own thread."""
+        found, stages = self.job.film, self.job.stages
+        first = self.job.first(numbers[0]) - sum(stage.before for stage in stages)
+        end = self.job.first(numbers[-1] + 1) + sum(stage.after for stage in stages)
+        times = found.times
+        source = decoded(
+            found,
+            times[first] if first > 0 else None,
+            times[end] if end < len(times) else None,
+            damage,
+        )
+        start = self.job.time(numbers[0]) if numbers[0] else None
+        with ExitStack() as ended:  # the last part first, as it is who asks the one before
+            pictures = ahead(source, "decode", self.clock)
+            ended.callback(pictures.close)
+            for stage, works in zip(stages, self._works, strict=True):
+                given = windows(stage, pictures)
+                pictures = ahead(spread(works, given, stage.name, self.clock), "", self.clock)
+                ended.callback(pictures.close)
+            for frame in timed(pictures, "encode", self.clock):
+                if start is None or frame.time >= start:
+                    yield frame
+
+    def _encoding(
+        self, pictures: Iterator[Frame], counted: Callable[[], None]
+    ) -> Generator[Frame, None, None]:
+        look = self.job.looks[-1]
+        for frame in pictures:
+            if frame.look.shapes != look.shapes if look.kind != "packed" else False:
+                raise FileError(
+                    f"source: the picture at {float(frame.time):.3f} s is {frame.look.said()};"
+                    f" accepted are films of one size, here {look.said()}"
+                )
+            begin = perf_counter()
+            yield frame
+            self.clock.add("encode", perf_counter() - begin)
+            counted()
+
+
+def _stretches(numbers: Sequence[int]) -> Iterator[list[int]]:
+    """Numbers that follow each other without a break."""
+    stretch: list[int] = []
+    for number in numbers:
+        if stretch and number != stretch[-1] + 1:
+            yield stretch
+            stretch = []
+        stretch.append(number)
+    if stretch:
+        yield stretch
+
+
+class _Cut:
+    """Pictures in stretches, none lost between two of them."""
+
+    def __init__(self, pictures: Iterator[Frame]) -> None:
+        self._pictures = pictures
+        self._held: Frame | None = None
+
+    def until(self, end: Fraction | None) -> Generator[Frame, None, None]:
+        """Those before a time; of None all that are left."""
+        while True:
+            frame = self._held if self._held is not None else next(self._pictures, None)
+            self._held = frame
+            if frame is None or (end is not None and frame.time >= end):
+                return
+            self._held = None
+            yield frame
