@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from tilewright.cli import common
 from tilewright.errors import ArgumentError
 from tilewright.video import pictures
+from tilewright.video.forecast import Forecast, forecast
 from tilewright.video.making import Enhanced, Progress, made, planned
 from tilewright.video.stages.contract import Stage
 from tilewright.video.stages.sharpen import Sharpen
@@ -62,7 +63,7 @@ def enhance(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
+        bool, typer.Option("--dry-run", help="Say what would be done, and how long it would take.")
     ] = False,
 ) -> None:
     """Make a film out of another, picture by picture; all else of it stays what it is.
@@ -88,6 +89,7 @@ def enhance(
     job = planned(source, output, stages, codec=codec, crf=crf, overwrite=overwrite)
     if dry_run:
         print("\n".join(job.lines()))
+        print("\n".join(_foreseen(forecast(job))))
         return
     with _bar() as report:
         done = made(job, report, _workers(workers))
@@ -172,6 +174,14 @@ def _bar() -> Iterator[Callable[[Progress], None]]:
 
     with bar:
         yield report
+
+
+def _foreseen(found: Forecast) -> Iterator[str]:
+    """What a film would take."""
+    parts = ", ".join(f"{name} {1e3 * spent:.1f} ms" for name, spent in found.parts.items())
+    yield f"tried on {counted(found.tried, 'picture')}, a picture: {parts}, beside each other"
+    memory = f", {found.memory >> 20} MiB of memory" if found.memory else ""
+    yield f"predicted: {_clock(found.seconds)}, {found.bytes / 1e6:.2f} MB on disk{memory}"
 
 
 def _said(done: Enhanced) -> Iterator[str]:

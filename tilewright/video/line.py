@@ -28,7 +28,7 @@ class Line:
     """
 
     def __init__(self, job: Job, clock: Clock, most: int | None = None) -> None:
-        self.job, self.clock = job, clock
+        self.job, self.clock, self._last = job, clock, 0.0
         self._works = [
             [stage.bound(look) for _ in range(min(stage.workers, most or stage.workers))]
             for stage, look in zip(job.stages, job.looks, strict=False)
@@ -49,6 +49,7 @@ class Line:
                     frames = self._encoding(cut.until(self.job.time(number + 1)), counted)
                     coding, look = self.job.coding, self.job.looks[-1]
                     chunk.encode(path(number), frames, coding, look, damage.taken)
+                    self.clock.add("encode", perf_counter() - self._last)
 
     def _pictures(self, numbers: Sequence[int], damage: Damage) -> Generator[Frame, None, None]:
         """Pictures of chunks through decoder and stages, each of these in its own thread."""
@@ -88,6 +89,7 @@ class Line:
             yield frame
             self.clock.add("encode", perf_counter() - begin)
             counted()
+        self._last = perf_counter()  # what the encoder holds back it does after this
 
 
 def _stretches(numbers: Sequence[int]) -> Iterator[list[int]]:
