@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.nets import picture, plain_net, residual_blocks, upscaler
+from tests.support.nets import attention, picture, plain_net, residual_blocks, upscaler
 from tilewright.nn import quantise
 
 torch = pytest.importorskip("torch")
@@ -46,6 +46,55 @@ def test_residuals(dtype: str) -> None:
     x = picture(2, 3, 30, 41)
     bound = net.bind(x.shape, "cuda", dtype)
     assert error(bound(torch.from_numpy(x).cuda()), net.run(x)) < ERRORS[dtype], bound.explain()
+
+
+@pytest.mark.parametrize("dtype", ERRORS)
+@pytest.mark.parametrize("sizes", [(2, 19, 24, 3), (1, 197, 192, 3)])
+def test_products(dtype: str, sizes: tuple[int, int, int, int]) -> None:
+    net = plain_net(*attention(*sizes))
+    x = picture(*sizes[:3])
+    bound, given = net.bind(x.shape, "cuda", dtype), torch.from_numpy(x).cuda()
+    for _ in range(4):  # the third run is a recorded graph's
+        assert error(bound(given), net.run(x)) < ERRORS[dtype], bound.explain()
+    engines = [step.engine for step in bound.steps if step.node.operator == "Product"]
+    assert len(engines) == 7
+    assert "definition" not in engines
+
+
+def test_every_engine_of_products_ends_them_alike() -> None:
+    from tilewright.calls.network_gpu import product_engines
+    from tilewright.engines.choose import choose
+    from tilewright.engines.product import Matrices, ProductOperands, ProductWork
+    from tilewright.inputs.devices import gpu
+
+    device, (m, n, k) = gpu(0), (33, 48, 64)
+    a, b, bias, added = (
+        torch.from_numpy(picture(*s)).cuda() for s in ((3, m, k), (k, n), (n,), (m, n))
+    )
+    for dtype, bound in ERRORS.items():
+        kind = getattr(torch, dtype)
+        given = [one.to(kind) for one in (a, b, bias, added)]
+        x, y, z, c = (one.double() for one in given)
+        out = torch.full((3, m, n), float("nan"), dtype=kind, device="cuda")
+        steps = Matrices((3, k, n), (0, n, 1))
+        laid = Matrices((3, m, k), (m * k, k, 1)), steps, Matrices((3, m, n), (m * n, n, 1))
+        for beta, activation in ((0.0, "relu"), (0.5, "gelu"), (0.0, "none")):
+            work = ProductWork(*laid, dtype, True, 2.0, beta, activation)
+            wanted = 2 * (x @ y) + beta * c + z
+            wanted = {"relu": torch.relu, "gelu": torch.nn.functional.gelu}.get(
+                activation, lambda v: v
+            )(wanted)
+            for proposal in choose(work, device, product_engines()).proposals:
+                engine = next(e for e in product_engines() if e.name == proposal.engine)
+                operands = ProductOperands(
+                    given[0], given[1].expand(3, k, n), out, given[2], given[3] if beta else None
+                )
+                launch = engine.bind(proposal, operands)
+                out.fill_(float("nan"))
+                launch()
+                assert float((out.double() - wanted).abs().max() / wanted.abs().max()) < bound, (
+                    engine.name
+                )
 
 
 def test_a_cuda_graph_captures_a_run() -> None:

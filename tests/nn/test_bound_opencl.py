@@ -8,9 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.nets import ONE, picture, plain_net, residual_blocks, upscaler, weights_of
+from tests.support.nets import (
+    ONE,
+    attention,
+    picture,
+    plain_net,
+    residual_blocks,
+    upscaler,
+    weights_of,
+)
 from tilewright import Device
+from tilewright.calls import network_opencl
 from tilewright.nn.net import Network
+from tilewright.planning.cost import Curve, Measured
 
 pytest.importorskip("array_api_compat")
 
@@ -43,6 +53,20 @@ def test_strides_groups_and_odd_windows(device: Device) -> None:
     )
     weights = weights_of(a=(12, 3, 3, 3), b=(12, 1, 3, 3), c=(5, 12, 1, 1))
     agrees(plain_net(nodes, {"x": (1, 3, "h", "w")}, weights), picture(1, 3, 21, 26), device)
+
+
+def test_products_are_the_devices_where_it_is_measured_to_be_faster(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net, x = plain_net(*attention()), picture(2, 19, 24)
+    assert "not measured on this device yet" in agrees(net, x, device)
+    fast = Curve(((1e3, 1e-9), (1e12, 1e-6)))
+    measured = Measured(fast, (("local", fast), ("naive", fast)), 1e15, None)
+    monkeypatch.setattr(network_opencl, "measured_for", lambda *given: measured)
+    monkeypatch.setattr("tilewright.engines.dense.CALL", 0.0)
+    monkeypatch.setattr("tilewright.planning.cost.CALL", 0.0)
+    told = agrees(net, x, device)
+    assert told.count("      local, ") + told.count("      naive, ") == 6  # gelu is slow there
 
 
 def test_networks_that_are_dropped_leave_nothing(device: Device) -> None:

@@ -75,14 +75,14 @@ def test_a_mix_that_cuts_chains_gives_way_to_one_type_where_that_is_faster(
 
 
 def test_layers_that_no_engine_takes_go_by_measured_ceilings() -> None:
-    weights = np.random.default_rng(0).standard_normal((8, 6)).astype(np.float32)
-    model = nets.model([("Gemm", ["x", "w"], ["y"], {})], {"x": (4, 8)}, {"w": weights})
+    weights = np.random.default_rng(0).standard_normal((6, 4, 3)).astype(np.float32)
+    model = nets.model([("Conv", ["x", "w"], ["y"], {})], {"x": (1, 4, 8)}, {"w": weights})
     net, known = nn.import_onnx(model), made_up(host().key)
     fast = (*known.rates, Rate("int8", "dot", value=1e30))
     device = replace(host(), ceilings=replace(known, rates=fast))
-    samples = np.random.default_rng(1).random((1, 4, 8), np.float32)
+    samples = np.random.default_rng(1).random((1, 1, 4, 8), np.float32)
     found = nn.choose_types(net, list(samples), device=device)
-    (row,) = (row for row in net.profile() if row.operator == "Gemm")
+    (row,) = (row for row in net.profile() if row.operator == "Conv")
     (layer,) = found.layers
     assert layer.seconds["float32"] == device.ceilings.seconds(row.flops, row.bytes, "float32")
     assert layer.seconds["int8"] == device.ceilings.seconds(row.flops, row.bytes / 4, "int8")

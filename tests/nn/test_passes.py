@@ -286,4 +286,4 @@ def test_a_product_whose_bias_differs_by_row_stays_one() -> None:
         {"x": SIZES},
         {**W, **weights_of(dense=(5, 8), rows=(2, 5))},
     )
-    assert both(content)[2] == ["Convs", "Flatten", "Gemm"]
+    assert both(content)[2] == ["Convs", "Flatten", "Product"]

@@ -21,7 +21,7 @@ TAKEN = (
     *("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool", "Resize", "Concat", "Split"),
     *("Slice", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "DepthToSpace"),
     *("SpaceToDepth", "Add", "Sub", "Mul", "Div", "Max", "Min", "Relu", "LeakyRelu", "Clip"),
-    *("Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Gelu"),
+    *("Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Gelu", "MatMul", "Gemm"),
 )
 ENGINES = {"pool", "blend", "elements"}
 

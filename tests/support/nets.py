@@ -119,3 +119,39 @@ def residual_blocks() -> ModelText:
         ]
     nodes.append(("Relu", ["a2"], ["y"], {}))
     return nodes, {"x": (2, 3, "h", "w")}, w
+
+
+def attention(batch: int = 2, length: int = 19, width: int = 24, heads: int = 3) -> ModelText:
+    """One block of a transformer: heads that look at each other, then two layers with a Gelu."""
+    each = width // heads
+    nodes: list[NodeText] = []
+    for name in "qkv":
+        turn = [0, 2, 3, 1] if name == "k" else [0, 2, 1, 3]
+        nodes += [
+            ("MatMul", ["x", f"w{name}"], [f"{name}0"], {}),
+            ("Add", [f"{name}0", f"b{name}"], [f"{name}1"], {}),
+            ("Reshape", [f"{name}1", "split"], [f"{name}2"], {"allowzero": 0}),
+            ("Transpose", [f"{name}2"], [f"{name}3"], {"perm": turn}),
+        ]
+    nodes += [
+        ("MatMul", ["q3", "k3"], ["scores"], {}),
+        ("Softmax", ["scores"], ["shares"], {"axis": -1}),
+        ("MatMul", ["shares", "v3"], ["mixed"], {}),
+        ("Transpose", ["mixed"], ["turned"], {"perm": [0, 2, 1, 3]}),
+        ("Reshape", ["turned", "joined"], ["z"], {"allowzero": 0}),
+        ("LayerNormalization", ["z", "scale", "shift"], ["n"], {"axis": -1, "epsilon": 1e-5,
+                                                               "stash_type": 1}),
+        ("MatMul", ["n", "up"], ["u"], {}),
+        ("Add", ["u", "bu"], ["u1"], {}),
+        ("Gelu", ["u1"], ["g"], {"approximate": "none"}),
+        ("MatMul", ["g", "down"], ["d"], {}),
+        ("Add", ["d", "bd"], ["y"], {}),
+    ]  # fmt: skip
+    drawn = {f"w{name}": (width, width) for name in "qkv"} | {
+        f"b{name}": (width,) for name in "qkv"
+    }
+    drawn |= {"up": (width, 2 * width), "bu": (2 * width,), "down": (2 * width, width)}
+    drawn |= {"bd": (width,), "scale": (width,), "shift": (width,)}
+    sizes = {"split": [batch, length, heads, each], "joined": [batch, length, width]}
+    whole = {name: np.array(size, np.int64) for name, size in sizes.items()}
+    return nodes, {"x": (batch, length, width)}, {**weights_of(**drawn), **whole}

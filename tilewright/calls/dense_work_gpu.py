@@ -10,12 +10,26 @@ import numpy as np
 from tilewright.arrays.views import View
 from tilewright.backends.cuda.work import Columns, Ints, Work
 from tilewright.facts.limits import MOST
+from tilewright.facts.scalars import Scalars
 from tilewright.inputs.product import Product
 
 
 def work_of(product: Product) -> Work:
     """The batch, problems in C order of the leading dimensions."""
-    views = _folded(product.views)
+    how = (product.activation, product.dtype, product.precision)
+    return batch_of(product.views, product.views["a"].memory.ordinal, product.scalars, *how)
+
+
+def batch_of(
+    views: dict[str, View],
+    ordinal: int,
+    scalars: Scalars,
+    activation: str,
+    dtype: str,
+    precision: str,
+) -> Work:
+    """The same of views, by the operands' names, on a GPU of this number."""
+    views = _folded(views)
     a, b, c = (_lead(views[name]) for name in "abc")
     count = len(c.address)
     (m, n), k = views["c"].shape[-2:], views["b"].shape[-2]
@@ -24,7 +38,7 @@ def work_of(product: Product) -> Work:
     if "bias" in views:
         bias = Columns(one * views["bias"].offset * views["bias"].dtype.itemsize, one, one)
     return Work(
-        views["a"].memory.ordinal,
+        ordinal,
         one * m,
         one * n,
         one * k,
@@ -32,11 +46,11 @@ def work_of(product: Product) -> Work:
         b,
         c,
         bias,
-        np.full(count, product.scalars.alpha),
-        np.full(count, product.scalars.beta),
-        product.activation,
-        product.dtype,
-        product.precision,
+        np.full(count, scalars.alpha),
+        np.full(count, scalars.beta),
+        activation,
+        dtype,
+        precision,
         "auto",
         (),
     )

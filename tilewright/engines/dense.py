@@ -64,7 +64,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class _Lowered:
+class Lowered:
     """A kernel, asked with what is known of the device, or for the configuration that is given."""
 
     kernel: Kernel
@@ -75,14 +75,17 @@ class _Lowered:
 
     @property
     def name(self) -> str:
+        """The kernel's."""
         return self.kernel.name
 
     def why_not(self, problem: Problem, device: Device) -> str | None:
+        """What the kernel says, or that the driver computes it wrongly."""
         if self.measured is not None and self.name in self.measured.wrong:
             return "this driver computes it wrongly"
         return self.kernel.why_not(problem, device)
 
     def propose(self, problem: Problem, device: Device) -> Proposal:
+        """Its step, and the seconds that its curve gives."""
         found = self._candidate(problem, device)
         seconds = self._seconds(found, problem, device)
         why = _BY_RULE if seconds is None else "predicted fastest"
@@ -146,7 +149,7 @@ def plan(
     """
     shape_class = describe(problem, UNMEASURED if measured is None else measured.boundaries)
     engines: list[Planner[Problem]] = [
-        _Lowered(kernel, measured, host_operands, tuned.get(kernel.name)) for kernel in kernels
+        Lowered(kernel, measured, host_operands, tuned.get(kernel.name)) for kernel in kernels
     ]
     if measured is not None and host_operands:
         engines.append(_HostBlas(measured))
@@ -175,9 +178,14 @@ def plan_kernel(
 
     Its configuration is `config`, else the tuned one where that is legal, else the default.
     """
-    engine = _Lowered(kernel, tuned=tuned, config=config)
+    engine = Lowered(kernel, tuned=tuned, config=config)
     best = choose(problem, device, (engine,), kernel.name).best
     return replace(_plan(problem, best, _FORCED, None), forced=True)
+
+
+def planned_by(problem: Problem, proposal: Proposal) -> Plan:
+    """The plan that follows a kernel's own proposal."""
+    return _plan(problem, proposal, proposal.reason, proposal.seconds)
 
 
 def plan_host(problem: Problem, device: Device, reason: str) -> Plan:

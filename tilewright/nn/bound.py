@@ -12,13 +12,17 @@ import statistics
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from tilewright.arrays.views import loaded_torch
+from tilewright.engines.choose import named
 from tilewright.engines.contract import Engine
 from tilewright.engines.conv import ConvOperands, Format
+from tilewright.engines.product import ProductEngine
 from tilewright.engines.values import ValueOperands
 from tilewright.errors import ArgumentError, OperandError
 from tilewright.facts.verdict import Verdict
@@ -30,6 +34,7 @@ from tilewright.nn.graph import Graph, Node, Tensor
 from tilewright.nn.homes import Home
 from tilewright.nn.infer import operator_of
 from tilewright.nn.lowered import Part
+from tilewright.nn.multiplied import operands
 from tilewright.nn.operators.bits import PASS
 from tilewright.nn.plan import Plan, Step, makes_new
 from tilewright.nn.profile import Row, row
@@ -66,11 +71,12 @@ class Bound:
         plan: Plan,
         home: Home,
         engines: Sequence[AnyEngine],
+        products: Sequence[ProductEngine],
         title: str,
     ) -> None:
         self._plan, self._home, self._title = plan, home, title
         asked: tuple[Engine[Any, Any, Callable[[], None]], ...] = (*engines, *ENGINES)
-        self._by_name = {engine.name: engine for engine in asked}
+        self._by_name, self._products = {engine.name: engine for engine in asked}, products
         self._lock = open_after_fork(threading.RLock())
         self._fixed = {
             name: home.laid(begin, plan.tensors[name], plan.formats[name])
@@ -164,7 +170,10 @@ class Bound:
     def rows(self) -> tuple[Row, ...]:
         """The work of every step: operations, bytes, and by whom it is done."""
         tensors = self._plan.tensors
-        return tuple(row(s.node, tensors, s.covers, s.engine) for s in self._plan.steps)
+        return tuple(
+            replace(row(s.node, tensors, s.covers, s.engine), predicted=s.seconds, reason=s.reason)
+            for s in self._plan.steps
+        )
 
     @contextmanager
     def kept(self, *inputs: Any, **named: Any) -> Iterator[Mapping[str, Any]]:
@@ -354,6 +363,10 @@ class Bound:
         if step.part is not None:
             return self._values_step(step, step.part, step.verdict)
         proposal = step.verdict.best
+        if step.product is not None:
+            given = [self._there(name) for name in step.node.inputs]
+            there = operands(self._home.xp, step.node, given, self._fixed[step.node.outputs[0]])
+            return named(self._products, proposal.engine, proposal.device).bind(proposal, there)
         return self._by_name[proposal.engine].bind(proposal, self._operands(step))
 
     def _operands(self, step: Step) -> ConvOperands | PassOperands:
@@ -368,6 +381,13 @@ class Bound:
             fixed[node.outputs[0]],
             tuple(fixed[name] for name in residuals),
         )
+
+    def _there(self, name: str) -> Any:
+        """A value's array at its planned place, or a constant's, in one piece."""
+        if name in self._fixed:
+            return self._fixed[name]
+        held = self._constants[name]
+        return np.ascontiguousarray(held) if isinstance(held, np.ndarray) else held.contiguous()
 
     def _values_step(self, step: Step, part: Part, verdict: Verdict) -> Callable[[], None]:
         """A step of an engine of values: at planned places, or of constants."""

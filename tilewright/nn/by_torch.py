@@ -54,18 +54,7 @@ def _average_pool(node: Node, x: Any) -> Any:
     return nnf.avg_pool2d(x, at.kernel, at.strides, at.pads[:2], count_include_pad=padded)
 
 
-def _gemm(node: Node, a: Any, b: Any, c: Any = None) -> Any:
-    import torch
-
-    how = node.attributes
-    a, b = a.T if how["transA"] else a, b.T if how["transB"] else b
-    if c is None or how["alpha"] != 1 or how["beta"] != 1:
-        return None
-    return torch.addmm(c, a, b)
-
-
 _CALLS: dict[str, Callable[..., Any]] = {
     "MaxPool": _max_pool,
     "AveragePool": _average_pool,
-    "Gemm": _gemm,
 }

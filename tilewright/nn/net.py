@@ -21,7 +21,7 @@ from tilewright.nn.passed import matched
 from tilewright.nn.passes import simplified
 from tilewright.nn.passes.int8 import with_int8
 from tilewright.nn.passes.retyped import retyped, widened
-from tilewright.nn.places import device_of, home_of
+from tilewright.nn.places import device_of, home_of, product_engines
 from tilewright.nn.plan import Plan, planned
 from tilewright.nn.profile import Row, rows
 from tilewright.nn.show import explained
@@ -111,7 +111,7 @@ class Network:
                 found before any is taken.
         """
         plan, engines = self._plan(shape, device, dtype, exact, fuse)
-        return Bound(plan, home_of(plan), engines, self.title)
+        return Bound(plan, home_of(plan), engines, product_engines(plan.device), self.title)
 
     def explain(
         self,
@@ -161,7 +161,8 @@ class Network:
         graph = simplified(graph, tensors(graph, sizes), fuse=fuse)
         engines, others = conv_engines(chosen.backend), value_engines(chosen.backend)
         found = tensors(graph, sizes)
-        plan = planned(graph, found, chosen, engines, others, outside, exact=exact)
+        products = product_engines(chosen)
+        plan = planned(graph, found, chosen, engines, others, outside, products, exact=exact)
         return plan, (*engines, *others)
 
     def checked(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:

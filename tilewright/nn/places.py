@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from tilewright import settings
 from tilewright.backends.cuda.machine import driver
+from tilewright.backends.host.products import PRODUCT_ENGINES
+from tilewright.calls import network_gpu, network_opencl
+from tilewright.engines.product import ProductEngine
 from tilewright.facts.device import Device
 from tilewright.inputs.devices import devices, host, resolve
 from tilewright.nn.graph import Graph
@@ -24,6 +27,15 @@ def device_of(wanted: Device | str, graph: Graph) -> Device:
     if settings.device():
         return resolve(None)
     return next((device for device in devices() if device.kind == "gpu"), host())
+
+
+def product_engines(device: Device) -> tuple[ProductEngine, ...]:
+    """Who multiplies for networks there, in the order in which they are asked."""
+    if device.backend == "cuda":
+        return network_gpu.product_engines()
+    if device.backend == "opencl":
+        return network_opencl.product_engines(device)
+    return PRODUCT_ENGINES
 
 
 def home_of(plan: Plan) -> Home:

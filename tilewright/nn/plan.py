@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from tilewright.engines.choose import choose
 from tilewright.engines.contract import Planner
 from tilewright.engines.conv import Conv, ConvWork, Format
+from tilewright.engines.product import ProductWork
 from tilewright.engines.values import ValueWork
 from tilewright.errors import DeviceMemoryError
 from tilewright.facts.device import Device
@@ -23,9 +24,11 @@ from tilewright.nn.graph import Graph, Node, Tensor
 from tilewright.nn.infer import operator_of
 from tilewright.nn.lowered import Part, copied, lowered
 from tilewright.nn.memory import Life, offsets, peak
+from tilewright.nn.multiplied import work_of
 from tilewright.nn.operators.base import Elementwise
 from tilewright.nn.operators.bits import PASS, UNPACKED
 from tilewright.nn.operators.convs import LAY_OUT, NAME, convs_node
+from tilewright.nn.operators.product import NAME as PRODUCT
 from tilewright.nn.segments import Segment, cut
 
 FEW = 4  # channels of an input that processors' engines read channels first
@@ -42,6 +45,7 @@ class Step:
     segment  of a chain of convolutions, how it was cut
     refused  what they said, where none takes it
     part     what engines of values were asked, where one takes it
+    product  what engines of products were asked, where one takes it
     covers   names of the nodes of the file that it does
     """
 
@@ -52,12 +56,17 @@ class Step:
     segment: Segment | None = None
     refused: str = ""
     part: Part | None = None
+    product: ProductWork | None = None
 
     @property
     def kind(self) -> str:
         """`Conv 3x3 16->16 relu`, joined by commas for a chain; else the operator."""
         if self.node.operator == PASS:
             return str(self.node.attributes["pass"].kind)
+        if self.product is not None:
+            return _multiplied(self.node.attributes["ends"].operator, self.product)
+        if self.node.operator == PRODUCT:
+            return str(self.node.attributes["ends"].operator)
         if self.node.operator != NAME:
             return self.node.operator
         return ", ".join(_text(layer) for layer in self.node.attributes["layers"])
@@ -66,6 +75,11 @@ class Step:
     def engine(self) -> str:
         """Who computes it."""
         return "definition" if self.verdict is None else self.verdict.best.engine
+
+    @property
+    def reason(self) -> str:
+        """Why that engine, in its words; why none, where none takes it."""
+        return self.refused if self.verdict is None else self.verdict.best.reason
 
     @property
     def seconds(self) -> float | None:
@@ -116,21 +130,25 @@ def planned(
     engines: Sequence[Planner[ConvWork]],
     others: Sequence[Planner[ValueWork]] = (),
     outside: Mapping[str, str] | None = None,
+    products: Sequence[Planner[ProductWork]] = (),
     *,
     exact: bool,
 ) -> Plan:
-    """The plan of a graph that passes have been over; `others` are engines of values.
+    """The plan of a graph that passes have been over; `others` are engines of values, `products` of
+    products.
 
     outside: element types that callers see, by the names of inputs and outputs, where others.
 
     Raises DeviceMemoryError where its values need more memory than the device has.
     """
-    at = _Drafts(graph, dict(tensors), device, engines, others, exact)
+    at = _Drafts(graph, dict(tensors), device, engines, others, products, exact)
     for node in graph.nodes:
         if node.operator == NAME and tensors[node.outputs[0]].size:
             at.chain(node)
         elif node.operator == PASS and tensors[node.outputs[0]].size:
             at.layers_of_bits(node)
+        elif node.operator == PRODUCT:
+            at.product(node)
         elif not at.values(node):
             at.definition(node)
     formats = at.formats
@@ -164,13 +182,14 @@ class _Drafts:
         device: Device,
         engines: Sequence[Planner[ConvWork]],
         others: Sequence[Planner[ValueWork]],
+        products: Sequence[Planner[ProductWork]],
         exact: bool,
     ) -> None:
         self.tensors, self.steps = tensors, list[Step]()
         self.formats: dict[str, Format] = {}
         self.kept: set[str] = set()  # values whose borders stay as they were made
         self._device, self._engines, self._exact = device, engines, exact
-        self._others = others
+        self._others, self._products = others, products
         self._given = frozenset(source.name for source in graph.inputs)
         self._ends, self._constants = frozenset(graph.outputs), frozenset(graph.constants)
 
@@ -223,6 +242,25 @@ class _Drafts:
         if len(self.tensors[name].shape) != 4 or name in self._constants:
             return "channels_first"
         return self._rather(name) or "channels_last"
+
+    def product(self, node: Node) -> None:
+        """A product by the engine that is predicted to be first."""
+        known = node.inputs[1] in self._constants
+
+        def lies(name: str) -> Format:
+            return self.formats.get(name, "channels_first")
+
+        work = work_of(node, self.tensors, lies, fixed=known)
+        verdict = None if work is None else choose(work, self._device, self._products)
+        if verdict is None or not verdict.proposals:
+            self.definition(node, "" if verdict is None else verdict.reasons)
+            return
+        for name in (*node.inputs, *node.outputs):
+            if name not in self._constants:
+                self.formats.setdefault(name, "channels_first")
+        given = [self.tensors[name] for name in node.inputs]
+        flops = operator_of(node).flops(node, given, [self.tensors[node.outputs[0]]])
+        self.steps.append(Step(node, _covers(node), flops, verdict, product=work))
 
     def chain(self, node: Node) -> None:
         """A chain as the pieces that engines take."""
@@ -322,7 +360,7 @@ def _covers(node: Node) -> tuple[str, ...]:
     """The nodes of the file that a node does."""
     if node.operator == UNPACKED:
         return ()
-    parts = node.attributes.get("parts") if node.operator in (NAME, PASS) else None
+    parts = node.attributes.get("parts") if node.operator in (NAME, PASS, PRODUCT) else None
     return (node.name,) if parts is None else tuple(name for part in parts for name in part)
 
 
@@ -353,6 +391,15 @@ def _text(layer: Conv) -> str:
     parts += [layer.activation.kind] if layer.activation.kind != "none" else []
     parts += [f"shuffle {layer.shuffle}"] if layer.shuffle > 1 else []
     return f"Conv{'' if layer.whole is None else ' int8'} " + " ".join(parts)
+
+
+def _multiplied(operator: str, work: ProductWork) -> str:
+    """A product in a few words: how many, its sizes, what ends it."""
+    m, n, k = work.sizes
+    parts = [operator, f"{work.count} times" if work.count > 1 else "", f"{m}x{k} by {k}x{n}"]
+    parts += ["+ C" if work.beta else "", "+ bias" if work.bias else ""]
+    parts += [work.activation if work.activation != "none" else ""]
+    return " ".join(part for part in parts if part)
 
 
 def makes_new(node: Node) -> bool:

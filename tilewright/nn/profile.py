@@ -20,6 +20,7 @@ from tilewright.facts.dtypes import VALUES
 from tilewright.nn.graph import Graph, Node, Shape, Tensor
 from tilewright.nn.infer import operator_of
 from tilewright.nn.operators.bits import PASS, layers_of
+from tilewright.nn.operators.product import NAME as PRODUCT
 
 VIEWS = ("Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze")
 LAYOUT = "layout"  # what a step that lays a value out anew is called
@@ -37,6 +38,7 @@ class Row:
     bytes     moved at least
     engine    what ran it, "" where nothing did
     seconds   median, None where nothing was measured
+    predicted   seconds by what chose the engine, None where nobody predicts; `reason` is its own
     """
 
     name: str
@@ -48,6 +50,8 @@ class Row:
     bytes: int
     engine: str = ""
     seconds: float | None = None
+    predicted: float | None = None
+    reason: str = ""
 
     @property
     def intensity(self) -> float:
@@ -92,6 +96,8 @@ def row(
     shown = node.operator if covers else LAYOUT
     if node.operator == PASS:
         shown = node.attributes["pass"].kind
+    elif node.operator == PRODUCT:
+        shown = node.attributes["ends"].operator
     if layers:
         shown = "Conv" if len(layers) == 1 else f"{len(layers)} Conv"
     flops, size = 0.0, 0
@@ -120,7 +126,8 @@ def matched(before: Iterable[Row], measured: Iterable[Row]) -> tuple[Row, ...]:
     for node in before:
         same = steps.get(node.name)
         done = same.pop(0) if same else replace(node, seconds=0.0)
-        found.append(replace(node, seconds=done.seconds, engine=done.engine))
+        made = replace(node, seconds=done.seconds, engine=done.engine)
+        found.append(replace(made, predicted=done.predicted, reason=done.reason))
     return (*found, *layouts)
 
 

@@ -6,6 +6,7 @@ before   a row for each node of the file;  after  one for each step after fusion
     name, operator, covers, shape, dtype, flops, bytes, flops_per_byte
     least_ms   the roof: the least time at the device's measured ceilings;  bound  by what
     engine, ms, share   what ran it, median, least_ms / ms; null where nothing was measured
+    predicted_ms, reason   what the engine said when it was chosen; null where none was
 seconds  of whole runs, medians in turns: "tilewright", and each peer by its name
 peers    [{"name", "operators": {name: ms}}] by their own profilers
 """
@@ -97,6 +98,8 @@ def _fields(row: Row, ceilings: Ceilings) -> dict[str, Any]:
         "engine": row.engine or None,
         "ms": None if row.seconds is None else 1e3 * row.seconds,
         "share": row.share(ceilings),
+        "predicted_ms": None if row.predicted is None else 1e3 * row.predicted,
+        "reason": row.reason or None,
     }
 
 
@@ -141,8 +144,8 @@ def _rows(
     kept = sorted(some, key=cost, reverse=True)[:most]
     left = len(some) - len(kept)
     title = f"{when}: {counted(len(some), what)}" + (f", the {len(kept)} slowest" if left else "")
-    heads = (f"\n{what}", "\nMflop", "\nMB", "flop\na byte", "roof\nms", "time\nms", "% of\nroof")
-    shown = sheet(title, (*heads, "\nengine"), "\nengine")
+    heads = (f"\n{what}", "\nMflop", "\nMB", "flop\na byte", "roof\nms", "pred.\nms", "time\nms")
+    shown = sheet(title, (*heads, "% of\nroof", "\nengine"), "\nengine")
     shown.columns[0].no_wrap = False  # in a narrow terminal names give way, figures do not
     for row in some:
         if row in kept:
@@ -151,6 +154,7 @@ def _rows(
                 _named(row, kind_of(profile, row)),
                 *_work([row]),
                 _ms(row.least(profile.ceilings)),
+                "-" if row.predicted is None else _ms(row.predicted),
                 "-" if row.seconds is None else _ms(row.seconds),
                 "-" if share is None else f"{100 * share:.0f}",
                 row.engine or "-",

@@ -18,6 +18,7 @@
     chains.py       convolutions one after another -> one chain
     bits.py         layers of bits -> the network of bits whose compiled program runs them
     heads.py        means of pictures, products after them -> convolutions of the chain
+    products.py     MatMul, Gemm and what stands round them -> products
 
 A pass keeps the names of the values that stay, so sizes that were found before hold after it.
 """
@@ -36,6 +37,7 @@ from tilewright.nn.passes.convs import with_convs
 from tilewright.nn.passes.dead import without_dead
 from tilewright.nn.passes.gates import gated
 from tilewright.nn.passes.heads import with_heads
+from tilewright.nn.passes.products import with_products
 from tilewright.nn.passes.turns import in_turns
 from tilewright.nn.passes.unchanged import without_unchanged
 from tilewright.nn.passes.whole import with_whole_convs
@@ -49,7 +51,8 @@ def simplified(graph: Graph, tensors: Mapping[str, Tensor], *, fuse: bool = True
     graph = without_dead(without_unchanged(folded(graph, tensors), tensors))
     graph = with_convs(without_dead(gated(in_turns(graph, tensors))) if fuse else graph, tensors)
     if not fuse:
-        return without_dead(graph)
+        return without_dead(with_products(graph, tensors, fuse=False))
     graph = without_dead(with_whole_convs(graph, tensors))
     graph = without_dead(joined_bits(chained(followed(padded(graph, tensors), tensors))))
-    return without_dead(chained(without_dead(with_heads(graph, tensors))))
+    graph = chained(without_dead(with_heads(graph, tensors)))
+    return without_dead(with_products(without_dead(graph), tensors))
