@@ -110,7 +110,8 @@ def table(profile: NetProfile, most: int | None) -> RenderableType:
         parts.append(_rows(profile, profile.after, "after fusion", "step", most))
     elif most is None:
         parts.append(_rows(profile, profile.before, "before fusion", "node", most))
-    return Group(*parts, *grey(notes(profile)), Text())
+    why = _choices(profile, _slowest(profile, profile.after, most))
+    return Group(*parts, *grey(notes(profile)), *grey(why), Text())
 
 
 def _operators(profile: NetProfile) -> Table:
@@ -136,16 +137,12 @@ def _operators(profile: NetProfile) -> Table:
 def _rows(
     profile: NetProfile, some: Sequence[Row], when: str, what: str, most: int | None
 ) -> Table:
-    """Rows in their order; of many the slowest, by measured time where there is one."""
-
-    def cost(row: Row) -> float:
-        return row.least(profile.ceilings) if row.seconds is None else row.seconds
-
-    kept = sorted(some, key=cost, reverse=True)[:most]
+    """Rows in their order; of many the slowest."""
+    kept = _slowest(profile, some, most)
     left = len(some) - len(kept)
     title = f"{when}: {counted(len(some), what)}" + (f", the {len(kept)} slowest" if left else "")
-    heads = (f"\n{what}", "\nMflop", "\nMB", "flop\na byte", "roof\nms", "pred.\nms", "time\nms")
-    shown = sheet(title, (*heads, "% of\nroof", "\nengine"), "\nengine")
+    heads = (f"\n{what}", "\nMflop", "\nMB", "flop\na byte", "roof\nms", "time\nms", "% of\nroof")
+    shown = sheet(title, (*heads, "\nengine"), "\nengine")
     shown.columns[0].no_wrap = False  # in a narrow terminal names give way, figures do not
     for row in some:
         if row in kept:
@@ -154,12 +151,28 @@ def _rows(
                 _named(row, kind_of(profile, row)),
                 *_work([row]),
                 _ms(row.least(profile.ceilings)),
-                "-" if row.predicted is None else _ms(row.predicted),
                 "-" if row.seconds is None else _ms(row.seconds),
                 "-" if share is None else f"{100 * share:.0f}",
                 row.engine or "-",
             )
     return shown
+
+
+def _slowest(profile: NetProfile, some: Sequence[Row], most: int | None) -> list[Row]:
+    """By measured time, where there is none by the roof."""
+
+    def cost(row: Row) -> float:
+        return row.least(profile.ceilings) if row.seconds is None else row.seconds
+
+    return sorted(some, key=cost, reverse=True)[:most]
+
+
+def _choices(profile: NetProfile, some: Iterable[Row]) -> Iterable[str]:
+    """Why each engine was chosen, and what it was predicted to take."""
+    for row in some:
+        if row.predicted is not None:
+            named = _named(row, kind_of(profile, row)).replace("\n", " ")
+            yield f"{named}: {row.engine}, predicted {time_text(row.predicted)}: {row.reason}"
 
 
 def notes(profile: NetProfile) -> Iterable[str]:
