@@ -14,7 +14,10 @@ from tilewright.cli import common
 from tilewright.errors import ArgumentError
 from tilewright.video import pictures
 from tilewright.video.forecast import Forecast, forecast
-from tilewright.video.making import Enhanced, Progress, made, planned
+from tilewright.video.job import Enhanced
+from tilewright.video.making import Progress, made, planned
+from tilewright.video.page import asked
+from tilewright.video.preview import preview as previewed
 from tilewright.video.stages.contract import Stage
 from tilewright.video.stages.sharpen import Sharpen
 from tilewright.video.stages.ten_bit import TenBit
@@ -62,6 +65,17 @@ def enhance(
         typer.Option(metavar="N|ADDRESS", help="Processes here, or a Dask scheduler's address."),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.html", help="Write a page: before and after, times, licences."),
+    ] = None,
+    reference: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="For that page, the film as it should be: PSNR, SSIM."),
+    ] = None,
+    preview: Annotated[
+        bool, typer.Option("--preview", help="Only OUT.preview.png: some pictures of it.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done, and how long it would take.")
     ] = False,
@@ -78,22 +92,32 @@ def enhance(
 
     - `tilewright enhance film.mp4 -o large.mp4 --upscale 2 --size m`
     - `tilewright enhance film.mp4 -o film.mkv --sharpen 0.5 --ten-bit --codec h265 --crf 22`
+    - `tilewright enhance film.mp4 -o large.mp4 --upscale 2 --report large.html`
     - `tilewright enhance film.mkv -o copy.mkv --codec ffv1`
     - `tilewright enhance "photos/*.jpg" -o larger --upscale 2 --size l`
     """
     stages = _stages(upscale, size, dtype, model, sharpen, ten_bit, device)
     if (found := pictures.pairs(source, output)) is not None:
-        _only_films({"--codec": codec, "--crf": crf, "--workers": workers})
+        _only_films({"--codec": codec, "--crf": crf, "--workers": workers, "--report": report})
+        _only_films({"--reference": reference, "--preview": preview or None})
         _pictures(found, stages, overwrite, dry_run)
         return
-    job = planned(source, output, stages, codec=codec, crf=crf, overwrite=overwrite)
+    there = overwrite or preview
+    job = planned(source, output, stages, codec=codec, crf=crf, overwrite=there)
+    if preview:
+        print(f"wrote {previewed(job)}")
+        return
     if dry_run:
         print("\n".join(job.lines()))
         print("\n".join(_foreseen(forecast(job))))
         return
-    with _bar() as report:
-        done = made(job, report, _workers(workers))
+    page = asked(report, reference, job)
+    with _bar() as seen:
+        done = made(job, seen, _workers(workers))
     print("\n".join(_said(done)))
+    if page is not None:
+        page.write(done)
+        print(f"wrote {report}")
 
 
 def _stages(

@@ -14,8 +14,9 @@ import typing as _typing
 
 if _typing.TYPE_CHECKING:
     from tilewright.video.decode import frames
+    from tilewright.video.job import Enhanced
     from tilewright.video.look import Frame, Look
-    from tilewright.video.making import Enhanced, Progress, enhance
+    from tilewright.video.making import Progress, enhance
     from tilewright.video.stages.sharpen import Sharpen
     from tilewright.video.stages.ten_bit import TenBit
     from tilewright.video.stages.upscale import Upscale
@@ -32,7 +33,7 @@ __all__ = [
     "frames",
 ]
 _PLACES = {
-    "Enhanced": "making",
+    "Enhanced": "job",
     "Frame": "look",
     "Look": "look",
     "Progress": "making",

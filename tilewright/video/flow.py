@@ -33,7 +33,7 @@ class Clock:
         self._lock = threading.Lock()
 
     def add(self, name: str, seconds: float) -> None:
-        """Time that a part worked; less than 0 for what it waited."""
+        """Time that a part worked."""
         with self._lock:
             self._seconds[name] = self._seconds.get(name, 0.0) + seconds
 
@@ -41,27 +41,13 @@ class Clock:
     def seconds(self) -> dict[str, float]:
         """By part, in the order in which they first worked."""
         with self._lock:
-            return {name: max(0.0, spent) for name, spent in self._seconds.items()}
+            return dict(self._seconds)
 
     @property
     def slowest(self) -> str:
         """The part that holds the others back; "" before any worked."""
         seconds = self.seconds
         return max(seconds, key=lambda name: seconds[name]) if seconds else ""
-
-
-def timed(source: Iterable[T], taker: str, clock: Clock) -> Generator[T, None, None]:
-    """The same items; what `taker` waits for them is no work of its own."""
-    items = iter(source)
-    while True:
-        begin = perf_counter()
-        try:
-            item = next(items)
-        except StopIteration:
-            return
-        finally:
-            clock.add(taker, begin - perf_counter())
-        yield item
 
 
 def ahead(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -90,10 +90,10 @@ def _stretches(total: int) -> Iterator[tuple[int, int]]:
 
 def _stretch(line: Line, job: Job, first: int, count: int, path: Path) -> _Tried:
     """Pictures made as one chunk; the time counts from the first that comes to the encoder."""
-    bounds = tuple(sorted({0, first, first + count} - {len(job.film.times)}))
-    line.job, line.clock = replace(job, bounds=bounds), Clock()
+    line.job, number = job.stretch(first, count)
+    line.clock = Clock()
     reached: list[float] = []
-    line.chunks([bounds.index(first)], lambda _: path, lambda: reached.append(perf_counter()))
+    line.chunks([number], lambda _: path, lambda: reached.append(perf_counter()))
     seconds = perf_counter() - reached[0] if len(reached) > 1 else 0.0
     made = list(chunk.packets(path))
     return _Tried(

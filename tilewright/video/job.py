@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -42,6 +43,11 @@ class Job:
             return None
         return self.film.times[self.bounds[number]] * self.film.time_base
 
+    def stretch(self, first: int, count: int) -> tuple[Job, int]:
+        """The same with some pictures as a chunk of their own, and that chunk's number."""
+        bounds = tuple(sorted({0, first, first + count} - {len(self.film.times)}))
+        return replace(self, bounds=bounds), bounds.index(first)
+
     def lines(self) -> list[str]:
         """What would be done, a line each."""
         steps = [
@@ -54,3 +60,22 @@ class Job:
             *(steps or ["no stage: every picture stays as it is"]),
             f"{self.out}: {self.looks[-1].said()}, {coded}, {counted(len(self.bounds), 'chunk')}",
         ]
+
+
+@dataclass(frozen=True, slots=True)
+class Enhanced:
+    """A film that was made.
+
+    frames   pictures in it
+    kept     of them, those that an earlier run had left
+    damaged  packets of the source that could not be decoded
+    seconds  that this run took
+    worked   seconds that each part worked, beside the others
+    """
+
+    out: Path
+    frames: int
+    kept: int
+    damaged: int
+    seconds: float
+    worked: Mapping[str, float]

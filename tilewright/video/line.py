@@ -15,7 +15,7 @@ from time import perf_counter
 from tilewright.errors import FileError
 from tilewright.video import chunk
 from tilewright.video.decode import Damage, decoded
-from tilewright.video.flow import Clock, ahead, spread, timed
+from tilewright.video.flow import Clock, ahead, spread
 from tilewright.video.job import Job
 from tilewright.video.look import Frame
 from tilewright.video.stages.contract import windows
@@ -43,7 +43,7 @@ class Line:
         """Make some chunks, rising, as files; `counted` is called after every picture."""
         for stretch in _stretches(numbers):
             damage = Damage()
-            with closing(self._pictures(stretch, damage)) as pictures:
+            with closing(self.pictures(stretch, damage)) as pictures:
                 cut = _Cut(pictures)
                 for number in stretch:
                     frames = self._encoding(cut.until(self.job.time(number + 1)), counted)
@@ -51,8 +51,8 @@ class Line:
                     chunk.encode(path(number), frames, coding, look, damage.taken)
                     self.clock.add("encode", perf_counter() - self._last)
 
-    def _pictures(self, numbers: Sequence[int], damage: Damage) -> Generator[Frame, None, None]:
-        """Pictures of chunks through decoder and stages, each of these in its own thread."""
+    def pictures(self, numbers: Sequence[int], damage: Damage) -> Generator[Frame, None, None]:
+        """Pictures of chunks that follow each other, through decoder and stages, a thread each."""
         found, stages = self.job.film, self.job.stages
         first = self.job.first(numbers[0]) - sum(stage.before for stage in stages)
         end = self.job.first(numbers[-1] + 1) + sum(stage.after for stage in stages)
@@ -71,7 +71,7 @@ class Line:
                 given = windows(stage, pictures)
                 pictures = ahead(spread(works, given, stage.name, self.clock), "", self.clock)
                 ended.callback(pictures.close)
-            for frame in timed(pictures, "encode", self.clock):
+            for frame in pictures:
                 if start is None or frame.time >= start:
                     yield frame
 

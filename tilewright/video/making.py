@@ -24,9 +24,10 @@ from tilewright.video import chunk, codecs
 from tilewright.video.assemble import Made, assemble, rehearsed, verified
 from tilewright.video.codecs import Coding
 from tilewright.video.flow import Clock
-from tilewright.video.job import Job
+from tilewright.video.job import Enhanced, Job
 from tilewright.video.journal import Journal, begun, mark, recalled
 from tilewright.video.line import Line
+from tilewright.video.page import asked
 from tilewright.video.pyav import SUFFIXES, pyav
 from tilewright.video.source import film
 from tilewright.video.stages.contract import Stage, looks, recipe
@@ -51,25 +52,6 @@ class Progress:
     slowest: str
 
 
-@dataclass(frozen=True, slots=True)
-class Enhanced:
-    """A film that was made.
-
-    frames   pictures in it
-    kept     of them, those that an earlier run had left
-    damaged  packets of the source that could not be decoded
-    seconds  that this run took
-    worked   seconds that each part worked, beside the others
-    """
-
-    out: Path
-    frames: int
-    kept: int
-    damaged: int
-    seconds: float
-    worked: Mapping[str, float]
-
-
 def enhance(
     source: str | os.PathLike[str],
     out: str | os.PathLike[str],
@@ -79,6 +61,8 @@ def enhance(
     crf: int | None = None,
     overwrite: bool = False,
     workers: int | str | None = None,
+    report: str | os.PathLike[str] | None = None,
+    reference: str | os.PathLike[str] | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Enhanced:
     """Make a film out of another: every picture through the stages, all else copied.
@@ -95,15 +79,21 @@ def enhance(
         workers: processes of this machine, or the address of a Dask scheduler, as
             "tcp://scheduler:8786", whose workers read `source` at the same path; None is this
             process alone. The film is the same on processors of one kind.
+        report: an .html file: pictures before and after, how like, times, licences; needs Jinja2.
+        reference: the film as it should be, for PSNR and SSIM in that report.
         progress: called after every picture; of workers after every chunk.
 
     Raises:
         ArgumentError: a codec, container or stage that does not take the film.
         FileError: a source that cannot be read, an `out` that exists or cannot be written.
-        DeviceError: PyAV or Dask is not installed, no scheduler or worker answers.
+        DeviceError: PyAV, Dask or Jinja2 is not installed, no scheduler or worker answers.
     """
     job = planned(source, out, stages, codec=codec, crf=crf, overwrite=overwrite)
-    return made(job, progress, workers)
+    page = asked(report, reference, job)
+    done = made(job, progress, workers)
+    if page is not None:
+        page.write(done)
+    return done
 
 
 def planned(

@@ -110,7 +110,8 @@ def _check(pair: Pair, overwrite: bool) -> None:
             raise FileError(f"{label}: exists; accepted is another name, or overwrite")
 
 
-def _pillow() -> Any:
+def pillow() -> Any:
+    """Pillow's module of images. Raises DeviceError where it is not installed."""
     try:
         from PIL import Image
     except ImportError as error:
@@ -123,7 +124,7 @@ def _pillow() -> Any:
 
 def _opened(path: Path) -> Any:
     """A picture, decoded. Raises FileError for what is none, ArgumentError for other colours."""
-    image = _pillow()
+    image = pillow()
     label = f"source={short(str(path), PATH)}"
     try:
         picture = image.open(path)
@@ -179,7 +180,7 @@ def _one(pair: Pair, stages: Sequence[Stage], made: dict[Look, tuple[Work, ...]]
             passed = looks(stages, look)
             made[look] = tuple(s.bound(one) for s, one in zip(stages, passed, strict=False))
         pixels = _through(np.asarray(picture), look, made[look])
-        picture = _noted(_pillow().fromarray(pixels), picture)
+        picture = _noted(pillow().fromarray(pixels), picture)
     with replacing(pair.out, "out") as temporary:
         picture.save(temporary, **_saving(picture, pair.out))
 

@@ -58,6 +58,11 @@ class Upscale:
         device = device_of(self.device, self._network().graph)
         return min(device.compute_units, _MOST) if device.backend == "host" else 1
 
+    @property
+    def card(self) -> str:
+        """The network's name, whose card `tilewright.models` has; "" for a file's."""
+        return "" if self.model else f"superres-{self.size}"
+
     @classmethod
     def of_file(cls, path: Path, device: str = "auto") -> Upscale:
         """By a network in an ONNX file, or one that `tilewright.nn.save` wrote."""
