@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import tilewright
+from tests.support import paths
 from tilewright import Device
 from tilewright.backends.opencl import runtime
 from tilewright.errors import DeviceError
@@ -260,7 +261,7 @@ try:
 except tw.errors.DeviceError as error:
     print(error)
 """
-    path = os.pathsep.join([str(tmp_path), str(Path(tilewright.__file__).parents[1])])
+    path = paths.first(tmp_path, Path(tilewright.__file__).parents[1])
     ran = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": path},

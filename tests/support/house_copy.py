@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support import paths
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -22,7 +24,7 @@ def copied(folder: Path) -> Path:
 
 def run(house: Path, *command: str) -> subprocess.CompletedProcess[str]:
     """Python in the copy, importing from it, with a cache of its own."""
-    own = {"PYTHONPATH": str(house), "TILEWRIGHT_CACHE": str(house / "cache")}
+    own = {"PYTHONPATH": paths.first(house), "TILEWRIGHT_CACHE": str(house / "cache")}
     return subprocess.run(
         [sys.executable, *command],
         cwd=house,

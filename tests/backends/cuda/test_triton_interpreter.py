@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import paths
 from tests.support.triton_proof import batches
 
 ROOT = Path(__file__).parents[3]
@@ -27,7 +28,7 @@ def interpreted(script: str) -> str:
     environment = {
         **os.environ,
         "TRITON_INTERPRET": "1",
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": paths.first(ROOT),
     }
     command = [sys.executable, "-m", f"tests.support.{script}"]
     ran = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)

@@ -15,6 +15,7 @@ triton: Any = pytest.importorskip("triton", reason="Triton is not installed")
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from tests.backends.cuda.test_triton_code import MATRIX, TARGETS, code  # noqa: E402
+from tests.support import paths  # noqa: E402
 from tilewright import Device  # noqa: E402
 
 ROOT = Path(__file__).parents[3]
@@ -24,7 +25,7 @@ def test_ragged_products_are_right_in_the_interpreter() -> None:
     environment = {
         **os.environ,
         "TRITON_INTERPRET": "1",
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": paths.first(ROOT),
     }
     ran = subprocess.run(
         [sys.executable, "-m", "tests.support.ragged_proof"],
