@@ -22,6 +22,7 @@ TAKEN = (
     *("Slice", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "DepthToSpace"),
     *("SpaceToDepth", "Add", "Sub", "Mul", "Div", "Max", "Min", "Relu", "LeakyRelu", "Clip"),
     *("Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Gelu", "MatMul", "Gemm"),
+    *("Softmax", "LayerNormalization", "InstanceNormalization"),
 )
 ENGINES = {"pool", "blend", "elements"}
 

@@ -3,6 +3,7 @@
     Pool       the largest of each window of a picture, or the mean
     Blend      along one axis: sums of old elements by their shares (resizing)
     Elements   a function of one or two operands, by elements; a copy is one, of whatever view
+    Rows       softmax or normalisation of each row by itself; Channels: of channels of pictures
 
 A node of a graph becomes one of these, or several, one after another (`nn/lowered.py`); who takes
 none of them leaves the node to its definition.
@@ -91,7 +92,42 @@ class Elements:
         return self.count * (2 if self.function in PAIRS else 1)
 
 
-ValueWork = Pool | Blend | Elements
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """[rows, columns] without gaps, each row by itself.
+
+    kind       "softmax"; "layer": (x - mean) / root(variance + epsilon) * scale + bias, scale and
+               bias [columns]; "instance": the same, scale and bias [channels], row after row
+    """
+
+    kind: str
+    rows: int
+    columns: int
+    channels: int = 1
+    epsilon: float = 0.0
+
+    @property
+    def loads(self) -> int:
+        """Elements that are read, in three passes."""
+        return 3 * self.rows * self.columns
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Channels:
+    """[images, pixels, channels] without gaps: each channel of an image is normalised by itself."""
+
+    images: int
+    channels: int
+    pixels: int
+    epsilon: float
+
+    @property
+    def loads(self) -> int:
+        """Elements that are read, in three passes."""
+        return 3 * self.images * self.channels * self.pixels
+
+
+ValueWork = Pool | Blend | Elements | Rows | Channels
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,6 +4,7 @@
     Resize                                      -> Blend along one axis, then along the next
     Add, Mul, ..., activations                  -> Elements
     Concat, Split, Slice, Transpose, Reshape, DepthToSpace ... -> Elements that copy views
+    Softmax, LayerNormalization, InstanceNormalization -> Rows or Channels (rows.py)
 
 What is not float32, or has no such form, is None here and stays a definition.
 """
@@ -27,6 +28,7 @@ from tilewright.nn.operators.pools import divisors_of
 from tilewright.nn.operators.resize import steps_of
 from tilewright.nn.operators.windows import Windows, windows_of
 from tilewright.nn.passes.activating import activation_of
+from tilewright.nn.rows import rows_of
 
 _ALONE = Conv(np.zeros((1, 1, 1, 1), np.float32), shuffle=2)  # has no channels that slopes fit
 _PAIRS = {
@@ -76,6 +78,10 @@ def lowered(
         return _split(node, given[0], made)
     if node.operator in (*_VIEWS, *_RESHAPED, "DepthToSpace", "SpaceToDepth"):
         return _moved(node, tensors, made[0])
+    rows = rows_of(node, tensors)
+    if rows is not None:
+        work, inputs, wants = rows
+        return (Part(work, inputs, node.outputs[0], made[0], wants),)
     activation = activation_of(_ALONE, node, node.inputs[0], tensors) if node.inputs else None
     if activation is None or len(made) != 1:
         return None

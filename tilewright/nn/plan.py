@@ -220,7 +220,7 @@ class _Drafts:
         """One part; what it reads lies as it asks, or as it comes."""
         names = []
         for name in part.inputs:
-            if part.wants is not None:
+            if part.wants is not None and name not in self._constants:
                 names.append(self._laid(name, part.wants))
             else:
                 if name not in self._constants:

@@ -14,15 +14,34 @@ import numpy as np
 
 from tilewright.arrays.array import NDArray
 from tilewright.backends.host import compiled
-from tilewright.backends.host.program import BLEND, ELEMENTS, POOL, STEP, Program, joined
+from tilewright.backends.host.program import (
+    BLEND,
+    CHANNELS,
+    ELEMENTS,
+    POOL,
+    ROWS,
+    STEP,
+    Program,
+    joined,
+)
 from tilewright.engines.contract import Engine
 from tilewright.engines.conv import ACTIVATIONS
-from tilewright.engines.values import PAIRS, Blend, Elements, Pool, ValueOperands, ValueWork
+from tilewright.engines.values import (
+    PAIRS,
+    Blend,
+    Channels,
+    Elements,
+    Pool,
+    Rows,
+    ValueOperands,
+    ValueWork,
+)
 from tilewright.facts.device import Device
 from tilewright.facts.verdict import Proposal
 
-# Elements that windows, sums along an axis and functions read a second, on an AVX-512 core.
-_POOL, _BLEND, _ELEMENTS = 8e9, 2e9, 2e9
+# Elements that windows, sums along an axis, functions, rows and channels read a second, on an
+# AVX-512 core.
+_POOL, _BLEND, _ELEMENTS, _ROWS, _CHANNELS = 8e9, 2e9, 2e9, 4e9, 2e9
 _START = 1.5e-5  # seconds until a program of one step runs on all cores
 _TASK = 1 << 13  # least elements that a task reads
 _DIMENSIONS, _LANES, _SHORT = 6, 16, 8
@@ -164,6 +183,52 @@ class ElementsEngine(_Values):
         return made
 
 
+class RowsEngine(_Values):
+    """`rows`: softmax and normalisation of rows without gaps."""
+
+    name, kind, rate = "rows", Rows, _ROWS
+
+    def steps(
+        self, work: Rows, operands: ValueOperands, cores: int
+    ) -> list[tuple[NDArray, list[NDArray]]]:
+        """Rows shared out."""
+        step = np.zeros(1, STEP)[0]
+        step["kind"], step["rows"], step["columns"] = ROWS, work.rows, work.columns
+        step["tile"] = ("softmax", "layer", "instance").index(work.kind)
+        step["outputs"], step["low"] = work.channels, work.epsilon
+        size = work.columns if work.kind == "layer" else work.channels
+        keep = _ended(step, operands, size) if work.kind != "softmax" else []
+        step["x"], step["out"] = operands.sources[0].ctypes.data, operands.out.ctypes.data
+        _shared(step, work.loads, cores)
+        return [(step, keep)]
+
+
+class ChannelsEngine(_Values):
+    """`channels`: normalisation of the channels of pictures, channels last."""
+
+    name, kind, rate = "channels", Channels, _CHANNELS
+
+    def steps(
+        self, work: Channels, operands: ValueOperands, cores: int
+    ) -> list[tuple[NDArray, list[NDArray]]]:
+        """Sixteen channels of an image each."""
+        step = np.zeros(1, STEP)[0]
+        step["kind"], step["outputs"], step["count"] = CHANNELS, work.channels, work.pixels
+        step["x"], step["out"] = operands.sources[0].ctypes.data, operands.out.ctypes.data
+        step["x_pixel"], step["x_image"] = 4 * work.channels, 4 * work.channels * work.pixels
+        step["low"], step["parts"] = work.epsilon, math.ceil(work.channels / _LANES)
+        step["tasks"] = work.images * step["parts"]
+        return [(step, _ended(step, operands, work.channels))]
+
+
+def _ended(step: NDArray, operands: ValueOperands, size: int) -> list[NDArray]:
+    """Scale and bias, zeros where there is none; the step knows them by address."""
+    given = operands.sources[1:]
+    scale, bias = (np.ascontiguousarray(one, np.float32) for one in (*given, np.zeros(size))[:2])
+    step["weights"], step["bias"] = scale.ctypes.data, bias.ctypes.data
+    return [scale, bias]
+
+
 def _wanted(loads: int, cores: int) -> int:
     """Tasks that are worth it: a few for each core."""
     return max(1, min(4 * cores, loads // _TASK))
@@ -228,4 +293,10 @@ def _cut(axis: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 
 ValueEngine = Engine[ValueWork, ValueOperands, Callable[[], None]]
-VALUE_ENGINES: tuple[ValueEngine, ...] = (PoolEngine(), BlendEngine(), ElementsEngine())
+VALUE_ENGINES: tuple[ValueEngine, ...] = (
+    PoolEngine(),
+    BlendEngine(),
+    ElementsEngine(),
+    RowsEngine(),
+    ChannelsEngine(),
+)

@@ -24,6 +24,7 @@ from tilewright.backends.host.kernels.conv_depth import depth_task
 from tilewright.backends.host.kernels.conv_direct import direct_task, flat_task
 from tilewright.backends.host.kernels.conv_expand import expand_task
 from tilewright.backends.host.kernels.conv_winograd import gather_task, spread_task
+from tilewright.backends.host.kernels.rows import channels_task, rows_task
 from tilewright.backends.host.kernels.values import blend_task, elements_task, pool_task
 
 
@@ -76,8 +77,12 @@ def _do(steps, number, task, scratch):
         pool_task(step, task)
     elif step.kind == 7:
         blend_task(step, task)
-    else:
+    elif step.kind == 8:
         elements_task(step, task)
+    elif step.kind == 9:
+        rows_task(step, task)
+    else:
+        channels_task(step, task)
 
 
 @njit(nogil=True, cache=True)

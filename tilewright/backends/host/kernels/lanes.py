@@ -13,6 +13,8 @@ which took half of a short convolution's time.
 
 from __future__ import annotations
 
+import math
+
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -156,12 +158,49 @@ def multiply(builder, left, right):
     return builder.fmul(left, right)
 
 
-@emitted(LANES, LANES, LANES)
-def larger(builder, left, right):
-    """Where left > right or left is NaN left, elsewhere right: NaN of either stays, as in NumPy."""
+@emitted(LANES, LANES)
+def root(builder, value):
+    """The square root."""
+    return builder.call(overloaded(builder, "llvm.sqrt.v16f32", _FLOATS, _FLOATS), [value])
+
+
+def _larger(builder, left, right):
     first = builder.fcmp_ordered(">", left, right)
     first = builder.or_(first, builder.fcmp_unordered("uno", left, left))
     return builder.select(first, left, right)
+
+
+@emitted(LANES, LANES, LANES)
+def larger(builder, left, right):
+    """Where left > right or left is NaN left, elsewhere right: NaN of either stays, as in NumPy."""
+    return _larger(builder, left, right)
+
+
+def _across(builder, value, join):
+    """One number of the sixteen, halves joined with halves."""
+    width = WIDTH
+    while width > 1:
+        width //= 2
+        kind = ir.VectorType(ir.IntType(32), width)
+        nothing = ir.Constant(value.type, ir.Undefined)
+        halves = [
+            builder.shuffle_vector(value, nothing, ir.Constant(kind, list(range(at, at + width))))
+            for at in (0, width)
+        ]
+        value = join(builder, *halves)
+    return builder.extract_element(value, ir.Constant(ir.IntType(32), 0))
+
+
+@emitted(types.float32, LANES)
+def sum_of(builder, value):
+    """The sum of the sixteen."""
+    return _across(builder, value, lambda builder, left, right: builder.fadd(left, right))
+
+
+@emitted(types.float32, LANES)
+def largest_of(builder, value):
+    """The largest of the sixteen, NaN where one is."""
+    return _across(builder, value, _larger)
 
 
 @emitted(LANES, LANES, LANES)
@@ -190,12 +229,12 @@ def _some(builder, count):
     return builder.icmp_signed("<", numbers, broadcast(builder, count, numbers.type))
 
 
-def load_masked(builder, pointer, mask):
-    """Lanes of the mask, zeros elsewhere; what is not in it is not touched."""
+def load_masked(builder, pointer, mask, beyond=0.0):
+    """Lanes of the mask, `beyond` elsewhere; what is not in it is not touched."""
     kinds = (_FLOATS.as_pointer(), ir.IntType(32), mask.type, _FLOATS)
     call = overloaded(builder, "llvm.masked.load.v16f32.p0v16f32", _FLOATS, *kinds)
-    zero = ir.Constant(_FLOATS, [0.0] * WIDTH)
-    return builder.call(call, [pointer, ir.IntType(32)(4), mask, zero])
+    other = ir.Constant(_FLOATS, [beyond] * WIDTH)
+    return builder.call(call, [pointer, ir.IntType(32)(4), mask, other])
 
 
 def store_masked(builder, value, pointer, mask):
@@ -210,6 +249,19 @@ def load_some(builder, address, index, count):
     """As `load`, of which only the first `count` lanes are read; zeros beyond."""
     pointer = vector_at(builder, address, index, _FLOATS)
     return load_masked(builder, pointer, _some(builder, count))
+
+
+@emitted(LANES, LANES, types.intp)
+def first_of(builder, value, count):
+    """The first `count` lanes, zeros beyond."""
+    return builder.select(_some(builder, count), value, ir.Constant(_FLOATS, [0.0] * WIDTH))
+
+
+@emitted(LANES, types.intp, types.intp, types.intp)
+def load_above(builder, address, index, count):
+    """As `load_some`, minus infinity beyond."""
+    pointer = vector_at(builder, address, index, _FLOATS)
+    return load_masked(builder, pointer, _some(builder, count), -math.inf)
 
 
 @emitted(types.void, types.intp, types.intp, LANES, types.intp)
