@@ -3,8 +3,8 @@
     python -m bench.film FILM.mkv [OTHER.mp4 ...] [--size s] [--rounds 3] [--output FILE.json]
 
 Of the first film: all ways in turns in one process, after one run of each that is not counted; the
-median of each, and the ratio to the faster of the other ways. Luma of all is compared: the encoder
-is the same, so pictures differ by what networks round. Of every film: what `--dry-run` predicts,
+median of each, and ratios. Luma of both is compared: the encoder is the same, so pictures differ by
+what networks round. Of every film: what `--dry-run` predicts,
 and what came.
 """
 
@@ -27,6 +27,8 @@ from tilewright.inputs.devices import host
 from tilewright.video.forecast import forecast
 from tilewright.video.likeness import psnr
 from tilewright.video.making import planned
+
+DTYPES = ("float32", "int8")
 
 
 def main() -> None:
@@ -52,20 +54,11 @@ def main() -> None:
 
 
 def _beside(source: Path, folder: Path, size: str, rounds: int) -> dict[str, Any]:
-    cores = host().compute_units
-    model = peer.onnx_of(models.load(f"superres-{size}"))
-    wide, narrow = [peer.session(model, cores)], [peer.session(model, 1) for _ in range(cores)]
-    worked: list[Any] = []
-
-    def ours(out: Path) -> None:
-        stage = video.Upscale(size, device="host")
-        worked.append(dict(video.enhance(source, out, [stage], overwrite=True).worked))
-
-    ways: dict[str, Callable[[Path], Any]] = {
-        "tilewright": ours,
-        "onnxruntime": lambda out: peer.film(source, out, wide, cores),
-        "onnxruntime, a picture a core": lambda out: peer.film(source, out, narrow, cores),
-    }
+    worked: dict[str, Any] = {}
+    ways: dict[str, Callable[[Path], Any]] = {}
+    for dtype in DTYPES:
+        ways[f"tilewright {dtype}"] = _ours(source, size, dtype, worked)
+        ways[f"onnxruntime {dtype}"] = _theirs(source, size, dtype)
     files = {name: folder / f"{number}.mkv" for number, name in enumerate(ways)}
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(rounds + 1):
@@ -74,21 +67,46 @@ def _beside(source: Path, folder: Path, size: str, rounds: int) -> dict[str, Any
             way(files[name])
             if number:
                 seconds[name].append(time.perf_counter() - begin)
-            time.sleep(0.5)
+            print(f"{name}: {seconds[name]}", flush=True)
     medians = {name: statistics.median(values) for name, values in seconds.items()}
-    mine, theirs = _luma(files["tilewright"]), _luma(files["onnxruntime"])
-    fastest = min(value for name, value in medians.items() if name != "tilewright")
+    luma = {name: _luma(path) for name, path in files.items()}
+    count = len(luma["tilewright float32"])
     return {
         "film": source.name,
-        "pictures": len(mine),
+        "pictures": count,
         "seconds": seconds,
-        "pictures_a_second": {name: len(mine) / value for name, value in medians.items()},
-        "times_the_faster_peer": fastest / medians["tilewright"],
-        "luma_psnr_between_them": min(
-            psnr(one, other, 255) for one, other in zip(mine, theirs, strict=True)
-        ),
-        "worked": worked[-1],
+        "pictures_a_second": {name: count / value for name, value in medians.items()},
+        "times_onnxruntime": {
+            dtype: medians[f"onnxruntime {dtype}"] / medians[f"tilewright {dtype}"]
+            for dtype in DTYPES
+        },
+        "luma_psnr_between_them": {
+            dtype: min(
+                psnr(one, other, 255)
+                for one, other in zip(
+                    luma[f"tilewright {dtype}"], luma[f"onnxruntime {dtype}"], strict=True
+                )
+            )
+            for dtype in DTYPES
+        },
+        "worked": worked,
     }
+
+
+def _ours(source: Path, size: str, dtype: str, worked: dict[str, Any]) -> Callable[[Path], Any]:
+    def run(out: Path) -> None:
+        stage = video.Upscale(size, dtype, device="host")
+        worked[dtype] = dict(video.enhance(source, out, [stage], overwrite=True).worked)
+
+    return run
+
+
+def _theirs(source: Path, size: str, dtype: str) -> Callable[[Path], Any]:
+    """A session of one thread for each core: faster than one session of all."""
+    cores = host().compute_units
+    model = peer.onnx_of(models.load(f"superres-{size}" + "-int8" * (dtype == "int8")))
+    sessions = [peer.session(model, 1) for _ in range(cores)]
+    return lambda out: peer.film(source, out, sessions, cores)
 
 
 def _luma(path: Path) -> list[Any]:
@@ -113,8 +131,8 @@ def _foreseen(source: Path, folder: Path, size: str) -> dict[str, Any]:
 def _show(document: dict[str, Any]) -> None:
     for name, rate in document["pictures_a_second"].items():
         print(f"{name:30} {rate:6.1f} pictures a second")
-    print(f"{document['times_the_faster_peer']:.2f} times the faster peer; worked:")
-    print(document["worked"], document["luma_psnr_between_them"])
+    for key in ("times_onnxruntime", "luma_psnr_between_them", "worked"):
+        print(f"{key}: {document[key]}")
     for case in document["forecasts"]:
         print(case)
 

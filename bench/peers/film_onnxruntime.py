@@ -43,7 +43,8 @@ def onnx_of(net: Network) -> bytes:
         helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in graph.outputs
     ]
     constants = [
-        numpy_helper.from_array(np.asarray(held.value), name) for name, held in graph.constants.items()
+        numpy_helper.from_array(np.asarray(held.value), name)
+        for name, held in graph.constants.items()
     ]
     model = helper.make_model(
         helper.make_graph(nodes, "film", given, made, constants),

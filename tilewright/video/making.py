@@ -115,7 +115,7 @@ def planned(
     coding = Coding(
         codec=name,
         crf=codecs.CODECS[name].crf if crf is None else crf,
-        threads=host().compute_units,
+        threads=_threads(stages),
         rate=found.rate,
         time_base=found.time_base,
     )
@@ -124,6 +124,15 @@ def planned(
     rehearsed(found, Made(passed[-1], coding), target)
     check_writable(target, "out")
     return job
+
+
+def _threads(stages: Sequence[Stage]) -> int:
+    """Of the encoder: all cores, or half of them beside a stage that keeps all busy.
+
+    Pictures of 1280 x 960 take x264 (veryfast) 21 ms of one core with one thread, 23 with two.
+    """
+    cores = host().compute_units
+    return max(1, cores // 2) if any(stage.workers > 1 for stage in stages) else cores
 
 
 def _check_out(source: Path, out: Path, overwrite: bool) -> None:
