@@ -50,6 +50,22 @@ def test_odd_sizes_and_one_picture_pass(tmp_path: Path, size: tuple[int, int]) -
     same(source, tmp_path / "out.mkv")
 
 
+@pytest.mark.parametrize("format", ["yuv420p", "yuv422p", "yuv444p", "gray", "yuva420p"])
+def test_stages_take_odd_sizes_of_every_kind(tmp_path: Path, format: str) -> None:
+    pytest.importorskip("numba")
+    make = Making(19, 13, format, times=(0, 40), time_base=Fraction(1, 1000), turned=33)
+    source = film(tmp_path / "in.mkv", make)
+    stages = [video.Upscale("s", device="host"), video.Sharpen(0.5), video.TenBit()]
+    video.enhance(source, tmp_path / "out.mkv", stages, codec="ffv1")
+    given, made = samples(source), samples(tmp_path / "out.mkv")
+    look = look_of(tmp_path / "out.mkv")
+    assert (look.width, look.height, look.bits) == (38, 26, 10)
+    assert look.turned == look_of(source).turned  # by 33 degrees, which nobody has to understand
+    assert [time for time, _ in made] == [time for time, _ in given]
+    for before, after in zip(given[0][1], made[0][1], strict=True):
+        assert abs(after.mean() / 4 - before.mean()) < 4
+
+
 @pytest.mark.parametrize("codec", ["h264", "h265", "av1", "vp9"])
 def test_every_codec_keeps_times_of_a_variable_rate(tmp_path: Path, codec: str) -> None:
     source = film(tmp_path / "in.mp4", Making(codec="libx264", times=VARIABLE))

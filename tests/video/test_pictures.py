@@ -67,6 +67,10 @@ def test_folders_and_patterns_keep_names(tmp_path: Path) -> None:
     done = invoke("enhance", tmp_path, "-o", tmp_path / "sharp", "--sharpen", "1")
     assert done.exit_code == 0, done.output
     assert sorted(path.name for path in (tmp_path / "sharp").iterdir()) == ["a.png", "b.jpg"]
+    saved(tmp_path / "c.webp")
+    done = invoke("enhance", tmp_path / "[ac].*", "-o", tmp_path / "some", "--sharpen", "1")
+    assert done.exit_code == 0, done.output
+    assert sorted(path.name for path in (tmp_path / "some").iterdir()) == ["a.png", "c.webp"]
     found = pairs(tmp_path / "*.jpg", tmp_path / "more")
     assert found is not None
     assert [pair.out.name for pair in found] == ["b.jpg"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ av = pytest.importorskip("av")
 from tests.cli.test_cli import invoke  # noqa: E402
 from tests.support.films import Making, film  # noqa: E402
 from tilewright import video  # noqa: E402
+from tilewright.video import codecs, making  # noqa: E402
 
 SMALL = Making(times=(0, 40), time_base=Fraction(1, 1000))
 
@@ -39,6 +42,9 @@ def refused(folder: Path, *arguments: str | Path) -> str:
         (["--model", "x.onnx", "--size", "m"], "--size beside --model: accepted is one of them"),
         (["--model", "x.onnx"], "model='x.onnx': cannot be read"),
         (["--upscale", "2", "--size", "q"], "accepted are s, m, l and float32, int8"),
+        (["--preview", "--dry-run"], "--preview beside --dry-run: accepted is one of them"),
+        (["--reference", "in.mkv"], "reference: without a report; accepted is a report beside it"),
+        (["--report", "a.pdf"], "report='a.pdf': accepted are .html and .htm"),
         (["--sharpen", "-1"], "sharpen: amount=-1.0; accepted are 0 to 4"),
     ],
 )
@@ -76,6 +82,56 @@ def test_what_a_codec_or_container_does_not_hold(tmp_path: Path) -> None:
     )
     sounding = film(tmp_path / "in.mp4", Making(codec="libx264", sound=1))
     assert ".webm cannot hold" in refused(tmp_path, sounding, "-o", tmp_path / "out.webm")
+
+
+def test_a_codec_that_this_pyav_lacks_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = film(tmp_path / "in.mkv", SMALL)
+    monkeypatch.setitem(codecs.CODECS, "av1", replace(codecs.CODECS["av1"], library="no-such"))
+    line = refused(tmp_path, source, "-o", tmp_path / "out.mkv", "--codec", "av1")
+    assert "codec='av1': PyAV was built without it" in line
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root reads all")
+def test_a_file_that_may_not_be_read_is_refused(tmp_path: Path) -> None:
+    source = film(tmp_path / "in.mkv", SMALL)
+    source.chmod(0)
+    assert "cannot be read" in refused(tmp_path, source, "-o", tmp_path / "out.mkv")
+
+
+def test_a_full_disk_is_one_line_and_the_same_line_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files here may have so many bytes: less than a chunk, more than one, more than a film."""
+    resource = pytest.importorskip("resource")
+    monkeypatch.setattr(making, "CHUNK", 8)
+    make = Making(time_base=Fraction(1, 1000), times=range(0, 1600, 40), noise=0.2)
+    source, out = film(tmp_path / "in.mkv", make), tmp_path / "out.mkv"
+    chunk = source.stat().st_size // 5
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def line(most: int) -> Any:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+        try:
+            return invoke("enhance", str(source), "-o", str(out), "--codec", "ffv1")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    for most, left in (
+        (chunk // 2, []),
+        (3 * chunk, [f"{number:05d}.chunk" for number in range(5)]),
+    ):
+        done = line(most)
+        assert done.exit_code == 2, done.output
+        (said,) = done.stderr.strip().splitlines()
+        assert "cannot be written" in said
+        assert not out.exists()
+        kept = {path.name for path in (tmp_path / "out.mkv.parts").glob("*")}
+        assert kept == {*left, *(["lock", "recipe.json"] if left else [])}
+    done = line(before[0])
+    assert "40 of them kept from before" in done.output.replace("\n", " ")
+    assert sorted(tmp_path.iterdir()) == [source, out]
 
 
 def test_a_film_of_sound_alone_is_none(tmp_path: Path) -> None:

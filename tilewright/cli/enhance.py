@@ -102,6 +102,7 @@ def enhance(
         _only_films({"--reference": reference, "--preview": preview or None})
         _pictures(found, stages, overwrite, dry_run)
         return
+    _not_both({"--preview": preview, "--dry-run": dry_run, "--report": report is not None})
     there = overwrite or preview
     job = planned(source, output, stages, codec=codec, crf=crf, overwrite=there)
     if preview:
@@ -153,6 +154,13 @@ def _stages(
 def _workers(given: str | None) -> int | str | None:
     """A number, or an address."""
     return int(given) if given is not None and given.removeprefix("-").isdecimal() else given
+
+
+def _not_both(options: Mapping[str, bool]) -> None:
+    """Raise ArgumentError for options of which one leaves nothing to the other."""
+    given = [name for name, wanted in options.items() if wanted]
+    if len(given) > 1:
+        raise ArgumentError(f"{given[0]} beside {given[1]}: accepted is one of them")
 
 
 def _only_films(options: Mapping[str, object]) -> None:

@@ -19,11 +19,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from tilewright.errors import ArgumentError
+from tilewright.errors import ArgumentError, FileError
 from tilewright.video.codecs import Coding, encoder
 from tilewright.video.look import Frame, Look
 from tilewright.video.pyav import pyav
-from tilewright.wording import in_one_line
+from tilewright.wording import PATH, in_one_line, short
 
 _MAGIC = b"TWCHUNK1"
 _PACKET = struct.Struct("<qqIB")  # pts, duration, bytes, whether it is a key
@@ -64,7 +64,7 @@ def encode(
 ) -> Head:
     """Encode pictures as one chunk and write its file, whole or not at all."""
     temporary = path.with_suffix(".part")
-    with temporary.open("w+b") as file, _refused(coding, look):
+    with _written(temporary) as file, _refused(coding, look):
         context = encoder(coding, look)
         lengths: dict[int, int] = {}
         sink = _Sink(file)
@@ -81,6 +81,27 @@ def encode(
         sink.finish(head)
     temporary.replace(path)
     return head
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[BinaryIO]:
+    """A new file, which is gone where it cannot be written to its end."""
+    try:
+        with path.open("w+b") as file:
+            yield file
+    except BaseException as error:
+        path.unlink(missing_ok=True)
+        if isinstance(error, OSError) and not isinstance(error, pyav().FFmpegError):
+            raise unwritten(path, error) from None
+        raise
+
+
+def unwritten(path: Path, error: OSError) -> FileError:
+    """What is said where a disk takes no more."""
+    return FileError(
+        f"out={short(str(path), PATH)}: cannot be written ({error.strerror}); accepted is a disk"
+        " with room; the same line goes on where it was"
+    )
 
 
 @contextmanager

@@ -92,6 +92,8 @@ def begun(out: Path, recipe: Mapping[str, Any]) -> Iterator[Journal]:
             write_json(folder / "recipe.json", recipe, "out")
         yield Journal(folder, recipe)
     finally:
+        if folder.is_dir() and not any(folder.glob("*.chunk")):  # nothing to go on from
+            shutil.rmtree(folder, ignore_errors=True)
         os.close(handle)
 
 

@@ -279,10 +279,13 @@ def _finished(job: Job, journal: Journal, heads: Mapping[int, chunk.Head]) -> No
         )
     form = Made(job.looks[-1], job.coding)
     whole = journal.folder / f"whole{job.out.suffix}"
-    assemble(job.film, form, parts, whole)
-    expected = [packet.pts for part in parts for packet in chunk.packets(part)]
-    verified(job.film, form, expected, whole)
-    with whole.open("rb") as file:
-        os.fsync(file.fileno())
-    whole.replace(job.out)
+    try:
+        assemble(job.film, form, parts, whole)
+        expected = [packet.pts for part in parts for packet in chunk.packets(part)]
+        verified(job.film, form, expected, whole)
+        with whole.open("rb") as file:
+            os.fsync(file.fileno())
+        whole.replace(job.out)
+    finally:
+        whole.unlink(missing_ok=True)  # of a full disk it would keep what the chunks leave
     journal.removed()
