@@ -66,7 +66,7 @@ class Again:
         if out is not None:
             first = self._results[0]
             if len(self._results) > 1 or not (
-                out is first or self._plain(out, first, (first.dtype,))
+                out is first or (self._plain(out, first, (first.dtype,)) and self._whole(out))
             ):
                 return False
         return not self._home.is_captured()
@@ -82,6 +82,11 @@ class Again:
             and not x.requires_grad
             and not self._home.is_planned(x)
         )
+
+    def _whole(self, out: Any) -> bool:
+        """Whether each element surely has a place of its own; others are looked at in full."""
+        last = self._torch.channels_last
+        return bool(out.is_contiguous() or out.is_contiguous(memory_format=last))
 
     def _given(self, out: Any) -> Any:
         """Copies, as the memory serves the next run."""

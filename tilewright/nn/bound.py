@@ -28,6 +28,7 @@ from tilewright.errors import ArgumentError, OperandError
 from tilewright.facts.verdict import Verdict
 from tilewright.nn import passed
 from tilewright.nn.again import Again
+from tilewright.nn.apart import check_apart
 from tilewright.nn.engine_of_bits import ENGINES, PassOperands
 from tilewright.nn.evaluate import computed
 from tilewright.nn.graph import Graph, Node, Tensor
@@ -228,7 +229,7 @@ class Bound:
         outs = passed.outs_of(self._plan, out, self._fixed)
         # Inputs in planned memory, as a state among `results`, are copied before it is written.
         own = {name: one for name, one in given.items() if not self._home.is_planned(one)}
-        passed.check_apart(outs, own)
+        check_apart(outs, own)
         with self._lock:
             self._home.begin()
             try:

@@ -26,11 +26,18 @@ def is_tensor(value: Any) -> bool:
 
 
 def check_kind(value: Any, name: str) -> None:
-    """Raise OperandError for what is no array."""
+    """Raise OperandError for what is no array, has no elements to read, or more to it than they."""
     if not (hasattr(value, "shape") and hasattr(value, "dtype")):
         raise OperandError(
             f"{name}={short(value)}: accepted are arrays of NumPy, torch, CuPy, pyopencl and"
             " tilewright"
+        )
+    if isinstance(value, np.ndarray):
+        plain(value, name)
+    elif is_tensor(value) and value.device.type == "meta":
+        raise OperandError(
+            f"{name}: a tensor of torch's device 'meta', which holds no elements; accepted are"
+            " tensors in memory"
         )
 
 

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from tilewright.backends import conv_engines, value_engines
-from tilewright.errors import DtypeError, OperandError
+from tilewright.errors import DtypeError
 from tilewright.facts.device import Device
 from tilewright.nn import evaluate
 from tilewright.nn.bound import AnyEngine, Bound
 from tilewright.nn.graph import Graph, Input
 from tilewright.nn.infer import operator_of, tensors, types
+from tilewright.nn.kinds import check_kind
 from tilewright.nn.passed import matched
 from tilewright.nn.passes import simplified
 from tilewright.nn.passes.int8 import with_int8
@@ -184,10 +185,7 @@ def _in(graph: Graph, dtype: Any) -> Graph:
 
 def _fitting(source: Input, array: Any, sizes: dict[str, int]) -> Any:
     """An array as an input takes it; `sizes` of free dimensions are the same everywhere."""
-    if not hasattr(array, "dtype") or not hasattr(array, "shape"):
-        raise OperandError(
-            f"input {source.name!r}: {short(array)}; accepted are NumPy, torch and CuPy arrays"
-        )
+    check_kind(array, f"input {source.name!r}")
     check_shape(source, tuple(array.shape), sizes)
     dtype = str(array.dtype).split(".")[-1]
     if dtype != source.dtype and not (source.dtype == "bfloat16" and dtype == "float32"):

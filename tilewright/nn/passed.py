@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.errors import ArgumentError, DtypeError, OperandError, OverlapError, ShapeError
+from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
+from tilewright.nn.apart import check_single
 from tilewright.nn.kinds import check_kind, check_unseen, dtype_name, is_writable
 from tilewright.nn.plan import Plan
 
@@ -74,18 +75,5 @@ def outs_of(plan: Plan, out: Any, results: Mapping[str, Any]) -> tuple[Any, ...]
             raise DtypeError(f"out.dtype={dtype_name(one)}: accepted is {wanted}")
         if not is_writable(one):
             raise OperandError("out: it is read-only; accepted are arrays that may be written")
+        check_single(one, "out")
     return several
-
-
-def check_apart(outs: tuple[Any, ...], given: Mapping[str, Any]) -> None:
-    """Of several outputs none may lie where another, or an input, does: one is written first."""
-    if len(outs) == 1:
-        return
-    arrays = {f"out[{at}]": one for at, one in enumerate(outs) if isinstance(one, np.ndarray)}
-    others = {**arrays, **{f"input {n!r}": a for n, a in given.items()}}
-    for name, one in arrays.items():
-        for other, two in others.items():
-            if other == name or not isinstance(two, np.ndarray):
-                continue
-            if np.may_share_memory(one, two):
-                raise OverlapError(f"{name} shares memory with {other}; accepted are apart")
