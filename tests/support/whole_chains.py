@@ -78,11 +78,14 @@ def operands(work: ConvWork, seed: int = 1) -> ConvOperands:
     channels, height, width = work.sizes[-1]
     size = work.images * channels * height * width
     room = np.full(size + 2 * GUARD, wrong, work.result_dtype)
-    flat = room[GUARD:-GUARD]
+    flat, rng = room[GUARD:-GUARD], np.random.default_rng(seed)
+    sizes = (work.images, channels, height, width)
+    adds = work.layers[-1].adds
+    more = (laid(rng.uniform(-4, 4, sizes).astype(np.float32), work.result),) if adds else ()
     if work.result == FIRST:
-        return ConvOperands(x, flat.reshape(work.images, channels, height, width))
+        return ConvOperands(x, flat.reshape(sizes), more)
     last = flat.reshape(work.images, height, width, channels)
-    return ConvOperands(x, last.transpose(0, 3, 1, 2))
+    return ConvOperands(x, last.transpose(0, 3, 1, 2), more)
 
 
 def is_guarded(out: NDArray) -> bool:
@@ -94,11 +97,11 @@ def is_guarded(out: NDArray) -> bool:
     return bool(np.isnan(ends).all() if ends.dtype == np.float32 else (ends == WRONG).all())
 
 
-def right(work: ConvWork, x: NDArray) -> NDArray:
-    """By the definition, layer after layer."""
+def right(work: ConvWork, x: NDArray, residual: NDArray | None = None) -> NDArray:
+    """By the definition, layer after layer; the residual goes to the one that adds it."""
     value = x
     for one in work.layers:
-        value = layer_of(np, one, value, None)
+        value = layer_of(np, one, value, residual if one.adds else None)
     return value
 
 

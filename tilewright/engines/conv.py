@@ -50,7 +50,7 @@ class Activation:
 class Whole:
     """How a layer of small whole numbers counts, each step exact or rounded once to float32.
 
-    y = clip(float32(sum of (x - zero) * weights + bias) * scale, low, high)
+    y = clip(float32(sum of (x - zero) * weights + bias) * scale [+ residual], low, high)
     result = y, or saturated(round(y / step) + shift), halves to even
 
     zero         of x: what stands for 0, and what pads hold

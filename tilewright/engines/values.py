@@ -3,6 +3,7 @@
     Pool       the largest of each window of a picture, or the mean
     Blend      along one axis: sums of old elements by their shares (resizing)
     Elements   a function of one or two operands, by elements; a copy is one, of whatever view
+    WholeSum   two values, bytes or float32, added and rounded to bytes
     Rows       softmax or normalisation of each row by itself; Channels: of channels of pictures
 
 A node of a graph becomes one of these, or several, one after another (`nn/lowered.py`); who takes
@@ -127,7 +128,37 @@ class Channels:
         return 3 * self.images * self.channels * self.pixels
 
 
-ValueWork = Pool | Blend | Elements | Rows | Channels
+@dataclass(frozen=True, slots=True)
+class Summand:
+    """What a uint8 or int8 q is worth: (q - zero) * scale; float32 has no scale."""
+
+    dtype: str = "float32"
+    scale: float | None = None
+    zero: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WholeSum:
+    """saturated(round(clip(a + b, low, high) / step) + shift), of arrays that lie alike.
+
+    Each step is one float32 operation with one rounding; `dtype` is uint8 or int8.
+    """
+
+    summands: tuple[Summand, Summand]
+    count: int
+    step: float
+    shift: int
+    dtype: str
+    low: float
+    high: float
+
+    @property
+    def loads(self) -> int:
+        """Elements that are read."""
+        return 2 * self.count
+
+
+ValueWork = Pool | Blend | Elements | Rows | Channels | WholeSum
 
 
 @dataclass(frozen=True, slots=True, eq=False)

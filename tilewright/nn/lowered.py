@@ -20,9 +20,11 @@ import numpy as np
 
 from tilewright.arrays.array import NDArray
 from tilewright.engines.conv import Activation, Conv, Format
-from tilewright.engines.values import Blend, Elements, Pool, ValueWork, Views
+from tilewright.engines.values import Blend, Elements, Pool, ValueWork, Views, WholeSum
 from tilewright.nn.graph import Node, Shape, Tensor
 from tilewright.nn.infer import operator_of
+from tilewright.nn.operators.add_int8 import NAME as WHOLE_SUM
+from tilewright.nn.operators.add_int8 import SumNumbers
 from tilewright.nn.operators.joins import INTERLEAVE
 from tilewright.nn.operators.pools import divisors_of
 from tilewright.nn.operators.resize import steps_of
@@ -60,6 +62,8 @@ def lowered(
     """The works of a node, one after another, or None; `lies` says how a value will lie."""
     given = [tensors[name] for name in node.inputs if name]
     made = [tensors[name] for name in node.outputs if name]
+    if node.operator == WHOLE_SUM:
+        return _whole_sum(node, given, made[0])
     if any(tensor.dtype != "float32" or not tensor.size for tensor in (given[:1] + made)):
         return None
     if any(len(tensor.shape) > _MOST for tensor in (*given, *made)):
@@ -110,6 +114,16 @@ def _same(
     sources: Sequence[NDArray], out: NDArray
 ) -> list[tuple[NDArray, NDArray | None, NDArray]]:
     return [(sources[0], None, out)]
+
+
+def _whole_sum(node: Node, given: Sequence[Tensor], made: Tensor) -> tuple[Part, ...] | None:
+    """Bytes and float32 of one size, all of which lie alike."""
+    if not made.size or any(t.shape != made.shape or t.value is not None for t in given):
+        return None
+    n: SumNumbers = node.attributes["numbers"]
+    work = WholeSum(n.summands, made.size, n.step, n.shift, n.dtype, n.low, n.high)
+    wants: Format | None = "channels_last" if len(made.shape) == 4 else None
+    return (Part(work, node.inputs, node.outputs[0], made, wants),)
 
 
 # Windows

@@ -159,7 +159,8 @@ class Network:
         whole = _in(with_int8(self.graph) if fuse else self.graph, dtype)
         sizes = sizes_of(self.graph, shape)
         graph, outside = widened(whole, _WIDENED.get(chosen.backend, ()))
-        graph = simplified(graph, tensors(graph, sizes), fuse=fuse)
+        adds = chosen.backend == "host"
+        graph = simplified(graph, tensors(graph, sizes), fuse=fuse, whole_adds=adds)
         engines, others = conv_engines(chosen.backend), value_engines(chosen.backend)
         found = tensors(graph, sizes)
         products = product_engines(chosen)

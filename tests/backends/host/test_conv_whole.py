@@ -49,7 +49,7 @@ def check(one: ConvWork) -> Any:
     assert INT8.why_not(one, host()) is None
     given = operands(one)
     bound = INT8.bind(INT8.propose(one, host()), given)
-    wanted = right(one, given.x)
+    wanted = right(one, given.x, *given.residuals)
     for _ in range(2):
         given.out[...] = 99
         bound()
@@ -104,6 +104,12 @@ WINDOWS = {
     "float32 channels last": work(3, 8, (1, 9, 8), whole={"taken": 0.02, "zero": 3}),
     "float32 to signed bytes": work(
         1, 8, (1, 9, 8), FIRST, whole={"taken": 0.02, "zero": 3, "source": "int8"}
+    ),
+    "a residual": work(16, 40, (2, 15, 13), whole=FLOAT, adds=True),
+    "a residual, channels first": work(16, 20, (2, 9, 13), FIRST, FIRST, whole=FLOAT, adds=True),
+    "a residual of few": work(16, 4, (1, 9, 30), FIRST, FIRST, whole=FLOAT, adds=True),
+    "a residual of channels by themselves": work(
+        24, 24, (1, 12, 11), groups=24, whole=FLOAT, adds=True
     ),
     "sums past what float32 counts": work(700, 20, (1, 5, 8), whole={"step": 0.3}),
 }  # fmt: skip

@@ -69,8 +69,8 @@ def _layer_refusal(layer: Conv, *, last: bool) -> str | None:
     whole = layer.whole
     if whole is None:
         return "a layer of floats"
-    if layer.adds:
-        return "adds no residual"
+    if layer.adds and (not last or whole.dtype != "float32" or layer.shuffle > 1):
+        return "adds residuals to the last layer's float32 results alone, without a shuffle"
     if layer.shuffle > 1 and (not last or whole.dtype != "float32"):
         return f"shuffle={layer.shuffle}: shuffles the last layer's pixels, of float32 alone"
     if min(layer.pads) < 0:

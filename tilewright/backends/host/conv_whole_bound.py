@@ -161,6 +161,9 @@ class BoundWhole:
         steps = _strides(self._operands.out, self.work.result)
         for name, step in zip(("image", "channel", "row", "pixel"), steps, strict=True):
             stage[f"out_{name}"] = step
+        if layer.adds:
+            added, out = self._operands.residuals[0], self._operands.out
+            stage["residual"] = added.ctypes.data - out.ctypes.data
 
     def _depth(self, stage: NDArray, layer: Conv, *, last: bool) -> None:
         """Channels that go by themselves, many at a time."""
@@ -183,6 +186,7 @@ class BoundWhole:
         side = _strides(self._operands.out, self.work.result)[3] == 1
         alone = layer.groups == 1 and splits == 1 and layer.outputs <= self._tiles.FEW
         shuffled = layer.shuffle == 1 or (layer.shuffle == 2 and layer.outputs == _FEW)
+        alone = alone and not layer.adds
         return table.FEW if side and alone and shuffled and size % LANES == 0 else table.FLOATS
 
 

@@ -22,7 +22,7 @@ from tilewright.backends.host.threads import Task
 from tilewright.remember import open_after_fork
 
 # Kinds of steps: of convolutions, of Winograd's two halves, of `values.py`.
-DIRECT, FLAT, DEPTH, SPREAD, GATHER, EXPAND, POOL, BLEND, ELEMENTS, ROWS, CHANNELS = range(11)
+DIRECT, FLAT, DEPTH, SPREAD, GATHER, EXPAND, POOL, BLEND, ELEMENTS, ROWS, CHANNELS, SUM = range(12)
 _ALONE = 2e-5  # seconds that are shorter than waking another thread
 _WAIT = 2e-4  # seconds that a thread looks for the others of its step before it sleeps
 

@@ -21,6 +21,7 @@ from tilewright.backends.host.program import (
     POOL,
     ROWS,
     STEP,
+    SUM,
     Program,
     joined,
 )
@@ -35,6 +36,7 @@ from tilewright.engines.values import (
     Rows,
     ValueOperands,
     ValueWork,
+    WholeSum,
 )
 from tilewright.facts.device import Device
 from tilewright.facts.verdict import Proposal
@@ -221,6 +223,34 @@ class ChannelsEngine(_Values):
         return [(step, _ended(step, operands, work.channels))]
 
 
+class SumEngine(_Values):
+    """`whole_sum`: two values, bytes or float32, to bytes."""
+
+    name, kind, rate = "whole_sum", WholeSum, _ROWS
+
+    def steps(
+        self, work: WholeSum, operands: ValueOperands, cores: int
+    ) -> list[tuple[NDArray, list[NDArray]]]:
+        """One run, in lines of the cache; signed bytes are 128 higher while they are summed."""
+        step = np.zeros(1, STEP)[0]
+        step["kind"], step["rows"] = SUM, work.count
+        flips = [128 if one.dtype == "int8" else 0 for one in (*work.summands, work)]
+        step["groups"], step["blocks"], step["through"] = flips
+        step["least"], step["most"] = 0, 255
+        a, b = (
+            (one.scale or 0.0, one.zero + flip)
+            for one, flip in zip(work.summands, flips, strict=False)
+        )
+        numbers = (*a, *b, work.step, work.shift + flips[2], work.low, work.high)
+        table = np.array(numbers, np.float32)
+        step["pieces"], step["out"] = table.ctypes.data, operands.out.ctypes.data
+        step["x"], step["weights"] = (one.ctypes.data for one in operands.sources)
+        _shared(step, work.loads, cores)
+        step["band"] = math.ceil(int(step["band"]) / 64) * 64
+        step["tasks"] = math.ceil(work.count / int(step["band"]))
+        return [(step, [table])]
+
+
 def _ended(step: NDArray, operands: ValueOperands, size: int) -> list[NDArray]:
     """Scale and bias, zeros where there is none; the step knows them by address."""
     given = operands.sources[1:]
@@ -299,4 +329,5 @@ VALUE_ENGINES: tuple[ValueEngine, ...] = (
     ElementsEngine(),
     RowsEngine(),
     ChannelsEngine(),
+    SumEngine(),
 )

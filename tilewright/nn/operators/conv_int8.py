@@ -112,8 +112,8 @@ class DenseInt8(Operator):
         return 2.0 * made[0].size * float(node.attributes["numbers"].weights.shape[1])
 
 
-def whole_layer(xp: Any, layer: Layer, x: Any) -> Any:
-    """A layer of a chain by its definition, before its shuffle."""
+def whole_layer(xp: Any, layer: Layer, x: Any, residual: Any = None) -> Any:
+    """A layer of a chain by its definition, before its shuffle; `residual` is float32 or None."""
     whole = layer.whole
     assert whole is not None
     if whole.taken is not None:
@@ -122,7 +122,7 @@ def whole_layer(xp: Any, layer: Layer, x: Any) -> Any:
     numbers = Numbers(layer.weights, layer.bias, whole, short)
     windows = Windows(layer.kernel, layer.strides, layer.dilations, layer.pads)
     sums = _convolved(xp, x, numbers, windows, layer.groups)
-    return _ended(xp, whole, sums, (1, -1, 1, 1), whole.dtype)
+    return _ended(xp, whole, sums, (1, -1, 1, 1), whole.dtype, residual)
 
 
 def is_short(weights: NDArray, bias: NDArray | None, zero: int, dtype: str) -> bool:
@@ -143,10 +143,13 @@ def _convolved(xp: Any, x: Any, numbers: Numbers, windows: Windows, groups: int)
     return convolved(xp, lower, weights, bias, windows, groups)
 
 
-def _ended(xp: Any, whole: Whole, sums: Any, across: Shape, dtype: str) -> Any:
-    """What sums are worth, within the limits, and whole again where that is asked for."""
+def _ended(
+    xp: Any, whole: Whole, sums: Any, across: Shape, dtype: str, residual: Any = None
+) -> Any:
+    """What sums are worth, a residual added, within the limits, whole again where that is asked."""
     scale = xp.reshape(_there(xp, sums, whole.scale, "float32"), across)
-    y = xp.clip(as_type(xp, sums, "float32") * scale, whole.low, whole.high)
+    y = as_type(xp, sums, "float32") * scale
+    y = xp.clip(y if residual is None else y + residual, whole.low, whole.high)
     return y if whole.step is None else _rounded(xp, y, whole.step, whole.shift, dtype)
 
 

@@ -70,7 +70,7 @@ class Convs(Operator):
 def layer_of(xp: Any, layer: Conv, x: Any, residual: Any) -> Any:
     """One layer by its definition."""
     if layer.whole is not None:
-        return _shuffled(xp, whole_layer(xp, layer, x), layer.shuffle)
+        return _shuffled(xp, whole_layer(xp, layer, x, residual), layer.shuffle)
     weights, bias = (
         None if part is None else xp.asarray(part, dtype=x.dtype, device=x.device)
         for part in (layer.weights, layer.bias)

@@ -43,16 +43,20 @@ from tilewright.nn.passes.unchanged import without_unchanged
 from tilewright.nn.passes.whole import with_whole_convs
 
 
-def simplified(graph: Graph, tensors: Mapping[str, Tensor], *, fuse: bool = True) -> Graph:
+def simplified(
+    graph: Graph, tensors: Mapping[str, Tensor], *, fuse: bool = True, whole_adds: bool = False
+) -> Graph:
     """The same network with all passes done; `tensors` of `infer.tensors` for the same graph.
 
     fuse: whether convolutions take in what is before and after them; without, each stays alone.
+    whole_adds: whether engines add residuals to sums of whole numbers: the host's do.
     """
     graph = without_dead(without_unchanged(folded(graph, tensors), tensors))
     graph = with_convs(without_dead(gated(in_turns(graph, tensors))) if fuse else graph, tensors)
     if not fuse:
         return without_dead(with_products(graph, tensors, fuse=False))
     graph = without_dead(with_whole_convs(graph, tensors))
-    graph = without_dead(joined_bits(chained(followed(padded(graph, tensors), tensors))))
+    graph = followed(padded(graph, tensors), tensors, whole_adds)
+    graph = without_dead(joined_bits(chained(graph)))
     graph = chained(without_dead(with_heads(graph, tensors)))
     return without_dead(with_products(without_dead(graph), tensors))

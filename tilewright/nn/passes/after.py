@@ -12,8 +12,10 @@ from tilewright.nn.operators.convs import NAME, convs_node
 from tilewright.nn.passes.epilogues import taken
 
 
-def followed(graph: Graph, tensors: Mapping[str, Tensor]) -> Graph:
+def followed(graph: Graph, tensors: Mapping[str, Tensor], whole_adds: bool = False) -> Graph:
     """The graph with every such node taken in, until none is left.
+
+    whole_adds: residuals go into convolutions of whole numbers too.
 
     A convolution moves to the place of what it takes in: what that reads is there by then.
     """
@@ -25,7 +27,7 @@ def followed(graph: Graph, tensors: Mapping[str, Tensor]) -> Graph:
             chains[node.outputs[0]] = node
             kept.append(node)
             continue
-        made = _merged(node, chains, readers, last, tensors)
+        made = _merged(node, chains, readers, last, tensors, whole_adds)
         if made is None:
             kept.append(node)
             continue
@@ -43,6 +45,7 @@ def _merged(
     readers: Mapping[str, list[Node]],
     last: set[str],
     tensors: Mapping[str, Tensor],
+    whole_adds: bool,
 ) -> tuple[Node, Node] | None:
     """A chain and the one that it becomes with this node; the chain that was made last is asked
     first, as a residual is there before it."""
@@ -53,7 +56,7 @@ def _merged(
         if name in last or any(reader is not node for reader in readers[name]):
             continue
         (layer,) = chain.attributes["layers"]
-        found = taken(layer, node, name, tensors)
+        found = taken(layer, node, name, tensors, whole_adds)
         if found is not None:
             new, added = found
             parts = ((*chain.attributes["parts"][0], node.name),)

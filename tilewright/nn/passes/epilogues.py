@@ -8,13 +8,14 @@ shuffle            DepthToSpace, either order of channels                    las
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from tilewright.arrays.array import NDArray
-from tilewright.engines.conv import Conv
+from tilewright.engines.conv import Conv, Whole
 from tilewright.nn.graph import Node, Tensor
 from tilewright.nn.passes.activating import activation_of
 
@@ -23,13 +24,16 @@ Tensors = Mapping[str, Tensor]
 Taken = tuple[Conv, tuple[str, ...]]
 
 
-def taken(layer: Conv, node: Node, name: str, tensors: Tensors) -> Taken | None:
+def taken(
+    layer: Conv, node: Node, name: str, tensors: Tensors, whole_adds: bool = False
+) -> Taken | None:
     """The layer that gives what `node` makes of the layer's value `name`; None where none does.
 
-    Layers of whole numbers take a shuffle alone: their own pass has done the rest.
+    Layers of whole numbers take a shuffle, their own pass has done the rest; with `whole_adds`
+    those of float32 results take a residual too, and limits behind it.
     """
     if layer.whole is not None and node.operator != "DepthToSpace":
-        return None
+        return _added_whole(layer, layer.whole, node, name, tensors) if whole_adds else None
     plain = layer.activation.kind == "none" and layer.shuffle == 1
     if plain and not layer.adds:
         affine = _AFFINE.get(node.operator)
@@ -37,10 +41,8 @@ def taken(layer: Conv, node: Node, name: str, tensors: Tensors) -> Taken | None:
         if found is not None:
             return found, ()
     if plain and not layer.adds and node.operator == "Add":
-        other = next((n for n in node.inputs if n != name), name)
-        sizes = tensors[name].shape
-        same = other != name and tensors[other].shape == sizes == tensors[node.outputs[0]].shape
-        if same and tensors[other].value is None:
+        other = _residual(node, name, tensors)
+        if other is not None:
             return replace(layer, adds=True), (other,)
     if layer.activation.kind == "none":
         activation = activation_of(layer, node, name, tensors)
@@ -50,6 +52,32 @@ def taken(layer: Conv, node: Node, name: str, tensors: Tensors) -> Taken | None:
         shuffled = _shuffled(layer, node)
         return None if shuffled is None else (shuffled, ())
     return None
+
+
+def _residual(node: Node, name: str, tensors: Tensors) -> str | None:
+    """The other value of a sum, where it has the same sizes and is no constant."""
+    other = next((n for n in node.inputs if n != name), name)
+    sizes = tensors[name].shape
+    same = other != name and tensors[other].shape == sizes == tensors[node.outputs[0]].shape
+    return other if same and tensors[other].value is None else None
+
+
+def _added_whole(
+    layer: Conv, whole: Whole, node: Node, name: str, tensors: Tensors
+) -> Taken | None:
+    """A layer whose sums end as float32: a residual, then the limits of an activation."""
+    if whole.dtype != "float32" or layer.shuffle != 1:
+        return None
+    if (whole.low, whole.high) != (-math.inf, math.inf):
+        return None
+    if node.operator == "Add" and not layer.adds:
+        other = _residual(node, name, tensors)
+        return None if other is None else (replace(layer, adds=True), (other,))
+    found = activation_of(layer, node, name, tensors) if layer.adds else None
+    if found is None or found.kind not in ("relu", "clip"):
+        return None
+    low, high = (0.0, math.inf) if found.kind == "relu" else (found.low, found.high)
+    return replace(layer, whole=replace(whole, low=low, high=high)), ()
 
 
 def _normalised(layer: Conv, node: Node, name: str, tensors: Tensors) -> Conv | None:

@@ -3,6 +3,7 @@
     DequantizeLinear -> Conv -> Relu or Clip -> QuantizeLinear      one ConvInt8, int8 in and out
     DequantizeLinear -> Conv -> Relu or Clip                        one ConvInt8, float32 out
     DequantizeLinear -> Gemm -> ...                                 one DenseInt8
+    DequantizeLinear -> Add -> Relu or Clip -> QuantizeLinear       one AddInt8, if both or either
 
 Weights are DequantizeLinear of a constant, a number for each output or one, zero 0; so is a bias,
 int32 of the scale of x times that of the weights. Asks no sizes, so it is the first of all passes.
@@ -18,7 +19,10 @@ import numpy as np
 
 from tilewright.arrays.array import NDArray
 from tilewright.engines.conv import Whole
+from tilewright.engines.values import Summand
 from tilewright.nn.graph import Graph, Node
+from tilewright.nn.operators.add_int8 import NAME as ADDED
+from tilewright.nn.operators.add_int8 import SumNumbers
 from tilewright.nn.operators.conv_int8 import DENSE, NAME, Numbers, is_short
 from tilewright.nn.passes.dead import without_dead
 
@@ -38,6 +42,7 @@ def with_int8(graph: Graph) -> Graph:
         if node.outputs[0] in gone:
             continue
         made = at.joined(node, gone) if node.operator in _JOINED else None
+        made = at.summed(node, gone) if node.operator == "Add" else made
         kept.append(made or node)
     return without_dead(graph.with_nodes(kept))
 
@@ -73,6 +78,39 @@ class _Reader:
         numbers = replace(numbers, whole=ended)
         attributes = {**conv.attributes, "numbers": numbers, "dtype": _NUMBERS[ended.dtype]}
         return Node(_JOINED[conv.operator], 1, (source,), (output,), attributes, conv.name)
+
+    def summed(self, node: Node, gone: set[str]) -> Node | None:
+        """A sum of whole numbers that is rounded; `gone` gains the values of what it takes in."""
+        makers = [self._makers.get(name) for name in node.inputs]
+        found = [None if one is None else self._summand(one) for one in makers]
+        output, limits = node.outputs[0], (-math.inf, math.inf)
+        reader = self._only_reader(output)
+        ends = None if reader is None else self._limits(reader)
+        passed = [output]
+        if reader is not None and ends is not None:
+            limits, output = ends, reader.outputs[0]
+            passed.append(output)
+            reader = self._only_reader(output)
+        whole = None if reader is None else self._whole(reader)
+        if reader is None or whole is None or not any(found):
+            return None
+        a, b = (one or Summand() for one in found)
+        inputs = tuple(
+            name if one is None or maker is None else maker.inputs[0]
+            for name, one, maker in zip(node.inputs, found, makers, strict=True)
+        )
+        step, zero = whole
+        numbers = SumNumbers((a, b), float(step), int(zero), zero.dtype.name, *limits)
+        gone.update((*passed[1:], reader.outputs[0]))
+        return Node(ADDED, 1, inputs, (reader.outputs[0],), {"numbers": numbers}, node.name)
+
+    def _summand(self, node: Node) -> Summand | None:
+        """What a DequantizeLinear by single numbers makes of small whole ones."""
+        found = self._parameters(node) if node.operator == "DequantizeLinear" else None
+        if found is None or found[0].size != 1 or found[1].dtype.name not in _WHOLE:
+            return None
+        zero, scale = int(found[1].reshape(-1)[0]), float(found[0].reshape(-1)[0])
+        return Summand(found[1].dtype.name, scale, zero) if 0 < scale < math.inf else None
 
     def _numbers(self, conv: Node) -> Numbers | None:
         """Weights, bias and scales, where all are whole numbers of the kind that joins."""

@@ -26,6 +26,7 @@ from tilewright.backends.host.kernels.conv_expand import expand_task
 from tilewright.backends.host.kernels.conv_winograd import gather_task, spread_task
 from tilewright.backends.host.kernels.rows import channels_task, rows_task
 from tilewright.backends.host.kernels.values import blend_task, elements_task, pool_task
+from tilewright.backends.host.kernels.whole_sum import sum_task
 
 
 @njit(nogil=True, cache=True)
@@ -81,8 +82,10 @@ def _do(steps, number, task, scratch):
         elements_task(step, task)
     elif step.kind == 9:
         rows_task(step, task)
-    else:
+    elif step.kind == 10:
         channels_task(step, task)
+    else:
+        sum_task(step, task)
 
 
 @njit(nogil=True, cache=True)

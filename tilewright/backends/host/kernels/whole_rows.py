@@ -13,9 +13,11 @@ from tilewright.backends.host.kernels.lanes import (
     LANES as VECTOR,
 )
 from tilewright.backends.host.kernels.lanes import (
+    add,
     at_least,
     at_most,
     broadcast,
+    gather,
     lane,
     load,
     load_some,
@@ -165,12 +167,19 @@ def floats(stage, sums, vectors, scale, to, channel, valid, left):
     r = stage.shuffle
     for pixel in range(valid):
         for v in range(vectors):
-            y = from_ints(sums, (pixel * vectors + v) * LANES)
-            y = at_most(at_least(multiply(y, load(scale, v * LANES)), low), high)
+            y = multiply(from_ints(sums, (pixel * vectors + v) * LANES), load(scale, v * LANES))
             count = min(LANES, left - v * LANES)
             if stage.out_channel == 1 and r == 1:
-                store_some(to + 4 * pixel * stage.out_pixel, channel + v * LANES, y, count)
+                place, c = to + 4 * pixel * stage.out_pixel, channel + v * LANES
+                if stage.residual:
+                    y = add(y, load_some(place + stage.residual, c, count))
+                store_some(place, c, at_most(at_least(y, low), high), count)
                 continue
+            if stage.residual:
+                place = to + stage.residual
+                place += 4 * (pixel * stage.out_pixel + (channel + v * LANES) * stage.out_channel)
+                y = add(y, gather(place, 4 * stage.out_channel, count))
+            y = at_most(at_least(y, low), high)
             for c in range(count):
                 which, rest = (
                     (channel + v * LANES + c) // (r * r),

@@ -28,6 +28,7 @@ _WHOLE = (
     *("group_weights", "group_starts", "group_ends"),  # bytes of a group
     # Of a result that is float32: its own steps, in elements.
     *("out_image", "out_channel", "out_row", "out_pixel", "shuffle"),
+    "residual",  # bytes from a result to what is added before the limits; 0 for nothing
 )
 _REAL = ("low", "high", "step", "shift", "least", "most")  # limits of y; of bytes before `flip`
 STAGE = np.dtype([(name, np.int64) for name in _WHOLE] + [(name, np.float32) for name in _REAL])
