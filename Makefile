@@ -17,9 +17,11 @@ demo: .venv/ready-demo
 	$(BIN)/tilewright demo
 
 # A process more than two cores: most of the suite is one thread that compiles, plans or checks,
-# and some of it waits for processes that it started.
-test: .venv/ready-dev lint
-	$(BIN)/python -m pytest -n 3
+# and some of it waits for processes that it started. Linters and types go beside it, told last.
+test: .venv/ready-dev
+	@$(MAKE) --no-print-directory lint > .venv/lint.log 2>&1 & lint=$$!; \
+	  $(BIN)/python -m pytest -n 3; tests=$$?; \
+	  wait $$lint; lint=$$?; cat .venv/lint.log; exit $$((tests | lint))
 
 lint: .venv/ready-dev
 	$(BIN)/ruff check .

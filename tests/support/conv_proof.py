@@ -1,6 +1,6 @@
 """Runs the Triton engine of convolutions in Triton's interpreter, on the host, over these cases.
 
-TRITON_INTERPRET=1 python -m tests.support.conv_proof
+TRITON_INTERPRET=1 python -m tests.support.interpreter conv_proof
 """
 
 from __future__ import annotations
@@ -174,7 +174,3 @@ def main() -> None:
         for work in works:
             proven(work)
         print(f"{name}: {len(works)} right")
-
-
-if __name__ == "__main__":
-    main()

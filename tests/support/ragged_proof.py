@@ -2,12 +2,11 @@
 
 What tests/backends/cuda/test_triton_ragged.py starts in a process of its own:
 
-    TRITON_INTERPRET=1 python -m tests.support.ragged_proof
+    TRITON_INTERPRET=1 python -m tests.support.interpreter ragged_proof
 """
 
 from __future__ import annotations
 
-import sys
 from itertools import pairwise
 from typing import Any
 
@@ -21,7 +20,7 @@ from tilewright.backends.cuda.ragged import plan as ragged_plan
 from tilewright.errors import ShapeError
 from tilewright.facts.limits import MOST
 
-SIZES = [[3, 0, 70, 1, 5], [0, 0, 0], [130], [64, 64, 1], [0, 257, 0], [1, 0, 0] * 100]
+SIZES = [[3, 0, 70, 1, 5], [0, 0, 0], [130], [64, 64, 1], [0, 257, 0], [1, 0, 0] * 87]
 # Offsets that cannot be, and the first group that is wrong.
 WRONG = [
     ([3, 2, 5], 1),
@@ -216,7 +215,7 @@ def main() -> None:
             check_rows(sizes, dtype, leading=False, clear=True)
             if dtype is torch.float64 and sizes is not SIZES[2]:
                 few_and_many(check_rows, sizes, dtype, leading=True, clear=False)
-            elif len(sizes) < 300:
+            elif len(sizes) < 256:
                 check_rows(sizes, dtype, leading=True, clear=False)
             check_depths(sizes[:8], dtype)
             check_depths(sizes[:8], dtype, m=1)
@@ -246,12 +245,8 @@ def main() -> None:
         for step in (1, 3):
             counts = [0, 33, 64, 1, 0, 100, 31, 32]
             few_and_many(check_table, counts, rests_last=rests_last, step=step)
-            few_and_many(check_table, [40] * 50, rests_last=rests_last, step=step)
+            few_and_many(check_table, [40] * 35, rests_last=rests_last, step=step)
     few_and_many(check_far_ends)
     check_long_sums()
     print("plan of depths: longest first", flush=True)
     print("wrong offsets: named", flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

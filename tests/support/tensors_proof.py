@@ -345,7 +345,3 @@ def main() -> None:
     for proof in PROOFS:
         proof()
         print(f"{proof.__name__}: right", flush=True)
-
-
-if __name__ == "__main__":
-    main()

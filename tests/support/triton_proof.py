@@ -2,12 +2,11 @@
 
 What tests/backends/cuda/test_triton_interpreter.py starts in a process of its own:
 
-    TRITON_INTERPRET=1 python -m tests.support.triton_proof       the case list, in the interpreter
+    TRITON_INTERPRET=1 python -m tests.support.interpreter triton_proof
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -117,7 +116,3 @@ def main() -> None:
     for name, cases in batches().items():
         run_batch(cases, enough=float(name.startswith("little")))
         print(f"{name}: {len(cases)} products right", flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

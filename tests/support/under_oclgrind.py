@@ -45,8 +45,10 @@ def multiply(kernel: str, device: tilewright.Device) -> None:
     """Every case with the default configuration, some with every other."""
     for case in CASES:
         run(case, device, kernel)
+    # Three steps along k, in which a second buffer is used again, and two for the other layouts.
     odd, wide = Case(33, 70, 33, a="F"), Case(36, 72, 36)
-    for case in (CASES[0], odd, replace(odd, b="F"), wide, replace(wide, a="F", b="F")):
+    others = replace(odd, k=17, b="F"), replace(wide, k=20, a="F", b="F")
+    for case in (CASES[0], odd, wide, *others):
         for declared, config in configurations(device, case):
             if declared.name == kernel:
                 run_configuration(case, device, declared, config)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,29 +11,15 @@ triton: Any = pytest.importorskip("triton", reason="Triton is not installed")
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from tests.backends.cuda.test_triton_code import MATRIX, TARGETS, code  # noqa: E402
-from tests.support import paths  # noqa: E402
+from tests.support.interpreter import interpreted  # noqa: E402
 from tilewright import Device  # noqa: E402
-
-ROOT = Path(__file__).parents[3]
 
 
 def test_ragged_products_are_right_in_the_interpreter() -> None:
-    environment = {
-        **os.environ,
-        "TRITON_INTERPRET": "1",
-        "PYTHONPATH": paths.first(ROOT),
-    }
-    ran = subprocess.run(
-        [sys.executable, "-m", "tests.support.ragged_proof"],
-        capture_output=True,
-        text=True,
-        env=environment,
-        timeout=600,
-    )
-    assert ran.returncode == 0, ran.stderr[-3000:]
+    printed = interpreted("ragged_proof")
     said = ("float64: right", "float32: right", "float16: right", "wrong offsets: named")
     for line in (*said, "offsets with a step: right", "plan of depths: longest first"):
-        assert line in ran.stdout
+        assert line in printed
 
 
 def constants(**more: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.backends.cuda.test_triton_code import MATRIX, TARGETS, code
-from tests.backends.cuda.test_triton_interpreter import interpreted
+from tests.support.interpreter import interpreted
 
 NAMES = ("activations", "channels_first", "channels_last", "chains", "shared", "wholes")
 
