@@ -257,12 +257,68 @@ def test_ranges_that_training_knows_need_no_samples(net: Network) -> None:
         ({"samples": []}, "samples: none; accepted are one and more"),
         ({"method": "guess"}, "method='guess': accepted are minmax, percentile, squares"),
         ({"percentile": 40}, "percentile=40: accepted are numbers above 50"),
+        ({"percentile": "a"}, "percentile='a': accepted are numbers above 50"),
+        ({"samples": 5}, "samples=5: accepted are an array, or a list of inputs"),
+        ({"samples": {"x": 5}}, "samples=.*: accepted are an array, or a list of inputs"),
+        ({"keep": "c1"}, "keep='c1': accepted are lists of names of nodes"),
+        ({"keep": 5}, "keep=5: accepted are lists of names of nodes"),
+        ({"net": 3}, "net=3: accepted are networks"),
         ({"keep": ["nobody"]}, "keep: no node is called 'nobody'; accepted are names of nodes, as"),
     ],
 )
 def test_what_does_not_fit_is_named(net: Network, changed: dict[str, Any], said: str) -> None:
     with pytest.raises(ArgumentError, match=said):
-        nn.quantise(net, **{"samples": pictures(1), **changed})
+        nn.quantise(**{"net": net, "samples": pictures(1), **changed})
+
+
+NONE = (np.nan, np.inf, -np.inf)
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [*((0.0, bad) for bad in NONE), *((bad, 0.0) for bad in NONE), (1.0, -1.0), (0, 1e300), 5,
+     (1,), (0, 1, 2), ("a", "b"), None],
+)  # fmt: skip
+def test_ranges_that_are_none_are_named(net: Network, ends: Any) -> None:
+    given: Any = {**{f"w{at}": (0.0, 2.0) for at in range(5)}, "w3": ends}
+    with pytest.raises(ArgumentError, match=r"ranges\['w3'\]=.*accepted are two finite"):
+        nn.quantise(net, ranges=given)
+
+
+@pytest.mark.parametrize("bad", NONE)
+def test_constants_that_are_not_finite_are_named_all_at_once(bad: float) -> None:
+    w = weights_of(a=(4, 2, 3, 3), b=(4, 4, 1, 1), c=(3, 4), bias=(4,), last=(3,))
+    for name, at in (("a", (1, 0, 2, 2)), ("bias", (3,)), ("c", (2, 1))):
+        w[name][at] = bad
+    nodes: list[NodeText] = [
+        ("Conv", ["x", "a"], ["p"], ONE),
+        ("Conv", ["p", "b", "bias"], ["q"], {}),
+        ("GlobalAveragePool", ["q"], ["r"], {}),
+        ("Flatten", ["r"], ["s"], {}),
+        ("Gemm", ["s", "c", "last"], ["y"], {"transB": 1}),
+    ]
+    net = nn.import_onnx(model(nodes, {"x": (1, 2, 6, 6)}, w))
+    ranges = {"a": (-1.0, 1.0), "b": (-1.0, 1.0), "c": (-1.0, 1.0)}
+    said = rf"'a' has {bad} at \[1, 0, 2, 2\].*'bias' has {bad} at \[3\].*'c' has {bad} at"
+    with pytest.raises(ArgumentError, match=said):
+        nn.quantise(net, ranges=ranges)
+    kept = nn.quantise(net, ranges=ranges, keep=["p", "q", "y"])
+    x = pictures(2, 6).reshape(1, 2, 6, 6)
+    np.testing.assert_array_equal(kept.run(x), net.run(x))
+
+
+@pytest.mark.parametrize("method", ["minmax", "percentile", "squares"])
+@pytest.mark.parametrize(("of_samples", "of_weights"), [(1e-44, 1), (1, 1e-44), (1e-40, 1e-40)])
+def test_numbers_too_small_for_float32_are_quantised_to_finite_ones(
+    method: str, of_samples: float, of_weights: float
+) -> None:
+    w = weights_of(w=(3, 2, 3, 3), b=(3,))
+    w = {name: value * np.float32(of_weights) for name, value in w.items()}
+    net = nn.import_onnx(model([("Conv", ["x", "w", "b"], ["y"], {})], {"x": (1, 2, 6, 6)}, w))
+    x = pictures(2, 6).reshape(1, 2, 6, 6) * np.float32(of_samples)
+    wanted = net.run(x)
+    made = nn.quantise(net, x, method=method).run(x)
+    np.testing.assert_allclose(made, wanted, atol=0.02 * np.abs(wanted).max() + 1e-37)
 
 
 def test_samples_that_are_not_finite_are_named_by_number_and_place(net: Network) -> None:

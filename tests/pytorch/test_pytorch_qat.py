@@ -14,7 +14,7 @@ pytest.importorskip("onnx")
 from torch import nn  # noqa: E402
 
 import tilewright  # noqa: E402
-from tilewright.errors import ArgumentError  # noqa: E402
+from tilewright.errors import ArgumentError, DtypeError  # noqa: E402
 from tilewright.nn.net import Network  # noqa: E402
 from tilewright.nn.passes.int8 import with_int8  # noqa: E402
 from tilewright.pytorch import qat  # noqa: E402
@@ -150,5 +150,51 @@ def test_ranges_of_no_layer_and_those_that_are_none_are_refused() -> None:
 def test_what_cannot_be_trained_so_is_named() -> None:
     with pytest.raises(ArgumentError, match="padding_mode='reflect'; accepted is 'zeros'"):
         qat.prepare(nn.Sequential(nn.Conv2d(1, 1, 3, padding_mode="reflect")))
-    with pytest.raises(ArgumentError, match="no batch went through '0' in training"):
+    with pytest.raises(ArgumentError, match="no batch of finite numbers went through '0' in"):
         qat.ranges(qat.prepare(upscaler()))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_a_batch_that_is_not_finite_moves_no_range(bad: float) -> None:
+    module, twin = qat.prepare(upscaler()).train(), qat.prepare(upscaler()).train()
+    good = torch.rand(3, 1, 8, 8)
+    spoilt = good.clone()
+    spoilt[1, 0, 2, 3] = bad
+    module(spoilt)  # the first, too
+    with pytest.raises(ArgumentError, match="no batch of finite numbers went through '0'"):
+        qat.ranges(module)
+    for _ in range(2):
+        module(good), module(spoilt), twin(good)
+    assert qat.ranges(module)["0.weight"] == qat.ranges(twin)["0.weight"]
+    assert torch.isfinite(module.eval()(good)).all()
+
+
+def test_an_empty_batch_moves_no_range() -> None:
+    module = qat.prepare(upscaler()).train()
+    module(torch.rand(2, 1, 8, 8))
+    before = qat.ranges(module)
+    assert module(torch.rand(0, 1, 8, 8)).shape == (0, 1, 8, 8)
+    assert qat.ranges(module) == before
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_halves_are_trained_by_autocast_and_refused_without_it(dtype: torch.dtype) -> None:
+    x = torch.rand(2, 1, 8, 8)
+    with pytest.raises(DtypeError, match=r"weight: torch\..*accepted in training is torch.float32"):
+        qat.prepare(upscaler().to(dtype)).train()(x.to(dtype))
+    module = qat.prepare(upscaler()).train()
+    with pytest.raises(DtypeError, match=r"x: torch\..*accepted is torch.float32, or"):
+        module(x.to(dtype))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.isfinite(module(x)).all()
+
+
+def test_a_layer_at_two_places_stays_one() -> None:
+    layer = nn.Conv2d(2, 2, 3, padding=1)
+    module = qat.prepare(nn.Sequential(layer, nn.ReLU(), layer)).train()
+    assert module[0] is module[2]
+    assert isinstance(module[2], qat.QuantConv2d)
+    module(torch.rand(1, 2, 4, 4))
+    plain = qat.restored(module)
+    assert plain[0] is plain[2]
+    assert type(plain[0]) is nn.Conv2d

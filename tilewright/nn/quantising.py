@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
+from numbers import Real
 from types import MappingProxyType
 from typing import Any
 
@@ -24,9 +25,12 @@ from tilewright.nn.net import Network
 from tilewright.nn.passes.identities import without_identities
 from tilewright.nn.passes.norms import without_norms
 from tilewright.nn.ranges import METHODS, Range, inputs_of, ranges_of
+from tilewright.wording import short
 
 _VERSION = 13  # of QuantizeLinear and DequantizeLinear
 _LARGEST = 1 << 30  # of an int32 bias, so that sums beside it do not overflow
+_TINY = np.finfo(np.float32).tiny  # the least step: below it float32 has few bits left
+_FARTHEST = float(np.finfo(np.float32).max)
 
 
 def quantise(
@@ -54,15 +58,16 @@ def quantise(
             input, as training has them; these need no samples.
 
     Raises:
-        ArgumentError: no samples, or samples that are not finite; a name that is not there; a
-            network that is quantised already.
+        ArgumentError: no samples, or samples, ranges or weights that are not finite; a name that is
+            not there; a network that is quantised already.
     """
     _check(net, method, percentile, keep)
     source = Network(without_norms(without_identities(net.graph)), net.title)
     layers = [node for node in layers_of(source) if node.name not in keep]
+    _check_constants(source.graph, layers)
     known = dict(ranges or {})
     found = {
-        node.inputs[0]: known[name]
+        node.inputs[0]: _range(name, known[name])
         for node in layers
         for name in (node.inputs[0], node.inputs[1])
         if name in known
@@ -77,10 +82,16 @@ def quantise(
 
 
 def _check(net: Network, method: str, percentile: float, keep: Collection[str]) -> None:
+    if not isinstance(net, Network):
+        raise ArgumentError(f"net={short(net)}: accepted are networks, as nn.load gives them")
     if method not in METHODS:
-        raise ArgumentError(f"method={method!r}: accepted are {', '.join(METHODS)}")
-    if not 50 < percentile <= 100:
-        raise ArgumentError(f"percentile={percentile!r}: accepted are numbers above 50 up to 100")
+        raise ArgumentError(f"method={short(method)}: accepted are {', '.join(METHODS)}")
+    if not isinstance(percentile, Real) or not 50 < percentile <= 100:
+        raise ArgumentError(
+            f"percentile={short(percentile)}: accepted are numbers above 50 up to 100"
+        )
+    if isinstance(keep, str) or not isinstance(keep, Collection):
+        raise ArgumentError(f"keep={short(keep)}: accepted are lists of names of nodes")
     names = {node.name for node in net.graph.nodes}
     unknown = [name for name in keep if name not in names]
     if unknown:
@@ -90,6 +101,37 @@ def _check(net: Network, method: str, percentile: float, keep: Collection[str]) 
         )
     if any(node.operator == "QuantizeLinear" for node in net.graph.nodes):
         raise ArgumentError("net: has QuantizeLinear already; accepted are networks of float32")
+
+
+def _check_constants(graph: Graph, layers: list[Node]) -> None:
+    """Raise ArgumentError that names every constant of layers that int8 has no number for."""
+    wrong = []
+    for node in layers:
+        for name in filter(None, node.inputs[1:3]):
+            value = np.asarray(graph.constants[name].value)
+            bad = np.argwhere(~np.isfinite(value))
+            if len(bad):
+                at = bad[0].tolist()
+                wrong.append(f"{node.title}: {name!r} has {value[tuple(at)]} at {at}")
+    if wrong:
+        raise ArgumentError(
+            f"net: {'; '.join(wrong)}; accepted are finite weights and biases, or keep=[names of"
+            " these nodes]"
+        )
+
+
+def _range(name: str, ends: Any) -> Range:
+    """Ends of a range as a caller gives them. Raises ArgumentError."""
+    try:
+        low, high = (float(end) for end in ends)
+        fits = -_FARTHEST <= low <= high <= _FARTHEST
+    except (TypeError, ValueError):
+        fits = False
+    if not fits:
+        raise ArgumentError(
+            f"ranges[{name!r}]={short(ends)}: accepted are two finite float32 numbers, low <= high"
+        )
+    return low, high
 
 
 def layers_of(net: Network) -> list[Node]:
@@ -194,7 +236,8 @@ class _Writer:
         label = f"{node.name or node.outputs[0]}, bias"
         steps = steps.astype(np.float32)
         limit = np.iinfo(np.int32).max
-        whole = np.clip(np.rint(value / steps), -limit, limit).astype(np.int32)
+        near = value / np.where(steps > 0, steps, 1)  # steps of 0: too small for float32, as value
+        whole = np.clip(np.rint(near), -limit, limit).astype(np.int32)
         parts = self._add(label, "int32", whole), self._add(label, "scale", steps)
         made = self._new(f"{label}, rounded")
         zero = self._add(label, "zero", np.zeros(steps.shape, np.int32))
@@ -224,7 +267,7 @@ def _scale(ends: Range) -> tuple[np.float32, NDArray]:
     """What one step is worth, and which of 0 to 255 stands for 0."""
     low, high = min(0.0, float(ends[0])), max(0.0, float(ends[1]))
     step = np.float32((high - low) / 255) if high > low else np.float32(1)
-    step = max(step, np.finfo(np.float32).tiny)
+    step = max(step, _TINY)
     return np.float32(step), np.asarray(np.clip(np.rint(-low / step), 0, 255), np.uint8)
 
 
@@ -233,12 +276,12 @@ def _steps(rows: NDArray, squares: bool) -> NDArray:
     whole = np.abs(rows).max(axis=1, initial=0)
     whole = np.where(whole > 0, whole, 127).astype(np.float32)
     if not squares:
-        return np.asarray(whole / np.float32(127))
+        return np.maximum(whole / np.float32(127), _TINY)
     shares = np.linspace(0.5, 1.0, 51, dtype=np.float32)
     costs = []
     for share in shares:
-        step = (whole * share / np.float32(127))[:, None]
+        step = np.maximum(whole * share / np.float32(127), _TINY)[:, None]
         near = np.clip(np.rint(rows / step), -127, 127) * step
         costs.append(((near - rows) ** 2).sum(axis=1))
     best = np.asarray(shares[np.argmin(costs, axis=0)])
-    return np.asarray(whole * best / np.float32(127))
+    return np.maximum(whole * best / np.float32(127), _TINY)

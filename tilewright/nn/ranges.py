@@ -9,7 +9,7 @@ The last two look at the samples twice: for the ends, then into bins between the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,8 @@ from tilewright.wording import short
 
 METHODS = ("minmax", "percentile", "squares")
 _BINS = 4096
+# Ends nearer than this are taken as they are: float32 has no numbers left for bins between them.
+_NARROW = _BINS * float(np.finfo(np.float32).tiny)
 _SHARES = np.linspace(0.3, 1.0, 71)  # of the whole range, that `squares` tries
 Range = tuple[float, float]
 
@@ -49,14 +51,16 @@ def ranges_of(
     counts = {name: np.zeros(_BINS) for name in names}
     for values in _values(net, names, given):
         for name, value in values.items():
-            if ends[name][0] < ends[name][1]:
+            if _is_wide(ends[name]):
                 counts[name] += np.histogram(value, _BINS, ends[name])[0]
     choose: Callable[[NDArray, Range], Range] = (
         _least_squares if method == "squares" else lambda c, e: _within(c, e, percentile)
     )
-    return {
-        name: choose(counts[name], end) if end[0] < end[1] else end for name, end in ends.items()
-    }
+    return {name: choose(counts[name], end) if _is_wide(end) else end for name, end in ends.items()}
+
+
+def _is_wide(ends: Range) -> bool:
+    return ends[1] - ends[0] > _NARROW
 
 
 def inputs_of(net: Network, samples: Any) -> list[dict[str, NDArray]]:
@@ -67,6 +71,10 @@ def inputs_of(net: Network, samples: Any) -> list[dict[str, NDArray]]:
 
     Raises ArgumentError where there is none, or one has NaN or infinities.
     """
+    if not hasattr(samples, "shape") and (
+        not isinstance(samples, Iterable) or isinstance(samples, str | bytes | Mapping)
+    ):
+        raise ArgumentError(f"samples={short(samples)}: accepted are an array, or a list of inputs")
     listed = _pieces(net, samples) if hasattr(samples, "shape") else list(samples)
     if not listed:
         raise ArgumentError("samples: none; accepted are one and more")

@@ -15,19 +15,20 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tilewright.errors import ArgumentError
+from tilewright.errors import ArgumentError, DtypeError
 
 __all__ = ["QuantConv2d", "QuantLinear", "prepare", "ranges", "restored"]
 _MOMENTUM = 0.1  # of a batch in the range that is kept
 _BIAS = 1 << 30  # the largest bias as a whole number
 _WHOLE = (1 << 31) - 1
+_WIDE = (torch.float32, torch.float64)
 
 
 class _Rounded(nn.Module):
@@ -66,20 +67,37 @@ class _Rounded(nn.Module):
         self.held = True
 
     def forward(self, x: Tensor) -> Tensor:
-        """As the layer it stands for, rounded."""
+        """As the layer it stands for, rounded. Raises DtypeError where training cannot take x."""
         if self.training:
-            if not self.held:
+            self._check_types(x)
+            if not self.held and x.numel():
                 self._observe(x.detach())
             return self._approached(x)
         return self._exact(x)
 
+    def _check_types(self, x: Tensor) -> None:
+        """Ranges and steps need float32; halves are for autocast, which rounds whole numbers."""
+        if self.weight.dtype not in _WIDE:
+            raise DtypeError(
+                f"weight: {self.weight.dtype}; accepted in training is torch.float32: halves come"
+                " by torch.autocast"
+            )
+        if x.dtype not in _WIDE and not torch.is_autocast_enabled(x.device.type):
+            raise DtypeError(f"x: {x.dtype}; accepted is {self.weight.dtype}, or torch.autocast")
+
     @torch.no_grad()
     def _observe(self, x: Tensor) -> None:
-        """Move the range towards that of a batch; the first one sets it."""
+        """Move the range towards that of a batch; the first one sets it.
+
+        A batch with NaN or infinities, as a loss that is scaled too far gives, moves nothing; it is
+        left out without a number that the host would wait for.
+        """
+        low, high = x.amin().clamp(max=0).float(), x.amax().clamp(min=0).float()
+        fits = torch.isfinite(low) & torch.isfinite(high)
         share = torch.full_like(self.low, _MOMENTUM).masked_fill(self.batches == 0, 1.0)
-        self.low += share * (x.amin().clamp(max=0).float() - self.low)
-        self.high += share * (x.amax().clamp(min=0).float() - self.high)
-        self.batches += 1
+        self.low += torch.where(fits, share * (low - self.low), 0.0)
+        self.high += torch.where(fits, share * (high - self.high), 0.0)
+        self.batches += fits
 
     def _steps(self) -> tuple[Tensor, Tensor, Tensor]:
         """Step and zero of x, and the step of each output's weights.
@@ -92,6 +110,7 @@ class _Rounded(nn.Module):
         zero = (-self.low / step).round().clamp(0, 255)
         largest = self.weight.detach().float().flatten(1).abs().amax(1)
         steps = largest.masked_fill(largest <= 0, 127.0) / 127.0
+        steps = steps.clamp(min=torch.finfo(torch.float32).tiny)
         if self.bias is not None:
             least = self.bias.detach().double().abs() / _BIAS / step.double()
             steps = torch.maximum(steps, least.float())
@@ -187,7 +206,7 @@ def prepare(
     Raises ArgumentError for a convolution that pads with anything but zeros, a range of a name that
     no layer has, and one that is not finite or ends below its beginning.
     """
-    module = _prepared(module)
+    module = _prepared(module, {})
     found = {
         f"{name}.weight" if name else "weight": layer
         for name, layer in module.named_modules()
@@ -201,23 +220,33 @@ def prepare(
     return module
 
 
-def _prepared(module: nn.Module) -> nn.Module:
-    if type(module) in (nn.Conv2d, nn.Linear):
-        return _twin(module)
-    for name, child in module.named_children():
-        setattr(module, name, _prepared(child))
-    return module
+def _prepared(module: nn.Module, known: dict[nn.Module, nn.Module]) -> nn.Module:
+    """known: what stands for modules that were met: one that has several places stays one."""
+    if module not in known:
+        known[module] = module
+        if type(module) in (nn.Conv2d, nn.Linear):
+            known[module] = _twin(module)
+        _replace(module, lambda child: _prepared(child, known))
+    return known[module]
+
+
+def _replace(module: nn.Module, by: Callable[[nn.Module], nn.Module]) -> None:
+    """Every child at each of its places: `named_children` has a shared one but once."""
+    for name, child in tuple(module._modules.items()):
+        if child is not None:
+            setattr(module, name, by(child))
 
 
 def restored(module: nn.Module) -> nn.Module:
     """A copy with plain layers in the place of those that round: what is exported to ONNX."""
 
+    known: dict[nn.Module, nn.Module] = {}
+
     def plain(layer: nn.Module) -> nn.Module:
-        if isinstance(layer, _Rounded):
-            return _plain(layer)
-        for name, child in layer.named_children():
-            setattr(layer, name, plain(child))
-        return layer
+        if layer not in known:
+            known[layer] = _plain(layer) if isinstance(layer, _Rounded) else layer
+            _replace(layer, plain)
+        return known[layer]
 
     return plain(copy.deepcopy(module))
 
@@ -232,7 +261,9 @@ def ranges(module: nn.Module) -> dict[str, tuple[float, float]]:
     for name, layer in module.named_modules():
         if isinstance(layer, _Rounded):
             if not int(layer.batches):
-                raise ArgumentError(f"module: no batch went through {name or 'it'!r} in training")
+                raise ArgumentError(
+                    f"module: no batch of finite numbers went through {name or 'it'!r} in training"
+                )
             found[f"{name}.weight" if name else "weight"] = (float(layer.low), float(layer.high))
     return found
 
