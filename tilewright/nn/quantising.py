@@ -276,7 +276,7 @@ def _steps(rows: NDArray, squares: bool) -> NDArray:
     whole = np.abs(rows).max(axis=1, initial=0)
     whole = np.where(whole > 0, whole, 127).astype(np.float32)
     if not squares:
-        return np.maximum(whole / np.float32(127), _TINY)
+        return np.asarray(np.maximum(whole / np.float32(127), _TINY))
     shares = np.linspace(0.5, 1.0, 51, dtype=np.float32)
     costs = []
     for share in shares:
@@ -284,4 +284,4 @@ def _steps(rows: NDArray, squares: bool) -> NDArray:
         near = np.clip(np.rint(rows / step), -127, 127) * step
         costs.append(((near - rows) ** 2).sum(axis=1))
     best = np.asarray(shares[np.argmin(costs, axis=0)])
-    return np.maximum(whole * best / np.float32(127), _TINY)
+    return np.asarray(np.maximum(whole * best / np.float32(127), _TINY))
