@@ -58,7 +58,7 @@ class Restorer(nn.Module):
             for number, layer in enumerate(self.layers):
                 i, o = widths[number], widths[number + 1]
                 last = number + 1 == len(self.layers)
-                share = 0.02 if last else 1.0 if number == 0 else 0.5
+                share = 0.002 if last else 1.0 if number == 0 else 0.3
                 layer.weight.normal_(0, share * math.sqrt(2 / (9 * i)))  # type: ignore[operator]
                 layer.bias.zero_()  # type: ignore[operator,union-attr]
                 if i == o:
