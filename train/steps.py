@@ -98,8 +98,16 @@ class Steps:
                 if self._device.type != "cuda":
                     self._optimiser.param_groups[0]["lr"] = rates[number]
                 self._one()
+        self._wait()
         self.done += steps
         return float(self._loss) / steps * 255
+
+    def _wait(self) -> None:
+        """Until the device is done, asleep: runs side by side had no core for one another's crops."""
+        if self._device.type == "cuda":
+            done = torch.cuda.Event(blocking=True)
+            done.record()
+            done.synchronize()
 
     def _replay(self, steps: int) -> None:
         """The steps as one graph each; the first ones, which make it ready, are undone."""
