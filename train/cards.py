@@ -69,3 +69,32 @@ def photographs(page: str) -> str:
                 source = ""
             lines.append(f"| {found[1]} |{found[3]}|{found[4]}|")
     return "\n".join(lines) + "\n"
+
+
+def restoring(facts: dict[str, Any]) -> str:
+    """The card of a net that takes damage away, by what `bench.restore` measured."""
+    kind, name, how = facts["kind"], f"{facts['kind']}-{facts['size']}", facts["learned"]
+    page = Path(__file__).with_name(f"card_{kind}.md").read_text(encoding="utf-8")
+    figures = facts["figures"]
+    parts = ("noise",) if kind == "denoise" else ("jpeg", "films")
+    rows = [row for part in parts for row in _gains(figures[part], facts["size"])]
+    return page.format(
+        name=name, size=facts["size"], layers=facts["layers"], parameters=facts["parameters"],
+        rows="\n".join(rows), crop=how["crop"], batch=how["batch"], rate=how["rate"],
+        steps=how["steps"], minutes=how["seconds"] / 60, held=len(facts["held"]),
+        speed=figures["speed"][name]["float32"], quick=figures["speed"][name]["int8"],
+        processor=figures["environment"]["device"]["name"],
+    )  # fmt: skip
+
+
+def _gains(cases: list[dict[str, Any]], size: str) -> list[str]:
+    """A row a case: what it was, and with the net in float32 and in int8."""
+    found = []
+    for case in cases:
+        psnr = case["psnr"]
+        before, after, whole = (psnr[way] for way in ("damaged", size, f"{size}-int8"))
+        found.append(
+            f"| {case['name']} | {before:.2f} | {after:.2f} | {after - before:+.2f} |"
+            f" {whole - before:+.2f} |"
+        )
+    return found

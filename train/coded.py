@@ -60,19 +60,21 @@ def coded(pictures: list[NDArray], codec: str, crf: int) -> list[NDArray]:
         options["x265-params"] = "log-level=none:pools=1:frame-threads=1"
     with av.open(file, "w", format="matroska") as sink:
         stream = sink.add_stream(codec, rate=Fraction(25), options=options)
-        stream.width, stream.height, stream.pix_fmt = columns, rows, "yuv420p"  # type: ignore[attr-defined]
+        stream.width, stream.height, stream.pix_fmt = columns, rows, "yuv420p"
         for picture in pictures:
             grey = np.full((rows // 2, columns), 128, np.uint8)
             frame = av.VideoFrame.from_ndarray(np.concatenate([picture, grey]), format="yuv420p")
-            sink.mux(stream.encode(frame))  # type: ignore[attr-defined]
-        sink.mux(stream.encode(None))  # type: ignore[attr-defined]
+            sink.mux(stream.encode(frame))
+        sink.mux(stream.encode(None))
     file.seek(0)
     with av.open(file) as source:
         frames = [frame.to_ndarray() for frame in source.decode(video=0)]
     return [np.asarray(frame[:rows]) for frame in frames]
 
 
-def made(luma: NDArray, name: str, number: int, chance: np.random.Generator) -> list[tuple[Place, NDArray]]:
+def made(
+    luma: NDArray, name: str, number: int, chance: np.random.Generator
+) -> list[tuple[Place, NDArray]]:
     """The kept pictures of one clip."""
     halved = bool(chance.integers(2))
     codec = "libx264" if chance.random() < 0.65 else "libx265"
@@ -80,7 +82,7 @@ def made(luma: NDArray, name: str, number: int, chance: np.random.Generator) -> 
     size = np.asarray(_SIZES[halved]) * (2 if halved else 1)
     step = chance.integers(-4, 5, 2)
     room = np.asarray(luma.shape) - size - abs(step) * (PICTURES - 1)
-    begin = (chance.random(2) * (room + 1)).astype(int) + np.where(step < 0, -step, 0) * (PICTURES - 1)
+    begin = (chance.random(2) * (room + 1)).astype(int) - step.clip(max=0) * (PICTURES - 1)
     at = [begin + step * n for n in range(PICTURES)]
     clip = coded([window(luma, halved, *map(int, a)) for a in at], codec, crf)
     found = []
@@ -103,7 +105,8 @@ def make(data: Path, out: Path, clips: int, most: float) -> None:
         if size > most * 1e6:
             break
         path = files[number % len(files)]
-        for place, picture in made(luma_of(path), path.stem, number, np.random.default_rng(number)):
+        chance = np.random.default_rng(number)
+        for place, picture in made(luma_of(path), path.stem, number, chance):
             Image.fromarray(picture).save(out / place.file, lossless=True, method=4)
             size += (out / place.file).stat().st_size
             places.append(place)

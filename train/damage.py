@@ -12,6 +12,7 @@ range, as pictures have it. Seeds are drawn by the step's number, as places are.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -33,11 +34,11 @@ _TABLE = (
 class Pictures:
     """Pictures one after another in a device's memory, and square crops of them."""
 
-    def __init__(self, sides: list[tuple[NDArray, ...]], size: int, device: str) -> None:
+    def __init__(self, sides: Sequence[tuple[NDArray, ...]], size: int, device: str) -> None:
         shapes = [pictures[0].shape for pictures in sides]
         if min(min(shape) for shape in shapes) < size:
             raise ValueError(f"a picture of {min(map(min, shapes))} pixels is less than {size}")
-        self._shapes = np.asarray(shapes)
+        self._shapes: NDArray = np.asarray(shapes)
         areas = self._shapes.prod(1)
         self._starts = np.cumsum(areas) - areas
         self._chances = areas / areas.sum()
@@ -90,7 +91,11 @@ class Blocky:
     """Photographs as JPEG keeps them, and pictures of films beside their clean sides."""
 
     def __init__(
-        self, photographs: list[NDArray], films: list[tuple[NDArray, ...]], size: int, device: str
+        self,
+        photographs: list[NDArray],
+        films: Sequence[tuple[NDArray, ...]],
+        size: int,
+        device: str,
     ) -> None:
         self._still = Pictures([(one,) for one in photographs], size + 8, device)
         self._films = Pictures(films, size, device)

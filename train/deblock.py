@@ -2,6 +2,7 @@
 
     python -m train.coded --data PHOTOGRAPHS --out CODED
     python -m train.deblock --size m --data PHOTOGRAPHS --coded CODED --minutes 16 --seconds 500
+    python -m train.deblock --size m --data PHOTOGRAPHS --coded CODED --export models
 
 PHOTOGRAPHS holds train/. The same line goes on from its checkpoint in --out; the schedule is over
 --minutes, of which a call takes --seconds. How strong the damage is the net sees for itself; it is
@@ -21,6 +22,7 @@ from train.coded import Place, window
 from train.damage import FILM, STILL, Blocky
 from train.photographs import NDArray, files_of, luma_of
 from train.restoring import as_jpeg, gain, learn, means_of, options, split, task_of
+from train.shipped import export
 
 _QUALITIES = (10, 20, 40)
 _JUDGED = 24  # pictures of films
@@ -53,7 +55,12 @@ def main() -> None:
     data = Path(given.data)
     photographs, judging, held = split(data)
     learned, filmed = films(Path(given.coded), data, held)
-    crops = Blocky(photographs, learned, task.crop, means.device)
+    device = "cpu" if given.export else means.device
+    crops = Blocky(photographs, learned, task.crop, device)
+    if given.export:
+        folder, figures = Path(given.export), Path(given.figures)
+        export("deblock", given.size, Path(given.out), data, folder, crops, figures)
+        return
     pairs = {q: [(as_jpeg(one, q), one) for one in judging] for q in _QUALITIES}
 
     def judge(net: Callable[[Tensor], Tensor]) -> str:

@@ -1,6 +1,7 @@
-"""Learns a net that takes Gaussian noise of a told strength out of luma, and writes it with its card.
+"""Learns a net that takes Gaussian noise of a told strength out of luma, and writes its card.
 
     python -m train.denoise --size m --data PHOTOGRAPHS --minutes 16 --seconds 500
+    python -m train.denoise --size m --data PHOTOGRAPHS --export models
 
 PHOTOGRAPHS holds train/. The same line goes on from its checkpoint in --out; the schedule is over
 --minutes, of which a call takes --seconds. Strengths are 0 to 75 codes of eight bits.
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from train.damage import Noisy
 from train.restoring import gain, learn, means_of, noisy, options, split, task_of
+from train.shipped import export
 
 _STRENGTHS = (5, 15, 25, 50)
 
@@ -25,7 +27,11 @@ def main() -> None:
     means = means_of(given)
     task = task_of("denoise", given)
     learned, judging, _ = split(Path(given.data))
-    crops = Noisy(learned, task.crop, means.device)
+    crops = Noisy(learned, task.crop, "cpu" if given.export else means.device)
+    if given.export:
+        out, figures = Path(given.export), Path(given.figures)
+        export("denoise", given.size, Path(given.out), Path(given.data), out, crops, figures)
+        return
     pairs = {s: [(noisy(one, s, n), one) for n, one in enumerate(judging)] for s in _STRENGTHS}
 
     def judge(net: Callable[[Tensor], Tensor]) -> str:

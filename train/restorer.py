@@ -4,10 +4,10 @@
     luma by places of 2 x 2 (4 channels), told (1) -> 3x3, ReLU -> inner x (3x3, ReLU) -> 3x3 to 4
     -> pixel shuffle -> + luma
 
-(Zhang, Zuo, Zhang 2018, "FFDNet"; that the net says the difference: Zhang and others 2017, "DnCNN".)
-Half resolution makes a layer four times cheaper and lets a net see twice as far. Inner kernels begin
-as the identity and something small, so that fifteen layers without normalisation learn; the last
-begins near 0, so that the net begins as the picture.
+(Zhang, Zuo, Zhang 2018, "FFDNet"; that a net says the difference: Zhang and others 2017, "DnCNN".)
+Half resolution makes a layer four times cheaper and lets a net see twice as far. Inner kernels
+begin as the identity and something small, so that fifteen layers without normalisation learn; the
+last begins near 0, so that the net begins as the picture.
 """
 
 from __future__ import annotations
@@ -51,18 +51,16 @@ class Restorer(nn.Module):
     def __init__(self, depth: Depth) -> None:
         super().__init__()
         widths = [5, *[depth.channels] * (depth.inner + 1), 4]
-        self.layers = nn.ModuleList(
-            [nn.Conv2d(i, o, 3, padding=1) for i, o in pairwise(widths)]
-        )
+        self.layers = nn.ModuleList([nn.Conv2d(i, o, 3, padding=1) for i, o in pairwise(widths)])
         with torch.no_grad():
             for number, layer in enumerate(self.layers):
                 i, o = widths[number], widths[number + 1]
                 last = number + 1 == len(self.layers)
                 share = 0.002 if last else 1.0 if number == 0 else 0.3
-                layer.weight.normal_(0, share * math.sqrt(2 / (9 * i)))  # type: ignore[operator]
-                layer.bias.zero_()  # type: ignore[operator,union-attr]
+                layer.weight.normal_(0, share * math.sqrt(2 / (9 * i)))
+                layer.bias.zero_()
                 if i == o:
-                    layer.weight[:, :, 1, 1] += torch.eye(i)  # type: ignore[index,operator]
+                    layer.weight[:, :, 1, 1] += torch.eye(i)
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -74,7 +72,8 @@ class Restorer(nn.Module):
         """With these tensors."""
         for parameter, tensor in zip(self.parameters(), tensors, strict=True):
             parameter.copy_(tensor)
-        return self.eval()
+        self.eval()
+        return self
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, 1, H, W] of [N, 2, H, W], sides even."""

@@ -23,8 +23,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from train import checkpoints
-from train.damage import told
-from train.photographs import Crops, NDArray, files_of, luma_of
+from train.damage import Blocky, Noisy, told
+from train.photographs import NDArray, files_of, luma_of
 from train.restorer import DEPTHS, Restorer, run
 from train.steps import CHUNK, Plan, Steps, falling
 
@@ -32,6 +32,7 @@ _BEGAN = time.monotonic()
 _SAVED = 60.0  # seconds between checkpoints
 _HELD = 16  # each so-manieth photograph judges
 SCALES = (1.0, 0.8, 0.6)  # photographs are learned from as they are and smaller
+Damaged = Noisy | Blocky
 Judge = Callable[[Callable[[Tensor], Tensor]], str]
 
 
@@ -82,6 +83,7 @@ def options(kind: str, page: str | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=0.0, help="at most, of this call")
     parser.add_argument("--steps", type=int, default=0, help="in the place of --minutes")
     parser.add_argument("--export", metavar="FOLDER", help="write ONNX, .npz and card there")
+    parser.add_argument("--figures", default="bench/results/restore-cpu.json", help="for the card")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--crop", type=int, default=128)
@@ -107,7 +109,7 @@ def means_of(given: argparse.Namespace) -> Means:
     return Means(device, half, not given.eager, given.seconds)
 
 
-def learn(task: Task, means: Means, crops: Crops, judge: Judge, out: Path) -> Path:
+def learn(task: Task, means: Means, crops: Damaged, judge: Judge, out: Path) -> Path:
     """Run a task to the end of the call; returns the checkpoint's path.
 
     Raises ValueError where a checkpoint is of another task, FloatingPointError where the loss is

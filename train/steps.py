@@ -13,17 +13,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from train.photographs import Crops
+from train.photographs import NDArray
 
 CHUNK = 50
 SCALE = 2.0**13
+
+
+class Crops(Protocol):
+    """What steps learn from."""
+
+    def drawn(self, chance: np.random.Generator, steps: int, batch: int) -> NDArray:
+        """Int64 [steps, batch, 7]: where crops are and how they are turned."""
+
+    def at(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """What a step is given, and what is wanted of it, by its row: float32, 0 to 1."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +113,7 @@ class Steps:
         return float(self._loss) / steps * 255
 
     def _wait(self) -> None:
-        """Until the device is done, asleep: runs side by side had no core for one another's crops."""
+        """Until the device is done, asleep: runs side by side leave each other the cores."""
         if self._device.type == "cuda":
             done = torch.cuda.Event(blocking=True)
             done.record()
