@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewright.backends.host import compiled
+from tilewright.backends.host import compiled, rates
 from tilewright.backends.host.conv_bound import BoundChain
 from tilewright.backends.host.conv_plan import ChainPlan, chain_seconds, plan_chain
 from tilewright.engines.conv import Conv, ConvOperands, ConvWork
@@ -40,7 +40,8 @@ class WinogradChain:
         step = 2 if work.exact else 4
         plan = plan_chain(work, step, device.compute_units)
         reason = (
-            f"F({step}x{step}, 3x3), {len(plan.strips)} strips an image on {plan.workers} cores"
+            f"F({step}x{step}, 3x3), {len(plan.strips)} strips an image on {plan.workers} cores,"
+            f" {rates.of(device).origin}"
         )
         if not compiled.is_kept("conv_chain"):
             reason += "; compiled first, which takes seconds once"

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilewright.arrays.array import NDArray
-from tilewright.backends.host import compiled, conv_constants
+from tilewright.backends.host import compiled, conv_constants, rates
 from tilewright.backends.host.conv_bind import Layout, described
 from tilewright.backends.host.program import DIRECT, Program, joined
 from tilewright.backends.host.values import ElementsEngine
@@ -76,7 +76,7 @@ class Dilated:
 
     def propose(self, work: ConvWork, device: Device) -> Proposal:
         """Products of the taps that are inside, tile by tile."""
-        layer, cores = work.layers[0], device.compute_units
+        layer, cores, found = work.layers[0], device.compute_units, rates.of(device)
         regions = regions_of(work)
         each = layer.outputs // layer.groups
         wide = math.ceil(each / _WIDTH) * _WIDTH * layer.groups
@@ -88,8 +88,9 @@ class Dilated:
         return Proposal(
             self.name,
             device,
-            _START + len(regions) * _STEP + (seconds + copied / _COPY) / cores,
-            f"{len(regions)} regions, {sums * _ROWS * _COLUMNS * channels * wide / 1e6:.3g} M sums",
+            _START + len(regions) * _STEP + (seconds + copied / _COPY) / cores * found.factor,
+            f"{len(regions)} regions, {sums * _ROWS * _COLUMNS * channels * wide / 1e6:.3g} M sums,"
+            f" {found.origin}",
             scratch=4 * copied,
             decisions=(work, regions),
         )

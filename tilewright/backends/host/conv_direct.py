@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tilewright.backends.host import compiled
+from tilewright.backends.host import compiled, rates
 from tilewright.backends.host.conv_bind import Layout, bound, layout
 from tilewright.backends.host.program import DEPTH, DIRECT, FLAT, Program
 from tilewright.engines.conv import Conv, ConvOperands, ConvWork
@@ -57,17 +57,18 @@ class _Single:
         return None
 
     def propose(self, work: ConvWork, device: Device) -> Proposal:
-        """Seconds from rates measured on an AVX-512 core."""
-        cores = device.compute_units
+        """Seconds from rates measured on an AVX-512 core, scaled by the device's own peak."""
+        cores, found = device.compute_units, rates.of(device)
         computed = self.computing(work, work.layers[0])
         plan = layout(work, self.kind, cores, computed)
         copied = plan.copied_bytes / _COPY
-        seconds = _START + max((computed + copied) / cores, work.bytes / _MOVE / cores)
+        busy = max((computed + copied) / cores, work.bytes / _MOVE / cores)
+        seconds = _START + busy * found.factor
         return Proposal(
             self.name,
             device,
             seconds,
-            f"{work.flops / 1e6:.3g} Mflop at rates measured on an AVX-512 core",
+            f"{work.flops / 1e6:.3g} Mflop, {found.origin}",
             scratch=cores * plan.scratch,
             decisions=Decided(work, plan),
         )

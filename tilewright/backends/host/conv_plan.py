@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
+from tilewright.backends.host import rates
 from tilewright.engines.conv import Conv, ConvWork
 from tilewright.facts.device import Device
 
@@ -21,8 +22,8 @@ LANES, CELL = 16, 64
 _GROUP = 28  # tiles that are computed together, at most: kernels know how many
 FEW = 3  # input channels up to which a first layer is computed plainly
 _NARROW = 4  # tiles of a strip below which it is not cut further
-_PEAK = 1.75e11  # multiplications and additions a second of the core that the rates are of
-# The same, as products of planes reach: into four outputs, sixteen, and more.
+# Multiplications and additions a second of a core, as products of planes reach: into four outputs,
+# sixteen, and more.
 _FOLDED, _SINGLE, _PAIRS = 6e10, 1.2e11, 1.5e11
 _IN, _OUT = 2.2e-9, 1.4e-9  # seconds a plane of sixteen channels of a tile, there and back
 _STORE, _END = 2e-10, 4e-10  # seconds a result of a layer of few channels; a number in or out
@@ -117,8 +118,7 @@ def needs_finish(layer: Conv) -> bool:
 
 def chain_seconds(work: ConvWork, plan: ChainPlan, device: Device) -> float:
     """The prediction: the longest worker's strips at measured rates."""
-    peak = device.ceilings.peak("float32") if device.ceilings else None
-    scale = 1.0 if peak is None else _PEAK * device.compute_units / peak.value
+    scale = rates.of(device).factor
     return _START + scale * _longest(work, plan.strips, plan.step, device.compute_units)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tilewright.backends.host import compiled
+from tilewright.backends.host import compiled, rates
 from tilewright.backends.host.conv_whole_bound import BoundWhole
 from tilewright.backends.host.conv_whole_pack import sums_most
 from tilewright.backends.host.conv_whole_plan import WholePlan, pieces_of, plan_whole, whole_seconds
@@ -45,7 +45,8 @@ class Int8Chain:
     def propose(self, work: ConvWork, device: Device) -> Proposal:
         """As many strips of rows as there are cores."""
         plan = plan_whole(work, device.compute_units)
-        reason = f"{len(plan.strips)} strips an image on {plan.workers} cores, sums in int32"
+        strips, origin = len(plan.strips), rates.of(device).origin
+        reason = f"{strips} strips an image on {plan.workers} cores, sums in int32, {origin}"
         if not compiled.is_kept("conv_whole"):
             reason += "; compiled first, which takes seconds once"
         return Proposal(

@@ -6,7 +6,7 @@
     rings   so many rows of each stage as somebody still reads
 
 Pure: sizes in, numbers out. Rates were measured on one core with AVX-512 VNNI (two dot products of
-sixteen lanes a cycle); where the device's own float32 peak was measured, they are scaled by it.
+sixteen lanes a cycle), and are scaled as `rates.py` has it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import math
 from dataclasses import dataclass
 from itertools import pairwise
 
+from tilewright.backends.host import rates
 from tilewright.engines.conv import Conv, ConvWork
 from tilewright.facts.device import Device
 
@@ -24,7 +25,6 @@ LANES = 16
 _LEAST, _ROOM = 4, 700 << 10  # rows of a job; bytes of rings that stay in a core's cache
 _KEPT = 24 << 10  # bytes of weights that are read again for every few rows at no cost
 _SLACK = 64  # bytes that kernels may read beyond a row
-_PEAK = 1.75e11  # float32 operations a second of the core that the rates are of
 _SINGLE, _PAIR = 5.2e9, 5.7e9  # products of sixteen channels, four bytes each, a second
 _END, _FLOAT = 1.2e-9, 9e-10  # seconds a vector that becomes bytes; a float that is put by itself
 _TAKEN, _COPIED = 2.5e-10, 4e-11  # seconds a float32 that is rounded, a byte that is copied
@@ -108,8 +108,7 @@ def plan_whole(work: ConvWork, cores: int) -> WholePlan:
 
 def whole_seconds(work: ConvWork, plan: WholePlan, device: Device) -> float:
     """The prediction: the core that has most to do."""
-    peak = device.ceilings.peak("float32") if device.ceilings else None
-    scale = 1.0 if peak is None else _PEAK * device.compute_units / peak.value
+    scale = rates.of(device).factor
     each = plan.seconds * work.images
     return _START + scale * max(max(each, default=0.0), sum(each) / plan.workers)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.arrays.array import NDArray
-from tilewright.backends.host import compiled, conv_pack
+from tilewright.backends.host import compiled, conv_pack, rates
 from tilewright.backends.host import packed as store
 from tilewright.backends.host.conv_bind import activation_of, pictures_of
 from tilewright.backends.host.conv_constants import of_channels
@@ -29,7 +29,6 @@ _READ = 1.5e10  # bytes of weights that a core reads from the last cache, or mem
 _KEPT = 1.2e6  # bytes of planes that stay in a core's cache while its products read them
 _SPREAD, _GATHER = 3e-9, 2.5e-9  # seconds a plane of sixteen channels of a tile, there and back
 _START = 1.5e-5  # seconds until a program runs on all cores
-_PEAK = 1.75e11  # multiplications and additions a second of the core that the rates are of
 _LANES = 16
 
 
@@ -85,16 +84,15 @@ class Winograd:
 
     def propose(self, work: ConvWork, device: Device) -> Proposal:
         """F(4x4, 3x3) or F(2x2, 3x3), whichever is done first."""
-        peak = device.ceilings.peak("float32") if device.ceilings else None
-        cores = device.compute_units
-        scale = 1.0 if peak is None else _PEAK * cores / peak.value
+        cores, found = device.compute_units, rates.of(device)
         options = [_tiled(work, tile, cores) for tile in ((2,) if work.exact else (4, 2))]
-        best = min(options, key=lambda one: _seconds(one, cores, scale))
+        best = min(options, key=lambda one: _seconds(one, cores, found.factor))
         return Proposal(
             self.name,
             device,
-            _START + _seconds(best, cores, scale),
-            f"F({best.tile}x{best.tile}, 3x3), {best.down * best.across * work.images} tiles",
+            _START + _seconds(best, cores, found.factor),
+            f"F({best.tile}x{best.tile}, 3x3), {best.down * best.across * work.images} tiles,"
+            f" {found.origin}",
             scratch=best.planes + cores * best.scratch,
             decisions=best,
         )

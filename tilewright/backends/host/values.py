@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.arrays.array import NDArray
-from tilewright.backends.host import compiled
+from tilewright.backends.host import compiled, rates
 from tilewright.backends.host.program import (
     BLEND,
     CHANNELS,
@@ -68,10 +68,10 @@ class _Values:
         return None
 
     def propose(self, work: ValueWork, device: Device) -> Proposal:
-        """Elements that are read, at a rate measured on an AVX-512 core."""
-        cores = device.compute_units
-        seconds = _START + work.loads / self.rate / cores
-        reason = f"{work.loads / 1e6:.3g} M elements read"
+        """Elements that are read, at a rate measured on an AVX-512 core, scaled as others."""
+        cores, found = device.compute_units, rates.of(device)
+        seconds = _START + work.loads / self.rate / cores * found.factor
+        reason = f"{work.loads / 1e6:.3g} M elements read, {found.origin}"
         return Proposal(self.name, device, seconds, reason, decisions=work)
 
     def bind(self, proposal: Proposal, operands: ValueOperands) -> Program:
