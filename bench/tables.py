@@ -411,6 +411,35 @@ def _size(count: int) -> str:
     return f"{count >> 10 * power} {('bytes', 'KiB', 'MiB', 'GiB')[power]}"
 
 
+def _low_light(document: dict[str, Any], path: Path) -> str:
+    """Darkened photographs by noise, clips' flicker, and a picture's time."""
+    lines = [
+        "| noise | best power curve | and best gain | `--low-light` | two axes | told the curve |"
+        " over the power curve | told, over it |",
+        "|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    rows = document["photographs"]
+    for noise in sorted({row["noise"] for row in rows}):
+        chosen = [row for row in rows if row["noise"] == noise]
+        ways = ("power", "power and gain", "3d", "2d", "told")
+        means = {way: sum(row[way] for row in chosen) / len(chosen) for way in ways}
+        gains = [means[way] - means["power"] for way in ("3d", "told")]
+        cells = [f"{means[way]:.2f}" for way in ways] + [f"{gain:+.2f}" for gain in gains]
+        lines.append(f"| {noise:g} | {' | '.join(cells)} |")
+    said = [
+        f"dB, means of {len(chosen)} photographs; noise: deviation, of 255.",
+        "Successive pictures' difference of mean luma, as a share of it, afterwards over before: "
+        + ", ".join(f"{row['name']} {row['ratio']:.2f}" for row in document["clips"])
+        + ".",
+    ]
+    times = document["milliseconds"]
+    said.append(
+        f"A picture of 640 × 480 on two cores: {times['table']:.2f} ms,"
+        f" {times['table, luma alone']:.2f} ms without chroma."
+    )
+    return "\n".join([*lines, "", " ".join(said), _source(document, path)])
+
+
 _TABLES: dict[str, Callable[[dict[str, Any], Path], str]] = {
     "host_time": _host_time,
     "dense": _dense,
@@ -426,6 +455,7 @@ _TABLES: dict[str, Callable[[dict[str, Any], Path], str]] = {
     "peak": _peak,
     "tune": _tune,
     "regret": _regret,
+    "low": _low_light,
 }
 
 

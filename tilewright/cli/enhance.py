@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn
 
 from tilewright.cli import common
 from tilewright.errors import ArgumentError
@@ -19,10 +19,13 @@ from tilewright.video.making import Progress, made, planned
 from tilewright.video.page import asked
 from tilewright.video.preview import preview as previewed
 from tilewright.video.stages.contract import Stage
+from tilewright.video.stages.low_light import LowLight
 from tilewright.video.stages.sharpen import Sharpen
 from tilewright.video.stages.ten_bit import TenBit
 from tilewright.video.stages.upscale import Upscale
 from tilewright.wording import counted
+
+_DRAWN = 16  # pictures between two drawings of the bar while a film is looked at
 
 
 def enhance(
@@ -33,6 +36,10 @@ def enhance(
             "--output", "-o", metavar="OUT", help=".mp4, .m4v, .mov, .mkv, .webm, or a picture."
         ),
     ],
+    low_light: Annotated[
+        float | None,
+        typer.Option(metavar="AMOUNT", help="Make dark pictures light, by 0 to 1."),
+    ] = None,
     upscale: Annotated[
         int | None, typer.Option(metavar="2", help="Twice as wide and high, by a network.")
     ] = None,
@@ -91,12 +98,16 @@ def enhance(
     Examples:
 
     - `tilewright enhance film.mp4 -o large.mp4 --upscale 2 --size m`
+    - `tilewright enhance night.mp4 -o light.mp4 --low-light 1`
     - `tilewright enhance film.mp4 -o film.mkv --sharpen 0.5 --ten-bit --codec h265 --crf 22`
     - `tilewright enhance film.mp4 -o large.mp4 --upscale 2 --report large.html`
     - `tilewright enhance film.mkv -o copy.mkv --codec ffv1`
     - `tilewright enhance "photos/*.jpg" -o larger --upscale 2 --size l`
     """
-    stages = _stages(upscale, size, dtype, model, sharpen, ten_bit, device)
+    stages: list[Stage] = [] if low_light is None else [LowLight(low_light)]
+    stages += _upscaling(upscale, size, dtype, model, device)
+    stages += [] if sharpen is None else [Sharpen(sharpen)]
+    stages += [TenBit()] if ten_bit else []
     if (found := pictures.pairs(source, output)) is not None:
         _only_films({"--codec": codec, "--crf": crf, "--workers": workers, "--report": report})
         _only_films({"--reference": reference, "--preview": preview or None})
@@ -104,7 +115,8 @@ def enhance(
         return
     _not_both({"--preview": preview, "--dry-run": dry_run, "--report": report is not None})
     there = overwrite or preview
-    job = planned(source, output, stages, codec=codec, crf=crf, overwrite=there)
+    with _looking() as looked:
+        job = planned(source, output, stages, codec=codec, crf=crf, overwrite=there, looked=looked)
     if preview:
         print(f"wrote {previewed(job)}")
         return
@@ -121,17 +133,14 @@ def enhance(
         print(f"wrote {report}")
 
 
-def _stages(
+def _upscaling(
     upscale: int | None,
     size: str | None,
     dtype: str | None,
     model: Path | None,
-    sharpen: float | None,
-    ten_bit: bool,
     device: str | None,
 ) -> list[Stage]:
-    """What the options ask for, in the order that serves pictures best."""
-    stages: list[Stage] = []
+    """The stage that makes pictures larger, where one is asked for."""
     if upscale not in (None, 2):
         raise ArgumentError(f"--upscale={upscale}: accepted is 2")
     if model is not None and (size or dtype):
@@ -141,14 +150,10 @@ def _stages(
         given = f"--size={size}" if size else f"--dtype={dtype}"
         raise ArgumentError(f"{given} without --upscale: accepted is --upscale 2 beside it")
     if model is not None:
-        stages.append(Upscale.of_file(model, device or "auto"))
-    elif upscale is not None:
-        stages.append(Upscale(size or "s", dtype or "float32", device or "auto"))
-    if sharpen is not None:
-        stages.append(Sharpen(sharpen))
-    if ten_bit:
-        stages.append(TenBit())
-    return stages
+        return [Upscale.of_file(model, device or "auto")]
+    if upscale is not None:
+        return [Upscale(size or "s", dtype or "float32", device or "auto")]
+    return []
 
 
 def _workers(given: str | None) -> int | str | None:
@@ -191,6 +196,23 @@ def _pictures(
         pictures.enhanced(found, stages, overwrite=overwrite, progress=report)
     where = found[0].out if len(found) == 1 else found[0].out.parent
     print(f"wrote {where}: {counted(len(found), 'picture')}")
+
+
+@contextmanager
+def _looking() -> Iterator[Callable[[int, int], None]]:
+    """A bar for the time in which a film is only looked at."""
+    bar = common.bar_of(BarColumn(), MofNCompleteColumn(), TextColumn("looked at"))
+    tasks: list[TaskID] = []
+
+    def report(done: int, total: int) -> None:
+        if not tasks:
+            tasks.append(bar.add_task("", total=total))
+        bar.update(tasks[0], completed=done)
+        if done % _DRAWN == 0:
+            bar.refresh()
+
+    with bar:
+        yield report
 
 
 @contextmanager

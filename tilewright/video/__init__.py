@@ -2,7 +2,7 @@
 
 frames    the pictures of a film, planes as NumPy views
 enhance   a film out of another, through stages
-Upscale, Sharpen, TenBit  stages; what one is stands in stages/contract.py
+LowLight, Upscale, Sharpen, TenBit  stages; what one is stands in stages/contract.py
 Frame, Look               a picture, and what pictures of a film are
 Enhanced, Progress        what was made, and how far it is
 
@@ -17,6 +17,7 @@ if _typing.TYPE_CHECKING:
     from tilewright.video.job import Enhanced
     from tilewright.video.look import Frame, Look
     from tilewright.video.making import Progress, enhance
+    from tilewright.video.stages.low_light import LowLight
     from tilewright.video.stages.sharpen import Sharpen
     from tilewright.video.stages.ten_bit import TenBit
     from tilewright.video.stages.upscale import Upscale
@@ -25,6 +26,7 @@ __all__ = [
     "Enhanced",
     "Frame",
     "Look",
+    "LowLight",
     "Progress",
     "Sharpen",
     "TenBit",
@@ -36,6 +38,7 @@ _PLACES = {
     "Enhanced": "job",
     "Frame": "look",
     "Look": "look",
+    "LowLight": "stages.low_light",
     "Progress": "making",
     "Sharpen": "stages.sharpen",
     "TenBit": "stages.ten_bit",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
+from tilewright.video.analysis.record import Survey
 from tilewright.video.codecs import Coding
 from tilewright.video.look import Look
 from tilewright.video.source import Film, described
@@ -20,6 +21,7 @@ class Job:
 
     looks    of the pictures before each stage, and after the last
     bounds   numbers of the first picture of every chunk
+    survey   what was seen of the film, where a stage has to know all of it
     """
 
     film: Film
@@ -28,6 +30,7 @@ class Job:
     coding: Coding
     looks: tuple[Look, ...]
     bounds: tuple[int, ...]
+    survey: Survey | None = None
 
     def pictures(self, number: int) -> int:
         """How many pictures of the source a chunk begins with."""

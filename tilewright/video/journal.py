@@ -1,6 +1,7 @@
 """What a run has done so far: a folder beside the output, with a recipe and a file a chunk.
 
     film.mp4.parts/recipe.json   the source's mark, stages, coding, versions: all that decides bits
+                   survey.json   what was seen of the source, where a stage had to know the film
                    00000.chunk   written under another name, renamed when whole
 
 The same line run again finds its own recipe and goes on; another finds another's and begins anew.

@@ -21,6 +21,7 @@ from tilewright.files.whole import check_writable, path_of, replacing
 from tilewright.inputs.devices import host
 from tilewright.version import __version__
 from tilewright.video import chunk, codecs
+from tilewright.video.analysis.kept import keep, kept_or_new
 from tilewright.video.assemble import Made, assemble, rehearsed, verified
 from tilewright.video.codecs import Coding
 from tilewright.video.flow import Clock
@@ -30,7 +31,7 @@ from tilewright.video.line import Line
 from tilewright.video.page import asked
 from tilewright.video.pyav import SUFFIXES, pyav
 from tilewright.video.source import film
-from tilewright.video.stages.contract import Stage, looks, recipe
+from tilewright.video.stages.contract import Fitting, Stage, fitted, looks, recipe
 from tilewright.wording import PATH, counted, in_one_line, short
 
 CHUNK = 120  # pictures: what a kill costs at most, and a key frame each
@@ -104,8 +105,13 @@ def planned(
     codec: str | None = None,
     crf: int | None = None,
     overwrite: bool = False,
+    looked: Callable[[int, int], None] | None = None,
 ) -> Job:
-    """What `enhance` with these arguments would do; nothing is written. Raises what it does."""
+    """What `enhance` with these arguments would do; nothing is written. Raises what it does.
+
+    Where a stage has to know the whole film, that is looked at; `looked` is called meanwhile with
+    pictures done and all.
+    """
     path, target = path_of(source, "source"), path_of(out, "out")
     _check_out(path, target, overwrite)
     found = film(path, "source")
@@ -123,7 +129,10 @@ def planned(
     job = Job(found, target, tuple(stages), coding, passed, bounds)
     rehearsed(found, Made(passed[-1], coding), target)
     check_writable(target, "out")
-    return job
+    if not any(isinstance(stage, Fitting) for stage in stages):
+        return job
+    survey = kept_or_new(found, target, looked)
+    return replace(job, stages=fitted(stages, survey), survey=survey)
 
 
 def _threads(stages: Sequence[Stage]) -> int:
@@ -158,6 +167,8 @@ def made(
         warnings.warn(f"{lost}: not kept, as no encoder here takes it", stacklevel=3)
     job, wanted = _recalled(job)
     with begun(job.out, wanted) as journal:
+        if job.survey is not None:
+            keep(journal.folder, job.film, job.survey)
         run = _Run(job, journal, progress)
         run.chunks(workers)
         heads = journal.done(len(job.bounds))

@@ -34,10 +34,15 @@ def blank(frame: Frame, look: Look) -> Frame:
 
 
 def kernels() -> Any:
-    """The compiled loops. Raises DeviceError where Numba is absent."""
+    """The compiled loops over single planes. Raises DeviceError where Numba is absent."""
+    return kernels_of("pictures")
+
+
+def kernels_of(name: str) -> Any:
+    """Compiled loops by their file in the host's kernels. Raises DeviceError without Numba."""
     if not compiled.available():
         raise DeviceError("stages need Numba; accepted is pip install 'tilewright[video]'")
-    return compiled.kernels("pictures")
+    return compiled.kernels(name)
 
 
 def flat(plane: NDArray) -> tuple[NDArray, int]:

@@ -7,15 +7,21 @@
 A stage may look at `before` pictures and `after`, and gives any number of pictures for each, with
 time stamps of its own. What it gives may depend on its window alone, never on what it was given
 earlier: chunks begin anywhere, on any machine, and must come out the same.
+
+A stage that has to know the whole film is a `Fitting` one: the film is looked at once before the
+first picture is made (`analysis/`), and what the stage needs of that becomes plain values of its
+record, by time. So they stand in the journal's recipe and go to workers as all of it does.
 """
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
+from tilewright.video.analysis.record import Survey
 from tilewright.video.look import Frame, Look
 
 
@@ -57,6 +63,19 @@ class Stage(Protocol):
         """What does it, for pictures of one look."""
 
 
+@runtime_checkable
+class Fitting(Protocol):
+    """A stage that has to know the whole film; unfitted it reads each picture by itself."""
+
+    def fitted(self, survey: Survey) -> Stage:
+        """The stage with what it needs of a film that was looked at; pure."""
+
+
+def fitted(stages: Sequence[Stage], survey: Survey) -> tuple[Stage, ...]:
+    """The stages, knowing the film."""
+    return tuple(one.fitted(survey) if isinstance(one, Fitting) else one for one in stages)
+
+
 def looks(stages: Sequence[Stage], look: Look) -> tuple[Look, ...]:
     """What pictures are before each stage, and after the last."""
     found = [look]
@@ -66,8 +85,10 @@ def looks(stages: Sequence[Stage], look: Look) -> tuple[Look, ...]:
 
 
 def recipe(stages: Sequence[Stage]) -> list[Any]:
-    """The stages as plain values, to be written down and compared."""
-    return [[stage.name, asdict(stage)] for stage in stages]  # type: ignore[call-overload]
+    """The stages as JSON has them, to be written down and compared."""
+    plain = [[stage.name, asdict(stage)] for stage in stages]  # type: ignore[call-overload]
+    found: list[Any] = json.loads(json.dumps(plain))
+    return found
 
 
 def windows(stage: Stage, pictures: Iterator[Frame]) -> Generator[Window, None, None]:
