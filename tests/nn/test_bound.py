@@ -367,3 +367,11 @@ def test_a_compiler_leaves_the_call_alone() -> None:
     x = torch.from_numpy(picture(1, 1, 8, 9))
     compiled = torch.compile(lambda one: bound(one * 2) + 1, backend="eager")
     assert torch.equal(compiled(x), bound(x * 2) + 1)
+
+
+def test_a_compiler_leaves_runs_by_the_definitions_alone() -> None:
+    torch = pytest.importorskip("torch")
+    net = nn.import_onnx(model(*upscaler()))
+    x = torch.from_numpy(picture(1, 1, 8, 9))
+    compiled = torch.compile(lambda one: net.run(one * 2) + 1, backend="eager")
+    assert torch.equal(compiled(x), net.run(x * 2) + 1)

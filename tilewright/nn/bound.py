@@ -41,6 +41,7 @@ from tilewright.nn.plan import Plan, Step, makes_new
 from tilewright.nn.profile import Row, row
 from tilewright.nn.show import explained
 from tilewright.remember import open_after_fork
+from tilewright.wording import short
 
 AnyEngine = Engine[Any, Any, Callable[[], None]]
 
@@ -297,8 +298,8 @@ class Bound:
 
         Seconds on a GPU are its own: launches are not among them. Raises as `run` does.
         """
-        if repeats < 1:
-            raise ArgumentError(f"repeats={repeats}: accepted are 1 and more")
+        if not isinstance(repeats, int) or repeats < 1:
+            raise ArgumentError(f"repeats={short(repeats)}: accepted are whole numbers from 1")
         given = passed.inputs_of(self._plan, inputs, named)
         times: list[list[float]] = [[] for _ in self._calls]
         with self.kept(*inputs, **named):

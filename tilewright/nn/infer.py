@@ -7,7 +7,7 @@ tensors  every value's sizes for inputs of given sizes; small values that follow
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -30,8 +30,13 @@ def operator_of(node: Node) -> Operator:
     return found
 
 
-def types(graph: Graph) -> dict[str, str]:
-    """The element type of every value. Raises DtypeError naming every node that takes another."""
+def types(
+    graph: Graph, look: Callable[[Node, Sequence[str]], Sequence[str]] | None = None
+) -> dict[str, str]:
+    """The element type of every value. Raises DtypeError naming every node that takes another.
+
+    look: what else is wrong with the types of a node's inputs.
+    """
     found = {name: tensor.dtype for name, tensor in graph.constants.items()}
     found.update((source.name, source.dtype) for source in graph.inputs)
     wrong = []
@@ -41,6 +46,8 @@ def types(graph: Graph) -> dict[str, str]:
         bad = sorted({dtype for dtype in given if dtype and dtype not in operator.dtypes})
         if bad:
             wrong.append(f"{node.title}: {', '.join(bad)}; accepted are {_list(operator.dtypes)}")
+        elif look is not None:
+            wrong += [f"{node.title}: {text}" for text in look(node, given)]
         made = operator.types(node, given)
         found.update(zip(node.outputs, made, strict=False))
     if wrong:

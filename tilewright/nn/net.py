@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.arrays.views import loaded_torch
 from tilewright.backends import conv_engines, value_engines
 from tilewright.errors import DtypeError
 from tilewright.facts.device import Device
@@ -79,6 +80,15 @@ class Network:
 
         Raises ArgumentError, OperandError, DtypeError, ShapeError.
         """
+        return self._entry(inputs, named)
+
+    @cached_property
+    def _entry(self) -> Callable[[tuple[Any, ...], Mapping[str, Any]], Any]:
+        """`_run`; where torch.compile comes by, it breaks its graph there."""
+        torch = loaded_torch()
+        return self._run if torch is None else torch.compiler.disable(self._run)
+
+    def _run(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
         given = self.checked(inputs, named)
         found = evaluate.run(self.graph, operator_of, self.types, given)
         made = tuple(found[name] for name in self.outputs)

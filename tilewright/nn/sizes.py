@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from numbers import Integral
 from typing import Any
 
 from tilewright.errors import ArgumentError, ShapeError
@@ -39,13 +40,13 @@ def sizes_of(graph: Graph, shape: Any) -> dict[str, Shape]:
 
 
 def _numbers(name: str, sizes: Any) -> Shape:
-    try:
-        found = tuple(sizes)
-    except TypeError:
-        found = (None,)
-    if not all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in found):
+    """Whole numbers of Python, of NumPy or of an array of them."""
+    listed = sizes.tolist() if hasattr(sizes, "tolist") else sizes
+    fits = isinstance(listed, Iterable) and not isinstance(listed, str | bytes)
+    found = tuple(listed) if fits else (None,)
+    if not all(isinstance(s, Integral) and not isinstance(s, bool) and int(s) >= 0 for s in found):
         raise ShapeError(f"shape of {name!r}: {short(sizes)}; accepted are whole numbers from 0")
-    return found
+    return tuple(int(size) for size in found)
 
 
 def _filled(source: Input, learnt: Mapping[str, int]) -> Shape:

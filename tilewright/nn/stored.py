@@ -28,6 +28,8 @@ from tilewright.nn.infer import types
 from tilewright.nn.net import Network
 from tilewright.nn.network_of_bits import bits_of, of_bits
 from tilewright.nn.onnx.schemas import stored_node
+from tilewright.nn.onnx.typed import mistyped
+from tilewright.wording import short
 
 FORMAT = "tilewright network"
 VERSION = 1
@@ -36,9 +38,11 @@ VERSION = 1
 def save(network: Network, path: str | Path) -> None:
     """Write a network as an .npz, a whole file or none.
 
-    Raises FileError where the folder is absent or cannot be written, ArgumentError for nodes that
-    ONNX does not have. A network of bits is written as `onebit.save` does.
+    Raises FileError where the folder is absent or cannot be written, ArgumentError for what is no
+    network, or has nodes that ONNX does not have. Networks of bits are written as by `onebit.save`.
     """
+    if not isinstance(network, Network):
+        raise ArgumentError(f"network={short(network)}: accepted are networks, as load gives them")
     bits = bits_of(network)
     if bits is not None:
         files.save(bits, path)
@@ -73,7 +77,7 @@ def load(path: str | Path) -> Network:
             said = f"version {header['version']!r} of {header['format']!r}"
             raise FileError(f"{said}; accepted is version {VERSION} of {FORMAT!r}")
         graph = _graph(header, arrays)
-        types(graph)
+        types(graph, mistyped)
         return Network(graph, source.stem)
 
     return read(path, "tilewright net convert", made)

@@ -20,6 +20,7 @@ from tilewright.nn.onnx.model import DOMAINS, content_of, model_of, opset_of, un
 from tilewright.nn.onnx.quantised import expanded
 from tilewright.nn.onnx.schemas import given_to, node_of
 from tilewright.nn.onnx.tensors import TYPES, constant, content_of_constant, name_of, tensor_of
+from tilewright.nn.onnx.typed import mistyped
 
 _MOST = 20  # problems that one message lists
 
@@ -62,7 +63,7 @@ def parsed_graph(content: bytes, label: str, folder: Path | None) -> Graph:
     try:
         outputs = tuple(value.name for value in model.graph.output)
         graph = Graph(tuple(nodes), tuple(inputs), outputs, constants)
-        types(graph)
+        types(graph, mistyped)
     except (ArgumentError, DtypeError) as error:
         raise FileError(f"{label}: {error}") from None
     if not outputs or len(set(outputs)) < len(outputs):

@@ -42,19 +42,20 @@ class Windows:
     def counts(self, sizes: Shape) -> Shape:
         """How many windows there are along each dimension. Raises ShapeError where there is none.
 
-        A window that begins in the pad at the end is none, as in torch and onnxruntime.
+        A window that begins in the pad at the end is none, as in torch and onnxruntime; a first one
+        that is larger than all of the picture sticks out at the end like others.
         """
         rank = len(self.kernel)
         found = []
         for at, size in enumerate(sizes):
             begin, end = self.pads[at], self.pads[at + rank]
             room = size + begin + end - self.reach(at)
-            if room < 0:
+            count = (room if self.whole else room + self.strides[at] - 1) // self.strides[at] + 1
+            if count < 1 or (self.whole and room < 0):
                 raise ShapeError(
                     f"a window of {self.reach(at)} on {size} elements padded by {begin} and {end};"
                     " accepted are windows that fit"
                 )
-            count = (room if self.whole else room + self.strides[at] - 1) // self.strides[at] + 1
             if not self.whole and (count - 1) * self.strides[at] >= size + begin:
                 count -= 1
             found.append(count)
