@@ -133,15 +133,34 @@ def result_at(stage, memory, image, row):
 
 
 @helper
+def pointed(room, pieces, slots, begin, apart):
+    """Where each group of a wide tile reads each piece: `begin` bytes into its line, then apart."""
+    for piece in range(pieces):
+        line = whole(room + LINES, piece) + begin
+        for slot in range(slots):
+            put(room + TABLE, piece * slots + slot, line + slot * apart)
+
+
+@helper
+def placed(room, slots, to, apart, at):
+    """Where each group of a wide tile writes; all of them are full."""
+    for slot in range(slots):
+        place = to + slot * apart
+        put(room + PLACES, slot, place + at)
+        put(room + RESULTS, 2 * slot, place)
+        put(room + RESULTS, 2 * slot + 1, COLUMNS)
+
+
+@helper
 def wide_rows(stage, before, memory, image, rows, room, vectors, scale, given, wide):
     """Rows in which a tile's groups lie side by side: the last tile of a row ends with it."""
     first, last = rows
     _, _, quads, pixel, weights, start, ends, outs, step, told = given
     span, pieces, (skip, at, left) = wide
     slots, kind, width, row_step = span // COLUMNS, stage.kind, stage.width, step
-    to_bytes, few_alone = kind == table.BYTES, kind == table.FEW
+    to_bytes = kind == table.BYTES
     dense = to_bytes and left == stage.channels == LANES * vectors  # all of them: no groups
-    few_alone = few_alone and (stage.shuffle == 2 or stage.outputs == 4)
+    few_alone = kind == table.FEW and (stage.shuffle == 2 or stage.outputs == 4)
     if few_alone:
         row_step = 4 * (stage.out_row if stage.shuffle == 2 else stage.out_channel)
     for row in range(first, last):
@@ -150,21 +169,14 @@ def wide_rows(stage, before, memory, image, rows, room, vectors, scale, given, w
         for column in range(0, width, span):
             begin = min(column, width - span)
             to = result + begin * apart
-            for piece in range(pieces):
-                line = whole(room + LINES, piece) + begin * pixel
-                for slot in range(slots):
-                    put(room + TABLE, piece * slots + slot, line + slot * COLUMNS * pixel)
+            pointed(room, pieces, slots, begin * pixel, COLUMNS * pixel)
             places = outs
             if dense:
                 places, row_step = to, 0
             elif few_alone:
                 places = to
             else:
-                for slot in range(slots):
-                    place = to + slot * COLUMNS * apart
-                    put(room + PLACES, slot, place + at)
-                    put(room + RESULTS, 2 * slot, place)
-                    put(room + RESULTS, 2 * slot + 1, COLUMNS)
+                placed(room, slots, to, COLUMNS * apart, at)
             tile(
                 kind, vectors,
                 (room + TABLE, pieces, quads, pixel, weights, start, ends, places, row_step, told),
@@ -177,11 +189,9 @@ def wide_rows(stage, before, memory, image, rows, room, vectors, scale, given, w
 def block_rows(stages, number, memory, image, rows, room, block):
     """Some channels of some rows of a layer: `block` is group, first channel, vectors."""
     stage, before = stages[number], stages[number - 1]
-    first, last = rows
     group, channel, vectors = block
     slots = SINGLE if vectors == 1 else PAIR
-    pieces, kind, width = stage.taps * stage.splits, stage.kind, stage.width
-    left = min(LANES * vectors, stage.outputs - channel)
+    pieces, left = stage.taps * stage.splits, min(LANES * vectors, stage.outputs - channel)
     skipped = channel // LANES
     weights = stage.weights + group * stage.group_weights
     weights += skipped * 4 * LANES * pieces * stage.quads
@@ -189,21 +199,34 @@ def block_rows(stages, number, memory, image, rows, room, block):
     scale = stage.scale + group * stage.group_starts + 4 * channel
     ends = stage.ends + group * stage.group_ends + skipped * ENDS
     at, skip, pixel = group * stage.outputs + channel, group * stage.inputs, stage.pixel
-    told = 1 if kind == table.FEW and stage.shuffle == 2 else left
-    told = 0 if kind == table.FEW and stage.shuffle != 2 else told
-    direct = kind == table.BYTES and width >= COLUMNS
-    outs = room + PLACES if kind == table.BYTES else room
-    step = stage.channels if direct else 64
-    step = FEW_ROW if kind == table.FEW else step
-    if kind == table.FEW and stage.shuffle == 2:
-        step = 2 * FEW_ROW
+    outs = room + PLACES if stage.kind == table.BYTES else room
+    step, told = ending(stage, left)
     given = (
         room + TABLE, pieces, stage.quads, pixel, weights, start, ends, outs, step, told
     )  # fmt: skip
-    if width >= slots * COLUMNS:
-        wide = (slots * COLUMNS, pieces, (skip, at, left))
+    wide = (slots * COLUMNS, pieces, (skip, at, left))
+    if stage.width >= slots * COLUMNS:
         wide_rows(stage, before, memory, image, rows, room, vectors, scale, given, wide)
-        return
+    else:
+        narrow_rows(stage, before, memory, image, rows, room, vectors, scale, given, wide)
+
+
+@helper
+def ending(stage, left):
+    """What the end of a tile is told: bytes from one pixel's results to the next, and a number."""
+    if stage.kind == table.FEW:
+        return (2 * FEW_ROW, 1) if stage.shuffle == 2 else (FEW_ROW, 0)
+    direct = stage.kind == table.BYTES and stage.width >= COLUMNS
+    return stage.channels if direct else 64, left
+
+
+@helper
+def narrow_rows(stage, before, memory, image, rows, room, vectors, scale, given, wide):
+    """Rows narrower than a tile: its groups are of several rows, the last of a row ends with it."""
+    first, last = rows
+    span, pieces, (skip, at, left) = wide
+    slots, kind, width, pixel = span // COLUMNS, stage.kind, stage.width, stage.pixel
+    direct = kind == table.BYTES and width >= COLUMNS
     valid = min(COLUMNS, width)
     filled = 0
     for row in range(first, last):
@@ -223,14 +246,19 @@ def block_rows(stages, number, memory, image, rows, room, block):
             if filled < slots and (row + 1 < last or column + COLUMNS < width):
                 continue
             for empty in range(filled, slots):
-                put(room + PLACES, empty, whole(room + PLACES, 0))
-                for piece in range(pieces):
-                    line = whole(room + TABLE, piece * slots)
-                    put(room + TABLE, piece * slots + empty, line)
+                repeated(room, pieces, slots, empty)
             tile(kind, vectors, given)
             if not direct:
                 finished(stage, room, vectors, scale, (at, left), filled)
             filled = 0
+
+
+@helper
+def repeated(room, pieces, slots, empty):
+    """A group that is not there does what the first does."""
+    put(room + PLACES, empty, whole(room + PLACES, 0))
+    for piece in range(pieces):
+        put(room + TABLE, piece * slots + empty, whole(room + TABLE, piece * slots))
 
 
 @helper
