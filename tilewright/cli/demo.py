@@ -25,9 +25,12 @@ _BRISK = Effort(warmups=10, repeats=20, budget=2.5)
 
 def demo(
     out: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Where the picture goes; made if absent.")
+        Path,
+        typer.Option("--out", metavar="FOLDER", help="Where the picture goes; made if absent."),
     ] = Path("demo"),
-    size: Annotated[int, typer.Option(metavar="N", help="m = n = k of the ladder.")] = 1024,
+    size: Annotated[
+        int, typer.Option("--size", metavar="N", help="m = n = k of the ladder.")
+    ] = 1024,
     device: DeviceOption = None,
 ) -> None:
     """Show what this machine can do: devices, a ladder, the winner's plan and a picture.

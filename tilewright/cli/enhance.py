@@ -38,23 +38,27 @@ def enhance(
     ],
     low_light: Annotated[
         float | None,
-        typer.Option(metavar="AMOUNT", help="Make dark pictures light, by 0 to 1."),
+        typer.Option("--low-light", metavar="AMOUNT", help="Make dark pictures light, by 0 to 1."),
     ] = None,
     upscale: Annotated[
-        int | None, typer.Option(metavar="2", help="Twice as wide and high, by a network.")
+        int | None,
+        typer.Option("--upscale", metavar="2", help="Twice as wide and high, by a network."),
     ] = None,
     size: Annotated[
-        str | None, typer.Option(help="Of that network: s (the default), m or l.")
+        str | None, typer.Option("--size", help="Of that network: s (the default), m or l.")
     ] = None,
     dtype: Annotated[
-        str | None, typer.Option(help="Of that network: float32 (the default) or int8.")
+        str | None, typer.Option("--dtype", help="Of that network: float32 (the default) or int8.")
     ] = None,
     model: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Upscale by this network of luma: .onnx or .npz."),
+        typer.Option(
+            "--model", metavar="FILE", help="Upscale by this network of luma: .onnx or .npz."
+        ),
     ] = None,
     sharpen: Annotated[
-        float | None, typer.Option(metavar="AMOUNT", help="Sharpen luma, by 0 to 4; 0.6 is mild.")
+        float | None,
+        typer.Option("--sharpen", metavar="AMOUNT", help="Sharpen luma, by 0 to 4; 0.6 is mild."),
     ] = None,
     ten_bit: Annotated[
         bool, typer.Option("--ten-bit", help="Ten bits a sample, steps of ramps filled in.")
@@ -62,23 +66,34 @@ def enhance(
     device: common.DeviceOption = None,
     codec: Annotated[
         str | None,
-        typer.Option(help="h264, h265, av1, vp9 or ffv1; left out: vp9 for .webm, else h264."),
+        typer.Option(
+            "--codec", help="h264, h265, av1, vp9 or ffv1; left out: vp9 for .webm, else h264."
+        ),
     ] = None,
     crf: Annotated[
-        int | None, typer.Option(metavar="N", help="The encoder's quality; less is better.")
+        int | None,
+        typer.Option("--crf", metavar="N", help="The encoder's quality; less is better."),
     ] = None,
     workers: Annotated[
         str | None,
-        typer.Option(metavar="N|ADDRESS", help="Processes here, or a Dask scheduler's address."),
+        typer.Option(
+            "--workers", metavar="N|ADDRESS", help="Processes here, or a Dask scheduler's address."
+        ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
     report: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.html", help="Write a page: before and after, times, licences."),
+        typer.Option(
+            "--report", metavar="FILE.html", help="Write a page: before and after, times, licences."
+        ),
     ] = None,
     reference: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="For that page, the film as it should be: PSNR, SSIM."),
+        typer.Option(
+            "--reference",
+            metavar="FILE",
+            help="For that page, the film as it should be: PSNR, SSIM.",
+        ),
     ] = None,
     preview: Annotated[
         bool, typer.Option("--preview", help="Only OUT.preview.png: some pictures of it.")

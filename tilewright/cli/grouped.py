@@ -49,7 +49,8 @@ def grouped(
     device: common.DeviceOption = None,
     dtype: common.DtypeOption = "float32",
     order: Annotated[
-        str | None, typer.Option(metavar="ORDER", help="Run this order alone, not all five.")
+        str | None,
+        typer.Option("--order", metavar="ORDER", help="Run this order alone, not all five."),
     ] = None,
     seed: common.SeedOption = 0,
     json: common.JsonOption = None,

@@ -33,7 +33,11 @@ def bench(
     shape: ShapeOption = None,
     against: Annotated[
         list[str] | None,
-        typer.Option(metavar="PEER", help="onnxruntime, openvino, torch on a GPU; again for more."),
+        typer.Option(
+            "--against",
+            metavar="PEER",
+            help="onnxruntime, openvino, torch on a GPU; again for more.",
+        ),
     ] = None,
     device: common.DeviceOption = None,
     dtype: NetDtypeOption = None,

@@ -39,7 +39,10 @@ def profile(
     dtype: NetDtypeOption = None,
     repeats: common.RepeatsOption = 20,
     top: Annotated[
-        int, typer.Option(callback=common.positive, metavar="N", help="Steps to show, the slowest.")
+        int,
+        typer.Option(
+            "--top", callback=common.positive, metavar="N", help="Steps to show, the slowest."
+        ),
     ] = 20,
     every: Annotated[bool, typer.Option("--all", help="Show every step, and every node.")] = False,
     measure: Annotated[

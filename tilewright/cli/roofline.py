@@ -29,7 +29,8 @@ def roofline(
     count: batches.CountOption = None,
     suite: batches.SuiteOption = None,
     size: Annotated[
-        int | None, typer.Option(metavar="N", help=f"The ladder at m = n = k = N; default {_SIZE}.")
+        int | None,
+        typer.Option("--size", metavar="N", help=f"The ladder at m = n = k = N; default {_SIZE}."),
     ] = None,
     dtype: common.DtypeOption = "float32",
     device: common.DeviceOption = None,

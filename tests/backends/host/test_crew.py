@@ -86,6 +86,8 @@ class Interrupt:
 
     def __init__(self, after: int) -> None:
         self.left, self.raised = after, False
+        # Python 3.12 tells of instructions only where a frame asked before tracing begins.
+        sys._getframe().f_trace_opcodes = True
 
     def __call__(self, frame: FrameType, event: str, argument: object) -> Interrupt | None:
         if frame.f_code.co_filename != module.__file__:

@@ -56,8 +56,9 @@ class Interrupt:
     """Raises KeyboardInterrupt in this thread before instruction `after` of `in_parallel`."""
 
     def __init__(self, after: int) -> None:
-        self.left = after
-        self.raised = False
+        self.left, self.raised = after, False
+        # Python 3.12 tells of instructions only where a frame asked before tracing begins.
+        sys._getframe().f_trace_opcodes = True
 
     def __call__(self, frame: FrameType, event: str, argument: object) -> Interrupt | None:
         if frame.f_code.co_filename != threads.__file__:
