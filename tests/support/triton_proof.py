@@ -107,7 +107,9 @@ def batches() -> dict[str, list[Case]]:
     found["wide"] = [Case(32, 48, 40, dtype="float16"), Case(16, 64, 8, dtype="float16", a="F")]
     found["wide-single"] = [Case(32, 20, 24), Case(8, 36, 12, b="F")]
     # Little work, for which one shape is good enough, in one launch or in one for each layout.
-    found["little"] = [case for case in plain if case.dtype == "float32" and not case.activation]
+    found["little"] = [
+        case for case in found["float32-plain"] if case.m * case.n * max(case.k, 16) < 50_000
+    ]
     found["little-wide"] = [*found["wide"], Case(15, 17, 16, dtype="float16", bias=True, beta=0.5)]
     return found
 
