@@ -184,4 +184,16 @@ CONV_LIBRARY = {
     "float16": LibraryRates(4.2e-6, 2e-6, 460e12, 6e12, 6.5e12, 1.7e-9, 2.2),
     "float32": LibraryRates(3.3e-6, 2e-6, 31e12, 0.7e12, 4e12, 28e-9, 1.5),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class WinogradRates:
+    """Seconds of a launch, of a block besides its channels, and of each of its channels."""
+
+    launch: float
+    block: float
+    channel: float
+
+
+CONV_WINOGRAD = {4: WinogradRates(3e-6, 4e-6, 0.25e-6), 2: WinogradRates(3e-6, 3e-6, 0.2e-6)}
 CONV_MEMORY = 2.5e12  # bytes a second of what they read and write

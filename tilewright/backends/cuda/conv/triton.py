@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from tilewright.backends.cuda.conv import cost
+from tilewright.backends.cuda.conv.layered import given, on_stream
 from tilewright.backends.cuda.conv.tiles import Tile, tile_of
-from tilewright.backends.cuda.conv.triton_launches import Launches, ordinal_of, prepared
-from tilewright.backends.cuda.machine.triton_launch import INTERPRETED
+from tilewright.backends.cuda.conv.triton_launches import Launches, prepared
 from tilewright.engines.conv import ConvOperands, ConvWork
 from tilewright.facts.device import Device
 from tilewright.facts.dtypes import VALUES
@@ -60,26 +59,14 @@ class TritonConv:
 
     def bind(self, proposal: Proposal, operands: ConvOperands) -> Launch:
         """Kernels are compiled, weights packed and scratch is taken; launches on torch's stream."""
-        import torch
-
         decisions: Decisions = proposal.decisions
-        work, given, residuals = decisions.work, operands.x, iter(operands.residuals)
         launches: Launches = []
-        kinds = _between(work)
-        for index, layer in enumerate(work.layers):
-            out = operands.out
-            if index < len(kinds):
-                channels, height, width = work.sizes[index + 1]
-                flat = torch.empty(
-                    (work.images, height, width, channels),
-                    dtype=getattr(torch, kinds[index]),
-                    device=given.device,
-                )
-                out = flat.permute(0, 3, 1, 2)
-            added = next(residuals) if layer.adds else None
-            launches += prepared(layer, decisions.tiles[index], given, out, added)
-            given = out
-        return _on_stream(tuple(launches), operands.x)
+        each = zip(
+            given(decisions.work, operands, _between(decisions.work)), decisions.tiles, strict=True
+        )
+        for (layer, x, out, added), tile in each:
+            launches += prepared(layer, tile, x, out, added)
+        return on_stream(tuple(launches), operands.x)
 
 
 def _between(work: ConvWork) -> list[str]:
@@ -96,25 +83,3 @@ def tiles_of(work: ConvWork, device: Device) -> tuple[Tile, ...]:
         width = VALUES[work.dtype if layer.whole is None else layer.whole.source]
         found.append(tile_of(layer, cost.pixels_of(work, index), units, width, rates))
     return tuple(found)
-
-
-def _on_stream(launches: tuple[Callable[[int], None], ...], x: Any) -> Launch:
-    """All of them on torch's current stream of the GPU."""
-    import torch
-
-    if ordinal_of(x) == INTERPRETED:
-
-        def interpret() -> None:
-            for one in launches:
-                one(0)
-
-        return interpret
-    ordinal = x.device.index
-
-    def launch() -> None:
-        with torch.cuda.device(ordinal):
-            stream = torch.cuda.current_stream(ordinal).cuda_stream
-            for one in launches:
-                one(stream)
-
-    return launch

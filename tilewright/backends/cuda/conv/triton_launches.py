@@ -14,8 +14,9 @@ import numpy as np
 
 from tilewright.arrays.array import NDArray
 from tilewright.backends.cuda.conv import tiles
+from tilewright.backends.cuda.conv.layered import ordinal_of
 from tilewright.backends.cuda.conv.tiles import Tile, is_depthwise
-from tilewright.backends.cuda.machine.triton_launch import INTERPRETED, Task, reusable
+from tilewright.backends.cuda.machine.triton_launch import Task, reusable
 from tilewright.engines.conv import Conv
 from tilewright.errors import KernelError
 
@@ -203,8 +204,3 @@ def whole_bias(layer: Conv, zero: int) -> NDArray:
     bias = 0 if layer.bias is None else layer.bias.astype(np.int32)
     made: NDArray = (bias - np.int32(zero) * sums).astype(np.int32)
     return made
-
-
-def ordinal_of(x: Any) -> int:
-    """Of the GPU, or what stands for Triton's interpreter."""
-    return x.device.index if x.is_cuda else INTERPRETED

@@ -16,9 +16,9 @@ from tilewright.arrays.array import NDArray
 from tilewright.backends.opencl.conv import bound, chain_plan, endings, refusals
 from tilewright.backends.opencl.conv.bound import Bound, Lowered, Steps
 from tilewright.backends.opencl.conv.chain_plan import Cut
-from tilewright.backends.opencl.conv.transforms import transformed
 from tilewright.backends.opencl.conv.weights import per_output
 from tilewright.engines.conv import ACTIVATIONS, Conv, ConvOperands, ConvWork
+from tilewright.engines.winograd import transformed
 from tilewright.facts.device import Device
 from tilewright.facts.kernel import Defines, Int, Launch, Long, Raw, Scratch
 from tilewright.facts.verdict import Proposal

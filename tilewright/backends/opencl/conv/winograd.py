@@ -15,9 +15,9 @@ import numpy as np
 from tilewright.arrays.array import NDArray
 from tilewright.backends.opencl.conv import bound, endings, gemm, predict, refusals
 from tilewright.backends.opencl.conv.bound import Bound, Lowered, Steps
-from tilewright.backends.opencl.conv.transforms import transformed
 from tilewright.backends.opencl.lowering import grid
 from tilewright.engines.conv import Activation, Conv, ConvOperands, ConvWork
+from tilewright.engines.winograd import transformed
 from tilewright.facts.device import Device
 from tilewright.facts.kernel import Int, Launch, Raw, Scratch
 from tilewright.facts.verdict import Proposal

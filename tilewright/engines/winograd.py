@@ -1,4 +1,4 @@
-"""Winograd's transforms of 3x3 weights: Lavin and Gray, CVPR 2016 (arXiv 1509.09308)."""
+"""Winograd's transforms of 3x3 weights, for every device (Lavin and Gray, CVPR 2016)."""
 
 from __future__ import annotations
 
