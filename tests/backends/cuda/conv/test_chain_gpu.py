@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tests.support import conv_chains
+from tests.support import conv_chains, whole_chains
 from tests.support.conv_chains import chain, prelu
 from tilewright.backends.cuda.conv.chain import CHAIN, CHAIN_MMA, Chained
 from tilewright.backends.cuda.machine import driver, nvrtc
@@ -116,3 +117,44 @@ def test_tensors_that_are_parts_of_others_are_read_and_written_where_they_lie() 
     assert torch.equal(wide[..., 5:82], out)
     assert (wide[..., :5] == 7).all()
     assert (wide[..., 82:] == 7).all()
+
+
+def bytes_out(work: ConvWork, dtype: str) -> ConvWork:
+    """The same whose result is whole as well."""
+    last = work.layers[-1]
+    whole = replace(last.whole, step=3.0, shift=11, dtype=dtype)
+    return replace(work, layers=(*work.layers[:-1], replace(last, whole=whole)))
+
+
+def bytes_in(work: ConvWork) -> ConvWork:
+    first = work.layers[0]
+    whole = replace(first.whole, taken=None)
+    return replace(work, layers=(replace(first, whole=whole), *work.layers[1:]))
+
+
+WHOLE = {
+    "S": whole_chains.chain(S, (1, 157, 331)),
+    "M, two images": whole_chains.chain(M, (2, 60, 130)),
+    "64 channels, in several kernels": whole_chains.chain((1, 64, 64, 64, 64, 4), (1, 50, 90)),
+    "widths that differ": whole_chains.chain((3, 20, 48, 30, 5, 33), (2, 37, 71)),
+    "from bytes": bytes_in(whole_chains.chain((2, 16, 24, 8), (1, 30, 70))),
+    "to bytes": bytes_out(whole_chains.chain((1, 32, 32, 12), (1, 30, 70)), "uint8"),
+    "to int8, shuffled": bytes_out(whole_chains.chain((1, 32, 32, 4), (1, 30, 70)), "int8"),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("memory", ["channels_first", "channels_last"])
+@pytest.mark.parametrize("engine", [CHAIN, CHAIN_MMA], ids=lambda one: one.name)
+def test_whole_numbers_have_the_bits_of_the_definition(
+    name: str, memory: Any, engine: Chained
+) -> None:
+    import torch
+
+    work = replace(WHOLE[name], source=memory, result=memory)
+    x = whole_chains.drawn(work)
+    wanted = conv_chains.whole_reference(work, x)
+    out = torch.full(wanted.shape, 99, dtype=getattr(torch, work.result_dtype), device="cuda")
+    out, given = (conv_chains.laid(one, memory) for one in (out, torch.from_numpy(x).cuda()))
+    bound(work, given, out, engine=engine)()
+    np.testing.assert_array_equal(out.cpu().numpy(), wanted)

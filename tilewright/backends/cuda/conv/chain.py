@@ -2,6 +2,9 @@
 
     x --copy, where its strides are odd--> planes --part--> planes --part--> out
 
+Whole numbers of eight bits run as halves, which hold them exactly, as float32 holds their sums
+(chain_whole.py).
+
 A network of 1 -> 32, 4 x 32 -> 32, 32 -> 4 channels spends its time in memory where each layer is a
 kernel of its own; here nothing between the layers of a part leaves the multiprocessor.
 
@@ -17,7 +20,7 @@ from functools import partial
 from typing import Any
 
 from tilewright.backends.cuda.bits.engines import capability
-from tilewright.backends.cuda.conv import chain_launch, chain_plan
+from tilewright.backends.cuda.conv import chain_launch, chain_plan, chain_whole
 from tilewright.backends.cuda.conv.chain_plan import Machine, Part
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.engines.conv import ConvOperands, ConvWork
@@ -53,9 +56,9 @@ class Chained:
             return f"needs wgmma, which {device.name} does not have"
         if (capability(device) or 0) < _AMPERE:
             return f"needs sm_{_AMPERE} and later, {device.name} is {device.version or 'another'}"
-        if work.dtype not in ("float16", "bfloat16"):
-            return f"dtype={work.dtype!r}: takes float16 and bfloat16"
-        return unfit(work) or nvrtc.missing()
+        if work.layers[0].whole is None and work.dtype not in ("float16", "bfloat16"):
+            return f"dtype={work.dtype!r}: takes float16, bfloat16 and whole numbers"
+        return unfit(work) or chain_whole.unfit(work) or nvrtc.missing()
 
     def propose(self, work: ConvWork, device: Device) -> Proposal:
         """As few kernels as shared memory allows, or one more where strips get wider so."""

@@ -6,7 +6,7 @@ import ctypes
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.backends.cuda.conv import chain_pack
+from tilewright.backends.cuda.conv import chain_pack, chain_whole
 from tilewright.backends.cuda.conv.chain_plan import Part, counted, defines, grid, strips
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.engines.conv import ConvWork
@@ -29,7 +29,9 @@ class Chain(ctypes.Structure):
         *((name, Strides) for name in ("at_x", "at_out", "at_added")),
         ("counted", ctypes.c_longlong),
         *((name, ctypes.c_int) for name in ("height", "width", "strips", "unused")),
-        *((name, ctypes.c_float * _STAGES) for name in ("low", "high")),
+        *((name, ctypes.c_float * _STAGES) for name in ("low", "high", "step", "inverse")),
+        *((name, ctypes.c_float) for name in ("taken", "least", "most")),
+        *((name, ctypes.c_int) for name in ("zero", "shift")),
     ]
 
 
@@ -63,8 +65,11 @@ def planes_shape(work: ConvWork, channels: int) -> tuple[int, int, int, int, int
 
 
 def planes(work: ConvWork, channels: int, like: Any) -> Planes:
-    """New planes, full of zeros."""
-    return Planes(like.new_zeros(planes_shape(work, channels)))
+    """New planes, full of zeros: halves, of whole numbers too."""
+    import torch
+
+    kind = like.dtype if work.layers[0].whole is None else torch.float16
+    return Planes(like.new_zeros(planes_shape(work, channels), dtype=kind))
 
 
 def readable(x: Any) -> bool:
@@ -103,6 +108,10 @@ def prepared(
     )
     for i, layer in part.stages:
         parameters.low[i], parameters.high[i] = layer.activation.low, layer.activation.high
+        if layer.whole is not None:
+            chain_whole.fill(parameters, i, layer.whole)
+    if part.layers[0].whole is not None:
+        chain_whole.fill_source(parameters, part.layers[0].whole)
     arguments = nvrtc.Arguments((parameters,))
     return (kernel, grid(part, work, units), part.threads, arguments), (x, out, added, blob)
 
@@ -111,7 +120,7 @@ def paired(out: Any, part: Part) -> bool:
     """Whether outputs 2i and 2i + 1 of every pixel share an aligned word of 32 bits."""
     last = part.layers[-1]
     image, channel, row, column = out.stride()
-    if last.outputs % 2 or out.data_ptr() % 4 or image % 2 or row % 2:
+    if last.outputs % 2 or out.data_ptr() % (2 * out.element_size()) or image % 2 or row % 2:
         return False
     if last.shuffle == 1:
         return bool(channel == 1 and column % 2 == 0)

@@ -2,7 +2,7 @@
 
 layer       [dx][8 inputs][row below, own, above][outputs][input of the 8]      halves
 source      [8 of k][outputs][k of the 8]       k = input * 9 + dy * 3 + dx, zeros behind
-biases      float32, zeros behind; slopes of PReLU as well
+biases      float32, zeros behind; slopes of PReLU, and scales of whole numbers, as well
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def packed(part: Part, dtype: str) -> Any:
     """A torch tensor of bytes in the host's memory, `places["BLOB"]` long."""
     import torch
 
-    kind = getattr(torch, dtype)
+    kind = torch.float16 if part.layers[0].whole else getattr(torch, dtype)
     blob = torch.zeros(part.places["BLOB"], dtype=torch.uint8, device="cpu")
 
     def put(name: str, values: NDArray, as_type: Any) -> None:
@@ -37,6 +37,8 @@ def packed(part: Part, dtype: str) -> Any:
         for name, values in (("BIAS", layer.bias), ("SLOPES", layer.activation.slopes)):
             if values is not None:
                 put(f"{name}{i}", values, torch.float32)
+        if layer.whole is not None:
+            put(f"SLOPES{i}", layer.whole.scale, torch.float32)
     return blob
 
 

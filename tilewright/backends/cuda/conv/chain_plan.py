@@ -25,6 +25,8 @@ from tilewright.errors import KernelError
 FEW = 4  # channels that are read as they lie in memory
 MOST_LAYERS = 7  # of one kernel after its source: 1024 threads
 ACTIVATIONS = {"none": 0, "relu": 1, "leaky": 2, "clip": 3, "prelu": 4}
+ROUNDED, WORTH = 5, 6  # endings of whole numbers
+ELEMENTS = {"float16": 0, "bfloat16": 0, "float32": 1, "uint8": 2, "int8": 3}
 SHARED = 227 * 1024  # bytes that a block of Hopper's may have
 REGISTERS = 65536
 # Registers that a thread needs, by the channels x 64 pixels of its sums, as the compiler counts
@@ -92,8 +94,8 @@ class Part:
 
     @property
     def slopes(self) -> tuple[int, ...]:
-        """The stages, 0 being the source, that have a slope a channel."""
-        return tuple(i for i, layer in self.stages if layer.activation.kind == "prelu")
+        """The stages, 0 being the source, that have a slope a channel, or a scale."""
+        return tuple(i for i, one in self.stages if one.whole or one.activation.kind == "prelu")
 
     @property
     def stages(self) -> tuple[tuple[int, Conv], ...]:
@@ -153,9 +155,16 @@ class Part:
         )
 
 
+def ending(layer: Conv) -> int:
+    """What a layer makes of its sums, as the kernel counts them."""
+    if layer.whole is not None:
+        return WORTH if layer.whole.step is None else ROUNDED
+    return ACTIVATIONS[layer.activation.kind]
+
+
 def defines(part: Part, dtype: str, *, pairs: bool) -> tuple[tuple[str, int], ...]:
     """The kernel's macros. `pairs`: two outputs of a pixel are neighbours in memory."""
-    last = part.layers[-1]
+    first, last = part.layers[0].whole, part.layers[-1]
     values = {
         "LAYERS": len(part.products),
         "INPUTS": part.inputs,
@@ -170,8 +179,13 @@ def defines(part: Part, dtype: str, *, pairs: bool) -> tuple[tuple[str, int], ..
         "CHUNKS": 0 if part.inputs else -(-part.layers[0].inputs // 8),
         "BLOB": part.places["BLOB"],
     }
+    if first is not None:
+        source = first.source if first.taken is None else "float32"
+        values["SOURCE"] = ELEMENTS[source] if part.inputs else 0
+    if last.whole is not None:
+        values["RESULT"] = 0 if part.planes else ELEMENTS[last.whole.dtype]
     values |= {f"C{i}": width for i, width in enumerate(part.channels)}
-    values |= {f"ACT{i}": ACTIVATIONS[layer.activation.kind] for i, layer in part.stages}
+    values |= {f"ACT{i}": ending(layer) for i, layer in part.stages}
     known = ("WEIGHTS", "BIAS", "SLOPES", "RING", "BARRIERS", "WINDOWS")
     places = {name: at for name, at in part.places.items() if name.startswith(known)}
     values |= {f"SHARED_{name}": at for name, at in places.items() if name != "WEIGHTS0"}

@@ -21,15 +21,26 @@ __device__ __forceinline__ long long step_of(const Strides& at, int o) {
     return offset_of(at, o + 8) - offset_of(at, o);
 }
 
+// An element of the result.
+__device__ __forceinline__ Result result_of(const Chain& p, float value) {
+    if constexpr (RESULT == 0) return narrowed(value);
+    if constexpr (RESULT == 1) return value;
+    return (Result)((int)value + p.shift);
+}
+
 // Two outputs of a pixel, neighbours in memory where PAIRS.
-__device__ __forceinline__ void put_two(const Chain& p, u16* place, int o, float a, float b) {
-    if (PAIRS) {
+__device__ __forceinline__ void put_two(const Chain& p, Result* place, int o, float a, float b) {
+    if (PAIRS && RESULT == 0) {
         if (o < WANTED) *(u32*)place = packed<NONE>(a, b, {});
         return;
     }
-    if (o < WANTED) *place = narrowed(a);
+    if (PAIRS && RESULT == 1) {
+        if (o < WANTED) *(float2*)place = make_float2(a, b);
+        return;
+    }
+    if (o < WANTED) *place = result_of(p, a);
     if (o + 1 < WANTED)
-        place[offset_of(p.at_out, o + 1) - offset_of(p.at_out, o)] = narrowed(b);
+        place[offset_of(p.at_out, o + 1) - offset_of(p.at_out, o)] = result_of(p, b);
 }
 
 __device__ __forceinline__ float added_to(const Chain& p, const u16* pixel, int o) {
@@ -39,13 +50,13 @@ __device__ __forceinline__ float added_to(const Chain& p, const u16* pixel, int 
 // Where a lane's pixels are: the first of its two in each unit, in the row that comes next.
 struct Writer {
     Cursor at;
-    u16* pixel;
+    Result* pixel;
     const u16* beside;
     int column;
 
     __device__ __forceinline__ void place(const Chain& p, const Block& block) {
         column = at.x - LAYERS + 1 + 16 * block.warp + (block.lane >> 2);
-        pixel = p.out + at.image * p.at_out.image + (long long)at.y * SHUFFLE * p.at_out.row +
+        pixel = (Result*)p.out + at.image * p.at_out.image + (long long)at.y * SHUFFLE * p.at_out.row +
                 (long long)column * SHUFFLE * p.at_out.column +
                 offset_of(p.at_out, 2 * (block.lane & 3));
         beside = p.added + at.image * p.at_added.image + at.y * p.at_added.row +
@@ -72,7 +83,7 @@ __device__ __forceinline__ void put_out(const float (&sums)[UNITS][3 * LAST / 2]
         for (int half = 0; half < 2; ++half) {
             int right = 64 * unit + 8 * half;
             if (to.column + right < begin || to.column + right >= end) continue;
-            u16* place = to.pixel + right * SHUFFLE * p.at_out.column;
+            Result* place = to.pixel + right * SHUFFLE * p.at_out.column;
             const u16* other = to.beside + right * p.at_added.column;
 #pragma unroll
             for (int n = 0; n < LAST / 8; ++n) {

@@ -42,6 +42,12 @@
 #ifndef PLANES_OUT  // the last layer's rows leave as planes, for the next kernel
 #define PLANES_OUT 0
 #endif
+#ifndef SOURCE  // the picture's elements, where it has few channels: halves, floats, uint8, int8
+#define SOURCE 0
+#endif
+#ifndef RESULT  // the same of the result
+#define RESULT 0
+#endif
 #ifndef CHUNKS  // of eight channels that the picture has, where it is not one of few channels
 #define CHUNKS 0
 #endif
@@ -196,7 +202,14 @@ constexpr int PITCH = 64 * UNITS + 9, PLANE = 16 * PITCH;  // odd: no two planes
 constexpr int WINDOW = 9 * INPUTS, WINDOW16 = (WINDOW + 15) / 16;  // of the first layer, and in k16
 constexpr int USEFUL = 64 * UNITS - 2 * LAYERS;                    // columns of a strip
 constexpr int THREADS = 128 * (LAYERS + 1);
-enum Activation { NONE, RELU, LEAKY, CLIP, PRELU };
+enum Activation { NONE, RELU, LEAKY, CLIP, PRELU, ROUNDED, WORTH };
+
+template <int KIND> struct Element { typedef u16 Type; };
+template <> struct Element<1> { typedef float Type; };
+template <> struct Element<2> { typedef unsigned char Type; };
+template <> struct Element<3> { typedef signed char Type; };
+typedef Element<SOURCE>::Type Source;
+typedef Element<RESULT>::Type Result;
 
 // By layer, 0 being what makes ring 0. These are folded where the layer is a constant.
 #define BY_LAYER(NAME, OF)                                                                    \
@@ -225,12 +238,15 @@ struct Strides {
 };
 
 struct Chain {
-    const u16* x;
-    u16* out;
+    const void* x;
+    void* out;
     const u16* added;
     const unsigned char* blob;  // weights and biases as they lie in shared memory
     Strides at_x, at_out, at_added;
     long long counted;  // rows of all strips of all images, a halo for each strip included
     int height, width, strips, unused;
     float low[9], high[9];  // numbers of each layer's activation
+    float step[9], inverse[9];  // of whole numbers, what one is worth and 1 / step
+    float taken, least, most;   // the same of the picture, and between what it may lie
+    int zero, shift;            // what stands for 0 in the picture, and in the result
 };

@@ -125,23 +125,56 @@ __device__ __forceinline__ u16 narrowed(float value) {
     return half;
 }
 
-// What an activation needs to know: of PRELU the slopes of two neighbouring channels.
+// What an activation needs to know: of PRELU the slopes of two neighbouring channels, of whole
+// numbers what their sums are worth.
 struct Numbers {
     float low, high;
+    float step, inverse, least, most;
 };
 
 // Of channels 8 n + 2 (lane % 4) and the next. `slopes`: where the layer's lie in shared memory.
 template <int HOW>
 __device__ __forceinline__ Numbers numbers_of(const Chain& p, const Block& block, int layer,
                                               int slopes, int n) {
-    if (HOW != PRELU) return {p.low[layer], p.high[layer]};
+    if (HOW != PRELU && HOW != ROUNDED && HOW != WORTH) return {p.low[layer], p.high[layer]};
     int at = slopes + 32 * n + 8 * (block.lane & 3);
-    return {block.number(at), block.number(at + 4)};
+    Numbers found = {block.number(at), block.number(at + 4)};
+    if (HOW != PRELU)
+        found.step = p.step[layer], found.inverse = p.inverse[layer], found.least = p.low[layer],
+        found.most = p.high[layer];
+    return found;
+}
+
+// A whole number, ties to even: beside 1.5 * 2^23 float32 keeps no fraction.
+__device__ __forceinline__ float rounded(float v) {
+    return __fsub_rn(__fadd_rn(v, 12582912.0f), 12582912.0f);
+}
+
+// v / step as IEEE 754 rounds it: the second correction begins within an ulp, which makes it exact
+// (P. Markstein, IBM J. Res. Dev. 34, 1990). `inverse` is 1 / step, rounded.
+__device__ __forceinline__ float divided(float v, float step, float inverse) {
+    float q = __fmul_rn(v, inverse);
+    q = __fmaf_rn(__fmaf_rn(-q, step, v), inverse, q);
+    return __fmaf_rn(__fmaf_rn(-q, step, v), inverse, q);
+}
+
+// A sum of whole numbers, worth `scale` each, as float32; or rounded to steps, less what stands for
+// 0 in them. Every operation is one of float32 with one rounding, in this order, as it is defined.
+template <int HOW>
+__device__ __forceinline__ float worth(float sum, float scale, const Numbers& with) {
+    float v = __fmul_rn(sum, scale);
+    if (HOW == ROUNDED) v = divided(v, with.step, with.inverse);
+    v = fminf(fmaxf(v, with.least), with.most);
+    return HOW == ROUNDED ? rounded(v) : v;
 }
 
 // Two neighbouring channels of a pixel. A NaN stays one in all of them.
 template <int HOW>
 __device__ __forceinline__ void activate(float& first, float& second, Numbers with) {
+    if (HOW == ROUNDED || HOW == WORTH) {
+        first = worth<HOW>(first, with.low, with);
+        second = worth<HOW>(second, with.high, with);
+    }
     if (HOW == LEAKY) with.high = with.low;
     if (HOW == LEAKY || HOW == PRELU) {
         first = first > 0 ? first : first * with.low;

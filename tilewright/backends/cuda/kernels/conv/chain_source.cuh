@@ -15,10 +15,18 @@ constexpr int COLUMNS = 24, WINDOW_ROWS = 3 * INPUTS + 1;
 constexpr int WINDOW_BYTES = WINDOW_ROWS * COLUMNS * 2;
 constexpr int OWN_WINDOWS = 4 * UNITS * WINDOW_BYTES;
 
+// An element of the picture as a half: of whole numbers what it is above what stands for 0.
+__device__ __forceinline__ u16 taken(const Chain& p, Source value) {
+    if constexpr (SOURCE == 0) return value;
+    if constexpr (SOURCE == 1)
+        return narrowed(rounded(fminf(fmaxf(__fdiv_rn(value, p.taken), p.least), p.most)));
+    return narrowed((float)((int)value - p.zero));
+}
+
 // A row of the stream, and the lane's place in the next.
 struct Reader {
     Cursor at;
-    const u16* from[UNITS];
+    const Source* from[UNITS];
     bool inside[UNITS];  // whether the lane's columns are
 
     __device__ __forceinline__ void place(const Chain& p, const Block& block) {
@@ -26,7 +34,7 @@ struct Reader {
         for (int unit = 0; unit < UNITS; ++unit) {
             int column = at.x - LAYERS + 64 * unit + 16 * block.warp + block.lane - 1;
             inside[unit] = block.lane < 18 && column >= 0 && column < p.width;
-            from[unit] = p.x + at.image * p.at_x.image + at.y * p.at_x.row +
+            from[unit] = (const Source*)p.x + at.image * p.at_x.image + at.y * p.at_x.row +
                          column * p.at_x.column;
         }
     }
@@ -42,7 +50,9 @@ struct Reader {
 #pragma unroll
             for (int c = 0; c < INPUTS; ++c)
                 row[unit][c] =
-                    there && inside[unit] ? __ldg(from[unit] + c * p.at_x.channel) : (u16)0;
+                    there && inside[unit]
+                        ? taken(p, __ldg(from[unit] + c * p.at_x.channel))
+                        : (u16)0;
             from[unit] += p.at_x.row;
         }
         if (at.next(p)) place(p, block);
@@ -202,7 +212,7 @@ constexpr int AHEAD = DEPTH - 1;         // rows on their way
 
 __device__ __forceinline__ void copy_row(const Chain& p, const Block& block, const Cursor& at,
                                          u32 row) {
-    const u16* from = p.x + at.image * p.at_x.image + at.y * p.at_x.row;
+    const u16* from = (const u16*)p.x + at.image * p.at_x.image + at.y * p.at_x.row;
 #pragma unroll
     for (int i = 0; i < COPIES; ++i) {
         int index = 32 * block.warp + block.lane + 128 * i;
@@ -211,7 +221,7 @@ __device__ __forceinline__ void copy_row(const Chain& p, const Block& block, con
         const u16* here = from + column * p.at_x.column + chunk * p.at_x.channel;
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(row + chunk * PLANE +
                                                                           16 * (1 + pixel)),
-                     "l"(there ? here : p.x), "r"(there ? 16 : 0)
+                     "l"(there ? here : (const u16*)p.x), "r"(there ? 16 : 0)
                      : "memory");
     }
 }
