@@ -1,22 +1,7 @@
 // Pictures and weights into shared memory, behind the threads' backs; what lies outside as zeros.
 #pragma once
+#include "async_copies.cuh"
 #include "winograd_layout.cuh"
-
-template <int BYTES>
-__device__ __forceinline__ void copy(float* to, const float* from, bool there) {
-    if constexpr (BYTES == 16)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)),
-                     "l"(from), "r"(there ? 16 : 0)
-                     : "memory");
-    else
-        asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)),
-                     "l"(from), "r"(there ? 4 : 0)
-                     : "memory");
-}
-__device__ __forceinline__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int LEFT> __device__ __forceinline__ void await_all_but() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
-}
 
 constexpr int RUN = WIDE ? 4 : 1;                     // channels of a copy
 constexpr int RUNS = ROWS * COLUMNS * CHUNK / RUN;    // of a chunk
