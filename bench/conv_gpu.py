@@ -3,8 +3,9 @@
     python -m bench.conv_gpu --name h200
     python -m bench.conv_gpu --name h200 --only "M 360p" --no-compile
 
-Networks of 3x3 convolutions in fp16, ReLU between, pads 1, a pixel shuffle by two at the end. Peers
-are a CUDA graph of cuDNN's convolutions, channels last, and torch.compile(max-autotune) of the same
+Networks of 3x3 convolutions in fp16, ReLU between, pads 1, a pixel shuffle by two at the end; the
+same in int8 from float32 to float32, whose bits the tests hold to the definition. Peers are a CUDA
+graph of cuDNN's convolutions in fp16, channels last, and torch.compile(max-autotune) of the same
 module. Milliseconds are device events' around one call behind a spinning kernel, so that launches
 are not waited for; medians of interleaved rounds. The error is the norm of the difference from
 float32 with the same halves as weights, over the norm of that. Writes bench/results/conv-NAME.json.
@@ -17,7 +18,8 @@ import json
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from bench.environment import RESULTS, environment
 from tilewright.backends.cuda.conv.engines import CONV_ENGINES
 from tilewright.backends.cuda.machine import driver
 from tilewright.engines.choose import choose
-from tilewright.engines.conv import Activation, Conv, ConvOperands, ConvWork
+from tilewright.engines.conv import Activation, Conv, ConvOperands, ConvWork, Whole
 
 ROUNDS = 15
 REST = 0.005  # seconds before a call: the chip would be slowed by the one before
@@ -102,6 +104,7 @@ def _measured(case: Case, compile_too: bool) -> dict[str, Any]:
     verdict = choose(work, driver.found()[0], CONV_ENGINES)
     engine = next(one for one in CONV_ENGINES if one.name == verdict.best.engine)
     ways: dict[str, Way] = {OURS: engine.bind(verdict.best, ConvOperands(x, out))}
+    ways[f"{OURS} int8"], whole = _int8(case)
     half = network.half().to(memory_format=torch.channels_last)
     ways["cudnn graph"] = _graph(half, x)
     if compile_too:
@@ -114,6 +117,7 @@ def _measured(case: Case, compile_too: bool) -> dict[str, Any]:
         "aim_ms": case.aim,
         "engine": verdict.best.engine,
         "reason": verdict.best.reason,
+        "int8_engine": whole,
         **_errors(half, x, out, ways[OURS]),
         "ms": _times(ways),
     }
@@ -151,6 +155,28 @@ def _work(case: Case, network: Any) -> ConvWork:
         for one in found
     )
     return ConvWork(layers, 1, *SIZES[case.size], "float16")
+
+
+def _int8(case: Case) -> tuple[Way, str]:
+    """The same sizes in whole numbers of eight bits, and the engine that takes them."""
+    import numpy as np
+    import torch
+
+    rng, layers, last = np.random.default_rng(1), [], len(case.channels) - 2
+    for at, (inputs, outputs) in enumerate(pairwise(case.channels)):
+        scale = np.full(outputs, 1e-3, np.float32)
+        ends = Whole(0, scale) if at == last else Whole(0, scale, 0.0, step=0.05, dtype="uint8")
+        whole = ends if at else replace(ends, taken=0.01)
+        weights = rng.integers(-127, 128, (outputs, inputs, 3, 3), np.int8)
+        bias = rng.integers(-999, 1000, outputs, np.int32)
+        shuffle = 2 if at == last else 1
+        layers.append(Conv(weights, bias, pads=(1, 1, 1, 1), shuffle=shuffle, whole=whole))
+    work = ConvWork(tuple(layers), 1, *SIZES[case.size], "uint8")
+    x = torch.rand((1, 1, work.height, work.width), device="cuda")
+    out = torch.full((1, *work.sizes[-1]), float("nan"), device="cuda")
+    best = choose(work, driver.found()[0], CONV_ENGINES).best
+    engine = next(one for one in CONV_ENGINES if one.name == best.engine)
+    return engine.bind(best, ConvOperands(x, out)), best.engine
 
 
 def _graph(half: Any, x: Any) -> Way:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from bench import tables_nets
 from bench.environment import RESULTS, ROOT
 
 _MARK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -38,6 +39,9 @@ def _fill(match: re.Match[str]) -> str:
         raise SystemExit(f"table={name!r}: there is no {path.relative_to(ROOT)}")
     document = json.loads(path.read_text())
     kind = name.partition("-")[0]
+    if kind in tables_nets.TABLES:
+        lines = [*tables_nets.TABLES[kind](document), "", _source(document, path)]
+        return "\n".join([match.group(1) + lines[0], *lines[1:], match.group(3)])
     return f"{match.group(1)}{_TABLES[kind](document, path)}\n{match.group(3)}"
 
 
@@ -202,9 +206,9 @@ def _conv(document: dict[str, Any], path: Path) -> str:
     """Chains of convolutions: ours beside the peers, and both errors."""
     if "seconds" in document["cases"][0]:
         return _whole_nets(document, path)
-    peers = ("cudnn graph", "torch.compile")
+    peers = ("tilewright int8", "cudnn graph", "torch.compile")
     lines = [
-        f"| ms | ours | must | aim | {' | '.join(peers)} | error | torch's |",
+        "| ms | ours | must | aim | ours, int8 | cudnn graph | torch.compile | error | torch's |",
         "|---|---:|" + "---:|" * (len(peers) + 4),
     ]
     for row in document["cases"]:
