@@ -35,7 +35,6 @@ template <int LEFT> static void await_all_but() {}
 
 #include "winograd.cu"
 
-constexpr int FLOATS = 2 * (TILES_SIZE + WEIGHTS_SIZE + STAGED_SIZE);
 alignas(128) float shared[FLOATS];
 
 extern "C" int shared_bytes() { return sizeof shared; }

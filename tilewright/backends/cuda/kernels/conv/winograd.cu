@@ -10,7 +10,7 @@
 //     +--------------------+
 //
 // All sums of a block, POSITIONS x 32 tiles x OUTPUTS, lie in registers until the last channel; then
-// they go through shared memory, sixteen outputs at a time, to threads that have all positions of a
+// they go through shared memory, sixteen or 32 outputs at a time, to threads that have all positions of a
 // tile, transform them back and end as any convolution does. Nothing is written between.
 //
 // While a chunk is multiplied the next is transformed and the one after it is copied. A sum that
@@ -151,11 +151,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         multiply_chunk(sums, tiles + now * TILES_SIZE, weights + now * WEIGHTS_SIZE, warp, at);
     }
 #pragma unroll
-    for (int part = 0; part < PARTS; ++part) {
+    for (int part = 0; part < PARTS; part += AT_ONCE) {
         __syncthreads();
-        hand_over(sums, shared, part, warp, at);
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i)
+            hand_over(sums, shared + i * POSITIONS * 512, part + i, warp, at);
         __syncthreads();
-        for (int i = threadIdx.x; i < 512; i += THREADS)
-            put_tile(p, block, shared, i / 16, 16 * part + i % 16);
+        for (int i = threadIdx.x; i < 512 * AT_ONCE; i += THREADS)
+            put_tile(p, block, shared + i / 512 * POSITIONS * 512, i % 512 / 16,
+                     16 * (part + i / 512) + i % 16);
     }
 }

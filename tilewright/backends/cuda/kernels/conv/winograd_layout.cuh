@@ -33,6 +33,8 @@ constexpr int ROWS = DOWN * TILE + 2, COLUMNS = ACROSS * TILE + 2;  // of the pi
 constexpr int STAGED_SIZE = ROWS * 9 * TILE * CHUNK;
 constexpr int TILES_SIZE = POSITIONS * CHUNK * PITCH;
 constexpr int WEIGHTS_SIZE = POSITIONS * CHUNK * OUTPUTS;
+constexpr int FLOATS = 2 * (TILES_SIZE + WEIGHTS_SIZE + STAGED_SIZE);  // of shared memory
+constexpr int AT_ONCE = FLOATS >= 2 * 512 * POSITIONS ? 2 : 1;  // sixteens of outputs at the end
 
 struct Steps {
     long long image, channel, row, column;  // in elements
