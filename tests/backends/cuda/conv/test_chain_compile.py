@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support import whole_chains
 from tests.support.conv_chains import chain, prelu
 from tests.support.nvrtc_log import log_of
 from tests.support.triton_proof import CUDA_H200
@@ -24,6 +25,7 @@ CHAINS = {
     "48 channels": chain((3, 48, 48, 48, 48, 48, 12), HD, shuffle=2),
     "48 to 48": chain((48, 48, 48, 48), HD),
     "prelu": prelu((3, 64, 64, 12), HD),
+    "M, int8": whole_chains.chain((1, 32, 32, 32, 32, 32, 4), HD),
     "wide, leaky": chain((64, 64, 64), HD, activation=Activation("leaky", 0.1)),
 }
 
