@@ -82,7 +82,7 @@ def measured(images: int, channels: int, height: int, width: int) -> dict[str, A
         first, kernel, shift, (1, 1), (1, 1), (1, 1), 1
     )
     for shape in (Shape(4, 8), Shape(4, 4), Shape(2, 8)):
-        call, held = winograd_launch.prepared(layer, shape, x, out, to)
+        call, held = winograd_launch.prepared(layer, shape, x, out, to, device.compute_units)
         ways[f"winograd F({shape.tile}, 3) by {shape.chunk}"] = _launching(call, held)
     errors = {}
     for name, way in ways.items():

@@ -48,7 +48,7 @@ def on_the_host(work: ConvWork, shape: Shape, x: Any, out: Any, added: Any, fold
     assert library.shared_bytes() == shape.shared
     held = winograd_launch.held_of(one, shape, "cpu")
     filled = winograd_launch.parameters(one, shape, x, out, added, held)
-    library.run(ctypes.byref(filled), x.shape[0] * filled.down * filled.across * filled.blocks)
+    library.run(ctypes.byref(filled))
 
 
 @pytest.mark.parametrize(

@@ -29,10 +29,11 @@ _MOST = 1 << 31  # blocks and columns are counted in 32 bits
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decisions:
-    """The work, and what a block of each layer computes."""
+    """The work, what a block of each layer computes, and how many multiprocessors there are."""
 
     work: ConvWork
     shapes: tuple[Shape, ...]
+    units: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class WinogradConv:
         scratch = sum(4 * work.images * c * h * w for c, h, w in work.sizes[1:-1])
         said = ", ".join(dict.fromkeys(f"F({one.tile}, 3)" for one in shapes))
         reason = f"{said}: {work.flops / products(work, shapes):.1f} times fewer products"
-        decisions = Decisions(work, shapes)
+        decisions = Decisions(work, shapes, max(1, device.compute_units))
         return Proposal(self.name, device, total, reason, scratch, decisions=decisions)
 
     def bind(self, proposal: Proposal, operands: ConvOperands) -> Launch:
@@ -77,7 +78,7 @@ class WinogradConv:
         kinds = ["float32"] * (len(work.layers) - 1)
         each = zip(given(work, operands, kinds), decisions.shapes, strict=True)
         for (layer, x, out, added), shape in each:
-            call, needed = winograd_launch.prepared(layer, shape, x, out, added)
+            call, needed = winograd_launch.prepared(layer, shape, x, out, added, decisions.units)
             calls.append(call)
             held.append(needed)
         enqueue = nvrtc.launcher(*calls)

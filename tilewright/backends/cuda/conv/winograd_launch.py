@@ -79,6 +79,7 @@ class Winograd(ctypes.Structure):
         *((name, ctypes.c_int) for name in ("height", "width", "rows", "columns")),
         *((name, ctypes.c_int) for name in ("top", "left", "across", "down")),
         *((name, ctypes.c_float) for name in ("low", "high")),
+        *((name, ctypes.c_uint) for name in ("count", "unused")),
     ]
 
 
@@ -142,6 +143,7 @@ def parameters(layer: Conv, shape: Shape, x: Any, out: Any, added: Any, held: An
         down=down,
         low=layer.activation.low,
         high=layer.activation.high,
+        count=x.shape[0] * down * across * shape.blocks(layer),
     )
 
 
@@ -159,11 +161,16 @@ def held_of(layer: Conv, shape: Shape, device: Any) -> tuple[Any, ...]:
     )
 
 
-def prepared(layer: Conv, shape: Shape, x: Any, out: Any, added: Any) -> tuple[Call, Any]:
-    """The kernel for these tensors, and what must live as long. Raises BuildError, DeviceError."""
+def prepared(
+    layer: Conv, shape: Shape, x: Any, out: Any, added: Any, units: int
+) -> tuple[Call, Any]:
+    """The kernel for these tensors, and what must live as long: a block for each of `units`.
+
+    Raises BuildError or DeviceError.
+    """
     held = held_of(layer, shape, x.device)
     filled = parameters(layer, shape, x, out, added, held)
     defines = macros(layer, shape, is_wide=wide(x))
     kernel = nvrtc.function("winograd", defines, x.device.index, shared=shape.shared)
-    count = x.shape[0] * filled.down * filled.across * filled.blocks
-    return (kernel, count, shape.threads, nvrtc.Arguments((filled,))), (held, x, out, added)
+    blocks = min(filled.count, units)
+    return (kernel, blocks, shape.threads, nvrtc.Arguments((filled,))), (held, x, out, added)

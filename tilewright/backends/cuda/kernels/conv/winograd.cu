@@ -121,44 +121,68 @@ __device__ __forceinline__ void put_tile(const Winograd& p, const Place& block, 
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    winograd(const __grid_constant__ Winograd p) {
-    extern __shared__ __align__(128) float shared[];
-    float *tiles = shared, *weights = tiles + 2 * TILES_SIZE, *staged = weights + 2 * WEIGHTS_SIZE;
-    int warp = threadIdx.x / 32;
-    Lane at(threadIdx.x % 32);
-    Place block(p, blockIdx.x);
-    Copies copies(p, block);
-    int chunks = p.chunks;
-    copies.picture(p, staged, 0), commit();
-    copies.weights(weights, 0), copies.picture(p, staged + STAGED_SIZE, 1), commit();
-    await_all_but<1>();
+// All chunks of a block's channels; its first two are staged, or on their way.
+__device__ __forceinline__ void add_up(float (&sums)[EACH][4][LANE_OUTPUTS], const Winograd& p,
+                                       const Copies& copies, float* shared, int warp, int lane) {
+    float *tiles = shared, *weights = tiles + 2 * TILES_SIZE, *staged = shared + STAGED_AT;
+    copies.weights(weights, 0), commit();
+    await_all_but<2>();
     __syncthreads();
-    transform_chunk(staged, tiles, warp, threadIdx.x % 32);
-    float sums[EACH][4][LANE_OUTPUTS] = {};
+    transform_chunk(staged, tiles, warp, lane);
 #pragma unroll 1
-    for (int chunk = 0; chunk < chunks; ++chunk) {
+    for (int chunk = 0; chunk < p.chunks; ++chunk) {
         int now = chunk & 1, then = now ^ 1;
         await_all_but<0>();
         __syncthreads();
-        if (chunk + 1 < chunks) {
+        if (chunk + 1 < p.chunks) {
             copies.weights(weights + then * WEIGHTS_SIZE, chunk + 1);
             copies.picture(p, staged + now * STAGED_SIZE, chunk + 2);
             commit();
-            transform_chunk(staged + then * STAGED_SIZE, tiles + then * TILES_SIZE, warp,
-                            threadIdx.x % 32);
+            transform_chunk(staged + then * STAGED_SIZE, tiles + then * TILES_SIZE, warp, lane);
         }
-        multiply_chunk(sums, tiles + now * TILES_SIZE, weights + now * WEIGHTS_SIZE, warp, at);
+        multiply_chunk(sums, tiles + now * TILES_SIZE, weights + now * WEIGHTS_SIZE, warp,
+                       Lane(lane));
     }
+    __syncthreads();
+}
+
+// Their sums' end; pixels that are staged meanwhile lie where nothing of it does.
+__device__ __forceinline__ void end(const float (&sums)[EACH][4][LANE_OUTPUTS], const Winograd& p,
+                                    const Place& block, float* shared, int warp, int lane) {
 #pragma unroll
     for (int part = 0; part < PARTS; part += AT_ONCE) {
-        __syncthreads();
 #pragma unroll
         for (int i = 0; i < AT_ONCE; ++i)
-            hand_over(sums, shared + i * POSITIONS * 512, part + i, warp, at);
+            hand_over(sums, shared + i * POSITIONS * 512, part + i, warp, Lane(lane));
         __syncthreads();
         for (int i = threadIdx.x; i < 512 * AT_ONCE; i += THREADS)
             put_tile(p, block, shared + i / 512 * POSITIONS * 512, i % 512 / 16,
                      16 * (part + i / 512) + i % 16);
+        __syncthreads();
+    }
+}
+
+// The block's share of all: while the results of one leave, pixels of the next arrive.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    winograd(const __grid_constant__ Winograd p) {
+    extern __shared__ __align__(128) float shared[];
+    float* staged = shared + STAGED_AT;
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    Place block(p, blockIdx.x);
+    Copies copies(p, block);
+    copies.picture(p, staged, 0), commit();
+    copies.picture(p, staged + STAGED_SIZE, 1), commit();
+#pragma unroll 1
+    for (u32 index = blockIdx.x; index < p.count; index += gridDim.x) {
+        float sums[EACH][4][LANE_OUTPUTS] = {};
+        add_up(sums, p, copies, shared, warp, lane);
+        Place next(p, index + gridDim.x);
+        if (index + gridDim.x < p.count) {
+            copies = Copies(p, next);
+            copies.picture(p, staged, 0), commit();
+            copies.picture(p, staged + STAGED_SIZE, 1), commit();
+        }
+        end(sums, p, block, shared, warp, lane);
+        block = next;
     }
 }

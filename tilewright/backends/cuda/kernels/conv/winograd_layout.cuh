@@ -33,8 +33,10 @@ constexpr int ROWS = DOWN * TILE + 2, COLUMNS = ACROSS * TILE + 2;  // of the pi
 constexpr int STAGED_SIZE = ROWS * 9 * TILE * CHUNK;
 constexpr int TILES_SIZE = POSITIONS * CHUNK * PITCH;
 constexpr int WEIGHTS_SIZE = POSITIONS * CHUNK * OUTPUTS;
-constexpr int FLOATS = 2 * (TILES_SIZE + WEIGHTS_SIZE + STAGED_SIZE);  // of shared memory
-constexpr int AT_ONCE = FLOATS >= 2 * 512 * POSITIONS ? 2 : 1;  // sixteens of outputs at the end
+constexpr int STAGED_AT = 2 * (TILES_SIZE + WEIGHTS_SIZE);  // behind tiles and weights
+constexpr int FLOATS = STAGED_AT + 2 * STAGED_SIZE;         // of shared memory
+constexpr int AT_ONCE = STAGED_AT >= 2 * 512 * POSITIONS ? 2 : 1;  // sixteens of outputs at the end
+static_assert(STAGED_AT >= AT_ONCE * 512 * POSITIONS, "sums must leave staged pixels alone");
 
 struct Steps {
     long long image, channel, row, column;  // in elements
@@ -52,6 +54,7 @@ struct Winograd {
     int height, width, rows, columns;       // of the picture and of the results
     int top, left, across, down;            // pads; blocks of tiles
     float low, high;
+    u32 count, unused;  // of all blocks' work
 };
 
 // Where pixel (row, column) of a block is staged, its channels side by side: columns of neighbouring
