@@ -6,12 +6,15 @@ net are written here, small, of the layers that theirs consist of.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
+import importlib.util
 import io
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -265,8 +268,13 @@ def _vision(part: str = "") -> Any:
 def _declare() -> torch.library.Library:
     """Operators that torchvision looks for and has not beside torch without CUDA.
 
+    Where its own library can be loaded it has them; to declare them before would end the process.
     What is given back must live on: the operators go when it does.
     """
+    found = importlib.util.find_spec("torchvision")
+    for path in Path(found.origin).parent.glob("_C*") if found and found.origin else ():
+        with contextlib.suppress(OSError):
+            torch.ops.load_library(str(path))
     library = torch.library.Library("torchvision", "FRAGMENT")
     for name in ("nms", "qnms"):
         if not hasattr(torch.ops.torchvision, name):

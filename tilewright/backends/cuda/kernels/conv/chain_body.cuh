@@ -105,7 +105,7 @@ __device__ __forceinline__ void middle(const Chain& p, const Block& block, int l
     u32 weights = block.base + weights_at(layer);
     u32 pixel = 16 * (2 + 16 * block.warp);
     bool all_columns = has_all_columns(p, block, at);
-    int slopes = HOW == PRELU ? slopes_at(layer) : 0;
+    int slopes = HOW >= PRELU ? slopes_at(layer) : 0;
     int rows = block.steps - 2 * (layer - 1);
     // The first three times there is no row to put: it goes where the first will, unannounced. A
     // condition here would have products wait for each other.
