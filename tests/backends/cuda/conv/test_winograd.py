@@ -33,7 +33,7 @@ def on_the_host(work: ConvWork, shape: Shape, x: Any, out: Any, added: Any, fold
     if COMPILER is None:
         pytest.skip("no C++ compiler")
     (one,) = work.layers
-    macros = winograd_launch.macros(one, shape, is_wide=winograd_launch.wide(x))
+    macros = winograd_launch.macros(one, shape, x)
     source, made = Path(__file__).with_name("winograd_on_the_host.cpp"), folder / "winograd.so"
     options = ["-std=c++20", "-O1", "-w", "-shared", "-fPIC", "-pthread", *nvrtc.include_paths()]
     options = [one.replace("--include-path=", "-I") for one in options]
@@ -82,13 +82,19 @@ def test_what_is_not_finite_stays_in_its_receptive_field(tmp_path: Path) -> None
 def test_it_compiles_and_spills_few_registers(tile: int, target: str) -> None:
     chunk = 4 if target in ("sm_80", "sm_86", "sm_120") else 8
     one = CASES["whole blocks"].layers[0]
-    log = log_of(
-        "winograd", dict(winograd_launch.macros(one, Shape(tile, chunk), is_wide=True)), target
-    )
+    x = torch.zeros(1, 16, 9, 9).contiguous(memory_format=torch.channels_last)
+    log = log_of("winograd", dict(winograd_launch.macros(one, Shape(tile, chunk), x)), target)
     assert "warning" not in log, log
     spilled = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)
     assert spilled
     assert max(map(int, spilled.groups())) <= 128, log
+
+
+def test_pictures_wider_than_32_bits_count_are_told_apart() -> None:
+    far = torch.empty_strided((1, 4, 3, 5), (1, 1, 1 << 30, 4), device="meta")
+    (one,) = CASES["whole blocks"].layers
+    assert dict(winograd_launch.macros(one, Shape(4), far))["FAR_APART"]
+    assert not dict(winograd_launch.macros(one, Shape(4), far[:, :, :2]))["FAR_APART"]
 
 
 def test_exact_takes_tiles_whose_error_is_that_of_plain_sums() -> None:

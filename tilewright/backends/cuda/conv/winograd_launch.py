@@ -100,12 +100,19 @@ def wide(x: Any) -> bool:
     return bool(channel == 1 and x.data_ptr() % 16 == 0 and not any(s % 4 for s in steps))
 
 
-def macros(layer: Conv, shape: Shape, *, is_wide: bool) -> nvrtc.Defines:
+def far_apart(x: Any) -> bool:
+    """Whether pixels of a picture are too far from each other to be counted in 32 bits."""
+    last = (step * (size - 1) for step, size in zip(x.stride()[1:], x.shape[1:], strict=True))
+    return bool(sum(last) >= 1 << 31)
+
+
+def macros(layer: Conv, shape: Shape, x: Any) -> nvrtc.Defines:
     """What is compiled in."""
     values = {
         "TILE": shape.tile,
         "CHUNK": shape.chunk,
-        "WIDE": int(is_wide),
+        "WIDE": int(wide(x)),
+        "FAR_APART": int(far_apart(x)),
         "SHUFFLE": layer.shuffle,
         "ADDS": int(layer.adds),
         "HOW": ACTIVATIONS.index(layer.activation.kind),
@@ -170,7 +177,7 @@ def prepared(
     """
     held = held_of(layer, shape, x.device)
     filled = parameters(layer, shape, x, out, added, held)
-    defines = macros(layer, shape, is_wide=wide(x))
+    defines = macros(layer, shape, x)
     kernel = nvrtc.function("winograd", defines, x.device.index, shared=shape.shared)
     blocks = min(filled.count, units)
     return (kernel, blocks, shape.threads, nvrtc.Arguments((filled,))), (held, x, out, added)

@@ -12,6 +12,9 @@
 #ifndef WIDE  // channels lie side by side and by 16 bytes
 #define WIDE 1
 #endif
+#ifndef FAR_APART  // pixels of a picture are more than 2^31 floats from each other
+#define FAR_APART 0
+#endif
 #ifndef SHUFFLE
 #define SHUFFLE 1
 #endif
@@ -37,6 +40,14 @@ constexpr int STAGED_AT = 2 * (TILES_SIZE + WEIGHTS_SIZE);  // behind tiles and 
 constexpr int FLOATS = STAGED_AT + 2 * STAGED_SIZE;         // of shared memory
 constexpr int AT_ONCE = STAGED_AT >= 2 * 512 * POSITIONS ? 2 : 1;  // sixteens of outputs at the end
 static_assert(STAGED_AT >= AT_ONCE * 512 * POSITIONS, "sums must leave staged pixels alone");
+
+template <bool FAR> struct Distance {
+    typedef int Type;
+};
+template <> struct Distance<true> {
+    typedef long long Type;
+};
+typedef Distance<FAR_APART>::Type Offset;  // within a picture
 
 struct Steps {
     long long image, channel, row, column;  // in elements
