@@ -121,6 +121,8 @@ BITS_MEMORY = 4.0e12
 CHAIN_LAUNCH = 5e-6
 CHAIN_PRODUCT = {"chain": (0.66e-9, 0.66e-9), "chain_mma": (1.65e-9, 1.4e-9)}  # 64 pixels, 128
 CHAIN_HANDING = (0.33e-6, 0.09e-6)
+# What whole numbers add for 64 pixels of a channel: scaled, divided, limited, rounded. From M.
+CHAIN_WHOLE = {"chain": 3.7e-9, "chain_mma": 1.5e-9}
 CHAIN_WRITTEN = 2.0e12  # bytes a second that a kernel writes, beside its steps
 CHAIN_COPY = 0.28e12  # bytes that torch turns from other strides into planes, a second
 
@@ -176,6 +178,8 @@ CONV_TILES = {
     "float16": TileRates(
         1.24e-6, 1.22e-6, 55.8e-9, 18.5e-12, 0.0, 18.1e-12, 4.2, 1.36e-6, 2.45e-12
     ),
+    # Whole numbers, by hand to three layers of M at 1080 rows.
+    "int8": TileRates(1.24e-6, 1.22e-6, 55.8e-9, 18.5e-12, 0.0, 60e-12, 25.0, 1.36e-6, 2.45e-12),
     "float32": TileRates(
         2.35e-6, 0.0, 168e-9, 40.6e-12, 4.56e-12, 29.3e-12, 1.4, 1.41e-6, 1.28e-12
     ),
@@ -195,5 +199,6 @@ class WinogradRates:
     channel: float
 
 
-CONV_WINOGRAD = {4: WinogradRates(3e-6, 4e-6, 0.25e-6), 2: WinogradRates(3e-6, 3e-6, 0.2e-6)}
+# Of 16 to 64 channels at 56 x 56 to 1080 x 1920.
+CONV_WINOGRAD = {4: WinogradRates(3e-6, 6e-6, 0.36e-6), 2: WinogradRates(3e-6, 4e-6, 0.25e-6)}
 CONV_MEMORY = 2.5e12  # bytes a second of what they read and write

@@ -79,7 +79,10 @@ class Chained:
         one, two = (each / scaled.multiply for each in h200.CHAIN_PRODUCT[self.name])
         units, shared = max(1, device.compute_units), device.local_memory
         written = h200.CHAIN_WRITTEN * scaled.bandwidth
-        return Machine(units, shared, h200.CHAIN_LAUNCH, (one, two), h200.CHAIN_HANDING, written)
+        whole = h200.CHAIN_WHOLE[self.name]
+        return Machine(
+            units, shared, h200.CHAIN_LAUNCH, (one, two), h200.CHAIN_HANDING, written, whole
+        )
 
     def bind(self, proposal: Proposal, operands: ConvOperands) -> Launch:
         """Kernels are compiled, weights packed, scratch is taken; launches on torch's stream."""

@@ -234,6 +234,7 @@ class Machine:
     product   seconds of products that would take a clock at the full rate, by units of a row
     handing   seconds of a row of 64 pixels from a layer to the next, and of any row besides
     written   bytes a second of what a kernel writes
+    whole     seconds that whole numbers add for 64 pixels of a channel
     """
 
     units: int
@@ -242,6 +243,7 @@ class Machine:
     product: tuple[float, float]
     handing: tuple[float, float]
     written: float
+    whole: float
 
 
 def clocks(part: Part) -> int:
@@ -255,6 +257,8 @@ def seconds(part: Part, work: ConvWork, machine: Machine) -> float:
     """Predicted: steps of the busiest block, each bound by products or by handing rows over."""
     row, any_row = machine.handing
     step = max(machine.product[part.units - 1] * clocks(part), row * part.units + any_row)
+    if part.layers[0].whole is not None:
+        step += machine.whole * part.units * sum(part.channels)
     outputs = part.channels[-1] if part.planes else part.layers[-1].outputs
     written = 2 * work.images * work.height * work.width * outputs
     return machine.launch + step * steps(part, work, machine.units) + written / machine.written

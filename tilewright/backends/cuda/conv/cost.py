@@ -23,7 +23,7 @@ _FEW = 8  # inputs
 
 
 def kind_of(work: ConvWork) -> str:
-    """Whose rates count: of whole numbers, which nobody measured, those of halves."""
+    """Whose rates count: tiles of whole numbers are chosen by those of halves."""
     return "float32" if work.dtype == "float32" else "float16"
 
 
@@ -33,11 +33,11 @@ def tile_rates(work: ConvWork, device: Device) -> TileRates:
     return rates.scaled(scale(device, kind_of(work)).multiply)
 
 
-def in_triton(work: ConvWork, device: Device, chosen: tuple[Tile, ...]) -> float | None:
-    """Seconds of all layers with these tiles; None of whole numbers, which were not measured."""
-    if work.layers[0].whole is not None:
-        return None
+def in_triton(work: ConvWork, device: Device, chosen: tuple[Tile, ...]) -> float:
+    """Seconds of all layers with these tiles."""
     rates, units = tile_rates(work, device), max(1, device.compute_units)
+    if work.layers[0].whole is not None:
+        rates = h200.CONV_TILES["int8"].scaled(scale(device, kind_of(work)).multiply)
     memory = h200.CONV_MEMORY * scale(device, kind_of(work)).bandwidth
     total, width = 0.0, VALUES[work.dtype]
     for index, (layer, tile) in enumerate(zip(work.layers, chosen, strict=True)):
