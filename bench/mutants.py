@@ -1,7 +1,8 @@
 """Small faults of the code: one comparison, operator, number or truth changed at a time.
 
 What nobody can see is not changed: annotations, decorators, messages of errors, `__all__`,
-`strict=` of a zip.
+`strict=` of a zip, whether `astype` copies, and the -1 of a `reshape`, for which NumPy takes any
+number below 0.
 """
 
 from __future__ import annotations
@@ -106,6 +107,10 @@ def _unseen(node: ast.AST) -> list[ast.AST]:
             return [node]
         case ast.Assign(targets=[ast.Name(id="__all__")]):
             return [node]
+        case ast.Call(func=ast.Attribute(attr="astype"), keywords=options):
+            return [option for option in options if option.arg == "copy"]
+        case ast.Call(func=ast.Attribute(attr="reshape"), args=sizes):
+            return [size for size in sizes if isinstance(size, ast.UnaryOp)]
     return []
 
 

@@ -242,3 +242,8 @@ def test_leading_dimensions_of_a_result_are_those_that_both_broadcast_to(
 ) -> None:
     left, right = (view_host(np.empty(shape, np.float32)) for shape in (a, b))
     assert checks.result_shape(left, right, None) == found
+
+
+def test_a_host_array_is_seen_from_its_own_first_element() -> None:
+    seen = view_host(RAMP[5::3])
+    assert (seen.offset, seen.strides, seen.memory[0]) == (0, (3,), RAMP[5])

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tilewright.errors import ArgumentError, ShapeError
 from tilewright.planning.buckets import Choice, Table, alone, cheapest, choices, largest
 from tilewright.planning.grouped import ORDERS, GroupedLayout, Slots, Tile, lay_out, signature
+from tilewright.planning.order import descending
 from tilewright.planning.single import single
 
 # Rates and overheads of the size that GPUs of 64 units have; nothing below depends on the values.
@@ -390,3 +391,10 @@ def test_a_tile_of_no_overhead_costs_its_arithmetic_alone() -> None:
     assert one.seconds == pytest.approx(2 * 8 * 8 * 1000 / 1e9)
     slow = lay_out([8], [8], [1000], (Tile(8, 8, 1e9, overhead=1.0),), Slots(1))
     assert slow.seconds == pytest.approx(1.0 + one.seconds)
+
+
+def test_the_largest_keys_come_first_and_equal_ones_as_they_were() -> None:
+    for most in (2**16 - 2, 2**16 - 1, 2**16):
+        keys = np.array([0, most, most - 1, most, 1])
+        assert descending(np.arange(5), keys).tolist() == [1, 3, 2, 4, 0]
+        assert descending(np.array([4, 2]), keys).tolist() == [2, 4]

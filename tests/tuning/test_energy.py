@@ -228,3 +228,17 @@ def test_a_measured_ladder_has_joules_beside_every_rate(
     found = ladder.measure(host(), 64, effort=Effort(1, 3, 0.1))
     assert found.energy == "made up"
     assert {rung.joules for rung in found.rungs} == {1.0}
+
+
+def test_runs_end_once_the_time_is_up_to_the_tick(
+    powercap: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(energy, "perf_counter", lambda: now[0])
+
+    def product() -> None:
+        now[0] += 0.25
+        spend(powercap, 1.0)
+
+    assert energy.joules(product, meter_of(powercap), seconds=1.0) == pytest.approx(1.0)
+    assert now[0] == 1.0

@@ -226,3 +226,12 @@ def test_rounds_fit_the_32_bits_of_a_kernels_counter() -> None:
     assert peak._rounds(probe, 0.05) == 1 << 30
     assert peak.run(probe, TINY, "gpu").row.value > 0
     assert max(asked) == 1 << 30
+
+
+@pytest.mark.parametrize(("other", "agree"), [(1.15, True), (1.1501, False), (1.0, True)])
+def test_visits_agree_up_to_fifteen_percent_either_way(other: float, agree: bool) -> None:
+    one, two = (
+        peak.Found(replace(Bandwidth(READ, MIB), value=value), False, False)
+        for value in (1.0, other)
+    )
+    assert peak._agree(one, two) == peak._agree(two, one) == agree

@@ -237,3 +237,15 @@ def test_a_candidate_past_the_cutoff_runs_once_and_others_for_a_while(clocked: A
     falling = iter([5.0, 4.0, 3.0, 2.0, 1.0] + [6.0] * 100)
     trial: Any = SimpleNamespace(seconds=lambda plan: next(falling))
     assert worker._least(None, trial, 9.0) == min([5.0, 4.0, 3.0, 2.0, 1.0][: 1 + fewest])  # type: ignore[arg-type]
+
+
+def test_the_seconds_of_a_proof_are_those_of_its_first_shape() -> None:
+    class Longer(Duels):
+        def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+            (shape,) = request["shapes"]
+            found = super().ask(request)["seconds"]
+            return {"seconds": [seconds * shape["m"] for seconds in found]}
+
+    found = proved(Longer())
+    assert found is not None
+    assert (found.seconds, found.default_seconds) == (4e-3 * 512, 8e-3 * 512)

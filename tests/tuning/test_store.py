@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -111,3 +112,8 @@ def test_an_export_of_more_than_32_mebibytes_is_not_read(more: int, tmp_path: Pa
     with pytest.raises(FileError) as refused:
         exchange.import_file(file)
     assert (f"more than {32 << 20} bytes" in str(refused.value)) == bool(more)
+
+
+def test_names_of_files_stay_as_they_are_so_that_those_of_earlier_versions_are_found() -> None:
+    assert store.digest("a key") == hashlib.sha256(b"a key").hexdigest()[:32]
+    assert len(store.digest("")) == 32

@@ -23,7 +23,6 @@ unwrapped = attrgetter("_C._functorch.unwrap_if_dead")
 is_batched = attrgetter("_C._functorch.is_legacy_batchedtensor")
 trace = attrgetter("_C._get_tracing_state")
 forward_level = attrgetter("autograd.forward_ad._current_level")  # a number, -1 outside
-keeps_tangents = attrgetter("_C._is_fwd_grad_enabled")
 
 # Results: below autograd, and without the dispatcher on the way.
 below_autograd = attrgetter("_C._AutoDispatchBelowADInplaceOrView")

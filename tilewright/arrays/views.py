@@ -219,7 +219,7 @@ def _is_followed(value: Any) -> bool:
         return False
     if value.requires_grad and torch.is_grad_enabled():
         return True
-    if private.forward_level(torch) < 0 or not private.keeps_tangents(torch)():
+    if private.forward_level(torch) < 0:
         return False
     return torch.autograd.forward_ad.unpack_dual(value).tangent is not None
 

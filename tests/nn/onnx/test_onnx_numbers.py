@@ -14,7 +14,7 @@ from tilewright.errors import ArgumentError, FileError, ShapeError
 from tilewright.nn.buffers import lanes
 from tilewright.nn.layers.conv import RealConv
 from tilewright.nn.layers.maps import Affine
-from tilewright.nn.onnx.check import _network_bytes
+from tilewright.nn.onnx.check import _input, _network_bytes
 from tilewright.nn.onnx.compare import Limits, compare, largest_of, limits_of, merged
 from tilewright.nn.onnx.drafts import AffineDraft, ConvDraft, SignDraft, fold
 from tilewright.nn.onnx.file import parsed_file, peak
@@ -348,3 +348,22 @@ def test_a_sign_is_where_of_two_single_constants() -> None:
             continue
         with pytest.raises(FileError, match="accepted is Where"):
             import_onnx(g.bytes())
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 2), (2, 2), (2, 1)])
+def test_a_gemm_adds_one_number_to_each_column(shape: tuple[int, ...]) -> None:
+    g = Graph(3)
+    weights, added = g.const(g.reals(3, 2)), g.const(np.ones(shape, np.float32))
+    g.node("Gemm", "x", weights, added)
+    with pytest.raises(FileError, match="C "):
+        import_onnx(g.bytes())
+
+
+def test_a_sign_that_meets_zero_is_one() -> None:
+    """As its layer takes it, whichever value the other library gave for a sign of 0."""
+    given = {"signs": np.array([[-1.0, 0.0, 1.0]], np.float32)}
+    item: Any = SimpleNamespace(
+        network=SimpleNamespace(values={"s": Value("bits", 1, 1, 3)}),
+        sources={"s": ("signs", None)},
+    )
+    assert _input(item, "s", given, {}).ravel().tolist() == [-1, 1, 1]

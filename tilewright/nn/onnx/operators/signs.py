@@ -49,7 +49,7 @@ def where(at: Importer, node: Node) -> Traced:
     chosen = [at.file.constant(name) for name in node.inputs[1:]]
     if value is None or value.condition is None or any(c is None or c.size != 1 for c in chosen):
         raise FileError("accepted is Where(comparison with a constant, -1, 1) or (…, 1, -1)")
-    numbers = tuple(float(np.asarray(c).reshape(-1)[0]) for c in chosen)
+    numbers = tuple(float(np.asarray(c).item()) for c in chosen)
     if numbers not in ((1.0, -1.0), (-1.0, 1.0)):
         raise FileError(f"of {numbers}; accepted are 1 and -1")
     cut, flipped, strict = value.condition
