@@ -31,6 +31,7 @@ from tilewright.nn.again import Again
 from tilewright.nn.apart import check_apart
 from tilewright.nn.engine_of_bits import ENGINES, PassOperands
 from tilewright.nn.evaluate import computed
+from tilewright.nn.evaluate import named as named_errors
 from tilewright.nn.graph import Graph, Node, Tensor
 from tilewright.nn.homes import Home
 from tilewright.nn.infer import operator_of
@@ -415,8 +416,12 @@ class Bound:
             values = self._values
             given = [values[name] if name else None for name in node.inputs]
             called = home.called(node, given)
-            made = computed(home.xp, operator, node, given, dtypes) if called is None else [called]
-            for name, value in zip(node.outputs, made, strict=False):
+            if called is None:
+                with named_errors(node):
+                    called = computed(home.xp, operator, node, given, dtypes)
+            else:
+                called = [called]
+            for name, value in zip(node.outputs, called, strict=False):
                 fixed = self._fixed.get(name)
                 if fixed is not None:
                     home.copied(fixed, value)

@@ -7,13 +7,14 @@ low bits are zero. A value goes after its last reader.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from tilewright.arrays.array import NDArray
-from tilewright.errors import OperandError
+from tilewright.errors import ArgumentError, DeviceMemoryError, OperandError, TilewrightError
 from tilewright.nn.graph import Graph, Node
 from tilewright.nn.operators.base import Operator
 
@@ -35,18 +36,25 @@ def namespace(array: Any) -> Any:
     return array_api_compat.array_namespace(array)
 
 
+Look = Callable[[Any, Node, Sequence[Any]], None]
+
+
 def run(
     graph: Graph,
     find: Any,
     kinds: Mapping[str, str],
     given: Mapping[str, Any],
     keep: Sequence[str] | None = None,
+    look: Look | None = None,
 ) -> dict[str, Any]:
     """Values by name: the graph's outputs, or those in `keep`.
 
     find   the operator of a node
     kinds  element type of every value
     given  arrays of one library by the inputs' names, of those types
+    look   what is asked of a node and its inputs before it is computed
+
+    Raises ArgumentError, ShapeError, DeviceMemoryError that name the node.
     """
     wanted = set(graph.outputs if keep is None else keep)
     xp = namespace(next(iter(given.values()))) if given else np
@@ -56,12 +64,28 @@ def run(
     last = {name: at for at, node in enumerate(graph.nodes) for name in node.inputs}
     for at, node in enumerate(graph.nodes):
         inputs = [values[name] if name else None for name in node.inputs]
-        made = computed(xp, find(node), node, inputs, [kinds.get(n, "") for n in node.outputs])
+        with named(node):
+            if look is not None:
+                look(xp, node, inputs)
+            made = computed(xp, find(node), node, inputs, [kinds.get(n, "") for n in node.outputs])
         values.update((n, v) for n, v in zip(node.outputs, made, strict=False) if n)
         for name in {*node.inputs, *node.outputs}:
             if last.get(name, -1) <= at and name not in wanted:
                 values.pop(name, None)
     return {name: values[name] for name in wanted}
+
+
+@contextmanager
+def named(node: Node) -> Iterator[None]:
+    """Errors of what is done inside as ours, with the node's name."""
+    try:
+        yield
+    except MemoryError as error:
+        raise DeviceMemoryError(f"{node.title}: {error}") from None
+    except TilewrightError as error:
+        raise type(error)(f"{node.title}: {error}") from None
+    except (ValueError, IndexError, ArithmeticError) as error:
+        raise ArgumentError(f"{node.title}: {error}") from None
 
 
 def computed(

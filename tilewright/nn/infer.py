@@ -19,7 +19,7 @@ from tilewright.nn.graph import Graph, Node, Shape, Tensor
 from tilewright.nn.operators.base import Operator
 
 _KNOWN = 1 << 16  # elements of a content that is computed while sizes are found
-_LARGEST = 1 << 48  # elements of a value: beyond, a file claims what no machine holds
+LARGEST = 1 << 48  # elements of a value: beyond, a file claims what no machine holds
 
 
 def operator_of(node: Node) -> Operator:
@@ -66,7 +66,7 @@ def tensors(graph: Graph, sizes: Mapping[str, Shape]) -> dict[str, Tensor]:
     for node in graph.nodes:
         try:
             found.update(_made(node, [found[n] if n else None for n in node.inputs], kinds))
-        except (ShapeError, ValueError, IndexError, OverflowError) as error:
+        except (ValueError, IndexError, ArithmeticError) as error:
             raise ShapeError(f"{node.title}: {error}") from None
     return found
 
@@ -82,7 +82,7 @@ def _made(
         for name, shape in zip(node.outputs, shapes, strict=False)
     ]
     for name, tensor in zip(node.outputs, made, strict=True):
-        if tensor is not None and (min(tensor.shape, default=0) < 0 or tensor.size >= _LARGEST):
+        if tensor is not None and (min(tensor.shape, default=0) < 0 or tensor.size >= LARGEST):
             raise ShapeError(
                 f"gives {name!r} of {list(tensor.shape)}; accepted are sizes from 0 of fewer than"
                 " 2^48 elements in all"

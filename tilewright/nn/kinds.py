@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,26 @@ def check_kind(value: Any, name: str) -> None:
             f"{name}: a tensor of torch's device 'meta', which holds no elements; accepted are"
             " tensors in memory"
         )
+
+
+def check_one_library(arrays: Mapping[str, Any]) -> None:
+    """Raise OperandError where arrays, by name, are of several libraries, or of one of which there
+    is no array API."""
+    first = None
+    for name, array in arrays.items():
+        module = type(array).__module__.partition(".")[0]
+        kind = "torch" if is_tensor(array) else "numpy" if isinstance(array, np.ndarray) else module
+        if isinstance(array, Array) or is_pyopencl(array):
+            raise OperandError(
+                f"input {name!r}={type(array).__name__}: definitions take arrays of NumPy, torch"
+                " and CuPy; networks that are bound take this one, too"
+            )
+        first = first or (name, kind)
+        if kind != first[1]:
+            raise OperandError(
+                f"input {name!r} is of {kind}, input {first[0]!r} of {first[1]}; accepted are"
+                " arrays of one library"
+            )
 
 
 def check_unseen(value: Any, name: str) -> None:

@@ -18,7 +18,8 @@ from tilewright.nn import evaluate
 from tilewright.nn.bound import AnyEngine, Bound
 from tilewright.nn.graph import Graph, Input
 from tilewright.nn.infer import operator_of, tensors, types
-from tilewright.nn.kinds import check_kind
+from tilewright.nn.kinds import check_kind, check_one_library
+from tilewright.nn.looked import check_node
 from tilewright.nn.passed import matched
 from tilewright.nn.passes import simplified
 from tilewright.nn.passes.int8 import with_int8
@@ -78,7 +79,8 @@ class Network:
         Returns:
             An array of the same library, or a tuple of them where there are several outputs.
 
-        Raises ArgumentError, OperandError, DtypeError, ShapeError.
+        Raises ArgumentError, OperandError, DtypeError, ShapeError, DeviceMemoryError, those of a
+        node with its name, before it is computed.
         """
         return self._entry(inputs, named)
 
@@ -90,7 +92,7 @@ class Network:
 
     def _run(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
         given = self.checked(inputs, named)
-        found = evaluate.run(self.graph, operator_of, self.types, given)
+        found = evaluate.run(self.graph, operator_of, self.types, given, look=check_node)
         made = tuple(found[name] for name in self.outputs)
         return made[0] if len(made) == 1 else made
 
@@ -180,6 +182,7 @@ class Network:
     def checked(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
         """What a run is given, as arrays by name; raises what `run` does."""
         found = matched([source.name for source in self.inputs], inputs, named)
+        check_one_library(found)
         sizes: dict[str, int] = {}
         return {source.name: _fitting(source, found[source.name], sizes) for source in self.inputs}
 

@@ -71,6 +71,13 @@ class Step:
             return self.node.operator
         return ", ".join(_text(layer) for layer in self.node.attributes["layers"])
 
+    def scratch(self, tensors: Mapping[str, Tensor]) -> int:
+        """Bytes that it takes besides values and weights, as its engine or its operator says."""
+        if self.verdict is not None:
+            return self.verdict.best.scratch
+        given = [tensors[name] if name else None for name in self.node.inputs]
+        return operator_of(self.node).scratch(self.node, given)
+
     @property
     def engine(self) -> str:
         """Who computes it."""
@@ -143,7 +150,7 @@ def planned(
     """
     at = _Drafts(graph, dict(tensors), device, engines, others, products, exact)
     for node in graph.nodes:
-        if node.operator == NAME and tensors[node.outputs[0]].size:
+        if node.operator == NAME and _is_there(node, tensors):
             at.chain(node)
         elif node.operator == PASS and tensors[node.outputs[0]].size:
             at.layers_of_bits(node)
@@ -161,15 +168,33 @@ def planned(
     lives = _lives(graph, steps, at.tensors, lasts, set(formats), at.kept)
     places, arena = offsets(lives[0])
     most = arena + peak(lives[1])
-    weights = sum(tensor.bytes for tensor in graph.constants.values())
-    if device.memory and most + weights > device.memory:
-        raise DeviceMemoryError(
-            f"shape: values take {most} bytes at once beside {weights} of weights; {device.name}"
-            f" has {device.memory}"
-        )
+    _check_memory(graph, at, arena, lives[1])
     return Plan(
         device, graph, steps, at.tensors, formats, places, lasts, arena, most, outside or {}
     )
+
+
+def _check_memory(graph: Graph, at: _Drafts, arena: int, lives: Sequence[Life]) -> None:
+    """Raise DeviceMemoryError where what is surely held at once is more than the device has.
+
+    lives: of values that lie outside the arena; what a definition takes lives as long as its step.
+    """
+    taken = [(step.scratch(at.tensors), step) for step in at.steps]
+    engines = max((held for held, step in taken if step.verdict is not None), default=0)
+    more = [
+        Life("", held, number, number)
+        for number, (held, step) in enumerate(taken)
+        if step.verdict is None and held
+    ]
+    values = arena + peak([*lives, *more])
+    weights = sum(tensor.bytes for tensor in graph.constants.values())
+    if at.device.memory and values + engines + weights > at.device.memory:
+        largest, step = max(taken, key=lambda one: one[0])
+        raise DeviceMemoryError(
+            f"shape: values take {arena + peak(lives)} bytes at once beside {weights} of weights"
+            f" and {largest} that {step.node.title} takes besides; {at.device.name} has"
+            f" {at.device.memory}"
+        )
 
 
 class _Drafts:
@@ -188,7 +213,7 @@ class _Drafts:
         self.tensors, self.steps = tensors, list[Step]()
         self.formats: dict[str, Format] = {}
         self.kept: set[str] = set()  # values whose borders stay as they were made
-        self._device, self._engines, self._exact = device, engines, exact
+        self.device, self._engines, self._exact = device, engines, exact
         self._others, self._products = others, products
         self._given = frozenset(source.name for source in graph.inputs)
         self._ends, self._constants = frozenset(graph.outputs), frozenset(graph.constants)
@@ -205,7 +230,7 @@ class _Drafts:
         parts = lowered(node, self.tensors, self._lies) if self._others else None
         if parts is None:
             return False
-        found = [choose(part.work, self._device, tuple(self._others)) for part in parts]
+        found = [choose(part.work, self.device, tuple(self._others)) for part in parts]
         if not all(verdict.proposals for verdict in found):
             return False
         given = [self.tensors[name] if name else None for name in node.inputs]
@@ -251,7 +276,7 @@ class _Drafts:
             return self.formats.get(name, "channels_first")
 
         work = work_of(node, self.tensors, lies, fixed=known)
-        verdict = None if work is None else choose(work, self._device, self._products)
+        verdict = None if work is None else choose(work, self.device, self._products)
         if verdict is None or not verdict.proposals:
             self.definition(node, "" if verdict is None else verdict.reasons)
             return
@@ -269,8 +294,8 @@ class _Drafts:
         layers = node.attributes["layers"]
         dtype = x.dtype if layers[0].whole is None else layers[0].whole.source
         work = ConvWork(layers, images, height, width, dtype, self._exact)
-        preferred = between(self._device, work.sizes[-1][0])
-        found = cut(work, self._device, self._engines, preferred, self._rather(node.inputs[0]))
+        preferred = between(self.device, work.sizes[-1][0])
+        found = cut(work, self.device, self._engines, preferred, self._rather(node.inputs[0]))
         residuals = iter(node.inputs[1:])
         name = node.inputs[0]
         for piece in found:
@@ -290,9 +315,9 @@ class _Drafts:
         Engines turn three channels as they read them; by NumPy a picture of 224 x 224 took 0.2 ms.
         """
         few = name in self._given and self.tensors[name].shape[1] <= FEW
-        if few and self._device.kind == "cpu":
+        if few and self.device.kind == "cpu":
             return "channels_first"
-        return self.formats.get(name) if self._device.backend == "opencl" else None
+        return self.formats.get(name) if self.device.backend == "opencl" else None
 
     def _piece(self, node: Node, piece: Segment) -> None:
         """A piece by its engine, what it reads laid out as it asks."""
@@ -311,7 +336,7 @@ class _Drafts:
         given = [self.tensors[name] for name in node.inputs]
         reals = next((t.dtype for t in given if t.dtype != "uint64"), "float32")
         work = PassWork(node.attributes["pass"], given[0].shape[0], reals)
-        verdict = choose(work, self._device, ENGINES)
+        verdict = choose(work, self.device, ENGINES)
         if not verdict.proposals:
             self.definition(node, verdict.reasons)
             return
@@ -343,11 +368,17 @@ class _Drafts:
     def _lay_out(self, node: Node, tensor: Tensor) -> None:
         """By an engine where one takes it."""
         part = copied(node, tensor)
-        verdict = choose(part.work, self._device, tuple(self._others)) if self._others else None
+        verdict = choose(part.work, self.device, tuple(self._others)) if self._others else None
         if verdict is None or not verdict.proposals or tensor.dtype != "float32":
             self.steps.append(Step(node, (), 0.0))
         else:
             self.steps.append(Step(node, (), 0.0, part=part, verdict=verdict))
+
+
+def _is_there(node: Node, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether a chain has pixels and channels everywhere: engines divide by them."""
+    weights = all(layer.weights.size for layer in node.attributes["layers"])
+    return weights and tensors[node.inputs[0]].size > 0 and tensors[node.outputs[0]].size > 0
 
 
 def between(device: Device, channels: int) -> Format:

@@ -79,6 +79,11 @@ class Operator(ABC):
                float32, and what is returned is rounded to the types that `types` gives
         """
 
+    def scratch(self, node: Node, given: Given) -> int:
+        """Bytes that the definition takes besides what it is given and gives, where that may be
+        more than these: of padded copies, above all."""
+        return 0
+
     def flops(self, node: Node, given: Given, made: Sequence[Tensor]) -> float:
         """Operations: an addition, a multiplication, a comparison each count one.
 
@@ -120,6 +125,11 @@ def axis_of(axis: int, rank: int, what: str = "axis") -> int:
     if not -rank <= axis < rank:
         raise ShapeError(f"{what}={axis}: accepted are {-rank} to {rank - 1}")
     return axis % rank
+
+
+def computed_bytes(tensor: Tensor | None) -> int:
+    """Of an element as definitions compute with it: NumPy takes halves as float32."""
+    return 0 if tensor is None else max(4, VALUES[tensor.dtype])
 
 
 def elements(shape: Shape) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright.errors import ShapeError
 from tilewright.nn.graph import Node, Shape, Tensor
-from tilewright.nn.operators.base import FLOATS, Given, Operator
+from tilewright.nn.operators.base import FLOATS, Given, Operator, computed_bytes
 from tilewright.nn.operators.windows import Windows, padded, windows_of
 
 
@@ -51,11 +51,26 @@ class Conv(Operator):
         windows = windows_of(node.attributes, tuple(weights.shape[2:]), tuple(x.shape[2:]))
         return convolved(xp, x, weights, bias, windows, int(node.attributes["group"]))
 
+    def scratch(self, node: Node, given: Given) -> int:
+        """Of the padded picture, and of one element of every window."""
+        x, weights = given[:2]
+        assert x is not None
+        assert weights is not None
+        windows = windows_of(node.attributes, weights.shape[2:], x.shape[2:])
+        return computed_bytes(x) * room_of(x.shape, weights.shape[0], windows)
+
     def flops(self, node: Node, given: Given, made: Sequence[Tensor]) -> float:
         """Two for each weight that a sum meets."""
         weights = given[1]
         assert weights is not None
         return 2.0 * made[0].size * math.prod(weights.shape[1:])
+
+
+def room_of(shape: Shape, outputs: int, windows: Windows) -> int:
+    """Elements that `convolved` takes besides x and its result."""
+    pixels = math.prod(windows.counts(shape[2:]))
+    taken = shape[0] * pixels * (shape[1] + outputs)
+    return taken + (math.prod(windows.padded(shape)) if any(windows.pads) else 0)
 
 
 def convolved(xp: Any, x: Any, weights: Any, bias: Any, windows: Windows, groups: int) -> Any:

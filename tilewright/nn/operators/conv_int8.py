@@ -20,7 +20,7 @@ from tilewright.engines.conv import Conv as Layer
 from tilewright.engines.conv import Whole
 from tilewright.nn.graph import Node, Shape, Tensor
 from tilewright.nn.operators.base import Given, Operator
-from tilewright.nn.operators.conv import Conv, convolved
+from tilewright.nn.operators.conv import Conv, convolved, room_of
 from tilewright.nn.operators.element_types import NAMES, as_type
 from tilewright.nn.operators.products import product_shape
 from tilewright.nn.operators.quantise import saturated
@@ -73,6 +73,15 @@ class ConvInt8(Operator):
         sums = _convolved(xp, x, numbers, windows, int(node.attributes["group"]))
         dtype = NAMES[node.attributes["dtype"]]
         return _ended(xp, numbers.whole, sums, (1, -1, 1, 1), dtype)
+
+    def scratch(self, node: Node, given: Given) -> int:
+        """Of x and the sums as floats, and what their convolution takes besides."""
+        assert given[0] is not None
+        weights = node.attributes["numbers"].weights
+        shape = given[0].shape
+        windows = windows_of(node.attributes, weights.shape[2:], shape[2:])
+        sums = shape[0] * len(weights) * math.prod(windows.counts(shape[2:]))
+        return 8 * (given[0].size + sums + room_of(shape, len(weights), windows))
 
     def flops(self, node: Node, given: Given, made: Sequence[Tensor]) -> float:
         """Two for each weight that a sum meets."""

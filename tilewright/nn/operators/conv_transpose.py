@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright.errors import ShapeError
 from tilewright.nn.graph import Node, Shape, Tensor
-from tilewright.nn.operators.base import FLOATS, Given, Operator
+from tilewright.nn.operators.base import FLOATS, Given, Operator, computed_bytes
 from tilewright.nn.operators.windows import Windows, filled, windows_of
 
 
@@ -49,10 +49,7 @@ class ConvTranspose(Operator):
         images, channels, *counts = x.shape
         each = weights.shape[1]
         windows, begins, sizes = spread(node.attributes, tuple(weights.shape[2:]), tuple(counts))
-        room = [
-            max(begin + size, (count - 1) * windows.strides[at] + windows.reach(at))
-            for at, (begin, size, count) in enumerate(zip(begins, sizes, counts, strict=True))
-        ]
+        room = _room(tuple(counts), windows, begins, sizes)
         made = filled(xp, x, (images, groups * each, *room), 0)
         columns = xp.reshape(x, (images, groups, channels // groups, math.prod(counts)))
         for place, where in windows.taps(tuple(counts)):
@@ -66,12 +63,31 @@ class ConvTranspose(Operator):
             result = result + xp.reshape(bias, (1, -1, *[1] * len(counts)))
         return result
 
+    def scratch(self, node: Node, given: Given) -> int:
+        """Of all that windows reach over, and of what one line of them adds."""
+        x, weights = given[:2]
+        assert x is not None
+        assert weights is not None
+        kernel, counts = weights.shape[2:], x.shape[2:]
+        reached = _room(counts, *spread(node.attributes, kernel, counts))
+        lines = math.prod(counts) * math.prod(kernel[1:])
+        outputs = weights.shape[1] * node.attributes["group"]
+        return int(computed_bytes(x) * x.shape[0] * outputs * (math.prod(reached) + 2 * lines))
+
     def flops(self, node: Node, given: Given, made: Sequence[Tensor]) -> float:
         """Two for each weight that an element of x meets."""
         x, weights = given[:2]
         assert x is not None
         assert weights is not None
         return 2.0 * x.size * math.prod(weights.shape[1:])
+
+
+def _room(counts: Shape, windows: Windows, begins: Shape, sizes: Shape) -> Shape:
+    """Elements along each dimension that windows reach over, or that are kept."""
+    return tuple(
+        max(begin + size, (count - 1) * windows.strides[at] + windows.reach(at))
+        for at, (begin, size, count) in enumerate(zip(begins, sizes, counts, strict=True))
+    )
 
 
 def _row(xp: Any, columns: Any, weights: Any, at: int, groups: int) -> Any:
@@ -81,9 +97,10 @@ def _row(xp: Any, columns: Any, weights: Any, at: int, groups: int) -> Any:
     """
     images, _, channels, pixels = columns.shape
     each, others = weights.shape[1], tuple(weights.shape[3:])
-    line = xp.reshape(weights[:, :, at, ...], (groups, channels, each * math.prod(others)))
-    turned = xp.reshape(xp.permute_dims(line, (0, 2, 1)), (1, groups, -1, channels))
-    parts = xp.reshape(xp.matmul(turned, columns), (images, groups, each, -1, pixels))
+    many = math.prod(others)  # of no channels or pixels nothing could be counted from the others
+    line = xp.reshape(weights[:, :, at, ...], (groups, channels, each * many))
+    turned = xp.reshape(xp.permute_dims(line, (0, 2, 1)), (1, groups, each * many, channels))
+    parts = xp.reshape(xp.matmul(turned, columns), (images, groups, each, many, pixels))
     moved = xp.permute_dims(parts, (3, 0, 1, 2, 4))
     return xp.reshape(moved, (*others, images, groups * each, pixels))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,8 +10,8 @@ from tilewright.engines.conv import Activation, Conv, ConvWork
 from tilewright.errors import ShapeError
 from tilewright.nn.graph import Node, Shape, Tensor
 from tilewright.nn.operators.activate import activate
-from tilewright.nn.operators.base import FLOATS, Elementwise, Given, Operator
-from tilewright.nn.operators.conv import convolved
+from tilewright.nn.operators.base import FLOATS, Elementwise, Given, Operator, computed_bytes
+from tilewright.nn.operators.conv import convolved, room_of
 from tilewright.nn.operators.conv_int8 import whole_layer
 from tilewright.nn.operators.windows import Windows
 
@@ -58,6 +59,21 @@ class Convs(Operator):
         for layer in node.attributes["layers"]:
             x = layer_of(xp, layer, x, next(waiting) if layer.adds else None)
         return x
+
+    def scratch(self, node: Node, given: Given) -> int:
+        """Of the layer that takes most: its x and sums beside what `convolved` takes."""
+        x = given[0]
+        assert x is not None
+        layers = node.attributes["layers"]
+        images, _, height, width = x.shape
+        sizes = ConvWork(layers, images, height, width).sizes
+        found = []
+        for layer, before in zip(layers, sizes, strict=False):
+            windows = Windows(layer.kernel, layer.strides, layer.dilations, layer.pads)
+            sums = math.prod(layer.sums(*before[1:])) * layer.outputs
+            room = room_of((images, *before), layer.outputs, windows)
+            found.append(room + images * (math.prod(before) + sums))
+        return int(computed_bytes(x) * max(found))
 
     def flops(self, node: Node, given: Given, made: Sequence[Tensor]) -> float:
         """Two for each weight that a sum meets."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tilewright.errors import ShapeError
+import numpy as np
+
+from tilewright.errors import ArgumentError, ShapeError
 from tilewright.nn.graph import Node, Shape
 from tilewright.nn.operators.base import Given, axis_of
 from tilewright.nn.operators.layout import Layout
@@ -182,8 +184,16 @@ class ScatterElements(Layout):
 
 
 def _from_front(xp: Any, places: Any, size: int) -> Any:
-    """Places counted from the front, as int64."""
+    """Places counted from the front, as int64.
+
+    Raises ArgumentError for those of no element; on a GPU, which would have to be waited for, that
+    is left to the library.
+    """
     places = xp.asarray(places, dtype=xp.int64)
+    if (xp is np or str(places.device) == "cpu") and 0 not in places.shape:
+        for place in (int(xp.min(places)), int(xp.max(places))):
+            if not -size <= place < size:
+                raise ArgumentError(f"index {place}: accepted are {-size} to {size - 1}")
     return xp.where(places < 0, places + size, places)
 
 

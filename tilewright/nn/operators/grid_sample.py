@@ -55,6 +55,8 @@ class GridSample(Operator):
             )
         if x.shape[0] != grid.shape[0]:
             raise ShapeError(f"{x.shape[0]} pictures, {grid.shape[0]} grids; accepted are as many")
+        if 0 in x.shape[2:]:
+            raise ShapeError(f"x {list(x.shape)}; accepted are pictures that have pixels")
         return ((*x.shape[:2], *grid.shape[1:-1]),)
 
     def compute(self, xp: Any, node: Node, *given: Any) -> Any:
@@ -66,16 +68,16 @@ class GridSample(Operator):
             self._axis(xp, node, grid[..., len(sizes) - 1 - at], size)
             for at, size in enumerate(sizes)
         ]
-        total = None
+        total, pixels = None, math.prod(grid.shape[1:-1])
         for taps in itertools.product(*axes):
             place = weight = None
             for (index, share), size in zip(taps, sizes, strict=True):
                 place = index if place is None else place * size + index
                 weight = share if weight is None else weight * share
-            flat = xp.reshape(place, (images, 1, -1))
+            flat = xp.reshape(place, (images, 1, pixels))
             flat = xp.broadcast_to(flat, (images, channels, flat.shape[2]))
             part = xp.take_along_axis(rows, flat, axis=2)
-            part = part * xp.reshape(weight, (images, 1, -1))
+            part = part * xp.reshape(weight, (images, 1, pixels))
             total = part if total is None else total + part
         return xp.reshape(total, (images, channels, *grid.shape[1:-1]))
 

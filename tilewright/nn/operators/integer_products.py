@@ -6,13 +6,14 @@ of them, and libraries multiply matrices of it fast, of whole numbers slowly.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.nn.graph import Node, Shape, Tensor
 from tilewright.nn.kinds import dtype_name
 from tilewright.nn.operators.base import FLOATS, Given, Operator
-from tilewright.nn.operators.conv import Conv, convolved
+from tilewright.nn.operators.conv import Conv, convolved, room_of
 from tilewright.nn.operators.element_types import as_type
 from tilewright.nn.operators.products import product_shape
 from tilewright.nn.operators.quantise import saturated
@@ -74,6 +75,10 @@ class ConvInteger(_Sums):
         """As Conv."""
         return Conv().shapes(node, given[:2])
 
+    def scratch(self, node: Node, given: Given) -> int:
+        """As of all convolutions here."""
+        return _scratch(node, given[0], given[1])
+
     def compute(self, xp: Any, node: Node, *given: Any) -> Any:
         """The convolution of x - zero with w - zero."""
         x, w, x_zero, w_zero = (*given, None, None)[:4]
@@ -122,6 +127,10 @@ class QLinearConv(_Sums):
         bias = given[8] if len(given) > 8 else None
         return Conv().shapes(node, (given[0], given[3], bias))
 
+    def scratch(self, node: Node, given: Given) -> int:
+        """As of all convolutions here."""
+        return _scratch(node, given[0], given[3])
+
     def compute(self, xp: Any, node: Node, *given: Any) -> Any:
         """The weights' scale and zero may be one for each output."""
         x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias = (*given, None)[:9]
@@ -132,6 +141,15 @@ class QLinearConv(_Sums):
         factor = _wide(xp, x_scale) * _wide(xp, w_scale) / _wide(xp, y_scale)
         factor = xp.reshape(factor, channels) if factor.ndim == 1 else factor
         return saturated(xp, xp.round(sums * factor), y_zero, dtype_name(y_zero))
+
+
+def _scratch(node: Node, x: Tensor | None, w: Tensor | None) -> int:
+    """x and the sums in float64, and what their convolution takes besides."""
+    assert x is not None
+    assert w is not None
+    windows = windows_of(node.attributes, w.shape[2:], x.shape[2:])
+    sums = x.shape[0] * w.shape[0] * math.prod(windows.counts(x.shape[2:]))
+    return 8 * (x.size + sums + room_of(x.shape, w.shape[0], windows))
 
 
 def _convolution(

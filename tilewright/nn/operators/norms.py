@@ -219,6 +219,11 @@ class LRN(_Normal):
     name = "LRN"
     versions = (1, 13)
 
+    def why_not(self, node: Node) -> str | None:
+        """Of no channels there is no mean."""
+        size = node.attributes["size"]
+        return None if size > 0 else f"size={size}: accepted are 1 and more"
+
     def compute(self, xp: Any, node: Node, *given: Any) -> Any:
         """x / (bias + alpha / size * sum(x * x))^beta."""
         (x,) = given

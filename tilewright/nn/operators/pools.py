@@ -19,7 +19,7 @@ import numpy as np
 from tilewright.errors import ShapeError
 from tilewright.nn.graph import Node, Shape, Tensor
 from tilewright.nn.kinds import dtype_name
-from tilewright.nn.operators.base import FLOATS, Given, Operator
+from tilewright.nn.operators.base import FLOATS, Given, Operator, computed_bytes
 from tilewright.nn.operators.element_types import as_type, limits
 from tilewright.nn.operators.windows import Windows, filled, padded, windows_of
 
@@ -53,6 +53,16 @@ class MaxPool(_Pool):
     def types(self, node: Node, given: Sequence[str]) -> tuple[str, ...]:
         """Places are int64."""
         return (given[0], "int64")[: len(node.outputs)]
+
+    def scratch(self, node: Node, given: Given) -> int:
+        """Of the padded picture, and of places before the last, where places are asked for."""
+        x = given[0]
+        assert x is not None
+        if len(node.outputs) < 2:
+            return 0
+        windows = _windows(node, x.shape)
+        results = math.prod(x.shape[:2]) * math.prod(windows.counts(x.shape[2:]))
+        return computed_bytes(x) * math.prod(windows.padded(x.shape)) + 16 * results
 
     def compute(self, xp: Any, node: Node, *given: Any) -> Any:
         """What is padded is never the largest."""

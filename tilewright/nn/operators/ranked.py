@@ -28,6 +28,8 @@ class Arg(Operator):
         assert given[0] is not None
         shape = given[0].shape
         axis = axis_of(node.attributes["axis"], len(shape))
+        if not shape[axis]:
+            raise ShapeError(f"axis={axis} of {list(shape)}: accepted are axes that have elements")
         kept = (1,) if node.attributes["keepdims"] else ()
         return ((*shape[:axis], *kept, *shape[axis + 1 :]),)
 

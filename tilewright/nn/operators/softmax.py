@@ -27,7 +27,11 @@ class Along(Elementwise):
 
     def compute(self, xp: Any, node: Node, *given: Any) -> Any:
         """The function along the axis."""
-        return self._function(xp, given[0], node.attributes["axis"])
+        return self._of(xp, given[0], node.attributes["axis"])
+
+    def _of(self, xp: Any, x: Any, axis: int) -> Any:
+        """Of nothing nothing: the largest of an empty axis is no number."""
+        return xp.zeros_like(x) if 0 in x.shape else self._function(xp, x, axis)
 
 
 class Flat(Along):
@@ -40,7 +44,7 @@ class Flat(Along):
         (x,) = given
         axis = axis_of(node.attributes["axis"], x.ndim)
         rows, columns = math.prod(x.shape[:axis]), math.prod(x.shape[axis:])
-        return xp.reshape(self._function(xp, xp.reshape(x, (rows, columns)), 1), x.shape)
+        return xp.reshape(self._of(xp, xp.reshape(x, (rows, columns)), 1), x.shape)
 
 
 def _softmax(xp: Any, x: Any, axis: int) -> Any:

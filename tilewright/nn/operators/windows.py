@@ -61,6 +61,12 @@ class Windows:
             found.append(count)
         return tuple(found)
 
+    def padded(self, shape: Shape) -> Shape:
+        """Sizes of a picture [N, C, ...] with its pads."""
+        rank = len(self.kernel)
+        inner = zip(self.pads[:rank], shape[2:], self.pads[rank:], strict=True)
+        return (*shape[:2], *map(sum, inner))
+
     def taps(self, counts: Shape) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
         """For each element of the window its place there, and what of a padded picture it meets."""
         for place in product(*map(range, self.kernel)):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tilewright.nn.evaluate import computed
+from tilewright.nn.evaluate import computed, named
 from tilewright.nn.graph import Graph, Node, Tensor
 from tilewright.nn.infer import operator_of
 
@@ -44,7 +44,8 @@ def _given(
         return None
     given = [constants[name].value if name else None for name in node.inputs]
     dtypes = [made[name].dtype if name else "" for name in node.outputs]
-    values = computed(np, operator_of(node), node, given, dtypes)
+    with named(node):
+        values = computed(np, operator_of(node), node, given, dtypes)
     return {
         name: Tensor(value.shape, dtype, value)
         for name, value, dtype in zip(node.outputs, values, dtypes, strict=False)
