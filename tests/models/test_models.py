@@ -19,7 +19,9 @@ from tilewright.errors import ArgumentError  # noqa: E402
 from tilewright.nn.net import Network  # noqa: E402
 
 PHOTOGRAPHS = Path(__file__).parents[3] / "shared" / "data" / "images"
-FLOATS = [name for name in models.names() if not name.endswith("-int8")]
+ENLARGING = [name for name in models.names() if name.startswith("superres")]
+FLOATS = [name for name in ENLARGING if not name.endswith("-int8")]
+RESTORING = ("deblock", "denoise")
 LOSS = 0.05  # decibels that int8 may lose, on small middles of photographs too
 there = pytest.mark.skipif(
     not PHOTOGRAPHS.is_dir(), reason="the photographs that figures are of are not here"
@@ -61,8 +63,10 @@ def psnr(name: str, pairs: list[Any]) -> float:
 
 
 def test_every_size_is_there_in_both_types_with_its_card() -> None:
-    sizes = [f"superres-{size}" for size in "lms"]
-    assert models.names() == tuple(name + tail for name in sizes for tail in ("", "-int8"))
+    sizes = [f"{kind}-{size}" for kind in RESTORING for size in "ms"]
+    sizes += [f"superres-{size}" for size in "lms"]
+    names = tuple(name + tail for name in sizes for tail in ("", "-int8"))
+    assert models.names() == tuple(n for n in names if n in models.names() or n in ENLARGING)
     assert all(models.card(name) for name in models.names())
 
 
@@ -77,12 +81,13 @@ def test_an_unknown_name_is_answered_with_those_that_are_there() -> None:
 def test_onnxruntime_gives_the_same(name: str) -> None:
     """In int8 its fused kernels may round a value between layers to its neighbour."""
     net = models.load(name)
-    x = np.random.default_rng(0).random((1, 1, 20, 26), np.float32)
+    enlarges = name in ENLARGING
+    x = np.random.default_rng(0).random((1, 1 if enlarges else 5, 20, 26), np.float32)
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     (wanted,) = ort.InferenceSession(model_of(net), options).run(None, {net.inputs[0].name: x})
     got = net.bind(x.shape, device="host")(x)
-    assert got.shape == (1, 1, 40, 52)
+    assert got.shape == ((1, 1, 40, 52) if enlarges else (1, 4, 20, 26))
     np.testing.assert_allclose(got, wanted, atol=2e-2 if name.endswith("int8") else 1e-5)
 
 
@@ -114,7 +119,7 @@ def test_int8_of_middles_of_all_test_photographs_is_near_float32(name: str) -> N
     assert psnr(name, pairs) - psnr(f"{name}-int8", pairs) <= LOSS
 
 
-@pytest.mark.parametrize("name", models.names())
+@pytest.mark.parametrize("name", ENLARGING)
 def test_of_a_brighter_picture_comes_the_same_brighter(name: str) -> None:
     """Away from the border: the first channel carries the picture, in int8 code by code."""
     codes = np.random.default_rng(1).integers(16, 200, (1, 1, 32, 36))
@@ -131,3 +136,34 @@ def test_cards_and_the_list_of_photographs_are_complete() -> None:
         assert not re.search(r"\bnan\b", models.card(name))
     rows = re.findall(r"^\| [\w-]+ \|.*\| (?:CC0|CC BY|PD)[^|]*\|$", models.photographs(), re.M)
     assert len(rows) == 106
+
+
+@there
+@pytest.mark.parametrize(("name", "gain"), [("deblock", 1.2), ("denoise", 8.0)])
+@pytest.mark.parametrize("size", ["s", "m"])
+def test_damage_goes_from_middles_of_photographs(name: str, gain: float, size: str) -> None:
+    """JPEG of quality 20, noise of 25: gains in dB, means of eight, in int8 within 0.1."""
+    if f"{name}-{size}" not in models.names():
+        pytest.skip("the network is not among those that are here")
+    pytest.importorskip("torch")
+    pytest.importorskip("PIL")
+    from train.restoring import as_jpeg, noisy
+
+    clean = [pair.high.round().astype(np.uint8) for pair in middles(96)[::6]]
+    damaged = [
+        as_jpeg(one, 20) if name == "deblock" else noisy(one, 25, number)
+        for number, one in enumerate(clean)
+    ]
+    whole = np.stack(damaged).astype(np.float32) / 255
+    told = np.full_like(whole[:, ::2, ::2], 25 / 255 * (name == "denoise"))
+    x = np.stack([*(whole[:, i::2, j::2] for i in range(2) for j in range(2)), told], 1)
+    found = []
+    for tail in ("", "-int8"):
+        added = models.load(f"{name}-{size}{tail}").bind(x.shape, device="host")(x)
+        after = whole.copy()
+        for place in range(4):
+            after[:, place // 2 :: 2, place % 2 :: 2] += added[:, place]
+        errors = [((one - np.stack(clean) / 255) ** 2).mean((1, 2)) for one in (whole, after)]
+        found.append(float(np.mean(10 * np.log10(errors[0] / errors[1]))))
+    assert found[0] >= gain
+    assert found[1] >= found[0] - 0.1

@@ -19,6 +19,8 @@ from tilewright.video.making import Progress, made, planned
 from tilewright.video.page import asked
 from tilewright.video.preview import preview as previewed
 from tilewright.video.stages.contract import Stage
+from tilewright.video.stages.deblock import Deblock
+from tilewright.video.stages.denoise import Denoise
 from tilewright.video.stages.low_light import LowLight
 from tilewright.video.stages.sharpen import Sharpen
 from tilewright.video.stages.ten_bit import TenBit
@@ -36,6 +38,15 @@ def enhance(
             "--output", "-o", metavar="OUT", help=".mp4, .m4v, .mov, .mkv, .webm, or a picture."
         ),
     ],
+    deblock: Annotated[
+        bool, typer.Option("--deblock", help="Take out what compression did, by a network.")
+    ] = False,
+    denoise: Annotated[
+        str | None,
+        typer.Option(
+            "--denoise", metavar="SIGMA", help="Take noise out by a network: 0 to 75, or auto."
+        ),
+    ] = None,
     low_light: Annotated[
         float | None,
         typer.Option("--low-light", metavar="AMOUNT", help="Make dark pictures light, by 0 to 1."),
@@ -45,10 +56,11 @@ def enhance(
         typer.Option("--upscale", metavar="2", help="Twice as wide and high, by a network."),
     ] = None,
     size: Annotated[
-        str | None, typer.Option("--size", help="Of that network: s (the default), m or l.")
+        str | None,
+        typer.Option("--size", help="Of networks: s (the default), m, or l (upscale alone)."),
     ] = None,
     dtype: Annotated[
-        str | None, typer.Option("--dtype", help="Of that network: float32 (the default) or int8.")
+        str | None, typer.Option("--dtype", help="Of networks: float32 (the default) or int8.")
     ] = None,
     model: Annotated[
         Path | None,
@@ -116,11 +128,14 @@ def enhance(
     - `tilewright enhance night.mp4 -o light.mp4 --low-light 1`
     - `tilewright enhance film.mp4 -o film.mkv --sharpen 0.5 --ten-bit --codec h265 --crf 22`
     - `tilewright enhance film.mp4 -o large.mp4 --upscale 2 --report large.html`
+    - `tilewright enhance old.mp4 -o clean.mp4 --deblock --denoise auto --size m`
     - `tilewright enhance film.mkv -o copy.mkv --codec ffv1`
     - `tilewright enhance "photos/*.jpg" -o larger --upscale 2 --size l`
     """
-    stages: list[Stage] = [] if low_light is None else [LowLight(low_light)]
-    stages += _upscaling(upscale, size, dtype, model, device)
+    stages = _restoring(deblock, denoise, size, dtype, device)
+    shared = bool(stages)
+    stages += [] if low_light is None else [LowLight(low_light)]
+    stages += _upscaling(upscale, size, dtype, model, device, shared)
     stages += [] if sharpen is None else [Sharpen(sharpen)]
     stages += [TenBit()] if ten_bit else []
     if (found := pictures.pairs(source, output)) is not None:
@@ -154,21 +169,49 @@ def _upscaling(
     dtype: str | None,
     model: Path | None,
     device: str | None,
+    shared: bool,
 ) -> list[Stage]:
-    """The stage that makes pictures larger, where one is asked for."""
+    """The stage that makes pictures larger, where one is asked for.
+
+    shared: whether other networks take the size and type too.
+    """
     if upscale not in (None, 2):
         raise ArgumentError(f"--upscale={upscale}: accepted is 2")
-    if model is not None and (size or dtype):
+    if model is not None and (size or dtype) and not shared:
         given = "--size" if size else "--dtype"
         raise ArgumentError(f"{given} beside --model: accepted is one of them")
-    if (size or dtype) and upscale is None:
+    if (size or dtype) and upscale is None and not shared:
         given = f"--size={size}" if size else f"--dtype={dtype}"
-        raise ArgumentError(f"{given} without --upscale: accepted is --upscale 2 beside it")
+        raise ArgumentError(
+            f"{given} without --upscale: accepted is --upscale 2, --deblock or --denoise beside it"
+        )
     if model is not None:
         return [Upscale.of_file(model, device or "auto")]
     if upscale is not None:
         return [Upscale(size or "s", dtype or "float32", device or "auto")]
     return []
+
+
+def _restoring(
+    deblock: bool, denoise: str | None, size: str | None, dtype: str | None, device: str | None
+) -> list[Stage]:
+    """The stages that come first: what they take away would be enlarged. Their largest is m."""
+    stages: list[Stage] = []
+    own = "m" if size == "l" else size or "s"
+    if deblock:
+        stages.append(Deblock(own, dtype or "float32", device or "auto"))
+    if denoise is not None:
+        stages.append(Denoise(_sigma(denoise), own, dtype or "float32", device or "auto"))
+    return stages
+
+
+def _sigma(given: str) -> float | None:
+    if given == "auto":
+        return None
+    try:
+        return float(given)
+    except ValueError:
+        raise ArgumentError(f"--denoise={given}: accepted are 0 to 75, and auto") from None
 
 
 def _workers(given: str | None) -> int | str | None:

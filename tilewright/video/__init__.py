@@ -2,7 +2,7 @@
 
 frames    the pictures of a film, planes as NumPy views
 enhance   a film out of another, through stages
-LowLight, Upscale, Sharpen, TenBit  stages; what one is stands in stages/contract.py
+Deblock, Denoise, LowLight, Upscale, Sharpen, TenBit  stages, as stages/contract.py says
 Frame, Look               a picture, and what pictures of a film are
 Enhanced, Progress        what was made, and how far it is
 
@@ -17,12 +17,16 @@ if _typing.TYPE_CHECKING:
     from tilewright.video.job import Enhanced
     from tilewright.video.look import Frame, Look
     from tilewright.video.making import Progress, enhance
+    from tilewright.video.stages.deblock import Deblock
+    from tilewright.video.stages.denoise import Denoise
     from tilewright.video.stages.low_light import LowLight
     from tilewright.video.stages.sharpen import Sharpen
     from tilewright.video.stages.ten_bit import TenBit
     from tilewright.video.stages.upscale import Upscale
 
 __all__ = [
+    "Deblock",
+    "Denoise",
     "Enhanced",
     "Frame",
     "Look",
@@ -35,6 +39,8 @@ __all__ = [
     "frames",
 ]
 _PLACES = {
+    "Deblock": "stages.deblock",
+    "Denoise": "stages.denoise",
     "Enhanced": "job",
     "Frame": "look",
     "Look": "look",

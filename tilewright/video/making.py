@@ -129,7 +129,7 @@ def planned(
     job = Job(found, target, tuple(stages), coding, passed, bounds)
     rehearsed(found, Made(passed[-1], coding), target)
     check_writable(target, "out")
-    if not any(isinstance(stage, Fitting) for stage in stages):
+    if not any(isinstance(stage, Fitting) and stage.unfitted for stage in stages):
         return job
     survey = kept_or_new(found, target, looked)
     return replace(job, stages=fitted(stages, survey), survey=survey)

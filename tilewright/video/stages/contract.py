@@ -67,6 +67,10 @@ class Stage(Protocol):
 class Fitting(Protocol):
     """A stage that has to know the whole film; unfitted it reads each picture by itself."""
 
+    @property
+    def unfitted(self) -> bool:
+        """Whether it has yet to know the film."""
+
     def fitted(self, survey: Survey) -> Stage:
         """The stage with what it needs of a film that was looked at; pure."""
 

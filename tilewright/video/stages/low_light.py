@@ -83,6 +83,11 @@ class LowLight:
         check(self.name, look)
         return look
 
+    @property
+    def unfitted(self) -> bool:
+        """Whether it has yet to know the film."""
+        return not self.keys
+
     def fitted(self, survey: Survey) -> LowLight:
         """With keys for every scene: noise and curve, smoothed over time, that cuts end."""
         read = [_read(one.light, one.noise, one.mean) for one in survey.samples]

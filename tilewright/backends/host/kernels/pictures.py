@@ -5,6 +5,8 @@
     stretch  whole [rows, columns] -> float32 [rows, wide]    two phases of four taps across
     pile     float32 [rows, wide] -> whole [tall, wide]       the same down, then the nearest
     sharpen  whole -> whole        sample + amount * (sample - mean of 3 x 3), weights 1 2 1
+    quarters   whole -> float32 [4, rows / 2, columns / 2]    sample * scale, by places of 2 x 2
+    corrected  whole -> whole    sample plus what such planes say
     deepen   whole -> whole        ten bits from eight: what lies within a step of that mean is it
 
 Planes are flat, with the distance of their rows (`pitch`), as decoders pad rows: so Numba sees
@@ -121,3 +123,38 @@ def deepen(source, pitch, rows, columns, out, pitch_out, scale, most):
             found = (_F(row[x]) + flat) * scale + _F(0.5)
             found = found if found > _F(0) else _F(0)
             to[x] = int(found if found < most else most)
+
+
+@njit(nogil=True, cache=True)
+def quarters(source, pitch, rows, columns, out, scale):
+    """Samples as float32, four planes of half the rows and columns: by places of 2 x 2.
+
+    Beyond an odd picture's edge lies the edge's sample.
+    """
+    high, wide = (rows + 1) // 2, (columns + 1) // 2
+    for place in range(4):
+        down, right = place // 2, place % 2
+        inside = (columns + 1 - right) // 2
+        for y in range(high):
+            row = source[min(2 * y + down, rows - 1) * pitch + right :]
+            to = out[(place * high + y) * wide : (place * high + y + 1) * wide]
+            for x in range(inside):
+                to[x] = _F(row[2 * x]) * scale
+            if inside < wide:
+                to[wide - 1] = _F(source[min(2 * y + down, rows - 1) * pitch + columns - 1]) * scale
+
+
+@njit(nogil=True, cache=True)
+def corrected(source, pitch, rows, columns, added, out, pitch_out, scale, most):
+    """Samples plus what four such planes say, times `scale`; the nearest, from 0 to `most`."""
+    high, wide = (rows + 1) // 2, (columns + 1) // 2
+    for y in range(rows):
+        row = source[y * pitch : y * pitch + columns]
+        to = out[y * pitch_out : y * pitch_out + columns]
+        for right in range(2):
+            place = 2 * (y % 2) + right
+            said = added[(place * high + y // 2) * wide : (place * high + y // 2 + 1) * wide]
+            for x in range((columns + 1 - right) // 2):
+                found = _F(row[2 * x + right]) + said[x] * scale + _F(0.5)
+                found = found if found > _F(0) else _F(0)
+                to[2 * x + right] = int(found if found < most else most)
