@@ -38,7 +38,7 @@ def films(
     lumas = {path.stem: luma_of(path) for path in files_of(data / "train")}
     learned, judging = [], []
     for place in places:
-        clean = window(lumas[place.photograph], place.halved, place.top, place.left)
+        clean = window(lumas[place.photograph], place.halved, place.soft, place.top, place.left)
         pair = np.asarray(Image.open(folder / place.file).convert("L")), clean
         if place.photograph in held:
             judging.append(pair)
