@@ -1,4 +1,4 @@
-# make demo   the main job: devices, the ladder at 1024, the winner's plan, a picture
+# make demo   the main job, two minutes: a film enhanced, a batch, bits, the ladder and its picture
 # make test   the tests, with linters and types
 # make bench  single products beside NumPy, measured on this machine, and the tables that show them
 # make figures  every table of the processor's, about 15 minutes of a machine that does nothing else
@@ -48,7 +48,7 @@ tables: .venv/ready-demo
 	$(PYTHON) -m venv .venv
 
 .venv/ready-demo: pyproject.toml | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[cpu,plot,files]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[cpu,plot,files,video,report]'
 	@touch $@
 
 .venv/ready-dev: pyproject.toml .venv/ready-demo

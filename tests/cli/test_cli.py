@@ -22,7 +22,6 @@ import tilewright
 from tilewright.cli import app, files
 from tilewright.cli import devices as devices_command
 from tilewright.inputs.devices import INSTALL_HINT, host
-from tilewright.report import plots
 
 
 def tilewright_command(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -444,36 +443,3 @@ def test_running_out_of_memory_is_one_line(folder: Path, monkeypatch: pytest.Mon
     done = invoke("matmul", "a.npy", "b.npy", "-o", "c.npy")
     check_error(done, "out of memory", "9 TiB")
     assert names(folder) == {"a.npy", "b.npy"}
-
-
-def test_the_demo_shows_devices_ladder_and_plan_and_draws_a_picture(tmp_path: Path) -> None:
-    done = tilewright_command("demo", "--size", "64", "--out", "pictures", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    for device in tilewright.devices():
-        assert device.id in done.stdout
-    assert "64 × 64 × 64 float32" in done.stdout
-    assert "C[64 x 64] = A[64 x 64] @ B[64 x 64]" in done.stdout
-    assert done.stdout.splitlines()[-1] == f"wrote {Path('pictures') / 'ladder.png'}"
-    assert (tmp_path / "pictures" / "ladder.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_the_demo_works_with_only_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tilewright.cli.demo.devices", lambda: (host(),))
-    done = invoke("demo", "--size", "32", "--device", "host", "--out", tmp_path)
-    assert done.exit_code == 0, done.stderr
-    assert INSTALL_HINT in done.stdout
-    assert "NumPy" in done.stdout
-    assert (tmp_path / "ladder.png").is_file()
-
-
-def test_the_demo_works_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plots, "available", lambda: False)
-    done = invoke("demo", "--size", "16", "--device", "host", "--out", tmp_path / "new")
-    assert done.exit_code == 0, done.stderr
-    assert "pip install 'tilewright[plot]'" in done.stdout
-    assert not (tmp_path / "new").exists()
-
-
-def test_a_demo_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    check_error(invoke("demo", "--device", "host", "--out", tmp_path / "file" / "x"), "--out=")
