@@ -21,7 +21,7 @@ from tilewright.facts.verdict import Proposal
 _TILES, _DEPTH, _COPY, _MOVE = 8.0e10, 6.0e10, 1.5e10, 1.2e10
 _TAPS = 1.8e10  # of channels by themselves under windows that are not 3 across
 _TILE = 4e-8  # seconds a tile takes besides its sums
-_START = 1.5e-5  # seconds until a program of one step runs on all cores
+START = 1.5e-5  # seconds until a program of one step runs on all cores
 _PIXELS, _ROWS, _COLUMNS, _WIDTH, _HALF = 14, 2, 7, 32, 16
 
 
@@ -63,7 +63,7 @@ class _Single:
         plan = layout(work, self.kind, cores, computed)
         copied = plan.copied_bytes / _COPY
         busy = max((computed + copied) / cores, work.bytes / _MOVE / cores)
-        seconds = _START + busy * found.factor
+        seconds = START + busy * found.factor
         return Proposal(
             self.name,
             device,

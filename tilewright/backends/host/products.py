@@ -1,8 +1,9 @@
 """Engines of a network's products on the host: NumPy's BLAS, and tiles that keep B packed.
 
     blas    every matrix with every other, all element types of NumPy; the epilogue in passes
-    tiles   float32 by one matrix known beforehand: its rows are pixels, so that the kernels of
-            convolutions of 1 x 1 take them; bias and activation end each tile
+    tiles   float32 by a packed matrix: rows of A are pixels, so that the kernels of convolutions of
+            1 x 1 take them; bias and activation end each tile. B is packed once where it is known
+            beforehand, else in each run (products_packed.py)
 
 A product by `tiles` is a step of the program that its neighbours run in (`program.py`): no thread
 is woken for it. What BLAS does between two such steps costs leaving the program and coming back.
@@ -10,24 +11,26 @@ is woken for it. What BLAS does between two such steps costs leaving the program
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tilewright.arrays.array import NDArray
-from tilewright.backends.host import compiled, rates
+from tilewright.backends.host import compiled, products_packed, rates
 from tilewright.backends.host.backend import multiply
 from tilewright.backends.host.conv_bind import Layout, bound
-from tilewright.backends.host.conv_direct import Direct, Pointwise
+from tilewright.backends.host.conv_direct import START, Direct, Pointwise
 from tilewright.engines.conv import Activation, Conv, ConvOperands, ConvWork, Format
 from tilewright.engines.product import ProductEngine, ProductOperands, ProductWork
 from tilewright.facts.device import Device
 from tilewright.facts.scalars import Scalars
 from tilewright.facts.verdict import Proposal
 
-_CALL = 2e-5  # seconds until a product of NumPy's runs, and its threads and ours have met again
+# Seconds until a product of NumPy's runs; and what it costs where its own threads do it, from so
+# many products of numbers on, which wait busily for the next while our threads want the cores: the
+# step behind one took 0.7 to 2 ms instead of 0.15.
+_CALL, _THREADS, _LARGE = 2e-5, 5e-4, 1 << 18
 _EACH = 1.5e-6  # of every further one of a stack
 _PASS = 2.0  # bytes that a pass of the epilogue moves, times those of C
 _GELU = 2.1e-8  # seconds of a core for the exact gelu of one element
@@ -48,12 +51,13 @@ class Blas:
     def propose(self, work: ProductWork, device: Device) -> Proposal:
         """Arithmetic at the BLAS's rate, memory's at its own, a pass for each end."""
         found = rates.of(device)
-        cores, (m, n, _) = device.compute_units, work.sizes
+        cores, (m, n, k) = device.compute_units, work.sizes
         wide = 2.0 if work.dtype == "float64" else 1.0
         elements = float(work.count * m * n)
         passes = work.bias + (work.activation == "relu") + 2.0 * (work.activation == "gelu")
         passes += (work.beta != 0) + (work.alpha != 1)
         seconds = _CALL + _EACH * (work.count - 1)
+        seconds += _THREADS * (cores > 1 and m * n * k > _LARGE)
         seconds += max(wide * work.flops / found.blas, work.bytes / found.move / cores)
         seconds += passes * _PASS * 4.0 * elements / found.move
         seconds += _GELU * elements * (work.activation == "gelu")
@@ -95,25 +99,35 @@ class Tiles:
             return "Numba is not installed; 'pip install tilewright[onebit]' brings it"
         if work.dtype != "float32":
             return f"dtype={work.dtype!r}: computes float32"
-        if not work.fixed:
-            return "B is not known before the run: it is packed once"
-        if not work.b.is_one:
-            return "takes one matrix B for all leading dimensions"
-        if not (work.a.is_whole and work.c.is_whole):
-            return "wants rows of A and C that follow each other without gaps"
-        return "adds a bias alone" if work.beta else None
+        if work.beta:
+            return "adds a bias alone"
+        return None if _is_packed_once(work) else products_packed.why_not(work)
 
     def propose(self, work: ProductWork, device: Device) -> Proposal:
         """As the convolution that it is."""
         conv = _as_conv(work)
-        engine = Direct() if _rows(work) < _PIXELS else Pointwise()
+        engine = Direct() if conv.height * conv.width < _PIXELS else Pointwise()
         found = engine.propose(conv, device)
         decided = _Decided(work, conv, found.decisions.layout)
-        return replace(found, engine=self.name, decisions=decided)
+        found = replace(found, engine=self.name, decisions=decided)
+        if _is_packed_once(work) or found.seconds is None:
+            return found
+        cores, each = device.compute_units, found.seconds - START
+        factor = rates.of(device).factor
+        seconds = START + products_packed.seconds(work, cores, each / factor) * factor
+        reason = f"B packed in each run; {found.reason}"
+        scratch = found.scratch + products_packed.packed_bytes(work)
+        return replace(found, seconds=seconds, reason=reason, scratch=scratch)
 
     def bind(self, proposal: Proposal, operands: ProductOperands) -> Callable[[], None]:
         """B packed, everything by address."""
         decided: _Decided = proposal.decisions
+        cores, seconds = proposal.device.compute_units, proposal.seconds or 0.0
+        if not _is_packed_once(decided.work):
+            layer = replace(decided.conv.layers[0], bias=operands.bias)
+            conv = replace(decided.conv, layers=(layer,))
+            how = (operands, cores, seconds)
+            return products_packed.bound(decided.work, conv, decided.layout, *how)
         weights, (_, n, k) = operands.b, decided.work.sizes
         weights = (weights.reshape(-1, k, n)[0] if weights.size else weights).T
         if decided.work.alpha != 1:
@@ -125,19 +139,18 @@ class Tiles:
         )
         conv = replace(decided.conv, layers=(layer,))
         x, out = (_pixels(one, conv) for one in (operands.a, operands.out))
-        cores, seconds = proposal.device.compute_units, proposal.seconds or 0.0
         return bound(conv, decided.layout, ConvOperands(x, out), cores, seconds)
 
 
-def _rows(work: ProductWork) -> int:
-    """Of all stacks together."""
-    return math.prod(work.c.sizes[:-1])
+def _is_packed_once(work: ProductWork) -> bool:
+    """Whether one matrix B that is known serves all rows of A, which follow each other."""
+    return work.fixed and work.b.is_one and work.a.is_whole and work.c.is_whole
 
 
 def _as_conv(work: ProductWork) -> ConvWork:
     """Rows as pixels of one picture, channels last; its weights hold nothing yet."""
-    _, n, k = work.sizes
-    rows = _rows(work)
+    m, n, k = work.sizes
+    rows = m * work.count // products_packed.products(work)
     nothing = np.broadcast_to(np.float32(0), (n, k, 1, 1))
     bias = np.broadcast_to(np.float32(0), (n,)) if work.bias else None
     layer = Conv(nothing, bias, activation=Activation(work.activation))

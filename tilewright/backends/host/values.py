@@ -47,7 +47,7 @@ _POOL, _BLEND, _ELEMENTS, _ROWS, _CHANNELS = 8e9, 2e9, 2e9, 4e9, 2e9
 _START = 1.5e-5  # seconds until a program of one step runs on all cores
 _TASK = 1 << 13  # least elements that a task reads
 _DIMENSIONS, _LANES, _SHORT = 6, 16, 8
-_SCRATCH = 512
+SCRATCH = 512
 _LEFT = 17  # where a table has the bytes between neighbours of a
 _BUNDLES = 16  # of rows, at least
 
@@ -79,7 +79,7 @@ class _Values:
         cores, seconds = proposal.device.compute_units, proposal.seconds or 0.0
         made = self.steps(proposal.decisions, operands, cores)
         programs = [
-            Program(step.reshape(1), _SCRATCH, cores, seconds / len(made), [operands, *keep])
+            Program(step.reshape(1), SCRATCH, cores, seconds / len(made), [operands, *keep])
             for step, keep in made
         ]
         return programs[0] if len(programs) == 1 else joined(programs)
