@@ -33,6 +33,7 @@ from tilewright.report.sampling import FULL, Effort
 
 # Wide enough for a ladder; what reads a pipe has no width of its own.
 PIPE_WIDTH = 100
+_SEEN = 16  # pictures between two drawings of the bar while a film is looked at
 
 DeviceOption = Annotated[
     str | None,
@@ -159,6 +160,23 @@ def bar_of(*columns: ProgressColumn) -> Progress:
     err = Console(stderr=True)
     hidden = not err.is_terminal
     return Progress(*columns, console=err, disable=hidden, auto_refresh=False, transient=True)
+
+
+@contextmanager
+def looking() -> Iterator[Callable[[int, int], None]]:
+    """A bar for the time in which a film is only looked at."""
+    bar = bar_of(BarColumn(), MofNCompleteColumn(), TextColumn("looked at"))
+    tasks: list[TaskID] = []
+
+    def report(done: int, total: int) -> None:
+        if not tasks:
+            tasks.append(bar.add_task("", total=total))
+        bar.update(tasks[0], completed=done)
+        if done % _SEEN == 0:
+            bar.refresh()
+
+    with bar:
+        yield report
 
 
 @contextmanager

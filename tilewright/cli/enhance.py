@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
 from tilewright.cli import common
 from tilewright.errors import ArgumentError
@@ -19,15 +19,15 @@ from tilewright.video.making import Progress, made, planned
 from tilewright.video.page import asked
 from tilewright.video.preview import preview as previewed
 from tilewright.video.stages.contract import Stage
+from tilewright.video.stages.contrast import Contrast
 from tilewright.video.stages.deblock import Deblock
+from tilewright.video.stages.dehaze import Dehaze
 from tilewright.video.stages.denoise import Denoise
 from tilewright.video.stages.low_light import LowLight
 from tilewright.video.stages.sharpen import Sharpen
 from tilewright.video.stages.ten_bit import TenBit
 from tilewright.video.stages.upscale import Upscale
 from tilewright.wording import counted
-
-_DRAWN = 16  # pictures between two drawings of the bar while a film is looked at
 
 
 def enhance(
@@ -47,9 +47,22 @@ def enhance(
             "--denoise", metavar="SIGMA", help="Take noise out by a network: 0 to 75, or auto."
         ),
     ] = None,
+    auto: Annotated[
+        bool, typer.Option("--auto", help="Do in each scene what `tilewright analyse` advises.")
+    ] = False,
     low_light: Annotated[
         float | None,
         typer.Option("--low-light", metavar="AMOUNT", help="Make dark pictures light, by 0 to 1."),
+    ] = None,
+    dehaze: Annotated[
+        float | None,
+        typer.Option(
+            "--dehaze", metavar="AMOUNT", help="Take haze out, by 0 to 1; 0.9 leaves a little."
+        ),
+    ] = None,
+    contrast: Annotated[
+        float | None,
+        typer.Option("--contrast", metavar="AMOUNT", help="More contrast, by 0 to 1; 0.6 is mild."),
     ] = None,
     upscale: Annotated[
         int | None,
@@ -125,6 +138,7 @@ def enhance(
     Examples:
 
     - `tilewright enhance film.mp4 -o large.mp4 --upscale 2 --size m`
+    - `tilewright enhance film.mp4 -o better.mp4 --auto`
     - `tilewright enhance night.mp4 -o light.mp4 --low-light 1`
     - `tilewright enhance film.mp4 -o film.mkv --sharpen 0.5 --ten-bit --codec h265 --crf 22`
     - `tilewright enhance film.mp4 -o large.mp4 --upscale 2 --report large.html`
@@ -135,18 +149,24 @@ def enhance(
     stages = _restoring(deblock, denoise, size, dtype, device)
     shared = bool(stages)
     stages += [] if low_light is None else [LowLight(low_light)]
+    stages += [] if dehaze is None else [Dehaze(dehaze)]
+    stages += [] if contrast is None else [Contrast(contrast)]
     stages += _upscaling(upscale, size, dtype, model, device, shared)
     stages += [] if sharpen is None else [Sharpen(sharpen)]
     stages += [TenBit()] if ten_bit else []
     if (found := pictures.pairs(source, output)) is not None:
         _only_films({"--codec": codec, "--crf": crf, "--workers": workers, "--report": report})
-        _only_films({"--reference": reference, "--preview": preview or None})
+        _only_films(
+            {"--reference": reference, "--preview": preview or None, "--auto": auto or None}
+        )
         _pictures(found, stages, overwrite, dry_run)
         return
     _not_both({"--preview": preview, "--dry-run": dry_run, "--report": report is not None})
     there = overwrite or preview
-    with _looking() as looked:
-        job = planned(source, output, stages, codec=codec, crf=crf, overwrite=there, looked=looked)
+    with common.looking() as looked:
+        job = planned(
+            source, output, stages, codec=codec, crf=crf, overwrite=there, auto=auto, looked=looked
+        )
     if preview:
         print(f"wrote {previewed(job)}")
         return
@@ -254,23 +274,6 @@ def _pictures(
         pictures.enhanced(found, stages, overwrite=overwrite, progress=report)
     where = found[0].out if len(found) == 1 else found[0].out.parent
     print(f"wrote {where}: {counted(len(found), 'picture')}")
-
-
-@contextmanager
-def _looking() -> Iterator[Callable[[int, int], None]]:
-    """A bar for the time in which a film is only looked at."""
-    bar = common.bar_of(BarColumn(), MofNCompleteColumn(), TextColumn("looked at"))
-    tasks: list[TaskID] = []
-
-    def report(done: int, total: int) -> None:
-        if not tasks:
-            tasks.append(bar.add_task("", total=total))
-        bar.update(tasks[0], completed=done)
-        if done % _DRAWN == 0:
-            bar.refresh()
-
-    with bar:
-        yield report
 
 
 @contextmanager

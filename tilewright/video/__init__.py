@@ -2,7 +2,8 @@
 
 frames    the pictures of a film, planes as NumPy views
 enhance   a film out of another, through stages
-Deblock, Denoise, LowLight, Upscale, Sharpen, TenBit  stages, as stages/contract.py says
+analyse   what a film is like, and which stages would help (Analysis, Advice)
+Deblock, Denoise, LowLight, Dehaze, Contrast, Upscale, Sharpen, TenBit  stages (stages/contract.py)
 Frame, Look               a picture, and what pictures of a film are
 Enhanced, Progress        what was made, and how far it is
 
@@ -13,11 +14,14 @@ import importlib as _importlib
 import typing as _typing
 
 if _typing.TYPE_CHECKING:
+    from tilewright.video.advice import Advice, Analysis, analyse
     from tilewright.video.decode import frames
     from tilewright.video.job import Enhanced
     from tilewright.video.look import Frame, Look
     from tilewright.video.making import Progress, enhance
+    from tilewright.video.stages.contrast import Contrast
     from tilewright.video.stages.deblock import Deblock
+    from tilewright.video.stages.dehaze import Dehaze
     from tilewright.video.stages.denoise import Denoise
     from tilewright.video.stages.low_light import LowLight
     from tilewright.video.stages.sharpen import Sharpen
@@ -25,7 +29,11 @@ if _typing.TYPE_CHECKING:
     from tilewright.video.stages.upscale import Upscale
 
 __all__ = [
+    "Advice",
+    "Analysis",
+    "Contrast",
     "Deblock",
+    "Dehaze",
     "Denoise",
     "Enhanced",
     "Frame",
@@ -35,11 +43,16 @@ __all__ = [
     "Sharpen",
     "TenBit",
     "Upscale",
+    "analyse",
     "enhance",
     "frames",
 ]
 _PLACES = {
+    "Advice": "advice",
+    "Analysis": "advice",
+    "Contrast": "stages.contrast",
     "Deblock": "stages.deblock",
+    "Dehaze": "stages.dehaze",
     "Denoise": "stages.denoise",
     "Enhanced": "job",
     "Frame": "look",
@@ -49,6 +62,7 @@ _PLACES = {
     "Sharpen": "stages.sharpen",
     "TenBit": "stages.ten_bit",
     "Upscale": "stages.upscale",
+    "analyse": "advice",
     "enhance": "making",
     "frames": "decode",
 }

@@ -21,6 +21,7 @@ from tilewright.files.whole import check_writable, path_of, replacing
 from tilewright.inputs.devices import host
 from tilewright.version import __version__
 from tilewright.video import chunk, codecs
+from tilewright.video.advice import with_advised
 from tilewright.video.analysis.kept import keep, kept_or_new
 from tilewright.video.assemble import Made, assemble, rehearsed, verified
 from tilewright.video.codecs import Coding
@@ -30,7 +31,7 @@ from tilewright.video.journal import Journal, begun, mark, recalled
 from tilewright.video.line import Line
 from tilewright.video.page import asked
 from tilewright.video.pyav import SUFFIXES, pyav
-from tilewright.video.source import film
+from tilewright.video.source import Film, film
 from tilewright.video.stages.contract import Fitting, Stage, fitted, looks, recipe
 from tilewright.wording import PATH, counted, in_one_line, short
 
@@ -61,6 +62,7 @@ def enhance(
     codec: str | None = None,
     crf: int | None = None,
     overwrite: bool = False,
+    auto: bool = False,
     workers: int | str | None = None,
     report: str | os.PathLike[str] | None = None,
     reference: str | os.PathLike[str] | None = None,
@@ -77,6 +79,7 @@ def enhance(
         codec: "h264", "h265", "av1", "vp9" or "ffv1"; None is vp9 for .webm, else h264.
         crf: the encoder's quality, the less the better; None is its usual one.
         overwrite: replace `out` where it exists.
+        auto: look at the film, and do in each scene what `analyse` advises, beside `stages`.
         workers: processes of this machine, or the address of a Dask scheduler, as
             "tcp://scheduler:8786", whose workers read `source` at the same path; None is this
             process alone. The film is the same on processors of one kind.
@@ -89,7 +92,7 @@ def enhance(
         FileError: a source that cannot be read, an `out` that exists or cannot be written.
         DeviceError: PyAV, Dask or Jinja2 is not installed, no scheduler or worker answers.
     """
-    job = planned(source, out, stages, codec=codec, crf=crf, overwrite=overwrite)
+    job = planned(source, out, stages, codec=codec, crf=crf, overwrite=overwrite, auto=auto)
     page = asked(report, reference, job)
     done = made(job, progress, workers)
     if page is not None:
@@ -105,16 +108,30 @@ def planned(
     codec: str | None = None,
     crf: int | None = None,
     overwrite: bool = False,
+    auto: bool = False,
     looked: Callable[[int, int], None] | None = None,
 ) -> Job:
     """What `enhance` with these arguments would do; nothing is written. Raises what it does.
 
-    Where a stage has to know the whole film, that is looked at; `looked` is called meanwhile with
-    pictures done and all.
+    Where a stage has to know the whole film, or with `auto`, that is looked at; `looked` is called
+    meanwhile with pictures done and all.
     """
     path, target = path_of(source, "source"), path_of(out, "out")
     _check_out(path, target, overwrite)
     found = film(path, "source")
+    job = _checked(found, target, stages, codec, crf)
+    check_writable(target, "out")
+    if not auto and not any(isinstance(stage, Fitting) and stage.unfitted for stage in stages):
+        return job
+    survey = kept_or_new(found, target, looked)
+    wanted = with_advised(stages, survey, found.look) if auto else stages
+    return replace(_checked(found, target, fitted(wanted, survey), codec, crf), survey=survey)
+
+
+def _checked(
+    found: Film, target: Path, stages: Sequence[Stage], codec: str | None, crf: int | None
+) -> Job:
+    """A job whose stages, codec and container take the film."""
     passed = looks(stages, found.look)
     name = codec or ("vp9" if target.suffix.lower() == ".webm" else "h264")
     codecs.checked(name, crf, passed[-1], target.suffix.lower())
@@ -128,11 +145,7 @@ def planned(
     bounds = tuple(range(0, len(found.times), CHUNK))
     job = Job(found, target, tuple(stages), coding, passed, bounds)
     rehearsed(found, Made(passed[-1], coding), target)
-    check_writable(target, "out")
-    if not any(isinstance(stage, Fitting) and stage.unfitted for stage in stages):
-        return job
-    survey = kept_or_new(found, target, looked)
-    return replace(job, stages=fitted(stages, survey), survey=survey)
+    return job
 
 
 def _threads(stages: Sequence[Stage]) -> int:

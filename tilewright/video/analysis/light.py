@@ -13,10 +13,16 @@ from tilewright.arrays.array import NDArray
 from tilewright.video.analysis.small import shrunk, small
 
 QUANTILES = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.995)
+TONES = (0.0, 0.002, 0.01, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.99, 0.998, 1.0)
 STEPS = (0.25, 0.5, 0.75, 0.9, 0.97)
 SCALES = (1, 2, 4, 8)
 COUNT = len(QUANTILES) + len(STEPS) * len(SCALES) + 1
 _DARK, _FLAT = 0.004, 0.01  # light and differences that count as none
+
+
+def tones(luma: NDArray) -> tuple[float, ...]:
+    """Quantiles of a picture's light, 0 to 1."""
+    return tuple(float(one) / 255 for one in np.quantile(small(luma), TONES))
 
 
 def traits(luma: NDArray, noise: float) -> tuple[float, ...]:

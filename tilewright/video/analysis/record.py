@@ -18,19 +18,37 @@ _SMOOTH = 1.0  # seconds: the deviation of the weights that values over time are
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One picture, measured. Light is of 0 (black) to 1, noise of 0 to 255.
+    """One picture, measured. Light is of 0 (black) to 1.
 
-    time   in seconds
-    scene  the number of its scene
-    mean   of luma
-    noise  deviation
-    light  traits that tell how dark it was made (`light.traits`)
+    time     in seconds
+    scene    the number of its scene
+    mean     of luma
+    noise    deviation, of 255 (`noise.noise`)
+    blocks   by how much seams of a grid of 8 exceed steps inside it (`measures.blocks`)
+    blur     deviation of the Gaussian that edges look blurred by, in samples
+    banding  steps of one code between even stretches, a hundred samples
+    combing  hundredths of samples that are of two moments
+    haze     share of the light that is haze's, 0 to 1, and how light that is
+    air      how light the haze itself is
+    screen   share of samples that are as their neighbours, 0 to 1
+    text     share of cells with text that stayed while the picture moved, 0 to 1
+    tones    quantiles of luma (`light.TONES`)
+    light    traits that tell how dark it was made (`light.traits`)
     """
 
     time: float
     scene: int
     mean: float
     noise: float
+    blocks: float
+    blur: float
+    banding: float
+    combing: float
+    haze: float
+    air: float
+    screen: float
+    text: float
+    tones: tuple[float, ...]
     light: tuple[float, ...]
 
 

@@ -9,10 +9,12 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright.errors import ArgumentError, FileError
+from tilewright.video.analysis import measures
 from tilewright.video.analysis.cuts import Step, cuts, step, tiny
-from tilewright.video.analysis.light import traits
+from tilewright.video.analysis.light import tones, traits
 from tilewright.video.analysis.noise import noise
 from tilewright.video.analysis.record import Sample, Survey
+from tilewright.video.analysis.text import Marks, marks, static
 from tilewright.video.decode import decoded
 from tilewright.video.look import Frame
 from tilewright.video.source import Film
@@ -34,7 +36,7 @@ def surveyed(film: Film, progress: Callable[[int, int], None] | None = None) -> 
     steps: list[Step] = []
     times: list[float] = []
     samples: list[tuple[int, Sample]] = []
-    before, due = None, 0.0
+    before, due, last = None, 0.0, None
     with closing(decoded(film)) as pictures:
         for number, frame in enumerate(pictures):
             now, time = tiny(frame), float(frame.time)
@@ -44,7 +46,8 @@ def surveyed(film: Film, progress: Callable[[int, int], None] | None = None) -> 
             elif before is not None:
                 steps.append(Step(LIGHT, 0.0))
             if number == 0 or time >= due or steps[-1].large:
-                samples.append((number, sampled(frame)))
+                found, last = sampled(frame, last)
+                samples.append((number, found))
                 due = time + EVERY
             before = now
             if progress is not None:
@@ -56,17 +59,28 @@ def surveyed(film: Film, progress: Callable[[int, int], None] | None = None) -> 
     return _survey(times, cuts(steps), samples)
 
 
-def sampled(frame: Frame) -> Sample:
-    """One picture, measured."""
-    luma = lightness(frame)
-    deviation = noise(luma)
-    return Sample(
+def sampled(frame: Frame, before: Marks | None = None) -> tuple[Sample, Marks]:
+    """One picture, measured, beside the sample before; and what the next one asks of it."""
+    luma, codes = lightness(frame), frame.planes[0]
+    deviation, now = noise(luma), marks(luma)
+    haze, air = measures.dark_channel(frame)
+    found = Sample(
         time=float(frame.time),
         scene=0,
         mean=float(luma.mean()) / LIGHT,
         noise=deviation,
+        blocks=measures.blocks(luma),
+        blur=measures.blur(luma),
+        banding=measures.banding(codes),
+        combing=measures.combing(luma),
+        haze=haze,
+        air=air,
+        screen=measures.screen(codes),
+        text=static(before, now),
+        tones=tones(luma),
         light=traits(luma, deviation),
     )
+    return found, now
 
 
 def _survey(
