@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import pickle
 import threading
+import warnings
 from typing import Any
 
 import numpy as np
@@ -375,3 +376,17 @@ def test_a_compiler_leaves_runs_by_the_definitions_alone() -> None:
     x = torch.from_numpy(picture(1, 1, 8, 9))
     compiled = torch.compile(lambda one: net.run(one * 2) + 1, backend="eager")
     assert torch.equal(compiled(x), net.run(x * 2) + 1)
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan, 3e38])
+def test_weights_of_any_numbers_are_laid_out_without_a_warning(bad: float) -> None:
+    weights = weights_of(w=(64, 64, 3, 3), b=(64,))
+    weights["w"][1, :2, 0] = bad
+    weights["b"][2] = bad
+    nodes: list[NodeText] = [("Conv", ["x", "w", "b"], ["y"], {"pads": [1, 1, 1, 1]})]
+    net = nn.import_onnx(model(nodes, {"x": (1, 64, 8, 8)}, weights))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        made = net.bind(device="host")(picture(1, 64, 8, 8))
+    assert np.isfinite(made[:, 3:]).all()
+    assert not np.isfinite(made[:, 1]).all()

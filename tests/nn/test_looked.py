@@ -45,7 +45,7 @@ def net_of(node: NodeText, **constants: NDArray) -> Network:
         ("ConvTranspose", ["x", "v"], ["y"], {}),
         ("DepthToSpace", ["x"], ["y"], {"blocksize": 2}),
         ("Softmax", ["x"], ["y"], {"axis": 9}),
-        ("Resize", ["x", "", "s"], ["y"], {}),
+        *(("Resize", ["x", "", name], ["y"], {}) for name in ("s", "s2", "s3")),
         ("Concat", ["x", "w"], ["y"], {"axis": 0}),
         ("Reshape", ["x", "i"], ["y"], {}),
         ("MatMul", ["x", "w"], ["y"], {}),
@@ -57,8 +57,9 @@ def net_of(node: NodeText, **constants: NDArray) -> Network:
 @pytest.mark.parametrize("torch", [False, True])
 def test_run_refuses_what_bind_refuses(node: NodeText, torch: bool) -> None:
     found = net_of(
-        node, s=np.array([1, 1, np.nan, 2], np.float32), i=np.array([7, 5]),
-        e=np.zeros((0, 2), np.float32),
+        node, s=np.array([1, 1, np.nan, 2], np.float32),
+        s2=np.array([1, 1, np.inf, 2], np.float32), s3=np.array([1, 1, 0, 2], np.float32),
+        i=np.array([7, 5]), e=np.zeros((0, 2), np.float32),
     )  # fmt: skip
     x: Any = pytest.importorskip("torch").from_numpy(X) if torch else X
     with pytest.raises((ShapeError, ArgumentError), match=rf"node 'y' \({node[0]}\): ") as bound:

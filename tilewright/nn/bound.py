@@ -360,6 +360,7 @@ class Bound:
 
     # Steps
 
+    @np.errstate(all="ignore")  # weights may be infinite, and their sums not be numbers
     def _bound(self, step: Step) -> Callable[[], None]:
         if step.verdict is None:
             return self._definition(step)

@@ -166,10 +166,11 @@ def _axes(name: str, node: Node, given: Sequence[Any], shape: Shape) -> dict[int
     named = attributes.get("axes")
     named = range(len(shape)) if named is None else [axis_of(a, len(shape), "axes") for a in named]
     asked = scales if sizes is None else sizes
-    if asked is None or len(asked) != len(named) or (scales is not None and min(scales) <= 0):
+    fits = scales is None or all(0 < scale < math.inf for scale in scales)
+    if asked is None or len(asked) != len(named) or not fits:
         raise ShapeError(
             f"scales {scales}, sizes {sizes} for {len(named)} axes; accepted is one of them, a"
-            " number above 0 for each axis"
+            " finite number above 0 for each axis"
         )
     crops = [(0.0, 1.0)] * len(named)
     if attributes.get("coordinate_transformation_mode") == _CROP and roi is not None:
