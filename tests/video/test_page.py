@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -20,8 +21,11 @@ from tests.cli.test_cli import invoke  # noqa: E402
 from tests.support.films import Making, film  # noqa: E402
 from tilewright import video  # noqa: E402
 from tilewright.errors import ArgumentError, FileError  # noqa: E402
+from tilewright.video import page as page_of_a_film  # noqa: E402
 from tilewright.video.compare import busiest  # noqa: E402
 from tilewright.video.likeness import psnr, ssim  # noqa: E402
+from tilewright.video.making import planned  # noqa: E402
+from tilewright.video.stages.during import During  # noqa: E402
 
 SMALL = Making(width=160, height=96, time_base=Fraction(1, 1000), times=range(0, 400, 40))
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -56,7 +60,16 @@ def test_a_page_asks_for_nothing_and_says_what_was_done(page: Path) -> None:
         assert outside not in plain.replace('"//"', ""), outside
     assert "default-src 'none'" in plain
     assert "a &lt;b&gt; &amp; c.mkv" in plain
-    for said in ("sharpen", "160x96 yuv420p", "worst", "median", "best", "dB, SSIM 0.", "MIT"):
+    for said in (
+        "sharpen",
+        "160x96 yuv420p",
+        "worst",
+        "median",
+        "best",
+        "dB, SSIM 0.",
+        "MIT",
+        "Recommended",
+    ):
         assert said in plain
 
 
@@ -102,6 +115,18 @@ def test_what_a_report_cannot_be_is_refused_before_work_begins(tmp_path: Path) -
     with pytest.raises(FileError, match=r"reference=.*no such file"):
         video.enhance(source, out, report=tmp_path / "page.html", reference=tmp_path / "none.mp4")
     assert {path.name for path in tmp_path.iterdir()} == {"in.mkv", "other.mkv"}
+
+
+def test_a_page_has_the_cards_of_the_networks_without_addresses(tmp_path: Path) -> None:
+    source = film(tmp_path / "in.mkv", SMALL)
+    often = During(video.Upscale("m"), ((0.0, 1.0),))
+    job = planned(source, tmp_path / "out.mkv", [video.Upscale("s", device="host")])
+    cards = page_of_a_film._cards(replace(job, stages=(*job.stages, often, video.Sharpen())))
+    assert [name for name, _ in cards] == ["superres-s", "superres-m"]
+    for name, text in cards:
+        assert text.startswith(f"# {name}")
+        assert "Licence" in text
+        assert "http" not in text
 
 
 def test_likeness_of_known_pictures() -> None:

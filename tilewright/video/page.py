@@ -19,6 +19,8 @@ from tilewright.errors import ArgumentError, DeviceError
 from tilewright.files.whole import check_writable, path_of, replacing
 from tilewright.version import __version__
 from tilewright.video import compare
+from tilewright.video.advice import advised, noted
+from tilewright.video.analysis.survey import surveyed
 from tilewright.video.compare import Seen
 from tilewright.video.job import Enhanced, Job
 from tilewright.video.pictures import pillow
@@ -36,7 +38,6 @@ class Page:
     path: Path
     job: Job
     reference: Film | None
-    told: Sequence[str]
 
     def write(self, done: Enhanced) -> None:
         """Look at the film that was made, and write the page."""
@@ -46,7 +47,7 @@ class Page:
             version=__version__,
             title=self.job.film.path.name,
             facts=list(_facts(self.job, done, out)),
-            told=self.told,
+            told=list(_told(self.job)),
             against="the reference" if self.reference else "the source, at the source's size",
             mean=_mean(found),
             curve=_curve(found),
@@ -63,13 +64,12 @@ def asked(
     path: str | os.PathLike[str] | None,
     reference: str | os.PathLike[str] | None,
     job: Job,
-    told: Sequence[str] = (),
 ) -> Page | None:
     """What a page needs, read and asked before the film is made; None where nobody wants one.
 
-    `told` was recommended. Raises FileError where the page cannot be written or the reference is no
-    film; ArgumentError where that has another size than the film will have; DeviceError where
-    Jinja2 or Pillow is absent.
+    Raises FileError where the page cannot be written or the reference is no film; ArgumentError
+    where that has another size than the film will have; DeviceError where Jinja2 or Pillow is
+    absent.
     """
     if path is None:
         if reference is not None:
@@ -84,7 +84,7 @@ def asked(
     found = None if reference is None else film(path_of(reference, "reference"), "reference")
     if found is not None:
         compare.check_reference(found, job.looks[-1], "reference")
-    return Page(target, job, found, told)
+    return Page(target, job, found)
 
 
 def _template() -> Any:
@@ -153,7 +153,25 @@ def _parts(worked: Mapping[str, float]) -> list[tuple[str, float, float]]:
     return [(name, seconds, 100 * seconds / most) for name, seconds in worked.items()]
 
 
+def _told(job: Job) -> Iterator[str]:
+    """What `analyse` advises for the source, and why."""
+    look = job.film.look
+    if look.kind not in ("yuv", "grey"):
+        yield f"nothing: samples are {look.format}, without a plane of luma to look at"
+        return
+    survey = job.survey or surveyed(job.film)
+    scenes, done = len(survey.starts), {stage.name for stage in job.stages}
+    advice = advised(survey, look)
+    for one in advice:
+        where = "" if len(one.scenes) == scenes else f", in {len(one.scenes)} of {scenes} scenes"
+        yield f"{one.stage}: {one.reason}{where}{'; done' if one.stage in done else ''}"
+    yield from noted(survey)
+    if not advice:
+        yield "no stage: nothing that was measured is over its limit"
+
+
 def _cards(job: Job) -> list[tuple[str, str]]:
     """What networks that were brought along are and learned from, their licences: as plain text."""
-    names = dict.fromkeys(name for s in job.stages if (name := getattr(s, "card", "")))
+    stages = [getattr(stage, "stage", stage) for stage in job.stages]  # those of some scenes alone
+    names = dict.fromkeys(name for stage in stages if (name := getattr(stage, "card", "")))
     return [(name, re.sub(r"https?://", "", models.card(name))) for name in names]

@@ -45,6 +45,11 @@ class Denoise:
     after: ClassVar[int] = 0
 
     @property
+    def card(self) -> str:
+        """The network's name, whose card `tilewright.models` has."""
+        return f"denoise-{self.size}"
+
+    @property
     def workers(self) -> int:
         """A picture a core; on other devices one after the other."""
         return self._means().workers
