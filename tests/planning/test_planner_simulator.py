@@ -113,6 +113,13 @@ def test_prediction_of_long_queues(units: int, order: str) -> None:
         assert found >= max(runs.work / slots.count, seconds.max())
 
 
+def test_one_slot_takes_no_less_than_all_work_not_even_by_rounding() -> None:
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        runs = Runs(random.integers(1, 60, 600), random.uniform(0.1, 1, 600)).merged()
+        assert predict(runs, Slots(1)) >= runs.work
+
+
 def test_prediction_of_skewed_long_queues() -> None:
     """The hard case: a few tiles as long as the ideal makespan among 20,000 short ones."""
     for seed in range(10):
