@@ -169,3 +169,40 @@ def test_a_product_keeps_the_names_of_the_nodes_that_it_does() -> None:
     alone = net.bind((2, 19, 24), "host", fuse=False)
     assert [s.covers for s in alone.steps if s.covers] == [(n.name,) for n in net.graph.nodes]
     assert isinstance(net.graph.nodes[0], Node)
+
+
+def gelu_of_five(order: str) -> list[NodeText]:
+    """As torch writes it before opset 20, factors in one of the orders; m to g."""
+    by = order == "by Mul"
+    head: list[NodeText] = [
+        ("Mul", ["turn", "m"], ["d"], {}) if by else ("Div", ["m", "root"], ["d"], {}),
+        ("Erf", ["d"], ["e"], {}),
+        ("Add", ["one", "e"] if by else ["e", "one"], ["a"], {}),
+    ]
+    if order == "half first":
+        return [*head, ("Mul", ["half", "m"], ["h"], {}), ("Mul", ["a", "h"], ["g"], {})]
+    return [*head, ("Mul", ["m", "a"], ["h"], {}), ("Mul", ["h", "half"], ["g"], {})]
+
+
+@pytest.mark.parametrize("order", ["half last", "half first", "by Mul"])
+@pytest.mark.parametrize("half", [0.5, 0.25])
+def test_gelu_as_exporters_write_it_ends_a_product(order: str, half: float) -> None:
+    nodes: list[NodeText] = [
+        ("MatMul", ["x", "w"], ["m"], {}),
+        *gelu_of_five(order),
+        ("MatMul", ["g", "v"], ["y"], {}),
+    ]
+    drawn = weights_of(w=(24, 48), v=(48, 24))
+    numbers = {"root": 2**0.5, "turn": 0.5**0.5, "one": 1.0, "half": half}
+    held = {name: np.array(value, np.float32) for name, value in numbers.items()}
+    bound = agrees(plain_net(nodes, {"x": (3, 17, 24)}, {**drawn, **held}), picture(3, 17, 24))
+    left = [node.operator for node in bound.graph.nodes]
+    assert (left == ["Product", "Product"]) == (half == 0.5)
+
+
+def test_one_slice_is_a_step_of_the_program() -> None:
+    nodes: list[NodeText] = [("Gather", ["x", "last"], ["y"], {"axis": 1})]
+    net = plain_net(nodes, {"x": (3, 4, 5)}, {"last": np.array(-1)})
+    bound, x = net.bind(None, "host"), picture(3, 4, 5)
+    np.testing.assert_array_equal(bound(x), x[:, -1])
+    assert [step.engine for step in bound.steps] == ["elements"]

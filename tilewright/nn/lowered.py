@@ -3,7 +3,8 @@
     MaxPool, AveragePool, global pools          -> Pool
     Resize                                      -> Blend along one axis, then along the next
     Add, Mul, ..., activations                  -> Elements
-    Concat, Split, Slice, Transpose, Reshape, DepthToSpace ... -> Elements that copy views
+    Concat, Split, Slice, Gather of one slice, Transpose, Reshape, DepthToSpace ...
+                           -> Elements that copy views
     Softmax, LayerNormalization, InstanceNormalization -> Rows or Channels (rows.py)
 
 What is not float32, or has no such form, is None here and stays a definition.
@@ -80,6 +81,8 @@ def lowered(
         return _in_turns(node, made[0])
     if node.operator == "Split":
         return _split(node, given[0], made)
+    if node.operator == "Gather":
+        return _gathered(node, tensors, made[0])
     if node.operator in (*_VIEWS, *_RESHAPED, "DepthToSpace", "SpaceToDepth"):
         return _moved(node, tensors, made[0])
     rows = rows_of(node, tensors)
@@ -264,6 +267,22 @@ def _split(node: Node, x: Tensor, made: Sequence[Tensor]) -> tuple[Part, ...] | 
         _elements(node, "none", Activation(), taken(*part), tensor, node.inputs[:1], name)
         for name, tensor, part in zip(names, made, itertools.pairwise(ends), strict=True)
     )
+
+
+def _gathered(node: Node, tensors: Mapping[str, Tensor], made: Tensor) -> tuple[Part, ...] | None:
+    """One slice, its place known."""
+    place = tensors[node.inputs[1]].value
+    if place is None or place.shape != () or not made.shape:
+        return None
+    rank = len(tensors[node.inputs[0]].shape)
+    taken = (*(slice(None),) * (node.attributes["axis"] % rank), int(place))
+
+    def views(
+        sources: Sequence[NDArray], out: NDArray
+    ) -> list[tuple[NDArray, NDArray | None, NDArray]]:
+        return [(sources[0][taken], None, out)]
+
+    return (_elements(node, "none", Activation(), views, made, node.inputs[:1]),)
 
 
 def _moved(node: Node, tensors: Mapping[str, Tensor], made: Tensor) -> tuple[Part, ...] | None:

@@ -8,6 +8,7 @@
     constants.py    what constants alone decide is computed once
     dead.py         what nobody reads is left out
     gates.py        x * Sigmoid(x), as exporters write it -> one node
+    gelus.py        Gelu as five nodes by Erf -> one node
     turns.py        Concat, Reshape, Transpose, Reshape: a channel shuffle -> one node
     convs.py        Conv of constant weights -> Convs, the record that engines are asked with
                     (transposed.py: ConvTranspose -> the same with a pixel shuffle)
@@ -36,6 +37,7 @@ from tilewright.nn.passes.constants import folded
 from tilewright.nn.passes.convs import with_convs
 from tilewright.nn.passes.dead import without_dead
 from tilewright.nn.passes.gates import gated
+from tilewright.nn.passes.gelus import with_gelus
 from tilewright.nn.passes.heads import with_heads
 from tilewright.nn.passes.products import with_products
 from tilewright.nn.passes.turns import in_turns
@@ -52,7 +54,9 @@ def simplified(
     whole_adds: whether engines add residuals to sums of whole numbers: the host's do.
     """
     graph = without_dead(without_unchanged(folded(graph, tensors), tensors))
-    graph = with_convs(without_dead(gated(in_turns(graph, tensors))) if fuse else graph, tensors)
+    if fuse:
+        graph = without_dead(with_gelus(gated(in_turns(graph, tensors)), tensors))
+    graph = with_convs(graph, tensors)
     if not fuse:
         return without_dead(with_products(graph, tensors, fuse=False))
     graph = without_dead(with_whole_convs(graph, tensors))
