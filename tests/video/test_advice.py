@@ -27,7 +27,8 @@ from tilewright.video.tables import PLACES
 
 GOOD = Sample(
     time=0.0, scene=0, mean=0.5, noise=0.5, blocks=0.0, blur=0.8, banding=0.0, combing=0.0,
-    haze=0.1, air=0.9, screen=0.1, text=0.0, tones=tuple(np.linspace(0, 1, 15)), light=(0.0,) * 32,
+    haze=0.1, air=0.9, screen=0.1, text=0.0, veil=(0.1,) * 9,
+    tones=tuple(np.linspace(0, 1, 15)), light=(0.0,) * 32,
 )  # fmt: skip
 LOOK = video.Look(1280, 720, "yuv420p", 8, "yuv", (1, 1))
 

@@ -106,9 +106,9 @@ def hazy(share: float) -> video.Frame:
 
 def test_haze_is_found_to_a_twentieth_of_the_light_where_some_of_the_air_is_seen() -> None:
     found = [measures.dark_channel(hazy(share)) for share in (0.0, 0.2, 0.4, 0.6, 0.8)]
-    np.testing.assert_allclose([one[0] for one in found[1:]], (0.2, 0.4, 0.6, 0.8), atol=0.05)
-    assert found[0][0] < 0.1
-    assert [one[0] for one in found] == sorted(one[0] for one in found)
+    np.testing.assert_allclose([one.share for one in found[1:]], (0.2, 0.4, 0.6, 0.8), atol=0.05)
+    assert found[0].share < 0.1
+    assert [one.share for one in found] == sorted(one.share for one in found)
 
 
 def test_taking_known_haze_out_gives_the_picture_back() -> None:
@@ -117,7 +117,7 @@ def test_taking_known_haze_out_gives_the_picture_back() -> None:
     from tilewright.video.tables import Toned
 
     clear, seen = hazy(0.0), hazy(0.5)
-    (made,) = Toned(seen.look, lambda _: table_of(0.5, 0.9))(Window(seen))
+    (made,) = Toned(seen.look, lambda _: table_of(np.full(measures.VEILS, 0.5), 0.9))(Window(seen))
     for plane, wanted in zip(made.planes, clear.planes, strict=True):
         apart = np.abs(plane.astype(float) - wanted)[30:]
         assert apart.mean() < 3

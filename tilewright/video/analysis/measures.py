@@ -6,10 +6,12 @@ pictures stands in the tests.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from tilewright.arrays.array import NDArray
-from tilewright.video.analysis.small import ROWS, shrunk, worst_of
+from tilewright.video.analysis.small import ROWS, boxed, shrunk, worst_of
 from tilewright.video.look import Frame
 from tilewright.video.tables import LIGHT, lightness
 
@@ -17,7 +19,8 @@ GRID = 8  # of blocks in JPEG, MPEG and most of H.264
 _STEP = 20.0  # larger ones are edges
 _STRONG, _EDGES = 12.0, 0.02
 _REACH, _SURE = 4.0, 1.02
-_PATCH, _BRIGHT = 3, 0.999
+_PATCH, _BRIGHT, _FEW = 3, 0.999, 0.01
+VEILS = 9
 _COMB = 8.0
 _MATRICES = {1: (1.5748, 0.1873, 0.4681, 1.8556)}  # BT.709; others as BT.601
 _OLD = (1.402, 0.344136, 0.714136, 1.772)
@@ -124,8 +127,22 @@ def screen(codes: NDArray) -> float:
     return float(((here == right) & (here == below)).mean())
 
 
-def dark_channel(frame: Frame) -> tuple[float, float]:
-    """How much of the light is haze's, 0 to 1, and how light that is, 0 to 1.
+@dataclass(frozen=True, slots=True)
+class Haze:
+    """How much of a picture's light is haze's.
+
+    share  of the light, 0 to 1: the median
+    air    how light the haze itself is, 0 to 1
+    veil   the share where the mean of luma round a sample is 0, 1/8 .. 1
+    """
+
+    share: float
+    air: float
+    veil: tuple[float, ...]
+
+
+def dark_channel(frame: Frame) -> Haze:
+    """Haze by the darkest colours.
 
     The least of red, green and blue within a patch is near 0 in clear pictures and the light of the
     haze in hazy ones (He, Sun and Tang 2009): its median, over the light of where it is most. Sky,
@@ -136,8 +153,21 @@ def dark_channel(frame: Frame) -> tuple[float, float]:
     grey = (red + green + blue) / 3
     air = float(grey[least >= np.quantile(least, _BRIGHT)].mean())
     if air < 1:
-        return 0.0, 0.0
-    return float(min(np.median(least) / air, 1)), min(1.0, air / LIGHT)
+        return Haze(0.0, 0.0, (0.0,) * VEILS)
+    shares = np.minimum(least / air, 1)
+    places = boxed(grey, _PATCH) * ((VEILS - 1) / LIGHT)
+    return Haze(float(np.median(shares)), min(1.0, air / LIGHT), _veil(shares, places))
+
+
+def _veil(shares: NDArray, places: NDArray) -> tuple[float, ...]:
+    """Medians by place; where too few samples are, what lies between the places round it."""
+    found = {}
+    for place in range(VEILS):
+        near = np.abs(places - place) < 0.75
+        if near.mean() > _FEW:
+            found[place] = float(np.median(shares[near]))
+    values = np.interp(range(VEILS), list(found), list(found.values()))
+    return tuple(float(one) for one in np.maximum.accumulate(values))
 
 
 def colours(frame: Frame) -> tuple[NDArray, NDArray, NDArray]:

@@ -30,6 +30,7 @@ class Sample:
     combing  hundredths of samples that are of two moments
     haze     share of the light that is haze's, 0 to 1, and how light that is
     air      how light the haze itself is
+    veil     that share where luma is so light (`measures.Haze`)
     screen   share of samples that are as their neighbours, 0 to 1
     text     share of cells with text that stayed while the picture moved, 0 to 1
     tones    quantiles of luma (`light.TONES`)
@@ -48,6 +49,7 @@ class Sample:
     air: float
     screen: float
     text: float
+    veil: tuple[float, ...]
     tones: tuple[float, ...]
     light: tuple[float, ...]
 

@@ -2,17 +2,19 @@
 
 Haze mixes a picture with its own light (Koschmieder 1924): seen = t * clear + (1 - t) * air. How
 much, 1 - t, and the air's light are what the dark channel says (He, Sun and Tang 2009;
-`analysis/measures.py`), of a whole scene: one t for near and far, which keeps skies even and leaves
-far haze.
+`analysis/measures.py`). What is far is lighter for its haze, so t is asked of a whole scene by how
+light the mean round a sample is, which is a table of two axes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
+from tilewright.arrays.array import NDArray
 from tilewright.errors import ArgumentError
 from tilewright.inputs.devices import host
 from tilewright.video.analysis.measures import dark_channel
@@ -21,7 +23,6 @@ from tilewright.video.look import Frame, Look
 from tilewright.video.stages.contract import Work
 from tilewright.video.tables import (
     LIGHT,
-    MIDDLES,
     PLACES,
     Key,
     Table,
@@ -33,6 +34,7 @@ from tilewright.video.tables import (
 
 APART, COUNT = 64.0, 17
 _CLEAREST = 0.12  # dark channels of clear pictures have this much on the mean
+_TINT = 2.0  # haze is seldom without a colour, which more would stress
 _LEAST = 0.35  # of t: what less would show is noise
 
 
@@ -70,27 +72,38 @@ class Dehaze:
 
     def fitted(self, survey: Survey) -> Dehaze:
         """With haze and air of every scene, smoothed over time."""
-        return replace(self, keys=smoothed(survey, [(one.haze, one.air) for one in survey.samples]))
+        seen = [(one.air, *one.veil) for one in survey.samples]
+        return replace(self, keys=smoothed(survey, seen))
 
     def bound(self, look: Look) -> Work:
         """The loops, and a table for each time."""
 
         def at(frame: Frame) -> Table | None:
-            haze, air = between(self.keys, frame.time) if self.keys else dark_channel(frame)
-            through = clearness(haze, self.amount)
-            return table_of(through, air) if through < 1 else None
+            air, *veil = between(self.keys, frame.time) if self.keys else seen_in(frame)
+            through = clearness(veil, self.amount)
+            return table_of(through, air) if through.min() < 1 else None
 
         return Toned(look, at)
 
 
-def clearness(haze: float, amount: float) -> float:
-    """How much of the light is the picture's own, t, by its dark channel."""
-    return max(_LEAST, 1 - amount * max(0.0, haze - _CLEAREST) / (1 - _CLEAREST))
+def seen_in(frame: Frame) -> tuple[float, ...]:
+    """A key's values, of one picture by itself."""
+    found = dark_channel(frame)
+    return (found.air, *found.veil)
 
 
-def table_of(through: float, air: float) -> Table:
+def clearness(veil: Sequence[float], amount: float) -> NDArray:
+    """How much of the light is the picture's own, t, where the mean is 0, 1/8 .. 1."""
+    haze = (np.asarray(veil) - _CLEAREST).clip(0) / (1 - _CLEAREST)
+    found: NDArray = (1 - amount * haze).clip(_LEAST)
+    return found
+
+
+def table_of(through: NDArray, air: float) -> Table:
     """A table that undoes haze of that light, of which `through` is left over the picture."""
+    places = PLACES / LIGHT * (len(through) - 1)
+    left = np.interp(places, np.arange(len(through)), through)[:, None]
     light = PLACES[:, None] + np.linspace(-APART, APART, COUNT)[None]
-    clear = (light - LIGHT * air) / through + LIGHT * air
+    clear = (light - LIGHT * air) / left + LIGHT * air
     values = np.repeat(rising(clear.clip(0, LIGHT))[..., None], 2, axis=2)
-    return Table(values, APART, 1.0, 3, np.full(MIDDLES, 1 / through))
+    return Table(values, APART, 1.0, 3, np.minimum(1 / left[:, 0], _TINT))
