@@ -138,7 +138,7 @@ def _checked(
     coding = Coding(
         codec=name,
         crf=codecs.CODECS[name].crf if crf is None else crf,
-        threads=_threads(stages),
+        threads=host().compute_units,
         rate=found.rate,
         time_base=found.time_base,
     )
@@ -146,15 +146,6 @@ def _checked(
     job = Job(found, target, tuple(stages), coding, passed, bounds)
     rehearsed(found, Made(passed[-1], coding), target)
     return job
-
-
-def _threads(stages: Sequence[Stage]) -> int:
-    """Of the encoder: all cores, or half of them beside a stage that keeps all busy.
-
-    Pictures of 1280 x 960 take x264 (veryfast) 21 ms of one core with one thread, 23 with two.
-    """
-    cores = host().compute_units
-    return max(1, cores // 2) if any(stage.workers > 1 for stage in stages) else cores
 
 
 def _check_out(source: Path, out: Path, overwrite: bool) -> None:
