@@ -1,10 +1,11 @@
 """A film made twice as large, read and written included, beside PyAV with onnxruntime in Python.
 
-    python -m bench.film FILM.mkv [OTHER.mp4 ...] [--size s] [--rounds 3] [--output FILE.json]
+    python -m bench.film FILM.mkv [OTHER.mp4 ...] [--size s] [--dtype float32] [--rounds 3]
+        [--output FILE.json]
 
 Of the first film: all ways in turns in one process, after one run of each that is not counted; the
-median of each, and ratios. Luma of both is compared: the encoder is the same, so pictures differ by
-what networks round. Of every film: what `--dry-run` predicts,
+median of each, and the ratio to the faster of the other ways. Luma of all is compared: the encoder
+is the same, so pictures differ by what networks round. Of every film: what `--dry-run` predicts,
 and what came.
 """
 
@@ -28,24 +29,25 @@ from tilewright.video.forecast import forecast
 from tilewright.video.likeness import psnr
 from tilewright.video.making import planned
 
-DTYPES = ("float32", "int8")
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("films", nargs="+", type=Path)
     parser.add_argument("--size", default="s")
+    parser.add_argument("--dtype", default="float32")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
+    options.stage = video.Upscale(options.size, options.dtype, device="host")
     with TemporaryDirectory() as name:
         folder = Path(name)
         document = {
             "environment": environment(host()),
             "load_before": load_average(),
             "size": options.size,
-            **_beside(options.films[0], folder, options.size, options.rounds),
-            "forecasts": [_foreseen(film, folder, options.size) for film in options.films],
+            "dtype": options.dtype,
+            **_beside(options, folder),
+            "forecasts": [_foreseen(film, folder, options) for film in options.films],
         }
     _show(document)
     if options.output:
@@ -53,69 +55,52 @@ def main() -> None:
         print(f"written: {options.output}")
 
 
-def _beside(source: Path, folder: Path, size: str, rounds: int) -> dict[str, Any]:
-    worked: dict[str, Any] = {}
-    ways: dict[str, Callable[[Path], Any]] = {}
-    for dtype in DTYPES:
-        ways[f"tilewright {dtype}"] = _ours(source, size, dtype, worked)
-        ways[f"onnxruntime {dtype}"] = _theirs(source, size, dtype)
+def _beside(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    cores, source = host().compute_units, options.films[0]
+    model = peer.onnx_of(models.load(options.stage.card + "-int8" * (options.dtype == "int8")))
+    wide, narrow = [peer.session(model, cores)], [peer.session(model, 1) for _ in range(cores)]
+    worked: list[Any] = []
+
+    def ours(out: Path) -> None:
+        worked.append(dict(video.enhance(source, out, [options.stage], overwrite=True).worked))
+
+    ways: dict[str, Callable[[Path], Any]] = {
+        "tilewright": ours,
+        "onnxruntime": lambda out: peer.film(source, out, wide, cores),
+        "onnxruntime, a picture a core": lambda out: peer.film(source, out, narrow, cores),
+    }
     files = {name: folder / f"{number}.mkv" for number, name in enumerate(ways)}
     seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for number in range(rounds + 1):
+    for number in range(options.rounds + 1):
         for name, way in ways.items():
             begin = time.perf_counter()
             way(files[name])
             if number:
                 seconds[name].append(time.perf_counter() - begin)
-            print(f"{name}: {seconds[name]}", flush=True)
+            time.sleep(0.5)
     medians = {name: statistics.median(values) for name, values in seconds.items()}
-    luma = {name: _luma(path) for name, path in files.items()}
-    count = len(luma["tilewright float32"])
+    mine, theirs = _luma(files["tilewright"]), _luma(files["onnxruntime"])
+    fastest = min(value for name, value in medians.items() if name != "tilewright")
     return {
         "film": source.name,
-        "pictures": count,
+        "pictures": len(mine),
         "seconds": seconds,
-        "pictures_a_second": {name: count / value for name, value in medians.items()},
-        "times_onnxruntime": {
-            dtype: medians[f"onnxruntime {dtype}"] / medians[f"tilewright {dtype}"]
-            for dtype in DTYPES
-        },
-        "luma_psnr_between_them": {
-            dtype: min(
-                psnr(one, other, 255)
-                for one, other in zip(
-                    luma[f"tilewright {dtype}"], luma[f"onnxruntime {dtype}"], strict=True
-                )
-            )
-            for dtype in DTYPES
-        },
-        "worked": worked,
+        "pictures_a_second": {name: len(mine) / value for name, value in medians.items()},
+        "times_the_faster_peer": fastest / medians["tilewright"],
+        "luma_psnr_between_them": min(
+            psnr(one, other, 255) for one, other in zip(mine, theirs, strict=True)
+        ),
+        "worked": worked[-1],
     }
-
-
-def _ours(source: Path, size: str, dtype: str, worked: dict[str, Any]) -> Callable[[Path], Any]:
-    def run(out: Path) -> None:
-        stage = video.Upscale(size, dtype, device="host")
-        worked[dtype] = dict(video.enhance(source, out, [stage], overwrite=True).worked)
-
-    return run
-
-
-def _theirs(source: Path, size: str, dtype: str) -> Callable[[Path], Any]:
-    """A session of one thread for each core: faster than one session of all."""
-    cores = host().compute_units
-    model = peer.onnx_of(models.load(f"superres-{size}" + "-int8" * (dtype == "int8")))
-    sessions = [peer.session(model, 1) for _ in range(cores)]
-    return lambda out: peer.film(source, out, sessions, cores)
 
 
 def _luma(path: Path) -> list[Any]:
     return [frame.planes[0].copy() for frame in video.frames(path)]
 
 
-def _foreseen(source: Path, folder: Path, size: str) -> dict[str, Any]:
+def _foreseen(source: Path, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     out = folder / "foreseen.mkv"
-    stages = [video.Upscale(size, device="host")]
+    stages = [options.stage]
     found = forecast(planned(source, out, stages))
     made = video.enhance(source, out, stages)
     case = {
@@ -131,8 +116,8 @@ def _foreseen(source: Path, folder: Path, size: str) -> dict[str, Any]:
 def _show(document: dict[str, Any]) -> None:
     for name, rate in document["pictures_a_second"].items():
         print(f"{name:30} {rate:6.1f} pictures a second")
-    for key in ("times_onnxruntime", "luma_psnr_between_them", "worked"):
-        print(f"{key}: {document[key]}")
+    print(f"{document['times_the_faster_peer']:.2f} times the faster peer; worked:")
+    print(document["worked"], document["luma_psnr_between_them"])
     for case in document["forecasts"]:
         print(case)
 

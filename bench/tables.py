@@ -444,6 +444,21 @@ def _low_light(document: dict[str, Any], path: Path) -> str:
     return "\n".join([*lines, "", " ".join(said), _source(document, path)])
 
 
+def _film(document: dict[str, Any], path: Path) -> str:
+    """A film made twice as large, ways beside each other, and what a dry run foretold."""
+    lines = ["| | pictures a second |", "|---|---:|"]
+    lines += [f"| {way} | {rate:.1f} |" for way, rate in document["pictures_a_second"].items()]
+    lines += ["", f"{document['times_the_faster_peer']:.2f} times the faster of the others.", ""]
+    lines += ["| film | predicted | came |", "|---|---:|---:|"]
+    for case in document["forecasts"]:
+        told, came = (
+            f"{found['seconds']:.1f} s, {found['bytes'] / 1e6:.2f} MB"
+            for found in (case["predicted"], case["came"])
+        )
+        lines.append(f"| {case['film']}, {case['pictures']} pictures | {told} | {came} |")
+    return "\n".join([*lines, "", _source(document, path)])
+
+
 _TABLES: dict[str, Callable[[dict[str, Any], Path], str]] = {
     "host_time": _host_time,
     "dense": _dense,
@@ -460,6 +475,7 @@ _TABLES: dict[str, Callable[[dict[str, Any], Path], str]] = {
     "tune": _tune,
     "regret": _regret,
     "low": _low_light,
+    "film": _film,
 }
 
 
