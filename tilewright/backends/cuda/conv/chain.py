@@ -58,8 +58,6 @@ class Chained:
             return f"needs sm_{_AMPERE} and later, {device.name} is {device.version or 'another'}"
         if work.layers[0].whole is None and work.dtype not in ("float16", "bfloat16"):
             return f"dtype={work.dtype!r}: takes float16, bfloat16 and whole numbers"
-        if work.layers[0].whole is not None:
-            return "whole numbers: their bits are not proven on a GPU yet"
         return unfit(work) or chain_whole.unfit(work) or nvrtc.missing()
 
     def propose(self, work: ConvWork, device: Device) -> Proposal:
