@@ -11,7 +11,8 @@ import pytest
 from tests.support import conv_chains, whole_chains
 from tests.support.triton_proof import CUDA_H200
 from tilewright.backends.cuda.conv import chain_launch, chain_pack, chain_plan, chain_whole
-from tilewright.backends.cuda.conv.chain import CHAIN
+from tilewright.backends.cuda.conv.chain import CHAIN, CHAIN_MMA, Chained
+from tilewright.backends.cuda.conv.triton import TritonConv
 from tilewright.engines.conv import Conv, ConvWork
 
 torch: Any = pytest.importorskip("torch")
@@ -28,6 +29,17 @@ def changed(index: int, **facts: Any) -> ConvWork:
 def test_a_chain_from_floats_to_floats_is_taken() -> None:
     assert chain_whole.unfit(WORK) is None
     assert CHAIN.propose(WORK, CUDA_H200).seconds
+
+
+@pytest.mark.parametrize("engine", [CHAIN, CHAIN_MMA], ids=lambda one: one.name)
+def test_they_are_predicted_to_take_longer_than_halves(engine: Chained) -> None:
+    """And less than a launch a layer; types are chosen by it."""
+    channels, size = (1, 32, 32, 32, 32, 32, 4), (1, 1080, 1920)
+    work = whole_chains.chain(channels, size)
+    seconds = engine.propose(work, CUDA_H200).seconds
+    halves = engine.propose(conv_chains.chain(channels, size, shuffle=2), CUDA_H200).seconds
+    assert halves < seconds < 2 * halves
+    assert seconds < TritonConv().propose(work, CUDA_H200).seconds
 
 
 def test_sums_that_float32_does_not_hold_are_refused() -> None:
