@@ -122,7 +122,7 @@ CHAIN_LAUNCH = 5e-6
 CHAIN_PRODUCT = {"chain": (0.66e-9, 0.66e-9), "chain_mma": (1.65e-9, 1.4e-9)}  # 64 pixels, 128
 CHAIN_HANDING = (0.33e-6, 0.09e-6)
 # What whole numbers add for 64 pixels of a channel: scaled, divided, limited, rounded. From M.
-CHAIN_WHOLE = {"chain": 3.7e-9, "chain_mma": 1.5e-9}
+CHAIN_WHOLE = {"chain": 3.3e-9, "chain_mma": 1.5e-9}
 CHAIN_WRITTEN = 2.0e12  # bytes a second that a kernel writes, beside its steps
 CHAIN_COPY = 0.28e12  # bytes that torch turns from other strides into planes, a second
 
@@ -199,6 +199,10 @@ class WinogradRates:
     channel: float
 
 
-# Of 16 to 64 channels at 56 x 56 to 1080 x 1920.
-CONV_WINOGRAD = {4: WinogradRates(3e-6, 6e-6, 0.36e-6), 2: WinogradRates(3e-6, 4e-6, 0.25e-6)}
+# Of 12 layers of 16 to 512 channels, 7 x 7 to 1080 x 1920: all within a tenth but 16 channels in
+# F(4, 3), predicted a sixth too slow, and in F(2, 3), a ninth.
+CONV_WINOGRAD = {
+    4: WinogradRates(0.5e-6, 9.2e-6, 0.323e-6),
+    2: WinogradRates(2e-6, 3.7e-6, 0.26e-6),
+}
 CONV_MEMORY = 2.5e12  # bytes a second of what they read and write
