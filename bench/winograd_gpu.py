@@ -2,7 +2,7 @@
 
     python -m bench.winograd_gpu --name h200
 
-Layers of ResNet-18 (one by eight pictures too), of S, M and C64, with bias and ReLU, channels
+Layers of ResNet-18 (some by eight pictures too), of M and of C64, with bias and ReLU, channels
 last; cuDNN also channels first, its algorithms tried, without tf32. Microseconds of a call, of ten
 in a CUDA graph, medians of interleaved rounds. The error is the norm of the difference from float64
 over the norm of that. Writes bench/results/winograd-NAME.json.
@@ -29,8 +29,8 @@ from tilewright.engines.conv import Activation, Conv, ConvOperands, ConvWork
 
 CALLS = 10
 CASES = (
-    *((1, c, (s, s)) for c, s in ((64, 56), (128, 28))),
-    (8, 64, (56, 56)),
+    *((1, c, (s, s)) for c, s in ((64, 56), (128, 28), (256, 14), (512, 7))),
+    *((8, c, (s, s)) for c, s in ((64, 56), (128, 28), (256, 14))),
     *((1, c, (360, 640)) for c in (32, 64)),
     *((1, c, (1080, 1920)) for c in (16, 32, 64)),
 )

@@ -1,6 +1,6 @@
 """3x3 convolutions of stride 1 in float32 by Winograd, a kernel a layer (kernels/conv/winograd.cu).
 
-    F(4, 3)   4 times fewer products than the plain sum, twice its error
+    F(4, 3)   4 times fewer products than the plain sum, about twice its error
     F(2, 3)   2.25 times fewer, no more error: `exact` asks for it; where results are few as well
 
 Of halves there is none: on tensor cores transforms take longer than the products that they save.
