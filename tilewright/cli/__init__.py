@@ -21,6 +21,7 @@ from typer.core import TyperGroup
 import tilewright
 from tilewright.cli import ending
 from tilewright.cli.ending import complain
+from tilewright.cli.optional import Command
 from tilewright.errors import TilewrightError
 
 # A file here each, with a function of the same name; of GROUPS, with an `app` of several.
@@ -129,6 +130,6 @@ def _main(
 
 
 for _name in COMMANDS:
-    app.command()(getattr(importlib.import_module(f"{__name__}.{_name}"), _name))
+    app.command(cls=Command)(getattr(importlib.import_module(f"{__name__}.{_name}"), _name))
 for _name in GROUPS:
     app.add_typer(importlib.import_module(f"{__name__}.{_name}").app)

@@ -44,7 +44,7 @@ def enhance(
     denoise: Annotated[
         str | None,
         typer.Option(
-            "--denoise", metavar="SIGMA", help="Take noise out by a network: 0 to 75, or auto."
+            "--denoise", metavar="[SIGMA]", help="Take noise out by a network: 0 to 75, or auto."
         ),
     ] = None,
     auto: Annotated[
@@ -52,17 +52,21 @@ def enhance(
     ] = False,
     low_light: Annotated[
         float | None,
-        typer.Option("--low-light", metavar="AMOUNT", help="Make dark pictures light, by 0 to 1."),
+        typer.Option(
+            "--low-light", metavar="[AMOUNT]", help="Make dark pictures light, 0 to 1 of the way."
+        ),
     ] = None,
     dehaze: Annotated[
         float | None,
         typer.Option(
-            "--dehaze", metavar="AMOUNT", help="Take haze out, by 0 to 1; 0.9 leaves a little."
+            "--dehaze", metavar="[AMOUNT]", help="Take haze out, by 0 to 1; 0.9 leaves a little."
         ),
     ] = None,
     contrast: Annotated[
         float | None,
-        typer.Option("--contrast", metavar="AMOUNT", help="More contrast, by 0 to 1; 0.6 is mild."),
+        typer.Option(
+            "--contrast", metavar="[AMOUNT]", help="More contrast, by 0 to 1; 0.6 is mild."
+        ),
     ] = None,
     upscale: Annotated[
         int | None,
@@ -83,7 +87,7 @@ def enhance(
     ] = None,
     sharpen: Annotated[
         float | None,
-        typer.Option("--sharpen", metavar="AMOUNT", help="Sharpen luma, by 0 to 4; 0.6 is mild."),
+        typer.Option("--sharpen", metavar="[AMOUNT]", help="Sharpen luma, by 0 to 4; 0.6 is mild."),
     ] = None,
     ten_bit: Annotated[
         bool, typer.Option("--ten-bit", help="Ten bits a sample, steps of ramps filled in.")
@@ -139,10 +143,10 @@ def enhance(
 
     - `tilewright enhance film.mp4 -o large.mp4 --upscale 2 --size m`
     - `tilewright enhance film.mp4 -o better.mp4 --auto`
-    - `tilewright enhance night.mp4 -o light.mp4 --low-light 1`
+    - `tilewright enhance night.mp4 -o light.mp4 --low-light`
     - `tilewright enhance film.mp4 -o film.mkv --sharpen 0.5 --ten-bit --codec h265 --crf 22`
     - `tilewright enhance film.mp4 -o large.mp4 --upscale 2 --report large.html`
-    - `tilewright enhance old.mp4 -o clean.mp4 --deblock --denoise auto --size m`
+    - `tilewright enhance old.mp4 -o clean.mp4 --deblock --denoise --size m`
     - `tilewright enhance film.mkv -o copy.mkv --codec ffv1`
     - `tilewright enhance "photos/*.jpg" -o larger --upscale 2 --size l`
     """

@@ -1,0 +1,48 @@
+"""Options whose value may be left out: `--low-light` is `--low-light 1`.
+
+Click has these; Typer does not pass them on. So a value is put in before a line is parsed, where
+what follows the option is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from typer.core import TyperCommand
+
+VALUES: Mapping[str, str] = {
+    "--low-light": "1",
+    "--dehaze": "0.9",
+    "--contrast": "0.6",
+    "--sharpen": "0.6",
+    "--denoise": "auto",
+}
+
+
+class Command(TyperCommand):
+    """A command that knows them."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse a line with values where they were left out."""
+        return super().parse_args(ctx, list(filled(args)))
+
+
+def filled(arguments: Sequence[str]) -> Iterator[str]:
+    """A line's words, and after options without a value theirs; behind `--` nothing is one."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    for number, word in enumerate(arguments):
+        yield word
+        if word in VALUES and number < end and not _is_value(arguments[number + 1 : end]):
+            yield VALUES[word]
+
+
+def _is_value(following: Sequence[str]) -> bool:
+    """Whether the next word is a number, or at least no option and no path."""
+    if not following:
+        return False
+    try:
+        float(following[0])
+    except ValueError:
+        return not (following[0].startswith("-") or set(following[0]) & set("./\\*"))
+    return True
