@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tilewright.arrays.views import view_host
+from tilewright.arrays.views import on_gpu, view_host
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError, TilewrightError
 from tilewright.facts.limits import MOST
 from tilewright.inputs import checks, matrices
@@ -247,3 +248,10 @@ def test_leading_dimensions_of_a_result_are_those_that_both_broadcast_to(
 def test_a_host_array_is_seen_from_its_own_first_element() -> None:
     seen = view_host(RAMP[5::3])
     assert (seen.offset, seen.strides, seen.memory[0]) == (0, (3,), RAMP[5])
+
+
+@pytest.mark.parametrize(("kind", "number", "found"), [(1, 2, False), (2, 0, True), (2, 1, True)])
+def test_where_an_array_lies_is_its_kind_of_device_and_not_the_number(
+    kind: int, number: int, found: bool
+) -> None:
+    assert on_gpu(SimpleNamespace(__dlpack_device__=lambda: (kind, number))) == found

@@ -367,3 +367,10 @@ def test_a_sign_that_meets_zero_is_one() -> None:
         sources={"s": ("signs", None)},
     )
     assert _input(item, "s", given, {}).ravel().tolist() == [-1, 1, 1]
+
+
+def test_weights_that_depend_on_the_input_are_refused_by_name() -> None:
+    g = Graph(3, 2, 2)
+    g.node("Conv", "x", g.node("Relu", "x"))
+    with pytest.raises(FileError, match="weights that depend on the input"):
+        import_onnx(g.bytes())
