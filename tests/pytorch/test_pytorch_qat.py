@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -148,6 +149,9 @@ def test_ranges_of_no_layer_and_those_that_are_none_are_refused() -> None:
 
 
 def test_what_cannot_be_trained_so_is_named() -> None:
+    value: Any = 3
+    with pytest.raises(ArgumentError, match="module=3: accepted are modules of torch"):
+        qat.prepare(value)
     with pytest.raises(ArgumentError, match="padding_mode='reflect'; accepted is 'zeros'"):
         qat.prepare(nn.Sequential(nn.Conv2d(1, 1, 3, padding_mode="reflect")))
     with pytest.raises(ArgumentError, match="no batch of finite numbers went through '0' in"):

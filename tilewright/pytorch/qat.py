@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tilewright.errors import ArgumentError, DtypeError
+from tilewright.wording import short
 
 __all__ = ["QuantConv2d", "QuantLinear", "prepare", "ranges", "restored"]
 _MOMENTUM = 0.1  # of a batch in the range that is kept
@@ -203,9 +204,11 @@ def prepare(
             them; these stay so, others follow the batches. A trained network loses less where the
             steps that its weights settle on do not move.
 
-    Raises ArgumentError for a convolution that pads with anything but zeros, a range of a name that
-    no layer has, and one that is not finite or ends below its beginning.
+    Raises ArgumentError for what is no module, a convolution that pads with anything but zeros, a
+    range of a name that no layer has, and one that is not finite or ends below its beginning.
     """
+    if not isinstance(module, nn.Module):
+        raise ArgumentError(f"module={short(module)}: accepted are modules of torch")
     module = _prepared(module, {})
     found = {
         f"{name}.weight" if name else "weight": layer
