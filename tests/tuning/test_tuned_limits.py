@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tilewright.tuning.curves import from_json, to_json
 from tilewright.tuning.tasks import Task, tasks
 from tilewright.tuning.trial import Shape, allowed_error
 from tilewright.tuning.tuned import config_from_json, ratio_from_json
+from tilewright.tuning.tuner import Tuner
 
 
 @pytest.mark.parametrize(
@@ -103,3 +105,27 @@ def test_what_counts_as_rounding_grows_with_the_root_of_the_depth() -> None:
     eps = 2.0**-23
     assert allowed_error("float32", 100, 0.0) == pytest.approx(1e-6 + 10 * eps, rel=1e-12)
     assert allowed_error("float64", 0, 3e-7) == pytest.approx(1.6e-6, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("seconds_left", "interrupts", "begun"), [(9.0, 9, 3), (9.0, 0, 1), (9.0, 1, 2), (0.0, 9, 0)]
+)
+def test_no_task_begins_once_the_time_is_up_or_somebody_interrupted(
+    seconds_left: float, interrupts: int, begun: int
+) -> None:
+    tuner: Any = SimpleNamespace(
+        workshop=SimpleNamespace(greet=lambda request: {}),
+        _request=lambda what: {},
+        interrupted=False,
+        seconds_left=seconds_left,
+    )
+    seen: list[object] = []
+
+    def run_task(task: object, share: float) -> None:
+        tuner.interrupted = len(seen) == interrupts
+        seen.append(task)
+
+    tuner._run_task = run_task
+    tasks: Any = [SimpleNamespace(weight=1.0)] * 3
+    assert Tuner.run(tuner, tasks) == []
+    assert len(seen) == begun
