@@ -156,8 +156,13 @@ def test_a_candidate_is_right_on_ragged_edges_and_on_every_shape_or_has_no_time(
 
 @pytest.mark.parametrize(
     ("dueled", "ratio", "stays"),
-    [((DEFAULT, FAST), 0.4, True), ((DEFAULT, FASTER), 0.4, False), ((DEFAULT, FAST), 0.6, False)],
-    ids=["better and absent", "beaten in turns", "worse"],
+    [
+        ((DEFAULT, FAST), 0.4, True),
+        ((DEFAULT, FASTER), 0.4, False),
+        ((DEFAULT, FAST), 0.6, False),
+        ((DEFAULT, FAST), 0.5, False),
+    ],
+    ids=["better and absent", "beaten in turns", "worse", "as good and older"],
 )
 def test_a_better_record_that_took_no_part_outlives_the_winner(
     dueled: tuple[Config, ...], ratio: float, stays: bool
