@@ -253,6 +253,17 @@ def test_a_network_is_quantised_and_kept(folder: Path) -> None:
     )
 
 
+def test_samples_of_several_files_are_those_of_one_file(folder: Path) -> None:
+    x = np.load("x.npy")
+    np.save("one.npy", np.concatenate([x, 2 * x, -x]))
+    np.save("first.npy", np.concatenate([x, 2 * x]))
+    np.save("last.npy", -x)
+    quantise = ("net", "quantise", "model.onnx", "--no-compare", "-o")
+    assert invoke(*quantise, "whole.npz", "one.npy").exit_code == 0
+    assert invoke(*quantise, "parts.npz", "first.npy", "last.npy").exit_code == 0
+    assert np.array_equal(nn.load("parts.npz").run(x), nn.load("whole.npz").run(x))
+
+
 def test_what_cannot_be_quantised_is_said_and_nothing_is_written(folder: Path) -> None:
     bad = np.full((1, 1, 8, 8), np.nan, np.float32)
     np.save("bad.npy", bad)

@@ -65,7 +65,8 @@ def convert(
 def info(model: ModelArgument, shape: ShapeOption = None) -> None:
     """Show inputs, outputs, operators and parameters; with sizes also operations and memory.
 
-    Memory is what all values take at once on the host, fused, parameters not among it.
+    Memory is what all values take at once on the host, fused; parameters and what engines take
+    besides, as `explain()` says, are not among it.
 
     Example: `tilewright net info model.onnx --shape 1x3x224x224`
     """

@@ -13,7 +13,7 @@ from tilewright.cli.net_inputs import ModelArgument, array_of, given_arrays
 from tilewright.nn.damages import damage
 from tilewright.nn.net import Network
 from tilewright.nn.quantising import quantise as quantised
-from tilewright.nn.ranges import METHODS
+from tilewright.nn.ranges import METHODS, pieces
 from tilewright.nn.stored import load, save
 
 
@@ -22,7 +22,8 @@ def quantise(
     samples: Annotated[
         list[str],
         typer.Argument(
-            metavar="SAMPLES...", help="x.npy, its first axis counting samples, or pictures."
+            metavar="SAMPLES...",
+            help="x.npy files, their first axis counting samples, or pictures.",
         ),
     ],
     output: Annotated[
@@ -67,7 +68,7 @@ def _samples(network: Network, texts: list[str]) -> Any:
     """What files hold as `nn.quantise` takes it."""
     if len(network.inputs) == 1:
         arrays = [array_of(network.inputs[0], text.partition("=")[2] or text) for text in texts]
-        return arrays[0] if len(arrays) == 1 else arrays
+        return [piece for array in arrays for piece in pieces(network, array)]
     found = given_arrays(network.inputs, texts)
     return [_nth(found, at) for at in range(min(len(array) for array in found.values()))]
 

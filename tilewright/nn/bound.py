@@ -106,9 +106,7 @@ class Bound:
     @property
     def scratch_bytes(self) -> int:
         """What engines take besides, as they say: rings, transformed pictures, packed copies."""
-        return sum(
-            step.verdict.best.scratch for step in self._plan.steps if step.verdict is not None
-        )
+        return self._plan.scratch_bytes
 
     @property
     def weight_bytes(self) -> int:

@@ -193,7 +193,7 @@ def _in(graph: Graph, dtype: Any) -> Graph:
         return graph
     name = str(getattr(dtype, "__name__", dtype)).removeprefix("torch.")
     if name not in DTYPES:
-        raise DtypeError(f"dtype={short(dtype)}: accepted are None, {', '.join(DTYPES)}")
+        raise DtypeError(f"dtype={short(dtype)}: accepted are {', '.join(DTYPES)}")
     return retyped(graph, name)
 
 

@@ -123,6 +123,11 @@ class Plan:
         return self.outside.get(name, self.tensors[name].dtype)
 
     @property
+    def scratch_bytes(self) -> int:
+        """What engines take besides values, as they say."""
+        return sum(step.verdict.best.scratch for step in self.steps if step.verdict is not None)
+
+    @property
     def seconds(self) -> float | None:
         """The sum of what was predicted; None where a chain has no prediction."""
         found = [step.seconds for step in self.steps if step.verdict is not None]

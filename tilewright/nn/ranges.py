@@ -75,7 +75,7 @@ def inputs_of(net: Network, samples: Any) -> list[dict[str, NDArray]]:
         not isinstance(samples, Iterable) or isinstance(samples, str | bytes | Mapping)
     ):
         raise ArgumentError(f"samples={short(samples)}: accepted are an array, or a list of inputs")
-    listed = _pieces(net, samples) if hasattr(samples, "shape") else list(samples)
+    listed = pieces(net, samples) if hasattr(samples, "shape") else list(samples)
     if not listed:
         raise ArgumentError("samples: none; accepted are one and more")
     found = []
@@ -95,7 +95,7 @@ def inputs_of(net: Network, samples: Any) -> list[dict[str, NDArray]]:
     return found
 
 
-def _pieces(net: Network, samples: Any) -> list[Any]:
+def pieces(net: Network, samples: Any) -> list[Any]:
     """An array along its first axis, in pieces that the first input takes."""
     shape = net.inputs[0].shape
     if not len(samples.shape):

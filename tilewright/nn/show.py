@@ -17,7 +17,8 @@ def explained(plan: Plan, title: str) -> str:
     lines = [
         f"{title} on {plan.device.id} ({plan.device.name}): {inputs}",
         f"{counted(len(plan.steps), 'step')}{predicted}, values take"
-        f" {plan.peak_bytes / 2**20:.2f} MiB at once",
+        f" {plan.peak_bytes / 2**20:.2f} MiB at once, engines"
+        f" {plan.scratch_bytes / 2**20:.2f} MiB besides",
     ]
     if plan.outside:
         kinds = ", ".join(sorted(set(plan.outside.values())))
