@@ -2,12 +2,12 @@
 
     python -m bench.restore IMAGES CLIPS [--only noise jpeg films speed] [--ours] [--output FILE]
 
-IMAGES holds test/: photographs, luma under seeded noise, or through Pillow's JPEG. Of films some
-pictures of each clip are looked at, whose first seconds x264 (medium) encoded anew. PSNR of luma,
-of what is rounded to eight bits again, means over pictures; int8 loses what it loses on every
-fourth photograph. ffmpeg's filters are given the strength, by the factors that were best on
-photographs that networks learn from; bm3d, which takes long, has the middles of photographs, and so
-have networks there. --ours measures the networks anew and keeps the rest of FILE.
+IMAGES holds test/: middles of photographs, luma under seeded noise, or through Pillow's JPEG. Of
+films some pictures of each clip are looked at, whose first second x264 (medium) encoded anew. PSNR
+of luma, of what is rounded to eight bits again, means over pictures; int8 (--int8) loses what it
+loses on every fourth photograph. ffmpeg's filters are given the strength, by the factors that were
+best on photographs that networks learn from. --ours measures the networks anew and keeps the rest
+of FILE.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ from train.restoring import as_jpeg, noisy
 NDArray = npt.NDArray[Any]
 SIGMAS, QUALITIES, CRFS = (25, 50), (10, 20, 40), (33, 38)
 SIZES = ("s", "m")
-PICTURES, SPAN = 4, 48  # of a clip that are looked at, out of so many that are encoded
+PICTURES, SPAN = 2, 24  # of a clip that are looked at, out of so many that are encoded
 MIDDLE = 256
 _FOURTH = 4
 BM3D = {
@@ -76,6 +77,7 @@ def main() -> None:
     parser.add_argument("clips", type=Path)
     parser.add_argument("--only", nargs="+", default=["noise", "jpeg", "films", "speed"])
     parser.add_argument("--ours", action="store_true")
+    parser.add_argument("--int8", action="store_true", help="those networks too")
     parser.add_argument("--output", type=Path, default=RESULTS / "restore-cpu.json")
     options = parser.parse_args()
     there = options.output.exists()
@@ -89,15 +91,17 @@ def main() -> None:
         else:
             before = {case["name"]: case["psnr"] for case in document.get(part, [])}
             source = options.clips if part == "films" else options.images
-            document[part] = [
-                _measured(case, before.get(case.name) if options.ours else None, part)
-                for case in parts[part](source)
-            ]
+            cases = []
+            for case in parts[part](source):
+                known = before.get(case.name) if options.ours else None
+                cases.append(_measured(case, known, part, whole=options.int8))
+                document[part] = cases
+                options.output.write_text(json.dumps(document, indent=1) + "\n")
         options.output.write_text(json.dumps(document, indent=1) + "\n")
 
 
 def _noise(images: Path) -> Iterator[Case]:
-    """Whole photographs, and their middles."""
+    """Middles of photographs."""
     lumas = _lumas(images)
     for sigma in SIGMAS:
         pairs = [(noisy(one, sigma, number), one) for number, one in enumerate(lumas)]
@@ -109,7 +113,6 @@ def _noise(images: Path) -> Iterator[Case]:
             for name, text in BM3D.items()
         }
         stage = _denoising(sigma)
-        yield Case(f"σ {sigma}", pairs, means, stage)
         yield Case(f"σ {sigma}, middles of {MIDDLE} × {MIDDLE}", middles, means | blocks, stage)
 
 
@@ -120,7 +123,7 @@ def _denoising(sigma: float) -> Callable[[str, str], Stage]:
 def _jpeg(images: Path) -> Iterator[Case]:
     lumas = _lumas(images)
     for quality in QUALITIES:
-        pairs = [(as_jpeg(one, quality), one) for one in lumas]
+        pairs = [(_middle(as_jpeg(one, quality)), _middle(one)) for one in lumas]
         yield Case(f"JPEG q {quality}", pairs, DEBLOCK, _deblocking, deep=True)
 
 
@@ -156,29 +159,35 @@ def _middle(plane: NDArray) -> NDArray:
     return plane[top : top + MIDDLE, left : left + MIDDLE].copy()
 
 
-def _measured(case: Case, before: dict[str, float] | None, part: str) -> dict[str, Any]:
+def _measured(
+    case: Case, before: dict[str, float] | None, part: str, *, whole: bool
+) -> dict[str, Any]:
     """Means of PSNR by way; those of others from `before` where it is given."""
     found = dict(before or {})
     if before is None:
-        found["damaged"] = _mean(case.pairs, lambda x: x)
+        found["damaged"] = statistics.fmean(_all(case.pairs, lambda x: x))
         for name, text in case.filters.items():
-            found[name] = _mean(case.pairs, lambda x, text=text: filtered(x, text))  # type: ignore[misc]
-    fourth = case.pairs if part == "films" else case.pairs[::_FOURTH]
+            found[name] = statistics.fmean(_all(case.pairs, partial(filtered, text=text)))
+    step = 1 if part == "films" else _FOURTH
     for size in SIZES:
-        found[size] = _ours(case, size, "float32", case.pairs)
-        ints = _ours(case, size, "int8", fourth)
-        floats = found[size] if fourth is case.pairs else _ours(case, size, "float32", fourth)
-        found[f"{size}-int8"] = found[size] + ints - floats
+        floats = _ours(case, size, "float32", case.pairs)
+        found[size] = statistics.fmean(floats)
+        if not whole or part == "noise":
+            continue
+        ints = _ours(case, size, "int8", case.pairs[::step])
+        lost = statistics.fmean(floats[::step]) - statistics.fmean(ints)
+        found[f"{size}-int8"] = found[size] - lost
     print(case.name, {name: round(value, 2) for name, value in found.items()}, flush=True)
     return {"name": case.name, "pictures": len(case.pairs), "psnr": found}
 
 
-def _mean(pairs: Sequence[tuple[NDArray, NDArray]], way: Callable[[NDArray], NDArray]) -> float:
+def _all(
+    pairs: Sequence[tuple[NDArray, NDArray]], way: Callable[[NDArray], NDArray]
+) -> list[float]:
+    """PSNR of every picture."""
     with ThreadPoolExecutor(host().compute_units) as pool:
         made = pool.map(way, [damaged for damaged, _ in pairs])
-        return statistics.fmean(
-            psnr(one, clean) for one, (_, clean) in zip(made, pairs, strict=True)
-        )
+        return [psnr(one, clean) for one, (_, clean) in zip(made, pairs, strict=True)]
 
 
 def psnr(one: NDArray, other: NDArray) -> float:
@@ -187,7 +196,9 @@ def psnr(one: NDArray, other: NDArray) -> float:
     return float(10 * np.log10(255**2 / max(1e-9, (apart**2).mean())))
 
 
-def _ours(case: Case, size: str, dtype: str, pairs: Sequence[tuple[NDArray, NDArray]]) -> float:
+def _ours(
+    case: Case, size: str, dtype: str, pairs: Sequence[tuple[NDArray, NDArray]]
+) -> list[float]:
     """Through the stage, as films (eight bits) or pictures (sixteen) go through it."""
     stage = case.stage(size, dtype)
     works: dict[tuple[int, ...], list[Work]] = {}
@@ -207,7 +218,7 @@ def _ours(case: Case, size: str, dtype: str, pairs: Sequence[tuple[NDArray, NDAr
         finally:
             works[x.shape].append(work)
 
-    return _mean(pairs, one)
+    return _all(pairs, one)
 
 
 def _look(shape: tuple[int, ...], deep: bool) -> Look:
@@ -241,7 +252,8 @@ def _speed() -> dict[str, dict[str, float]]:
     for name, make in (("denoise", _denoising(25)), ("deblock", _deblocking)):
         for size in SIZES:
             found[f"{name}-{size}"] = {
-                dtype: _rate(make(size, dtype), look, window) for dtype in ("float32", "int8")
+                dtype: _rate(make(size, dtype), look, window)
+                for dtype in (("float32", "int8") if name == "deblock" else ("float32",))
             }
     print(found)
     return found

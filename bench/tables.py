@@ -15,6 +15,7 @@ from typing import Any
 
 from bench import tables_nets
 from bench.environment import RESULTS, ROOT
+from bench.restore_table import restored
 
 _MARK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -459,6 +460,10 @@ def _film(document: dict[str, Any], path: Path) -> str:
     return "\n".join([*lines, "", _source(document, path)])
 
 
+def _restore(document: dict[str, Any], path: Path) -> str:
+    return "\n".join([*restored(document), "", _source(document, path)])
+
+
 _TABLES: dict[str, Callable[[dict[str, Any], Path], str]] = {
     "host_time": _host_time,
     "dense": _dense,
@@ -476,6 +481,7 @@ _TABLES: dict[str, Callable[[dict[str, Any], Path], str]] = {
     "regret": _regret,
     "low": _low_light,
     "film": _film,
+    "restore": _restore,
 }
 
 

@@ -81,20 +81,17 @@ def restoring(facts: dict[str, Any]) -> str:
     return page.format(
         name=name, size=facts["size"], layers=facts["layers"], parameters=facts["parameters"],
         rows="\n".join(rows), crop=how["crop"], batch=how["batch"], rate=how["rate"],
-        steps=how["steps"], minutes=how["seconds"] / 60, held=len(facts["held"]),
-        speed=figures["speed"][name]["float32"], quick=figures["speed"][name]["int8"],
+        steps=how["steps"], minutes=how["seconds"] / 60,
+        speed=figures["speed"][name]["float32"], quick=figures["speed"][name].get("int8", 0.0),
         processor=figures["environment"]["device"]["name"],
     )  # fmt: skip
 
 
 def _gains(cases: list[dict[str, Any]], size: str) -> list[str]:
-    """A row a case: what it was, and with the net in float32 and in int8."""
+    """A row a case: what it was, and with the net in float32."""
     found = []
     for case in cases:
         psnr = case["psnr"]
-        before, after, whole = (psnr[way] for way in ("damaged", size, f"{size}-int8"))
-        found.append(
-            f"| {case['name']} | {before:.2f} | {after:.2f} | {after - before:+.2f} |"
-            f" {whole - before:+.2f} |"
-        )
+        before, after = psnr["damaged"], psnr[size]
+        found.append(f"| {case['name']} | {before:.2f} | {after:.2f} | {after - before:+.2f} |")
     return found

@@ -3,6 +3,7 @@
     python -m train.coded --data PHOTOGRAPHS --out CODED
     python -m train.deblock --size m --data PHOTOGRAPHS --coded CODED --minutes 16 --seconds 500
     python -m train.deblock --size m --data PHOTOGRAPHS --coded CODED --export models
+    python -m train.deblock --size m --data PHOTOGRAPHS --card models
 
 PHOTOGRAPHS holds train/. The same line goes on from its checkpoint in --out; the schedule is over
 --minutes, of which a call takes --seconds. How strong the damage is the net sees for itself; it is
@@ -22,7 +23,7 @@ from train.coded import Place, window
 from train.damage import FILM, STILL, Blocky
 from train.photographs import NDArray, files_of, luma_of
 from train.restoring import as_jpeg, gain, learn, means_of, options, split, task_of
-from train.shipped import export
+from train.shipped import card, export
 
 _QUALITIES = (10, 20, 40)
 _JUDGED = 24  # pictures of films
@@ -51,6 +52,9 @@ def main() -> None:
     """Read the command line and learn."""
     given = options("deblock", __doc__)
     means = means_of(given)
+    if given.card:
+        card("deblock", given.size, Path(given.out), Path(given.figures), Path(given.card))
+        return
     task = task_of("deblock", given)
     data = Path(given.data)
     photographs, judging, held = split(data)
@@ -58,8 +62,7 @@ def main() -> None:
     device = "cpu" if given.export else means.device
     crops = Blocky(photographs, learned, task.crop, device)
     if given.export:
-        folder, figures = Path(given.export), Path(given.figures)
-        export("deblock", given.size, Path(given.out), data, folder, crops, figures)
+        export("deblock", given.size, Path(given.out), Path(given.export), crops)
         return
     pairs = {q: [(as_jpeg(one, q), one) for one in judging] for q in _QUALITIES}
 

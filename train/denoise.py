@@ -2,6 +2,7 @@
 
     python -m train.denoise --size m --data PHOTOGRAPHS --minutes 16 --seconds 500
     python -m train.denoise --size m --data PHOTOGRAPHS --export models
+    python -m train.denoise --size m --data PHOTOGRAPHS --card models
 
 PHOTOGRAPHS holds train/. The same line goes on from its checkpoint in --out; the schedule is over
 --minutes, of which a call takes --seconds. Strengths are 0 to 75 codes of eight bits.
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from train.damage import Noisy
 from train.restoring import gain, learn, means_of, noisy, options, split, task_of
-from train.shipped import export
+from train.shipped import card, export
 
 _STRENGTHS = (5, 15, 25, 50)
 
@@ -25,12 +26,14 @@ def main() -> None:
     """Read the command line and learn."""
     given = options("denoise", __doc__)
     means = means_of(given)
+    if given.card:
+        card("denoise", given.size, Path(given.out), Path(given.figures), Path(given.card))
+        return
     task = task_of("denoise", given)
     learned, judging, _ = split(Path(given.data))
     crops = Noisy(learned, task.crop, "cpu" if given.export else means.device)
     if given.export:
-        out, figures = Path(given.export), Path(given.figures)
-        export("denoise", given.size, Path(given.out), Path(given.data), out, crops, figures)
+        export("denoise", given.size, Path(given.out), Path(given.export), crops)
         return
     pairs = {s: [(noisy(one, s, n), one) for n, one in enumerate(judging)] for s in _STRENGTHS}
 

@@ -4,8 +4,8 @@ The net as it is shipped is the chain of convolutions alone: planes [N, 5, heigh
 the picture's sides in, what is to be added, [N, 4, height, width], out. Places of 2 x 2, the told
 plane and the sum are the stage's (`tilewright/video/stages/restore.py`), in its own passes.
 
-Figures of the cards are those that `python -m bench.restore` measured on the test photographs and
-clips, so the order is: export, measure, export again.
+Figures of the cards are those that `python -m bench.restore` measured of shipped networks on the
+test photographs and clips, so a card is written after that.
 """
 
 from __future__ import annotations
@@ -23,21 +23,15 @@ from torch import Tensor, nn
 from tilewright import nn as networks
 from train import cards, checkpoints
 from train.restorer import DEPTHS, Restorer, planes
-from train.restoring import Damaged, split
+from train.restoring import Damaged
 
 _OPSET = 17
 _CALIBRATED = 32  # crops that ranges of int8 are of
 _SAMPLE = 128
-_WORDS = {
-    "denoise": "Gaussian noise of a strength that the net is told",
-    "deblock": "what JPEG, H.264 and H.265 did, of a strength that the net sees for itself",
-}
 
 
-def export(
-    kind: str, size: str, trained: Path, data: Path, folder: Path, crops: Damaged, results: Path
-) -> None:
-    """Write a net in float32 and int8, and its card where its figures were measured."""
+def export(kind: str, size: str, trained: Path, folder: Path, crops: Damaged) -> None:
+    """Write a net in float32 and int8."""
     folder.mkdir(parents=True, exist_ok=True)
     name = f"{kind}-{size}"
     kept = checkpoints.read(trained / f"{name}.pt")
@@ -48,21 +42,20 @@ def export(
     ints = networks.quantise(floats, list(sample(crops)), method="squares")
     networks.save(floats, folder / f"{name}.npz")
     networks.save(ints, folder / f"{name}-int8.npz")
-    if not results.exists():
-        print(f"no card: {results} is not there yet")
-        return
-    _, _, held = split(data)
+
+
+def card(kind: str, size: str, trained: Path, figures: Path, folder: Path) -> None:
+    """Write a net's card, its figures those of a file that `bench.restore` wrote."""
+    kept = checkpoints.read(trained / f"{kind}-{size}.pt")
     facts = {
         "kind": kind,
         "size": size,
-        "damage": _WORDS[kind],
         "parameters": DEPTHS[size].parameters,
         "layers": DEPTHS[size].layers,
         "learned": {**kept["task"], "steps": kept["steps"]["done"], "seconds": kept["seconds"]},
-        "held": held,
-        "figures": json.loads(results.read_text(encoding="utf-8")),
+        "figures": json.loads(figures.read_text(encoding="utf-8")),
     }
-    (folder / f"{name}.md").write_text(cards.restoring(facts), encoding="utf-8")
+    (folder / f"{kind}-{size}.md").write_text(cards.restoring(facts), encoding="utf-8")
 
 
 def sample(crops: Damaged) -> np.ndarray[Any, Any]:

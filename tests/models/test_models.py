@@ -65,8 +65,8 @@ def psnr(name: str, pairs: list[Any]) -> float:
 def test_every_size_is_there_in_both_types_with_its_card() -> None:
     sizes = [f"{kind}-{size}" for kind in RESTORING for size in "ms"]
     sizes += [f"superres-{size}" for size in "lms"]
-    names = tuple(name + tail for name in sizes for tail in ("", "-int8"))
-    assert models.names() == tuple(n for n in names if n in models.names() or n in ENLARGING)
+    both = [name + tail for name in sizes for tail in ("", "-int8")]
+    assert models.names() == tuple(n for n in both if not n.startswith("denoise") or n[-1] in "ms")
     assert all(models.card(name) for name in models.names())
 
 
@@ -142,9 +142,7 @@ def test_cards_and_the_list_of_photographs_are_complete() -> None:
 @pytest.mark.parametrize(("name", "gain"), [("deblock", 1.2), ("denoise", 8.0)])
 @pytest.mark.parametrize("size", ["s", "m"])
 def test_damage_goes_from_middles_of_photographs(name: str, gain: float, size: str) -> None:
-    """JPEG of quality 20, noise of 25: gains in dB, means of eight, in int8 within 0.1."""
-    if f"{name}-{size}" not in models.names():
-        pytest.skip("the network is not among those that are here")
+    """JPEG of quality 20, noise of 25: gains in dB, means of eight; deblocking in int8 too."""
     pytest.importorskip("torch")
     pytest.importorskip("PIL")
     from train.restoring import as_jpeg, noisy
@@ -158,7 +156,7 @@ def test_damage_goes_from_middles_of_photographs(name: str, gain: float, size: s
     told = np.full_like(whole[:, ::2, ::2], 25 / 255 * (name == "denoise"))
     x = np.stack([*(whole[:, i::2, j::2] for i in range(2) for j in range(2)), told], 1)
     found = []
-    for tail in ("", "-int8"):
+    for tail in ("", "-int8") if name == "deblock" else ("",):
         added = models.load(f"{name}-{size}{tail}").bind(x.shape, device="host")(x)
         after = whole.copy()
         for place in range(4):
@@ -166,4 +164,4 @@ def test_damage_goes_from_middles_of_photographs(name: str, gain: float, size: s
         errors = [((one - np.stack(clean) / 255) ** 2).mean((1, 2)) for one in (whole, after)]
         found.append(float(np.mean(10 * np.log10(errors[0] / errors[1]))))
     assert found[0] >= gain
-    assert found[1] >= found[0] - 0.1
+    assert found[-1] >= found[0] - 0.1

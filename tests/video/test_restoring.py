@@ -19,9 +19,6 @@ from tilewright.video.analysis.record import Sample, Survey
 from tilewright.video.stages.contract import Stage, Window
 from tilewright.video.stages.denoise import strength
 
-pytestmark = pytest.mark.skipif(
-    "deblock-s" not in models.names(), reason="the networks are not among those that are here"
-)
 SMALL = Making(width=36, height=28, times=(0, 40), time_base=Fraction(1, 1000))
 
 
@@ -47,7 +44,7 @@ def wanted(plane: np.ndarray, name: str, told: float, most: int) -> np.ndarray:
         (video.Deblock(), "deblock-s", "yuv420p", 1.0),
         (video.Deblock(), "deblock-s", "yuv422p10le", 1.0),
         (video.Denoise(20.0), "denoise-s", "yuv444p", 20 / 255),
-        (video.Denoise(20.0, dtype="int8"), "denoise-s-int8", "yuv420p", 20 / 255),
+        (video.Deblock(dtype="int8"), "deblock-s-int8", "yuv420p", 1.0),
     ],
 )
 def test_planes_are_corrected_by_what_the_network_says(
@@ -97,6 +94,7 @@ def test_of_a_film_the_strength_is_the_median_of_what_its_samples_have() -> None
     [
         (video.Denoise(-1.0), "sigma=-1.0; accepted are 0 to 75"),
         (video.Denoise(size="l"), "size='l', dtype='float32'; accepted are s, m"),
+        (video.Denoise(dtype="int8"), "accepted are s, m and float32, float16$"),
         (video.Deblock(dtype="bits"), "accepted are s, m and float32, float16, int8"),
     ],
 )

@@ -225,7 +225,7 @@ def _restoring(
     if deblock:
         stages.append(Deblock(own, dtype or "float32", device or "auto"))
     if denoise is not None:
-        stages.append(Denoise(_sigma(denoise), own, dtype or "float32", device or "auto"))
+        stages.append(Denoise(_sigma(denoise), own, device=device or "auto"))
     return stages
 
 

@@ -31,7 +31,7 @@ class Denoise:
 
     sigma   the noise's deviation, in codes of eight bits, 0 to 75; None estimates it
     size    "s" or "m": the networks `denoise-s` and `-m` of `tilewright.models`
-    dtype   "float32", "float16" or "int8"
+    dtype   "float32" or "float16"
     device  where the network runs, as of `Network.bind`
     """
 
