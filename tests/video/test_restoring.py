@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +17,6 @@ pytest.importorskip("numba")
 from tests.support.films import Making, film
 from tilewright import models, video
 from tilewright.errors import ArgumentError
-from tilewright.video.analysis.record import Sample, Survey
 from tilewright.video.stages.contract import Stage, Window
 from tilewright.video.stages.denoise import strength
 
@@ -81,8 +82,7 @@ def test_the_strength_of_noise_is_found_where_there_is_room_to_see_it() -> None:
 
 
 def test_of_a_film_the_strength_is_the_median_of_what_its_samples_have() -> None:
-    samples = tuple(Sample(float(n), 0, 0.5, noise, ()) for n, noise in enumerate((3.0, 9.0, 4.0)))
-    survey = Survey(3, (), (0.0,), samples)
+    survey: Any = SimpleNamespace(samples=[SimpleNamespace(noise=one) for one in (3.0, 9.0, 4.0)])
     stage = video.Denoise(size="m")
     assert stage.unfitted
     assert stage.fitted(survey) == video.Denoise(4.0, size="m")
