@@ -71,7 +71,7 @@ def test_every_size_is_there_in_both_types_with_its_card() -> None:
 
 
 def test_an_unknown_name_is_answered_with_those_that_are_there() -> None:
-    with pytest.raises(ArgumentError, match="name='superres-x': accepted are superres-"):
+    with pytest.raises(ArgumentError, match="name='superres-x': accepted are deblock-m, "):
         models.load("superres-x")
     with pytest.raises(ArgumentError, match="accepted are"):
         models.card("../superres-s")
