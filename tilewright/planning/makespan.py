@@ -177,7 +177,7 @@ def predict(runs: Runs, slots: Slots) -> float:
     before = np.cumsum(counts * seconds) - seconds
     most = float(np.max(before / slots.count + seconds))
     least = max(runs.work / slots.count, float(seconds.max()))
-    return min(max(estimate, least), most)
+    return max(min(estimate, most), least)  # `least` last: rounding can put `most` below it
 
 
 def _advance(free: Floats, runs: Runs) -> Floats:
