@@ -16,7 +16,7 @@ from tests.support import made_up
 from tilewright import Device
 from tilewright.backends import backends
 from tilewright.backends.opencl.lowering import round_up, work_group
-from tilewright.backends.opencl.rules import MULTIPLY_ADD, RULES, Rule
+from tilewright.backends.opencl.rules import MULTIPLY_ADD, Rule, read
 from tilewright.engines.dense import plan, plan_kernel
 from tilewright.errors import KernelError
 from tilewright.facts.kernel import Plan
@@ -76,7 +76,7 @@ def test_explain_gives_each_rejected_kernel_a_reason(on: Device, k: int) -> None
         assert f"rejected   {rejected.kernel}: {rejected.reason}" in report
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", read()[1], ids=lambda rule: rule.name)
 def test_every_rule_speaks_of_a_made_up_device_and_gives_reason_and_source(rule: Rule) -> None:
     assert any(rule.applies(device) for device in (*made_up.DEVICES, made_up.XCLIPSE_960))
     assert rule.reason

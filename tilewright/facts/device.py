@@ -2,7 +2,7 @@
 
 Planning sees nothing but this record, so tests plan for an Adreno or a Mali that nobody has at
 hand. Ask for features (`device.has("fp16")`), never for product names; only the vendor rules in
-`backends/opencl/rules.py` look at those.
+`backends/opencl/rules.toml` look at those.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How long a convolution engine takes on a device: its ceilings, and shares of them from rules.py.
+"""How long a convolution engine takes on a device: its ceilings, and shares of them by rules.toml.
 
 The roof of Williams, Waterman and Patterson with a share: seconds = launches + the longer of
 multiplications at `share` of the peak and of bytes at the memory's rate. Shares are priors of the
@@ -56,8 +56,8 @@ def propose(
 def _share(name: str, work: ConvWork, device: Device) -> tuple[float, str]:
     """The share of the peak that the device's rules give the engine, and which rule spoke."""
     prior = preferences(device)
-    share = dict(prior.convs)[_LIKE.get(name, name)]
-    spoke = [rule for rule in prior.rules if dict(rule.settings).keys() & {"convs", "conv_turn"}]
+    share = prior.convs[_LIKE.get(name, name)]
+    spoke = [rule for rule in prior.rules if rule.settings.keys() & {"convs", "conv_turn"}]
     reason = "; ".join(f"{rule.name}: {rule.source}" for rule in spoke) or "no rule spoke"
     channels = max(layer.outputs for layer in work.layers)
     beyond = name == "conv_direct_image" and channels > prior.conv_turn
