@@ -11,6 +11,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +22,30 @@ def share(folder: Path) -> None:
         import fcntl  # noqa: F401 - not on Windows
 
         from numba.core.caching import FunctionCache
+        from numba.core.ccallback import CFunc
         from numba.core.compiler_lock import global_compiler_lock
         from numba.core.dispatcher import Dispatcher
     except ImportError:
         return
-    plain = Dispatcher.compile
+    for kind, source in ((Dispatcher, "py_func"), (CFunc, "_pyfunc")):
+        kind.compile = _once(
+            folder, kind.compile, attrgetter(source), FunctionCache, global_compiler_lock
+        )
 
-    def compile_once(self: Any, signature: Any) -> Any:
-        if not isinstance(self._cache, FunctionCache):
-            return plain(self, signature)
-        name = f"{self.py_func.__module__}.{self.py_func.__qualname__}"
+
+def _once(folder: Path, plain: Any, function_of: Any, kept: type, numbas_lock: Any) -> Any:
+    """`plain`, a method that compiles, in one process at a time where its result is kept."""
+
+    def compile_once(self: Any, *signature: Any) -> Any:
+        if not isinstance(self._cache, kept):
+            return plain(self, *signature)
+        function = function_of(self)
+        name = f"{function.__module__}.{function.__qualname__}"
         path = folder / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.lock"
-        with global_compiler_lock, _alone(path):
-            return plain(self, signature)
+        with numbas_lock, _alone(path):
+            return plain(self, *signature)
 
-    Dispatcher.compile = compile_once
+    return compile_once
 
 
 @contextmanager

@@ -46,7 +46,7 @@ def test_any_number_of_threads_gives_what_one_gives(cores: int) -> None:
 def test_helpers_sleep_once_nobody_calls_for_a_while() -> None:
     program, _, _ = made()
     program()
-    crew = crew_of(1, program.steps)
+    crew = crew_of(1)
     for _ in range(6000):
         if crew.is_asleep():
             break
@@ -114,7 +114,7 @@ def test_an_interrupt_wherever_it_comes_leaves_a_crew_that_works() -> None:
             pass
         finally:
             sys.settrace(None)
-        crew = crew_of(1, program.steps)
+        crew = crew_of(1)
         assert not crew.is_taken()
         if not interrupt.raised:
             break

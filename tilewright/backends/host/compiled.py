@@ -14,6 +14,8 @@ import hashlib
 import importlib
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,6 +39,21 @@ def available() -> bool:
 @cache
 def kernels(name: str) -> ModuleType:
     """A module of `kernels/`. Raises ImportError where Numba is absent: ask `available()` first."""
+    with _kept():
+        return importlib.import_module(f"tilewright.backends.host.kernels.{name}")
+
+
+@cache
+def code_of_step(kind: int) -> int:
+    """Address of the machine code of a kind of steps' tasks, compiled now if need be."""
+    steps = kernels("conv_steps")
+    with _kept():
+        return int(steps.code_of(kind).address)
+
+
+@contextmanager
+def _kept() -> Iterator[None]:
+    """Functions that are decorated meanwhile are kept on disk in our folder."""
     from numba import config
 
     folder = settings.code_folder(f"numba-{_sources()}")
@@ -45,7 +62,7 @@ def kernels(name: str) -> ModuleType:
         # Read when a function is decorated; the user's own functions keep their place.
         config.CACHE_DIR = str(folder)
         try:
-            return importlib.import_module(f"tilewright.backends.host.kernels.{name}")
+            yield
         finally:
             config.CACHE_DIR = before
 

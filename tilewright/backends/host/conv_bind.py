@@ -9,7 +9,8 @@ import numpy as np
 
 from tilewright.arrays.array import NDArray
 from tilewright.backends.host import compiled, conv_constants
-from tilewright.backends.host.program import DEPTH, FLAT, STEP, Program
+from tilewright.backends.host.kernels.step_table import STEP
+from tilewright.backends.host.program import DEPTH, FLAT, Program
 from tilewright.engines.conv import ACTIVATIONS, Conv, ConvOperands, ConvWork
 
 _BUFFER = 4 * 14 * 32  # bytes of a tile on its way to results that lie otherwise

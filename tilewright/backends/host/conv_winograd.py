@@ -19,7 +19,8 @@ from tilewright.backends.host import compiled, conv_pack, rates
 from tilewright.backends.host import packed as store
 from tilewright.backends.host.conv_bind import activation_of, pictures_of
 from tilewright.backends.host.conv_constants import of_channels
-from tilewright.backends.host.program import GATHER, SPREAD, STEP, Program
+from tilewright.backends.host.kernels.step_table import STEP
+from tilewright.backends.host.program import GATHER, SPREAD, Program
 from tilewright.engines.conv import Conv, ConvOperands, ConvWork
 from tilewright.facts.device import Device
 from tilewright.facts.verdict import Proposal

@@ -27,11 +27,11 @@ _ENOUGH = 1.0  # seconds that the end of the process waits for helpers to leave
 
 
 class Crew:
-    """So many helpers; `like` is an array of steps, for its type."""
+    """So many helpers."""
 
-    def __init__(self, helpers: int, like: NDArray) -> None:
+    def __init__(self, helpers: int) -> None:
         self._kernels = compiled.kernels("crew")
-        self._helpers, self._like = helpers, like[:0].copy()
+        self._helpers = helpers
         room = np.zeros((5 + 2 * helpers) * 8, np.int64)
         skip = -room.ctypes.data % 64 // 8
         self._words = room[skip : skip + (4 + 2 * helpers) * 8]  # lines of the cache
@@ -80,7 +80,7 @@ class Crew:
 
         def serve() -> None:
             while True:
-                self._kernels.serve(self._base, number, self._like, self._linger)
+                self._kernels.serve(self._base, number, self._linger)
                 queue.get()
 
         name = f"tilewright-steps-{number}"
@@ -109,14 +109,14 @@ _LOCK = threading.Lock()
 _crews: dict[int, Crew] = {}
 
 
-def crew_of(helpers: int, like: NDArray) -> Crew:
+def crew_of(helpers: int) -> Crew:
     """The process's crew of so many helpers."""
     known = _crews.get(helpers)
     if known is not None:
         return known
     with _LOCK:
         if helpers not in _crews:
-            _crews[helpers] = Crew(helpers, like)
+            _crews[helpers] = Crew(helpers)
         return _crews[helpers]
 
 

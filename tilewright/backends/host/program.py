@@ -26,29 +26,6 @@ DIRECT, FLAT, DEPTH, SPREAD, GATHER, EXPAND, POOL, BLEND, ELEMENTS, ROWS, CHANNE
 _ALONE = 2e-5  # seconds that are shorter than waking another thread
 _WAIT = 2e-4  # seconds that a thread looks for the others of its step before it sleeps
 
-# A picture lies at `x`: bytes from one image, row, pixel, channel to the next; `out` likewise.
-_WHOLE = (
-    *("kind", "tasks"),
-    *("x", "x_image", "x_row", "x_pixel", "x_channel", "height", "width"),
-    *("out", "out_image", "out_row", "out_pixel", "out_channel", "rows", "columns", "outputs"),
-    *("top", "left", "y_stride", "x_stride"),  # zeros above and beside; less than none are cut
-    *("taps_down", "taps_across", "dilation_down", "dilation_across"),
-    "reach",  # rows of a window; of "depth" columns
-    *("copied", "line", "pixel", "wide"),  # bytes of a row and pixel as read; a copied row
-    *("pieces", "count"),  # of a window, as `conv_tile` wants them
-    *("weights", "block_bytes", "bias", "slopes"),
-    *("groups", "group_bytes", "group_outputs", "blocks"),  # blocks of channels of a group
-    "group_out",  # bytes from a group's results to the next's
-    *("bands", "band", "parts", "block_step"),  # rows or pixels of a task; blocks of a task
-    "residual",  # bytes from a result to what is added; 0 for nothing
-    "ring",  # rows between two convolutions of one step
-    "curved",  # number of an activation that is more than two bounds, or 0
-    *("through", "shuffle", "fine_row", "fine_pixel"),  # results that lie otherwise
-    *("planes", "tile", "tiles", "across", "inputs"),  # Winograd's: results a side, how many
-)
-_REAL = ("low", "high", "least", "most")  # numbers of the activation; bounds of the plain sums
-STEP = np.dtype([(name, np.int64) for name in _WHOLE] + [(name, np.float32) for name in _REAL])
-
 
 class Program:
     """Steps with their addresses; called, it runs them. Two threads that call it take turns."""
@@ -85,6 +62,8 @@ class Program:
     def _steps(self) -> NDArray:
         """The steps, with a place for what they leave each other: zeros, as denormals are slow."""
         steps = self.steps.copy()
+        for kind in np.unique(steps["kind"][steps["tasks"] > 0]).tolist():
+            steps["code"][steps["kind"] == kind] = compiled.code_of_step(kind)
         self._between = np.zeros(self.planes + 64, np.uint8)
         at = self._between.ctypes.data
         steps["planes"] = at + -at % 64
@@ -101,13 +80,14 @@ class Program:
             if self._threads == 1:
                 self.part(0)()
             else:
-                crew_of(self._threads - 1, self._steps).run(self._job, self._lead)
+                crew_of(self._threads - 1).run(self._job, self._lead)
 
     def part(self, own: int) -> Task:
         """What one thread does of a run; counters are cleared before."""
         run, places = compiled.kernels("conv_steps").run, self._places.ctypes.data
         scratch = self._memory[own].ctypes.data
-        return partial(run, self._steps, places, scratch, own, self._threads, looks(_WAIT))
+        steps = self._steps.ctypes.data, len(self._steps)
+        return partial(run, *steps, places, scratch, own, self._threads, looks(_WAIT))
 
     @cached_property
     def _lead(self) -> Task:

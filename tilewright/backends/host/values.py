@@ -14,13 +14,13 @@ import numpy as np
 
 from tilewright.arrays.array import NDArray
 from tilewright.backends.host import compiled, rates
+from tilewright.backends.host.kernels.step_table import STEP
 from tilewright.backends.host.program import (
     BLEND,
     CHANNELS,
     ELEMENTS,
     POOL,
     ROWS,
-    STEP,
     SUM,
     Program,
     joined,

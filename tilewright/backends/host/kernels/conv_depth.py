@@ -24,13 +24,14 @@ from tilewright.backends.host.kernels.lanes import (
     store,
     store_some,
 )
+from tilewright.backends.host.kernels.step import step_at
 
 _SIDE = 4  # pixels of a tile
 
 
-@njit(cache=True)
-def depth_task(step, task):
+def depth_task(address, task, scratch):
     """A band of rows of an image."""
+    step = step_at(address)
     image, band = task // step.bands, task % step.bands
     first = band * step.band
     for y in range(first, min(first + step.band, step.rows)):

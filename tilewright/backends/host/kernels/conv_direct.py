@@ -40,14 +40,15 @@ from tilewright.backends.host.kernels.lanes import (
     splat,
     store,
 )
+from tilewright.backends.host.kernels.step import step_at
 
 _ALL = (1 << PIXELS) - 1
 _LINE = (1 << COLUMNS) - 1
 
 
-@njit(cache=True)
-def direct_task(step, task, scratch):
+def direct_task(address, task, scratch):
     """A band of rows of an image, some blocks of channels."""
+    step = step_at(address)
     part, band = task % step.parts, task // step.parts
     image, band = band // step.bands, band % step.bands
     first = band * step.band
@@ -79,9 +80,9 @@ def _band_block(step, block, x, out, rows, scratch):
             tile_at(step, block, at, (row, step.out_row), pixel, valid, to, scratch)
 
 
-@njit(cache=True)
-def flat_task(step, task, scratch):
+def flat_task(address, task, scratch):
     """Some of all pixels, some blocks of channels."""
+    step = step_at(address)
     part, band = task % step.parts, task // step.parts
     first = band * step.band
     last = min(first + step.band, step.columns)

@@ -21,6 +21,8 @@ from tilewright.backends.host.kernels.atomics import clear
 from tilewright.backends.host.kernels.conv_direct import tile_at
 from tilewright.backends.host.kernels.conv_ring import SIDE, ring_tile_of
 from tilewright.backends.host.kernels.conv_tile import COLUMNS, LANES, WIDTH
+from tilewright.backends.host.kernels.step import step_at
+from tilewright.backends.host.kernels.step_table import SIZE
 
 _LINE = (1 << COLUMNS) - 1
 _three, _three_by_two, _five, _five_by_two = (
@@ -28,9 +30,9 @@ _three, _three_by_two, _five, _five_by_two = (
 )
 
 
-@njit(cache=True)
-def expand_task(step, deep, task, scratch):
-    """Some blocks of channels of a band; `deep` is the record of the depthwise convolution."""
+def expand_task(address, task, scratch):
+    """Some blocks of channels of a band; the next record is of the depthwise convolution."""
+    step, deep = step_at(address), step_at(address + SIZE)
     part, band = task % step.parts, task // step.parts
     image, band = band // step.bands, band % step.bands
     first = band * step.band

@@ -12,80 +12,71 @@ A thread that comes late, or never, holds nobody up. Meeting costs below a micro
 a thread takes twenty: that is why whole stretches of a network are one call. Who waits looks again
 and again for a while before he sleeps: the shortest sleep takes a tenth of a millisecond.
 
-A step is a record, `tilewright.backends.host.program.STEP`, whose fields are told there.
+A step is a record, `STEP` of `step.py` beside this file. A task is called by the address of its
+machine code, so that a program compiles what it does and no more.
 """
 
 from __future__ import annotations
 
-from numba import njit
+from functools import cache
+
+from numba import cfunc, njit, types
 
 from tilewright.backends.host.kernels.atomics import breathe, let_others, seen, take
 from tilewright.backends.host.kernels.conv_depth import depth_task
 from tilewright.backends.host.kernels.conv_direct import direct_task, flat_task
 from tilewright.backends.host.kernels.conv_expand import expand_task
 from tilewright.backends.host.kernels.conv_winograd import gather_task, spread_task
+from tilewright.backends.host.kernels.lanes import whole
 from tilewright.backends.host.kernels.rows import channels_task, rows_task
+from tilewright.backends.host.kernels.step import call
+from tilewright.backends.host.kernels.step_table import CODE, SIZE, TASKS
 from tilewright.backends.host.kernels.values import blend_task, elements_task, pool_task
 from tilewright.backends.host.kernels.whole_sum import sum_task
 
 
 @njit(nogil=True, cache=True)
-def run(steps, counters, scratch, own, threads, patience):
-    """The part of thread `own`, of so many, in all steps.
+def run(steps, count, counters, scratch, own, threads, patience):
+    """The part of thread `own`, of so many, in all of `count` steps.
 
+    steps     address of their records
     counters  address of int64 [steps, threads + 1, 8]: tasks taken of every share, and tasks done;
               0 before the first thread
     scratch   address of this thread's own memory
     patience  looks at what others do before the core is offered to others
     """
-    for number in range(steps.size):
-        step = steps[number]
+    for number in range(count):
+        step = steps + SIZE * number
+        tasks, code = whole(step, TASKS), whole(step, CODE)
         line = counters + 64 * (threads + 1) * number
         finished = 0
         for ahead in range(threads):
             share = (own + ahead) % threads
-            first = step.tasks * share // threads
-            count = step.tasks * (share + 1) // threads - first
-            while seen(line + 64 * share) < count:
+            first = tasks * share // threads
+            own_tasks = tasks * (share + 1) // threads - first
+            while seen(line + 64 * share) < own_tasks:
                 task = take(line + 64 * share, 1)
-                if task >= count:
+                if task >= own_tasks:
                     break
-                _do(steps, number, first + task, scratch)
+                call(code, step, first + task, scratch)
                 finished += 1
         done = line + 64 * threads
         if finished:
             take(done, finished)
-        wait(done, step.tasks, patience)
+        wait(done, tasks, patience)
 
 
-@njit(cache=True)
-def _do(steps, number, task, scratch):
-    """One task. A step of two convolutions has two records, the second without tasks."""
-    step = steps[number]
-    if step.kind == 0:
-        direct_task(step, task, scratch)
-    elif step.kind == 1:
-        flat_task(step, task, scratch)
-    elif step.kind == 2:
-        depth_task(step, task)
-    elif step.kind == 3:
-        spread_task(step, task, scratch)
-    elif step.kind == 4:
-        gather_task(step, task, scratch)
-    elif step.kind == 5:
-        expand_task(step, steps[number + 1], task, scratch)
-    elif step.kind == 6:
-        pool_task(step, task)
-    elif step.kind == 7:
-        blend_task(step, task)
-    elif step.kind == 8:
-        elements_task(step, task)
-    elif step.kind == 9:
-        rows_task(step, task)
-    elif step.kind == 10:
-        channels_task(step, task)
-    else:
-        sum_task(step, task)
+# In the order of the kinds that `backends/host/program.py` names.
+_TASKS_OF_KINDS = (
+    *(direct_task, flat_task, depth_task, spread_task, gather_task, expand_task),
+    *(pool_task, blend_task, elements_task, rows_task, channels_task, sum_task),
+)
+
+
+@cache
+def code_of(kind):
+    """Tasks of a kind as machine code that is called by address; its `address` is that."""
+    return cfunc(types.void(*[types.intp] * 3), cache=True)(_TASKS_OF_KINDS[kind])
 
 
 @njit(nogil=True, cache=True)

@@ -18,6 +18,7 @@ from tilewright.backends.host.kernels import lanes
 from tilewright.backends.host.kernels.activate import activate
 from tilewright.backends.host.kernels.conv_product import BYTES, GROUP, ROWS, product_of
 from tilewright.backends.host.kernels.lanes import WIDTH
+from tilewright.backends.host.kernels.step import step_at
 from tilewright.backends.host.kernels.winograd import PLANE, SUMS, tiles_in_of, tiles_out_of
 
 PAIR = max(ROWS)  # vectors of output channels that a product takes at once
@@ -28,9 +29,9 @@ _out_4, _out_2 = tiles_out_of(4, quad=False), tiles_out_of(2, quad=False)
 _TABLE = 64  # bytes of a table of addresses of rows
 
 
-@njit(cache=True)
-def spread_task(step, task, scratch):
+def spread_task(address, task, scratch):
     """A row of tiles of an image, some blocks of inputs: transformed into the planes."""
+    step = step_at(address)
     part, row = task % step.parts, task // step.parts
     image, down = row // step.bands, row % step.bands
     m, across = step.tile, step.across
@@ -78,9 +79,9 @@ def _line_in(step, source, y, block, target, columns):
         lanes.store(target, WIDTH * x, zero)
 
 
-@njit(cache=True)
-def gather_task(step, task, scratch):
+def gather_task(address, task, scratch):
     """One or two blocks of outputs of some groups: products, and back to pixels."""
+    step = step_at(address)
     segment, part = task // step.parts, task % step.parts
     m, inputs = step.tile, -(-step.inputs // WIDTH)
     planes, quarters = (m + 2) * (m + 2), -(-step.inputs // 4)

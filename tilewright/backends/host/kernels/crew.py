@@ -15,13 +15,12 @@ before it looks who is inside: so nobody touches what a closed job knew by addre
 
 from __future__ import annotations
 
-from numba import carray, njit
+from numba import njit
 
 from tilewright.backends.host.kernels.atomics import (
     SEMAPHORES,
     breathe,
     let_others,
-    pointer,
     seen,
     sleep_at,
     take,
@@ -76,11 +75,8 @@ def close(crew, owner, helpers, patience):
 
 
 @njit(nogil=True, cache=True)
-def serve(crew, helper, like, linger):
-    """Do jobs; sleep, or return to Python to sleep there, once none was posted for `linger` looks.
-
-    like  an array of steps, for its type
-    """
+def serve(crew, helper, linger):
+    """Do jobs; sleep, or return to Python to sleep there, once `linger` looks found none."""
     inside = crew + HELPERS + 2 * LINE * helper
     state, calls = inside + LINE, crew + 2 * LINE
     tell(state, THERE)
@@ -91,7 +87,7 @@ def serve(crew, helper, like, linger):
             known, looks = now, 0
             tell(inside, 1)
             if seen(crew + LINE):
-                _work(crew + JOB, helper + 1, like)
+                _work(crew + JOB, helper + 1)
             tell(inside, 0)
             continue
         looks += 1
@@ -108,10 +104,9 @@ def serve(crew, helper, like, linger):
 
 
 @njit(cache=True)
-def _work(job, own, like):
+def _work(job, own):
     """The part of thread `own`."""
     threads = seen(job + 24)
     if own < threads:
-        steps = carray(pointer(seen(job)), (seen(job + 8),), like.dtype)
         scratch = seen(job + 40) + own * seen(job + 48)
-        run(steps, seen(job + 16), scratch, own, threads, seen(job + 32))
+        run(seen(job), seen(job + 8), seen(job + 16), scratch, own, threads, seen(job + 32))

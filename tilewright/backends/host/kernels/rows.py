@@ -38,15 +38,16 @@ from tilewright.backends.host.kernels.lanes import (
     store_some,
     sum_of,
 )
+from tilewright.backends.host.kernels.step import step_at
 
 SOFTMAX, OF_COLUMNS, OF_ROWS = range(3)  # what a row becomes; whose scale and bias are
 _BLOCK = 64 * WIDTH  # numbers of a chain of additions
 _PIXELS = 256  # the same of pixels
 
 
-@njit(cache=True)
-def rows_task(step, task):
+def rows_task(address, task, scratch):
     """Some rows."""
+    step = step_at(address)
     for row in range(task * step.band, min(step.rows, (task + 1) * step.band)):
         x, out = step.x + 4 * row * step.columns, step.out + 4 * row * step.columns
         if step.tile == SOFTMAX:
@@ -118,9 +119,9 @@ def _normal(step, row, x, out, count):
         _put(out, i, add(multiply(value, s), b), some)
 
 
-@njit(cache=True)
-def channels_task(step, task):
+def channels_task(address, task, scratch):
     """Sixteen channels of an image, or what is left of them."""
+    step = step_at(address)
     image, c = task // step.parts, task % step.parts * WIDTH
     some, pixels, hop = step.outputs - c, step.count, step.x_pixel
     x, out = step.x + image * step.x_image + 4 * c, step.out + image * step.x_image + 4 * c

@@ -31,15 +31,16 @@ from tilewright.backends.host.kernels.lanes import (
     store_some,
     whole,
 )
+from tilewright.backends.host.kernels.step import step_at
 
 FIRST_PAIR = 32  # numbers of functions of two operands, in the order of `engines.values.PAIRS`
 _SUM, _PRODUCT = FIRST_PAIR, FIRST_PAIR + 2
 SIZES, OUT, LEFT, RIGHT = 0, 6, 12, 18  # of the table of `elements`: sizes, bytes of each step
 
 
-@njit(cache=True)
-def pool_task(step, task):
+def pool_task(address, task, scratch):
     """Some rows of an image, some channels."""
+    step = step_at(address)
     part, band = task % step.parts, task // step.parts
     image, band = band // step.bands, band % step.bands
     first = part * step.block_step
@@ -136,9 +137,9 @@ def _put(address, index, value, some):
         store_some(address, index, value, some)
 
 
-@njit(cache=True)
-def blend_task(step, task):
+def blend_task(address, task, scratch):
     """Some of the rows [outer, new], or of `outer` where `inner` is short."""
+    step = step_at(address)
     first, last = task * step.band, min(step.rows, (task + 1) * step.band)
     new, inner, taps = step.columns, step.inputs, step.count
     if not step.through:
@@ -186,9 +187,9 @@ def _blended(step, source, i, out, inner, taps):
         _put(out, c, total, some)
 
 
-@njit(cache=True)
-def elements_task(step, task):
+def elements_task(address, task, scratch):
     """Some runs of the last two sizes."""
+    step = step_at(address)
     table = step.pieces
     copies = step.tile == 0 and whole(table, OUT + 5) == 4 and whole(table, LEFT + 5) == 4
     rows, columns = whole(table, SIZES + 4), whole(table, SIZES + 5)

@@ -25,6 +25,7 @@ from tilewright.backends.host.kernels.lanes import (
     number,
     splat,
 )
+from tilewright.backends.host.kernels.step import step_at
 from tilewright.backends.host.kernels.whole_rows import byte, put_bytes
 
 # Of the table of numbers: scale and zero of a and of b, step, shift, low, high.
@@ -42,9 +43,9 @@ def load_bytes(builder, address, flip):
     return builder.uitofp(value, _FLOATS)
 
 
-@njit(cache=True)
-def sum_task(step, task):
+def sum_task(address, task, scratch):
     """A run of numbers; what is left of sixteen goes one by one."""
+    step = step_at(address)
     last = min(step.rows, (task + 1) * step.band)
     at = task * step.band
     while at + WIDTH <= last:
