@@ -16,6 +16,7 @@ from tilewright.backends.cuda.machine import arrays, placing
 from tilewright.calls import dense_plans_gpu
 from tilewright.calls.dense_work_gpu import work_of
 from tilewright.calls.plan_gpu import plan_of, verdict_lines
+from tilewright.facts.dtypes import sums_of
 from tilewright.inputs import place_gpu
 from tilewright.inputs.product import checked
 from tilewright.planning.explain import product_head
@@ -60,8 +61,7 @@ def explain(a: Any, b: Any, **options: Any) -> str:
     work, device = work_of(product), product.device
     m, n, k = (int(column[0]) if len(column) else 0 for column in (work.m, work.n, work.k))
     count = f"{len(work.m)} times " if len(work.m) != 1 else ""
-    sums = "float64" if work.dtype == "float64" else "float32"
-    head, *lines = product_head(m, n, k, work.dtype, sums, device)
+    head, *lines = product_head(m, n, k, work.dtype, sums_of(work.dtype), device)
     lines = [count + head, *lines]
     if not (work.m.any() and work.n.any()):
         return "\n".join([*lines, "because    the result is empty: nothing is computed"])

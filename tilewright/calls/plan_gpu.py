@@ -30,8 +30,6 @@ def plan_of(work: Work, device: Device, kernel: str | None) -> choose.Movable:
     """
     names = (kernel, work.dtype, work.precision, work.activation, work.order)
     key = (work.ordinal, device.id, *names, placing.signature(work))
-    plan = _plans.get(key)
-    if plan is None:
-        plan = choose.move(work, device, kernel)
-        _plans.keep(key, plan, size=plan.bytes + len(key[-1]))
-    return plan
+    return _plans.found(
+        key, lambda: choose.move(work, device, kernel), lambda plan: plan.bytes + len(key[-1])
+    )

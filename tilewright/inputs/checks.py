@@ -15,6 +15,7 @@ import numpy as np
 
 from tilewright.arrays.views import DTYPES, View, view_host
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
+from tilewright.facts.dtypes import sums_of
 from tilewright.facts.problem import ACTIVATIONS
 from tilewright.facts.scalars import Scalars
 from tilewright.wording import short
@@ -118,7 +119,7 @@ def checked_precision(precision: str | None, dtype: str, accepted: tuple[str, ..
 def checked_sums(accumulate: str | None, dtype: str) -> str:
     """The dtype of sums: float32 for halves unless "fp16" is allowed."""
     if accumulate is None:
-        return "float32" if dtype in ("float16", "bfloat16") else dtype
+        return sums_of(dtype)
     if dtype != "float16" or accumulate != "fp16":
         shown = "None or 'fp16'" if dtype == "float16" else f"None for {dtype}"
         raise ArgumentError(f"accumulate={short(accumulate)}: accepted is {shown}")

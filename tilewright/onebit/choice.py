@@ -31,11 +31,6 @@ def engines_of(device: Device) -> tuple[BitEngine, ...]:
     return () if place is None else place.engines(device)
 
 
-def engine_names(device: Device) -> tuple[str, ...]:
-    """Names of the engines of a device."""
-    return tuple(engine.name for engine in engines_of(device))
-
-
 def engine_of(proposal: Proposal) -> BitEngine:
     """The engine that made a proposal."""
     return named(engines_of(proposal.device), proposal.engine, proposal.device)

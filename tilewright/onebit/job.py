@@ -76,7 +76,8 @@ def checked(a: Any, b: Any, form: str, asked: Asked, out: Any = None, *, dry: bo
 
     Raises ShapeError, DtypeError, ArgumentError, OperandError, before anything is written.
     """
-    check_bits((("a", a), ("b", b)))
+    check_bits(a, "a")
+    check_bits(b, "b")
     if form not in FORMS:
         raise ArgumentError(f"form={short(form)}: accepted are {', '.join(map(repr, FORMS))}")
     problem, public = _sizes(a, b, form, _result_type(asked, out))

@@ -9,7 +9,6 @@ are 0 in every matrix, whoever made it; kernels rely on that.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -185,7 +184,7 @@ def unpack(bits: BitMatrix, axis: int = -1, dtype: npt.DTypeLike = np.int8) -> N
 
     Raises ShapeError for an axis that is not there, DtypeError for a dtype without -1 and +1.
     """
-    _check_bits(bits, "bits")
+    check_bits(bits, "bits")
     if not isinstance(axis, int | np.integer) or not -bits.ndim <= axis < bits.ndim:
         raise ShapeError(f"axis={short(axis)}: accepted are {-bits.ndim} to {bits.ndim - 1}")
     try:
@@ -204,17 +203,12 @@ def unpack(bits: BitMatrix, axis: int = -1, dtype: npt.DTypeLike = np.int8) -> N
     return np.moveaxis(result, -1, axis)
 
 
-def _check_bits(bits: Any, name: str) -> None:
+def check_bits(bits: Any, name: str) -> None:
+    """Raise OperandError for what is no BitMatrix."""
     if not isinstance(bits, BitMatrix):
         raise OperandError(
             f"{name}={short(bits)}: accepted is a BitMatrix; pack({name}) makes one of an array"
         )
-
-
-def check_bits(values: Sequence[tuple[str, Any]]) -> None:
-    """Raise OperandError for the first that is no BitMatrix."""
-    for name, value in values:
-        _check_bits(value, name)
 
 
 def clipped(thresholds: NDArray) -> NDArray:

@@ -16,7 +16,7 @@ from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeErro
 from tilewright.facts.device import Device
 from tilewright.facts.verdict import Verdict
 from tilewright.inputs.devices import resolve
-from tilewright.onebit.choice import engine_names, engine_of, judged
+from tilewright.onebit.choice import engine_of, engines_of, judged
 from tilewright.onebit.job import Asked, Job, checked
 from tilewright.onebit.matrix import BitMatrix
 from tilewright.planning.explain import lines_of
@@ -139,7 +139,7 @@ def explain(
 
 def kernels(device: Device | str | None = None) -> tuple[str, ...]:
     """Names of the one-bit kernels of a device, for `kernel=`."""
-    return engine_names(resolve(device))
+    return tuple(engine.name for engine in engines_of(resolve(device)))
 
 
 def _verdict(jobs: Sequence[Job], device: Device | str | None, kernel: str | None) -> Verdict:

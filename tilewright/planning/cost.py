@@ -27,15 +27,8 @@ class Curve:
 
     def seconds(self, flops: float) -> float:
         """Interpolated in logarithms; the last rate beyond the end, the first time before it."""
-        flops_axis = [point[0] for point in self.points]
-        if flops <= flops_axis[0]:
-            return self.points[0][1]
-        if flops >= flops_axis[-1]:
-            return self.points[-1][1] * flops / flops_axis[-1]
-        right = bisect_left(flops_axis, flops)
-        (f0, s0), (f1, s1) = self.points[right - 1], self.points[right]
-        share = math.log(flops / f0) / math.log(f1 / f0)
-        return s0 * math.exp(share * math.log(s1 / s0))
+        most, seconds = self.points[-1]
+        return seconds * flops / most if flops >= most else interpolated(self.points, flops)
 
 
 @dataclass(frozen=True, slots=True)

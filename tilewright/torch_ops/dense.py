@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from tilewright.calls import dense
+from tilewright.facts.dtypes import sums_of
 from tilewright.inputs import tensor_checks as checks
 from tilewright.inputs.checks import check_shape, checked_number, checked_scalars
 from tilewright.inputs.devices import host
@@ -100,8 +101,7 @@ def explain(
 def _torchs(a: Tensor, b: Tensor, why: str) -> str:
     leading = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
-    sums = "float64" if a.dtype == torch.float64 else "float32"
-    head = product_head(m, n, k, dtype_of(a), sums, host())
+    head = product_head(m, n, k, dtype_of(a), sums_of(dtype_of(a)), host())
     if leading:
         head.insert(1, f"products   {math.prod(leading)} of these")
     operations = 2.0 * math.prod(leading) * m * n * k

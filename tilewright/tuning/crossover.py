@@ -245,11 +245,9 @@ def on_change(tell: Callable[[], object]) -> None:
 
 def _campaign(device: Device, backend: Backend, dtype: str, priors: Priors) -> Campaign:
     key = (_key(device, priors), dtype)
-    found = _campaigns.get(key)
-    if found is None:
-        found = Campaign(device, backend, dtype, priors)
-        found = _campaigns.keep(key, found, size=_CAMPAIGN_BYTES)
-    return found
+    return _campaigns.found(
+        key, lambda: Campaign(device, backend, dtype, priors), lambda _: _CAMPAIGN_BYTES
+    )
 
 
 def _key(device: Device, priors: Priors) -> str:

@@ -19,6 +19,7 @@ from tilewright.engines.backend import Backend
 from tilewright.engines.dense import plan_kernel
 from tilewright.errors import KernelError
 from tilewright.facts.device import Device
+from tilewright.facts.dtypes import sums_of
 from tilewright.facts.kernel import Defines, Kernel, Launch, Plan, Priors, Step
 from tilewright.planning.cost import Curve
 from tilewright.tuning.narrow import side_of
@@ -48,7 +49,6 @@ class Probe:
 
     def __init__(self, device: Device, backend: Backend, dtype: str, priors: Priors) -> None:
         self.device, self.backend, self.dtype = device, backend, dtype
-        self._accumulate = "float32" if dtype == "float16" else dtype
         self._by_name = {kernel.name: kernel for kernel in backend.kernels(device)}
         self._trials: dict[Sides, Trial] = {}
         self._steps: dict[Point, Step] = {}
@@ -148,7 +148,7 @@ class Probe:
         return not step.scratch and (not local or self.device.local_memory_is_dedicated)
 
     def _shape(self, sides: Sides) -> Shape:
-        return Shape(*sides, self.dtype, self._accumulate)
+        return Shape(*sides, self.dtype, sums_of(self.dtype))
 
     def _trial(self, sides: Sides) -> Trial:
         if sides not in self._trials:

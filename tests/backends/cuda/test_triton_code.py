@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from tests.support.made_up import H200
-from tilewright.backends.cuda.tile_seconds import TileShape, shapes_of, sum_type
+from tilewright.backends.cuda.tile_seconds import TileShape, shapes_of
+from tilewright.facts.dtypes import sums_of
 
 triton: Any = pytest.importorskip("triton")
 pytest.importorskip("torch")
@@ -80,7 +81,7 @@ def multiply(
     tl: Any = triton.language
     constants = {
         "DTYPE": getattr(tl, dtype),
-        "SUM": getattr(tl, sum_type(dtype)),
+        "SUM": getattr(tl, sums_of(dtype)),
         "TILE_M": shape.m,
         "TILE_N": shape.n,
         "TILE_K": shape.k,

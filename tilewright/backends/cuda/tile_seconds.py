@@ -135,13 +135,3 @@ class GroupedTiles:
     def bind(self, layout: GroupedLayout, operands: GroupedOperands) -> Callable[[], None]:
         """Refused: operands of these devices are bound by their addresses, through engines."""
         raise NotImplementedError("arrays on a GPU are bound through tilewright.calls.grouped_gpu")
-
-
-def sum_type(dtype: str) -> str:
-    """What a dtype's products are summed in."""
-    return "float64" if dtype == "float64" else "float32"
-
-
-def sum_bytes(dtype: str) -> int:
-    """Bytes of such a sum."""
-    return np.dtype(sum_type(dtype)).itemsize

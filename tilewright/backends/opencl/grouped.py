@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilewright.backends.opencl.grouped_launch import Arguments, Bound, Launches
-from tilewright.backends.opencl.grouped_tables import CHUNK, SUMS, Table, Tables
+from tilewright.backends.opencl.grouped_tables import CHUNK, Table, Tables
 from tilewright.backends.opencl.lowering import arithmetic
 from tilewright.backends.opencl.rules import preferences
 from tilewright.backends.opencl.runtime import Session, session
 from tilewright.engines.grouped import GroupedKernel, GroupedOperands
 from tilewright.facts.device import Device
+from tilewright.facts.dtypes import ITEMSIZE, sums_of
 from tilewright.facts.kernel import Defines, Launch
 from tilewright.planning.grouped import GroupedLayout, Slots, Tile
 
@@ -77,7 +78,7 @@ class Groups(GroupedKernel):
     def _common(self, operands: GroupedOperands, k: int = 0, **more: int) -> Defines:
         """The -D options of every grouped kernel."""
         return (
-            *arithmetic(self.dtype, SUMS[self.dtype], preferences(self.device).multiply_add, k),
+            *arithmetic(self.dtype, sums_of(self.dtype), preferences(self.device).multiply_add, k),
             ("POINTERS", int(operands.c.base is None)),
             *more.items(),
         )
@@ -119,7 +120,7 @@ class CpuGroups(Groups):
     @property
     def _lanes(self) -> int:
         """Sums of a vector of 64 bytes."""
-        return 64 // np.dtype(SUMS[self.dtype]).itemsize
+        return 64 // ITEMSIZE[sums_of(self.dtype)]
 
     @property
     def _held(self) -> int:

@@ -20,10 +20,10 @@ import numpy.typing as npt
 from tilewright.arrays.record import OWN, WORDS, K, M, N, fill, of_parts
 from tilewright.backends.opencl.lowering import EPILOGUE_ACTIVATION, EPILOGUE_BIAS
 from tilewright.engines.grouped import GroupedOperands
+from tilewright.facts.dtypes import sums_of
 from tilewright.planning.grouped import GroupedLayout
 
 CHUNK = 256  # elements of C that one work-group of sum_parts finishes
-SUMS = {"float16": "float32", "float32": "float32", "float64": "float64"}
 Table = npt.NDArray[Any]
 
 
@@ -56,7 +56,7 @@ class Tables:
             rows = _part_rows(layout, problems, position)
             problems = np.concatenate((problems, rows))
             pairs = np.concatenate((pairs, np.tile([1.0, 0.0], (len(rows), 1))))
-        scalars = pairs.astype(SUMS[operands.dtype])
+        scalars = pairs.astype(sums_of(operands.dtype))
         lists = (tiles, parts, *_splits(layout, position))
         return cls(np.ascontiguousarray(problems), scalars, *lists, layout.sums.elements)
 

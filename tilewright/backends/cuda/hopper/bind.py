@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.backends.cuda.hopper import maps, packing, records
-from tilewright.backends.cuda.hopper.blocks import ACTIVATIONS, HopperTile
+from tilewright.backends.cuda.hopper.blocks import HopperTile
 from tilewright.backends.cuda.hopper.orient import c_runs_along_columns
 from tilewright.backends.cuda.hopper.records import Bucket, depths
 from tilewright.backends.cuda.machine import fixed, nvrtc, placing, tensor_maps
 from tilewright.backends.cuda.work import Moving, Prepared, Work
 from tilewright.errors import DeviceError
+from tilewright.facts.problem import ACTIVATIONS
 
 
 class Ragged(ctypes.Structure):

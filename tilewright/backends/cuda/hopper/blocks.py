@@ -8,7 +8,6 @@ _TURNS = 4  # kernels/hopper/hopper_block.cuh: tiles that a block knows of
 BOX = 64 * 64 * 2  # bytes of one box of the copy engine
 SPLIT_PIECE = 64 * (64 + 4) * 4  # of a piece of C that is fp32 (kernels/hopper/hopper_sums.cuh)
 SHARED_LIMIT = 227 * 1024  # what one block may have on Hopper
-ACTIVATIONS = ("none", "relu", "gelu")
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,13 +20,7 @@ from tilewright.backends.cuda.machine.placing import Draft, Kernels, Launch, bou
 from tilewright.backends.cuda.machine.streams import in_turn, side_by_side
 from tilewright.backends.cuda.machine.tables import records
 from tilewright.backends.cuda.machine.triton_launch import Pointer, Task, placed
-from tilewright.backends.cuda.tile_seconds import (
-    TileShape,
-    shapes_of,
-    slots_of,
-    sum_bytes,
-    sum_type,
-)
+from tilewright.backends.cuda.tile_seconds import TileShape, shapes_of, slots_of
 from tilewright.backends.cuda.tiled import simt
 from tilewright.backends.cuda.tiled.layouts import Group, codes, is_mostly_wide, kinds
 from tilewright.backends.cuda.tiled.little import laid_out, little
@@ -34,6 +28,7 @@ from tilewright.backends.cuda.tiled.parts import CHUNK, Parts, parts_of
 from tilewright.backends.cuda.work import Ints, Moving, Prepared, Work
 from tilewright.errors import KernelError
 from tilewright.facts.device import Device
+from tilewright.facts.dtypes import ITEMSIZE, sums_of
 from tilewright.facts.measured import h200
 from tilewright.facts.measured.scale import scale
 from tilewright.facts.verdict import Proposal
@@ -90,7 +85,7 @@ class TritonGrouped:
             reason = f"given: good enough, none better is sought; tiles {shape.m} x {shape.n}"
         else:
             reason = f"{plan.reason}; {_words(plan)}"
-            size = plan.sums.elements * sum_bytes(work.dtype)
+            size = plan.sums.elements * ITEMSIZE[sums_of(work.dtype)]
         if work.precision == "tf32" and tiles.precision != "tf32":
             reason += f"; in IEEE float32, as {device.version} has no tf32"
         if work.precision == "fp32x":
@@ -237,7 +232,7 @@ def _multiply(
 
     constants = {
         "DTYPE": _triton(work.dtype),
-        "SUM": _triton(sum_type(work.dtype)),
+        "SUM": _triton(sums_of(work.dtype)),
         "TILE_M": shape.m,
         "TILE_N": shape.n,
         "TILE_K": shape.k,
@@ -273,7 +268,7 @@ def _is_plain(work: Work) -> bool:
 def _add(work: Work, lists: tuple[Pointer, ...], size: int, programs: int) -> Task:
     from tilewright.backends.cuda.kernels.triton.sum_parts import sum_parts
 
-    kind = sum_type(work.dtype)
+    kind = sums_of(work.dtype)
     constants = {
         "DTYPE": _triton(work.dtype),
         "SUM": _triton(kind),

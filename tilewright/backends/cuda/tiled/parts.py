@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.arrays.record import BIAS, of_parts
-from tilewright.backends.cuda.tile_seconds import sum_bytes
 from tilewright.backends.cuda.work import Ints, Work
-from tilewright.facts.dtypes import ITEMSIZE
+from tilewright.facts.dtypes import ITEMSIZE, sums_of
 from tilewright.planning.grouped import GroupedLayout
 
 CHUNK = 1024  # elements of C that a program of the second phase finishes
@@ -47,7 +46,7 @@ class Parts:
 
     def records(self, table: Ints, dtype: str, scratch: int) -> Ints:
         """The records of all parts, whose sums begin at this address; `table` has the problems'."""
-        place = scratch + self.offset * sum_bytes(dtype)
+        place = scratch + self.offset * ITEMSIZE[sums_of(dtype)]
         made = of_parts(table[self.problem], self.begin, self.end, place, ITEMSIZE[dtype])
         made[:, BIAS] = 0
         return made
@@ -80,5 +79,5 @@ def parts_of(work: Work, layout: GroupedLayout) -> Parts:
     which = np.repeat(np.arange(len(area)), chunks)
     chunk = np.arange(int(chunks.sum())) - np.repeat(np.cumsum(chunks) - chunks, chunks)
     pieces = np.stack((which, chunk), axis=1).astype(np.int32)
-    size = sums.elements * sum_bytes(work.dtype)
+    size = sums.elements * ITEMSIZE[sums_of(work.dtype)]
     return Parts(problem, begin, end, offset, first, is_cut, splits, pieces, size)

@@ -14,8 +14,8 @@ from tilewright.backends.cuda.tile_seconds import TileShape
 from tilewright.backends.cuda.tiled.layouts import Group
 from tilewright.backends.cuda.work import Work
 from tilewright.facts.device import Device
+from tilewright.facts.problem import ACTIVATIONS
 
-ACTIVATIONS = ("none", "relu", "gelu")
 _LARGE = 48  # rows and columns from which on tiles of 64 x 64 are worth planning for
 
 
