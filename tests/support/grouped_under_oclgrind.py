@@ -12,8 +12,9 @@ import numpy as np
 from tilewright import Device
 from tilewright.backends.host.backend import activate
 from tilewright.backends.opencl.grouped import CpuGroups
-from tilewright.calls.grouped_loop_host import on_device
-from tilewright.engines.grouped import GroupedOperands
+from tilewright.calls.grouped_loop_host import operands_of
+from tilewright.inputs.batch import Call
+from tilewright.inputs.matrices import matrices
 from tilewright.inputs.ragged_batch import RaggedBatch
 from tilewright.planning.grouped import lay_out
 
@@ -38,17 +39,9 @@ def multiply(simulator: Device) -> None:
         (0.5, True, "gelu"),
     ):
         left, right, results, shift = (batch.to(device) for batch in (a, b, c, bias))
-        operands = GroupedOperands(
-            on_device(left),
-            on_device(right),
-            on_device(results),
-            on_device(shift) if shifted else None,
-            two,
-            keep * two,
-            activation,
-            "float32",
-        )
-        kernel.bind(layout, operands)()
+        x, y, z, v = (matrices(batch, "batch") for batch in (left, right, results, shift))
+        call = Call(x, y, z, v if shifted else None, two, keep * two, activation, list)
+        kernel.bind(layout, operands_of(call))()
         for x, y, z, v, result in zip(a, b, c, bias, results.to("host"), strict=True):
             expected = activate(2.0 * (x @ y) + 2.0 * keep * z + v * shifted, activation)
             np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)

@@ -7,8 +7,7 @@ explain          sizes as a batch of dense aligned matrices, and the engines' ve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,9 +26,8 @@ from tilewright.inputs.batch import Call, Results, checked
 from tilewright.inputs.batch_place_gpu import BatchOnGpu, written_of
 from tilewright.inputs.checks import PRECISIONS, checked_precision
 from tilewright.inputs.devices import gpu
-from tilewright.inputs.matrices import Matrices, taken
+from tilewright.inputs.matrices import Matrices
 from tilewright.inputs.place_gpu import OnGpu
-from tilewright.inputs.sums import Sums
 from tilewright.planning.explain import batch_head
 
 Ints = npt.NDArray[np.int64]
@@ -145,50 +143,31 @@ def _nominal(m: Ints, n: Ints, k: Ints, dtype: str, device: Device, order: str) 
 
 def _works(where: OnGpu, call: Call, order: str, precision: str | None) -> list[Work]:
     """The launches of a batch, mostly one."""
-    left, right, target, vectors = call.a, call.b, call.c, call.bias
-    keep, sums = call.beta, call.sums
-    if sums is not None:
-        target = taken(target, sums.into)
-        vectors = None if vectors is None else taken(vectors, sums.into)
-        keep = keep[sums.into]
-    size = left.dtype.itemsize
-    work = Work(
+    precision = checked_precision(precision, call.a.dtype.name, PRECISIONS)
+    parts = [call] if call.sums is None else [part for _, part in call.turns()]
+    return [_work(where, part, order, precision) for part in parts]
+
+
+def _work(where: OnGpu, call: Call, order: str, precision: str) -> Work:
+    held = (part.held for part in (call.a, call.b, call.c, call.bias) if part is not None)
+    return Work(
         where.memory.ordinal,
-        left.at.rows,
-        right.at.cols,
-        left.at.cols,
-        _bytes(left, size),
-        _bytes(right, size),
-        _bytes(target, size),
-        None if vectors is None else _bytes(vectors, size),
+        call.a.at.rows,
+        call.b.at.cols,
+        call.a.at.cols,
+        _bytes(call.a),
+        _bytes(call.b),
+        _bytes(call.c),
+        None if call.bias is None else _bytes(call.bias),
         call.alpha,
-        keep,
+        call.beta,
         call.activation,
-        left.dtype.name,
-        checked_precision(precision, left.dtype.name, PRECISIONS),
+        call.a.dtype.name,
+        precision,
         order,
-        (left.held, right.held, target.held, None if vectors is None else vectors.held),
+        tuple(held),
     )
-    return [work] if sums is None else list(_turns(work, sums))
 
 
-def _turns(work: Work, sums: Sums) -> Iterator[Work]:
-    """The launches of sums, one behind another: beta counts in the first product of each.
-
-    Bias and activation count in the last, so a turn in which some sums end has two launches.
-    """
-    plain = work.activation == "none" and work.bias is None
-    added = replace(work, beta=np.where(sums.turn > 0, 1.0, work.beta))
-    for turn in sums.turns():
-        if plain:
-            yield added.take(turn)
-            continue
-        ends = sums.last[turn]
-        if not ends.all():
-            yield replace(added.take(turn[~ends]), bias=None, activation="none")
-        if ends.any():
-            yield added.take(turn[ends])
-
-
-def _bytes(part: Matrices, size: int) -> contract.Columns:
-    return contract.Columns(part.at.address * size, part.at.row, part.at.col)
+def _bytes(part: Matrices) -> contract.Columns:
+    return contract.Columns(part.at.address * part.dtype.itemsize, part.at.row, part.at.col)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import repeat
 from typing import Any
@@ -16,10 +17,11 @@ import numpy as np
 
 from tilewright.arrays.array import NDArray
 from tilewright.backends.host.backend import NO_ROOM, activate, multiply
-from tilewright.engines.grouped import GroupedKernel, GroupedOperand, GroupedOperands
+from tilewright.engines.grouped import GroupedKernel, GroupedOperands
 from tilewright.errors import DeviceMemoryError
 from tilewright.facts.device import Device
 from tilewright.facts.scalars import Scalars
+from tilewright.inputs.batch import Call
 from tilewright.inputs.matrices import Matrices, matrices
 from tilewright.inputs.overlap_batch import extents
 from tilewright.inputs.ragged_batch import RaggedBatch
@@ -121,47 +123,39 @@ def through_device(
     device: Device,
     layout: GroupedLayout,
     kernel: GroupedKernel,
-    operands: GroupedOperands,
-    parts: tuple[Matrices, Matrices, Matrices],
-    bias: Matrices | None,
+    call: Call,
 ) -> Callable[[], None]:
     """Copies in, one run on the device, copies out; the copies are made anew at every call.
 
     Bias and activation are applied on the way out: a bias lies on the host in any case.
     """
-    a, b, c = (views(part) for part in parts)
-    shifts = None if bias is None else [_vector(vector) for vector in views(bias)]
-    reads_c = bool(operands.beta.any())
-    activation = operands.activation
+    a, b, c = (views(part) for part in (call.a, call.b, call.c))
+    shifts = None if call.bias is None else [_vector(vector) for vector in views(call.bias)]
+    reads_c = bool(call.beta.any())
 
     def run() -> None:
         there = [RaggedBatch.from_list(part).to(device) for part in (a, b)]
         if reads_c:
             target = RaggedBatch.from_list(c).to(device)
         else:
-            target = RaggedBatch.empty([x.shape for x in c], parts[2].dtype, device)
-        moved = GroupedOperands(
-            on_device(there[0]),
-            on_device(there[1]),
-            on_device(target),
-            None,
-            operands.alpha,
-            operands.beta,
-            "none",
-            operands.dtype,
-        )
-        kernel.bind(layout, moved)()
+            target = RaggedBatch.empty([x.shape for x in c], call.c.dtype, device)
+        x, y, z = (matrices(batch, "batch") for batch in (*there, target))
+        moved = replace(call, a=x, b=y, c=z, bias=None, activation="none")
+        kernel.bind(layout, operands_of(moved))()
         for i, (result, out) in enumerate(zip(target.to("host"), c, strict=True)):
             shift = None if shifts is None else shifts[i]
-            np.copyto(out, activate(result if shift is None else result + shift, activation))
+            np.copyto(out, activate(result if shift is None else result + shift, call.activation))
 
     return run
 
 
-def on_device(batch: RaggedBatch) -> GroupedOperand:
-    """A batch that lies on a device, as grouped kernels take it."""
-    part = matrices(batch, "batch")
-    return GroupedOperand(part.at.address, part.at.row, part.at.col, part.base)
+def operands_of(call: Call) -> GroupedOperands:
+    """A call as grouped kernels take it."""
+    a, b, c, bias = call.a, call.b, call.c, call.bias
+    held = (a.base, b.base, c.base, (c if bias is None else bias).base)
+    bases = None if c.base is None else held
+    columns = (a.at, b.at, c.at, None if bias is None else bias.at)
+    return GroupedOperands(*columns, bases, call.alpha, call.beta, call.activation, a.dtype.name)
 
 
 def _vector(column: NDArray) -> NDArray | None:

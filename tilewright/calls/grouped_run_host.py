@@ -10,20 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from threading import RLock
-from typing import Any
 
 import numpy as np
 
 from tilewright.arrays.addresses import Column
 from tilewright.arrays.views import view
-from tilewright.calls.grouped_loop_host import host_loop, through_device
-from tilewright.engines.grouped import GroupedKernel, GroupedOperand, GroupedOperands
+from tilewright.calls.grouped_loop_host import host_loop, operands_of, through_device
+from tilewright.engines.grouped import GroupedKernel
 from tilewright.errors import OperandError
 from tilewright.facts.device import Device
 from tilewright.facts.scalars import Scalars
 from tilewright.inputs.batch import Call, Results
 from tilewright.inputs.devices import backend_of
-from tilewright.inputs.matrices import Matrices
 from tilewright.planning.grouped import GroupedLayout
 from tilewright.planning.host_part import is_for_a_loop, large
 from tilewright.remember import open_after_fork
@@ -110,13 +108,7 @@ def _parts(device: Device, call: Call, named: bool) -> list[tuple[Column, Call, 
     on_host = choice and _is_for_a_loop(device, call)
     if call.sums is None:
         return [(np.arange(len(call.a)), call, True)] if on_host else _shared(device, call)
-    found = []
-    for number, turn in enumerate(call.sums.turns()):
-        last = call.sums.last[turn]
-        for at, ends in ((turn[~last], False), (turn[last], True)):
-            if len(at):
-                found.append((at, call.part(at, begins=number == 0, ends=ends), on_host))
-    return found
+    return [(at, part, on_host) for at, part in call.turns()]
 
 
 def _is_for_a_loop(device: Device, call: Call) -> bool:
@@ -151,7 +143,7 @@ def _launch_seconds(device: Device, dtype: str) -> float:
 def host_share(device: Device, dtype: str, sizes: tuple[Column, Column, Column]) -> Column:
     """The products that NumPy's BLAS takes from a batch on a device that works in its memory."""
     kernel = backend_of(device).grouped(device, dtype)
-    beside = device.kind == "cpu" and kernel is not None and kernel.reads_host()
+    beside = device.kind == "cpu" and kernel is not None and device.has("svm_system")
     if not beside or dtype == "float16":
         return np.empty(0, np.int64)
     return np.flatnonzero(large(*sizes))
@@ -183,29 +175,6 @@ def _launch(device: Device, call: Call, layout: GroupedLayout | None) -> Callabl
 def _on_device(
     device: Device, kernel: GroupedKernel, call: Call, layout: GroupedLayout
 ) -> Callable[[], None]:
-    operands = _operands(call)
-    if call.c.base is None and not kernel.reads_host():
-        parts = (call.a, call.b, call.c)
-        return through_device(device, layout, kernel, operands, parts, call.bias)
-    launch: Callable[[], None] = kernel.bind(layout, operands)
-    return launch
-
-
-def _operands(call: Call) -> GroupedOperands:
-    def of(part: Matrices) -> GroupedOperand:
-        return GroupedOperand(part.at.address, part.at.row, part.at.col, part.base)
-
-    bias: Any = None
-    if call.bias is not None:
-        address = np.where(call.bias.at.rows > 0, call.bias.at.address, -1)
-        bias = GroupedOperand(address, call.bias.at.row, call.bias.at.col, call.bias.base)
-    return GroupedOperands(
-        of(call.a),
-        of(call.b),
-        of(call.c),
-        bias,
-        call.alpha,
-        call.beta,
-        call.activation,
-        call.a.dtype.name,
-    )
+    if call.c.base is None and not device.has("svm_system"):
+        return through_device(device, layout, kernel, call)
+    return kernel.bind(layout, operands_of(call))

@@ -13,33 +13,25 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.arrays.addresses import Column
+from tilewright.arrays.addresses import Columns
 from tilewright.planning.grouped import GroupedLayout, Slots, Tile
 
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class GroupedOperand:
-    """Where every matrix of an operand lies: bytes of host memory, or elements into `base`."""
-
-    address: Column
-    row: Column
-    col: Column
-    base: Any
-
-
-@dataclass(frozen=True, slots=True)
 class GroupedOperands:
     """All columns that a grouped kernel reads, problems in the caller's order.
 
-    `bias` has address -1 where a problem has none.
+    Addresses are bytes of host memory where there are no `bases`, elements into these otherwise:
+    arrays of a, b, c and bias. A bias has no rows where a problem has none.
     """
 
-    a: GroupedOperand
-    b: GroupedOperand
-    c: GroupedOperand
-    bias: GroupedOperand | None
+    a: Columns
+    b: Columns
+    c: Columns
+    bias: Columns | None
+    bases: tuple[Any, ...] | None
     alpha: Floats
     beta: Floats
     activation: str
@@ -56,9 +48,6 @@ class GroupedKernel(Protocol):
     @property
     def slots(self) -> Slots:
         """The device's scheduler."""
-
-    def reads_host(self) -> bool:
-        """Whether host memory is reached by address; otherwise operands need a device buffer."""
 
     def bind(self, layout: GroupedLayout, operands: GroupedOperands) -> Callable[[], None]:
         """A callable that launches and, for host memory, returns when the results are there."""

@@ -8,7 +8,7 @@ written yet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -51,6 +51,20 @@ class Call:
     activation: str
     results: Callable[[], Results]
     sums: Sums | None = None
+
+    def turns(self) -> Iterator[tuple[Column, Call]]:
+        """The launches of its sums, one behind another: products, and the batch of them alone.
+
+        A turn in which some sums end has two where bias or activation wait for the last product.
+        """
+        assert self.sums is not None
+        plain = self.activation == "none" and self.bias is None
+        for number, turn in enumerate(self.sums.turns()):
+            last = self.sums.last[turn]
+            kinds = ((turn, True),) if plain else ((turn[~last], False), (turn[last], True))
+            for at, ends in kinds:
+                if len(at):
+                    yield at, self.part(at, begins=number == 0, ends=ends)
 
     def part(self, at: Column, *, begins: bool, ends: bool) -> Call:
         """Some products as a batch of their own, at most one a result.

@@ -155,7 +155,7 @@ def planned(
 def _on_device(device: Device, dtype: str) -> bool:
     """Whether operands have to lie on the device for a launch to be only that."""
     kernel = backend_of(device).grouped(device, dtype)
-    return kernel is not None and not kernel.reads_host()
+    return kernel is not None and not device.has("svm_system")
 
 
 def _planning(plan: GroupedPlan, order: str, bind: float) -> Planning:

@@ -17,10 +17,11 @@ from tilewright import Device
 from tilewright.backends.opencl.grouped import GpuGroups
 from tilewright.backends.opencl.kernels.panel import KERNEL as PANEL
 from tilewright.backends.opencl.runtime import session
-from tilewright.calls.grouped_loop_host import on_device
-from tilewright.engines.grouped import GroupedOperands
+from tilewright.calls.grouped_loop_host import operands_of
 from tilewright.errors import KernelError
 from tilewright.facts.problem import Problem
+from tilewright.inputs.batch import Call
+from tilewright.inputs.matrices import matrices
 from tilewright.planning.grouped import lay_out
 
 
@@ -98,23 +99,15 @@ def test_a_long_sum_in_a_batch_for_gpus_is_as_near(cut: bool, device: Device) ->
     )
     for batch, value in ((a, 0.1), (b, 0.01), (c, np.nan)):
         batch.flat[:] = value
-    left, right, results = (batch.to(device) for batch in (a, b, c))
+    results = c.to(device)
     kernel = GpuGroups(device, "float32")
     ones = np.ones(3)
-    operands = GroupedOperands(
-        on_device(left),
-        on_device(right),
-        on_device(results),
-        None,
-        ones,
-        0 * ones,
-        "none",
-        "float32",
-    )
+    left, right, out = (matrices(x, "batch") for x in (a.to(device), b.to(device), results))
+    call = Call(left, right, out, None, ones, 0 * ones, "none", list)
     slots = GpuGroups(H200, "float32").slots if cut else kernel.slots
     layout = lay_out((3,) * 3, (5,) * 3, k, kernel.tiles, slots)
     assert (layout.parts.max() > 3000) == (cut or device.kind == "gpu")
-    kernel.bind_in(session(device), layout, operands)()
+    kernel.bind_in(session(device), layout, operands_of(call))()
     truth = np.array(k) * float(a[0][0, 0]) * float(b[0][0, 0])
     found = np.stack(list(results.to("host"))).astype(float)
     assert np.abs(found / truth[:, None, None] - 1).max() <= 3e-6

@@ -128,10 +128,6 @@ class GroupedTiles:
         """The device's scheduler."""
         return slots_of(self.device)
 
-    def reads_host(self) -> bool:
-        """No: operands lie on the device."""
-        return False
-
     def bind(self, layout: GroupedLayout, operands: GroupedOperands) -> Callable[[], None]:
         """Refused: operands of these devices are bound by their addresses, through engines."""
         raise NotImplementedError("arrays on a GPU are bound through tilewright.calls.grouped_gpu")

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.arrays.addresses import Column
+from tilewright.arrays.addresses import Column, Columns
 from tilewright.arrays.views import View
 from tilewright.backends.opencl.grouped import Groups, grouped_of
 from tilewright.backends.opencl.memory import Staged, staged_strides
 from tilewright.backends.opencl.runtime import Session
-from tilewright.engines.grouped import GroupedOperand, GroupedOperands
+from tilewright.engines.grouped import GroupedOperands
 from tilewright.facts.kernel import Plan
 from tilewright.facts.problem import Problem
 from tilewright.facts.scalars import Scalars
@@ -86,15 +86,16 @@ def _operands(
 ) -> GroupedOperands:
     count = len(starts["c"])
 
-    def of(name: str, row: int, col: int) -> GroupedOperand:
-        lent = Lent(staged[name].argument)
-        return GroupedOperand(starts[name], np.full(count, row), np.full(count, col), lent)
+    def of(name: str, rows: int, cols: int, row: int, col: int) -> Columns:
+        return Columns(starts[name], *(np.full(count, x) for x in (rows, cols, row, col)))
 
+    m, n, k = problem.m, problem.n, problem.k
     return GroupedOperands(
-        of("a", problem.a_row, problem.a_col),
-        of("b", problem.b_row, problem.b_col),
-        of("c", problem.c_row, problem.c_col),
-        of("bias", 1, 1) if problem.bias else None,
+        of("a", m, k, problem.a_row, problem.a_col),
+        of("b", k, n, problem.b_row, problem.b_col),
+        of("c", m, n, problem.c_row, problem.c_col),
+        of("bias", n, 1, 1, 1) if problem.bias else None,
+        tuple(Lent(staged[name].argument) for name in ("a", "b", "c", "bias")),
         np.full(count, scalars.alpha),
         np.full(count, scalars.beta),
         problem.activation,

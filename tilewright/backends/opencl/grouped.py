@@ -55,10 +55,6 @@ class Groups(GroupedKernel):
     device: Device
     dtype: str
 
-    def reads_host(self) -> bool:
-        """By address, where the device has system SVM."""
-        return self.device.has("svm_system")
-
     def bind(self, layout: GroupedLayout, operands: GroupedOperands) -> Bound:
         """Tables built, kernel prepared, arguments set: what is left is enqueueing."""
         return self.bind_in(session(self.device), layout, operands)
@@ -67,7 +63,7 @@ class Groups(GroupedKernel):
         """The same in somebody else's session."""
         tables = Tables.of(layout, operands)
         launches = self._launches(session_, layout, operands, tables)
-        return Bound(session_, launches, (tables, operands), wait=operands.c.base is None)
+        return Bound(session_, launches, (tables, operands), wait=operands.bases is None)
 
     @abstractmethod
     def _launches(
@@ -79,7 +75,7 @@ class Groups(GroupedKernel):
         """The -D options of every grouped kernel."""
         return (
             *arithmetic(self.dtype, sums_of(self.dtype), preferences(self.device).multiply_add, k),
-            ("POINTERS", int(operands.c.base is None)),
+            ("POINTERS", int(operands.bases is None)),
             *more.items(),
         )
 

@@ -26,10 +26,9 @@ class Arguments:
         self.session = session_
         self.tables = [_resident(session_, tables.problems), _resident(session_, tables.scalars)]
         self.tiles = _resident(session_, tables.tiles)
-        pointers = operands.c.base is None
-        bases = (operands.a, operands.b, operands.c, operands.bias or operands.c)
+        bases = operands.bases
         # In pointer mode the bases are never read; any memory will do as an argument.
-        self.bases = [self.tables[0] if pointers else part.base.memory.buffer for part in bases]
+        self.bases = [base.memory.buffer for base in bases] if bases else self.tables[:1] * 4
         self.parts: list[Any] = []
         if len(tables.pieces):
             size = tables.scratch_elements * tables.scalars.dtype.itemsize

@@ -66,7 +66,7 @@ def _problems(layout: GroupedLayout, operands: GroupedOperands) -> Table:
     activation = EPILOGUE_ACTIVATION[operands.activation]
     epilogue: Any = activation
     if bias is not None:
-        epilogue = np.where(bias.address >= 0, activation | EPILOGUE_BIAS, activation)
+        epilogue = np.where(bias.rows > 0, activation | EPILOGUE_BIAS, activation)
     k = np.where(operands.alpha == 0, 0, layout.k)  # BLAS: A and B are then not read
     table = np.zeros((len(layout.order), WORDS), np.int64)
     fill(table, a, b, c, 0 if bias is None else bias.address, (layout.m, layout.n, k))
