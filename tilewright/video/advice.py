@@ -15,6 +15,7 @@ from typing import Any
 
 from tilewright import models
 from tilewright.files.whole import path_of
+from tilewright.video.alike import sampled
 from tilewright.video.analysis.record import Sample, Survey
 from tilewright.video.analysis.survey import surveyed
 from tilewright.video.look import Look
@@ -102,7 +103,7 @@ def analyse(
         DeviceError: PyAV is not installed.
     """
     path = path_of(source, "source")
-    found = film(path, "source")
+    found = sampled(film(path, "source"))
     survey = surveyed(found, progress)
     return Analysis(str(path), described(found), survey, advised(survey, found.look), noted(survey))
 

@@ -1,15 +1,18 @@
 """Pictures out of a film, in the order in which they are shown, from any time on.
 
-A run that goes on in the middle seeks the picture that can be decoded by itself, and decodes from
-there; where a container cannot seek, or pictures are told by their number alone, from the start.
+A run that goes on in the middle seeks a picture that can be decoded by itself, and decodes from
+there. Where that does not give the picture that was asked for, as streams without an index (MPEG)
+are entered anywhere, and refreshed pictures need many before them, it begins further back, and at
+last with the first; as it does where pictures are told by their number alone.
 """
 
 from __future__ import annotations
 
 import os
+from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +21,9 @@ from tilewright.arrays.array import NDArray
 from tilewright.files.whole import path_of
 from tilewright.video.look import Frame, Look
 from tilewright.video.pyav import pyav, reading
-from tilewright.video.source import Film, film
+from tilewright.video.source import Film, as_shown, film
+
+_BACK = (1, 2, 4)  # key pictures: by so many a search goes back, then to the film's start
 
 
 @dataclass(slots=True)
@@ -59,42 +64,62 @@ def decoded(
 ) -> Generator[Frame, None, None]:
     """Pictures whose time stamps are `first` and more, and less than `end`."""
     damage = Damage() if damage is None else damage
-    if first is not None and not found.numbered and (start := _seekable(found, first)):
-        begin: int | None = start
-    else:
-        begin = None
+    before = damage.packets
+    for start in _starts(found, first):
+        with closing(_rising(found, start, damage)) as pictures:
+            begun = next((one for one in pictures if first is None or one.pts >= first), None)
+            if start is not None:
+                damage.packets = before  # those further back are another's
+                if begun is None or begun.pts != _next_time(found, first):
+                    continue
+            yield from _until(end, begun, pictures)
+        return
+
+
+def _starts(found: Film, first: int | None) -> Iterator[int | None]:
+    """Where to begin, one after the other until it gives the picture; None is the film's start."""
+    if first is not None:
+        place = bisect_right(found.keys, first)
+        for back in _BACK:
+            if place > back:
+                yield found.keys[place - back]
+    yield None
+
+
+def _next_time(found: Film, first: int | None) -> int | None:
+    """When the picture is shown that is asked for."""
+    place = 0 if first is None else bisect_left(found.times, first)
+    return found.times[place] if place < len(found.times) else None
+
+
+def _until(
+    end: int | None, begun: Frame | None, pictures: Iterator[Frame]
+) -> Generator[Frame, None, None]:
+    while begun is not None and (end is None or begun.pts < end):
+        yield begun
+        begun = next(pictures, None)
+
+
+def _rising(found: Film, start: int | None, damage: Damage) -> Generator[Frame, None, None]:
+    """Pictures from a time on; none where the container cannot be searched."""
     before: int | None = None
-    with reading(found.path) as container:
-        for frame in _raw(found, container, begin, damage):
+    with reading(found.path, found.argument) as container:
+        if start is not None:
+            try:
+                container.seek(start, stream=container.streams[found.index])
+            except pyav().FFmpegError:
+                return
+        for frame in _raw(found, container, damage):
             if before is not None and frame.pts <= before:
                 damage.packets += 1
                 continue
             before = frame.pts
-            if end is not None and frame.pts >= end:
-                return
-            if first is None or frame.pts >= first:
-                yield frame
+            yield frame
 
 
-def _seekable(found: Film, first: int) -> int | None:
-    """A time from which decoding begins at or before `first`; None where seeking finds none."""
-    with reading(found.path) as container:
-        stream = container.streams[found.index]
-        try:
-            container.seek(first, stream=stream)
-            pts = next((p.pts for p in container.demux(stream) if p.size), None)
-        except pyav().FFmpegError:
-            return None
-        return first if pts is not None and found.times[0] < pts <= first else None
-
-
-def _raw(
-    found: Film, container: Any, begin: int | None, damage: Damage
-) -> Generator[Frame, None, None]:
+def _raw(found: Film, container: Any, damage: Damage) -> Generator[Frame, None, None]:
     stream = container.streams[found.index]
     stream.thread_type = "AUTO"
-    if begin is not None:
-        container.seek(begin, stream=stream)
     number = 0
     for picture in _pictures(container, stream, damage):
         if found.numbered:
@@ -111,6 +136,8 @@ def _raw(
 def _pictures(container: Any, stream: Any, damage: Damage) -> Iterator[Any]:
     av = pyav()
     for packet in container.demux(stream):
+        if not packet.size and packet.dts is not None:  # Theora's "as before"; no end, as it looks
+            continue
         try:
             yield from packet.decode()
         except av.InvalidDataError:
@@ -118,10 +145,7 @@ def _pictures(container: Any, stream: Any, damage: Damage) -> Iterator[Any]:
 
 
 def _frame(found: Film, picture: Any) -> Frame:
-    look = found.look
-    name = picture.format.name.replace("yuvj", "yuv")
-    if (picture.width, picture.height, name) != (look.width, look.height, look.format):
-        look = replace(look, width=picture.width, height=picture.height, format=name)
+    look = as_shown(found.look, picture)
     picture.pict_type = 0  # what the old encoder chose is no order to the new one
     picture.time_base = found.time_base
     length = found.lengths.get(picture.pts, 0)

@@ -12,8 +12,8 @@ from fractions import Fraction
 from pathlib import Path
 from time import perf_counter
 
-from tilewright.errors import FileError
 from tilewright.video import chunk
+from tilewright.video.alike import checked
 from tilewright.video.decode import Damage, decoded
 from tilewright.video.flow import Clock, ahead, spread
 from tilewright.video.job import Job
@@ -65,7 +65,7 @@ class Line:
         )
         start = self.job.time(numbers[0]) if numbers[0] else None
         with ExitStack() as ended:  # the last part first, as it is who asks the one before
-            pictures = ahead(source, "decode", self.clock)
+            pictures = ahead(checked(found, source), "decode", self.clock)
             ended.callback(pictures.close)
             for stage, works in zip(stages, self._works, strict=True):
                 given = windows(stage, pictures)
@@ -78,13 +78,7 @@ class Line:
     def _encoding(
         self, pictures: Iterator[Frame], counted: Callable[[], None]
     ) -> Generator[Frame, None, None]:
-        look = self.job.looks[-1]
         for frame in pictures:
-            if frame.look.shapes != look.shapes if look.kind != "packed" else False:
-                raise FileError(
-                    f"source: the picture at {float(frame.time):.3f} s is {frame.look.said()};"
-                    f" accepted are films of one size, here {look.said()}"
-                )
             begin = perf_counter()
             yield frame
             self.clock.add("encode", perf_counter() - begin)

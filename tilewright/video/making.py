@@ -22,6 +22,7 @@ from tilewright.inputs.devices import host
 from tilewright.version import __version__
 from tilewright.video import chunk, codecs
 from tilewright.video.advice import with_advised
+from tilewright.video.alike import sampled
 from tilewright.video.analysis.kept import keep, kept_or_new
 from tilewright.video.assemble import Made, assemble, rehearsed, verified
 from tilewright.video.codecs import Coding
@@ -118,7 +119,7 @@ def planned(
     """
     path, target = path_of(source, "source"), path_of(out, "out")
     _check_out(path, target, overwrite)
-    found = film(path, "source")
+    found = sampled(film(path, "source"))
     job = _checked(found, target, stages, codec, crf)
     check_writable(target, "out")
     if not auto and not any(isinstance(stage, Fitting) and stage.unfitted for stage in stages):

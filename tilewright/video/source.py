@@ -7,7 +7,8 @@ each is shown: containers' own counts and rates are often wrong, and chunks need
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,10 @@ class Film:
     lengths    for how long, by time stamp
     rate       pictures a second, on average
     numbered   time stamps are absent or repeat: pictures take those of `times` in their order
+    keys       when those are shown that can be decoded by themselves, as the container says
+    packets    of every stream, those that hold anything
     unkept     what a picture carries that no encoder here keeps
+    argument   what a caller names it by, for messages
     """
 
     path: Path
@@ -55,7 +59,10 @@ class Film:
     lengths: dict[int, int]
     rate: Fraction
     numbered: bool
+    keys: tuple[int, ...]
+    packets: dict[int, int]
     unkept: tuple[str, ...]
+    argument: str = "path"
 
     @property
     def seconds(self) -> float:
@@ -72,8 +79,8 @@ def film(path: Path, argument: str = "path") -> Film:
         look, unkept = _look(container, stream, label)
     with reading(path, argument) as container:
         stream = picture_stream(container, label)
-        times, lengths, numbered = _times(container, stream)
-        if not times:
+        read = _read(container, stream)
+        if not read.times:
             raise FileError(f"{label}: no picture; accepted are films of one and more")
         return Film(
             path=path,
@@ -81,11 +88,14 @@ def film(path: Path, argument: str = "path") -> Film:
             look=look,
             codec=stream.codec_context.name,
             time_base=stream.time_base,
-            times=times,
-            lengths=lengths,
-            rate=_rate(stream, times, stream.time_base),
-            numbered=numbered,
+            times=read.times,
+            lengths=read.lengths,
+            rate=_rate(stream, read.times, stream.time_base),
+            numbered=read.numbered,
+            keys=read.keys,
+            packets=read.packets,
             unkept=unkept,
+            argument=argument,
         )
 
 
@@ -112,23 +122,12 @@ def _look(container: Any, stream: Any, label: str) -> tuple[Look, tuple[str, ...
 
 def look_of(frame: Any, stream: Any, siting: str = "") -> Look:
     """The look of a decoder's frame."""
-    name = frame.format.name
-    full = name.startswith("yuvj")
-    shown = pyav().video.format.VideoFormat(name.replace("yuvj", "yuv"))
-    parts = shown.components
-    chroma = [part for part in parts if part.is_chroma]
-    alpha = any(part.is_alpha for part in parts)
+    full = frame.format.name.startswith("yuvj")
     side = {data.type.name: bytes(data) for data in frame.side_data}
     content = np.frombuffer(side.get("CONTENT_LIGHT_LEVEL", b"")[:8], np.uint32)
     context = stream.codec_context
     return Look(
-        width=frame.width,
-        height=frame.height,
-        format=shown.name,
-        bits=parts[0].bits,
-        kind=_kind(shown, parts),
-        halved=_halved(shown) if chroma else (0, 0),
-        alpha=alpha,
+        **_samples(frame),
         range=2 if full else int(frame.color_range) or int(context.color_range),
         matrix=_known(frame.colorspace, context.colorspace),
         primaries=_known(frame.color_primaries, context.color_primaries),
@@ -142,6 +141,29 @@ def look_of(frame: Any, stream: Any, siting: str = "") -> Look:
             (int(content[0]), int(content[1])) if content.size == 2 else None,
         ),
     )
+
+
+def as_shown(look: Look, frame: Any) -> Look:
+    """The look of a film for a frame of it, which may be of another size or of other samples."""
+    name = frame.format.name.replace("yuvj", "yuv")
+    if (frame.width, frame.height, name) == (look.width, look.height, look.format):
+        return look
+    return replace(look, **_samples(frame))
+
+
+def _samples(frame: Any) -> dict[str, Any]:
+    """What a frame's samples are, and how many."""
+    shown = pyav().video.format.VideoFormat(frame.format.name.replace("yuvj", "yuv"))
+    parts = shown.components
+    return {
+        "width": frame.width,
+        "height": frame.height,
+        "format": shown.name,
+        "bits": parts[0].bits,
+        "kind": _kind(shown, parts),
+        "halved": _halved(shown) if any(part.is_chroma for part in parts) else (0, 0),
+        "alpha": any(part.is_alpha for part in parts),
+    }
 
 
 def _kind(shown: Any, parts: Any) -> str:
@@ -182,29 +204,52 @@ def _siting(container: Any, index: int) -> str:
     return found[1] if found else ""
 
 
-def _times(container: Any, stream: Any) -> tuple[tuple[int, ...], dict[int, int], bool]:
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What a film's packets say; as of `Film`."""
+
+    times: tuple[int, ...]
+    lengths: dict[int, int]
+    numbered: bool
+    keys: tuple[int, ...]
+    packets: dict[int, int]
+
+
+def _read(container: Any, stream: Any) -> _Read:
     """When pictures are shown, how long each, and whether that had to be made up from order."""
     shown: list[int | None] = []
     coded: list[int | None] = []
+    keys: list[int] = []
     lengths: dict[int, int] = {}
-    for packet in container.demux(stream):
-        if not packet.size or packet.is_discard:
+    packets: dict[int, int] = {}
+    for packet in container.demux():
+        if not packet.size:
+            continue
+        packets[packet.stream_index] = packets.get(packet.stream_index, 0) + 1
+        if packet.stream_index != stream.index or packet.is_discard:
             continue
         shown.append(packet.pts)
         coded.append(packet.dts)
         if packet.pts is not None and packet.duration:
             lengths[packet.pts] = packet.duration
+        if packet.pts is not None and packet.is_keyframe:
+            keys.append(packet.pts)
     known = [time for time in shown if time is not None]
     if len(known) == len(shown) and len(set(known)) == len(known):
-        return tuple(sorted(known)), lengths, False
+        return _Read(tuple(sorted(known)), lengths, False, tuple(sorted(keys)), packets)
     step = max(1, round(1 / (stream.time_base * (stream.average_rate or Fraction(25)))))
-    times: list[int] = []
     given = sorted(time for time in (coded if None in shown else shown) if time is not None)
-    for number in range(len(shown)):
+    return _Read(_made_up(given, len(shown), step), {}, True, (), packets)
+
+
+def _made_up(given: Sequence[int], count: int, step: int) -> tuple[int, ...]:
+    """So many times that rise, by those that are given."""
+    times: list[int] = []
+    for number in range(count):
         least = times[-1] + 1 if times else None
         time = given[number] if number < len(given) else (times[-1] + step if times else 0)
         times.append(time if least is None else max(time, least))
-    return tuple(times), {}, True
+    return tuple(times)
 
 
 def _rate(stream: Any, times: tuple[int, ...], time_base: Fraction) -> Fraction:
