@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.errors import ArgumentError, ShapeError
-from tilewright.planning.buckets import Choice, Table, alone, cheapest, choices, largest
-from tilewright.planning.grouped import ORDERS, GroupedLayout, Slots, Tile, lay_out, signature
-from tilewright.planning.order import descending
+from tilewright.planning.buckets import Choice, Table, Tile, alone, cheapest, choices, largest
+from tilewright.planning.grouped import GroupedLayout, lay_out, signature
+from tilewright.planning.makespan import Slots
+from tilewright.planning.order import ORDERS, descending
 from tilewright.planning.single import single
 
 # Rates and overheads of the size that GPUs of 64 units have; nothing below depends on the values.

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.planning.test_planner import CPU, GPU, GRID, TILES
 from tilewright import suites
-from tilewright.planning.grouped import ORDERS, GroupedLayout, lay_out
+from tilewright.planning.grouped import GroupedLayout, lay_out
 from tilewright.planning.makespan import (
     EXACT_TILES,
     LONG_RUN,
@@ -19,6 +19,7 @@ from tilewright.planning.makespan import (
     predict,
     simulate,
 )
+from tilewright.planning.order import ORDERS
 from tilewright.suites import zipf
 
 queues = st.lists(

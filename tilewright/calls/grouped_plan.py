@@ -30,7 +30,8 @@ from tilewright.inputs.checks import check_options, checked_dtype, checked_name
 from tilewright.inputs.devices import backend_of, resolve
 from tilewright.inputs.watched import are_watched, listed
 from tilewright.planning.explain import batch_head, explained, explained_elsewhere
-from tilewright.planning.grouped import ORDERS, Balance, Bucket, GroupedLayout, lay_out, signature
+from tilewright.planning.grouped import Balance, Bucket, GroupedLayout, lay_out, signature
+from tilewright.planning.order import ORDERS
 from tilewright.remember import Shelf
 from tilewright.wording import PATH, counted, short
 

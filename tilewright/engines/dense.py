@@ -162,8 +162,7 @@ def plan(
         return replace(host, rejected=verdict.refusals, notes=priors.notes, shape_class=shape_class)
     if verdict.best.seconds is None:
         verdict = replace(verdict, proposals=_by_rule(verdict.proposals, priors))
-    best = verdict.best
-    made = _plan(problem, best, best.reason, best.seconds)
+    made = planned_by(problem, verdict.best)
     return replace(made, rejected=verdict.rejected, notes=priors.notes, shape_class=shape_class)
 
 
@@ -180,24 +179,20 @@ def plan_kernel(
     """
     engine = Lowered(kernel, tuned=tuned, config=config)
     best = choose(problem, device, (engine,), kernel.name).best
-    return replace(_plan(problem, best, _FORCED, None), forced=True)
+    return replace(planned_by(problem, best), reason=_FORCED, seconds=None, forced=True)
 
 
 def planned_by(problem: Problem, proposal: Proposal) -> Plan:
     """The plan that follows a kernel's own proposal."""
-    return _plan(problem, proposal, proposal.reason, proposal.seconds)
+    found: Candidate = proposal.decisions
+    origin, ratio = "" if found.step is HOST_STEP else found.origin, found.ratio
+    seconds, reason = proposal.seconds, proposal.reason
+    return Plan(proposal.device, problem, found.step, seconds, reason, origin=origin, ratio=ratio)
 
 
 def plan_host(problem: Problem, device: Device, reason: str) -> Plan:
     """The plan that leaves the product to NumPy's BLAS."""
     return Plan(device, problem, HOST_STEP, None, reason)
-
-
-def _plan(problem: Problem, proposal: Proposal, reason: str, seconds: float | None) -> Plan:
-    found: Candidate = proposal.decisions
-    origin = "" if found.step is HOST_STEP else found.origin
-    ratio = found.ratio
-    return Plan(proposal.device, problem, found.step, seconds, reason, origin=origin, ratio=ratio)
 
 
 def _by_rule(proposals: Sequence[Proposal], priors: Priors) -> tuple[Proposal, ...]:

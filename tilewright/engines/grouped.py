@@ -14,7 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.arrays.addresses import Columns
-from tilewright.planning.grouped import GroupedLayout, Slots, Tile
+from tilewright.planning.buckets import Tile
+from tilewright.planning.grouped import GroupedLayout
+from tilewright.planning.makespan import Slots
 
 Floats = npt.NDArray[np.float64]
 

@@ -80,19 +80,6 @@ from tilewright.planning.makespan import Slots, simulate
 from tilewright.planning.order import ORDERS, Candidate, Sums, TileList, compare, sums, tile_list
 from tilewright.wording import time_text
 
-__all__ = [
-    "ORDERS",
-    "Balance",
-    "Bucket",
-    "GroupedLayout",
-    "Slots",
-    "Sums",
-    "Tile",
-    "TileList",
-    "lay_out",
-    "signature",
-]
-
 # Work-groups are numbered in 32 bits everywhere, and a list of more would not fit a device.
 MOST_TILES = 2**31 - 1
 

@@ -22,7 +22,7 @@ from tilewright.inputs.checks import checked_name
 from tilewright.inputs.devices import check_named
 from tilewright.inputs.ragged_batch import RaggedBatch
 from tilewright.inputs.watched import are_watched, listed
-from tilewright.planning.grouped import ORDERS
+from tilewright.planning.order import ORDERS
 from tilewright.settings import DEVICE, VARIABLES
 
 __all__ = ["GroupedPlan", "grouped_matmul", "plan_grouped"]

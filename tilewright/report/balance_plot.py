@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from tilewright.facts.problem import Column
+from tilewright.planning.buckets import Tile
 from tilewright.planning.deal import Floats
-from tilewright.planning.grouped import GroupedLayout, Tile, lay_out
+from tilewright.planning.grouped import GroupedLayout, lay_out
 from tilewright.planning.makespan import Slots
 from tilewright.report import plots
 from tilewright.report.grouped_tables import spread

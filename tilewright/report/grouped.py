@@ -25,7 +25,7 @@ from tilewright.errors import ArgumentError, TilewrightError
 from tilewright.facts.device import Device
 from tilewright.facts.problem import Column
 from tilewright.inputs.devices import backend_of, host
-from tilewright.planning.grouped import ORDERS
+from tilewright.planning.order import ORDERS
 from tilewright.report.grouped_records import (
     NUMPY_LOOP,
     OUR_LOOP,

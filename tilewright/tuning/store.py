@@ -32,9 +32,7 @@ Content = dict[str, Any]
 
 def load(key: str) -> Content:
     """What was stored under `key`; empty where there is nothing, or nothing to be trusted."""
-    path = _path(MEASURED, digest(key))
-    content = {} if path is None else _read(path, key)
-    return content
+    return _content(document(MEASURED, digest(key)), key)
 
 
 def save(key: str, content: Content) -> None:
@@ -46,8 +44,7 @@ def save(key: str, content: Content) -> None:
 
 def read(folder: str, name: str) -> Content:
     """The document `name` of a folder; empty where there is none, or none to be trusted."""
-    path = _path(folder, name)
-    return {} if path is None else _read(path, name)
+    return _content(document(folder, name), name)
 
 
 def update(
@@ -62,7 +59,7 @@ def update(
         return
     with _locked(path):
         try:
-            here = _sound(path, key or name)
+            here = _content(_parsed(path, cache.read(path, MOST)), key or name)
         except OSError as error:  # what is there may be sound: nothing is written over it
             cache.warn_unreadable(path, error)
             return
@@ -72,7 +69,7 @@ def update(
 def document(folder: str, name: str) -> Content:
     """A whole document with its format and key, as `check` takes it; empty where none is sound."""
     path = _path(folder, name)
-    return {} if path is None else _document(path)
+    return {} if path is None else _parsed(path, cache.read_or_warn(path, MOST))
 
 
 def names(folder: str, prefix: str = "") -> tuple[str, ...]:
@@ -107,21 +104,8 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _read(path: Path, key: str) -> Content:
-    return _content(_document(path), key)
-
-
-def _sound(path: Path, key: str) -> Content:
-    """The same; raises OSError where the document is there and cannot be read now."""
-    return _content(_parsed(path, cache.read(path, MOST)), key)
-
-
 def _content(whole: Content, key: str) -> Content:
     return dict(whole["content"]) if whole.get("key") == key else {}
-
-
-def _document(path: Path) -> Content:
-    return _parsed(path, cache.read_or_warn(path, MOST))
 
 
 def _parsed(path: Path, text: bytes | None) -> Content:

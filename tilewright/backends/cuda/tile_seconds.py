@@ -17,7 +17,9 @@ from tilewright.facts.device import Device
 from tilewright.facts.dtypes import ITEMSIZE
 from tilewright.facts.measured import h200
 from tilewright.facts.measured.scale import scale
-from tilewright.planning.grouped import GroupedLayout, Slots, Tile
+from tilewright.planning.buckets import Tile
+from tilewright.planning.grouped import GroupedLayout
+from tilewright.planning.makespan import Slots
 
 
 @dataclass(frozen=True, slots=True)

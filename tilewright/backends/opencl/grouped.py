@@ -20,7 +20,9 @@ from tilewright.engines.grouped import GroupedKernel, GroupedOperands
 from tilewright.facts.device import Device
 from tilewright.facts.dtypes import ITEMSIZE, sums_of
 from tilewright.facts.kernel import Defines, Launch
-from tilewright.planning.grouped import GroupedLayout, Slots, Tile
+from tilewright.planning.buckets import Tile
+from tilewright.planning.grouped import GroupedLayout
+from tilewright.planning.makespan import Slots
 
 # Flops a second of one AVX-512 core in 1000 products of 1..256, and seconds a tile. Ratios decide
 # anything; an order is never chosen by the absolute time. Edges are computed to whole vectors and

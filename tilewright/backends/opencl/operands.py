@@ -5,11 +5,11 @@ Pure functions from numbers to `Launch`, `Scratch` and `Image` records, as in lo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.backends.opencl.lowering import Block, grid, ints, round_up, types
 from tilewright.facts.device import Device
-from tilewright.facts.kernel import Argument, Image, Launch, Long, Operand, Raw, Scratch
+from tilewright.facts.kernel import Argument, Image, Launch, Long, Operand, Raw, Scratch, Texels
 from tilewright.facts.problem import Problem
 
 
@@ -23,10 +23,13 @@ class Padded:
     launches: tuple[Launch, ...] = ()
     scratch: tuple[Scratch, ...] = ()
     moved_bytes: int = 0
+    images: tuple[Image, ...] = ()
 
     @property
     def arguments(self) -> tuple[Argument, ...]:
-        """Pointer, offset and leading dimension."""
+        """The image, or pointer, offset and leading dimension."""
+        if self.images:
+            return tuple(Texels(image.name) for image in self.images)
         return (Operand(self.name, self.offset), Long(self.leading))
 
 
@@ -109,19 +112,13 @@ def image_pitch(device: Device, cols: int) -> int:
     return texels * 4
 
 
-def image_on(
-    problem: Problem, padded_: Padded, name: str, rows: int, cols: int, *, written: bool = False
-) -> Image:
-    """The image of `rows` x `cols` elements laid on padded scratch."""
-    return Image(
-        name=name,
-        scratch=padded_.name,
-        width=round_up(cols, 4) // 4,
-        height=rows,
-        row_pitch=padded_.leading * problem.itemsize,
-        dtype=problem.dtype,
-        written=written,
-    )
+def as_image(
+    problem: Problem, laid: Padded, name: str, rows: int, cols: int, *, written: bool = False
+) -> Padded:
+    """The same, read or written as an image of `rows` x `cols` elements on its scratch."""
+    width, pitch = round_up(cols, 4) // 4, laid.leading * problem.itemsize
+    image = Image(name, laid.name, width, rows, pitch, problem.dtype, written)
+    return replace(laid, images=(image,))
 
 
 def merge_scratch(*parts: tuple[Scratch, ...]) -> tuple[Scratch, ...]:

@@ -36,14 +36,12 @@ from tilewright.facts.kernel import (
     Argument,
     Axis,
     Config,
-    Image,
     Launch,
     Long,
     Raw,
     Resources,
     Scratch,
     Step,
-    Texels,
     axis,
 )
 from tilewright.facts.problem import Problem
@@ -55,16 +53,6 @@ class Side:
 
     transposed: bool = False
     image: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Lowered:
-    """One block of the product, or the store of its C: launches in order, and what they need."""
-
-    launches: tuple[Launch, ...] = ()
-    scratch: tuple[Scratch, ...] = ()
-    images: tuple[Image, ...] = ()
-    moved_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +101,19 @@ class VectorKernel:
 
     def lower(self, problem: Problem, device: Device, config: Config) -> Step:
         """Relayouts where an operand does not lie as wanted, then the product, block by block."""
-        parts = [
-            self._lower_block(problem, device, config, block, index)
-            for index, block in enumerate(self._blocks(problem, device, config))
-        ]
+        launches: list[Launch] = []
+        parts: list[Padded] = []
+        for index, block in enumerate(self._blocks(problem, device, config)):
+            a, b, *stored = laid = self._laid(problem, device, config, block, index)
+            operands = tuple(argument for one in laid for argument in one.arguments)
+            multiply = self._multiply(problem, device, config, block, operands)
+            launches += [*a.launches, *b.launches, multiply]
+            launches += [launch for one in stored for launch in one.launches]
+            parts += laid
         return Step(
             self.name,
             config,
-            tuple(launch for part in parts for launch in part.launches),
+            tuple(launches),
             laying.merge_scratch(*(part.scratch for part in parts)),
             tuple(image for part in parts for image in part.images),
             computed(problem, config.micro_m, config.micro_n, self.k_vector),
@@ -139,31 +132,18 @@ class VectorKernel:
             m_limit, n_limit = min(m_limit, height), min(n_limit, width)
         return blocks(problem, m_limit, n_limit, k_limit)
 
-    def _lower_block(
+    def _laid(
         self, problem: Problem, device: Device, config: Config, block: Block, index: int
-    ) -> _Lowered:
+    ) -> list[Padded]:
+        """A and B of a block, and C where it is stored as an image."""
         a_source, b_source = laying.sources(problem, block)
         # A transposed has a micro-tile's rows side by side, B its columns; k comes by fours.
         a_cols = config.micro_m if self.a.transposed else 4
-        a, a_images = self._prepare(
-            problem, device, a_source, self.a, (1, a_cols), f"a_image{index}"
-        )
+        a = self._prepare(problem, device, a_source, self.a, (1, a_cols), f"a_image{index}")
         # Kernels that step k by vectors read whole groups of four rows of B.
         b_sides = (1, 4) if self.b.transposed else (self.k_vector, config.micro_n)
-        b, b_images = self._prepare(problem, device, b_source, self.b, b_sides, f"b_image{index}")
-        store = _stored(problem, device, block, index) if config.image_c else _Lowered()
-        operands = (
-            *((Texels(a_images[0].name),) if a_images else a.arguments),
-            *((Texels(b_images[0].name),) if b_images else b.arguments),
-            *(Texels(image.name) for image in store.images),
-        )
-        multiply = self._multiply(problem, device, config, block, operands)
-        return _Lowered(
-            (*a.launches, *b.launches, multiply, *store.launches),
-            a.scratch + b.scratch + store.scratch,
-            a_images + b_images + store.images,
-            a.moved_bytes + b.moved_bytes + store.moved_bytes,
-        )
+        b = self._prepare(problem, device, b_source, self.b, b_sides, f"b_image{index}")
+        return [a, b, _stored(problem, device, block, index)] if config.image_c else [a, b]
 
     def _prepare(
         self,
@@ -173,15 +153,15 @@ class VectorKernel:
         side: Side,
         multiples: tuple[int, int],
         image_name: str,
-    ) -> tuple[Padded, tuple[Image, ...]]:
+    ) -> Padded:
         """`multiples` of rows and columns to pad to; texels past an image's edge are zero."""
         laid = source.transposed if side.transposed else source
         if not side.image:
-            return laying.padded(problem, device, laid, multiples), ()
+            return laying.padded(problem, device, laid, multiples)
         pitch = laying.image_pitch(device, laid.cols)
         result = laying.padded(problem, device, laid, (multiples[0], 4), leading=pitch)
         height = round_up(laid.rows, multiples[0])
-        return result, (laying.image_on(problem, result, image_name, height, laid.cols),)
+        return laying.as_image(problem, result, image_name, height, laid.cols)
 
     def _multiply(
         self,
@@ -211,20 +191,20 @@ class VectorKernel:
         )
 
 
-def _stored(problem: Problem, device: Device, block: Block, index: int) -> _Lowered:
+def _stored(problem: Problem, device: Device, block: Block, index: int) -> Padded:
     """C stored as an image on scratch, and the launch that carries it to C's own strides."""
     pitch = laying.image_pitch(device, block.n)
     size = block.m * pitch * problem.itemsize
-    laid = Padded("c_stored", 0, pitch)
-    image = laying.image_on(problem, laid, f"c_image{index}", block.m, block.n, written=True)
+    name = "c_stored"
     carry = laying.element_by_element(
         "carry",
         problem,
         device,
         (block.n, block.m),
         *ints(block.m, block.n),
-        Raw(laid.name),
+        Raw(name),
         Long(pitch),
         *strided("c", problem.c_row, problem.c_col, block.i, block.j),
     )
-    return _Lowered((carry,), (Scratch(laid.name, size),), (image,), 2 * size)
+    laid = Padded(name, 0, pitch, (carry,), (Scratch(name, size),), 2 * size)
+    return laying.as_image(problem, laid, f"c_image{index}", block.m, block.n, written=True)
