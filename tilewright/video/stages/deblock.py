@@ -2,6 +2,12 @@
 
 The network sees for itself how strong the damage is. It is told what made it, a picture's JPEG or a
 film's codec, as the two differ; pictures come in sixteen bits, which films never have.
+
+Of what it says of a film 0.85 is added. It learned from films that were encoded once; many were
+encoded before, and no measure of a picture tells the older damage, which the film is judged by,
+from its own. Over training photographs encoded once and twice, equally many, 0.85 gains most with
+size m (+0.46 dB), and no less with s than all of it (+0.38). A film encoded once gains 0.03 dB less
+by it.
 """
 
 from __future__ import annotations
@@ -16,6 +22,7 @@ from tilewright.video.stages.restore import Means, Restoring
 STILL, FILM = 0.0, 1.0  # what the network is told
 _DEEP = 16  # bits that pictures have
 _PLANES = 3
+_SHARE = 0.85  # of films
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +59,12 @@ class Deblock:
 
     def bound(self, look: Look) -> Work:
         """The network bound for luma and for chroma, once."""
-        kind = STILL if look.bits == _DEEP else FILM
+        kind, share = (STILL, 1.0) if look.bits == _DEEP else (FILM, _SHARE)
 
-        def told(frame: Frame) -> float:
+        def told(frame: Frame, plane: int) -> float:
             return kind
 
-        return Restoring(self._means(), look, told, _PLANES)
+        return Restoring(self._means(), look, told, _PLANES, share)
 
     def _means(self) -> Means:
         return Means("deblock", self.size, self.dtype, self.device)

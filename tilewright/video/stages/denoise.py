@@ -3,6 +3,10 @@
 Left out, the strength is estimated: of a film before its first picture is made, the median of its
 samples; of single pictures from differences across the diagonal, whose median edges hardly move
 (Donoho and Johnstone 1994, of the finest wavelets).
+
+That is luma's. Chroma has less of a camera's noise, which it mixes and halves: each of its planes
+is estimated in every picture and told that, or luma's strength where it is less. Told luma's, with
+noise of 10, 25 and 50 of red, green and blue, chroma of 4:2:0 came out 3.9, 3.4 and 13 dB worse.
 """
 
 from __future__ import annotations
@@ -29,7 +33,8 @@ _PLANES = 3
 class Denoise:
     """Pictures with less noise; details that noise hides go with it.
 
-    sigma   the noise's deviation, in codes of eight bits, 0 to 75; None estimates it
+    sigma   the deviation of luma's noise, in codes of eight bits, 0 to 75; None estimates it.
+            Chroma's is estimated, and taken for no more than that
     size    "s" or "m": the networks `denoise-s` and `-m` of `tilewright.models`
     dtype   "float32" or "float16"
     device  where the network runs, as of `Network.bind`
@@ -78,8 +83,9 @@ class Denoise:
     def bound(self, look: Look) -> Work:
         """The network bound for luma and for chroma, once."""
 
-        def told(frame: Frame) -> float:
-            return (seen(frame) if self.sigma is None else self.sigma) / 255
+        def told(frame: Frame, plane: int) -> float:
+            luma = seen(frame) if self.sigma is None else self.sigma
+            return (min(luma, seen(frame, plane)) if plane else luma) / 255
 
         return Restoring(self._means(), look, told, _PLANES)
 
@@ -87,9 +93,9 @@ class Denoise:
         return Means("denoise", self.size, self.dtype, self.device)
 
 
-def seen(frame: Frame) -> float:
-    """The deviation of a picture's noise in luma, in codes of eight bits, 0 to 75."""
-    return min(LOUDEST, strength(frame.planes[0]) * 255 / ((1 << frame.look.bits) - 1))
+def seen(frame: Frame, plane: int = 0) -> float:
+    """The deviation of noise in a plane of a picture, in codes of eight bits, 0 to 75."""
+    return min(LOUDEST, strength(frame.planes[plane]) * 255 / ((1 << frame.look.bits) - 1))
 
 
 def strength(plane: NDArray) -> float:

@@ -73,12 +73,18 @@ class Means:
 class Restoring:
     """Networks bound for the planes of a look; on the host for one core, as others have theirs.
 
-    told    what the network is told of a picture
+    told    what the network is told of a picture's plane
     planes  how many of the first planes go through it; the others stay
+    share   how much is added of what the network says
     """
 
     def __init__(
-        self, means: Means, look: Look, told: Callable[[Frame], float], planes: int
+        self,
+        means: Means,
+        look: Look,
+        told: Callable[[Frame, int], float],
+        planes: int,
+        share: float = 1.0,
     ) -> None:
         net = means.network()
         device = device_of(means.device, net.graph)
@@ -92,15 +98,15 @@ class Restoring:
         self._bound = [bound[_halves(shape)] for shape in colours]
         self._run = kernels()
         self._most = np.float32((1 << look.bits) - 1)
+        self._scale = np.float32(share * self._most)
 
     def __call__(self, window: Window) -> Iterable[Frame]:
         """The picture, corrected."""
         frame = window.frame
         out = blank(frame, frame.look)
-        told = self._told(frame)
         for number, (plane, to) in enumerate(zip(frame.planes, out.planes, strict=True)):
             if number < len(self._bound):
-                self._one(self._bound[number], plane, to, told)
+                self._one(self._bound[number], plane, to, self._told(frame, number))
             else:
                 to[...] = plane
         return (out,)
@@ -111,7 +117,7 @@ class Restoring:
         shape, most = plane.shape, self._most
         self._run.quarters(source, pitch, *shape, net.given.reshape(-1), 1 / most)
         said = net(told)
-        self._run.corrected(source, pitch, *shape, said, into, pitch_out, most, most)
+        self._run.corrected(source, pitch, *shape, said, into, pitch_out, self._scale, most)
 
 
 class _Bound:
