@@ -18,12 +18,12 @@ import numpy.typing as npt
 from tilewright.arrays.addresses import Column, numbers_of
 from tilewright.calls.grouped_quick_host import is_worth_planning
 from tilewright.calls.grouped_run_host import bound, host_share, is_loops
-from tilewright.errors import FileError, KernelError, ShapeError
+from tilewright.errors import KernelError, ShapeError
 from tilewright.facts.device import Device
 from tilewright.facts.fixed import Fixed
 from tilewright.facts.limits import MOST
 from tilewright.files import reading
-from tilewright.files.whole import DAMAGED, path_of, replacing
+from tilewright.files.whole import path_of, replacing
 from tilewright.inputs.batch import Call, Place, Results, check_planned, checked
 from tilewright.inputs.batch_place import check_none, host_place, lies_on_gpu
 from tilewright.inputs.checks import check_options, checked_dtype, checked_name
@@ -182,7 +182,7 @@ class GroupedPlan(Fixed):
         """The plan that `save` wrote, for a device. Raises FileError for anything else."""
         resolve(device)  # raises before the file is read
         file = path_of(path)
-        try:
+        with reading.refusing(f"path={short(str(path), PATH)}", "not a saved plan"):
             document = reading.document(file, _MOST_BYTES)
             if document["format"] != _FORMAT:
                 raise ValueError(f"format is {short(document['format'])}")
@@ -190,10 +190,6 @@ class GroupedPlan(Fixed):
                 raise ValueError(f"dtype is {short(document['dtype'])}")
             m, n, k = (document[name] for name in "mnk")
             return planned(m, n, k, document["dtype"], device, document["order"])
-        except FileNotFoundError:
-            raise
-        except DAMAGED as error:
-            raise FileError(f"path={short(str(path), PATH)}: not a saved plan ({error})") from None
 
 
 def planned(

@@ -21,9 +21,8 @@ from tilewright.arrays.views import DTYPES
 from tilewright.cli import market
 from tilewright.errors import FileError
 from tilewright.files import reading
-from tilewright.files.whole import DAMAGED, replacing
+from tilewright.files.whole import replacing
 from tilewright.inputs.devices import host
-from tilewright.wording import in_one_line
 
 SUFFIXES = (".npy", ".npz", ".mtx")
 _SHOWN = 20  # names of an archive that an error lists
@@ -49,20 +48,10 @@ def load(name: str, argument: str, note: Callable[[str], None], most: int | None
     path, member = _split(name)
     limit = host().memory // 2 if most is None else most
     source = _Source(path, member, f"{argument}={name!r}", note, limit)
-    if not path.is_file():
-        raise FileError(f"{source.label}: no such file; accepted are {_ACCEPTED}")
-    reader = _READERS.get(path.suffix.lower())
-    if reader is None:
-        raise FileError(f"{source.label}: suffix {path.suffix!r}; accepted are {_ACCEPTED}")
-    try:
-        return _checked(reader(source), source)
-    except FileError:
-        raise
-    except DAMAGED as error:
-        raise FileError(
-            f"{source.label}: cannot be read as {path.suffix} ({in_one_line(error)}); accepted is a"
-            f" whole file of {', '.join(DTYPES)}"
-        ) from None
+    read = reading.by_suffix(path, source.label, _READERS, _ACCEPTED)
+    accepted = f"; accepted is a whole file of {', '.join(DTYPES)}"
+    with reading.refusing(source.label, f"cannot be read as {path.suffix}", accepted):
+        return _checked(read(source), source)
 
 
 def check_output(path: Path) -> None:

@@ -20,8 +20,6 @@ import numpy.typing as npt
 from tilewright.errors import FileError
 from tilewright.facts.limits import MOST
 from tilewright.files import reading
-from tilewright.files.whole import DAMAGED
-from tilewright.wording import in_one_line
 
 Columns = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]
 MOST_PROBLEMS = 10_000_000
@@ -33,19 +31,10 @@ _ACCEPTED = "FILE.npz with integer columns m, n and k, and SHAPES.csv with the h
 
 def load(path: Path) -> Columns:
     """The columns m, n, k of a file, at least one problem long."""
-    if not path.is_file():
-        raise FileError(f"{_label(path)}: no such file; accepted are {_ACCEPTED}")
-    reader = {".npz": _from_npz, ".csv": _from_csv}.get(path.suffix.lower())
-    if reader is None:
-        raise FileError(f"{_label(path)}: suffix {path.suffix!r}; accepted are {_ACCEPTED}")
-    try:
-        columns = reader(path)
-    except FileError:
-        raise
-    except (*DAMAGED, csv.Error) as error:
-        raise FileError(
-            f"{_label(path)}: cannot be read ({in_one_line(error)}); accepted are {_ACCEPTED}"
-        ) from None
+    readers = {".npz": _from_npz, ".csv": _from_csv}
+    read = reading.by_suffix(path, _label(path), readers, _ACCEPTED)
+    with reading.refusing(_label(path), "cannot be read", f"; accepted are {_ACCEPTED}"):
+        columns = read(path)
     if not len(columns[0]):
         raise FileError(f"{_label(path)}: holds no problem; accepted is at least one")
     return columns

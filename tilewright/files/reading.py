@@ -14,16 +14,21 @@ import math
 import os
 import struct
 import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewright.errors import FileError
+from tilewright.files.whole import DAMAGED
+from tilewright.wording import in_one_line
 
 NDArray = npt.NDArray[Any]
 Header = tuple[tuple[int, ...], bool, np.dtype[Any]]
+Reader = TypeVar("Reader")
 
 MOST_TIMES = 100  # what an archive may unpack to, over its own size
 SMALL = 16 << 20  # bytes below which nobody asks for that
@@ -37,6 +42,29 @@ _VERSIONS: dict[bytes, tuple[str, Any]] = {
     b"\x01\x00": ("<H", np.lib.format.read_array_header_1_0),
     b"\x02\x00": ("<I", np.lib.format.read_array_header_2_0),
 }
+
+
+@contextmanager
+def refusing(label: str, what: str, accepted: str = "") -> Iterator[None]:
+    """Say of a damaged file, `label`, `what` it is not and why, and what is accepted instead.
+
+    Raises FileError; those raised within, and what is raised of an absent file, pass as they are.
+    """
+    try:
+        yield
+    except (FileError, FileNotFoundError):
+        raise
+    except DAMAGED as error:
+        raise FileError(f"{label}: {what} ({in_one_line(error)}){accepted}") from None
+
+
+def by_suffix(path: Path, label: str, readers: Mapping[str, Reader], accepted: str) -> Reader:
+    """The reader of files that end as this one does. Raises FileError where there is none."""
+    if not path.is_file():
+        raise FileError(f"{label}: no such file; accepted are {accepted}")
+    if path.suffix.lower() not in readers:
+        raise FileError(f"{label}: suffix {path.suffix!r}; accepted are {accepted}")
+    return readers[path.suffix.lower()]
 
 
 def document(path: Path, most: int) -> Any:

@@ -7,6 +7,7 @@ never be fatal, are in cache.py.
 from __future__ import annotations
 
 import contextlib
+import csv
 import json
 import os
 import shutil
@@ -38,6 +39,7 @@ DAMAGED = (
     tokenize.TokenError,  # of headers that end within a bracket
     zipfile.BadZipFile,
     zlib.error,
+    csv.Error,
     struct.error,
 )
 _unfinished: set[Path] = set()

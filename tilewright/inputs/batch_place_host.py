@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from tilewright.arrays.addresses import Column
-from tilewright.arrays.aligned import aligned_offsets
+from tilewright.arrays.aligned import aligned_offsets, room
 from tilewright.arrays.array import NDArray
 from tilewright.arrays.views import like, view
-from tilewright.errors import DeviceMemoryError, ShapeError
+from tilewright.errors import ShapeError
 from tilewright.inputs.batch import Results, Room
 from tilewright.inputs.matrices import Matrices, matrices
 from tilewright.inputs.ragged_batch import RaggedBatch
@@ -41,12 +41,8 @@ class BatchOnHost:
             batch = RaggedBatch.empty(np.stack((rows, cols), axis=1), a.dtype, device)
             return lambda: batch, matrices(batch, "out")
         offsets, total = aligned_offsets(rows, cols, a.dtype.itemsize)
-        try:
-            flat = np.empty(total, a.dtype)
-        except (MemoryError, ValueError):
-            raise DeviceMemoryError(
-                f"out=None: the host cannot give {total * a.dtype.itemsize} bytes for the results"
-            ) from None
+        size = total * a.dtype.itemsize
+        flat = room(total, a.dtype, f"out=None: the host cannot give {size} bytes for the results")
         kinds = a.kinds
         if first is not None and kinds is not None:
             kinds = [kinds[i] for i in first.tolist()]

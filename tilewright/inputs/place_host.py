@@ -14,11 +14,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tilewright.arrays.aligned import room
 from tilewright.arrays.array import Array
 from tilewright.arrays.place import New, Place, Shape
 from tilewright.arrays.views import View, is_pyopencl, like, view, view_host
 from tilewright.backends.cuda.backend import refuse
-from tilewright.errors import DeviceMemoryError, OperandError
+from tilewright.errors import OperandError
 from tilewright.facts.device import Device
 from tilewright.inputs.devices import backend_of, resolve
 from tilewright.wording import short
@@ -62,12 +63,8 @@ class Host(_OffGpu):
         """By NumPy, handed over as what the first array is."""
         if isinstance(self.first, Array):
             return _new_array(self.first.device, shape, public, dtype)
-        try:
-            made = np.empty(shape, dtype)
-        except (MemoryError, ValueError):
-            raise DeviceMemoryError(
-                f"out: the host has no room for a result of shape {shape} in {dtype}"
-            ) from None
+        none = f"out: the host has no room for a result of shape {shape} in {dtype}"
+        made = room(shape, dtype, none)
         convert = like(self.first)
         return view_host(made), lambda: convert(made.reshape(public))
 

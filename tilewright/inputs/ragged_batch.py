@@ -27,7 +27,7 @@ from tilewright.arrays.views import DTYPES, check_dtype, host_array, on_gpu, pla
 from tilewright.errors import ArgumentError, DtypeError, FileError, OperandError, ShapeError
 from tilewright.facts.device import Device
 from tilewright.files import reading
-from tilewright.files.whole import DAMAGED, path_of, replacing
+from tilewright.files.whole import path_of, replacing
 from tilewright.inputs.checks import checked_dtype
 from tilewright.inputs.devices import resolve
 from tilewright.inputs.make import asarray, empty
@@ -155,23 +155,18 @@ class RaggedBatch:
         Raises FileError for anything that is not such a file, or whose sizes do not fit.
         """
         path = path_of(path)
-        try:
+        label = f"path={short(str(path), PATH)}"
+        with reading.refusing(label, "not a saved RaggedBatch"):
             with zipfile.ZipFile(path) as archive:
                 missing = [n for n in _MEMBERS if f"{n}.npy" not in archive.namelist()]
                 if missing:
-                    raise FileError(f"path={short(str(path), PATH)}: lacks {', '.join(missing)}")
+                    raise FileError(f"{label}: lacks {', '.join(missing)}")
                 flat = reading.mapped_npz_array(archive, path, "flat", DTYPES)
                 most = os.path.getsize(path)  # what is stored is no larger than its file
                 rows, cols, offsets = (
                     reading.npz_array(archive, name, most) for name in _MEMBERS[1:]
                 )
             return cls(flat, rows, cols, offsets)
-        except DAMAGED as error:
-            if isinstance(error, FileError | FileNotFoundError):
-                raise
-            raise FileError(
-                f"path={short(str(path), PATH)}: not a saved RaggedBatch ({error})"
-            ) from None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write an uncompressed .npz: flat, rows, cols, offsets.

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tilewright.arrays import torch_private as private
+from tilewright.arrays.aligned import aligned_bytes
 from tilewright.arrays.array import NDArray
 from tilewright.backends.cuda.machine import timing
 from tilewright.backends.host import halves
@@ -94,12 +95,8 @@ class HostHome:
     xp = np
 
     def __init__(self, size: int) -> None:
-        try:
-            room = np.empty(size + ALIGNMENT, np.uint8)
-        except (MemoryError, ValueError):
-            raise DeviceMemoryError(f"the host cannot give {size} bytes for values") from None
-        skip = -room.ctypes.data % ALIGNMENT
-        self._room = room[skip : skip + size]
+        none = f"the host cannot give {size} bytes for values"
+        self._room = aligned_bytes(size, none, ALIGNMENT)
 
     def laid(self, begin: int, tensor: Tensor, format_: Format | None) -> NDArray:
         """A view of the planned memory."""

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.arrays.aligned import aligned_bytes
 from tilewright.arrays.array import NDArray
 from tilewright.arrays.views import View
 from tilewright.engines.backend import Backend, Timing
@@ -36,14 +37,8 @@ class HostMemory:
         if source is not None and share:
             self._bytes = source.reshape(-1).view(np.uint8)
             return
-        try:
-            padded = np.empty(size + 64, np.uint8)
-        except (MemoryError, ValueError):
-            raise DeviceMemoryError(
-                f"device='host': {device.name} cannot give {size} bytes"
-            ) from None
-        start = -padded.ctypes.data % 64
-        self._bytes = padded[start : start + size]
+        none = f"device='host': {device.name} cannot give {size} bytes"
+        self._bytes = aligned_bytes(size, none)
         if source is not None:
             np.copyto(self._bytes, source.reshape(-1).view(np.uint8))
 

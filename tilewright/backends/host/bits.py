@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.arrays.aligned import room
 from tilewright.arrays.array import Array, NDArray
 from tilewright.backends.host import compiled, native
 from tilewright.backends.host.epilogue import finish, fixed, sign_words
 from tilewright.engines.bits import WORD, BitEngine, BitProblem, BitWork
-from tilewright.errors import ArgumentError, DeviceMemoryError, DtypeError, OperandError
+from tilewright.errors import ArgumentError, DtypeError, OperandError
 from tilewright.facts.device import Device
 from tilewright.facts.verdict import Proposal
 from tilewright.wording import short
@@ -66,12 +67,8 @@ class HostPlace:
 
     def empty(self, shape: tuple[int, ...], dtype: str, like: Any) -> NDArray:
         """A NumPy array."""
-        try:
-            return np.empty(shape, _DTYPES[dtype])
-        except (MemoryError, ValueError):
-            raise DeviceMemoryError(
-                f"out: the host has no room for a result of shape {shape} in {dtype}"
-            ) from None
+        none = f"out: the host has no room for a result of shape {shape} in {dtype}"
+        return room(shape, _DTYPES[dtype], none)
 
     def vector(self, value: Any, dtype: str, like: Any) -> NDArray:
         """As it is, or converted."""
