@@ -117,3 +117,42 @@ def test_an_operand_whose_storage_was_freed_is_named(name: str, listed: bool) ->
     del a, b, bias  # a report of a failure would print them, and with them whatever lies there
     assert said.startswith(f"{name} of shape")
     assert "its storage holds 0 bytes" in said
+
+
+KINDS: dict[str, Any] = {
+    "plain": lambda x: x,
+    "wanting a gradient": lambda x: x.requires_grad_(),
+    "a parameter": lambda x: torch.nn.Parameter(x),
+    "a parameter that is frozen": lambda x: torch.nn.Parameter(x, requires_grad=False),
+    "another's result": lambda x: x.requires_grad_() * 2,
+}
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 9])
+def test_kinds_that_alternate_keep_their_gradients_and_their_want_of_them(count: int) -> None:
+    for _ in range(3):
+        for left in KINDS.values():
+            for right in KINDS.values():
+                a, b = lists(count)
+                a, b = list(map(left, a)), list(map(right, b))
+                made = tilewright.grouped_matmul(a, b)
+                for found, x, y in zip(made, a, b, strict=True):
+                    assert torch.equal(found, x @ y)
+                    assert found.requires_grad is (x.requires_grad or y.requires_grad)
+                with torch.no_grad():
+                    quiet = tilewright.grouped_matmul(a, b)
+                assert not any(one.requires_grad for one in quiet)
+
+
+def test_options_named_with_their_defaults_change_nothing_and_others_are_heard() -> None:
+    a, b = lists(2)
+    named = tilewright.grouped_matmul(a, b, alpha=1.0, beta=0.0, transpose_a=False, order="auto")
+    twice = tilewright.grouped_matmul(a, b, alpha=2.0, beta=0.0)
+    for x, y, one, two in zip(a, b, named, twice, strict=True):
+        assert torch.equal(one, x @ y)
+        torch.testing.assert_close(two, 2 * (x @ y))
+    for wrong in ({"order": None}, {"transpose_a": 0.0}, {"activation": "none such"}):
+        with pytest.raises(TilewrightError):
+            tilewright.grouped_matmul(a, b, **wrong)
+    with pytest.raises(TypeError, match=r"grouped_matmul\(\) got an unexpected .*'gamma'"):
+        tilewright.grouped_matmul(a, b, gamma=1.0)

@@ -55,7 +55,7 @@ def at_once(a: Any, b: Any) -> list[NDArray] | None:
 
 
 # What multiplies other plain lists at once, by the type of the first matrix.
-WAYS: dict[type, Callable[[Any, Any], list[Any] | None]] = {}
+WAYS: dict[type, Callable[[Any, Any], list[Any] | None]] = {_PLAIN: at_once}
 
 
 def first_met(a: Any, b: Any) -> list[Any] | None:

@@ -3,7 +3,8 @@
 On a processor that is a loop of torch's own products: they are differentiable themselves, and
 nothing put around them makes them faster. Whether all are plain matrices is asked of the guards
 that torch's compiler puts before its code: 45 ns a tensor, where five attributes of a product took
-400 beside the 1.2 us of a small one. Of lists on a GPU plans are kept (grouped_plans_gpu.py).
+400 beside the 1.2 us of a small one. Guards are of a kind: a dtype, gradients wanted or not. Of
+lists on a GPU plans are kept (grouped_plans_gpu.py).
 """
 
 from __future__ import annotations
@@ -14,20 +15,23 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from tilewright.arrays import torch_private as private
 from tilewright.backends.cuda.machine import addresses
 from tilewright.inputs.tensors import DTYPES
+from tilewright.inputs.watched import is_anything_watched
 
 _layout, _kind = attrgetter("layout"), attrgetter("dtype", "device")
 # By names of this module's own: a small product takes 1.4 us, an attribute of torch's 0.03.
 _STRIDED, _multiply, _is_traced = torch.strided, torch.mm, torch.compiler.is_dynamo_compiling
 _FEW = 48  # up to here products are looked at one after another
 _GUARDED, _WITH_GUARDS = 8, 256  # products that one guard looks at, and a call of them
-# By dtype and how many products: whether all their operands are plain matrices of it in the host's
-# memory that want no gradient and differ from each other, and nothing changes what torch does.
-_guards: dict[torch.dtype, list[Callable[..., bool]]] = {}
-_UNGUARDED: list[Callable[..., bool]] = []
+# By how many products: whether all their operands are matrices in the host's memory of one kind
+# (`_kind_of`), differ from each other, and nothing changes what torch does.
+_Guards = list[Callable[..., bool]]
+_guards: dict[tuple[Any, ...], _Guards] = {}
+_usual: _Guards = []  # those of the last call, which are asked first: to find others takes 0.4 us
 _REFUSALS = (RuntimeError, IndexError, TypeError, AttributeError)
 
 
@@ -40,20 +44,49 @@ def few(a: Any, b: Any) -> list[Tensor] | None:
     count = len(a)
     if (type(b) is not list and type(b) is not tuple) or len(b) != count or _is_traced():
         return None
+    guards = _usual
     try:
-        guards = _guards.get(a[0].dtype, _UNGUARDED)
-        if guards[count](*a, *b) if count < len(guards) else _are_guarded(a, b, guards):
-            return [*map(_multiply, a, b)]
+        # One and two by name, as a loop and its iterators take 0.3 us: a tenth of two products.
+        if count > 2 or not guards:
+            if guards[count](*a, *b) if count < len(guards) else _are_guarded(a, b, guards):
+                return [*map(_multiply, a, b)]
+        elif count == 1:
+            x, y = a[0], b[0]
+            if guards[1](x, y):
+                return [_multiply(x, y)]
+        else:
+            x, y, u, v = a[0], b[0], a[1], b[1]
+            if guards[2](x, u, y, v):
+                return [_multiply(x, y), _multiply(u, v)]
+        if not a[0].is_cpu:
+            return _on_gpu(a, b)
+        return _unusual(a, b, count)
     except _REFUSALS:
         return None  # checked one after another, the first that does not fit is named
-    if not a[0].is_cpu:
-        return _on_gpu(a, b)
+
+
+def _unusual(a: Any, b: Any, count: int) -> list[Tensor] | None:
+    """The same for tensors of another kind than the last call's."""
+    global _usual
+    kind = _kind_of(a[0], b[0])
+    guards = _guards.get(kind)
+    if guards is not None and guards is not _usual:
+        _usual = guards
+        if _are_guarded(a, b, guards):
+            return [*map(_multiply, a, b)]
     if count > _FEW:
         return loop(a, b, None)
-    return _asked(a, b, count)
+    found = _asked(a, b, count)
+    if found is not None and guards is None:
+        _make_guards(kind)
+    return found
 
 
-def _are_guarded(a: Any, b: Any, guards: list[Callable[..., bool]]) -> bool:
+def _kind_of(x: Tensor, y: Tensor) -> tuple[Any, ...]:
+    return (x.dtype, type(x), x.requires_grad, type(y), y.requires_grad)
+
+
+def _are_guarded(a: Any, b: Any, guards: _Guards) -> bool:
     if not guards or len(a) > _WITH_GUARDS:
         return False
     for first in range(0, len(a), _GUARDED):
@@ -64,42 +97,44 @@ def _are_guarded(a: Any, b: Any, guards: list[Callable[..., bool]]) -> bool:
 
 
 def _asked(a: Any, b: Any, count: int) -> list[Tensor] | None:
-    """The same by the tensors' own attributes, whatever their dtype, and with gradients."""
-    try:
-        found: list[Tensor] = list(map(_multiply, a, b))
-        # Loops of one question each: in the loop of the products they take twice the time.
-        for one in a:
-            if one.layout is not _STRIDED:
-                return None
-        for one in b:
-            # Of a second operand on the meta device torch.mm makes whatever lies in memory.
-            if one.layout is not _STRIDED or not one.is_cpu:
-                return None
-        dtype = found[0].dtype
-        for one in found:
-            if one.dtype is not dtype or not one.is_cpu:
-                return None
-    except _REFUSALS:
-        return None  # checked one after another, the first that does not fit is named
-    if len(found) != count or dtype not in DTYPES:  # another thread may change the lists
-        return None
-    if dtype not in _guards:
-        _make_guards(found[0])
-    return found
+    """The same by the tensors' own attributes, whatever they are."""
+    found: list[Tensor] = list(map(_multiply, a, b))
+    # Loops of one question each: in the loop of the products they take twice the time.
+    for one in a:
+        if one.layout is not _STRIDED:
+            return None
+    for one in b:
+        # Of a second operand on the meta device torch.mm makes whatever lies in memory.
+        if one.layout is not _STRIDED or not one.is_cpu:
+            return None
+    dtype = found[0].dtype
+    for one in found:
+        if one.dtype is not dtype or not one.is_cpu:
+            return None
+    # Another thread may change the lists.
+    return found if len(found) == count and dtype in DTYPES else None
 
 
-def _make_guards(made: Tensor) -> None:
-    """Guards for what is as this result is: made where nothing special is at work."""
-    if type(made) is not Tensor or made.requires_grad or made.is_inference():
+def _make_guards(kind: tuple[Any, ...]) -> None:
+    """Guards for lists of this kind: made where nothing special is at work."""
+    dtype, *sides = kind
+    if dtype not in DTYPES or not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
         return
-    some = [made.new_empty((1, 1)) for _ in range(2 * _GUARDED)]
-    guards: list[Callable[..., bool]] = [lambda: False]
-    for count in range(2, 2 * _GUARDED + 1, 2):
-        unknown = [[None, None]] * count
+    if not {sides[0], sides[2]} <= {Tensor, Parameter} or is_anything_watched(torch):
+        return
+    guards: _Guards = [lambda: False]
+    for count in range(1, _GUARDED + 1):
+        some = [
+            torch.empty((1, 1), dtype=dtype, device="cpu").as_subclass(type_).requires_grad_(wants)
+            for type_, wants in zip(sides[::2], sides[1::2], strict=True)
+            for _ in range(count)
+        ]
+        unknown = [[None, None]] * (2 * count)
         any_lie = {"dynamic_dims_sizes": unknown, "dynamic_dims_strides": unknown}
-        guards.append(private.tensor_guards(torch)(*some[:count], **any_lie).check)
-    if guards[-1](*some):
-        _guards[made.dtype] = guards
+        guards.append(private.tensor_guards(torch)(*some, **any_lie).check)
+        if not guards[-1](*some):
+            return
+    _guards[kind] = guards
 
 
 def loop(a: Any, b: Any, bias: Any) -> list[Tensor] | None:
