@@ -86,15 +86,16 @@ def _operands(
 ) -> GroupedOperands:
     count = len(starts["c"])
 
-    def of(name: str, rows: int, cols: int, row: int, col: int) -> Columns:
-        return Columns(starts[name], *(np.full(count, x) for x in (rows, cols, row, col)))
+    some = np.ones(count, np.int64)  # of sizes: the layout has them
 
-    m, n, k = problem.m, problem.n, problem.k
+    def of(name: str, row: int, col: int) -> Columns:
+        return Columns(starts[name], some, some, np.full(count, row), np.full(count, col))
+
     return GroupedOperands(
-        of("a", m, k, problem.a_row, problem.a_col),
-        of("b", k, n, problem.b_row, problem.b_col),
-        of("c", m, n, problem.c_row, problem.c_col),
-        of("bias", n, 1, 1, 1) if problem.bias else None,
+        of("a", problem.a_row, problem.a_col),
+        of("b", problem.b_row, problem.b_col),
+        of("c", problem.c_row, problem.c_col),
+        of("bias", 1, 1) if problem.bias else None,
         tuple(Lent(staged[name].argument) for name in ("a", "b", "c", "bias")),
         np.full(count, scalars.alpha),
         np.full(count, scalars.beta),
