@@ -300,10 +300,9 @@ def run_strip(stages, jobs, memory, image, scratch):
                 depth_rows(stages, number, memory, image, (first, last), scratch, channel)
             continue
         for group in range(stage.groups):
-            channel = 0
-            while channel < stage.outputs:
-                vectors = VECTORS if stage.outputs - channel > LANES else 1
-                vectors = 1 if stage.kind == table.FEW else vectors
+            # Counted by `range`: of a variable that begins as 0 Numba compiles all this twice.
+            step = LANES if stage.kind == table.FEW else LANES * VECTORS
+            for channel in range(0, stage.outputs, step):
+                vectors = VECTORS if step > LANES and stage.outputs - channel > LANES else 1
                 block = (group, channel, vectors)
                 block_rows(stages, number, memory, image, (first, last), scratch, block)
-                channel += LANES * vectors
