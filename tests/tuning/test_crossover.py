@@ -203,13 +203,13 @@ def test_forget_drops_what_is_known_in_memory_and_the_store_tells_it_again(
 # How much time it takes.
 
 
-def test_measuring_takes_a_tenth_of_the_time_since_the_first_product() -> None:
+def test_measuring_takes_a_twentieth_of_the_time_since_the_first_product() -> None:
     now = [100.0]
     share = Share(clock=lambda: now[0])
     assert not share.left()
     now[0] = 101.0
     assert share.left()
-    share.spend(0.1)
+    share.spend(0.05)
     assert not share.left()
     now[0] = 101.01
     assert share.left()

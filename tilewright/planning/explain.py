@@ -88,7 +88,7 @@ def _details(plan: Plan, measured: Measured | None) -> Iterator[str]:
     if measured is not None:
         yield f"crossover  {_crossover(measured, plan.problem.itemsize)}"
     elif plan.reason == NOT_MEASURED:
-        yield "crossover  not measured yet: a tenth of the time goes into it as products run"
+        yield "crossover  not measured yet: a twentieth of the work goes into it as products run"
     yield from (f"launch     {_launch(launch)}" for launch in plan.step.launches)
     yield from (f"rule       {note}" for note in plan.notes)
 

@@ -186,7 +186,7 @@ class Campaign:
 
 _campaigns: Shelf[tuple[str, str], Campaign] = Shelf("curves of devices", most=4 << 20)
 _CAMPAIGN_BYTES = 64 << 10
-_share = Share()
+_share = Share(worked=time.process_time)
 
 
 def known(device: Device, backend: Backend, dtype: str, priors: Priors) -> Measured | None:
