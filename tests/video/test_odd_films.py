@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +16,7 @@ import pytest
 av = pytest.importorskip("av")
 pytest.importorskip("numba")
 
-from tests.support.films import Making, film  # noqa: E402
+from tests.support.films import Making, film, packets  # noqa: E402
 from tilewright import video  # noqa: E402
 from tilewright.errors import ArgumentError, FileError  # noqa: E402
 from tilewright.video.alike import sampled  # noqa: E402
@@ -21,14 +25,7 @@ from tilewright.video.source import film as read  # noqa: E402
 
 MPEG = Making(codec="libx264", times=range(40), time_base=Fraction(1, 25))
 REFRESHED = (("x264-params", "intra-refresh=1:keyint=10"),)
-STAGES = (
-    video.Upscale("s", device="host"),
-    video.Denoise(5, device="host"),
-    video.Sharpen(),
-    video.TenBit(),
-    video.Contrast(),
-    video.LowLight(),
-)
+STAGES = (video.Upscale("s", device="host"), video.Sharpen(), video.TenBit())
 
 
 @pytest.mark.parametrize(
@@ -106,3 +103,127 @@ def test_fields_that_begin_in_the_middle_make_a_film_interlaced(tmp_path: Path) 
         video.enhance(source, tmp_path / "out.mp4", [video.Sharpen()])
     video.enhance(source, tmp_path / "out.mp4")
     assert all(frame.carrier.interlaced_frame for frame in video.frames(tmp_path / "out.mp4"))
+
+
+def with_tracks(path: Path, kind: str) -> Path:
+    """A film with QuickTime's chapters, a time code, or a cover."""
+    given = film(path.with_name("plain.mp4"), Making(codec="libx264", sound=1))
+    with av.open(str(given)) as source, av.open(str(path), "w") as out:
+        streams = [out.add_stream_from_template(one, opaque=True) for one in source.streams]
+        if kind == "timecode":
+            streams[0].metadata["timecode"] = "01:00:00:00"
+        if kind == "chapters":
+            base, titles = Fraction(1, 1000), ("One", "Two")
+            out.set_chapters(
+                [
+                    {
+                        "id": n,
+                        "start": 200 * n,
+                        "end": 200 * n + 200,
+                        "time_base": base,
+                        "metadata": {"title": title},
+                    }
+                    for n, title in enumerate(titles)
+                ]
+            )
+        cover = _cover(out) if kind == "cover" else None
+        for packet in source.demux():
+            if packet.size:
+                packet.stream = streams[packet.stream_index]
+                out.mux(packet)
+        if cover is not None:
+            out.mux(cover)
+    given.unlink()
+    return path
+
+
+def with_timecode(path: Path) -> Path:
+    """A film whose time code is a track, made of one that has it as a tag."""
+    tagged = with_tracks(path.with_name("tagged.mkv"), "timecode")
+    video.enhance(tagged, path)
+    return path
+
+
+def _cover(out: Any) -> Any:
+    """A picture as a packet of a stream of its own."""
+    context = av.codec.context.CodecContext.create("mjpeg", "w")
+    context.width, context.height, context.pix_fmt = 16, 16, "yuvj420p"
+    context.time_base = Fraction(1, 25)
+    (packet,) = [
+        *context.encode(av.VideoFrame(16, 16, "yuvj420p")),
+        *context.encode(None),
+    ]
+    stream = out.add_stream("mjpeg", rate=25)
+    stream.codec_context.width = stream.codec_context.height = 16
+    stream.codec_context.pix_fmt = "yuvj420p"
+    stream.disposition = 0x400
+    packet.stream = stream
+    return packet
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mov", ".mkv"])
+@pytest.mark.parametrize("kind", ["chapters", "timecode"])
+def test_tracks_that_writers_make_anew_are_kept(tmp_path: Path, kind: str, suffix: str) -> None:
+    made_by = with_timecode if kind == "timecode" else partial(with_tracks, kind=kind)
+    source, out = made_by(tmp_path / "in.mov"), tmp_path / f"out{suffix}"
+    with av.open(str(source)) as container:
+        assert [stream.type for stream in container.streams] == ["video", "audio", "data"]
+        chapters = [one["metadata"] for one in container.chapters()]
+    video.enhance(source, out)
+    contents = [[content for _, content in packets(path)[1]] for path in (out, source)]
+    assert contents[0] == contents[1]
+    with av.open(str(out)) as made:
+        assert [one["metadata"]["title"] for one in made.chapters()] == [
+            one["title"] for one in chapters
+        ]
+        told = {key.lower(): text for key, text in made.streams.video[0].metadata.items()}
+        assert told.get("timecode") == ("01:00:00:00" if kind == "timecode" else None)
+
+
+def test_what_a_container_leaves_out_without_a_word_is_refused_before_work(tmp_path: Path) -> None:
+    """A .mov with a cover would be written, and the cover not be in it."""
+    source = with_tracks(tmp_path / "in.mp4", "cover")
+    with pytest.raises(ArgumentError, match=r"\.mov cannot hold stream 2 \(video, mjpeg\)"):
+        video.enhance(source, tmp_path / "out.mov")
+    assert list(tmp_path.iterdir()) == [source]
+    video.enhance(source, tmp_path / "out.mp4")
+    assert len(packets(tmp_path / "out.mp4")[2]) == 1
+
+
+@pytest.mark.parametrize(("codec", "suffix"), [("vp9", ".mkv"), ("vp9", ".webm"), ("ffv1", ".mkv")])
+def test_an_aspect_that_would_be_lost_is_refused(tmp_path: Path, codec: str, suffix: str) -> None:
+    source = film(tmp_path / "in.mp4", Making(codec="libx264", aspect=Fraction(16, 15)))
+    with pytest.raises(ArgumentError, match="aspect 16/15"):
+        video.enhance(source, tmp_path / f"out{suffix}", codec=codec)
+    assert list(tmp_path.iterdir()) == [source]
+
+
+def test_opacity_beside_the_pictures_is_refused(tmp_path: Path) -> None:
+    clear = replace(MPEG, codec="libvpx-vp9", format="yuva420p", times=range(3))
+    source = film(tmp_path / "in.webm", clear)
+    with pytest.raises(ArgumentError, match="opacity that lies beside its pictures"):
+        video.enhance(source, tmp_path / "out.webm")
+
+
+@pytest.mark.parametrize("name", ["Film: part 2.mp4", "http:x.mp4", "p%d.mp4", "two\nlines.mp4"])
+def test_no_name_of_a_file_is_taken_for_a_protocol(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    film(tmp_path / "in.mp4", Making(codec="libx264", times=(0, 512)))
+    Path("in.mp4").rename(name)
+    assert video.enhance(name, f"new {name}").frames == 2
+    assert len(list(video.frames(f"new {name}"))) == 2
+
+
+def test_pictures_that_repeat_the_one_before_are_no_end_of_a_film(tmp_path: Path) -> None:
+    """Theora says "as before" by a packet of no bytes, which looks like the last."""
+    ffmpeg = shutil.which("ffmpeg")
+    if ffmpeg is None:
+        pytest.skip("no ffmpeg here, and PyAV has no encoder of Theora")
+    still = "color=gray:s=64x48:d=1:r=25,drawbox=enable='gt(t,0.6)':c=red:t=fill"
+    source = tmp_path / "in.ogv"
+    line = [ffmpeg, "-v", "error", "-f", "lavfi", "-i", still, "-c:v", "libtheora", str(source)]
+    subprocess.run(line, check=True)
+    found = read(source)
+    assert video.enhance(source, tmp_path / "out.mkv").frames == len(found.times) > 1

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -16,14 +17,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("av")
+av = pytest.importorskip("av")
 
-from tests.support.films import Making, film, packets, samples
-from tilewright import video
-from tilewright.errors import FileError
-from tilewright.video import chunk, making
-from tilewright.video.journal import begun, folder_of
-from tilewright.video.stages.sharpen import Sharpen
+from tests.support.films import Making, film, packets, samples  # noqa: E402
+from tilewright import video  # noqa: E402
+from tilewright.errors import FileError  # noqa: E402
+from tilewright.video import chunk, journal, making  # noqa: E402
+from tilewright.video.journal import begun, folder_of  # noqa: E402
+from tilewright.video.stages.sharpen import Sharpen  # noqa: E402
 
 TIMES = tuple(range(0, 40 * 512, 512))
 LONG = Making(width=96, height=80, codec="libx264", times=TIMES, sound=1)
@@ -134,12 +135,85 @@ def test_two_processes_do_not_write_one_film(tmp_path: Path) -> None:
         pytest.raises(FileError, match=r"another process writes it; accepted is another name"),
     ):
         video.enhance(source, out)
+    with begun(out, {"a": "recipe"}) as run:
+        with pytest.raises(FileError, match="another process"):
+            video.enhance(source, out)
+        assert (run.folder / "recipe.json").exists()  # refused, it takes nothing away
+
+
+@pytest.mark.usefixtures("short")
+def test_a_folder_of_that_name_keeps_what_is_not_ours(tmp_path: Path) -> None:
+    source, out = film(tmp_path / "in.mp4", LONG), tmp_path / "out.mp4"
+    kept = folder_of(out) / "mine.txt"
+    kept.parent.mkdir()
+    kept.write_text("mine")
+    stopped_at(20, source, out)
+    video.enhance(source, out)
+    assert list(kept.parent.iterdir()) == [kept]
+
+
+@pytest.mark.usefixtures("short")
+def test_a_source_that_changes_in_its_middle_begins_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its size and both its ends stay, as those of a download that is mended."""
+    monkeypatch.setattr(journal, "_MARKED", 1000)
+    make = replace(LONG, codec="ffv1", sound=0)
+    source, out = film(tmp_path / "in.mkv", make), tmp_path / "out.mkv"
+    with av.open(str(source)) as container:
+        place = [packet.pos for packet in container.demux() if packet.size][20]
+    stopped_at(30, source, out)
+    times = source.stat()
+    with source.open("r+b") as file:
+        file.seek(place + 500)
+        file.write(bytes(4))
+    os.utime(source, ns=(times.st_atime_ns, times.st_mtime_ns))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert video.enhance(source, out).kept == 0
+
+
+@pytest.mark.usefixtures("short")
+def test_a_source_that_changes_while_it_is_read_makes_no_film(tmp_path: Path) -> None:
+    source, out = film(tmp_path / "in.mp4", LONG), tmp_path / "out.mp4"
+    other = film(tmp_path / "other.mp4", replace(LONG, seed=1)).read_bytes()
+
+    def change(now: video.Progress) -> None:
+        if now.done == now.total:
+            source.write_bytes(other)
+
+    with pytest.raises(FileError, match="changed while it was worked on"):
+        video.enhance(source, out, progress=change)
+    assert not out.exists()
+
+
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"coding": []}', '{"coding": {"threads": []}}', "[" * 9999, '"\\ud800"']
+)
+def test_a_journal_that_says_anything_else_begins_anew(tmp_path: Path, text: str) -> None:
+    source, out = film(tmp_path / "in.mp4", LONG), tmp_path / "out.mp4"
+    stopped_at(20, source, out)
+    (folder_of(out) / "recipe.json").write_text(text)
+    (folder_of(out) / "survey.json").write_text(text)
+    assert video.enhance(source, out, auto=True).kept == 0
+
+
+@pytest.mark.usefixtures("short")
+def test_a_chunk_in_another_s_place_makes_no_film(tmp_path: Path) -> None:
+    source, out = film(tmp_path / "in.mp4", LONG), tmp_path / "out.mp4"
+    stopped_at(30, source, out)
+    folder = folder_of(out)
+    (folder / "00001.chunk").write_bytes((folder / "00000.chunk").read_bytes())
+    with pytest.raises(FileError, match="its chunks hold the same pictures"):
+        video.enhance(source, out)
+    assert not out.exists()
 
 
 SCRIPT = """
 import sys
-from tilewright import video
-from tilewright.video import making
+from tilewright import video  # noqa: E402
+from tilewright.video import making  # noqa: E402
 making.CHUNK = 4
 video.enhance(sys.argv[1], sys.argv[2], codec="ffv1",
               progress=lambda now: print(now.done, flush=True))

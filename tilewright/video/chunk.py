@@ -83,6 +83,18 @@ def encode(
     return head
 
 
+def rehearsed(coding: Coding, look: Look) -> list[Packet]:
+    """What the encoder makes of one black picture. Raises ArgumentError where it takes none."""
+    with _refused(coding, look):
+        context = encoder(coding, look)
+        planes = pyav().VideoFrame(look.width, look.height, look.format)
+        for plane in planes.planes:
+            np.frombuffer(plane, np.uint8)[:] = 0
+        planes.pts, planes.time_base = 0, coding.time_base
+        given = [*context.encode(planes), *context.encode(None)]
+        return [Packet(0, 1, bool(one.is_keyframe), bytes(one)) for one in given]
+
+
 @contextmanager
 def _written(path: Path) -> Iterator[BinaryIO]:
     """A new file, which is gone where it cannot be written to its end."""

@@ -28,7 +28,7 @@ from tilewright.inputs.devices import host
 from tilewright.version import __version__
 from tilewright.video.flow import Clock
 from tilewright.video.job import Job
-from tilewright.video.journal import mark
+from tilewright.video.journal import WORKERS, mark
 from tilewright.video.line import Line
 from tilewright.video.pyav import pyav
 from tilewright.wording import PATH, in_one_line, short
@@ -160,7 +160,7 @@ def _client(workers: int | str, folder: Path, chunks: int) -> Iterator[tuple[Any
             memory_limit=0,  # bounded by itself; who measures and ends processes helps nobody
             dashboard_address=None,
             silence_logs=50,
-            local_directory=str(folder),
+            local_directory=str(folder / WORKERS),
         ) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):

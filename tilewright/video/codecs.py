@@ -20,6 +20,7 @@ from tilewright.video.look import FULL_RANGE, Light, Look
 from tilewright.video.pyav import pyav
 from tilewright.wording import in_one_line, short
 
+_FFV1_SLICED = 16  # samples a side; smaller pictures cannot be cut as its threads would
 _INTERLACED = 0x40000 | 0x20000000  # FFmpeg's flags for coding and searching fields
 
 
@@ -157,6 +158,8 @@ def _refusal(codec: str, kind: Codec, look: Look, formats: set[str]) -> str | No
         return "interlaced pictures would lose their fields; accepted are h264 and ffv1"
     if look.light != Light() and kind.light is None:
         return "has no place for HDR's metadata; accepted are h264, h265, av1"
+    if look.aspect != 1 and codec == "ffv1":
+        return f"samples of aspect {look.aspect} would be lost; accepted are other codecs"
     if look.halved != (0, 0) and codec == "h265" and min(look.width, look.height) < 16:
         return "pictures under 16 samples; accepted are larger ones, or ffv1"
     return None
@@ -207,6 +210,8 @@ def _options(coding: Coding, look: Look) -> dict[str, str]:
         options["chroma_sample_location"] = look.siting
     if kind.light is not None:
         options |= kind.light(look.light)
+    if coding.codec == "ffv1" and min(look.width, look.height) < _FFV1_SLICED:
+        options["slices"] = "1"
     if coding.codec == "h264" and look.range == FULL_RANGE:
         options["color_range"] = "pc"
     return options | {"threads": str(coding.threads)}

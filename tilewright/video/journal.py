@@ -22,8 +22,12 @@ from typing import Any
 from tilewright.errors import FileError
 from tilewright.files.whole import write_json
 from tilewright.video import chunk
+from tilewright.video.source import Film
 from tilewright.wording import PATH, short
 
+_NOTES = ("recipe.json", "survey.json")
+WORKERS = "workers"  # a folder of what processes at it need meanwhile
+_WRITTEN = ("*.chunk", "*.part", "whole.*", ".tilewright-*", *_NOTES, WORKERS, "lock")
 _MARKED = 1 << 20  # bytes of a source's two ends that its mark is made of
 
 
@@ -35,6 +39,11 @@ def mark(path: Path) -> dict[str, Any]:
         file.seek(max(0, size - _MARKED))
         found.update(file.read(_MARKED))
     return {"bytes": size, "sha256": found.hexdigest()}
+
+
+def mark_of(film: Film) -> dict[str, Any]:
+    """The same of all that was read of a film: an end may stay where the middle changes."""
+    return mark(film.path) | {"packets": film.digest}
 
 
 def folder_of(out: Path) -> Path:
@@ -59,12 +68,12 @@ class Journal:
 
     def removed(self) -> None:
         """Forget all of it."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        _removed(self.folder)
 
 
 def recalled(out: Path) -> dict[str, Any]:
     """The recipe of a run that did not end; {} where there is none."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, RecursionError):
         found = json.loads((folder_of(out) / "recipe.json").read_text())
         return found if isinstance(found, dict) else {}
     return {}
@@ -77,16 +86,8 @@ def begun(out: Path, recipe: Mapping[str, Any]) -> Iterator[Journal]:
     Raises FileError where another process is at the same output, or the folder cannot be written.
     """
     folder = folder_of(out)
+    handle = _entered(folder, out)
     try:
-        folder.mkdir(exist_ok=True)
-        handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as error:
-        raise FileError(
-            f"out={short(str(out), PATH)}: its parts cannot be written ({error.strerror});"
-            " accepted is a file name in a folder that exists and can be written"
-        ) from None
-    try:
-        _locked(handle, out)
         if recalled(out) != recipe:
             for old in folder.glob("*.chunk"):
                 old.unlink(missing_ok=True)
@@ -94,8 +95,48 @@ def begun(out: Path, recipe: Mapping[str, Any]) -> Iterator[Journal]:
         yield Journal(folder, recipe)
     finally:
         if folder.is_dir() and not any(folder.glob("*.chunk")):  # nothing to go on from
-            shutil.rmtree(folder, ignore_errors=True)
+            _removed(folder)
         os.close(handle)
+
+
+def _entered(folder: Path, out: Path) -> int:
+    """The folder's lock, held by this process alone. Raises FileError as `begun` does."""
+    while True:
+        try:
+            folder.mkdir(exist_ok=True)
+            handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise FileError(
+                f"out={short(str(out), PATH)}: its parts cannot be written ({error.strerror});"
+                " accepted is a file name in a folder that exists and can be written"
+            ) from None
+        try:
+            _locked(handle, out)
+            if _is_there(handle, folder / "lock"):
+                return handle
+        except FileError:
+            os.close(handle)
+            raise
+        os.close(handle)  # whoever was here went, and took the folder along
+
+
+def _is_there(handle: int, path: Path) -> bool:
+    """Whether an open file still has its name."""
+    with suppress(OSError):
+        return os.path.samestat(os.fstat(handle), path.stat())
+    return False
+
+
+def _removed(folder: Path) -> None:
+    """Take away what is written here, and the folder where nobody keeps anything else in it."""
+    for name in _WRITTEN:
+        for path in folder.glob(name):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def _locked(handle: int, out: Path) -> None:

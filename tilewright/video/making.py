@@ -24,16 +24,18 @@ from tilewright.video import chunk, codecs
 from tilewright.video.advice import with_advised
 from tilewright.video.alike import sampled
 from tilewright.video.analysis.kept import keep, kept_or_new
-from tilewright.video.assemble import Made, assemble, rehearsed, verified
+from tilewright.video.assemble import assemble, verified
 from tilewright.video.codecs import Coding
 from tilewright.video.flow import Clock
 from tilewright.video.job import Enhanced, Job
-from tilewright.video.journal import Journal, begun, mark, recalled
+from tilewright.video.journal import Journal, begun, mark_of, recalled
 from tilewright.video.line import Line
 from tilewright.video.page import asked
 from tilewright.video.pyav import SUFFIXES, pyav
-from tilewright.video.source import Film, film
+from tilewright.video.rehearsal import rehearsed
+from tilewright.video.source import Film, film, modified
 from tilewright.video.stages.contract import Fitting, Stage, fitted, looks, recipe
+from tilewright.video.streams import Made, left_out
 from tilewright.wording import PATH, counted, in_one_line, short
 
 CHUNK = 120  # pictures: what a kill costs at most, and a key frame each
@@ -170,6 +172,8 @@ def made(
     _check_workers(workers)
     for lost in job.film.unkept:
         warnings.warn(f"{lost}: not kept, as no encoder here takes it", stacklevel=3)
+    for name in left_out(job.film, job.out):
+        warnings.warn(f"{name}: not kept, as {job.out.suffix} cannot hold it", stacklevel=3)
     job, wanted = _recalled(job)
     with begun(job.out, wanted) as journal:
         if job.survey is not None:
@@ -215,7 +219,8 @@ def _recalled(job: Job) -> tuple[Job, dict[str, Any]]:
     """The job with as many threads as an earlier run's encoder had, as bits depend on them."""
     recipe_now = _recipe(job)
     before = recalled(job.out)
-    threads = before.get("coding", {}).get("threads")
+    coding = before.get("coding")
+    threads = coding.get("threads") if isinstance(coding, dict) else None
     if isinstance(threads, int) and before | {"coding": None} == recipe_now | {"coding": None}:
         again = replace(job, coding=replace(job.coding, threads=threads))
         if _recipe(again) == before:
@@ -226,7 +231,7 @@ def _recalled(job: Job) -> tuple[Job, dict[str, Any]]:
 def _recipe(job: Job) -> dict[str, Any]:
     """All that decides the film's bits, as JSON has it."""
     return {
-        "source": mark(job.film.path),
+        "source": mark_of(job.film),
         "stages": recipe(job.stages),
         "coding": {
             key: str(one) if isinstance(one, Fraction) else one
@@ -289,15 +294,15 @@ def _finished(job: Job, journal: Journal, heads: Mapping[int, chunk.Head]) -> No
     """The film under its name, once what was written is what it should be."""
     parts = [journal.path(number) for number in range(len(job.bounds))]
     if len({head.extra for head in heads.values() if head.frames}) > 1:
-        raise FileError(
-            f"out={short(str(job.out), PATH)}: its chunks' headers differ; accepted is to remove"
-            f" {journal.folder} and begin anew"
-        )
+        raise _mixed(job, journal, "have unlike headers")
+    _check_unchanged(job.film)
+    expected = [packet.pts for part in parts for packet in chunk.packets(part)]
+    if len(set(expected)) < len(expected):
+        raise _mixed(job, journal, "hold the same pictures")
     form = Made(job.looks[-1], job.coding)
     whole = journal.folder / f"whole{job.out.suffix}"
     try:
         assemble(job.film, form, parts, whole)
-        expected = [packet.pts for part in parts for packet in chunk.packets(part)]
         verified(job.film, form, expected, whole)
         with whole.open("rb") as file:
             os.fsync(file.fileno())
@@ -305,3 +310,19 @@ def _finished(job: Job, journal: Journal, heads: Mapping[int, chunk.Head]) -> No
     finally:
         whole.unlink(missing_ok=True)  # of a full disk it would keep what the chunks leave
     journal.removed()
+
+
+def _mixed(job: Job, journal: Journal, why: str) -> FileError:
+    return FileError(
+        f"out={short(str(job.out), PATH)}: its chunks {why}; accepted is to remove"
+        f" {journal.folder} and begin anew"
+    )
+
+
+def _check_unchanged(found: Film) -> None:
+    """Raise FileError where the source is not what it was when work began."""
+    if modified(found.path) != found.modified and film(found.path, "source").digest != found.digest:
+        raise FileError(
+            f"source={short(str(found.path), PATH)}: changed while it was worked on; the same line"
+            " begins anew"
+        )

@@ -26,6 +26,11 @@ def pyav() -> Any:
     return av
 
 
+def _address(path: Path) -> str:
+    """A path for FFmpeg, to whom "Film: part 2.mp4" were a protocol and its address."""
+    return f"file:{path}"
+
+
 @contextmanager
 def reading(path: Path, argument: str = "path") -> Iterator[Any]:
     """A film's container, open for reading.
@@ -37,7 +42,7 @@ def reading(path: Path, argument: str = "path") -> Iterator[Any]:
     if not path.is_file():
         raise FileError(f"{label}: no such file; accepted are films and pictures")
     try:
-        with av.open(str(path), metadata_errors="replace") as container:
+        with av.open(_address(path), metadata_errors="replace") as container:
             yield container
     except (av.FFmpegError, UnicodeError) as error:
         raise FileError(
@@ -50,7 +55,7 @@ def writing(path: Path, options: dict[str, str], argument: str = "out") -> Itera
     """A film's container, open for writing; raises FileError for what FFmpeg cannot write."""
     av = pyav()
     try:
-        with av.open(str(path), "w", options=options) as container:
+        with av.open(_address(path), "w", options=options) as container:
             yield container
     except (av.FFmpegError, ValueError) as error:
         if isinstance(error, FileError):

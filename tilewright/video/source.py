@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tilewright.video.look import Light, Look
 from tilewright.video.pyav import pyav, reading
 from tilewright.wording import PATH, counted, short
 
+_FAR = 2  # times
 _ATTACHED_PICTURE = 0x400  # FFmpeg's disposition of covers
 # Of a picture alone, these would be lost where a stage makes it anew or a codec has no place.
 _UNKEPT = {
@@ -46,6 +48,8 @@ class Film:
     numbered   time stamps are absent or repeat: pictures take those of `times` in their order
     keys       when those are shown that can be decoded by themselves, as the container says
     packets    of every stream, those that hold anything
+    digest     of the content of all packets
+    modified   when the file was changed last, as the system counts
     unkept     what a picture carries that no encoder here keeps
     argument   what a caller names it by, for messages
     """
@@ -61,6 +65,8 @@ class Film:
     numbered: bool
     keys: tuple[int, ...]
     packets: dict[int, int]
+    digest: str
+    modified: int
     unkept: tuple[str, ...]
     argument: str = "path"
 
@@ -75,6 +81,7 @@ def film(path: Path, argument: str = "path") -> Film:
     """A film's facts. Raises FileError for what is no film, or has no picture."""
     label = f"{argument}={short(str(path), PATH)}"
     with reading(path, argument) as container:
+        changed = modified(path)
         stream = picture_stream(container, label)
         look, unkept = _look(container, stream, label)
     with reading(path, argument) as container:
@@ -94,9 +101,19 @@ def film(path: Path, argument: str = "path") -> Film:
             numbered=read.numbered,
             keys=read.keys,
             packets=read.packets,
+            digest=read.digest,
+            modified=changed,
             unkept=unkept,
             argument=argument,
         )
+
+
+def modified(path: Path) -> int:
+    """When a file was changed last; 0 where it is gone."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def picture_stream(container: Any, label: str) -> Any:
@@ -213,6 +230,7 @@ class _Read:
     numbered: bool
     keys: tuple[int, ...]
     packets: dict[int, int]
+    digest: str
 
 
 def _read(container: Any, stream: Any) -> _Read:
@@ -222,9 +240,11 @@ def _read(container: Any, stream: Any) -> _Read:
     keys: list[int] = []
     lengths: dict[int, int] = {}
     packets: dict[int, int] = {}
+    digest = sha256()
     for packet in container.demux():
         if not packet.size:
             continue
+        digest.update(packet)
         packets[packet.stream_index] = packets.get(packet.stream_index, 0) + 1
         if packet.stream_index != stream.index or packet.is_discard:
             continue
@@ -236,10 +256,12 @@ def _read(container: Any, stream: Any) -> _Read:
             keys.append(packet.pts)
     known = [time for time in shown if time is not None]
     if len(known) == len(shown) and len(set(known)) == len(known):
-        return _Read(tuple(sorted(known)), lengths, False, tuple(sorted(keys)), packets)
+        keyed = tuple(sorted(keys))
+        return _Read(tuple(sorted(known)), lengths, False, keyed, packets, digest.hexdigest())
     step = max(1, round(1 / (stream.time_base * (stream.average_rate or Fraction(25)))))
     given = sorted(time for time in (coded if None in shown else shown) if time is not None)
-    return _Read(_made_up(given, len(shown), step), {}, True, (), packets)
+    times = _made_up(given, len(shown), step)
+    return _Read(times, {}, True, (), packets, digest.hexdigest())
 
 
 def _made_up(given: Sequence[int], count: int, step: int) -> tuple[int, ...]:
@@ -253,10 +275,18 @@ def _made_up(given: Sequence[int], count: int, step: int) -> tuple[int, ...]:
 
 
 def _rate(stream: Any, times: tuple[int, ...], time_base: Fraction) -> Fraction:
-    if stream.average_rate:
-        return Fraction(stream.average_rate)
-    span = (times[-1] - times[0]) * time_base
-    return Fraction((len(times) - 1) / span if span else 25).limit_denominator(100000)
+    """Pictures a second: what the file says, where that is not far from what its times say.
+
+    Browsers' recordings and others without a rate are said to have one of their clock's ticks.
+    """
+    said = Fraction(stream.average_rate or 0)
+    if len(times) < 2:
+        return said or Fraction(25)
+    middle = Fraction(float(np.median(np.diff(times)))) * time_base
+    steady, mean = 1 / middle, (len(times) - 1) / ((times[-1] - times[0]) * time_base)
+    if any(_FAR * said > one and _FAR * one > said for one in (steady, mean)):
+        return said
+    return steady.limit_denominator(100000)
 
 
 def described(found: Film) -> str:

@@ -11,7 +11,7 @@ from tilewright.files.whole import write_json
 from tilewright.version import __version__
 from tilewright.video.analysis.record import Survey, of_plain
 from tilewright.video.analysis.survey import surveyed
-from tilewright.video.journal import folder_of, mark
+from tilewright.video.journal import folder_of, mark_of
 from tilewright.video.source import Film
 
 _NAME = "survey.json"
@@ -21,14 +21,14 @@ def kept_or_new(
     film: Film, out: Path, progress: Callable[[int, int], None] | None = None
 ) -> Survey:
     """What an earlier run for this output saw of this film; else it is looked at now."""
-    with suppress(OSError, ValueError, TypeError, KeyError):
+    with suppress(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         found = json.loads((folder_of(out) / _NAME).read_text())
-        if found["source"] == mark(film.path) and found["version"] == __version__:
+        if found["source"] == mark_of(film) and found["version"] == __version__:
             return of_plain(found["survey"])
     return surveyed(film, progress)
 
 
 def keep(folder: Path, film: Film, survey: Survey) -> None:
     """Write it down among the parts."""
-    known = {"source": mark(film.path), "version": __version__, "survey": survey.plain()}
+    known = {"source": mark_of(film), "version": __version__, "survey": survey.plain()}
     write_json(folder / _NAME, known, "out")
