@@ -31,7 +31,7 @@ TILES = (
 )
 GPU = Slots(64, 4, launch=5e-6, merge=1e-9)
 GRID = Slots(64, 4, merge=1e-9)
-CPU = Slots(2, kind="dynamic", launch=1e-5, merge=1e-9)
+CPU = Slots(2, launch=1e-5, merge=1e-9)
 SCHEDULERS = {"gpu": GPU, "grid": GRID, "cpu": CPU}
 EVERY_ORDER = ("auto", *ORDERS)
 
@@ -340,8 +340,6 @@ def test_bad_options() -> None:
         lay_out([1], [1], [1], (), GPU)
     with pytest.raises(ValueError, match="compute_units=0"):
         Slots(0)
-    with pytest.raises(ValueError, match="kind='magic'"):
-        Slots(1, kind="magic")
 
 
 def test_signature_tells_batches_and_options_apart() -> None:

@@ -4,7 +4,8 @@ A device is a row of equal slots, `compute_units` times `resident`; a tile occup
 own number of seconds. Tiles are taken in queue order, each by the slot that is free first, and of
 slots free at once by the lowest index; slot s belongs to unit s modulo `compute_units`, so that the
 first tiles go round the units once before any unit gets its second. That is list scheduling
-(Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17, 1969).
+(Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17, 1969). It stands for
+both kinds of scheduler:
 
     round-robin   a GPU's work-group dispatcher. On NVIDIA's chips it does not go round strictly but
                   takes the unit with most room (Gilman, Ogden, Guo and Walls, "Demystifying the
@@ -41,7 +42,6 @@ import numpy.typing as npt
 
 from tilewright.planning.deal import Floats, Ints, dealt
 
-KINDS = ("round-robin", "dynamic")
 # Up to so many tiles `predict` is exact. A tile costs 0.03 to 0.13 µs with 256 slots, and a plan
 # predicts up to six queues in its 2 ms.
 EXACT_TILES = 4096
@@ -73,7 +73,6 @@ class Slots:
 
     compute_units: int
     resident: int = 1
-    kind: str = "round-robin"
     launch: float = 0.0
     merge: float = 0.0
     jump: float = 0.0
@@ -83,8 +82,6 @@ class Slots:
             raise ValueError(
                 f"compute_units={self.compute_units}, resident={self.resident}: at least 1 each"
             )
-        if self.kind not in KINDS:
-            raise ValueError(f"kind={self.kind!r}: known are {', '.join(KINDS)}")
 
     @property
     def count(self) -> int:

@@ -97,7 +97,7 @@ class CpuGroups(Groups):
 
         Products are not cut along k: two cores are busy with far less than one product.
         """
-        return Slots(self.device.compute_units, kind="dynamic", merge=np.inf, jump=_JUMP)
+        return Slots(self.device.compute_units, merge=np.inf, jump=_JUMP)
 
     def _launches(
         self, session_: Session, layout: GroupedLayout, operands: GroupedOperands, tables: Tables

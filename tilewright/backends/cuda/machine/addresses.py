@@ -43,13 +43,12 @@ _OBJECT: Ints = np.array([[_TYPE], [_RECORD]])
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Where dimensions begin in a record, and how plain tensors dispatch.
+    """Where a record has what is asked of it, and how plain tensors dispatch: the words `keys`.
 
     `places` are those of storage, autograd's word, and of `_FIELDS`. `autograd` says whether that
     word was seen to be 0 where autograd knows nothing of a tensor, and only there.
     """
 
-    begins: int
     keys: tuple[int, ...]
     places: Ints
     autograd: bool
@@ -231,7 +230,7 @@ def _layout(where: str) -> _Layout | None:
         keys = _words(records, begins + _KEYS).tolist()
         fields = (begins + field for field in _FIELDS)
         places = np.array([_STORAGE, _AUTOGRAD, *fields])[:, np.newaxis]
-        layout = _Layout(begins, tuple(dict.fromkeys(keys[: len(samples)])), places, autograd)
+        layout = _Layout(tuple(dict.fromkeys(keys[: len(samples)])), places, autograd)
         if len(layout.keys) == 2 and keys[-1] not in layout.keys and _holds(layout, samples, base):
             return layout
     return None
