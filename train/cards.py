@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 _KINDS = {
@@ -77,12 +78,17 @@ def restoring(facts: dict[str, Any]) -> str:
     page = Path(__file__).with_name(f"card_{kind}.md").read_text(encoding="utf-8")
     figures = facts["figures"]
     parts = ("noise",) if kind == "denoise" else ("jpeg", "films")
-    rows = [row for part in parts for row in _gains(figures[part], facts["size"])]
+    noisy = kind == "denoise"
+    colour = [case for case in figures["colour"] if case["name"].startswith("σ") == noisy]
+    size, speed = facts["size"], figures["speed"][name]
     return page.format(
-        name=name, size=facts["size"], layers=facts["layers"], parameters=facts["parameters"],
-        rows="\n".join(rows), crop=how["crop"], batch=how["batch"], rate=how["rate"],
-        steps=how["steps"], minutes=how["seconds"] / 60,
-        speed=figures["speed"][name]["float32"], quick=figures["speed"][name].get("int8", 0.0),
+        name=name, size=size, layers=facts["layers"], parameters=facts["parameters"],
+        rows="\n".join(row for part in parts for row in _gains(figures[part], size)),
+        chroma="\n".join(_gains(colour, size)), crop=how["crop"], batch=how["batch"],
+        rate=how["rate"], steps=how["steps"], minutes=how["seconds"] / 60,
+        speed=speed["float32"], quick=speed.get("int8", 0.0),
+        still=0.0 if noisy else _lost(figures, "jpeg", size),
+        filmed=0.0 if noisy else _lost(figures, "films", size),
         processor=figures["environment"]["device"]["name"],
     )  # fmt: skip
 
@@ -91,7 +97,17 @@ def _gains(cases: list[dict[str, Any]], size: str) -> list[str]:
     """A row a case: what it was, and with the net in float32."""
     found = []
     for case in cases:
-        psnr = case["psnr"]
-        before, after = psnr["damaged"], psnr[size]
+        before, after = (fmean(case["psnr"][way]) for way in ("damaged", size))
         found.append(f"| {case['name']} | {before:.2f} | {after:.2f} | {after - before:+.2f} |")
     return found
+
+
+def _lost(figures: dict[str, Any], part: str, size: str) -> float:
+    """What int8 loses, over the pictures that it was measured on."""
+    every, ints = figures["other_types_every"], f"{size}-int8"
+    found = [
+        fmean(case["psnr"][size][::every]) - fmean(case["psnr"][ints])
+        for case in figures[part]
+        if ints in case["psnr"]
+    ]
+    return fmean(found)

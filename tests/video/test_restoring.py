@@ -102,6 +102,20 @@ def test_chroma_is_told_its_own_noise_where_luma_has_more() -> None:
         assert left < 0.8 * np.abs(told - clean[number]).mean()
 
 
+@pytest.mark.parametrize("stage", [video.Deblock(), video.Denoise(25.0)])
+def test_float16_gives_the_same_to_a_fiftieth_of_a_decibel(stage: Any) -> None:
+    look = Look(160, 128, "gray", 8, "grey")
+    clean = 128 + 50 * np.add.outer(np.sin(np.arange(128) / 9), np.cos(np.arange(160) / 5))
+    noisy = clean + np.random.default_rng(0).normal(0, 12, clean.shape)
+    plane = noisy.round().clip(0, 255).astype(np.uint8)
+    frame = video.Frame((plane,), 0, 1, Fraction(1, 25), look)
+    found = []
+    for dtype in ("float32", "float16"):
+        (made,) = replace(stage, dtype=dtype, device="host").bound(look)(Window(frame))
+        found.append(10 * np.log10(np.mean((made.planes[0] - clean) ** 2)))
+    assert found[1] == pytest.approx(found[0], abs=0.02)
+
+
 def test_of_a_film_the_strength_is_the_median_of_what_its_samples_have() -> None:
     survey: Any = SimpleNamespace(samples=[SimpleNamespace(noise=one) for one in (3.0, 9.0, 4.0)])
     stage = video.Denoise(size="m")
