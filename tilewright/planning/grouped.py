@@ -142,7 +142,7 @@ class GroupedLayout(Fixed):
     def queue(self) -> TileList:
         """Every tile in launch order."""
         taken = self._taken
-        return tile_list(taken.order, taken.choice, self.m, self.n, self.k, self.tiles)
+        return tile_list(taken.order, taken.choice, self.n, self.k, self.tiles)
 
     @cached_property
     def sums(self) -> Sums:

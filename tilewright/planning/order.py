@@ -182,9 +182,7 @@ def launches(order: Ints, tile: Ints) -> int:
     return int(np.count_nonzero(shapes[1:] != shapes[:-1])) + min(1, len(order))
 
 
-def tile_list(
-    order: Ints, choice: Choice, m: Ints, n: Ints, k: Ints, tiles: tuple[Tile, ...]
-) -> TileList:
+def tile_list(order: Ints, choice: Choice, n: Ints, k: Ints, tiles: tuple[Tile, ...]) -> TileList:
     """The queue of all tiles: problems in this order; within one, parts, then rows, then columns.
 
     All columns of a row of tiles follow one another: they share the rows of A while in cache.

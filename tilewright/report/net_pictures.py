@@ -13,7 +13,7 @@ from tilewright.report.roofline import Placed, Point, Roofline
 from tilewright.report.roofline_show import draw_roof
 from tilewright.wording import time_text
 
-_FAINT, _REST = "#6B6B6B", "#C9C9C9"
+_REST = "#C9C9C9"
 _MOST = 7  # operators with a colour of their own
 _LARGEST = 900.0  # square points of the point that takes longest
 _OTHERS = "others"

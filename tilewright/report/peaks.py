@@ -17,7 +17,7 @@ from tilewright.report.document import provenance
 from tilewright.report.sheet import grey, sheet
 
 SCHEMA = "tilewright-peak/1"
-_BEST, _OTHER, _INK = "#0072B2", "#56B4E9", "#6B6B6B"
+_BEST, _OTHER = "#0072B2", "#56B4E9"
 
 
 def winners(ceilings: Ceilings) -> tuple[Rate, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 from tilewright.backends.cuda.machine import driver, nvrtc
@@ -25,6 +25,7 @@ _BLOCKS = 16  # a multiprocessor, for kernels of few registers
 _STEPS = 8  # that a round unrolls
 _WGMMA_SHARED = (2 * 64 * 64 + 64 * 256) * 2 + 1024  # bytes: two left operands, one right
 _AMPERE = 8  # compute capability of the first mma with bfloat16
+Source = Callable[[], Any]  # bytes with something in them
 
 
 def probes(device: Device, effort: Effort) -> Iterator[Probe]:
@@ -145,32 +146,20 @@ def _memory(gpu: _Gpu, effort: Effort) -> Iterator[Probe]:
     )
     if not sizes:
         return
-    source = _Source(gpu, sizes[-1])
+    source = cache(lambda: gpu.empty(sizes[-1]).fill_(1))  # made on first need, and held
     for size in sizes:
         yield _read(gpu, source, size, blocks)
     yield _copy(gpu, source, sizes[-1])
     yield from _transfers(gpu, source, sizes[len(sizes) * 3 // 4])
 
 
-class _Source:
-    """`size` bytes with something in them, made on first need."""
-
-    def __init__(self, gpu: _Gpu, size: int) -> None:
-        self.gpu, self.size = gpu, size
-
-    @cached_property
-    def held(self) -> Any:
-        """The bytes."""
-        return self.gpu.empty(self.size).fill_(1)
-
-
-def _read(gpu: _Gpu, source: _Source, size: int, blocks: int) -> Probe:
+def _read(gpu: _Gpu, source: Source, size: int, blocks: int) -> Probe:
     parts, count = parts_of(size // 16, blocks, 4 * _BLOCK)
     run = gpu.kernel(
         "read_sum",
         blocks,
         lambda rounds: (
-            _pointer(source.held),
+            _pointer(source()),
             _pointer(gpu.out),
             *map(ctypes.c_int, (parts, count, distant_step(parts), rounds)),
         ),
@@ -178,11 +167,11 @@ def _read(gpu: _Gpu, source: _Source, size: int, blocks: int) -> Probe:
     return Probe(Bandwidth(READ, size), 16.0 * count * blocks, run)
 
 
-def _copy(gpu: _Gpu, source: _Source, size: int) -> Probe:
+def _copy(gpu: _Gpu, source: Source, size: int) -> Probe:
     half = size // 2
 
     def copies(rounds: int) -> None:
-        first = source.held.data_ptr()
+        first = source().data_ptr()
         places = (ctypes.c_void_p(first), ctypes.c_void_p(first + half))
         for _ in range(rounds):
             gpu.enqueue("copy", 32 * gpu.units, (*places, ctypes.c_longlong(half // 16)), (), 0)
@@ -191,14 +180,13 @@ def _copy(gpu: _Gpu, source: _Source, size: int) -> Probe:
     return Probe(Bandwidth("copy", size), 2.0 * (half // 16 * 16), run)
 
 
-def _transfers(gpu: _Gpu, source: _Source, size: int) -> Iterator[Probe]:
+def _transfers(gpu: _Gpu, source: Source, size: int) -> Iterator[Probe]:
     """Copies between pinned memory of the host and the GPU's."""
-    held: dict[str, Any] = {}
+    torch = gpu.torch
+    pinned = cache(lambda: torch.ones(size, dtype=torch.uint8, device="cpu").pin_memory())
 
     def run(back: bool, rounds: int) -> Timing:
-        if not held:
-            held["host"] = gpu.torch.ones(size, dtype=gpu.torch.uint8, device="cpu").pin_memory()
-        there, here = source.held[:size], held["host"]
+        there, here = source()[:size], pinned()
         target, origin = (here, there) if back else (there, here)
 
         def copies() -> None:

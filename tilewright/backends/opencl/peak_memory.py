@@ -8,8 +8,8 @@ what counts is the cache they share.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from functools import cache, cached_property, partial
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ _GROUP = 256  # items of a GPU's group
 _TEXEL_ROWS = 16  # a strip of an image
 _IMAGE_WIDTH = 1024
 _LOCAL_VECTORS = 512
+Source = Callable[[], Any]  # a buffer that is held
 
 
 def memory_probes(opened: Session, effort: Effort) -> Iterator[Probe]:
@@ -34,39 +35,31 @@ def memory_probes(opened: Session, effort: Effort) -> Iterator[Probe]:
     device = opened.device
     most = min(device.max_allocation, device.memory // 8)
     sizes = [size for size in effort.sizes if size <= most]
-    source = _Source(opened, max(sizes, default=0))
+    source = cache(partial(_filled, opened, max(sizes, default=0), "probe source"))
     for size in sizes:
-        yield _read(source, size)
+        yield _read(opened, source, size)
     if sizes:
-        yield _copy(source, sizes[-1])
+        yield _copy(opened, source, sizes[-1])
     if device.has("images"):
         for size in sizes[len(sizes) // 2 :: max(len(sizes) // 2 - 1, 1)]:
             if size // (16 * _IMAGE_WIDTH) <= device.image_height:
                 yield _image(opened, size)
     yield _local(opened)
     if sizes:
-        yield from _transfers(source, sizes[len(sizes) * 3 // 4])
+        yield from _transfers(opened, source, sizes[len(sizes) * 3 // 4])
     yield from launches(ProbeKernel(opened, "empty", lambda out, rounds: (out,)).again)
     opened.release_scratch()
 
 
-class _Source:
-    """A buffer of `size` bytes with something in it, made on first need and held.
+def _filled(opened: Session, size: int, name: str) -> Any:
+    """A buffer of `size` bytes with something in it; probes make it on first need and hold it.
 
     Pages that nobody ever wrote may all be one page of zeros, which no cache misses.
     """
-
-    def __init__(self, opened: Session, size: int, name: str = "probe source") -> None:
-        self.session, self.size, self.name = opened, size, name
-
-    @cached_property
-    def buffer(self) -> Any:
-        """The buffer."""
-        opened = self.session
-        with device_memory(opened.device, self.size):
-            buffer = opened.scratch(self.name, self.size)
-        pyopencl().enqueue_fill_buffer(opened.queue, buffer, np.float32(1), 0, self.size)
-        return buffer
+    with device_memory(opened.device, size):
+        buffer = opened.scratch(name, size)
+    pyopencl().enqueue_fill_buffer(opened.queue, buffer, np.float32(1), 0, size)
+    return buffer
 
 
 def _width_of(device: Device) -> tuple[int, int]:
@@ -74,17 +67,17 @@ def _width_of(device: Device) -> tuple[int, int]:
     return (1, 16) if device.kind == "cpu" else (min(_GROUP, device.max_work_group), 4)
 
 
-def _read(source: _Source, size: int) -> Probe:
-    device = source.session.device
+def _read(opened: Session, source: Source, size: int) -> Probe:
+    device = opened.device
     on_cpu = device.kind == "cpu"
     group, vector = _width_of(device)
     groups = device.compute_units * (1 if on_cpu else 8)
     parts, count = parts_of(size // (4 * vector), groups, 4 * group)
     step = 0 if on_cpu else distant_step(parts)
     kernel = ProbeKernel(
-        source.session,
+        opened,
         "read_sum",
-        lambda out, n: (source.buffer, out, *map(np.int32, (parts, count, step, n))),
+        lambda out, n: (source(), out, *map(np.int32, (parts, count, step, n))),
         (groups, 1),
         group,
         "read",
@@ -95,17 +88,17 @@ def _read(source: _Source, size: int) -> Probe:
     return Probe(Bandwidth(READ, size), work, kernel, own_cores(device))
 
 
-def _copy(source: _Source, size: int) -> Probe:
-    opened, device, half = source.session, source.session.device, size // 2
+def _copy(opened: Session, source: Source, size: int) -> Probe:
+    device, half = opened.device, size // 2
     group, vector = _width_of(device)
     groups = device.compute_units * (4 if device.kind == "cpu" else 32)
     count = half // (4 * vector) // groups
     # Held here: scratch this large is nobody's else, and a kernel holds none of its arguments.
-    target = _Source(opened, half, "probe copy")
+    target = cache(partial(_filled, opened, half, "probe copy"))
     kernel = ProbeKernel(
         opened,
         "copy",
-        lambda out, rounds: (source.buffer, target.buffer, np.int32(count)),
+        lambda out, rounds: (source(), target(), np.int32(count)),
         (groups, 1),
         group,
         VECTOR=vector,
@@ -166,13 +159,13 @@ def _local(opened: Session) -> Probe:
     return Probe(Bandwidth("local read", 16 * _LOCAL_VECTORS), 16.0 * 8 * kernel.items, kernel)
 
 
-def _transfers(source: _Source, size: int) -> Iterator[Probe]:
+def _transfers(opened: Session, source: Source, size: int) -> Iterator[Probe]:
     """Copies between NumPy's memory and the device's, and mapping, of `size` bytes."""
-    cl, opened = pyopencl(), source.session
+    cl = pyopencl()
     array = np.ones(size, np.uint8)
 
     def copied(back: bool, rounds: int) -> Timing:
-        there = source.buffer[:size]
+        there = source()[:size]
         pair = (array, there) if back else (there, array)
         return clocked(
             opened, lambda: [cl.enqueue_copy(opened.queue, *pair) for _ in range(rounds)]

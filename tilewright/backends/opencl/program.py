@@ -71,7 +71,7 @@ def _forget_sources() -> None:
 
 def _load_or_build(session: Session, launch: Launch) -> Any:
     cl = pyopencl()
-    text, options = source(launch.program), _options(session, launch)
+    text, options = source(launch.program), _options(launch)
     path = _cache_path(session, text, options)
     binary = cache_files.read_sealed(path, _MAGIC) if path else None
     if binary is not None and path is not None:
@@ -87,7 +87,7 @@ def _load_or_build(session: Session, launch: Launch) -> Any:
     return program
 
 
-def _options(session: Session, launch: Launch) -> tuple[str, ...]:
+def _options(launch: Launch) -> tuple[str, ...]:
     defines = tuple(f"-D{name}={value}" for name, value in launch.defines)
     # Denormals, NaN and Inf must behave as NumPy's, so no -cl-fast-relaxed-math. Some compilers
     # count their warnings on the user's terminal ("1 warning generated."): -w leaves none.
