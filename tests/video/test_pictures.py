@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ from tests.cli.test_cli import invoke  # noqa: E402
 from tilewright.errors import ArgumentError, FileError  # noqa: E402
 from tilewright.video.pictures import Pair, enhanced, pairs  # noqa: E402
 from tilewright.video.stages.sharpen import Sharpen  # noqa: E402
+from tilewright.video.stages.upscale import Upscale  # noqa: E402
 
 ORIENTATION = 0x0112
 
@@ -75,6 +78,98 @@ def test_folders_and_patterns_keep_names(tmp_path: Path) -> None:
     assert found is not None
     assert [pair.out.name for pair in found] == ["b.jpg"]
     assert pairs(tmp_path / "film.mp4", tmp_path / "out.mp4") is None
+
+
+def test_no_stage_leaves_the_file_as_it_is(tmp_path: Path) -> None:
+    for name in ("in.png", "in.jpg", "in.webp"):
+        source, out = saved(tmp_path / name), tmp_path / f"out-{name}"
+        enhanced([Pair(source, out)], [])
+        assert out.read_bytes() == source.read_bytes()
+
+
+def test_a_phone_s_second_picture_is_no_film(tmp_path: Path) -> None:
+    one = image.fromarray(drawn("RGB"))
+    one.save(tmp_path / "in.jpg", format="MPO", save_all=True, append_images=[one.rotate(180)])
+    enhanced([Pair(tmp_path / "in.jpg", tmp_path / "out.jpg")], [Sharpen(0)])
+    made = np.asarray(image.open(tmp_path / "out.jpg")).astype(int)
+    assert np.abs(made - drawn("RGB")).mean() < 6
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB", "P"])
+def test_a_colour_that_is_transparent_stays_so_and_no_other_becomes_it(
+    tmp_path: Path, mode: str
+) -> None:
+    pixels = drawn("L") // 64 * 64
+    made = image.fromarray(pixels).convert(mode)
+    clear = (64, 64, 64) if mode == "RGB" else made.getpixel((int(np.argmax(pixels[0] == 64)), 0))
+    made.save(tmp_path / "in.png", transparency=clear)
+    before = np.asarray(image.open(tmp_path / "in.png").convert("RGBA"))
+    assert set(np.unique(before[..., 3])) == {0, 255}
+    for stages in ([], [Sharpen(1)]):
+        enhanced([Pair(tmp_path / "in.png", tmp_path / "out.png")], stages, overwrite=True)
+        after = np.asarray(image.open(tmp_path / "out.png").convert("RGBA"))
+        np.testing.assert_array_equal(after[..., 3], before[..., 3])
+
+
+@pytest.mark.parametrize("suffix", [".png", ".jpg", ".webp"])
+def test_xmp_and_texts_are_kept(tmp_path: Path, suffix: str) -> None:
+    from PIL.PngImagePlugin import PngInfo
+
+    xmp, noted = b"<x:xmpmeta xmlns:x='adobe:ns:meta/'/>", PngInfo()
+    noted.add_text("Author", "Somebody")
+    noted.add_itxt("XML:com.adobe.xmp", xmp.decode())
+    told = {"pnginfo": noted} if suffix == ".png" else {"xmp": xmp}
+    image.fromarray(drawn("RGB")).save(tmp_path / f"in{suffix}", **told)
+    enhanced([Pair(tmp_path / f"in{suffix}", tmp_path / f"out{suffix}")], [Sharpen(0)])
+    made = image.open(tmp_path / f"out{suffix}")
+    assert made.info["xmp"] == xmp
+    assert suffix != ".png" or made.text["Author"] == "Somebody"
+
+
+@pytest.mark.parametrize("channels", [2, 3, 4])
+def test_sixteen_bits_are_refused_not_halved(tmp_path: Path, channels: int) -> None:
+    """Pillow reads them as eight, so this file is written by hand."""
+    kind = {2: 4, 3: 2, 4: 6}[channels]
+    head = struct.pack(">IIBBBBB", 4, 2, 16, kind, 0, 0, 0)
+    rows = zlib.compress((b"\0" + bytes(range(8 * channels))) * 2)
+    parts = [(b"IHDR", head), (b"IDAT", rows), (b"IEND", b"")]
+    content = b"".join(
+        struct.pack(">I", len(text)) + name + text + struct.pack(">I", zlib.crc32(name + text))
+        for name, text in parts
+    )
+    (tmp_path / "in.png").write_bytes(b"\x89PNG\r\n\x1a\n" + content)
+    with pytest.raises(ArgumentError, match="sixteen bits; accepted are eight"):
+        enhanced([Pair(tmp_path / "in.png", tmp_path / "out.png")], [Sharpen(0)])
+
+
+def test_a_picture_too_large_for_its_format_is_refused(tmp_path: Path) -> None:
+    image.new("L", (9000, 2)).save(tmp_path / "in.webp")
+    with pytest.raises(ArgumentError, match="18000x4 samples; accepted for WEBP are 16383 a side"):
+        enhanced([Pair(tmp_path / "in.webp", tmp_path / "out.webp")], [Upscale("s")])
+
+
+def test_a_folder_of_one_picture_is_a_folder_still(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    saved(tmp_path / "in" / "a.png")
+    done = invoke("enhance", tmp_path / "in", "-o", tmp_path / "out", "--sharpen", "1")
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "out" / "a.png").is_file()
+    (tmp_path / "file").write_text("no folder")
+    for out, words in ((tmp_path / "no" / "out", "No such file"), (tmp_path / "file", "exists")):
+        for more in ([], ["--dry-run"]):
+            done = invoke("enhance", tmp_path / "in", "-o", out, "--sharpen", "1", *more)
+            assert done.exit_code == 2, done.output
+            assert f"out='{out}': cannot be made (" in done.stderr
+            assert words in done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"in", "out", "file"}
+
+
+def test_a_dry_run_refuses_what_would_be_refused(tmp_path: Path) -> None:
+    source = saved(tmp_path / "in.png")
+    for out, words in ((source, "is the source itself"), (tmp_path / "out.gif", "suffix '.gif'")):
+        done = invoke("enhance", source, "-o", out, "--dry-run")
+        assert done.exit_code == 2
+        assert words in done.stderr
 
 
 def test_what_cannot_be_done_is_refused_before_anything_is_written(tmp_path: Path) -> None:

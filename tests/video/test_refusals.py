@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -46,6 +48,12 @@ def refused(folder: Path, *arguments: str | Path) -> str:
         (["--preview", "--dry-run"], "--preview beside --dry-run: accepted is one of them"),
         (["--reference", "in.mkv"], "reference: without a report; accepted is a report beside it"),
         (["--report", "a.pdf"], "report='a.pdf': accepted are .html and .htm"),
+        (["--reference", "in.mkv", "--dry-run"], "reference: without a report"),
+        (["--workers", "0", "--dry-run"], "workers=0: accepted are 1 to"),
+        (["--workers", "many", "--preview"], "workers='many': accepted are 1 to"),
+        (["--device", "host"], "--device=host without a network"),
+        (["--denoise", "5", "--dtype", "int8"], "--dtype=int8: --denoise has float32 alone"),
+        (["--denoise", "5", "--size", "l"], "denoise: size='l'"),
         (["--sharpen", "-1"], "sharpen: amount=-1.0; accepted are 0 to 4"),
     ],
 )
@@ -60,6 +68,7 @@ def test_wrong_files(tmp_path: Path) -> None:
     text.write_text("no film")
     out = tmp_path / "out.mkv"
     assert "no such file" in refused(tmp_path, tmp_path / "none.mp4", "-o", out)
+    assert "no such file" in refused(tmp_path, tmp_path / "none.png", "-o", tmp_path / "out.png")
     assert "cannot be read" in refused(tmp_path, text, "-o", out)
     assert "exists; accepted is another name" in refused(tmp_path, source, "-o", text)
     assert "is the source itself" in refused(tmp_path, source, "-o", source, "--overwrite")
@@ -169,6 +178,16 @@ def test_damaged_packets_are_counted_and_the_rest_is_made(tmp_path: Path) -> Non
         made = video.enhance(source, tmp_path / "out.mp4")
     assert 20 < made.frames < 40
     assert len(list(video.frames(tmp_path / "out.mp4"))) == made.frames
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are text there")
+def test_a_name_that_is_no_text_is_printed_somehow(tmp_path: Path) -> None:
+    source, out = film(tmp_path / "in.mkv", SMALL), tmp_path / os.fsdecode(b"\xff.mkv")
+    command = [sys.executable, "-m", "tilewright", "enhance", source, "-o", out]
+    done = subprocess.run(command, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert b"2 pictures" in done.stdout
+    assert out.is_file()
 
 
 def test_a_command_makes_a_film_and_says_so(tmp_path: Path) -> None:

@@ -63,6 +63,9 @@ class _Commands(TyperGroup):
         self.entered = None
         if not alone:
             return super().main(*args, **options)
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):  # names of files need not be text
+                stream.reconfigure(errors="backslashreplace")
         with ending.heard_signals():
             try:
                 status = super().main(*args, **options) or 0

@@ -15,8 +15,8 @@ from tilewright.errors import ArgumentError
 from tilewright.video import pictures
 from tilewright.video.forecast import Forecast, forecast
 from tilewright.video.job import Enhanced
-from tilewright.video.making import Progress, made, planned
-from tilewright.video.page import asked
+from tilewright.video.making import Progress, check_workers, made, planned
+from tilewright.video.page import asked, check_asked
 from tilewright.video.preview import preview as previewed
 from tilewright.video.stages.contract import Stage
 from tilewright.video.stages.contrast import Contrast
@@ -150,7 +150,8 @@ def enhance(
     - `tilewright enhance film.mkv -o copy.mkv --codec ffv1`
     - `tilewright enhance "photos/*.jpg" -o larger --upscale 2 --size l`
     """
-    stages = _restoring(deblock, denoise, size, dtype, device)
+    larger = upscale is not None or model is not None
+    stages = _restoring(deblock, denoise, size, dtype, device, larger)
     shared = bool(stages)
     stages += [] if low_light is None else [LowLight(low_light)]
     stages += [] if dehaze is None else [Dehaze(dehaze)]
@@ -166,6 +167,8 @@ def enhance(
         _pictures(found, stages, overwrite, dry_run)
         return
     _not_both({"--preview": preview, "--dry-run": dry_run, "--report": report is not None})
+    check_workers(_workers(workers))
+    check_asked(report, reference)
     there = overwrite or preview
     with common.looking() as looked:
         job = planned(
@@ -217,11 +220,29 @@ def _upscaling(
 
 
 def _restoring(
-    deblock: bool, denoise: str | None, size: str | None, dtype: str | None, device: str | None
+    deblock: bool,
+    denoise: str | None,
+    size: str | None,
+    dtype: str | None,
+    device: str | None,
+    larger: bool,
 ) -> list[Stage]:
-    """The stages that come first: what they take away would be enlarged. Their largest is m."""
+    """The stages that come first: what they take away would be enlarged. Their largest is m.
+
+    larger: whether pictures are enlarged after them, by networks of that size and type.
+    """
+    if device is not None and not (deblock or denoise is not None or larger):
+        raise ArgumentError(
+            f"--device={device} without a network: accepted is --upscale 2, --model, --deblock or"
+            " --denoise beside it"
+        )
+    if dtype is not None and denoise is not None and not (deblock or larger):
+        raise ArgumentError(
+            f"--dtype={dtype}: --denoise has float32 alone; accepted is --upscale 2 or --deblock"
+            " beside it"
+        )
     stages: list[Stage] = []
-    own = "m" if size == "l" else size or "s"
+    own = "m" if size == "l" and larger else size or "s"
     if deblock:
         stages.append(Deblock(own, dtype or "float32", device or "auto"))
     if denoise is not None:
@@ -264,6 +285,7 @@ def _pictures(
     dry_run: bool,
 ) -> None:
     if dry_run:
+        pictures.check(found, stages, overwrite=overwrite)
         names = ", ".join(stage.name for stage in stages) or "no stage"
         print("\n".join(f"{pair.source}: {names} -> {pair.out}" for pair in found))
         return

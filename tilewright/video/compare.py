@@ -22,8 +22,8 @@ from tilewright.errors import ArgumentError
 from tilewright.video.decode import decoded
 from tilewright.video.likeness import psnr, ssim
 from tilewright.video.look import FULL_RANGE, Frame, Look
-from tilewright.video.pictures import pillow
 from tilewright.video.source import Film
+from tilewright.video.stills import pillow
 from tilewright.wording import PATH, short
 
 _LOOKED_AT = 32

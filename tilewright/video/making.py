@@ -30,8 +30,8 @@ from tilewright.video.flow import Clock
 from tilewright.video.job import Enhanced, Job
 from tilewright.video.journal import Journal, begun, mark_of, recalled
 from tilewright.video.line import Line
-from tilewright.video.page import asked
-from tilewright.video.pyav import SUFFIXES, pyav
+from tilewright.video.page import asked, check_asked
+from tilewright.video.pyav import SUFFIXES, check_there, pyav
 from tilewright.video.rehearsal import rehearsed
 from tilewright.video.source import Film, film, modified
 from tilewright.video.stages.contract import Fitting, Stage, fitted, looks, recipe
@@ -95,6 +95,8 @@ def enhance(
         FileError: a source that cannot be read, an `out` that exists or cannot be written.
         DeviceError: PyAV, Dask or Jinja2 is not installed, no scheduler or worker answers.
     """
+    check_workers(workers)
+    check_asked(report, reference)
     job = planned(source, out, stages, codec=codec, crf=crf, overwrite=overwrite, auto=auto)
     page = asked(report, reference, job)
     done = made(job, progress, workers)
@@ -120,6 +122,7 @@ def planned(
     meanwhile with pictures done and all.
     """
     path, target = path_of(source, "source"), path_of(out, "out")
+    check_there(path, "source")
     _check_out(path, target, overwrite)
     found = sampled(film(path, "source"))
     job = _checked(found, target, stages, codec, crf)
@@ -169,7 +172,7 @@ def made(
 ) -> Enhanced:
     """Do what was planned."""
     begin = perf_counter()
-    _check_workers(workers)
+    check_workers(workers)
     for lost in job.film.unkept:
         warnings.warn(f"{lost}: not kept, as no encoder here takes it", stacklevel=3)
     for name in left_out(job.film, job.out):
@@ -192,7 +195,7 @@ def made(
         return Enhanced(job.out, frames, run.kept, damaged, seconds, run.clock.seconds)
 
 
-def _check_workers(workers: int | str | None) -> None:
+def check_workers(workers: int | str | None) -> None:
     """Raise for no number or address, and where Dask is absent, before anything is written."""
     if workers is None:
         return

@@ -23,8 +23,8 @@ from tilewright.video.advice import advised, noted
 from tilewright.video.analysis.survey import surveyed
 from tilewright.video.compare import Seen
 from tilewright.video.job import Enhanced, Job
-from tilewright.video.pictures import pillow
 from tilewright.video.source import Film, described, film
+from tilewright.video.stills import pillow
 from tilewright.wording import PATH, in_one_line, short
 
 _TEMPLATE = Path(__file__).with_name("page.html")
@@ -71,13 +71,9 @@ def asked(
     where that has another size than the film will have; DeviceError where Jinja2 or Pillow is
     absent.
     """
-    if path is None:
-        if reference is not None:
-            raise ArgumentError("reference: without a report; accepted is a report beside it")
+    target = check_asked(path, reference)
+    if target is None:
         return None
-    target = path_of(path, "report")
-    if target.suffix.lower() not in (".html", ".htm"):
-        raise ArgumentError(f"report={short(str(target), PATH)}: accepted are .html and .htm")
     check_writable(target, "report")
     _template()
     pillow()
@@ -85,6 +81,20 @@ def asked(
     if found is not None:
         compare.check_reference(found, job.looks[-1], "reference")
     return Page(target, job, found)
+
+
+def check_asked(
+    path: str | os.PathLike[str] | None, reference: str | os.PathLike[str] | None
+) -> Path | None:
+    """Where a page goes; None where nobody wants one. Raises ArgumentError for other names."""
+    if path is None:
+        if reference is not None:
+            raise ArgumentError("reference: without a report; accepted is a report beside it")
+        return None
+    target = path_of(path, "report")
+    if target.suffix.lower() not in (".html", ".htm"):
+        raise ArgumentError(f"report={short(str(target), PATH)}: accepted are .html and .htm")
+    return target
 
 
 def _template() -> Any:

@@ -8,37 +8,42 @@ and what else a camera noted go along.
 from __future__ import annotations
 
 import os
+import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from tilewright.arrays.array import NDArray
-from tilewright.errors import ArgumentError, DeviceError, FileError
+from tilewright.errors import ArgumentError, FileError
 from tilewright.files.whole import check_writable, path_of, replacing
 from tilewright.video.look import FULL_RANGE, Frame, Look
 from tilewright.video.stages.contract import Stage, Window, Work, looks
+from tilewright.video.stills import FORMATS, SUFFIXES, noted, opened, pillow, saving
 from tilewright.wording import PATH, in_one_line, short
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
-_FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
-_MODES = ("L", "LA", "RGB", "RGBA")
 _BT601, _BT601_PRIMARIES, _SRGB = 6, 1, 13
 _DEEP = 257  # eight bits as sixteen
 # Y, Cb, Cr of R, G, B: rows of BT.601.
 _TO = np.array([[0.299, 0.587, 0.114], [-0.168736, -0.331264, 0.5], [0.5, -0.418688, -0.081312]])
-_EXIF_IFD, _EXIF_SIZES = 0x8769, (0xA002, 0xA003)
+_SAME = {"MPO": "JPEG"}  # what Pillow calls a JPEG with more pictures behind it
+_WIDEST = {"PNG": (1 << 31) - 1, "JPEG": 65500, "WEBP": 16383}  # a side, as their writers have it
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A picture, and where it goes."""
+    """A picture, and where it goes.
+
+    folder  what it lies in there is made where it is absent
+    """
 
     source: Path
     out: Path
+    folder: bool = False
 
 
 def pairs(source: str | os.PathLike[str], out: str | os.PathLike[str]) -> tuple[Pair, ...] | None:
@@ -62,10 +67,10 @@ def pairs(source: str | os.PathLike[str], out: str | os.PathLike[str]) -> tuple[
         raise ArgumentError(
             f"source={short(str(given), PATH)}: no picture; accepted are {', '.join(SUFFIXES)}"
         )
-    names = [path.name for path in chosen]
-    if twice := next((name for name in names if names.count(name) > 1), None):
+    names = Counter(path.name for path in chosen)
+    if twice := next((name for name, count in names.items() if count > 1), None):
         raise ArgumentError(f"source={short(str(given), PATH)}: two pictures named {twice!r}")
-    return tuple(Pair(path, target / path.name) for path in chosen)
+    return tuple(Pair(path, target / path.name, folder=True) for path in chosen)
 
 
 def enhanced(
@@ -77,24 +82,62 @@ def enhanced(
 ) -> None:
     """Every picture through the stages. Raises as `enhance` does, before the first is written."""
     made: dict[Look, tuple[Work, ...]] = {}
-    for pair in wanted:
-        _check(pair, overwrite)
-        look = _look(*_size(pair.source))
-        if look.alpha and _FORMATS[pair.out.suffix.lower()] == "JPEG":
-            raise ArgumentError(
-                f"out={short(str(pair.out), PATH)}: JPEG keeps no opacity; accepted are .png and"
-                " .webp"
-            )
-        looks(stages, look)
-    folder = wanted[0].out.parent
-    if len(wanted) > 1:
-        folder.mkdir(exist_ok=True)
-    for pair in wanted:
-        check_writable(pair.out, "out")
+    check(wanted, stages, overwrite=overwrite)
+    with _folder(wanted[0]):
+        for pair in wanted:
+            check_writable(pair.out, "out")
     for number, pair in enumerate(wanted):
         _one(pair, stages, made)
         if progress is not None:
             progress(number + 1)
+
+
+def check(wanted: Sequence[Pair], stages: Sequence[Stage], *, overwrite: bool = False) -> None:
+    """Raise for what cannot be done; nothing is written."""
+    for pair in wanted:
+        _check(pair, overwrite)
+        look, name = _look(*_size(pair.source)), FORMATS[pair.out.suffix.lower()]
+        label = f"out={short(str(pair.out), PATH)}"
+        if look.alpha and name == "JPEG":
+            raise ArgumentError(f"{label}: JPEG keeps no opacity; accepted are .png and .webp")
+        after = looks(stages, look)[-1]
+        if max(after.width, after.height) > _WIDEST[name]:
+            raise ArgumentError(
+                f"{label}: {after.width}x{after.height} samples; accepted for {name} are"
+                f" {_WIDEST[name]} a side"
+            )
+    folder = wanted[0].out.parent
+    if wanted[0].folder and not folder.is_dir():
+        if folder.exists():
+            raise _no_folder(folder, "it exists, and is a file")
+        if not folder.parent.is_dir():
+            raise _no_folder(folder, "No such file or directory")
+
+
+@contextmanager
+def _folder(pair: Pair) -> Iterator[None]:
+    """The folder that pictures go to, made where it is absent; gone again where one cannot."""
+    folder = pair.out.parent
+    try:
+        fresh = pair.folder and not folder.is_dir()
+        if fresh:
+            folder.mkdir()
+    except OSError as error:
+        raise _no_folder(folder, error.strerror or str(error)) from None
+    try:
+        yield
+    except BaseException:
+        if fresh:
+            with suppress(OSError):
+                folder.rmdir()
+        raise
+
+
+def _no_folder(folder: Path, why: str) -> FileError:
+    return FileError(
+        f"out={short(str(folder), PATH)}: cannot be made ({why}); accepted is a folder, or a name"
+        " in one that can be written"
+    )
 
 
 def _check(pair: Pair, overwrite: bool) -> None:
@@ -110,44 +153,8 @@ def _check(pair: Pair, overwrite: bool) -> None:
             raise FileError(f"{label}: exists; accepted is another name, or overwrite")
 
 
-def pillow() -> Any:
-    """Pillow's module of images. Raises DeviceError where it is not installed."""
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise DeviceError(
-            f"pictures need Pillow ({in_one_line(error)}); accepted is"
-            " pip install 'tilewright[video]'"
-        ) from None
-    return Image
-
-
-def _opened(path: Path) -> Any:
-    """A picture, decoded. Raises FileError for what is none, ArgumentError for other colours."""
-    image = pillow()
-    label = f"source={short(str(path), PATH)}"
-    try:
-        picture = image.open(path)
-        picture.load()
-    except (OSError, ValueError, SyntaxError, image.DecompressionBombError) as error:
-        raise FileError(
-            f"{label}: cannot be read ({in_one_line(error)}); accepted are {', '.join(SUFFIXES)}"
-        ) from None
-    if getattr(picture, "n_frames", 1) > 1:
-        raise ArgumentError(f"{label}: it moves; accepted are single pictures, and films")
-    if picture.mode == "P":
-        noted = dict(picture.info)
-        picture = picture.convert("RGBA" if "transparency" in noted else "RGB")
-        picture.info.update({key: noted[key] for key in noted if key != "transparency"})
-    if picture.mode not in _MODES:
-        raise ArgumentError(
-            f"{label}: its colours are {picture.mode}; accepted are {', '.join(_MODES)}"
-        )
-    return picture
-
-
 def _size(path: Path) -> tuple[int, int, str]:
-    picture = _opened(path)
+    picture = opened(path)
     return picture.width, picture.height, picture.mode
 
 
@@ -172,7 +179,12 @@ def _look(width: int, height: int, mode: str) -> Look:
 
 
 def _one(pair: Pair, stages: Sequence[Stage], made: dict[Look, tuple[Work, ...]]) -> None:
-    picture = _opened(pair.source)
+    picture = opened(pair.source)
+    form = _SAME.get(picture.format, picture.format)
+    if not stages and form == FORMATS[pair.out.suffix.lower()]:
+        with replacing(pair.out, "out") as temporary:
+            shutil.copyfile(pair.source, temporary)
+        return
     if stages:
         look = _look(picture.width, picture.height, picture.mode)
         if look not in made:
@@ -180,35 +192,15 @@ def _one(pair: Pair, stages: Sequence[Stage], made: dict[Look, tuple[Work, ...]]
             passed = looks(stages, look)
             made[look] = tuple(s.bound(one) for s, one in zip(stages, passed, strict=False))
         pixels = _through(np.asarray(picture), look, made[look])
-        picture = _noted(pillow().fromarray(pixels), picture)
+        picture = noted(pillow().fromarray(pixels), picture)
     with replacing(pair.out, "out") as temporary:
-        picture.save(temporary, **_saving(picture, pair.out))
-
-
-def _noted(made: Any, picture: Any) -> Any:
-    """A new picture with what the old one said of itself."""
-    made.info.update(picture.info)
-    exif = picture.getexif()
-    if exif:
-        inner = exif.get_ifd(_EXIF_IFD)
-        for tag, size in zip(_EXIF_SIZES, made.size, strict=True):
-            if tag in inner:
-                inner[tag] = size
-        made.info["exif"] = exif.tobytes()
-    return made
-
-
-def _saving(picture: Any, out: Path) -> dict[str, Any]:
-    name = _FORMATS[out.suffix.lower()]
-    options: dict[str, Any] = {"format": name}
-    for key in ("icc_profile", "exif", "dpi"):
-        if picture.info.get(key):
-            options[key] = picture.info[key]
-    if name == "JPEG":
-        options |= {"quality": 95, "subsampling": 0}
-    if name == "WEBP":
-        options |= {"lossless": True}
-    return options
+        try:
+            picture.save(temporary, **saving(picture, pair.out))
+        except ValueError as error:
+            raise FileError(
+                f"out={short(str(pair.out), PATH)}: cannot be written ({in_one_line(error)});"
+                " accepted is another suffix"
+            ) from None
 
 
 def _through(pixels: NDArray, look: Look, works: Sequence[Work]) -> NDArray:

@@ -31,6 +31,14 @@ def _address(path: Path) -> str:
     return f"file:{path}"
 
 
+def check_there(path: Path, argument: str) -> None:
+    """Raise FileError where there is no such file."""
+    if not path.is_file():
+        raise FileError(
+            f"{argument}={short(str(path), PATH)}: no such file; accepted are films and pictures"
+        )
+
+
 @contextmanager
 def reading(path: Path, argument: str = "path") -> Iterator[Any]:
     """A film's container, open for reading.
@@ -39,8 +47,7 @@ def reading(path: Path, argument: str = "path") -> Iterator[Any]:
     """
     av = pyav()
     label = f"{argument}={short(str(path), PATH)}"
-    if not path.is_file():
-        raise FileError(f"{label}: no such file; accepted are films and pictures")
+    check_there(path, argument)
     try:
         with av.open(_address(path), metadata_errors="replace") as container:
             yield container
