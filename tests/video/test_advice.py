@@ -16,7 +16,7 @@ from tilewright import video
 from tilewright.cli import app
 from tilewright.errors import ArgumentError
 from tilewright.video import making
-from tilewright.video.advice import advised, spans, with_advised
+from tilewright.video.advice import TEXT, advised, spans, with_advised
 from tilewright.video.analysis.record import Sample, Survey
 from tilewright.video.stages.contract import Window
 from tilewright.video.stages.contrast import Contrast, curve_of
@@ -153,7 +153,11 @@ def test_pictures_alone_are_read_each_by_itself() -> None:
     ],
 )
 def test_cuts_of_clips_are_found_and_no_others(name: str, wanted: tuple[int, ...]) -> None:
-    assert video.analyse(CLIPS / name).survey.cuts == wanted
+    survey = video.analyse(CLIPS / name).survey
+    assert survey.cuts == wanted
+    assert (
+        max(one.text for one in survey.samples) < TEXT
+    )  # and one title is missed, which comes as a bird goes
 
 
 def test_the_command_shows_draws_and_writes(tmp_path: Path, capsys: Any) -> None:

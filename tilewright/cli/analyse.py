@@ -25,7 +25,7 @@ def analyse(
     """Say what a film is like, scene by scene, and which stages would help, with the reason.
 
     Cuts, light, noise, seams of blocks, blur, haze, bands, lines of two moments, screen content,
-    text that stays. `tilewright enhance IN -o OUT --auto` does what is advised.
+    text that stands still. `tilewright enhance IN -o OUT --auto` does what is advised.
 
     Examples:
 

@@ -36,7 +36,7 @@ ORDER = (
     *("contrast", "upscale", "sharpen", "ten-bit"),
 )
 BLOCKS, NOISE, DARK, HAZE, NARROW, BLUR, BANDS = 0.1, 2.5, 0.25, 0.45, 0.55, 1.6, 2.0
-COMBED, DRAWN, SMALL, TEXT = 1.0, 0.8, 576, 0.004
+COMBED, DRAWN, SMALL, TEXT = 1.0, 0.8, 576, 0.002
 # What `--auto` can do; what is not here is only said.
 MAKERS: Mapping[str, Callable[[], Stage]] = {
     "deblock": Deblock,
@@ -160,7 +160,7 @@ def noted(survey: Survey) -> tuple[str, ...]:
     if (drawn := typical(samples, "screen")) > DRAWN:
         found.append(f"screen content: {drawn:.0%} of samples are as their neighbours")
     if (text := max(one.text for one in samples)) > TEXT:
-        found.append(f"text that stays while the picture moves: {text:.1%} of it")
+        found.append(f"text that stands still (title, subtitle, logo): {text:.1%} of the picture")
     return tuple(found)
 
 
