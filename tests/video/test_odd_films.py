@@ -216,6 +216,30 @@ def test_no_name_of_a_file_is_taken_for_a_protocol(
     assert len(list(video.frames(f"new {name}"))) == 2
 
 
+def test_sound_that_no_writer_takes_is_left_out_and_the_rest_is_made(tmp_path: Path) -> None:
+    """Of a broadcast a bit was lost: without its head a packet of AAC is none."""
+    source = film(tmp_path / "in.ts", replace(MPEG, sound=1))
+    whole = len(packets(source)[1])
+    with av.open(str(source)) as container:
+        sounds = [bytes(p) for p in container.demux(audio=0) if p.size]
+    content = bytearray(source.read_bytes())
+    at = content.index(sounds[5][:7])
+    content[at : at + 7] = bytes(7)
+    source.write_bytes(content)
+    with pytest.warns(UserWarning, match=r"stream 1: \d+ damaged packets? left out"):
+        video.enhance(source, tmp_path / "out.mkv")
+    assert whole - 4 < len(packets(tmp_path / "out.mkv")[1]) < whole
+    assert len(list(video.frames(tmp_path / "out.mkv"))) == 40
+
+
+def test_parts_whose_clocks_begin_again_are_refused(tmp_path: Path) -> None:
+    """Their pictures would be sorted in between each other."""
+    part = film(tmp_path / "in.ts", MPEG).read_bytes()
+    (tmp_path / "in.ts").write_bytes(part + part)
+    with pytest.raises(FileError, match=r"its clock steps back by 1\.5\d+ s at"):
+        video.enhance(tmp_path / "in.ts", tmp_path / "out.mkv")
+
+
 def test_pictures_that_repeat_the_one_before_are_no_end_of_a_film(tmp_path: Path) -> None:
     """Theora says "as before" by a packet of no bytes, which looks like the last."""
     ffmpeg = shutil.which("ffmpeg")

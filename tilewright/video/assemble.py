@@ -7,6 +7,7 @@ again before it gets its name: the pictures' number and times, and every copied 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -20,8 +21,13 @@ from tilewright.video.streams import Made, goes_along, options_of, streams_of
 from tilewright.wording import PATH, short
 
 
-def assemble(found: Film, made: Made, parts: Sequence[Path], whole: Path) -> None:
-    """Write the film that chunks make into a file."""
+def assemble(found: Film, made: Made, parts: Sequence[Path], whole: Path) -> Counter[int]:
+    """Write the film that chunks make into a file.
+
+    Gives how many packets of each stream no writer takes, as they are damaged or their times step
+    back: those are left out, as pictures are that cannot be decoded.
+    """
+    refused: Counter[int] = Counter()
     decoding = _decoding_times([p.pts for part in parts for p in chunk.packets(part)])
     with reading(found.path, "source") as source:
         options = options_of(found, made, whole, source)
@@ -34,12 +40,22 @@ def assemble(found: Film, made: Made, parts: Sequence[Path], whole: Path) -> Non
             for dts, packet in zip(decoding, _all(parts), strict=True):
                 now = dts * made.coding.time_base
                 while waiting is not None and waiting[0] <= now:
-                    sink.mux(waiting[1])
+                    _copy(sink, *waiting[1], refused)
                     waiting = next(copied, None)
                 sink.mux(picture_packet(packet, dts, pictures, made.coding.time_base))
             while waiting is not None:
-                sink.mux(waiting[1])
+                _copy(sink, *waiting[1], refused)
                 waiting = next(copied, None)
+    return refused
+
+
+def _copy(sink: Any, index: int, packet: Any, refused: Counter[int]) -> None:
+    """A packet of the source's stream of that number, where the writer takes it."""
+    av = pyav()
+    try:
+        sink.mux(packet)
+    except (av.InvalidDataError, av.ArgumentError, av.PatchWelcomeError):
+        refused[index] += 1
 
 
 def _all(parts: Sequence[Path]) -> Iterator[chunk.Packet]:
@@ -73,8 +89,10 @@ def _decoding_times(shown: Sequence[int]) -> list[int]:
     ]
 
 
-def _copied(source: Any, streams: dict[int, Any], index: int) -> Iterator[tuple[Fraction, Any]]:
-    """Every other stream's packets, each with its time."""
+def _copied(
+    source: Any, streams: dict[int, Any], index: int
+) -> Iterator[tuple[Fraction, tuple[int, Any]]]:
+    """Every other stream's packets, each with its time and the stream's number."""
     time = Fraction(-1 << 40)
     for packet in source.demux():
         if packet.stream_index == index or packet.stream_index not in streams or not packet.size:
@@ -82,11 +100,14 @@ def _copied(source: Any, streams: dict[int, Any], index: int) -> Iterator[tuple[
         stamp = packet.dts if packet.dts is not None else packet.pts
         if stamp is not None:
             time = stamp * packet.time_base
-        packet.stream = streams[packet.stream_index]
-        yield time, packet
+        number = packet.stream_index
+        packet.stream = streams[number]
+        yield time, (number, packet)
 
 
-def verified(found: Film, made: Made, expected: Sequence[int], whole: Path) -> None:
+def verified(
+    found: Film, made: Made, expected: Sequence[int], refused: Counter[int], whole: Path
+) -> None:
     """Raise FileError where the written film's pictures or copied packets are not the source's."""
     with reading(found.path, "source") as source:
         order = [one.index for one in source.streams if goes_along(one, found, whole)]
@@ -105,7 +126,7 @@ def verified(found: Film, made: Made, expected: Sequence[int], whole: Path) -> N
             f"{label}: a picture is at {float(wrong[0][0])} s; accepted is {float(wrong[0][1])} s"
         )
     for place, index in enumerate(order):
-        number = found.packets.get(index, 0)
+        number = found.packets.get(index, 0) - refused[index]
         if index != found.index and others.get(place, 0) != number:
             raise FileError(
                 f"{label}: stream {index} has {others.get(place, 0)} packets; accepted are {number}"

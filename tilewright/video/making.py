@@ -305,13 +305,19 @@ def _finished(job: Job, journal: Journal, heads: Mapping[int, chunk.Head]) -> No
     form = Made(job.looks[-1], job.coding)
     whole = journal.folder / f"whole{job.out.suffix}"
     try:
-        assemble(job.film, form, parts, whole)
-        verified(job.film, form, expected, whole)
+        refused = assemble(job.film, form, parts, whole)
+        verified(job.film, form, expected, refused, whole)
         with whole.open("rb") as file:
             os.fsync(file.fileno())
         whole.replace(job.out)
     finally:
         whole.unlink(missing_ok=True)  # of a full disk it would keep what the chunks leave
+    for index, count in refused.items():
+        warnings.warn(
+            f"stream {index}: {counted(count, 'damaged packet')} left out, as no {job.out.suffix}"
+            " takes them",
+            stacklevel=4,
+        )
     journal.removed()
 
 

@@ -21,6 +21,7 @@ from tilewright.video.look import Light, Look
 from tilewright.video.pyav import pyav, reading
 from tilewright.wording import PATH, counted, short
 
+_STEPS_BACK = 0.25  # seconds; less is a clock that trembles
 _FAR = 2  # times
 _ATTACHED_PICTURE = 0x400  # FFmpeg's disposition of covers
 # Of a picture alone, these would be lost where a stage makes it anew or a codec has no place.
@@ -86,7 +87,7 @@ def film(path: Path, argument: str = "path") -> Film:
         look, unkept = _look(container, stream, label)
     with reading(path, argument) as container:
         stream = picture_stream(container, label)
-        read = _read(container, stream)
+        read = _read(container, stream, label)
         if not read.times:
             raise FileError(f"{label}: no picture; accepted are films of one and more")
         return Film(
@@ -233,8 +234,11 @@ class _Read:
     digest: str
 
 
-def _read(container: Any, stream: Any) -> _Read:
-    """When pictures are shown, how long each, and whether that had to be made up from order."""
+def _read(container: Any, stream: Any, label: str) -> _Read:
+    """When pictures are shown, how long each, and whether that had to be made up from order.
+
+    Raises FileError for parts joined without care, each with a clock of its own.
+    """
     shown: list[int | None] = []
     coded: list[int | None] = []
     keys: list[int] = []
@@ -248,6 +252,7 @@ def _read(container: Any, stream: Any) -> _Read:
         packets[packet.stream_index] = packets.get(packet.stream_index, 0) + 1
         if packet.stream_index != stream.index or packet.is_discard:
             continue
+        _check_clock(coded, packet, label)
         shown.append(packet.pts)
         coded.append(packet.dts)
         if packet.pts is not None and packet.duration:
@@ -262,6 +267,19 @@ def _read(container: Any, stream: Any) -> _Read:
     given = sorted(time for time in (coded if None in shown else shown) if time is not None)
     times = _made_up(given, len(shown), step)
     return _Read(times, {}, True, (), packets, digest.hexdigest())
+
+
+def _check_clock(coded: Sequence[int | None], packet: Any, label: str) -> None:
+    before = coded[-1] if coded else None
+    if before is None or packet.dts is None:
+        return
+    step = float((before - packet.dts) * packet.time_base)
+    if step > _STEPS_BACK:
+        at = float(before * packet.time_base)
+        raise FileError(
+            f"{label}: its clock steps back by {step:.3f} s at {at:.3f} s; accepted are films whose"
+            " clock runs on, and the parts of this one by themselves"
+        )
 
 
 def _made_up(given: Sequence[int], count: int, step: int) -> tuple[int, ...]:
