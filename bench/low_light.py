@@ -4,8 +4,9 @@
 
 Every photograph (luma) is darkened, y = gain * x**g plus noise, in eight bits, with g of 2 to 3.5
 and a gain of 0.5 to 1 drawn, once for each noise. The stage sees the dark picture alone. Beside it
-stands the power curve that is best for that very picture, found with the clean one at hand, and
-that with the best gain too.
+stand power curves, found with the clean pictures at hand: the one exponent that is best for all
+photographs and noises together, as an editor or `ffmpeg -vf eq=gamma` is set once; the exponent
+that is best for that very picture; and that with the best gain too.
 """
 
 from __future__ import annotations
@@ -63,17 +64,22 @@ class Power:
     psnr: float
 
 
-def best_power(dark: NDArray, clean: NDArray, gains: NDArray) -> Power:
-    """For one picture, rounded to eight bits; the clean one is at hand."""
+def powers(dark: NDArray, clean: NDArray, gains: NDArray) -> NDArray:
+    """PSNR of every gain and exponent for one picture, rounded to eight bits."""
     often = np.bincount(dark.ravel(), minlength=256)
     sums = np.bincount(dark.ravel(), clean.ravel(), 256)
     codes = np.arange(256) / 255
     curves = gains[:, None, None] * codes ** EXPONENTS[None, :, None]
     curves = np.rint(255 * curves.clip(0, 1)) / 255
     errors = (curves**2 @ often - 2 * curves @ sums + (clean**2).sum()) / clean.size
-    gain, exponent = np.unravel_index(int(errors.argmin()), errors.shape)
-    reached = float(-10 * np.log10(errors.min()))
-    return Power(float(EXPONENTS[exponent]), float(gains[gain]), reached)
+    return np.asarray(-10 * np.log10(errors))
+
+
+def best_power(dark: NDArray, clean: NDArray, gains: NDArray) -> Power:
+    """For one picture; the clean one is at hand."""
+    reached = powers(dark, clean, gains)
+    gain, exponent = np.unravel_index(int(reached.argmax()), reached.shape)
+    return Power(float(EXPONENTS[exponent]), float(gains[gain]), float(reached.max()))
 
 
 def told(frame: video.Frame, power: Power) -> video.LowLight:
@@ -96,7 +102,8 @@ def made(stage: video.LowLight, frame: video.Frame) -> NDArray:
 def photographs(folder: Path) -> list[dict[str, Any]]:
     from PIL import Image
 
-    rows = []
+    rows: list[dict[str, Any]] = []
+    curves = []
     for number, path in enumerate(sorted(folder.glob("*.webp"))):
         with Image.open(path) as picture:
             clean = np.asarray(picture.convert("L"), np.float64) / 255
@@ -107,6 +114,7 @@ def photographs(folder: Path) -> list[dict[str, Any]]:
             dark = darkened(clean, exponent, gain, noise, seed)
             frame = grey(dark)
             power, both = (best_power(dark, clean, one) for one in (np.ones(1), GAINS))
+            curves.append(powers(dark, clean, np.ones(1))[0])
             rows.append({
                 "name": path.stem, "noise": noise, "exponent": exponent, "gain": gain,
                 "power": power.psnr, "power and gain": both.psnr,
@@ -114,6 +122,9 @@ def photographs(folder: Path) -> list[dict[str, Any]]:
                 "2d": psnr(made(video.LowLight(method="2d"), frame), clean),
                 "3d": psnr(made(video.LowLight(), frame), clean),
             })  # fmt: skip
+    one = int(np.mean(curves, axis=0).argmax())
+    for row, curve in zip(rows, curves, strict=True):
+        row |= {"one power": float(curve[one]), "one exponent": float(EXPONENTS[one])}
     return rows
 
 
