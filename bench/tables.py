@@ -419,8 +419,9 @@ def _size(count: int) -> str:
 def _low_light(document: dict[str, Any], path: Path) -> str:
     """Darkened photographs by noise, clips' flicker, and a picture's time."""
     lines = [
-        "| noise | one power curve for all | best for each picture | and best gain | `--low-light` |"
-        " two axes | told the curve | over one for all | over the best | told, over the best |",
+        "| noise | one power curve for all | best for each picture | and best gain |"
+        " `--low-light` | two axes | told the curve |"
+        " over one for all | over the best | told, over the best |",
         "|---:" * 10 + "|",
     ]
     rows = document["photographs"]
