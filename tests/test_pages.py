@@ -16,7 +16,7 @@ import json
 import re
 import shlex
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,26 +75,52 @@ def of_kind(kind: str) -> list[Any]:
     ]
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with the files that the pages name, small ones."""
+def _upscaler(path: Path) -> None:
+    path.write_bytes(nets.model(*nets.upscaler(8, 3, shuffle=True)))
+
+
+def _network_of_bits(path: Path) -> None:
     onnx = pytest.importorskip("onnx", reason="ONNX is not installed")
-    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
     from bench.birealnet_model import birealnet18
 
-    (tmp_path / "upscaler.onnx").write_bytes(nets.model(*nets.upscaler(32, 5, shuffle=True)))
-    random = np.random.default_rng(0)
-    np.save(tmp_path / "x.npy", random.random((1, 1, 24, 32), np.float32))
-    np.save(tmp_path / "samples.npy", random.random((3, 1, 24, 32), np.float32))
-    for name in ("model", "birealnet18"):
-        onnx.save(birealnet18(classes=10, size=32), str(tmp_path / f"{name}.onnx"))
-    pixels = random.integers(0, 256, (40, 50, 3), np.uint8)
-    image.fromarray(pixels).save(tmp_path / "cat.png")
+    onnx.save(birealnet18(classes=10, size=32), str(path))
+
+
+def _picture(path: Path) -> None:
+    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 50, 3), np.uint8)).save(path)
+
+
+def _film(path: Path) -> None:
     if importlib.util.find_spec("av") is not None:
-        film(tmp_path / "film.mp4", Making(codec="libx264", sound=1))
-    np.save(tmp_path / "A.npy", random.standard_normal((30, 20)))
-    scipy.io.mmwrite(tmp_path / "B.mtx", scipy.sparse.random(20, 10, 0.3, random_state=0))
-    (tmp_path / "my.csv").write_text("100,200,300\n17,33,65\n")
+        film(path, Making(codec="libx264", sound=1))
+
+
+def _values(*shape: int) -> Callable[[Path], None]:
+    return lambda path: np.save(path, np.random.default_rng(0).random(shape, np.float32))
+
+
+# The files that the pages name, small ones.
+FILES: dict[str, Callable[[Path], None]] = {
+    "upscaler.onnx": _upscaler,
+    "model.onnx": _network_of_bits,
+    "birealnet18.onnx": _network_of_bits,
+    "cat.png": _picture,
+    "film.mp4": _film,
+    "x.npy": _values(1, 1, 24, 32),
+    "samples.npy": _values(3, 1, 24, 32),
+    "A.npy": lambda path: np.save(path, np.random.default_rng(0).random((30, 20))),
+    "B.mtx": lambda path: scipy.io.mmwrite(path, scipy.sparse.random(20, 10, 0.3, random_state=0)),
+    "my.csv": lambda path: path.write_bytes(b"100,200,300\n17,33,65\n") and None,
+}
+
+
+@pytest.fixture
+def folder(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder: empty but for the files that the block names."""
+    for name, make in FILES.items():
+        if re.search(rf"(?<![\w/.-]){re.escape(name)}", block.code):
+            make(tmp_path / name)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
