@@ -19,6 +19,9 @@ _TAUGHT = (
     "; of the pictures in the steps before {:.0%} was what an earlier `superres-l` made of their"
     " halves, the mean of all eight ways to mirror and turn them"
 )
+_TO_ROUND = (
+    "then {steps:,} steps of {batch} crops, rounded in each,\nin {minutes:.1f} minutes of a core"
+)
 _THEN = ", in the last {:,} steps the logarithm of each crop's mean squared difference"
 
 
@@ -89,6 +92,7 @@ def restoring(facts: dict[str, Any]) -> str:
         speed=speed["float32"], quick=speed.get("int8", 0.0),
         still=0.0 if noisy else _lost(figures, "jpeg", size),
         filmed=0.0 if noisy else _lost(figures, "films", size),
+        whole=_TO_ROUND.format(**facts["rounded"]) if facts.get("rounded") else "nothing learned",
         processor=figures["environment"]["device"]["name"],
     )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
     python -m train.coded --data PHOTOGRAPHS --out CODED
     python -m train.deblock --size m --data PHOTOGRAPHS --coded CODED --minutes 16 --seconds 500
+    python -m train.deblock --size s --data PHOTOGRAPHS --coded CODED --minutes 7 --batch 16 --int8
     python -m train.deblock --size m --data PHOTOGRAPHS --coded CODED --export models
     python -m train.deblock --size m --data PHOTOGRAPHS --card models
 
@@ -23,6 +24,7 @@ from train.coded import Place, window
 from train.damage import FILM, STILL, Blocky
 from train.photographs import NDArray, files_of, luma_of
 from train.restoring import as_jpeg, gain, learn, means_of, options, split, task_of
+from train.restoring_eight import teach
 from train.shipped import card, export
 
 _QUALITIES = (10, 20, 40)
@@ -59,7 +61,7 @@ def main() -> None:
     data = Path(given.data)
     photographs, judging, held = split(data)
     learned, filmed = films(Path(given.coded), data, held)
-    device = "cpu" if given.export else means.device
+    device = "cpu" if given.export or given.int8 else means.device
     crops = Blocky(photographs, learned, task.crop, device)
     if given.export:
         export("deblock", given.size, Path(given.out), Path(given.export), crops)
@@ -67,11 +69,14 @@ def main() -> None:
     pairs = {q: [(as_jpeg(one, q), one) for one in judging] for q in _QUALITIES}
 
     def judge(net: Callable[[Tensor], Tensor]) -> str:
-        found = [(f"q{q}", gain(net, pairs[q], STILL, means.device)[1]) for q in _QUALITIES]
+        found = [(f"q{q}", gain(net, pairs[q], STILL, device)[1]) for q in _QUALITIES]
         if filmed:
-            found.append(("films", gain(net, filmed, FILM, means.device)[1]))
+            found.append(("films", gain(net, filmed, FILM, device)[1]))
         return ", ".join(f"{name} {one:+.3f} dB" for name, one in found)
 
+    if given.int8:
+        teach(task, crops, judge, Path(given.out))
+        return
     learn(task, means, crops, judge, Path(given.out))
 
 

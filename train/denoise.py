@@ -17,6 +17,7 @@ from torch import Tensor
 
 from train.damage import Noisy
 from train.restoring import gain, learn, means_of, noisy, options, split, task_of
+from train.restoring_eight import teach
 from train.shipped import card, export
 
 _STRENGTHS = (5, 15, 25, 50)
@@ -31,16 +32,20 @@ def main() -> None:
         return
     task = task_of("denoise", given)
     learned, judging, _ = split(Path(given.data))
-    crops = Noisy(learned, task.crop, "cpu" if given.export else means.device)
+    device = "cpu" if given.export or given.int8 else means.device
+    crops = Noisy(learned, task.crop, device)
     if given.export:
         export("denoise", given.size, Path(given.out), Path(given.export), crops)
         return
     pairs = {s: [(noisy(one, s, n), one) for n, one in enumerate(judging)] for s in _STRENGTHS}
 
     def judge(net: Callable[[Tensor], Tensor]) -> str:
-        found = [(s, gain(net, pairs[s], s / 255, means.device)) for s in _STRENGTHS]
+        found = [(s, gain(net, pairs[s], s / 255, device)) for s in _STRENGTHS]
         return ", ".join(f"{s}: {sum(one):.3f} dB" for s, one in found)
 
+    if given.int8:
+        teach(task, crops, judge, Path(given.out))
+        return
     learn(task, means, crops, judge, Path(given.out))
 
 

@@ -82,6 +82,7 @@ def options(kind: str, page: str | None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=16.0, help="of learning, over all calls")
     parser.add_argument("--seconds", type=float, default=0.0, help="at most, of this call")
     parser.add_argument("--steps", type=int, default=0, help="in the place of --minutes")
+    parser.add_argument("--int8", action="store_true", help="teach a learned net to round; CPU")
     parser.add_argument("--export", metavar="FOLDER", help="write ONNX and .npz there")
     parser.add_argument("--card", metavar="FOLDER", help="write the card there, by --figures")
     parser.add_argument("--figures", default="bench/results/restore-cpu.json", help="for the card")

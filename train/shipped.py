@@ -31,7 +31,7 @@ _SAMPLE = 128
 
 
 def export(kind: str, size: str, trained: Path, folder: Path, crops: Damaged) -> None:
-    """Write a net in float32 and int8."""
+    """Write a net in float32 and int8, that taught where it was, else calibrated."""
     folder.mkdir(parents=True, exist_ok=True)
     name = f"{kind}-{size}"
     kept = checkpoints.read(trained / f"{name}.pt")
@@ -39,9 +39,20 @@ def export(kind: str, size: str, trained: Path, folder: Path, crops: Damaged) ->
     model = onnx_of(net)
     (folder / f"{name}.onnx").write_bytes(model)
     floats = networks.import_onnx(model)
-    ints = networks.quantise(floats, list(sample(crops)), method="squares")
+    ints = _whole(trained / f"{name}-int8.pt", size) or networks.quantise(
+        floats, list(sample(crops)), method="squares"
+    )
     networks.save(floats, folder / f"{name}.npz")
     networks.save(ints, folder / f"{name}-int8.npz")
+
+
+def _whole(path: Path, size: str) -> networks.Network | None:
+    """The net in int8 as `restoring_eight` taught it, where it did."""
+    if not path.exists():
+        return None
+    kept = torch.load(path, map_location="cpu", weights_only=True)
+    floats = networks.import_onnx(onnx_of(Restorer(DEPTHS[size]).take(kept["tensors"])))
+    return networks.quantise(floats, ranges=kept["ranges"])
 
 
 def card(kind: str, size: str, trained: Path, figures: Path, folder: Path) -> None:
@@ -53,9 +64,19 @@ def card(kind: str, size: str, trained: Path, figures: Path, folder: Path) -> No
         "parameters": DEPTHS[size].parameters,
         "layers": DEPTHS[size].layers,
         "learned": {**kept["task"], "steps": kept["steps"]["done"], "seconds": kept["seconds"]},
+        "rounded": _rounded(trained / f"{kind}-{size}-int8.pt"),
         "figures": json.loads(figures.read_text(encoding="utf-8")),
     }
     (folder / f"{kind}-{size}.md").write_text(cards.restoring(facts), encoding="utf-8")
+
+
+def _rounded(path: Path) -> dict[str, float] | None:
+    """How the net learned to round, where it did."""
+    if not path.exists():
+        return None
+    kept = torch.load(path, map_location="cpu", weights_only=True)
+    batch = kept["task"]["batch"]
+    return {"steps": kept["steps"], "batch": batch, "minutes": kept["seconds"] / 60}
 
 
 def sample(crops: Damaged) -> np.ndarray[Any, Any]:
