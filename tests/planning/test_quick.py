@@ -215,10 +215,13 @@ def calls_of(work: Any) -> int:
 
 @pytest.mark.parametrize("count", [1, 3, 6])
 @pytest.mark.parametrize("make", [list, tuple])
-def test_a_few_plain_products_cost_two_functions(count: int, make: type) -> None:
+def test_a_few_plain_products_cost_two_functions_and_named_options_one(
+    count: int, make: type
+) -> None:
     a = make(np.ones((3, 4), "f") for _ in range(count))
     b = make(np.ones((4, 5), "f") for _ in range(count))
-    assert calls_of(lambda: tw.grouped_matmul(a, b, alpha=1.0, beta=0.0, order="auto")) <= 2
+    assert calls_of(lambda: tw.grouped_matmul(a, b)) <= 2
+    assert calls_of(lambda: tw.grouped_matmul(a, b, alpha=1.0, beta=0.0, order="auto")) <= 3
     torch = pytest.importorskip("torch")
     a, b = (make(map(torch.from_numpy, part)) for part in (a, b))
     assert calls_of(lambda: tw.grouped_matmul(a, b)) <= 3
@@ -448,3 +451,13 @@ def test_a_curve_that_falls_is_bounded_from_below() -> None:
     curve = Curve(((1.0, 5.0), (2.0, 3.0), (3.0, 4.0), (4.0, 9.0), (5.0, 8.0)))
     rising = ((1.0, 3.0), (2.0, 3.0), (3.0, 4.0), (4.0, 8.0), (5.0, 8.0))
     assert quick._rising(curve).points == rising
+
+
+def test_large_results_are_numpys_own_beside_small_ones_too() -> None:
+    generator = np.random.default_rng(3)
+    a, b = (generator.standard_normal(shape, np.float32) for shape in ((200, 4), (4, 200)))
+    small = [generator.standard_normal((5, 5), np.float32)] * 9
+    for count in (0, 3, 9):
+        left, right = [*small[:count], a], [*small[:count], b]
+        made = tw.grouped_matmul(left, right)
+        assert all(np.array_equal(z, x @ y) for z, x, y in zip(made, left, right, strict=True))

@@ -26,6 +26,7 @@ from tilewright.inputs.matrices import Matrices, matrices
 from tilewright.inputs.overlap_batch import extents
 from tilewright.inputs.ragged_batch import RaggedBatch
 from tilewright.planning.grouped import GroupedLayout
+from tilewright.planning.host_part import ZEROED
 
 
 def views(part: Matrices) -> list[NDArray]:
@@ -102,7 +103,7 @@ def _steps(
         x, y = x[:, :0], y[:0]
     made = beside[: z.size].reshape(z.shape) if scale.beta else z
     steps: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
-    if made.flags.carray:  # aligned, too, which dot refuses to do without
+    if made.size < ZEROED and made.flags.carray:  # aligned, too, which dot refuses to do without
         steps.append((x.dot, (y, made)))  # 0.4 µs less than numpy.matmul
     else:
         steps.append((np.matmul, (x, y, made)))

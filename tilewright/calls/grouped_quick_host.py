@@ -1,8 +1,10 @@
 """Runs at once, by a loop, plain batches for which a plan would cost more than it saves.
 
-Checked columns, tables and a launch take about 0.2 ms and 0.8 µs a product, a product of NumPy's
-0.5 µs where it is asked as `a.dot(b)` (0.8 as `a @ b`). What a kernel saves beside that is a part
-of each operation's time (planning/host_part.py). One product takes 1.4 µs, so what is asked of a
+Checked columns, tables and a launch of buffers that the driver has not seen take about 1.3 ms and
+1 µs a product more than a bound plan's launch, a product of NumPy's 0.5 µs where it is asked as
+`a.dot(b)` (0.8 as `a @ b`). What a kernel saves beside that is a part of each operation's time
+(planning/host_part.py): forty products of 40 to 200 took 2.8 ms by a plan, 1.5 bound and 1.2 in a
+loop. One product takes 1.4 µs, so what is asked of a
 few is asked in as few steps of the interpreter as there are.
 """
 
@@ -16,12 +18,12 @@ import numpy as np
 from tilewright.arrays.array import NDArray
 from tilewright.arrays.views import loaded_torch
 from tilewright.inputs.devices import backend_of, resolve
-from tilewright.planning.host_part import saved
+from tilewright.planning.host_part import ZEROED, saved
 
 _PLAIN = np.ndarray
 _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
-_FIXED = 2e-4
-_PRODUCT = 0.2e-6  # a product's share of columns and tables beyond that of a call of NumPy's
+_FIXED = 1.5e-3
+_PRODUCT = 1e-6  # a product's share of columns and tables beyond that of a call of NumPy's
 _FEW = 6  # of these BLAS's own threads make the most
 
 
@@ -39,7 +41,7 @@ def at_once(a: Any, b: Any) -> list[NDArray] | None:
     dtype: Any = _SINGLE
     try:
         for x, y in zip(a, b):  # noqa: B905 (naming `strict` takes 0.2 µs)
-            if type(x) is not _PLAIN or type(y) is not _PLAIN or x.ndim != 2 or y.ndim != 2:
+            if type(x) is not _PLAIN or type(y) is not _PLAIN or x.ndim != 2:
                 return None
             kind = x.dtype
             if kind is not dtype:
@@ -48,7 +50,8 @@ def at_once(a: Any, b: Any) -> list[NDArray] | None:
                 dtype = kind
             if y.dtype is not kind:
                 return None
-            found.append(x.dot(y))
+            _, columns = y.shape  # a ValueError where there are not two
+            found.append(x.dot(y) if len(x) * columns < ZEROED else x @ y)
     except (ValueError, MemoryError):
         return None  # the checks have the words for it
     return found if len(found) == count else None  # another thread may change the lists
@@ -79,18 +82,24 @@ def _many(a: Any, b: Any) -> list[NDArray] | None:
     dtype = pairs[0][0].dtype if type(pairs[0][0]) is _PLAIN else None
     if dtype is not _SINGLE and dtype is not _DOUBLE:
         return None
-    operations = 0
+    operations = largest = 0
     for x, y in pairs:
         if type(x) is not _PLAIN or type(y) is not _PLAIN or x.ndim != 2 or y.ndim != 2:
             return None
         if not x.dtype is y.dtype is dtype:
             return None
-        operations += x.size * y.shape[1]
+        columns = y.shape[1]
+        operations += x.size * columns
+        made = len(x) * columns
+        if made > largest:
+            largest = made
     # Where there is no kernel a plan would be this loop. Asking takes as long as some products.
     if is_worth_planning(len(pairs), 2.0 * operations) and _has_kernel(dtype):
         return None
     try:
-        return [x.dot(y) for x, y in pairs]
+        if largest < ZEROED:
+            return [x.dot(y) for x, y in pairs]
+        return [x.dot(y) if len(x) * y.shape[1] < ZEROED else x @ y for x, y in pairs]
     except (ValueError, MemoryError):
         return None
 

@@ -79,6 +79,7 @@ def _unusual(a: Any, b: Any, count: int) -> list[Tensor] | None:
     found = _asked(a, b, count)
     if found is not None and guards is None:
         _make_guards(kind)
+        _usual = _guards.get(kind, _usual)
     return found
 
 
