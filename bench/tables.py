@@ -281,13 +281,15 @@ def _source(document: dict[str, Any], path: Path) -> str:
     driver = device["driver"]
     if not driver.startswith(device["platform"]):
         driver = f"{device['platform']} {driver}"
+    if "NumPy" not in driver:
+        driver += f", NumPy {facts['versions']['numpy']}"
     date = facts["date"][:16].replace("T", " ")
     commit, *dirty = facts["commit"].split("-")
     sets = facts.get("processor") if device["kind"] == "cpu" else None
     has = f" ({' '.join(sets)})" if sets else ""
     return (
-        f"{device['name']}{has}, {device['compute_units']} compute units, {driver},"
-        f" NumPy {facts['versions']['numpy']}; {date} UTC, commit"
+        f"{device['name']}{has}, {device['compute_units']} compute units, {driver};"
+        f" {date} UTC, commit"
         f" {'-'.join([commit[:12], *dirty])}; from `{path.relative_to(ROOT)}`."
     )
 

@@ -263,6 +263,10 @@ def test_ranges_that_training_knows_need_no_samples(net: Network) -> None:
         ({"keep": "c1"}, "keep='c1': accepted are lists of names of nodes"),
         ({"keep": 5}, "keep=5: accepted are lists of names of nodes"),
         ({"net": 3}, "net=3: accepted are networks"),
+        (
+            {"ranges": {"nobody": (0, 1)}},
+            "ranges: no value or weights are called 'nobody'; accepted",
+        ),
         ({"keep": ["nobody"]}, "keep: no node is called 'nobody'; accepted are names of nodes, as"),
     ],
 )

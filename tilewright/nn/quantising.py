@@ -9,7 +9,7 @@ one zero, such that 0 stays exact.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from numbers import Real
@@ -66,6 +66,7 @@ def quantise(
     layers = [node for node in layers_of(source) if node.name not in keep]
     _check_constants(source.graph, layers)
     known = dict(ranges or {})
+    _check_names(known, (*net.graph.nodes, *source.graph.nodes))
     found = {
         node.inputs[0]: _range(name, known[name])
         for node in layers
@@ -117,6 +118,18 @@ def _check_constants(graph: Graph, layers: list[Node]) -> None:
         raise ArgumentError(
             f"net: {'; '.join(wrong)}; accepted are finite weights and biases, or keep=[names of"
             " these nodes]"
+        )
+
+
+def _check_names(ranges: Mapping[str, Range], nodes: Iterable[Node]) -> None:
+    """Raise ArgumentError that names a range of what no node reads."""
+    names = {name for node in nodes for name in node.inputs if name}
+    unknown = [name for name in ranges if name not in names]
+    if unknown:
+        near = get_close_matches(str(unknown[0]), names, 3, 0)
+        raise ArgumentError(
+            f"ranges: no value or weights are called {unknown[0]!r}; accepted are names of them, as"
+            f" {near}"
         )
 
 
