@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,14 @@ PLANS = ["plan, given", "plan, k-descending", "plan, bucketed", "plan, longest-f
 
 @pytest.fixture(scope="module")
 def curves(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A cache for curves of few and small products, which no test of another file finds."""
+    """A cache for curves of few and small products, which no test of another file finds.
+
+    Compiled programs are those of all tests: half of the commands' time would be compiling.
+    """
     forget()
-    yield tmp_path_factory.mktemp("curves")
+    folder = tmp_path_factory.mktemp("curves")
+    (folder / "programs").symlink_to(Path(os.environ["TILEWRIGHT_CACHE"], "programs"))
+    yield folder
     forget()
 
 

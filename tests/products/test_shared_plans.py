@@ -143,7 +143,7 @@ if len(sys.argv) > 2:
 child = os.fork()
 if child == 0:
     import faulthandler
-    faulthandler.dump_traceback_later(20, exit=True)
+    faulthandler.dump_traceback_later(300, exit=True)
     try:
         assert np.allclose(tw.matmul(a, a, device="host"), a @ a, atol=1e-3)
         assert np.allclose(run(), a @ a, atol=1e-3)

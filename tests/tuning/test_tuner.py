@@ -43,7 +43,12 @@ def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 def tune(
-    kernel: Planted, log: Path, *, resume: bool = False, budget: float = 60.0, timeout: float = 5.0
+    kernel: Planted,
+    log: Path,
+    *,
+    resume: bool = False,
+    budget: float = 600.0,
+    timeout: float = 60.0,
 ) -> list[Result]:
     """With time to spare for a busy machine: a search ends where nothing is left to try."""
     with Workshop(planted.command(log), timeout) as workshop:
@@ -250,7 +255,7 @@ def _workers_of(folder: Path) -> list[str]:
 
 def test_two_tuners_at_once_both_keep_what_they_found(tmp_path: Path) -> None:
     names = ("first", "second", "first")  # two of them on the same kernel
-    running = [in_process("tune", name, "6", PLANTED_SECONDS="0.02") for name in names]
+    running = [in_process("tune", name, "600", PLANTED_SECONDS="0.02") for name in names]
     assert [process.wait(timeout=600) for process in running] == [0, 0, 0]
     for name in ("first", "second"):
         assert chosen(Planted(name)) == BEST
@@ -299,7 +304,7 @@ def test_ctrl_c_during_a_proof_keeps_what_was_proved_before(tmp_path: Path) -> N
 
     first, second, third = (Planted(name) for name in ("first", "second", "third"))
     with Interrupted(planted.command(tmp_path / "log")) as workshop:
-        tuner = planted.tuner(workshop, 6.0)
+        tuner = planted.tuner(workshop, 600.0)
         results = tuner.run([planted.task(kernel) for kernel in (first, second, third)])
     assert tuner.interrupted
     assert [result.task.kernel for result in results] == [first]
@@ -342,7 +347,7 @@ def test_a_configuration_that_loses_on_one_shape_is_not_adopted(tmp_path: Path) 
             return super().ask(request)
 
     with OneSided(planted.command(tmp_path / "log")) as workshop:
-        (result,) = planted.tuner(workshop, 60.0).run([planted.task(Planted())])
+        (result,) = planted.tuner(workshop, 600.0).run([planted.task(Planted())])
     assert (result.config, result.ratio) == (Config(micro_m=8), 1.0)
     assert chosen(Planted()) == Config(micro_m=8)
 
@@ -371,7 +376,7 @@ def test_a_worker_that_never_starts_is_one_error_and_no_failure_of_candidates() 
         Workshop((sys.executable, "-c", "raise SystemExit(3)")) as workshop,
         pytest.raises(DeviceError, match="no worker: the worker ended with status 3"),
     ):
-        planted.tuner(workshop, 60.0).run([planted.task(Planted())])
+        planted.tuner(workshop, 600.0).run([planted.task(Planted())])
     assert store.names(store.TRIED) == ()
 
 
