@@ -1,6 +1,6 @@
 """A part of a film's frame, enlarged by a bicubic filter and by a network, side by side.
 
-python examples/before_after.py film.mp4 picture.png
+python examples/before_after.py tilewright/video/clips/flower.mp4 picture.png
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from PIL import Image
 from tilewright import video
 from tilewright.video.stages.contract import Window
 
-NUMBER, SIZE = 100, 220  # which frame, and how many of its samples a side
+NUMBER, SIZE, ZOOM = 24, 110, 2  # which frame, half the samples a side, and a sample's pixels
 
 
 def main(film: Path, picture: Path) -> None:
@@ -26,10 +26,11 @@ def main(film: Path, picture: Path) -> None:
     small: av.VideoFrame = frame.carrier
     before = small.reformat(width, height, "rgb24", interpolation="BICUBIC").to_image()
     after = made.carrier.reformat(format="rgb24").to_image()
-    x, y = width // 2 - SIZE, height // 2 - SIZE
-    both = Image.new("RGB", (4 * SIZE + 8, 2 * SIZE), "white")
-    both.paste(before.crop((x, y, x + 2 * SIZE, y + 2 * SIZE)), (0, 0))
-    both.paste(after.crop((x, y, x + 2 * SIZE, y + 2 * SIZE)), (2 * SIZE + 8, 0))
+    x, y, side = width // 2 - SIZE, height // 2 - SIZE, 2 * SIZE * ZOOM
+    both = Image.new("RGB", (2 * side + 8, side), "white")
+    for place, image in enumerate((before, after)):
+        cut = image.crop((x, y, x + 2 * SIZE, y + 2 * SIZE))
+        both.paste(cut.resize((side, side), Image.Resampling.NEAREST), (place * (side + 8), 0))
     both.save(picture, optimize=True)
 
 

@@ -61,12 +61,13 @@ def test_a_page_asks_for_nothing_and_says_what_was_done(page: Path) -> None:
     assert "default-src 'none'" in plain
     assert "a &lt;b&gt; &amp; c.mkv" in plain
     for said in (
-        "sharpen",
-        "160x96 yuv420p",
+        "amount 0.8, 160x96 yuv420p",
         "worst",
         "median",
         "best",
+        "PSNR ",
         "dB, SSIM 0.",
+        "nearer to the reference",
         "MIT",
         "Recommended",
     ):

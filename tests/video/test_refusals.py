@@ -161,7 +161,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     options = ["--upscale", "2", "--ten-bit", "--dry-run"]
     done = invoke("enhance", str(source), "-o", str(tmp_path / "out.mkv"), *options)
     assert done.exit_code == 0, done.output
-    assert "upscale: 64x48 yuv420p -> 128x96 yuv420p" in done.output
+    assert "upscale: size s, dtype float32, 64x48 yuv420p -> 128x96 yuv420p" in done.output
     assert "ten-bit: 128x96 yuv420p -> 128x96 yuv420p10le" in done.output
     assert sorted(tmp_path.iterdir()) == [source]
 

@@ -126,7 +126,7 @@ def _main(
         typer.Option("--version", callback=_version, is_eager=True, help="Print it and exit."),
     ] = False,
 ) -> None:
-    """Matrix multiplication, and networks made of it, on GPUs, OpenCL devices and the host.
+    """Matrix multiplication, networks made of it, and films, on GPUs, OpenCL devices and the host.
 
     `tilewright demo` shows all of it; `tilewright COMMAND --help` has examples.
     """

@@ -9,8 +9,10 @@ from typing import Annotated
 import typer
 
 from tilewright.cli import common
+from tilewright.errors import ArgumentError
 from tilewright.files.whole import check_writable
 from tilewright.report import film, plots
+from tilewright.video import stills
 from tilewright.video.advice import analyse as looked_at
 
 
@@ -32,6 +34,8 @@ def analyse(
     - `tilewright analyse film.mp4`
     - `tilewright analyse film.mp4 -o film.png --json film.json`
     """
+    if source.suffix.lower() in stills.SUFFIXES:
+        raise ArgumentError(f"source={str(source)!r}: a picture; accepted are films")
     check_writable(json, "--json")
     if output is not None:
         plots.check(output, "--output")

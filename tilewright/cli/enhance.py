@@ -29,6 +29,9 @@ from tilewright.video.stages.ten_bit import TenBit
 from tilewright.video.stages.upscale import Upscale
 from tilewright.wording import counted
 
+_STAGES, _NETWORKS = "Stages: what is done to pictures, in this order", "Networks"
+_CODING, _RUNS = "How the film is written", "How it runs, and what is said of it"
+
 
 def enhance(
     source: Annotated[Path, typer.Argument(metavar="IN", help="A film, or pictures.")],
@@ -38,82 +41,147 @@ def enhance(
             "--output", "-o", metavar="OUT", help=".mp4, .m4v, .mov, .mkv, .webm, or a picture."
         ),
     ],
+    auto: Annotated[
+        bool,
+        typer.Option(
+            "--auto",
+            help="Stages that `tilewright analyse` advises, each in its scenes.",
+            rich_help_panel=_STAGES,
+        ),
+    ] = False,
     deblock: Annotated[
-        bool, typer.Option("--deblock", help="Take out what compression did, by a network.")
+        bool,
+        typer.Option(
+            "--deblock",
+            help="Take out what compression did, by a network.",
+            rich_help_panel=_STAGES,
+        ),
     ] = False,
     denoise: Annotated[
         str | None,
         typer.Option(
-            "--denoise", metavar="[SIGMA]", help="Take noise out by a network: 0 to 75, or auto."
+            "--denoise",
+            metavar="[SIGMA]",
+            help="Take noise out by a network: deviation, 0 to 75 of 255; alone: estimated.",
+            rich_help_panel=_STAGES,
         ),
     ] = None,
-    auto: Annotated[
-        bool, typer.Option("--auto", help="Do in each scene what `tilewright analyse` advises.")
-    ] = False,
     low_light: Annotated[
         float | None,
         typer.Option(
-            "--low-light", metavar="[AMOUNT]", help="Make dark pictures light, 0 to 1 of the way."
+            "--low-light",
+            metavar="[AMOUNT]",
+            help="Make dark pictures light, 0 to 1 of the way; alone: 1.",
+            rich_help_panel=_STAGES,
         ),
     ] = None,
     dehaze: Annotated[
         float | None,
         typer.Option(
-            "--dehaze", metavar="[AMOUNT]", help="Take haze out, by 0 to 1; 0.9 leaves a little."
+            "--dehaze",
+            metavar="[AMOUNT]",
+            help="Take haze out, 0 to 1; alone: 0.9.",
+            rich_help_panel=_STAGES,
         ),
     ] = None,
     contrast: Annotated[
         float | None,
         typer.Option(
-            "--contrast", metavar="[AMOUNT]", help="More contrast, by 0 to 1; 0.6 is mild."
+            "--contrast",
+            metavar="[AMOUNT]",
+            help="More contrast, 0 to 1; alone: 0.6.",
+            rich_help_panel=_STAGES,
         ),
     ] = None,
     upscale: Annotated[
         int | None,
-        typer.Option("--upscale", metavar="2", help="Twice as wide and high, by a network."),
+        typer.Option(
+            "--upscale",
+            metavar="2",
+            help="Twice as wide and high, by a network.",
+            rich_help_panel=_STAGES,
+        ),
     ] = None,
     size: Annotated[
         str | None,
-        typer.Option("--size", help="Of networks: s (the default), m, or l (upscale alone)."),
+        typer.Option(
+            "--size",
+            help="s (the default), m, or l (upscale alone): slower and better.",
+            rich_help_panel=_NETWORKS,
+        ),
     ] = None,
     dtype: Annotated[
-        str | None, typer.Option("--dtype", help="Of networks: float32 (the default) or int8.")
+        str | None,
+        typer.Option(
+            "--dtype",
+            help="float32 (the default), or int8: about twice as fast.",
+            rich_help_panel=_NETWORKS,
+        ),
     ] = None,
     model: Annotated[
         Path | None,
         typer.Option(
-            "--model", metavar="FILE", help="Upscale by this network of luma: .onnx or .npz."
+            "--model",
+            metavar="FILE",
+            help="Upscale by this network of luma: .onnx or .npz.",
+            rich_help_panel=_NETWORKS,
         ),
     ] = None,
     sharpen: Annotated[
         float | None,
-        typer.Option("--sharpen", metavar="[AMOUNT]", help="Sharpen luma, by 0 to 4; 0.6 is mild."),
+        typer.Option(
+            "--sharpen",
+            metavar="[AMOUNT]",
+            help="Sharpen luma, 0 to 4; alone: 0.6.",
+            rich_help_panel=_STAGES,
+        ),
     ] = None,
     ten_bit: Annotated[
-        bool, typer.Option("--ten-bit", help="Ten bits a sample, steps of ramps filled in.")
+        bool,
+        typer.Option(
+            "--ten-bit",
+            help="Ten bits a sample, steps of ramps filled in.",
+            rich_help_panel=_STAGES,
+        ),
     ] = False,
     device: common.DeviceOption = None,
     codec: Annotated[
         str | None,
         typer.Option(
-            "--codec", help="h264, h265, av1, vp9 or ffv1; left out: vp9 for .webm, else h264."
+            "--codec",
+            help="h264, h265, av1, vp9 or ffv1; left out: vp9 for .webm, else h264.",
+            rich_help_panel=_CODING,
         ),
     ] = None,
     crf: Annotated[
         int | None,
-        typer.Option("--crf", metavar="N", help="The encoder's quality; less is better."),
+        typer.Option(
+            "--crf",
+            metavar="N",
+            help="Less is better and larger; left out: h264 18, h265 20, av1 and vp9 28.",
+            rich_help_panel=_CODING,
+        ),
     ] = None,
     workers: Annotated[
         str | None,
         typer.Option(
-            "--workers", metavar="N|ADDRESS", help="Processes here, or a Dask scheduler's address."
+            "--workers",
+            metavar="N|ADDRESS",
+            help="Processes here, or a Dask scheduler's address.",
+            rich_help_panel=_RUNS,
         ),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Replace OUT where it exists.", rich_help_panel=_RUNS),
+    ] = False,
     report: Annotated[
         Path | None,
         typer.Option(
-            "--report", metavar="FILE.html", help="Write a page: before and after, times, licences."
+            "--report",
+            metavar="FILE.html",
+            help="Write a page: before and after, times, licences.",
+            rich_help_panel=_RUNS,
         ),
     ] = None,
     reference: Annotated[
@@ -122,13 +190,24 @@ def enhance(
             "--reference",
             metavar="FILE",
             help="For that page, the film as it should be: PSNR, SSIM.",
+            rich_help_panel=_RUNS,
         ),
     ] = None,
     preview: Annotated[
-        bool, typer.Option("--preview", help="Only OUT.preview.png: some pictures of it.")
+        bool,
+        typer.Option(
+            "--preview",
+            help="Only OUT.preview.png: three pictures before and after, no film.",
+            rich_help_panel=_RUNS,
+        ),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done, and how long it would take.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Only say what would be done, how long it would take, how large it gets.",
+            rich_help_panel=_RUNS,
+        ),
     ] = False,
 ) -> None:
     """Make a film out of another, picture by picture; all else of it stays what it is.
@@ -254,9 +333,12 @@ def _sigma(given: str) -> float | None:
     if given == "auto":
         return None
     try:
-        return float(given)
+        found = float(given)
     except ValueError:
-        raise ArgumentError(f"--denoise={given}: accepted are 0 to 75, and auto") from None
+        found = -1.0
+    if not 0 <= found <= 75:
+        raise ArgumentError(f"--denoise={given}: accepted are 0 to 75, and auto")
+    return found
 
 
 def _workers(given: str | None) -> int | str | None:
@@ -275,7 +357,9 @@ def _only_films(options: Mapping[str, object]) -> None:
     """Raise ArgumentError for options that pictures have no use for."""
     for name, given in options.items():
         if given is not None:
-            raise ArgumentError(f"{name}: of films alone; accepted for pictures is none")
+            raise ArgumentError(
+                f"{name}: of films alone; accepted for pictures is a line without it"
+            )
 
 
 def _pictures(

@@ -14,6 +14,19 @@ from tilewright.video.source import Film, described
 from tilewright.video.stages.contract import Stage
 from tilewright.wording import counted
 
+_SAID = ("sigma", "amount", "size", "dtype")
+
+
+def settings(stage: Stage) -> str:
+    """What a stage was told, as `amount 0.6, `; "" where that is nothing."""
+    one = getattr(stage, "stage", stage)  # of those that work in some scenes alone
+    values = {name: getattr(one, name, None) for name in _SAID}
+    if file := getattr(one, "model", ""):
+        values = {"model": Path(file).name}
+    said = [f"{name} {value}" for name, value in values.items() if value is not None]
+    said += [] if one is stage else ["in some scenes"]
+    return "".join(f"{one}, " for one in said)
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -54,7 +67,7 @@ class Job:
     def lines(self) -> list[str]:
         """What would be done, a line each."""
         steps = [
-            f"{stage.name}: {before.said()} -> {after.said()}"
+            f"{stage.name}: {settings(stage)}{before.said()} -> {after.said()}"
             for stage, before, after in zip(self.stages, self.looks, self.looks[1:], strict=False)
         ]
         coded = f"{self.coding.codec}, crf {self.coding.crf}" if self.coding.crf else "lossless"

@@ -22,13 +22,19 @@ from tilewright.video import compare
 from tilewright.video.advice import advised, noted
 from tilewright.video.analysis.survey import surveyed
 from tilewright.video.compare import Seen
-from tilewright.video.job import Enhanced, Job
+from tilewright.video.job import Enhanced, Job, settings
 from tilewright.video.source import Film, described, film
 from tilewright.video.stills import pillow
 from tilewright.wording import PATH, in_one_line, short
 
 _TEMPLATE = Path(__file__).with_name("page.html")
 _WIDE, _HIGH = 640.0, 120.0  # of the curve
+_LEAST_WIDE = 640  # pixels of a page that a picture before and after takes, though it has fewer
+_SOURCE = (
+    "Against the source these figures say how much was changed, not how good it is: stages that do"
+    " more have fewer dB. A reference (--reference) tells how right it is."
+)
+_REFERENCE = "More dB, and an SSIM nearer to 1, are nearer to the reference."
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,7 @@ class Page:
             told=list(_told(self.job)),
             against="the reference" if self.reference else "the source, at the source's size",
             mean=_mean(found),
+            meaning=_REFERENCE if self.reference else _SOURCE,
             curve=_curve(found),
             shown=[_shown(name, one) for name, one in compare.chosen(found).items()],
             looked_at=len(found),
@@ -112,7 +119,7 @@ def _template() -> Any:
 def _facts(job: Job, done: Enhanced, out: Film) -> Iterator[tuple[str, str]]:
     yield "source", f"{job.film.path.name}: {described(job.film)}, {_size(job.film.path)}"
     for stage, before, after in zip(job.stages, job.looks, job.looks[1:], strict=False):
-        yield stage.name, f"{before.said()} → {after.said()}"
+        yield stage.name, f"{settings(stage)}{before.said()} → {after.said()}"
     crf = f", crf {job.coding.crf}" if job.coding.crf else ""
     yield "film", f"{done.out.name}: {described(out)}{crf}, {_size(done.out)}"
     fresh = done.frames - done.kept
@@ -132,6 +139,7 @@ def _shown(name: str, one: Seen) -> dict[str, Any]:
         "name": name,
         "time": f"{float(one.after.time):.2f} s",
         "likeness": _likeness(one.psnr, one.ssim),
+        "wide": max(_LEAST_WIDE, after.width),
         "before": compare.inline(before),
         "after": compare.inline(after),
         "crops": [(what, compare.inline(cut, exact=True)) for what, cut in compare.crops(one)],
@@ -139,7 +147,7 @@ def _shown(name: str, one: Seen) -> dict[str, Any]:
 
 
 def _likeness(decibels: float, similarity: float) -> str:
-    first = "equal" if math.isinf(decibels) else f"{decibels:.2f} dB"
+    first = "equal" if math.isinf(decibels) else f"PSNR {decibels:.2f} dB"
     return first if math.isnan(similarity) else f"{first}, SSIM {similarity:.4f}"
 
 
@@ -154,7 +162,9 @@ def _curve(found: Sequence[Seen]) -> dict[str, str]:
     low, high = min(decibels), max(decibels)
     across, up = _WIDE / max(1, len(found) - 1), _HIGH / max(high - low, 1e-9)
     points = (f"{n * across:.1f},{_HIGH - (d - low) * up:.1f}" for n, d in enumerate(decibels))
-    return {"points": " ".join(points), "low": f"{low:.2f}", "high": f"{high:.2f}"}
+    first, last = (f"{float(one.after.time):.2f}" for one in (found[0], found[-1]))
+    ends = {"first": first, "last": last, "low": f"{low:.2f}", "high": f"{high:.2f}"}
+    return {"points": " ".join(points), **ends}
 
 
 def _parts(worked: Mapping[str, float]) -> list[tuple[str, float, float]]:
