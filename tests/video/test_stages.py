@@ -14,7 +14,7 @@ pytest.importorskip("av")
 pytest.importorskip("numba")
 
 from tests.support.films import Making, film
-from tilewright import models, video
+from tilewright import models, nn, video
 from tilewright.errors import ArgumentError
 from tilewright.video import planes
 from tilewright.video.stages.contract import Window, windows
@@ -198,6 +198,14 @@ def test_a_model_that_is_no_upscaler_of_luma_is_refused(tmp_path: Path) -> None:
         Upscale.of_file(tmp_path / "same.onnx").turned(look())
     save(models.load("superres-s"), tmp_path / "good.npz")
     assert Upscale.of_file(tmp_path / "good.npz").turned(look()).width == 128
+    net = models.load("superres-s")
+    name = next(name for name, one in net.graph.constants.items() if len(one.shape) > 1)
+    weights = np.array(net.graph.constants[name].value)
+    weights.reshape(-1)[7] = np.nan
+    constants = net.graph.constants | {name: replace(net.graph.constants[name], value=weights)}
+    save(nn.Network(replace(net.graph, constants=constants)), tmp_path / "bad.npz")
+    with pytest.raises(ArgumentError, match=rf"weights '{name}' are not finite"):
+        Upscale.of_file(tmp_path / "bad.npz").turned(look())
     with pytest.raises(ArgumentError, match=r"cannot be read .*accepted are \.onnx and \.npz"):
         Upscale.of_file(tmp_path / "none.onnx")
 

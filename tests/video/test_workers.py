@@ -109,3 +109,17 @@ def test_what_is_no_worker_is_refused(tmp_path: Path, workers: str) -> None:
     assert done.exit_code == 2
     assert "or a scheduler's address, as tcp://scheduler:8786" in done.stderr
     assert list(tmp_path.iterdir()) == [source]
+
+
+def test_processes_leave_ctrl_c_to_the_one_that_asks_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A terminal tells all of them, and each would print where it stood."""
+    heard = []
+    monkeypatch.setattr(
+        cluster, "LocalCluster", lambda **_: heard.append(signal.getsignal(signal.SIGINT))
+    )
+    before = signal.getsignal(signal.SIGINT)
+    cluster._local(2, tmp_path)
+    assert heard == [signal.SIG_IGN]
+    assert signal.getsignal(signal.SIGINT) == before

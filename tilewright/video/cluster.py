@@ -11,6 +11,7 @@ the chunks it was at; Dask gives them to others, and to those that join later.
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -154,17 +155,28 @@ def _client(workers: int | str, folder: Path, chunks: int) -> Iterator[tuple[Any
             yield client, label
         return
     with (
-        LocalCluster(
-            n_workers=min(workers, chunks),
+        _local(min(workers, chunks), folder / WORKERS) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client, label
+
+
+def _local(workers: int, folder: Path) -> Any:
+    """Processes of this machine, that leave Ctrl-C to this one: a terminal tells all of them."""
+    deaf = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if deaf else None
+    try:  # a process begins with the signals ignored that its parent ignores
+        return LocalCluster(
+            n_workers=workers,
             threads_per_worker=1,
             memory_limit=0,  # bounded by itself; who measures and ends processes helps nobody
             dashboard_address=None,
             silence_logs=50,
-            local_directory=str(folder / WORKERS),
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        yield client, label
+            local_directory=str(folder),
+        )
+    finally:
+        if deaf:
+            signal.signal(signal.SIGINT, before)
 
 
 def _check(client: Any, job: Job, label: str) -> None:

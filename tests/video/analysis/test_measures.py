@@ -70,6 +70,19 @@ def test_blur_is_found_to_a_fifth() -> None:
     assert measures.blur(sharp) < 0.8
 
 
+@pytest.mark.parametrize("shape", [(1, 1), (2, 2), (1, 40), (40, 2), (3, 3), (7, 9)])
+@pytest.mark.filterwarnings("error")
+def test_pictures_too_small_to_be_measured_are_neither_good_nor_bad(
+    shape: tuple[int, int],
+) -> None:
+    luma = scene(rows=shape[0], columns=shape[1])
+    codes = luma.astype(np.uint8)
+    found = [one(luma) for one in (noise, measures.blocks, measures.blur, measures.combing)]
+    found += [measures.banding(codes), measures.screen(codes)]
+    assert np.isfinite(found).all()
+    assert found[2] == 0
+
+
 def test_bands_are_counted_and_noise_hides_them() -> None:
     ramp = np.broadcast_to(np.arange(320) / 12 + 60, (240, 320))
     bands = measures.banding(np.rint(ramp).astype(np.uint8))

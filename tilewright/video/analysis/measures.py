@@ -18,6 +18,7 @@ from tilewright.video.tables import LIGHT, lightness
 GRID = 8  # of blocks in JPEG, MPEG and most of H.264
 _STEP = 20.0  # larger ones are edges
 _STRONG, _EDGES = 12.0, 0.02
+_SLOPED = 3  # samples a side, below which there is no slope
 _REACH, _SURE = 4.0, 1.02
 _PATCH, _BRIGHT, _FEW = 3, 0.999, 0.01
 VEILS = 9
@@ -51,6 +52,8 @@ def blur(luma: NDArray) -> float:
     How much an edge's slope falls when it is blurred once more, by a deviation of 1, tells how
     blurred it was (Zhuo and Sim 2011); the median over the steepest 2 % of samples.
     """
+    if min(luma.shape) < _SLOPED:
+        return 0.0
     again = _gaussian(luma)
     slopes, less = _slope(luma), _slope(again)
     steepest = slopes >= max(float(np.quantile(slopes, 1 - _EDGES)), _STRONG / 4)
@@ -123,6 +126,8 @@ def screen(codes: NDArray) -> float:
 
     Drawn by a computer most are; of a lens few are, even after compression.
     """
+    if min(codes.shape) < 2:
+        return 0.0
     here, right, below = codes[:-1, :-1], codes[:-1, 1:], codes[1:, :-1]
     return float(((here == right) & (here == below)).mean())
 

@@ -117,6 +117,10 @@ class Upscale:
                 f"{label}: inputs {[f'{i.name} {i.dtype}' for i in net.inputs]}, outputs"
                 f" {list(net.outputs)}; accepted is one of each: {wanted}"
             )
+        for name, one in net.graph.constants.items():
+            value = one.value  # of limits, which are no arrays, one may be infinite
+            if value is not None and value.ndim > 1 and not np.isfinite(value).all():
+                raise ArgumentError(f"{label}: weights {name!r} are not finite; accepted is finite")
         from tilewright.nn.infer import tensors
         from tilewright.nn.sizes import sizes_of
 
