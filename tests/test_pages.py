@@ -276,6 +276,17 @@ def test_every_public_name_has_its_line_in_the_list_of_names() -> None:
             assert hasattr(importlib.import_module(module), attribute), name
 
 
+def test_what_the_list_says_that_objects_of_networks_have_is_there() -> None:
+    page = (ROOT / "docs/names.md").read_text()
+    part = page[page.index("## tilewright.nn") : page.index("## tilewright.onebit")]
+    module = importlib.import_module("tilewright.nn")
+    rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", part, re.M)
+    assert {name for name, _ in rows} >= {"Network", "Bound", "Input", "Row", "BoundStep"}
+    for name, has in rows:
+        for member in re.findall(r"`(\w+)`", has):
+            assert hasattr(getattr(module, name), member), f"{name}.{member}"
+
+
 # Tables.
 
 

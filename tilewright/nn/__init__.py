@@ -3,6 +3,7 @@
 import_onnx    a Network from an ONNX file, of any inputs, outputs and free sizes
 load, save     of a file of ours, or of ONNX
 Network        what it computes, by its operators' definitions; `bind` makes it ready for a device
+Bound          what `bind` gives: called, it computes; Input, BoundStep, Row: what those tell
 of_bits        a network of bits (`tilewright.onebit.Network`) as a Network, a node for each layer
 quantise       the same network in int8, calibrated on samples; damage: what that costs
 choose_types   a type for each layer: float32, float16 or int8
@@ -12,18 +13,25 @@ import importlib as _importlib
 import typing as _typing
 
 if _typing.TYPE_CHECKING:
+    from tilewright.nn.bound import Bound, BoundStep
     from tilewright.nn.choosing import LayerTypes, Types, choose_types
     from tilewright.nn.damages import Damage, damage
+    from tilewright.nn.graph import Input
     from tilewright.nn.importing import import_onnx
     from tilewright.nn.net import Network
     from tilewright.nn.network_of_bits import of_bits
+    from tilewright.nn.profile import Row
     from tilewright.nn.quantising import quantise
     from tilewright.nn.stored import load, save
 
 __all__ = [
+    "Bound",
+    "BoundStep",
     "Damage",
+    "Input",
     "LayerTypes",
     "Network",
+    "Row",
     "Types",
     "choose_types",
     "damage",
@@ -34,9 +42,13 @@ __all__ = [
     "save",
 ]
 _PLACES = {
+    "Bound": "bound",
+    "BoundStep": "bound",
     "Damage": "damages",
+    "Input": "graph",
     "LayerTypes": "choosing",
     "Network": "net",
+    "Row": "profile",
     "Types": "choosing",
     "choose_types": "choosing",
     "damage": "damages",
