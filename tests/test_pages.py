@@ -280,7 +280,7 @@ def test_what_the_list_says_that_objects_of_networks_have_is_there() -> None:
     page = (ROOT / "docs/names.md").read_text()
     part = page[page.index("## tilewright.nn") : page.index("## tilewright.onebit")]
     module = importlib.import_module("tilewright.nn")
-    rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", part, re.M)
+    rows = re.findall(r"^\| ([A-Z]\w+) \| (.+) \|$", part, re.M)
     assert {name for name, _ in rows} >= {"Network", "Bound", "Input", "Row", "BoundStep"}
     for name, has in rows:
         for member in re.findall(r"`(\w+)`", has):
