@@ -68,7 +68,7 @@ def _device(winner: exchange.Winner) -> str:
 def clear(
     part: Annotated[
         list[str] | None,
-        typer.Option(metavar="PART", help=f"Only this: {', '.join(exchange.PARTS)}."),
+        typer.Option("--part", metavar="PART", help=f"Only this: {', '.join(exchange.PARTS)}."),
     ] = None,
 ) -> None:
     """Remove what is cached; it is compiled and measured again when needed, tuned when asked."""

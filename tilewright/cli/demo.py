@@ -37,14 +37,18 @@ _ROUNDS = 3
 def demo(
     out: Annotated[
         Path,
-        typer.Option(metavar="FOLDER", help="Where film and pictures go; made if absent."),
+        typer.Option("--out", metavar="FOLDER", help="Where film and pictures go; made if absent."),
     ] = Path("demo"),
-    size: Annotated[int, typer.Option(metavar="N", help="m = n = k of the ladder.")] = 1024,
+    size: Annotated[
+        int, typer.Option("--size", metavar="N", help="m = n = k of the ladder.")
+    ] = 1024,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="PART", help=f"Of {', '.join(PARTS)}; repeatable."),
+        typer.Option("--only", metavar="PART", help=f"Of {', '.join(PARTS)}; repeatable."),
     ] = None,
-    network: Annotated[str, typer.Option(help="That enlarges the film: s, m or l.")] = "l",
+    network: Annotated[
+        str, typer.Option("--network", help="That enlarges the film: s, m or l.")
+    ] = "l",
     device: DeviceOption = None,
 ) -> None:
     """Show what this library is for, in about two minutes of two cores.

@@ -50,7 +50,7 @@ def grouped(
     dtype: common.DtypeOption = "float32",
     order: Annotated[
         str | None,
-        typer.Option(metavar="ORDER", help="Run this order alone, not all five."),
+        typer.Option("--order", metavar="ORDER", help="Run this order alone, not all five."),
     ] = None,
     seed: common.SeedOption = 0,
     json: common.JsonOption = None,

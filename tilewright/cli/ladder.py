@@ -22,11 +22,11 @@ DEFAULT_SIZE = 1024
 
 def ladder(
     size: Annotated[
-        int | None, typer.Option(metavar="N", help=f"m = n = k; default {DEFAULT_SIZE}.")
+        int | None, typer.Option("--size", metavar="N", help=f"m = n = k; default {DEFAULT_SIZE}.")
     ] = None,
     sizes: Annotated[
         str | None,
-        typer.Option(metavar="A,B,C", help="Several of them, as `256,512,1024`."),
+        typer.Option("--sizes", metavar="A,B,C", help="Several of them, as `256,512,1024`."),
     ] = None,
     dtype: common.DtypeOption = "float32",
     device: common.DeviceOption = None,

@@ -24,9 +24,9 @@ def matmul(
     device: DeviceOption = None,
     kernel: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Force one of the device's kernels."),
+        typer.Option("--kernel", metavar="NAME", help="Force one of the device's kernels."),
     ] = None,
-    alpha: Annotated[float, typer.Option(help="Scales the product.")] = 1.0,
+    alpha: Annotated[float, typer.Option("--alpha", help="Scales the product.")] = 1.0,
     transpose_a: Annotated[bool, typer.Option("--transpose-a", help="Transpose A.")] = False,
     transpose_b: Annotated[bool, typer.Option("--transpose-b", help="Transpose B.")] = False,
     force: Annotated[

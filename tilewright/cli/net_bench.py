@@ -34,6 +34,7 @@ def bench(
     against: Annotated[
         list[str] | None,
         typer.Option(
+            "--against",
             metavar="PEER",
             help="onnxruntime, openvino, torch on a GPU; again for more.",
         ),

@@ -30,15 +30,17 @@ def quantise(
         Path, typer.Option("--output", "-o", metavar="NET.npz", help="Where the network goes.")
     ],
     method: Annotated[
-        str, typer.Option(help=f"How ranges are found: {', '.join(METHODS)}.")
+        str, typer.Option("--method", help=f"How ranges are found: {', '.join(METHODS)}.")
     ] = "squares",
     percentile: Annotated[
         float,
-        typer.Option(metavar="SHARE", help="That stays inside, of --method percentile."),
+        typer.Option(
+            "--percentile", metavar="SHARE", help="That stays inside, of --method percentile."
+        ),
     ] = 99.99,
     keep: Annotated[
         list[str] | None,
-        typer.Option(metavar="NODE", help="A node that stays float32; again."),
+        typer.Option("--keep", metavar="NODE", help="A node that stays float32; again."),
     ] = None,
     compare: Annotated[
         bool, typer.Option("--compare/--no-compare", help="Show what it costs on the samples.")

@@ -41,7 +41,7 @@ def convert(
     output: Annotated[Path, typer.Argument(metavar="MODEL.npz", help="Where the network goes.")],
     labels: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Names of the classes, one a line."),
+        typer.Option("--labels", metavar="FILE", help="Names of the classes, one a line."),
     ] = None,
     every: Annotated[
         bool, typer.Option("--all", help="Show every layer's comparison, not the differing ones.")
@@ -49,6 +49,7 @@ def convert(
     memory: Annotated[
         int,
         typer.Option(
+            "--memory",
             callback=positive,
             metavar="MIB",
             help="That constants and the comparison may take.",
@@ -94,10 +95,16 @@ def run(
     image: Annotated[Path, typer.Argument(metavar="IMAGE", help="A picture, PNG or JPEG say.")],
     mean: Annotated[
         str,
-        typer.Option(metavar="NUMBERS", help="Taken from pixel / 255; one, or one a channel."),
+        typer.Option(
+            "--mean", metavar="NUMBERS", help="Taken from pixel / 255; one, or one a channel."
+        ),
     ] = "0",
-    std: Annotated[str, typer.Option(metavar="NUMBERS", help="What is divided by then.")] = "1",
-    top: Annotated[int, typer.Option(callback=positive, metavar="N", help="Classes to show.")] = 5,
+    std: Annotated[
+        str, typer.Option("--std", metavar="NUMBERS", help="What is divided by then.")
+    ] = "1",
+    top: Annotated[
+        int, typer.Option("--top", callback=positive, metavar="N", help="Classes to show.")
+    ] = 5,
 ) -> None:
     """Classify a picture.
 

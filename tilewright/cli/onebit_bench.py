@@ -18,7 +18,9 @@ WIDTH = 150  # a table of eleven columns where a pipe has no width of its own
 def bench(
     shapes: Annotated[
         str | None,
-        typer.Option(metavar="MxNxK,...", help="Products, as `1024x1024x4096,64x512x512`."),
+        typer.Option(
+            "--shapes", metavar="MxNxK,...", help="Products, as `1024x1024x4096,64x512x512`."
+        ),
     ] = None,
     device: DeviceOption = None,
     output: JsonOption = None,

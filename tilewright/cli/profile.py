@@ -40,7 +40,9 @@ def profile(
     repeats: common.RepeatsOption = 20,
     top: Annotated[
         int,
-        typer.Option(callback=common.positive, metavar="N", help="Steps to show, the slowest."),
+        typer.Option(
+            "--top", callback=common.positive, metavar="N", help="Steps to show, the slowest."
+        ),
     ] = 20,
     every: Annotated[bool, typer.Option("--all", help="Show every step, and every node.")] = False,
     measure: Annotated[
@@ -53,11 +55,11 @@ def profile(
     json: common.JsonOption = None,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Draw the roofline: FILE.png or FILE.svg."),
+        typer.Option("--plot", metavar="FILE", help="Draw the roofline: FILE.png or FILE.svg."),
     ] = None,
     bars: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Draw where time goes: FILE.png or FILE.svg."),
+        typer.Option("--bars", metavar="FILE", help="Draw where time goes: FILE.png or FILE.svg."),
     ] = None,
 ) -> None:
     """Place every operator of a network under the device's measured roof, and time it.

@@ -30,7 +30,7 @@ def roofline(
     suite: batches.SuiteOption = None,
     size: Annotated[
         int | None,
-        typer.Option(metavar="N", help=f"The ladder at m = n = k = N; default {_SIZE}."),
+        typer.Option("--size", metavar="N", help=f"The ladder at m = n = k = N; default {_SIZE}."),
     ] = None,
     dtype: common.DtypeOption = "float32",
     device: common.DeviceOption = None,

@@ -34,28 +34,31 @@ def tune(
     device: DeviceOption = None,
     kernel: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Only this kernel; may be given several times."),
+        typer.Option(
+            "--kernel", metavar="NAME", help="Only this kernel; may be given several times."
+        ),
     ] = None,
     shapes: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="FILE.npz or SHAPES.csv with m, n, k."),
+        typer.Option("--shapes", metavar="FILE", help="FILE.npz or SHAPES.csv with m, n, k."),
     ] = None,
     suite: SuiteOption = None,
     dtype: DtypeOption = "float32",
     layout: Annotated[
         str,
-        typer.Option(metavar="LAYOUT", help="Of A and B: rows-rows, rows-columns, ..."),
+        typer.Option("--layout", metavar="LAYOUT", help="Of A and B: rows-rows, rows-columns, ..."),
     ] = LAYOUTS[0],
     budget: Annotated[
         float,
         typer.Option(
+            "--budget",
             metavar="SECONDS",
             help="For all tasks; how many it does not reach is said.",
         ),
     ] = 120.0,
     timeout: Annotated[
         float,
-        typer.Option(metavar="SECONDS", help="After which one candidate is given up."),
+        typer.Option("--timeout", metavar="SECONDS", help="After which one candidate is given up."),
     ] = 20.0,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on where a tuner stopped or was killed.")
