@@ -251,3 +251,27 @@ def test_pictures_that_repeat_the_one_before_are_no_end_of_a_film(tmp_path: Path
     subprocess.run(line, check=True)
     found = read(source)
     assert video.enhance(source, tmp_path / "out.mkv").frames == len(found.times) > 1
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mov", ".mkv"])
+def test_data_that_no_container_holds_are_left_out_with_a_warning(
+    tmp_path: Path, suffix: str
+) -> None:
+    """What a phone's sensors or a drone noted lies before the pictures, so numbers shift."""
+    given = film(tmp_path / "plain.mp4", Making(codec="libx264", sound=1))
+    source = tmp_path / "in.ts"
+    with av.open(str(given)) as plain, av.open(str(source), "w") as out:
+        data = out.add_data_stream()
+        streams = [out.add_stream_from_template(one, opaque=True) for one in plain.streams]
+        noted = av.Packet(b"position")
+        noted.pts = noted.dts = 0
+        noted.time_base, noted.stream = Fraction(1, 90000), data
+        out.mux(noted)
+        for packet in plain.demux():
+            if packet.size:
+                packet.stream = streams[packet.stream_index]
+                out.mux(packet)
+    with pytest.warns(UserWarning, match=rf"stream 0 \(data, data\): not kept, as {suffix} cannot"):
+        video.enhance(source, tmp_path / f"out{suffix}")
+    made = packets(tmp_path / f"out{suffix}")
+    assert len(made[1]) == len(packets(source)[2]) > 20

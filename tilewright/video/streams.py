@@ -100,18 +100,26 @@ def _is_timecode(stream: Any) -> bool:
 
 
 def holds(stream: Any, out: Path) -> bool:
-    """Whether a container takes a stream, by itself."""
-    av = pyav()
-    sink = av.open(BytesIO(), "w", format=FORMATS[out.suffix.lower()])
+    """Whether a container takes a stream, by itself; of data, whether it gives a packet back."""
+    av, kept = pyav(), BytesIO()
+    sink = av.open(kept, "w", format=FORMATS[out.suffix.lower()])
     try:
-        sink.add_stream_from_template(stream, opaque=True)
+        new = sink.add_stream_from_template(stream, opaque=True)
         sink.start_encoding()
+        if stream.type != "data":
+            return True
+        packet = av.Packet(bytes(8))
+        packet.pts = packet.dts = 0
+        packet.time_base, packet.stream = stream.time_base, new
+        sink.mux(packet)
+        sink.close()
+        with av.open(BytesIO(kept.getvalue())) as container:
+            return any(one.size for one in container.demux())
     except (av.FFmpegError, ValueError):
         return False
     finally:
         with suppress(av.FFmpegError):
             sink.close()
-    return True
 
 
 def left_out(found: Film, out: Path) -> list[str]:
