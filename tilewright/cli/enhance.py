@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn
 
 from tilewright.cli import common
+from tilewright.cli import enhance_said as said
 from tilewright.errors import ArgumentError
 from tilewright.video import pictures
-from tilewright.video.forecast import Forecast, forecast
-from tilewright.video.job import Enhanced
-from tilewright.video.making import Progress, check_workers, made, planned
+from tilewright.video.forecast import forecast
+from tilewright.video.making import check_workers, made, planned
 from tilewright.video.page import asked, check_asked
 from tilewright.video.preview import preview as previewed
 from tilewright.video.stages.contract import Stage
@@ -258,12 +257,12 @@ def enhance(
         return
     if dry_run:
         print("\n".join(job.lines()))
-        print("\n".join(_foreseen(forecast(job))))
+        print("\n".join(said.foreseen(forecast(job))))
         return
     page = asked(report, reference, job)
-    with _bar() as seen:
+    with said.going(job) as seen:
         done = made(job, seen, _workers(workers))
-    print("\n".join(_said(done)))
+    print("\n".join(said.told(done)))
     if page is not None:
         page.write(done)
         print(f"wrote {report}")
@@ -384,42 +383,3 @@ def _pictures(
         pictures.enhanced(found, stages, overwrite=overwrite, progress=report)
     where = found[0].out if len(found) == 1 else found[0].out.parent
     print(f"wrote {where}: {counted(len(found), 'picture')}")
-
-
-@contextmanager
-def _bar() -> Iterator[Callable[[Progress], None]]:
-    """A bar on stderr where that is a terminal: pictures, pictures a second, what is slowest."""
-    bar = common.bar_of(BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-    task = bar.add_task("", total=None)
-
-    def report(now: Progress) -> None:
-        text = f"{now.rate:.1f} a second, {_clock(now.left)} left, slowest: {now.slowest}"
-        bar.update(task, completed=now.done, total=now.total, description=text)
-        bar.refresh()
-
-    with bar:
-        yield report
-
-
-def _foreseen(found: Forecast) -> Iterator[str]:
-    """What a film would take."""
-    parts = ", ".join(f"{name} {1e3 * spent:.1f} ms" for name, spent in found.parts.items())
-    yield f"tried on {counted(found.tried, 'picture')}, a picture: {parts}, beside each other"
-    memory = f", {found.memory >> 20} MiB of memory" if found.memory else ""
-    yield f"predicted: {_clock(found.seconds)}, {found.bytes / 1e6:.2f} MB on disk{memory}"
-
-
-def _said(done: Enhanced) -> Iterator[str]:
-    fresh = done.frames - done.kept
-    rate = f", {fresh / done.seconds:.1f} a second" if fresh else ""
-    kept = f", {done.kept} of them kept from before" if done.kept else ""
-    yield f"wrote {done.out}: {counted(done.frames, 'picture')}{kept}, {_clock(done.seconds)}{rate}"
-    if done.worked:
-        yield "worked: " + ", ".join(f"{name} {spent:.2f} s" for name, spent in done.worked.items())
-
-
-def _clock(seconds: float) -> str:
-    """`0:07`, or `2:00:07`."""
-    hours, rest = divmod(round(seconds), 3600)
-    minutes, rest = divmod(rest, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
