@@ -17,6 +17,7 @@ av = pytest.importorskip("av")
 from tests.cli.test_cli import invoke  # noqa: E402
 from tests.support.films import Making, film  # noqa: E402
 from tilewright import video  # noqa: E402
+from tilewright.errors import ArgumentError  # noqa: E402
 from tilewright.video import codecs, making  # noqa: E402
 
 SMALL = Making(times=(0, 40), time_base=Fraction(1, 1000))
@@ -142,6 +143,27 @@ def test_a_full_disk_is_one_line_and_the_same_line_goes_on(
     done = line(before[0])
     assert "40 of them kept from before" in done.output.replace("\n", " ")
     assert sorted(tmp_path.iterdir()) == [source, out]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"crf": "18"}, "crf='18': accepted for h264 are 0 to 51"),
+        ({"crf": 18.5}, "crf=18.5: accepted for h264 are 0 to 51"),
+        ({"workers": 1.5}, "workers=1.5: accepted are 1 to"),
+        ({"stages": video.Sharpen()}, "accepted is a sequence of stages"),
+        ({"stages": [video.Sharpen(), "sharpen"]}, r"stages\[1\]='sharpen': accepted are stages"),
+        ({"stages": [video.Sharpen]}, r"stages\[0\]=.*: accepted are stages, as video.Sharpen\(\)"),
+        ({"codec": 7}, "codec=7: accepted are h264"),
+    ],
+)
+def test_programs_are_told_what_is_accepted(
+    tmp_path: Path, options: dict[str, Any], words: str
+) -> None:
+    source = film(tmp_path / "in.mkv", SMALL)
+    with pytest.raises(ArgumentError, match=words):
+        video.enhance(source, tmp_path / "out.mkv", **options)
+    assert list(tmp_path.iterdir()) == [source]
 
 
 def test_a_film_of_sound_alone_is_none(tmp_path: Path) -> None:

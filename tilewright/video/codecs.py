@@ -141,7 +141,8 @@ def checked(codec: str, crf: int | None, look: Look, suffix: str) -> None:
         raise ArgumentError(
             f"codec={codec!r}: {suffix!r} cannot hold it; accepted are {', '.join(kind.containers)}"
         )
-    if crf is not None and (kind.crf is None or not 0 <= crf <= kind.most):
+    whole = isinstance(crf, int) and not isinstance(crf, bool)
+    if crf is not None and (kind.crf is None or not whole or not 0 <= crf <= kind.most):
         takes = f"0 to {kind.most}" if kind.crf is not None else "none, as it loses nothing"
         raise ArgumentError(f"crf={crf!r}: accepted for {codec} are {takes}")
     why = _refusal(codec, kind, look, formats)

@@ -138,6 +138,7 @@ def _checked(
     found: Film, target: Path, stages: Sequence[Stage], codec: str | None, crf: int | None
 ) -> Job:
     """A job whose stages, codec and container take the film."""
+    _check_stages(stages)
     passed = looks(stages, found.look)
     name = codec or ("vp9" if target.suffix.lower() == ".webm" else "h264")
     codecs.checked(name, crf, passed[-1], target.suffix.lower())
@@ -152,6 +153,17 @@ def _checked(
     job = Job(found, target, tuple(stages), coding, passed, bounds)
     rehearsed(found, Made(passed[-1], coding), target)
     return job
+
+
+def _check_stages(stages: object) -> None:
+    """Raise ArgumentError for anything but a sequence of stages."""
+    if not isinstance(stages, Sequence):
+        raise ArgumentError(f"stages={short(stages)}: accepted is a sequence of stages")
+    for number, one in enumerate(stages):
+        if isinstance(one, type) or not (hasattr(one, "turned") and hasattr(one, "bound")):
+            raise ArgumentError(
+                f"stages[{number}]={short(one)}: accepted are stages, as video.Sharpen()"
+            )
 
 
 def _check_out(source: Path, out: Path, overwrite: bool) -> None:
@@ -203,7 +215,8 @@ def check_workers(workers: int | str | None) -> None:
     if not (
         1 <= workers <= most
         if isinstance(workers, int)
-        else workers.startswith(("tcp://", "tls://", "ws://", "wss://", "ucx://"))
+        else isinstance(workers, str)
+        and workers.startswith(("tcp://", "tls://", "ws://", "wss://", "ucx://"))
     ):
         raise ArgumentError(
             f"workers={workers!r}: accepted are 1 to {most}, or a scheduler's address, as"
