@@ -168,6 +168,6 @@ def test_a_child_forked_while_the_shelf_is_locked_can_use_it(shelf: Shelf[object
         if not child:
             worker = threading.Thread(target=shelf.keep, args=("key", 1), daemon=True)
             worker.start()
-            worker.join(5)
+            worker.join(60)
             os._exit(0 if "key" in shelf else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -1,8 +1,9 @@
-"""Numba's machine code is made by one worker of pytest-xdist; the others wait and read it.
+"""What is compiled and kept on disk is made by one worker of pytest-xdist; others wait and read it.
 
-All of the host's convolutions take 25 s to compile, and workers that begin together would each do
-it. A lock for each function, taken in the order in which functions call each other, so that no two
-workers wait for one another; and under Numba's own lock, so that no two threads do.
+All of the host's convolutions take 25 s to compile by Numba, and tests of a new checkout 10 s to be
+read by pytest, which writes their asserts anew; workers that begin together would each do it. A
+lock for each function or file, taken in the order in which they call or import each other, so that
+no two workers wait for one another; Numba's under its own lock, so that no two threads do.
 """
 
 from __future__ import annotations
@@ -15,12 +16,33 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from _pytest.assertion.rewrite import AssertionRewritingHook
+
 
 def share(folder: Path) -> None:
-    """From now on this process compiles a function that is kept on disk alone, or reads it."""
+    """From now on this process compiles alone what is kept on disk, or reads it."""
     try:
         import fcntl  # noqa: F401 - not on Windows
+    except ImportError:
+        return
+    _share_tests(folder)
+    _share_functions(folder)
 
+
+def _share_tests(folder: Path) -> None:
+    """Files of tests, with their asserts written anew by pytest."""
+    plain = AssertionRewritingHook.exec_module
+
+    def load_once(self: Any, module: Any) -> None:
+        with _alone(_lock(folder, module.__name__)):
+            plain(self, module)
+
+    AssertionRewritingHook.exec_module = load_once  # type: ignore[method-assign]
+
+
+def _share_functions(folder: Path) -> None:
+    """Functions that Numba compiles."""
+    try:
         from numba.core.caching import FunctionCache
         from numba.core.ccallback import CFunc
         from numba.core.compiler_lock import global_compiler_lock
@@ -46,6 +68,10 @@ def _once(folder: Path, plain: Any, function_of: Any, kept: type, numbas_lock: A
             return plain(self, *signature)
 
     return compile_once
+
+
+def _lock(folder: Path, name: str) -> Path:
+    return folder / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.lock"
 
 
 @contextmanager
