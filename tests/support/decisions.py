@@ -60,7 +60,7 @@ TILES = (
     Tile(16, 16, 2e9, 5e-7, step=4, trim=(4, 8)),
 )
 SLOTS = {
-    "cores": Slots(2, kind="dynamic", jump=2e-7),
+    "cores": Slots(2, jump=2e-7),
     "phone": Slots(3, 4, launch=3e-5, merge=1e-9),
     "card": Slots(132, 2, merge=2e-10),
     "launches": Slots(40, 2, launch=8e-6, merge=1e-9),
