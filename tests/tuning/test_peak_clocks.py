@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.support.made_up import TWO_CORES
@@ -17,6 +18,7 @@ from tilewright.errors import DeviceError
 from tilewright.facts.ceilings import READ, Bandwidth, Latency, Rate, Row
 from tilewright.report import peaks
 from tilewright.tuning import peak
+from tilewright.tuning.timer import LONG_ENOUGH
 
 TINY = Effort(seconds=2e-4, repeats=2)
 
@@ -43,6 +45,19 @@ def test_the_wall_clock_guards_the_devices_timer(
     found = peak.run(clocked(wall, events), Effort(seconds=5e-3, repeats=3), kind)
     assert (found.row.clock, found.lied) == (clock, lies)
     assert found.row.value == pytest.approx(value)
+
+
+@pytest.mark.parametrize("longer", [False, True])
+def test_runs_of_a_millisecond_prove_nothing_about_events_and_longer_ones_do(longer: bool) -> None:
+    wall = float(np.nextafter(LONG_ENOUGH, 1)) if longer else LONG_ENOUGH
+
+    def run(events: float) -> peak.Found:
+        probe = replace(clocked(1.0, None), run=lambda rounds: Timing(events * wall, wall, 0.0))
+        return peak.run(probe, Effort(seconds=1e-3, repeats=3), "gpu")
+
+    honest, lying = run(0.9), run(0.1)
+    assert (honest.row.clock, honest.lied) == ("events" if longer else "wall", False)
+    assert (lying.row.clock, lying.lied) == ("wall", longer)
 
 
 def test_a_latency_is_seconds_and_not_a_rate() -> None:

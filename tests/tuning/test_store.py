@@ -84,6 +84,17 @@ def test_locks_are_no_part_of_the_cache_and_survive_its_clearing(own_store: Path
     assert lock.exists()
 
 
+def test_folders_named_after_sources_go_when_they_are_empty_and_those_of_every_version_stay(
+    own_store: Path,
+) -> None:
+    made = [own_store / name for name in ("programs", "weights", "numba-0a1b", "vendors-0a1b")]
+    for folder in made:
+        (folder / "inner").mkdir(parents=True)
+        (folder / "inner" / "file").write_bytes(b"x")
+    assert exchange.clear(exchange.PARTS) == 4
+    assert [folder.name for folder in made if folder.exists()] == ["programs", "weights"]
+
+
 def test_curves_of_other_dtypes_that_another_process_stores_meanwhile_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

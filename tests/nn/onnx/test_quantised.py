@@ -16,6 +16,8 @@ quantization = pytest.importorskip("onnxruntime.quantization")
 from tests.support.nets import ONE, NodeText, model, picture, weights_of  # noqa: E402
 from tilewright import nn  # noqa: E402
 from tilewright.errors import FileError  # noqa: E402
+from tilewright.nn.graph import Tensor  # noqa: E402
+from tilewright.nn.onnx.quantised import expanded  # noqa: E402
 
 SHAPE = (1, 3, 12, 10)
 NODES: tuple[NodeText, ...] = (
@@ -88,3 +90,30 @@ def test_others_of_that_domain_are_refused_by_name() -> None:
     file.graph.node[0].domain, file.graph.node[0].op_type = "com.microsoft", "QLinearReduceMean"
     with pytest.raises(FileError, match=r"'com.microsoft'; accepted of it are QGemm, QLinearAdd"):
         nn.import_onnx(file.SerializeToString())
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3])
+def test_a_bias_has_the_scale_of_its_values_times_that_of_each_channels_weights(
+    channels: int,
+) -> None:
+    of = np.linspace(0.5, 2.0, channels).astype(np.float32)
+    values = {
+        "s": np.float32(0.25),
+        "z": np.uint8(128),
+        "w": np.ones((channels, 1, 1, 1), np.int8),
+        "ws": of,
+        "wz": np.zeros(channels, np.int8),
+        "os": np.float32(1.0),
+        "oz": np.uint8(0),
+        "b": np.arange(channels, dtype=np.int32),
+    }
+    constants = {
+        name: Tensor(np.shape(one), str(one.dtype), np.asarray(one)) for name, one in values.items()
+    }
+    node = onnx.helper.make_node("QLinearConv", ["x", *values], ["y"])
+    made = expanded(node, constants, 21)
+    assert [one.op_type for one in made] == [*["DequantizeLinear"] * 3, "Conv", "QuantizeLinear"]
+    scale = constants[made[2].input[1]].value
+    assert scale.shape == (() if channels == 1 else (channels,))
+    np.testing.assert_array_equal(scale, 0.25 * of if channels > 1 else 0.125)
+    assert [a.i for a in made[2].attribute] == ([] if channels == 1 else [0])
