@@ -29,7 +29,7 @@ _FLOPS = 2.0 * 900**3
 _MANY, _SAVED, _SAVED_OF_MANY = 256, 2e-12, 8e-12
 # Elements of a result: NumPy's `dot` fills it with zeros first, which from here on takes longer
 # than `matmul` takes to begin: for 2000 x 4 x 2000 three times as long as the whole product.
-ZEROED = 10_000
+ZEROED = 6_000
 # What a product costs a loop beyond a kernel's tile, and beyond that where a scale, a bias or an
 # activation makes passes of its own.
 _PRODUCT, _PASSES = 0.25e-6, 1e-6
