@@ -68,8 +68,15 @@ def _lettered(rises: NDArray, falls: NDArray) -> NDArray:
 
 
 def _wide(steps: NDArray) -> NDArray:
-    """Samples that are steep, or within two of one that is."""
-    return np.asarray(boxed(steps, 2) > 0.5 / 25)
+    """Samples that are steep, or within two of one that is, along and across."""
+    found = steps
+    for ends in (((2, 2), (0, 0)), ((0, 0), (2, 2))):
+        rows, columns = found.shape
+        padded = np.pad(found, ends)
+        down, along = (1, 0) if ends[0][0] else (0, 1)
+        parts = [padded[down * n : down * n + rows, along * n :][:, :columns] for n in range(5)]
+        found = np.logical_or.reduce(parts)
+    return found
 
 
 def _in_rows(cells: NDArray) -> NDArray:
