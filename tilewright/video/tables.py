@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from tilewright.arrays.array import NDArray
-from tilewright.errors import ArgumentError
 from tilewright.video.look import FULL_RANGE, Frame, Look
 from tilewright.video.planes import blank, flat, kernels_of
 
@@ -53,16 +52,6 @@ class Table:
 def rising(values: NDArray) -> NDArray:
     """The nearest table above that rises along the first two axes."""
     return np.maximum.accumulate(np.maximum.accumulate(values, axis=0), axis=1)
-
-
-def check(name: str, look: Look) -> None:
-    """Raise ArgumentError for pictures that tables do not take."""
-    if look.interlaced:
-        raise ArgumentError(f"{name}: the film is interlaced; accepted are whole pictures")
-    if look.kind not in ("yuv", "grey"):
-        raise ArgumentError(
-            f"{name}: samples are {look.format}; accepted are planes of luma, as yuv420p, gray"
-        )
 
 
 def span(look: Look) -> tuple[float, float]:

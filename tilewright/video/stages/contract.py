@@ -21,6 +21,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol, runtime_checkable
 
+from tilewright.errors import ArgumentError
+from tilewright.facts.device import Device
 from tilewright.video.analysis.record import Survey
 from tilewright.video.look import Frame, Look
 
@@ -35,6 +37,7 @@ class Window:
 
 
 Work = Callable[[Window], Iterable[Frame]]
+MOST = 16  # pictures at once, each with a stage's memory
 
 
 class Stage(Protocol):
@@ -61,6 +64,21 @@ class Stage(Protocol):
 
     def bound(self, look: Look) -> Work:
         """What does it, for pictures of one look."""
+
+
+def workers_on(device: Device) -> int:
+    """A picture a core of the host, up to MOST; on other devices one after the other."""
+    return min(device.compute_units, MOST) if device.backend == "host" else 1
+
+
+def check_luma(name: str, look: Look) -> None:
+    """Raise ArgumentError for interlaced pictures, and for those without a plane of luma."""
+    if look.interlaced:
+        raise ArgumentError(f"{name}: the film is interlaced; accepted are whole pictures")
+    if look.kind not in ("yuv", "grey"):
+        raise ArgumentError(
+            f"{name}: samples are {look.format}; accepted are planes of luma, as yuv420p, gray"
+        )
 
 
 @runtime_checkable

@@ -14,12 +14,11 @@ from typing import ClassVar
 import numpy as np
 
 from tilewright.arrays.array import NDArray
-from tilewright.errors import ArgumentError
-from tilewright.inputs.devices import host
 from tilewright.video.analysis.light import TONES, tones
 from tilewright.video.analysis.record import Survey, smoothed
 from tilewright.video.look import Frame, Look
 from tilewright.video.stages.contract import Work
+from tilewright.video.stages.tabled import Tabled
 from tilewright.video.tables import (
     LIGHT,
     PLACES,
@@ -27,7 +26,6 @@ from tilewright.video.tables import (
     Table,
     Toned,
     between,
-    check,
     lightness,
     rising,
 )
@@ -37,7 +35,7 @@ _STEEPEST, _EVEN, _FINE = 2.0, 0.3, 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Contrast:
+class Contrast(Tabled):
     """Pictures with more contrast.
 
     amount  of the way, 0 to 1
@@ -48,25 +46,6 @@ class Contrast:
     keys: tuple[Key, ...] = ()
 
     name: ClassVar[str] = "contrast"
-    before: ClassVar[int] = 0
-    after: ClassVar[int] = 0
-
-    @property
-    def workers(self) -> int:
-        """A picture a core."""
-        return min(host().compute_units, 16)
-
-    def turned(self, look: Look) -> Look:
-        """The same look. Refuses interlaced pictures, and what has no plane of luma."""
-        if not 0 <= self.amount <= 1:
-            raise ArgumentError(f"contrast: amount={self.amount!r}; accepted are 0 to 1")
-        check(self.name, look)
-        return look
-
-    @property
-    def unfitted(self) -> bool:
-        """Whether it has yet to know the film."""
-        return not self.keys
 
     def fitted(self, survey: Survey) -> Contrast:
         """With every scene's light, smoothed over time."""

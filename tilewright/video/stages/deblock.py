@@ -61,8 +61,8 @@ class Deblock:
         """The network bound for luma and for chroma, once."""
         kind, share = (STILL, 1.0) if look.bits == _DEEP else (FILM, _SHARE)
 
-        def told(frame: Frame, plane: int) -> float:
-            return kind
+        def told(frame: Frame, planes: int) -> list[float]:
+            return [kind] * planes
 
         return Restoring(self._means(), look, told, _PLANES, share)
 

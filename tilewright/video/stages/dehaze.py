@@ -15,12 +15,11 @@ from typing import ClassVar
 import numpy as np
 
 from tilewright.arrays.array import NDArray
-from tilewright.errors import ArgumentError
-from tilewright.inputs.devices import host
 from tilewright.video.analysis.measures import dark_channel
 from tilewright.video.analysis.record import Survey, smoothed
 from tilewright.video.look import Frame, Look
 from tilewright.video.stages.contract import Work
+from tilewright.video.stages.tabled import Tabled
 from tilewright.video.tables import (
     LIGHT,
     PLACES,
@@ -28,7 +27,6 @@ from tilewright.video.tables import (
     Table,
     Toned,
     between,
-    check,
     rising,
 )
 
@@ -39,7 +37,7 @@ _LEAST = 0.35  # of t: what less would show is noise
 
 
 @dataclass(frozen=True, slots=True)
-class Dehaze:
+class Dehaze(Tabled):
     """Pictures with less haze.
 
     amount  of the haze that is taken out, 0 to 1; a little left looks as far things do
@@ -50,25 +48,6 @@ class Dehaze:
     keys: tuple[Key, ...] = ()
 
     name: ClassVar[str] = "dehaze"
-    before: ClassVar[int] = 0
-    after: ClassVar[int] = 0
-
-    @property
-    def workers(self) -> int:
-        """A picture a core."""
-        return min(host().compute_units, 16)
-
-    def turned(self, look: Look) -> Look:
-        """The same look. Refuses interlaced pictures, and what has no plane of luma."""
-        if not 0 <= self.amount <= 1:
-            raise ArgumentError(f"dehaze: amount={self.amount!r}; accepted are 0 to 1")
-        check(self.name, look)
-        return look
-
-    @property
-    def unfitted(self) -> bool:
-        """Whether it has yet to know the film."""
-        return not self.keys
 
     def fitted(self, survey: Survey) -> Dehaze:
         """With haze and air of every scene, smoothed over time."""

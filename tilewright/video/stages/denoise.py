@@ -83,9 +83,10 @@ class Denoise:
     def bound(self, look: Look) -> Work:
         """The network bound for luma and for chroma, once."""
 
-        def told(frame: Frame, plane: int) -> float:
+        def told(frame: Frame, planes: int) -> list[float]:
             luma = seen(frame) if self.sigma is None else self.sigma
-            return (min(luma, seen(frame, plane)) if plane else luma) / 255
+            chroma = (min(luma, seen(frame, plane)) for plane in range(1, planes))
+            return [one / 255 for one in (luma, *chroma)]
 
         return Restoring(self._means(), look, told, _PLANES)
 

@@ -23,12 +23,12 @@ import numpy as np
 
 from tilewright.arrays.array import NDArray
 from tilewright.errors import ArgumentError
-from tilewright.inputs.devices import host
 from tilewright.video.analysis.light import traits
 from tilewright.video.analysis.noise import noise
 from tilewright.video.analysis.record import Survey, smoothed
 from tilewright.video.look import Frame, Look
-from tilewright.video.stages.contract import Work
+from tilewright.video.stages.contract import Work, check_luma
+from tilewright.video.stages.tabled import Tabled
 from tilewright.video.tables import (
     LIGHT,
     PLACES,
@@ -36,7 +36,6 @@ from tilewright.video.tables import (
     Table,
     Toned,
     between,
-    check,
     lightness,
     rising,
 )  # fmt: skip
@@ -51,7 +50,7 @@ METHODS = ("2d", "3d")
 
 
 @dataclass(frozen=True, slots=True)
-class LowLight:
+class LowLight(Tabled):
     """Dark pictures made light, noise in them made less.
 
     amount  of the way, 0 to 1
@@ -65,13 +64,6 @@ class LowLight:
     keys: tuple[Key, ...] = ()
 
     name: ClassVar[str] = "low-light"
-    before: ClassVar[int] = 0
-    after: ClassVar[int] = 0
-
-    @property
-    def workers(self) -> int:
-        """A picture a core."""
-        return min(host().compute_units, 16)
 
     def turned(self, look: Look) -> Look:
         """The same look. Refuses interlaced pictures, and what has no plane of luma."""
@@ -80,13 +72,8 @@ class LowLight:
                 f"low-light: amount={self.amount!r}, method={self.method!r}; accepted are 0 to 1"
                 f" and {', '.join(METHODS)}"
             )
-        check(self.name, look)
+        check_luma(self.name, look)
         return look
-
-    @property
-    def unfitted(self) -> bool:
-        """Whether it has yet to know the film."""
-        return not self.keys
 
     def fitted(self, survey: Survey) -> LowLight:
         """With keys for every scene: noise and curve, smoothed over time, that cuts end."""

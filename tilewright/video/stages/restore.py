@@ -10,7 +10,7 @@ in the pass that rounds, so that what is small is small inside the network too, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from tilewright.facts.device import Device
 from tilewright.nn.places import device_of
 from tilewright.video.look import Frame, Look
 from tilewright.video.planes import blank, flat, kernels
-from tilewright.video.stages.contract import Window
+from tilewright.video.stages.contract import Window, check_luma, workers_on
 
 if TYPE_CHECKING:
     from tilewright.nn.net import Network
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 SIZES = ("s", "m")
 TYPES = ("float32", "float16", "int8")
 IN_INT8 = ("deblock",)  # denoise-s loses 0.8 dB at sigma 25, 0.26 when it has learned to round
-_MOST = 16  # pictures at once, each with a network's memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +45,7 @@ class Means:
     @property
     def workers(self) -> int:
         """A picture a core; on other devices one after the other."""
-        device = device_of(self.device, self.network().graph)
-        return min(device.compute_units, _MOST) if device.backend == "host" else 1
+        return workers_on(device_of(self.device, self.network().graph))
 
     def network(self) -> Network:
         """As it is shipped."""
@@ -61,19 +59,13 @@ class Means:
                 f"{self.name}: size={self.size!r}, dtype={self.dtype!r}; accepted are"
                 f" {', '.join(SIZES)} and {', '.join(types)}"
             )
-        if look.interlaced:
-            raise ArgumentError(f"{self.name}: the film is interlaced; accepted are whole pictures")
-        if look.kind not in ("yuv", "grey"):
-            raise ArgumentError(
-                f"{self.name}: samples are {look.format}; accepted are planes of luma, as yuv420p,"
-                " gray"
-            )
+        check_luma(self.name, look)
 
 
 class Restoring:
     """Networks bound for the planes of a look; on the host for one core, as others have theirs.
 
-    told    what the network is told of a picture's plane
+    told    what the network is told of each of a picture's first planes, so many
     planes  how many of the first planes go through it; the others stay
     share   how much is added of what the network says
     """
@@ -82,7 +74,7 @@ class Restoring:
         self,
         means: Means,
         look: Look,
-        told: Callable[[Frame, int], float],
+        told: Callable[[Frame, int], Sequence[float]],
         planes: int,
         share: float = 1.0,
     ) -> None:
@@ -104,9 +96,10 @@ class Restoring:
         """The picture, corrected."""
         frame = window.frame
         out = blank(frame, frame.look)
+        told = self._told(frame, len(self._bound))
         for number, (plane, to) in enumerate(zip(frame.planes, out.planes, strict=True)):
             if number < len(self._bound):
-                self._one(self._bound[number], plane, to, self._told(frame, number))
+                self._one(self._bound[number], plane, to, told[number])
             else:
                 to[...] = plane
         return (out,)

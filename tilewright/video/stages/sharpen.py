@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.errors import ArgumentError
 from tilewright.video.look import Frame, Look
 from tilewright.video.planes import blank, flat, kernels
-from tilewright.video.stages.contract import Window, Work
+from tilewright.video.stages.contract import Window, Work, check_luma
 
 MOST = 4.0
 
@@ -35,12 +35,7 @@ class Sharpen:
         """The same look. Refuses interlaced pictures, and what has no plane of luma."""
         if not 0 <= self.amount <= MOST:
             raise ArgumentError(f"sharpen: amount={self.amount!r}; accepted are 0 to {MOST:g}")
-        if look.interlaced:
-            raise ArgumentError("sharpen: the film is interlaced; accepted are whole pictures")
-        if look.kind not in ("yuv", "grey"):
-            raise ArgumentError(
-                f"sharpen: samples are {look.format}; accepted are planes of luma, as yuv420p, gray"
-            )
+        check_luma(self.name, look)
         return look
 
     def bound(self, look: Look) -> Work:

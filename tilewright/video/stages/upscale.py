@@ -20,7 +20,7 @@ from tilewright.facts.device import Device
 from tilewright.nn.places import device_of
 from tilewright.video.look import FULL_RANGE, Frame, Look
 from tilewright.video.planes import blank, doubled, flat, kernels, offsets
-from tilewright.video.stages.contract import Window, Work
+from tilewright.video.stages.contract import Window, Work, check_luma, workers_on
 from tilewright.wording import PATH, in_one_line, short
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 SIZES = ("s", "m", "l")
 TYPES = ("float32", "int8")
-_MOST = 16  # pictures at once, each with a network's memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +54,7 @@ class Upscale:
     @property
     def workers(self) -> int:
         """A picture a core; on other devices one after the other."""
-        device = device_of(self.device, self._network().graph)
-        return min(device.compute_units, _MOST) if device.backend == "host" else 1
+        return workers_on(device_of(self.device, self._network().graph))
 
     @property
     def card(self) -> str:
@@ -82,12 +80,7 @@ class Upscale:
                 f"upscale: size={self.size!r}, dtype={self.dtype!r}; accepted are"
                 f" {', '.join(SIZES)} and {', '.join(TYPES)}"
             )
-        if look.interlaced:
-            raise ArgumentError("upscale: the film is interlaced; accepted are whole pictures")
-        if look.kind not in ("yuv", "grey"):
-            raise ArgumentError(
-                f"upscale: samples are {look.format}; accepted are planes of luma, as yuv420p, gray"
-            )
+        check_luma(self.name, look)
         if self.model:
             self._check(self._network(), look)
         return replace(look, width=2 * look.width, height=2 * look.height)
