@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -48,11 +48,13 @@ class Head:
     frames   pictures in it
     damaged  packets of the source between its bounds that could not be decoded
     extra    the encoder's headers, as hexadecimal digits
+    notes    what stages told of pictures: seconds, words
     """
 
     frames: int
     damaged: int
     extra: str
+    notes: Sequence[Sequence[Any]] = ()
 
 
 def encode(
@@ -69,15 +71,17 @@ def encode(
         lengths: dict[int, int] = {}
         sink = _Sink(file)
         count = 0
+        notes: list[tuple[float, str]] = []
         for frame in pictures:
             pts = _pts(frame, coding)
             lengths[pts] = int(frame.duration * frame.time_base / coding.time_base)
             carrier = carried(frame, look)
             carrier.pts, carrier.time_base = pts, coding.time_base
             count += 1
+            notes += [(float(frame.time), words) for words in frame.notes]
             sink.take(context.encode(carrier), lengths)
         sink.take(context.encode(None), lengths)
-        head = Head(count, damaged(), (context.extradata or b"").hex())
+        head = Head(count, damaged(), (context.extradata or b"").hex(), notes)
         sink.finish(head)
     temporary.replace(path)
     return head

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from tilewright.video.stages.contract import Stage
 from tilewright.wording import counted
 
 _SAID = ("sigma", "amount", "size", "dtype")
+_TOLD = 12  # pictures whose times are told one by one
 
 
 def settings(stage: Stage) -> str:
@@ -87,6 +88,7 @@ class Enhanced:
     damaged  packets of the source that could not be decoded
     seconds  that this run took
     worked   seconds that each part worked, beside the others
+    notes    what stages told of pictures, and when those are shown, in seconds
     """
 
     out: Path
@@ -95,3 +97,15 @@ class Enhanced:
     damaged: int
     seconds: float
     worked: Mapping[str, float]
+    notes: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+    def told(self) -> list[tuple[str, str]]:
+        """Those notes: words, and of how many pictures, at which times."""
+        return [(words, _when(times)) for words, times in self.notes.items()]
+
+
+def _when(times: Sequence[float]) -> str:
+    """How many pictures, and the first of them one by one."""
+    shown = ", ".join(f"{time:.2f}" for time in times[:_TOLD])
+    more = f" and {len(times) - _TOLD} more, to {times[-1]:.2f}" if len(times) > _TOLD else ""
+    return f"{counted(len(times), 'picture')}, at {shown}{more} s"

@@ -98,6 +98,7 @@ class Frame:
 
     pts, duration  in units of `time_base` seconds
     carrier        the decoder's own frame; None where a stage made the planes
+    notes          what stages have to tell of it at the end, as "blur grown"
     """
 
     planes: tuple[NDArray, ...]
@@ -106,6 +107,7 @@ class Frame:
     time_base: Fraction
     look: Look
     carrier: Any = None
+    notes: tuple[str, ...] = ()
 
     @property
     def time(self) -> Fraction:

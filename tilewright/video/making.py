@@ -204,7 +204,8 @@ def made(
                 f"{counted(missing, 'picture')} of the source could not be decoded", stacklevel=3
             )
         seconds = perf_counter() - begin
-        return Enhanced(job.out, frames, run.kept, damaged, seconds, run.clock.seconds)
+        told = _notes(heads)
+        return Enhanced(job.out, frames, run.kept, damaged, seconds, run.clock.seconds, told)
 
 
 def check_workers(workers: int | str | None) -> None:
@@ -332,6 +333,15 @@ def _finished(job: Job, journal: Journal, heads: Mapping[int, chunk.Head]) -> No
             stacklevel=4,
         )
     journal.removed()
+
+
+def _notes(heads: Mapping[int, chunk.Head]) -> dict[str, tuple[float, ...]]:
+    """What stages told of all chunks' pictures, by words."""
+    found: dict[str, list[float]] = {}
+    for number in sorted(heads):
+        for time, words in heads[number].notes:
+            found.setdefault(words, []).append(time)
+    return {words: tuple(times) for words, times in found.items()}
 
 
 def _mixed(job: Job, journal: Journal, why: str) -> FileError:
