@@ -77,6 +77,7 @@ def encode(
             lengths[pts] = int(frame.duration * frame.time_base / coding.time_base)
             carrier = carried(frame, look)
             carrier.pts, carrier.time_base = pts, coding.time_base
+            carrier.duration = lengths[pts]
             count += 1
             notes += [(float(frame.time), words) for words in frame.notes]
             sink.take(context.encode(carrier), lengths)

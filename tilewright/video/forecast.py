@@ -68,7 +68,7 @@ def forecast(job: Job) -> Forecast:
     each = sum(one.seconds for one in warm) / pictures
     return Forecast(
         tried=sum(one.pictures for one in tried),
-        seconds=ready + each * len(job.film.times),
+        seconds=ready + each * len(job.shown),
         bytes=_size(job, tried) + _copied(job),
         memory=_most_memory(),
         parts={
@@ -109,7 +109,7 @@ def _size(job: Job, tried: list[_Tried]) -> int:
     """Bytes of all pictures: of each chunk one is a key."""
     keys = [size for one in tried for size in one.keys]
     others = [size for one in tried for size in one.others]
-    total, chunks = len(job.film.times), len(job.bounds)
+    total, chunks = len(job.shown), len(job.bounds)
     if not others:
         return round(total * sum(keys) / len(keys))
     mean = sum(others) / len(others)

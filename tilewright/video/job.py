@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -34,7 +35,8 @@ class Job:
     """All that is decided before the first picture.
 
     looks    of the pictures before each stage, and after the last
-    bounds   numbers of the first picture of every chunk
+    bounds   numbers of the source's first picture of every chunk
+    shown    when pictures of the new film are, rising, in units of the coding's time base
     survey   what was seen of the film, where a stage has to know all of it
     """
 
@@ -44,11 +46,19 @@ class Job:
     coding: Coding
     looks: tuple[Look, ...]
     bounds: tuple[int, ...]
+    shown: tuple[int, ...]
     survey: Survey | None = None
 
     def pictures(self, number: int) -> int:
-        """How many pictures of the source a chunk begins with."""
-        return self.first(number + 1) - self.first(number)
+        """How many pictures of the new film a chunk has, where none is lost."""
+        begin, end = (self._place(self.time(at)) for at in (number, number + 1))
+        return end - (begin if number else 0)
+
+    def _place(self, time: Fraction | None) -> int:
+        """How many pictures of the new film come before a time; all of them before None."""
+        if time is None:
+            return len(self.shown)
+        return bisect_left(self.shown, time / self.coding.time_base)
 
     def first(self, number: int) -> int:
         """The number of a chunk's first picture; after the last chunk, how many there are."""
@@ -71,11 +81,13 @@ class Job:
             f"{stage.name}: {settings(stage)}{before.said()} -> {after.said()}"
             for stage, before, after in zip(self.stages, self.looks, self.looks[1:], strict=False)
         ]
+        own = len(self.shown) == len(self.film.times)
+        look = self.looks[-1].said() + ("" if own else f", {counted(len(self.shown), 'picture')}")
         coded = f"{self.coding.codec}, crf {self.coding.crf}" if self.coding.crf else "lossless"
         return [
             f"{self.film.path}: {described(self.film)}",
             *(steps or ["no stage: every picture stays as it is"]),
-            f"{self.out}: {self.looks[-1].said()}, {coded}, {counted(len(self.bounds), 'chunk')}",
+            f"{self.out}: {look}, {coded}, {counted(len(self.bounds), 'chunk')}",
         ]
 
 

@@ -34,7 +34,15 @@ from tilewright.video.page import asked, check_asked
 from tilewright.video.pyav import SUFFIXES, check_there, pyav
 from tilewright.video.rehearsal import rehearsed
 from tilewright.video.source import Film, film, modified
-from tilewright.video.stages.contract import Fitting, Stage, fitted, looks, recipe
+from tilewright.video.stages.contract import (
+    Fitting,
+    Pace,
+    Stage,
+    fitted,
+    looks,
+    paced,
+    recipe,
+)
 from tilewright.video.streams import Made, left_out
 from tilewright.wording import PATH, counted, in_one_line, short
 
@@ -142,15 +150,17 @@ def _checked(
     passed = looks(stages, found.look)
     name = codec or ("vp9" if target.suffix.lower() == ".webm" else "h264")
     codecs.checked(name, crf, passed[-1], target.suffix.lower())
+    last = found.lengths.get(found.times[-1], 0)
+    known, pace = paced(stages, Pace(found.times, last, found.time_base, found.rate))
     coding = Coding(
         codec=name,
         crf=codecs.CODECS[name].crf if crf is None else crf,
         threads=host().compute_units,
-        rate=found.rate,
-        time_base=found.time_base,
+        rate=pace.rate,
+        time_base=pace.time_base,
     )
     bounds = tuple(range(0, len(found.times), CHUNK))
-    job = Job(found, target, tuple(stages), coding, passed, bounds)
+    job = Job(found, target, known, coding, passed, bounds, pace.times)
     rehearsed(found, Made(passed[-1], coding), target)
     return job
 
@@ -199,9 +209,11 @@ def made(
         _finished(job, journal, heads)
         damaged = sum(head.damaged for head in heads.values())
         frames = sum(head.frames for head in heads.values())
-        if missing := len(job.film.times) - frames:
+        if (missing := len(job.shown) - frames) > 0:
+            own = len(job.shown) == len(job.film.times)
+            what = "of the source" if own else "less, as some of the source"
             warnings.warn(
-                f"{counted(missing, 'picture')} of the source could not be decoded", stacklevel=3
+                f"{counted(missing, 'picture')} {what} could not be decoded", stacklevel=3
             )
         seconds = perf_counter() - begin
         told = _notes(heads)
@@ -300,7 +312,7 @@ class _Run:
             self.report(self._progress())
 
     def _progress(self) -> Progress:
-        total = len(self.job.film.times)
+        total = len(self.job.shown)
         rate = (self.done - self.kept) / max(perf_counter() - self.begin, 1e-9)
         return Progress(
             self.done, total, rate, max(0, total - self.done) / rate, self.clock.slowest

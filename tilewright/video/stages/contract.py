@@ -11,6 +11,9 @@ earlier: chunks begin anywhere, on any machine, and must come out the same.
 A stage that has to know the whole film is a `Fitting` one: the film is looked at once before the
 first picture is made (`analysis/`), and what the stage needs of that becomes plain values of its
 record, by time. So they stand in the journal's recipe and go to workers as all of it does.
+
+A stage that gives more pictures than it is given, or at other times, is a `Retiming` one: it says
+before work begins when they will be shown.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from typing import Any, Protocol, runtime_checkable
 
 from tilewright.errors import ArgumentError
@@ -91,6 +95,39 @@ class Fitting(Protocol):
 
     def fitted(self, survey: Survey) -> Stage:
         """The stage with what it needs of a film that was looked at; pure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """When pictures are shown.
+
+    times   of each, rising, in units of `time_base` seconds
+    length  of the last, in the same units
+    rate    pictures a second, on average
+    """
+
+    times: tuple[int, ...]
+    length: int
+    time_base: Fraction
+    rate: Fraction
+
+
+@runtime_checkable
+class Retiming(Protocol):
+    """A stage that gives pictures at times of its own."""
+
+    def retimed(self, pace: Pace) -> tuple[Stage, Pace]:
+        """The stage with what it needs of a film's pace, and the pace it makes of that; pure."""
+
+
+def paced(stages: Sequence[Stage], pace: Pace) -> tuple[tuple[Stage, ...], Pace]:
+    """The stages, knowing when pictures come, and when they are shown after the last stage."""
+    found: list[Stage] = []
+    for stage in stages:
+        if isinstance(stage, Retiming):
+            stage, pace = stage.retimed(pace)
+        found.append(stage)
+    return tuple(found), pace
 
 
 def fitted(stages: Sequence[Stage], survey: Survey) -> tuple[Stage, ...]:
