@@ -76,6 +76,7 @@ def encode(
             pts = _pts(frame, coding)
             lengths[pts] = int(frame.duration * frame.time_base / coding.time_base)
             carrier = carried(frame, look)
+            carrier.pict_type = 0  # what the old encoder chose is no order to the new one
             carrier.pts, carrier.time_base = pts, coding.time_base
             carrier.duration = lengths[pts]
             count += 1

@@ -63,20 +63,50 @@ def decoded(
     damage: Damage | None = None,
 ) -> Generator[Frame, None, None]:
     """Pictures whose time stamps are `first` and more, and less than `end`."""
-    damage = Damage() if damage is None else damage
-    before = damage.packets
-    for start in _starts(found, first):
-        with closing(_rising(found, start, damage)) as pictures:
-            begun = next((one for one in pictures if first is None or one.pts >= first), None)
+    with closing(entered(found, first, Damage() if damage is None else damage)) as pictures:
+        for frame in pictures:
+            if end is not None and frame.pts >= end:
+                return
+            yield frame
+
+
+def entered(
+    found: Film, first: int | None, damage: Damage, *, alone: bool = False
+) -> Generator[Frame, None, None]:
+    """Pictures from a time on; `alone` as of `rising`.
+
+    Begun where that gives the picture of that time; or where beginning further back gave no other,
+    so that it is lost.
+    """
+    before, wanted = damage.packets, _next_time(found, first)
+    came: tuple[int | None, int | None] = (None, None)  # where it began, and with what
+    for start in starts(found, first):
+        with closing(rising(found, start, damage, alone=alone)) as pictures:
+            at, begun = _begun(pictures, first)
+            time = None if begun is None else begun.pts
             if start is not None:
                 damage.packets = before  # those further back are another's
-                if begun is None or begun.pts != _next_time(found, first):
+                lost = at is not None and came[0] is not None and at < came[0] and time == came[1]
+                if time != wanted and not lost:
+                    came = (at, time)
                     continue
-            yield from _until(end, begun, pictures)
+            if begun is not None:
+                yield begun
+                yield from pictures
         return
 
 
-def _starts(found: Film, first: int | None) -> Iterator[int | None]:
+def _begun(pictures: Iterator[Frame], time: int | None) -> tuple[int | None, Frame | None]:
+    """When the first picture is shown, and the first from a time on."""
+    at: int | None = None
+    for frame in pictures:
+        at = frame.pts if at is None else at
+        if time is None or frame.pts >= time:
+            return at, frame
+    return at, None
+
+
+def starts(found: Film, first: int | None) -> Iterator[int | None]:
     """Where to begin, one after the other until it gives the picture; None is the film's start."""
     if first is not None:
         place = bisect_right(found.keys, first)
@@ -92,16 +122,13 @@ def _next_time(found: Film, first: int | None) -> int | None:
     return found.times[place] if place < len(found.times) else None
 
 
-def _until(
-    end: int | None, begun: Frame | None, pictures: Iterator[Frame]
+def rising(
+    found: Film, start: int | None, damage: Damage, *, alone: bool = False
 ) -> Generator[Frame, None, None]:
-    while begun is not None and (end is None or begun.pts < end):
-        yield begun
-        begun = next(pictures, None)
+    """Pictures from a time on; none where the container cannot be searched.
 
-
-def _rising(found: Film, start: int | None, damage: Damage) -> Generator[Frame, None, None]:
-    """Pictures from a time on; none where the container cannot be searched."""
+    alone  decoded by one thread and copied, so that no picture depends on who is at what when
+    """
     before: int | None = None
     with reading(found.path, found.argument) as container:
         if start is not None:
@@ -109,7 +136,7 @@ def _rising(found: Film, start: int | None, damage: Damage) -> Generator[Frame, 
                 container.seek(start, stream=container.streams[found.index])
             except pyav().FFmpegError:
                 return
-        for frame in _raw(found, container, damage):
+        for frame in _raw(found, container, damage, alone):
             if before is not None and frame.pts <= before:
                 damage.packets += 1
                 continue
@@ -117,11 +144,14 @@ def _rising(found: Film, start: int | None, damage: Damage) -> Generator[Frame, 
             yield frame
 
 
-def _raw(found: Film, container: Any, damage: Damage) -> Generator[Frame, None, None]:
+def _raw(found: Film, container: Any, damage: Damage, alone: bool) -> Generator[Frame, None, None]:
     stream = container.streams[found.index]
-    stream.thread_type = "AUTO"
-    number = 0
-    for picture in _pictures(container, stream, damage):
+    stream.thread_type = "NONE" if alone else "AUTO"
+    if alone:
+        stream.codec_context.thread_count = 1
+    copies, number = _Copies(), 0
+    for decoded_one in _pictures(container, stream, damage):
+        picture = copies.of(decoded_one, stream) if alone else decoded_one
         if found.numbered:
             if number >= len(found.times):
                 return
@@ -144,9 +174,37 @@ def _pictures(container: Any, stream: Any, damage: Damage) -> Iterator[Any]:
             damage.packets += 1
 
 
+class _Copies:
+    """Pictures in memory of their own, with all they say of themselves.
+
+    A damaged picture may show what its buffer held before, which depends on when others let go.
+    """
+
+    def __init__(self) -> None:
+        self._graph: Any = None
+        self._kind: tuple[Any, ...] = ()
+
+    def of(self, picture: Any, stream: Any) -> Any:
+        kind = (picture.width, picture.height, picture.format.name)
+        if kind != self._kind:
+            self._graph, self._kind = self._made(kind, stream.time_base), kind
+        self._graph.push(picture)
+        return self._graph.pull()
+
+    @staticmethod
+    def _made(kind: tuple[Any, ...], time_base: Any) -> Any:
+        width, height, name = kind
+        graph = pyav().filter.Graph()
+        begin = graph.add_buffer(width=width, height=height, format=name, time_base=time_base)
+        copy, end = graph.add("copy"), graph.add("buffersink")
+        begin.link_to(copy)
+        copy.link_to(end)
+        graph.configure()
+        return graph
+
+
 def _frame(found: Film, picture: Any) -> Frame:
     look = as_shown(found.look, picture)
-    picture.pict_type = 0  # what the old encoder chose is no order to the new one
     picture.time_base = found.time_base
     length = found.lengths.get(picture.pts, 0)
     picture.duration = length

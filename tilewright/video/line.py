@@ -1,7 +1,7 @@
 """Chunks made: decoder, stages and encoder side by side, ready for any chunks of a job.
 
-Chunks that follow each other are decoded in one go. What a chunk holds depends on the job and its
-number alone, whoever makes it, and whatever was made before.
+Chunks that follow each other are decoded in one go where nothing is damaged. What a chunk holds
+depends on the job and its number alone, whoever makes it, and whatever was made before.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from time import perf_counter
 
 from tilewright.video import chunk
 from tilewright.video.alike import checked
-from tilewright.video.decode import Damage, decoded
+from tilewright.video.decode import Damage
 from tilewright.video.flow import Clock, ahead, spread
 from tilewright.video.job import Job
 from tilewright.video.look import Frame
 from tilewright.video.stages.contract import windows
+from tilewright.video.steady import Stretch
 
 
 class Line:
@@ -42,30 +43,46 @@ class Line:
     ) -> None:
         """Make some chunks, rising, as files; `counted` is called after every picture."""
         for stretch in _stretches(numbers):
-            damage = Damage()
-            with closing(self.pictures(stretch, damage)) as pictures:
-                cut = _Cut(pictures)
-                for number in stretch:
-                    frames = self._encoding(cut.until(self.job.time(number + 1)), counted)
-                    coding, look = self.job.coding, self.job.looks[-1]
-                    chunk.encode(path(number), frames, coding, look, damage.taken)
-                    self.clock.add("encode", perf_counter() - self._last)
+            while stretch:
+                stretch = stretch[self._in_one_go(stretch, path, counted) :]
 
-    def pictures(self, numbers: Sequence[int], damage: Damage) -> Generator[Frame, None, None]:
+    def _in_one_go(
+        self, numbers: Sequence[int], path: Callable[[int], Path], counted: Callable[[], None]
+    ) -> int:
+        """Make chunks that follow each other, as many as can be decoded so; gives their number."""
+        damage = Damage()
+        source = self._source(numbers, damage)
+        with closing(self.pictures(numbers, source)) as pictures:
+            cut = _Cut(pictures)
+            for place, number in enumerate(numbers):
+                frames = self._encoding(cut.until(self.job.time(number + 1)), counted)
+                coding, look = self.job.coding, self.job.looks[-1]
+                chunk.encode(path(number), frames, coding, look, damage.taken)
+                self.clock.add("encode", perf_counter() - self._last)
+                if place == source.last:
+                    break
+        return place + 1
+
+    def _source(self, numbers: Sequence[int], damage: Damage) -> Stretch:
+        """What is decoded for chunks: stages look at pictures round them."""
+        before = sum(stage.before for stage in self.job.stages)
+        after = sum(stage.after for stage in self.job.stages)
+        most = len(self.job.film.times)
+        ranges = [
+            (max(0, self.job.first(n) - before), min(most, self.job.first(n + 1) + after))
+            for n in numbers
+        ]
+        return Stretch(self.job.film, ranges, damage)
+
+    def pictures(
+        self, numbers: Sequence[int], source: Stretch | None = None
+    ) -> Generator[Frame, None, None]:
         """Pictures of chunks that follow each other, through decoder and stages, a thread each."""
         found, stages = self.job.film, self.job.stages
-        first = self.job.first(numbers[0]) - sum(stage.before for stage in stages)
-        end = self.job.first(numbers[-1] + 1) + sum(stage.after for stage in stages)
-        times = found.times
-        source = decoded(
-            found,
-            times[first] if first > 0 else None,
-            times[end] if end < len(times) else None,
-            damage,
-        )
+        source = source or self._source(numbers, Damage())
         start = self.job.time(numbers[0]) if numbers[0] else None
         with ExitStack() as ended:  # the last part first, as it is who asks the one before
-            pictures = ahead(checked(found, source), "decode", self.clock)
+            pictures = ahead(checked(found, source.pictures()), "decode", self.clock)
             ended.callback(pictures.close)
             for stage, works in zip(stages, self._works, strict=True):
                 given = windows(stage, pictures)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.files.whole import replacing
 from tilewright.video.compare import busiest, image, sheet
-from tilewright.video.decode import Damage, decoded
+from tilewright.video.decode import decoded
 from tilewright.video.flow import Clock
 from tilewright.video.job import Job
 from tilewright.video.line import Line
@@ -31,7 +31,7 @@ def preview(job: Job) -> Path:
         for first in sorted({int(place * total) for place in _PLACES}):
             line.job, number = job.stretch(first, 1)
             with (
-                closing(line.pictures([number], Damage())) as made,
+                closing(line.pictures([number])) as made,
                 closing(decoded(job.film, job.film.times[first])) as source,
             ):
                 before, after = next(source), next(made)
