@@ -10,8 +10,8 @@ PATH = 300  # characters of a path that a message shows
 
 
 def short(value: Any, most: int = 60) -> str:
-    """`value` as a message shows it: its repr, cut to so many characters."""
-    return _cut(repr(value), most)
+    """`value` as a message shows it: its repr on one line, cut to so many characters."""
+    return _cut(" ".join(repr(value).split()), most)
 
 
 def in_one_line(error: BaseException, most: int = 300) -> str:

@@ -65,7 +65,7 @@ def merged(first: Verdict, second: Verdict) -> Verdict:
 def named(engines: Sequence[Named], name: str, device: Device) -> Named:
     """The engine of this name. Raises KernelError with the names that there are."""
     for engine in engines:
-        if engine.name == name:
+        if isinstance(name, str) and engine.name == name:
             return engine
     if not engines:
         raise KernelError(

@@ -120,7 +120,7 @@ def checked_sums(accumulate: str | None, dtype: str) -> str:
     """The dtype of sums: float32 for halves unless "fp16" is allowed."""
     if accumulate is None:
         return sums_of(dtype)
-    if dtype != "float16" or accumulate != "fp16":
+    if dtype != "float16" or not isinstance(accumulate, str) or accumulate != "fp16":
         shown = "None or 'fp16'" if dtype == "float16" else f"None for {dtype}"
         raise ArgumentError(f"accumulate={short(accumulate)}: accepted is {shown}")
     return "float16"

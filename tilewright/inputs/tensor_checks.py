@@ -11,15 +11,19 @@ import torch
 from torch import Tensor
 
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
+from tilewright.facts.device import Device
+from tilewright.inputs.batch_place import check_none
 from tilewright.inputs.checks import (
     PRECISIONS,
     check_pair,
     check_shape,
     checked_activation,
     checked_flag,
+    checked_name,
     checked_number,
     checked_precision,
 )
+from tilewright.inputs.devices import resolve
 from tilewright.inputs.tensors import check_tensor, dtype_of, is_differentiated
 from tilewright.wording import short
 
@@ -71,6 +75,22 @@ def _matrix(value: Tensor, name: str, transpose: Any) -> Tensor:
     if value.dim() == 1:
         return value.unsqueeze(0 if name == "a" else 1)
     return value.mT if transpose else value
+
+
+def check_left(precision: Any) -> None:
+    """Raise where autocast leaves float32 and this is no precision of float32's to leave there."""
+    if precision is not None:
+        checked_name("precision", precision, PRECISIONS)
+
+
+def check_processors(device: Any, kernel: Any) -> None:
+    """Raise where lists of a processor's tensors have no such option, as NumPy's have none.
+
+    A device has to be one that there is; torch's BLAS multiplies whichever is named.
+    """
+    check_none(kernel=kernel)
+    if device is not None and not isinstance(device, Device | str):
+        resolve(device)  # raises
 
 
 def check_precision(precision: str | None, a: Tensor) -> None:

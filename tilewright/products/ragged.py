@@ -59,7 +59,7 @@ def ragged_matmul(
     Raises: ShapeError, DtypeError, OperandError, OverlapError, ArgumentError.
     """
     plain = w is not None and offsets is not None and out is None
-    if plain and getattr(x, "is_cuda", False) and (precision is None or precision == "tf32"):
+    if plain and getattr(x, "is_cuda", False) and (precision is None or _is_tf32(precision)):
         from tilewright.torch_ops.ragged import repeated
 
         result = repeated(x, w, offsets, bias, precision or "ieee")
@@ -72,6 +72,11 @@ def ragged_matmul(
     from tilewright.torch_ops.ragged_call import product
 
     return product(x, w, offsets, bias, out, precision)
+
+
+def _is_tf32(precision: Any) -> bool:
+    """Whether it is that name; arrays, whose comparison has no truth, are not."""
+    return isinstance(precision, str) and precision == "tf32"
 
 
 def synchronize(device: Any = None) -> None:

@@ -21,7 +21,7 @@ from tilewright.inputs import tensor_checks as checks
 from tilewright.inputs.checks import check_shape, checked_number, checked_scalars
 from tilewright.inputs.devices import host
 from tilewright.inputs.overlap import check_apart
-from tilewright.inputs.tensors import DTYPES, dtype_of
+from tilewright.inputs.tensors import DTYPES, array, dtype_of
 from tilewright.planning.explain import explained_elsewhere, product_head
 from tilewright.torch_ops import down, recorded
 from tilewright.torch_ops.autocast import cast
@@ -53,6 +53,7 @@ def matmul(
     if out is None:
         before, (a, b, bias) = a, cast(a, b, bias)
         if a is not before and a.dtype != torch.float32:
+            checks.check_left(precision)
             how = (None, *how[1:])  # a precision is float32's, which autocast has just left
         compiling = torch.compiler.is_compiling()
         found = None if compiling else _of_matrices(a, b, bias, how, **options)
@@ -93,9 +94,16 @@ def explain(
         why = None if left.is_cuda else down.why_torch(left, right, how)
         if why is not None:
             return _torchs(left, right, why)
-    a, b, out, bias = (x.detach() if isinstance(x, Tensor) else x for x in (a, b, out, bias))
+    a, b, out, bias = map(_plain, ("a", "b", "out", "bias"), (a, b, out, bias))
     options.update(device=device, precision=precision, accumulate=accumulate, kernel=kernel)
     return dense.explain(a, b, out=out, bias=bias, **options)
+
+
+def _plain(name: str, value: Any) -> Any:
+    """What a plan looks at: memory that nothing follows, on a processor NumPy's view of it."""
+    if not isinstance(value, Tensor):
+        return value
+    return value.detach() if value.is_cuda else array(value, name)
 
 
 def _torchs(a: Tensor, b: Tensor, why: str) -> str:
@@ -136,7 +144,9 @@ def _of_matrices(
         made = recorded.product(a, b, bias, turned, scale, how, product)
         return made if made is None or function is None else function(made)
     plain = transpose_a is transpose_b is False and type(alpha) is float and alpha == 1.0
-    if not plain or activation is not None or bias is not None or how != (None,) * 4:
+    if not plain or activation is not None or bias is not None:
+        return None
+    if any(option is not None for option in how):
         return None
     dense = a.layout is b.layout is torch.strided and a.dim() == b.dim() == 2
     if not dense or a.device.type != "cpu" or a.dtype not in DTYPES:

@@ -20,6 +20,7 @@ from torch import Tensor
 from tilewright import settings
 from tilewright.calls import dense_quick_host
 from tilewright.errors import DeviceMemoryError, OperandError
+from tilewright.inputs.place_host import Host
 from tilewright.inputs.tensors import array, dtype_of, written
 
 _WORTH_PLANNING = 2 * 768**3
@@ -66,6 +67,8 @@ def products(
 ) -> list[Tensor]:
     """alphas[i] · a[i] @ b[i] + biases[i] of plain matrices, an allocation each."""
     if not a or a[0].device.type == "cpu":
+        if how[2] is not None:
+            Host(a).device(how[2])  # raises where there is none
         return [_by_torch(*problem) for problem in zip(a, b, biases, alphas, strict=True)]
     made = [one.new_empty((one.shape[0], two.shape[1])) for one, two in zip(a, b, strict=True)]
     biased = any(bias is not None for bias in biases)

@@ -52,6 +52,8 @@ def grouped_matmul(
         if made is not None:
             return made
     given, is_mixed = _tensors(a, b, bias, out)
+    if all(one.device.type == "cpu" for one in given):
+        checks.check_processors(device, kernel)
     options = {"alpha": alpha, "beta": beta, "activation": activation, "into": into, "bias": bias}
     if (
         (out is not None or is_mixed)
@@ -124,6 +126,7 @@ def _watched(
     if out is None:
         left, right, own = lists.cast_lists(left, right, own)
     if left[0] is not first and left[0].dtype != float32:
+        checks.check_left(how[0])
         how = (None, *how[1:])  # a precision is float32's, which autocast has just left
     left, right = tensor_lists.fitting(left, right, own, turned, how[0])
     found = lists.products(left, right, own, checks.each(alpha, count, "alpha", float), how)

@@ -5,7 +5,7 @@ What was checked is not checked again where only the number of rows has changed.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -28,6 +28,8 @@ _passed: Shelf[Any, bool] = Shelf("checked ragged products", most=1 << 20)
 
 def product(x: Any, w: Any, offsets: Any, bias: Any, out: Any, precision: str | None) -> Any:
     """Arguments, results and errors are those of `tilewright.ragged_matmul`; all are tensors."""
+    if not isinstance(precision, str | None):
+        _refuse(precision)
     key = _key(x, w, offsets, bias, precision)
     if key not in _passed:
         _check_devices(x, w=w, offsets=offsets, bias=bias, out=out)
@@ -94,9 +96,7 @@ def _check(x: Tensor, w: Tensor, offsets: Tensor, bias: Any, precision: str | No
     if offsets.dtype not in (torch.int32, torch.int64):
         raise DtypeError(f"offsets.dtype={str(offsets.dtype)!r}: accepted are int32 and int64")
     if precision not in _PRECISIONS or (precision == "tf32" and x.dtype != torch.float32):
-        raise ArgumentError(
-            f"precision={short(precision)}: accepted is None, and 'tf32' for float32"
-        )
+        _refuse(precision)
     if x.dim() != 2 or w.dim() not in (2, 3):
         raise ShapeError(
             f"x.shape={tuple(x.shape)}, w.shape={tuple(w.shape)}: accepted are [t, k] by [g, k, n],"
@@ -110,6 +110,10 @@ def _check(x: Tensor, w: Tensor, offsets: Tensor, bias: Any, precision: str | No
         _check_groups(x, w, offsets, bias)
     elif bias is not None:
         raise ArgumentError("bias: not with offsets along k; accepted is None")
+
+
+def _refuse(precision: Any) -> NoReturn:
+    raise ArgumentError(f"precision={short(precision)}: accepted is None, and 'tf32' for float32")
 
 
 def _check_groups(x: Tensor, w: Tensor, offsets: Tensor, bias: Any) -> None:
