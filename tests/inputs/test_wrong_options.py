@@ -110,6 +110,6 @@ def test_a_compiled_function_refuses_a_wrong_option_too(option: str) -> None:
 def test_a_device_that_there_is_not_is_refused_in_lists_of_tensors() -> None:
     for requires in (False, True):
         one = torch.ones(3, 3, requires_grad=requires)
-        with pytest.raises(tilewright.errors.DeviceError, match="^device='opencl:77'"):
+        with pytest.raises(tilewright.errors.DeviceError, match=r"^device='opencl:77'"):
             tilewright.grouped_matmul([one], [one], device="opencl:77")
         assert (tilewright.grouped_matmul([one], [one], device="host")[0] == 3).all()
