@@ -22,6 +22,7 @@ from tilewright.video.stages.contrast import Contrast
 from tilewright.video.stages.deblock import Deblock
 from tilewright.video.stages.dehaze import Dehaze
 from tilewright.video.stages.denoise import Denoise
+from tilewright.video.stages.interpolate import Interpolate
 from tilewright.video.stages.low_light import LowLight
 from tilewright.video.stages.sharpen import Sharpen
 from tilewright.video.stages.ten_bit import TenBit
@@ -89,6 +90,15 @@ def enhance(
             "--contrast",
             metavar="[AMOUNT]",
             help="More contrast, 0 to 1; alone: 0.6.",
+            rich_help_panel=_STAGES,
+        ),
+    ] = None,
+    interpolate: Annotated[
+        str | None,
+        typer.Option(
+            "--interpolate",
+            metavar="2|4|RATE",
+            help="More pictures by motion: 2 or 4 times as many, or so many a second, as 60.",
             rich_help_panel=_STAGES,
         ),
     ] = None,
@@ -225,6 +235,7 @@ def enhance(
     - `tilewright enhance film.mp4 -o film.mkv --sharpen 0.5 --ten-bit --codec h265 --crf 22`
     - `tilewright enhance film.mp4 -o large.mp4 --upscale 2 --report large.html`
     - `tilewright enhance old.mp4 -o clean.mp4 --deblock --denoise --size m`
+    - `tilewright enhance film.mp4 -o smooth.mp4 --interpolate 2`
     - `tilewright enhance film.mkv -o copy.mkv --codec ffv1`
     - `tilewright enhance "photos/*.jpg" -o larger --upscale 2 --size l`
     """
@@ -234,11 +245,20 @@ def enhance(
     stages += [] if low_light is None else [LowLight(low_light)]
     stages += [] if dehaze is None else [Dehaze(dehaze)]
     stages += [] if contrast is None else [Contrast(contrast)]
+    stages += [] if interpolate is None else [Interpolate(interpolate)]
     stages += _upscaling(upscale, size, dtype, model, device, shared)
     stages += [] if sharpen is None else [Sharpen(sharpen)]
     stages += [TenBit()] if ten_bit else []
     if (found := pictures.pairs(source, output)) is not None:
-        _only_films({"--codec": codec, "--crf": crf, "--workers": workers, "--report": report})
+        _only_films(
+            {
+                "--interpolate": interpolate,
+                "--codec": codec,
+                "--crf": crf,
+                "--workers": workers,
+                "--report": report,
+            }
+        )
         _only_films(
             {"--reference": reference, "--preview": preview or None, "--auto": auto or None}
         )

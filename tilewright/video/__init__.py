@@ -3,7 +3,8 @@
 frames    the pictures of a film, planes as NumPy views
 enhance   a film out of another, through stages
 analyse   what a film is like, and which stages would help (Analysis, Advice)
-Deblock, Denoise, LowLight, Dehaze, Contrast, Upscale, Sharpen, TenBit  stages (stages/contract.py)
+Deblock, Denoise, LowLight, Dehaze, Contrast, Interpolate, Upscale, Sharpen, TenBit
+                          stages (stages/contract.py)
 Frame, Look               a picture, and what pictures of a film are
 Enhanced, Progress        what was made, and how far it is
 
@@ -23,6 +24,7 @@ if _typing.TYPE_CHECKING:
     from tilewright.video.stages.deblock import Deblock
     from tilewright.video.stages.dehaze import Dehaze
     from tilewright.video.stages.denoise import Denoise
+    from tilewright.video.stages.interpolate import Interpolate
     from tilewright.video.stages.low_light import LowLight
     from tilewright.video.stages.sharpen import Sharpen
     from tilewright.video.stages.ten_bit import TenBit
@@ -37,6 +39,7 @@ __all__ = [
     "Denoise",
     "Enhanced",
     "Frame",
+    "Interpolate",
     "Look",
     "LowLight",
     "Progress",
@@ -56,6 +59,7 @@ _PLACES = {
     "Denoise": "stages.denoise",
     "Enhanced": "job",
     "Frame": "look",
+    "Interpolate": "stages.interpolate",
     "Look": "look",
     "LowLight": "stages.low_light",
     "Progress": "making",

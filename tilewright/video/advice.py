@@ -33,7 +33,7 @@ from tilewright.video.stages.ten_bit import TenBit
 # The order in which stages serve pictures best.
 ORDER = (
     *("deblock", "denoise", "low-light", "dehaze"),
-    *("contrast", "upscale", "sharpen", "ten-bit"),
+    *("contrast", "interpolate", "upscale", "sharpen", "ten-bit"),
 )
 BLOCKS, NOISE, DARK, HAZE, NARROW, BLUR, BANDS = 0.1, 2.5, 0.25, 0.45, 0.55, 1.6, 2.0
 COMBED, DRAWN, SMALL, TEXT = 1.0, 0.8, 576, 0.002

@@ -15,7 +15,7 @@ from tilewright.video.source import Film, described
 from tilewright.video.stages.contract import Stage
 from tilewright.wording import counted
 
-_SAID = ("sigma", "amount", "size", "dtype")
+_SAID = ("rate", "sigma", "amount", "size", "dtype")
 _TOLD = 12  # pictures whose times are told one by one
 
 
