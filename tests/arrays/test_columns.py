@@ -65,7 +65,7 @@ def test_the_numbers_are_those_of_the_arrays() -> None:
     assert isinstance(found, Columns)
     start = base.__array_interface__["data"][0]
     assert [getattr(found, name).tolist() for name in FIELDS] == [
-        [start + 4 * (8 + 7)], [3], [2], [16], [-3],
+        [start + 4 * (8 + 7)], [3], [2], [64], [-12],
     ]  # fmt: skip
 
 

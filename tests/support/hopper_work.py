@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tilewright.arrays.addresses import Columns
 from tilewright.backends.cuda.hopper import packing, records
 from tilewright.backends.cuda.hopper.maps import Matrix, bucket_maps
 from tilewright.backends.cuda.hopper.records import Bucket
-from tilewright.backends.cuda.work import Columns, Work
+from tilewright.backends.cuda.work import Work
 
 EDGES = [
     (m, n, k)
@@ -57,9 +58,10 @@ class Memory:
 
     def work(self, base: int, dtype: str = "float16", **fields: object) -> Work:
         size = 4 if dtype == "float32" else 2
+        sizes = ((self.m, self.k), (self.k, self.n), (self.m, self.n))
         a, b, c = (
-            Columns(base + size * start, row, col)
-            for start, (row, col) in zip(self.starts, self.strides, strict=True)
+            Columns(base + size * start, *shape, size * row, size * col)
+            for start, shape, (row, col) in zip(self.starts, sizes, self.strides, strict=True)
         )
         count = len(self.m)
         given = {
@@ -124,12 +126,12 @@ def _pack(item: np.void, buffer: np.ndarray, base: int, panels: np.ndarray) -> N
 def _box(matrix: Matrix, x: int, y: int, buffer: np.ndarray, base: int, memory: dict) -> np.ndarray:  # type: ignore[type-arg]
     """64 rows of 64 elements, zeros outside."""
     assert matrix.address % 16 == 0
-    assert matrix.stride % 8 == 0
+    assert matrix.stride % 16 == 0
     found = np.zeros((64, 64), np.float16)
     rows, columns = min(64, matrix.rows - y), min(64, matrix.columns - x)
     if rows > 0 and columns > 0:
         whole = memory.get(matrix.address, buffer[(matrix.address - base) // 2 :])
-        at = (y + np.arange(rows))[:, None] * matrix.stride + x + np.arange(columns)
+        at = (y + np.arange(rows))[:, None] * (matrix.stride // 2) + x + np.arange(columns)
         found[:rows, :columns] = whole[at]
     return found
 

@@ -17,10 +17,11 @@ from tests.support.cases import CASES, Case, Operands, operands
 from tests.support.checks import assert_rest_untouched, assert_right
 from tests.support.made_up import H200
 from tilewright import Device
+from tilewright.arrays.addresses import Columns, row_major
 from tilewright.backends.cuda import choose
 from tilewright.backends.cuda.machine.triton_launch import INTERPRETED
 from tilewright.backends.cuda.tiled.engine import TritonGrouped
-from tilewright.backends.cuda.work import Columns, Work
+from tilewright.backends.cuda.work import Work
 
 CUDA_H200 = replace(
     H200,
@@ -36,10 +37,7 @@ def work_of(given: Sequence[Operands], order: str = "auto") -> Work:
     """The batch of these cases as they lie in the host's memory."""
 
     def columns(arrays: Sequence[Any]) -> Columns:
-        facts = [
-            (x.__array_interface__["data"][0], *(step // x.itemsize for step in x.strides))
-            for x in arrays
-        ]
+        facts = [(x.__array_interface__["data"][0], *x.shape, *x.strides) for x in arrays]
         return Columns(*np.array(facts, np.int64).T)
 
     bias = [one.bias for one in given]
@@ -54,7 +52,9 @@ def work_of(given: Sequence[Operands], order: str = "auto") -> Work:
         columns([x.a_matrix for x in given]),
         columns([x.b_matrix for x in given]),
         columns([x.out for x in given]),
-        Columns(np.array(addresses, np.int64), one, one) if any(addresses) else None,
+        row_major(one, n, np.array(addresses, np.int64), given[0].out.itemsize)
+        if any(addresses)
+        else None,
         np.array([x.case.alpha for x in given]),
         np.array([x.case.beta for x in given]),
         given[0].case.activation or "none",

@@ -31,7 +31,10 @@ _WORD = 8
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """One row a matrix: address of the first element, sizes, strides in elements."""
+    """One row a matrix: where it begins and its strides, in bytes; its rows and columns.
+
+    `address` counts from zero, or from where the device array begins that the matrices lie in.
+    """
 
     address: Column
     rows: Column
@@ -43,6 +46,16 @@ class Columns:
     def swapped(self) -> Columns:
         """The transposes."""
         return Columns(self.address, self.cols, self.rows, self.col, self.row)
+
+    def take(self, which: Column) -> Columns:
+        """The matrices at these indices."""
+        every = (self.address, self.rows, self.cols, self.row, self.col)
+        return Columns(*(column[which] for column in every))
+
+
+def row_major(rows: Column, cols: Column, address: Column, itemsize: int) -> Columns:
+    """The columns of matrices without gaps, of elements of so many bytes."""
+    return Columns(address, rows, cols, cols * itemsize, np.full(len(rows), itemsize))
 
 
 def numbers_of(values: Any) -> npt.NDArray[Any]:
@@ -78,7 +91,7 @@ def _read_memory(arrays: Sequence[npt.NDArray[Any]], dtype: np.dtype[Any]) -> Co
         rows, cols, row, col = _gather(fields[2], 4)
     else:
         (rows, cols), (row, col) = _gather(fields[2], 2), _gather(fields[3], 2)
-    return _in_elements(fields[0], rows, cols, row, col, dtype.itemsize)
+    return _whole_steps(Columns(fields[0], rows, cols, row, col), dtype.itemsize)
 
 
 def _addresses(arrays: Sequence[npt.NDArray[Any]]) -> Column:
@@ -115,23 +128,12 @@ def _read_slowly(arrays: Sequence[npt.NDArray[Any]], dtype: np.dtype[Any]) -> Co
     facts = [
         (array.__array_interface__["data"][0], *array.shape, *array.strides) for array in arrays
     ]
-    address, rows, cols, row, col = np.array(facts, np.int64).T
-    return _in_elements(address, rows, cols, row, col, dtype.itemsize)
+    return _whole_steps(Columns(*np.array(facts, np.int64).T), dtype.itemsize)
 
 
-def _in_elements(
-    address: Column,
-    rows: Column,
-    cols: Column,
-    row: Column,
-    col: Column,
-    itemsize: int,
-) -> Columns | int:
-    odd = (row % itemsize) | (col % itemsize)
-    if odd.any():
-        return int(np.argmax(odd != 0))
-    shift = itemsize.bit_length() - 1
-    return Columns(address, rows, cols, row >> shift, col >> shift)
+def _whole_steps(found: Columns, itemsize: int) -> Columns | int:
+    odd = (found.row | found.col) & (itemsize - 1)
+    return int(np.argmax(odd != 0)) if odd.any() else found
 
 
 @cache

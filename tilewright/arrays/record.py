@@ -5,46 +5,39 @@
 
 A record is one cache line of 128 bytes. Words 13 to 15 are a back end's own: alpha and beta as
 float64 for Triton (backends/cuda/kernels/triton/record.py), the epilogue's bits for OpenCL
-(backends/opencl/kernels/grouped.clh). Strides count elements; places are bytes, or elements of one
-buffer where a device has no addresses.
+(backends/opencl/kernels/grouped.clh). Strides, which are bytes everywhere else, count elements here
+as in the kernels; places stay bytes, or are elements of a buffer where a device has no addresses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from tilewright.arrays.addresses import Columns
 
 WORDS = 16
 A, B, C, BIAS, M, N, K, A_ROW, A_COL, B_ROW, B_COL, C_ROW, C_COL, OWN = range(14)
 Ints = npt.NDArray[np.int64]
 
 
-class Laid(Protocol):
-    """One row a matrix: its place, and strides of rows and columns."""
+def fill(
+    table: Ints, parts: Iterable[Columns], bias: Any, sizes: Iterable[Any], itemsize: int
+) -> None:
+    """Write all but a back end's own words; `parts` are A, B and C, `sizes` m, n and k.
 
-    @property
-    def address(self) -> Ints:
-        """Of the first elements."""
-
-    @property
-    def row(self) -> Ints:
-        """From one row to the next."""
-
-    @property
-    def col(self) -> Ints:
-        """From one column to the next."""
-
-
-def fill(table: Ints, a: Laid, b: Laid, c: Laid, bias: Any, sizes: Iterable[Any]) -> None:
-    """Write all but a back end's own words; `bias` are its places, `sizes` m, n and k."""
+    `bias` are the addresses of its vectors.
+    """
+    a, b, c = parts
     columns = (
         a.address, b.address, c.address, bias, *sizes, a.row, a.col, b.row, b.col, c.row, c.col,
     )  # fmt: skip
     for word, column in enumerate(columns):
         table[:, word] = column
+    table[:, A_ROW:OWN] >>= itemsize.bit_length() - 1  # whole elements, forwards or backwards
 
 
 def of_parts(rows: Ints, begin: Ints, end: Ints, place: Any, item: int = 1) -> Ints:

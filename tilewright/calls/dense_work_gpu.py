@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from tilewright.arrays.addresses import Columns, row_major
 from tilewright.arrays.views import View
-from tilewright.backends.cuda.work import Columns, Ints, Work
+from tilewright.backends.cuda.work import Ints, Work
 from tilewright.facts.limits import MOST
 from tilewright.facts.scalars import Scalars
 from tilewright.inputs.product import Product
@@ -36,7 +37,8 @@ def batch_of(
     one = np.ones(count, np.int64)
     bias = None
     if "bias" in views:
-        bias = Columns(one * views["bias"].offset * views["bias"].dtype.itemsize, one, one)
+        vector, item = views["bias"], views["bias"].dtype.itemsize
+        bias = row_major(one, one * n, one * vector.offset * item, item)
     return Work(
         ordinal,
         one * m,
@@ -83,5 +85,6 @@ def _lead(part: View) -> Columns:
     for size, step in zip(part.shape[:-2], part.strides[:-2], strict=True):
         at = np.add.outer(at, np.arange(size, dtype=np.int64) * step).reshape(-1)
     one = np.ones(len(at), np.int64)
-    row, col = part.strides[-2:]
-    return Columns(at * part.dtype.itemsize, one * row, one * col)
+    item = part.dtype.itemsize
+    lies = (*part.shape[-2:], *(step * item for step in part.strides[-2:]))
+    return Columns(at * item, *(one * number for number in lies))

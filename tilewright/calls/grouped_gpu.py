@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.arrays.addresses import Columns, row_major
 from tilewright.arrays.aligned import aligned_offsets
 from tilewright.backends.cuda import choose
-from tilewright.backends.cuda import work as contract
 from tilewright.backends.cuda.machine import arrays, driver
 from tilewright.backends.cuda.machine.placing import places
 from tilewright.backends.cuda.work import Work
@@ -26,7 +26,6 @@ from tilewright.inputs.batch import Call, Results, checked
 from tilewright.inputs.batch_place_gpu import BatchOnGpu, written_of
 from tilewright.inputs.checks import PRECISIONS, checked_precision
 from tilewright.inputs.devices import gpu
-from tilewright.inputs.matrices import Matrices
 from tilewright.inputs.place_gpu import OnGpu
 from tilewright.planning.explain import batch_head
 
@@ -130,14 +129,13 @@ def explain(m: Ints, n: Ints, k: Ints, dtype: str, device: Device, order: str) -
 def _nominal(m: Ints, n: Ints, k: Ints, dtype: str, device: Device, order: str) -> Work:
     """These sizes as dense matrices, each at a multiple of 64 bytes."""
     kind = arrays.element_type(dtype)
-    one = np.ones(len(m), np.int64)
 
-    def dense(rows: Ints, cols: Ints) -> contract.Columns:
+    def dense(rows: Ints, cols: Ints) -> Columns:
         offsets, _ = aligned_offsets(rows, cols, kind.itemsize)
-        return contract.Columns(offsets * kind.itemsize, cols, one)
+        return row_major(rows, cols, offsets * kind.itemsize, kind.itemsize)
 
-    a, b, c, none = dense(m, k), dense(k, n), dense(m, n), np.zeros(len(m))
-    scalars = (one.astype(np.float64), none, "none", dtype, "ieee", order, ())
+    a, b, c = dense(m, k), dense(k, n), dense(m, n)
+    scalars = (np.ones(len(m)), np.zeros(len(m)), "none", dtype, "ieee", order, ())
     return Work(driver.ordinal_of(device), m, n, k, a, b, c, None, *scalars)
 
 
@@ -155,10 +153,10 @@ def _work(where: OnGpu, call: Call, order: str, precision: str) -> Work:
         call.a.at.rows,
         call.b.at.cols,
         call.a.at.cols,
-        _bytes(call.a),
-        _bytes(call.b),
-        _bytes(call.c),
-        None if call.bias is None else _bytes(call.bias),
+        call.a.at,
+        call.b.at,
+        call.c.at,
+        None if call.bias is None else call.bias.at,
         call.alpha,
         call.beta,
         call.activation,
@@ -167,7 +165,3 @@ def _work(where: OnGpu, call: Call, order: str, precision: str) -> Work:
         order,
         tuple(held),
     )
-
-
-def _bytes(part: Matrices) -> contract.Columns:
-    return contract.Columns(part.at.address * part.dtype.itemsize, part.at.row, part.at.col)

@@ -31,7 +31,7 @@ from tilewright.planning.host_part import ZEROED
 
 def views(part: Matrices) -> list[NDArray]:
     """The matrices of a host operand as NumPy views, transposes applied."""
-    at, size = part.at, part.dtype.itemsize
+    at = part.at
     low, high = extents(part)
     held = np.flatnonzero(low < high)
     first = int(low[held].min(initial=2**62)) if len(held) else 0
@@ -41,7 +41,7 @@ def views(part: Matrices) -> list[NDArray]:
     memory = np.frombuffer(span, np.uint8) if reach else np.empty(0, np.uint8)
     starts = np.where(low < high, at.address - first, 0).tolist()
     shapes = zip(at.rows.tolist(), at.cols.tolist(), strict=True)
-    steps = zip((at.row * size).tolist(), (at.col * size).tolist(), strict=True)
+    steps = zip(at.row.tolist(), at.col.tolist(), strict=True)
     view: Any = np.ndarray
     return list(map(view, shapes, repeat(part.dtype), repeat(memory), starts, steps))
 

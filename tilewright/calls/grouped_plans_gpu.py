@@ -18,12 +18,13 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.arrays.addresses import Columns, row_major
 from tilewright.arrays.aligned import ALIGNMENT, aligned_offsets
 from tilewright.arrays.views import on_gpu
 from tilewright.backends.cuda import choose
 from tilewright.backends.cuda.machine import addresses, arrays, results
 from tilewright.backends.cuda.machine.addresses import Lies
-from tilewright.backends.cuda.work import Columns, Ints, Work
+from tilewright.backends.cuda.work import Ints, Work
 from tilewright.facts.dtypes import ITEMSIZE
 from tilewright.inputs.devices import gpu
 from tilewright.inputs.watched import is_anything_watched
@@ -136,9 +137,10 @@ def _planned(a: tuple[Any, ...], left: _Side, b: tuple[Any, ...], right: _Side) 
         return None
     offsets, total = aligned_offsets(rows, cols, item)
     lie = results.Places(rows, cols, offsets, total, name)
-    ones = one.astype(np.int64)
-    first, second = (Columns(side.address, *side.lies.steps) for side in (left, right))
-    c = Columns(_SOMEWHERE + offsets * item, cols, ones)
+    first, second = (
+        Columns(side.address, *side.lies.sizes, *(side.lies.steps * item)) for side in (left, right)
+    )
+    c = row_major(rows, cols, _SOMEWHERE + offsets * item, item)
     scalars = (one, np.zeros(len(a)), "none", name, "ieee", "auto", ())
     work = Work(ordinal, rows, cols, k, first, second, c, None, *scalars)
     plan = choose.move(work, gpu(ordinal))

@@ -25,8 +25,8 @@ Floats = npt.NDArray[np.float64]
 class GroupedOperands:
     """All columns that a grouped kernel reads, problems in the caller's order.
 
-    Addresses are bytes of host memory where there are no `bases`, elements into these otherwise:
-    arrays of a, b, c and bias. A bias has no rows where a problem has none.
+    Addresses are those of the host's memory where there are no `bases`, else they count from where
+    these begin: arrays of a, b, c and bias. A bias has no rows where a problem has none.
     """
 
     a: Columns

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.arrays.addresses import Column, Columns
+from tilewright.arrays.addresses import Column, row_major
 from tilewright.arrays.aligned import aligned_offsets
 from tilewright.arrays.views import View
 from tilewright.backends.cuda.machine import arrays
@@ -41,14 +41,14 @@ class BatchOnGpu:
         return OnGpu(self.one, memory)
 
     def matrices(self, values: Any, name: str) -> Matrices:
-        """Their columns, addresses in elements.
+        """Their columns.
 
         `base` is the GPU itself: whatever lies there counts as one memory.
         """
         if isinstance(values, RaggedBatch):
             flat = arrays.view(values.flat, f"{name}.flat")
-            one = np.ones(len(values), np.int64)
-            at = Columns(flat.offset + values.offsets, values.rows, values.cols, values.cols, one)
+            address = (flat.offset + values.offsets) * flat.dtype.itemsize
+            at = row_major(values.rows, values.cols, address, flat.dtype.itemsize)
             dtype: Any = flat.dtype
             return Matrices(at, dtype, flat.memory, values)
         if not isinstance(values, Sequence) or hasattr(values, "shape"):
@@ -58,9 +58,7 @@ class BatchOnGpu:
         if not len(values):
             raise ShapeError(f"{name}: has 0 matrices; must have as many as the others")
         held = tuple(values)  # a lazy sequence makes each element anew: these stay
-        address, sizes, steps, kind, ordinal = arrays.columns(held, name)
-        at = Columns(address, sizes[:, 0], sizes[:, 1], steps[:, 0], steps[:, 1])
-        dtype = kind
+        at, dtype, ordinal = arrays.columns(held, name)
         base: Any = arrays.memory_of(ordinal)
         return Matrices(at, dtype, base, held)
 
@@ -82,7 +80,7 @@ class BatchOnGpu:
             else:
                 lie = known_places(rows, cols, offsets, total, a.dtype.name)
                 made, address = lie.made(where.memory.ordinal)
-        at = Columns(address // a.dtype.itemsize + offsets, rows, cols, cols, np.ones_like(rows))
+        at = row_major(rows, cols, address + offsets * a.dtype.itemsize, a.dtype.itemsize)
         results = self._public(made, rows, cols, offsets, a, first)
         return lambda: results, Matrices(at, a.dtype, a.base, made)
 
@@ -105,9 +103,9 @@ class BatchOnGpu:
             if vector is not None:
                 seen = arrays.view(vector, f"bias[{i}]")
                 _check_vector(seen, f"bias[{i}]", int(widths[i]), b)
-                address[i], cols[i] = seen.offset, widths[i]
-        one = np.ones_like(widths)
-        return Matrices(Columns(address, one, cols, one, one), b.dtype, b.base, vectors)
+                address[i], cols[i] = seen.offset * b.dtype.itemsize, widths[i]
+        at = row_major(np.ones_like(widths), cols, address, b.dtype.itemsize)
+        return Matrices(at, b.dtype, b.base, vectors)
 
     def written(self, out: Any) -> None:
         """Autograd counts the writes of tensors."""

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.arrays import addresses
-from tilewright.arrays.addresses import Column, Columns, numbers_of
+from tilewright.arrays.addresses import Column, Columns, numbers_of, row_major
 from tilewright.arrays.array import Array, NDArray
 from tilewright.arrays.views import check_dtype, view
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
@@ -28,9 +28,8 @@ from tilewright.wording import short
 class Matrices:
     """Columns of one operand. `base` is None for host memory, else the device array they lie in.
 
-    `held` keeps host memory alive; `at.address` counts bytes on the host, elements on a device.
-    `kinds` are the caller's arrays where they are not all NumPy's own, so that results can be like
-    them.
+    `held` keeps host memory alive. `kinds` are the caller's arrays where they are not all NumPy's
+    own, so that results can be like them.
     """
 
     at: Columns
@@ -77,9 +76,7 @@ def matrices(values: Any, name: str) -> Matrices:
 
 def taken(operand: Matrices, at: npt.NDArray[np.int64]) -> Matrices:
     """The matrices at these indices."""
-    part = operand.at
-    cut = Columns(part.address[at], part.rows[at], part.cols[at], part.row[at], part.col[at])
-    return replace(operand, at=cut)
+    return replace(operand, at=operand.at.take(at))
 
 
 def per_problem(value: Any, count: int, name: str) -> npt.NDArray[np.float64]:
@@ -204,15 +201,12 @@ def device_of(part: Matrices) -> str:
 
 
 def _ragged(batch: RaggedBatch) -> Matrices:
-    one = np.ones(len(batch), np.int64)
-    if isinstance(batch.flat, Array):
-        at = Columns(batch.offsets, batch.rows, batch.cols, batch.cols, one)
-        return Matrices(at, batch.dtype, batch.flat, batch)
-    start = batch.flat.__array_interface__["data"][0]
-    address = start + batch.offsets * batch.dtype.itemsize
-    return Matrices(
-        Columns(address, batch.rows, batch.cols, batch.cols, one), batch.dtype, None, batch
-    )
+    base = batch.flat if isinstance(batch.flat, Array) else None
+    start, item = 0, batch.dtype.itemsize
+    if base is None:
+        start = batch.flat.__array_interface__["data"][0]
+    at = row_major(batch.rows, batch.cols, start + batch.offsets * item, item)
+    return Matrices(at, batch.dtype, base, batch)
 
 
 def _host_arrays(values: Sequence[Any], name: str) -> Sequence[NDArray]:

@@ -58,14 +58,10 @@ def _reaches(operand: Matrices) -> tuple[object, Column, Column]:
     Arrays of a device may share memory: parts, transposes, two made to use one host array.
     """
     low, high = extents(operand)
-    if operand.base is None:
-        return "the host's", low, high
-    size = operand.dtype.itemsize
-    memory: object = operand.base  # a GPU's memory is one
-    start = 0
     if isinstance(operand.base, Array):
         memory, start = place(view(operand.base, "out").memory)
-    return memory, start + size * low, start + size * high
+        return memory, start + low, start + high
+    return operand.base, low, high  # a GPU's memory is one; so is the host's, of no array
 
 
 def _check_each(out: Matrices) -> None:
@@ -77,16 +73,17 @@ def _check_each(out: Matrices) -> None:
     wrong |= ((row == 0) & (at.rows > 1) & (at.cols > 0)) | (
         (col == 0) & (at.cols > 1) & (at.rows > 0)
     )
+    item = out.dtype.itemsize
     for i in np.flatnonzero(wrong).tolist():
-        check_apart(f"out[{i}]", (at.rows[i], at.cols[i]), (at.row[i], at.col[i]))
+        check_apart(f"out[{i}]", (at.rows[i], at.cols[i]), (at.row[i] // item, at.col[i] // item))
 
 
 def extents(operand: Matrices) -> tuple[Column, Column]:
-    """Lowest and one past the highest byte (host) or element (device); equal where empty."""
+    """Lowest and one past the highest byte, counted as addresses are; equal where empty."""
     at = operand.at
-    size = operand.dtype.itemsize if operand.base is None else 1
     reach_row, reach_col = (at.rows - 1) * at.row, (at.cols - 1) * at.col
-    low = at.address + size * (np.minimum(reach_row, 0) + np.minimum(reach_col, 0))
-    high = at.address + size * (np.maximum(reach_row, 0) + np.maximum(reach_col, 0) + 1)
+    low = at.address + np.minimum(reach_row, 0) + np.minimum(reach_col, 0)
+    end = at.address + np.maximum(reach_row, 0) + np.maximum(reach_col, 0)
+    high = end + operand.dtype.itemsize
     empty = (at.rows == 0) | (at.cols == 0)
     return low, np.where(empty, low, high)

@@ -29,8 +29,8 @@ def empty_ragged(
 
 def ragged_of(matrices: Sequence[Any]) -> tuple[Any, Ints, Ints, Ints]:
     """The arguments of RaggedBatch for a copy of these matrices, which lie on one GPU."""
-    _, sizes, _, kind, ordinal = arrays.columns(matrices, "matrices")
-    rows, cols = sizes[:, 0], sizes[:, 1]
+    lie, kind, ordinal = arrays.columns(matrices, "matrices")
+    rows, cols = lie.rows, lie.cols
     offsets, total = aligned_offsets(rows, cols, kind.itemsize)
     flat = arrays.empty(total, kind, ordinal)
     for matrix, start, m, n in zip(

@@ -19,10 +19,12 @@ import pytest
 
 import tilewright
 from tests.support.triton_proof import CUDA_H200
+from tilewright.arrays.addresses import Columns, row_major
 from tilewright.backends.cuda.machine import driver
 from tilewright.backends.cuda.vendor import cublas, engine
-from tilewright.backends.cuda.work import Columns, Work
+from tilewright.backends.cuda.work import Work
 from tilewright.errors import DeviceError
+from tilewright.facts.dtypes import ITEMSIZE
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 KINDS = {0: np.float32, 1: np.float64, 2: np.float16}
@@ -111,9 +113,8 @@ def operand(
     memory[:, :runs, :run] = draw.standard_normal((count, runs, run))
     seen = memory[:, :runs, :run]
     seen = seen.transpose(0, 2, 1) if turned else seen
-    steps = [step // seen.itemsize for step in seen.strides]
     at = memory.ctypes.data + np.arange(count) * seen.strides[0]
-    return seen, Columns(at, np.full(count, steps[1]), np.full(count, steps[2]))
+    return seen, Columns(at, *(np.full(count, x) for x in (rows, cols, *seen.strides[1:])))
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -209,8 +210,9 @@ def test_on_rocm_float32_is_left_to_others_where_a_switch_could_round_it(
 
 
 def square(dtype: str) -> Work:
-    one, lies = np.ones(1), Columns(*(np.array([x]) for x in (256, 64, 1)))
-    sizes = {name: np.full(1, 64) for name in "mnk"}
+    one, side = np.ones(1), np.array([64])
+    lies = row_major(side, side, np.array([256]), ITEMSIZE[dtype])
+    sizes = dict.fromkeys("mnk", side)
     return Work(
         ordinal=0,
         **sizes,

@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.cases import Case, operands
 from tests.support.triton_proof import CUDA_H200, work_of
+from tilewright.arrays.addresses import Columns, row_major
 from tilewright.backends.cuda import choose
 from tilewright.backends.cuda.machine import arrays, driver
 from tilewright.backends.cuda.machine.arrays import element_type
@@ -25,7 +26,7 @@ from tilewright.backends.cuda.tile_seconds import shapes_of
 from tilewright.backends.cuda.tiled.engine import TritonGrouped, TritonWhole
 from tilewright.backends.cuda.tiled.layouts import Group, codes, kinds
 from tilewright.backends.cuda.vendor.engine import VendorBlas
-from tilewright.backends.cuda.work import Columns, Moving, Work
+from tilewright.backends.cuda.work import Moving, Work
 from tilewright.errors import (
     ArgumentError,
     DeviceError,
@@ -34,6 +35,7 @@ from tilewright.errors import (
     KernelError,
     OperandError,
 )
+from tilewright.facts.dtypes import ITEMSIZE
 from tilewright.facts.verdict import Proposal, Rejected
 
 
@@ -171,10 +173,11 @@ def dense(m: int, n: int, k: int, dtype: str, base: int = 0, pad: int = 0) -> Wo
     def column(value: int) -> Any:
         return np.array([value], np.int64)
 
-    def lies(cols: int) -> Columns:
-        return Columns(column(base), column(cols + pad), column(1))
+    def lies(rows: int, cols: int) -> Columns:
+        item = ITEMSIZE[dtype]
+        return Columns(*map(column, (base, rows, cols, item * (cols + pad), item)))
 
-    sizes = (column(m), column(n), column(k), lies(k), lies(n), lies(n))
+    sizes = (column(m), column(n), column(k), lies(m, k), lies(k, n), lies(m, n))
     one = np.ones(1)
     return Work(0, *sizes, None, one, 0 * one, "none", dtype, "ieee", "auto", ())
 
@@ -204,7 +207,7 @@ def test_the_few_that_could_be_loaded_wide_stay_with_the_many_that_cannot() -> N
 def test_offsets_past_two_to_the_31_elements_are_counted_in_64_bits() -> None:
     assert grouped(dense(64, 64, 64, "float16"))[0].near
     assert not grouped(dense(64, 64, 64, "float16", pad=2**24))[0].near
-    both = Columns(*(np.array([x]) for x in (0, 6_000_000, 5_999_999)))
+    both = Columns(*(np.array([x]) for x in (0, 64, 64, 12_000_000, 11_999_998)))
     assert not grouped(replace(dense(64, 64, 64, "float16"), c=both))[0].near
 
 
@@ -243,7 +246,7 @@ def test_a_record_is_sixteen_words_and_minus_zero_is_zero() -> None:
         ({"precision": "fp32x", "dtype": "float16"}, "has no fp32x"),
         ({"alpha": np.zeros(1)}, "nothing to multiply"),
         ({"k": np.zeros(1, np.int64)}, "nothing to multiply"),
-        ({"a": Columns(*(np.array([x]) for x in (0, 128, 2)))}, "neither dense rows"),
+        ({"a": Columns(*(np.array([x]) for x in (0, 64, 64, 512, 8)))}, "neither dense rows"),
     ],
 )
 def test_the_vendors_blas_says_what_it_does_not_take(change: dict[str, Any], why: str) -> None:
@@ -256,7 +259,7 @@ def test_equal_products_at_equal_distances_go_to_the_vendor_unequal_ones_do_not(
 
     def three(step: int) -> Columns:
         at = np.array([0, 16384, 16384 + step], np.int64)
-        return Columns(at, np.full(3, 64), np.ones(3, np.int64))
+        return row_major(np.full(3, 64), np.full(3, 64), at, 4)
 
     thrice = {name: np.full(3, 64) for name in "mnk"} | {"alpha": np.ones(3), "beta": np.zeros(3)}
     even = replace(work, **thrice, **{name: three(16384) for name in "abc"})
@@ -268,8 +271,8 @@ def test_equal_products_at_equal_distances_go_to_the_vendor_unequal_ones_do_not(
 def test_little_unlike_products_are_planned_until_quick_enough_alike_ones_in_full() -> None:
     """The first engine that is quick enough may need a table of what a library takes whole."""
     work = dense(16, 16, 16, "float32")
-    at = Columns(np.arange(5000) * 1024, np.full(5000, 16), np.ones(5000, np.int64))
-    sizes = {name: np.full(5000, 16) for name in "mnk"}
+    side = np.full(5000, 16)
+    at, sizes = row_major(side, side, np.arange(5000) * 1024, 4), dict.fromkeys("mnk", side)
     scalars = {"alpha": np.ones(5000), "beta": np.zeros(5000)}
     alike = replace(work, **sizes, **scalars, **dict.fromkeys("abc", at))
     unlike = replace(alike, m=np.where(np.arange(5000) == 7, 15, 16))
@@ -299,7 +302,7 @@ def test_a_tall_product_among_small_ones_is_predicted_fastest_at_the_vendors() -
         name: Columns(
             *(
                 np.concatenate([getattr(getattr(one, name), field) for one in parts])
-                for field in ("address", "row", "col")
+                for field in ("address", "rows", "cols", "row", "col")
             )
         )
         for name in "abc"

@@ -9,10 +9,10 @@ import pytest
 
 from tests.support.hopper_arrays import Arrays, run, why_not_hopper
 from tests.support.hopper_work import EDGES, Memory, sizes
+from tilewright.arrays.addresses import row_major
 from tilewright.backends.cuda.hopper import engine
 from tilewright.backends.cuda.hopper.bind import bound
 from tilewright.backends.cuda.hopper.blocks import PAIR, SHAPES, HopperTile
-from tilewright.backends.cuda.work import Columns
 
 pytestmark = [
     pytest.mark.gpu,
@@ -54,7 +54,7 @@ def test_scalars_bias_and_activation(layout: str, activation: str) -> None:
     flat = torch.randn(int(memory.n.sum()), device="cuda").bfloat16()
     arrays.bias = flat.split(memory.n.tolist())  # type: ignore[attr-defined]
     zero = np.zeros_like(starts)
-    bias = Columns(flat.data_ptr() + 2 * starts, zero, zero + 1)
+    bias = row_major(zero + 1, memory.n, flat.data_ptr() + 2 * starts, 2)
     drawn = np.random.default_rng(2)
     alpha, beta = drawn.choice([1.0, -0.5], len(zero)), drawn.choice([0.0, 1.0, 2.0], len(zero))
     run(arrays, alpha=alpha, beta=beta, bias=bias, activation=activation)

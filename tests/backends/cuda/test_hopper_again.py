@@ -6,19 +6,22 @@ import ctypes
 import dataclasses
 import struct
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.backends.cuda.test_cuda_engines import dense
+from tilewright.arrays.addresses import Columns
 from tilewright.backends.cuda.hopper import engine, maps
 from tilewright.backends.cuda.hopper.bind import Ragged
 from tilewright.backends.cuda.hopper.blocks import SHAPES
 from tilewright.backends.cuda.machine import nvrtc
-from tilewright.backends.cuda.machine.tensor_maps import BYTES
+from tilewright.backends.cuda.machine.tensor_maps import ALIGNMENT, BYTES
+from tilewright.backends.cuda.ragged import hopper_depths, hopper_rows
 from tilewright.backends.cuda.ragged.moving import LEFT, OUT, RIGHT, Moving
-from tilewright.backends.cuda.work import Columns, Work
+from tilewright.backends.cuda.work import Work
 from tilewright.errors import DeviceError
 from tilewright.facts.measured.scale import Scale
 
@@ -45,7 +48,7 @@ def batch(seed: int = 0, count: int = 40) -> Work:
         across = random.integers(0, 2, count) == 1
         pad = random.integers(0, 9, count)
         row, col = np.where(across, 1, cols + pad), np.where(across, rows + pad, 1)
-        return Columns(at.astype(np.int64), row, col)
+        return Columns(at.astype(np.int64), rows, cols, 2 * row, 2 * col)
 
     parts = {"a": lies(m, k), "b": lies(k, n), "c": lies(m, n)}
     one = dense(1, 1, 1, "bfloat16")
@@ -91,7 +94,7 @@ def test_a_batch_that_lies_alike_elsewhere_is_not_planned_again(
         lambda work: moved(work, 16),
         lambda work: dataclasses.replace(work, m=work.m[::-1].copy()),
         lambda work: dataclasses.replace(
-            work, b=dataclasses.replace(work.b, row=work.b.row + 8 * (work.b.col == 1))
+            work, b=dataclasses.replace(work.b, row=work.b.row + 16 * (work.b.col == 2))
         ),
         lambda work: dataclasses.replace(work, order="given"),
     ],
@@ -154,7 +157,9 @@ class At:
 
 def test_a_launch_finds_its_operands_where_they_are_now(monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = Encoder(monkeypatch)
-    matrices = [(place, maps.Matrix(256 * (1 + place), 64, 64, 64)) for place in (LEFT, RIGHT, OUT)]
+    matrices = [
+        (place, maps.Matrix(256 * (1 + place), 64, 64, 128)) for place in (LEFT, RIGHT, OUT)
+    ]
     kernel = nvrtc.Function("hopper_multiply", 0, None, 0)
     moving = Moving(kernel, 1, 384, 0, matrices, "bfloat16", Ragged())
 
@@ -175,13 +180,43 @@ def test_a_launch_finds_its_operands_where_they_are_now(monkeypatch: pytest.Monk
     assert found(16, 1024, 512, 2048, 32) == (16, 1024, 512, 2048, 2048, 32)
 
 
+def test_maps_of_ragged_products_are_told_how_tensors_lie_in_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    torch = pytest.importorskip("torch")
+    Encoder(monkeypatch)
+    monkeypatch.setattr(nvrtc, "function", lambda *_, **__: nvrtc.Function("", 0, None, 0))
+    units = SimpleNamespace(multi_processor_count=132)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: units)
+
+    def empty(*sizes: int) -> Any:
+        """Bfloat16 with 8 elements more than it shows in each row."""
+        return torch.empty(*sizes[:-1], sizes[-1] + 8, dtype=torch.bfloat16)[..., : sizes[-1]]
+
+    def told(moving: Moving) -> list[tuple[int, ...]]:
+        """Columns, rows and bytes from row to row of every map."""
+        facts = bytes(moving._memory)
+        at = -ctypes.addressof(moving._memory) % ALIGNMENT
+        size = struct.calcsize(Encoder.FACTS)
+        every = (facts[at + BYTES * i :][:size] for i in range(3))
+        return [struct.unpack(Encoder.FACTS, one)[1:4] for one in every]
+
+    x, w, out = empty(50, 64), torch.empty(3, 64, 40, dtype=torch.bfloat16), empty(50, 40)
+    assert told(hopper_rows.prepared(x, w, out)) == [(40, 192, 80), (64, 50, 144), (40, 50, 96)]
+    turned = torch.empty(3, 40, 64, dtype=torch.bfloat16).transpose(1, 2)
+    assert told(hopper_rows.prepared(x, turned, out))[0] == (64, 120, 128)
+    x, y, out = empty(50, 24), empty(50, 40), empty(3, 24, 40)
+    found = told(hopper_depths.prepared(x.T, y, out))
+    assert found == [(24, 50, 64), (40, 50, 96), (40, 72, 96)]
+
+
 def test_a_map_recalled_is_the_map_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = Encoder(monkeypatch)
     matrices = [
         maps.Matrix(256 * place + shift, rows, 64, stride)
         for place, shift in ((3, 0), (7, 0), (9, 16), (11, 128))
         for rows in (5, 6)
-        for stride in (64, 128)
+        for stride in (128, 256)
     ]
     for dtype in ("bfloat16", "float16"):
         anew = []

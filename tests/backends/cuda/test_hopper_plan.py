@@ -158,11 +158,11 @@ def test_vectors_join_the_launch_of_the_others() -> None:
 
 def test_what_cannot_be_had_is_said() -> None:
     work = Memory([(4, 5, 6)]).work(0)
-    c = replace(work.c, row=np.array([16]), col=np.array([2]))
+    c = replace(work.c, row=np.array([32]), col=np.array([4]))
     assert why_not(replace(work, c=c)) == "C is contiguous along neither dimension"
-    far = replace(work.a, row=np.array([3]), col=np.array([2**30]))
+    far = replace(work.a, row=np.array([6]), col=np.array([2**31]))
     assert "A has no contiguous dimension" in str(why_not(replace(work, a=far)))
-    assert why_not(replace(work, a=replace(far, row=np.array([1])))) is None
+    assert why_not(replace(work, a=replace(far, row=np.array([2])))) is None
     device = Device(id="cuda:0", backend="cuda", name="an older GPU", kind="gpu")
     half = engine.HopperHalf()
     assert half.why_not(work, device) == "needs wgmma: compute capability 9.0"

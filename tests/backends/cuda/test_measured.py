@@ -10,12 +10,13 @@ import pytest
 
 from tests.support.made_up import H200 as OPENCL_H200
 from tests.support.triton_proof import CUDA_H200
+from tilewright.arrays.addresses import Columns, row_major
 from tilewright.backends.cuda import choose
 from tilewright.backends.cuda.bits.engines import ENGINES
 from tilewright.backends.cuda.hopper import engine as hopper
 from tilewright.backends.cuda.machine import driver, nvrtc
 from tilewright.backends.cuda.vendor import cublas
-from tilewright.backends.cuda.work import Columns, Work
+from tilewright.backends.cuda.work import Work
 from tilewright.engines.bits import BitProblem
 from tilewright.facts.ceilings import Bandwidth, Ceilings, Rate
 from tilewright.facts.device import Device
@@ -46,7 +47,7 @@ def batch(count: int, high: int, dtype: str = "float32", precision: str = "ieee"
 
     def dense(rows: Any, cols: Any) -> Columns:
         size = -(-rows * cols * ITEMSIZE[dtype] // 512) * 512
-        return Columns((1 << 30) + np.cumsum(size) - size, cols, one)
+        return row_major(rows, cols, (1 << 30) + np.cumsum(size) - size, ITEMSIZE[dtype])
 
     operands = (dense(m, k), dense(k, n), dense(m, n), None)
     scalars = (one.astype(float), np.zeros(count), "none", dtype, precision, "auto", ())

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.arrays.addresses import Columns
 from tilewright.engines.contract import Engine
 from tilewright.facts.verdict import Proposal
 
@@ -22,19 +23,6 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Launch = Callable[[], None]
 Enqueue = Callable[[int], None]  # launches on the stream of this handle
-
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """Where the matrices of one operand lie: addresses in bytes, strides in elements."""
-
-    address: Ints
-    row: Ints
-    col: Ints
-
-    def take(self, which: Ints) -> Columns:
-        """The matrices of these problems."""
-        return Columns(self.address[which], self.row[which], self.col[which])
 
 
 @dataclass(frozen=True, slots=True)

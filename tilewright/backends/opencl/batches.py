@@ -84,12 +84,11 @@ def _starts(shape: Steps, steps: Steps) -> Column:
 def _operands(
     problem: Problem, starts: Mapping[str, Column], staged: Mapping[str, Staged], scalars: Scalars
 ) -> GroupedOperands:
-    count = len(starts["c"])
-
+    count, item = len(starts["c"]), problem.itemsize
     some = np.ones(count, np.int64)  # of sizes: the layout has them
 
     def of(name: str, row: int, col: int) -> Columns:
-        return Columns(starts[name], some, some, np.full(count, row), np.full(count, col))
+        return Columns(starts[name] * item, some, some, some * row * item, some * col * item)
 
     return GroupedOperands(
         of("a", problem.a_row, problem.a_col),

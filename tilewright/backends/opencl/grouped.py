@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tilewright.arrays.addresses import Columns
 from tilewright.backends.opencl.grouped_launch import Arguments, Bound, Launches
 from tilewright.backends.opencl.grouped_tables import CHUNK, Table, Tables
 from tilewright.backends.opencl.lowering import arithmetic
@@ -182,6 +183,7 @@ class GpuGroups(Groups):
         if self.dtype == "float64":
             # Half as many sums fit the registers; shapes stay those of the plan.
             micro_m, micro_n, trim = max(2, micro_m // 2), micro_n, min(trim, 2)
+        item = ITEMSIZE[self.dtype]
         defines = self._common(
             operands,
             longest,
@@ -191,8 +193,8 @@ class GpuGroups(Groups):
             MICRO_M=micro_m,
             MICRO_N=micro_n,
             TRIM=trim,
-            A_ALONG=int(_all_one(operands.a.row) and not _all_one(operands.a.col)),
-            B_ALONG=int(_all_one(operands.b.row) and not _all_one(operands.b.col)),
+            A_ALONG=int(_is_along(operands.a, item)),
+            B_ALONG=int(_is_along(operands.b, item)),
             REQUIRE_GROUP=preferences(self.device).require_group,
             PARTS=parts,
         )
@@ -249,8 +251,9 @@ def _is_near(operands: GroupedOperands, side: int, depth: int) -> bool:
             (operands.b.col, operands.b.row),
         )
     ]
-    return max(steps) < 2**31
+    return max(steps) < 2**31 * ITEMSIZE[operands.dtype]
 
 
-def _all_one(steps: Table) -> bool:
-    return bool((steps == 1).all())
+def _is_along(part: Columns, item: int) -> bool:
+    """Whether rows follow one another in every matrix, and columns do not."""
+    return bool((part.row == item).all() and not (part.col == item).all())

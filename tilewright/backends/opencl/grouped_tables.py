@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.arrays.record import OWN, WORDS, K, M, N, fill, of_parts
+from tilewright.arrays.record import OWN, WORDS, A, K, M, N, fill, of_parts
 from tilewright.backends.opencl.lowering import EPILOGUE_ACTIVATION, EPILOGUE_BIAS
 from tilewright.engines.grouped import GroupedOperands
-from tilewright.facts.dtypes import sums_of
+from tilewright.facts.dtypes import ITEMSIZE, sums_of
 from tilewright.planning.grouped import GroupedLayout
 
 CHUNK = 256  # elements of C that one work-group of sum_parts finishes
@@ -68,8 +68,11 @@ def _problems(layout: GroupedLayout, operands: GroupedOperands) -> Table:
     if bias is not None:
         epilogue = np.where(bias.rows > 0, activation | EPILOGUE_BIAS, activation)
     k = np.where(operands.alpha == 0, 0, layout.k)  # BLAS: A and B are then not read
-    table = np.zeros((len(layout.order), WORDS), np.int64)
-    fill(table, a, b, c, 0 if bias is None else bias.address, (layout.m, layout.n, k))
+    table, item = np.zeros((len(layout.order), WORDS), np.int64), ITEMSIZE[operands.dtype]
+    sizes = (layout.m, layout.n, k)
+    fill(table, (a, b, c), 0 if bias is None else bias.address, sizes, item)
+    if operands.bases is not None:
+        table[:, A:M] //= item  # kernels count elements of buffers
     table[:, OWN] = epilogue
     return table
 

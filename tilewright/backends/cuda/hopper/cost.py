@@ -47,7 +47,7 @@ class Loads:
 
 def lines(operand: Operand) -> Ints:
     """In how many lines of L2 128 bytes of a row lie: two where rows begin within one."""
-    within = (operand.address % 128 != 0) | (operand.outer_stride() % 64 != 0)
+    within = (operand.address | operand.outer_stride()) % 128 != 0
     return np.where(operand.direct & within, 2, 1)
 
 

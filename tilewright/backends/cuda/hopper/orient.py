@@ -12,7 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.arrays.addresses import Columns
 from tilewright.backends.cuda.work import Ints, Work
+from tilewright.facts.dtypes import ITEMSIZE
 
 Bools = npt.NDArray[np.bool_]
 _ALIGNED = 16  # bytes: what the copy engine demands of addresses and strides
@@ -22,8 +24,8 @@ _ALIGNED = 16  # bytes: what the copy engine demands of addresses and strides
 class Operand:
     """One operand of every problem: `free` rows (or columns) by k.
 
-    `address` in bytes; `free_stride` and `k_stride` in elements; `mn` where the free dimension is
-    the contiguous one; `direct` where no packing is needed.
+    `address`, `free_stride` and `k_stride` in bytes; `mn` where the free dimension is the
+    contiguous one; `direct` where no packing is needed.
     """
 
     address: Ints
@@ -34,11 +36,11 @@ class Operand:
     direct: Bools
 
     def outer_stride(self) -> Ints:
-        """Elements between two contiguous runs."""
+        """Bytes between two contiguous runs."""
         return np.where(self.mn, self.k_stride, self.free_stride)
 
     def inner_stride(self) -> Ints:
-        """Elements between neighbours of a run: 1 but where nothing is contiguous."""
+        """Bytes between neighbours of a run: an element but where nothing is contiguous."""
         return np.where(self.mn, self.free_stride, self.k_stride)
 
 
@@ -46,7 +48,7 @@ class Operand:
 class Oriented:
     """The batch, turned or not. C is stored in runs along columns, or along rows if `transposed`.
 
-    `c_stride` is in elements between two runs; `engine_stores` where the copy engine can write C.
+    `c_stride` is in bytes between two runs; `engine_stores` where the copy engine can write C.
     """
 
     turned: bool
@@ -63,13 +65,14 @@ class Oriented:
 
 def orient(work: Work, *, turned: bool) -> Oriented:
     """The work with A on the left, or B if `turned`. C must be contiguous along one dimension."""
-    a = _operand(work.a.address, work.m, work.a.row, work.a.col, work.k)
-    b = _operand(work.b.address, work.n, work.b.col, work.b.row, work.k)
+    item = ITEMSIZE[work.dtype]
+    a = _operand(work.a, work.m, work.k, item)
+    b = _operand(work.b.swapped, work.n, work.k, item)
     by_columns = c_runs_along_columns(work)
     stride = np.where(by_columns, work.c.row, work.c.col)
     runs, length = (np.where(by_columns, x, y) for x, y in ((work.m, work.n), (work.n, work.m)))
-    stride = np.where(runs == 1, _rounded_up(length, 8), stride)
-    stores = (work.c.address % _ALIGNED == 0) & (stride % 8 == 0) & (stride >= length)
+    stride = np.where(runs == 1, _rounded_up(length * item), stride)
+    stores = ((work.c.address | stride) % _ALIGNED == 0) & (stride >= length * item)
     left, right = (b, a) if turned else (a, b)
     rows, columns = (work.n, work.m) if turned else (work.m, work.n)
     c = work.c.address, stride, by_columns if turned else ~by_columns, stores
@@ -78,34 +81,37 @@ def orient(work: Work, *, turned: bool) -> Oriented:
 
 def c_runs_along_columns(work: Work) -> Bools:
     """Where C is stored by rows; elsewhere it is by columns."""
-    by_columns = (work.c.col == 1) | (work.n == 1)
-    return ~_settled(by_columns, (work.c.row == 1) | (work.m == 1))
+    item = ITEMSIZE[work.dtype]
+    by_columns = (work.c.col == item) | (work.n == 1)
+    return ~_settled(by_columns, (work.c.row == item) | (work.m == 1))
 
 
 def why_not(work: Work) -> str | None:
     """Why the strides of A, B or C cannot be had here, if so."""
-    runs = (work.c.col == 1) | (work.n == 1) | (work.c.row == 1) | (work.m == 1)
+    item = ITEMSIZE[work.dtype]
+    runs = (work.c.col == item) | (work.n == 1) | (work.c.row == item) | (work.m == 1)
     if not bool(runs.all()):
         return "C is contiguous along neither dimension"
-    if bool((np.maximum(abs(work.c.row), abs(work.c.col)) >= 2**31).any()):
+    if bool((np.maximum(abs(work.c.row), abs(work.c.col)) >= 2**31 * item).any()):
         return "a stride of C is 2^31 elements or more"
-    for name, part in (("A", work.a), ("B", work.b)):  # packing counts such steps in 32 bits, bytes
-        scattered = (part.row != 1) & (part.col != 1)
-        if bool((scattered & (np.maximum(abs(part.row), abs(part.col)) >= 2**29)).any()):
-            return f"{name} has no contiguous dimension and a stride of 2^29 elements or more"
+    for name, part in (("A", work.a), ("B", work.b)):  # packing counts such steps in 32 bits
+        scattered = (part.row != item) & (part.col != item)
+        if bool((scattered & (np.maximum(abs(part.row), abs(part.col)) >= 2**31)).any()):
+            return f"{name} has no contiguous dimension and a stride of 2^31 bytes or more"
     return None
 
 
-def _operand(address: Ints, free: Ints, free_stride: Ints, k_stride: Ints, k: Ints) -> Operand:
-    mn = _settled((k_stride == 1) | (k == 1), (free_stride == 1) | (free == 1))
-    outer = np.where(mn, k_stride, free_stride)
+def _operand(part: Columns, free: Ints, k: Ints, item: int) -> Operand:
+    """Of a matrix whose rows are the free dimension and whose columns follow k."""
+    mn = _settled((part.col == item) | (k == 1), (part.row == item) | (free == 1))
+    outer = np.where(mn, part.col, part.row)
     outer_size, inner_size = np.where(mn, k, free), np.where(mn, free, k)
-    outer = np.where(outer_size == 1, _rounded_up(inner_size, 8), outer)
-    inner = np.where(inner_size == 1, 1, np.where(mn, free_stride, k_stride))
-    direct = (inner == 1) & (outer % 8 == 0) & (outer > 0) & (outer < 2**38)
-    direct &= address % _ALIGNED == 0
+    outer = np.where(outer_size == 1, _rounded_up(inner_size * item), outer)
+    inner = np.where(inner_size == 1, item, np.where(mn, part.row, part.col))
+    direct = (inner == item) & (outer > 0) & (outer < 2**39)
+    direct &= (part.address | outer) % _ALIGNED == 0
     strides = np.where(mn, inner, outer), np.where(mn, outer, inner)
-    return Operand(address, free, *strides, mn, direct)
+    return Operand(part.address, free, *strides, mn, direct)
 
 
 def _settled(first: Bools, second: Bools) -> Bools:
@@ -114,6 +120,6 @@ def _settled(first: Bools, second: Bools) -> Bools:
     return second & (~first | majority)
 
 
-def _rounded_up(x: Ints, unit: int) -> Ints:
-    """To the next multiple of `unit`."""
-    return -(-x // unit) * unit
+def _rounded_up(x: Ints) -> Ints:
+    """To the next multiple of what the copy engine demands."""
+    return -(-x // _ALIGNED) * _ALIGNED

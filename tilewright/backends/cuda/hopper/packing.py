@@ -83,7 +83,7 @@ def items(
 
     fp32 operands, where `plane_rows` is not zero, are split into planes of so many rows.
     """
-    fill, element, size = (SPLIT_FILL, 4, _ITEM // 2) if plane_rows else (FILL, 2, _ITEM)
+    fill, size = (SPLIT_FILL, _ITEM // 2) if plane_rows else (FILL, _ITEM)
     which = np.flatnonzero((panels.padded > 0) & (operand.free > 0) & (k > 0))
     mn, depth, free = operand.mn[which], k[which], operand.free[which]
     runs, length = np.where(mn, depth, free), np.where(mn, free, depth)
@@ -94,8 +94,7 @@ def items(
     p = np.repeat(np.arange(len(which)), counts)
     local = np.arange(len(p)) - np.repeat(np.cumsum(counts) - counts, counts)
     piece, row = local % pieces[p], local // pieces[p] * rows[p]
-    outer = element * operand.outer_stride()[which][p]
-    inner = element * operand.inner_stride()[which][p]
+    outer, inner = operand.outer_stride()[which][p], operand.inner_stride()[which][p]
     table = np.zeros(len(p), ITEM)
     table["source"] = operand.address[which][p] + row * outer + piece * _PIECE * 8 * inner
     table["panel_bytes"] = panels.padded[which][p] * ROW
@@ -115,8 +114,8 @@ def matrices(operand: Operand, k: Ints) -> npt.NDArray[np.void]:
     """One record a problem of an fp32 operand: how it lies, how small elements count."""
     table = np.zeros(len(k), MATRIX)
     table["source"] = operand.address
-    table["row_bytes"] = 4 * operand.outer_stride()
-    table["column_bytes"] = 4 * operand.inner_stride()
+    table["row_bytes"] = operand.outer_stride()
+    table["column_bytes"] = operand.inner_stride()
     table["rows"] = np.where(operand.mn, k, operand.free)
     table["columns"] = np.where(operand.mn, operand.free, k)
     table["allowed"], table["alone"], table["beside"] = small_elements(operand.mn, operand.free, k)

@@ -239,10 +239,10 @@ def records(
     body[:, 8:11] = _walk(batch.right, panels[1], p, tiles.column)
     body[:, 7], body[:, 11] = tiles.rows, tiles.columns
     body[:, 12], body[:, 13], body[:, 14] = tiles.row, tiles.column, p
-    body[:, 15] = batch.c_stride[p]
+    body[:, 15] = batch.c_stride[p] // element
     along = np.where(batch.transposed[p], tiles.column, tiles.row)
     across = np.where(batch.transposed[p], tiles.row, tiles.column)
-    address = batch.c_address[p] + element * (along * batch.c_stride[p] + across)
+    address = batch.c_address[p] + along * batch.c_stride[p] + element * across
     body[:, 16:18] = address[:, None].view(np.int32).reshape(-1, 2)
     body[:, 18] = maps[2][p]
     return table[taken.reshape(-1)]

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from tilewright.arrays import torch_private as private
+from tilewright.arrays.addresses import Columns
 from tilewright.arrays.views import View, on_gpu
 from tilewright.backends.cuda.machine import addresses, driver
-from tilewright.backends.cuda.work import Ints
 from tilewright.errors import DtypeError, OperandError
 from tilewright.facts.device import Device
 from tilewright.facts.dtypes import TYPES, Dtype, ElementType
@@ -134,21 +134,21 @@ def as_torch(value: Any, name: str) -> Any:
     return value if hasattr(value, "data_ptr") else _from_dlpack(value, name)
 
 
-def columns(values: Sequence[Any], name: str) -> tuple[Ints, Ints, Ints, ElementType, int]:
-    """Addresses in elements, sizes [count, 2], steps [count, 2], dtype and GPU of these matrices.
+def columns(values: Sequence[Any], name: str) -> tuple[Columns, ElementType, int]:
+    """Where these matrices lie, their dtype and their GPU.
 
     Raises OperandError, DtypeError or ShapeError-like complaints that name the first odd one.
     """
     first = view(values[0], f"{name}[0]")
-    item, ordinal = first.dtype.itemsize, first.memory.ordinal
+    kind, ordinal = element_type(first.dtype.name), first.memory.ordinal
+    item = kind.itemsize
     torch = driver.need()
     own = type(values[0]) in (torch.Tensor, torch.nn.Parameter)
     read = addresses.read(values) if own else None
     if read is not None:
         address, sizes, steps = read
         if not (address % item).any() and address[sizes.all(axis=1)].all():
-            kind = element_type(first.dtype.name)
-            return address // item, sizes, steps, kind, ordinal
+            return Columns(address, *sizes.T, *(steps * item).T), kind, ordinal
     seen = [view(value, f"{name}[{index}]") for index, value in enumerate(values)]
     for index, one in enumerate(seen):
         if one.dtype != first.dtype:
@@ -163,10 +163,8 @@ def columns(values: Sequence[Any], name: str) -> tuple[Ints, Ints, Ints, Element
             )
         if len(one.shape) != 2:
             raise OperandError(f"{name}[{index}].shape={one.shape}: must have two dimensions")
-    address = np.array([one.offset for one in seen], np.int64)
-    sizes = np.array([one.shape for one in seen], np.int64)
-    steps = np.array([one.strides for one in seen], np.int64)
-    return address, sizes, steps, element_type(first.dtype.name), ordinal
+    lies = np.array([(one.offset, *one.shape, *one.strides) for one in seen], np.int64)
+    return Columns(*(lies * (item, 1, 1, item, item)).T), kind, ordinal
 
 
 def empty(count: int, dtype: Dtype, ordinal: int) -> Any:

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from tilewright.backends.cuda.machine import nvrtc, tables
 from tilewright.backends.cuda.work import Ints, Moving, Prepared, Work
+from tilewright.facts.dtypes import ITEMSIZE
 
 _ALIGNED = 128  # bytes
 Which = Ints | slice  # some of a column
@@ -76,8 +77,9 @@ def signature(work: Work) -> bytes:
     sizes = np.stack((work.m, work.n, work.k)).astype(np.int32)
     parts = [sizes.tobytes(), _short(work.alpha), _short(work.beta)]
     equal = len(work.m) > 1 and not np.any(sizes != sizes[:, :1])
+    item = ITEMSIZE[work.dtype]
     for part, cols in ((work.a, work.k), (work.b, work.n), (work.c, work.n)):
-        dense = bool((part.col == 1).all() and (part.row == cols).all())
+        dense = bool((part.col == item).all() and (part.row == cols * item).all())
         parts.append(b"dense" if dense else _short(part.row) + _short(part.col))
         parts.append(_aligned(part.address).tobytes())
         if equal:

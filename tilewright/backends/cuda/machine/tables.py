@@ -22,6 +22,7 @@ from tilewright.arrays import torch_private as private
 from tilewright.arrays.record import WORDS, fill
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.backends.cuda.work import Ints, Work
+from tilewright.facts.dtypes import ITEMSIZE
 
 _SIZES = (60, 508, 4080)  # words that a launch of put.cu takes
 _MOST_PUT = 508
@@ -41,7 +42,8 @@ def records(work: Work) -> Ints:
 def fill_records(work: Work, table: Ints) -> None:
     """The same, into zeros that are there."""
     bias = 0 if work.bias is None else work.bias.address
-    fill(table, work.a, work.b, work.c, bias, (work.m, work.n, work.k))
+    sizes = (work.m, work.n, work.k)
+    fill(table, (work.a, work.b, work.c), bias, sizes, ITEMSIZE[work.dtype])
     table[:, 13] = np.ascontiguousarray(work.alpha, np.float64).view(np.int64)
     table[:, 14] = (work.beta + 0.0).view(np.int64)  # -0.0 becomes 0: all bits zero
 

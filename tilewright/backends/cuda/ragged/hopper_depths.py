@@ -101,11 +101,11 @@ def prepared(x: Any, y: Any, out: Any, shape: HopperTile | None = None) -> Movin
     shape = shape or shape_of(rows, groups)
     stores = out.data_ptr() % 16 == 0 and stride % 8 == 0 and n >= 8
     matrices = [
-        (LEFT, maps.Matrix(x.data_ptr(), rows, m, x.stride(1))),
-        (RIGHT, maps.Matrix(y.data_ptr(), rows, n, y.stride(0))),
+        (LEFT, maps.Matrix(x.data_ptr(), rows, m, 2 * x.stride(1))),
+        (RIGHT, maps.Matrix(y.data_ptr(), rows, n, 2 * y.stride(0))),
     ]
     if stores:
-        matrices.append((OUT, maps.Matrix(out.data_ptr(), groups * m, n // 8 * 8, stride)))
+        matrices.append((OUT, maps.Matrix(out.data_ptr(), groups * m, n // 8 * 8, 2 * stride)))
     macros = defines(dtype, shape, (True, True, False), ragged=_RAGGED_DEPTHS)
     across = -(-n // shape.width)
     tiles = groups * -(-m // shape.rows) * across

@@ -111,13 +111,13 @@ def prepared(x: Any, w: Any, out: Any, bias: Any = None) -> Moving:
     ordinal, dtype = x.device.index, str(x.dtype).removeprefix("torch.")
     transposed = _k_contiguous(w)
     stores = out.data_ptr() % 16 == 0 and out.stride(0) % 8 == 0 and n >= 8
-    weights = (groups * n, k, k) if transposed else (groups * k, n, n)
+    weights = (groups * n, k, 2 * k) if transposed else (groups * k, n, 2 * n)
     matrices = [
         (LEFT, maps.Matrix(w.data_ptr(), *weights)),
-        (RIGHT, maps.Matrix(x.data_ptr(), x.shape[0], k, x.stride(0))),
+        (RIGHT, maps.Matrix(x.data_ptr(), x.shape[0], k, 2 * x.stride(0))),
     ]
     if stores:
-        results = maps.Matrix(out.data_ptr(), out.shape[0], n // 8 * 8, out.stride(0))
+        results = maps.Matrix(out.data_ptr(), out.shape[0], n // 8 * 8, 2 * out.stride(0))
         matrices.append((OUT, results))
     epilogue = None if bias is None else "none"
     macros = defines(dtype, WIDE, (not transposed, False, True), epilogue, _RAGGED_ROWS)

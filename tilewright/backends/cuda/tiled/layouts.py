@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.backends.cuda.work import Columns, Ints, Work
+from tilewright.arrays.addresses import Columns
+from tilewright.backends.cuda.work import Ints, Work
 from tilewright.facts.dtypes import ITEMSIZE
 
 _MOST_KINDS = 2
@@ -86,37 +87,36 @@ def _weight(work: Work) -> npt.NDArray[np.float64]:
 
 def codes(work: Work) -> Ints:
     """a_along + 3 b_along + 9 c_along + 27 where loads may be wide, a problem."""
-    a = _along(work.a.row, work.a.col, work.m, work.k)
-    b = _along(work.b.col, work.b.row, work.n, work.k)
-    c = _along(work.c.row, work.c.col, work.m, work.n)
-    vector = 16 // ITEMSIZE[work.dtype]
-    wide = _wide(work.a, a, work.m, work.k, vector)
-    wide &= _wide(Columns(work.b.address, work.b.col, work.b.row), b, work.n, work.k, vector)
+    item, turned = ITEMSIZE[work.dtype], work.b.swapped
+    a = _along(work.a, work.m, work.k, item)
+    b = _along(turned, work.n, work.k, item)
+    c = _along(work.c, work.m, work.n, item)
+    wide = _wide(work.a, a, work.m, work.k, item) & _wide(turned, b, work.n, work.k, item)
     return a + 3 * b + 9 * c + _WIDE * wide
 
 
-def _along(row: Ints, col: Ints, rows: Ints, cols: Ints) -> Ints:
-    """0 where the step between columns is 1, 1 where that between rows is, 2 elsewhere.
+def _along(part: Columns, rows: Ints, cols: Ints, item: int) -> Ints:
+    """0 where columns follow one another, 1 where rows do, 2 elsewhere.
 
     The step of a dimension of one element means nothing, so it may as well be 1; where both are,
     the problem goes with the others.
     """
-    zero = col == 1
+    zero = part.col == item
     if zero.all():
-        return np.zeros(len(col), np.int64)
-    zero, one = zero | (cols <= 1), (row == 1) | (rows <= 1)
+        return np.zeros(len(zero), np.int64)
+    zero, one = zero | (cols <= 1), (part.row == item) | (rows <= 1)
     if np.count_nonzero(one & ~zero) > np.count_nonzero(zero & ~one):
         return np.where(one, 1, np.where(zero, 0, 2))
     return np.where(zero, 0, np.where(one, 1, 2))
 
 
-def _wide(part: Columns, along: Ints, across: Ints, depth: Ints, vector: int) -> Ints:
+def _wide(part: Columns, along: Ints, across: Ints, depth: Ints, item: int) -> Ints:
     """Whether base, rows and extents are whole vectors; `row` steps across, `col` along k."""
     rest, step = depth, part.row
     if along.any():
         rest = np.where(along == 0, depth, depth | across)
         step = np.where(along == 0, part.row, part.col)
-    rest = ((rest | step) & (vector - 1)) | (part.address & 15)
+    rest = (rest * item | step | part.address) & 15
     return np.asarray((rest == 0) & (along < 2), np.int64)
 
 
@@ -144,4 +144,4 @@ def _is_near(work: Work) -> bool:
         np.abs(part.row).max(initial=0) + np.abs(part.col).max(initial=0)
         for part in (work.a, work.b, work.c)
     ]
-    return side * int(max(steps)) < _NEAR
+    return side * int(max(steps)) < _NEAR * ITEMSIZE[work.dtype]

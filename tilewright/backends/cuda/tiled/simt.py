@@ -14,6 +14,7 @@ from tilewright.backends.cuda.tile_seconds import TileShape
 from tilewright.backends.cuda.tiled.layouts import Group
 from tilewright.backends.cuda.work import Work
 from tilewright.facts.device import Device
+from tilewright.facts.dtypes import ITEMSIZE
 from tilewright.facts.problem import ACTIVATIONS
 
 _LARGE = 48  # rows and columns from which on tiles of 64 x 64 are worth planning for
@@ -33,7 +34,7 @@ def why_not(work: Work, device: Device) -> str | None:
         (work.b, read & (work.n > 1)),
         (work.c, work.n > 1),
     ):
-        if ((part.col != 1) & many).any():
+        if ((part.col != ITEMSIZE[work.dtype]) & many).any():
             return "a matrix's rows do not lie element by element"
     flops = work.m.astype(np.float64) * work.n * work.k
     large = np.minimum(work.m, work.n) >= _LARGE

@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.arrays.addresses import Columns
 from tilewright.backends.cuda.machine import driver
 from tilewright.backends.cuda.vendor import cublas
 from tilewright.backends.cuda.vendor.cublas import Matrix, Product
-from tilewright.backends.cuda.work import Columns, Ints, Moving, Prepared, Work
+from tilewright.backends.cuda.work import Ints, Moving, Prepared, Work
 from tilewright.facts.device import Device
 from tilewright.facts.dtypes import ITEMSIZE
 from tilewright.facts.measured import h200
@@ -85,7 +86,7 @@ def _why_untaken(work: Work) -> str | None:
         return "bias and gelu would be passes of their own"
     if not (work.k * work.alpha).any():
         return "nothing to multiply"
-    if not all(_is_dense(*operand).all() for operand in _operands(work)):
+    if not all(_is_dense(*operand, work).all() for operand in _operands(work)):
         return "a matrix has neither dense rows nor dense columns"
     return None
 
@@ -112,7 +113,7 @@ def _why_apart(work: Work) -> str | None:
             return "problems lie differently"
         if len(np.unique(np.diff(part.address))) > 1:
             return "problems lie at unequal distances"
-        if _distance(part, work) < 0:
+        if _distance(part) < 0:
             return "problems lie backwards"
     return None
 
@@ -124,21 +125,18 @@ def _operands(work: Work) -> Iterator[tuple[Columns, Ints, Ints]]:
     yield work.c, work.m, work.n
 
 
-def _is_dense(part: Columns, rows: Ints, cols: Ints) -> npt.NDArray[np.bool_]:
-    """Where one step is 1, the other at least as long as what it passes."""
-    row, col = part.row, part.col
-    along = ((cols <= 1) | (col == 1)) & ((rows <= 1) | (row >= cols))
-    across = ((rows <= 1) | (row == 1)) & ((cols <= 1) | (col >= rows))
+def _is_dense(part: Columns, rows: Ints, cols: Ints, work: Work) -> npt.NDArray[np.bool_]:
+    """Where one step is an element, the other at least as long as what it passes."""
+    row, col, item = part.row, part.col, ITEMSIZE[work.dtype]
+    along = ((cols <= 1) | (col == item)) & ((rows <= 1) | (row >= cols * item))
+    across = ((rows <= 1) | (row == item)) & ((cols <= 1) | (col >= rows * item))
     dense: npt.NDArray[np.bool_] = along | across
     return dense
 
 
-def _distance(part: Columns, work: Work) -> int:
-    """Elements from one problem to the next; -1 where that is no whole number."""
-    if len(part.address) < 2:
-        return 0
-    step = int(part.address[1] - part.address[0])
-    return step // ITEMSIZE[work.dtype] if step % ITEMSIZE[work.dtype] == 0 else -1
+def _distance(part: Columns) -> int:
+    """Bytes from one problem to the next."""
+    return int(part.address[1] - part.address[0]) if len(part.address) > 1 else 0
 
 
 def _seconds(work: Work, device: Device, *, together: bool) -> float:
@@ -168,7 +166,7 @@ def _is_aligned(work: Work) -> npt.NDArray[np.bool_]:
     aligned = np.ones(len(work.m), np.bool_)
     for part, rows, cols in _operands(work):
         step = np.maximum(np.where(rows > 1, part.row, 0), np.where(cols > 1, part.col, 0))
-        aligned &= (step % 8 == 0) & (part.address % 16 == 0)
+        aligned &= (step % 16 == 0) & (part.address % 16 == 0)
     return aligned
 
 
@@ -231,9 +229,10 @@ def gemm(work: Work) -> Product:
 
 
 def _lies(part: Columns, rows: int, cols: int, work: Work) -> Matrix:
-    row, col = _steps(part, rows, cols)
-    turned = col != 1
-    return Matrix(turned, col if turned else row, _distance(part, work))
+    item = ITEMSIZE[work.dtype]
+    row, col = _steps(part, rows, cols, item)
+    turned = col != item
+    return Matrix(turned, (col if turned else row) // item, _distance(part) // item)
 
 
 def _by_torch(torch: Any, work: Work) -> Callable[[], Any]:
@@ -265,12 +264,11 @@ class _Memory:
 def _tensor(torch: Any, part: Columns, rows: int, cols: int, work: Work) -> Any:
     """The matrices of an operand as one tensor, [m, n] or [problems, m, n], without a copy."""
     item = ITEMSIZE[work.dtype]
-    row, col = _steps(part, rows, cols)
     shape: tuple[int, ...] = (rows, cols)
-    strides: tuple[int, ...] = (row * item, col * item)
+    strides: tuple[int, ...] = _steps(part, rows, cols, item)
     if len(part.address) > 1:
         shape = (len(part.address), *shape)
-        strides = (_distance(part, work) * item, *strides)
+        strides = (_distance(part), *strides)
     kind = "<i2" if work.dtype == "bfloat16" else f"<f{item}"
     at = int(part.address[0])
     tensor = torch.as_tensor(
@@ -279,11 +277,11 @@ def _tensor(torch: Any, part: Columns, rows: int, cols: int, work: Work) -> Any:
     return tensor.view(torch.bfloat16) if work.dtype == "bfloat16" else tensor
 
 
-def _steps(part: Columns, rows: int, cols: int) -> tuple[int, int]:
+def _steps(part: Columns, rows: int, cols: int, item: int) -> tuple[int, int]:
     """Strides that torch's BLAS takes as they are: those of a dimension of one mean nothing."""
     row, col = int(part.row[0]), int(part.col[0])
     if rows <= 1:
-        row = cols if col == 1 else 1
+        row = cols * item if col == item else item
     if cols <= 1:
-        col = 1 if rows <= 1 or row != 1 else rows
-    return max(row, 1), max(col, 1)
+        col = item if rows <= 1 or row != item else rows * item
+    return max(row, item), max(col, item)
