@@ -64,17 +64,8 @@ class Memory:
             for start, shape, (row, col) in zip(self.starts, sizes, self.strides, strict=True)
         )
         count = len(self.m)
-        given = {
-            "bias": None,
-            "alpha": np.ones(count),
-            "beta": np.zeros(count),
-            "activation": "none",
-            "precision": "ieee",
-            "order": "auto",
-            "keep": (),
-            **fields,
-        }
-        return Work(0, self.m, self.n, self.k, a, b, c, dtype=dtype, **given)  # type: ignore[arg-type]
+        given = {"alpha": np.ones(count), "beta": np.zeros(count), **fields}
+        return Work(ordinal=0, a=a, b=b, c=c, dtype=dtype, **given)  # type: ignore[arg-type]
 
     def view(self, which: int, problem: int, buffer: np.ndarray) -> np.ndarray:
         """One matrix of a NumPy buffer: which is 0 for A, 1 for B, 2 for C."""

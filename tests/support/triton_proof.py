@@ -43,25 +43,20 @@ def work_of(given: Sequence[Operands], order: str = "auto") -> Work:
     bias = [one.bias for one in given]
     addresses = [0 if x is None else x.__array_interface__["data"][0] for x in bias]
     one = np.ones(len(given), np.int64)
-    m, n = np.array([x.out.shape for x in given], np.int64).T
+    c = columns([x.out for x in given])
+    vectors = row_major(one, c.cols, np.array(addresses, np.int64), given[0].out.itemsize)
     return Work(
-        INTERPRETED,
-        m,
-        n,
-        np.array([x.a_matrix.shape[1] for x in given], np.int64),
-        columns([x.a_matrix for x in given]),
-        columns([x.b_matrix for x in given]),
-        columns([x.out for x in given]),
-        row_major(one, n, np.array(addresses, np.int64), given[0].out.itemsize)
-        if any(addresses)
-        else None,
-        np.array([x.case.alpha for x in given]),
-        np.array([x.case.beta for x in given]),
-        given[0].case.activation or "none",
-        given[0].case.dtype,
-        "ieee",
-        order,
-        (given,),
+        ordinal=INTERPRETED,
+        a=columns([x.a_matrix for x in given]),
+        b=columns([x.b_matrix for x in given]),
+        c=c,
+        bias=vectors if any(addresses) else None,
+        alpha=np.array([x.case.alpha for x in given]),
+        beta=np.array([x.case.beta for x in given]),
+        activation=given[0].case.activation or "none",
+        dtype=given[0].case.dtype,
+        order=order,
+        keep=(given,),
     )
 
 

@@ -5,6 +5,8 @@ Leading dimensions are problems of one batch, or more rows where B is the same f
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tilewright.arrays.addresses import Columns, row_major
@@ -31,30 +33,21 @@ def batch_of(
 ) -> Work:
     """The same of views, by the operands' names, on a GPU of this number."""
     views = _folded(views)
-    a, b, c = (_lead(views[name]) for name in "abc")
-    count = len(c.address)
-    (m, n), k = views["c"].shape[-2:], views["b"].shape[-2]
-    one = np.ones(count, np.int64)
-    bias = None
+    parts: Any = {name: _lead(views[name]) for name in "abc"}
+    cols, bias = parts["c"].cols, None
+    count, one = len(cols), np.ones_like(cols)
     if "bias" in views:
         vector, item = views["bias"], views["bias"].dtype.itemsize
-        bias = row_major(one, one * n, one * vector.offset * item, item)
+        bias = row_major(one, cols, one * vector.offset * item, item)
     return Work(
-        ordinal,
-        one * m,
-        one * n,
-        one * k,
-        a,
-        b,
-        c,
-        bias,
-        np.full(count, scalars.alpha),
-        np.full(count, scalars.beta),
-        activation,
-        dtype,
-        precision,
-        "auto",
-        (),
+        ordinal=ordinal,
+        **parts,
+        bias=bias,
+        alpha=np.full(count, scalars.alpha),
+        beta=np.full(count, scalars.beta),
+        activation=activation,
+        dtype=dtype,
+        precision=precision,
     )
 
 

@@ -134,9 +134,9 @@ def _nominal(m: Ints, n: Ints, k: Ints, dtype: str, device: Device, order: str) 
         offsets, _ = aligned_offsets(rows, cols, kind.itemsize)
         return row_major(rows, cols, offsets * kind.itemsize, kind.itemsize)
 
-    a, b, c = dense(m, k), dense(k, n), dense(m, n)
-    scalars = (np.ones(len(m)), np.zeros(len(m)), "none", dtype, "ieee", order, ())
-    return Work(driver.ordinal_of(device), m, n, k, a, b, c, None, *scalars)
+    parts: Any = {"a": dense(m, k), "b": dense(k, n), "c": dense(m, n)}
+    scalars: Any = {"alpha": np.ones(len(m)), "beta": np.zeros(len(m))}
+    return Work(ordinal=driver.ordinal_of(device), **parts, **scalars, dtype=dtype, order=order)
 
 
 def _works(where: OnGpu, call: Call, order: str, precision: str | None) -> list[Work]:
@@ -148,20 +148,5 @@ def _works(where: OnGpu, call: Call, order: str, precision: str | None) -> list[
 
 def _work(where: OnGpu, call: Call, order: str, precision: str) -> Work:
     held = (part.held for part in (call.a, call.b, call.c, call.bias) if part is not None)
-    return Work(
-        where.memory.ordinal,
-        call.a.at.rows,
-        call.b.at.cols,
-        call.a.at.cols,
-        call.a.at,
-        call.b.at,
-        call.c.at,
-        None if call.bias is None else call.bias.at,
-        call.alpha,
-        call.beta,
-        call.activation,
-        call.a.dtype.name,
-        precision,
-        order,
-        tuple(held),
-    )
+    how: Any = {"precision": precision, "order": order, "keep": tuple(held)}
+    return Work(ordinal=where.memory.ordinal, **call.columns, **how)

@@ -152,11 +152,9 @@ def through_device(
 
 def operands_of(call: Call) -> GroupedOperands:
     """A call as grouped kernels take it."""
-    a, b, c, bias = call.a, call.b, call.c, call.bias
-    held = (a.base, b.base, c.base, (c if bias is None else bias).base)
-    bases = None if c.base is None else held
-    columns = (a.at, b.at, c.at, None if bias is None else bias.at)
-    return GroupedOperands(*columns, bases, call.alpha, call.beta, call.activation, a.dtype.name)
+    held = (call.a, call.b, call.c, call.bias or call.c)
+    bases = None if call.c.base is None else tuple(part.base for part in held)
+    return GroupedOperands(**call.columns, bases=bases)
 
 
 def _vector(column: NDArray) -> NDArray | None:

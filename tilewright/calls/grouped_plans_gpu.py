@@ -132,7 +132,7 @@ def _planned(a: tuple[Any, ...], left: _Side, b: tuple[Any, ...], right: _Side) 
         return None
     if not np.array_equal(k, depth) or max(rows.max(), k.max(), cols.max()) > _LONG:
         return None
-    item, ordinal, one = ITEMSIZE[name], arrays.view(a[0], "a[0]").memory.ordinal, np.ones(len(a))
+    item, ordinal = ITEMSIZE[name], arrays.view(a[0], "a[0]").memory.ordinal
     if ((left.address | right.address) & (item - 1)).any():
         return None
     offsets, total = aligned_offsets(rows, cols, item)
@@ -141,8 +141,8 @@ def _planned(a: tuple[Any, ...], left: _Side, b: tuple[Any, ...], right: _Side) 
         Columns(side.address, *side.lies.sizes, *(side.lies.steps * item)) for side in (left, right)
     )
     c = row_major(rows, cols, _SOMEWHERE + offsets * item, item)
-    scalars = (one, np.zeros(len(a)), "none", name, "ieee", "auto", ())
-    work = Work(ordinal, rows, cols, k, first, second, c, None, *scalars)
+    one, none = np.ones(len(a)), np.zeros(len(a))
+    work = Work(ordinal=ordinal, a=first, b=second, c=c, alpha=one, beta=none, dtype=name)
     plan = choose.move(work, gpu(ordinal))
     equal = not any((column != column[0]).any() for column in (rows, cols, k))
     apart = (left.apart, right.apart) if equal else None

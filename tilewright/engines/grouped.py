@@ -7,13 +7,13 @@ the batch out; the back end binds operands and returns a callable that only laun
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.arrays.addresses import Columns
+from tilewright.arrays.addresses import Column, Columns
 from tilewright.planning.buckets import Tile
 from tilewright.planning.grouped import GroupedLayout
 from tilewright.planning.makespan import Slots
@@ -21,23 +21,46 @@ from tilewright.planning.makespan import Slots
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupedOperands:
-    """All columns that a grouped kernel reads, problems in the caller's order.
+    """All columns that a batch's kernels read, problems in the caller's order.
 
-    Addresses are those of the host's memory where there are no `bases`, else they count from where
-    these begin: arrays of a, b, c and bias. A bias has no rows where a problem has none.
+    `dtype` is that of a, b, c and bias. Addresses count from zero where there are no `bases`, else
+    from where these begin: a device's arrays of a, b, c and bias. A bias has no elements where a
+    problem has none.
     """
 
     a: Columns
     b: Columns
     c: Columns
-    bias: Columns | None
-    bases: tuple[Any, ...] | None
+    bias: Columns | None = None
     alpha: Floats
     beta: Floats
-    activation: str
+    activation: str = "none"
     dtype: str
+    bases: tuple[Any, ...] | None = None
+
+    @property
+    def m(self) -> Column:
+        """Rows of every product."""
+        return self.c.rows
+
+    @property
+    def n(self) -> Column:
+        """Columns of every product."""
+        return self.c.cols
+
+    @property
+    def k(self) -> Column:
+        """The depth of every product."""
+        return self.a.cols
+
+    def take(self, which: Column) -> Self:
+        """The batch of these problems alone."""
+        columns = {name: getattr(self, name).take(which) for name in "abc"}
+        bias = self.bias and self.bias.take(which)
+        alpha, beta = self.alpha[which], self.beta[which]
+        return replace(self, **columns, bias=bias, alpha=alpha, beta=beta)
 
 
 class GroupedKernel(Protocol):

@@ -52,6 +52,18 @@ class Call:
     results: Callable[[], Results]
     sums: Sums | None = None
 
+    @property
+    def columns(self) -> dict[str, Any]:
+        """What kernels read of it (engines/grouped.py)."""
+        parts = {"a": self.a, "b": self.b, "c": self.c, "bias": self.bias}
+        return {
+            **{name: None if part is None else part.at for name, part in parts.items()},
+            "alpha": self.alpha,
+            "beta": self.beta,
+            "activation": self.activation,
+            "dtype": self.a.dtype.name,
+        }
+
     def turns(self) -> Iterator[tuple[Column, Call]]:
         """The launches of its sums, one behind another: products, and the batch of them alone.
 

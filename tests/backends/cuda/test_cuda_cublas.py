@@ -129,24 +129,8 @@ def test_every_layout_is_told_to_cublas_as_it_lies(
             b, of_b = operand(draw, count, k, n, turned[1], kind)
             c, of_c = operand(draw, count, m, n, turned[2], kind)
             wanted = alpha * (a.astype(float) @ b.astype(float)) + beta * c.astype(float)
-            sizes = {
-                name: np.full(count, size) for name, size in zip("mnk", (m, n, k), strict=True)
-            }
-            work = Work(
-                ordinal=0,
-                **sizes,
-                a=of_a,
-                b=of_b,
-                c=of_c,
-                bias=None,
-                alpha=np.full(count, alpha),
-                beta=np.full(count, beta),
-                activation="none",
-                dtype=kind,
-                precision="ieee",
-                order="auto",
-                keep=(),
-            )
+            scale, keep = np.full(count, alpha), np.full(count, beta)
+            work = Work(ordinal=0, a=of_a, b=of_b, c=of_c, alpha=scale, beta=keep, dtype=kind)
             assert engine._why_untaken(work) is None
             call = engine.gemm(work)
             call(*(int(part.address[0]) for part in (of_a, of_b, of_c)))
@@ -212,22 +196,7 @@ def test_on_rocm_float32_is_left_to_others_where_a_switch_could_round_it(
 def square(dtype: str) -> Work:
     one, side = np.ones(1), np.array([64])
     lies = row_major(side, side, np.array([256]), ITEMSIZE[dtype])
-    sizes = dict.fromkeys("mnk", side)
-    return Work(
-        ordinal=0,
-        **sizes,
-        a=lies,
-        b=lies,
-        c=lies,
-        bias=None,
-        alpha=one,
-        beta=0 * one,
-        activation="none",
-        dtype=dtype,
-        precision="ieee",
-        order="auto",
-        keep=(),
-    )
+    return Work(ordinal=0, a=lies, b=lies, c=lies, alpha=one, beta=0 * one, dtype=dtype)
 
 
 # On a GPU: what torch is told by others changes nothing of ours, and ours nothing of theirs.

@@ -43,15 +43,14 @@ def batch(count: int, high: int, dtype: str = "float32", precision: str = "ieee"
     """Dense matrices with sides of up to `high`, all multiples of 8, a cache line apart."""
     sizes = np.random.default_rng(7).integers(1, high // 8, (3, count)) * 8
     m, n, k = sizes.astype(np.int64)
-    one = np.ones(count, np.int64)
 
     def dense(rows: Any, cols: Any) -> Columns:
         size = -(-rows * cols * ITEMSIZE[dtype] // 512) * 512
         return row_major(rows, cols, (1 << 30) + np.cumsum(size) - size, ITEMSIZE[dtype])
 
-    operands = (dense(m, k), dense(k, n), dense(m, n), None)
-    scalars = (one.astype(float), np.zeros(count), "none", dtype, precision, "auto", ())
-    return Work(0, m, n, k, *operands, *scalars)
+    parts: Any = {"a": dense(m, k), "b": dense(k, n), "c": dense(m, n)}
+    how: Any = {"dtype": dtype, "precision": precision}
+    return Work(ordinal=0, **parts, alpha=np.ones(count), beta=np.zeros(count), **how)
 
 
 @pytest.fixture(autouse=True)

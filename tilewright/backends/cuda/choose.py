@@ -115,7 +115,9 @@ def _is_uniform(work: Work) -> bool:
 def _without_depth(work: Work) -> Work:
     """The batch with k = 0 where alpha is 0, as in BLAS: A and B are not read there."""
     none = work.alpha == 0
-    return replace(work, k=np.where(none, 0, work.k)) if none.any() else work
+    if not none.any():
+        return work
+    return replace(work, a=replace(work.a, cols=np.where(none, 0, work.k)))
 
 
 def bind(work: Work, device: Device, wanted: str | None = None, *, often: bool = False) -> Bound:

@@ -9,57 +9,35 @@ BatchEngine   an engine that does both
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.arrays.addresses import Columns
 from tilewright.engines.contract import Engine
+from tilewright.engines.grouped import GroupedOperands
 from tilewright.facts.verdict import Proposal
 
 Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 Launch = Callable[[], None]
 Enqueue = Callable[[int], None]  # launches on the stream of this handle
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work(GroupedOperands):
     """A checked batch on one GPU, problems in the caller's order; transposes are strides swapped.
 
-    `bias` has address 0 where a problem has none; `dtype` is that of a, b, c and bias: "float16",
-    "bfloat16", "float32" or "float64". `precision` is "ieee", "tf32" or "fp32x". `keep` holds what
-    must live as long as the launch is used. The vector of a bias has step 1, whatever `bias` says.
-    Where the device is done within `enough` seconds, no plan need be better.
+    `bias` has address 0 where a problem has none; `dtype` is "float16", "bfloat16", "float32" or
+    "float64". `precision` is "ieee", "tf32" or "fp32x". `keep` holds what must live as long as the
+    launch is used. Where the device is done within `enough` seconds, no plan need be better.
     """
 
     ordinal: int
-    m: Ints
-    n: Ints
-    k: Ints
-    a: Columns
-    b: Columns
-    c: Columns
-    bias: Columns | None
-    alpha: Floats
-    beta: Floats
-    activation: str
-    dtype: str
-    precision: str
-    order: str
-    keep: tuple[Any, ...]
+    precision: str = "ieee"
+    order: str = "auto"
+    keep: tuple[Any, ...] = ()
     enough: float = 0.0
-
-    def take(self, which: Ints) -> Work:
-        """The batch of these problems alone."""
-        return replace(
-            self,
-            **{name: getattr(self, name)[which] for name in ("m", "n", "k", "alpha", "beta")},
-            **{name: getattr(self, name).take(which) for name in "abc"},
-            bias=None if self.bias is None else self.bias.take(which),
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,21 +85,21 @@ def _operands(
     problem: Problem, starts: Mapping[str, Column], staged: Mapping[str, Staged], scalars: Scalars
 ) -> GroupedOperands:
     count, item = len(starts["c"]), problem.itemsize
-    some = np.ones(count, np.int64)  # of sizes: the layout has them
+    m, n, k = problem.m, problem.n, problem.k
 
-    def of(name: str, row: int, col: int) -> Columns:
-        return Columns(starts[name] * item, some, some, some * row * item, some * col * item)
+    def of(name: str, *lies: int) -> Columns:
+        return Columns(starts[name] * item, *(np.full(count, number) for number in lies))
 
     return GroupedOperands(
-        of("a", problem.a_row, problem.a_col),
-        of("b", problem.b_row, problem.b_col),
-        of("c", problem.c_row, problem.c_col),
-        of("bias", 1, 1) if problem.bias else None,
-        tuple(Lent(staged[name].argument) for name in ("a", "b", "c", "bias")),
-        np.full(count, scalars.alpha),
-        np.full(count, scalars.beta),
-        problem.activation,
-        problem.dtype,
+        a=of("a", m, k, problem.a_row * item, problem.a_col * item),
+        b=of("b", k, n, problem.b_row * item, problem.b_col * item),
+        c=of("c", m, n, problem.c_row * item, problem.c_col * item),
+        bias=of("bias", 1, n, item, item) if problem.bias else None,
+        alpha=np.full(count, scalars.alpha),
+        beta=np.full(count, scalars.beta),
+        activation=problem.activation,
+        dtype=problem.dtype,
+        bases=tuple(Lent(staged[name].argument) for name in ("a", "b", "c", "bias")),
     )
 
 

@@ -14,7 +14,8 @@ import numpy as np
 
 from tilewright.backends.cuda.hopper.blocks import HopperTile
 from tilewright.backends.cuda.hopper.orient import Bools, Operand
-from tilewright.backends.cuda.work import Floats, Ints
+from tilewright.backends.cuda.work import Ints
+from tilewright.engines.grouped import Floats
 from tilewright.facts.measured import h200
 from tilewright.facts.measured.scale import Scale
 

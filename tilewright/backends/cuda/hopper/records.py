@@ -29,7 +29,8 @@ from tilewright.backends.cuda.hopper import cost
 from tilewright.backends.cuda.hopper.blocks import HopperTile
 from tilewright.backends.cuda.hopper.orient import Operand, Oriented
 from tilewright.backends.cuda.hopper.packing import ROW, Panels
-from tilewright.backends.cuda.work import Floats, Ints
+from tilewright.backends.cuda.work import Ints
+from tilewright.engines.grouped import Floats
 from tilewright.facts.measured.scale import Scale
 from tilewright.planning import deal
 
