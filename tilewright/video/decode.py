@@ -123,11 +123,17 @@ def _next_time(found: Film, first: int | None) -> int | None:
 
 
 def rising(
-    found: Film, start: int | None, damage: Damage, *, alone: bool = False
+    found: Film,
+    start: int | None,
+    damage: Damage,
+    *,
+    alone: bool = False,
+    strict: bool = False,
 ) -> Generator[Frame, None, None]:
     """Pictures from a time on; none where the container cannot be searched.
 
-    alone  decoded by one thread and copied, so that no picture depends on who is at what when
+    alone   decoded by one thread and copied, so that no picture depends on who is at what when
+    strict  what is damaged in part is refused too; a picture's own mark of it may come too late
     """
     before: int | None = None
     with reading(found.path, found.argument) as container:
@@ -136,6 +142,10 @@ def rising(
                 container.seek(start, stream=container.streams[found.index])
             except pyav().FFmpegError:
                 return
+        context = container.streams[found.index].codec_context
+        context.thread_type = "NONE" if alone else "AUTO"
+        context.thread_count = int(alone)  # 0 is as many as there are cores
+        context.options = {"err_detect": "explode"} if strict else {}
         for frame in _raw(found, container, damage, alone):
             if before is not None and frame.pts <= before:
                 damage.packets += 1
@@ -146,9 +156,6 @@ def rising(
 
 def _raw(found: Film, container: Any, damage: Damage, alone: bool) -> Generator[Frame, None, None]:
     stream = container.streams[found.index]
-    stream.thread_type = "NONE" if alone else "AUTO"
-    if alone:
-        stream.codec_context.thread_count = 1
     copies, number = _Copies(), 0
     for decoded_one in _pictures(container, stream, damage):
         picture = copies.of(decoded_one, stream) if alone else decoded_one

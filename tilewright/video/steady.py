@@ -10,7 +10,7 @@ one go, on all cores, only as long as nothing is amiss:
                     '-> | the chunk after it          one thread, from the key picture before it on
 
 A packet that is refused, a picture that says it is damaged, and one that does not come are amiss.
-Where a decoder says nothing of damage, it is asked that way from the start.
+Where a decoder says nothing of damage, it works alone from the start.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _sound(found: Film, number: int, end: int) -> Generator[Frame, None, None]:
         if start is None and searched:  # what is amiss would be from there on too
             return
         damage, place = Damage(), number
-        with closing(rising(found, start, damage)) as pictures:
+        with closing(rising(found, start, damage, strict=True)) as pictures:
             for frame in _sure(pictures, damage):
                 early = frame.pts < times[place] and place == number
                 searched = searched or early
