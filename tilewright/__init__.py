@@ -1,18 +1,19 @@
 """Tilewright: matrix multiplication for the shapes and devices that vendor BLAS leaves behind."""
 
 import importlib as _importlib
-import types as _types
+import typing as _typing
 
-from tilewright.arrays.array import Array
-from tilewright.facts.device import Device
-from tilewright.inputs.devices import devices
-from tilewright.inputs.make import asarray, empty
-from tilewright.inputs.ragged_batch import RaggedBatch
-from tilewright.products.dense import explain, kernels, matmul
-from tilewright.products.grouped import GroupedPlan, grouped_matmul, plan_grouped
-from tilewright.products.ragged import ragged_matmul, synchronize
-from tilewright.remember import forget
-from tilewright.version import __version__ as __version__
+if _typing.TYPE_CHECKING:
+    from tilewright.arrays.array import Array
+    from tilewright.facts.device import Device
+    from tilewright.inputs.devices import devices
+    from tilewright.inputs.make import asarray, empty
+    from tilewright.inputs.ragged_batch import RaggedBatch
+    from tilewright.products.dense import explain, kernels, matmul
+    from tilewright.products.grouped import GroupedPlan, grouped_matmul, plan_grouped
+    from tilewright.products.ragged import ragged_matmul, synchronize
+    from tilewright.remember import forget
+    from tilewright.version import __version__ as __version__
 
 __all__ = [
     "Array",
@@ -31,10 +32,37 @@ __all__ = [
     "ragged_matmul",
     "synchronize",
 ]
+# Where each lies. Loaded when somebody first asks, so that a command hears Ctrl-C from the start.
+_PLACES = {
+    "Array": "arrays.array",
+    "Device": "facts.device",
+    "GroupedPlan": "products.grouped",
+    "RaggedBatch": "inputs.ragged_batch",
+    "__version__": "version",
+    "asarray": "inputs.make",
+    "devices": "inputs.devices",
+    "empty": "inputs.make",
+    "explain": "products.dense",
+    "forget": "remember",
+    "grouped_matmul": "products.grouped",
+    "kernels": "products.dense",
+    "matmul": "products.dense",
+    "plan_grouped": "products.grouped",
+    "ragged_matmul": "products.ragged",
+    "synchronize": "products.ragged",
+}
 
 
-def __getattr__(name: str) -> _types.ModuleType:
-    """`tilewright.models`, `.nn`, `.onebit`, `.video`: loaded when somebody first asks for them."""
-    if name not in ("models", "nn", "onebit", "video"):
+def __getattr__(name: str) -> _typing.Any:
+    """A public name, or one of the doors `.models`, `.nn`, `.onebit`, `.video`."""
+    if name in ("models", "nn", "onebit", "video"):
+        return _importlib.import_module(f"tilewright.{name}")
+    if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return _importlib.import_module(f"tilewright.{name}")
+    found = getattr(_importlib.import_module(f"tilewright.{_PLACES[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PLACES, "models", "nn", "onebit", "video"])

@@ -387,3 +387,31 @@ def test_an_error_of_the_system_is_one_line_with_its_file(
     done = invoke("matmul", "a.npy", "b.npy", "--explain")
     assert done.exit_code == 2
     assert done.stderr == "error: somewhere: No space left on device\n"
+
+
+STOPPED = """
+import os, runpy, signal, sys
+from importlib.abc import MetaPathFinder
+
+class Stopping(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == sys.argv[1]:
+            del sys.meta_path[0]
+            os.kill(os.getpid(), signal.SIGINT)
+
+stop = Stopping()
+sys.meta_path.insert(0, stop)
+import tilewright
+sys.argv[0] = tilewright.__file__.replace("__init__", "__main__")
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(
+    "module", ["tilewright.cli", "numpy", "typer", "tilewright.cli.enhance", "tilewright.cli.net"]
+)
+def test_ctrl_c_while_modules_are_loaded_is_one_line(module: str) -> None:
+    """Whichever it is that is being loaded."""
+    line = [sys.executable, "-c", _AS_IN_A_TERMINAL + STOPPED, module]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "error: interrupted\n")
