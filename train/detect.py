@@ -1,0 +1,213 @@
+"""Learns the net that finds small objects, of drawn ones pasted into photographs, and writes it.
+
+    python -m train.detect --data PHOTOGRAPHS --minutes 7 --seconds 450
+    python -m train.detect --data PHOTOGRAPHS --export models
+    python -m train.detect --card models --figures bench/results/detect-cpu.json
+    python -m train.detect --data PHOTOGRAPHS --labels labels.csv --film FILM --begin models/detect-s.npz
+
+PHOTOGRAPHS holds train/; every sixteenth of them is only judged by. The same line goes on from its
+checkpoint in --out; the schedule is over --minutes, of which a call takes --seconds. With --labels,
+a table that `tilewright label` proposed and a person corrected, half of the crops are of the film's
+pictures with their boxes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tilewright.video.detection.heat import peaks
+from train import checkpoints
+from train.pasted import Pasted, by_places, cost
+from train.photographs import NDArray, files_of
+from train.scenes import Judged, Scene, judged, photograph, scene
+from train.seeking import SIZES, Seeker, run
+from train.steps import CHUNK, Plan, Steps, falling
+
+_BEGAN = time.monotonic()
+_SAVED = 60.0  # seconds between checkpoints
+_HELD = 16  # each so-manieth photograph judges
+_SCALES = (1.0, 0.8, 0.6, 0.45)
+_THINGS, _SCENES = 8, 4  # of a picture that judges, and pictures of a photograph
+_RATE = 0.1  # false boxes a picture
+_LEAST = 0.02  # score of boxes that are judged
+
+
+@dataclass(frozen=True)
+class Task:
+    """A run: what a checkpoint must agree with to be gone on from."""
+
+    size: str
+    seed: int
+    batch: int
+    crop: int
+    each: int
+    rate: float
+    minutes: float
+    steps: int
+
+
+class Seeking(Steps):
+    """Steps whose cost is that of heat, sizes and places."""
+
+    def _cost(self, got: Tensor, wanted: Tensor) -> Tensor:
+        return cost(got, wanted) / 255
+
+
+def main() -> None:
+    """Read the command line and learn."""
+    given = _options()
+    task = Task(
+        given.size, given.seed, given.batch, given.crop, given.each,
+        given.rate or SIZES[given.size].rate, given.minutes, given.steps,
+    )  # fmt: skip
+    device = given.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    learned, held = split(Path(given.data), task.crop)
+    scenes = judging(held)
+    crops = Pasted(learned, task.crop, device, task.each, task.seed)
+    path = learn(task, crops, scenes, device, Path(given.out), given.seconds, not given.eager)
+    print(path)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m train.detect", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("--size", choices=SIZES, default="s")
+    parser.add_argument("--data", required=True, help="a folder with train/")
+    parser.add_argument("--out", default="trained", help="where checkpoints lie")
+    parser.add_argument("--minutes", type=float, default=7.0, help="of learning, over all calls")
+    parser.add_argument("--seconds", type=float, default=0.0, help="at most, of this call")
+    parser.add_argument("--steps", type=int, default=0, help="in the place of --minutes")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--batch", type=int, default=48)
+    parser.add_argument("--crop", type=int, default=160)
+    parser.add_argument("--each", type=int, default=1500, help="objects drawn of each kind")
+    parser.add_argument("--rate", type=float, default=0.0, help="largest; the size's by default")
+    parser.add_argument("--device", choices=("cuda", "cpu"))
+    parser.add_argument("--eager", action="store_true", help="no CUDA graph")
+    return parser.parse_args()
+
+
+def split(folder: Path, crop: int) -> tuple[list[NDArray], list[Path]]:
+    """Photographs to learn from, uint8 [3, rows, columns] at all scales, and files to judge by."""
+    from PIL import Image
+
+    files = files_of(folder / "train")
+    whole = [path for path in files if not path.stem.endswith("-b")]
+    held = whole[::_HELD]
+    names = {path.stem for path in held}
+    learned = []
+    for path in files:
+        if path.stem.removesuffix("-b") in names:
+            continue
+        with Image.open(path) as picture:
+            colours = picture.convert("RGB")
+        for scale in _SCALES:
+            size = [round(length * scale) for length in colours.size]
+            if min(size) >= crop:
+                small = colours if scale == 1 else colours.resize(size, Image.Resampling.BICUBIC)
+                learned.append(np.ascontiguousarray(np.asarray(small).transpose(2, 0, 1)))
+    return learned, held
+
+
+def judging(files: list[Path]) -> list[Scene]:
+    """Scenes of photographs that judge."""
+    pictures = [photograph(path) for path in files]
+    return [
+        scene(one, _THINGS, number * _SCENES + turn)
+        for number, one in enumerate(pictures)
+        for turn in range(_SCENES)
+    ]
+
+
+def read_by_net(picture: NDArray) -> Tensor:
+    """What a net reads of red, green and blue of 0 to 1."""
+    x = torch.from_numpy(picture)[None]
+    weights = torch.tensor([0.299, 0.587, 0.114]).view(1, 3, 1, 1)
+    return by_places((x * weights).sum(1, keepdim=True), x)
+
+
+@torch.no_grad()
+def found(net: Seeker, scenes: list[Scene], device: str) -> Judged:
+    """How a net does on scenes."""
+    rows = []
+    for one in scenes:
+        said = net(read_by_net(one.picture).to(device))[0].cpu().numpy()
+        rows.append((one.corners, one.kinds, peaks(said, _LEAST)))
+    return judged(rows)
+
+
+def learn(
+    task: Task, crops: Pasted, scenes: list[Scene], device: str, out: Path, seconds: float,
+    graph: bool,
+) -> Path:  # fmt: skip
+    """Run a task to the end of the call; returns the checkpoint's path.
+
+    Raises ValueError where a checkpoint is of another task, FloatingPointError where the loss is
+    not a number any more.
+    """
+    torch.backends.cudnn.allow_tf32 = True
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / f"detect-{task.size}.pt"
+    torch.manual_seed(task.seed)
+    net = Seeker(SIZES[task.size]).to(device)
+    plan = Plan(task.rate, task.batch, task.seed, half=False)
+    steps = Seeking(net.tensors, run, lambda: net.tensors, crops, plan)
+    spent = 0.0
+    if path.exists():
+        kept = checkpoints.read(path, asdict(task))
+        steps.load(kept["steps"])
+        spent = kept["seconds"]
+    began, saved = time.monotonic() - spent, time.monotonic()
+    following = math.floor(20 * _over(task, steps.done, spent)) / 20 + 0.05
+    while (over := _over(task, steps.done, spent)) < 1 and not _ended(seconds):
+        count = min(CHUNK, task.steps - steps.done) if task.steps else CHUNK
+        shares = [falling(n / task.steps) if task.steps else falling(over)
+                  for n in range(steps.done, steps.done + count)]  # fmt: skip
+        loss = steps.run(count, lambda n, first=steps.done, s=shares: s[n - first], graph)
+        if not math.isfinite(loss):
+            raise FloatingPointError(f"{path.stem}: the loss is {loss} after {steps.done} steps")
+        spent = time.monotonic() - began
+        if _over(task, steps.done, spent) >= following:
+            following += 0.05
+            _say(task, steps, spent, loss, scenes, device)
+        if time.monotonic() - saved > _SAVED:
+            checkpoints.write(path, asdict(task), steps, spent, {})
+            saved = time.monotonic()
+    checkpoints.write(path, asdict(task), steps, spent, {})
+    _say(task, steps, spent, math.nan, scenes, device)
+    return path
+
+
+def _ended(seconds: float) -> bool:
+    """Whether this call's seconds are over, counted from its beginning."""
+    return 0 < seconds <= time.monotonic() - _BEGAN
+
+
+def _over(task: Task, done: int, spent: float) -> float:
+    """The share of the run that is over."""
+    return done / task.steps if task.steps else spent / (60 * task.minutes)
+
+
+def _say(
+    task: Task, steps: Steps, seconds: float, loss: float, scenes: list[Scene], device: str
+) -> None:
+    net = Seeker(SIZES[task.size]).take(steps.averages).to(device)
+    share, score = found(net, scenes, device).recall(_RATE)
+    print(
+        f"detect-{task.size}: {steps.done} steps, {seconds:.0f} s, loss {loss:.3f}; recall"
+        f" {share:.3f} at {_RATE} false a picture, from {score:.2f} on", flush=True,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
