@@ -21,6 +21,7 @@ import numpy as np
 
 from tilewright.errors import ArgumentError, FileError
 from tilewright.video.codecs import Coding, encoder
+from tilewright.video.detection.things import plain
 from tilewright.video.look import Frame, Look
 from tilewright.video.pyav import pyav
 from tilewright.wording import PATH, in_one_line, short
@@ -49,12 +50,14 @@ class Head:
     damaged  packets of the source between its bounds that could not be decoded
     extra    the encoder's headers, as hexadecimal digits
     notes    what stages told of pictures: seconds, words
+    found    what was found in those that were looked at: time stamps, things (`things.plain`)
     """
 
     frames: int
     damaged: int
     extra: str
     notes: Sequence[Sequence[Any]] = ()
+    found: Sequence[Sequence[Any]] = ()
 
 
 def encode(
@@ -72,6 +75,7 @@ def encode(
         sink = _Sink(file)
         count = 0
         notes: list[tuple[float, str]] = []
+        found: list[tuple[int, list[list[Any]]]] = []
         for frame in pictures:
             pts = _pts(frame, coding)
             lengths[pts] = int(frame.duration * frame.time_base / coding.time_base)
@@ -81,9 +85,11 @@ def encode(
             carrier.duration = lengths[pts]
             count += 1
             notes += [(float(frame.time), words) for words in frame.notes]
+            seen = plain(frame.found, frame.time, look.width, look.height)
+            found += [] if seen is None else [(pts, seen)]
             sink.take(context.encode(carrier), lengths)
         sink.take(context.encode(None), lengths)
-        head = Head(count, damaged(), (context.extradata or b"").hex(), notes)
+        head = Head(count, damaged(), (context.extradata or b"").hex(), notes, found)
         sink.finish(head)
     temporary.replace(path)
     return head

@@ -99,6 +99,7 @@ class Frame:
     pts, duration  in units of `time_base` seconds
     carrier        the decoder's own frame; None where a stage made the planes
     notes          what stages have to tell of it at the end, as "blur grown"
+    found          the things that a detector found (`detection.things.Found`); None before one
     """
 
     planes: tuple[NDArray, ...]
@@ -108,6 +109,7 @@ class Frame:
     look: Look
     carrier: Any = None
     notes: tuple[str, ...] = ()
+    found: Any = None
 
     @property
     def time(self) -> Fraction:
