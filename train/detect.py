@@ -3,7 +3,7 @@
     python -m train.detect --data PHOTOGRAPHS --minutes 7 --seconds 450
     python -m train.detect --data PHOTOGRAPHS --export models
     python -m train.detect --card models --figures bench/results/detect-cpu.json
-    python -m train.detect --data PHOTOGRAPHS --labels labels.csv --film FILM --begin models/detect-s.npz
+    python -m train.detect --data PHOTOGRAPHS --labels labels.csv --film FILM --out mine
 
 PHOTOGRAPHS holds train/; every sixteenth of them is only judged by. The same line goes on from its
 checkpoint in --out; the schedule is over --minutes, of which a call takes --seconds. With --labels,
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import math
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -24,11 +25,13 @@ import torch
 from torch import Tensor
 
 from tilewright.video.detection.heat import peaks
+from tilewright.video.detection.kinds import KINDS
 from train import checkpoints
 from train.pasted import Pasted, by_places, cost
 from train.photographs import NDArray, files_of
 from train.scenes import Judged, Scene, judged, photograph, scene
 from train.seeking import SIZES, Seeker, run
+from train.shipped_detect import card, export
 from train.steps import CHUNK, Plan, Steps, falling
 
 _BEGAN = time.monotonic()
@@ -69,8 +72,19 @@ def main() -> None:
         given.rate or SIZES[given.size].rate, given.minutes, given.steps,
     )  # fmt: skip
     device = given.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if given.card:
+        card(task.size, Path(given.out), Path(given.figures), Path(given.card))
+        return
     learned, held = split(Path(given.data), task.crop)
     scenes = judging(held)
+    if given.export:
+        net = Seeker(SIZES[task.size]).take(
+            checkpoints.net(Path(given.out) / f"detect-{task.size}.pt")
+        )
+        _, score = found(net, scenes, "cpu").recall(_RATE)
+        sure = max(score, _LEAST)
+        print(export(task.size, Path(given.out), Path(given.export), len(KINDS), sure))
+        return
     crops = Pasted(learned, task.crop, device, task.each, task.seed)
     path = learn(task, crops, scenes, device, Path(given.out), given.seconds, not given.eager)
     print(path)
@@ -82,11 +96,14 @@ def _options() -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("--size", choices=SIZES, default="s")
-    parser.add_argument("--data", required=True, help="a folder with train/")
+    parser.add_argument("--data", default="", help="a folder with train/")
     parser.add_argument("--out", default="trained", help="where checkpoints lie")
     parser.add_argument("--minutes", type=float, default=7.0, help="of learning, over all calls")
     parser.add_argument("--seconds", type=float, default=0.0, help="at most, of this call")
     parser.add_argument("--steps", type=int, default=0, help="in the place of --minutes")
+    parser.add_argument("--export", metavar="FOLDER", help="write ONNX and .npz there")
+    parser.add_argument("--card", metavar="FOLDER", help="write the card there, by --figures")
+    parser.add_argument("--figures", default="bench/results/detect-cpu.json", help="for the card")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--batch", type=int, default=48)
     parser.add_argument("--crop", type=int, default=160)
@@ -171,9 +188,7 @@ def learn(
     following = math.floor(20 * _over(task, steps.done, spent)) / 20 + 0.05
     while (over := _over(task, steps.done, spent)) < 1 and not _ended(seconds):
         count = min(CHUNK, task.steps - steps.done) if task.steps else CHUNK
-        shares = [falling(n / task.steps) if task.steps else falling(over)
-                  for n in range(steps.done, steps.done + count)]  # fmt: skip
-        loss = steps.run(count, lambda n, first=steps.done, s=shares: s[n - first], graph)
+        loss = steps.run(count, _shares(task, over), graph)
         if not math.isfinite(loss):
             raise FloatingPointError(f"{path.stem}: the loss is {loss} after {steps.done} steps")
         spent = time.monotonic() - began
@@ -196,6 +211,11 @@ def _ended(seconds: float) -> bool:
 def _over(task: Task, done: int, spent: float) -> float:
     """The share of the run that is over."""
     return done / task.steps if task.steps else spent / (60 * task.minutes)
+
+
+def _shares(task: Task, over: float) -> Callable[[int], float]:
+    """The share of the learning rate by a step's number."""
+    return lambda number: falling(number / task.steps if task.steps else over)
 
 
 def _say(

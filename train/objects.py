@@ -77,6 +77,12 @@ def _grey(chance: Chance, low: int, high: int) -> tuple[int, ...]:
     return tuple(int(np.clip(base + chance.integers(-12, 13), 0, 255)) for _ in range(3))
 
 
+def _within(
+    chance: Chance, low: tuple[int, int, int], high: tuple[int, int, int]
+) -> tuple[int, ...]:
+    return tuple(int(v) for v in chance.integers(low, high))
+
+
 def ball(chance: Chance) -> Canvas:
     """Plain, two-coloured, striped or spotted; light from above."""
     canvas = Canvas(chance.uniform(0, 2 * math.pi))
@@ -103,7 +109,7 @@ def shaded(pixels: NDArray, chance: Chance) -> NDArray:
     y, x = np.mgrid[: pixels.shape[0], : pixels.shape[1]] / _MIDDLE - 1
     from_side, from_above = chance.uniform(-0.5, 0.5), chance.uniform(-0.7, -0.2)
     light = 1.15 - chance.uniform(0.4, 0.9) * np.hypot(x - from_side, y - from_above) ** 2 / 1.5
-    shine = np.exp(-np.hypot(x - from_side, y - from_above) ** 2 * 30) * chance.uniform(0, 160)
+    shine = np.exp(-(np.hypot(x - from_side, y - from_above) ** 2) * 30) * chance.uniform(0, 160)
     pixels[..., :3] = (pixels[..., :3] * light[..., None] + shine[..., None]).clip(0, 255)
     return pixels
 
@@ -154,9 +160,9 @@ def drone(chance: Chance) -> Canvas:
 
 
 def sign(chance: Chance) -> Canvas:
-    """A traffic sign: red rims round white or yellow, a red octagon, a blue disc, a yellow lozenge."""
+    """A traffic sign: red rims, a red octagon, a blue disc, a yellow lozenge."""
     canvas = Canvas(chance.uniform(-0.12, 0.12), 1.0)
-    red = (int(chance.integers(150, 230)), int(chance.integers(0, 50)), int(chance.integers(0, 60)))
+    red = _within(chance, (150, 0, 0), (230, 50, 60))
     white = _grey(chance, 205, 256)
     kind, thin = chance.integers(5), chance.uniform(0.55, 0.75)
     mark = _grey(chance, 0, 60)
@@ -175,14 +181,16 @@ def sign(chance: Chance) -> Canvas:
         canvas.disc(0, 0, thin, white)
         canvas.line([(-0.3, 0.3), (-0.3, -0.3), (0.3, -0.3), (0.3, 0.3)], mark, 0.1)
     elif kind == 3:
-        blue = (int(chance.integers(0, 60)), int(chance.integers(50, 110)), int(chance.integers(150, 230)))
+        blue = _within(chance, (0, 50, 150), (60, 110, 230))
         canvas.disc(0, 0, 1, white)
         canvas.disc(0, 0, 0.9, blue)
         canvas.line([(0, 0.55), (0, -0.4)], white, 0.16)
         canvas.shape([(-0.4, -0.1), (0, -0.65), (0.4, -0.1)], white)
     else:
         canvas.shape(corners(4), mark)
-        canvas.shape(corners(4, 0.9), (int(chance.integers(220, 256)), int(chance.integers(170, 215)), 20))
+        canvas.shape(
+            corners(4, 0.9), (int(chance.integers(220, 256)), int(chance.integers(170, 215)), 20)
+        )
         canvas.line([(0, 0.4), (0, -0.3)], mark, 0.14)
     return canvas
 
@@ -205,7 +213,9 @@ def none(chance: Chance) -> Canvas:
     elif kind == 4:
         high = chance.uniform(0.4, 1)
         canvas.shape([(-1, -high), (1, -high), (1, high), (-1, high)], colour)
-        canvas.shape([(-0.7, -high / 2), (0.5, -high / 2), (0.5, high / 2), (-0.7, high / 2)], other)
+        canvas.shape(
+            [(-0.7, -high / 2), (0.5, -high / 2), (0.5, high / 2), (-0.7, high / 2)], other
+        )
     else:
         angles = np.sort(chance.uniform(0, 2 * math.pi, 7)).tolist()
         canvas.shape([(r * math.cos(a), r * math.sin(a))

@@ -1,8 +1,8 @@
 """Crops of photographs with drawn objects pasted into them, on the device, anew in every step.
 
-    photographs -> crops -> objects (`objects.py`) and cut-outs of photographs pasted -> light, blur,
-    noise, JPEG of luma -> luma and chroma by places -> what the net reads
-                                                     -> heat, sizes, places, weights: what it is to say
+    photographs -> crops -> objects (`objects.py`) and cut-outs of photographs pasted
+                -> light, blur, noise, JPEG of luma -> by places: what the net reads
+                -> heat, sizes, places, what counts: what it is to say
 
 Objects lie on a coarse grid, a cell each at most, shaken: none hides another but by its edge. An
 object that hardly differs from what it is pasted over is neither wanted nor counted against.
@@ -25,7 +25,10 @@ from train.photographs import NDArray
 LEAST, MOST = 7.0, 26.0  # samples of an object's longer side
 SLOTS = 6
 VISIBLE = 0.1  # mean difference of red, green and blue from what lies behind, 0 to 1
-_WINDOW, _FINE = 32, 3  # samples that an object is drawn in, and places of a sample that are averaged
+_WINDOW, _FINE = (
+    32,
+    3,
+)  # samples that an object is drawn in, and places of a sample that are averaged
 _CUT = 0.3  # of what is none of the kinds, cut-outs of photographs
 _TO_LUMA = (65.481 / 255, 128.553 / 255, 24.966 / 255)
 _WANTED = len(KINDS) + 4 + 2  # heat, size and place; where an object is, where nothing counts
@@ -143,7 +146,10 @@ def by_places(luma: Tensor, picture: Tensor) -> Tensor:
     chroma = torch.cat([(blue - grey) * (0.5 / 0.886), (red - grey) * (0.5 / 0.701)], 1)
     halved = functional.avg_pool2d(chroma * (224 / 255), 2)
     return torch.cat(
-        [functional.pixel_unshuffle(luma - 0.5, CELL), functional.pixel_unshuffle(halved, CELL // 2)],
+        [
+            functional.pixel_unshuffle(luma - 0.5, CELL),
+            functional.pixel_unshuffle(halved, CELL // 2),
+        ],
         1,
     )
 

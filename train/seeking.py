@@ -33,7 +33,7 @@ class Breadth:
 
     @property
     def parameters(self) -> int:
-        """Of the net."""
+        """Of the net that is shipped."""
         c = self.channels
         return 9 * c * (PLANES + self.inner * c + SAID) + c * (self.inner + 1) + SAID
 
@@ -50,9 +50,9 @@ SIZES = {"s": Breadth(48, 7, 1e-3)}
 class Seeker(nn.Module):
     """The net, as it learns and as it is exported."""
 
-    def __init__(self, size: Breadth) -> None:
+    def __init__(self, size: Breadth, kinds: int = len(KINDS)) -> None:
         super().__init__()
-        widths = [PLANES, *[size.channels] * (size.inner + 1), SAID]
+        widths = [PLANES, *[size.channels] * (size.inner + 1), kinds + 4]
         self.layers = nn.ModuleList([nn.Conv2d(i, o, 3, padding=1) for i, o in pairwise(widths)])
         with torch.no_grad():
             for number, layer in enumerate(self.layers):
@@ -63,9 +63,9 @@ class Seeker(nn.Module):
                 layer.bias.zero_()
                 if i == o:
                     layer.weight[:, :, 1, 1] += torch.eye(i)
-            layer.bias[: len(KINDS)] = -math.log(1 / _BEGUN - 1)
-            layer.bias[len(KINDS) : len(KINDS) + 2] = 3.0
-            layer.bias[len(KINDS) + 2 :] = 0.5
+            layer.bias[:kinds] = -math.log(1 / _BEGUN - 1)
+            layer.bias[kinds : kinds + 2] = 3.0
+            layer.bias[kinds + 2 :] = 0.5
 
     @property
     def tensors(self) -> list[Tensor]:

@@ -10,6 +10,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn
 
 from tilewright.cli import common
+from tilewright.cli import enhance_detect as detecting
 from tilewright.cli import enhance_said as said
 from tilewright.errors import ArgumentError
 from tilewright.video import pictures
@@ -153,6 +154,13 @@ def enhance(
             rich_help_panel=_STAGES,
         ),
     ] = False,
+    detect: detecting.DetectOption = None,
+    draw: detecting.DrawOption = False,
+    detections: detecting.DetectionsOption = None,
+    detect_model: detecting.ModelOption = None,
+    names: detecting.NamesOption = None,
+    score: detecting.ScoreOption = None,
+    tiles: detecting.TilesOption = False,
     device: common.DeviceOption = None,
     codec: Annotated[
         str | None,
@@ -236,19 +244,26 @@ def enhance(
     - `tilewright enhance film.mp4 -o large.mp4 --upscale 2 --report large.html`
     - `tilewright enhance old.mp4 -o clean.mp4 --deblock --denoise --size m`
     - `tilewright enhance film.mp4 -o smooth.mp4 --interpolate 2`
+    - `tilewright enhance field.mp4 -o seen.mp4 --detect ball,bird --draw --detections seen.jsonl`
     - `tilewright enhance film.mkv -o copy.mkv --codec ffv1`
     - `tilewright enhance "photos/*.jpg" -o larger --upscale 2 --size l`
     """
     larger = upscale is not None or model is not None
-    stages = _restoring(deblock, denoise, size, dtype, device, larger)
+    asked_for = detecting.Asked(
+        detect, draw, detections, detect_model, names, score, tiles, device or "auto"
+    )
+    finding, drawing = asked_for.stages()
+    stages = _restoring(deblock, denoise, size, dtype, device, larger, bool(finding))
     shared = bool(stages)
     stages += [] if low_light is None else [LowLight(low_light)]
     stages += [] if dehaze is None else [Dehaze(dehaze)]
     stages += [] if contrast is None else [Contrast(contrast)]
+    stages += finding
     stages += [] if interpolate is None else [Interpolate(interpolate)]
     stages += _upscaling(upscale, size, dtype, model, device, shared)
     stages += [] if sharpen is None else [Sharpen(sharpen)]
     stages += [TenBit()] if ten_bit else []
+    stages += drawing
     if (found := pictures.pairs(source, output)) is not None:
         _only_films(
             {
@@ -260,8 +275,9 @@ def enhance(
             }
         )
         _only_films(
-            {"--reference": reference, "--preview": preview or None, "--auto": auto or None}
-        )
+            {"--reference": reference, "--preview": preview or None, "--auto": auto or None,
+             "--detections": detections}
+        )  # fmt: skip
         _pictures(found, stages, overwrite, dry_run)
         return
     _not_both({"--preview": preview, "--dry-run": dry_run, "--report": report is not None})
@@ -270,8 +286,9 @@ def enhance(
     there = overwrite or preview
     with common.looking() as looked:
         job = planned(
-            source, output, stages, codec=codec, crf=crf, overwrite=there, auto=auto, looked=looked
-        )
+            source, output, stages, codec=codec, crf=crf, overwrite=there, auto=auto,
+            detections=detections, looked=looked,
+        )  # fmt: skip
     if preview:
         print(f"wrote {previewed(job)}")
         return
@@ -324,12 +341,14 @@ def _restoring(
     dtype: str | None,
     device: str | None,
     larger: bool,
+    others: bool,
 ) -> list[Stage]:
     """The stages that come first: what they take away would be enlarged. Their largest is m.
 
     larger: whether pictures are enlarged after them, by networks of that size and type.
+    others: whether other stages have networks, which run on that device.
     """
-    if device is not None and not (deblock or denoise is not None or larger):
+    if device is not None and not (deblock or denoise is not None or larger or others):
         raise ArgumentError(
             f"--device={device} without a network: accepted is --upscale 2, --model, --deblock or"
             " --denoise beside it"

@@ -77,6 +77,7 @@ def told(done: Enhanced) -> Iterator[str]:
     yield f"wrote {done.out}: {counted(done.frames, 'picture')}{kept}, {clock(done.seconds)}{rate}"
     if done.worked:
         yield "worked: " + ", ".join(f"{name} {spent:.2f} s" for name, spent in done.worked.items())
+    yield from done.found
     for words, pictures in done.told():
         yield f"{words}: {pictures}"
 

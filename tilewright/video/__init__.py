@@ -5,6 +5,7 @@ enhance   a film out of another, through stages
 analyse   what a film is like, and which stages would help (Analysis, Advice)
 Deblock, Denoise, LowLight, Dehaze, Contrast, Interpolate, Upscale, Sharpen, TenBit
                           stages (stages/contract.py)
+Detect, Draw              stages that find things, and draw them
 Frame, Look               a picture, and what pictures of a film are
 Enhanced, Progress        what was made, and how far it is
 
@@ -24,6 +25,8 @@ if _typing.TYPE_CHECKING:
     from tilewright.video.stages.deblock import Deblock
     from tilewright.video.stages.dehaze import Dehaze
     from tilewright.video.stages.denoise import Denoise
+    from tilewright.video.stages.detect import Detect
+    from tilewright.video.stages.draw import Draw
     from tilewright.video.stages.interpolate import Interpolate
     from tilewright.video.stages.low_light import LowLight
     from tilewright.video.stages.sharpen import Sharpen
@@ -37,6 +40,8 @@ __all__ = [
     "Deblock",
     "Dehaze",
     "Denoise",
+    "Detect",
+    "Draw",
     "Enhanced",
     "Frame",
     "Interpolate",
@@ -57,6 +62,8 @@ _PLACES = {
     "Deblock": "stages.deblock",
     "Dehaze": "stages.dehaze",
     "Denoise": "stages.denoise",
+    "Detect": "stages.detect",
+    "Draw": "stages.draw",
     "Enhanced": "job",
     "Frame": "look",
     "Interpolate": "stages.interpolate",

@@ -15,7 +15,7 @@ from tilewright.video.source import Film, described
 from tilewright.video.stages.contract import Stage
 from tilewright.wording import counted
 
-_SAID = ("rate", "sigma", "amount", "size", "dtype")
+_SAID = ("rate", "sigma", "amount", "size", "dtype", "score")
 _TOLD = 12  # pictures whose times are told one by one
 
 
@@ -25,6 +25,8 @@ def settings(stage: Stage) -> str:
     values = {name: getattr(one, name, None) for name in _SAID}
     if file := getattr(one, "model", ""):
         values = {"model": Path(file).name}
+    if classes := getattr(one, "classes", ()):
+        values["classes"] = " ".join(classes)
     said = [f"{name} {value}" for name, value in values.items() if value is not None]
     said += [] if one is stage else ["in some scenes"]
     return "".join(f"{one}, " for one in said)
@@ -38,6 +40,7 @@ class Job:
     bounds   numbers of the source's first picture of every chunk
     shown    when pictures of the new film are, rising, in units of the coding's time base
     survey   what was seen of the film, where a stage has to know all of it
+    detections  the file of what is found in it, where one is asked for
     """
 
     film: Film
@@ -48,6 +51,7 @@ class Job:
     bounds: tuple[int, ...]
     shown: tuple[int, ...]
     survey: Survey | None = None
+    detections: Path | None = None
 
     def pictures(self, number: int) -> int:
         """How many pictures of the new film a chunk has, where none is lost."""
@@ -101,6 +105,7 @@ class Enhanced:
     seconds  that this run took
     worked   seconds that each part worked, beside the others
     notes    what stages told of pictures, and when those are shown, in seconds
+    found    how many things of each class were found, as `ball: 40 boxes in 2 tracks`
     """
 
     out: Path
@@ -110,6 +115,7 @@ class Enhanced:
     seconds: float
     worked: Mapping[str, float]
     notes: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    found: tuple[str, ...] = ()
 
     def told(self) -> list[tuple[str, str]]:
         """Those notes: words, and of how many pictures, at which times."""

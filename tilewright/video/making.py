@@ -26,6 +26,7 @@ from tilewright.video.alike import sampled
 from tilewright.video.analysis.kept import keep, kept_or_new
 from tilewright.video.assemble import assemble, verified
 from tilewright.video.codecs import Coding
+from tilewright.video.detection import lines
 from tilewright.video.flow import Clock
 from tilewright.video.job import Enhanced, Job
 from tilewright.video.journal import Journal, begun, mark_of, recalled
@@ -77,6 +78,7 @@ def enhance(
     workers: int | str | None = None,
     report: str | os.PathLike[str] | None = None,
     reference: str | os.PathLike[str] | None = None,
+    detections: str | os.PathLike[str] | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Enhanced:
     """Make a film out of another: every picture through the stages, all else copied.
@@ -96,6 +98,7 @@ def enhance(
             process alone. The film is the same on processors of one kind.
         report: an .html file: pictures before and after, how like, times, licences; needs Jinja2.
         reference: the film as it should be, for PSNR and SSIM in that report.
+        detections: a .jsonl file of what the stage `Detect` found, with times and tracks.
         progress: called after every picture; of workers after every chunk.
 
     Raises:
@@ -105,7 +108,10 @@ def enhance(
     """
     check_workers(workers)
     check_asked(report, reference)
-    job = planned(source, out, stages, codec=codec, crf=crf, overwrite=overwrite, auto=auto)
+    job = planned(
+        source, out, stages, codec=codec, crf=crf, overwrite=overwrite, auto=auto,
+        detections=detections,
+    )  # fmt: skip
     page = asked(report, reference, job)
     done = made(job, progress, workers)
     if page is not None:
@@ -122,6 +128,7 @@ def planned(
     crf: int | None = None,
     overwrite: bool = False,
     auto: bool = False,
+    detections: str | os.PathLike[str] | None = None,
     looked: Callable[[int, int], None] | None = None,
 ) -> Job:
     """What `enhance` with these arguments would do; nothing is written. Raises what it does.
@@ -135,11 +142,26 @@ def planned(
     found = sampled(film(path, "source"))
     job = _checked(found, target, stages, codec, crf)
     check_writable(target, "out")
+    told = _detections(detections, stages)
+    job = replace(job, detections=told)
     if not auto and not any(isinstance(stage, Fitting) and stage.unfitted for stage in stages):
         return job
     survey = kept_or_new(found, target, looked)
     wanted = with_advised(stages, survey, found.look) if auto else stages
-    return replace(_checked(found, target, fitted(wanted, survey), codec, crf), survey=survey)
+    job = _checked(found, target, fitted(wanted, survey), codec, crf)
+    return replace(job, survey=survey, detections=told)
+
+
+def _detections(path: str | os.PathLike[str] | None, stages: Sequence[Stage]) -> Path | None:
+    """Where what is found goes. Raises ArgumentError where no stage finds or draws anything."""
+    names = [stage.name for stage in stages]
+    if "draw" in names and "detect" not in names[: names.index("draw")]:
+        raise ArgumentError("draw: without detect before it; accepted is the stage Detect before")
+    if path is None:
+        return None
+    if "detect" not in names:
+        raise ArgumentError("detections: without detect; accepted is the stage Detect beside it")
+    return lines.checked(path)
 
 
 def _checked(
@@ -206,6 +228,9 @@ def made(
         run = _Run(job, journal, progress)
         run.chunks(workers)
         heads = journal.done(len(job.bounds))
+        seen = [row for number in sorted(heads) for row in heads[number].found]
+        if job.detections is not None:
+            lines.written(seen, job.coding.time_base, job.detections)
         _finished(job, journal, heads)
         damaged = sum(head.damaged for head in heads.values())
         frames = sum(head.frames for head in heads.values())
@@ -216,8 +241,8 @@ def made(
                 f"{counted(missing, 'picture')} {what} could not be decoded", stacklevel=3
             )
         seconds = perf_counter() - begin
-        told = _notes(heads)
-        return Enhanced(job.out, frames, run.kept, damaged, seconds, run.clock.seconds, told)
+        told, found = _notes(heads), tuple(lines.summed(seen, job.coding.time_base))
+        return Enhanced(job.out, frames, run.kept, damaged, seconds, run.clock.seconds, told, found)
 
 
 def check_workers(workers: int | str | None) -> None:

@@ -127,6 +127,7 @@ def _facts(job: Job, done: Enhanced, out: Film) -> Iterator[tuple[str, str]]:
     kept = f", {done.kept} kept from an earlier run" if done.kept else ""
     damage = f", {done.damaged} damaged packets" if done.damaged else ""
     yield "made", f"{fresh} pictures in {done.seconds:.1f} s{rate}{kept}{damage}"
+    yield from (("found", one) for one in done.found)
     yield from done.told()
 
 

@@ -50,14 +50,14 @@ def names_in(path: Path) -> tuple[str, ...]:
     return ()
 
 
-def named(path: str, head: Head, names: Sequence[str]) -> tuple[str, ...]:
-    """Names of all classes. Raises ArgumentError where there are more or fewer."""
+def named(path: str, classes: int, names: Sequence[str]) -> tuple[str, ...]:
+    """Names of so many classes. Raises ArgumentError where there are more or fewer."""
     if not names:
-        return tuple(f"class {number}" for number in range(head.classes))
-    if len(names) != head.classes:
+        return tuple(f"class {number}" for number in range(classes))
+    if len(names) != classes:
         raise ArgumentError(
-            f"classes={','.join(names)[:60]!r}: {len(names)} names; accepted for"
-            f" {short(path, PATH)} are {head.classes}"
+            f"names={short(','.join(names))}: {len(names)} names; accepted for"
+            f" {short(path, PATH)} are {classes}"
         )
     return tuple(names)
 

@@ -11,14 +11,20 @@ same as of the whole picture at once, and memory that of a tile.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tilewright.arrays.array import NDArray
+from tilewright.nn.infer import tensors
+from tilewright.nn.sizes import sizes_of
 from tilewright.video.detection.boxes import Boxes
 from tilewright.video.detection.kinds import KINDS
 from tilewright.video.look import FULL_RANGE, Frame
 from tilewright.video.tables import LIGHT, lightness
+
+if TYPE_CHECKING:
+    from tilewright.nn.net import Network
 
 CELL = 4
 PLANES = CELL**2 + 2 * (CELL // 2) ** 2
@@ -32,8 +38,8 @@ _NARROW = 224 / 255  # what full-range chroma is times, to be as films have it
 def planes(frame: Frame) -> NDArray:
     """What the network reads of a picture: float32 [1, PLANES, rows / 4, columns / 4].
 
-    Luma is 0 (black) to 1 (white) less a half, chroma less a half, as films have it; beyond the right and the lower
-    edge lies the edge's sample, and grey pictures have no colour.
+    Luma is 0 (black) to 1 (white) less a half, chroma as films have it less a half; beyond the
+    right and the lower edge lies the edge's sample, and grey pictures have no colour.
     """
     rows, columns = (-(-length // CELL) for length in frame.planes[0].shape)
     found = np.zeros((1, PLANES, rows, columns), np.float32)
@@ -53,7 +59,7 @@ def planes(frame: Frame) -> NDArray:
 
 def _halved(plane: NDArray, halved: tuple[int, int]) -> NDArray:
     """A plane of chroma as float32, brought to half of luma's rows and columns."""
-    found = plane.astype(np.float32)
+    found: NDArray = plane.astype(np.float32)
     for axis, times in ((1, halved[0]), (0, halved[1])):
         if times == 0:
             found = _padded(found, axis, 2)
@@ -80,6 +86,18 @@ def _by_places(plane: NDArray, out: NDArray, step: int) -> None:
         wide = np.pad(wide, ends, mode="edge")
     parts = wide.reshape(rows, step, columns, step).transpose(1, 3, 0, 2)
     out.reshape(step, step, rows, columns)[...] = parts
+
+
+def classes(net: Network) -> int:
+    """How many classes a network of this kind knows; 0 where it is of another."""
+    shape = net.inputs[0].shape
+    if len(net.inputs) != 1 or len(net.outputs) != 1 or len(shape or ()) != 4:
+        return 0
+    if shape is None or shape[1] != PLANES:
+        return 0
+    made = tensors(net.graph, sizes_of(net.graph, (1, PLANES, 8, 8)))[net.outputs[0]].shape
+    fits = made is not None and len(made) == 4 and made[2:] == (8, 8)
+    return made[1] - 4 if fits and made is not None else 0
 
 
 def tiles(rows: int, columns: int) -> Iterator[tuple[slice, slice, slice, slice]]:
@@ -110,13 +128,16 @@ def tile_of(rows: int, columns: int) -> tuple[int, int]:
 
 
 def mapped(run: Callable[[NDArray], NDArray], given: NDArray) -> NDArray:
-    """What a network says of planes, [SAID, rows, columns], tile by tile."""
+    """What a network says of planes, [kinds + 4, rows, columns], tile by tile."""
     _, _, rows, columns = given.shape
     if (rows, columns) == tile_of(rows, columns):
-        return run(given)[0]
-    found = np.empty((SAID, rows, columns), np.float32)
+        whole: NDArray = run(given)[0]
+        return whole
+    found = np.empty((0, rows, columns), np.float32)
     for above, before, down, right in tiles(rows, columns):
         said = run(np.ascontiguousarray(given[:, :, above, before]))[0]
+        if not len(found):
+            found = np.empty((len(said), rows, columns), np.float32)
         inside = (
             slice(down.start - above.start, down.stop - above.start),
             slice(right.start - before.start, right.stop - before.start),
@@ -125,8 +146,9 @@ def mapped(run: Callable[[NDArray], NDArray], given: NDArray) -> NDArray:
     return found
 
 
-def peaks(said: NDArray, score: float, kinds: int = len(KINDS)) -> Boxes:
+def peaks(said: NDArray, score: float) -> Boxes:
     """Boxes of a map [kinds + 4, rows, columns], whose heat is logits; scores from `score` on."""
+    kinds = len(said) - 4
     logits = said[:kinds]
     least = np.log(score / (1 - score)) if score < 1 else np.inf
     kind, row, column = np.nonzero((logits >= least) & (logits >= _largest(logits)))

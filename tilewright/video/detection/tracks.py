@@ -1,7 +1,7 @@
 """Things followed from picture to picture: the same number for the same thing.
 
-A thing is expected where it was, moved on as fast as it lately was, and takes the nearest one of its
-class that is found there, within a gate of its own size. Which takes which is the assignment of
+A thing is expected where it was, moved on as fast as it lately was, and takes the nearest one of
+its class that is found there, within a gate of its own size. Which takes which is the assignment of
 least distance in all (Kuhn 1955; SciPy's `linear_sum_assignment`) where SciPy is there and `exact`
 is asked for; else the nearest pair first, which differs only where gates overlap.
 """

@@ -41,7 +41,8 @@ class Detect:
     classes  those that are looked for; () for all that the network knows
     score    how sure it has to be, 0 to 1
     device   where the network runs, as of `Network.bind`
-    model    a network file instead: a YOLO or NanoDet detector, as `detection/heads.py` has them
+    model    a network file instead: a YOLO or NanoDet detector, as `detection/heads.py` has them,
+             or one that `train.detect` made
     names    of that file's classes, in its order; () as its metadata says
     tiles    of that file: pictures larger than its input are looked at in tiles too
     mark     tells that file from another; `of_file` fills it in
@@ -110,7 +111,9 @@ class Detect:
         """Names of all classes that the network knows."""
         if not self.model:
             return KINDS
-        return named(self.model, read(self._network(), self.model), self.names)
+        net = self._network()
+        count = heat.classes(net) or read(net, self.model).classes
+        return named(self.model, count, self.names)
 
     def bound(self, look: Look) -> Work:
         """The network bound, once; on the host for one core, as others have theirs."""
@@ -121,7 +124,7 @@ class Detect:
         names = self.known()
         wanted = np.array([not self.classes or name in self.classes for name in names])
         seen: Callable[[Frame], Boxes]
-        if self.model:
+        if self.model and not heat.classes(net):
             seen = Brought(net, self.model, device, self.score, self.tiles)
         else:
             seen = _Own(net, device, look, self.score)

@@ -1,0 +1,139 @@
+"""What `tilewright enhance` is asked to find in a film: its options, and the stages they mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tilewright.errors import ArgumentError
+from tilewright.video.stages.contract import Stage
+from tilewright.video.stages.detect import Detect
+from tilewright.video.stages.draw import Draw
+
+_FINDING = "Things found in pictures"
+ALL = "all"
+
+DetectOption = Annotated[
+    str | None,
+    typer.Option(
+        "--detect",
+        metavar="[CLASSES]",
+        help="Find small things, as ball,bird; alone: all that the network knows.",
+        rich_help_panel=_FINDING,
+    ),
+]
+DrawOption = Annotated[
+    bool,
+    typer.Option("--draw", help="Draw boxes and names into the film.", rich_help_panel=_FINDING),
+]
+DetectionsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--detections",
+        metavar="FILE.jsonl",
+        help="Write boxes, times and tracks, a line a picture.",
+        rich_help_panel=_FINDING,
+    ),
+]
+ModelOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--detect-model",
+        metavar="FILE",
+        help="Find by this network: YOLO v5, v8, v11 or NanoDet, .onnx or .npz.",
+        rich_help_panel=_FINDING,
+    ),
+]
+NamesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--classes",
+        metavar="NAMES",
+        help="Names of that network's classes, in its order; left out: those in the file.",
+        rich_help_panel=_FINDING,
+    ),
+]
+ScoreOption = Annotated[
+    float | None,
+    typer.Option(
+        "--score",
+        metavar="S",
+        help="How sure it has to be, 0 to 1; left out: 0.5.",
+        rich_help_panel=_FINDING,
+    ),
+]
+TilesOption = Annotated[
+    bool,
+    typer.Option(
+        "--tiles",
+        help="Look at pictures larger than that network's input in tiles too.",
+        rich_help_panel=_FINDING,
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The options of a line."""
+
+    detect: str | None
+    draw: bool
+    detections: Path | None
+    model: Path | None
+    names: str | None
+    score: float | None
+    tiles: bool
+    device: str
+
+    def stages(self) -> tuple[list[Stage], list[Stage]]:
+        """What finds, before pictures are enlarged, and what draws, at the end.
+
+        Raises ArgumentError for options that lack another, and what `Detect.of_file` does.
+        """
+        if self.detect is None and self.model is None:
+            given = {"--draw": self.draw, "--detections": self.detections, "--score": self.score,
+                     "--classes": self.names, "--tiles": self.tiles}  # fmt: skip
+            for name, value in given.items():
+                if value not in (None, False):
+                    raise ArgumentError(
+                        f"{name} without --detect: accepted is --detect or --detect-model beside it"
+                    )
+            return [], []
+        if not self.draw and self.detections is None:
+            raise ArgumentError(
+                "--detect alone: nothing would come of it; accepted is --draw, --detections"
+                " FILE.jsonl, or both beside it"
+            )
+        found = finding(self.model, self.detect, self.names, self.score, self.tiles, self.device)
+        return [found], [Draw()] if self.draw else []
+
+
+def finding(
+    model: Path | None,
+    classes: str | None,
+    names: str | None,
+    score: float | None,
+    tiles: bool,
+    device: str,
+) -> Detect:
+    """The stage that options mean. Raises ArgumentError."""
+    wanted = () if classes in (None, ALL) else _split(classes, "--detect")
+    sure = 0.5 if score is None else score
+    if model is None:
+        if names is not None or tiles:
+            option = "--tiles" if tiles else "--classes"
+            raise ArgumentError(f"{option} without a model's file: accepted is one beside it")
+        return Detect(wanted, sure, device)
+    given = _split(names, "--classes") if names is not None else ()
+    return Detect.of_file(model, wanted, names=given, score=sure, tiles=tiles, device=device)
+
+
+def _split(text: str | None, option: str) -> tuple[str, ...]:
+    """Names between commas."""
+    found = tuple(one.strip() for one in (text or "").split(","))
+    if not all(found):
+        raise ArgumentError(f"{option}={text!r}: accepted are names between commas")
+    return found
