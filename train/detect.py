@@ -7,8 +7,8 @@
 
 PHOTOGRAPHS holds train/; every sixteenth of them is only judged by. The same line goes on from its
 checkpoint in --out; the schedule is over --minutes, of which a call takes --seconds. With --labels,
-a table that `tilewright label` proposed and a person corrected, half of the crops are of the film's
-pictures with their boxes.
+a table that `tilewright label` proposed and a person corrected, the net that is brought along goes
+on with the film's pictures and their boxes; --minutes 3 is enough, and its .npz lies in --out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import argparse
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -27,12 +27,13 @@ from torch import Tensor
 from tilewright.video.detection.heat import peaks
 from tilewright.video.detection.kinds import KINDS
 from train import checkpoints
+from train.labelled import Marked, OfFilm, begun, marked
 from train.pasted import Pasted, by_places, cost
 from train.photographs import NDArray, files_of
 from train.scenes import Judged, Scene, judged, photograph, scene
 from train.seeking import SIZES, Seeker, run
 from train.shipped_detect import card, export
-from train.steps import CHUNK, Plan, Steps, falling
+from train.steps import CHUNK, Crops, Plan, Steps, falling
 
 _BEGAN = time.monotonic()
 _SAVED = 60.0  # seconds between checkpoints
@@ -55,6 +56,7 @@ class Task:
     rate: float
     minutes: float
     steps: int
+    labels: str = ""
 
 
 class Seeking(Steps):
@@ -71,23 +73,45 @@ def main() -> None:
         given.size, given.seed, given.batch, given.crop, given.each,
         given.rate or SIZES[given.size].rate, given.minutes, given.steps,
     )  # fmt: skip
+    out = Path(given.out)
     device = given.device or ("cuda" if torch.cuda.is_available() else "cpu")
     if given.card:
-        card(task.size, Path(given.out), Path(given.figures), Path(given.card))
+        card(task.size, out, Path(given.figures), Path(given.card))
         return
-    learned, held = split(Path(given.data), task.crop)
-    scenes = judging(held)
+    marks = marked(Path(given.labels), Path(given.film)) if given.labels else None
+    if marks is not None:
+        task = replace(task, labels=marks.mark)
     if given.export:
-        net = Seeker(SIZES[task.size]).take(
-            checkpoints.net(Path(given.out) / f"detect-{task.size}.pt")
-        )
+        scenes = judging(split(Path(given.data), task.crop)[1])
+        net = Seeker(SIZES[task.size]).take(checkpoints.net(out / f"detect-{task.size}.pt"))
         _, score = found(net, scenes, "cpu").recall(_RATE)
-        sure = max(score, _LEAST)
-        print(export(task.size, Path(given.out), Path(given.export), len(KINDS), sure))
+        print(export(task.size, out, Path(given.export), len(KINDS), max(score, _LEAST)))
         return
-    crops = Pasted(learned, task.crop, device, task.each, task.seed)
-    path = learn(task, crops, scenes, device, Path(given.out), given.seconds, not given.eager)
+    if marks is not None:
+        path = _of_labels(task, marks, given.data, device, out, given.seconds)
+    else:
+        learned, held = split(Path(given.data), task.crop)
+        scenes = judging(held)
+        crops = Pasted(learned, task.crop, device, task.each, task.seed)
+        net = Seeker(SIZES[task.size])
+        path = learn(task, net, crops, scenes, device, out, given.seconds, not given.eager)
     print(path)
+
+
+def _of_labels(
+    task: Task, marks: Marked, data: str, device: str, out: Path, seconds: float
+) -> Path:
+    """What a table teaches, on top of what the net that is brought along knows; its .npz."""
+    kinds = len(marks.classes)
+    pasted = None
+    if data and marks.classes == KINDS:
+        learned, _ = split(Path(data), task.crop)
+        pasted = Pasted(learned, task.crop, device, task.each, task.seed)
+    crops = OfFilm(marks.learned, kinds, task.crop, device, pasted)
+    net = begun(Seeker(SIZES[task.size], kinds), kinds)
+    learn(task, net, crops, marks.judging, device, out, seconds, graph=False)
+    print(f"--classes {','.join(marks.classes)}")
+    return export(task.size, out, out, kinds, 0.5)
 
 
 def _options() -> argparse.Namespace:
@@ -101,6 +125,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=7.0, help="of learning, over all calls")
     parser.add_argument("--seconds", type=float, default=0.0, help="at most, of this call")
     parser.add_argument("--steps", type=int, default=0, help="in the place of --minutes")
+    parser.add_argument("--labels", default="", help="a table that `tilewright label` proposed")
+    parser.add_argument("--film", default="", help="the film that it is of")
     parser.add_argument("--export", metavar="FOLDER", help="write ONNX and .npz there")
     parser.add_argument("--card", metavar="FOLDER", help="write the card there, by --figures")
     parser.add_argument("--figures", default="bench/results/detect-cpu.json", help="for the card")
@@ -164,8 +190,8 @@ def found(net: Seeker, scenes: list[Scene], device: str) -> Judged:
 
 
 def learn(
-    task: Task, crops: Pasted, scenes: list[Scene], device: str, out: Path, seconds: float,
-    graph: bool,
+    task: Task, net: Seeker, crops: Crops, scenes: list[Scene], device: str, out: Path,
+    seconds: float, graph: bool,
 ) -> Path:  # fmt: skip
     """Run a task to the end of the call; returns the checkpoint's path.
 
@@ -176,7 +202,7 @@ def learn(
     out.mkdir(parents=True, exist_ok=True)
     path = out / f"detect-{task.size}.pt"
     torch.manual_seed(task.seed)
-    net = Seeker(SIZES[task.size]).to(device)
+    net = net.to(device)
     plan = Plan(task.rate, task.batch, task.seed, half=False)
     steps = Seeking(net.tensors, run, lambda: net.tensors, crops, plan)
     spent = 0.0
@@ -221,7 +247,8 @@ def _shares(task: Task, over: float) -> Callable[[int], float]:
 def _say(
     task: Task, steps: Steps, seconds: float, loss: float, scenes: list[Scene], device: str
 ) -> None:
-    net = Seeker(SIZES[task.size]).take(steps.averages).to(device)
+    kinds = len(steps.averages[-1]) - 4
+    net = Seeker(SIZES[task.size], kinds).take(steps.averages).to(device)
     share, score = found(net, scenes, device).recall(_RATE)
     print(
         f"detect-{task.size}: {steps.done} steps, {seconds:.0f} s, loss {loss:.3f}; recall"

@@ -31,7 +31,6 @@ _WINDOW, _FINE = (
 )  # samples that an object is drawn in, and places of a sample that are averaged
 _CUT = 0.3  # of what is none of the kinds, cut-outs of photographs
 _TO_LUMA = (65.481 / 255, 128.553 / 255, 24.966 / 255)
-_WANTED = len(KINDS) + 4 + 2  # heat, size and place; where an object is, where nothing counts
 
 
 class Pasted:
@@ -187,8 +186,8 @@ def laid(
     return canvas[:, :, pad : pad + height, pad : pad + width], torch.stack(apart, 1)
 
 
-def wanted(objects: Tensor, side: int) -> Tensor:
-    """What a net is to say of objects [batch, slots, 8]: [batch, kinds + 6, side, side].
+def wanted(objects: Tensor, side: int, kinds: int = len(KINDS)) -> Tensor:
+    """What a net is to say of objects [batch, slots, 7]: [batch, kinds + 6, side, side].
 
     An object is its kind, centre (across, down), size, whether it counts (1, 0 for none there, -1
     for one that is hardly seen), and how far it is from what lies behind it. The planes: heat of
@@ -197,8 +196,8 @@ def wanted(objects: Tensor, side: int) -> Tensor:
     """
     count, slots, _ = objects.shape
     at = torch.arange(side, device=objects.device)
-    made = torch.zeros(count, _WANTED, side, side, device=objects.device)
-    heat, kinds = made[:, : len(KINDS)], torch.arange(len(KINDS), device=objects.device)
+    made = torch.zeros(count, kinds + 6, side, side, device=objects.device)
+    heat, numbers = made[:, :kinds], torch.arange(kinds, device=objects.device)
     for slot in range(slots):
         kind, x, y, wide, high, seen, _ = objects[:, slot].unbind(-1)
         column, row = (x / CELL).floor(), (y / CELL).floor()
@@ -206,12 +205,12 @@ def wanted(objects: Tensor, side: int) -> Tensor:
         square = (at - column[:, None])[:, None, :] ** 2 + (at - row[:, None])[:, :, None] ** 2
         near = torch.exp(-square / (2 * deviation[:, None, None] ** 2))
         there = (seen > 0)[:, None, None]
-        own = (kinds == kind[:, None])[..., None, None] & there[:, None]
+        own = (numbers == kind[:, None])[..., None, None] & there[:, None]
         heat.copy_(torch.maximum(heat, near[:, None] * own))
         centre = (square == 0) & there
         said = wide / CELL, high / CELL, x / CELL - column, y / CELL - row
         for number, value in enumerate(said):
-            plane = made[:, len(KINDS) + number]
+            plane = made[:, kinds + number]
             plane.copy_(torch.where(centre, value[:, None, None], plane))
         made[:, -2] = torch.maximum(made[:, -2], centre.float())
         lost = ((near > 0.05) & (seen < 0)[:, None, None]).float()
@@ -221,7 +220,7 @@ def wanted(objects: Tensor, side: int) -> Tensor:
 
 def cost(got: Tensor, target: Tensor) -> Tensor:
     """Focal loss of heat, absolute differences of sizes and places (Zhou and others 2019)."""
-    kinds = len(KINDS)
+    kinds = target.shape[1] - 6
     logits, heat = got[:, :kinds], target[:, :kinds]
     centre, lost = target[:, -2:-1], target[:, -1:]
     objects = centre.sum().clamp(min=1)

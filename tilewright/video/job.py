@@ -105,7 +105,7 @@ class Enhanced:
     seconds  that this run took
     worked   seconds that each part worked, beside the others
     notes    what stages told of pictures, and when those are shown, in seconds
-    found    how many things of each class were found, as `ball: 40 boxes in 2 tracks`
+    found    how many things of each class were found, as `ball: seen 40 times, 2 tracks`
     """
 
     out: Path

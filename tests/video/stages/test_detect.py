@@ -55,7 +55,7 @@ def test_a_line_a_picture_has_its_time_and_places_of_the_new_film(
         assert one["things"] == [
             {"class": "b", "score": 0.9, "x": 64.0, "y": 72.0, "w": 32.0, "h": 16.0, "track": 1}
         ]
-    assert done.found == ("b: 30 boxes in 1 track",)
+    assert done.found == ("b: seen 30 times, 1 track",)
 
 
 def test_without_drawing_no_sample_changes(tmp_path: Path, detector: video.Detect) -> None:

@@ -70,7 +70,7 @@ def summed(rows: Iterable[Row], time_base: Fraction) -> list[str]:
             boxes[one["class"]] += 1
             tracks.setdefault(one["class"], Counter())[one["track"]] += 1
     return [
-        f"{name}: {counted(boxes[name], 'box')}"
-        f" in {counted(sum(n > 1 for n in tracks[name].values()), 'track')}"
+        f"{name}: seen {counted(boxes[name], 'time')},"
+        f" {counted(sum(n > 1 for n in tracks[name].values()), 'track')}"
         for name in sorted(boxes)
     ]
