@@ -58,7 +58,7 @@ def test_the_least_distance_in_all_beats_the_nearest_pair_first() -> None:
     second = [thing(111, 100), thing(134, 100)]
     pictures = [(0.0, first), (0.04, second)]
     assert list(tracked(pictures, exact=True))[1] == [1, 2]
-    assert list(tracked(pictures))[1] == [2, 3]
+    assert list(tracked(pictures))[1] == [2, 1]
 
 
 def test_numbers_of_many_things_that_wander_are_those_of_truth() -> None:

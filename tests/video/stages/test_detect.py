@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -21,7 +22,8 @@ from tilewright import video  # noqa: E402
 from tilewright.errors import ArgumentError  # noqa: E402
 from tilewright.video import making  # noqa: E402
 from tilewright.video.detection.things import Found, Thing  # noqa: E402
-from tilewright.video.stages.contract import Window, windows  # noqa: E402
+from tilewright.video.planes import blank  # noqa: E402
+from tilewright.video.stages.contract import Window, Work, windows  # noqa: E402
 from tilewright.video.stages.draw import steady  # noqa: E402
 
 # Times of a variable rate.
@@ -29,6 +31,28 @@ TIMES = tuple(int(512 * (n + 0.3 * (n % 3))) for n in range(30))
 MAKING = Making(width=128, height=96, times=TIMES, codec="libx264")
 LOOK = video.Look(128, 96, "yuv420p", 8, "yuv", (1, 1))
 THING = (20.0, 28.0, 8.0, 4.0, 0.9, 1)
+
+
+@dataclass(frozen=True)
+class Doubled:
+    """Pictures twice as large, each sample four times."""
+
+    name: ClassVar[str] = "doubled"
+    before: ClassVar[int] = 0
+    after: ClassVar[int] = 0
+    workers: ClassVar[int] = 1
+
+    def turned(self, look: video.Look) -> video.Look:
+        return replace(look, width=2 * look.width, height=2 * look.height)
+
+    def bound(self, look: video.Look) -> Work:
+        def doubled(window: Window) -> tuple[video.Frame, ...]:
+            out = blank(window.frame, self.turned(look))
+            for plane, to in zip(window.frame.planes, out.planes, strict=True):
+                to[...] = plane.repeat(2, 0).repeat(2, 1)
+            return (out,)
+
+        return doubled
 
 
 @pytest.fixture
@@ -46,7 +70,7 @@ def test_a_line_a_picture_has_its_time_and_places_of_the_new_film(
 ) -> None:
     source = film(tmp_path / "in.mp4", MAKING)
     out, told = tmp_path / "out.mp4", tmp_path / "out.jsonl"
-    done = video.enhance(source, out, [detector, video.Upscale()], detections=told)
+    done = video.enhance(source, out, [detector, Doubled()], detections=told)
     found = lines(told)
     assert [one["frame"] for one in found] == list(range(30))
     times = [float(time) for time, _ in samples(out)]
