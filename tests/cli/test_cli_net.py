@@ -73,11 +73,11 @@ def test_info_counts_operators_and_their_work_where_sizes_are_known(folder: Path
         "            Relu 2 (version 14)\n",
     ):
         assert line in shown
-    assert "Mflop" not in shown
+    assert "MFLOP" not in shown
     shown = invoke("net", "info", "model.onnx", "--shape", "1x1x100x100").stdout
     assert "output      y: 1 × 1 × 200 × 200 float32" in shown
     assert re.search(r"^memory      [\d.]+ KiB$", shown, re.M)
-    assert f"{(2 * 324 + 8) * 1e4 / 1e6:.1f} Mflop" in shown
+    assert f"{(2 * 324 + 8) * 1e4 / 1e6:.1f} MFLOP" in shown
 
 
 def test_an_array_is_run_through_a_network(folder: Path) -> None:
@@ -127,6 +127,69 @@ def test_a_profile_times_every_step_before_and_after_fusion(folder: Path) -> Non
     for peer in found["peers"]:
         assert found["seconds"][peer["name"]] > 0
         assert sum(peer["operators"].values()) > 0
+
+
+STOPPED = (
+    ("tilewright.nn.net.Network.bind", "before fusion", ("before fusion: 6 nodes",), "one by one"),
+    (
+        "tilewright.report.net_measure.in_turns",
+        "whole runs",
+        ("after fusion: 1 step",),
+        "whole run",
+    ),
+    ("tilewright.report.net_peers.runnable", "making ready", ("roofs before",), "one by one"),
+)
+
+
+@pytest.mark.parametrize(("where", "part", "said", "absent"), STOPPED)
+def test_a_stopped_profile_shows_what_it_had_measured_and_writes_nothing(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    where: str,
+    part: str,
+    said: tuple[str, ...],
+    absent: str,
+) -> None:
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    there = names(folder)
+    monkeypatch.setattr(where, stop)
+    files = ("--json", "p.json", "--plot", "roof.png", "--bars", "where.png")
+    small = ("profile", "model.onnx", "--shape", "1x1x36x64", "--repeats", 1)
+    done = invoke(*small, *files)
+    assert done.exit_code == 130
+    for text in said:
+        assert text in done.stdout
+    assert absent not in done.stdout
+    assert f"stopped at {part}" in done.stderr
+    assert names(folder) == there
+
+
+def test_a_stopped_measurement_of_the_device_says_that_nothing_is_kept(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    unknown = replace(host(), ceilings=None)
+    monkeypatch.setattr("tilewright.cli.profile.device_of", lambda name, graph: unknown)
+    monkeypatch.setattr("tilewright.tuning.peak.measure", stop)
+    done = invoke("profile", "model.onnx", "--no-run", "--shape", "1x1x36x64")
+    assert done.exit_code == 130
+    assert "nothing of that is kept" in done.stderr
+    assert not done.stdout
+
+
+def test_a_measured_step_has_its_prediction_beside_it_and_all_shows_every_node(
+    folder: Path,
+) -> None:
+    small = ("profile", "model.onnx", "--shape", "1x1x36x64", "--repeats", 1, "--no-peers")
+    short, whole = invoke(*small).stdout, invoke(*small, "--all").stdout
+    assert re.search(r"^3 Conv \S+: \w+, took [\d.]+ \ws, predicted [\d.]+ \ws: ", short, re.M)
+    assert "timed as a whole" in " ".join(short.split())
+    assert short.count("before fusion: 6 nodes") == 1
+    assert whole.count("before fusion: 6 nodes") == 2
 
 
 def test_on_a_gpu_a_profile_and_a_bench_have_torch_beside_them(
@@ -213,7 +276,7 @@ def test_what_is_typed_wrong_is_named_with_what_is_accepted(folder: Path) -> Non
     check_error(
         invoke("profile", "model.onnx", "--shape", "1x1x8x8", "--shape", "x=1x1x9x9"), "already"
     )
-    check_error(invoke("profile", "model.onnx", "--shape", "1x1x999999x999999"), "--shape", "bytes")
+    check_error(invoke("profile", "model.onnx", "--shape", "1x1x999999x999999"), "--shape", "GiB")
     for option in ("--repeats", "--top", "--threads"):
         check_error(invoke("profile", "model.onnx", option, "0"), f"{option}=0")
     small = ("profile", "model.onnx", "--shape", "1x1x8x8")

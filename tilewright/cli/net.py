@@ -90,7 +90,7 @@ def _work(network: Network, sizes: Mapping[str, Shape]) -> list[str]:
     said = ", ".join(f"{name} {times(size)}" for name, size in sizes.items())
     flops, moved = sum(row.flops for row in rows), sum(row.bytes for row in rows)
     return [
-        f"work        {flops / 1e6:,.1f} Mflop and {moved / 1e6:,.1f} MB moved, at {said}",
+        f"work        {flops / 1e6:,.1f} MFLOP and {bytes_text(moved)} moved, at {said}",
         f"memory      {bytes_text(network.peak_bytes(sizes, 'host'))}",
     ]
 

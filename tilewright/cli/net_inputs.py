@@ -14,6 +14,7 @@ from tilewright.arrays.array import NDArray
 from tilewright.cli import pictures
 from tilewright.cli.common import positive
 from tilewright.errors import ArgumentError, FileError
+from tilewright.facts.ceilings import bytes_text
 from tilewright.facts.dtypes import VALUES
 from tilewright.files import reading
 from tilewright.files.whole import DAMAGED
@@ -97,14 +98,22 @@ def type_of(network: Network, dtype: str | None) -> str:
     return dtype or next(reals, DTYPES[0])
 
 
+def check_drawn(graph: Graph, sizes: Mapping[str, Shape]) -> None:
+    """Raise ArgumentError for inputs whose sizes are beyond the host's memory."""
+    needed = sum(VALUES[s.dtype] * int(np.prod(sizes[s.name], dtype=object)) for s in graph.inputs)
+    if 4 * needed > host().memory:
+        raise ArgumentError(
+            f"--shape: inputs take {bytes_text(needed)}; accepted is a quarter of the host's"
+            f" {bytes_text(host().memory)}"
+        )
+
+
 def drawn(graph: Graph, sizes: Mapping[str, Shape], seed: int) -> dict[str, NDArray]:
     """Inputs for timings: real numbers from a seed, zeros of whole ones, which may be indices.
 
-    Raises ArgumentError for sizes beyond the host's memory.
+    Raises as `check_drawn`.
     """
-    needed = sum(VALUES[s.dtype] * int(np.prod(sizes[s.name], dtype=object)) for s in graph.inputs)
-    if 4 * needed > host().memory:
-        raise ArgumentError(f"--shape: inputs have {needed} bytes; the host has {host().memory}")
+    check_drawn(graph, sizes)
     random = np.random.default_rng(seed)
     found = {}
     for source in graph.inputs:

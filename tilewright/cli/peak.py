@@ -46,7 +46,11 @@ def peak(
 def measured(device: Device) -> Ceilings:
     """The ceilings, measured now with progress on stderr; devices carry them from then on."""
     common.note(f"measuring what {device.id} can reach, about a minute, once a driver")
-    with common.working() as say:
-        found = tuning.measure(device, report=say)
+    try:
+        with common.working() as say:
+            found = tuning.measure(device, report=say)
+    except KeyboardInterrupt:
+        common.note(f"stopped while {device.id} was measured: nothing of that is kept")
+        raise
     forget()
     return found

@@ -9,16 +9,19 @@ from typing import Annotated
 import typer
 
 from tilewright.cli import common
+from tilewright.cli.ending import INTERRUPTED
 from tilewright.cli.net_inputs import (
     ModelArgument,
     NetDtypeOption,
     ShapeOption,
     ThreadsOption,
+    check_drawn,
     drawn,
     shapes_of,
     type_of,
 )
 from tilewright.cli.peak import measured
+from tilewright.nn.net import Network
 from tilewright.nn.places import device_of
 from tilewright.nn.stored import load
 from tilewright.report import (
@@ -66,7 +69,8 @@ def profile(
 
     Operations, bytes and the least time of every node of the file; the same of the steps after
     fusion, with the time and the engine of each; whole runs beside onnxruntime and OpenVINO, on a
-    GPU beside torch's convolutions as a CUDA graph.
+    GPU beside torch's convolutions as a CUDA graph. Stopped by Ctrl-C it shows what it had measured
+    by then, and writes no file.
 
     Examples:
 
@@ -76,8 +80,15 @@ def profile(
     common.check_outputs(json, plot)
     if bars is not None:
         plots.check(bars, "--bars")
-    found = _profiled(model, shape, device, dtype, repeats if measure else 0, threads, peers)
+    network = load(model)
+    found = _counted(network, shape, device, dtype)
+    stopped = ""
+    if measure:
+        found, stopped = _timed(network, found, model, dtype, repeats, threads, peers)
     common.console().print(net_profile.table(found, None if every else top))
+    if stopped:
+        common.note(f"stopped at {stopped}: what was measured before is shown, no file is written")
+        raise typer.Exit(INTERRUPTED)
     draw = partial(net_pictures.draw_roofline, found)
     common.deliver(json, lambda: net_profile.document(found), plot, draw)
     if bars is not None:
@@ -85,30 +96,47 @@ def profile(
         print(f"wrote {bars}")
 
 
-def _profiled(
+def _counted(
+    network: Network, texts: list[str] | None, device: str | None, dtype: str | None
+) -> NetProfile:
+    """Operations, bytes and roofs of a network's nodes; nothing of it is run."""
+    sizes = shapes_of(network.graph, texts)
+    before = network.profile(sizes, dtype)
+    chosen = device_of(device or "auto", network.graph)
+    check_drawn(network.graph, sizes)
+    ceilings = chosen.ceilings or measured(chosen)
+    return NetProfile(network.title, chosen, ceilings, type_of(network, dtype), sizes, before)
+
+
+def _timed(
+    network: Network,
+    found: NetProfile,
     model: Path,
-    texts: list[str] | None,
-    device: str | None,
     dtype: str | None,
     repeats: int,
     threads: int | None,
     peers: bool,
-) -> NetProfile:
-    """The profile of a file; repeats 0: nothing is run."""
-    network = load(model)
-    sizes = shapes_of(network.graph, texts)
-    before = network.profile(sizes, dtype)
-    chosen = device_of(device or "auto", network.graph)
-    feeds = drawn(network.graph, sizes, 0)
-    ceilings = chosen.ceilings or measured(chosen)
-    found = NetProfile(network.title, chosen, ceilings, type_of(network, dtype), sizes, before)
-    if not repeats:
-        return found
-    given = net_measure.on_device(feeds, chosen)
-    beside: list[net_peers.Peer] = []
-    if peers and chosen.backend == "cuda":
-        beside = [net_peer_torch.ready(network, sizes, given, dtype)]
-    elif peers and model.suffix.lower() == ".onnx":
-        beside = net_peers.runnable(model, feeds, threads)
+) -> tuple[NetProfile, str]:
+    """The profile with times; stopped by Ctrl-C that of what was known by then, and at what."""
+    part = "making ready"
+
+    def report(name: str) -> None:
+        nonlocal part
+        part = name
+        advance(name)
+
+    feeds = drawn(network.graph, found.sizes, 0)
     with common.progress(4) as advance:
-        return net_measure.measured(network, found, given, beside, repeats, advance, dtype)
+        try:
+            given = net_measure.on_device(feeds, found.device)
+            beside: list[net_peers.Peer] = []
+            if peers and found.device.backend == "cuda":
+                beside = [net_peer_torch.ready(network, found.sizes, given, dtype)]
+            elif peers and model.suffix.lower() == ".onnx":
+                beside = net_peers.runnable(model, feeds, threads)
+            parts = net_measure.measured(network, found, given, beside, repeats, report, dtype)
+            for known in parts:
+                found = known
+        except KeyboardInterrupt:
+            return found, part
+    return found, ""

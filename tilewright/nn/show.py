@@ -41,7 +41,7 @@ def _names(covers: tuple[str, ...]) -> str:
 def _lines(number: int, step: Step, plan: Plan) -> list[str]:
     """One step: what it is, then what was decided, then what was not taken."""
     shape = list(plan.tensors[next(n for n in step.node.outputs if n)].shape)
-    head = f"{number:4d}  {step.kind} -> {shape}, {step.flops / 1e6:.1f} Mflop"
+    head = f"{number:4d}  {step.kind} -> {shape}, {step.flops / 1e6:,.1f} MFLOP"
     lines = [head + (f": {_names(step.covers)}" if step.covers else "")]
     if step.verdict is None:
         why = f", as no engine takes it ({step.refused})" if step.refused else ""

@@ -10,7 +10,7 @@
 `choices` returns what is worth predicting of these; `order.compare` predicts them in every order,
 as only an order knows how many launches it makes of them, and the least seconds win.
 
-Worked example: 64 x 64 tiles at 4 Gflop/s a slot, 16 x 16 ones at 2, 1 µs a tile, two slots.
+Worked example: 64 x 64 tiles at 4 GFLOP/s a slot, 16 x 16 ones at 2, 1 µs a tile, two slots.
 
 >>> tiles = (Tile(64, 64, 4e9, 1e-6), Tile(16, 16, 2e9, 1e-6))
 >>> table = Table.of([130, 20, 8], [130, 300, 70], [100, 100, 100], tiles)

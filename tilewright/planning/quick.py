@@ -5,7 +5,7 @@ take a twentieth of that. `Bounds` says before any of it what the plan would: no
 predicted faster than its curve at the product's own arithmetic, as whole tiles only add to that,
 nor than its best tuned configuration. Where the host wins even so, the plan would name the host.
 
-Worked example: a host of 10 Gflop/s from 1 µs on, and a kernel of 40 Gflop/s that takes 100 µs.
+Worked example: a host of 10 GFLOP/s from 1 µs on, and a kernel of 40 GFLOP/s that takes 100 µs.
 
 >>> from tilewright.planning.cost import Curve, Measured
 >>> points = lambda rate, least: Curve(((2e4, least), (2e10, 2e10 / rate)))

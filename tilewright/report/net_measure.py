@@ -1,8 +1,11 @@
-"""Measures a network: every step before and after fusion, whole runs in turns with peers."""
+"""Measures a network: every step before and after fusion, whole runs in turns with peers.
+
+Each part is told as soon as it is known, so that who stops a long one keeps what was measured.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,8 +26,9 @@ def measured(
     repeats: int,
     report: Callable[[str], None] = lambda name: None,
     dtype: str | None = None,
-) -> NetProfile:
-    """The profile of what was only counted, with times; `report` hears what comes next.
+) -> Iterator[NetProfile]:
+    """The profile of what was only counted, with more times at each turn: of nodes before fusion,
+    of steps after it, of whole runs, of each peer's operators. `report` hears what comes next.
 
     given: inputs where the network runs, as `on_device` lays them.
     dtype: as of `Network.bind`.
@@ -32,20 +36,20 @@ def measured(
     options = (profile.sizes, profile.device, dtype)
     report("before fusion")
     before = network.bind(*options, fuse=False).profile(**given, repeats=repeats)
+    found = replace(profile, before=matched(profile.before, before))
+    yield found
     report("after fusion")
     bound = network.bind(*options)
-    after = bound.profile(**given, repeats=repeats)
+    found = replace(found, after=bound.profile(**given, repeats=repeats))
+    yield found
     report("whole runs")
     calls = {OURS: call_of(bound, given), **{peer.name: peer.run for peer in peers}}
-    seconds = in_turns(calls, repeats)
+    found = replace(found, seconds=in_turns(calls, repeats))
+    yield found
     report("peers")
-    return replace(
-        profile,
-        before=matched(profile.before, before),
-        after=after,
-        seconds=seconds,
-        peers=tuple(peer.profile(repeats) for peer in peers),
-    )
+    for peer in peers:
+        found = replace(found, peers=(*found.peers, peer.profile(repeats)))
+        yield found
 
 
 def on_device(feeds: Mapping[str, NDArray], device: Device) -> dict[str, Any]:

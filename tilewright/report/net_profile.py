@@ -104,11 +104,12 @@ def _fields(row: Row, ceilings: Ceilings) -> dict[str, Any]:
 
 
 def table(profile: NetProfile, most: int | None) -> RenderableType:
-    """Operators before fusion, and the `most` slowest of the steps after it; None for all."""
+    """Operators before fusion, and the `most` slowest of the steps after it; None for all of them,
+    and all nodes before fusion."""
     parts: list[RenderableType] = [_operators(profile)]
     if profile.after:
         parts.append(_rows(profile, profile.after, "after fusion", "step", most))
-    elif most is None:
+    if most is None:
         parts.append(_rows(profile, profile.before, "before fusion", "node", most))
     why = _choices(profile, _slowest(profile, profile.after, most))
     return Group(*parts, *grey(notes(profile)), *grey(why), Text())
@@ -120,7 +121,7 @@ def _operators(profile: NetProfile) -> Table:
         f"{profile.title}, {_sizes(profile)}, on {profile.device.id}, {profile.device.name}\n"
         f"before fusion: {counted(len(profile.before), 'node')}"
     )
-    heads = ["\noperator", "\nnodes", "\nMflop", "\nMB", "flop\na byte", "roof\nms", "% of\nroofs"]
+    heads = ["\noperator", "\nnodes", "\nMFLOP", "\nMiB", "FLOP\na byte", "roof\nms", "% of\nroofs"]
     timed = all(row.seconds is not None for row in profile.before)
     shown = sheet(title, [*heads, "time\nms"] if timed else heads)
     groups = by_operator(profile.before)
@@ -141,14 +142,14 @@ def _rows(
     kept = _slowest(profile, some, most)
     left = len(some) - len(kept)
     title = f"{when}: {counted(len(some), what)}" + (f", the {len(kept)} slowest" if left else "")
-    heads = (f"\n{what}", "\nMflop", "\nMB", "flop\na byte", "roof\nms", "time\nms", "% of\nroof")
+    heads = (f"\n{what}", "\nMFLOP", "\nMiB", "FLOP\na byte", "roof\nms", "time\nms", "% of\nroof")
     shown = sheet(title, (*heads, "\nengine"), "\nengine")
     shown.columns[0].no_wrap = False  # in a narrow terminal names give way, figures do not
     for row in some:
         if row in kept:
             share = row.share(profile.ceilings)
             shown.add_row(
-                _named(row, kind_of(profile, row)),
+                _named(profile, row),
                 *_work([row]),
                 _ms(row.least(profile.ceilings)),
                 "-" if row.seconds is None else _ms(row.seconds),
@@ -168,11 +169,13 @@ def _slowest(profile: NetProfile, some: Sequence[Row], most: int | None) -> list
 
 
 def _choices(profile: NetProfile, some: Iterable[Row]) -> Iterable[str]:
-    """Why each engine was chosen, and what it was predicted to take."""
+    """What each step took beside what its engine was predicted to take, and why it was chosen."""
     for row in some:
         if row.predicted is not None:
-            named = _named(row, kind_of(profile, row)).replace("\n", " ")
-            yield f"{named}: {row.engine}, predicted {time_text(row.predicted)}: {row.reason}"
+            named = _named(profile, row)
+            took = "" if row.seconds is None else f"took {time_text(row.seconds)}, "
+            predicted = f"predicted {time_text(row.predicted)}"
+            yield f"{named}: {row.engine}, {took}{predicted}: {row.reason}"
 
 
 def notes(profile: NetProfile) -> Iterable[str]:
@@ -182,12 +185,10 @@ def notes(profile: NetProfile) -> Iterable[str]:
     yield f"roofs before fusion: {time_text(before)} in all" + (
         f"; after it {time_text(profile.least(profile.after))}." if profile.after else "."
     )
-    if profile.after and profile.seconds:
+    if any(row.seconds is not None for row in profile.before):
         took = [sum(row.seconds or 0.0 for row in some) for some in (profile.before, profile.after)]
-        yield (
-            f"steps one by one, medians: before fusion {time_text(took[0])} in all, after it"
-            f" {time_text(took[1])}."
-        )
+        after = f", after it {time_text(took[1])}" if profile.after else ""
+        yield f"steps one by one, medians: before fusion {time_text(took[0])} in all{after}."
     if profile.seconds:
         ours = profile.seconds[OURS]
         yield "a whole run: " + ", ".join(
@@ -211,15 +212,21 @@ def notes(profile: NetProfile) -> Iterable[str]:
             " counted, or values were still in a cache."
         )
     yield (
-        "MB: what is read and given, weights among it, each once. Of a fused step that is what its"
-        " ends move: what lies between stays in a cache."
+        "MFLOP: millions of operations, a multiplication and an addition being two. MiB: 2^20 bytes,"
+        " what is read and given, weights among it, each once; of a fused step that is what its ends"
+        " move: what lies between stays in a cache."
     )
+    if any(len(row.covers) > 1 for row in profile.after):
+        yield (
+            "A step that does several nodes is timed as a whole; nodes before fusion are timed each"
+            " by itself (--all shows them)."
+        )
 
 
 def _work(some: Sequence[Row]) -> list[str]:
     """Cells of operations, bytes, and how many operations a byte."""
     flops, size = sum(row.flops for row in some), sum(row.bytes for row in some)
-    return [_number(flops / 1e6), _number(size / 1e6), _number(flops / size) if size else "-"]
+    return [_number(flops / 1e6), _number(size / 2**20), _number(flops / size) if size else "-"]
 
 
 def _sizes(profile: NetProfile) -> str:
@@ -235,13 +242,17 @@ def kind_of(profile: NetProfile, row: Row) -> str:
     return products[0] if products and CONV not in found else CONV
 
 
-def _named(row: Row, kind: str) -> str:
+def _named(profile: NetProfile, row: Row) -> str:
     """The operator and a name's tail, which tells two apart.
 
-    Exporters repeat themselves: of /layer1/layer1.0/conv1/Conv layer1.0/conv1 is left.
+    Of a step that does several nodes the first with its operator names it. Exporters repeat
+    themselves: of /layer1/layer1.0/conv1/Conv layer1.0/conv1 is left.
     """
-    parts = [part for part in row.name.split("/") if part]
-    if len(parts) > 1 and parts[-1].startswith(kind.rpartition(" ")[2]):
+    kind = kind_of(profile, row)
+    plain = kind.rpartition(" ")[2]
+    alike = (one.name for one in profile.before if one.name in row.covers and one.operator == plain)
+    parts = [part for part in next(alike, row.name).split("/") if part]
+    if len(parts) > 1 and parts[-1].startswith(plain):
         parts.pop()
     told = [one for one, after in pairwise([*parts, ""]) if not f"{after}.".startswith(f"{one}.")]
     text, room = "/".join(told), max(_NAME - len(kind) - 1, 6)

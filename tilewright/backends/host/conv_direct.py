@@ -68,7 +68,7 @@ class _Single:
             self.name,
             device,
             seconds,
-            f"{work.flops / 1e6:.3g} Mflop, {found.origin}",
+            f"{work.flops / 1e6:.3g} MFLOP, {found.origin}",
             scratch=cores * plan.scratch,
             decisions=Decided(work, plan),
         )

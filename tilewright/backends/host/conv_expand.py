@@ -63,7 +63,7 @@ class ExpandDepthwise:
         plan, found = planned(work, device.compute_units), rates.of(device)
         seconds = _START + (plan.seconds - _START) * found.factor
         reason = (
-            f"{work.flops / 1e6:.3g} Mflop, what lies between in a core's cache: {plan.bands} bands"
+            f"{work.flops / 1e6:.3g} MFLOP, what lies between in a core's cache: {plan.bands} bands"
             f" by {plan.parts} parts of the channels; {found.origin}"
         )
         scratch = device.compute_units * plan.scratch

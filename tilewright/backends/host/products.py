@@ -61,7 +61,7 @@ class Blas:
         seconds += max(wide * work.flops / found.blas, work.bytes / found.move / cores)
         seconds += passes * _PASS * 4.0 * elements / found.move
         seconds += _GELU * elements * (work.activation == "gelu")
-        reason = f"{work.flops / 1e6:.3g} Mflop by NumPy's BLAS, {found.blas_origin}"
+        reason = f"{work.flops / 1e6:.3g} MFLOP by NumPy's BLAS, {found.blas_origin}"
         return Proposal(self.name, device, seconds, reason, decisions=work)
 
     def bind(self, proposal: Proposal, operands: ProductOperands) -> Callable[[], None]:

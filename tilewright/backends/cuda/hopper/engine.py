@@ -199,7 +199,7 @@ def _capped(batch: Oriented, split: bool) -> Oriented:
 
 
 def _words(bucket: Bucket) -> str:
-    packed = (bucket.scratch and f", packs {bucket.scratch / 1e6:.0f} MB") or ""
+    packed = (bucket.scratch and f", packs {bucket.scratch / 2**20:.1f} MiB") or ""
     turned = ", turned" if bucket.batch.turned else ""
     count = len(bucket.tiles.problem) * bucket.shape.cluster
     return f"{len(bucket.which)} problems as {count} tiles of {bucket.shape.name}{turned}{packed}"
