@@ -212,9 +212,9 @@ def notes(profile: NetProfile) -> Iterable[str]:
             " counted, or values were still in a cache."
         )
     yield (
-        "MFLOP: millions of operations, a multiplication and an addition being two. MiB: 2^20 bytes,"
-        " what is read and given, weights among it, each once; of a fused step that is what its ends"
-        " move: what lies between stays in a cache."
+        "MFLOP: millions of operations, a multiplication and an addition being two. MiB: 2^20"
+        " bytes, what is read and given, weights among it, each once; of a fused step that is what"
+        " its ends move: what lies between stays in a cache."
     )
     if any(len(row.covers) > 1 for row in profile.after):
         yield (
