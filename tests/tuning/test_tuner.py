@@ -77,7 +77,8 @@ def test_a_faulty_candidate_costs_itself_is_remembered_and_unless_late_never_tri
     fault: int, tmp_path: Path
 ) -> None:
     hangs = FAULTS[fault] == LATE  # each costs the time that is waited for it
-    kernel = Planted(faults=(1, fault), unrolls=(1,) if hangs else (1, 2, 4))
+    ends = hangs or "died" in FAULTS[fault]  # each costs a process
+    kernel = Planted(faults=(1, fault), unrolls=(1,) if ends else (1, 2, 4))
     log, timeout = tmp_path / "log", 2.0 if hangs else 60.0
     (result,) = tune(kernel, log, timeout=timeout)
     assert result.config == BEST

@@ -127,6 +127,7 @@ class StridedKernel:
             defines=(
                 *arithmetic(problem.dtype, problem.accumulate, config.multiply_add, problem.k),
                 *self.options(problem, config),
+                *((("LOOP", 1),) if config.tile_m and device.kind != "gpu" else ()),
             ),
             global_size=size,
             local_size=group,
