@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn
 
 from tilewright.cli import common
 from tilewright.cli import enhance_detect as detecting
+from tilewright.cli import enhance_people as people
 from tilewright.cli import enhance_said as said
 from tilewright.errors import ArgumentError
 from tilewright.video import pictures
@@ -161,6 +162,9 @@ def enhance(
     names: detecting.NamesOption = None,
     score: detecting.ScoreOption = None,
     tiles: detecting.TilesOption = False,
+    blur: people.Blurred = None,
+    background: people.Behind = None,
+    plate: people.Plate = None,
     device: common.DeviceOption = None,
     codec: Annotated[
         str | None,
@@ -245,6 +249,7 @@ def enhance(
     - `tilewright enhance old.mp4 -o clean.mp4 --deblock --denoise --size m`
     - `tilewright enhance film.mp4 -o smooth.mp4 --interpolate 2`
     - `tilewright enhance field.mp4 -o seen.mp4 --detect ball,bird --draw --detections seen.jsonl`
+    - `tilewright enhance talk.mp4 -o soft.mp4 --blur background --plate empty.png`
     - `tilewright enhance film.mkv -o copy.mkv --codec ffv1`
     - `tilewright enhance "photos/*.jpg" -o larger --upscale 2 --size l`
     """
@@ -264,6 +269,7 @@ def enhance(
     stages += [] if sharpen is None else [Sharpen(sharpen)]
     stages += [TenBit()] if ten_bit else []
     stages += drawing
+    stages = [*people.stages(blur, background, plate), *stages]
     if (found := pictures.pairs(source, output)) is not None:
         _only_films(
             {

@@ -6,6 +6,7 @@ analyse   what a film is like, and which stages would help (Analysis, Advice)
 Deblock, Denoise, LowLight, Dehaze, Contrast, Interpolate, Upscale, Sharpen, TenBit
                           stages (stages/contract.py)
 Detect, Draw              stages that find things, and draw them
+PlateMatte, then Blur, Background or Alpha    somebody apart from what lies behind them
 Frame, Look               a picture, and what pictures of a film are
 Enhanced, Progress        what was made, and how far it is
 
@@ -21,6 +22,9 @@ if _typing.TYPE_CHECKING:
     from tilewright.video.job import Enhanced
     from tilewright.video.look import Frame, Look
     from tilewright.video.making import Progress, enhance
+    from tilewright.video.stages.alpha import Alpha
+    from tilewright.video.stages.background import Background
+    from tilewright.video.stages.blur import Blur
     from tilewright.video.stages.contrast import Contrast
     from tilewright.video.stages.deblock import Deblock
     from tilewright.video.stages.dehaze import Dehaze
@@ -29,13 +33,17 @@ if _typing.TYPE_CHECKING:
     from tilewright.video.stages.draw import Draw
     from tilewright.video.stages.interpolate import Interpolate
     from tilewright.video.stages.low_light import LowLight
+    from tilewright.video.stages.plate_matte import PlateMatte
     from tilewright.video.stages.sharpen import Sharpen
     from tilewright.video.stages.ten_bit import TenBit
     from tilewright.video.stages.upscale import Upscale
 
 __all__ = [
     "Advice",
+    "Alpha",
     "Analysis",
+    "Background",
+    "Blur",
     "Contrast",
     "Deblock",
     "Dehaze",
@@ -47,6 +55,7 @@ __all__ = [
     "Interpolate",
     "Look",
     "LowLight",
+    "PlateMatte",
     "Progress",
     "Sharpen",
     "TenBit",
@@ -57,7 +66,10 @@ __all__ = [
 ]
 _PLACES = {
     "Advice": "advice",
+    "Alpha": "stages.alpha",
     "Analysis": "advice",
+    "Background": "stages.background",
+    "Blur": "stages.blur",
     "Contrast": "stages.contrast",
     "Deblock": "stages.deblock",
     "Dehaze": "stages.dehaze",
@@ -69,6 +81,7 @@ _PLACES = {
     "Interpolate": "stages.interpolate",
     "Look": "look",
     "LowLight": "stages.low_light",
+    "PlateMatte": "stages.plate_matte",
     "Progress": "making",
     "Sharpen": "stages.sharpen",
     "TenBit": "stages.ten_bit",

@@ -32,6 +32,7 @@ from tilewright.video.stages.ten_bit import TenBit
 
 # The order in which stages serve pictures best.
 ORDER = (
+    *("matte", "blur", "background", "alpha"),  # by what pictures were when the plate was
     *("deblock", "denoise", "low-light", "dehaze"),
     *("contrast", "interpolate", "upscale", "sharpen", "ten-bit"),
 )

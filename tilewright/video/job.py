@@ -15,7 +15,7 @@ from tilewright.video.source import Film, described
 from tilewright.video.stages.contract import Stage
 from tilewright.wording import counted
 
-_SAID = ("rate", "sigma", "amount", "size", "dtype", "score")
+_SAID = ("what", "rate", "sigma", "amount", "size", "dtype", "score")
 _TOLD = 12  # pictures whose times are told one by one
 
 
@@ -23,6 +23,8 @@ def settings(stage: Stage) -> str:
     """What a stage was told, as `amount 0.6, `; "" where that is nothing."""
     one = getattr(stage, "stage", stage)  # of those that work in some scenes alone
     values = {name: getattr(one, name, None) for name in _SAID}
+    if said := getattr(one, "said", ""):
+        return f"{said}, "
     if file := getattr(one, "model", ""):
         values = {"model": Path(file).name}
     if classes := getattr(one, "classes", ()):

@@ -43,6 +43,7 @@ from tilewright.video.stages.contract import (
     looks,
     paced,
     recipe,
+    watched,
 )
 from tilewright.video.streams import Made, left_out
 from tilewright.wording import PATH, counted, in_one_line, short
@@ -142,6 +143,9 @@ def planned(
     found = sampled(film(path, "source"))
     job = _checked(found, target, stages, codec, crf)
     check_writable(target, "out")
+    seen = watched(stages, found, looked)
+    if seen != tuple(stages):
+        job, stages = _checked(found, target, seen, codec, crf), seen
     told = _detections(detections, stages)
     job = replace(job, detections=told)
     if not auto and not any(isinstance(stage, Fitting) and stage.unfitted for stage in stages):

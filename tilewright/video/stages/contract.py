@@ -12,6 +12,9 @@ A stage that has to know the whole film is a `Fitting` one: the film is looked a
 first picture is made (`analysis/`), and what the stage needs of that becomes plain values of its
 record, by time. So they stand in the journal's recipe and go to workers as all of it does.
 
+A `Watching` stage needs pictures of the film themselves: it is given the film, and keeps what it
+saw as plain values too.
+
 A stage that gives more pictures than it is given, or at other times, is a `Retiming` one: it says
 before work begins when they will be shown.
 """
@@ -29,6 +32,7 @@ from tilewright.errors import ArgumentError
 from tilewright.facts.device import Device
 from tilewright.video.analysis.record import Survey
 from tilewright.video.look import Frame, Look
+from tilewright.video.source import Film
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,6 +99,28 @@ class Fitting(Protocol):
 
     def fitted(self, survey: Survey) -> Stage:
         """The stage with what it needs of a film that was looked at; pure."""
+
+
+@runtime_checkable
+class Watching(Protocol):
+    """A stage that has to see pictures of the film before the first is made."""
+
+    @property
+    def unseen(self) -> bool:
+        """Whether it has yet to see the film."""
+
+    def watched(self, film: Film, progress: Callable[[int, int], None] | None) -> Stage:
+        """The stage with what it needs of a film, whose pictures are asked for here; pure."""
+
+
+def watched(
+    stages: Sequence[Stage], film: Film, progress: Callable[[int, int], None] | None
+) -> tuple[Stage, ...]:
+    """The stages, those that have to having seen the film."""
+    return tuple(
+        one.watched(film, progress) if isinstance(one, Watching) and one.unseen else one
+        for one in stages
+    )
 
 
 @dataclass(frozen=True, slots=True)
