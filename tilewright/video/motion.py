@@ -21,7 +21,7 @@ from tilewright.video.tables import LIGHT
 
 _COARSEST = 24  # rows or columns of the coarsest size, at least
 _HALF, _QUARTER = 400, 1600  # rows from which motion is found at half, and at a quarter the size
-_ALIKE, _STEEP, _REACH = 4.0, 40.0, 3  # of strokes that stand still: codes of 255, samples
+_REACH = 3  # samples from a stroke's end that belong to it
 _UNSURE = 32.0  # deviation between the two moved pictures, of 255, from which they disagree
 _SAME = 1.0  # mean difference of each 8 x 8, of 255: pictures that repeat
 
@@ -88,8 +88,7 @@ class Motion:
                 break  # too small to see anything move
             fields = self._fields[n], self._fields[1 - n]
             self._match.trusted(a[at], b[at], *size, *fields, self._trust[n])
-        limits = np.float32(_ALIKE), np.float32(_STEEP), _REACH
-        self._match.still(one[0], other[0], *self._sizes[0], *limits, self._mask)
+        self._match.still(one[0], other[0], *self._sizes[0], _REACH, self._mask)
 
     def _searched(self, first: list[NDArray], second: list[NDArray], out: NDArray) -> None:
         side, step = self._match.SIDE, self._match.STEP

@@ -398,8 +398,8 @@ def test_motion_lands_and_pictures_are_mixed_as_defined() -> None:
     out, cells = np.empty(shape, np.uint8), np.zeros((3, 4), np.float32)
     eighth = (np.float32(1 / 8), np.float32(1 / 8))
     run.mixed(
-        *kept, *pair, *shape, np.float32(0.3), cells, eighth, np.float32(1), np.float32(255),
-        out.reshape(-1), 31,
+        *kept, *pair, *shape, np.float32(0.3), cells, eighth, np.float32(1),
+        np.float32(255), out.reshape(-1), 31,
     )  # fmt: skip
     right = twin.mixed(first, second, field.astype(float), 0.3).clip(0, 255)
     assert np.abs(out - right)[:-1, :-1].max() < 0.51

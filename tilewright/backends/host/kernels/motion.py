@@ -4,7 +4,7 @@
     halved     means of 2 x 2, with a border
     matched    a field of motion one size coarser -> one of this size
     trusted    how far a field and the one the other way say the same, 0 to 1
-    still      samples that stood while what is round them moved, or stood too: strokes of text
+    still      samples of strokes that stand still, as of text, whatever moves round them
 
 As Kroeger and others (2016): patches of 8 x 8, four samples apart, are moved by Gauss-Newton steps
 whose matrix is the patch's own; what patches say is mixed by how well each fits every sample.
@@ -25,6 +25,11 @@ SIDE, STEP = 8, 4  # of a patch; from one to the next
 _TURNS = 8  # Gauss-Newton steps at most
 _LEAST = 0.0025  # of a step, squared, in samples: less is the end
 _STIFF = 16.0  # added to the matrix, so that even patches stay
+# Of strokes that stand still, codes of 255: the least contrast, and how far their samples may be
+# apart; from what contrast on they may be further, by how much of it, and the most; how far samples
+# of one stroke are from each other.
+_STEEP, _ALIKE, _STEEPER, _SHARE, _MOST, _STROKE = 40.0, 4.0, 70.0, 0.5, 32.0, 24.0
+_FEW = 48  # samples of a stroke in 24 x 24, at least
 _BETTER = 0.9  # of what fits now a neighbour's motion has to leave at most
 
 
@@ -240,39 +245,80 @@ def trusted(first, second, rows, columns, field, back, out):
 
 
 @njit(nogil=True, cache=True, fastmath=True)
-def still(first, second, rows, columns, alike, steep, reach, out):
-    """1 for strokes that stand still: samples alike in both pictures, near an end of a stroke.
+def still(first, second, rows, columns, reach, out):
+    """How far apart samples of strokes may be that stand still; 0 for those that are none.
 
-    alike  how far apart a sample of both pictures may be; four times that, samples of a stroke
-    steep  how far a stroke is from what it ends at, in both pictures
-    reach  how many samples beside its end belong to it
+    A stroke's samples are as alike in both pictures as its contrast lets: coding leaves more of
+    what moves behind it round black and white letters. `reach` samples beside its end belong to it.
     """
     out[:] = 0
-    same = np.zeros((rows, columns), np.uint8)
-    for y in range(rows):
-        a, b = first[y + BORDER, BORDER:], second[y + BORDER, BORDER:]
-        to = same[y]
-        for x in range(columns):
-            to[x] = abs(a[x] - b[x]) <= alike
     for y in range(1, rows - 1):
         for x in range(1, columns - 1):
-            if not same[y, x]:
-                continue
             a, b = first[y + BORDER, x + BORDER], second[y + BORDER, x + BORDER]
-            far, other, own, count = _F(0), _F(0), 0, 0
-            for i in range(-1, 2):
-                for j in range(-1, 2):
-                    apart = abs(first[y + i + BORDER, x + j + BORDER] - a)
-                    far = max(far, apart)
-                    other = max(other, abs(second[y + i + BORDER, x + j + BORDER] - b))
-                    count += same[y + i, x + j]
-                    own += same[y + i, x + j] and apart <= _F(4) * alike
-            if own < 3 or min(far, other) < steep:
+            if abs(a - b) > _F(_MOST):
                 continue
-            out[y, x] = 1
+            far, other = _F(0), _F(0)
+            for i in range(BORDER - 1, BORDER + 2):
+                for j in range(BORDER - 1, BORDER + 2):
+                    far = max(far, abs(first[y + i, x + j] - a))
+                    other = max(other, abs(second[y + i, x + j] - b))
+            far = min(far, other)
+            more = max(far - _F(_STEEPER), _F(0)) * _F(_SHARE)
+            alike = min(_F(_ALIKE) + more, _F(_MOST))
+            if far < _F(_STEEP) or abs(a - b) > alike:
+                continue
+            own, count = 0, 0
+            for i in range(BORDER - 1, BORDER + 2):
+                for j in range(BORDER - 1, BORDER + 2):
+                    light = first[y + i, x + j]
+                    near = abs(light - second[y + i, x + j]) <= alike
+                    count += near
+                    own += near and abs(light - a) <= _F(_STROKE)
+            if own < 3:
+                continue
+            out[y, x] = max(out[y, x], int(alike))
             if count == 9:  # nothing moves here
                 continue
             for i in range(max(y - reach, 0), min(y + reach + 1, rows)):
                 for j in range(max(x - reach, 0), min(x + reach + 1, columns)):
-                    if same[i, j] and abs(first[i + BORDER, j + BORDER] - a) <= _F(4) * alike:
-                        out[i, j] = 1
+                    light = first[i + BORDER, j + BORDER]
+                    near = abs(light - second[i + BORDER, j + BORDER]) <= alike
+                    if near and abs(light - a) <= _F(_STROKE):
+                        out[i, j] = max(out[i, j], int(alike))
+    _lone(out, rows, columns)
+    _softened(first, second, rows, columns, out)
+
+
+@njit(nogil=True, cache=True, fastmath=True)
+def _lone(mask, rows, columns):
+    """Take out of a mask what has too little of its kind round it: it was alike by chance."""
+    high, wide = (rows + SIDE - 1) // SIDE, (columns + SIDE - 1) // SIDE
+    counts = np.zeros((high + 2, wide + 2), np.int32)
+    for y in range(rows):
+        for x in range(columns):
+            counts[y // SIDE + 1, x // SIDE + 1] += mask[y, x] > 0
+    for cy in range(high):
+        for cx in range(wide):
+            total = 0
+            for i in range(3):
+                for j in range(3):
+                    total += counts[cy + i, cx + j]
+            if total < _FEW and counts[cy + 1, cx + 1]:
+                for y in range(cy * SIDE, min(cy * SIDE + SIDE, rows)):
+                    for x in range(cx * SIDE, min(cx * SIDE + SIDE, columns)):
+                        mask[y, x] = 0
+
+
+@njit(nogil=True, cache=True, fastmath=True)
+def _softened(first, second, rows, columns, mask):
+    """Add the half tones at strokes' ends: beside them, and alike to twice what they have to be."""
+    before = mask.copy()
+    for y in range(rows):
+        for x in range(columns):
+            if before[y, x]:
+                continue
+            apart = abs(first[y + BORDER, x + BORDER] - second[y + BORDER, x + BORDER])
+            for i in range(max(y - 1, 0), min(y + 2, rows)):
+                for j in range(max(x - 1, 0), min(x + 2, columns)):
+                    if before[i, j] and apart <= _F(2 * before[i, j]):
+                        mask[y, x] = before[i, j]

@@ -1,0 +1,275 @@
+"""Pictures between pictures: every second one of seven clips dropped and made again, beside ffmpeg.
+
+    python -m bench.interpolate CLIPS [--only PART ...] [--seconds 150] [--output FILE]
+    python -m bench.interpolate CLIPS --only speed
+
+    clips   PSNR of luma of the dropped pictures, by the stage, by ffmpeg's minterpolate as it is
+            and with all it can, by mixing both neighbours, and by repeating the one before
+    text    the same inside a title and a subtitle that were drawn over 40 pictures of each clip,
+            which x264 (CRF 18) encoded then; of the stage, the copy and the mix
+    speed   pictures made a second of a core's and of two cores' threads; wants the machine alone
+
+The seven are the clips in which no scene ends. The same line goes on with what is not in FILE yet,
+and ends after --seconds, until it says that all is done. Pictures that minterpolate leaves out, two
+at the ends of a clip, are left out of all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.environment import RESULTS, environment
+from bench.restore_cases import encoded
+from bench.timing import load_average
+from tilewright import video
+from tilewright.inputs.devices import host
+from tilewright.video.decode import planes
+from tilewright.video.look import Frame, Look
+from tilewright.video.pyav import pyav
+from tilewright.video.stages.contract import Window, Work
+
+NDArray = npt.NDArray[Any]
+Pictures = list[NDArray]
+CLIPS = (
+    *("flower.mp4", "stream-of-water.mp4", "rabbit320.mp4", "signing-book.mkv"),
+    *("person-green-wall.mp4", "cars-from-above.mp4", "bunny-720p.mp4"),
+)
+PARTS = ("clips", "text", "speed")
+MCI = {
+    "minterpolate": "mi_mode=mci",
+    "minterpolate, all it can": "mi_mode=mci:mc_mode=aobmc:me_mode=bidir:vsbmc=1",
+}
+SIZES = ((320, 240), (640, 480), (960, 540), (1280, 720))
+_WRITTEN, _CRF = 40, 18
+_TICKS = 20  # a second, of pictures that ffmpeg is given and gives
+
+
+def main() -> None:
+    """Read the command line and measure what is not measured yet."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.interpolate", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("clips", type=Path)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--seconds", type=float, default=150.0)
+    parser.add_argument("--output", type=Path, default=RESULTS / "interpolate-cpu.json")
+    options = parser.parse_args()
+    until = time.monotonic() + options.seconds
+    document = json.loads(options.output.read_text()) if options.output.exists() else {}
+    for part in options.only:
+        if part == "speed":
+            document[part] = speeds(options.clips)
+            _write(document, options.output)
+            continue
+        for name in CLIPS:
+            entry = document.setdefault(part, {}).setdefault(name, {})
+            for way, made in (_ways if part == "clips" else _written)(options.clips / name).items():
+                if way in entry:
+                    continue
+                if time.monotonic() > until:
+                    print("time is over; the same line goes on")
+                    return
+                entry[way] = made()
+                _write(document, options.output)
+            print(part, name, shown(entry), flush=True)
+    print("all is done")
+
+
+def _write(document: dict[str, Any], path: Path) -> None:
+    document["environment"] = environment(host())
+    document["load_before"] = load_average()
+    path.write_text(json.dumps(document) + "\n")
+
+
+def shown(entry: dict[str, Any]) -> dict[str, float]:
+    """Means by way, over the pictures that all ways made."""
+    ways = {name: values for name, values in entry.items() if name != "notes"}
+    whole = [n for n, row in enumerate(zip(*ways.values(), strict=True)) if None not in row]
+    return {
+        name: round(statistics.fmean(values[n] for n in whole), 3) for name, values in ways.items()
+    }
+
+
+def lumas(path: Path, most: int | None = None) -> Pictures:
+    """Luma of a clip's pictures, the first so many."""
+    frames = zip(video.frames(path), range(most or 1 << 30), strict=False)
+    return [frame.planes[0].copy() for frame, _ in frames]
+
+
+def psnr(found: NDArray, right: NDArray, where: NDArray | None = None) -> float:
+    """Decibels of eight bits, over all samples or some."""
+    apart = found.astype(np.float64) - right
+    square = float((apart**2 if where is None else apart[where] ** 2).mean())
+    return round(float(10 * np.log10(255**2 / max(square, 1e-3))), 4)
+
+
+def _ways(path: Path) -> dict[str, Callable[[], Any]]:
+    pictures = lumas(path)
+    kept, right = pictures[::2], pictures[1:-1:2]
+
+    def judged(made: Callable[[Pictures], Sequence[NDArray | None]]) -> list[float | None]:
+        pairs = zip(made(kept), right, strict=False)
+        return [None if one is None else psnr(one, other) for one, other in pairs]
+
+    found: dict[str, Callable[[], Any]] = {
+        "copy": lambda: judged(list),
+        "mix": lambda: judged(mixes),
+        "stage": lambda: judged(lambda given: [one.planes[0] for one in staged(given)]),
+        "notes": lambda: _notes(staged(kept)),
+    }
+    for name, text in MCI.items():
+        found[name] = partial(judged, partial(by_ffmpeg, text=text))
+    return found
+
+
+def _notes(frames: Sequence[Frame]) -> dict[str, int]:
+    words = [note for frame in frames for note in frame.notes]
+    return {one: words.count(one) for one in sorted(set(words))}
+
+
+def mixes(pictures: Pictures) -> Pictures:
+    """The mean of each picture and the next."""
+    pairs = pairwise(pictures)
+    return [((a.astype(np.int32) + b + 1) // 2).astype(np.uint8) for a, b in pairs]
+
+
+def staged(pictures: Pictures) -> list[Frame]:
+    """What the stage puts between each picture and the next, a picture a core."""
+    rows, columns = pictures[0].shape
+    look = Look(columns, rows, "gray", 8, "grey")
+    frames = [Frame((one,), n, 1, Fraction(1), look) for n, one in enumerate(pictures)]
+    works = [video.Interpolate(2, known=True).bound(look) for _ in range(host().compute_units)]
+
+    def one(number: int) -> Frame:
+        work = works.pop()
+        try:
+            _, made = work(Window(frames[number], (), (frames[number + 1],)))
+            return made
+        finally:
+            works.append(work)
+
+    with ThreadPoolExecutor(len(works)) as pool:
+        return list(pool.map(one, range(len(frames) - 1)))
+
+
+def by_ffmpeg(pictures: Pictures, text: str) -> list[NDArray | None]:
+    """The same by its filter, by time; None where it gives no picture."""
+    av = pyav()
+    rows, columns = pictures[0].shape
+    graph = av.filter.Graph()
+    chain = [
+        graph.add_buffer(width=columns, height=rows, format="gray", time_base=Fraction(1, _TICKS)),
+        graph.add("format", "pix_fmts=yuv420p"),
+        graph.add("minterpolate", f"fps={_TICKS}:{text}"),
+        graph.add("format", "pix_fmts=gray"),
+        graph.add("buffersink"),
+    ]
+    for one, other in pairwise(chain):
+        one.link_to(other)
+    graph.configure()
+    found: dict[Fraction, NDArray] = {}
+
+    def drained() -> None:
+        while True:
+            try:
+                frame = graph.pull()
+            except (av.BlockingIOError, av.EOFError):
+                return
+            plane = frame.planes[0]
+            whole = np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)
+            found[frame.pts * frame.time_base] = whole[:rows, :columns].copy()
+
+    for number, picture in enumerate(pictures):
+        frame = av.VideoFrame.from_ndarray(picture, format="gray")
+        frame.pts, frame.time_base = 2 * number, Fraction(1, _TICKS)
+        graph.push(frame)
+        drained()
+    graph.push(None)
+    drained()
+    return [found.get(Fraction(2 * n + 1, _TICKS)) for n in range(len(pictures) - 1)]
+
+
+def _written(path: Path) -> dict[str, Callable[[], Any]]:
+    """PSNR inside the text."""
+    pictures = [picture.copy() for picture in lumas(path, _WRITTEN)]
+    rows, columns = (length // 2 * 2 for length in pictures[0].shape)
+    pictures = [picture[:rows, :columns] for picture in pictures]
+    where = written(pictures)
+    grey = np.full((rows // 2, columns // 2), 128, np.uint8)
+    coded = [one[0] for one in encoded([(one, grey, grey) for one in pictures], _CRF)]
+    kept, right = coded[::2], coded[1:-1:2]
+
+    def judged(made: Sequence[NDArray]) -> list[float]:
+        return [psnr(one, other, where) for one, other in zip(made, right, strict=False)]
+
+    return {
+        "copy": lambda: judged(kept),
+        "mix": lambda: judged(mixes(kept)),
+        "stage": lambda: judged([one.planes[0] for one in staged(kept)]),
+    }
+
+
+def written(pictures: Pictures) -> NDArray:
+    """Draw a title and a subtitle, white with a dark line round it, and give where they are."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    rows, columns = pictures[0].shape
+    fill, line = Image.new("L", (columns, rows)), Image.new("L", (columns, rows))
+    for text, size, high in (("A still title", 9, 0.12), ("and what somebody says.", 16, 0.9)):
+        font = ImageFont.load_default(rows / size)
+        place, wide = (columns / 2, rows * high), max(1, rows // 240)
+        for image, stroke in ((fill, 0), (line, wide)):
+            ImageDraw.Draw(image).text(place, text, 255, font, "mm", stroke_width=stroke)
+    inside, outline = np.asarray(fill) / 255, np.asarray(line) / 255
+    for picture in pictures:
+        dark = picture + outline * (16 - picture.astype(np.float64))
+        picture[:] = np.rint(dark + inside * (235 - dark))
+    return np.asarray(outline > 0.5)
+
+
+def speeds(clips: Path) -> dict[str, Any]:
+    """Pictures made a second, of two pictures of a clip at these sizes, 4:2:0."""
+    frames = list(video.frames(clips / CLIPS[0]))[40:44:2]
+    found = {}
+    for size in SIZES:
+        for workers in (1, host().compute_units):
+            found[f"{size[0]}x{size[1]}, {workers}"] = _rate(frames, size, workers)
+    return found
+
+
+def _rate(frames: Sequence[Frame], size: tuple[int, int], workers: int) -> float:
+    look = Look(*size, "yuv420p", 8, "yuv", (1, 1))
+    made = [frame.carrier.reformat(*size, "yuv420p") for frame in frames]
+    pair = [Frame(planes(one, look), n, 1, Fraction(1), look) for n, one in enumerate(made)]
+    window = Window(pair[0], (), (pair[1],))
+    works = [video.Interpolate(2, known=True).bound(look) for _ in range(workers)]
+
+    def again(work: Work) -> None:
+        for _ in range(3):
+            list(work(window))
+
+    times = []
+    with ThreadPoolExecutor(workers) as pool:
+        for _ in range(6):
+            begin = time.perf_counter()
+            list(pool.map(again, works))
+            times.append((time.perf_counter() - begin) / (3 * workers))
+    return round(1 / statistics.median(times[1:]), 2)
+
+
+if __name__ == "__main__":
+    main()
