@@ -85,7 +85,8 @@ def main() -> None:
                     return
                 entry[way] = made()
                 _write(document, options.output)
-            print(part, name, shown(entry), flush=True)
+            said = {way: round(value, 2) for way, value in means(entry).items()}
+            print(part, name, said, flush=True)
     print("all is done")
 
 
@@ -95,13 +96,11 @@ def _write(document: dict[str, Any], path: Path) -> None:
     path.write_text(json.dumps(document) + "\n")
 
 
-def shown(entry: dict[str, Any]) -> dict[str, float]:
+def means(entry: dict[str, Any]) -> dict[str, float]:
     """Means by way, over the pictures that all ways made."""
     ways = {name: values for name, values in entry.items() if name != "notes"}
     whole = [n for n, row in enumerate(zip(*ways.values(), strict=True)) if None not in row]
-    return {
-        name: round(statistics.fmean(values[n] for n in whole), 3) for name, values in ways.items()
-    }
+    return {name: statistics.fmean(values[n] for n in whole) for name, values in ways.items()}
 
 
 def lumas(path: Path, most: int | None = None) -> Pictures:

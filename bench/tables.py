@@ -15,6 +15,7 @@ from typing import Any
 
 from bench import tables_nets
 from bench.environment import RESULTS, ROOT
+from bench.interpolate_table import interpolated
 from bench.restore_table import restored
 
 _MARK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -464,6 +465,10 @@ def _film(document: dict[str, Any], path: Path) -> str:
     return "\n".join([*lines, "", _source(document, path)])
 
 
+def _interpolate(document: dict[str, Any], path: Path) -> str:
+    return "\n".join([*interpolated(document), "", _source(document, path)])
+
+
 def _restore(document: dict[str, Any], path: Path) -> str:
     return "\n".join([*restored(document), "", _source(document, path)])
 
@@ -486,6 +491,7 @@ _TABLES: dict[str, Callable[[dict[str, Any], Path], str]] = {
     "low": _low_light,
     "film": _film,
     "restore": _restore,
+    "interpolate": _interpolate,
 }
 
 

@@ -74,7 +74,7 @@ def between(one: video.Frame, other: video.Frame, **fields: Any) -> list[video.F
 def psnr(one: Any, other: Any, most: int) -> float:
     inner = (slice(8, -8), slice(8, -8))
     error = np.mean((one.astype(float) - other)[inner] ** 2)
-    return float(10 * np.log10(most**2 / error))
+    return float(10 * np.log10(most**2 / max(error, 1e-9)))
 
 
 @pytest.mark.parametrize(
