@@ -165,6 +165,9 @@ def enhance(
     blur: people.Blurred = None,
     background: people.Behind = None,
     plate: people.Plate = None,
+    key: people.Key = None,
+    matte_model: people.Model = None,
+    matte: people.Matte = None,
     device: common.DeviceOption = None,
     codec: Annotated[
         str | None,
@@ -258,7 +261,8 @@ def enhance(
         detect, draw, detections, detect_model, names, score, tiles, device or "auto"
     )
     finding, drawing = asked_for.stages()
-    stages = _restoring(deblock, denoise, size, dtype, device, larger, bool(finding))
+    others = bool(finding) or matte_model is not None
+    stages = _restoring(deblock, denoise, size, dtype, device, larger, others)
     shared = bool(stages)
     stages += [] if low_light is None else [LowLight(low_light)]
     stages += [] if dehaze is None else [Dehaze(dehaze)]
@@ -269,7 +273,8 @@ def enhance(
     stages += [] if sharpen is None else [Sharpen(sharpen)]
     stages += [TenBit()] if ten_bit else []
     stages += drawing
-    stages = [*people.stages(blur, background, plate), *stages]
+    persons = people.Asked(blur, background, plate, key, matte_model, matte, device)
+    stages = [*people.stages(persons, output), *stages]
     if (found := pictures.pairs(source, output)) is not None:
         _only_films(
             {
@@ -282,7 +287,7 @@ def enhance(
         )
         _only_films(
             {"--reference": reference, "--preview": preview or None, "--auto": auto or None,
-             "--detections": detections}
+             "--detections": detections, "--matte": matte}
         )  # fmt: skip
         _pictures(found, stages, overwrite, dry_run)
         return
@@ -298,13 +303,18 @@ def enhance(
     if preview:
         print(f"wrote {previewed(job)}")
         return
+    beside = people.beside(persons, job, overwrite=overwrite)
     if dry_run:
-        print("\n".join(job.lines()))
+        print("\n".join([*job.lines(), *(beside.lines() if beside else ())]))
         print("\n".join(said.foreseen(forecast(job))))
         return
     page = asked(report, reference, job)
+    if beside is not None:
+        with said.going(beside) as seen:
+            people.made_beside(beside, seen, _workers(workers))
     with said.going(job) as seen:
         done = made(job, seen, _workers(workers))
+    people.ended(persons)
     print("\n".join(said.told(done)))
     if page is not None:
         page.write(done)

@@ -17,6 +17,7 @@ VALUES: Mapping[str, str] = {
     "--contrast": "0.6",
     "--sharpen": "0.6",
     "--denoise": "auto",
+    "--key": "auto",
     "--detect": "all",
 }
 

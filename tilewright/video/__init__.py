@@ -6,7 +6,8 @@ analyse   what a film is like, and which stages would help (Analysis, Advice)
 Deblock, Denoise, LowLight, Dehaze, Contrast, Interpolate, Upscale, Sharpen, TenBit
                           stages (stages/contract.py)
 Detect, Draw              stages that find things, and draw them
-PlateMatte, then Blur, Background or Alpha    somebody apart from what lies behind them
+PlateMatte, KeyMatte or NetMatte, then Blur, Background or Alpha
+                          somebody apart from what lies behind them
 Frame, Look               a picture, and what pictures of a film are
 Enhanced, Progress        what was made, and how far it is
 
@@ -32,7 +33,9 @@ if _typing.TYPE_CHECKING:
     from tilewright.video.stages.detect import Detect
     from tilewright.video.stages.draw import Draw
     from tilewright.video.stages.interpolate import Interpolate
+    from tilewright.video.stages.key_matte import KeyMatte
     from tilewright.video.stages.low_light import LowLight
+    from tilewright.video.stages.net_matte import NetMatte
     from tilewright.video.stages.plate_matte import PlateMatte
     from tilewright.video.stages.sharpen import Sharpen
     from tilewright.video.stages.ten_bit import TenBit
@@ -53,8 +56,10 @@ __all__ = [
     "Enhanced",
     "Frame",
     "Interpolate",
+    "KeyMatte",
     "Look",
     "LowLight",
+    "NetMatte",
     "PlateMatte",
     "Progress",
     "Sharpen",
@@ -79,8 +84,10 @@ _PLACES = {
     "Enhanced": "job",
     "Frame": "look",
     "Interpolate": "stages.interpolate",
+    "KeyMatte": "stages.key_matte",
     "Look": "look",
     "LowLight": "stages.low_light",
+    "NetMatte": "stages.net_matte",
     "PlateMatte": "stages.plate_matte",
     "Progress": "making",
     "Sharpen": "stages.sharpen",

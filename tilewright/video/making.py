@@ -275,18 +275,18 @@ def check_workers(workers: int | str | None) -> None:
 
 def _recalled(job: Job) -> tuple[Job, dict[str, Any]]:
     """The job with as many threads as an earlier run's encoder had, as bits depend on them."""
-    recipe_now = _recipe(job)
+    recipe_now = recipe_of(job)
     before = recalled(job.out)
     coding = before.get("coding")
     threads = coding.get("threads") if isinstance(coding, dict) else None
     if isinstance(threads, int) and before | {"coding": None} == recipe_now | {"coding": None}:
         again = replace(job, coding=replace(job.coding, threads=threads))
-        if _recipe(again) == before:
+        if recipe_of(again) == before:
             return again, before
     return job, recipe_now
 
 
-def _recipe(job: Job) -> dict[str, Any]:
+def recipe_of(job: Job) -> dict[str, Any]:
     """All that decides the film's bits, as JSON has it."""
     return {
         "source": mark_of(job.film),

@@ -19,8 +19,14 @@ from PIL import Image  # noqa: E402
 
 from tests.support.films import samples  # noqa: E402
 from tilewright import video  # noqa: E402
-from tilewright.cli.enhance_people import stages as asked  # noqa: E402
-from tilewright.errors import ArgumentError  # noqa: E402
+from tilewright.cli.enhance_people import (  # noqa: E402
+    Asked,
+    beside,
+    ended,
+    made_beside,
+    stages,
+)
+from tilewright.errors import ArgumentError, FileError  # noqa: E402
 from tilewright.video import making, mattes, plates  # noqa: E402
 from tilewright.video.planes import kernels_of  # noqa: E402
 from tilewright.video.source import film  # noqa: E402
@@ -148,8 +154,8 @@ def test_films_are_the_same_however_they_are_cut(
     for chunk, what in ((24, "background"), (5, "background"), (24, "person"), (5, "person")):
         monkeypatch.setattr(making, "CHUNK", chunk)
         out = walk.with_name(f"{chunk}-{what}.mkv")
-        stages = [PlateMatte(careful=what == "person"), video.Blur(what)]
-        video.enhance(walk, out, stages, codec="ffv1")
+        both = [PlateMatte(careful=what == "person"), video.Blur(what)]
+        video.enhance(walk, out, both, codec="ffv1")
         made.append(samples(out))
     for one, other in ((made[0], made[1]), (made[2], made[3])):
         for (_, first), (_, second) in zip(one, other, strict=True):
@@ -244,9 +250,74 @@ def test_what_cannot_be_worked_with_is_refused_by_name(walk: Path) -> None:
 
 
 def test_options_that_exclude_each_other_or_stand_alone_are_refused() -> None:
-    with pytest.raises(ArgumentError, match="--blur beside --background: accepted is one"):
-        asked("person", "green", None)
-    with pytest.raises(ArgumentError, match=r"--plate=x.png alone: accepted is --blur or"):
-        asked(None, None, Path("x.png"))
-    with pytest.raises(ArgumentError, match="--blur=sky: accepted are background and person"):
-        asked("sky", None, None)
+    out = Path("out.mkv")
+    for given, words in {
+        Asked("person", "green"): "--blur beside --background: accepted is one",
+        Asked(plate=Path("x.png")): "--plate=x.png alone: accepted is --blur, --background or",
+        Asked("sky"): "--blur=sky: accepted are background and person",
+        Asked("person", plate=Path("x.png"), key="auto"): "--plate=x.png beside --key=auto",
+        Asked("person", matte=out): "--blur beside --matte of OUT's name",
+    }.items():
+        with pytest.raises(ArgumentError, match=words):
+            stages(given, out)
+
+
+def before_a_wall(number: int, colour: Any = (40, 200, 60)) -> Any:
+    """Somebody before a wall whose light falls off to the right."""
+    wall = np.array(colour) * np.linspace(1.0, 0.7, WIDE)[None, :, None]
+    return composed(number, np.broadcast_to(wall, (HIGH, WIDE, 3)))
+
+
+@pytest.mark.parametrize("key", ["auto", "#28c83c"])
+def test_opacity_is_found_by_the_colour_of_the_wall(tmp_path: Path, key: str) -> None:
+    source = written(tmp_path / "in.mkv", [before_a_wall(n) for n in range(4, 14)])
+    video.enhance(source, tmp_path / "a.mkv", [video.KeyMatte(key), video.Alpha()], codec="ffv1")
+    for number, frame in enumerate(video.frames(tmp_path / "a.mkv"), 4):
+        assert np.abs(frame.planes[0] / 255 - disc(number)).mean() < 0.02
+
+
+def test_a_key_that_cannot_be_told_by_is_refused(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    mixed = rng.integers(0, 255, (4, 6, 3)).repeat(16, 0).repeat(16, 1)
+    source = written(tmp_path / "in.mkv", [mixed] * 2)
+    for key, words in {
+        "auto": "key=auto: no colour prevails at the picture's border",
+        "white": "key='white': nearly grey",
+        "sand wich": "key='sand wich': no colour; accepted are",
+    }.items():
+        with pytest.raises(ArgumentError, match=words):
+            video.enhance(source, tmp_path / "out.mkv", [video.KeyMatte(key), video.Blur()])
+
+
+def test_opacity_goes_beside_the_film_and_a_stopped_line_goes_on(
+    walk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped while the film was made, after opacity was: that file is known for the line's own."""
+    monkeypatch.setattr(making, "CHUNK", 8)
+    out, matte = walk.with_name("out.mkv"), walk.with_name("alpha.mkv")
+    asked = Asked("background", matte=matte)
+
+    def line(*, stop: bool = False) -> bool:
+        job = making.planned(walk, out, stages(asked, out))
+        other = beside(asked, job, overwrite=False)
+        if other is not None:
+            made_beside(other, lambda now: None, None)
+        making.made(job, _stop if stop else None)
+        ended(asked)
+        return other is not None
+
+    with pytest.raises(KeyboardInterrupt):
+        line(stop=True)
+    assert matte.exists()
+    assert not line()
+    assert sorted(one.name for one in walk.parent.iterdir()) == [
+        "alpha.mkv", "out.mkv", "plate.png", "walk.mkv"
+    ]  # fmt: skip
+    out.unlink()
+    with pytest.raises(FileError, match="exists; accepted is another name, or overwrite"):
+        line()
+
+
+def _stop(now: video.Progress) -> None:
+    if now.done > 10:
+        raise KeyboardInterrupt
