@@ -275,3 +275,60 @@ def test_data_that_no_container_holds_are_left_out_with_a_warning(
         video.enhance(source, tmp_path / f"out{suffix}")
     made = packets(tmp_path / f"out{suffix}")
     assert len(made[1]) == len(packets(source)[2]) > 20
+
+
+@pytest.mark.parametrize("suffix", [".mkv", ".mp4"])
+@pytest.mark.parametrize("early", [100, 300])
+def test_times_below_zero_keep_pictures_and_sound_together(
+    tmp_path: Path, suffix: str, early: int
+) -> None:
+    """Of Matroska's blocks before 0 FFmpeg tells no time."""
+    times = range(0, 1000, 40)
+    make = Making(codec="libx264", times=times, time_base=Fraction(1, 1000), sound=1)
+    source = film(tmp_path / "in.mkv", make)
+    with av.open(str(source)) as container:
+        places = [packet.pos for packet in container.demux() if packet.size]
+    content = bytearray(source.read_bytes())
+    for place in places:  # a block: the track's number, its time in the cluster
+        time = int.from_bytes(content[place + 1 : place + 3], signed=True) - early
+        content[place + 1 : place + 3] = time.to_bytes(2, signed=True)
+    source.write_bytes(content)
+    assert read(source).times == tuple(time - early for time in times)
+    out = tmp_path / f"out{suffix}"
+    video.enhance(source, out)
+    sound = min(time for time, _ in packets(source)[1] if time is not None)
+    moved = min(time for time, _ in packets(out)[1] if time is not None) - sound
+    came = [one.time for one in video.frames(out)]
+    assert [time - came[0] for time in came] == [Fraction(time, 1000) for time in times]
+    assert abs(came[0] + Fraction(early, 1000) - moved) <= Fraction(1, 1000)
+    with av.open(str(out)) as container:
+        assert not any(packet.is_discard for packet in container.demux(video=0))
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "format", "codec"),
+    [
+        (63, 48, "yuv420p", "h264"),
+        (64, 47, "yuv420p", "h264"),
+        (63, 48, "yuv422p", "h264"),
+        (63, 47, "yuv420p10le", "h265"),
+        (70, 10, "yuv420p", "av1"),
+        (10, 70, "yuv420p", "av1"),
+        (2, 2, "yuv420p", "av1"),
+    ],
+)
+def test_sizes_that_an_encoder_does_not_take_are_refused_by_name(
+    tmp_path: Path, width: int, height: int, format: str, codec: str
+) -> None:
+    """With some that SVT-AV1 is given it never ends."""
+    make = Making(
+        width=width, height=height, format=format, times=(0, 40), time_base=Fraction(1, 1000)
+    )
+    source = film(tmp_path / "in.mkv", make)
+    with pytest.raises(ArgumentError, match=rf"codec='{codec}'.*{width}x{height}.*accepted are"):
+        video.enhance(source, tmp_path / "out.mkv", codec=codec)
+    assert list(tmp_path.iterdir()) == [source]
+    assert video.enhance(source, tmp_path / "out.mkv", codec="ffv1").frames == 2
+    if codec != "av1" and format == "yuv420p":
+        larger = [video.Upscale("s", device="host")]
+        assert video.enhance(source, tmp_path / "large.mkv", larger, codec=codec).frames == 2

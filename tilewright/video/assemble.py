@@ -17,7 +17,7 @@ from tilewright.errors import FileError
 from tilewright.video import chunk
 from tilewright.video.pyav import pyav, reading, writing
 from tilewright.video.source import Film
-from tilewright.video.streams import Made, goes_along, options_of, streams_of
+from tilewright.video.streams import MP4, Made, goes_along, options_of, streams_of
 from tilewright.wording import PATH, short
 
 
@@ -28,25 +28,42 @@ def assemble(found: Film, made: Made, parts: Sequence[Path], whole: Path) -> Cou
     back: those are left out, as pictures are that cannot be decoded.
     """
     refused: Counter[int] = Counter()
-    decoding = _decoding_times([p.pts for part in parts for p in chunk.packets(part)])
+    shown = [p.pts for part in parts for p in chunk.packets(part)]
+    decoding, later = _decoding_times(shown), _later(shown, made, whole)
     with reading(found.path, "source") as source:
         options = options_of(found, made, whole, source)
         with writing(whole, options) as sink:
             streams = streams_of(source, sink, found, made, whole)
             sink.start_encoding()
             pictures = streams[found.index]
-            copied = _copied(source, streams, found.index)
+            copied = _copied(source, streams, found.index, later)
             waiting = next(copied, None)
             for dts, packet in zip(decoding, _all(parts), strict=True):
                 now = dts * made.coding.time_base
                 while waiting is not None and waiting[0] <= now:
                     _copy(sink, *waiting[1], refused)
                     waiting = next(copied, None)
-                sink.mux(picture_packet(packet, dts, pictures, made.coding.time_base))
+                picture = picture_packet(packet, dts, pictures, made.coding.time_base)
+                sink.mux(_moved(picture, later))
             while waiting is not None:
                 _copy(sink, *waiting[1], refused)
                 waiting = next(copied, None)
     return refused
+
+
+def _later(shown: Sequence[int], made: Made, whole: Path) -> Fraction:
+    """By how many seconds all is written later: players of MP4 show no picture before 0."""
+    begin = min(shown, default=0) if whole.suffix.lower() in MP4 else 0
+    return max(0, -begin) * made.coding.time_base
+
+
+def _moved(packet: Any, later: Fraction) -> Any:
+    """A packet so many seconds later."""
+    if later:
+        ticks = round(later / packet.time_base)
+        packet.pts = None if packet.pts is None else packet.pts + ticks
+        packet.dts = None if packet.dts is None else packet.dts + ticks
+    return packet
 
 
 def _copy(sink: Any, index: int, packet: Any, refused: Counter[int]) -> None:
@@ -90,7 +107,7 @@ def _decoding_times(shown: Sequence[int]) -> list[int]:
 
 
 def _copied(
-    source: Any, streams: dict[int, Any], index: int
+    source: Any, streams: dict[int, Any], index: int, later: Fraction
 ) -> Iterator[tuple[Fraction, tuple[int, Any]]]:
     """Every other stream's packets, each with its time and the stream's number."""
     time = Fraction(-1 << 40)
@@ -102,7 +119,7 @@ def _copied(
             time = stamp * packet.time_base
         number = packet.stream_index
         packet.stream = streams[number]
-        yield time, (number, packet)
+        yield time, (number, _moved(packet, later))
 
 
 def verified(

@@ -21,6 +21,8 @@ from tilewright.video.pyav import pyav
 from tilewright.wording import in_one_line, short
 
 _FFV1_SLICED = 16  # samples a side; smaller pictures cannot be cut as its threads would
+# SVT-AV1 of PyAV 18.1 waited for ever on pictures of 66x8 to 130x24 samples; 130x28 and 64x8 came.
+_AV1_LEAST, _AV1_NARROW, _AV1_BLOCK = 4, 32, 64
 _INTERLACED = 0x40000 | 0x20000000  # FFmpeg's flags for coding and searching fields
 
 
@@ -161,8 +163,25 @@ def _refusal(codec: str, kind: Codec, look: Look, formats: set[str]) -> str | No
         return "has no place for HDR's metadata; accepted are h264, h265, av1"
     if look.aspect != 1 and codec == "ffv1":
         return f"samples of aspect {look.aspect} would be lost; accepted are other codecs"
-    if look.halved != (0, 0) and codec == "h265" and min(look.width, look.height) < 16:
+    return _too_small(codec, look)
+
+
+def _too_small(codec: str, look: Look) -> str | None:
+    """Why an encoder does not take pictures of this size."""
+    less, more = sorted((look.width, look.height))
+    across, down = look.halved
+    if codec in ("h264", "h265") and (look.width % (1 << across) or look.height % (1 << down)):
+        return (
+            f"{look.said()}, whose chroma is halved, of an odd size; accepted are even sizes, as"
+            " --upscale 2 makes them, and av1, vp9, ffv1"
+        )
+    if look.halved != (0, 0) and codec == "h265" and less < 16:
         return "pictures under 16 samples; accepted are larger ones, or ffv1"
+    if codec == "av1" and less < _AV1_NARROW and (more > _AV1_BLOCK or less < _AV1_LEAST):
+        return (
+            f"pictures of {look.width}x{look.height} samples; accepted are {_AV1_NARROW} a side"
+            f" and more, {_AV1_LEAST} to {_AV1_BLOCK} on both, or other codecs"
+        )
     return None
 
 

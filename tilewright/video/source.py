@@ -23,6 +23,7 @@ from tilewright.wording import PATH, counted, short
 
 _STEPS_BACK = 0.25  # seconds; less is a clock that trembles
 _FAR = 2  # times
+_REORDERED = 16  # places by which pictures lie earlier than they are shown, at most
 _ATTACHED_PICTURE = 0x400  # FFmpeg's disposition of covers
 # Of a picture alone, these would be lost where a stage makes it anew or a codec has no place.
 _UNKEPT = {
@@ -263,7 +264,10 @@ def _read(container: Any, stream: Any, label: str) -> _Read:
     if len(known) == len(shown) and len(set(known)) == len(known):
         keyed = tuple(sorted(keys))
         return _Read(tuple(sorted(known)), lengths, False, keyed, packets, digest.hexdigest())
-    step = max(1, round(1 / (stream.time_base * (stream.average_rate or Fraction(25)))))
+    step = 1 / (stream.time_base * (stream.average_rate or Fraction(25)))
+    if "matroska" in container.format.name and (times := _from_below_zero(shown, step)):
+        return _Read(times, lengths, True, (), packets, digest.hexdigest())
+    step = max(1, round(step))
     given = sorted(time for time in (coded if None in shown else shown) if time is not None)
     times = _made_up(given, len(shown), step)
     return _Read(times, {}, True, (), packets, digest.hexdigest())
@@ -280,6 +284,19 @@ def _check_clock(coded: Sequence[int | None], packet: Any, label: str) -> None:
             f"{label}: its clock steps back by {step:.3f} s at {at:.3f} s; accepted are films whose"
             " clock runs on, and the parts of this one by themselves"
         )
+
+
+def _from_below_zero(shown: Sequence[int | None], step: Fraction) -> tuple[int, ...]:
+    """Times where the first pictures have none, as FFmpeg reads those of Matroska below zero.
+
+    () where others have none either.
+    """
+    known = sorted(time for time in shown if time is not None)
+    absent = len(shown) - len(known)
+    late = any(time is None for time in shown[absent + _REORDERED :])
+    if late or not known or len(set(known)) < len(known):
+        return ()
+    return (*(known[0] - round(n * step) for n in range(absent, 0, -1)), *known)
 
 
 def _made_up(given: Sequence[int], count: int, step: int) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ _KNOWN_TO_MP4 = {
     *("copyright", "description", "synopsis", "show", "episode_id", "network", "lyrics", "track"),
     *("creation_time", "language", "handler_name", "vendor_id", "timecode", "grouping"),
 }
-_MP4 = (".mp4", ".m4v", ".mov")
+MP4 = (".mp4", ".m4v", ".mov")
 FORMATS = {".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska", ".webm": "webm"}
 
 
@@ -37,7 +37,7 @@ class Made:
 
 def options_of(found: Film, made: Made, out: Path, source: Any) -> dict[str, str]:
     """What the writer of a container is told."""
-    if out.suffix.lower() not in _MP4:
+    if out.suffix.lower() not in MP4:
         return {}
     options = {"movflags": "+faststart"}
     if made.coding.time_base.numerator == 1:
