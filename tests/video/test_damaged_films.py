@@ -108,3 +108,26 @@ def test_a_damaged_film_is_the_same_after_a_stop(
         assert at == time
         for mine, theirs in zip(planes, others, strict=True):
             np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("in.mp4", replace(LONG, options=KEYS)),
+        ("in.avi", replace(LONG, codec="mpeg4", options=KEYS)),
+        ("in.avi", replace(LONG, codec="mjpeg", format="yuvj420p")),
+    ],
+)
+def test_a_film_whose_first_picture_is_lost_is_made(
+    tmp_path: Path, name: str, make: Making
+) -> None:
+    source = film(tmp_path / name, make)
+    with av.open(str(source)) as container:
+        packet = next(packet for packet in container.demux(video=0) if packet.size)
+        at, size = packet.pos, packet.size
+    content = bytearray(source.read_bytes())
+    content[at : at + size] = b"\xff" * size
+    source.write_bytes(content)
+    with pytest.warns(UserWarning, match="could not be decoded"):
+        made = video.enhance(source, tmp_path / "out.mkv")
+    assert 24 <= made.frames < 48

@@ -79,6 +79,36 @@ def test_wrong_files(tmp_path: Path) -> None:
     assert "cannot be written" in refused(tmp_path, source, "-o", tmp_path / "no" / "out.mkv")
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
+def test_what_is_no_file_is_called_that(tmp_path: Path) -> None:
+    source, pipe, folder = film(tmp_path / "in.mkv", SMALL), tmp_path / "p.mkv", tmp_path / "films"
+    os.mkfifo(pipe)
+    folder.mkdir()
+    film(folder / "in.mkv", SMALL)
+    out = tmp_path / "out.mkv"
+    assert "is no file; accepted is a file" in refused(
+        tmp_path, source, "-o", pipe, "--overwrite", "--codec", "ffv1"
+    )
+    assert pipe.is_fifo()
+    assert "p.mkv': no file; accepted are films" in refused(tmp_path, pipe, "-o", out)
+    assert "and films one by one" in refused(tmp_path, folder, "-o", out)
+    assert "and films one by one" in refused(tmp_path, folder / "*.mkv", "-o", out)
+    done = invoke("analyse", str(folder))
+    assert (done.exit_code, "films': a folder; accepted" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_leads_to_the_film_that_is_replaced(tmp_path: Path, there: bool) -> None:
+    source, real, link = film(tmp_path / "in.mkv", SMALL), tmp_path / "r.mkv", tmp_path / "out.mkv"
+    link.symlink_to("r.mkv")
+    if there:
+        real.write_text("before")
+    assert invoke("enhance", source, "-o", link, "--codec", "ffv1", "--overwrite").exit_code == 0
+    assert link.is_symlink()
+    assert len(list(video.frames(real))) == 2
+    assert sorted(tmp_path.iterdir()) == sorted([source, real, link])
+
+
 def test_what_a_codec_or_container_does_not_hold(tmp_path: Path) -> None:
     opaque = film(tmp_path / "opaque.mkv", replace(SMALL, format="yuva420p"))
     assert "opacity (yuva420p) would be lost" in refused(

@@ -21,7 +21,7 @@ from tilewright.arrays.array import NDArray
 from tilewright.files.whole import path_of
 from tilewright.video.look import Frame, Look
 from tilewright.video.pyav import pyav, reading
-from tilewright.video.source import Film, as_shown, film
+from tilewright.video.source import Film, as_shown, film, pictures
 
 _BACK = (1, 2, 4)  # key pictures: by so many a search goes back, then to the film's start
 
@@ -32,6 +32,10 @@ class Damage:
 
     packets: int = 0
     noted: int = 0
+
+    def add(self) -> None:
+        """One more."""
+        self.packets += 1
 
     def taken(self) -> int:
         """How many came since this was last asked."""
@@ -157,7 +161,7 @@ def rising(
 def _raw(found: Film, container: Any, damage: Damage, alone: bool) -> Generator[Frame, None, None]:
     stream = container.streams[found.index]
     copies, number = _Copies(), 0
-    for decoded_one in _pictures(container, stream, damage):
+    for decoded_one in pictures(container, stream, damage.add):
         picture = copies.of(decoded_one, stream) if alone else decoded_one
         if found.numbered:
             if number >= len(found.times):
@@ -168,17 +172,6 @@ def _raw(found: Film, container: Any, damage: Damage, alone: bool) -> Generator[
             continue
         number += 1
         yield _frame(found, picture)
-
-
-def _pictures(container: Any, stream: Any, damage: Damage) -> Iterator[Any]:
-    av = pyav()
-    for packet in container.demux(stream):
-        if not packet.size and packet.dts is not None:  # Theora's "as before"; no end, as it looks
-            continue
-        try:
-            yield from packet.decode()
-        except av.InvalidDataError:
-            damage.packets += 1
 
 
 class _Copies:

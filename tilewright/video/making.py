@@ -138,6 +138,8 @@ def planned(
     meanwhile with pictures done and all.
     """
     path, target = path_of(source, "source"), path_of(out, "out")
+    if target.is_symlink():  # what it leads to is replaced
+        target = Path(os.path.realpath(target))
     check_there(path, "source")
     _check_out(path, target, overwrite)
     found = sampled(film(path, "source"))
@@ -207,6 +209,8 @@ def _check_out(source: Path, out: Path, overwrite: bool) -> None:
     if out.suffix.lower() not in SUFFIXES:
         raise ArgumentError(f"{label}: suffix {out.suffix!r}; accepted are {', '.join(SUFFIXES)}")
     if out.exists():
+        if not out.is_file() and not out.is_dir():
+            raise FileError(f"{label}: is no file; accepted is a file, which can be searched")
         if source.exists() and out.samefile(source):
             raise ArgumentError(f"{label}: is the source itself; accepted is another file")
         if not overwrite:

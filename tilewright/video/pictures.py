@@ -65,7 +65,8 @@ def pairs(source: str | os.PathLike[str], out: str | os.PathLike[str]) -> tuple[
     chosen = [path for path in found if path.is_file() and path.suffix.lower() in SUFFIXES]
     if not chosen:
         raise ArgumentError(
-            f"source={short(str(given), PATH)}: no picture; accepted are {', '.join(SUFFIXES)}"
+            f"source={short(str(given), PATH)}: no picture; accepted are {', '.join(SUFFIXES)}, and"
+            " films one by one, as by a loop of the shell"
         )
     names = Counter(path.name for path in chosen)
     if twice := next((name for name, count in names.items() if count > 1), None):

@@ -33,10 +33,10 @@ def _address(path: Path) -> str:
 
 def check_there(path: Path, argument: str) -> None:
     """Raise FileError where there is no such file."""
-    if not path.is_file():
-        raise FileError(
-            f"{argument}={short(str(path), PATH)}: no such file; accepted are films and pictures"
-        )
+    if path.is_file():
+        return
+    what = "a folder" if path.is_dir() else "no file" if path.exists() else "no such file"
+    raise FileError(f"{argument}={short(str(path), PATH)}: {what}; accepted are films and pictures")
 
 
 @contextmanager

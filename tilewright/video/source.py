@@ -7,7 +7,7 @@ each is shown: containers' own counts and rates are often wrong, and chunks need
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from hashlib import sha256
@@ -131,12 +131,24 @@ def picture_stream(container: Any, label: str) -> Any:
 def _look(container: Any, stream: Any, label: str) -> tuple[Look, tuple[str, ...]]:
     """What the first picture says, and where it says nothing the stream."""
     siting = _siting(container, stream.index)
-    first = next(container.decode(stream), None)
+    first = next(pictures(container, stream), None)
     if first is None:
         raise FileError(f"{label}: no picture can be decoded; accepted are films of one and more")
     return look_of(first, stream, siting), tuple(
         sorted({_UNKEPT[d.type.name] for d in first.side_data if d.type.name in _UNKEPT})
     )
+
+
+def pictures(container: Any, stream: Any, lost: Callable[[], None] = lambda: None) -> Iterator[Any]:
+    """What a decoder makes of a stream's packets; `lost` is told of each that it refuses."""
+    refused = pyav().InvalidDataError
+    for packet in container.demux(stream):
+        if not packet.size and packet.dts is not None:  # Theora's "as before"; no end, as it looks
+            continue
+        try:
+            yield from packet.decode()
+        except refused:
+            lost()
 
 
 def look_of(frame: Any, stream: Any, siting: str = "") -> Look:
