@@ -32,7 +32,7 @@ TARGETS = (
     ("arrays/views.py", ("test_bad_input", "test_opencl_arrays")),
     ("inputs/matrices.py", ("test_check_limits", "test_grouped_input", "test_grouped_single")),
     ("backends/opencl/[el][xa]*.py", ("test_own_memory", "test_opencl_arrays")),
-    ("backends/cuda/machine/triton_launch.py", ("test_cuda_launch",)),
+    ("backends/cuda/machine/triton_launch.py", ("test_cuda_launcher", "test_cuda_launch")),
     ("nn/layers/*.py", ("test_layer_limits", "test_network", "test_special_numbers")),
     ("nn/onnx/operators/*.py", ("test_onnx_numbers", "test_onnx_import", "test_onnx_operators")),
     ("nn/onnx/*.py", ("test_onnx_numbers", "test_onnx_import", "test_onnx_operators")),

@@ -13,8 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.made_up import H200
 from tilewright.errors import ArgumentError, ShapeError
 from tilewright.planning.buckets import Choice, Table, Tile, alone, cheapest, choices, largest
+from tilewright.planning.explain import explained
 from tilewright.planning.grouped import GroupedLayout, lay_out, signature
 from tilewright.planning.makespan import Slots
 from tilewright.planning.order import ORDERS, descending
@@ -397,3 +399,13 @@ def test_the_largest_keys_come_first_and_equal_ones_as_they_were() -> None:
         keys = np.array([0, most, most - 1, most, 1])
         assert descending(np.arange(5), keys).tolist() == [1, 3, 2, 4, 0]
         assert descending(np.array([4, 2]), keys).tolist() == [2, 4]
+
+
+def test_problems_are_told_under_the_tiles_that_compute_them() -> None:
+    """Tiles that compute none are not told of."""
+    sides = [16] * 700 + [1000]
+    lines = explained(lay_out(sides, sides, sides, TILES, GRID, "bucketed"), H200, 1.0)
+    assert [line.split(maxsplit=1)[1] for line in lines if line.startswith("tiles")] == [
+        "128 x 128: 1 problem",
+        "16 x 16: 700 problems",
+    ]
