@@ -6,7 +6,9 @@ Every photograph (luma) is darkened, y = gain * x**g plus noise, in eight bits, 
 and a gain of 0.5 to 1 drawn, once for each noise. The stage sees the dark picture alone. Beside it
 stand power curves, found with the clean pictures at hand: the one exponent that is best for all
 photographs and noises together, as an editor or `ffmpeg -vf eq=gamma` is set once; the exponent
-that is best for that very picture; and that with the best gain too.
+that is best for that very picture; and that with the best gain too. And ways that anybody can take,
+who has the dark picture alone: the exponent that makes its mean one half, as ImageMagick's
+`-auto-gamma` does, and ffmpeg's filters `normalize` (stretched) and `histeq` (light shared out).
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import subprocess
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -41,6 +44,8 @@ NOISES = (1.0, 2.0, 4.0, 6.0)
 EXPONENTS = np.arange(0.15, 1.01, 0.01)
 GAINS = np.arange(0.8, 2.01, 0.05)
 DARK = (2.75, 0.7, 2.0)  # of clips: exponent, gain, noise
+# ffmpeg's filters, each as it comes, but without the memory of pictures before.
+FILTERS = {"normalize": "normalize=smoothing=0", "histeq": "histeq"}
 CLIPS = ("signing-book.mkv", "cars-from-above.mp4", "flower.mp4", "steel-cuts-dark.webm")
 
 
@@ -82,6 +87,22 @@ def best_power(dark: NDArray, clean: NDArray, gains: NDArray) -> Power:
     return Power(float(EXPONENTS[exponent]), float(gains[gain]), float(reached.max()))
 
 
+def by_mean(dark: NDArray) -> NDArray:
+    """The power that makes the mean one half: exponent log(0.5) / log(mean), in eight bits."""
+    light = dark / 255
+    return np.asarray(np.rint(255 * light ** (np.log(0.5) / np.log(light.mean()))) / 255)
+
+
+def filtered(dark: NDArray, how: str) -> NDArray:
+    """What a filter of ffmpeg makes of it, as grey of red, green and blue."""
+    height, width = dark.shape
+    raw = ("-f", "rawvideo", "-pix_fmt", "rgb24")
+    line = ("ffmpeg", "-v", "error", *raw, "-s", f"{width}x{height}", "-i", "-", "-vf", how)
+    colours = np.repeat(dark[..., None], 3, axis=2)
+    came = subprocess.run((*line, *raw, "-"), input=colours.tobytes(), stdout=-1, check=True).stdout
+    return np.frombuffer(came, np.uint8).reshape(height, width, 3)[..., 1] / 255
+
+
 def told(frame: video.Frame, power: Power) -> video.LowLight:
     """The stage with the noise that it finds, and a curve that it is told."""
     places = np.linspace(0, 1, KNOTS) ** 2
@@ -121,6 +142,8 @@ def photographs(folder: Path) -> list[dict[str, Any]]:
                 "told": psnr(made(told(frame, power), frame), clean),
                 "2d": psnr(made(video.LowLight(method="2d"), frame), clean),
                 "3d": psnr(made(video.LowLight(), frame), clean),
+                "by mean": psnr(by_mean(dark), clean),
+                **{name: psnr(filtered(dark, how), clean) for name, how in FILTERS.items()},
             })  # fmt: skip
     one = int(np.mean(curves, axis=0).argmax())
     for row, curve in zip(rows, curves, strict=True):
@@ -217,8 +240,10 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=RESULTS / "low-light-cpu.json")
     options = parser.parse_args()
     document = json.loads(options.output.read_text()) if options.output.exists() else {}
-    document["environment"] = environment(host())
+    if options.clips or options.time or not document:
+        document["environment"] = environment(host())
     if options.photographs:
+        document["photographs on"] = {"environment": environment(host())}
         document["photographs"] = photographs(options.photographs)
     if options.clips:
         names = [name for name in CLIPS if (options.clips / name).exists()]

@@ -15,7 +15,6 @@ from typing import Any
 
 from bench import tables_nets
 from bench.environment import RESULTS, ROOT
-from bench.interpolate_table import interpolated
 from bench.restore_table import restored
 
 _MARK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -422,18 +421,20 @@ def _size(count: int) -> str:
 def _low_light(document: dict[str, Any], path: Path) -> str:
     """Darkened photographs by noise, clips' flicker, and a picture's time."""
     lines = [
-        "| noise | one power curve for all | best for each picture | and best gain |"
-        " `--low-light` | two axes | told the curve |"
-        " over one for all | over the best | told, over the best |",
-        "|---:" * 10 + "|",
+        "| noise | by the mean | `normalize` | `histeq` | one power curve for all |"
+        " best for each picture | and best gain | `--low-light` | two axes | told the curve |"
+        " over the best blind way | over one for all | over the best | told, over the best |",
+        "|---:" * 14 + "|",
     ]
     rows = document["photographs"]
+    blind = ("by mean", "normalize", "histeq")
     for noise in sorted({row["noise"] for row in rows}):
         chosen = [row for row in rows if row["noise"] == noise]
-        ways = ("one power", "power", "power and gain", "3d", "2d", "told")
+        ways = (*blind, "one power", "power", "power and gain", "3d", "2d", "told")
         means = {way: sum(row[way] for row in chosen) / len(chosen) for way in ways}
+        gains = [means["3d"] - max(means[way] for way in blind)]
         over = (("3d", "one power"), ("3d", "power"), ("told", "power"))
-        gains = [means[way] - means[other] for way, other in over]
+        gains += [means[way] - means[other] for way, other in over]
         cells = [f"{means[way]:.2f}" for way in ways] + [f"{gain:+.2f}" for gain in gains]
         lines.append(f"| {noise:g} | {' | '.join(cells)} |")
     said = [
@@ -447,7 +448,8 @@ def _low_light(document: dict[str, Any], path: Path) -> str:
         f"A picture of 640 × 480 on two cores: {times['table']:.2f} ms,"
         f" {times['table, luma alone']:.2f} ms without chroma."
     )
-    return "\n".join([*lines, "", " ".join(said), _source(document, path)])
+    on = f"Photographs: {_source(document['photographs on'], path)}"
+    return "\n".join([*lines, "", " ".join(said), on, "", f"Others: {_source(document, path)}"])
 
 
 def _film(document: dict[str, Any], path: Path) -> str:
@@ -463,10 +465,6 @@ def _film(document: dict[str, Any], path: Path) -> str:
         )
         lines.append(f"| {case['film']}, {case['pictures']} pictures | {told} | {came} |")
     return "\n".join([*lines, "", _source(document, path)])
-
-
-def _interpolate(document: dict[str, Any], path: Path) -> str:
-    return "\n".join([*interpolated(document), "", _source(document, path)])
 
 
 def _restore(document: dict[str, Any], path: Path) -> str:
@@ -491,7 +489,6 @@ _TABLES: dict[str, Callable[[dict[str, Any], Path], str]] = {
     "low": _low_light,
     "film": _film,
     "restore": _restore,
-    "interpolate": _interpolate,
 }
 
 
