@@ -1,9 +1,11 @@
-"""Tables of networks and single convolutions on GPUs, which bench/tables.py writes."""
+"""Tables of networks and single convolutions on GPUs, and of others, by kind of file."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+
+from bench.detect_table import detected
 
 Table = Callable[[dict[str, Any]], list[str]]
 
@@ -49,4 +51,4 @@ def winograd(document: dict[str, Any]) -> list[str]:
     return lines
 
 
-TABLES: dict[str, Table] = {"net": net, "winograd": winograd}
+TABLES: dict[str, Table] = {"net": net, "winograd": winograd, "detect": detected}

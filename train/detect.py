@@ -18,6 +18,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -93,8 +94,8 @@ def main() -> None:
         learned, held = split(Path(given.data), task.crop)
         scenes = judging(held)
         crops = Pasted(learned, task.crop, device, task.each, task.seed)
-        net = Seeker(SIZES[task.size])
-        path = learn(task, net, crops, scenes, device, out, given.seconds, not given.eager)
+        begin = partial(Seeker, SIZES[task.size])
+        path = learn(task, begin, crops, scenes, device, out, given.seconds, not given.eager)
     print(path)
 
 
@@ -108,8 +109,11 @@ def _of_labels(
         learned, _ = split(Path(data), task.crop)
         pasted = Pasted(learned, task.crop, device, task.each, task.seed)
     crops = OfFilm(marks.learned, kinds, task.crop, device, pasted)
-    net = begun(Seeker(SIZES[task.size], kinds), kinds)
-    learn(task, net, crops, marks.judging, device, out, seconds, graph=False)
+
+    def begin() -> Seeker:
+        return begun(Seeker(SIZES[task.size], kinds), kinds)
+
+    learn(task, begin, crops, marks.judging, device, out, seconds, graph=False)
     print(f"--classes {','.join(marks.classes)}")
     return export(task.size, out, out, kinds, 0.5)
 
@@ -190,10 +194,12 @@ def found(net: Seeker, scenes: list[Scene], device: str) -> Judged:
 
 
 def learn(
-    task: Task, net: Seeker, crops: Crops, scenes: list[Scene], device: str, out: Path,
-    seconds: float, graph: bool,
+    task: Task, begin: Callable[[], Seeker], crops: Crops, scenes: list[Scene], device: str,
+    out: Path, seconds: float, graph: bool,
 ) -> Path:  # fmt: skip
     """Run a task to the end of the call; returns the checkpoint's path.
+
+    begin: gives the net that it begins with, once chance is seeded.
 
     Raises ValueError where a checkpoint is of another task, FloatingPointError where the loss is
     not a number any more.
@@ -202,7 +208,7 @@ def learn(
     out.mkdir(parents=True, exist_ok=True)
     path = out / f"detect-{task.size}.pt"
     torch.manual_seed(task.seed)
-    net = net.to(device)
+    net = begin().to(device)
     plan = Plan(task.rate, task.batch, task.seed, half=False)
     steps = Seeking(net.tensors, run, lambda: net.tensors, crops, plan)
     spent = 0.0

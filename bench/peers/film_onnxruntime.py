@@ -26,8 +26,8 @@ from tilewright.nn import Network
 _DEPTH = 4
 
 
-def onnx_of(net: Network) -> bytes:
-    """A network of ONNX's operators as a file's bytes."""
+def onnx_of(net: Network, planes: int = 1) -> bytes:
+    """A network of ONNX's operators as a file's bytes; its input has so many planes."""
     graph = net.graph
     nodes = [
         helper.make_node(
@@ -36,7 +36,7 @@ def onnx_of(net: Network) -> bytes:
         for node in graph.nodes
     ]
     given = [
-        helper.make_tensor_value_info(one.name, onnx.TensorProto.FLOAT, [1, 1, "h", "w"])
+        helper.make_tensor_value_info(one.name, onnx.TensorProto.FLOAT, [1, planes, "h", "w"])
         for one in graph.inputs
     ]
     made = [

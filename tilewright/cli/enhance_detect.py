@@ -97,7 +97,7 @@ class Asked:
             given = {"--draw": self.draw, "--detections": self.detections, "--score": self.score,
                      "--classes": self.names, "--tiles": self.tiles}  # fmt: skip
             for name, value in given.items():
-                if value not in (None, False):
+                if value is not None and value is not False:
                     raise ArgumentError(
                         f"{name} without --detect: accepted is --detect or --detect-model beside it"
                     )

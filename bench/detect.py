@@ -1,0 +1,257 @@
+"""Small objects found in photographs and clips that no network learned from, and how fast.
+
+    python -m bench.detect IMAGES CLIPS [--only photographs clips speed] [--output FILE.json]
+
+IMAGES holds test/. Drawn objects of 10 to 16 samples, by other seeds than those that were learned
+from, eight a picture of 640 x 360 (`train/scenes.py`); in clips they move, and the clip is encoded
+again with them (x264, CRF 23). A thing is found by a box of its class that overlaps it by half;
+every other box is false. Beside the network stand blobs, the extremes of the Laplacian of Gaussians
+over scales (Lindeberg 1998), which know no classes; and, for speed, onnxruntime with the same
+network in the same stage. Speed wants the machine for itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.environment import RESULTS, environment
+from bench.timing import load_average
+from tilewright import models, video
+from tilewright.inputs.devices import host
+from tilewright.video.detection import heat
+from tilewright.video.detection.boxes import Boxes, merged
+from tilewright.video.detection.kinds import KINDS
+from tilewright.video.detection.things import Found
+from tilewright.video.look import Frame, Look
+from tilewright.video.stages.contract import Window, Work
+from train.photographs import NDArray, files_of
+from train.scenes import HIGH, WIDE, Thing, by_kind, judged, pasted, photograph, scene, thing
+
+PARTS = ("photographs", "clips", "speed")
+_THINGS, _PICTURES = 8, 24
+_RATE, _HALF = 0.1, 0.5
+_LEAST = 0.02  # score of boxes that are judged
+_ROUNDS, _EACH = 5, 6
+_SCALES = (2.5, 3.2, 4.0, 5.0)  # deviations of blobs, of radii 3.5 to 7 samples
+_LOOK = Look(WIDE, HIGH, "yuv420p", 8, "yuv", halved=(1, 1))
+Case = list[tuple[NDArray, NDArray, Frame]]  # what is there: corners, kinds; and the picture
+
+
+def main() -> None:
+    """Read the command line and measure."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.detect", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("images", type=Path)
+    parser.add_argument("clips", type=Path)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--output", type=Path, default=RESULTS / "detect-cpu.json")
+    options = parser.parse_args()
+    path: Path = options.output
+    document: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"cases": []}
+    document |= {"environment": environment(host()), "load_before": load_average()}
+    sources: dict[str, Callable[[], Case]] = {
+        "photographs": lambda: photographs(options.images),
+        "clips": lambda: [one for part in clips(options.clips) for one in part],
+    }
+    for part in options.only:
+        if part == "speed":
+            document["speed"] = speeds()
+            print(document["speed"])
+            continue
+        found = measured(part, sources[part]())
+        print(found)
+        document["cases"] = [one for one in document["cases"] if one["name"] != part] + [found]
+    path.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def photographs(folder: Path) -> Case:
+    """Objects in the middles of the test photographs."""
+    found = []
+    for number, path in enumerate(files_of(folder / "test")):
+        one = scene(photograph(path), _THINGS, 10_000 + number)
+        found.append((one.corners, one.kinds, framed(one.picture, number)))
+    return found
+
+
+def framed(picture: NDArray, number: int) -> Frame:
+    """Red, green, blue of 0 to 1 as a film's picture, 4:2:0."""
+    import av
+
+    codes = np.rint(picture.transpose(1, 2, 0) * 255).clip(0, 255).astype(np.uint8)
+    made = av.VideoFrame.from_ndarray(codes, "rgb24").reformat(format="yuv420p")
+    return _frame(made, number)
+
+
+def _frame(made: Any, number: int) -> Frame:
+    planes = []
+    for plane, (rows, columns) in zip(made.planes, _LOOK.shapes, strict=True):
+        flat = np.frombuffer(plane, np.uint8)[: rows * plane.line_size]
+        planes.append(flat.reshape(rows, plane.line_size)[:, :columns].copy())
+    return Frame(tuple(planes), number, 1, Fraction(1, 25), _LOOK)
+
+
+def clips(folder: Path) -> Iterator[Case]:
+    """Objects that move through the first pictures of each clip, encoded with it again."""
+    paths = sorted(path for path in folder.glob("*") if path.suffix in (".mp4", ".mkv", ".webm"))
+    for number, path in enumerate(paths):
+        yield clip(path, 20_000 + number)
+
+
+def clip(path: Path, seed: int) -> Case:
+    """One clip: its first pictures, made 640 x 360."""
+    chance = np.random.default_rng(seed)
+    things = [thing(int(chance.integers(4)), 1000 * seed + n) for n in range(_THINGS)]
+    # A cell of 4 x 2 each, so that they never meet.
+    places = np.array([[WIDE / 4 * (n % 4 + 0.5), HIGH / 2 * (n // 4 + 0.5)] for n in range(8)])
+    speeds = chance.uniform(-2.5, 2.5, (_THINGS, 2))
+    truth, pictures = [], []
+    for number, picture in enumerate(_opened(path)):
+        corners = []
+        for one, place, speed in zip(things, places, speeds, strict=True):
+            x, y = place + speed * (number - _PICTURES / 2)
+            picture, _ = pasted(picture, one, float(x), float(y))
+            corners.append(one.box(float(x), float(y)))
+        truth.append((np.asarray(corners), np.asarray([one.kind for one in things])))
+        pictures.append(picture)
+    frames = _coded(pictures)
+    return [(*there, frame) for there, frame in zip(truth, frames, strict=True)]
+
+
+def _opened(path: Path) -> Iterator[NDArray]:
+    import av
+    from PIL import Image, ImageOps
+
+    with av.open(str(path)) as container:
+        for number, frame in enumerate(container.decode(video=0)):
+            if number == _PICTURES:
+                return
+            small = ImageOps.fit(frame.to_image(), (WIDE, HIGH), Image.Resampling.BICUBIC)
+            yield np.ascontiguousarray(np.asarray(small, np.float32).transpose(2, 0, 1) / 255)
+
+
+def _coded(pictures: Sequence[NDArray]) -> list[Frame]:
+    """Pictures as x264 keeps them at CRF 23."""
+    import av
+
+    file = io.BytesIO()
+    with av.open(file, "w", format="matroska") as out:
+        stream = out.add_stream("libx264", rate=25, options={"crf": "23", "preset": "medium"})
+        stream.width, stream.height, stream.pix_fmt = WIDE, HIGH, "yuv420p"
+        for picture in pictures:
+            codes = np.rint(picture.transpose(1, 2, 0) * 255).clip(0, 255).astype(np.uint8)
+            out.mux(stream.encode(av.VideoFrame.from_ndarray(codes, "rgb24")))
+        out.mux(stream.encode(None))
+    file.seek(0)
+    with av.open(file) as container:
+        return [_frame(one, number) for number, one in enumerate(container.decode(video=0))]
+
+
+def measured(name: str, case: Case) -> dict[str, Any]:
+    """Shares that are found, and false boxes."""
+    work = video.Detect(score=_LEAST).bound(_LOOK)
+    ours = [(corners, kinds, _boxes(work, frame)) for corners, kinds, frame in case]
+    blobs = [(corners, kinds, blobs_of(frame)) for corners, kinds, frame in case]
+    exact, any_kind = judged(ours), judged(ours, kind=False)
+    recall, score = exact.recall(_RATE)
+    return {
+        "name": name, "pictures": exact.pictures, "things": exact.things,
+        "recall": recall, "score": score,
+        "at_half": float((exact.hits >= _HALF).sum() / exact.things),
+        "false_at_half": float((exact.wrong >= _HALF).sum() / exact.pictures),
+        "any_kind": any_kind.recall(_RATE)[0],
+        "overlap of a third": judged(ours, alike=1 / 3).recall(_RATE)[0],
+        "by_kind": by_kind(ours, score),
+        "blobs": judged(blobs, kind=False).recall(_RATE)[0],
+        "blobs, eight false": judged(blobs, kind=False).recall(8.0)[0],
+    }  # fmt: skip
+
+
+def _boxes(work: Work, frame: Frame) -> Boxes:
+    (seen,) = work(Window(frame))
+    assert isinstance(seen.found, Found)
+    things = seen.found.things
+    corners = [(one.x, one.y, one.x + one.w, one.y + one.h) for one in things]
+    kinds = [KINDS.index(one.kind) for one in things]
+    scores = np.asarray([one.score for one in things])
+    return Boxes(np.asarray(corners).reshape(-1, 4), scores, np.asarray(kinds, np.int64))
+
+
+def blobs_of(frame: Frame) -> Boxes:
+    """Extremes of the Laplacian of Gaussians over places and scales, square boxes, of kind 0."""
+    from scipy import ndimage
+
+    luma = frame.planes[0].astype(np.float32) / 255
+    stack = np.stack([abs(s**2 * ndimage.gaussian_laplace(luma, s)) for s in _SCALES])
+    peaks = (stack == ndimage.maximum_filter(stack, 3)) & (stack > 0.05)
+    scale, row, column = np.nonzero(peaks)
+    radius = np.asarray(_SCALES)[scale] * np.sqrt(2)
+    corners = np.stack([column - radius, row - radius, column + radius, row + radius], -1) + 0.5
+    return merged(Boxes(corners, stack[peaks], np.zeros(len(row), np.int64)))
+
+
+def speeds() -> dict[str, float]:
+    """Pictures a second of 640 x 360: the stage, and the same with onnxruntime's network."""
+    chance = np.random.default_rng(0)
+    y, x = np.mgrid[:HIGH, :WIDE]
+    luma = 128 + 60 * np.sin(x / 9) * np.cos(y / 7) + chance.normal(0, 8, (HIGH, WIDE))
+    picture = np.stack([luma / 255] * 3).clip(0, 1).astype(np.float32)
+    for number in range(_THINGS):
+        one: Thing = thing(number % 4, number)
+        picture, _ = pasted(picture, one, 60.0 + 70 * number, 60.0 + 30 * number)
+    window = Window(framed(picture, 0))
+    cores = host().compute_units
+    ways = {
+        "tilewright": [video.Detect().bound(_LOOK) for _ in range(cores)],
+        "onnxruntime, a picture a core": [_by_onnxruntime(1) for _ in range(cores)],
+        "onnxruntime": [_by_onnxruntime(cores)],
+    }
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(_ROUNDS + 1):
+        for name, works in ways.items():
+            seconds = _run(works, window)
+            times[name] += [seconds] if number else []
+    return {name: 1 / statistics.median(some) for name, some in times.items()}
+
+
+def _run(works: Sequence[Work], window: Window) -> float:
+    """Seconds a picture, a picture a worker at once."""
+
+    def some(work: Work) -> None:
+        for _ in range(_EACH):
+            list(work(window))
+
+    with ThreadPoolExecutor(len(works)) as pool:
+        begin = time.perf_counter()
+        list(pool.map(some, works))
+        return (time.perf_counter() - begin) / (_EACH * len(works))
+
+
+def _by_onnxruntime(threads: int) -> Work:
+    from bench.peers.film_onnxruntime import onnx_of, session
+
+    made = session(onnx_of(models.load("detect-s"), heat.PLANES), threads)
+    name = made.get_inputs()[0].name
+
+    def looked(window: Window) -> list[Frame]:
+        said = made.run(None, {name: heat.planes(window.frame)})[0][0]
+        merged(heat.peaks(said, _HALF).inside(WIDE, HIGH))
+        return [window.frame]
+
+    return looked
+
+
+if __name__ == "__main__":
+    main()
