@@ -30,6 +30,7 @@ import typer
 from bench import processor, tables
 from tests.cli.test_cli import invoke
 from tests.support import nets
+from tests.support.detectors import saying, yolo
 from tests.support.films import Making, film
 from tilewright.backends.cuda.machine import driver
 from tilewright.cli import app
@@ -96,6 +97,12 @@ def _film(path: Path) -> None:
         film(path, Making(codec="libx264", sound=1))
 
 
+def _detector(path: Path) -> None:
+    if importlib.util.find_spec("onnx") is not None:
+        names = "{0: 'person', 1: 'bicycle', 2: 'car'}"
+        path.write_bytes(saying(yolo([(32, 32, 9, 9, 0.9, 2)], 3), names=names))
+
+
 def _values(*shape: int) -> Callable[[Path], None]:
     return lambda path: np.save(path, np.random.default_rng(0).random(shape, np.float32))
 
@@ -105,6 +112,7 @@ FILES: dict[str, Callable[[Path], None]] = {
     "upscaler.onnx": _upscaler,
     "model.onnx": _network_of_bits,
     "birealnet18.onnx": _network_of_bits,
+    "yolo11n.onnx": _detector,
     "cat.png": _picture,
     "film.mp4": _film,
     "x.npy": _values(1, 1, 24, 32),

@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tilewright.video.detection.heat import peaks
+from tilewright.video.detection.boxes import merged
+from tilewright.video.detection.heat import both_ways, peaks
 from tilewright.video.detection.kinds import KINDS
 from train import checkpoints
 from train.labelled import Marked, OfFilm, begun, marked
@@ -33,7 +34,7 @@ from train.pasted import Pasted, by_places, cost
 from train.photographs import NDArray, files_of
 from train.scenes import Judged, Scene, judged, photograph, scene
 from train.seeking import SIZES, Seeker, run
-from train.shipped_detect import card, export
+from train.shipped_detect import card, export, learned_by
 from train.steps import CHUNK, Crops, Plan, Steps, falling
 
 _BEGAN = time.monotonic()
@@ -60,6 +61,24 @@ class Task:
     labels: str = ""
 
 
+@dataclass(frozen=True)
+class Best:
+    """The averaged net that found most of what was held out; a net that learns on may find less."""
+
+    share: float = -2.0
+    tensors: Sequence[Tensor] = ()
+
+    def or_now(self, steps: Steps, share: float) -> Best:
+        """This one, or that of now, where more of it is found."""
+        if share <= self.share:
+            return self
+        return Best(share, [one.clone() for one in steps.averages])
+
+    def plain(self) -> dict[str, object]:
+        """As a checkpoint has it."""
+        return {"best": self.share, "tensors": list(self.tensors)}
+
+
 class Seeking(Steps):
     """Steps whose cost is that of heat, sizes and places."""
 
@@ -84,7 +103,7 @@ def main() -> None:
         task = replace(task, labels=marks.mark)
     if given.export:
         scenes = judging(split(Path(given.data), task.crop)[1])
-        net = Seeker(SIZES[task.size]).take(checkpoints.net(out / f"detect-{task.size}.pt"))
+        net = Seeker(SIZES[task.size]).take(learned_by(out / f"detect-{task.size}.pt"))
         _, score = found(net, scenes, "cpu").recall(_RATE)
         print(export(task.size, out, Path(given.export), len(KINDS), max(score, _LEAST)))
         return
@@ -187,9 +206,13 @@ def read_by_net(picture: NDArray) -> Tensor:
 def found(net: Seeker, scenes: list[Scene], device: str) -> Judged:
     """How a net does on scenes."""
     rows = []
+
+    def run(planes: NDArray) -> NDArray:
+        return np.asarray(net(torch.from_numpy(planes).to(device)).cpu().numpy())
+
     for one in scenes:
-        said = net(read_by_net(one.picture).to(device))[0].cpu().numpy()
-        rows.append((one.corners, one.kinds, peaks(said, _LEAST)))
+        said = both_ways(run, read_by_net(one.picture).numpy())[0]
+        rows.append((one.corners, one.kinds, merged(peaks(said, _LEAST))))
     return judged(rows)
 
 
@@ -211,11 +234,11 @@ def learn(
     net = begin().to(device)
     plan = Plan(task.rate, task.batch, task.seed, half=False)
     steps = Seeking(net.tensors, run, lambda: net.tensors, crops, plan)
-    spent = 0.0
+    spent, best = 0.0, Best()
     if path.exists():
         kept = checkpoints.read(path, asdict(task))
         steps.load(kept["steps"])
-        spent = kept["seconds"]
+        spent, best = kept["seconds"], Best(kept["best"], kept["tensors"])
     began, saved = time.monotonic() - spent, time.monotonic()
     following = math.floor(20 * _over(task, steps.done, spent)) / 20 + 0.05
     while (over := _over(task, steps.done, spent)) < 1 and not _ended(seconds):
@@ -226,12 +249,11 @@ def learn(
         spent = time.monotonic() - began
         if _over(task, steps.done, spent) >= following:
             following += 0.05
-            _say(task, steps, spent, loss, scenes, device)
+            best = best.or_now(steps, _said(task, steps, spent, loss, scenes, device))
         if time.monotonic() - saved > _SAVED:
-            checkpoints.write(path, asdict(task), steps, spent, {})
+            checkpoints.write(path, asdict(task), steps, spent, best.plain())
             saved = time.monotonic()
-    checkpoints.write(path, asdict(task), steps, spent, {})
-    _say(task, steps, spent, math.nan, scenes, device)
+    checkpoints.write(path, asdict(task), steps, spent, best.or_now(steps, -1.0).plain())
     return path
 
 
@@ -250,9 +272,9 @@ def _shares(task: Task, over: float) -> Callable[[int], float]:
     return lambda number: falling(number / task.steps if task.steps else over)
 
 
-def _say(
+def _said(
     task: Task, steps: Steps, seconds: float, loss: float, scenes: list[Scene], device: str
-) -> None:
+) -> float:
     kinds = len(steps.averages[-1]) - 4
     net = Seeker(SIZES[task.size], kinds).take(steps.averages).to(device)
     share, score = found(net, scenes, device).recall(_RATE)
@@ -260,6 +282,7 @@ def _say(
         f"detect-{task.size}: {steps.done} steps, {seconds:.0f} s, loss {loss:.3f}; recall"
         f" {share:.3f} at {_RATE} false a picture, from {score:.2f} on", flush=True,
     )  # fmt: skip
+    return float(share)
 
 
 if __name__ == "__main__":

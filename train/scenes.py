@@ -25,6 +25,7 @@ SMALLEST, LARGEST = 10.0, 16.0
 VISIBLE = 0.12
 ALIKE = 0.5  # overlap from which on a box has found a thing
 _TRIES = 50
+_PART = 48  # samples of a side of what a thing is pasted into
 _SEED = 1_000_003  # learning draws by small ones
 
 
@@ -55,14 +56,22 @@ def thing(kind: int, number: int) -> Thing:
 
 def pasted(picture: NDArray, one: Thing, x: float, y: float) -> tuple[NDArray, float]:
     """A picture [3, rows, columns] of 0 to 1 with a thing in it, and how far that is from it."""
+    _, rows, columns = picture.shape
+    top, left = (
+        int(np.clip(at - _PART / 2, 0, max(0, length - _PART)))
+        for at, length in ((y, rows), (x, columns))
+    )
+    part = (slice(None), slice(top, top + _PART), slice(left, left + _PART))
     found, apart = laid(
-        torch.from_numpy(picture)[None],
+        torch.from_numpy(picture[part])[None],
         torch.from_numpy(one.patch)[None, None],
-        torch.tensor([[[x, y]]]),
+        torch.tensor([[[x - left, y - top]]]),
         torch.tensor([[one.long]]),
         torch.ones(1, 1),
     )
-    return found[0].numpy(), float(apart)
+    made = picture.copy()
+    made[part] = found[0].numpy()
+    return made, float(apart)
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from tilewright import nn as networks
 from tilewright.video.detection.heat import PLANES
@@ -27,8 +28,7 @@ _OPSET = 17
 def export(size: str, trained: Path, folder: Path, kinds: int, score: float) -> Path:
     """Write a net of so many kinds, its `score` made 0.5; returns the .npz."""
     folder.mkdir(parents=True, exist_ok=True)
-    kept = checkpoints.read(trained / f"detect-{size}.pt")
-    net = Seeker(SIZES[size], kinds).take(kept["steps"]["averages"])
+    net = Seeker(SIZES[size], kinds).take(learned_by(trained / f"detect-{size}.pt"))
     with torch.no_grad():
         net.layers[-1].bias[:kinds] -= math.log(score / (1 - score))
     model = onnx_of(net)
@@ -36,6 +36,12 @@ def export(size: str, trained: Path, folder: Path, kinds: int, score: float) -> 
     path = folder / f"detect-{size}.npz"
     networks.save(networks.import_onnx(model), path)
     return path
+
+
+def learned_by(path: Path) -> list[Tensor]:
+    """The averaged net of a run that found most of what was held out; else the last one."""
+    kept = checkpoints.read(path)
+    return list(kept.get("tensors") or kept["steps"]["averages"])
 
 
 def onnx_of(net: Seeker) -> bytes:
@@ -66,7 +72,8 @@ def card(size: str, trained: Path, figures: Path, folder: Path) -> None:
         parameters=SIZES[size].parameters, rows="\n".join(_rows(document)),
         crop=how["crop"], batch=how["batch"], rate=how["rate"], each=how["each"],
         steps=kept["steps"]["done"], minutes=kept["seconds"] / 60,
-        speed=speed["tilewright"], peer=speed["onnxruntime, a picture a core"],
+        speed=speed["tilewright"], once=speed["tilewright, without the mirror image"],
+        peer=speed["onnxruntime, a picture a core"],
         processor=document["environment"]["device"]["name"],
     )  # fmt: skip
     (folder / f"detect-{size}.md").write_text(text, encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -114,6 +115,29 @@ def test_the_map_in_tiles_is_that_of_the_whole_picture(monkeypatch: pytest.Monke
         return sum(parts)  # type: ignore[return-value]
 
     np.testing.assert_array_equal(heat.mapped(run, given), run(given)[0])
+
+
+def test_a_mirrored_picture_has_the_mirrored_map() -> None:
+    """By a network that knows the way it looks: both ways no longer do."""
+    look = video.Look(32, 24, "yuv420p", 8, "yuv", (1, 1))
+    picture = frame("yuv420p", look)
+    mirror = replace(picture, planes=tuple(plane[:, ::-1] for plane in picture.planes))
+    rng = np.random.default_rng(0)
+    weights = rng.normal(0, 1, (8, 24, 3)).astype(np.float32)
+
+    def run(x: np.ndarray) -> np.ndarray:
+        padded = np.pad(x, ((0, 0), (0, 0), (0, 0), (1, 1)))
+        parts = [padded[..., tap : tap + x.shape[3]] for tap in range(3)]
+        return sum(np.einsum("oi,nihw->nohw", weights[..., t], p) for t, p in enumerate(parts))  # type: ignore[return-value]
+
+    given, turned = heat.planes(picture), heat.planes(mirror)
+    one, other = heat.both_ways(run, given), heat.both_ways(run, turned)[..., ::-1]
+    assert np.abs(run(given) - run(turned)[..., ::-1]).max() > 1
+    rest = [*range(6), 7]
+    np.testing.assert_allclose(one[:, rest], other[:, rest], atol=1e-4)
+    np.testing.assert_allclose(one[:, 6], 1 - other[:, 6], atol=1e-4)
+    alone, back = run(given)[:, 6], run(turned)[..., ::-1][:, 6]
+    np.testing.assert_allclose(one[:, 6], (alone + 1 - back) / 2, atol=1e-4)
 
 
 def test_peaks_are_the_cells_that_no_neighbour_exceeds() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -40,6 +41,8 @@ class Detect:
 
     classes  those that are looked for; () for all that the network knows
     score    how sure it has to be, 0 to 1
+    mirrored whether the network that is brought along looks at the mirror image too, which finds
+             more and takes twice as long
     device   where the network runs, as of `Network.bind`
     model    a network file instead: a YOLO or NanoDet detector, as `detection/heads.py` has them,
              or one that `train.detect` made
@@ -55,6 +58,7 @@ class Detect:
     names: tuple[str, ...] = ()
     tiles: bool = False
     mark: str = ""
+    mirrored: bool = True
 
     name: ClassVar[str] = "detect"
     before: ClassVar[int] = 0
@@ -127,7 +131,7 @@ class Detect:
         if self.model and not heat.classes(net):
             seen = Brought(net, self.model, device, self.score, self.tiles)
         else:
-            seen = _Own(net, device, look, self.score)
+            seen = _Own(net, device, look, self.score, self.mirrored)
 
         def looked(window: Window) -> Iterable[Frame]:
             frame = window.frame
@@ -149,9 +153,12 @@ class Detect:
 class _Own:
     """The network that is brought along, bound for a look or for a tile of it."""
 
-    def __init__(self, net: Network, device: Device, look: Look, score: float) -> None:
+    def __init__(
+        self, net: Network, device: Device, look: Look, score: float, mirrored: bool
+    ) -> None:
         cells = heat.tile_of(-(-look.height // heat.CELL), -(-look.width // heat.CELL))
-        self._run: Callable[[NDArray], NDArray] = net.bind((1, heat.PLANES, *cells), device=device)
+        once: Callable[[NDArray], NDArray] = net.bind((1, heat.PLANES, *cells), device=device)
+        self._run = partial(heat.both_ways, once) if mirrored else once
         self._score = score
 
     def __call__(self, frame: Frame) -> Boxes:
