@@ -67,7 +67,7 @@ def test_info_counts_operators_and_their_work_where_sizes_are_known(folder: Path
     shown = invoke("net", "info", "model.onnx").stdout
     for line in (
         "input       x: n × 1 × h × w float32",
-        "output      y: float32",
+        "output      y: n × 1 × 2·h × 2·w float32",
         "nodes       6",
         "operators   Conv 3 (version 11), DepthToSpace 1 (version 13),\n",
         "            Relu 2 (version 14)\n",
@@ -78,6 +78,7 @@ def test_info_counts_operators_and_their_work_where_sizes_are_known(folder: Path
     assert "output      y: 1 × 1 × 200 × 200 float32" in shown
     assert re.search(r"^memory      [\d.]+ KiB$", shown, re.M)
     assert f"{(2 * 324 + 8) * 1e4 / 1e6:.1f} MFLOP" in shown
+    assert ", at x 1 × 1 × 100 × 100, n = 1, h = 100, w = 100" in shown
 
 
 def test_an_array_is_run_through_a_network(folder: Path) -> None:

@@ -89,9 +89,23 @@ def test_layers_that_no_engine_takes_go_by_measured_ceilings() -> None:
 
 
 def test_the_table_has_a_line_for_each_layer_and_the_sum(net: Network) -> None:
-    lines = nn.choose_types(net, pictures(1, 12), loss=0.05, device="host").table().splitlines()
-    assert [line.split()[0] for line in lines[1:-1]] == [f"c{at}" for at in range(5)]
-    assert lines[-1].startswith("predicted ")
+    found = nn.choose_types(net, pictures(1, 12), loss=0.05, device="host")
+    *lines, total, legend = found.table().splitlines()
+    assert [line.split()[0] for line in lines[1:]] == [f"c{at}" for at in range(5)]
+    assert total.startswith("predicted ")
+    assert legend.startswith("~ a share")
+    assert all(layer.shares == set(layer.seconds) for layer in found.layers)
+    assert all(line.count("~") == 3 for line in lines[1:])
+
+
+def test_a_layer_that_is_predicted_by_itself_has_no_mark() -> None:
+    weights = np.random.default_rng(0).standard_normal((6, 4, 5, 5)).astype(np.float32)
+    model = nets.model([("Conv", ["x", "w"], ["y"], {})], {"x": (1, 4, 9, 9)}, {"w": weights})
+    samples = np.random.default_rng(1).random((1, 4, 9, 9), np.float32)
+    found = nn.choose_types(nn.import_onnx(model), samples, loss=0.05, device="host")
+    assert found.layers[0].shares == frozenset()
+    assert "~" not in found.table()
+    assert "µs" in found.table(), "tens of microseconds are not shown as 0.0 ms"
 
 
 def test_bargains_are_picked_by_seconds_saved_for_their_error() -> None:

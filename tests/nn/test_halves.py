@@ -104,3 +104,37 @@ def test_bfloat16_runs_by_engines_of_opencl_too(opencl_device: Device) -> None:
     made = bound(X)
     assert off(made, wanted) < 3e-2 * np.abs(wanted).max()
     np.testing.assert_array_equal(made, rounded(made, "bfloat16"))
+
+
+@pytest.mark.parametrize("dtype", HELD)
+def test_float32_widens_a_file_of_halves(dtype: str) -> None:
+    net, x = net_of(dtype), rounded(X, dtype)
+    bound = net.bind(X.shape, "host", "float32")
+    made = bound(x)
+    assert made.dtype == np.float32
+    wanted = Network(retyped(net.graph, "float32")).run(x.astype(np.float32))
+    np.testing.assert_allclose(made, wanted, atol=1e-5)
+    assert off(made, wanted) < off(net.bind(X.shape, "host")(x), wanted), "nothing is rounded"
+    assert "no engine has" not in bound.explain()
+
+
+def test_layers_of_halves_between_others_are_told_of_and_cut_no_chain_on_the_host() -> None:
+    net = nn.import_onnx(model(*upscaler()))
+    names = [node.name for node in net.graph.nodes if node.operator == "Conv"]
+    mixed = Network(halved(net.graph, names[1:2]))
+    assert "no engine has float16 here" in mixed.explain(X.shape, "host")
+    engines = [step.engine for step in mixed.bind(X.shape, "host").steps]
+    assert engines == [step.engine for step in net.bind(X.shape, "host").steps]
+
+
+def test_a_file_of_halves_is_quantised_and_given_types_as_float32() -> None:
+    whole, halves = net_of("float32"), net_of("float16")
+    samples = [X[..., :12, :12], X[..., 20:32, 20:32]]
+    for given in (samples, [one.astype(np.float16) for one in samples]):
+        small = nn.quantise(halves, given)
+        assert {n.operator for n in small.graph.nodes} >= {"QuantizeLinear", "DequantizeLinear"}
+        assert nn.damage(halves, small, given).psnr > 30
+        found = nn.choose_types(halves, given, loss=0.1, shape=X.shape, device="host")
+        wanted = nn.choose_types(whole, samples, loss=0.1, shape=X.shape, device="host")
+        assert [layer.name for layer in found.layers] == [layer.name for layer in wanted.layers]
+        assert found.seconds[0] > 0

@@ -26,7 +26,8 @@ from tilewright.cli.profile import profile
 from tilewright.errors import ArgumentError, FileError, ShapeError
 from tilewright.facts.ceilings import bytes_text
 from tilewright.files.whole import check_writable
-from tilewright.nn.graph import Input, Shape
+from tilewright.nn.free_sizes import outputs_by_name
+from tilewright.nn.graph import Dimensions, Input, Shape
 from tilewright.nn.infer import tensors
 from tilewright.nn.net import Network
 from tilewright.nn.profile import parameters
@@ -65,6 +66,9 @@ def convert(
 def info(model: ModelArgument, shape: ShapeOption = None) -> None:
     """Show inputs, outputs, operators and parameters; with sizes also operations and memory.
 
+    Sizes that are free have the names that the file gives them, and those of outputs follow: `2·h`
+    is twice h, `?` is told once --shape is given.
+
     Memory is what all values take at once on the host, fused; parameters and what engines take
     besides, as `explain()` says, are not among it.
 
@@ -88,6 +92,13 @@ def _work(network: Network, sizes: Mapping[str, Shape]) -> list[str]:
     """Operations, bytes moved and bytes held, at sizes of the inputs. Raises as `bind`."""
     rows = network.profile(sizes)
     said = ", ".join(f"{name} {times(size)}" for name, size in sizes.items())
+    free = {
+        symbol: size
+        for source in network.inputs
+        for symbol, size in zip(source.shape or (), sizes[source.name], strict=False)
+        if isinstance(symbol, str)
+    }
+    said += "".join(f", {symbol} = {size}" for symbol, size in free.items())
     flops, moved = sum(row.flops for row in rows), sum(row.bytes for row in rows)
     return [
         f"work        {flops / 1e6:,.1f} MFLOP and {bytes_text(moved)} moved, at {said}",
@@ -98,8 +109,12 @@ def _work(network: Network, sizes: Mapping[str, Shape]) -> list[str]:
 def _summary(network: Network, sizes: Mapping[str, Shape] | None = None) -> list[str]:
     """Inputs, outputs, parameters; outputs with their sizes where those of inputs are known."""
     count, size = parameters(network.graph)
-    found = tensors(network.graph, sizes) if sizes else {}
-    shapes = {name: f"{times(found[name].shape)} " if found else "" for name in network.outputs}
+    if sizes:
+        found = tensors(network.graph, sizes)
+        known: Mapping[str, Dimensions | None] = {n: found[n].shape for n in network.outputs}
+    else:
+        known = outputs_by_name(network.graph)
+    shapes = {n: "" if shape is None else f"{times(shape)} " for n, shape in known.items()}
     return [
         *(f"input       {s.name}: {times(s.shape)} {s.dtype}" for s in network.inputs),
         *(f"output      {name}: {shapes[name]}{network.types[name]}" for name in network.outputs),

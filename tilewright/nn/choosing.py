@@ -28,6 +28,7 @@ from tilewright.nn.infer import operator_of
 from tilewright.nn.net import Network
 from tilewright.nn.passes.halves import halved
 from tilewright.nn.passes.norms import without_norms
+from tilewright.nn.passes.retyped import of_float32
 from tilewright.nn.places import device_of
 from tilewright.nn.profile import Row
 from tilewright.nn.quantising import layers_of, quantise
@@ -43,13 +44,15 @@ class LayerTypes:
 
     errors are of the network with this layer alone in that type: the root of the mean squared
     difference of its outputs over that of the outputs themselves. seconds are what engines predict
-    where all layers have that type, infinite where none takes it.
+    where all layers have that type, infinite where none takes it; for the types in `shares` a chain
+    is predicted as a whole, and this is the layer's part of it by operations.
     """
 
     name: str
     chosen: str
     errors: Mapping[str, float]
     seconds: Mapping[str, float]
+    shares: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,17 +69,24 @@ class Types:
 
     def table(self) -> str:
         """A line for each layer in the network's order, then the whole network's times."""
+        unit, scale, digits = ("ms", 1e3, 3) if max(self.seconds) >= 1e-3 else ("µs", 1e6, 1)
+
+        def shown(layer: LayerTypes, kind: str) -> str:
+            mark = "~" if kind in layer.shares else ""
+            return f"{mark}{layer.seconds[kind] * scale:.{digits}f}".rjust(10)
+
         width = max([5, *(len(layer.name) for layer in self.layers)])
-        head = "".join(f"{f'error {kind}':>15}{'us':>9}" for kind in TYPES[1:])
-        lines = [f"{'layer':{width}}  {'type':7}{'us':>9}{head}"]
+        head = "".join(f"{f'error {kind}':>15}{unit:>10}" for kind in TYPES[1:])
+        lines = [f"{'layer':{width}}  {'type':7}{unit:>10}{head}"]
         for layer in self.layers:
             others = "".join(
-                f"{layer.errors[kind]:15.2e}{layer.seconds[kind] * 1e6:9.2f}" for kind in TYPES[1:]
+                f"{layer.errors[kind]:15.2e}{shown(layer, kind)}" for kind in TYPES[1:]
             )
-            plain = layer.seconds["float32"] * 1e6
-            lines.append(f"{layer.name:{width}}  {layer.chosen:7}{plain:9.2f}{others}")
-        before, after = (one * 1e6 for one in self.seconds)
-        lines.append(f"predicted {before:.2f} -> {after:.2f} us, error {self.error:.2e}")
+            lines.append(f"{layer.name:{width}}  {layer.chosen:7}{shown(layer, TYPES[0])}{others}")
+        before, after = (f"{one * scale:.{digits}f}" for one in self.seconds)
+        lines.append(f"predicted {before} -> {after} {unit}, error {self.error:.2e}")
+        if any(layer.shares for layer in self.layers):
+            lines.append("~ a share, by operations, of what is predicted of a chain of layers")
         return "\n".join(lines)
 
 
@@ -92,7 +102,8 @@ def choose_types(
     """float32, float16 or int8 for every convolution and dense layer of a network.
 
     Every layer is tried in every type on all samples by the operators' definitions, so that few
-    and small samples are enough, and better.
+    and small samples are enough, and better. A file of halves becomes one of float32 first, inputs
+    and outputs too.
 
     Args:
         samples: as `quantise` takes them.
@@ -108,7 +119,7 @@ def choose_types(
     if not isinstance(loss, int | float) or not 0 < loss < math.inf:
         raise ArgumentError(f"loss={loss!r}: accepted are numbers above 0")
     chosen_device = device_of(device, net.graph)
-    source = Network(without_norms(net.graph), net.title)
+    source = Network(without_norms(of_float32(net.graph)), net.title)
     given = inputs_of(source, samples)
     trial = _Trial(source, given, method)
     sizes = shape if shape is not None else {n: array.shape for n, array in given[0].items()}
@@ -124,7 +135,9 @@ def choose_types(
         del kinds[max(kinds, key=lambda name: errors[name][kinds[name]])]
     kinds = times.fastest(kinds, loss)
     layers = tuple(
-        LayerTypes(name, kinds.get(name, "float32"), errors[name], seconds[name])
+        LayerTypes(
+            name, kinds.get(name, "float32"), errors[name], seconds[name], times.shares(name)
+        )
         for name in trial.names
     )
     both = times.whole({}), times.whole(kinds)
@@ -191,10 +204,12 @@ class _Times:
 
     def __init__(self, trial: _Trial, rows: Mapping[str, Row], shape: Any, device: Device) -> None:
         self._trial, self._rows, self._shape, self._device = trial, rows, shape, device
-        self._alike = {
+        asked = {
             kind: self._by_layer(dict.fromkeys(trial.names, kind) if kind != "float32" else {})
             for kind in TYPES
         }
+        self._alike = {kind: found for kind, (found, _) in asked.items()}
+        self._shared = {kind: shared for kind, (_, shared) in asked.items()}
 
     def of(self, name: str) -> dict[str, float]:
         """Seconds of a layer in each type, all others in the same."""
@@ -202,9 +217,13 @@ class _Times:
             return _least(self._rows[name], self._device.ceilings)
         return {kind: known.get(name, math.inf) for kind, known in self._alike.items()}
 
+    def shares(self, name: str) -> frozenset[str]:
+        """The types in which a layer is part of a chain that is predicted as a whole."""
+        return frozenset(kind for kind, names in self._shared.items() if name in names)
+
     def whole(self, kinds: Mapping[str, str]) -> float:
         """Seconds of all layers, those in these types and the others in float32."""
-        known = self._by_layer(kinds)
+        known, _ = self._by_layer(kinds)
         return sum(
             known[name] if name in known else self._missing(name, kinds.get(name, "float32"))
             for name in self._trial.names
@@ -224,15 +243,17 @@ class _Times:
         """Of a layer that no engine takes so: never, or its least where none takes float32."""
         return self.of(name)[kind] if name not in self._alike["float32"] else math.inf
 
-    def _by_layer(self, kinds: Mapping[str, str]) -> dict[str, float]:
-        """Predicted seconds by layer; those of a chain are shared by operations."""
+    def _by_layer(self, kinds: Mapping[str, str]) -> tuple[dict[str, float], set[str]]:
+        """Predicted seconds by layer, and whose are a share of a chain's, by operations."""
         found: dict[str, float] = {}
+        shared: set[str] = set()
         for step in self._trial.network(kinds).planned(self._shape, self._device).steps:
             names = [name for name in step.covers if name in self._rows and name in self._names]
             flops = sum(self._rows[name].flops for name in names)
             if step.seconds is not None and flops:
                 found.update({n: step.seconds * self._rows[n].flops / flops for n in names})
-        return found
+                shared.update(names if len(names) > 1 else ())
+        return found, shared
 
     @property
     def _names(self) -> frozenset[str]:

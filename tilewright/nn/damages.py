@@ -12,6 +12,7 @@ from tilewright.arrays.array import NDArray
 from tilewright.nn import evaluate
 from tilewright.nn.infer import operator_of
 from tilewright.nn.net import Network
+from tilewright.nn.passes.retyped import of_float32
 from tilewright.nn.ranges import inputs_of
 
 _LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
@@ -42,6 +43,7 @@ def damage(net: Network, other: Network, samples: Any) -> Damage:
 
     Both are run by their definitions. samples: as `quantise` takes them. Raises ArgumentError.
     """
+    net, other = (Network(of_float32(one.graph), one.title) for one in (net, other))
     there = set(other.graph.names())
     layers = [
         (node.name or node.outputs[0], node.outputs[0])

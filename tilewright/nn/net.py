@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -170,14 +170,16 @@ class Network:
         chosen = device_of(device, self.graph)
         whole = _in(with_int8(self.graph) if fuse else self.graph, dtype)
         sizes = sizes_of(self.graph, shape)
-        graph, outside = widened(whole, _WIDENED.get(chosen.backend, ()))
+        absent = _WIDENED.get(chosen.backend, ())
+        graph, outside = widened(whole, absent)
+        kinds = () if graph is whole else tuple(sorted({*absent} & {*types(whole).values()}))
         adds = chosen.backend == "host"
         graph = simplified(graph, tensors(graph, sizes), fuse=fuse, whole_adds=adds)
         engines, others = conv_engines(chosen.backend), value_engines(chosen.backend)
         found = tensors(graph, sizes)
         products = product_engines(chosen)
         plan = planned(graph, found, chosen, engines, others, outside, products, exact=exact)
-        return plan, (*engines, *others)
+        return replace(plan, widened=kinds), (*engines, *others)
 
     def checked(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
         """What a run is given, as arrays by name; raises what `run` does."""

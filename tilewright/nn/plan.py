@@ -104,6 +104,7 @@ class Plan:
     places    its first byte in one piece of memory of `arena` bytes
     lasts     the last step that reads each value
     outside   element types of inputs and outputs that callers see in another than they have here
+    widened   element types of the file that are float32 here, as no engine has them
     peak_bytes   of values at once, weights and what a definition takes for itself not among them
     """
 
@@ -117,6 +118,7 @@ class Plan:
     arena: int
     peak_bytes: int
     outside: Mapping[str, str] = field(default_factory=dict)
+    widened: tuple[str, ...] = ()
 
     def dtype_of(self, name: str) -> str:
         """The element type of an input or output as callers see it."""

@@ -24,6 +24,7 @@ from tilewright.nn.graph import Graph, Node, Tensor
 from tilewright.nn.net import Network
 from tilewright.nn.passes.identities import without_identities
 from tilewright.nn.passes.norms import without_norms
+from tilewright.nn.passes.retyped import of_float32
 from tilewright.nn.ranges import METHODS, Range, inputs_of, ranges_of
 from tilewright.wording import short
 
@@ -46,7 +47,8 @@ def quantise(
 
     Args:
         net: convolutions and dense layers with constant weights are quantised; batch norms behind
-            convolutions become part of them first.
+            convolutions become part of them first. Of a file of halves all is float32 first, inputs
+            and outputs too.
         samples: what a run takes, a list of it: arrays, tuples of them, mappings by name; or one
             array, whose first axis counts samples.
         method: how ranges of values are found on the samples: "minmax", all that was seen;
@@ -62,7 +64,7 @@ def quantise(
             not there; a network that is quantised already.
     """
     _check(net, method, percentile, keep)
-    source = Network(without_norms(without_identities(net.graph)), net.title)
+    source = Network(without_norms(without_identities(of_float32(net.graph))), net.title)
     layers = [node for node in layers_of(source) if node.name not in keep]
     _check_constants(source.graph, layers)
     known = dict(ranges or {})

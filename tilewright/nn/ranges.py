@@ -17,6 +17,7 @@ import numpy as np
 from tilewright.arrays.array import NDArray
 from tilewright.errors import ArgumentError
 from tilewright.nn import evaluate
+from tilewright.nn.graph import Input
 from tilewright.nn.infer import operator_of
 from tilewright.nn.kinds import to_numpy
 from tilewright.nn.net import Network
@@ -66,6 +67,8 @@ def _is_wide(ends: Range) -> bool:
 def inputs_of(net: Network, samples: Any) -> list[dict[str, NDArray]]:
     """Samples as inputs by name, checked.
 
+    Halves are widened for inputs of float32.
+
     samples: an array, cut into batches of the first input's; or a list of what a run takes: arrays,
     tuples of them, or mappings by name.
 
@@ -82,7 +85,10 @@ def inputs_of(net: Network, samples: Any) -> list[dict[str, NDArray]]:
     for at, sample in enumerate(listed):
         by_name = sample if isinstance(sample, Mapping) else None
         inputs = () if by_name is not None else sample if isinstance(sample, tuple) else (sample,)
-        checked = net.checked(inputs, by_name or {})
+        names = {source.name: source for source in net.inputs}
+        inputs = tuple(map(_wide, names.values(), inputs)) + inputs[len(names) :]
+        by_name = {n: _wide(names.get(n), x) for n, x in (by_name or {}).items()}
+        checked = net.checked(inputs, by_name)
         given = {name: to_numpy(array, f"input {name!r}") for name, array in checked.items()}
         for name, array in given.items():
             if array.dtype.kind == "f" and not np.isfinite(array).all():
@@ -93,6 +99,14 @@ def inputs_of(net: Network, samples: Any) -> list[dict[str, NDArray]]:
                 )
         found.append(given)
     return found
+
+
+def _wide(source: Input | None, array: Any) -> Any:
+    """Halves as float32 where an input holds that; anything else as it is."""
+    wants = source is not None and source.dtype == "float32"
+    if wants and isinstance(array, np.ndarray) and array.dtype == np.float16:
+        return array.astype(np.float32)
+    return array
 
 
 def pieces(net: Network, samples: Any) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.facts.verdict import Verdict
 from tilewright.nn.plan import Plan, Step
 from tilewright.nn.segments import Segment, moved_bytes
 from tilewright.wording import counted, time_text, wrapped
@@ -20,11 +21,11 @@ def explained(plan: Plan, title: str) -> str:
         f" {plan.peak_bytes / 2**20:.2f} MiB at once, engines"
         f" {plan.scratch_bytes / 2**20:.2f} MiB besides",
     ]
-    if plan.outside:
-        kinds = ", ".join(sorted(set(plan.outside.values())))
+    if plan.widened:
+        ends = ", outputs are rounded to it once" if plan.outside else ""
         lines.append(
-            f"no engine has {kinds} here: weights are of that type, values between layers are"
-            " float32, outputs are rounded once"
+            f"no engine has {', '.join(plan.widened)} here, so it is as fast as float32: weights"
+            f" were rounded to it, values between layers are float32 and are not{ends}"
         )
     for number, step in enumerate(plan.steps, 1):
         lines += _lines(number, step, plan)
@@ -51,10 +52,16 @@ def _lines(number: int, step: Step, plan: Plan) -> list[str]:
     lines.append(f"      {best.engine}, {seconds}: {best.reason}")
     if step.segment is not None:
         lines += _cut(step, step.segment)
-    for other in step.verdict.rejected:
+    return [*lines, *(f"      not {text}" for text in _others(step.verdict))]
+
+
+def _others(verdict: Verdict) -> list[str]:
+    """Who was not taken, and why: those with one reason in one line."""
+    found: dict[str, list[str]] = {}
+    for other in verdict.rejected:
         took = "" if other.seconds is None else f" ({time_text(other.seconds)})"
-        lines.append(f"      not {other.kernel}{took}: {other.reason}")
-    return lines
+        found.setdefault(other.reason, []).append(f"{other.kernel}{took}")
+    return [f"{', '.join(names)}: {reason}" for reason, names in found.items()]
 
 
 def _cut(step: Step, segment: Segment) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewright.backends.host import compiled, rates
+from tilewright.backends.host import compiled, rates, refusals
 from tilewright.backends.host.conv_bound import BoundChain
 from tilewright.backends.host.conv_plan import ChainPlan, chain_seconds, plan_chain
 from tilewright.engines.conv import Conv, ConvOperands, ConvWork
@@ -28,7 +28,7 @@ class WinogradChain:
         if not compiled.available():
             return "Numba is not installed; 'pip install tilewright[onebit]' brings it"
         if work.dtype != "float32":
-            return f"dtype={work.dtype!r}: it takes float32"
+            return refusals.dtype(work, "float32")
         for number, layer in enumerate(work.layers, start=1):
             why = _layer_refusal(layer, last=number == len(work.layers))
             if why is not None:

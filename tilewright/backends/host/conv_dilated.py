@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilewright.arrays.array import NDArray
-from tilewright.backends.host import compiled, conv_constants, rates
+from tilewright.backends.host import compiled, conv_constants, rates, refusals
 from tilewright.backends.host.conv_bind import Layout, described
 from tilewright.backends.host.program import DIRECT, Program, joined
 from tilewright.backends.host.values import ElementsEngine
@@ -64,12 +64,12 @@ class Dilated:
         if not compiled.available():
             return "Numba is not installed; 'pip install tilewright[onebit]' brings it"
         if work.dtype != "float32":
-            return f"dtype={work.dtype!r}: computes float32"
+            return refusals.dtype(work, "float32")
         if len(work.layers) > 1:
-            return f"takes one layer at a time, not {len(work.layers)}"
+            return refusals.several(work)
         layer = work.layers[0]
         if max(layer.dilations) == 1:
-            return "dilations=(1, 1): takes others"
+            return "dilations=(1, 1): takes windows whose taps lie 2 and more apart"
         if layer.adds and layer.shuffle > 1:
             return "adds no residual before a pixel shuffle"
         return None

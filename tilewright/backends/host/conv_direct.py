@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tilewright.backends.host import compiled, rates
+from tilewright.backends.host import compiled, rates, refusals
 from tilewright.backends.host.conv_bind import Layout, bound, layout
 from tilewright.backends.host.program import DEPTH, DIRECT, FLAT, Program
 from tilewright.engines.conv import Conv, ConvOperands, ConvWork
@@ -44,9 +44,9 @@ class _Single:
         if not compiled.available():
             return "Numba is not installed; 'pip install tilewright[onebit]' brings it"
         if work.dtype != "float32":
-            return f"dtype={work.dtype!r}: computes float32"
+            return refusals.dtype(work, "float32")
         if len(work.layers) > 1:
-            return f"takes one layer at a time, not {len(work.layers)}"
+            return refusals.several(work)
         layer = work.layers[0]
         if layer.adds and layer.shuffle > 1:
             return "adds no residual before a pixel shuffle"

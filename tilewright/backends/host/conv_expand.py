@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilewright.arrays.array import NDArray
-from tilewright.backends.host import compiled, rates
+from tilewright.backends.host import compiled, rates, refusals
 from tilewright.backends.host.conv_bind import Layout, described
 from tilewright.backends.host.program import DEPTH, EXPAND, FLAT, Program
 from tilewright.engines.conv import Conv, ConvOperands, ConvWork
@@ -51,9 +51,9 @@ class ExpandDepthwise:
         if not compiled.available():
             return "Numba is not installed; 'pip install tilewright[onebit]' brings it"
         if work.dtype != "float32":
-            return f"dtype={work.dtype!r}: computes float32"
+            return refusals.dtype(work, "float32")
         if len(work.layers) != 2:
-            return f"takes a 1 x 1 and a depthwise layer, not {len(work.layers)} layers"
+            return f"{len(work.layers)} layers: takes two, a 1 x 1 and the depthwise one behind it"
         if "channels_first" in (work.source, work.result):
             return "wants pictures channels last"
         return _wide_refusal(work.layers[0]) or _deep_refusal(work)

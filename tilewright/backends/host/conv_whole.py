@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tilewright.backends.host import compiled, rates
+from tilewright.backends.host import compiled, rates, refusals
 from tilewright.backends.host.conv_whole_bound import BoundWhole
 from tilewright.backends.host.conv_whole_pack import sums_most
 from tilewright.backends.host.conv_whole_plan import WholePlan, pieces_of, plan_whole, whole_seconds
@@ -33,7 +33,7 @@ class Int8Chain:
         if not compiled.available():
             return "Numba is not installed; 'pip install tilewright[onebit]' brings it"
         if work.dtype not in ("uint8", "int8"):
-            return f"dtype={work.dtype!r}: it takes uint8 and int8"
+            return refusals.dtype(work, "uint8 and int8")
         for number, layer in enumerate(work.layers, start=1):
             why = _layer_refusal(layer, last=number == len(work.layers))
             if why is not None:
@@ -69,7 +69,7 @@ class Int8Chain:
 def _layer_refusal(layer: Conv, *, last: bool) -> str | None:
     whole = layer.whole
     if whole is None:
-        return "a layer of floats"
+        return "a layer holds float32: takes whole numbers, as nn.quantise makes them"
     if layer.adds and (not last or whole.dtype != "float32" or layer.shuffle > 1):
         return "adds residuals to the last layer's float32 results alone, without a shuffle"
     if layer.shuffle > 1 and (not last or whole.dtype != "float32"):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.arrays.array import NDArray
-from tilewright.backends.host import compiled, conv_pack, rates
+from tilewright.backends.host import compiled, conv_pack, rates, refusals
 from tilewright.backends.host import packed as store
 from tilewright.backends.host.conv_bind import activation_of, pictures_of
 from tilewright.backends.host.conv_constants import of_channels
@@ -64,9 +64,9 @@ class Winograd:
         if not compiled.available():
             return "Numba is not installed; 'pip install tilewright[onebit]' brings it"
         if work.dtype != "float32":
-            return f"dtype={work.dtype!r}: computes float32"
+            return refusals.dtype(work, "float32")
         if len(work.layers) > 1:
-            return f"takes one layer at a time, not {len(work.layers)}"
+            return refusals.several(work)
         layer = work.layers[0]
         for name, given, taken in (
             ("kernel", layer.kernel, (3, 3)),

@@ -17,6 +17,8 @@ from tilewright.nn.infer import types
 
 _ONNX = {"float32": 1, "float16": 10, "bfloat16": 16}  # ONNX's numbers, which Cast's `to` is one of
 
+_HALVES = ("float16", "bfloat16")
+
 
 def retyped(graph: Graph, dtype: str, kinds: Collection[str] = tuple(_ONNX)) -> Graph:
     """A graph whose inputs, constants and casts say `dtype` where they said one of `kinds`."""
@@ -41,6 +43,16 @@ def widened(graph: Graph, kinds: Collection[str]) -> tuple[Graph, dict[str, str]
     ends = (*(source.name for source in graph.inputs), *graph.outputs)
     outside = {name: known[name] for name in ends if known[name] in kinds}
     return retyped(graph, "float32", kinds), outside
+
+
+def of_float32(graph: Graph) -> Graph:
+    """The graph as it is, or of a file of halves the one that holds and takes float32.
+
+    Where only some layers between float32 ones hold halves they stay.
+    """
+    if any(source.dtype in _HALVES for source in graph.inputs):
+        return retyped(graph, "float32")
+    return graph
 
 
 def _tensor(tensor: Tensor, dtype: str, others: Collection[str]) -> Tensor:
