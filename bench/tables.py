@@ -339,7 +339,7 @@ def _birealnet(document: dict[str, Any], path: Path) -> str:
         "| | one-bit | onnxruntime fp32 | |",
         "|---|---:|---:|---:|",
         f"| a run | **{ours * 1e3:.2f} ms** | {theirs * 1e3:.2f} ms | {theirs / ours:.1f}× |",
-        f"| file | {sizes['onebit'] / 1e6:.2f} MB | {sizes['onnx'] / 1e6:.2f} MB |"
+        f"| file | {sizes['onebit'] / 2**20:.2f} MiB | {sizes['onnx'] / 2**20:.2f} MiB |"
         f" {sizes['onnx'] / sizes['onebit']:.1f}× |",
     ]
     for block, spent in ours_by_block.items():

@@ -88,7 +88,7 @@ def test_bars_have_a_unit_that_shows_them(tmp_path: Path, seconds: float, unit: 
     nodes = [row("/c/Conv", "Conv", seconds=seconds)]
     net_pictures.draw_bars(profile(nodes, nodes), tmp_path / "bars.svg", "--bars")
     text = (tmp_path / "bars.svg").read_text()
-    assert f" {2 if unit == 'ms' else 20} {unit}<" in text
+    assert f" {'2.000' if unit == 'ms' else '20.0'} {unit}<" in text
     assert "e-0" not in re.findall(r">([^<]*)</text>", text)
 
 
@@ -111,3 +111,19 @@ def test_an_operator_has_one_colour_in_both_pictures(
     net_pictures.draw_roofline(found, tmp_path / "roof.png", "--plot")
     assert palettes[0] == palettes[1]
     assert list(palettes[0]) == ["Conv", "MaxPool", "Relu"]
+
+
+def test_a_roofline_of_a_network_says_in_plain_words_what_is_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    node = row("/c/Conv", "Conv", seconds=1e-3)
+    net_pictures.draw_roofline(profile([node], [node]), tmp_path / "roof.svg", "--plot")
+    texts = re.findall(r">([^<]*)</text>", (tmp_path / "roof.svg").read_text())
+    for said in (
+        "operations for each byte that is read or written",
+        "billions of operations a second (GFLOP/s)",
+        "a node of the file, run by itself",
+        "a step of the network as it runs",
+        "the most that was measured here",
+    ):
+        assert said in texts
+    assert not [text for text in texts if "fma" in text or "chains" in text]

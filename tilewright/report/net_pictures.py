@@ -10,7 +10,7 @@ from tilewright.nn.profile import Row
 from tilewright.report import plots
 from tilewright.report.net_profile import CONV, OURS, NetProfile, kind_of
 from tilewright.report.roofline import Placed, Point, Roofline
-from tilewright.report.roofline_show import draw_roof
+from tilewright.report.roofline_show import ROOF, draw_roof
 from tilewright.wording import time_text
 
 _REST = "#C9C9C9"
@@ -43,19 +43,19 @@ def _roofline(profile: NetProfile) -> Any:
     axes = figure.add_subplot()
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    draw_roof(axes, _under(profile, [*before, *after]))
+    draw_roof(axes, _under(profile, [*before, *after]), plain=True)
     _draw_points(axes, profile, before, after)
     fastest = max((row.flops / _seconds(profile, row) for row in (*before, *after)), default=0.0)
     axes.set_ylim(top=max(axes.get_ylim()[1], 3 * fastest / 1e9))  # discs are large
     axes.xaxis.set_major_formatter("{x:,.10g}")
     axes.yaxis.set_major_formatter("{x:,.10g}")
-    axes.set_xlabel("operations a byte, every operand moved once")
-    axes.set_ylabel("GFLOP/s")
+    axes.set_xlabel("operations for each byte that is read or written")
+    axes.set_ylabel("billions of operations a second (GFLOP/s)")
     axes.grid(color="#E3E3E3", linewidth=0.8)
     axes.set_axisbelow(True)
     plots.clean(axes, "top", "right")
-    said = "measured" if profile.after else "at their roofs"
-    plots.head(axes, profile.device, f"{profile.title}: operators {said}, {profile.dtype}")
+    said = "how fast each operator runs" if profile.after else "how fast each operator could run"
+    plots.head(axes, profile.device, f"{profile.title}: {said}, {profile.dtype}")
     return figure
 
 
@@ -99,8 +99,13 @@ def _draw_points(
     shown = {name: colour for name, colour in colours.items() if name in kinds}
     for name, colour in {**shown, **others}.items():
         axes.scatter([], [], s=50, color=colour, label=name)
-    title = "area: time" + ("\nring: before fusion\ndisc: after" if after else "")
-    axes.legend(loc="lower right", frameon=True, edgecolor="none", title=title)
+    axes.plot([], [], color=ROOF, linewidth=2, label="the most that was measured here")
+    if after:
+        ring = {"facecolor": "none", "edgecolor": plots.INK, "linewidth": 1.6}
+        axes.scatter([], [], s=50, **ring, label="a node of the file, run by itself")
+        axes.scatter([], [], s=50, color=plots.INK, label="a step of the network as it runs")
+    title = "the larger, the more time it takes" if after else "the larger, the more time"
+    axes.legend(loc="lower right", frameon=True, edgecolor="none", title=title, fontsize=9.5)
 
 
 def _palette(bars: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
@@ -120,7 +125,7 @@ def _bars(profile: NetProfile) -> Any:
     bars = _stacks(profile)
     colours = _palette(bars)
     longest = max(sum(parts.values()) for parts in bars.values())
-    unit, scale = ("ms", 1e3) if longest >= 1e-3 else ("µs", 1e6)
+    unit, scale, digits = ("ms", 1e3, 3) if longest >= 1e-3 else ("µs", 1e6, 1)
     figure = Figure(figsize=(9, 1.9 + 0.55 * len(bars)), layout="constrained")
     axes = figure.add_subplot()
     names = list(bars)[::-1]
@@ -128,11 +133,11 @@ def _bars(profile: NetProfile) -> Any:
         _draw_part(axes, bars, names, operator, colours, scale)
     for at, name in enumerate(names):
         whole = sum(bars[name].values())
-        text = f" {scale * whole:,.3g} {unit}" if whole >= 1e-7 else f" {time_text(whole)}"
+        text = f" {scale * whole:,.{digits}f} {unit}" if whole >= 1e-7 else f" {time_text(whole)}"
         axes.annotate(text, (scale * whole, at), va="center", fontsize=10)
     axes.set_yticks(range(len(names)), names)
     axes.set_xlim(0, 1.15 * scale * longest)
-    axes.set_xlabel(unit)
+    axes.set_xlabel(f"{unit}: roofs are the least possible, all else was measured")
     axes.tick_params(axis="y", length=0)
     plots.clean(axes, "left", "top", "right")
     figure.legend(loc="outside lower center", ncols=4, frameon=False)

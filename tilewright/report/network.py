@@ -39,7 +39,7 @@ def summary(network: Network) -> list[str]:
     return [
         f"input     {' × '.join(map(str, network.input_shape))}",
         f"weights   {bits:,} of one bit, {reals:,} in half precision",
-        f"size      {total / 1e6:.2f} MB; in float32 {4 * (bits + reals) / 1e6:.1f} MB",
+        f"size      {total / 2**20:.2f} MiB; in float32 {4 * (bits + reals) / 2**20:.1f} MiB",
         f"padding   {paddings} round binary images",
     ]
 

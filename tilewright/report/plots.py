@@ -23,13 +23,13 @@ SUFFIXES = (".png", ".svg")
 _KERNEL, _BEST, _PEER = "#56B4E9", "#0072B2", "#E69F00"
 LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8C510A", "#000000")
 MARKERS = "osD^vPX*"
-_INK, _FAINT = "#222222", "#6B6B6B"
+INK, _FAINT = "#222222", "#6B6B6B"
 _STYLE: dict[Any, Any] = {
     "font.size": 11,
-    "text.color": _INK,
+    "text.color": INK,
     "axes.labelcolor": _FAINT,
     "xtick.color": _FAINT,
-    "ytick.color": _INK,
+    "ytick.color": INK,
     "svg.hashsalt": "tilewright",
     "svg.fonttype": "none",
 }

@@ -15,7 +15,7 @@ from tilewright.report import plots
 from tilewright.report.roofline import TOLERANCE, Placed, Roofline
 from tilewright.report.sheet import grey, sheet
 
-_ROOF, _CACHE, _POINT, _ABOVE, _FAINT = "#222222", "#6B6B6B", "#0072B2", "#D55E00", "#6B6B6B"
+ROOF, _CACHE, _POINT, _ABOVE, _FAINT = "#222222", "#6B6B6B", "#0072B2", "#D55E00", "#6B6B6B"
 _HEADS = (
     "\nwork",
     "flop\na byte",
@@ -95,8 +95,11 @@ def _figure(roofline: Roofline) -> Any:
     return figure
 
 
-def draw_roof(axes: Any, roofline: Roofline) -> None:
-    """The roof over the points, a line for each working set; limits that hold both."""
+def draw_roof(axes: Any, roofline: Roofline, *, plain: bool = False) -> None:
+    """The roof over the points, a line for each working set; limits that hold both.
+
+    plain: lines are named by what they bound, not by how it was measured.
+    """
     peak = roofline.ceilings.peak(roofline.dtype)
     top = peak.value / 1e9 if peak else max(p.point.rate for p in roofline.points) / 1e9
     reads = _reads(roofline)
@@ -106,29 +109,32 @@ def draw_roof(axes: Any, roofline: Roofline) -> None:
     high = max([*intensities, *ridges], default=1) * 4
     axes.set_xlim(low, high)
     start = min(ridges, default=low)
-    axes.plot([start, high], [top, top], color=_ROOF, linewidth=2)
+    axes.plot([start, high], [top, top], color=ROOF, linewidth=2)
     if peak:
         over = {"xytext": (0, 5), "textcoords": "offset points", "ha": "right"}
-        plots.readable(axes.annotate(str(peak), (high, top), **over))
+        said = f"arithmetic: {top:,.0f} GFLOP/s" if plain else str(peak)
+        plots.readable(axes.annotate(said, (high, top), **over))
     # The smallest and the largest set bound the rest.
     for index, row in enumerate(reads):
         outer = index in (0, len(reads) - 1)
         ridge = top * 1e9 / row.value
-        style = {"color": _ROOF if outer else _CACHE, "linewidth": 2 if outer else 0.8}
+        style = {"color": ROOF if outer else _CACHE, "linewidth": 2 if outer else 0.8}
         axes.plot([low, ridge], [low * row.value / 1e9, top], **style)
     if reads:
-        _name_lines(axes, reads, low, top)
+        _name_lines(axes, reads, low, top, plain)
     lowest = min((placed.point.rate for placed in roofline.points), default=top * 1e9) / 1e9
     axes.set_ylim(
         min(lowest, low * min((r.value for r in reads), default=1e18) / 1e9) / 2, 1.8 * top
     )
 
 
-def _name_lines(axes: Any, reads: list[Bandwidth], low: float, top: float) -> None:
+def _name_lines(axes: Any, reads: list[Bandwidth], low: float, top: float, plain: bool) -> None:
     """The outer two of the sloping lines: above all of them, and below."""
 
     def name(row: Bandwidth, at: float, **where: Any) -> None:
         text = f"{bytes_text(row.size)}: {row.value / 1e9:,.0f} GB/s"
+        if plain:
+            text = f"reading {text} at most"
         plots.readable(axes.annotate(text, (at, at * row.value / 1e9), fontsize=9, **where))
 
     if len(reads) > 1:
