@@ -22,8 +22,8 @@ def detected(document: dict[str, Any]) -> list[str]:
         )
         shares = ", ".join(f"{name} {share:.3f}" for name, share in case["by_kind"].items())
         kinds.append(f"{case['name']}: {shares}; of any class {case['any_kind']:.3f}")
-    speed = document["speed"]
-    lines += ["", f"At 0.1 false a picture, {'. Of '.join(kinds)}.", ""]
-    lines += ["| 640 × 360 | pictures a second |", "|---|---:|"]
+    speed = document.get("speed", {})
+    lines += ["", f"Found at 0.1 false a picture, of {'. Of '.join(kinds)}.", *[""][: len(speed)]]
+    lines += ["| 640 × 360 | pictures a second |", "|---|---:|"] if speed else []
     lines += [f"| {name} | {rate:.1f} |" for name, rate in speed.items()]
     return lines
