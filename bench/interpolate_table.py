@@ -65,7 +65,8 @@ def _text(clips: dict[str, Any]) -> list[str]:
 def _speed(rates: dict[str, float]) -> list[str]:
     sizes = dict.fromkeys(name.split(", ")[0] for name in rates)
     counts = list(dict.fromkeys(name.split(", ")[1] for name in rates))
-    heads = " | ".join("one core" if count == "1" else f"{count} cores" for count in counts)
+    words = {"1": "one thread", "own time": "a second of one thread's processor time"}
+    heads = " | ".join(words.get(count, f"{count} threads") for count in counts)
     lines = [f"| pictures made a second, 4:2:0 | {heads} |", f"|---|{'---:|' * len(counts)}"]
     for size in sizes:
         cells = " | ".join(f"{rates[f'{size}, {count}']:.1f}" for count in counts)

@@ -7,9 +7,8 @@
     unsure    cells of 8 x 8 in which these two say something else
     mixed     whole samples of both; of the nearer alone in such cells; what stands still, in place
 
-Samples between samples are cubic (Keys 1981): bilinear ones made photographs 0.4 dB worse. A
-sample that motion takes from a stroke that stands still (`motion.still`) is left to the other
-picture.
+Samples between samples are cubic (Keys 1981), as bilinear ones are blurred. A sample that motion
+takes from a stroke that stands still (`motion.still`) is left to the other picture.
 """
 
 from __future__ import annotations
