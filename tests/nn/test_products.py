@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.nets import NodeText, attention, picture, plain_net, weights_of
+from tilewright.backends.host import products
 from tilewright.facts.device import Device
 from tilewright.nn.graph import Node, Tensor
 from tilewright.nn.net import Network
@@ -42,13 +43,27 @@ def test_attention_is_products_of_this_library() -> None:
     net = plain_net(*attention())
     bound = agrees(net, picture(2, 19, 24))
     steps = [step for step in bound.steps if step.node.operator == "Product"]
-    assert [step.engine for step in steps] == ["tiles"] * 7
+    known = [0, 1, 2, 5, 6]  # B is; whose two others are faster depends on the processor
+    assert [steps[at].engine for at in known] == ["tiles"] * 5
+    assert {step.engine for step in steps} <= {"tiles", "blas"}
     assert [step.node.attributes["ends"].activation for step in steps][-2:] == ["gelu", "none"]
     assert all(step.seconds for step in steps)
     assert "MatMul 6 times 19x8 by 8x19" in bound.explain()
-    assert "B packed in each run" in bound.explain()
     rows = [row for row in bound.rows if row.operator == "MatMul"]
     assert all(row.predicted and row.reason and row.engine in ("tiles", "blas") for row in rows)
+
+
+@pytest.mark.parametrize("columns", [1, 8, 15, 16, 17, 31, 32, 33, 48, 65])
+def test_unknown_panels_of_any_columns_are_right(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B is packed in each run as wide as registers are: on AVX2 half as wide as on AVX-512."""
+    net = plain_net(
+        [("MatMul", ["a", "b"], ["y"], {})], {"a": (2, 19, 8), "b": (2, 8, columns)}, {}
+    )
+    monkeypatch.setattr(products.Blas, "why_not", lambda *given: "left out here")
+    (step,) = agrees(net, picture(2, 19, 8), picture(2, 8, columns)).steps
+    assert step.engine == "tiles"
 
 
 @pytest.mark.parametrize("dtype", [None, "float16", "bfloat16"])

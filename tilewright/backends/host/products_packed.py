@@ -14,6 +14,7 @@ import math
 import numpy as np
 
 from tilewright.arrays.array import NDArray
+from tilewright.backends.host import compiled
 from tilewright.backends.host.conv_bind import Layout, described
 from tilewright.backends.host.program import Program, joined
 from tilewright.backends.host.values import SCRATCH, ElementsEngine
@@ -22,7 +23,6 @@ from tilewright.engines.product import ProductOperands, ProductWork
 from tilewright.engines.values import Elements, ValueOperands
 
 MOST = 256  # matrices, each of which is a step
-_WIDTH, _HALF = 32, 16  # columns of a panel; of the last one where no more are left
 _ROWS = 14  # of a tile
 _LEADING = 3  # leading dimensions that a copy counts beside its own three
 _COPIED, _STEP = 1.0e9, 1e-6  # numbers a second of a core that are packed; seconds of a step
@@ -53,7 +53,14 @@ def seconds(work: ProductWork, cores: int, each: float) -> float:
 def packed_bytes(work: ProductWork) -> int:
     """Of the panels of all different matrices B."""
     _, n, k = work.sizes
-    return 4 * _matrices(work) * k * math.ceil(n / _WIDTH) * _WIDTH
+    width, _ = _widths()
+    return 4 * _matrices(work) * k * math.ceil(n / width) * width
+
+
+def _widths() -> tuple[int, int]:
+    """Columns of a panel, and of the last one where no more are left: as the registers are."""
+    tile = compiled.kernels("conv_tile")
+    return tile.WIDTH, tile.LANES
 
 
 def bound(
@@ -66,10 +73,11 @@ def bound(
 ) -> Program:
     """The program of all steps; `conv` is one product as a convolution, `took` predicted."""
     _, n, k = work.sizes
-    blocks, count = math.ceil(n / _WIDTH), _matrices(work)
+    width, _ = _widths()
+    blocks, count = math.ceil(n / width), _matrices(work)
     room = np.zeros(packed_bytes(work) // 4 + 16, np.float32)
-    panels = room[-room.ctypes.data % 64 // 4 :][: count * blocks * k * _WIDTH]
-    panels = panels.reshape(count, blocks, k * _WIDTH)
+    panels = room[-room.ctypes.data % 64 // 4 :][: count * blocks * k * width]
+    panels = panels.reshape(count, blocks, k * width)
     a, b, out = operands.a, operands.b, operands.out
     if products(work) == 1:
         a, out = a.reshape(1, -1, k), out.reshape(1, -1, n)
@@ -104,18 +112,19 @@ def _pictures(conv: ConvWork, out: NDArray) -> ConvOperands:
 def _packing(work: ProductWork, b: NDArray, panels: NDArray) -> list[tuple[NDArray, NDArray]]:
     """Every B and where it goes: whole blocks, then the columns that are left."""
     _, n, k = work.sizes
-    full, rest = divmod(n, _WIDTH)
+    width, lanes = _widths()
+    full, rest = divmod(n, width)
     lead = b.shape[:-2]
     panels = panels.reshape(*lead, *panels.shape[1:])
     pairs = []
     if full:
-        steps = (*b.strides[:-2], _WIDTH * b.strides[-1], *b.strides[-2:])
-        cut = np.lib.stride_tricks.as_strided(b, (*lead, full, k, _WIDTH), steps)
-        pairs.append((cut, _split(panels[..., :full, :], k, _WIDTH)))
+        steps = (*b.strides[:-2], width * b.strides[-1], *b.strides[-2:])
+        cut = np.lib.stride_tricks.as_strided(b, (*lead, full, k, width), steps)
+        pairs.append((cut, _split(panels[..., :full, :], k, width)))
     if rest:
-        wide = _HALF if rest <= _HALF else _WIDTH
+        wide = lanes if rest <= lanes else width
         last = _split(panels[..., full, : k * wide], k, wide)
-        pairs.append((b[..., full * _WIDTH :], last[..., :rest]))
+        pairs.append((b[..., full * width :], last[..., :rest]))
     return pairs
 
 
