@@ -23,6 +23,7 @@ from tilewright.video.stages.net_matte import NetMatte
 from tilewright.video.stages.plate_matte import PlateMatte
 
 FINDING = (PlateMatte, KeyMatte, NetMatte)
+SOFT, HIDDEN = 0.05, 0.12  # of the height that a blur reaches
 _PANEL = "People and what lies behind them: before all other stages"
 
 Blurred = Annotated[
@@ -131,7 +132,8 @@ def stages(asked: Asked, output: Path) -> list[Stage]:
     if asked.blur is not None and asked.blur not in WHAT:
         raise ArgumentError(f"--blur={asked.blur}: accepted are {' and '.join(WHAT)}")
     if asked.blur:
-        return [_finding(asked, careful=asked.blur == "person"), Blur(asked.blur)]
+        hides = asked.blur == "person"
+        return [_finding(asked, careful=hides), Blur(asked.blur, HIDDEN if hides else SOFT)]
     if asked.background:
         return [_finding(asked, careful=False), Background.of(asked.background)]
     return []
