@@ -3,9 +3,8 @@
     python -m bench.matting --photographs DIR --textures DIR --clip FILE
 
 `matting_scenes.py` says how people are composed. The stages see decoded films, as always. Beside a
-plate stands ffmpeg's `backgroundkey`, which is shown the plate as its first picture; beside a key
-`chromakey` and `colorkey`. Each of them has the best of several thresholds, found with the opacity
-at hand.
+key stand ffmpeg's `chromakey` and `colorkey`, each with the best of several thresholds, found with
+the opacity at hand; beside a plate nothing does, as the ffmpeg at hand has no `backgroundkey`.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from tilewright.video.stages.contract import Stage, Watching, windows
 from tilewright.video.stages.plate_matte import GROWN
 
 NDArray = npt.NDArray[Any]
-PICTURES, EVERY = 8, 6  # of a film; photographs: every sixth
+PICTURES, EVERY = 8, 8  # of a film; photographs: every eighth
 GREEN = (0.0, 177.0, 64.0)
 
 
@@ -71,33 +70,22 @@ def hidden(frames: Sequence[video.Frame], true: Sequence[NDArray]) -> dict[str, 
     return {"open": max(opened), "grown": grown, "pictures": len(frames)}
 
 
-def peer(source: Path, filters: Sequence[str], plate: Path | None) -> dict[str, list[NDArray]]:
-    """Opacity by each of some filters of ffmpeg; a plate is shown as the first picture."""
+def peer(source: Path, filters: Sequence[str]) -> dict[str, list[NDArray]]:
+    """Opacity by each of some filters of ffmpeg."""
     found = {}
-    size = scenes.WIDTH * scenes.HEIGHT
     for one in filters:
-        if plate is None:
-            inputs, chain = ["-i", str(source)], f"[0:v]format=yuva444p,{one}"
-        else:
-            inputs = ["-i", str(plate), "-i", str(source)]
-            chain = (
-                "[0:v]format=yuv420p,setsar=1,fps=25[p];[1:v]setsar=1[f];"
-                f"[p][f]concat=n=2,format=yuva420p,{one}"
-            )
-        line = ["ffmpeg", "-loglevel", "error", *inputs, "-filter_complex"]
-        line += [f"{chain},alphaextract", "-f", "rawvideo", "-pix_fmt", "gray", "-"]
+        line = ["ffmpeg", "-loglevel", "error", "-i", str(source), "-vf"]
+        line += [f"format=yuva444p,{one},alphaextract", "-f", "rawvideo", "-pix_fmt", "gray", "-"]
         done = subprocess.run(line, check=True, capture_output=True).stdout
         pictures = np.frombuffer(done, np.uint8).reshape(-1, scenes.HEIGHT, scenes.WIDTH)
-        assert pictures.size % size == 0
-        found[one] = [picture / 255 for picture in pictures[0 if plate is None else 1 :]]
+        found[one] = [picture / 255 for picture in pictures]
     return found
 
 
-def best(found: list[dict[str, dict[str, float]]]) -> tuple[str, dict[str, float]]:
-    """The setting with the least mean error over all films, and its figures."""
-    names = list(found[0])
-    name = min(names, key=lambda one: np.mean([film[one]["error"] for film in found]))
-    return name, joined([film[name] for film in found])
+def best(found: dict[str, dict[str, float]]) -> tuple[str, dict[str, float]]:
+    """The setting with the least mean error, and its figures."""
+    name = min(found, key=lambda one: found[one]["error"])
+    return name, found[name]
 
 
 def joined(rows: Sequence[dict[str, float]]) -> dict[str, float]:
@@ -137,8 +125,7 @@ def measured(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     texture = scenes.photograph(sorted(arguments.textures.iterdir())[9])
     people = {"man": men, "drawn": scenes.drawn(texture, PICTURES, 1)}
     paths = sorted(arguments.photographs.glob("*.webp"))[2::EVERY]
-    rows, peers, covers = [], [], []
-    thresholds = [f"backgroundkey=threshold=1:similarity={s}" for s in (0.03, 0.06, 0.1, 0.15)]
+    rows, covers = [], []
     for number, path in enumerate(paths):
         behind = scenes.photograph(path)
         plate = scenes.plate(folder / f"{path.stem}.png", behind, 1000 + number)
@@ -152,9 +139,6 @@ def measured(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
             rows.append({"photograph": path.stem, "person": kind, **against(found, true)})
             careful = mattes(source, video.PlateMatte(str(plate), careful=True))
             covers.append({"person": kind, **hidden(careful, true)})
-            if kind == "man":
-                theirs = peer(source, thresholds, plate)
-                peers.append({name: against(one, true) for name, one in theirs.items()})
     wall = np.broadcast_to(np.array(GREEN), (scenes.HEIGHT, scenes.WIDTH, 3)) * np.linspace(
         1, 0.8, scenes.WIDTH
     ).reshape(1, -1, 1)
@@ -165,7 +149,7 @@ def measured(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     keyed = against(held(mattes(green, video.KeyMatte())), true)
     filters = [f"chromakey=0x00b140:{s}:{b}" for s in (0.05, 0.1, 0.15) for b in (0.0, 0.05, 0.1)]
     filters += [f"colorkey=0x00b140:{s}:{b}" for s in (0.1, 0.2, 0.3) for b in (0.0, 0.1)]
-    theirs = {n: against(one, true) for n, one in peer(green, filters, None).items()}
+    theirs = {n: against(one, true) for n, one in peer(green, filters).items()}
     return {
         "photographs": len(paths),
         "pictures": PICTURES,
@@ -179,10 +163,9 @@ def measured(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
             }
             for k in people
         },
-        "backgroundkey": best(peers),
         "key": keyed,
         "keys": {
-            kind: best([{n: one for n, one in theirs.items() if n.startswith(kind)}])
+            kind: best({n: one for n, one in theirs.items() if n.startswith(kind)})
             for kind in ("chromakey", "colorkey")
         },
     }
