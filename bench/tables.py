@@ -494,7 +494,6 @@ _TABLES: dict[str, Callable[[dict[str, Any], Path], str]] = {
     "low": _low_light,
     "film": _film,
     "restore": _restore,
-    "interpolate": _interpolate,
     "matting": _matting,
 }
 
