@@ -75,7 +75,8 @@ def peer(source: Path, filters: Sequence[str]) -> dict[str, list[NDArray]]:
     found = {}
     for one in filters:
         line = ["ffmpeg", "-loglevel", "error", "-i", str(source), "-vf"]
-        line += [f"format=yuva444p,{one},alphaextract", "-f", "rawvideo", "-pix_fmt", "gray", "-"]
+        samples = "rgba" if one.startswith("colorkey") else "yuva444p"  # what each takes
+        line += [f"format={samples},{one},alphaextract", "-f", "rawvideo", "-pix_fmt", "gray", "-"]
         done = subprocess.run(line, check=True, capture_output=True).stdout
         pictures = np.frombuffer(done, np.uint8).reshape(-1, scenes.HEIGHT, scenes.WIDTH)
         found[one] = [picture / 255 for picture in pictures]

@@ -15,7 +15,6 @@ from typing import Any
 
 from bench import tables_nets
 from bench.environment import RESULTS, ROOT
-from bench.matting_table import matted
 from bench.restore_table import restored
 
 _MARK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -472,10 +471,6 @@ def _restore(document: dict[str, Any], path: Path) -> str:
     return "\n".join([*restored(document), "", _source(document, path)])
 
 
-def _matting(document: dict[str, Any], path: Path) -> str:
-    return "\n".join([*matted(document), "", _source(document, path)])
-
-
 _TABLES: dict[str, Callable[[dict[str, Any], Path], str]] = {
     "host_time": _host_time,
     "dense": _dense,
@@ -494,7 +489,6 @@ _TABLES: dict[str, Callable[[dict[str, Any], Path], str]] = {
     "low": _low_light,
     "film": _film,
     "restore": _restore,
-    "matting": _matting,
 }
 
 

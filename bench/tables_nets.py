@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from bench.detect_table import detected
+from bench.interpolate_table import interpolated
+from bench.matting_table import matted
 
 Table = Callable[[dict[str, Any]], list[str]]
 
@@ -51,4 +53,10 @@ def winograd(document: dict[str, Any]) -> list[str]:
     return lines
 
 
-TABLES: dict[str, Table] = {"net": net, "winograd": winograd, "detect": detected}
+TABLES: dict[str, Table] = {
+    "net": net,
+    "winograd": winograd,
+    "detect": detected,
+    "interpolate": interpolated,
+    "matting": matted,
+}
