@@ -97,6 +97,11 @@ def _film(path: Path) -> None:
         film(path, Making(codec="libx264", sound=1))
 
 
+def _plate(path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    image.fromarray(np.random.default_rng(0).integers(0, 255, (48, 64, 3), np.uint8)).save(path)
+
+
 def _detector(path: Path) -> None:
     if importlib.util.find_spec("onnx") is not None:
         names = "{0: 'person', 1: 'bicycle', 2: 'car'}"
@@ -115,6 +120,7 @@ FILES: dict[str, Callable[[Path], None]] = {
     "yolo11n.onnx": _detector,
     "cat.png": _picture,
     "film.mp4": _film,
+    "empty.png": _plate,
     "x.npy": _values(1, 1, 24, 32),
     "samples.npy": _values(3, 1, 24, 32),
     "A.npy": lambda path: np.save(path, np.random.default_rng(0).random((30, 20))),
