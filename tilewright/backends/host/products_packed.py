@@ -23,6 +23,7 @@ from tilewright.engines.product import ProductOperands, ProductWork
 from tilewright.engines.values import Elements, ValueOperands
 
 MOST = 256  # matrices, each of which is a step
+_WIDEST = 32  # columns of a panel at most: how many, the tile says, by the processor's registers
 _ROWS = 14  # of a tile
 _LEADING = 3  # leading dimensions that a copy counts beside its own three
 _COPIED, _STEP = 1.0e9, 1e-6  # numbers a second of a core that are packed; seconds of a step
@@ -51,16 +52,9 @@ def seconds(work: ProductWork, cores: int, each: float) -> float:
 
 
 def packed_bytes(work: ProductWork) -> int:
-    """Of the panels of all different matrices B."""
+    """Of the panels of all different matrices B, at most."""
     _, n, k = work.sizes
-    width, _ = _widths()
-    return 4 * _matrices(work) * k * math.ceil(n / width) * width
-
-
-def _widths() -> tuple[int, int]:
-    """Columns of a panel, and of the last one where no more are left: as the registers are."""
-    tile = compiled.kernels("conv_tile")
-    return tile.WIDTH, tile.LANES
+    return 4 * _matrices(work) * k * math.ceil(n / _WIDEST) * _WIDEST
 
 
 def bound(
@@ -73,17 +67,18 @@ def bound(
 ) -> Program:
     """The program of all steps; `conv` is one product as a convolution, `took` predicted."""
     _, n, k = work.sizes
-    width, _ = _widths()
-    blocks, count = math.ceil(n / width), _matrices(work)
+    tile = compiled.kernels("conv_tile")
+    blocks, count = math.ceil(n / tile.WIDTH), _matrices(work)
     room = np.zeros(packed_bytes(work) // 4 + 16, np.float32)
-    panels = room[-room.ctypes.data % 64 // 4 :][: count * blocks * k * width]
-    panels = panels.reshape(count, blocks, k * width)
+    panels = room[-room.ctypes.data % 64 // 4 :][: count * blocks * k * tile.WIDTH]
+    panels = panels.reshape(count, blocks, k * tile.WIDTH)
     a, b, out = operands.a, operands.b, operands.out
     if products(work) == 1:
         a, out = a.reshape(1, -1, k), out.reshape(1, -1, n)
     if count == 1:
         b = b[(0,) * (b.ndim - 2)]
-    programs = [_copy(*pair, work.alpha, cores) for pair in _packing(work, b, panels)]
+    pairs = packing(b, panels, tile.WIDTH, tile.LANES)
+    programs = [_copy(*pair, work.alpha, cores) for pair in pairs]
     first, keep = described(conv, layout, _pictures(conv, out.reshape(-1, *out.shape[-2:])[0]))
     share = took / products(work)
     for index, place in enumerate(np.ndindex(*out.shape[:-2])):
@@ -109,12 +104,14 @@ def _pictures(conv: ConvWork, out: NDArray) -> ConvOperands:
     return ConvOperands(nothing, rows.transpose(0, 3, 1, 2))
 
 
-def _packing(work: ProductWork, b: NDArray, panels: NDArray) -> list[tuple[NDArray, NDArray]]:
-    """Every B and where it goes: whole blocks, then the columns that are left."""
-    _, n, k = work.sizes
-    width, lanes = _widths()
+def packing(b: NDArray, panels: NDArray, width: int, lanes: int) -> list[tuple[NDArray, NDArray]]:
+    """Every B [..., k, n] and where it goes: whole blocks, then the columns that are left.
+
+    As conv_constants.weights lays out, panels [matrices, blocks, k * width] have `width` columns,
+    and the last one `lanes` where no more are left.
+    """
+    *lead, k, n = b.shape
     full, rest = divmod(n, width)
-    lead = b.shape[:-2]
     panels = panels.reshape(*lead, *panels.shape[1:])
     pairs = []
     if full:
