@@ -241,7 +241,7 @@ def test_it_wins_where_whole_numbers_are_asked_for_and_says_why_not_elsewhere() 
     first = work(8, 8, (1, 8, 8))
     assert first.layers[0].whole is not None
     for other, said in (
-        (replace(first, dtype="float32"), "dtype='float32'"),
+        (replace(first, dtype="float32"), "layers hold float32"),
         (replace(first, result="channels_first"), "channels last alone"),
         (work(8, 8, (1, 8, 8), shuffle=2), "shuffle=2"),
         (work(8, 8, (1, 8, 8), pads=(-1, 0, 0, 0)), "pads="),
