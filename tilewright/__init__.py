@@ -32,6 +32,7 @@ __all__ = [
     "ragged_matmul",
     "synchronize",
 ]
+_DOORS = ("errors", "models", "nn", "onebit", "video")
 # Where each lies. Loaded when somebody first asks, so that a command hears Ctrl-C from the start.
 _PLACES = {
     "Array": "arrays.array",
@@ -54,8 +55,8 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> _typing.Any:
-    """A public name, or one of the doors `.models`, `.nn`, `.onebit`, `.video`."""
-    if name in ("models", "nn", "onebit", "video"):
+    """A public name, `.errors`, or one of the doors `.models`, `.nn`, `.onebit`, `.video`."""
+    if name in _DOORS:
         return _importlib.import_module(f"tilewright.{name}")
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -65,4 +66,4 @@ def __getattr__(name: str) -> _typing.Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_PLACES, "models", "nn", "onebit", "video"])
+    return sorted({*globals(), *_PLACES, *_DOORS})

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+import tilewright.products.grouped  # its shelves are there
 from tests.support.made_up import ADRENO_650, TWO_CORES
 from tilewright import Device
 from tilewright.backends import backends
@@ -238,7 +239,9 @@ if HIDDEN:
 import numpy as np, tilewright as tw
 assert not HIDDEN or [d.id for d in tw.devices() if d.backend == "opencl"] == []
 g = np.random.default_rng(0)
-plans = [s for s in tw.remember.shelves() if s.name == "plans of batches"][0]
+from tilewright import remember
+assert tw.grouped_matmul and tw.plan_grouped  # loaded now, with their shelves
+plans = [s for s in remember.shelves() if s.name == "plans of batches"][0]
 for count, most in ((1, 40), (3, 64), (40, 90), (600, 64), (30, 300)):
     sizes = g.integers(0, most, (count, 3))
     for dtype in "fd":
