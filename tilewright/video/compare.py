@@ -21,7 +21,7 @@ from tilewright.arrays.array import NDArray
 from tilewright.errors import ArgumentError
 from tilewright.video.decode import decoded
 from tilewright.video.likeness import psnr, ssim
-from tilewright.video.look import FULL_RANGE, Frame, Look
+from tilewright.video.look import Frame, Look
 from tilewright.video.source import Film
 from tilewright.video.stills import pillow
 from tilewright.wording import PATH, short
@@ -30,7 +30,6 @@ _LOOKED_AT = 32
 _IN_ONE_GO = 400  # pictures: below this all are decoded, above it each that is looked at is sought
 _WIDE = 1280  # of the images with a slider
 _CROP = 240
-_BT709 = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,8 +109,7 @@ def _small(frame: Frame, size: tuple[int, int]) -> NDArray:
 def image(frame: Frame, size: tuple[int, int]) -> Any:
     """A Pillow image of a picture, enlarged by a bicubic filter where it is smaller."""
     look = frame.look
-    matrix = "ITU709" if look.matrix == _BT709 else "ITU601"
-    span = "JPEG" if look.range == FULL_RANGE else "MPEG"
+    matrix, span = look.coding
     made = frame.carrier.reformat(
         *size, "rgb24", src_colorspace=matrix, src_color_range=span, interpolation="BICUBIC"
     )

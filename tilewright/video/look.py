@@ -16,6 +16,7 @@ import numpy as np
 from tilewright.arrays.array import NDArray
 from tilewright.errors import ArgumentError
 
+_BT709 = 1  # FFmpeg's code of a matrix
 FULL_RANGE = 2  # FFmpeg's code of samples from 0 to the largest; 1 is 16 to 235, 0 unknown
 UNKNOWN = 2  # H.273's code for matrix, primaries and transfer that nobody named
 
@@ -81,6 +82,12 @@ class Look:
         count = {"yuv": 3, "rgb": 3, "grey": 1}[self.kind]
         colours = (whole, small, small) if self.kind == "yuv" else (whole,) * count
         return (*colours, whole) if self.alpha else colours
+
+    @property
+    def coding(self) -> tuple[str, str]:
+        """Matrix and range of luma and chroma, in the words of PyAV's `reformat`."""
+        matrix = "ITU709" if self.matrix == _BT709 else "ITU601"
+        return matrix, "JPEG" if self.range == FULL_RANGE else "MPEG"
 
     @property
     def bytes(self) -> int:

@@ -19,7 +19,7 @@ from tilewright.arrays.array import NDArray
 from tilewright.errors import ArgumentError
 from tilewright.video import mattes
 from tilewright.video.decode import decoded, planes
-from tilewright.video.look import FULL_RANGE, Frame, Look
+from tilewright.video.look import Frame, Look
 from tilewright.video.planes import kernels_of
 from tilewright.video.pyav import pyav
 from tilewright.video.source import Film
@@ -31,7 +31,6 @@ _IN_ONE_GO = 400  # pictures: below this all are decoded, above it each that is 
 _EDGE, _APART = 24.0, 24.0  # codes of 255: a step that is seen well, and a change
 _STILL, _MOVES, _OFTEN = 0.55, 1e-3, 0.06
 _EMPTY, _HIDDEN = 0.6, 0.1
-_BT709 = 1
 
 
 def packed(samples: Sequence[NDArray]) -> str:
@@ -66,12 +65,9 @@ def of_file(path: Path, look: Look, argument: str) -> Frame:
 
 def of_image(picture: object, look: Look) -> Frame:
     """A Pillow image in red, green and blue as a picture of a look of its size."""
+    matrix, span = look.coding
     made = pyav().VideoFrame.from_image(picture)
-    made = made.reformat(
-        format=look.format,
-        dst_colorspace="ITU709" if look.matrix == _BT709 else "ITU601",
-        dst_color_range="JPEG" if look.range == FULL_RANGE else "MPEG",
-    )
+    made = made.reformat(format=look.format, dst_colorspace=matrix, dst_color_range=span)
     samples = tuple(one.copy() for one in planes(made, look))
     return Frame(samples, 0, 1, Fraction(1), look)
 

@@ -12,11 +12,10 @@ import numpy as np
 
 from tilewright.arrays.array import NDArray
 from tilewright.video.detection.boxes import Boxes
-from tilewright.video.look import FULL_RANGE, Frame
+from tilewright.video.look import Frame
 from tilewright.video.planes import blank
 
 _GREY = 114  # what fills the rest, as those who trained YOLO have it
-_BT709 = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +40,7 @@ def coloured(frame: Frame, width: int, height: int) -> NDArray:
         for plane, to in zip(frame.planes, copy.planes, strict=True):
             to[...] = plane
         carrier = copy.carrier
-    matrix = "ITU709" if look.matrix == _BT709 else "ITU601"
-    span = "JPEG" if look.range == FULL_RANGE else "MPEG"
+    matrix, span = look.coding
     made = carrier.reformat(
         width, height, "rgb24", src_colorspace=matrix, src_color_range=span,
         interpolation="BILINEAR",

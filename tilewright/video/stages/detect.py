@@ -6,7 +6,6 @@ from which a file of JSON lines is made when the film is whole, and the stage `D
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,7 +25,7 @@ from tilewright.video.detection.kinds import KINDS
 from tilewright.video.detection.things import Found, of_boxes
 from tilewright.video.look import Frame, Look
 from tilewright.video.stages.contract import Window, Work, check_luma, workers_on
-from tilewright.wording import PATH, short
+from tilewright.video.stages.network_file import mark_of
 
 if TYPE_CHECKING:
     from tilewright.facts.device import Device
@@ -89,13 +88,7 @@ class Detect:
 
         Raises ArgumentError where it cannot be read.
         """
-        try:
-            mark = hashlib.sha256(path.read_bytes()).hexdigest()
-        except OSError as error:
-            raise ArgumentError(
-                f"model={short(str(path), PATH)}: cannot be read ({error.strerror}); accepted are"
-                " .onnx and .npz"
-            ) from None
+        mark = mark_of(path, "model")
         found = tuple(names) or names_in(path)
         return cls(tuple(classes), score, device, str(path), found, tiles, mark)
 

@@ -12,7 +12,6 @@ network sees the last ten to forty pictures, wherever a run or a worker begins.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,11 +24,12 @@ from tilewright.errors import ArgumentError, TilewrightError
 from tilewright.nn.places import device_of
 from tilewright.video import mattes
 from tilewright.video.chunk import carried
-from tilewright.video.look import FULL_RANGE, Frame, Look
+from tilewright.video.look import Frame, Look
 from tilewright.video.planes import kernels_of
 from tilewright.video.stages.contract import Pace, Window, Work, workers_on
+from tilewright.video.stages.network_file import mark_of
 from tilewright.video.stages.opacity import opaque, with_alpha
-from tilewright.video.stages.plate_matte import GROWN
+from tilewright.video.stages.plate_matte import grown
 from tilewright.wording import PATH, in_one_line, short
 
 if TYPE_CHECKING:
@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 EVERY, RUN_UP = 30, 10  # pictures
 _SIDE, _GRID = 512, 32
 _RADIUS, _EPS = 4, 1e-4
-_SURE, _WORTH = (0.05, 0.95), 0.003
-_BT709 = 1
+_SURE = (0.05, 0.95)
 WANTED = (
     "a picture float32 [1, 3, rows, columns], states of four dimensions and single numbers in;"
     " an opacity [1, 1, rows, columns] and as many states out"
@@ -69,13 +68,7 @@ class NetMatte:
     @classmethod
     def of_file(cls, path: Path, device: str = "auto", *, careful: bool = False) -> NetMatte:
         """By a file. Raises ArgumentError where it cannot be read or is no such network."""
-        try:
-            mark = hashlib.sha256(path.read_bytes()).hexdigest()
-        except OSError as error:
-            raise ArgumentError(
-                f"matte-model={short(str(path), PATH)}: cannot be read ({error.strerror}); accepted"
-                " are .onnx and .npz"
-            ) from None
+        mark = mark_of(path, "matte-model")
         made = cls(str(path), careful=careful, device=device, mark=mark)
         shaped(made.network(), 64, 64, made.label)
         return made
@@ -283,13 +276,12 @@ class _Running:
         kernels_of("layers").spread(weak, whole)
         made = with_alpha(frame, self._turned, np.maximum(alpha, whole))
         more = float(weak.mean() - (half > _SURE[1]).mean())
-        return replace(made, notes=(*made.notes, GROWN)) if more > _WORTH else made
+        return grown(made, more)
 
 
 def _red_green_blue(frame: Frame, size: tuple[int, ...]) -> NDArray:
     """A picture as networks take it: float32 [1, 3, rows, columns], 0 to 1."""
-    matrix = "ITU709" if frame.look.matrix == _BT709 else "ITU601"
-    span = "JPEG" if frame.look.range == FULL_RANGE else "MPEG"
+    matrix, span = frame.look.coding
     made = carried(frame, frame.look).reformat(
         size[3], size[2], "rgb24", src_colorspace=matrix, src_color_range=span,
         interpolation="AREA",

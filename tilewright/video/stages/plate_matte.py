@@ -104,5 +104,9 @@ def given(frame: Frame, look: Look, found: mattes.Found, *, careful: bool) -> Fr
     if not careful:
         return with_alpha(frame, look, found.alpha, cleaned(frame, found))
     alpha, more = mattes.closed(found)
-    made = with_alpha(frame, look, alpha)
+    return grown(with_alpha(frame, look, alpha), more)
+
+
+def grown(made: Frame, more: float) -> Frame:
+    """The picture, telling that a blur grew where that is so much of it."""
     return replace(made, notes=(*made.notes, GROWN)) if more > _WORTH else made

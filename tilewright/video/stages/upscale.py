@@ -6,7 +6,6 @@ way in and out, in the same pass that makes floats of whole numbers.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from tilewright.nn.places import device_of
 from tilewright.video.look import FULL_RANGE, Frame, Look
 from tilewright.video.planes import blank, doubled, flat, kernels, offsets
 from tilewright.video.stages.contract import Window, Work, check_luma, workers_on
+from tilewright.video.stages.network_file import mark_of
 from tilewright.wording import PATH, in_one_line, short
 
 if TYPE_CHECKING:
@@ -64,13 +64,7 @@ class Upscale:
     @classmethod
     def of_file(cls, path: Path, device: str = "auto") -> Upscale:
         """By a network in an ONNX file, or one that `tilewright.nn.save` wrote."""
-        try:
-            mark = hashlib.sha256(path.read_bytes()).hexdigest()
-        except OSError as error:
-            raise ArgumentError(
-                f"model={short(str(path), PATH)}: cannot be read ({error.strerror}); accepted are"
-                " .onnx and .npz"
-            ) from None
+        mark = mark_of(path, "model")
         return cls(device=device, model=str(path), mark=mark)
 
     def turned(self, look: Look) -> Look:
