@@ -2,8 +2,8 @@
 
     python -m bench.conv_int8 [--only "M 360p"] [--output FILE.json]
 
-Chains as of bench/conv.py, quantised by `nn.quantise` on drawn pictures, and whole nets of
-torchvision at 224 x 224 where it is installed. Peers get the same quantised net as an ONNX file of
+Chains as of bench/conv.py, quantised by `nn.quantise` on drawn pictures, and two whole nets at
+224 x 224. Peers get the same quantised net as an ONNX file of
 QuantizeLinear and DequantizeLinear. float32 in and out, results made beforehand, all in turns in
 one run. `equal` is the share of ours that is the definition's, bit for bit; of peers, how far off
 they are at most, of the largest result. Writes bench/results/conv-int8-cpu.json.
@@ -91,7 +91,13 @@ def _net(name: str) -> tuple[nn.Network, NDArray]:
     if net in conv_model.CHANNELS:
         work = conv_model.drawn(conv_model.CHANNELS[net], *SIZES[size])
         return nn.import_onnx(conv_model.onnx_model(work)), _drawn(rng, (1, *work.sizes[0]))
-    return nn.import_onnx(conv_model.torchvision_model(net)), _drawn(rng, (1, 3, 224, 224))
+    import torch
+
+    from bench import net_models
+
+    torch.manual_seed(0)
+    shape = (1, 3, 224, 224)
+    return net_models.network(net_models.drawn(net_models.MAKERS[net]()), shape), _drawn(rng, shape)
 
 
 def _drawn(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray:

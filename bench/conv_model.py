@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import io
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -103,19 +101,3 @@ def _told(node: Node) -> dict[str, Any]:
         for key, value in node.attributes.items()
         if key in known and value is not None and not (value == "" or value == [])
     }
-
-
-def torchvision_model(name: str) -> bytes:
-    """A net of torchvision with drawn weights, as torch exports it for a picture of 224 x 224."""
-    import torch
-
-    models = importlib.import_module("torchvision.models")
-    makers = {"MobileNetV2": "mobilenet_v2", "ResNet-18": "resnet18"}
-    torch.manual_seed(0)
-    net = getattr(models, makers[name])(weights=None).eval()
-    file = io.BytesIO()
-    picture = torch.zeros(1, 3, 224, 224)
-    torch.onnx.export(
-        net, picture, file, dynamo=False, opset_version=17, input_names=["x"], output_names=["y"]
-    )
-    return file.getvalue()

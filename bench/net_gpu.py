@@ -86,8 +86,7 @@ def measured(case: Case, mode: str | None) -> dict[str, Any]:
     from bench import net_models
 
     torch.manual_seed(1)
-    makes = {"ResNet-18": net_models.resnet18, "MobileNetV2": net_models.mobilenet_v2}
-    make = makes.get(case.name, lambda: net_models.upscaler(case.name))
+    make = net_models.MAKERS.get(case.name, lambda: net_models.upscaler(case.name))
     module = _folded(net_models.drawn(make()), fuse_conv_bn_eval)
     network = net_models.network(module, case.shape)
     begun = time.perf_counter()

@@ -10,13 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from bench.conv_model import CHANNELS
 from tilewright.nn import Network, import_onnx
-
-CHAINS = {
-    "S": (1, 16, 16, 16, 16, 4),
-    "M": (1, 32, 32, 32, 32, 32, 4),
-    "L": (1, *[64] * 9, 4),
-}
 
 
 class Residual(nn.Module):  # type: ignore[misc]
@@ -85,7 +80,7 @@ def mobilenet_v2() -> nn.Module:
 def upscaler(name: str) -> nn.Module:
     """A chain of 3x3 convolutions, ReLU between, a pixel shuffle by two at the end."""
     layers: list[nn.Module] = []
-    for inputs, outputs in pairwise(CHAINS[name]):
+    for inputs, outputs in pairwise(CHANNELS[name]):
         layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU()]
         nn.init.normal_(layers[-2].weight, std=(2 / (9 * inputs)) ** 0.5)
     return nn.Sequential(*layers[:-1], nn.PixelShuffle(2))
@@ -98,6 +93,9 @@ def drawn(net: nn.Module) -> nn.Module:
             nn.init.normal_(module.running_mean, 0.0, 0.1)
             nn.init.uniform_(module.running_var, 0.5, 1.5)
     return net.eval().requires_grad_(False)
+
+
+MAKERS = {"ResNet-18": resnet18, "MobileNetV2": mobilenet_v2}
 
 
 def network(net: nn.Module, shape: tuple[int, ...]) -> Network:

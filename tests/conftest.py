@@ -206,5 +206,6 @@ def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 @pytest.fixture
 def without_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One-bit tables whose times do not matter: threads may spin beside who comes next."""
+    """Tables whose times do not matter: threads may spin beside who comes next."""
     monkeypatch.setattr("tilewright.report.onebit_bench.REST", 0.0)
+    monkeypatch.setattr("tilewright.report.net_peers.REST", 0.0)

@@ -42,7 +42,7 @@ def upscaler() -> bytes:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without_rest: None) -> Path:
     """A model, a picture and an array in the current folder, on a host that was measured."""
     known = replace(host(), ceilings=made_up(host().key))
     monkeypatch.setattr("tilewright.cli.profile.device_of", lambda name, graph: known)

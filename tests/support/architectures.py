@@ -2,6 +2,8 @@
 
 Those of torchvision are made by it; a super-resolution net or two, a U-Net and a recurrent matting
 net are written here, small, of the layers that theirs consist of.
+
+    python -m tests.support.architectures FOLDER      all of them at sizes that people run
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import functools
 import importlib
 import importlib.util
 import io
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -224,6 +227,17 @@ ARCHITECTURES = {
 }
 
 
+# Where people run them, if not on one picture of 224 x 224.
+LARGE: dict[str, tuple[tuple[int, ...], ...]] = {
+    "SSDLite": ((1, 3, 320, 320),),
+    "FSRCNN": ((1, 1, 180, 320),),
+    "ESPCN": ((1, 1, 360, 640),),
+    "compact SRVGG": ((1, 3, 180, 320),),
+    "U-Net": ((1, 3, 256, 256),),
+    "recurrent matting": ((1, 3, 256, 256), (1, 8, 64, 64), (1, 16, 32, 32)),
+}
+
+
 @functools.cache
 def exported(name: str, shapes: tuple[tuple[int, ...], ...] | None = None) -> bytes:
     """A net of `ARCHITECTURES` as an ONNX file, for inputs of these shapes or its own.
@@ -280,3 +294,16 @@ def _declare() -> torch.library.Library:
         if not hasattr(torch.ops.torchvision, name):
             library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     return library
+
+
+def main() -> None:
+    """Write NAME-big.onnx for each."""
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ARCHITECTURES:
+        model = exported(name, LARGE.get(name, ((1, 3, 224, 224),)))
+        (folder / f"{name}-big.onnx").write_bytes(model)
+
+
+if __name__ == "__main__":
+    main()

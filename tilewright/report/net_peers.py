@@ -21,10 +21,12 @@ from tilewright.arrays.array import NDArray
 from tilewright.errors import ArgumentError
 from tilewright.nn.graph import Shape
 from tilewright.report.net_profile import PeerTimes
+from tilewright.report.sampling import REST, block
 
 Call = Callable[[], Any]
 ONNXRUNTIME, OPENVINO = "onnxruntime", "openvino"
 _BUDGET = 8.0  # seconds that whole runs in turns may take
+_BLOCKS = 3  # of each
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,23 +63,23 @@ def ready(name: str, model: Path, feeds: Mapping[str, NDArray], threads: int | N
 
 
 def in_turns(calls: Mapping[str, Call], repeats: int) -> dict[str, float]:
-    """Median seconds of each call, all in turns after one warm-up each.
+    """Median seconds of each call, in blocks that take turns.
 
-    Slow calls have fewer repeats, three at least.
+    A block begins when the threads of the one before have stopped spinning, with a run that does
+    not count. Slow calls have fewer repeats, three at least.
     """
     begun = time.perf_counter()
     for call in calls.values():
         call()
     once = time.perf_counter() - begun
-    for call in calls.values():  # the first may have compiled
-        call()
-    count = min(repeats, max(3, int(_BUDGET / max(once, 1e-6))))
+    count = min(repeats, max(_BLOCKS, int(_BUDGET / max(once, 1e-6))))
     found: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(count):
+    for _ in range(_BLOCKS):
         for name, call in calls.items():
-            begun = time.perf_counter()
+            if len(calls) > 1:
+                time.sleep(REST)
             call()
-            found[name].append(time.perf_counter() - begun)
+            found[name] += block(call, 0.0, least=-(-count // _BLOCKS))
     return {name: statistics.median(seconds) for name, seconds in found.items()}
 
 

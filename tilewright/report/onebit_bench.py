@@ -28,7 +28,7 @@ from tilewright.arrays import torch_private as private
 from tilewright.arrays.array import NDArray
 from tilewright.errors import KernelError
 from tilewright.facts.device import Device
-from tilewright.report.sampling import block
+from tilewright.report.sampling import REST, block
 from tilewright.report.sheet import sheet
 
 Way = Callable[[], object]
@@ -48,7 +48,6 @@ SHAPES = (
 )
 INT32, BITS, PACK, WHOLE = "one-bit int32", "one-bit bits", "pack A", "packed and multiplied"
 FP32, FP16, BF16, INT8, INT8_ORT = "fp32", "fp16", "bf16", "int8", "int8 onnxruntime"
-REST = 0.25  # seconds; threads of OpenMP and MKL spin for 0.2 s after a product
 _BLOCK = 0.04  # seconds of one way before the next has its turn
 _ROUNDED = {FP16: 2.0**-11, BF16: 2.0**-8}  # of large sums, once, in the result
 OURS = (INT32, BITS, PACK, WHOLE)

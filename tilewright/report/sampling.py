@@ -15,6 +15,9 @@ from tilewright.engines.backend import Timing
 from tilewright.tuning.timer import events_agree, events_lie
 
 MIN_REPEATS = 3
+# Seconds before a block of another library: threads of OpenMP and MKL spin for 0.2 s after a run,
+# and would take a core of two from whoever comes next.
+REST = 0.25
 
 
 @dataclass(frozen=True, slots=True)
