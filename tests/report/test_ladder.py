@@ -26,6 +26,7 @@ from tilewright.report import ladder as ladder_module
 from tilewright.report import peers
 from tilewright.report.ladder import Operands, measure
 from tilewright.report.memory import measure_memory
+from tilewright.report.records import Ladder
 from tilewright.report.sampling import Effort, Samples, sample
 
 QUICK = Effort(warmups=2, repeats=3, budget=1.0)
@@ -324,6 +325,10 @@ def test_three_host_pointer_ways_are_measured_and_right(device: Device) -> None:
     if device.has("unified_memory"):
         assert ways["use"].create_bytes == 0
         assert ways["allocate"].create_bytes == 2 * 32 * 32 * 4
+
+
+def test_a_device_on_which_no_kernel_ran_has_no_memory_ways(opencl_device: Device) -> None:
+    assert measure_memory(Ladder(opencl_device, 32, "float32", ())) == ()
 
 
 def test_memory_ways_are_shown_and_written(tmp_path: Path) -> None:

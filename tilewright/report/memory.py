@@ -25,7 +25,9 @@ _REPEATS = 5
 
 
 def measure_memory(ladder: Ladder) -> tuple[MemoryWay, ...]:
-    """Every way on the ladder's device, by the ladder's fastest kernel."""
+    """Every way on the ladder's device, by the ladder's fastest kernel; none where no kernel ran."""
+    if ladder.winner is None and ladder.device.backend != "host":
+        return ()
     operands = Operands.random(ladder.size, ladder.dtype)
     plan = _plan(ladder)
     return tuple(_measure(way, plan, operands) for way in MEMORY_WAYS)
