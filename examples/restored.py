@@ -11,13 +11,14 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 
 from tilewright import video
 from tilewright.video.look import Frame, Look
 from tilewright.video.stages.contract import Stage, Window
 
-SIDE, GAP = 240, 6
+SIDE, GAP, HEAD = 240, 6, 26
+HEADS = ("damaged", "restored", "as it was")
 # A photograph, where the part begins (row, column), and its damage: quality or deviation.
 PARTS = (("kodim23", 60, 130, "jpeg", 10), ("kodim04", 60, 120, "noise", 25))
 FAILS = ("kodim13", 250, 300, "noise", 50)
@@ -26,13 +27,16 @@ FAILS = ("kodim13", 250, 300, "noise", 50)
 def main(photographs: Path, picture: Path) -> None:
     """Write a row a part: damaged, restored, as it was."""
     parts = [*PARTS, FAILS]
-    sheet = Image.new("L", (3 * SIDE + 2 * GAP, len(parts) * (SIDE + GAP) - GAP), 255)
+    sheet = Image.new("L", (3 * SIDE + 2 * GAP, HEAD + len(parts) * (SIDE + GAP) - GAP), 255)
+    for column, head in enumerate(HEADS):
+        place = column * (SIDE + GAP) + 2, 2
+        ImageDraw.Draw(sheet).text(place, head, fill=0, font=ImageFont.load_default(16))
     for row, (name, top, left, kind, strength) in enumerate(parts):
         clean = np.asarray(Image.open(photographs / f"{name}.webp").convert("L"))
         damaged, stage = harmed(clean, kind, strength)
         for column, plane in enumerate((damaged, through(stage, damaged), clean)):
             part = plane[top : top + SIDE, left : left + SIDE]
-            sheet.paste(Image.fromarray(part), (column * (SIDE + GAP), row * (SIDE + GAP)))
+            sheet.paste(Image.fromarray(part), (column * (SIDE + GAP), HEAD + row * (SIDE + GAP)))
     sheet.save(picture, optimize=True)
 
 

@@ -16,7 +16,7 @@ pytestmark = [
 ]
 # Large enough that products go to all cores; the networks' kernels always do.
 SCRIPT = """
-import os, signal, sys, threading, traceback
+import contextlib, os, signal, sys, threading, traceback
 import numpy as np
 import tilewright as tw
 from tilewright import onebit
@@ -35,14 +35,19 @@ network = onebit.Network((9, 9, 70), (
                           window=Window((3, 3), pads=(1, 1, 1, 1))),
     AveragePool(name="m", inputs=("c",)),
 ))
+def on_every_device():
+    for device in tw.devices():
+        if device.backend == "opencl":
+            # a driver may be older than the processor, and compile nothing
+            with contextlib.suppress(tw.errors.BuildError):
+                tw.matmul(a[:64], w[:, :64], kernel="naive", device=device)
 uses = {
     "nothing": lambda: None,
     "pack": lambda: np.asarray(onebit.pack(a).words),
     "matmul": lambda: onebit.matmul(onebit.pack(a), onebit.pack(w, axis=0)),
     "Conv2d": lambda: conv(onebit.pack(picture)),
     "Network": lambda: network.run(picture),
-    "OpenCL": lambda: [tw.matmul(a[:64], w[:, :64], kernel="naive", device=d)
-                       for d in tw.devices() if d.backend == "opencl"],
+    "OpenCL": on_every_device,
 }
 here = {}
 

@@ -25,7 +25,7 @@ _REPEATS = 5
 
 
 def measure_memory(ladder: Ladder) -> tuple[MemoryWay, ...]:
-    """Every way on the ladder's device, by the ladder's fastest kernel; none where no kernel ran."""
+    """Every way on the ladder's device, by its fastest kernel; none where no kernel ran."""
     if ladder.winner is None and ladder.device.backend != "host":
         return ()
     operands = Operands.random(ladder.size, ladder.dtype)

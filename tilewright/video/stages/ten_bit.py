@@ -1,7 +1,7 @@
 """Ten bits out of eight, so that what comes after, and the encoder, have finer steps.
 
-Where a plane is flat to within one step of eight bits, its samples become the mean of 3 x 3 round
-them: ramps that eight bits cut into bands get their steps between back, edges stay as they are.
+Where a plane rises so slowly that eight bits cut it into bands, its samples become the mean of up
+to 65 x 65 round them, which is what stood there before it was rounded; edges and grain stay.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.errors import ArgumentError
 from tilewright.video.look import FULL_RANGE, Frame, Look, planar
-from tilewright.video.planes import blank, flat, kernels
+from tilewright.video.planes import blank, flat, kernels_of
 from tilewright.video.stages.contract import Window, Work
 
 
@@ -40,7 +40,7 @@ class TenBit:
 
     def bound(self, look: Look) -> Work:
         """Nothing to make ready but the loops."""
-        kernels()
+        kernels_of("bands")
         return partial(_deepened, self.turned(look))
 
 
@@ -50,7 +50,7 @@ def _deepened(look: Look, window: Window) -> Iterable[Frame]:
     for plane, to in zip(window.frame.planes, out.planes, strict=True):
         source, pitch = flat(plane)
         into, pitch_out = flat(to)
-        kernels().deepen(
+        kernels_of("bands").deepen(
             source, pitch, *plane.shape, into, pitch_out, np.float32(scale), np.float32(1023)
         )
     return (out,)

@@ -1,4 +1,4 @@
-"""Planes of pictures: whole numbers to float32 and back, doubled by a filter, sharpened, deepened.
+"""Planes of pictures: whole numbers to float32 and back, doubled by a filter, sharpened.
 
     widen    whole [rows, columns] -> float32      sample * scale + offset
     narrow   float32 -> whole                      the nearest, from 0 to `most`
@@ -7,7 +7,6 @@
     sharpen  whole -> whole        sample + amount * (sample - mean of 3 x 3), weights 1 2 1
     quarters   whole -> float32 [4, rows / 2, columns / 2]    sample * scale, by places of 2 x 2
     corrected  whole -> whole    sample plus what such planes say
-    deepen   whole -> whole        ten bits from eight: what lies within a step of that mean is it
 
 Planes are flat, with the distance of their rows (`pitch`), as decoders pad rows: so Numba sees
 neighbouring samples and LLVM makes vectors. Beyond an edge lies the edge's sample.
@@ -105,22 +104,6 @@ def sharpen(source, pitch, rows, columns, out, pitch_out, amount, most):
         to = out[y * pitch_out : y * pitch_out + columns]
         for x in range(columns):
             found = _F(row[x]) + amount * (_F(row[x]) - means[x]) + _F(0.5)
-            found = found if found > _F(0) else _F(0)
-            to[x] = int(found if found < most else most)
-
-
-@njit(nogil=True, cache=True)
-def deepen(source, pitch, rows, columns, out, pitch_out, scale, most):
-    """Finer steps; where the picture is flat to within a step, those of the mean."""
-    sums, means = np.empty(columns + 2, _F), np.empty(columns, _F)
-    for y in range(rows):
-        _means(source, pitch, rows, columns, y, sums, means)
-        row = source[y * pitch : y * pitch + columns]
-        to = out[y * pitch_out : y * pitch_out + columns]
-        for x in range(columns):
-            apart = means[x] - _F(row[x])
-            flat = apart if abs(apart) < _F(1) else _F(0)
-            found = (_F(row[x]) + flat) * scale + _F(0.5)
             found = found if found > _F(0) else _F(0)
             to[x] = int(found if found < most else most)
 
