@@ -5,22 +5,21 @@
 IMAGES holds test/. Drawn objects of 10 to 16 samples, by other seeds than those that were learned
 from, eight a picture of 640 x 360 (`train/scenes.py`); in clips they move, and the clip is encoded
 again with them (x264, CRF 23), and one that hardly differs from what it moves over counts neither
-way in that picture. A thing is found by a box of its class that overlaps it by half; every other
-box is false. Beside the network stand blobs, the extremes of the Laplacian of Gaussians over scales
-(Lindeberg 1998), which know no classes and see every fourth picture; and, for speed, onnxruntime
-with the same network in the same stage. Speed wants the machine for itself.
+way in that picture. Clips go through the stages that `--detect` means. A thing is found by a box of
+its class that overlaps it by half; every other box is false. Beside the network stand blobs, the
+extremes of the Laplacian of Gaussians over scales (Lindeberg 1998), which know no classes and see
+every fourth picture; and, for speed, onnxruntime with the same network in the same stage. Speed
+wants the machine for itself.
 """
 
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -31,23 +30,29 @@ from bench.timing import load_average
 from tilewright import models, video
 from tilewright.inputs.devices import host
 from tilewright.video.detection import heat
-from tilewright.video.detection.boxes import Boxes, merged, overlaps
+from tilewright.video.detection.boxes import Boxes, merged
 from tilewright.video.detection.kinds import KINDS
 from tilewright.video.detection.things import Found
-from tilewright.video.look import Frame, Look
-from tilewright.video.stages.contract import Window, Work
+from tilewright.video.look import Frame
+from tilewright.video.stages.contract import Window, Work, windows
+from tilewright.video.stages.follow import UNSURE
 from train.photographs import NDArray, files_of
 from train.scenes import (
     HIGH,
-    VISIBLE,
+    LOOK,
     WIDE,
+    Row,
     Thing,
     by_kind,
+    coded,
+    framed,
     judged,
+    moving,
     pasted,
     photograph,
     scene,
     thing,
+    without_hidden,
 )
 
 PARTS = ("photographs", "clips", "speed")
@@ -56,8 +61,6 @@ _RATE, _HALF = 0.1, 0.5
 _LEAST = 0.02  # score of boxes that are judged
 _ROUNDS, _EACH = 5, 6
 _SCALES = (2.5, 3.2, 4.0, 5.0)  # deviations of blobs, of radii 3.5 to 7 samples
-_LOOK = Look(WIDE, HIGH, "yuv420p", 8, "yuv", halved=(1, 1))
-_HIDDEN = -1  # the kind of what hardly differs from what lies behind it in that picture
 Case = list[tuple[NDArray, NDArray, Frame]]  # what is there: corners, kinds; and the picture
 
 
@@ -75,9 +78,9 @@ def main() -> None:
     path: Path = options.output
     document: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"cases": []}
     document |= {"environment": environment(host()), "load_before": load_average()}
-    sources: dict[str, Callable[[], Case]] = {
-        "photographs": lambda: photographs(options.images),
-        "clips": lambda: [one for part in clips(options.clips) for one in part],
+    sources: dict[str, Callable[[], list[Case]]] = {
+        "photographs": lambda: [[one] for one in photographs(options.images)],
+        "clips": lambda: list(clips(options.clips)),
     }
     for part in options.only:
         if part == "speed":
@@ -95,25 +98,17 @@ def photographs(folder: Path) -> Case:
     found = []
     for number, path in enumerate(files_of(folder / "test")):
         one = scene(photograph(path), _THINGS, 10_000 + number)
-        found.append((one.corners, one.kinds, framed(one.picture, number)))
+        found.append((one.corners, one.kinds, _still(one.picture, number)))
     return found
 
 
-def framed(picture: NDArray, number: int) -> Frame:
+def _still(picture: NDArray, number: int) -> Frame:
     """Red, green, blue of 0 to 1 as a film's picture, 4:2:0."""
     import av
 
     codes = np.rint(picture.transpose(1, 2, 0) * 255).clip(0, 255).astype(np.uint8)
     made = av.VideoFrame.from_ndarray(codes, "rgb24").reformat(format="yuv420p")
-    return _frame(made, number)
-
-
-def _frame(made: Any, number: int) -> Frame:
-    planes = []
-    for plane, (rows, columns) in zip(made.planes, _LOOK.shapes, strict=True):
-        flat = np.frombuffer(plane, np.uint8)[: rows * plane.line_size]
-        planes.append(flat.reshape(rows, plane.line_size)[:, :columns].copy())
-    return Frame(tuple(planes), number, 1, Fraction(1, 25), _LOOK)
+    return framed(made, number)
 
 
 def clips(folder: Path) -> Iterator[Case]:
@@ -125,23 +120,9 @@ def clips(folder: Path) -> Iterator[Case]:
 
 def clip(path: Path, seed: int) -> Case:
     """One clip: its first pictures, made 640 x 360."""
-    chance = np.random.default_rng(seed)
-    things = [thing(int(chance.integers(4)), 1000 * seed + n) for n in range(_THINGS)]
-    # A cell of 4 x 2 each, so that they never meet.
-    places = np.array([[WIDE / 4 * (n % 4 + 0.5), HIGH / 2 * (n // 4 + 0.5)] for n in range(8)])
-    speeds = chance.uniform(-2.5, 2.5, (_THINGS, 2))
-    truth, pictures = [], []
-    for number, picture in enumerate(_opened(path)):
-        corners, kinds = [], []
-        for one, place, speed in zip(things, places, speeds, strict=True):
-            x, y = place + speed * (number - _PICTURES / 2)
-            picture, apart = pasted(picture, one, float(x), float(y))
-            corners.append(one.box(float(x), float(y)))
-            kinds.append(one.kind if apart >= VISIBLE else _HIDDEN)
-        truth.append((np.asarray(corners), np.asarray(kinds)))
-        pictures.append(picture)
-    frames = _coded(pictures)
-    return [(*there, frame) for there, frame in zip(truth, frames, strict=True)]
+    scenes = moving(_opened(path), _PICTURES, seed)
+    frames = coded([one.picture for one in scenes])
+    return [(one.corners, one.kinds, frame) for one, frame in zip(scenes, frames, strict=True)]
 
 
 def _opened(path: Path) -> Iterator[NDArray]:
@@ -149,35 +130,25 @@ def _opened(path: Path) -> Iterator[NDArray]:
     from PIL import Image, ImageOps
 
     with av.open(str(path)) as container:
-        for number, frame in enumerate(container.decode(video=0)):
-            if number == _PICTURES:
-                return
+        for frame in container.decode(video=0):
             small = ImageOps.fit(frame.to_image(), (WIDE, HIGH), Image.Resampling.BICUBIC)
             yield np.ascontiguousarray(np.asarray(small, np.float32).transpose(2, 0, 1) / 255)
 
 
-def _coded(pictures: Sequence[NDArray]) -> list[Frame]:
-    """Pictures as x264 keeps them at CRF 23."""
-    import av
-
-    file = io.BytesIO()
-    with av.open(file, "w", format="matroska") as out:
-        stream = out.add_stream("libx264", rate=25, options={"crf": "23", "preset": "medium"})
-        stream.width, stream.height, stream.pix_fmt = WIDE, HIGH, "yuv420p"
-        for picture in pictures:
-            codes = np.rint(picture.transpose(1, 2, 0) * 255).clip(0, 255).astype(np.uint8)
-            out.mux(stream.encode(av.VideoFrame.from_ndarray(codes, "rgb24")))
-        out.mux(stream.encode(None))
-    file.seek(0)
-    with av.open(file) as container:
-        return [_frame(one, number) for number, one in enumerate(container.decode(video=0))]
-
-
-def measured(name: str, case: Case) -> dict[str, Any]:
+def measured(name: str, cases: list[Case]) -> dict[str, Any]:
     """Shares that are found, and false boxes."""
-    work = video.Detect(score=_LEAST).bound(_LOOK)
-    ours = [_seen(corners, kinds, _boxes(work, frame)) for corners, kinds, frame in case]
-    blobs = [_seen(corners, kinds, blobs_of(frame)) for corners, kinds, frame in case[::_FOURTH]]
+    ours: list[Row] = []
+    alone: list[Row] = []
+    for case in cases:
+        for found, way in ((ours, followed), (alone, by_itself)):
+            seen = way([frame for *_, frame in case])
+            for (corners, kinds, _), boxes in zip(case, seen, strict=True):
+                found.append(without_hidden(corners, kinds, boxes))
+    pictures = [one for case in cases for one in case]
+    blobs = [
+        without_hidden(corners, kinds, blobs_of(frame))
+        for corners, kinds, frame in pictures[::_FOURTH]
+    ]
     exact, any_kind = judged(ours), judged(ours, kind=False)
     recall, score = exact.recall(_RATE)
     return {
@@ -187,21 +158,29 @@ def measured(name: str, case: Case) -> dict[str, Any]:
         "false_at_half": float((exact.wrong >= _HALF).sum() / exact.pictures),
         "any_kind": any_kind.recall(_RATE)[0],
         "overlap of a third": judged(ours, alike=1 / 3).recall(_RATE)[0],
+        "alone": judged(alone).recall(_RATE)[0],
         "by_kind": by_kind(ours, score),
         "blobs": judged(blobs, kind=False).recall(_RATE)[0],
         "blobs, eight false": judged(blobs, kind=False).recall(8.0)[0],
     }  # fmt: skip
 
 
-def _seen(corners: NDArray, kinds: NDArray, boxes: Boxes) -> tuple[NDArray, NDArray, Boxes]:
-    """Without what is hidden, and boxes of that: neither right nor wrong."""
-    hidden = kinds == _HIDDEN
-    on_it = np.asarray((overlaps(boxes.corners, corners[hidden]) > 0.2).any(1))
-    return corners[~hidden], kinds[~hidden], boxes.chosen(np.logical_not(on_it))
+def by_itself(frames: Sequence[Frame]) -> list[Boxes]:
+    """What is found in each picture by itself."""
+    work = video.Detect(score=_LEAST).bound(LOOK)
+    return [_boxes(seen) for frame in frames for seen in work(Window(frame))]
 
 
-def _boxes(work: Work, frame: Frame) -> Boxes:
-    (seen,) = work(Window(frame))
+def followed(frames: Sequence[Frame]) -> list[Boxes]:
+    """What the stages find that `--detect` means, at any score."""
+    find, follow = video.Detect(score=UNSURE * _HALF), video.Follow(_LEAST)
+    work = find.bound(LOOK)
+    looked = (seen for frame in frames for seen in work(Window(frame)))
+    vote = follow.bound(LOOK)
+    return [_boxes(seen) for window in windows(follow, looked) for seen in vote(window)]
+
+
+def _boxes(seen: Frame) -> Boxes:
     assert isinstance(seen.found, Found)
     things = seen.found.things
     corners = [(one.x, one.y, one.x + one.w, one.y + one.h) for one in things]
@@ -232,12 +211,12 @@ def speeds() -> dict[str, float]:
     for number in range(_THINGS):
         one: Thing = thing(number % 4, number)
         picture, _ = pasted(picture, one, 60.0 + 70 * number, 60.0 + 30 * number)
-    window = Window(framed(picture, 0))
+    window = Window(_still(picture, 0))
     cores = host().compute_units
     ways = {
-        "tilewright": [video.Detect().bound(_LOOK) for _ in range(cores)],
+        "tilewright": [video.Detect().bound(LOOK) for _ in range(cores)],
         "tilewright, without the mirror image": [
-            video.Detect(mirrored=False).bound(_LOOK) for _ in range(cores)
+            video.Detect(mirrored=False).bound(LOOK) for _ in range(cores)
         ],
         "onnxruntime, a picture a core": [_by_onnxruntime(1) for _ in range(cores)],
         "onnxruntime": [_by_onnxruntime(cores)],

@@ -21,7 +21,8 @@ def detected(document: dict[str, Any]) -> list[str]:
             f" {case['blobs']:.3f} | {case['blobs, eight false']:.3f} |"
         )
         shares = ", ".join(f"{name} {share:.3f}" for name, share in case["by_kind"].items())
-        kinds.append(f"{case['name']}: {shares}; of any class {case['any_kind']:.3f}")
+        alone = f", each picture by itself {case['alone']:.3f}" if case["name"] == "clips" else ""
+        kinds.append(f"{case['name']}: {shares}; of any class {case['any_kind']:.3f}{alone}")
     speed = document.get("speed", {})
     lines += ["", f"Found at 0.1 false a picture, of {'. Of '.join(kinds)}.", *[""][: len(speed)]]
     lines += ["| 640 × 360 | pictures a second |", "|---|---:|"] if speed else []

@@ -17,10 +17,12 @@ from tilewright import nn  # noqa: E402
 from tilewright.video.detection import heat  # noqa: E402
 from tilewright.video.detection.boxes import Boxes  # noqa: E402
 from tilewright.video.detection.kinds import KINDS  # noqa: E402
-from train.detect import Task, learn, read_by_net  # noqa: E402
+from train.detect import Task, learn  # noqa: E402
+from train.filmed import HIGH, KEPT, SLOTS, WIDE, Both, Filmed, make  # noqa: E402
+from train.judging import clips, read_by_net  # noqa: E402
 from train.objects import BORDER, NONE, SIDE, drawn  # noqa: E402
 from train.pasted import Pasted, cost, wanted  # noqa: E402
-from train.scenes import judged, pasted, scene, thing  # noqa: E402
+from train.scenes import HIDDEN, judged, pasted, scene, thing  # noqa: E402
 from train.seeking import SIZES, Seeker  # noqa: E402
 from train.shipped_detect import export  # noqa: E402
 
@@ -135,3 +137,61 @@ def test_recall_counts_each_thing_once_and_false_boxes_by_the_picture() -> None:
     assert judged([(corners, kinds, boxes)], kind=False).things == 2
     assert found.recall(0.1)[0] == 0.5
     assert judged([(corners, kinds, boxes)], kind=False).recall(1.0)[0] == 1.0
+
+
+@pytest.fixture(scope="module")
+def photograph(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from PIL import Image
+
+    rng = np.random.default_rng(3)
+    smooth = np.kron(rng.integers(60, 200, (9, 12, 3)), np.ones((60, 60, 1))).astype(np.uint8)
+    path = tmp_path_factory.mktemp("photographs") / "a.png"
+    Image.fromarray(smooth).save(path)
+    return path
+
+
+def test_clips_are_made_once_and_their_objects_lie_where_they_are_said_to(
+    tmp_path: Path, photograph: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("train.filmed._CHUNK", 2)
+    paths = make((photograph,), tmp_path, 0, 2)
+    made = [path.stat().st_mtime_ns for path in paths]
+    assert [p.stat().st_mtime_ns for p in make((photograph,), tmp_path, 0, 2)] == made
+    with np.load(paths[0]) as kept:
+        pictures, objects = kept["pictures"], kept["objects"]
+    assert pictures.shape == (2 * KEPT, HIGH * 3 // 2, WIDE)
+    assert objects.shape == (2 * KEPT, SLOTS, 7)
+    inside = objects[..., 5] != 0
+    assert inside.any()
+    assert (objects[inside][:, 1:3] > -20).all()
+    crops = Filmed(paths, 64, "cpu")
+    rows = np.zeros((1, 7), np.int64)
+    number, slot = np.argwhere(objects[..., 5] > 0)[0]
+    x, y = objects[number, slot, 1:3]
+    left, top = (2 * int(np.clip(at - 30, 0, end - 64) // 2) for at, end in ((x, WIDE), (y, HIGH)))
+    rows[0, [0, 2, 3]] = number, top, left
+    for mirrored in (0, 1):
+        rows[0, 5] = mirrored
+        given, target = crops.at(torch.from_numpy(rows))
+        assert given.shape == (1, heat.PLANES, 16, 16)
+        at = 63.99 - (x - left) if mirrored else x - left
+        assert target[0, -2, int(y - top) // 4, int(at) // 4] == 1
+
+
+def test_a_step_is_half_of_each(tmp_path: Path, photograph: Path, crops: Pasted,
+                                monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    monkeypatch.setattr("train.filmed._CHUNK", 1)
+    both = Both(crops, Filmed(make((photograph,), tmp_path, 7, 1), 64, "cpu"))
+    rows = torch.from_numpy(both.drawn(np.random.default_rng(0), 1, 4)[0])
+    given, target = both.at(rows)
+    assert (len(given), len(target)) == (4, 4)
+    assert (rows[2:, 0] < KEPT).all()
+
+
+def test_clips_that_judge_have_things_in_every_picture(photograph: Path) -> None:
+    still, moved = clips([photograph])
+    assert len(still) == len(moved) == 12
+    for one in (*still, *moved):
+        assert one.planes.shape == (1, heat.PLANES, 90, 160)
+        assert (one.kinds != HIDDEN).sum() >= 4
+    assert np.abs(still[0].planes - moved[5].planes).mean() > 1e-4

@@ -1,14 +1,15 @@
-"""Learns the net that finds small objects, of drawn ones pasted into photographs, and writes it.
+"""Learns the net that finds small objects, of drawn ones in photographs and clips, and writes it.
 
-    python -m train.detect --data PHOTOGRAPHS --minutes 7 --seconds 450
+    python -m train.detect --data PHOTOGRAPHS --half --seconds 450
     python -m train.detect --data PHOTOGRAPHS --export models
     python -m train.detect --card models --figures bench/results/detect-cpu.json
     python -m train.detect --data PHOTOGRAPHS --labels labels.csv --film FILM --out mine
 
-PHOTOGRAPHS holds train/; every sixteenth of them is only judged by. The same line goes on from its
-checkpoint in --out; the schedule is over --minutes, of which a call takes --seconds. With --labels,
-a table that `tilewright label` proposed and a person corrected, the net that is brought along goes
-on with the film's pictures and their boxes; --minutes 3 is enough, and its .npz lies in --out.
+PHOTOGRAPHS holds train/; every sixteenth of them is only judged by. Clips are made of the others
+first, on all cores (`filmed.py`). The same line goes on from its checkpoint in --out; the schedule
+is over --minutes, of which a call takes --seconds. With --labels, a table that `tilewright label`
+proposed and a person corrected, the net that is brought along goes on with the film's pictures and
+their boxes; --minutes 3 is enough, and its .npz lies in --out.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tilewright.video.detection.boxes import merged
-from tilewright.video.detection.heat import both_ways, peaks
 from tilewright.video.detection.kinds import KINDS
 from train import checkpoints
+from train.filmed import Both, Filmed, make
+from train.judging import LEAST, found, given, judging
 from train.labelled import Marked, OfFilm, begun, marked
-from train.pasted import Pasted, by_places, cost
+from train.pasted import Pasted, cost
 from train.photographs import NDArray, files_of
-from train.scenes import Judged, Scene, judged, photograph, scene
+from train.scenes import Given
 from train.seeking import SIZES, Seeker, run
 from train.shipped_detect import card, export, learned_by
 from train.steps import CHUNK, Crops, Plan, Steps, falling
@@ -41,9 +42,7 @@ _BEGAN = time.monotonic()
 _SAVED = 60.0  # seconds between checkpoints
 _HELD = 16  # each so-manieth photograph judges
 _SCALES = (1.0, 0.8, 0.6, 0.45)
-_THINGS, _SCENES = 8, 4  # of a picture that judges, and pictures of a photograph
 _RATE = 0.1  # false boxes a picture
-_LEAST = 0.02  # score of boxes that are judged
 
 
 @dataclass(frozen=True)
@@ -59,6 +58,8 @@ class Task:
     minutes: float
     steps: int
     labels: str = ""
+    clips: int = 0
+    half: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,7 @@ def main() -> None:
     task = Task(
         given.size, given.seed, given.batch, given.crop, given.each,
         given.rate or SIZES[given.size].rate, given.minutes, given.steps,
+        clips=given.clips, half=given.half,
     )  # fmt: skip
     out = Path(given.out)
     device = given.device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -100,19 +102,23 @@ def main() -> None:
         return
     marks = marked(Path(given.labels), Path(given.film)) if given.labels else None
     if marks is not None:
-        task = replace(task, labels=marks.mark)
+        task = replace(task, labels=marks.mark, clips=0)
     if given.export:
         scenes = judging(split(Path(given.data), task.crop)[1])
         net = Seeker(SIZES[task.size]).take(learned_by(out / f"detect-{task.size}.pt"))
         _, score = found(net, scenes, "cpu").recall(_RATE)
-        print(export(task.size, out, Path(given.export), len(KINDS), max(score, _LEAST)))
+        print(export(task.size, out, Path(given.export), len(KINDS), max(score, LEAST)))
         return
     if marks is not None:
         path = _of_labels(task, marks, given.data, device, out, given.seconds)
     else:
         learned, held = split(Path(given.data), task.crop)
+        kept = make(
+            learning(Path(given.data), held), Path(given.filmed or out / "filmed"), 0, given.clips
+        )
         scenes = judging(held)
-        crops = Pasted(learned, task.crop, device, task.each, task.seed)
+        pasted = Pasted(learned, task.crop, device, task.each, task.seed)
+        crops = Both(pasted, Filmed(kept, task.crop, device)) if kept else pasted
         begin = partial(Seeker, SIZES[task.size])
         path = learn(task, begin, crops, scenes, device, out, given.seconds, not given.eager)
     print(path)
@@ -132,7 +138,9 @@ def _of_labels(
     def begin() -> Seeker:
         return begun(Seeker(SIZES[task.size], kinds), kinds)
 
-    learn(task, begin, crops, marks.judging, device, out, seconds, graph=False)
+    learn(
+        task, begin, crops, [given(one) for one in marks.judging], device, out, seconds, graph=False
+    )
     print(f"--classes {','.join(marks.classes)}")
     return export(task.size, out, out, kinds, 0.5)
 
@@ -145,7 +153,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--size", choices=SIZES, default="s")
     parser.add_argument("--data", default="", help="a folder with train/")
     parser.add_argument("--out", default="trained", help="where checkpoints lie")
-    parser.add_argument("--minutes", type=float, default=7.0, help="of learning, over all calls")
+    parser.add_argument("--minutes", type=float, default=5.75, help="of learning, over all calls")
     parser.add_argument("--seconds", type=float, default=0.0, help="at most, of this call")
     parser.add_argument("--steps", type=int, default=0, help="in the place of --minutes")
     parser.add_argument("--labels", default="", help="a table that `tilewright label` proposed")
@@ -154,11 +162,14 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--card", metavar="FOLDER", help="write the card there, by --figures")
     parser.add_argument("--figures", default="bench/results/detect-cpu.json", help="for the card")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--batch", type=int, default=48)
+    parser.add_argument("--batch", type=int, default=96)
     parser.add_argument("--crop", type=int, default=160)
-    parser.add_argument("--each", type=int, default=1500, help="objects drawn of each kind")
+    parser.add_argument("--each", type=int, default=400, help="objects drawn of each kind")
     parser.add_argument("--rate", type=float, default=0.0, help="largest; the size's by default")
+    parser.add_argument("--clips", type=int, default=5000, help="coded clips that are made first")
+    parser.add_argument("--filmed", default="", help="where those lie; in --out by default")
     parser.add_argument("--device", choices=("cuda", "cpu"))
+    parser.add_argument("--half", action="store_true", help="passes in half precision")
     parser.add_argument("--eager", action="store_true", help="no CUDA graph")
     return parser.parse_args()
 
@@ -170,11 +181,8 @@ def split(folder: Path, crop: int) -> tuple[list[NDArray], list[Path]]:
     files = files_of(folder / "train")
     whole = [path for path in files if not path.stem.endswith("-b")]
     held = whole[::_HELD]
-    names = {path.stem for path in held}
     learned = []
-    for path in files:
-        if path.stem.removesuffix("-b") in names:
-            continue
+    for path in learning(folder, held):
         with Image.open(path) as picture:
             colours = picture.convert("RGB")
         for scale in _SCALES:
@@ -185,39 +193,15 @@ def split(folder: Path, crop: int) -> tuple[list[NDArray], list[Path]]:
     return learned, held
 
 
-def judging(files: list[Path]) -> list[Scene]:
-    """Scenes of photographs that judge."""
-    pictures = [photograph(path) for path in files]
-    return [
-        scene(one, _THINGS, number * _SCENES + turn)
-        for number, one in enumerate(pictures)
-        for turn in range(_SCENES)
-    ]
-
-
-def read_by_net(picture: NDArray) -> Tensor:
-    """What a net reads of red, green and blue of 0 to 1."""
-    x = torch.from_numpy(picture)[None]
-    weights = torch.tensor([0.299, 0.587, 0.114]).view(1, 3, 1, 1)
-    return by_places((x * weights).sum(1, keepdim=True), x)
-
-
-@torch.no_grad()
-def found(net: Seeker, scenes: list[Scene], device: str) -> Judged:
-    """How a net does on scenes."""
-    rows = []
-
-    def run(planes: NDArray) -> NDArray:
-        return np.asarray(net(torch.from_numpy(planes).to(device)).cpu().numpy())
-
-    for one in scenes:
-        said = both_ways(run, read_by_net(one.picture).numpy())[0]
-        rows.append((one.corners, one.kinds, merged(peaks(said, _LEAST))))
-    return judged(rows)
+def learning(folder: Path, held: list[Path]) -> tuple[Path, ...]:
+    """Files to learn from: none of what judges, and no part of that."""
+    names = {path.stem for path in held}
+    files = files_of(folder / "train")
+    return tuple(path for path in files if path.stem.removesuffix("-b") not in names)
 
 
 def learn(
-    task: Task, begin: Callable[[], Seeker], crops: Crops, scenes: list[Scene], device: str,
+    task: Task, begin: Callable[[], Seeker], crops: Crops, scenes: Sequence[Given], device: str,
     out: Path, seconds: float, graph: bool,
 ) -> Path:  # fmt: skip
     """Run a task to the end of the call; returns the checkpoint's path.
@@ -232,7 +216,7 @@ def learn(
     path = out / f"detect-{task.size}.pt"
     torch.manual_seed(task.seed)
     net = begin().to(device)
-    plan = Plan(task.rate, task.batch, task.seed, half=False)
+    plan = Plan(task.rate, task.batch, task.seed, half=task.half)
     steps = Seeking(net.tensors, run, lambda: net.tensors, crops, plan)
     spent, best = 0.0, Best()
     if path.exists():
@@ -273,7 +257,7 @@ def _shares(task: Task, over: float) -> Callable[[int], float]:
 
 
 def _said(
-    task: Task, steps: Steps, seconds: float, loss: float, scenes: list[Scene], device: str
+    task: Task, steps: Steps, seconds: float, loss: float, scenes: Sequence[Given], device: str
 ) -> float:
     kinds = len(steps.averages[-1]) - 4
     net = Seeker(SIZES[task.size], kinds).take(steps.averages).to(device)

@@ -30,6 +30,7 @@ _WINDOW, _FINE = (
     3,
 )  # samples that an object is drawn in, and places of a sample that are averaged
 _CUT = 0.3  # of what is none of the kinds, cut-outs of photographs
+_MIXED = 0.15  # of crops, those that are two photographs, and those in other colours
 _TO_LUMA = (65.481 / 255, 128.553 / 255, 24.966 / 255)
 
 
@@ -56,8 +57,8 @@ class Pasted:
 
     def at(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """What the net reads, [batch, 24, size / 4, size / 4], and what is wanted of it."""
-        picture = torch.cat(self._pictures.at(rows), 1)
-        picture = _toned(picture)
+        picture = mixed(torch.cat(self._pictures.at(rows), 1))
+        picture = toned(picture)
         picture, objects = self._pasted(picture)
         x = self._filmed(picture)
         return x, wanted(objects, self._size // CELL)
@@ -124,30 +125,57 @@ class Pasted:
         coded = jpeg(luma, quality, self._transform, self._table)
         luma = torch.where(some(0.5), coded, luma)
         luma = (luma - 16 / 255) * (255 / 219)
-        return by_places(luma, picture)
+        chroma = halved(picture)
+        blocks = jpeg((chroma + 0.5).view(2 * count, 1, *chroma.shape[2:]), *self._coarse(count))
+        coded = blocks.view(chroma.shape) - 0.5
+        return placed(luma, torch.where(some(0.5), coded, chroma))
+
+    def _coarse(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
+        """What codes chroma: a quality a picture, the same for both planes."""
+        quality = 25 + 70 * torch.rand(count, 1, 1, 1, 1, device=self._table.device)
+        quality = quality.expand(-1, 2, -1, -1, -1).reshape(2 * count, 1, 1, 1)
+        return quality, self._transform, self._table
 
 
-def _toned(picture: Tensor) -> Tensor:
-    """Lighter or darker, with more colour or less."""
+def mixed(picture: Tensor) -> Tensor:
+    """Some with another of the batch shining through them, some with colours changed about."""
     count, device = len(picture), picture.device
-    power = torch.exp(0.8 * (torch.rand(count, 1, 1, 1, device=device) - 0.5))
-    toned = picture.clamp(min=1e-3) ** power
+    share, both, about = torch.rand(3, count, 1, 1, 1, device=device)
+    share = torch.where(both < _MIXED, 0.2 + 0.3 * share, torch.zeros_like(share))
+    picture = torch.lerp(picture, picture.roll(1, 0), share)
+    return torch.where(about < _MIXED, picture.roll(1, 1), picture)
+
+
+def toned(picture: Tensor) -> Tensor:
+    """Lighter or darker, with more contrast or less, with more colour or less."""
+    count, device = len(picture), picture.device
+    power, colour, contrast, light = torch.rand(4, count, 1, 1, 1, device=device)
+    toned = picture.clamp(min=1e-3) ** torch.exp(0.8 * (power - 0.5))
     grey = toned.mean(1, keepdim=True)
-    colour = 0.4 + 0.9 * torch.rand(count, 1, 1, 1, device=device)
-    return (grey + colour * (toned - grey)).clamp(0, 1)
+    toned = grey + (0.4 + 0.9 * colour) * (toned - grey)
+    return (0.5 + (0.7 + 0.5 * contrast) * (toned - 0.5) + 0.2 * (light - 0.5)).clamp(0, 1)
 
 
 def by_places(luma: Tensor, picture: Tensor) -> Tensor:
     """What `heat.planes` makes of a film's picture: luma less a half by places of 4 x 4, chroma,
     halved, by places of 2 x 2."""
+    return placed(luma, halved(picture))
+
+
+def halved(picture: Tensor) -> Tensor:
+    """Chroma as films have it, less a half: [n, 2, rows / 2, columns / 2]."""
     red, green, blue = picture.split(1, 1)
     grey = 0.299 * red + 0.587 * green + 0.114 * blue
     chroma = torch.cat([(blue - grey) * (0.5 / 0.886), (red - grey) * (0.5 / 0.701)], 1)
-    halved = functional.avg_pool2d(chroma * (224 / 255), 2)
+    return functional.avg_pool2d(chroma * (224 / 255), 2)
+
+
+def placed(luma: Tensor, chroma: Tensor) -> Tensor:
+    """Luma of 0 to 1 and halved chroma, less a half, by places."""
     return torch.cat(
         [
             functional.pixel_unshuffle(luma - 0.5, CELL),
-            functional.pixel_unshuffle(halved, CELL // 2),
+            functional.pixel_unshuffle(chroma, CELL // 2),
         ],
         1,
     )

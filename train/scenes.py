@@ -7,15 +7,20 @@ lies behind it.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from tilewright.video.detection.boxes import Boxes, overlaps
 from tilewright.video.detection.kinds import KINDS
+from tilewright.video.look import Frame, Look
 from train.objects import drawn, extent
 from train.pasted import laid
 from train.photographs import NDArray
@@ -24,7 +29,10 @@ WIDE, HIGH = 640, 360
 SMALLEST, LARGEST = 10.0, 16.0
 VISIBLE = 0.12
 ALIKE = 0.5  # overlap from which on a box has found a thing
+HIDDEN = -1  # the kind of what hardly differs from what lies behind it in that picture
+LOOK = Look(WIDE, HIGH, "yuv420p", 8, "yuv", halved=(1, 1))
 _TRIES = 50
+_MOVING = 8
 _PART = 48  # samples of a side of what a thing is pasted into
 _SEED = 1_000_003  # learning draws by small ones
 
@@ -83,6 +91,18 @@ class Scene:
     kinds: NDArray
 
 
+@dataclass(frozen=True, eq=False)
+class Given:
+    """A scene as a net reads it: planes [1, 24, rows, columns]."""
+
+    planes: NDArray
+    corners: NDArray
+    kinds: NDArray
+
+
+Row = tuple[NDArray, NDArray, Boxes]  # corners and kinds of what is there, and what is found
+
+
 def scene(picture: NDArray, count: int, seed: int) -> Scene:
     """A picture with so many things in it, none nearer to another than two of their sizes."""
     chance = np.random.default_rng((_SEED, seed))
@@ -107,13 +127,75 @@ def scene(picture: NDArray, count: int, seed: int) -> Scene:
     return Scene(picture, np.asarray(corners).reshape(-1, 4), np.asarray(kinds, np.int64))
 
 
-def photograph(path: Path) -> NDArray:
-    """The middle of a photograph made so small that it fills 640 x 360: [3, 360, 640], 0 to 1."""
+def photograph(path: Path, more: int = 0) -> NDArray:
+    """The middle of a photograph made so small that it fills 640 x 360: [3, 360, 640], 0 to 1.
+
+    more: rows and columns that are wanted beyond these.
+    """
     from PIL import Image, ImageOps
 
     with Image.open(path) as picture:
-        fitted = ImageOps.fit(picture.convert("RGB"), (WIDE, HIGH), Image.Resampling.BICUBIC)
+        fitted = ImageOps.fit(
+            picture.convert("RGB"), (WIDE + more, HIGH + more), Image.Resampling.BICUBIC
+        )
     return np.ascontiguousarray(np.asarray(fitted, np.float32).transpose(2, 0, 1) / 255)
+
+
+def moving(pictures: Iterable[NDArray], count: int, seed: int) -> list[Scene]:
+    """The first pictures of a clip, 640 x 360, with eight things that move through them.
+
+    In a picture in which one hardly differs from what it moves over, its kind is HIDDEN.
+    """
+    chance = np.random.default_rng(seed)
+    things = [thing(int(chance.integers(4)), 1000 * seed + n) for n in range(_MOVING)]
+    # A cell of 4 x 2 each, so that they never meet.
+    places = np.array([[WIDE / 4 * (n % 4 + 0.5), HIGH / 2 * (n // 4 + 0.5)] for n in range(8)])
+    speeds = chance.uniform(-2.5, 2.5, (_MOVING, 2))
+    found = []
+    for number, picture in enumerate(islice(pictures, count)):
+        corners, kinds = [], []
+        for one, place, speed in zip(things, places, speeds, strict=True):
+            x, y = place + speed * (number - count / 2)
+            picture, apart = pasted(picture, one, float(x), float(y))
+            corners.append(one.box(float(x), float(y)))
+            kinds.append(one.kind if apart >= VISIBLE else HIDDEN)
+        found.append(Scene(picture, np.asarray(corners), np.asarray(kinds)))
+    return found
+
+
+def coded(pictures: Sequence[NDArray]) -> list[Frame]:
+    """Pictures [3, 360, 640] of 0 to 1 as x264 keeps them at CRF 23."""
+    import av
+
+    file = io.BytesIO()
+    with av.open(file, "w", format="matroska") as out:
+        stream = out.add_stream("libx264", rate=25, options={"crf": "23", "preset": "medium"})
+        stream.width, stream.height, stream.pix_fmt = WIDE, HIGH, "yuv420p"
+        for picture in pictures:
+            codes = np.rint(picture.transpose(1, 2, 0) * 255).clip(0, 255).astype(np.uint8)
+            out.mux(stream.encode(av.VideoFrame.from_ndarray(codes, "rgb24")))
+        out.mux(stream.encode(None))
+    file.seek(0)
+    with av.open(file) as container:
+        return [framed(one, number) for number, one in enumerate(container.decode(video=0))]
+
+
+def framed(made: Any, number: int) -> Frame:
+    """A picture of PyAV's, 4:2:0, as a film's."""
+    planes = []
+    for plane, (rows, columns) in zip(made.planes, LOOK.shapes, strict=True):
+        flat = np.frombuffer(plane, np.uint8)[: rows * plane.line_size]
+        planes.append(flat.reshape(rows, plane.line_size)[:, :columns].copy())
+    return Frame(tuple(planes), number, 1, Fraction(1, 25), LOOK)
+
+
+def without_hidden(
+    corners: NDArray, kinds: NDArray, boxes: Boxes
+) -> tuple[NDArray, NDArray, Boxes]:
+    """Without what is hidden, and boxes of that: neither right nor wrong."""
+    hidden = kinds == HIDDEN
+    on_it = np.asarray((overlaps(boxes.corners, corners[hidden]) > 0.2).any(1))
+    return corners[~hidden], kinds[~hidden], boxes.chosen(np.logical_not(on_it))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -44,7 +44,7 @@ class Breadth:
         return f"convolutions of 3 x 3: {PLANES} -> {c}, {self.inner} of {c} -> {c}, {c} -> {SAID}"
 
 
-SIZES = {"s": Breadth(48, 7, 1e-3)}
+SIZES = {"s": Breadth(64, 7, 1e-3)}
 
 
 class Seeker(nn.Module):
@@ -86,8 +86,11 @@ class Seeker(nn.Module):
 
 
 def run(x: Tensor, tensors: list[Tensor]) -> Tensor:
-    """The net with these kernels and biases."""
+    """The net with these kernels and biases, in the type of x."""
+    half = x.dtype == torch.float16
     for number, (kernel, bias) in enumerate(zip(tensors[::2], tensors[1::2], strict=True)):
-        x = functional.conv2d(x, kernel, bias, padding=1)
+        if half:
+            kernel = kernel.to(x.dtype, memory_format=torch.channels_last)
+        x = functional.conv2d(x, kernel, bias.to(x.dtype), padding=1)
         x = functional.relu(x) if 2 * number + 2 < len(tensors) else x
     return x

@@ -71,6 +71,7 @@ def card(size: str, trained: Path, figures: Path, folder: Path) -> None:
         name=f"detect-{size}", size=size, layers=SIZES[size].layers,
         parameters=SIZES[size].parameters, rows="\n".join(_rows(document)),
         crop=how["crop"], batch=how["batch"], rate=how["rate"], each=how["each"],
+        clips=how["clips"],
         steps=kept["steps"]["done"], minutes=kept["seconds"] / 60,
         speed=speed["tilewright"], once=speed["tilewright, without the mirror image"],
         peer=speed["onnxruntime, a picture a core"],

@@ -27,8 +27,9 @@ def asked(**given: Any) -> Asked:
 def test_options_become_the_stages_at_their_places() -> None:
     assert asked().stages() == ([], [])
     both = asked(detect="ball, bird", draw=True, score=0.3).stages()
-    assert both == ([video.Detect(("ball", "bird"), 0.3)], [video.Draw()])
-    assert asked(detect="all", detections=Path("a.jsonl")).stages() == ([video.Detect()], [])
+    assert both == ([video.Detect(("ball", "bird"), 0.09), video.Follow(0.3)], [video.Draw()])
+    alone = asked(detect="all", detections=Path("a.jsonl")).stages()
+    assert alone == ([video.Detect(score=0.15), video.Follow()], [])
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from tilewright.errors import ArgumentError
 from tilewright.video.stages.contract import Stage
 from tilewright.video.stages.detect import Detect
 from tilewright.video.stages.draw import Draw
+from tilewright.video.stages.follow import UNSURE, Follow
 
 _FINDING = "Things found in pictures"
 ALL = "all"
@@ -107,28 +108,30 @@ class Asked:
                 "--detect alone: nothing would come of it; accepted is --draw, --detections"
                 " FILE.jsonl, or both beside it"
             )
-        found = finding(self.model, self.detect, self.names, self.score, self.tiles, self.device)
-        return [found], [Draw()] if self.draw else []
+        sure = Follow() if self.score is None else Follow(self.score)
+        found = finding(
+            self.model, self.detect, self.names, UNSURE * sure.score, self.tiles, self.device
+        )
+        return [found, sure], [Draw()] if self.draw else []
 
 
 def finding(
     model: Path | None,
     classes: str | None,
     names: str | None,
-    score: float | None,
+    score: float,
     tiles: bool,
     device: str,
 ) -> Detect:
     """The stage that options mean. Raises ArgumentError."""
     wanted = () if classes in (None, ALL) else _split(classes, "--detect")
-    sure = 0.5 if score is None else score
     if model is None:
         if names is not None or tiles:
             option = "--tiles" if tiles else "--classes"
             raise ArgumentError(f"{option} without a model's file: accepted is one beside it")
-        return Detect(wanted, sure, device)
+        return Detect(wanted, score, device)
     given = _split(names, "--classes") if names is not None else ()
-    return Detect.of_file(model, wanted, names=given, score=sure, tiles=tiles, device=device)
+    return Detect.of_file(model, wanted, names=given, score=score, tiles=tiles, device=device)
 
 
 def _split(text: str | None, option: str) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ enhance   a film out of another, through stages
 analyse   what a film is like, and which stages would help (Analysis, Advice)
 Deblock, Denoise, LowLight, Dehaze, Contrast, Interpolate, Upscale, Sharpen, TenBit
                           stages (stages/contract.py)
-Detect, Draw              stages that find things, and draw them
+Detect, Follow, Draw      stages that find things, follow them, and draw them
 PlateMatte, KeyMatte or NetMatte, then Blur, Background or Alpha
                           somebody apart from what lies behind them
 Frame, Look               a picture, and what pictures of a film are
@@ -32,6 +32,7 @@ if _typing.TYPE_CHECKING:
     from tilewright.video.stages.denoise import Denoise
     from tilewright.video.stages.detect import Detect
     from tilewright.video.stages.draw import Draw
+    from tilewright.video.stages.follow import Follow
     from tilewright.video.stages.interpolate import Interpolate
     from tilewright.video.stages.key_matte import KeyMatte
     from tilewright.video.stages.low_light import LowLight
@@ -54,6 +55,7 @@ __all__ = [
     "Detect",
     "Draw",
     "Enhanced",
+    "Follow",
     "Frame",
     "Interpolate",
     "KeyMatte",
@@ -81,6 +83,7 @@ _PLACES = {
     "Denoise": "stages.denoise",
     "Detect": "stages.detect",
     "Draw": "stages.draw",
+    "Follow": "stages.follow",
     "Enhanced": "job",
     "Frame": "look",
     "Interpolate": "stages.interpolate",

@@ -113,7 +113,7 @@ def test_a_stopped_run_goes_on_and_gives_the_same_lines_and_pictures(
 ) -> None:
     monkeypatch.setattr(making, "CHUNK", 8)
     source = film(tmp_path / "in.mp4", MAKING)
-    chain = [detector, video.Draw()][:stages]
+    chain = [detector, video.Follow(), video.Draw()][: stages + 1]
     whole, parts = tmp_path / "whole.mp4", tmp_path / "parts.mp4"
     video.enhance(source, whole, chain, detections=tmp_path / "whole.jsonl")
 
@@ -160,6 +160,20 @@ def test_pictures_made_between_two_have_boxes_between_and_no_line() -> None:
         both += [first, replace(first, pts=2 * number + 1)]
     drawn = [steady(window) for window in windows(video.Draw(), iter(both[:-1]))]
     assert [one[0].x for one in drawn] == pytest.approx([4 * n for n in range(15)])
+
+
+def test_a_thing_of_another_class_for_a_moment_keeps_its_own() -> None:
+    film_of = [picture(n, ball(4 * n)) for n in range(9)]
+    other = (Thing("drone", 0.9, 16.0, 20.0, 10.0, 10.0), replace(ball(16), score=0.4))
+    film_of[4] = replace(film_of[4], found=Found(Fraction(4, 25), 128, 96, other))
+    follow = video.Follow()
+    work = follow.bound(LOOK)
+    made = [one for window in windows(follow, iter(film_of)) for one in work(window)]
+    found = [one.found for one in made]
+    assert [one.things[0].kind for one in found if isinstance(one, Found)] == ["ball"] * 9
+    # Of the same pictures in parts with their neighbours the same is said.
+    again = [one for window in windows(follow, iter(film_of[1:])) for one in work(window)]
+    assert [one.found for one in again[3:]] == found[4:]
 
 
 def test_a_single_picture_shows_what_is_in_it() -> None:

@@ -61,9 +61,15 @@ def of_boxes(boxes: Boxes, names: Sequence[str]) -> tuple[Thing, ...]:
     found = []
     for corners, score, kind in zip(boxes.corners, boxes.scores, boxes.kinds, strict=True):
         left, top, right, bottom = (float(value) for value in corners)
-        place = (round(one, _DIGITS) for one in (left, top, right - left, bottom - top))
-        found.append(Thing(names[int(kind)], round(float(score), _DIGITS + 2), *place))
+        place = left, top, right - left, bottom - top
+        found.append(rounded(Thing(names[int(kind)], float(score), *place)))
     return tuple(found)
+
+
+def rounded(one: Thing) -> Thing:
+    """As files have it."""
+    place = (round(length, _DIGITS) for length in (one.x, one.y, one.w, one.h))
+    return Thing(one.kind, round(one.score, _DIGITS + 2), *place)
 
 
 def plain(found: Any, time: Fraction, width: int, height: int) -> list[list[Any]] | None:
