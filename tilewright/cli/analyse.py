@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -9,11 +10,17 @@ from typing import Annotated
 import typer
 
 from tilewright.cli import common
+from tilewright.cli import enhance_detect as detecting
+from tilewright.cli.enhance_detect import finding
 from tilewright.errors import ArgumentError
 from tilewright.files.whole import check_writable
 from tilewright.report import film, plots
 from tilewright.video import stills
 from tilewright.video.advice import analyse as looked_at
+from tilewright.video.labelling import proposed, summed
+from tilewright.wording import counted
+
+_SURE, _EVERY = 0.5, 0.5  # score of what counts, and seconds between pictures
 
 
 def analyse(
@@ -23,15 +30,20 @@ def analyse(
         typer.Option("--output", "-o", metavar="FILE", help="Draw it: FILE.png or FILE.svg."),
     ] = None,
     json: common.JsonOption = None,
+    detect: detecting.DetectOption = None,
+    model: detecting.ModelOption = None,
+    names: detecting.NamesOption = None,
 ) -> None:
     """Say what a film is like, scene by scene, and which stages would help, with the reason.
 
     Cuts, light, noise, seams of blocks, blur, haze, bands, lines of two moments, screen content,
-    text that stands still. `tilewright enhance IN -o OUT --auto` does what is advised.
+    text that stands still; with --detect or --detect-model also in how many pictures, two a second,
+    which things are. `tilewright enhance IN -o OUT --auto` does what is advised.
 
     Examples:
 
     - `tilewright analyse film.mp4`
+    - `tilewright analyse film.mp4 --detect all`
     - `tilewright analyse film.mp4 -o film.png --json film.json`
     """
     if source.suffix.lower() in stills.SUFFIXES:
@@ -39,7 +51,20 @@ def analyse(
     check_writable(json, "--json")
     if output is not None:
         plots.check(output, "--output")
+    stage = None
+    if detect is not None or model is not None:
+        stage = finding(model, detect, names, _SURE, tiles=False, device="auto")
+    elif names is not None:
+        raise ArgumentError("--classes without --detect-model: accepted is one beside it")
     with common.looking() as seen:
+        pictures = None if stage is None else proposed(source, stage, _EVERY, seen)
         found = looked_at(source, seen)
+        things = None if pictures is None else summed(pictures)
     common.console().print(film.table(found))
-    common.deliver(json, lambda: film.document(found), output, partial(film.draw, found))
+    if things is not None:
+        for name, count in things.seen.items():
+            print(f"{name}: in {count} of {counted(things.pictures, 'picture')}")
+        if not things.seen:
+            print(f"nothing found in {counted(things.pictures, 'picture')}")
+    more = {} if things is None else {"things": asdict(things)}
+    common.deliver(json, lambda: film.document(found) | more, output, partial(film.draw, found))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.errors import ArgumentError
@@ -35,6 +37,23 @@ def proposed(
     found = film(source, "source")
     stage.turned(found.look)
     return _looked(found, stage, every, progress)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """How many pictures were looked at, and in how many of them there was each class."""
+
+    pictures: int
+    seen: dict[str, int]
+
+
+def summed(pictures: Iterable[Labelled]) -> Summary:
+    """What was found in pictures, by the picture."""
+    count, seen = 0, Counter[str]()
+    for one in pictures:
+        count += 1
+        seen.update({thing.kind for thing in one.things})
+    return Summary(count, {name: seen[name] for name in sorted(seen)})
 
 
 def _looked(
