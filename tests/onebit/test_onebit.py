@@ -35,6 +35,13 @@ OPENCL = ("carry_save", "popcount", "bytes", "lanes")
 WAYS = [("host", name) for name in HOST]
 WAYS += [(driver, name) for driver in ("intel", "pocl") for name in OPENCL]
 
+_AVX2 = "+avx2,+avx,+fma,+f16c,+popcnt"
+_AVX512 = f"+avx512f,+avx512bw,+avx512vl,+avx512dq,+avx512cd,+avx512vnni,{_AVX2}"
+SETS = {
+    "haswell": (_AVX2, "vpshufb of AVX2"),
+    "cascadelake": (_AVX512, "vpshufb of AVX-512BW"),
+}
+
 
 @pytest.fixture(params=WAYS, ids=lambda way: "-".join(way), scope="module")
 def way(request: pytest.FixtureRequest) -> tuple[Device, str]:
@@ -272,23 +279,29 @@ def test_grouped_problems_of_every_size(way: tuple[Device, str]) -> None:
 
 
 @pytest.mark.slow
-def test_a_processor_without_a_native_popcount_gets_the_same_results(tmp_path: Path) -> None:
-    """Compiled for AVX2, where vectors are half as wide and bits are counted by table."""
+@pytest.mark.parametrize("name", SETS)
+def test_a_processor_without_a_native_popcount_gets_the_same_results(
+    name: str, tmp_path: Path
+) -> None:
+    """Compiled for others' instructions, where bits are counted by table."""
     pytest.importorskip("numba")
-    from tilewright.backends.host.kernels.vectors import NATIVE
+    from tilewright.backends.host.kernels.popcounts import NATIVE
 
     if not NATIVE:
         pytest.skip("every test here is of such a processor: no AVX-512 VPOPCNTDQ")
     code = (
         "from tests.onebit.test_onebit import *\n"
-        "from tilewright.backends.host.kernels import vectors\n"
-        "assert vectors.LANES == 4\n"
+        "from tests.nn.test_of_bits import *\n"
+        "from tests.support.onebit_networks import NETWORKS\n"
+        "from tilewright.backends.host.kernels import popcounts\n"
+        f"assert popcounts.scheme() == {SETS[name][1]!r}\n"
         "for case in CASES:\n"
         "    asked = operands(case)\n"
         "    result = onebit.matmul(*packed(asked), kernel='numba', **asked.options)\n"
         "    assert_same(result, expected(asked))\n"
+        "for make in NETWORKS: test_bound_layers_of_bits_give_the_same_bits(make)\n"
     )
-    target = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+popcnt"}
+    target = {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": SETS[name][0]}
     environment = {**os.environ, **target, "TILEWRIGHT_CACHE": str(tmp_path)}
     run = subprocess.run(
         [sys.executable, "-c", code],

@@ -16,7 +16,7 @@ from tilewright.engines.contract import Planner
 from tilewright.errors import KernelError, OperandError
 from tilewright.facts.device import Device
 from tilewright.facts.verdict import Proposal, Verdict
-from tilewright.inputs.devices import check_named, resolve
+from tilewright.inputs.devices import check_named, host, resolve
 from tilewright.onebit import rates
 
 # Below this a wrong choice costs less than the probe: some 50 ms for all engines, and compiling.
@@ -71,6 +71,8 @@ def judged(
 
 def _asked(problems: Sequence[BitProblem], device: Device, kernel: str | None) -> Verdict:
     engines: Sequence[Planner[Sequence[BitProblem]]] = engines_of(device)
+    if device.backend == "host":
+        device = host()  # the same, with its ceilings where they were measured
     if device.backend == "opencl":
         engines = [_Measured(engine, probes=kernel is None) for engine in engines_of(device)]
     return choose(problems, device, engines, kernel)

@@ -17,7 +17,10 @@ import numpy as np
 
 from tilewright.arrays.array import NDArray
 from tilewright.backends.host.backend import multiply
+from tilewright.backends.host.epilogue import fixed
+from tilewright.backends.host.native import NumbaEngine, counts_by
 from tilewright.engines.backend import Timing
+from tilewright.engines.bits import BitProblem, BitWork
 from tilewright.engines.probes import Effort, Probe
 from tilewright.facts.ceilings import FMA, READ, Bandwidth, Latency, Rate
 from tilewright.facts.device import Device
@@ -32,6 +35,7 @@ def probes(device: Device, effort: Effort) -> Iterator[Probe]:
     if find_spec("numba") is not None:
         for dtype in ("float64", "float32"):
             yield from _registers(device, dtype, effort)
+        yield _bits(device)
     for dtype in reversed(device.dtypes):
         for side in effort.sides:
             yield _product(dtype, side)
@@ -78,6 +82,16 @@ class _Chains:
         with ThreadPoolExecutor(self.cores) as pool:
             each = [(half, half, rounds)] * self.cores
             return Timing.of(lambda: list(pool.map(lambda numbers: run(*numbers), each)))
+
+
+def _bits(device: Device) -> Probe:
+    """One-bit products that lie in the caches, as bits are counted in this process."""
+    problem = BitProblem(512, 512, 4096)
+    words = np.random.default_rng(0).integers(0, 2**64, (512, problem.words), np.uint64)
+    out = np.empty((problem.m, problem.n), np.int32)
+    work, engine = BitWork(problem, words, fixed(words.copy()), None, None, out), NumbaEngine()
+    launch = engine.bind(engine.propose((problem,), device), [work])
+    return Probe(Rate("bits", counts_by()), float(problem.operations), _timed(launch))
 
 
 def _product(dtype: str, side: int) -> Probe:

@@ -32,7 +32,7 @@ from tilewright.backends.host.kernels.lanes import (
     store,
     store_some,
 )
-from tilewright.backends.host.kernels.vectors import features
+from tilewright.backends.host.kernels.popcounts import features
 from tilewright.engines.conv import ACTIVATIONS
 
 _FLOATS = ir.VectorType(ir.FloatType(), WIDTH)

@@ -4,14 +4,12 @@
     +--------------------------------+       lane of a vector a column of C, so nothing is ever
     | word 0 of 8 columns | 8 | 8 | 8|       added across a vector
     | the same, xor word 1 ...       |
-    +--------------------------------+       words go in pairs through a full adder (carry-save:
-      ^  broadcast: word 0 and word 0        Harley and Seal's, one level): popcounts are taken
-      |  xor word 1 of ROWS rows of A        of carries alone, half as many
+    +--------------------------------+       words go in pairs through full adders (carry-save)
+      ^  broadcast: word 0 and word 0        (Harley and Seal's) and only carries are counted,
+      |  xor word 1 of ROWS rows of A        as the processor counts best: popcounts.py
 
 With a0 ^ b0, a0 ^ a1 and b0 ^ b1 at hand the new sum is ones ^ (a0 ^ a1) ^ (b0 ^ b1), one ternary
-instruction instead of two. Measured on two AVX-512 cores, 1024 x 1024 x 4096: 4,250 GOP/s to int32
-and 4,400 to bits, OpenBLAS's fp32 product 385 in the same minutes; a popcount for every word costs
-a seventh.
+instruction instead of two. What that gives on each set of instructions: docs/onebit.md.
 
 Few rows of A leave no time to lay B out: `few_rows` runs along the words of both as they lie.
 """
@@ -21,10 +19,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from tilewright.backends.host.kernels.popcounts import LANES, MOST, PARITY, ROWS
 from tilewright.backends.host.kernels.vectors import (
     COLUMNS,
-    LANES,
-    ROWS,
     copy_row,
     count_tile,
     int_row,
@@ -34,7 +31,9 @@ from tilewright.backends.host.kernels.vectors import (
     threshold_row,
 )
 
-_LONG = 512  # pairs of words that A and B advance at once: panels of B then stay in the L2 cache
+# Pairs of words that A and B advance at once: panels of B then stay in the L2 cache, and sums of
+# bytes in their bytes.
+_LONG = MOST // 2
 # Rows of A that share a pass over a panel of B, and panels whose rows are written together: rows of
 # C lie pages apart, and a store to a new page for every 32 columns took a quarter of the time.
 BLOCK, _STRIP = 32, 8
@@ -44,7 +43,7 @@ BLOCK, _STRIP = 32, 8
 def lay_out_b(words, first, last, panels):
     """Rows to panels [panel][pair][VECTORS][2][LANES]: COLUMNS rows side by side, zeros beyond.
 
-    Of a pair of words lie word 0, and the xor of both.
+    Of a pair of words lie word 0, and the xor of both (without adders word 1).
     """
     rows, length = words.shape
     for panel in range(first, last):
@@ -58,7 +57,7 @@ def lay_out_b(words, first, last, panels):
                     if 2 * pair + 1 < length:
                         tail = words[source, 2 * pair + 1]
                 panels[panel, pair, vector, 0, lane] = head
-                panels[panel, pair, vector, 1, lane] = head ^ tail
+                panels[panel, pair, vector, 1, lane] = head ^ tail if PARITY else tail
 
 
 @njit(nogil=True, cache=True)

@@ -19,7 +19,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from tilewright.backends.host.kernels.lanes import WIDTH, broadcast, overloaded
-from tilewright.backends.host.kernels.vectors import features
+from tilewright.backends.host.kernels.popcounts import features
 
 INT, I32, FLOAT = ir.IntType(64), ir.IntType(32), ir.FloatType()
 BYTE = ir.IntType(8)

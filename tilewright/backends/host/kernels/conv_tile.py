@@ -32,7 +32,7 @@ from tilewright.backends.host.kernels.lanes import (
     overloaded,
     store_masked,
 )
-from tilewright.backends.host.kernels.vectors import features
+from tilewright.backends.host.kernels.popcounts import features
 
 LANES = 16
 # 28 sums, two vectors of weights, a broadcast: of 32 registers. Where LLVM must make two halves of

@@ -11,9 +11,14 @@ summed across a register.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
+
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 
+from tilewright.backends.host.kernels import popcounts
 from tilewright.backends.host.kernels.emitted import emitted
 from tilewright.backends.host.kernels.lanes import broadcast, element, overloaded, vector_at
 
@@ -26,8 +31,7 @@ _COUNTS = ir.VectorType(ir.IntType(32), 8)
 _FLOATS = ir.VectorType(ir.FloatType(), 16)
 
 
-@emitted(types.void, *[types.intp] * 8)
-def count_tile(builder, source, origins, first, last, taps, count, weights, out):
+def tile_of_counts(builder, source, origins, first, last, taps, count, weights, out):
     """Differing bits of pixels first..first+3 (pixels from `last` on repeat the first).
 
     All are numbers; of arrays, their addresses:
@@ -37,13 +41,110 @@ def count_tile(builder, source, origins, first, last, taps, count, weights, out)
     weights  uint64 [count, 32]
     out      int32 [4, 32], as much as `lanes.scratch` has
     """
+    if popcounts.NATIVE:
+        arguments = (source, origins, first, last, taps, count, weights, out)
+        _tile(builder, arguments, BIT_PIXELS, _WORDS, _count_step)
+        return
+    ints = ir.VectorType(ir.IntType(32), popcounts.LANES)
+    width = popcounts.LANES * popcounts.VECTORS
+    with cgutils.for_range(builder, _INT(BIT_PIXELS * CHANNELS // ints.count)) as loop:
+        at = builder.mul(loop.index, _INT(ints.count))
+        builder.store(
+            ir.Constant(ints, [0] * ints.count), vector_at(builder, out, at, ints), align=4
+        )
+    parts = builder.sdiv(builder.add(count, _INT(popcounts.MOST - 1)), _INT(popcounts.MOST))
+    blocks = CHANNELS // width * BIT_PIXELS // popcounts.ROWS
+    with (
+        cgutils.for_range(builder, parts) as part,
+        cgutils.for_range(builder, _INT(blocks)) as loop,
+    ):
+        channel = builder.mul(builder.srem(loop.index, _INT(CHANNELS // width)), _INT(width))
+        pixel = builder.sdiv(loop.index, _INT(CHANNELS // width))
+        pixel = builder.mul(pixel, _INT(popcounts.ROWS))
+        begin = builder.mul(part.index, _INT(popcounts.MOST))
+        words = builder.sub(count, begin)
+        fewer = builder.icmp_signed("<", words, _INT(popcounts.MOST))
+        words = builder.select(fewer, words, _INT(popcounts.MOST))
+        windows = _windows(builder, source, origins, builder.add(first, pixel), first, last)
+        block = _Block(taps, weights, begin, channel)
+        sums = [popcounts.Sum(builder) for _ in range(popcounts.ROWS * popcounts.VECTORS)]
+        for one in sums:
+            one.clear(builder)
+        popcounts.by_groups(builder, words, partial(block.advance, builder, windows, sums))
+        to = builder.add(builder.mul(pixel, _INT(CHANNELS)), channel)
+        for index, one in enumerate(sums):
+            row, vector = divmod(index, popcounts.VECTORS)
+            place = builder.add(to, _INT(row * CHANNELS + vector * ints.count))
+            place = vector_at(builder, out, place, ints)
+            sum_ = builder.add(
+                builder.load(place, align=4), builder.trunc(one.taken(builder), ints)
+            )
+            builder.store(sum_, place, align=4)
 
-    def step(builder, x, weight, total):
-        popcount = overloaded(builder, "llvm.ctpop.v8i64", _WORDS, _WORDS)
-        return builder.add(total, builder.call(popcount, [builder.xor(x, weight)]))
 
-    arguments = (source, origins, first, last, taps, count, weights, out)
-    _tile(builder, arguments, BIT_PIXELS, _WORDS, step)
+count_tile = emitted(types.void, *[types.intp] * 8)(tile_of_counts)
+
+
+def _count_step(builder, x, weight, total):
+    popcount = overloaded(builder, "llvm.ctpop.v8i64", _WORDS, _WORDS)
+    return builder.add(total, builder.call(popcount, [builder.xor(x, weight)]))
+
+
+def _windows(builder, source, origins, pixel, first, last):
+    """Pointers to the windows of ROWS pixels."""
+    found = []
+    for row in range(popcounts.ROWS):
+        index = builder.add(pixel, _INT(row))
+        index = builder.select(builder.icmp_signed("<", index, last), index, first)
+        origin = builder.load(element(builder, origins, index, _INT))
+        found.append(element(builder, source, origin, _INT))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Taps from `begin` on of some channels from `channel` on; addresses as `count_tile` has."""
+
+    taps: ir.Value
+    weights: ir.Value
+    begin: ir.Value
+    channel: ir.Value
+
+    def advance(self, builder, windows, sums, index, pairs):
+        """A step of `by_groups`: words of pixels against those of channels."""
+        lines = [self._line(builder, index, pair, pairs) for pair in range(max(pairs, 1))]
+        heads = [[self._pixel(builder, window, line) for line in lines] for window in windows]
+        for vector in range(popcounts.VECTORS):
+            found = [self._channels(builder, line, vector) for line in lines]
+            for row, given in enumerate(heads):
+                both = zip(given, found, strict=True)
+                those = [popcounts.differing(builder, *two) for two in both]
+                sums[row * popcounts.VECTORS + vector].add(builder, those)
+
+    def _line(self, builder, index, pair, pairs):
+        """Numbers of the taps of a pair; of a lone one."""
+        at = builder.mul(builder.add(index, _INT(pair)), _INT(2))
+        at = builder.add(at, self.begin)
+        return [at, builder.add(at, _INT(1))] if pairs else [at]
+
+    def _pixel(self, builder, window, line):
+        """Words of a pixel in every lane."""
+        found = []
+        for tap in line:
+            offset = builder.load(element(builder, self.taps, tap, _INT))
+            word = builder.load(builder.gep(window, [offset]))
+            found.append(broadcast(builder, word, popcounts.WORDS))
+        return popcounts.laid(builder, found)
+
+    def _channels(self, builder, line, vector):
+        """The same of a vector of channels."""
+        found = []
+        for tap in line:
+            at = builder.add(builder.mul(tap, _INT(CHANNELS)), self.channel)
+            at = builder.add(at, _INT(vector * popcounts.LANES))
+            place = vector_at(builder, self.weights, at, popcounts.WORDS)
+            found.append(builder.load(place, align=8))
+        return popcounts.laid(builder, found)
 
 
 @emitted(types.void, *[types.intp] * 8)

@@ -12,31 +12,27 @@ block is written down in LLVM's own vectors, and LLVM makes AVX-512, AVX2 or NEO
 from __future__ import annotations
 
 import llvmlite.ir as ir
-from llvmlite import binding
-from numba import config, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from tilewright.backends.host.kernels.emitted import emitted
 from tilewright.backends.host.kernels.lanes import broadcast, overloaded
+from tilewright.backends.host.kernels.popcounts import (
+    LANES,
+    ROWS,
+    VECTORS,
+    WORDS,
+    Sum,
+    by_groups,
+    differing,
+    laid,
+)
 
 I32, I64 = ir.IntType(32), ir.IntType(64)
 
 
-def features():
-    """The target's features: the processor's, unless NUMBA_CPU_FEATURES names others."""
-    if config.CPU_FEATURES is not None or config.CPU_NAME is not None:
-        return set((config.CPU_FEATURES or "").replace("+", "").split(","))
-    return {name for name, there in binding.get_host_cpu_features().items() if there}
-
-
-# AVX-512 counts the bits of eight words in one instruction and has any function of three words in
-# another. Elsewhere LLVM counts by table (pshufb, cnt) and 16 registers hold fewer sums.
-NATIVE = "avx512vpopcntdq" in features()
-LANES = 8 if NATIVE else 4
-ROWS, VECTORS = (2, 4) if NATIVE else (2, 2)
 COLUMNS = LANES * VECTORS
-_WORDS = ir.VectorType(I64, LANES)
 
 
 def _constant(type_, values):
@@ -50,37 +46,13 @@ def _pointer(builder, address, type_, index=None):
     return builder.bitcast(builder.gep(base, [index]), type_.as_pointer())
 
 
-def _popcount(builder, words):
-    return builder.call(overloaded(builder, f"llvm.ctpop.v{LANES}i64", _WORDS, _WORDS), [words])
-
-
-def _half_sum(builder, ones, first, parity):
-    """Add two words of each lane to `ones`: the sums that stay, and the carries out.
-
-    `first` is word 0 xor its partner, `parity` that of words 0 and 1 together: with it three
-    instructions do what a full adder and the xor of word 1 take four for.
-    """
-    if NATIVE:
-        left, right = parity
-        ternary = overloaded(
-            builder, "llvm.x86.avx512.pternlog.q.512", _WORDS, _WORDS, _WORDS, _WORDS, I32
-        )
-        total = builder.call(ternary, [ones, left, right, I32(0x96)])  # xor of the three
-        # Where the sum changed by both words, or neither, ones decides; else the first word.
-        return total, builder.call(ternary, [ones, total, first, I32(0xB2)])
-    changed = builder.xor(*parity)
-    total = builder.xor(ones, changed)
-    carry = builder.xor(first, builder.and_(changed, builder.xor(ones, first)))
-    return total, carry
-
-
-@emitted(types.void, *[types.intp] * 6)
-def count_tile(builder, a, stride, rows, b, words, out):
+def tile_of_counts(builder, a, stride, rows, b, words, out):
     """Add popcount(a[r] xor b[c]) over `words` words to int32 out[r][c], a ROWS x COLUMNS tile.
 
-    a   the first row of words as it lies, `stride` bytes to the next; of the ROWS `rows` are there,
-        and the last of them stands for the others
-    b   [pairs][VECTORS][2][LANES] words: word 0 of a pair, then words 0 and 1 xored
+    a      the first row of words as it lies, `stride` bytes to the next; of the ROWS `rows` are
+           there, and the last of them stands for the others
+    b      [pairs][VECTORS][2][LANES] words: a pair, as `popcounts.laid` has them
+    words  at most MOST
 
     All are addresses or counts, intp.
     """
@@ -89,51 +61,44 @@ def count_tile(builder, a, stride, rows, b, words, out):
     for row in range(ROWS):
         beyond = builder.icmp_signed(">", I64(row), last)
         starts.append(builder.add(a, builder.mul(stride, builder.select(beyond, last, I64(row)))))
-    zero = _constant(_WORDS, [0] * LANES)
-    held = [cgutils.alloca_once_value(builder, zero) for _ in range(2 * ROWS * VECTORS)]
-    pairs = builder.ashr(words, I64(1))
-    with cgutils.for_range(builder, pairs) as loop:
-        _advance(builder, starts, b, loop.index, held, alone=False)
-    with builder.if_then(builder.trunc(words, ir.IntType(1))):
-        _advance(builder, starts, b, pairs, held, alone=True)
-    _add_counts(builder, held, out)
-
-
-def _advance(builder, starts, b, index, held, *, alone):
-    """Two more words into the sums, or one: `held` are those of twos, then those of ones."""
-    tile = ROWS * VECTORS
-    rows = []
-    for start in starts:
-        at = builder.mul(index, I64(2))
-        words = [_pointer(builder, start, I64, builder.add(at, I64(which))) for which in (0, 1)]
-        head = broadcast(builder, builder.load(words[0], align=8), _WORDS)
-        if alone:
-            rows.append((head, head))
-        else:
-            tail = broadcast(builder, builder.load(words[1], align=8), _WORDS)
-            rows.append((head, builder.xor(head, tail)))
-    for vector in range(VECTORS):
-        at = builder.add(builder.mul(index, I64(2 * COLUMNS)), I64(2 * vector * LANES))
-        word = builder.load(_pointer(builder, b, _WORDS, at), align=8)
-        at = builder.add(at, I64(LANES))
-        parity = builder.load(_pointer(builder, b, _WORDS, at), align=8)
-        for row, (head, both) in enumerate(rows):
-            twos, ones = held[row * VECTORS + vector], held[tile + row * VECTORS + vector]
-            first = builder.xor(head, word)
-            total, carry = _half_sum(builder, builder.load(ones), first, (both, parity))
-            builder.store(total, ones)
-            builder.store(builder.add(builder.load(twos), _popcount(builder, carry)), twos)
-
-
-def _add_counts(builder, held, out):
+    sums = [Sum(builder) for _ in range(ROWS * VECTORS)]
+    for one in sums:
+        one.clear(builder)
+    by_groups(builder, words, lambda at, pairs: _advance(builder, starts, b, at, sums, pairs))
     ints = ir.VectorType(I32, LANES)
-    tile = ROWS * VECTORS
-    for index in range(tile):
-        twos, ones = builder.load(held[index]), builder.load(held[tile + index])
-        count = builder.add(builder.add(twos, twos), _popcount(builder, ones))
+    for index, one in enumerate(sums):
         address = _pointer(builder, builder.add(out, I64(4 * LANES * index)), ints)
-        old = builder.load(address, align=4)
-        builder.store(builder.add(old, builder.trunc(count, ints)), address, align=4)
+        count = builder.trunc(one.taken(builder), ints)
+        builder.store(builder.add(builder.load(address, align=4), count), address, align=4)
+
+
+count_tile = emitted(types.void, *[types.intp] * 6)(tile_of_counts)
+
+
+def _advance(builder, starts, b, index, sums, pairs):
+    """So many pairs of words from number `index` on into the sums; 0: a last word alone."""
+    indices = [builder.add(index, I64(pair)) for pair in range(max(pairs, 1))]
+    heads = [[_of_row(builder, start, at, pairs) for at in indices] for start in starts]
+    for vector in range(VECTORS):
+        found = [_of_columns(builder, b, at, vector) for at in indices]
+        for row, given in enumerate(heads):
+            those = [differing(builder, *both) for both in zip(given, found, strict=True)]
+            sums[row * VECTORS + vector].add(builder, those)
+
+
+def _of_row(builder, start, index, pairs):
+    """Words 0 and 1 of a pair in every lane, laid as b's are; or one alone."""
+    at = builder.mul(index, I64(2))
+    places = [at, builder.add(at, I64(1))] if pairs else [at]
+    words = [builder.load(_pointer(builder, start, I64, at), align=8) for at in places]
+    return laid(builder, [broadcast(builder, word, WORDS) for word in words])
+
+
+def _of_columns(builder, b, index, vector):
+    """The same of a vector of columns, as they lie."""
+    at = builder.add(builder.mul(index, I64(2 * COLUMNS)), I64(2 * vector * LANES))
+    places = at, builder.add(at, I64(LANES))
+    return tuple(builder.load(_pointer(builder, b, WORDS, at), align=8) for at in places)
 
 
 @emitted(types.void, types.intp, types.int32, types.intp, types.int32, types.intp)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from llvmlite import ir
 
 from tilewright.backends.host.kernels.lanes import broadcast, overloaded
-from tilewright.backends.host.kernels.vectors import features
+from tilewright.backends.host.kernels.popcounts import features
 
 _FOUND = features()
 LANES = 16

@@ -1,0 +1,256 @@
+"""Sums of ones: how many bits of many words differ, counted by what the processor has.
+
+    words --full adders--> planes of ones, twos, fours (LEVELS of them) --carries--> counted, added
+
+A plane holds a bit of 512 sums (or 256) at once; two words of a weight and what stands in its plane
+leave a carry of twice the weight, so that only one word of 2^LEVELS has its ones counted (Harley
+and Seal's; W. Mula, N. Kurz, D. Lemire, The Computer Journal 61, 2018). How they are counted:
+
+    AVX-512 with vpopcntq  one instruction; LEVELS = 1
+    AVX-512BW, AVX2        vpshufb, a table of the ones of four bits; sums of bytes, which hold 31
+                           such counts and are added across by vpsadbw at the end
+    NEON                   cnt, of bytes; uadalp adds pairs of them to 16 bits, udot fours to 32.
+                           Adders take more instructions there than they save
+    others                 whatever LLVM makes of a popcount
+"""
+
+from __future__ import annotations
+
+import llvmlite.ir as ir
+from llvmlite import binding
+from numba import config
+from numba.core import cgutils
+
+from tilewright.backends.host.kernels.lanes import overloaded
+
+I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+
+
+def features():
+    """The target's features: the processor's, unless NUMBA_CPU_FEATURES names others."""
+    if config.CPU_FEATURES is not None or config.CPU_NAME is not None:
+        return set((config.CPU_FEATURES or "").replace("+", "").split(","))
+    return {name for name, there in binding.get_host_cpu_features().items() if there}
+
+
+_FOUND = features()
+NATIVE = "avx512vpopcntdq" in _FOUND
+TABLE = "avx2" in _FOUND and not NATIVE
+_TERNARY = NATIVE or {"avx512f", "avx512bw"} <= _FOUND
+ARM = "neon" in _FOUND
+_DOTS = ARM and "dotprod" in _FOUND
+LANES = 8 if _TERNARY else 2 if ARM else 4
+LEVELS = 0 if ARM else 3 if TABLE and _TERNARY else 1
+PARITY = LEVELS > 0  # whether words 0 and 1 of a pair are laid out as word 0 and both xored
+GROUP = max(2, 1 << LEVELS)  # words of a step
+# Words after which sums have to be taken: bytes of 255 hold 31 counts, of which a rest of words
+# that fill no group takes some; sums of NEON's 16 bits hold 4,095 words.
+MOST = GROUP * (31 - GROUP // 2) if TABLE else 1 << 10
+# Rows and vectors of a tile: as many sums as registers hold, beside its operands and a table's.
+ROWS, VECTORS = (2, 4) if ARM else (2, 4) if NATIVE else (1, 4) if TABLE else (2, 2)
+WORDS = ir.VectorType(I64, LANES)
+_BYTES = ir.VectorType(I8, 8 * LANES)
+
+
+def splat(type_, value):
+    """A constant whose lanes are all the same."""
+    return ir.Constant(type_, [ir.Constant(type_.element, value)] * type_.count)
+
+
+def scheme():
+    """How ones are counted here, in words."""
+    if NATIVE:
+        return "vpopcntq of AVX-512"
+    if TABLE:
+        return f"vpshufb of {'AVX-512BW' if _TERNARY else 'AVX2'}"
+    if ARM:
+        return "cnt of NEON, udot" if _DOTS else "cnt of NEON, uadalp"
+    return "what LLVM makes of a popcount"
+
+
+def by_groups(builder, words, advance):
+    """`advance(pair, pairs)` for `words` words: of GROUP, then of two; pairs = 0 for a last one."""
+    each = GROUP // 2
+    pairs = builder.ashr(words, I64(1))
+    groups = builder.sdiv(pairs, I64(each))
+    with cgutils.for_range(builder, groups) as loop:
+        advance(builder.mul(loop.index, I64(each)), each)
+    if each > 1:
+        done = builder.mul(groups, I64(each))
+        with cgutils.for_range(builder, builder.sub(pairs, done)) as loop:
+            advance(builder.add(done, loop.index), 1)
+    with builder.if_then(builder.trunc(words, ir.IntType(1))):
+        advance(pairs, 0)
+
+
+def laid(builder, words):
+    """Two words, or a last one, as adders want them: word 0, and both xored; else as they are."""
+    first, second = words if len(words) == 2 else (*words, splat(WORDS, 0))
+    return first, builder.xor(first, second) if PARITY else second
+
+
+def differing(builder, left, right):
+    """What `Sum.add` takes of two pairs that are `laid`: the first words xored, and the second."""
+    first = builder.xor(left[0], right[0])
+    return first, ((left[1], right[1]) if PARITY else builder.xor(left[1], right[1]))
+
+
+class Sum:
+    """One sum of each lane, in registers: planes, lowest first, and what their carries come to."""
+
+    def __init__(self, builder):
+        kind = WORDS
+        if ARM:
+            kind = ir.VectorType(I32, 4) if _DOTS else ir.VectorType(I16, 8)
+        self.planes = [cgutils.alloca_once(builder, WORDS) for _ in range(LEVELS)]
+        self.counted = cgutils.alloca_once(builder, kind)
+        self._zero = splat(kind, 0)
+
+    def clear(self, builder):
+        """Begin anew."""
+        for plane in self.planes:
+            builder.store(splat(WORDS, 0), plane)
+        builder.store(self._zero, self.counted)
+
+    def add(self, builder, given):
+        """What a step of `by_groups` reads: GROUP words or two, by pairs; or one."""
+        if len(given) == GROUP // 2:
+            self._add_group(builder, given)
+        else:
+            self._add_pair(builder, *given[0])
+
+    def _add_group(self, builder, pairs):
+        """GROUP words."""
+        if not LEVELS:
+            self._count(builder, [word for pair in pairs for word in pair])
+            return
+        pending = [None] * (LEVELS + 1)
+        for pair in pairs:
+            carry, level = self._half_sum(builder, *pair), 1
+            while level < LEVELS and pending[level] is not None:
+                plane = self.planes[level]
+                total, carry = _full(builder, builder.load(plane), pending[level], carry)
+                builder.store(total, plane)
+                pending[level], level = None, level + 1
+            pending[level] = carry
+            if level == LEVELS:
+                self._count(builder, [carry])
+
+    def _add_pair(self, builder, first, parity):
+        """Two words that fill no group."""
+        if not LEVELS:
+            self._count(builder, [first, parity])
+            return
+        carry = self._half_sum(builder, first, parity)
+        for plane in self.planes[1:]:
+            held = builder.load(plane)
+            builder.store(builder.xor(held, carry), plane)
+            carry = builder.and_(held, carry)
+        self._count(builder, [carry])
+
+    def _half_sum(self, builder, first, parity):
+        """Two words to the plane of ones; their carry. Three instructions, as parities are known.
+
+        Where the sum changed by both words, or neither, ones decides; else the first word.
+        """
+        plane = self.planes[0]
+        ones = builder.load(plane)
+        if _TERNARY:
+            total = _ternary(builder, ones, *parity, 0x96)
+            builder.store(total, plane)
+            return _ternary(builder, ones, total, first, 0xB2)
+        changed = builder.xor(*parity)
+        builder.store(builder.xor(ones, changed), plane)
+        return builder.xor(first, builder.and_(changed, builder.xor(ones, first)))
+
+    def _count(self, builder, words):
+        """Add the ones of words to the last sum."""
+        held = builder.load(self.counted)
+        if ARM:
+            builder.store(_arm_sum(builder, held, words), self.counted)
+            return
+        for word in words:
+            count = _ones(builder, word)
+            if TABLE:
+                held, count = (builder.bitcast(value, _BYTES) for value in (held, count))
+            held = builder.bitcast(builder.add(held, count), WORDS)
+        builder.store(held, self.counted)
+
+    def taken(self, builder):
+        """The sums, a lane of 64 bits each."""
+        counted = builder.load(self.counted)
+        if ARM:
+            return _across(builder, counted)
+        if TABLE:
+            counted = _bytes_added(builder, counted)
+        counted = builder.shl(counted, splat(WORDS, LEVELS))
+        rest = None
+        for plane in reversed(self.planes):
+            ones = _ones(builder, builder.load(plane))
+            # Bytes of at most 8 (2^LEVELS - 1): doubled they reach no neighbour.
+            rest = ones if rest is None else builder.add(builder.add(rest, rest), ones)
+        return builder.add(counted, _bytes_added(builder, rest) if TABLE else rest)
+
+
+def _full(builder, x, y, z):
+    """Sum and carry of three words."""
+    if _TERNARY:
+        return _ternary(builder, x, y, z, 0x96), _ternary(builder, x, y, z, 0xE8)
+    either = builder.xor(x, y)
+    carry = builder.or_(builder.and_(x, y), builder.and_(either, z))
+    return builder.xor(either, z), carry
+
+
+def _ternary(builder, x, y, z, table):
+    name = "llvm.x86.avx512.pternlog.q.512"
+    return builder.call(overloaded(builder, name, WORDS, *[WORDS] * 3, I32), [x, y, z, I32(table)])
+
+
+def _ones(builder, words):
+    """Ones of each lane; by table ones of each byte."""
+    if not TABLE:
+        return builder.call(overloaded(builder, f"llvm.ctpop.v{LANES}i64", WORDS, WORDS), [words])
+    wide = LANES == 8
+    name = "llvm.x86.avx512.pshuf.b.512" if wide else "llvm.x86.avx2.pshuf.b"
+    look = overloaded(builder, name, _BYTES, _BYTES, _BYTES)
+    table = ir.Constant(_BYTES, [I8(bin(index % 16).count("1")) for index in range(8 * LANES)])
+    low = splat(WORDS, 0x0F0F0F0F0F0F0F0F)
+    halves = builder.and_(words, low), builder.and_(builder.lshr(words, splat(WORDS, 4)), low)
+    counts = [builder.call(look, [table, builder.bitcast(half, _BYTES)]) for half in halves]
+    return builder.bitcast(builder.add(*counts), WORDS)
+
+
+def _bytes_added(builder, words):
+    """The bytes of each lane of 64 bits added up."""
+    name = "llvm.x86.avx512.psad.bw.512" if LANES == 8 else "llvm.x86.avx2.psad.bw"
+    add = overloaded(builder, name, WORDS, _BYTES, _BYTES)
+    return builder.call(add, [builder.bitcast(words, _BYTES), splat(_BYTES, 0)])
+
+
+def _arm_sum(builder, held, words):
+    ones = overloaded(builder, "llvm.ctpop.v16i8", _BYTES, _BYTES)
+    counts = [builder.call(ones, [builder.bitcast(word, _BYTES)]) for word in words]
+    if _DOTS:
+        name, kind = "llvm.aarch64.neon.udot.v4i32.v16i8", held.type
+        dot = overloaded(builder, name, kind, kind, _BYTES, _BYTES)
+        for count in counts:
+            held = builder.call(dot, [held, count, splat(_BYTES, 1)])
+        return held
+    total = counts[0]
+    for count in counts[1:]:
+        total = builder.add(total, count)
+    return builder.add(held, _wider(builder, total))
+
+
+def _wider(builder, value):
+    """Neighbours added, in lanes of twice the width."""
+    bits, count = value.type.element.width, value.type.count
+    kind = ir.VectorType(ir.IntType(2 * bits), count // 2)
+    name = f"llvm.aarch64.neon.uaddlp.v{count // 2}i{2 * bits}.v{count}i{bits}"
+    return builder.call(overloaded(builder, name, kind, value.type), [value])
+
+
+def _across(builder, value):
+    while value.type.element.width < 64:
+        value = _wider(builder, value)
+    return value
