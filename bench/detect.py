@@ -1,6 +1,6 @@
 """Small objects found in photographs and clips that no network learned from, and how fast.
 
-    python -m bench.detect IMAGES CLIPS [--only photographs clips speed] [--output FILE.json]
+    python -m bench.detect IMAGES CLIPS [--only photographs clips both speed] [--output FILE.json]
 
 IMAGES holds test/. Drawn objects of 10 to 16 samples, by other seeds than those that were learned
 from, eight a picture of 640 x 360 (`train/scenes.py`); in clips they move, and the clip is encoded
@@ -55,7 +55,7 @@ from train.scenes import (
     without_hidden,
 )
 
-PARTS = ("photographs", "clips", "speed")
+PARTS = ("photographs", "clips", "both", "speed")
 _THINGS, _PICTURES, _FOURTH = 8, 12, 4
 _RATE, _HALF = 0.1, 0.5
 _LEAST = 0.02  # score of boxes that are judged
@@ -81,6 +81,7 @@ def main() -> None:
     sources: dict[str, Callable[[], list[Case]]] = {
         "photographs": lambda: [[one] for one in photographs(options.images)],
         "clips": lambda: list(clips(options.clips)),
+        "both": lambda: [*([one] for one in photographs(options.images)), *clips(options.clips)],
     }
     for part in options.only:
         if part == "speed":
