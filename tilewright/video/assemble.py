@@ -127,7 +127,7 @@ def verified(
 ) -> None:
     """Raise FileError where the written film's pictures or copied packets are not the source's."""
     with reading(found.path, "source") as source:
-        order = [one.index for one in source.streams if goes_along(one, found, whole)]
+        order = [one.index for one in source.streams if goes_along(one, found, made.hidden, whole)]
     with reading(whole, "out") as container:
         tick, times, others = _stamps(container, order.index(found.index))
     wanted = [pts * made.coding.time_base for pts in sorted(expected)]

@@ -124,15 +124,19 @@ def pair_of_images(one: Seen) -> tuple[Any, Any]:
     return image(one.before, size), image(one.after, size)
 
 
-def crops(one: Seen) -> list[tuple[str, Any]]:
-    """The place where most was changed, sample by sample: before, after, and the reference."""
+def crops(one: Seen, *, hidden: bool = False) -> list[tuple[str, Any]]:
+    """The place where most was changed, sample by sample: before, after, and the reference.
+
+    hidden: after alone.
+    """
     look = one.after.look
     size = (look.width, look.height)
     frames = [("before", one.before), ("after", one.after)]
     frames += [("reference", one.right)] if one.right is not None else []
     images = [(name, image(frame, size)) for name, frame in frames]
     place = busiest(np.asarray(images[0][1]), np.asarray(images[1][1]))
-    return [(name, picture.crop(place)) for name, picture in images]
+    shown = images[1:2] if hidden else images
+    return [(name, picture.crop(place)) for name, picture in shown]
 
 
 def busiest(before: NDArray, after: NDArray, side: int = _CROP) -> tuple[int, int, int, int]:
@@ -154,19 +158,25 @@ def inline(picture: Any, *, exact: bool = False) -> str:
     return f"data:image/{name};base64,{base64.b64encode(kept.getvalue()).decode()}"
 
 
-def sheet(rows: Sequence[tuple[str, Any, Any]]) -> Any:
-    """One image of several: what each is called, before at the left and after at the right."""
+def sheet(rows: Sequence[tuple[str, Any | None, Any]]) -> Any:
+    """One image of several: what each is called, before at the left and after at the right.
+
+    None as before: after alone.
+    """
     from PIL import ImageDraw
 
     gap, head = 8, 18
-    width = 2 * max(before.width for _, before, _ in rows) + gap
-    height = sum(before.height + head for _, before, _ in rows)
+    alone = rows[0][1] is None
+    width = max(after.width for *_, after in rows) * (1 if alone else 2) + (0 if alone else gap)
+    height = sum(after.height + head for *_, after in rows)
     made = pillow().new("RGB", (width, height), "white")
     pen, top = ImageDraw.Draw(made), 0
     for name, before, after in rows:
-        pen.text((2, top + 3), f"{name}: before", fill="black")
-        pen.text((before.width + gap + 2, top + 3), "after", fill="black")
-        made.paste(before, (0, top + head))
-        made.paste(after, (before.width + gap, top + head))
-        top += before.height + head
+        left = 0 if before is None else before.width + gap
+        if before is not None:
+            pen.text((2, top + 3), f"{name}: before", fill="black")
+            made.paste(before, (0, top + head))
+        pen.text((left + 2, top + 3), f"{name}: after" if alone else "after", fill="black")
+        made.paste(after, (left, top + head))
+        top += after.height + head
     return made

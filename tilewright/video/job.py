@@ -12,7 +12,7 @@ from tilewright.video.analysis.record import Survey
 from tilewright.video.codecs import Coding
 from tilewright.video.look import Look
 from tilewright.video.source import Film, described
-from tilewright.video.stages.contract import Stage
+from tilewright.video.stages.contract import Stage, hides
 from tilewright.wording import counted
 
 _SAID = ("what", "rate", "sigma", "amount", "size", "dtype", "score")
@@ -54,6 +54,11 @@ class Job:
     shown: tuple[int, ...]
     survey: Survey | None = None
     detections: Path | None = None
+
+    @property
+    def hidden(self) -> bool:
+        """Whether no picture from before the stages may leave the film."""
+        return hides(self.stages)
 
     def pictures(self, number: int) -> int:
         """How many pictures of the new film a chunk has, where none is lost."""

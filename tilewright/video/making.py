@@ -189,7 +189,7 @@ def _checked(
     )
     bounds = tuple(range(0, len(found.times), CHUNK))
     job = Job(found, target, known, coding, passed, bounds, pace.times)
-    rehearsed(found, Made(passed[-1], coding), target)
+    rehearsed(found, Made(passed[-1], coding, job.hidden), target)
     return job
 
 
@@ -227,8 +227,8 @@ def made(
     check_workers(workers)
     for lost in job.film.unkept:
         warnings.warn(f"{lost}: not kept, as no encoder here takes it", stacklevel=3)
-    for name in left_out(job.film, job.out):
-        warnings.warn(f"{name}: not kept, as {job.out.suffix} cannot hold it", stacklevel=3)
+    for lost in left_out(job.film, job.hidden, job.out):
+        warnings.warn(lost, stacklevel=3)
     job, wanted = _recalled(job)
     with begun(job.out, wanted) as journal:
         if job.survey is not None:
@@ -361,7 +361,7 @@ def _finished(job: Job, journal: Journal, heads: Mapping[int, chunk.Head]) -> No
     expected = [packet.pts for part in parts for packet in chunk.packets(part)]
     if len(set(expected)) < len(expected):
         raise _mixed(job, journal, "hold the same pictures")
-    form = Made(job.looks[-1], job.coding)
+    form = Made(job.looks[-1], job.coding, job.hidden)
     whole = journal.folder / f"whole{job.out.suffix}"
     try:
         refused = assemble(job.film, form, parts, whole)

@@ -1,7 +1,8 @@
 """One page about a film that was made: pictures before and after, how like, times, licences.
 
 Everything is in the file: images, style and script; it asks for nothing, and a browser is told to
-let it ask for nothing. `page.html` beside this file is how it looks.
+let it ask for nothing. Of a film in which somebody is made unseen no picture from before is in it,
+nor any of a reference. `page.html` beside this file is how it looks.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class Page:
         """Look at the film that was made, and write the page."""
         out = film(done.out, "out")
         found = compare.seen(self.job.film, out, self.reference)
+        hidden = self.job.hidden
         text = _template().render(
             version=__version__,
             title=self.job.film.path.name,
@@ -58,7 +60,8 @@ class Page:
             mean=_mean(found),
             meaning=_REFERENCE if self.reference else _SOURCE,
             curve=_curve(found),
-            shown=[_shown(name, one) for name, one in compare.chosen(found).items()],
+            hidden=hidden,
+            shown=[_shown(name, one, hidden) for name, one in compare.chosen(found).items()],
             looked_at=len(found),
             parts=_parts(done.worked),
             cards=_cards(self.job),
@@ -135,16 +138,18 @@ def _size(path: Path) -> str:
     return f"{path.stat().st_size / 1e6:.2f} MB"
 
 
-def _shown(name: str, one: Seen) -> dict[str, Any]:
+def _shown(name: str, one: Seen, hidden: bool) -> dict[str, Any]:
+    """A picture before and after; of a film that hides something, after alone."""
     before, after = compare.pair_of_images(one)
+    crops = compare.crops(one, hidden=hidden)
     return {
         "name": name,
         "time": f"{float(one.after.time):.2f} s",
         "likeness": _likeness(one.psnr, one.ssim),
         "wide": max(_LEAST_WIDE, after.width),
-        "before": compare.inline(before),
+        "before": "" if hidden else compare.inline(before),
         "after": compare.inline(after),
-        "crops": [(what, compare.inline(cut, exact=True)) for what, cut in compare.crops(one)],
+        "crops": [(what, compare.inline(cut, exact=True)) for what, cut in crops],
     }
 
 

@@ -2,7 +2,7 @@
 
 Colours become luma and chroma of sixteen bits (BT.601, full range, not halved) for the stages, and
 colours again after them; without a stage samples are not touched. The colour profile, orientation
-and what else a camera noted go along.
+and what else a camera noted go along, but where somebody is hidden: a camera notes small pictures.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tilewright.arrays.array import NDArray
 from tilewright.errors import ArgumentError, FileError
 from tilewright.files.whole import check_writable, path_of, replacing
 from tilewright.video.look import FULL_RANGE, Frame, Look
-from tilewright.video.stages.contract import Stage, Window, Work, looks
-from tilewright.video.stills import FORMATS, SUFFIXES, noted, opened, pillow, saving
+from tilewright.video.stages.contract import Stage, Window, Work, hides, looks
+from tilewright.video.stills import FORMATS, SUFFIXES, bared, noted, opened, pillow, saving
 from tilewright.wording import PATH, in_one_line, short
 
 _BT601, _BT601_PRIMARIES, _SRGB = 6, 1, 13
@@ -193,7 +193,8 @@ def _one(pair: Pair, stages: Sequence[Stage], made: dict[Look, tuple[Work, ...]]
             passed = looks(stages, look)
             made[look] = tuple(s.bound(one) for s, one in zip(stages, passed, strict=False))
         pixels = _through(np.asarray(picture), look, made[look])
-        picture = noted(pillow().fromarray(pixels), picture)
+        telling = bared if hides(stages) else noted
+        picture = telling(pillow().fromarray(pixels), picture)
     with replacing(pair.out, "out") as temporary:
         try:
             picture.save(temporary, **saving(picture, pair.out))

@@ -1,4 +1,7 @@
-"""Three pictures of a film before and after, as one image, without making the film."""
+"""Three pictures of a film before and after, as one image, without making the film.
+
+Where something is made unseen, after alone.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,8 @@ def preview(job: Job) -> Path:
                 closing(decoded(job.film, job.film.times[first])) as source,
             ):
                 before, after = next(source), next(made)
-            rows.append((f"{float(before.time):.2f} s", *_parts(before, after)))
+            one, other = _parts(before, after)
+            rows.append((f"{float(before.time):.2f} s", None if job.hidden else one, other))
         sheet(rows).save(temporary, "PNG")
     return path
 

@@ -59,7 +59,7 @@ def rehearsed(found: Film, made: Made, out: Path) -> None:
             if isinstance(error, ArgumentError):
                 raise
             film = f"this film as {made.coding.codec} ({in_one_line(error)})"
-            others = [one for one in source.streams if goes_along(one, found, out)]
+            others = [s for s in source.streams if goes_along(s, found, made.hidden, out)]
             others = [one for one in others if one.index != found.index and not holds(one, out)]
             film = named(others[0]) if others else film
             raise unheld(found, out, film) from None

@@ -14,6 +14,7 @@ FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
 _CLEAR = {"P": "RGBA", "L": "LA", "RGB": "RGBA"}  # where one colour, or some, are transparent
 _MODES = ("L", "LA", "RGB", "RGBA")
 _XMP = "XML:com.adobe.xmp"  # a text of PNG
+_TURNED, _BARE = 0x0112, ("icc_profile", "dpi")  # EXIF's orientation; what holds no picture
 _EXIF_IFD, _EXIF_SIZES = 0x8769, (0xA002, 0xA003)
 
 
@@ -77,6 +78,19 @@ def noted(made: Any, picture: Any) -> Any:
         for tag, size in zip(_EXIF_SIZES, made.size, strict=True):
             if tag in inner:
                 inner[tag] = size
+        made.info["exif"] = exif.tobytes()
+    return made
+
+
+def bared(made: Any, picture: Any) -> Any:
+    """A new picture with the old one's colours, density and orientation, and nothing else.
+
+    What a camera notes may hold a small picture of what is to be hidden, as EXIF and XMP do.
+    """
+    made.info.update({key: picture.info[key] for key in _BARE if key in picture.info})
+    if turn := picture.getexif().get(_TURNED):
+        exif = pillow().Exif()
+        exif[_TURNED] = turn
         made.info["exif"] = exif.tobytes()
     return made
 

@@ -29,10 +29,14 @@ FORMATS = {".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska", ".we
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """How the pictures of the new film are: as encoded, and when each is shown."""
+    """How the pictures of the new film are.
+
+    hidden  whether something is made unseen in them, which other streams must not show
+    """
 
     look: Look
     coding: Coding
+    hidden: bool = False
 
 
 def options_of(found: Film, made: Made, out: Path, source: Any) -> dict[str, str]:
@@ -58,7 +62,7 @@ def streams_of(source: Any, sink: Any, found: Film, made: Made, out: Path) -> di
         sink.set_chapters(chapters)
     streams: dict[int, Any] = {}
     for stream in source.streams:
-        if not goes_along(stream, found, out):
+        if not goes_along(stream, found, made.hidden, out):
             continue
         if stream.index == found.index:
             _check_opacity(stream, found)
@@ -83,16 +87,31 @@ def _check_opacity(stream: Any, found: Film) -> None:
         )
 
 
-def goes_along(stream: Any, found: Film, out: Path) -> bool:
-    """Whether a stream is copied; not where whoever writes the container makes it anew.
+def goes_along(stream: Any, found: Film, hidden: bool, out: Path) -> bool:
+    """Whether a stream is copied; not where whoever writes the container makes it anew, nor where
+    it may show what is hidden.
 
     QuickTime's chapters and time codes are tracks; they are chapters and a tag to FFmpeg, which
     writes tracks of them.
     """
+    if hidden and shows(stream, found):
+        return False
     if stream.type != "data":
         return True
     empty = stream.index not in found.packets
     return not (empty or _is_timecode(stream)) and holds(stream, out)
+
+
+def shows(stream: Any, found: Film) -> bool:
+    """Whether a stream may have pictures from before: covers, other films, attachments, but fonts.
+
+    What a camera puts into tracks of data of its own may be anything.
+    """
+    if stream.type == "attachment":
+        return "font" not in str(stream.metadata.get("mimetype", ""))
+    if stream.type == "data":
+        return not _is_timecode(stream) and stream.index in found.packets
+    return bool(stream.type == "video" and stream.index != found.index)
 
 
 def _is_timecode(stream: Any) -> bool:
@@ -122,13 +141,17 @@ def holds(stream: Any, out: Path) -> bool:
             sink.close()
 
 
-def left_out(found: Film, out: Path) -> list[str]:
-    """Streams of data that the container of the new film cannot hold, by name."""
+def left_out(found: Film, hidden: bool, out: Path) -> list[str]:
+    """Streams that the new film has not, and why: as they would show what is hidden, and those of
+    data that its container cannot hold."""
     with reading(found.path, "source") as source:
-        return [
-            named(stream)
+        shown = [one for one in source.streams if hidden and shows(one, found)]
+        told = [f"{named(one)}: not kept, as it may show what is hidden" for one in shown]
+        return told + [
+            f"{named(stream)}: not kept, as {out.suffix} cannot hold it"
             for stream in source.streams
             if stream.type == "data"
+            and stream not in shown
             and stream.index in found.packets
             and not _is_timecode(stream)
             and not holds(stream, out)

@@ -41,6 +41,11 @@ class Blur:
     name: ClassVar[str] = "blur"
 
     @property
+    def hides(self) -> bool:
+        """Whether it is there so that nobody is seen."""
+        return self.what != "background"
+
+    @property
     def before(self) -> int:
         """One picture, to hold opacity still; two for whom nobody is to see."""
         return 2 if self.what == "person" else 1

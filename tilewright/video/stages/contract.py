@@ -15,6 +15,9 @@ record, by time. So they stand in the journal's recipe and go to workers as all 
 A `Watching` stage needs pictures of the film themselves: it is given the film, and keeps what it
 saw as plain values too.
 
+A stage that makes somebody or something unseen says so (`hides`): then no picture from before it
+leaves the film, in a report, a preview, a cover or a thumbnail.
+
 A stage that gives more pictures than it is given, or at other times, is a `Retiming` one: it says
 before work begins when they will be shown.
 """
@@ -72,6 +75,12 @@ class Stage(Protocol):
 
     def bound(self, look: Look) -> Work:
         """What does it, for pictures of one look."""
+
+
+def hides(stages: Sequence[Stage]) -> bool:
+    """Whether one of the stages makes unseen what its pictures showed."""
+    plain = (getattr(stage, "stage", stage) for stage in stages)  # of those of some scenes alone
+    return any(getattr(stage, "hides", False) for stage in plain)
 
 
 def workers_on(device: Device) -> int:
