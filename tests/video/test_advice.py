@@ -40,6 +40,17 @@ def survey(*samples: dict[str, Any]) -> Survey:
     return Survey(50 * len(samples), tuple(50 * n for n in range(1, len(samples))), starts, found)
 
 
+def test_what_is_advised_finds_its_place_among_what_was_asked_for() -> None:
+    """What hides comes first, in the order it was given in, and boxes are drawn at the end."""
+    asked = [
+        *(video.PlateMatte(), video.Blur("person"), video.MaskMatte("a.mkv"), video.Blur()),
+        *(video.Detect(), video.Follow(), video.Interpolate("2"), video.Upscale(), video.Draw()),
+    ]
+    names = [one.name for one in with_advised(asked, survey({"noise": 6.0, "banding": 4.0}), LOOK)]
+    assert names[:5] == ["matte", "blur", "mask", "blur", "denoise"]
+    assert names[5:] == ["detect", "follow", "interpolate", "upscale", "ten-bit", "draw"]
+
+
 def test_a_good_film_needs_nothing() -> None:
     assert advised(survey({}), LOOK) == ()
 

@@ -23,7 +23,10 @@ Image = pytest.importorskip("PIL.Image")
 from tests.cli.test_cli import invoke  # noqa: E402
 from tests.support import stripes  # noqa: E402
 
-HIDING = {"person": ["--blur", "person", "--plate", "plate.png"]}
+HIDING = {
+    "person": ["--blur", "person", "--plate", "plate.png"],
+    "matte": ["--blur", "all.png"],
+}
 SHOWING = {"background": ["--blur", "background", "--plate", "plate.png"]}
 
 
@@ -39,6 +42,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     stripes.walk(Path("in.mkv"), cover=jpeg(3))
     Image.fromarray(stripes.picture(-1)).save("plate.png")
+    Image.new("L", (stripes.WIDE, stripes.HIGH), 255).save("all.png")
     photograph()
     return tmp_path
 

@@ -19,6 +19,7 @@ from tilewright.video.stages.background import Background
 from tilewright.video.stages.blur import WHAT, Blur
 from tilewright.video.stages.contract import Stage
 from tilewright.video.stages.key_matte import KeyMatte
+from tilewright.video.stages.mask_matte import MaskMatte
 from tilewright.video.stages.net_matte import NetMatte
 from tilewright.video.stages.plate_matte import PlateMatte
 
@@ -30,8 +31,8 @@ Blurred = Annotated[
     str | None,
     typer.Option(
         "--blur",
-        metavar="background|person",
-        help="Blur what lies behind a person, or the person.",
+        metavar="background|person|FILE",
+        help="Blur what lies behind a person, or the person, or what a matte's film has in white.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -129,14 +130,25 @@ def stages(asked: Asked, output: Path) -> list[Stage]:
         return [_finding(asked, careful=False), Alpha()]
     if len(uses) > 1:
         raise ArgumentError("--blur beside --background: accepted is one of them")
-    if asked.blur is not None and asked.blur not in WHAT:
-        raise ArgumentError(f"--blur={asked.blur}: accepted are {' and '.join(WHAT)}")
+    if asked.blur and asked.blur not in WHAT:
+        return [_given(asked, given), Blur("person", HIDDEN)]
     if asked.blur:
         hides = asked.blur == "person"
         return [_finding(asked, careful=hides), Blur(asked.blur, HIDDEN if hides else SOFT)]
     if asked.background:
         return [_finding(asked, careful=False), Background.of(asked.background)]
     return []
+
+
+def _given(asked: Asked, ways: list[str]) -> Stage:
+    """The stage that has opacity from a file. Raises ArgumentError for what is no file's name."""
+    if not Path(str(asked.blur)).suffix:
+        raise ArgumentError(
+            f"--blur={asked.blur}: accepted are {', '.join(WHAT)}, and a matte's file"
+        )
+    if other := [*ways, *(["--matte"] if asked.matte else [])]:
+        raise ArgumentError(f"{other[0]} beside --blur={asked.blur}: accepted is one of them")
+    return MaskMatte(str(asked.blur))
 
 
 def _finding(asked: Asked, *, careful: bool) -> Stage:

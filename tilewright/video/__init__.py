@@ -6,7 +6,7 @@ analyse   what a film is like, and which stages would help (Analysis, Advice)
 Deblock, Denoise, LowLight, Dehaze, Contrast, Interpolate, Upscale, Sharpen, TenBit
                           stages (stages/contract.py)
 Detect, Follow, Draw      stages that find things, follow them, and draw them
-PlateMatte, KeyMatte or NetMatte, then Blur, Background or Alpha
+PlateMatte, KeyMatte, NetMatte or MaskMatte, then Blur, Background or Alpha
                           somebody apart from what lies behind them
 Frame, Look               a picture, and what pictures of a film are
 Enhanced, Progress        what was made, and how far it is
@@ -36,6 +36,7 @@ if _typing.TYPE_CHECKING:
     from tilewright.video.stages.interpolate import Interpolate
     from tilewright.video.stages.key_matte import KeyMatte
     from tilewright.video.stages.low_light import LowLight
+    from tilewright.video.stages.mask_matte import MaskMatte
     from tilewright.video.stages.net_matte import NetMatte
     from tilewright.video.stages.plate_matte import PlateMatte
     from tilewright.video.stages.sharpen import Sharpen
@@ -61,6 +62,7 @@ __all__ = [
     "KeyMatte",
     "Look",
     "LowLight",
+    "MaskMatte",
     "NetMatte",
     "PlateMatte",
     "Progress",
@@ -90,6 +92,7 @@ _PLACES = {
     "KeyMatte": "stages.key_matte",
     "Look": "look",
     "LowLight": "stages.low_light",
+    "MaskMatte": "stages.mask_matte",
     "NetMatte": "stages.net_matte",
     "PlateMatte": "stages.plate_matte",
     "Progress": "making",

@@ -32,10 +32,11 @@ from tilewright.video.stages.ten_bit import TenBit
 
 # The order in which stages serve pictures best.
 ORDER = (
-    *("matte", "blur", "background", "alpha"),  # by what pictures were when the plate was
     *("deblock", "denoise", "low-light", "dehaze"),
-    *("contrast", "interpolate", "upscale", "sharpen", "ten-bit"),
+    *("contrast", "detect", "follow", "interpolate", "upscale", "sharpen", "ten-bit", "draw"),
 )
+# Before all others, in the order in which they are given: a plate is of pictures as they were.
+_FIRST = ("matte", "mask", "box", "blur", "background", "alpha")
 BLOCKS, NOISE, DARK, HAZE, NARROW, BLUR, BANDS = 0.1, 2.5, 0.25, 0.45, 0.55, 1.6, 2.0
 COMBED, DRAWN, SMALL, TEXT = 1.0, 0.8, 576, 0.002
 # What `--auto` can do; what is not here is only said.
@@ -185,6 +186,8 @@ def _makeable(name: str) -> bool:
 
 
 def _place(stage: Stage) -> int:
+    if stage.name in _FIRST:
+        return -1
     return ORDER.index(stage.name) if stage.name in ORDER else len(ORDER)
 
 

@@ -254,7 +254,7 @@ def test_options_that_exclude_each_other_or_stand_alone_are_refused() -> None:
     for given, words in {
         Asked("person", "green"): "--blur beside --background: accepted is one",
         Asked(plate=Path("x.png")): "--plate=x.png alone: accepted is --blur, --background or",
-        Asked("sky"): "--blur=sky: accepted are background and person",
+        Asked("sky"): "--blur=sky: accepted are background, person, and a matte's file",
         Asked("person", plate=Path("x.png"), key="auto"): "--plate=x.png beside --key=auto",
         Asked("person", matte=out): "--blur beside --matte of OUT's name",
     }.items():
