@@ -261,14 +261,14 @@ def enhance(
         detect, draw, detections, detect_model, names, score, tiles, device or "auto"
     )
     finding, drawing = asked_for.stages()
-    others = bool(finding) or matte_model is not None
+    others = bool(finding) or matte_model is not None or interpolate is not None
     stages = _restoring(deblock, denoise, size, dtype, device, larger, others)
     shared = bool(stages)
     stages += [] if low_light is None else [LowLight(low_light)]
     stages += [] if dehaze is None else [Dehaze(dehaze)]
     stages += [] if contrast is None else [Contrast(contrast)]
     stages += finding
-    stages += [] if interpolate is None else [Interpolate(interpolate)]
+    stages += [] if interpolate is None else [Interpolate(interpolate, device=device or "auto")]
     stages += _upscaling(upscale, size, dtype, model, device, shared)
     stages += [] if sharpen is None else [Sharpen(sharpen)]
     stages += [TenBit()] if ten_bit else []

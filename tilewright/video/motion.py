@@ -22,8 +22,8 @@ from tilewright.video.tables import LIGHT
 _COARSEST = 24  # rows or columns of the coarsest size, at least
 _HALF, _QUARTER = 400, 1600  # rows from which motion is found at half, and at a quarter the size
 _REACH = 3  # samples from a stroke's end that belong to it
-_UNSURE = 32.0  # deviation between the two moved pictures, of 255, from which they disagree
-_SAME = 1.0  # mean difference of each 8 x 8, of 255: pictures that repeat
+UNSURE = 32.0  # deviation between the two moved pictures, of 255, from which they disagree
+SAME = 1.0  # mean difference of each 8 x 8, of 255: pictures that repeat
 
 
 class Motion:
@@ -35,9 +35,8 @@ class Motion:
     def __init__(self, look: Look) -> None:
         self._look = look
         self._match, self._between = kernels_of("motion"), kernels_of("between")
-        self._sizes = _sizes(look)
-        self._finest = sum(min(look.height, look.width) >= one for one in (_HALF, _QUARTER))
-        self._finest = min(self._finest, len(self._sizes) - 1)
+        self._sizes = sizes_of(look)
+        self._finest = finest_of(look, self._sizes)
         self._lumas = [[self._bordered(size) for size in self._sizes] for _ in range(2)]
         rest = look.shapes[1:]
         self._others = [[self._bordered(size) for size in rest] for _ in range(2)]
@@ -75,7 +74,7 @@ class Motion:
         rows, columns = (max(1, length // cell) * min(cell, length) for length in apart.shape)
         parts = apart[:rows, :columns].reshape(rows // min(cell, rows), -1, columns)
         sums = parts.sum(1).reshape(len(parts), columns // min(cell, columns), -1).sum(-1)
-        return bool(sums.max() < _SAME * min(cell, rows) * min(cell, columns))
+        return bool(sums.max() < SAME * min(cell, rows) * min(cell, columns))
 
     def found(self) -> None:
         """Find motion between the two, both ways, and what stands still."""
@@ -119,7 +118,7 @@ class Motion:
                 steps, *kept,
             )  # fmt: skip
             if number == 0:
-                limit = np.float32(_UNSURE)
+                limit = np.float32(UNSURE)
                 doubt = self._between.unsure(*kept, rows, columns, limit, self._cells)
             cells = tuple(np.float32(one / self._between.CELL) for one in steps)
             to, pitch = flat(plane)
@@ -149,13 +148,19 @@ def _both(of: Motion) -> Any:
     return zip(of._lumas, of._others, strict=True)
 
 
-def _sizes(look: Look) -> list[tuple[int, int]]:
+def sizes_of(look: Look) -> list[tuple[int, int]]:
     """Rows and columns of luma, halved as often as there is something to see."""
     found = [(look.height, look.width)]
     while min(found[-1]) // 2 >= _COARSEST:
         rows, columns = found[-1]
         found.append((rows // 2, columns // 2))
     return found
+
+
+def finest_of(look: Look, sizes: list[tuple[int, int]]) -> int:
+    """Which of them is the largest at which motion is looked for."""
+    halvings = sum(min(look.height, look.width) >= one for one in (_HALF, _QUARTER))
+    return min(halvings, len(sizes) - 1)
 
 
 def _ratio(

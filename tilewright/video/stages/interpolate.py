@@ -1,7 +1,7 @@
 """Pictures between pictures: twice or four times as many, or as many a second as one says.
 
-Motion is found both ways between each picture and the next (`video/motion.py`). Where there is
-nothing between two pictures none is made up: at a cut the one before is held until the next, a
+Motion is found both ways between each picture and the next (`video/motion_places.py`). Where there
+is nothing between two pictures none is made up: at a cut the one before is held until the next, a
 picture that repeats (as drawn films have them) is repeated, and where motion cannot be told the
 nearer picture is shown. Times are exact: 2 and 4 give pictures exactly between, however unevenly
 those come; a rate gives a grid from the first picture's time to the last one's end.
@@ -17,10 +17,9 @@ from itertools import pairwise
 from typing import ClassVar
 
 from tilewright.errors import ArgumentError
-from tilewright.inputs.devices import host
 from tilewright.video.analysis.record import Survey
 from tilewright.video.look import Frame, Look
-from tilewright.video.motion import Motion
+from tilewright.video.motion_places import Engine, engine_on, place_of
 from tilewright.video.planes import blank
 from tilewright.video.stages.contract import Pace, Window, Work, check_luma, workers_on
 from tilewright.wording import short
@@ -46,6 +45,7 @@ class Interpolate:
     known  whether it knows the film's cuts
     first  when the film's first picture is shown, as a fraction of seconds
     tick   of a rate's grid, as a fraction of seconds
+    device where motion is found: on a GPU of NVIDIA's, else on the host; "auto" is one if there is
     """
 
     rate: int | str = 2
@@ -53,6 +53,7 @@ class Interpolate:
     known: bool = False
     first: tuple[int, int] = (0, 1)
     tick: tuple[int, int] = (0, 1)
+    device: str = "auto"
 
     name: ClassVar[str] = "interpolate"
     before: ClassVar[int] = 0
@@ -60,8 +61,8 @@ class Interpolate:
 
     @property
     def workers(self) -> int:
-        """A picture a core."""
-        return workers_on(host())
+        """A picture a core; on a GPU one after the other."""
+        return workers_on(place_of(self.device))
 
     @property
     def unfitted(self) -> bool:
@@ -140,7 +141,7 @@ class _Between:
 
     def __init__(self, stage: Interpolate, look: Look) -> None:
         self._stage, self._look = stage, look
-        self._motion = Motion(look)
+        self._motion = engine_on(place_of(stage.device), look)
         self._wanted = stage._wanted()
 
     def __call__(self, window: Window) -> Iterable[Frame]:
@@ -184,7 +185,7 @@ class _Between:
 class _Pair:
     """Two pictures, and what is shown between them; motion is found when it is first needed."""
 
-    def __init__(self, motion: Motion, now: Frame, later: Frame | None, cut: bool) -> None:
+    def __init__(self, motion: Engine, now: Frame, later: Frame | None, cut: bool) -> None:
         self._motion, self._now, self._later, self._cut = motion, now, later, cut
         self._repeats: bool | None = None
 
