@@ -1,14 +1,15 @@
 """Pictures between pictures: every second one of seven clips dropped and made again, beside ffmpeg.
 
     python -m bench.interpolate CLIPS [--only PART ...] [--seconds 150] [--output FILE]
-    python -m bench.interpolate CLIPS --only speed
+    python -m bench.interpolate CLIPS --only speed [--device cuda:0]
 
     clips   PSNR of luma of the dropped pictures, by the stage, by ffmpeg's minterpolate as it is
             and with all it can, by mixing both neighbours, and by repeating the one before
     text    the same inside a title and a subtitle that were drawn over 40 pictures of each clip,
             which x264 (CRF 18) encoded then; of the stage, the copy and the mix
     speed   pictures made a second by one thread and by one a core, by the clock, which wants the
-            machine alone; and by the processor's time of one, which does not
+            machine alone; and by the processor's time of one, which does not; of a GPU with
+            --device, by the clock alone: from planes in memory to planes in memory
 
 The seven are the clips in which no scene ends. The same line goes on with what is not in FILE yet,
 and ends after --seconds, until it says that all is done. Pictures that minterpolate leaves out, two
@@ -36,9 +37,11 @@ from bench.environment import RESULTS, environment
 from bench.restore_cases import encoded
 from bench.timing import load_average
 from tilewright import video
+from tilewright.facts.device import Device
 from tilewright.inputs.devices import host
 from tilewright.video.decode import planes
 from tilewright.video.look import Frame, Look
+from tilewright.video.motion_places import place_of
 from tilewright.video.pyav import pyav
 from tilewright.video.stages.contract import Window, Work
 
@@ -67,14 +70,20 @@ def main() -> None:
     parser.add_argument("clips", type=Path)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--seconds", type=float, default=150.0)
-    parser.add_argument("--output", type=Path, default=RESULTS / "interpolate-cpu.json")
+    parser.add_argument("--device", default="host", help="where speed is measured")
+    parser.add_argument("--output", type=Path, help="left out: bench/results/interpolate-....json")
     options = parser.parse_args()
+    device = place_of(options.device)
+    gpu = device.backend != "host"
+    if gpu and tuple(options.only) != ("speed",):
+        parser.error(f"--device={options.device}: accepted beside it is --only speed")
+    options.output = options.output or RESULTS / f"interpolate-{_short(device)}.json"
     until = time.monotonic() + options.seconds
     document = json.loads(options.output.read_text()) if options.output.exists() else {}
     for part in options.only:
         if part == "speed":
-            document[part] = speeds(options.clips)
-            _write(document, options.output)
+            document[part] = speeds(options.clips, device)
+            _write(document, options.output, device)
             continue
         for name in CLIPS:
             entry = document.setdefault(part, {}).setdefault(name, {})
@@ -85,14 +94,19 @@ def main() -> None:
                     print("time is over; the same line goes on")
                     return
                 entry[way] = made()
-                _write(document, options.output)
+                _write(document, options.output, device)
             said = {way: round(value, 2) for way, value in means(entry).items()}
             print(part, name, said, flush=True)
     print("all is done")
 
 
-def _write(document: dict[str, Any], path: Path) -> None:
-    document["environment"] = environment(host())
+def _short(device: Device) -> str:
+    """What results of a device are called: cpu, h200."""
+    return "cpu" if device.backend == "host" else device.name.lower().split()[1]
+
+
+def _write(document: dict[str, Any], path: Path, device: Device) -> None:
+    document["environment"] = environment(device)
     document["load_before"] = load_average()
     path.write_text(json.dumps(document) + "\n")
 
@@ -152,7 +166,8 @@ def staged(pictures: Pictures) -> list[Frame]:
     rows, columns = pictures[0].shape
     look = Look(columns, rows, "gray", 8, "grey")
     frames = [Frame((one,), n, 1, Fraction(1), look) for n, one in enumerate(pictures)]
-    works = [video.Interpolate(2, known=True).bound(look) for _ in range(host().compute_units)]
+    stage = video.Interpolate(2, known=True, device="host")
+    works = [stage.bound(look) for _ in range(host().compute_units)]
 
     def one(number: int) -> Frame:
         work = works.pop()
@@ -241,30 +256,38 @@ def written(pictures: Pictures) -> NDArray:
     return np.asarray(outline > 0.5)
 
 
-def speeds(clips: Path) -> dict[str, Any]:
+def speeds(clips: Path, device: Device) -> dict[str, Any]:
     """Pictures made a second, of two pictures of a clip at these sizes, 4:2:0."""
     frames = [frame for frame, _ in zip(video.frames(clips / CLIPS[0]), range(44), strict=False)]
     frames = frames[40:44:2]
     found = {}
+    on_host = device.backend == "host"
     for size in SIZES:
         name = f"{size[0]}x{size[1]}"
-        for workers in (1, host().compute_units):
-            found[f"{name}, {workers}"] = _rate(frames, size, workers, time.perf_counter)
-        found[f"{name}, own time"] = _rate(frames, size, 1, time.thread_time)
+        for workers in (1, video.Interpolate(device=device.id).workers):
+            found[f"{name}, {workers}"] = _rate(frames, size, workers, time.perf_counter, device)
+        if on_host:
+            found[f"{name}, own time"] = _rate(frames, size, 1, time.thread_time, device)
     return found
 
 
 def _rate(
-    frames: Sequence[Frame], size: tuple[int, int], workers: int, clock: Callable[[], float]
+    frames: Sequence[Frame],
+    size: tuple[int, int],
+    workers: int,
+    clock: Callable[[], float],
+    device: Device,
 ) -> float:
     look = Look(*size, "yuv420p", 8, "yuv", (1, 1))
     made = [frame.carrier.reformat(*size, "yuv420p") for frame in frames]
     pair = [Frame(planes(one, look), n, 1, Fraction(1), look) for n, one in enumerate(made)]
     window = Window(pair[0], (), (pair[1],))
-    works = [video.Interpolate(2, known=True).bound(look) for _ in range(workers)]
+    stage = video.Interpolate(2, known=True, device=device.id)
+    works = [stage.bound(look) for _ in range(workers)]
+    rounds = 2 if device.backend == "host" else 200
 
     def again(work: Work) -> None:
-        for _ in range(2):
+        for _ in range(rounds):
             list(work(window))
 
     times = []
@@ -275,7 +298,7 @@ def _rate(
                 again(works[0])
             else:
                 list(pool.map(again, works))
-            times.append((clock() - begin) / (2 * workers))
+            times.append((clock() - begin) / (rounds * workers))
     return round(1 / statistics.median(times[1:]), 2)
 
 

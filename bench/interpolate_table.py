@@ -11,14 +11,13 @@ _PLAIN, _ALL = MCI
 
 
 def interpolated(document: dict[str, Any]) -> list[str]:
-    """Lines of Markdown."""
-    return [
-        *_clips(document["clips"]),
-        "",
-        *_text(document["text"]),
-        "",
-        *_speed(document["speed"]),
-    ]
+    """Lines of Markdown, of the parts that were measured."""
+    parts = {"clips": _clips, "text": _text, "speed": _speed}
+    lines: list[str] = []
+    for name, made in parts.items():
+        if name in document:
+            lines += ["", *made(document[name])]
+    return lines[1:]
 
 
 def _clips(clips: dict[str, Any]) -> list[str]:

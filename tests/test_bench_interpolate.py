@@ -48,3 +48,4 @@ def test_means_are_over_pictures_that_all_ways_made_and_tables_say_them() -> Non
     lines = interpolated(document)
     assert "| a.mp4, 3 | 35.00 | 36.00 | 37.00 | 37.50 | 41.50 | +4.50 | +5.50 | 2 | 0 |" in lines
     assert "| 320 × 240 | 40.0 | 75.5 |" in lines
+    assert interpolated({"speed": document["speed"]}) == lines[-3:]

@@ -362,12 +362,12 @@ def _restoring(
     """The stages that come first: what they take away would be enlarged. Their largest is m.
 
     larger: whether pictures are enlarged after them, by networks of that size and type.
-    others: whether other stages have networks, which run on that device.
+    others: whether other stages, with networks or with motion, run on that device.
     """
     if device is not None and not (deblock or denoise is not None or larger or others):
         raise ArgumentError(
-            f"--device={device} without a network: accepted is --upscale 2, --model, --deblock or"
-            " --denoise beside it"
+            f"--device={device} without a network: accepted is --upscale 2, --model, --deblock,"
+            " --denoise or --interpolate beside it"
         )
     if dtype is not None and denoise is not None and not (deblock or larger):
         raise ArgumentError(

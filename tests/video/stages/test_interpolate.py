@@ -302,6 +302,15 @@ def test_a_film_of_one_picture_is_made(tmp_path: Path, rate: str, count: int) ->
     assert made.frames in (1, count)  # as long as the container says that the picture is shown
 
 
+@pytest.mark.parametrize(("device", "words"), [("host", "interpolate"), ("toaster", "toaster")])
+def test_the_device_is_the_one_that_is_asked_for(tmp_path: Path, device: str, words: str) -> None:
+    path = film(tmp_path / "film.mp4", Making(4, (64, 48)))
+    given = ["enhance", str(path), "-o", str(tmp_path / "out.mp4"), "--interpolate", "2"]
+    done = invoke(*given, "--device", device, "--dry-run")
+    assert (done.exit_code == 0) == (device == "host")
+    assert words in done.output
+
+
 @pytest.mark.parametrize("rate", ["2", "60000/1001"])
 def test_the_film_is_the_same_whatever_the_chunks_and_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rate: str

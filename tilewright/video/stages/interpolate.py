@@ -29,6 +29,7 @@ _MOST = 1000  # pictures a second
 _FINEST = 1 << 31  # ticks a second that containers count
 _ROUND = Fraction(1001, 1000)  # by so much rates differ that are meant to be the same
 _NEAR = Fraction(1, 20)  # of the time between two pictures: so near to one it is that one
+_ON_GPU = 2  # pictures at once
 _LOST, _SOME = 0.3, 0.02  # shares of a picture in which motion is unsure
 HELD = "interpolate: held at a cut"
 REPEATED = "interpolate: repeated, as the two round it are the same"
@@ -61,8 +62,9 @@ class Interpolate:
 
     @property
     def workers(self) -> int:
-        """A picture a core; on a GPU one after the other."""
-        return workers_on(place_of(self.device))
+        """A picture a core; on a GPU two, of which one is copied while the other is made."""
+        device = place_of(self.device)
+        return workers_on(device) if device.backend == "host" else _ON_GPU
 
     @property
     def unfitted(self) -> bool:

@@ -211,8 +211,8 @@ class FilmMotion:
             calls.append(self._call("gathered", blocks, _THREADS, at[n], *sums[n], at[n + 1]))
         calls.append(self._call("little", 1, _BUSY, at[single], through[single], *sums[single]))
         for n in reversed(range(single)):
-            given = (at[n], *sums[n], through[n + 1], through[n])
-            calls.append(self._call("settled", _blocks(prod(sums[n])), _THREADS, *given))
+            under = (at[n], *sums[n], through[n + 1], through[n])
+            calls.append(self._call("settled", _blocks(prod(sums[n])), _THREADS, *under))
         return calls
 
     def _mix(self) -> list[Call]:
