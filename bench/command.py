@@ -12,7 +12,7 @@ from typing import Any
 
 from bench.environment import RESULTS, environment
 from bench.timing import load_average
-from tilewright import Device
+from tilewright import Device, settings
 from tilewright.inputs.devices import resolve
 
 
@@ -20,6 +20,8 @@ def measure(
     kind: str, description: str | None, figures: Callable[[Device], dict[str, Any]]
 ) -> None:
     """Run `figures` on the device asked for; write bench/results/KIND-DEVICE.json.
+
+    Where code is held to another processor's instructions (`settings.held`), the name ends in that.
 
     The device goes into TILEWRIGHT_DEVICE, so that calls without `device=` mean it too.
     """
@@ -35,7 +37,8 @@ def measure(
         "load_before": load_average(),
         **figures(device),
     }
-    slug = re.sub(r"\W+", "-", f"{device.backend}-{device.name}".lower()).strip("-")
+    name = "-".join((device.backend, device.name, *dict.fromkeys(settings.held().values())))
+    slug = re.sub(r"\W+", "-", name.lower()).strip("-")
     output = options.output or RESULTS / f"{kind}-{slug}.json"
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(json.dumps(document, indent=1) + "\n")

@@ -5,6 +5,8 @@ TILEWRIGHT_CACHE    folder for compiled programs and measurements, or "off" to k
 TILEWRIGHT_MEMORY   how `empty` and `asarray` allocate: "allocate", "copy" or "use"
 
 docs/environment.md says more of each. A cache that others may write is not used: see trust.py.
+`held` tells of variables of others, by which compilers and libraries are held to a set of
+instructions: what is measured under one says nothing of another.
 """
 
 from __future__ import annotations
@@ -59,6 +61,25 @@ class _Cache:
 
 _folders: Shelf[tuple[str, ...], _Cache] = Shelf("cache folders", most=1 << 16)
 _trusted_parts: Shelf[Path, bool] = Shelf("parts of the cache that are trusted", most=1 << 16)
+
+_HELD = (
+    "NUMBA_CPU_NAME",
+    "OPENBLAS_CORETYPE",
+    "MKL_ENABLE_INSTRUCTIONS",
+    "CL_CONFIG_CPU_TARGET_ARCH",
+)
+
+
+def held() -> dict[str, str]:
+    """What holds this process's code to instructions of another processor; mostly nothing."""
+    return {name: value for name in _HELD if (value := os.environ.get(name))}
+
+
+def as_held() -> str:
+    """`held` in words, to go behind a driver's name; empty where nothing is held."""
+    found = held()
+    words = ", ".join(f"{name}={value}" for name, value in found.items())
+    return f", held by {words}" if found else ""
 
 
 def device() -> str | None:

@@ -11,6 +11,7 @@ from tests.onebit.test_onebit import HOST, Case, assert_same, expected, operands
 from tilewright import Device, onebit
 from tilewright.backends.host import native
 from tilewright.backends.host.peak import probes
+from tilewright.backends.host.rates import counts_by
 from tilewright.engines.bits import BitProblem
 from tilewright.engines.probes import Effort
 from tilewright.errors import KernelError
@@ -52,19 +53,21 @@ def test_without_numba_the_host_still_multiplies(monkeypatch: pytest.MonkeyPatch
 def test_predictions_follow_what_was_measured_of_this_way_of_counting() -> None:
     pytest.importorskip("numba")
     engine, problem = native.NumbaEngine(), BitProblem(2048, 2048, 65_536)
-    rates = (Rate("bits", native.counts_by(), value=1e12), Rate("bits", "popcount", value=9e15))
+    rates = (Rate("bits", counts_by(), value=1e12), Rate("bits", "popcount", value=9e15))
     ceilings = Ceilings("host", "today", rates, ())
     device = replace(native.host(), ceilings=ceilings)
     found = engine.propose([problem], device)
     assert found.seconds == pytest.approx(problem.operations / 1e12, rel=0.1)
     assert "measured here" in found.reason
-    unknown = engine.propose([problem], replace(device, ceilings=None))
-    assert "`tilewright peak` measures this one's" in unknown.reason
+    briefly = engine.propose([problem], replace(device, ceilings=None, brief=ceilings))
+    assert briefly.seconds == found.seconds
+    unknown = engine.propose([problem], replace(device, ceilings=None, brief=None))
+    assert "a share of the vectors' peak" in unknown.reason
 
 
 def test_the_rate_of_counting_is_a_row_of_the_hosts_ceilings() -> None:
     pytest.importorskip("numba")
     rows = list(probes(native.host(), Effort(sizes=(), sides=())))
     (counting,) = [probe for probe in rows if str(probe.row).startswith("bits")]
-    assert str(counting.row) == f"bits {native.counts_by()}"
+    assert str(counting.row) == f"bits {counts_by()}"
     assert counting.run(1).wall > 0

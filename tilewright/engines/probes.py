@@ -33,6 +33,7 @@ class Effort:
 
 
 FULL = Effort()
+BRIEF = Effort(0.002, 5, (8,), (12,), (4 << 20,), (512,))  # what predictions need
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,8 @@ FEATURES = (
     "svm_system",
 )
 
+_MEASURED = ("ceilings", "brief")
+
 
 @dataclass(frozen=True, slots=True)
 class Device:
@@ -34,7 +36,8 @@ class Device:
     `version` is what the driver says of the device beside its name: some tell the model only there.
     Sizes of memory are bytes; `image_width` is in texels of four elements, `image_pitch` the
     alignment in texels that an image laid on a buffer demands of its row pitch. `ceilings` are what
-    `tilewright peak` measured, if it did; they are no part of which device it is.
+    `tilewright peak` measured, if it did, and `brief` what was measured in a few milliseconds, for
+    predictions alone; they are no part of which device it is.
     """
 
     id: str
@@ -57,6 +60,7 @@ class Device:
     image_pitch: int = 1
     features: frozenset[str] = frozenset()
     ceilings: Ceilings | None = field(default=None, compare=False, repr=False)
+    brief: Ceilings | None = field(default=None, compare=False, repr=False)
 
     def __hash__(self) -> int:
         # Looked up for every product: hashing all the facts would cost more than a small one.
@@ -85,6 +89,6 @@ class Device:
 
     def as_dict(self) -> dict[str, Any]:
         """The facts as plain JSON types; what was measured has a document of its own."""
-        facts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "ceilings"}
+        facts = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _MEASURED}
         sizes = list(self.max_work_item_sizes)
         return {**facts, "features": sorted(self.features), "max_work_item_sizes": sizes}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 from tilewright import remember, settings
@@ -10,6 +11,7 @@ from tilewright.backends.cuda.machine import driver
 from tilewright.engines.backend import Backend
 from tilewright.errors import DeviceError
 from tilewright.facts.device import Device
+from tilewright.tuning import brief
 from tilewright.tuning.peak import with_ceilings
 from tilewright.wording import short
 
@@ -30,8 +32,21 @@ def devices() -> tuple[Device, ...]:
 
 @cache
 def host() -> Device:
-    """The host: NumPy's BLAS."""
-    return with_ceilings(backends()["host"].devices()[0])
+    """The host: NumPy's BLAS, with what was stored of it."""
+    found = with_ceilings(backends()["host"].devices()[0])
+    return replace(found, brief=brief.stored(found))
+
+
+def host_for(*, bits: bool = False) -> Device:
+    """The host, what its engines' predictions go by measured now where nobody did (milliseconds).
+
+    `bits`: the rate of one-bit products too.
+    """
+    before = host()
+    found = brief.known(before, bits=bits)
+    if found is not before:
+        forget()
+    return found
 
 
 def gpu(ordinal: int) -> Device:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tilewright.arrays.array import NDArray
-from tilewright.backends.host import compiled
+from tilewright.backends.host import compiled, native, rates
 from tilewright.facts.device import Device
 from tilewright.facts.verdict import Proposal
 from tilewright.nn.binding_host import Binding
@@ -17,9 +17,10 @@ from tilewright.nn.buffers import Buffer, buffer_of
 from tilewright.nn.joined import Pass
 from tilewright.nn.layers.bit_conv import BitConv
 
-# Measured on an AVX-512 core: operations a second of 3x3 convolutions of 64 to 512 channels, of
-# bits and of reals; seconds of an element beside them, and of starting.
-_BITS, _REALS, _ELEMENT, _START = 1.65e12, 1.15e11, 5e-11, 3e-6
+# Shares of a core's measured rates that convolutions reach, 3x3 of 64 to 512 channels: of one-bit
+# products for bits, of the float32 peak for reals. Seconds of an element beside them on the core
+# that `rates` counts in, and of starting.
+_BITS, _REALS, _ELEMENT, _START = 0.7, 0.66, 5e-11, 3e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,9 +54,11 @@ class PassOnHost:
         return None if work.dtype == "float32" else f"reals are {work.dtype}; it takes float32"
 
     def propose(self, work: PassWork, device: Device) -> Proposal:
-        """Operations and elements at rates measured on an AVX-512 core."""
-        seconds = _START + _core_seconds(work) / device.compute_units
-        return Proposal(self.name, device, seconds, "bits by words, on all cores", decisions=work)
+        """Operations and elements at shares of this processor's rates; measures nothing."""
+        seconds, origin = _core_seconds(work, device)
+        seconds = _START + seconds / device.compute_units
+        reason = f"bits by words, on all cores; {origin}"
+        return Proposal(self.name, device, seconds, reason, decisions=work)
 
     def bind(self, proposal: Proposal, operands: PassOperands) -> BoundPass:
         """Tables and weights. Values of bits begin as zeros, so that their borders are."""
@@ -77,14 +80,18 @@ class PassOnHost:
         return BoundPass(tuple(host.calls), host.bytes)
 
 
-def _core_seconds(work: PassWork) -> float:
-    """What a pass takes one core: its sums, then every element that it reads or stores."""
-    item = work.made_of
+def _core_seconds(work: PassWork, device: Device) -> tuple[float, str]:
+    """What a pass takes one core, its sums, then every element that it reads or stores; and by
+    whose rates."""
+    item, found = work.made_of, rates.of(device)
     first = item.layers[0]
-    rate = _BITS if isinstance(first, BitConv) else _REALS
+    rate, origin = _REALS * rates.PEAK / found.factor, found.origin
+    if isinstance(first, BitConv):
+        share, origin = native.rate_of(device)
+        rate = _BITS * share
     sums = first.flops(item.values[first.name]) / rate
     elements = sum(item.values[name].size for name in (*item.reads, *item.stores))
-    return work.images * (sums + elements * _ELEMENT)
+    return work.images * (sums + elements * _ELEMENT * found.factor), origin
 
 
 class BoundPass:

@@ -14,12 +14,14 @@ from tilewright.arrays.views import loaded_torch
 from tilewright.backends import conv_engines, value_engines
 from tilewright.errors import DtypeError
 from tilewright.facts.device import Device
+from tilewright.inputs.devices import host_for
 from tilewright.nn import evaluate
 from tilewright.nn.bound import AnyEngine, Bound
 from tilewright.nn.graph import Graph, Input
 from tilewright.nn.infer import operator_of, tensors, types
 from tilewright.nn.kinds import check_kind, check_one_library
 from tilewright.nn.looked import check_node
+from tilewright.nn.operators.bits import LAYER
 from tilewright.nn.passed import matched
 from tilewright.nn.passes import simplified
 from tilewright.nn.passes.int8 import with_int8
@@ -123,6 +125,9 @@ class Network:
             DeviceError, DeviceMemoryError: the device is absent or has too little memory, which is
                 found before any is taken.
         """
+        known = isinstance(device, Device)  # with what it was made with
+        if not known and device_of(device, self.graph).backend == "host":
+            host_for(bits=any(node.operator == LAYER for node in self.graph.nodes))
         plan, engines = self._plan(shape, device, dtype, exact, fuse)
         return Bound(plan, home_of(plan), engines, product_engines(plan.device), self.title)
 

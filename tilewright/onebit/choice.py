@@ -20,7 +20,7 @@ from tilewright.inputs.devices import check_named, host, resolve
 from tilewright.onebit import rates
 
 # Below this a wrong choice costs less than the probe: some 50 ms for all engines, and compiling.
-_WORTH_PROBING = 2**30
+WORTH_PROBING = 2**30
 # Seconds of the host from which another device is looked at: finding drivers takes about as long.
 _WORTH_ANOTHER = 0.05
 
@@ -107,7 +107,7 @@ class _Measured:
     def propose(self, problems: Sequence[BitProblem], device: Device) -> Proposal:
         """Raises what a probe raises: the other kernels are as good as they were."""
         found = self.engine.propose(problems, device)
-        worth = self.probes and sum(one.operations for one in problems) >= _WORTH_PROBING
+        worth = self.probes and sum(one.operations for one in problems) >= WORTH_PROBING
         stretch = rates.stretch(self.engine, device, measure=worth)
         if stretch is None or found.seconds is None:
             return found

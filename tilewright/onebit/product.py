@@ -15,8 +15,8 @@ import numpy.typing as npt
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
 from tilewright.facts.device import Device
 from tilewright.facts.verdict import Verdict
-from tilewright.inputs.devices import resolve
-from tilewright.onebit.choice import engine_of, engines_of, judged
+from tilewright.inputs.devices import host_for, resolve
+from tilewright.onebit.choice import WORTH_PROBING, engine_of, engines_of, judged
 from tilewright.onebit.job import Asked, Job, checked
 from tilewright.onebit.matrix import BitMatrix
 from tilewright.planning.explain import lines_of
@@ -146,6 +146,10 @@ def _verdict(jobs: Sequence[Job], device: Device | str | None, kernel: str | Non
     return judged([job.problem for job in jobs], jobs[0].a.device, device, kernel)
 
 
+def _is_host(jobs: Sequence[Job], device: Device | str | None) -> bool:
+    return (jobs[0].a.device if device is None else resolve(device)).backend == "host"
+
+
 def _run(jobs: Sequence[Job], device: Device | str | None, kernel: str | None) -> None:
     if not jobs:
         return
@@ -154,6 +158,8 @@ def _run(jobs: Sequence[Job], device: Device | str | None, kernel: str | None) -
             raise OperandError(
                 f"problem {index}: a={job.a!r}: lies on another device than problem 0"
             )
+    if sum(job.problem.operations for job in jobs) >= WORTH_PROBING and _is_host(jobs, device):
+        host_for(bits=True)
     chosen = _verdict(jobs, device, kernel).best
     engine = engine_of(chosen)
     works = [

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright import settings
 from tilewright.arrays.aligned import aligned_bytes
 from tilewright.arrays.array import NDArray
 from tilewright.arrays.views import View
@@ -146,7 +147,7 @@ def _describe() -> Device:
         backend="host",
         name=_processor_name(),
         vendor=platform.machine(),
-        driver=f"NumPy {np.__version__}, {library}",
+        driver=f"NumPy {np.__version__}, {library}{settings.as_held()}",
         platform="NumPy",
         kind="cpu",
         compute_units=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1,

@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright.arrays.aligned import room
 from tilewright.arrays.array import Array, NDArray
-from tilewright.backends.host import compiled, native
+from tilewright.backends.host import compiled, native, rates
 from tilewright.backends.host.epilogue import finish, fixed, sign_words
 from tilewright.engines.bits import WORD, BitEngine, BitProblem, BitWork
 from tilewright.errors import ArgumentError, DtypeError, OperandError
@@ -22,7 +22,7 @@ from tilewright.facts.verdict import Proposal
 from tilewright.wording import short
 
 _DTYPES = {"int32": np.int32, "float16": np.float16, "float32": np.float32, "bits": np.uint64}
-_NUMPY_RATE = 8e9  # operations a second, measured with np.bitwise_count on one AVX-512 core
+_NUMPY_RATE = 8e9  # operations a second of np.bitwise_count, on the core that `rates` counts in
 _BLOCK = 1 << 22  # bytes of words that NumPy's way holds at once
 
 
@@ -98,7 +98,8 @@ class NumpyEngine:
 
     def propose(self, problems: Sequence[BitProblem], device: Device) -> Proposal:
         """From the rate of np.bitwise_count on one core."""
-        seconds = sum(1e-5 + problem.operations / _NUMPY_RATE for problem in problems)
+        rate = _NUMPY_RATE / rates.of(device).factor
+        seconds = sum(1e-5 + problem.operations / rate for problem in problems)
         return Proposal(self.name, device, seconds, "np.bitwise_count on one core")
 
     def bind(self, proposal: Proposal, works: Sequence[BitWork]) -> Callable[[], None]:

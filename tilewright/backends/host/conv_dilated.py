@@ -27,7 +27,8 @@ from tilewright.engines.values import Elements, ValueOperands
 from tilewright.facts.device import Device
 from tilewright.facts.verdict import Proposal
 
-# Of an AVX-512 core: multiply-adds of full tiles; seconds a tile takes besides, and a step.
+# On the core that `rates` counts in: multiply-adds of full tiles; seconds a tile takes
+# besides, and a step.
 _TILES, _TILE, _STEP, _COPY = 8.0e10, 4e-8, 2e-6, 4e9
 _START = 1.5e-5
 _ROWS, _COLUMNS, _WIDTH, _SLACK = 2, 7, 32, 8

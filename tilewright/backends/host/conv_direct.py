@@ -16,8 +16,8 @@ from tilewright.engines.conv import Conv, ConvOperands, ConvWork
 from tilewright.facts.device import Device
 from tilewright.facts.verdict import Proposal
 
-# Measured on an AVX-512 core: multiply-adds of full tiles, and of channels by themselves; bytes
-# copied within the caches; bytes of weights, pictures and results through the last cache.
+# On the core that `rates` counts in: multiply-adds of full tiles, and of channels by themselves;
+# bytes copied within the caches; bytes of weights, pictures and results through the last cache.
 _TILES, _DEPTH, _COPY, _MOVE = 8.0e10, 6.0e10, 1.5e10, 1.2e10
 _TAPS = 1.8e10  # of channels by themselves under windows that are not 3 across
 _TILE = 4e-8  # seconds a tile takes besides its sums
@@ -57,7 +57,7 @@ class _Single:
         return None
 
     def propose(self, work: ConvWork, device: Device) -> Proposal:
-        """Seconds from rates measured on an AVX-512 core, scaled by the device's own peak."""
+        """Seconds on the core that `rates` counts in, scaled by the device's own peak."""
         cores, found = device.compute_units, rates.of(device)
         computed = self.computing(work, work.layers[0])
         plan = layout(work, self.kind, cores, computed)

@@ -20,8 +20,9 @@ from tilewright.engines.conv import Conv, ConvOperands, ConvWork
 from tilewright.facts.device import Device
 from tilewright.facts.verdict import Proposal
 
-# Measured on an AVX-512 core: multiply-adds of full tiles, and of sixteen channels by themselves in
-# the ring; bytes that another core wrote; bytes of weights and pictures through the last cache.
+# On the core that `rates` counts in: multiply-adds of full tiles, and of sixteen channels by
+# themselves in the ring; bytes that another core wrote; bytes of weights and pictures through
+# the last cache.
 _TILES, _DEPTH, _CROSS, _MOVE = 8.0e10, 4.5e10, 1.0e10, 1.2e10
 _TILE, _TASK, _START = 4e-8, 1e-6, 1.5e-5  # seconds of a tile besides its sums; of a task; a step
 _WIDTH, _COLUMNS, _SIDE = 32, 7, 4  # channels of a block; pixels that tiles need beside each other
@@ -59,7 +60,7 @@ class ExpandDepthwise:
         return _wide_refusal(work.layers[0]) or _deep_refusal(work)
 
     def propose(self, work: ConvWork, device: Device) -> Proposal:
-        """The cut that finishes first by rates measured on an AVX-512 core, scaled as others."""
+        """The cut that finishes first on the core that `rates` counts in, scaled as others."""
         plan, found = planned(work, device.compute_units), rates.of(device)
         seconds = _START + (plan.seconds - _START) * found.factor
         reason = (

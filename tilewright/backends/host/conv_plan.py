@@ -5,8 +5,8 @@
     layer n-1             [=======]           and each layer before it: a tile more on each side,
     layer n-2            [=========]          as tiles are computed as a whole
 
-Pure: sizes in, numbers out. Rates were measured on one core with AVX-512 (two fused multiply-adds
-of sixteen floats a cycle); where the device's own peak was measured, they are scaled by it.
+Pure: sizes in, numbers out. Rates are those of the core that `rates` counts in (two fused
+multiply-adds of sixteen floats a cycle); they are scaled by the device's own peak.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
             layer's rows are computed as soon as what they read is there
     rings   so many rows of each stage as somebody still reads
 
-Pure: sizes in, numbers out. Rates were measured on one core with AVX-512 VNNI (two dot products of
-sixteen lanes a cycle), and are scaled as `rates.py` has it.
+Pure: sizes in, numbers out. Rates are of the core that `rates` counts in, with VNNI (two dot
+products of sixteen lanes a cycle), and are scaled as `rates.py` has it.
 """
 
 from __future__ import annotations

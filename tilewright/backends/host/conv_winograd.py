@@ -25,7 +25,7 @@ from tilewright.engines.conv import Conv, ConvOperands, ConvWork
 from tilewright.facts.device import Device
 from tilewright.facts.verdict import Proposal
 
-_PRODUCTS = 7.0e10  # multiply-adds a second of a core with AVX-512, as the tiles fill them
+_PRODUCTS = 7.0e10  # multiply-adds a second on the core that `rates` counts in
 _READ = 1.5e10  # bytes of weights that a core reads from the last cache, or memory, a second
 _KEPT = 1.2e6  # bytes of planes that stay in a core's cache while its products read them
 _SPREAD, _GATHER = 3e-9, 2.5e-9  # seconds a plane of sixteen channels of a tile, there and back

@@ -11,7 +11,7 @@ from functools import cache, partial
 import numpy as np
 
 from tilewright.arrays.array import NDArray
-from tilewright.backends.host import BACKEND, compiled
+from tilewright.backends.host import BACKEND, compiled, rates
 from tilewright.backends.host.epilogue import finish, frozen, is_fixed
 from tilewright.backends.host.threads import Task, in_parallel
 from tilewright.engines.bits import BitProblem, BitWork
@@ -23,9 +23,9 @@ _FEW = 4  # rows of A up to which B is read as it lies
 _TASK = 5e7  # least operations of a task: 20 µs; Python takes 5 to 10 to start one
 _ALONE = 3e8  # operations that one thread does before another has woken up and reported back
 _FINISH, _START = 2.5e-10, 4e-5  # seconds an element, and once
-# Operations a second of a core until its own are measured, by how it counts (Zen 5, held to each).
-_RATES = {"vpopcntq of AVX-512": 2.4e12, "vpshufb of AVX-512BW": 1.9e12, "vpshufb of AVX2": 9e11}
-_RATE = 2.5e11  # of any other
+# One-bit operations for one of float32, by how a core counts, until its own rate is measured.
+_SHARES = {"vpopcntq of AVX-512": 9.5, "vpshufb of AVX-512BW": 8.0, "vpshufb of AVX2": 7.5}
+_SHARE = 1.5  # of any other
 _HALVED = 2**30  # "and" adds two counts of up to k bits: from here on the sum exceeds an int32
 _FLOATS = {2: (0x7FFF, 0x7C00), 4: (0x7FFFFFFF, 0x7F800000), 8: (2**63 - 1, 0x7FF << 52)}
 
@@ -47,7 +47,7 @@ class NumbaEngine:
 
     def propose(self, problems: Sequence[BitProblem], device: Device) -> Proposal:
         """Counting at the rate measured here, finishing every element, and starting."""
-        seconds, (rate, origin) = 0.0, _rate(device)
+        seconds, (rate, origin) = 0.0, rate_of(device)
         for problem in problems:
             cores = device.compute_units if problem.operations > _ALONE else 1
             counting = problem.operations / rate + problem.m * problem.n * _FINISH
@@ -60,19 +60,16 @@ class NumbaEngine:
         return partial(_multiply, works, proposal.device.compute_units if large else 1)
 
 
-def counts_by() -> str:
-    """How a kernel of this process counts bits, as rows of ceilings name it."""
-    return f"popcount by {compiled.kernels('popcounts').scheme()}"
-
-
-def _rate(device: Device) -> tuple[float, str]:
+def rate_of(device: Device) -> tuple[float, str]:
     """Operations a second of a core, and where that is from. Measures nothing."""
-    way = counts_by()
-    row = device.ceilings.best("bits", way) if device.ceilings else None
-    if row is not None:
-        return row.value / max(1, device.compute_units), f"{way}, at its rate measured here"
-    rate = _RATES.get(way.removeprefix("popcount by "), _RATE)
-    return rate, f"{way}, at another processor's rate; `tilewright peak` measures this one's"
+    way = rates.counts_by()
+    measured = rates.counting(device, way)
+    if measured is not None:
+        return measured, f"{way}, at its rate measured here"
+    # Instructions for 512 bits on a core of which nothing is known but its vectors' peak.
+    share = _SHARES.get(way.removeprefix("popcount by "), _SHARE)
+    rate = share * rates.PEAK / rates.of(device).factor
+    return rate, f"{way}, at a share of the vectors' peak until a large product or bind measures it"
 
 
 def _multiply(works: Sequence[BitWork], cores: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cached_property
 from importlib.util import find_spec
 from typing import Any
@@ -16,12 +17,14 @@ from typing import Any
 import numpy as np
 
 from tilewright.arrays.array import NDArray
+from tilewright.backends.host import compiled
 from tilewright.backends.host.backend import multiply
 from tilewright.backends.host.epilogue import fixed
-from tilewright.backends.host.native import NumbaEngine, counts_by
+from tilewright.backends.host.native import NumbaEngine
+from tilewright.backends.host.rates import counts_by
 from tilewright.engines.backend import Timing
 from tilewright.engines.bits import BitProblem, BitWork
-from tilewright.engines.probes import Effort, Probe
+from tilewright.engines.probes import BRIEF, Effort, Probe
 from tilewright.facts.ceilings import FMA, READ, Bandwidth, Latency, Rate
 from tilewright.facts.device import Device
 from tilewright.facts.scalars import Scalars
@@ -47,6 +50,20 @@ def probes(device: Device, effort: Effort) -> Iterator[Probe]:
     one = np.ones((1, 1), np.float32)
     out = np.empty_like(one)
     yield Probe(Latency("numpy.matmul of 1 x 1"), 1.0, _timed(lambda: np.matmul(one, one, out)))
+
+
+def brief(device: Device, *, bits: bool) -> Iterator[Probe]:
+    """What predictions of the host's engines go by: a few rows, milliseconds each; or that of bits.
+
+    The registers are driven in the widest vectors of what Numba compiles for.
+    """
+    if bits:
+        yield _bits(device)
+        return
+    vectors = (compiled.kernels("popcounts").FLOATS,)
+    yield from _registers(device, "float32", replace(BRIEF, vectors=vectors))
+    yield _product("float32", BRIEF.sides[0])
+    yield _read(BRIEF.sizes[0])
 
 
 def _registers(device: Device, dtype: str, effort: Effort) -> Iterator[Probe]:

@@ -41,8 +41,8 @@ from tilewright.engines.values import (
 from tilewright.facts.device import Device
 from tilewright.facts.verdict import Proposal
 
-# Elements that windows, sums along an axis, functions, rows and channels read a second, on an
-# AVX-512 core.
+# Elements that windows, sums along an axis, functions, rows and channels read a second, on the core
+# that `rates` counts in.
 _POOL, _BLEND, _ELEMENTS, _ROWS, _CHANNELS = 8e9, 2e9, 2e9, 4e9, 2e9
 _START = 1.5e-5  # seconds until a program of one step runs on all cores
 _TASK = 1 << 13  # least elements that a task reads
@@ -68,7 +68,7 @@ class _Values:
         return None
 
     def propose(self, work: ValueWork, device: Device) -> Proposal:
-        """Elements that are read, at a rate measured on an AVX-512 core, scaled as others."""
+        """Elements that are read, on the core that `rates` counts in, scaled as others."""
         cores, found = device.compute_units, rates.of(device)
         seconds = _START + work.loads / self.rate / cores * found.factor
         reason = f"{work.loads / 1e6:.3g} M elements read, {found.origin}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
+from tilewright import settings
 from tilewright.facts.device import Device
 
 _IMAGE_PITCH_ALIGNMENT = 0x104A  # CL_DEVICE_IMAGE_PITCH_ALIGNMENT
@@ -24,15 +25,16 @@ def describe(cl: Any, handle: Any, identifier: str) -> Device:
 
     images = bool(ask("IMAGE_SUPPORT", False))
     features = _features(cl, handle, ask, images)
+    kind = _kind(cl, handle)
     return Device(
         id=identifier,
         backend="opencl",
         name=str(handle.name).strip(),
         vendor=str(handle.vendor).strip(),
-        driver=str(handle.driver_version).strip(),
+        driver=str(handle.driver_version).strip() + (settings.as_held() if kind == "cpu" else ""),
         version=str(handle.version).strip(),
         platform=str(handle.platform.name).strip(),
-        kind=_kind(cl, handle),
+        kind=kind,
         compute_units=int(ask("MAX_COMPUTE_UNITS", 1)),
         memory=int(ask("GLOBAL_MEM_SIZE", 0)),
         max_allocation=int(ask("MAX_MEM_ALLOC_SIZE", 0)),

@@ -39,6 +39,7 @@ TABLE = "avx2" in _FOUND and not NATIVE
 _TERNARY = NATIVE or {"avx512f", "avx512bw"} <= _FOUND
 ARM = "neon" in _FOUND
 _DOTS = ARM and "dotprod" in _FOUND
+FLOATS = 16 if "avx512f" in _FOUND else 8 if "avx2" in _FOUND else 4  # of the widest register
 LANES = 8 if _TERNARY else 2 if ARM else 4
 LEVELS = 0 if ARM else 3 if TABLE and _TERNARY else 1
 PARITY = LEVELS > 0  # whether words 0 and 1 of a pair are laid out as word 0 and both xored
