@@ -26,6 +26,7 @@ from tests.support import stripes  # noqa: E402
 HIDING = {
     "person": ["--blur", "person", "--plate", "plate.png"],
     "matte": ["--blur", "all.png"],
+    "box": ["--blur-box", "8,32,32,32"],
 }
 SHOWING = {"background": ["--blur", "background", "--plate", "plate.png"]}
 
@@ -51,10 +52,10 @@ def photograph() -> None:
     """A JPEG turned by a quarter, small pictures of itself in its EXIF and XMP."""
     exif = Image.Exif()
     exif[0x0112], exif[0x010F] = 6, "a camera"
-    small = jpeg(3)
+    small = jpeg(0)
     xmp = b"<x:xmpmeta><xmpGImg:image>" + base64.b64encode(small) + b"</xmpGImg:image></x:xmpmeta>"
     exif[0x9286] = b"small" + small  # a note of the user's, of any bytes
-    made = Image.fromarray(stripes.picture(3))
+    made = Image.fromarray(stripes.picture(0))
     made.save("in.jpg", exif=exif.tobytes(), xmp=xmp, quality=95)
 
 

@@ -163,6 +163,7 @@ def enhance(
     score: detecting.ScoreOption = None,
     tiles: detecting.TilesOption = False,
     blur: people.Blurred = None,
+    blur_box: people.Boxes = None,
     background: people.Behind = None,
     plate: people.Plate = None,
     key: people.Key = None,
@@ -253,6 +254,7 @@ def enhance(
     - `tilewright enhance film.mp4 -o smooth.mp4 --interpolate 2`
     - `tilewright enhance field.mp4 -o seen.mp4 --detect ball,bird --draw --detections seen.jsonl`
     - `tilewright enhance talk.mp4 -o soft.mp4 --blur background --plate empty.png`
+    - `tilewright enhance street.mp4 -o nameless.mp4 --blur-box 310,420,96,32`
     - `tilewright enhance film.mkv -o copy.mkv --codec ffv1`
     - `tilewright enhance "photos/*.jpg" -o larger --upscale 2 --size l`
     """
@@ -273,7 +275,9 @@ def enhance(
     stages += [] if sharpen is None else [Sharpen(sharpen)]
     stages += [TenBit()] if ten_bit else []
     stages += drawing
-    persons = people.Asked(blur, background, plate, key, matte_model, matte, device)
+    persons = people.Asked(
+        blur, background, plate, key, matte_model, matte, device, tuple(blur_box or ())
+    )
     stages = [*people.stages(persons, output), *stages]
     if (found := pictures.pairs(source, output)) is not None:
         _only_films(

@@ -17,6 +17,7 @@ from tilewright.video.making import Progress, made
 from tilewright.video.stages.alpha import Alpha
 from tilewright.video.stages.background import Background
 from tilewright.video.stages.blur import WHAT, Blur
+from tilewright.video.stages.box_matte import BoxMatte
 from tilewright.video.stages.contract import Stage
 from tilewright.video.stages.key_matte import KeyMatte
 from tilewright.video.stages.mask_matte import MaskMatte
@@ -33,6 +34,16 @@ Blurred = Annotated[
         "--blur",
         metavar="background|person|FILE",
         help="Blur what lies behind a person, or the person, or what a matte's film has in white.",
+        rich_help_panel=_PANEL,
+    ),
+]
+Boxes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--blur-box",
+        metavar="X,Y,W,H",
+        help="Blur what this box of the first picture has in it, wherever that goes; several times"
+        " for several.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -89,6 +100,7 @@ class Asked:
 
     plate, key, model  how they are told from what is behind; none is by the film's median
     matte              where opacity goes
+    boxes              parts of the first picture that are hidden, X,Y,W,H
     """
 
     blur: str | None = None
@@ -98,6 +110,7 @@ class Asked:
     model: Path | None = None
     matte: Path | None = None
     device: str | None = None
+    boxes: tuple[str, ...] = ()
 
     @property
     def wanted(self) -> bool:
@@ -111,10 +124,28 @@ def alone(asked: Asked, output: Path) -> bool:
 
 
 def stages(asked: Asked, output: Path) -> list[Stage]:
-    """The stages that find a person, and what is done with them, for the film itself.
+    """The stages that find a person or a part, and what is done with them, for the film itself.
 
     Raises ArgumentError for options that exclude each other or miss one another.
     """
+    if asked.boxes and alone(asked, output):
+        raise ArgumentError("--blur-box beside --matte of OUT's name: accepted is another name")
+    found = _persons(asked, output)
+    for one in asked.boxes:
+        found += [BoxMatte(box_of(one)), Blur("person", HIDDEN)]
+    return found
+
+
+def box_of(given: str) -> tuple[int, int, int, int]:
+    """Left, top, width and height. Raises ArgumentError for what is no four whole numbers."""
+    parts = given.split(",")
+    if len(parts) != 4 or not all(one.strip().isdecimal() for one in parts):
+        raise ArgumentError(f"--blur-box={given}: accepted are four numbers, X,Y,WIDTH,HEIGHT")
+    left, top, wide, high = (int(one) for one in parts)
+    return left, top, wide, high
+
+
+def _persons(asked: Asked, output: Path) -> list[Stage]:
     ways = {"--plate": asked.plate, "--key": asked.key, "--matte-model": asked.model}
     given = [f"{name}={value}" for name, value in ways.items() if value is not None]
     if len(given) > 1:

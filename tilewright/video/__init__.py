@@ -6,7 +6,7 @@ analyse   what a film is like, and which stages would help (Analysis, Advice)
 Deblock, Denoise, LowLight, Dehaze, Contrast, Interpolate, Upscale, Sharpen, TenBit
                           stages (stages/contract.py)
 Detect, Follow, Draw      stages that find things, follow them, and draw them
-PlateMatte, KeyMatte, NetMatte or MaskMatte, then Blur, Background or Alpha
+PlateMatte, KeyMatte, NetMatte, MaskMatte or BoxMatte, then Blur, Background or Alpha
                           somebody apart from what lies behind them
 Frame, Look               a picture, and what pictures of a film are
 Enhanced, Progress        what was made, and how far it is
@@ -26,6 +26,7 @@ if _typing.TYPE_CHECKING:
     from tilewright.video.stages.alpha import Alpha
     from tilewright.video.stages.background import Background
     from tilewright.video.stages.blur import Blur
+    from tilewright.video.stages.box_matte import BoxMatte
     from tilewright.video.stages.contrast import Contrast
     from tilewright.video.stages.deblock import Deblock
     from tilewright.video.stages.dehaze import Dehaze
@@ -49,6 +50,7 @@ __all__ = [
     "Analysis",
     "Background",
     "Blur",
+    "BoxMatte",
     "Contrast",
     "Deblock",
     "Dehaze",
@@ -79,6 +81,7 @@ _PLACES = {
     "Analysis": "advice",
     "Background": "stages.background",
     "Blur": "stages.blur",
+    "BoxMatte": "stages.box_matte",
     "Contrast": "stages.contrast",
     "Deblock": "stages.deblock",
     "Dehaze": "stages.dehaze",
