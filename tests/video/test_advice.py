@@ -65,6 +65,7 @@ def test_a_good_film_needs_nothing() -> None:
         ("contrast", {"tones": tuple(np.linspace(0.3, 0.7, 15))}),
         ("sharpen", {"blur": 2.5}),
         ("ten-bit", {"banding": 4.0}),
+        ("interpolate", {"motion": 4.0}),
     ],
 )
 def test_a_fault_is_met_by_its_stage_in_its_scenes_with_the_reason(
@@ -74,6 +75,10 @@ def test_a_fault_is_met_by_its_stage_in_its_scenes_with_the_reason(
     assert (one.stage, one.scenes) == (stage, (1, 2))
     assert "limit" in one.reason
     assert advised(survey(measured), replace(LOOK, interlaced=True)) == ()
+
+
+def test_jerky_films_are_to_have_more_pictures_but_not_unasked() -> None:
+    assert with_advised([], survey({"motion": 4.0}), LOOK) == ()
 
 
 def test_small_films_are_to_be_enlarged_but_not_unasked() -> None:

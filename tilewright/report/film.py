@@ -48,11 +48,13 @@ MEASURES = (
     Measure("combed", "combing", 1, advice.COMBED, "% of samples"),
     Measure("drawn", "screen", 2, advice.DRAWN, "0 to 1"),
     Measure("text", "text", 3, advice.TEXT, "0 to 1"),
+    Measure("motion", "motion", 1, advice.MOTION, "% of height"),
 )
 _LEGEND = (
     "light: mean, 0 (black) to 1; noise: deviation, of 255; blocks: how far steps at",
     "seams exceed others; blur: samples; haze, drawn, text: shares, 0 to 1; bands,",
-    "combed: in 100 samples. Bold: beyond the limit (light: below it)",
+    "combed: in 100 samples; motion: to the next picture, of 100 heights. Bold: beyond the",
+    "limit (light: below it)",
 )
 _SCENE, _INK = "#D55E00", "#6B6B6B"
 

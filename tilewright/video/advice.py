@@ -38,7 +38,7 @@ ORDER = (
 # Before all others, in the order in which they are given: a plate is of pictures as they were.
 _FIRST = ("matte", "mask", "box", "blur", "background", "alpha")
 BLOCKS, NOISE, DARK, HAZE, NARROW, BLUR, BANDS = 0.1, 2.5, 0.25, 0.45, 0.55, 1.6, 2.0
-COMBED, DRAWN, SMALL, TEXT = 1.0, 0.8, 576, 0.002
+COMBED, DRAWN, SMALL, TEXT, MOTION = 1.0, 0.8, 576, 0.002, 2.0
 # What `--auto` can do; what is not here is only said.
 MAKERS: Mapping[str, Callable[[], Stage]] = {
     "deblock": Deblock,
@@ -146,6 +146,12 @@ def _needs(samples: Sequence[Sample], look: Look) -> Iterator[tuple[str, str]]:
         yield "dehaze", f"the darkest colours hold {haze:.2f} of the light, limit {HAZE:g}"
     elif range_ < NARROW:
         yield "contrast", f"light spans {range_:.2f} of what there is, limit {NARROW:g}"
+    if (motion := typical(samples, "motion")) > MOTION:
+        yield (
+            "interpolate",
+            f"things go {motion:.1f} hundredths of the height from picture to picture, limit"
+            f" {MOTION:g}; not part of --auto",
+        )
     if look.height <= SMALL:
         yield "upscale", f"{look.height} rows, limit {SMALL}; not part of --auto"
     if get["blur"] > BLUR and clean:

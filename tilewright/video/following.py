@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilewright.arrays.array import NDArray
+from tilewright.video.analysis.correlation import correlated
 from tilewright.video.analysis.cuts import Step
 from tilewright.video.planes import kernels_of
 
@@ -238,27 +239,3 @@ def _matched(light: NDArray, wanted: NDArray, near: Place) -> tuple[float, float
     other = like[(np.abs(y - row) > high // 2) | (np.abs(x - column) > wide // 2)]
     alone = other.size == 0 or float(other.max()) < best - _SECOND
     return starts[0] + row + high / 2, starts[1] + column + wide / 2, best, alone
-
-
-def correlated(light: NDArray, wanted: NDArray) -> NDArray:
-    """Correlation of a small picture with every place of a larger one it fits in, -1 to 1."""
-    rows, columns = wanted.shape
-    small = wanted.astype(np.float64) - wanted.mean()
-    large = light.astype(np.float64) - light.mean()
-    sums, squares = _sums(large, rows, columns), _sums(large * large, rows, columns)
-    shape = large.shape
-    turned = np.fft.rfft2(large) * np.conj(np.fft.rfft2(small, shape))
-    both = np.fft.irfft2(turned, shape)[: shape[0] - rows + 1, : shape[1] - columns + 1]
-    spread = np.maximum(squares - sums * sums / small.size, _EVEN * small.size / 4)
-    found: NDArray = both / np.sqrt(spread * max(float((small * small).sum()), 1e-6))
-    return found
-
-
-def _sums(values: NDArray, rows: int, columns: int) -> NDArray:
-    """Sums over rows x columns, by where those begin."""
-    whole = np.pad(values.cumsum(0).cumsum(1), ((1, 0), (1, 0)))
-    found: NDArray = (
-        whole[rows:, columns:] - whole[:-rows, columns:] - whole[rows:, :-columns]
-        + whole[:-rows, :-columns]
-    )  # fmt: skip
-    return found

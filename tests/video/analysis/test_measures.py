@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,12 @@ from tilewright import video
 from tilewright.arrays.array import NDArray
 from tilewright.video.analysis import measures
 from tilewright.video.analysis.cuts import Step, cuts
+from tilewright.video.analysis.moving import moved
 from tilewright.video.analysis.noise import noise
 from tilewright.video.analysis.small import boxed, shrunk, worst_of
+from tilewright.video.analysis.survey import surveyed
 from tilewright.video.analysis.text import marks, static
+from tilewright.video.source import film
 
 
 def scene(seed: int = 0, rows: int = 240, columns: int = 320) -> Any:
@@ -28,6 +32,35 @@ def scene(seed: int = 0, rows: int = 240, columns: int = 320) -> Any:
         found[(y - top) ** 2 + (x - left) ** 2 < radius**2] += rng.uniform(-70, 70)
     found += 6 * boxed(rng.normal(0, 3, found.shape), 1)
     return found.clip(20, 235).astype(np.float32)
+
+
+@pytest.mark.parametrize("way", [(0, 0), (0, 3), (-4, 2), (9, -10)])
+def test_motion_is_how_far_things_went_whatever_light_and_noise_do(way: tuple[int, int]) -> None:
+    rng = np.random.default_rng(0)
+    before = scene(rows=120, columns=200)
+    now = 0.9 * np.roll(before, way, (0, 1)) + rng.normal(0, 3, before.shape)
+    assert moved(before, now) == pytest.approx(100 * np.hypot(*way) / 120, abs=0.4)
+
+
+def test_no_motion_is_told_of_what_is_even_or_another_scene() -> None:
+    assert moved(np.full((120, 200), 90.0), np.full((120, 200), 90.0)) == 0
+    assert moved(scene(1, 120, 200), scene(2, 120, 200)) == 0
+
+
+def test_a_survey_has_motion_but_not_across_a_cut(tmp_path: Path) -> None:
+    """A camera that goes six samples a picture, of 240; the film is cut where it is looked at."""
+    av = pytest.importorskip("av")
+    scenes = scene(1), 255 - scene(1), scene(1)
+    lumas = [np.roll(scenes[number // 12], 6 * number, 1) for number in range(30)]
+    with av.open(str(tmp_path / "in.mkv"), "w") as out:
+        stream = out.add_stream("ffv1", rate=24)
+        stream.width, stream.height, stream.pix_fmt = 320, 240, "gray"
+        for luma in lumas:
+            out.mux(stream.encode(av.VideoFrame.from_ndarray(luma.astype(np.uint8), "gray")))
+        out.mux(stream.encode(None))
+    found = surveyed(film(tmp_path / "in.mkv"))
+    assert found.cuts == (12, 24)
+    assert [one.motion for one in found.samples] == pytest.approx([2.5] * 3, abs=0.3)
 
 
 def test_noise_is_found_to_an_eighth_where_it_is_noise_that_one_sees() -> None:

@@ -22,9 +22,10 @@ from tilewright import video  # noqa: E402
 from tilewright.cli.enhance_people import Asked, stages  # noqa: E402
 from tilewright.errors import ArgumentError  # noqa: E402
 from tilewright.video import making  # noqa: E402
+from tilewright.video.analysis.correlation import correlated  # noqa: E402
 from tilewright.video.analysis.cuts import step  # noqa: E402
 from tilewright.video.analysis.small import shrunk  # noqa: E402
-from tilewright.video.following import Follower, Place, correlated  # noqa: E402
+from tilewright.video.following import Follower, Place  # noqa: E402
 from tilewright.video.stages.box_matte import GROWN, _box  # noqa: E402
 
 WIDE, HIGH, PART = 240, 180, (30, 36)  # of the pictures; of the part, across and down

@@ -35,6 +35,7 @@ class Sample:
     text     share of cells with text that stayed while the picture moved, 0 to 1
     tones    quantiles of luma (`light.TONES`)
     light    traits that tell how dark it was made (`light.traits`)
+    motion   how far things go to the next picture, in hundredths of the height (`moving.moved`)
     """
 
     time: float
@@ -52,6 +53,7 @@ class Sample:
     veil: tuple[float, ...]
     tones: tuple[float, ...]
     light: tuple[float, ...]
+    motion: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,15 @@ from dataclasses import replace
 
 import numpy as np
 
+from tilewright.arrays.array import NDArray
 from tilewright.errors import ArgumentError, FileError
 from tilewright.video.analysis import measures
 from tilewright.video.analysis.cuts import Step, cuts, step, tiny
 from tilewright.video.analysis.light import tones, traits
+from tilewright.video.analysis.moving import moved
 from tilewright.video.analysis.noise import noise
 from tilewright.video.analysis.record import Sample, Survey
+from tilewright.video.analysis.small import small
 from tilewright.video.analysis.text import Marks, marks, static
 from tilewright.video.decode import decoded
 from tilewright.video.look import Frame
@@ -37,6 +40,7 @@ def surveyed(film: Film, progress: Callable[[int, int], None] | None = None) -> 
     times: list[float] = []
     samples: list[tuple[int, Sample]] = []
     before, due, last = None, 0.0, None
+    waiting: NDArray | None = None  # the picture that was measured last, until the next one comes
     with closing(decoded(film)) as pictures:
         for number, frame in enumerate(pictures):
             now, time = tiny(frame), float(frame.time)
@@ -45,10 +49,14 @@ def surveyed(film: Film, progress: Callable[[int, int], None] | None = None) -> 
                 steps.append(step(before, now))
             elif before is not None:
                 steps.append(Step(LIGHT, 0.0))
+            if waiting is not None and not steps[-1].large:
+                at, found = samples[-1]
+                samples[-1] = at, replace(found, motion=_motion(waiting, frame))
+            waiting = None
             if number == 0 or time >= due or steps[-1].large:
                 found, last = sampled(frame, last)
                 samples.append((number, found))
-                due = time + EVERY
+                waiting, due = small(lightness(frame)), time + EVERY
             before = now
             if progress is not None:
                 progress(number + 1, len(film.times))
@@ -57,6 +65,11 @@ def surveyed(film: Film, progress: Callable[[int, int], None] | None = None) -> 
             f"source={short(str(film.path), PATH)}: no picture can be decoded; accepted are films"
         )
     return _survey(times, cuts(steps), samples)
+
+
+def _motion(before: NDArray, frame: Frame) -> float:
+    now = small(lightness(frame))
+    return moved(before, now) if before.shape == now.shape else 0.0
 
 
 def sampled(frame: Frame, before: Marks | None = None) -> tuple[Sample, Marks]:
