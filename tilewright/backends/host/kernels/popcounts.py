@@ -16,6 +16,9 @@ and Seal's; W. Mula, N. Kurz, D. Lemire, The Computer Journal 61, 2018). How the
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import dataclass
+
 import llvmlite.ir as ir
 from llvmlite import binding
 from numba import config
@@ -40,15 +43,61 @@ _TERNARY = NATIVE or {"avx512f", "avx512bw"} <= _FOUND
 ARM = "neon" in _FOUND
 _DOTS = ARM and "dotprod" in _FOUND
 FLOATS = 16 if "avx512f" in _FOUND else 8 if "avx2" in _FOUND else 4  # of the widest register
+_REGISTERS = 32
 LANES = 8 if _TERNARY else 2 if ARM else 4
 LEVELS = 0 if ARM else 3 if TABLE and _TERNARY else 1
 PARITY = LEVELS > 0  # whether words 0 and 1 of a pair are laid out as word 0 and both xored
-GROUP = max(2, 1 << LEVELS)  # words of a step
-# Words after which sums have to be taken: bytes of 255 hold 31 counts, of which a rest of words
-# that fill no group takes some; sums of NEON's 16 bits hold 4,095 words.
-MOST = GROUP * (31 - GROUP // 2) if TABLE else 1 << 10
 # Rows and vectors of a tile: as many sums as registers hold, beside its operands and a table's.
 ROWS, VECTORS = (2, 4) if ARM else (2, 4) if NATIVE else (1, 4) if TABLE else (2, 2)
+_WINDOWS = (9, 18, 36, 72)  # words of 3x3 of 64 to 512 channels, in pictures that halve
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Sums of `rows` by `vectors` vectors side by side, each of so many `levels` of adders."""
+
+    levels: int
+    rows: int
+    vectors: int
+
+    @property
+    def group(self):
+        """Words of a step."""
+        return max(2, 1 << self.levels)
+
+    @property
+    def most(self):
+        """Words after which sums have to be taken: bytes of 255 hold 31 counts, of which a rest of
+        words that fill no group takes some; sums of NEON's 16 bits hold 4,095 words."""
+        return self.group * (31 - self.group // 2) if TABLE else 1 << 10
+
+    @property
+    def registers(self):
+        """Sums with their planes, words of a step, the table and its mask, what is between."""
+        return self.rows * (self.vectors * (self.levels + 1) + self.group) + 7
+
+    def instructions(self, words):
+        """Of a sum of so many words counted by table with ternary logic, its share of what a tile
+        loads among them: what LLVM makes of `Sum`, counted by hand."""
+        pair = 3 + 3 / self.rows + 3 / self.vectors + 2 / (self.rows * self.vectors)
+        groups, rest = divmod(words, self.group)
+        group = self.group / 2 * pair + 2 * (self.group // 2 - 1) + 7
+        return groups * group + -(-rest // 2) * (pair + 2 * self.levels + 5) + 8 * self.levels + 7
+
+
+def _of_windows():
+    """The tile that convolutions take: by table and ternary logic the one of fewest instructions
+    whose registers are there, over layers of as many products each; else that of products."""
+    if not (TABLE and _TERNARY):
+        return Tile(LEVELS, ROWS, VECTORS)
+    every = itertools.product((1, 2, 3), (1, 2, 4), (1, 2, 4))
+    fitting = [one for one in itertools.starmap(Tile, every) if one.registers <= _REGISTERS]
+    return min(fitting, key=lambda one: sum(one.instructions(words) / words for words in _WINDOWS))
+
+
+PRODUCTS = Tile(LEVELS, ROWS, VECTORS)
+WINDOWS = _of_windows()
+MOST = PRODUCTS.most
 WORDS = ir.VectorType(I64, LANES)
 _BYTES = ir.VectorType(I8, 8 * LANES)
 
@@ -69,9 +118,9 @@ def scheme():
     return "what LLVM makes of a popcount"
 
 
-def by_groups(builder, words, advance):
-    """`advance(pair, pairs)` for `words` words: of GROUP, then of two; pairs = 0 for a last one."""
-    each = GROUP // 2
+def by_groups(builder, words, advance, tile=PRODUCTS):
+    """`advance(pair, pairs)` for `words` words: of a group, then of two; pairs = 0 for a last."""
+    each = tile.group // 2
     pairs = builder.ashr(words, I64(1))
     groups = builder.sdiv(pairs, I64(each))
     with cgutils.for_range(builder, groups) as loop:
@@ -99,11 +148,12 @@ def differing(builder, left, right):
 class Sum:
     """One sum of each lane, in registers: planes, lowest first, and what their carries come to."""
 
-    def __init__(self, builder):
+    def __init__(self, builder, tile=PRODUCTS):
         kind = WORDS
+        self.levels, self.group = tile.levels, tile.group
         if ARM:
             kind = ir.VectorType(I32, 4) if _DOTS else ir.VectorType(I16, 8)
-        self.planes = [cgutils.alloca_once(builder, WORDS) for _ in range(LEVELS)]
+        self.planes = [cgutils.alloca_once(builder, WORDS) for _ in range(tile.levels)]
         self.counted = cgutils.alloca_once(builder, kind)
         self._zero = splat(kind, 0)
 
@@ -114,32 +164,32 @@ class Sum:
         builder.store(self._zero, self.counted)
 
     def add(self, builder, given):
-        """What a step of `by_groups` reads: GROUP words or two, by pairs; or one."""
-        if len(given) == GROUP // 2:
+        """What a step of `by_groups` reads: a group of words or two, by pairs; or one."""
+        if len(given) == self.group // 2:
             self._add_group(builder, given)
         else:
             self._add_pair(builder, *given[0])
 
     def _add_group(self, builder, pairs):
-        """GROUP words."""
-        if not LEVELS:
+        """A group of words."""
+        if not self.levels:
             self._count(builder, [word for pair in pairs for word in pair])
             return
-        pending = [None] * (LEVELS + 1)
+        pending = [None] * (self.levels + 1)
         for pair in pairs:
             carry, level = self._half_sum(builder, *pair), 1
-            while level < LEVELS and pending[level] is not None:
+            while level < self.levels and pending[level] is not None:
                 plane = self.planes[level]
                 total, carry = _full(builder, builder.load(plane), pending[level], carry)
                 builder.store(total, plane)
                 pending[level], level = None, level + 1
             pending[level] = carry
-            if level == LEVELS:
+            if level == self.levels:
                 self._count(builder, [carry])
 
     def _add_pair(self, builder, first, parity):
         """Two words that fill no group."""
-        if not LEVELS:
+        if not self.levels:
             self._count(builder, [first, parity])
             return
         carry = self._half_sum(builder, first, parity)
@@ -184,11 +234,11 @@ class Sum:
             return _across(builder, counted)
         if TABLE:
             counted = _bytes_added(builder, counted)
-        counted = builder.shl(counted, splat(WORDS, LEVELS))
+        counted = builder.shl(counted, splat(WORDS, self.levels))
         rest = None
         for plane in reversed(self.planes):
             ones = _ones(builder, builder.load(plane))
-            # Bytes of at most 8 (2^LEVELS - 1): doubled they reach no neighbour.
+            # Bytes of at most 8 (2^levels - 1): doubled they reach no neighbour.
             rest = ones if rest is None else builder.add(builder.add(rest, rest), ones)
         return builder.add(counted, _bytes_added(builder, rest) if TABLE else rest)
 

@@ -46,34 +46,41 @@ def tile_of_counts(builder, source, origins, first, last, taps, count, weights, 
         _tile(builder, arguments, BIT_PIXELS, _WORDS, _count_step)
         return
     ints = ir.VectorType(ir.IntType(32), popcounts.LANES)
-    width = popcounts.LANES * popcounts.VECTORS
+    width = popcounts.LANES * popcounts.WINDOWS.vectors
     with cgutils.for_range(builder, _INT(BIT_PIXELS * CHANNELS // ints.count)) as loop:
         at = builder.mul(loop.index, _INT(ints.count))
         builder.store(
             ir.Constant(ints, [0] * ints.count), vector_at(builder, out, at, ints), align=4
         )
-    parts = builder.sdiv(builder.add(count, _INT(popcounts.MOST - 1)), _INT(popcounts.MOST))
-    blocks = CHANNELS // width * BIT_PIXELS // popcounts.ROWS
+    parts = builder.sdiv(
+        builder.add(count, _INT(popcounts.WINDOWS.most - 1)), _INT(popcounts.WINDOWS.most)
+    )
+    blocks = CHANNELS // width * BIT_PIXELS // popcounts.WINDOWS.rows
     with (
         cgutils.for_range(builder, parts) as part,
         cgutils.for_range(builder, _INT(blocks)) as loop,
     ):
         channel = builder.mul(builder.srem(loop.index, _INT(CHANNELS // width)), _INT(width))
         pixel = builder.sdiv(loop.index, _INT(CHANNELS // width))
-        pixel = builder.mul(pixel, _INT(popcounts.ROWS))
-        begin = builder.mul(part.index, _INT(popcounts.MOST))
+        pixel = builder.mul(pixel, _INT(popcounts.WINDOWS.rows))
+        begin = builder.mul(part.index, _INT(popcounts.WINDOWS.most))
         words = builder.sub(count, begin)
-        fewer = builder.icmp_signed("<", words, _INT(popcounts.MOST))
-        words = builder.select(fewer, words, _INT(popcounts.MOST))
+        fewer = builder.icmp_signed("<", words, _INT(popcounts.WINDOWS.most))
+        words = builder.select(fewer, words, _INT(popcounts.WINDOWS.most))
         windows = _windows(builder, source, origins, builder.add(first, pixel), first, last)
         block = _Block(taps, weights, begin, channel)
-        sums = [popcounts.Sum(builder) for _ in range(popcounts.ROWS * popcounts.VECTORS)]
+        sums = [
+            popcounts.Sum(builder, popcounts.WINDOWS)
+            for _ in range(popcounts.WINDOWS.rows * popcounts.WINDOWS.vectors)
+        ]
         for one in sums:
             one.clear(builder)
-        popcounts.by_groups(builder, words, partial(block.advance, builder, windows, sums))
+        popcounts.by_groups(
+            builder, words, partial(block.advance, builder, windows, sums), popcounts.WINDOWS
+        )
         to = builder.add(builder.mul(pixel, _INT(CHANNELS)), channel)
         for index, one in enumerate(sums):
-            row, vector = divmod(index, popcounts.VECTORS)
+            row, vector = divmod(index, popcounts.WINDOWS.vectors)
             place = builder.add(to, _INT(row * CHANNELS + vector * ints.count))
             place = vector_at(builder, out, place, ints)
             sum_ = builder.add(
@@ -93,7 +100,7 @@ def _count_step(builder, x, weight, total):
 def _windows(builder, source, origins, pixel, first, last):
     """Pointers to the windows of ROWS pixels."""
     found = []
-    for row in range(popcounts.ROWS):
+    for row in range(popcounts.WINDOWS.rows):
         index = builder.add(pixel, _INT(row))
         index = builder.select(builder.icmp_signed("<", index, last), index, first)
         origin = builder.load(element(builder, origins, index, _INT))
@@ -114,12 +121,12 @@ class _Block:
         """A step of `by_groups`: words of pixels against those of channels."""
         lines = [self._line(builder, index, pair, pairs) for pair in range(max(pairs, 1))]
         heads = [[self._pixel(builder, window, line) for line in lines] for window in windows]
-        for vector in range(popcounts.VECTORS):
+        for vector in range(popcounts.WINDOWS.vectors):
             found = [self._channels(builder, line, vector) for line in lines]
             for row, given in enumerate(heads):
                 both = zip(given, found, strict=True)
                 those = [popcounts.differing(builder, *two) for two in both]
-                sums[row * popcounts.VECTORS + vector].add(builder, those)
+                sums[row * popcounts.WINDOWS.vectors + vector].add(builder, those)
 
     def _line(self, builder, index, pair, pairs):
         """Numbers of the taps of a pair; of a lone one."""
