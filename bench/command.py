@@ -37,7 +37,7 @@ def measure(
         "load_before": load_average(),
         **figures(device),
     }
-    name = "-".join((device.backend, device.name, *dict.fromkeys(settings.held().values())))
+    name = "-".join((device.backend, device.name, *[*settings.held().values()][:1]))
     slug = re.sub(r"\W+", "-", name.lower()).strip("-")
     output = options.output or RESULTS / f"{kind}-{slug}.json"
     output.parent.mkdir(parents=True, exist_ok=True)
