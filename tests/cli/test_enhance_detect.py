@@ -30,6 +30,8 @@ def test_options_become_the_stages_at_their_places() -> None:
     assert both == ([video.Detect(("ball", "bird"), 0.09), video.Follow(0.3)], [video.Draw()])
     alone = asked(detect="all", detections=Path("a.jsonl")).stages()
     assert alone == ([video.Detect(score=0.15), video.Follow()], [])
+    again = asked(detect="a.jsonl", draw=True).stages()
+    assert again == ([video.Listed("a.jsonl")], [video.Draw()])
 
 
 @pytest.mark.parametrize(
@@ -44,6 +46,9 @@ def test_options_become_the_stages_at_their_places() -> None:
         ({"detect": "all", "draw": True, "names": "a"}, "--classes without a model's file"),
         ({"detect": "all", "draw": True, "tiles": True}, "--tiles without a model's file"),
         ({"detect": "ball,", "draw": True}, "--detect='ball,': accepted are names between commas"),
+        ({"detect": "a.jsonl"}, "--detect=a.jsonl alone: accepted is --draw beside it"),
+        ({"detect": "a.jsonl", "draw": True, "score": 0.4}, "--score beside --detect=a.jsonl"),
+        ({"detect": "a.jsonl", "draw": True, "tiles": True}, "--tiles beside --detect=a.jsonl"),
         ({"model": Path("none.onnx"), "draw": True}, "model='none.onnx': cannot be read"),
     ],
 )

@@ -9,10 +9,12 @@ from typing import Annotated
 import typer
 
 from tilewright.errors import ArgumentError
+from tilewright.video.detection.lines import SUFFIXES
 from tilewright.video.stages.contract import Stage
 from tilewright.video.stages.detect import Detect
 from tilewright.video.stages.draw import Draw
 from tilewright.video.stages.follow import UNSURE, Follow
+from tilewright.video.stages.listed import Listed
 
 _FINDING = "Things found in pictures"
 ALL = "all"
@@ -21,8 +23,9 @@ DetectOption = Annotated[
     str | None,
     typer.Option(
         "--detect",
-        metavar="[CLASSES]",
-        help="Find small things, as ball,bird; alone: all that the network knows.",
+        metavar="[CLASSES|FILE.jsonl]",
+        help="Find small things, as ball,bird; alone: all that the network knows. A file: what"
+        " --detections wrote, drawn with tracks' numbers.",
         rich_help_panel=_FINDING,
     ),
 ]
@@ -103,6 +106,8 @@ class Asked:
                         f"{name} without --detect: accepted is --detect or --detect-model beside it"
                     )
             return [], []
+        if self.detect is not None and Path(self.detect).suffix.lower() in SUFFIXES:
+            return self._listed(self.detect)
         if not self.draw and self.detections is None:
             raise ArgumentError(
                 "--detect alone: nothing would come of it; accepted is --draw, --detections"
@@ -113,6 +118,17 @@ class Asked:
             self.model, self.detect, self.names, UNSURE * sure.score, self.tiles, self.device
         )
         return [found, sure], [Draw()] if self.draw else []
+
+    def _listed(self, file: str) -> tuple[list[Stage], list[Stage]]:
+        """What draws lines of an earlier run."""
+        given = {"--detections": self.detections, "--detect-model": self.model,
+                 "--classes": self.names, "--score": self.score, "--tiles": self.tiles}  # fmt: skip
+        for name, value in given.items():
+            if value is not None and value is not False:
+                raise ArgumentError(f"{name} beside --detect={file}: accepted is one of them")
+        if not self.draw:
+            raise ArgumentError(f"--detect={file} alone: accepted is --draw beside it")
+        return [Listed(file)], [Draw()]
 
 
 def finding(

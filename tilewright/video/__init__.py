@@ -6,6 +6,7 @@ analyse   what a film is like, and which stages would help (Analysis, Advice)
 Deblock, Denoise, LowLight, Dehaze, Contrast, Interpolate, Upscale, Sharpen, TenBit
                           stages (stages/contract.py)
 Detect, Follow, Draw      stages that find things, follow them, and draw them
+Listed                    things of an earlier run in their place, whose tracks have numbers
 PlateMatte, KeyMatte, NetMatte, MaskMatte or BoxMatte, then Blur, Background or Alpha
                           somebody apart from what lies behind them
 Frame, Look               a picture, and what pictures of a film are
@@ -36,6 +37,7 @@ if _typing.TYPE_CHECKING:
     from tilewright.video.stages.follow import Follow
     from tilewright.video.stages.interpolate import Interpolate
     from tilewright.video.stages.key_matte import KeyMatte
+    from tilewright.video.stages.listed import Listed
     from tilewright.video.stages.low_light import LowLight
     from tilewright.video.stages.mask_matte import MaskMatte
     from tilewright.video.stages.net_matte import NetMatte
@@ -62,6 +64,7 @@ __all__ = [
     "Frame",
     "Interpolate",
     "KeyMatte",
+    "Listed",
     "Look",
     "LowLight",
     "MaskMatte",
@@ -93,6 +96,7 @@ _PLACES = {
     "Frame": "look",
     "Interpolate": "stages.interpolate",
     "KeyMatte": "stages.key_matte",
+    "Listed": "stages.listed",
     "Look": "look",
     "LowLight": "stages.low_light",
     "MaskMatte": "stages.mask_matte",

@@ -124,8 +124,8 @@ def test_mattes_that_do_not_fit_are_refused_before_anything_is_written(source: P
         "short.mkv": r"short.mkv': 9 pictures; accepted are as many as the film has, 16",
         "slow.mkv": r"slow.mkv': has a picture at 0.050 s; accepted is .* times, 0.040 s",
         "none.mkv": r"blur=.*none.mkv",
-        "absent.mkv": r"blur=.*absent.mkv",
-        "absent.png": r"absent.png",
+        "absent.mkv": r"blur=.*absent.mkv': no such file",
+        "absent.png": r"absent.png': cannot be read .*; accepted are .png",
     }.items():
         with pytest.raises((ArgumentError, FileError), match=words):
             made(source, folder / "out.mkv", folder / name)

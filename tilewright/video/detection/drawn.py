@@ -35,7 +35,8 @@ def draw(frame: Frame, things: Sequence[Thing]) -> None:
         for area in ((x, y, end, y + wide), (x, low - wide, end, low),
                      (x, y, x + wide, low), (end - wide, y, end, low)):  # fmt: skip
             _fill(frame, area, colour)
-        _label(frame, f"{one.kind} {one.score:.2f}", x, y, low, wide, colour)
+        number = f" {one.track}:" if one.track else ""
+        _label(frame, f"{one.kind}{number} {one.score:.2f}", x, y, low, wide, colour)
 
 
 def _label(

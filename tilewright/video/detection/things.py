@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -14,7 +14,10 @@ _DIGITS = 2  # of places, behind the point; scores have two more
 
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """One thing: its class, how sure the network is (0 to 1), left, top, width, height."""
+    """One thing: its class, how sure the network is (0 to 1), left, top, width, height.
+
+    track  its track's number, where the whole film was followed; else 0
+    """
 
     kind: str
     score: float
@@ -22,6 +25,7 @@ class Thing:
     y: float
     w: float
     h: float
+    track: int = field(default=0, kw_only=True)
 
     @property
     def middle(self) -> tuple[float, float]:
@@ -51,7 +55,7 @@ class Found:
         """The things in samples of a picture of another size."""
         across, down = width / self.width, height / self.height
         return tuple(
-            Thing(one.kind, one.score, one.x * across, one.y * down, one.w * across, one.h * down)
+            replace(one, x=one.x * across, y=one.y * down, w=one.w * across, h=one.h * down)
             for one in self.things
         )
 
@@ -69,7 +73,8 @@ def of_boxes(boxes: Boxes, names: Sequence[str]) -> tuple[Thing, ...]:
 def rounded(one: Thing) -> Thing:
     """As files have it."""
     place = (round(length, _DIGITS) for length in (one.x, one.y, one.w, one.h))
-    return Thing(one.kind, round(one.score, _DIGITS + 2), *place)
+    made = Thing(one.kind, round(one.score, _DIGITS + 2), *place)
+    return replace(made, track=one.track)
 
 
 def plain(found: Any, time: Fraction, width: int, height: int) -> list[list[Any]] | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -122,4 +122,4 @@ def between(before: Thing, after: Thing, share: float) -> Thing:
             strict=True,
         )
     )
-    return Thing(after.kind, *places)
+    return replace(Thing(after.kind, *places), track=after.track)

@@ -24,7 +24,7 @@ REACH = 6  # pictures to each side
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """Boxes and names of what `Detect` found; it stands behind it."""
+    """Boxes and names of what `Detect` found, or `Listed` with numbers of tracks, before it."""
 
     name: ClassVar[str] = "draw"
     before: ClassVar[int] = REACH
@@ -68,7 +68,9 @@ def steady(window: Window) -> list[Thing]:
     numbers = tracked((float(time), things) for time, things in looked)
     for (time, things), ours in zip(looked, numbers, strict=True):
         for thing, number in zip(things, ours, strict=True):
-            tracks.setdefault(number, []).append((float(time), thing))
+            # Numbers of whole films stand, others are below all of them.
+            own = thing.track or -number
+            tracks.setdefault(own, []).append((float(time), thing))
     least = min(2, len(looked))
     now = float(window.frame.time)
     return [

@@ -74,9 +74,9 @@ class MaskMatte:
 
     def watched(self, film: Film, progress: Callable[[int, int], None] | None = None) -> MaskMatte:
         """Held against a film. Raises ArgumentError where sizes, lengths or times do not fit."""
-        mark = mark_of(Path(self.model), "blur")
         if self.still:
-            return replace(self, mark=mark)
+            opened(Path(self.model))
+            return replace(self, mark=mark_of(Path(self.model), "blur"))
         found = _read(self.model, self.label)
         _check_size(self.label, (found.look.width, found.look.height), film.look)
         ours, theirs = len(film.times), len(found.times)
@@ -93,6 +93,7 @@ class MaskMatte:
                     f"{self.label}: has a picture at {float(time):.3f} s; accepted is a matte of"
                     f" the film's times, {float(one * film.time_base):.3f} s"
                 )
+        mark = mark_of(Path(self.model), "blur")
         return replace(self, mark=mark, later=(later.numerator, later.denominator))
 
     def bound(self, look: Look) -> Work:
