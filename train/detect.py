@@ -153,7 +153,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--size", choices=SIZES, default="s")
     parser.add_argument("--data", default="", help="a folder with train/")
     parser.add_argument("--out", default="trained", help="where checkpoints lie")
-    parser.add_argument("--minutes", type=float, default=5.75, help="of learning, over all calls")
+    parser.add_argument("--minutes", type=float, default=6.5, help="of learning, over all calls")
     parser.add_argument("--seconds", type=float, default=0.0, help="at most, of this call")
     parser.add_argument("--steps", type=int, default=0, help="in the place of --minutes")
     parser.add_argument("--labels", default="", help="a table that `tilewright label` proposed")
