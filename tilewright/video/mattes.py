@@ -24,6 +24,7 @@ _MOST = 8.0  # of evidence
 _REACH, _EPS = 4, 36.0  # of the guided filter of evidence: places of half the size, codes squared
 _RIM, _COLOURS, _RIDGE = 2, 6, 6.0
 _SMALL, _GAP, _AGAINST = 3e-4, 0.02, -5.0
+_NEAR, _DOUBT, _WEAKLY, _BESIDE = 4, -5.5, -3.5, 6  # reach in places, evidence, evidence, places
 _ROUGH = 0.03  # of a step between neighbours, what a difference may be besides noise
 _ALL, _SEEDS, _AGAINST_SURELY = 0.7, -3.0, 6.5
 _GAINS, _SAME = (0.6, 1.6), 0.02
@@ -116,10 +117,14 @@ class Found:
 
 
 def matte(seen: Halves, plate: Halves, spread: NDArray | None = None) -> Found:
-    """A picture's opacity; `spread` is the deviation of each colour's noise, None finds it."""
+    """A picture's opacity before a plate.
+
+    spread  the deviation of each colour's noise, where it is known: of a wall in one colour, which
+            nobody wears. None finds it, and somebody may wear the colours of the plate
+    """
     run = kernels_of("mattes")
     plate = levelled(seen, plate)
-    spread = noise_between(seen, plate) if spread is None else spread
+    known, spread = spread is not None, noise_between(seen, plate) if spread is None else spread
     shape = seen.colours.shape[1:]
     raw, apart, smooth, mask = (np.empty(shape, np.float32) for _ in range(4))
     run.evidence(
@@ -129,6 +134,8 @@ def matte(seen: Halves, plate: Halves, spread: NDArray | None = None) -> Found:
     run.guided(seen.colours[0], raw, _REACH, np.float32(_EPS), smooth)
     count = raw.size
     run.decided(smooth, raw, int(_SMALL * count), int(_GAP * count), _AGAINST, mask)
+    if not known:
+        _alike(raw, smooth, mask)
     return _rims(seen, plate, spread, smooth, mask)
 
 
@@ -146,6 +153,26 @@ def closed(found: Found) -> tuple[NDArray, float]:
     run.reached(np.maximum(sure, found.evidence > _SEEDS), weak, joined)
     run.spread(joined, whole)
     return np.maximum(found.alpha, whole), float(joined.mean() - sure.mean())
+
+
+def _alike(raw: NDArray, smooth: NDArray, mask: NDArray) -> None:
+    """Add to `mask` what lies beside it and looks as the plate does in somebody's own colours.
+
+    There, evidence speaks for nobody, but weakly: the plate alone would look like something that
+    nobody wears. What speaks against a place is averaged over those that speak against, so that a
+    sure place beside it does not make up for them: gaps between strands stay.
+    """
+    run = kernels_of("mattes")
+    doubt, near, kept = (np.empty_like(mask) for _ in range(3))
+    run.doubted(raw, mask, _NEAR, doubt)
+    weak = ((smooth > _WEAKLY) & (doubt > _DOUBT) & (mask == 0)).astype(np.float32)
+    run.grown(1 - weak, 1, near)
+    run.grown(1 - near, 1, kept)  # without what is thinner than three places
+    weak *= kept
+    for _ in range(_BESIDE):
+        run.grown(mask, 1, near)
+        np.maximum(mask, near * weak, out=mask)
+    run.decided(mask - np.float32(0.5), raw, 0, int(_GAP * raw.size), _AGAINST, mask)
 
 
 def _rims(seen: Halves, plate: Halves, spread: NDArray, smooth: NDArray, mask: NDArray) -> Found:

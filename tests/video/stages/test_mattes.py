@@ -29,6 +29,7 @@ from tilewright.cli.enhance_people import (  # noqa: E402
 from tilewright.errors import ArgumentError, FileError  # noqa: E402
 from tilewright.video import making, mattes, plates  # noqa: E402
 from tilewright.video.planes import kernels_of  # noqa: E402
+from tilewright.video.plates import of_image  # noqa: E402
 from tilewright.video.source import film  # noqa: E402
 from tilewright.video.stages import opacity  # noqa: E402
 from tilewright.video.stages.blur import covering  # noqa: E402
@@ -37,6 +38,7 @@ from tilewright.video.stages.plate_matte import GROWN, PlateMatte  # noqa: E402
 
 WIDE, HIGH, RADIUS = 96, 64, 13
 LOOK = video.Look(WIDE, HIGH, "yuv420p", 8, "yuv", (1, 1), range=1)
+LARGE = replace(LOOK, width=256, height=256)
 
 
 def behind(seed: int = 0) -> Any:
@@ -76,6 +78,12 @@ def walk(tmp_path: Path) -> Path:
     scene = behind()
     Image.fromarray(np.rint(scene).astype(np.uint8)).save(tmp_path / "plate.png")
     return written(tmp_path / "walk.mkv", [composed(n, scene) for n in range(24)])
+
+
+def halves_of(picture: Any, rng: Any) -> mattes.Halves:
+    """A picture of floats, noisy, as mattes see it."""
+    noisy = np.rint(picture + rng.normal(0, 1.5, picture.shape)).clip(0, 255).astype(np.uint8)
+    return mattes.halves(of_image(Image.fromarray(noisy), LARGE))
 
 
 def luma_of(path: Path) -> list[Any]:
@@ -119,6 +127,31 @@ def test_what_grows_is_the_most_of_a_window(radius: int) -> None:
     found = np.empty_like(values)
     kernels_of("mattes").grown(values, radius, found)
     np.testing.assert_array_equal(found, np.array(wanted))
+
+
+@pytest.mark.parametrize("turns", range(4))
+def test_what_somebody_wears_in_the_walls_own_colour_is_theirs_at_the_edge_too(turns: int) -> None:
+    rng = np.random.default_rng(turns)
+    scene, body = np.full((256, 256, 3), 60.0), np.zeros((256, 256), bool)
+    scene[:, 160:] = 128.0
+    body[60:180, 90:172] = True  # twelve columns of whom stand before what they wear
+    picture = np.where(body[..., None], 131.0, scene)
+    seen, plate = (halves_of(np.rot90(one, turns), rng) for one in (picture, scene))
+    found = np.rot90(mattes.matte(seen, plate).alpha > 0.5, -turns)
+    assert found[body].mean() > 0.99
+    assert found[~body].mean() < 0.01
+
+
+def test_gaps_between_strands_stay_open() -> None:
+    rng = np.random.default_rng(4)
+    scene = np.full((256, 256, 3), (90.0, 130.0, 160.0))
+    strands = np.zeros((256, 256), bool)
+    strands[60:180, 100:220:12] = strands[60:180, 101:220:12] = strands[150:180, 100:220] = True
+    picture = np.where(strands[..., None], (40.0, 20.0, 20.0), scene)
+    found = mattes.matte(halves_of(picture, rng), halves_of(scene, rng)).alpha > 0.5
+    gaps = np.zeros_like(strands)
+    gaps[60:140, 106:214:12] = gaps[60:140, 107:214:12] = True
+    assert found[gaps].mean() < 0.01
 
 
 @pytest.mark.parametrize("by", ["file", "median"])

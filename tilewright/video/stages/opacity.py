@@ -24,7 +24,7 @@ from tilewright.video.pyav import pyav
 from tilewright.video.stages.contract import Window, check_luma
 from tilewright.video.tables import LIGHT, span
 
-_STILL = 10.0  # codes of 255 of luma: further apart are two moments
+_STILL = 2.5  # codes of 255 of luma: further apart are two moments
 
 
 def opaque(name: str, look: Look) -> Look:

@@ -6,6 +6,7 @@
     guided      a guided filter (He, Sun, Tang 2013); `applied` its second half, at any size
     grown       the most of (2 r + 1)² round each place
     decided     small parts taken away, gaps that nothing speaks for filled
+    doubted     how much speaks against places, of those it does speak against
     shared      opacity of rims: which share of two colours each sample is
 
 Arrays are float32 [rows, columns] without gaps, but for planes of a picture, which are flat with
@@ -261,6 +262,26 @@ def decided(evidence, raw, small, gap, against, mask):
                 mask[y, x] = _F(0)
             elif mask[y, x] == 0 and count < gap and sums[root] > against * count:
                 mask[y, x] = _F(1)
+
+
+@njit(nogil=True, cache=True)
+def doubted(raw, mask, radius, out):
+    """How much speaks against the places of a window outside `mask` that something speaks against.
+
+    The mean of evidence below 0; 0 where a window has none.
+    """
+    rows, columns = raw.shape
+    share, low = np.empty_like(raw), np.empty_like(raw)
+    for y in range(rows):
+        for x in range(columns):
+            speaks = raw[y, x] < 0 and mask[y, x] == 0
+            low[y, x] = _F(1) if speaks else _F(0)
+            share[y, x] = raw[y, x] if speaks else _F(0)
+    boxed(share, radius, out)
+    boxed(low, radius, share)
+    for y in range(rows):
+        for x in range(columns):
+            out[y, x] /= max(share[y, x], _F(1e-3))
 
 
 @njit(nogil=True, cache=True)
