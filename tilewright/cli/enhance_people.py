@@ -25,7 +25,6 @@ from tilewright.video.stages.net_matte import NetMatte
 from tilewright.video.stages.plate_matte import PlateMatte
 
 FINDING = (PlateMatte, KeyMatte, NetMatte)
-SOFT, HIDDEN = 0.05, 0.12  # of the height that a blur reaches
 _PANEL = "People and what lies behind them: before all other stages"
 
 Blurred = Annotated[
@@ -132,7 +131,7 @@ def stages(asked: Asked, output: Path) -> list[Stage]:
         raise ArgumentError("--blur-box beside --matte of OUT's name: accepted is another name")
     found = _persons(asked, output)
     for one in asked.boxes:
-        found += [BoxMatte(box_of(one)), Blur("person", HIDDEN)]
+        found += [BoxMatte(box_of(one)), Blur("person")]
     return found
 
 
@@ -162,10 +161,10 @@ def _persons(asked: Asked, output: Path) -> list[Stage]:
     if len(uses) > 1:
         raise ArgumentError("--blur beside --background: accepted is one of them")
     if asked.blur and asked.blur not in WHAT:
-        return [_given(asked, given), Blur("person", HIDDEN)]
+        return [_given(asked, given), Blur("person")]
     if asked.blur:
         hides = asked.blur == "person"
-        return [_finding(asked, careful=hides), Blur(asked.blur, HIDDEN if hides else SOFT)]
+        return [_finding(asked, careful=hides), Blur(asked.blur)]
     if asked.background:
         return [_finding(asked, careful=False), Background.of(asked.background)]
     return []

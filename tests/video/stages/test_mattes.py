@@ -196,6 +196,19 @@ def test_films_are_the_same_however_they_are_cut(
                 np.testing.assert_array_equal(plane, same)
 
 
+def test_who_is_not_to_be_known_is_blurred_further_than_a_background_without_being_asked() -> None:
+    stripes = np.where(np.mgrid[:HIGH, :WIDE][1] // 4 % 2 == 0, 40, 200).astype(np.uint8)
+    colours = tuple(np.full((HIGH // 2, WIDE // 2), 128, np.uint8) for _ in range(2))
+    left = {}
+    for what in ("background", "person"):
+        opaque = np.full((HIGH, WIDE), 255 if what == "person" else 0, np.uint8)
+        look = opacity.opaque("matte", LOOK)
+        frame = video.Frame((stripes, *colours, opaque), 0, 1, Fraction(1, 25), look)
+        work = video.Blur(what).bound(look)
+        left[what] = float(np.ptp(next(iter(work(Window(frame)))).planes[0]))
+    assert left["person"] < left["background"] < 160
+
+
 def test_a_blurred_background_leaves_the_person_and_another_one_takes_its_place(walk: Path) -> None:
     source = luma_of(walk)
     plate = str(walk.with_name("plate.png"))

@@ -23,6 +23,7 @@ from tilewright.video.stages.contract import Window, Work, workers_on
 from tilewright.video.stages.opacity import laid, plain, softened, steady
 
 WHAT = ("background", "person")
+SOFT, HIDDEN = 0.05, 0.12  # of the height that a blur reaches; in less one reads a coarse text
 _OPEN = 0.06  # of opacity: what has more is covered
 _MORE = 90  # rows of a picture a sample that a cover is larger all round
 
@@ -32,11 +33,12 @@ class Blur:
     """Pictures with opacity, one side of it blurred; without opacity afterwards.
 
     what    "background" or "person"
-    amount  how far the blur reaches, about, as a share of the height: 0.01 to 0.5
+    amount  how far the blur reaches, about, as a share of the height: 0.01 to 0.5; None takes 0.05
+            for a background and 0.12 where nobody is to be known
     """
 
     what: str = "background"
-    amount: float = 0.05
+    amount: float | None = None
 
     name: ClassVar[str] = "blur"
 
@@ -60,9 +62,16 @@ class Blur:
         """A picture a core."""
         return workers_on(host())
 
+    @property
+    def reach(self) -> float:
+        """The amount that is taken."""
+        if self.amount is not None:
+            return self.amount
+        return HIDDEN if self.hides else SOFT
+
     def turned(self, look: Look) -> Look:
         """The same look without opacity. Refuses pictures that have none."""
-        if self.what not in WHAT or not 0.01 <= self.amount <= 0.5:
+        if self.what not in WHAT or not 0.01 <= self.reach <= 0.5:
             raise ArgumentError(
                 f"blur: what={self.what!r}, amount={self.amount!r}; accepted are"
                 f" {', '.join(WHAT)}, and 0.01 to 0.5"
@@ -73,7 +82,7 @@ class Blur:
         """Nothing to make ready but the loops."""
         kernels_of("layers")
         made = _hidden if self.what == "person" else _behind
-        return partial(made, self.turned(look), self.amount)
+        return partial(made, self.turned(look), self.reach)
 
 
 def _behind(look: Look, amount: float, window: Window) -> Iterable[Frame]:
