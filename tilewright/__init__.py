@@ -32,7 +32,7 @@ __all__ = [
     "ragged_matmul",
     "synchronize",
 ]
-_DOORS = ("errors", "models", "nn", "onebit", "video")
+_PACKAGES = ("errors", "models", "nn", "onebit", "video")
 # Where each lies. Loaded when somebody first asks, so that a command hears Ctrl-C from the start.
 _PLACES = {
     "Array": "arrays.array",
@@ -55,8 +55,8 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> _typing.Any:
-    """A public name, `.errors`, or one of the doors `.models`, `.nn`, `.onebit`, `.video`."""
-    if name in _DOORS:
+    """A public name, `.errors`, or one of the packages `.models`, `.nn`, `.onebit`, `.video`."""
+    if name in _PACKAGES:
         return _importlib.import_module(f"tilewright.{name}")
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -66,4 +66,4 @@ def __getattr__(name: str) -> _typing.Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_PLACES, *_DOORS})
+    return sorted({*globals(), *_PLACES, *_PACKAGES})
