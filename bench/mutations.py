@@ -17,21 +17,27 @@ from __future__ import annotations
 
 import argparse
 import ast
+import compileall
+import contextlib
+import importlib.util
 import json
+import multiprocessing
 import os
-import re
+import py_compile
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import Queue
 from typing import Any
+
+import pytest
 
 from bench.covered import Covered, Test
 from bench.mutants import ROOT, TARGETS, Mutant, sample
@@ -41,7 +47,10 @@ _SLOWER = 5.0  # times as long as without a mutant: an endless loop, whatever el
 _FIRST = 8.0  # seconds of tests that begin, before files of other subjects are loaded
 _LATE = "late"
 _UNKNOWN = "exit status 4"  # of pytest: a test that is not there, or a file that cannot be loaded
-_FAILED = re.compile(r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", re.MULTILINE)
+# Tests run in children of a process that has loaded what is large and none of the project: pytest
+# by itself takes 3 to 5 seconds until its first test, a child half a second.
+_PROCESSES = multiprocessing.get_context("forkserver")
+_LOADED = ("pytest", "numpy", "hypothesis", "torch", "onnx", "onnxruntime", "pyopencl", "numba")
 
 
 def in_order(tests: Iterable[Test], own: tuple[str, ...], most: float) -> list[Test]:
@@ -65,28 +74,55 @@ def in_order(tests: Iterable[Test], own: tuple[str, ...], most: float) -> list[T
 
 def first_failure(names: list[str], tree: Path, seconds: float) -> str | None:
     """The first test that fails in a copy of the project, "late" beyond the time, None for none."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-rfE", "--no-header"]
-    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
-    # A session of their own, ended whole: what a killed test run has started does not linger.
-    running = subprocess.Popen(
-        [*command, "-p", "no:cacheprovider", *names],
-        cwd=tree,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+    ours, theirs = _PROCESSES.Pipe(duplex=False)
+    running = _PROCESSES.Process(target=_run, args=(names, tree, theirs))
+    running.start()
+    theirs.close()
     try:
-        text, _ = running.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        os.killpg(running.pid, signal.SIGKILL)
-        running.communicate()
-        return _LATE
-    if running.returncode == 0:
-        return None
-    found = _FAILED.search(text)
-    return found.group(1) if found else f"exit status {running.returncode}"
+        found: str | None = ours.recv() if ours.poll(seconds) else _LATE
+    except EOFError:  # the process died under its tests
+        running.join()
+        found = f"exit status {running.exitcode}"
+    # A session of their own, ended whole: what a killed test run has started does not linger.
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(running.pid or 0, signal.SIGKILL)
+    running.join()
+    ours.close()
+    return found
+
+
+def _run(names: list[str], tree: Path, answer: Connection) -> None:
+    """Tests of a copy of the project, in a process that has loaded libraries and none of it."""
+    os.setsid()
+    silence = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silence, 1)
+    os.dup2(silence, 2)
+    os.chdir(tree)
+    os.environ |= {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+    sys.dont_write_bytecode = True
+    sys.path[:] = [str(tree), *(path for path in sys.path if path not in ("", str(ROOT)))]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "bench"]:
+        del sys.modules[name]
+    first = _First()
+    options = ["-x", "-q", "--tb=no", "--no-header", "-p", "no:cacheprovider"]
+    status = int(pytest.main([*options, *names], plugins=[first]))
+    answer.send(first.name or (f"exit status {status}" if status else None))
+
+
+class _First:
+    """Hooks of pytest: the first test that failed, or the file that could not be loaded."""
+
+    name = ""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """A test's setup, call or teardown."""
+        if report.failed:
+            self.name = self.name or report.nodeid
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """A file's tests, listed."""
+        if report.failed:
+            self.name = self.name or report.nodeid
 
 
 class Judge:
@@ -95,11 +131,9 @@ class Judge:
     def __init__(self, folder: Path, jobs: int, covered: Covered, most: float) -> None:
         self.covered, self.most = covered, most
         self.trees: Queue[Path] = Queue()
-        for job in range(jobs + 1):
-            tree = _copy(folder / str(job))
-            if job < jobs:
-                self.trees.put(tree)
-        self.clean = tree
+        self.clean = _copy(folder / "clean")
+        for job in range(jobs):
+            self.trees.put(Path(shutil.copytree(self.clean, folder / str(job))))
         self.unsteady: dict[str, bool] = {}
 
     def __call__(self, one: Mutant) -> dict[str, Any]:
@@ -183,6 +217,9 @@ def _copy(tree: Path) -> Path:
         shutil.copy(ROOT / name, tree)
     for path in {path for pattern, _ in TARGETS for path in (tree / "tilewright").glob(pattern)}:
         path.write_text(ast.unparse(ast.parse(path.read_text())) + "\n")
+    # Compiled once, by content: a mutant is as long and as old as what it stands for.
+    by_content = py_compile.PycInvalidationMode.CHECKED_HASH
+    compileall.compile_dir(tree / "tilewright", quiet=2, invalidation_mode=by_content)
     return tree
 
 
@@ -216,6 +253,7 @@ def main() -> None:
         wanted = [numbered[number - 1] for number in given.again]
     else:
         wanted = [pair for pair in numbered if pair[0] not in done][: given.most]
+    _PROCESSES.set_forkserver_preload([name for name in _LOADED if importlib.util.find_spec(name)])
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(given.jobs) as pool:
         judge = Judge(Path(folder), given.jobs, Covered(given.covered), given.seconds)
 
