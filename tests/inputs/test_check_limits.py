@@ -12,7 +12,9 @@ import pytest
 from tilewright.arrays.views import on_gpu, view_host
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError, TilewrightError
 from tilewright.facts.limits import MOST
-from tilewright.inputs import checks, matrices
+from tilewright.inputs import batch as batches
+from tilewright.inputs import checks, matrices, place_host, product
+from tilewright.inputs.batch_place_host import BatchOnHost
 
 RAMP = np.arange(24, dtype=np.float32)
 
@@ -255,3 +257,17 @@ def test_where_an_array_lies_is_its_kind_of_device_and_not_the_number(
     kind: int, number: int, found: bool
 ) -> None:
     assert on_gpu(SimpleNamespace(__dlpack_device__=lambda: (kind, number))) == found
+
+
+def test_a_call_that_names_no_option_is_of_plain_operands() -> None:
+    """Whoever leaves an option out gets what the public function has by default."""
+    a, b = RAMP.reshape(4, 6), RAMP.reshape(6, 4)
+    one = product.checked(place_host.place_and_views, a, b[:, :3])
+    assert (one.scalars.alpha, one.scalars.beta) == (1.0, 0.0)
+    assert (one.shape, one.activation, one.precision, one.kernel) == ((4, 3), "none", "ieee", None)
+    assert one.views["a"].strides == (6, 1)
+    place = BatchOnHost()
+    many = batches.checked(place, [a, a[:2]], [b, b[:, :3]], None)
+    assert (many.alpha.tolist(), many.beta.tolist()) == ([1, 1], [0, 0])
+    assert (many.c.at.rows.tolist(), many.c.at.cols.tolist()) == ([4, 2], [4, 3])
+    assert (many.activation, many.bias, many.sums) == ("none", None, None)

@@ -12,7 +12,18 @@ from tilewright.errors import FileError, TilewrightError
 from tilewright.nn.layers import bit_conv
 from tilewright.nn.value import Value
 from tilewright.nn.window import Layout, Window, four, pair, tables
-from tilewright.onebit.layers import Affine, AveragePool, BitConv, MaxPool, RealConv
+from tilewright.onebit.layers import (
+    Add,
+    Affine,
+    AveragePool,
+    BitConv,
+    Clamp,
+    Flatten,
+    MaxPool,
+    RealConv,
+    Sign,
+)
+from tilewright.onebit.matrix import BitMatrix
 
 REAL, BITS = Value("real", 6, 6, 4), Value("bits", 6, 6, 4)
 DRAW = np.random.default_rng(3)
@@ -212,3 +223,85 @@ def test_weights_of_bits_have_four_sizes_of_one_and_more(shape: list[Any]) -> No
     with pytest.raises(FileError, match="accepted are four sizes"):
         bit_conv._bits(octets, shape, "c")
     assert bit_conv._bits(np.zeros((2, 1), np.uint8), [2, 1, 3, 2], "c").shape == (2, 1, 3, 2)
+
+
+def test_what_a_layer_costs_follows_from_its_elements() -> None:
+    """Operations for a result, numbers that were trained, and bytes of a file."""
+    window, names = Window((2, 3)), {"name": "l", "inputs": ("x",)}
+    four_, size = np.ones(4, np.float32), 2 * 5 * 4
+    value = Value("real", 2, 5, 4)
+    reals = RealConv(weights=np.ones((4, 2, 3, 3), np.float16), window=window, scale=four_, **names)
+    bits = BitConv(
+        weights=onebit.pack(np.ones((4, 2, 3, 3))), window=window, scale=four_, shift=four_, **names
+    )
+    for layer, flops, parameters, bytes_ in (
+        (Add(name="l", inputs=("x", "y")), size, 0, 0),
+        (Affine(scale=four_, shift=four_, **names), 2 * size, 8, 32),
+        (Clamp(low=0.0, **names), 2 * size, 0, 0),
+        (Sign(cut=four_, **names), size, 4, 16),
+        (Flatten(**names), 0, 0, 0),
+        (MaxPool(window=window, **names), 6 * size, 0, 0),
+        (reals, 2 * 18 * size, 4 * 18 + 4, 2 * 72 + 16),
+        (bits, 2 * 18 * size, 4 * 18 + 8, 4 * 3 + 32),  # 18 bits are three bytes
+    ):
+        assert layer.flops(value) == flops, layer
+        assert (layer.parameters, layer.bytes) == (parameters, bytes_), layer
+
+
+def test_a_sum_of_bits_has_fewer_than_2_to_the_24_terms() -> None:
+    for depth, fine in ((1 << 24, False), ((1 << 24) - 1, True)):
+        words = np.zeros((1, 1, 1, -(-depth // 64)), np.int64)
+        weights = BitMatrix(words, depth)
+        assert refused(lambda w=weights: BitConv(name="c", inputs=("x",), weights=w)) is not fine
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "fine"),
+    [
+        (0.0, 0.0, True), (1.0, 0.5, False), (-np.inf, np.inf, True), (np.nan, 1.0, False),
+        (-3.4028234663852886e38, 3.4028234663852886e38, True), (0.0, 3.5e38, False),
+        (-3.5e38, 0.0, False), (0, 1, True), ("0", 1.0, False), (np.float32(0), 6.0, True),
+    ],
+)  # fmt: skip
+def test_limits_are_float32_numbers_or_none_the_least_first(
+    low: Any, high: Any, fine: bool
+) -> None:
+    assert refused(lambda: Clamp(name="c", inputs=("x",), low=low, high=high)) is not fine
+
+
+def test_vectors_are_finite_but_for_a_cut_that_nothing_or_all_reaches() -> None:
+    for number, affine, cut in ((1.0, True, True), (np.inf, False, True), (np.nan, False, False)):
+        array = np.array([1, number], np.float32)
+        ones = np.ones(2, np.float32)
+        for given in ({"scale": array, "shift": ones}, {"scale": ones, "shift": array}):
+            made = lambda given=given: Affine(name="a", inputs=("x",), **given)  # noqa: E731
+            assert refused(made) is not affine
+        assert refused(lambda array=array: Sign(name="s", inputs=("x",), cut=array)) is not cut
+    assert refused(lambda: Sign(name="s", inputs=("x",), cut=np.ones((1, 2), np.float32)))
+    assert refused(lambda: Sign(name="s", inputs=("x",), cut=np.ones(2)))
+
+
+def test_bits_past_the_last_are_none() -> None:
+    """Of 18 bits three bytes, the last with six bits that must be 0."""
+    octets = np.array([[255, 1, 0b11]], np.uint8)
+    found = bit_conv._bits(octets, [1, 2, 3, 3], "c")
+    np.testing.assert_array_equal(onebit.unpack(found).ravel(), [1] * 9 + [-1] * 7 + [1, 1])
+    for wrong in (
+        np.array([[255, 1, 0b111]], np.uint8),
+        np.array([[255, 1, 0b10000000]], np.uint8),
+        np.array([[255, 1]], np.uint8),
+        np.array([[255, 1, 0, 0]], np.uint8),
+        np.array([[255, 1, 0b11]]).astype(np.int8),
+        np.array([[255, 1, 0b11]] * 2, np.uint8),
+    ):
+        with pytest.raises(FileError, match="weights"):
+            bit_conv._bits(wrong, [1, 2, 3, 3], "c")
+    assert bit_conv._bits(np.full((2, 3), 255, np.uint8), [2, 1, 1, 24], "c").k == 24
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_convolutions_in_groups_end_for_themselves(groups: int) -> None:
+    layer = conv(np.ones((4, 3, 3, 4 // groups), np.float32), groups=groups)
+    assert layer.may_go_on(REAL) is (groups == 1)
+    assert not layer.may_go_on(BITS)
+    assert not Flatten(name="f", inputs=("x",)).may_go_on(REAL)

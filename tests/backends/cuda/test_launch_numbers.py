@@ -146,6 +146,16 @@ def test_strips_are_wide_where_the_cache_does_not_hold_both_operands() -> None:
     assert group(2048, 2049, 1024) == group(16384, 16384, 256) == 8
 
 
+@pytest.mark.parametrize("kind", [torch.int64, torch.int32, torch.float16])
+def test_padded_rows_begin_at_16_bytes_and_take_no_more_than_that(kind: Any) -> None:
+    step = 16 // kind.itemsize
+    for width in (1, step - 1, step, step + 1, 5 * step):
+        made = launch.padded((2, 3, width), kind, "cpu")
+        pitch = -(-width // step) * step
+        assert (tuple(made.shape), made.stride()) == ((2, 3, width), (3 * pitch, pitch, 1))
+        assert made.untyped_storage().nbytes() == 6 * pitch * kind.itemsize
+
+
 @pytest.mark.parametrize("engine", [launch.prepare_wgmma, launch.prepare_mma])
 def test_rows_that_do_not_begin_at_16_bytes_are_copied_and_others_are_not(
     recorder: Recorder, engine: Any

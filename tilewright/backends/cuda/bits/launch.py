@@ -73,10 +73,10 @@ def padded(shape: tuple[int, ...], dtype: Any, device: Any) -> Any:
 class WgmmaTile:
     """How bits_wgmma.cu is cut: the macros of the same names there."""
 
-    rows: int = 256
-    cluster: int = 2
-    stages: int = 4
-    group: int = 8
+    rows: int
+    cluster: int
+    stages: int
+    group: int
     buffers: int = 2
 
     @property
