@@ -107,8 +107,8 @@ def bits_of(**more: Any) -> ConvDraft:
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_threshold_decides_every_sum_as_the_floats_would(strict: bool) -> None:
     draw = np.random.default_rng(8)
-    scale = draw.choice([-2.0, -1.0, -0.75, 0.0, 0.1, 1 / 3, 1.0, 3.0, 1e-3], 200)
-    shift, cut = draw.integers(-99, 99, 200) / 4, draw.integers(-9, 10, 200) / 4
+    scale = draw.choice([-2.0, -1.0, -0.75, 0.0, 0.1, 1 / 3, 1.0, 3.0, 1e-3, 1e-12, -1e-12], 300)
+    shift, cut = draw.integers(-99, 99, 300) / 4, draw.integers(-9, 10, 300) / 4
     sign = SignDraft(name="sign", inputs=("conv",), cut=cut, strict=strict)
     found = bits_of(scale=scale, shift=shift).joined(sign)
     assert isinstance(found, ConvDraft)

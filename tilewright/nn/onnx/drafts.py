@@ -128,7 +128,7 @@ class ConvDraft(Draft):
         room = np.broadcast_to(sign.cut - _or(self.shift, 0.0), outputs)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             bound = room / np.abs(scale)
-        least = np.clip(np.where(scale == 0, 0.0, np.ceil(bound)), _INT32.min + 1, _INT32.max)
+        least = np.clip(np.ceil(bound), _INT32.min, _INT32.max)
         # The quotient was rounded: step to the least number for which the inequality itself holds.
         holds = np.greater if sign.strict else np.greater_equal
         for _ in range(2):
