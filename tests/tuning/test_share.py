@@ -256,3 +256,24 @@ def test_where_no_step_fits_a_slice_is_tried_again_a_little_later() -> None:
     assert not share.left()
     clock.now += 0.3
     assert share.left()
+
+
+def test_who_owes_is_not_looked_at_again_before_that_could_be_paid() -> None:
+    """Of a quarter of a second a twentieth of five."""
+    clock, asked = Clock(), list[float]()
+
+    def worked() -> float:
+        asked.append(clock.now)
+        return clock.now
+
+    share = Share(clock, worked)
+    share.left()
+    clock.now += 10.0
+    assert share.left()
+    share.spend(0.75)
+    assert not share.left()
+    looked = len(asked)
+    for later, again in ((0.0, 0), (4.9, 0), (0.2, 1)):
+        clock.now += later
+        assert share.left() is bool(again)
+        assert len(asked) == looked + again
