@@ -5,12 +5,12 @@
 
 A mutant changes one thing (bench/mutants.py). It counts as killed where a test fails that passes
 without it, or where the tests take five times as long (an endless loop). The tests are those that
-call the changed function, as `bench.covered` saw: those of the target's own files first, one of
-each test function before further cases of it, quick ones before slow ones, until one fails or
+call the changed function, as `bench.covered` saw: three cases of each test of the target's own
+files, one of each other, then further cases, quick ones before slow ones, until one fails or
 `--seconds` of them have passed. Of what no test was seen to call (it runs in a process of its own),
 the target's files decide. Results are written as they come; the same command goes on where it was
-ended. What survives is to be looked at: some change nothing all the same (an equivalent), the
-others ask for a test.
+ended. What survives is to be looked at: some change nothing all the same (an equivalent), some wait
+for a test that there was no time for (`--again NUMBER --seconds 300`), the others ask for one.
 """
 
 from __future__ import annotations
