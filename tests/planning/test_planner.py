@@ -409,3 +409,17 @@ def test_problems_are_told_under_the_tiles_that_compute_them() -> None:
         "128 x 128: 1 problem",
         "16 x 16: 700 problems",
     ]
+
+
+@pytest.mark.parametrize("strategy", [largest, cheapest])
+@pytest.mark.parametrize("empty", [(0, 9), (9, 0)])
+def test_a_product_without_tiles_asks_for_no_shape(
+    strategy: Callable[[Table, Slots], Choice], empty: tuple[int, int]
+) -> None:
+    """Nor for a launch of that shape, whichever it would be."""
+    tiles = (Tile(64, 64, 4e9, 1e-6), Tile(16, 16, 2e9, 1e-6))
+    slots = Slots(2, launch=1e-5)
+    alone_ = strategy(Table.of([130], [130], [100], tiles), slots)
+    beside = strategy(Table.of([130, empty[0]], [130, empty[1]], [100, 100], tiles), slots)
+    assert (alone_.shapes, beside.shapes) == (1, 1)
+    assert beside.score(slots) == alone_.score(slots)

@@ -180,3 +180,21 @@ def test_a_kernel_of_a_processor_waits_once_until_the_threads_of_the_blas_rest(
     assert slept == rests
     assert visit("panel") == 2.0
     assert slept == 2 * rests
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("held", [False, True])
+def test_a_visit_costs_two_runs_and_before_them_operands_that_are_drawn_and_laid_out(
+    dtype: str, held: bool
+) -> None:
+    """At a nanosecond a byte, and 2 ms for what is drawn; nothing where they are there already."""
+    sides = (1000, 500, 250)
+    probe: Any = SimpleNamespace(
+        dtype=dtype,
+        _trials={sides: None} if held else {},
+        _rest=lambda name: 0.0 if name == HOST else 0.05,
+    )
+    elements = 1000 * 250 + 250 * 500 + 1000 * 500
+    placed = 0.0 if held else 0.002 + elements * np.dtype(dtype).itemsize * 1e-9
+    for name, rest in ((HOST, 0.0), ("panel", 0.05)):
+        assert Probe.cost(probe, (name, sides), 0.25) == pytest.approx(placed + rest + 0.5)

@@ -129,3 +129,9 @@ def test_no_task_begins_once_the_time_is_up_or_somebody_interrupted(
     tasks: Any = [SimpleNamespace(weight=1.0)] * 3
     assert Tuner.run(tuner, tasks) == []
     assert len(seen) == begun
+
+
+def test_a_shape_makes_two_operations_for_each_product_of_elements() -> None:
+    assert Shape(3, 5, 7).flops == 2 * 3 * 5 * 7
+    assert Shape(1, 1, 1).flops == 2
+    assert Shape(3, 5, 7).problem().flops == 2 * 3 * 5 * 7

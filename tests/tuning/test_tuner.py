@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from tilewright.facts.problem import Problem
 from tilewright.inputs.devices import backend_of
 from tilewright.planning.classes import UNMEASURED
 from tilewright.tuning import store, tuned, worker
+from tilewright.tuning import tuner as tuner_module
 from tilewright.tuning.known import Known
 from tilewright.tuning.search import Space
 from tilewright.tuning.trial import Shape, Trial
@@ -385,3 +387,21 @@ def test_tuning_without_a_cache_is_refused(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("TILEWRIGHT_CACHE", "off")
     with pytest.raises(CacheError, match="TILEWRIGHT_CACHE='off'"):
         Tuner(DEVICE, PRIORS, Workshop(), 1.0).run([planted.task(Planted())])
+
+
+@pytest.mark.parametrize(
+    ("share", "again"), [(0.0, True), (0.899, True), (0.9, False), (1.0, False)]
+)
+def test_what_was_searched_for_nine_tenths_of_its_time_is_not_searched_again(
+    share: float, again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its time is seven tenths of its share; the rest is the proof's."""
+    searched: list[float] = []
+    wanted = 100.0 * 0.7
+    known: Any = SimpleNamespace(spent=share * wanted, finish=lambda seconds: None)
+    monkeypatch.setattr(tuner_module, "Known", lambda *given, **more: known)
+    monkeypatch.setattr(Tuner, "_search", lambda self, *given: searched.append(given[-1]))
+    monkeypatch.setattr(Tuner, "_prove", lambda self, *given: searched.append(given[-1]))
+    made = planted.tuner(Workshop(), 1e6, resume=True)
+    made._run_task(planted.task(Planted()), 100.0)
+    assert searched == ([wanted, 100.0 - wanted] if again else [])

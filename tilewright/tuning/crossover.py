@@ -86,10 +86,10 @@ class Campaign:
                 return False
             self._probe = Probe(self._device, self._backend, self.dtype, self._priors)
         with self._probe as probe:
-            steps = self._visit(probe, room) if self._again else self._check(probe, room)
-        if steps:
+            done = self._visit(probe, room) if self._again else self._check(probe, room)
+        if done:
             self._save()
-        return steps > 0
+        return done
 
     def give_up(self) -> None:
         """Measure no more in this process."""
@@ -98,42 +98,46 @@ class Campaign:
     def _begin_again(self, visits: Visits) -> None:
         self.visits, self._again, self._since = visits, True, time.time()
 
-    def _visit(self, probe: Probe, room: Room) -> int:
-        steps = 0
+    def _visit(self, probe: Probe, room: Room) -> bool:
+        """Whether anything was measured."""
+        done = False
         while due := self.visits.due(probe.kernels, probe.computed):
             point = next((one for one in due if self._fits(probe, one, room)), None)
             if point is None:
-                return steps
-            steps += 1
+                return done
+            done = True
             if not self._one(probe, point, room):
-                return steps
+                return True
         if not room.fits(probe.last_cost()):
-            return steps
+            return done
         self._assemble(probe)
-        return steps + 1
+        return True
 
-    def _check(self, probe: Probe, room: Room) -> int:
-        """Visit what decides the crossover once more; less than was measured means: all anew."""
+    def _check(self, probe: Probe, room: Room) -> bool:
+        """Visit what decides the crossover once more; less than was measured means: all anew.
+
+        Returns whether anything was measured.
+        """
         if self._doubted is None:
             self._doubted = self.visits.doubted(probe.kernels)
-        steps = 0
+        done = False
         while self._doubted:
             point = self._doubted[0]
             if not self._fits(probe, point, room):
-                return steps
-            steps += 1
+                return done
+            done = True
             before = self.visits.least(point)
             if not self._one(probe, point, room):
-                return steps
+                return True
             self._doubted.pop(0)
             after = self.visits.least(point)
             if before is not None and after is not None and after < _LESS * before:
                 self._doubted = None
                 self.visits.again()
                 self._begin_again(self.visits)
-                return steps
+                return True
         self._doubted, self._checked = None, time.time()
-        return steps + 1
+        return True
 
     def _fits(self, probe: Probe, point: Point, room: Room) -> bool:
         if not probe.is_ready(point):

@@ -264,6 +264,17 @@ def test_rounded_weights_explain_half_of_their_last_bit_times_what_they_meet() -
     assert limits_of(scaled, [x], made).weights.item() == pytest.approx(4 * one, rel=1e-6)
 
 
+def test_weights_that_lie_in_a_pad_meet_nothing_and_explain_nothing() -> None:
+    weights = np.full((1, 3, 3, 1), 2.0, np.float16)
+    window = Window((3, 3), pads=(1, 1, 1, 1))
+    layer = RealConv(name="c", inputs=("x",), weights=weights, window=window)
+    x = np.ones((1, 3, 4, 1), np.float32)
+    each = 2.0 * 2.0**-11 + 2.0**-25
+    met = np.array([[4, 6, 6, 4], [6, 9, 9, 6], [4, 6, 6, 4]])  # taps inside the image
+    found = limits_of(layer, [x], np.ones((1, 3, 4, 1))).weights
+    np.testing.assert_allclose(found[0, :, :, 0], met * each, rtol=1e-6)
+
+
 def test_sums_of_more_than_1024_terms_may_be_off_by_the_root_of_their_number() -> None:
     for depth, factor in ((1024, 1.0), (4096, 2.0), (10, 1.0)):
         weights = np.ones((1, 1, 1, depth), np.float16)
