@@ -357,3 +357,27 @@ def test_images_are_as_high_and_as_wide_as_they_are() -> None:
         graph = Graph(2, 9, 5)
         graph.node(operator, "x", **facts)
         assert import_onnx(graph.bytes())[1].exact  # beside somebody else's implementation
+
+
+@pytest.mark.parametrize("c", ["c", ""])
+@pytest.mark.parametrize("scale", ["os", ""])
+def test_a_whole_product_adds_c_where_there_is_one_and_is_whole_where_it_has_a_scale(
+    c: str, scale: str
+) -> None:
+    given = {"a": np.ones((2, 2), np.uint8), "as": np.float32(0.5), "az": np.uint8(0)}
+    given |= {"b": np.ones((2, 2), np.int8), "bs": np.float32(0.25), "bz": np.int8(0)}
+    given |= {"c": np.ones(2, np.int32)}
+    constants = {name: constant(one) for name, one in given.items()}
+    inputs = [*names("a as az b bs bz"), c, *([scale, "oz"] if scale else [])]
+    node = helper.make_node("QGemm", inputs, ["y"], domain="com.microsoft")
+    made = expanded(node, constants, 17)
+    kinds = ["DequantizeLinear"] * (3 if c else 2) + ["Gemm"] + ["QuantizeLinear"] * bool(scale)
+    assert [one.op_type for one in made] == kinds
+    gemm = made[2 + bool(c)]
+    assert len(gemm.input) == 2 + bool(c)
+    assert made[-1].output[0] == "y"
+    if c:
+        assert list(made[2].input) == ["c", "y, scale of the bias"]
+        assert constants["y, scale of the bias"].value == 0.125
+    if scale:
+        assert list(made[-1].input)[1:] == ["os", "oz"]
