@@ -21,6 +21,7 @@ modes = attrgetter("_C._len_torch_dispatch_stack")
 transform = attrgetter("_C._functorch.peek_interpreter_stack")
 unwrapped = attrgetter("_C._functorch.unwrap_if_dead")
 is_batched = attrgetter("_C._functorch.is_legacy_batchedtensor")
+fake_tensor = attrgetter("_subclasses.fake_tensor.FakeTensor")
 trace = attrgetter("_C._get_tracing_state")
 forward_level = attrgetter("autograd.forward_ad._current_level")  # a number, -1 outside
 
@@ -32,5 +33,8 @@ empty_strided = attrgetter("_C._dynamo.guards._empty_strided_cuda")
 reinterpreted = attrgetter("_C._dynamo.guards._reinterpret_tensor")
 
 tensor_guards = attrgetter("_C._dynamo.guards.TensorGuards")  # asks of many tensors in one call
+
+# Products of groups as torch has them, whatever its public names lead to.
+grouped = attrgetter("_C._VariableFunctions._grouped_mm")
 
 int8_product = attrgetter("_int_mm")  # beside which one-bit products are measured

@@ -65,6 +65,12 @@ def ragged_matmul(
         result = repeated(x, w, offsets, bias, precision or "ieee")
         if result is not None:
             return result
+    elif plain and precision is None and bias is None and getattr(x, "is_cpu", False):
+        from tilewright.torch_ops.ragged import at_once
+
+        result = at_once(x, w, offsets)
+        if result is not None:
+            return result
     given = {"x": x, "w": w, "offsets": offsets, "bias": bias, "out": out}
     for name, value in given.items():
         if not hasattr(value, "data_ptr") and (value is not None or name in _NEEDED):

@@ -4,10 +4,19 @@ GroupedLinear     one linear layer a group of rows (experts, node types)
 grouped_mm        twin of torch._grouped_mm
 segment_matmul    twin of pyg_lib.ops.segment_matmul
 grouped_matmul    twin of pyg_lib.ops.grouped_matmul: lists in, list out, differentiable
+install           torch's own grouped_mm multiplies here where torch has no fast kernel; uninstall
 qat               layers that train with the rounding of int8 (a module of its own)
 """
 
+from tilewright.pytorch.install import install, uninstall
 from tilewright.pytorch.modules import GroupedLinear
 from tilewright.pytorch.twins import grouped_matmul, grouped_mm, segment_matmul
 
-__all__ = ["GroupedLinear", "grouped_matmul", "grouped_mm", "segment_matmul"]
+__all__ = [
+    "GroupedLinear",
+    "grouped_matmul",
+    "grouped_mm",
+    "install",
+    "segment_matmul",
+    "uninstall",
+]

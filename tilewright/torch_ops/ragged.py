@@ -17,8 +17,15 @@ from torch import Tensor
 from tilewright.arrays import torch_private as private
 from tilewright.backends.cuda.ragged import engine
 from tilewright.inputs.tensors import needs_gradient
+from tilewright.inputs.watched import is_anything_watched
 from tilewright.torch_ops import on_gpu, on_processor
-from tilewright.torch_ops.eager import is_eager, is_followed, is_transformed, outside_of_graphs
+from tilewright.torch_ops.eager import (
+    PLAIN,
+    is_eager,
+    is_followed,
+    is_transformed,
+    outside_of_graphs,
+)
 
 # What torch.func wrapped has no memory once its transform has ended, as in the function of vjp.
 _alive = private.unwrapped(torch)
@@ -36,6 +43,17 @@ def repeated(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None, precisi
     if not engine.is_remembered(x, w, offsets, bias, precision):
         return None
     return _Ragged.apply(x, w, offsets, bias, precision)
+
+
+def at_once(x: Any, w: Any, offsets: Any) -> Any:
+    """The product of plain tensors on a processor that nobody looks at, or None.
+
+    None also for what does not fit: the checks have the words for it.
+    """
+    plain = type(x) in PLAIN and type(w) in PLAIN and type(offsets) in PLAIN
+    if not plain or needs_gradient(x, w) or is_anything_watched(torch):
+        return None
+    return on_processor.plain_product(x, w, offsets)
 
 
 def product(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None, precision: str) -> Any:

@@ -1,0 +1,297 @@
+"""torch's own grouped_mm while `tilewright.pytorch.install()` holds, and after it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+functional = torch.nn.functional
+
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+
+import tilewright.pytorch as ours  # noqa: E402
+from tilewright.errors import ShapeError  # noqa: E402
+
+OWN = torch._grouped_mm
+FORMS = ("rows", "depths", "columns", "batch")
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+# Sizes of m, k, n; the second is of no multiple of 16 bytes anywhere.
+SIZES = {"aligned": (24, 16, 32), "odd": (23, 15, 29), "thin": (24, 1, 1)}
+ENDS = (5, 5, 20, 24)
+
+
+@pytest.fixture(autouse=True)
+def installed() -> Iterator[None]:
+    ours.install()
+    yield
+    ours.uninstall()
+
+
+def operands(form: str, sizes: str, lies: str, dtype: Any, *, wants: bool = False) -> list[Any]:
+    """a and b of a form; `lies` is how each lies in memory."""
+    m, k, n = SIZES[sizes]
+    total, groups = ENDS[-1], len(ENDS)
+    shapes = {
+        "rows": ((total, k), (groups, k, n)),
+        "depths": ((m, total), (total, n)),
+        "columns": ((groups, m, k), (k, total)),
+        "batch": ((groups, m, k), (groups, k, n)),
+    }
+    draw = torch.Generator().manual_seed(m + n)
+    made = []
+    for shape in shapes[form]:
+        if lies == "turned":
+            value = torch.randn((*shape[:-2], shape[-1], shape[-2]), generator=draw).to(dtype).mT
+        elif lies == "apart":
+            value = torch.randn((*shape[:-1], 2 * shape[-1]), generator=draw).to(dtype)[..., ::2]
+        else:
+            value = torch.randn(shape, generator=draw).to(dtype)
+        made.append(value.requires_grad_(wants))
+    return made
+
+
+def reference(form: str, a: Any, b: Any, bias: Any = None) -> Any:
+    """The same in float64, a product a group."""
+    a, b = a.double(), b.double()
+    bounds = list(pairwise((0, *ENDS)))
+    if form == "rows":
+        found = torch.cat([a[i:j] @ b[g] for g, (i, j) in enumerate(bounds)])
+        if bias is not None:
+            sizes = torch.tensor([j - i for i, j in bounds])
+            found = found + bias.double().repeat_interleave(sizes, 0)
+        return found
+    if form == "depths":
+        return torch.stack([a[:, i:j] @ b[i:j] for i, j in bounds])
+    if form == "columns":
+        return torch.cat([a[g] @ b[:, i:j] for g, (i, j) in enumerate(bounds)], 1)
+    return a @ b if bias is None else a @ b + bias.double()[:, None]
+
+
+def ends(form: str, dtype: Any = torch.int32) -> Any:
+    return None if form == "batch" else torch.tensor(ENDS, dtype=dtype)
+
+
+def near(found: Any, right: Any, dtype: Any) -> None:
+    bound = 2e-2 if dtype in (torch.float16, torch.bfloat16) else 1e-5
+    torch.testing.assert_close(found.double(), right, rtol=bound, atol=4 * bound)
+
+
+@pytest.mark.parametrize("lies", ["plain", "turned", "apart"])
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_dtype_and_layout_is_multiplied(form: str, sizes: str, lies: str) -> None:
+    for dtype in DTYPES:
+        a, b = operands(form, sizes, lies, dtype)
+        for count in (torch.int32, torch.int64):
+            found = functional.grouped_mm(a, b, offs=ends(form, count))
+            assert found.dtype == dtype
+            assert found.is_contiguous() or sizes == "thin"
+            near(found, reference(form, a, b), dtype)
+
+
+@pytest.mark.parametrize("lies", ["plain", "turned"])
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("form", FORMS)
+def test_gradients_are_those_of_the_products_whatever_comes_back(
+    form: str, sizes: str, lies: str
+) -> None:
+    """Of a sum comes one number, spread, which torch's own gradients refuse."""
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        a, b = operands(form, sizes, lies, dtype, wants=True)
+        # bfloat16 rounds the product, and with it what a square gives back.
+        squares = [] if dtype == torch.bfloat16 else [lambda y: y.square().sum()]
+        for end in (torch.sum, *squares):
+            right = torch.autograd.grad(end(reference(form, a, b)), (a, b))
+            found = torch.autograd.grad(end(torch._grouped_mm(a, b, offs=ends(form))), (a, b))
+            for mine, theirs in zip(found, right, strict=True):
+                bound = 1e-1 if dtype == torch.bfloat16 else 1e-4
+                torch.testing.assert_close(mine, theirs, rtol=bound, atol=bound)
+
+
+@pytest.mark.parametrize("form", ["rows", "batch"])
+def test_a_bias_of_each_group_is_added(form: str) -> None:
+    for dtype in DTYPES:
+        a, b = operands(form, "aligned", "plain", dtype)
+        bias = torch.randn(len(ENDS), b.shape[2]).to(dtype).requires_grad_()
+        found = functional.grouped_mm(a, b, offs=ends(form), bias=bias)
+        near(found, reference(form, a, b, bias), dtype)
+        found.sum().backward()
+        right = torch.autograd.grad(reference(form, a, b, bias).sum(), bias)[0]
+        torch.testing.assert_close(bias.grad, right, rtol=1e-2, atol=1e-2)
+
+
+def test_second_derivatives_are_right() -> None:
+    a, b = operands("rows", "odd", "plain", torch.float64, wants=True)
+    assert torch.autograd.gradgradcheck(
+        lambda a, b: functional.grouped_mm(a, b, offs=ends("rows")), (a[:, :3], b[:, :3, :2])
+    )
+
+
+def test_rows_that_no_group_has_are_zero_where_the_product_is_made_here() -> None:
+    a, b = operands("rows", "odd", "plain", torch.float32)
+    found = functional.grouped_mm(a, b, offs=torch.tensor([0, 0, 3, 20], dtype=torch.int32))
+    assert not found[20:].any()
+
+
+def test_offsets_that_decrease_are_refused_where_the_product_is_made_here() -> None:
+    a, b = operands("rows", "odd", "plain", torch.float32)
+    with pytest.raises(ShapeError, match="group 1"):
+        functional.grouped_mm(a, b, offs=torch.tensor([9, 3, 20, 24], dtype=torch.int32))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda a, b, o: (a.to(torch.int32), b.to(torch.int32), o),
+        lambda a, b, o: (a, b.double(), o),
+        lambda a, b, o: (a, b, None),
+        lambda a, b, o: (a, b, o[:2]),
+        lambda a, b, o: (a, b, o.to(torch.int16)),
+        lambda a, b, o: (a[:, :-1], b, o),
+        lambda a, b, o: (a[0], b, o),
+        lambda a, b, o: (a.to_sparse(), b, o),
+        lambda a, b, o: (a.cfloat(), b.cfloat(), o),
+    ],
+)
+def test_what_torch_alone_understands_gets_the_words_of_torch(change: Any) -> None:
+    given = change(*operands("rows", "odd", "plain", torch.float32), ends("rows"))
+    with pytest.raises(Exception) as own:  # noqa: PT011
+        OWN(*given[:2], offs=given[2])
+    with pytest.raises(type(own.value)) as found:
+        functional.grouped_mm(*given[:2], offs=given[2])
+    assert str(found.value) == str(own.value)
+
+
+def test_a_tensor_that_is_more_than_memory_goes_to_torch() -> None:
+    class Counted(torch.Tensor):
+        seen: list[Any] = []  # noqa: RUF012
+
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None):
+            cls.seen.append(func)
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    a, b = operands("rows", "aligned", "plain", torch.float32)
+    functional.grouped_mm(a.as_subclass(Counted), b, offs=ends("rows"))
+    assert OWN in Counted.seen
+
+
+def test_autocast_casts_nothing_as_it_casts_nothing_of_torchs() -> None:
+    for sizes in SIZES:
+        a, b = operands("rows", sizes, "plain", torch.float32, wants=True)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found = functional.grouped_mm(a, b, offs=ends("rows"))
+        assert found.dtype == torch.float32
+        near(found, reference("rows", a, b), torch.float32)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_fake_and_meta_tensors_have_sizes_and_dtypes(form: str) -> None:
+    a, b = operands(form, "odd", "plain", torch.float16)
+    right = reference(form, a, b).shape
+    with FakeTensorMode() as mode:
+        fakes = [mode.from_tensor(one) for one in (a, b)]
+        offs = None if form == "batch" else mode.from_tensor(ends(form))
+        assert functional.grouped_mm(*fakes, offs=offs).shape == right
+    offs = None if form == "batch" else ends(form).to("meta")
+    found = functional.grouped_mm(a.to("meta"), b.to("meta"), offs=offs)
+    assert (found.shape, found.dtype) == (right, torch.float16)
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_transforms_of_torch_func_see_a_product(sizes: str) -> None:
+    a, b = operands("rows", sizes, "plain", torch.float32)
+
+    def product(a: Any, b: Any) -> Any:
+        return functional.grouped_mm(a, b, offs=ends("rows"))
+
+    def loop(a: Any, b: Any) -> Any:
+        return torch.cat([a[i:j] @ b[g] for g, (i, j) in enumerate(pairwise((0, *ENDS)))])
+
+    many = torch.stack([a, 2 * a])
+    for change in (
+        lambda f: torch.func.vmap(f, (0, None))(many, b),
+        lambda f: torch.func.jvp(f, (a, b), (torch.ones_like(a), torch.ones_like(b)))[1],
+        lambda f: torch.func.grad(lambda a: f(a, b).sum())(a),
+    ):
+        torch.testing.assert_close(change(product), change(loop), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["torch._grouped_mm", "functional.grouped_mm", "kept before"])
+def test_a_compiled_function_is_one_graph_and_is_compiled_anew_when_torch_has_it_back(
+    name: str,
+) -> None:
+    kept = functional.grouped_mm
+    calls = {
+        "torch._grouped_mm": lambda a, b, offs: torch._grouped_mm(a, b, offs=offs),
+        "functional.grouped_mm": lambda a, b, offs: functional.grouped_mm(a, b, offs=offs),
+        "kept before": lambda a, b, offs: kept(a, b, offs=offs),
+    }
+    torch._dynamo.reset()
+    compiled = torch.compile(calls[name], fullgraph=True, backend="aot_eager")
+    for dtype in (torch.float32, torch.bfloat16):
+        for sizes in ("odd", "aligned"):
+            a, b = operands("rows", sizes, "plain", dtype, wants=True)
+            found = compiled(a, b, ends("rows"))
+            near(found, reference("rows", a, b), dtype)
+            found.sum().backward()
+            right = torch.autograd.grad(reference("rows", a, b).sum(), (a, b))
+            torch.testing.assert_close(a.grad, right[0], rtol=1e-1, atol=1e-1)
+    ours.uninstall()
+    a, b = operands("rows", "odd", "plain", torch.float32)
+    if name != "kept before":
+        with pytest.raises(Exception, match="BF16"):
+            compiled(a, b, ends("rows"))
+
+
+def test_twice_is_once_and_torch_gets_its_names_back() -> None:
+    ours.install()
+    assert torch._grouped_mm is not OWN
+    held = torch._grouped_mm
+    for _ in range(2):
+        ours.uninstall()
+        assert torch._grouped_mm is OWN
+        a, b = operands("rows", "odd", "plain", torch.float32)
+        for call in (held, functional.grouped_mm, torch._grouped_mm):
+            with pytest.raises(RuntimeError, match="16 bytes"):
+                call(a, b, offs=ends("rows"))
+
+
+def test_what_somebody_else_put_there_stays() -> None:
+    def theirs(*_: Any, **__: Any) -> str:
+        return "theirs"
+
+    before = functional.grouped_mm
+    functional.grouped_mm = theirs
+    try:
+        ours.uninstall()
+        assert functional.grouped_mm is theirs
+    finally:
+        functional.grouped_mm = before
+        ours.install()
+        ours.uninstall()
+
+
+def test_threads_may_install_and_multiply_at_once() -> None:
+    a, b = operands("rows", "odd", "plain", torch.float32)
+    right, wrong = reference("rows", a, b), []
+
+    def work() -> None:
+        try:
+            for _ in range(20):
+                ours.install()
+                near(functional.grouped_mm(a, b, offs=ends("rows")), right, torch.float32)
+        except Exception as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []

@@ -1,0 +1,197 @@
+"""install(): torch's own grouped_mm multiplies here where torch has no fast kernel for the call.
+
+torch has one for bf16 on GPUs of compute capability 9 and 10, operands at multiples of 16 bytes and
+int32 offsets; below that it waits for the sizes and loops, and it raises for other strides, fp64,
+int64 offsets, a bias. On a processor torch's own loop is called first, as nothing here is faster,
+and what it refuses is multiplied here.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tilewright.arrays import torch_private as private
+from tilewright.facts.limits import MOST
+from tilewright.inputs.tensors import DTYPES
+from tilewright.inputs.watched import is_anything_watched
+from tilewright.pytorch import twins
+from tilewright.pytorch.replaced import Replaced
+from tilewright.torch_ops.eager import PLAIN
+from tilewright.torch_ops.on_processor import is_aligned
+
+_own = private.grouped(torch)
+_KINDS = (*PLAIN, private.fake_tensor(torch))
+_COUNTS = (torch.int32, torch.int64)
+_HALF_WIDTH = 8  # elements of 16 bytes
+_FAST = (9, 10)  # compute capabilities for which torch has kernels of its own
+
+
+def install() -> None:
+    """`torch.nn.functional.grouped_mm` and `torch._grouped_mm` multiply here from now on.
+
+    Only where torch has no fast kernel for the call: below compute capability 9, on ROCm, for fp16,
+    fp32 and fp64, strides that are no multiples of 16 bytes, int64 offsets, a bias [g, n], and on
+    processors; everything else torch gets as before, and it words the errors. What is served is
+    differentiable in every way, and compiles; what was compiled before is compiled anew.
+
+    Results are torch's. Rows past the last offset, which torch leaves undefined, are zeros in what
+    is multiplied here, and offsets that decrease or run past the rows raise ShapeError, as
+    `ragged_matmul` says.
+    """
+    _names.install()
+
+
+def uninstall() -> None:
+    """Give torch its names back. Whoever kept the function meanwhile gets torch's own by it."""
+    _names.uninstall()
+
+
+def _grouped_mm(
+    mat_a: Tensor,
+    mat_b: Tensor,
+    *,
+    offs: Tensor | None = None,
+    bias: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """What stands at torch's names while installed."""
+    if torch.compiler.is_compiling():
+        return _traced(mat_a, mat_b, offs, bias, out_dtype)
+    if not _names.is_installed:
+        return _own(mat_a, mat_b, offs=offs, bias=bias, out_dtype=out_dtype)
+    if getattr(mat_a, "is_cpu", False) and type(mat_a) in PLAIN and type(mat_b) in PLAIN:
+        return _on_processor(mat_a, mat_b, offs, bias, out_dtype)
+    if _is_served(mat_a, mat_b, offs, bias, out_dtype):
+        return _served(mat_a, mat_b, offs, bias)
+    return _own(mat_a, mat_b, offs=offs, bias=bias, out_dtype=out_dtype)
+
+
+def _on_processor(a: Tensor, b: Tensor, offs: Any, bias: Any, out_dtype: Any) -> Tensor:
+    """By torch's own loop where it takes the call, and nothing that it does not know looks on."""
+    followed = a.requires_grad or b.requires_grad
+    if not followed and (offs is None or offs.dtype is torch.int32):
+        if is_anything_watched(torch):
+            followed = True
+        else:
+            try:
+                return _own(a, b, offs=offs, bias=bias, out_dtype=out_dtype)
+            except RuntimeError:
+                pass  # multiplied below, or called once more for its words
+    if _is_served(a, b, offs, bias, out_dtype):
+        taken = followed and _is_torchs_to_follow(a, b, offs, bias)
+        return _followed(a, b, offs) if taken else _served(a, b, offs, bias)
+    return _own(a, b, offs=offs, bias=bias, out_dtype=out_dtype)
+
+
+def _is_torchs_to_follow(a: Tensor, b: Tensor, offs: Any, bias: Any) -> bool:
+    """Whether torch's own gradients do: 5 us sooner than ours, which have tangents too."""
+    if a.dtype is torch.float64 or bias is not None or is_anything_watched(torch):
+        return False
+    width = 16 // a.element_size()
+    return (
+        (offs is None or offs.dtype is torch.int32)
+        and b.shape[-1] % width == 0
+        and is_aligned(a, width)
+        and is_aligned(b, width)
+    )
+
+
+def _followed(a: Tensor, b: Tensor, offs: Any) -> Tensor:
+    found = _own(a, b, offs=offs)
+    if found.grad_fn is not None:
+        found.grad_fn.register_prehook(_laid_out)
+    return found
+
+
+def _laid_out(grads: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
+    """The gradient as torch's own formula takes it: that of a sum is one number, spread."""
+    (grad,) = grads
+    if grad is None or is_aligned(grad, 16 // grad.element_size()):
+        return grads
+    return (grad.contiguous(),)
+
+
+def _traced(a: Tensor, b: Tensor, offs: Any, bias: Any, out_dtype: Any) -> Tensor:
+    """The same where torch.compile looks on."""
+    if _is_kept() and _is_served(a, b, offs, bias, out_dtype):
+        return _served(a, b, offs, bias)
+    found: Tensor = torch.ops.aten._grouped_mm.default(a, b, offs, bias, out_dtype)
+    return found
+
+
+@torch.compiler.assume_constant_result
+def _is_kept() -> bool:
+    return _names.is_installed
+
+
+def _served(a: Tensor, b: Tensor, offs: Any, bias: Any) -> Tensor:
+    """The product made here. torch's own is not cast by autocast, so neither is this."""
+    place = "cpu" if a.device.type == "meta" else a.device.type
+    if torch.is_autocast_enabled(place):
+        with torch.autocast(place, enabled=False):
+            return _served(a, b, offs, bias)
+    found = twins.grouped_mm(a, b, offs=offs, bias=bias)
+    return found.contiguous() if (a.dim(), b.dim()) == (3, 2) else found
+
+
+def _is_served(a: Any, b: Any, offs: Any, bias: Any, out_dtype: Any) -> bool:
+    """Whether the call is multiplied here."""
+    given = [a, b, *(one for one in (offs, bias) if one is not None)]
+    if not all(_is_plain(one) for one in given) or a.dtype not in DTYPES or b.dtype != a.dtype:
+        return False
+    place = a.device.type
+    if place not in ("cpu", "cuda", "meta") or any(one.device != a.device for one in given):
+        return False
+    if out_dtype not in (None, a.dtype) or not _fit(a, b, offs, bias):
+        return False
+    if place != "cuda" or bias is not None or a.dtype != torch.bfloat16:
+        return True
+    aligned = is_aligned(a, _HALF_WIDTH) and is_aligned(b, _HALF_WIDTH)
+    counted = offs is None or offs.dtype == torch.int32
+    return not (aligned and counted and _is_fast(a.device.index or 0))
+
+
+def _fit(a: Tensor, b: Tensor, offs: Any, bias: Any) -> bool:
+    """Whether sizes are those of one of the four forms."""
+    forms = (a.dim(), b.dim())
+    if forms not in ((2, 2), (2, 3), (3, 2), (3, 3)) or a.shape[-1] != b.shape[-2]:
+        return False
+    if any(size > MOST for one in (a, b) for size in one.shape):
+        return False
+    groups = {(2, 3): b, (3, 2): a, (3, 3): a}.get(forms)
+    if forms == (3, 3):
+        if offs is not None or a.shape[0] != b.shape[0]:
+            return False
+    elif offs is None or offs.dim() != 1 or offs.dtype not in _COUNTS:
+        return False
+    if forms != (3, 3) and groups is not None and offs.shape[0] != groups.shape[0]:
+        return False
+    if bias is None:
+        return True
+    taken = forms in ((2, 3), (3, 3)) and bias.dtype == a.dtype and bias.dim() == 2
+    return taken and bias.shape[0] == b.shape[0] and bias.shape[1] == b.shape[2]
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it is torch's own tensor, or a compiler's picture of one."""
+    return type(value) in _KINDS and value.layout == torch.strided
+
+
+@torch.compiler.assume_constant_result
+@cache
+def _is_fast(index: int) -> bool:
+    """Whether torch has kernels of its own for this GPU."""
+    if torch.version.hip is not None or not torch.cuda.is_available():
+        return False
+    return torch.cuda.get_device_capability(index)[0] in _FAST
+
+
+def _find() -> list[tuple[Any, str, Any]]:
+    return [(torch, "_grouped_mm", _grouped_mm), (torch.nn.functional, "grouped_mm", _grouped_mm)]
+
+
+_names = Replaced(_find)
