@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from tilewright import Device
 from tilewright.backends import backends
 from tilewright.engines.dense import plan_kernel
 from tilewright.facts.kernel import Config, Kernel, Tunable
-from tilewright.tuning.search import Space, search
+from tilewright.tuning.search import Space, _fresh, search
 from tilewright.tuning.trial import Shape
 
 DEVICE = made_up.TWO_CORES
@@ -86,3 +87,23 @@ def test_drawn_configurations_are_right(kernel: Kernel, device: Device) -> None:
         assert space is not None
         drawn = [space.draw(generator) for _ in range(50)]
         run_configuration(case, device, kernel, next(c for c in drawn if space.legal(c)))
+
+
+@pytest.mark.parametrize("found", [0, 3])
+def test_a_space_is_exhausted_after_200_draws_in_a_row_that_give_nothing_new(found: int) -> None:
+    """New ones begin the row anew; what is illegal and what is known is nothing."""
+    drawn: list[Config] = []
+
+    class Drawing:
+        def draw(self, generator: random.Random) -> Config:
+            new = len(drawn) % 150 == 149 and len(drawn) < 150 * found
+            drawn.append(Config(unroll=len(drawn)) if new else Config(unroll=len(drawn) % 2))
+            return drawn[-1]
+
+        def legal(self, config: Config) -> bool:
+            return config.unroll != 1
+
+    space: Any = Drawing()
+    fresh = list(_fresh(space, random.Random(0), {Config(unroll=0): 1.0}))
+    assert len(fresh) == found
+    assert len(drawn) == 150 * found + 200
