@@ -11,6 +11,7 @@ if _typing.TYPE_CHECKING:
     from tilewright.inputs.ragged_batch import RaggedBatch
     from tilewright.products.dense import explain, kernels, matmul
     from tilewright.products.grouped import GroupedPlan, grouped_matmul, plan_grouped
+    from tilewright.products.moe import moe
     from tilewright.products.ragged import ragged_matmul, synchronize
     from tilewright.remember import forget
     from tilewright.version import __version__ as __version__
@@ -28,6 +29,7 @@ __all__ = [
     "grouped_matmul",
     "kernels",
     "matmul",
+    "moe",
     "plan_grouped",
     "ragged_matmul",
     "synchronize",
@@ -48,6 +50,7 @@ _PLACES = {
     "grouped_matmul": "products.grouped",
     "kernels": "products.dense",
     "matmul": "products.dense",
+    "moe": "products.moe",
     "plan_grouped": "products.grouped",
     "ragged_matmul": "products.ragged",
     "synchronize": "products.ragged",

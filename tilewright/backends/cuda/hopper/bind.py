@@ -23,9 +23,9 @@ class Ragged(ctypes.Structure):
     """`struct Ragged` of kernels/hopper/hopper_tiles.cuh; all zero where the table has records."""
 
     _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("c", "bias")),
+        *((name, ctypes.c_void_p) for name in ("c", "bias", "source", "index")),
         *((name, ctypes.c_int) for name in ("n", "k", "stride", "across", "flags")),
-        *((name, ctypes.c_int) for name in ("bias_group", "bias_step", "band")),
+        *((name, ctypes.c_int) for name in ("bias_group", "bias_step", "band", "source_stride")),
     ]
 
 
@@ -91,11 +91,13 @@ def defines(
     lies: tuple[bool, bool, bool],
     epilogue: str | None = None,
     ragged: int = 0,
+    chosen: int = 0,
 ) -> nvrtc.Defines:
     """Macros of hopper_multiply.cu; `epilogue` is an activation, or None where plain.
 
     How operands lie: whether k is not the dense dimension of the left one, nor of the right one,
-    and whether C is transposed.
+    and whether C is transposed. `chosen`: whose rows are found by index, where RAGGED: 1 the left
+    one's, 2 the right one's.
     """
     names = ("LEFT_MN", "RIGHT_MN", "TRANSPOSED")
     return (
@@ -103,6 +105,7 @@ def defines(
         *zip(names, map(int, lies), strict=True),
         ("GENERAL", int(epilogue is not None)),
         ("RAGGED", ragged),
+        ("CHOSEN", chosen),
         ("ACTIVATION", ACTIVATIONS.index(epilogue or "none")),
         *shape.defines,
     )

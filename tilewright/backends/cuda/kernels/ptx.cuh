@@ -89,6 +89,18 @@ __device__ __forceinline__ void load_bytes(u32 into, const void* from, u32 bytes
         : "memory");
 }
 
+// Of sixteen bytes the first `bytes`, and zeros, by a thread itself.
+__device__ __forceinline__ void load_sixteen(u32 into, const void* from, int bytes) {
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(into), "l"(from),
+                 "r"(bytes)
+                 : "memory");
+}
+
+// This thread arrives at the barrier once all that it has so asked for lies there.
+__device__ __forceinline__ void arrive_when_loaded(u32 barrier) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
 __device__ __forceinline__ void stores_commit() {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }

@@ -1,8 +1,9 @@
 """Tells the host what a kernel found wrong: by a flag that both reach, so that nobody waits for it.
 
 A kernel that meets offsets that cannot be leaves the group's number plus one in the flag of its
-device. The host looks, without waiting, before the next such product, and after waiting in
-`synchronize`; it raises once and forgets.
+device; one that meets experts that are none the slot's number plus one, negative. The host looks,
+without waiting, before the next such product, and after waiting in `synchronize`; it raises once
+and forgets.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from tilewright.errors import ShapeError
+from tilewright.errors import ArgumentError, ShapeError
 
 _lock = threading.Lock()
 _flags: dict[int, tuple[Any, Any]] = {}  # by device; launches hold them, so they stay for good
@@ -36,11 +37,19 @@ def _flag(ordinal: int) -> tuple[Any, Any]:
 
 
 def check(ordinal: int) -> None:
-    """Raise what a kernel that has finished found wrong. Raises ShapeError naming the group."""
+    """Raise what a kernel that has finished found wrong.
+
+    Raises ShapeError naming the group, ArgumentError naming the slot.
+    """
     seen = _flag(ordinal)[1]
     number = int(seen[0])
     if number:
         seen[0] = 0
+        if number < 0:
+            raise ArgumentError(
+                f"experts.flatten()[{-number - 1}]: of an earlier layer is no expert, from 0 to how"
+                " many there are; it, and maybe others, added nothing"
+            )
         raise ShapeError(
             f"offsets[group {number - 1}]: of an earlier product decrease, begin below 0 or run"
             " past the rows; its rows, and maybe those of later groups, were not computed"

@@ -4,9 +4,10 @@
     depths   x [m, t] by y [t, n]: the group's columns of x meet its rows of y -> [groups, m, n]
 
 How many tiles there are is known on the device only; the host knows a bound, groups + t / TILE_M,
-and launches a fixed number of programs that share whatever there is. What is compiled and decided
-for operands is kept by their sizes, strides and alignments, not by their addresses; nor by t, which
-in training changes with every batch: of it only the class (`_class_of`) decides anything.
+and launches a fixed number of programs that share whatever there is. Rows may be found by index,
+where tokens lie in another order, and results go through a gate (facts/gates.py). What is compiled
+and decided for operands is kept by their sizes, strides and alignments, not by their addresses; nor
+by t, which in training changes with every batch: of it only the class (`_class_of`) decides.
 """
 
 from __future__ import annotations
@@ -17,19 +18,20 @@ from typing import Any
 from tilewright.arrays import torch_private as private
 from tilewright.backends.cuda.giving_way import first_that_can
 from tilewright.backends.cuda.machine import driver, faults, nvrtc
-from tilewright.backends.cuda.ragged import hopper_depths, hopper_rows, triton
+from tilewright.backends.cuda.ragged import hopper_depths, hopper_rows, triton, triton_chosen
 from tilewright.backends.cuda.ragged.tiles import MANY, TINY_ROWS
-from tilewright.backends.cuda.ragged.work import RaggedWork, Way
+from tilewright.backends.cuda.ragged.work import LEFT, RaggedWork, Way
 from tilewright.engines.choose import choose, named
 from tilewright.engines.contract import Engine
 from tilewright.errors import OperandError
 from tilewright.facts.device import Device
+from tilewright.facts.gates import Gate
 from tilewright.remember import Shelf
 
 # What multiplies each of the two forms, the faster first: what it takes, no other does faster.
 _ENGINES: dict[str, tuple[Engine[RaggedWork, RaggedWork, Way], ...]] = {
-    "rows": (hopper_rows.HopperRows(), triton.TritonRows()),
-    "depths": (hopper_depths.HopperDepths(), triton.TritonDepths()),
+    "rows": (hopper_rows.HopperRows(), triton_chosen.TritonRows(), triton.TritonRows()),
+    "depths": (hopper_depths.HopperDepths(), triton_chosen.TritonDepths(), triton.TritonDepths()),
 }
 _INTERPRETER = Device(
     "interpreter",
@@ -52,33 +54,54 @@ _CLASSES = sorted(
         TINY_ROWS,
     }
 )
+_NAMES = ("x", "w", "offsets", "bias", "out", "index", "h")
+# Precision, whether rows without a group are cleared, whose rows are chosen, the gate.
+_How = tuple[str, bool, int, Gate | None]
 # By operands that lie alike; where `out` was new, without it.
 _ways: Shelf[tuple[Any, ...], Way] = Shelf("launches of ragged products", most=4 << 20)
 
 
-def rows(x: Any, w: Any, offsets: Any, bias: Any, out: Any, precision: str, clear: bool) -> None:
+def rows(
+    x: Any,
+    w: Any,
+    offsets: Any,
+    bias: Any,
+    out: Any,
+    precision: str,
+    clear: bool,
+    *,
+    index: Any = None,
+    h: Any = None,
+    gate: Gate | None = None,
+) -> None:
     """out[i] = x[i] @ w[group of i] + bias[group of i]; checked tensors of one device.
 
-    `clear` writes zeros into the rows of `out` that no group has. Raises OperandError for a tensor
-    without memory of its own.
+    `clear` writes zeros into the rows of `out` that no group has. With an `index` it is
+    x[index[i]]; with a `gate` `out` is what that makes of the product, which goes into `h` if given.
+    Both want no bias, and out and h dense. Raises OperandError for tensors without memory.
     """
     if not w.shape[0]:  # there is nobody to plan
         if clear:
             out.zero_()
         return
     _need(x)
-    _run("rows", (x, w, offsets, bias, out), precision, clear)
+    how = (precision, clear, LEFT if index is not None else 0, gate)
+    _run("rows", (x, w, offsets, bias, out, index, h), how)
 
 
-def depths(x: Any, y: Any, offsets: Any, out: Any, precision: str) -> None:
+def depths(
+    x: Any, y: Any, offsets: Any, out: Any, precision: str, *, index: Any = None, chosen: int = 0
+) -> None:
     """out[g] = x[:, rows of g] @ y[rows of g]; checked tensors of one device.
 
+    With an `index` columns of x (`chosen` LEFT) or rows of y (RIGHT) are found by it; out is dense.
     Raises OperandError for a tensor without memory of its own.
     """
     _need(x)
     if not out.shape[0]:
         return
-    _run("depths", (x, y, offsets, None, out), precision, False)
+    how = (precision, False, chosen if index is not None else 0, None)
+    _run("depths", (x, y, offsets, None, out, index, None), how)
 
 
 def again(x: Any, w: Any, offsets: Any, bias: Any, precision: str) -> Any:
@@ -103,9 +126,11 @@ def again(x: Any, w: Any, offsets: Any, bias: Any, precision: str) -> Any:
 def remember(x: Any, w: Any, offsets: Any, bias: Any, out: Any, precision: str) -> None:
     """Let `again` do at once what has just run into a new tensor. For checked operands only."""
     if w.dim() == 3:
-        key = _key("rows", (x, w, offsets, bias, out), precision, True)
+        how = (precision, True, 0, None)
+        key = _key("rows", (x, w, offsets, bias, out, None, None), how)
     else:
-        key = _key("depths", (x, w, offsets, None, out), precision, False)
+        how = (precision, False, 0, None)
+        key = _key("depths", (x, w, offsets, None, out, None, None), how)
     way = _ways.get(key)
     if way is not None and _facts(out)[-1] == _ALIGNMENT:
         _ways.keep(_alike(x, w, offsets, bias, precision), way)
@@ -131,29 +156,29 @@ def _alike(x: Any, w: Any, offsets: Any, bias: Any, precision: str) -> tuple[Any
     return precision, *moving, _facts(offsets), extra
 
 
-def _run(form: str, operands: tuple[Any, ...], precision: str, clear: bool) -> None:
+def _run(form: str, operands: tuple[Any, ...], how: _How) -> None:
     x = operands[0]
     _check_memory(operands)
     if not x.is_cuda:
-        _way(form, operands, precision, clear)(0, *operands)
+        _way(form, operands, how)(0, *operands)
         return
     torch = driver.need()
     ordinal = x.device.index
     if private.current_device(torch)() != ordinal:
         with torch.cuda.device(ordinal):
-            _run(form, operands, precision, clear)
+            _run(form, operands, how)
         return
-    key = _key(form, operands, precision, clear)
+    key = _key(form, operands, how)
     way = _ways.get(key)
     if way is None:
         nvrtc.enter(ordinal)
-        way = _ways.keep(key, _way(form, operands, precision, clear), size=_WAY)
+        way = _ways.keep(key, _way(form, operands, how), size=_WAY)
     way(private.raw_stream(torch)(ordinal), *operands)
 
 
 def _check_memory(operands: tuple[Any, ...]) -> None:
     """Raise where a tensor's elements lie nowhere: fake tensors, wrappers, storages given back."""
-    for name, one in zip(("x", "w", "offsets", "bias", "out"), operands, strict=True):
+    for name, one in zip(_NAMES, operands, strict=True):
         if one is not None and one.numel() and not one.data_ptr():
             raise OperandError(
                 f"{name}={type(one).__name__} of shape {tuple(one.shape)}: has no memory;"
@@ -161,15 +186,19 @@ def _check_memory(operands: tuple[Any, ...]) -> None:
             )
 
 
-def _key(form: str, operands: tuple[Any, ...], precision: str, clear: bool) -> tuple[Any, ...]:
-    x, w, offsets, bias, out = operands
+def _key(form: str, operands: tuple[Any, ...], how: _How) -> tuple[Any, ...]:
+    x, w, offsets, bias, out, index, h = operands
     if form == "rows":
-        moving = (_class_of(x.shape[0], w.shape[0]), _of_rows(x, 1), _facts(w), _of_rows(out, 1))
+        count = (x if index is None else index).shape[0]
+        moving = (_class_of(count, w.shape[0]), _of_rows(x, 1), _facts(w), _of_rows(out, 1))
     else:
-        groups = (_class_of(w.shape[0], out.shape[0]), _of_rows(x, 0), _of_rows(w, 1))
+        count = (w if index is None else index).shape[0]
+        groups = (_class_of(count, out.shape[0]), _of_rows(x, 0), _of_rows(w, 1))
         moving = (*groups, _facts(out))
     extra = None if bias is None else _facts(bias)
-    return form, precision, clear, *moving, _facts(offsets), extra
+    kept = None if h is None else _of_rows(h, 1)
+    found = None if index is None else index.data_ptr() & _WITHIN
+    return form, *how, *moving, _facts(offsets), extra, kept, found
 
 
 def _class_of(rows: int, groups: int) -> int:
@@ -192,10 +221,11 @@ def _of_rows(tensor: Any, other: int | None) -> tuple[Any, ...]:
     return size, tensor.stride(), tensor.dtype, tensor.get_device(), aligned
 
 
-def _way(form: str, operands: tuple[Any, ...], precision: str, clear: bool) -> Way:
+def _way(form: str, operands: tuple[Any, ...], how: _How) -> Way:
     """The launches of a product, by the first engine that takes it and can be had."""
-    x, w, offsets, bias, out = operands
-    work = RaggedWork(x, w, offsets, bias, out, precision, clear)
+    x, w, offsets, bias, out, index, h = operands
+    precision, clear, chosen, gate = how
+    work = RaggedWork(x, w, offsets, bias, out, precision, clear, index, chosen, h, gate)
     device = driver.device_of(x.device.index) if x.is_cuda else _INTERPRETER
     engines = _ENGINES[form]
     verdict = choose(work, device, engines)

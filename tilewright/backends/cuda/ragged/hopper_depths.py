@@ -41,13 +41,17 @@ class HopperDepths(HopperRows):
 
     def bind(self, proposal: Proposal, work: RaggedWork) -> Way:
         """The planning launch and the multiplying one. Raises DeviceError."""
-        moving, groups = prepared(work.x, work.w, work.out), work.out.shape[0]
+        shape, groups = shape_of(work.rows, work.out.shape[0]), work.out.shape[0]
+        moving = prepared(work.x, work.w, work.out, shape, chosen=work.chosen)
         plan = DepthPlan(work.x, work.offsets, groups)
 
-        def way(stream: int, x: Any, y: Any, offsets: Any, bias: Any, out: Any) -> None:
+        def way(
+            stream: int, x: Any, y: Any, offsets: Any, bias: Any, out: Any, index: Any, h: Any
+        ) -> None:
+            rows = (y if index is None else index).shape[0]
             table = memory(x, 4 + 4 * groups)
-            plan.launch(stream, offsets, table, y.shape[0])
-            moving.launch(stream, table, x, y, out, None, y.shape[0])
+            plan.launch(stream, offsets, table, rows)
+            moving.launch(stream, table, x, y, out, None, rows, index)
 
         return way
 
@@ -70,8 +74,9 @@ def why_not(x: Any, y: Any, out: Any, device: Device) -> str | None:
     if min(x.stride(1), y.stride(0)) <= 0:  # a gradient of a sum over rows is one row, expanded
         return "rows of x or y lie in one place"
     tiles = groups * -(-m // HALF.rows) * -(-n // HALF.width)
-    if max(tiles, groups * m, out.stride(1)) >= 2**31 - 2**16:
-        return "tiles, rows of out, or elements between two of them, are 2^31 or more"
+    apart = max(out.stride(1), 2 * x.stride(1), 2 * y.stride(0))
+    if max(tiles, groups * m, apart) >= 2**31 - 2**16:
+        return "tiles, rows of out, or elements between two rows, are 2^31 or more"
     starts = (x.data_ptr(), y.data_ptr(), 2 * x.stride(1), 2 * y.stride(0))
     aligned = all(start % 16 == 0 for start in starts)
     return None if aligned else "rows of x and y must begin at multiples of 16 bytes"
@@ -87,10 +92,13 @@ def shape_of(rows: int, groups: int) -> HopperTile:
     return HALF if rows < groups * SHORT else STAGED
 
 
-def prepared(x: Any, y: Any, out: Any, shape: HopperTile | None = None) -> Moving:
+def prepared(
+    x: Any, y: Any, out: Any, shape: HopperTile | None = None, *, chosen: int = 0
+) -> Moving:
     """The kernel for these and for all that lie alike; see `why_not`. Launch it on x, y and out.
 
-    x and y have as many rows as the launch says. Its table is int32 [1 + groups, 4] on the device,
+    x and y have as many rows as the launch says; those of the `chosen` one (work.py) are found by
+    index, int32 [rows]. Its table is int32 [1 + groups, 4] on the device,
     as drawn above, read at each launch. `shape` is `shape_of`'s unless given. Raises DeviceError.
     """
     import torch
@@ -106,11 +114,14 @@ def prepared(x: Any, y: Any, out: Any, shape: HopperTile | None = None) -> Movin
     ]
     if stores:
         matrices.append((OUT, maps.Matrix(out.data_ptr(), groups * m, n // 8 * 8, 2 * stride)))
-    macros = defines(dtype, shape, (True, True, False), ragged=_RAGGED_DEPTHS)
+    macros = defines(dtype, shape, (True, True, False), ragged=_RAGGED_DEPTHS, chosen=chosen)
     across = -(-n // shape.width)
     tiles = groups * -(-m // shape.rows) * across
     shared = Ragged(n=n, k=m, stride=stride, across=across, flags=ENGINE_STORES * stores)
+    shared.source_stride = 2 * {0: 0, 1: x.stride(1), 2: y.stride(0)}[chosen]
     units = torch.cuda.get_device_properties(ordinal).multi_processor_count
     kernel = nvrtc.function("hopper_multiply", macros, ordinal, shared=shape.shared)
     blocks = min(tiles, units * shape.blocks)
-    return Moving(kernel, blocks, shape.threads, tiles, matrices, dtype, shared, {LEFT, RIGHT})
+    by_index = {0: None, 1: LEFT, 2: RIGHT}[chosen]
+    grow = {LEFT, RIGHT}
+    return Moving(kernel, blocks, shape.threads, tiles, matrices, dtype, shared, grow, by_index)

@@ -35,11 +35,12 @@ class Moving:
         dtype: str,
         shared: Ragged,
         grow: Collection[int] = (),
+        chosen: int | None = None,
     ) -> None:
         """Everything but the launch; each of at most three matrices with the operand that it is.
 
-        Operands that `grow` have as many rows as a launch says. Raises DeviceError where the driver
-        refuses a map.
+        Operands that `grow` have as many rows as a launch says; those of the `chosen` one are found
+        by index. Raises DeviceError where the driver refuses a map.
         """
         from cuda.bindings import driver
 
@@ -59,6 +60,7 @@ class Moving:
             for place, (operand, _) in enumerate(matrices)
         ]
         self._places: tuple[int, ...] = ()
+        self._chosen = chosen
         own = (ctypes.c_char * (_MAPS * BYTES)).from_address(at)
         self._table, self._shared = ctypes.c_void_p(), shared
         none = ctypes.c_void_p()
@@ -75,6 +77,7 @@ class Moving:
         out: Any,
         bias: Any = None,
         rows: int = -1,
+        index: Any = None,
     ) -> None:
         """Enqueue on a stream of the current device. Raises DeviceError."""
         places = (left.data_ptr(), right.data_ptr(), out.data_ptr())
@@ -86,6 +89,8 @@ class Moving:
             self._table.value = table.data_ptr()
             self._shared.c = places[2]
             self._shared.bias = None if bias is None else bias.data_ptr()
+            if self._chosen is not None:
+                self._shared.source, self._shared.index = places[self._chosen], index.data_ptr()
             self._enqueue(stream)
 
     def _grow(self, rows: int, places: tuple[int, ...]) -> None:

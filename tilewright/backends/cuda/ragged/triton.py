@@ -26,12 +26,13 @@ class TritonRows:
 
     name = "triton"
 
-    def why_not(self, work: RaggedWork, device: Device) -> None:
-        """Takes everything."""
+    def why_not(self, work: RaggedWork, device: Device) -> str | None:
+        """Takes everything whose rows lie in order."""
+        return None if work.index is None else "rows are found by index"
 
     def propose(self, work: RaggedWork, device: Device) -> Proposal:
         """A tile for as many rows as a group has on average."""
-        rows, groups, tiny = work.x.shape[0], work.w.shape[0], work.is_tiny
+        rows, groups, tiny = work.rows, work.w.shape[0], work.is_tiny
         tile = tile_of(work.x.element_size(), rows, groups, device.local_memory, tiny=tiny)
         return Proposal(self.name, device, None, _words(tile), decisions=tile)
 
@@ -48,11 +49,11 @@ class TritonRows:
         numbers = (n, k, *x.stride(), *w.stride(), *out.stride(), *extra)
         constants = {"BAND": _BAND, "BIAS": bias is not None}
         constants |= constants_of(x, tile, work.precision, proposal.device)
-        task = Task(multiply_rows, 1, (*tensors, *numbers), constants, _options(tile))
+        task = Task(multiply_rows, 1, (*tensors, *numbers), constants, options_of(tile))
         launch = reusable(task, ordinal_of(x))
         across, most = -(-n // tile.n), proposal.device.compute_units * tile.resident
 
-        def way(stream: int, x: Any, w: Any, offsets: Any, bias: Any, out: Any) -> None:
+        def way(stream: int, x: Any, w: Any, offsets: Any, bias: Any, out: Any, *_: Any) -> None:
             entries = groups + x.shape[0] // tile.m
             table = memory(x, 4 + 4 * entries)
             plan.launch(stream, offsets, table, out)
@@ -83,7 +84,7 @@ class TritonDepths(TritonRows):
         arguments = (x, y, out, offsets, flag, y.shape[0], *numbers)
         launch = reusable(Task(kernel, 1, arguments, constants, options), ordinal_of(x))
 
-        def way(stream: int, x: Any, y: Any, offsets: Any, bias: Any, out: Any) -> None:
+        def way(stream: int, x: Any, y: Any, offsets: Any, bias: Any, out: Any, *_: Any) -> None:
             launch(stream, programs, x, y, out, offsets, flag, y.shape[0])
 
         return way
@@ -102,7 +103,7 @@ def _products(work: RaggedWork, tile: RaggedTile, device: Device) -> tuple[int, 
     constants = {"LEADING": offsets.shape[0] - groups}
     constants |= constants_of(x, tile, work.precision, device)
     programs = groups * -(-m // tile.m) * -(-n // tile.n)
-    return programs, (multiply_depths, numbers, constants, _options(tile))
+    return programs, (multiply_depths, numbers, constants, options_of(tile))
 
 
 def _sums(work: RaggedWork) -> tuple[int, _Task]:
@@ -114,7 +115,7 @@ def _sums(work: RaggedWork) -> tuple[int, _Task]:
     numbers = (offsets.stride(0), n, x.stride(1), *y.stride(), out.stride(0), out.stride(2))
     constants = {
         "LEADING": offsets.shape[0] - groups,
-        "SUM": _sum_type(x),
+        "SUM": sum_type(x),
         "TILE_N": _SUMMED,
         "TILE_K": 64,
     }
@@ -125,7 +126,8 @@ def _words(tile: RaggedTile) -> str:
     return f"tiles of {tile.m} x {tile.n}"
 
 
-def _sum_type(x: Any) -> Any:
+def sum_type(x: Any) -> Any:
+    """What products of x's dtype are added in."""
     import torch
     import triton.language as tl
 
@@ -138,7 +140,7 @@ def constants_of(x: Any, tile: RaggedTile, precision: str, device: Device) -> di
 
     exact = precision != "tf32" or not device.has("tf32")
     return {
-        "SUM": _sum_type(x),
+        "SUM": sum_type(x),
         "TILE_M": tile.m,
         "TILE_N": tile.n,
         "TILE_K": tile.k,
@@ -147,5 +149,6 @@ def constants_of(x: Any, tile: RaggedTile, precision: str, device: Device) -> di
     }
 
 
-def _options(tile: RaggedTile) -> dict[str, int]:
+def options_of(tile: RaggedTile) -> dict[str, int]:
+    """How Triton compiles for a tile."""
     return {"num_warps": tile.warps, "num_stages": tile.stages}

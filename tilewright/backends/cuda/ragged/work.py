@@ -11,16 +11,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.backends.cuda.ragged.tiles import is_tiny
+from tilewright.facts.gates import Gate
 
-# Launches on a stream: x, the other operand, offsets, bias or None, out.
-Way = Callable[[int, Any, Any, Any, Any, Any], None]
+# Launches on a stream: x, the other operand, offsets, bias or None, out; then index and h or None.
+Way = Callable[..., None]
+LEFT, RIGHT = 1, 2  # whose rows are found by index: those of x, or of the other operand
 
 
 @dataclass(frozen=True, slots=True)
 class RaggedWork:
     """Checked tensors of one device: x by w of every group's own (rows), or x by w's rows (depths).
 
-    `clear` writes zeros into the rows of `out` that no group has.
+    `clear` writes zeros into the rows of `out` that no group has. Where there is an `index`, int32
+    [rows], the i-th row of x (of depths: of the `chosen` operand) is its row index[i]. With a
+    `gate`, `out` is what that makes of the product, and the product itself goes into `h` if given.
     """
 
     x: Any
@@ -30,13 +34,24 @@ class RaggedWork:
     out: Any
     precision: str
     clear: bool = False
+    index: Any = None
+    chosen: int = 0
+    h: Any = None
+    gate: Gate | None = None
+
+    @property
+    def rows(self) -> int:
+        """How many rows all groups together have at most."""
+        if self.index is not None:
+            return int(self.index.shape[0])
+        return int((self.x if self.w.dim() == 3 else self.w).shape[0])
 
     @property
     def is_tiny(self) -> bool:
         """Whether there are thousands of small groups (`tiles.is_tiny`)."""
         if self.w.dim() == 3:
-            return is_tiny(self.x.shape[0], *self.w.shape)
-        return is_tiny(self.w.shape[0], *self.out.shape)
+            return is_tiny(self.rows, *self.w.shape)
+        return is_tiny(self.rows, *self.out.shape)
 
     def why_not_large(self) -> str | None:
         """Why tiles as large as the Hopper kernel's do not pay, if so."""

@@ -16,6 +16,8 @@ constexpr int BARRIERS = PIECES + WARPGROUPS * SLOTS * BOX;
 constexpr bool CONSUMERS_STORE = SLOTS * 64 >= WIDTH;
 constexpr int STORERS = 3 / WARPGROUPS;  // warps a warpgroup of consumers
 constexpr int TURNS = 4;                 // tiles that a loader may be ahead of those who store
+// Where CHOSEN, two warps load the rows of that operand; the second also hears of tiles.
+constexpr int GATHERERS = CHOSEN ? 2 : 0;
 
 struct Block {
     u32 memory;

@@ -32,16 +32,19 @@
 // records were written (records.py), so results depend on nothing else. TRANSPOSED: the left operand
 // gives C's columns. GENERAL: C = activation(alpha acc + beta C + bias), from `scalars`. RAGGED:
 // records are made here, of sizes that only the device knows; of RAGGED_ROWS a block that is done
-// takes the next tile (ask_tile).
+// takes the next tile (ask_tile). CHOSEN: rows of one
+// operand are found by index (hopper_gather.cuh).
 #include "hopper_wgmma.cuh"
 #include "hopper_tiles.cuh"
 #include "hopper_store.cuh"
 #include "hopper_block.cuh"
 #include "hopper_epilogue.cuh"
+#include "hopper_gather.cuh"
 
 typedef ScalarsOf<u16> Scalars;
 
 static_assert(CLUSTER == 1 || !RAGGED_ROWS, "blocks that take what comes next are not in step");
+static_assert(!CHOSEN || (RAGGED && WARPGROUPS == 2 && CLUSTER == 1), "a warp loads that stores");
 
 // A step's boxes of one operand: all of them, or this block's part of those that all blocks share.
 template <int MN>
@@ -267,6 +270,7 @@ __device__ __forceinline__ void multiply_tile(const Block& block, Shape s, int4 
     int whole = s.steps - (s.slices < STEP_SLICES);
     for (int step = 0; step < whole; ++step) {
         barrier_wait(block.full(ring.place), ring.phase);
+        if (CHOSEN) fence_async();
         u64 left = matrix_descriptor(block.stage(ring.place) + group * BOX);
         u64 right = matrix_descriptor(block.stage(ring.place) + LEFT_BYTES);
         wgmma_fence();
@@ -288,6 +292,7 @@ __device__ __forceinline__ void multiply_tile(const Block& block, Shape s, int4 
     if (whole > 0 && first) hand_back(previous);
     if (whole < s.steps) {
         if (!RAGGED_DEPTHS) barrier_wait(block.full(ring.place), ring.phase);
+        if (CHOSEN) fence_async();
         int slices = RAGGED_DEPTHS ? (s.slices + 15) / 16 : s.slices;
         u64 left = matrix_descriptor(block.stage(ring.place) + group * BOX);
         u64 right = matrix_descriptor(block.stage(ring.place) + LEFT_BYTES);
@@ -398,7 +403,7 @@ extern "C" __global__ void __launch_bounds__(128 * (WARPGROUPS + 1), BLOCKS) IN_
     if (CLUSTER > 1) block.free = address_in(block.free, threadIdx.x % CLUSTER);
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; ++i) {
-            barrier_init(block.full(i), 1);
+            barrier_init(block.full(i), 1 + 32 * GATHERERS);
             barrier_init(block.empty(i), 4 * WARPGROUPS * CLUSTER);
         }
         for (int i = 0; i < WARPGROUPS * SLOTS; ++i) {
@@ -407,7 +412,7 @@ extern "C" __global__ void __launch_bounds__(128 * (WARPGROUPS + 1), BLOCKS) IN_
         }
         for (int i = 0; i < TURNS; ++i) {
             barrier_init(block.announced(i), 1);
-            barrier_init(block.read(i), WARPGROUPS * (4 + STORERS));
+            barrier_init(block.read(i), WARPGROUPS * (4 + STORERS) + GATHERERS / 2);
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
         fence_async();
@@ -422,8 +427,12 @@ extern "C" __global__ void __launch_bounds__(128 * (WARPGROUPS + 1), BLOCKS) IN_
     if (warp < 4) {
         registers_down<LOADER_REGISTERS>();
         int group = (warp - 1) / STORERS;
-        if (warp == 0) {
+        if (warp == 0 || (CHOSEN && warp == 3)) {
+#if CHOSEN
+            load_chosen_tiles(block, table, maps, warp / 3);
+#else
             if ((threadIdx.x & 31) == 0) load_tiles(block, table, maps);
+#endif
         } else if (group < WARPGROUPS) {
             store_tiles(block, table, maps, group, (warp - 1) % STORERS);
         }

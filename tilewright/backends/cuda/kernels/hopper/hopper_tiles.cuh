@@ -43,9 +43,12 @@ struct Shape {
 struct Ragged {
     char* c;
     const u16* bias;                  // where GENERAL, of rows: [groups, n]
+    const char* source;               // where CHOSEN: that operand,
+    const int* index;                 // and for each row which row of it that is
     int n, k, stride, across, flags;  // stride of C's rows; tiles across n; flags as above
     int bias_group, bias_step;        // elements from a group's bias to the next, and within one
     int band;                         // entries that take turns, so as to share their weights
+    int source_stride;                // bytes from a row of the source to the next
 };
 
 // The maps of such a launch.
@@ -57,6 +60,11 @@ struct alignas(64) Maps {
 constexpr int STEP_SLICES = RAGGED_DEPTHS ? 64 : 4;
 
 #if RAGGED_DEPTHS
+__device__ __forceinline__ int4 entry_of(const int4* table, int tile, const Ragged& r) {
+    constexpr int TALL = 64 * WARPGROUPS;
+    return __ldg(table + 1 + tile / ((r.k + TALL - 1) / TALL * r.across));
+}
+
 // Sixteen tiles down share what they read of y. (64 groups of about 256 rows took 0.39 ms on an H200,
 // as much in clusters that share loads, and 0.40 with a last step of no more rows than it needs.)
 __device__ __forceinline__ int4 made(const int4* table, int tile, int which, const Ragged& r) {
@@ -78,6 +86,12 @@ __device__ __forceinline__ int4 made(const int4* table, int tile, int which, con
     return {(int)(u32)c, (int)(u32)(c >> 32), 2, 0};
 }
 #elif RAGGED_ROWS
+__device__ __forceinline__ int4 entry_of(const int4* table, int tile, const Ragged& r) {
+    int band = tile / (r.band * r.across) * r.band, entries = __ldg(&table->x);
+    int height = entries - band < r.band ? entries - band : r.band, rest = tile - band * r.across;
+    return __ldg(table + 1 + band + rest % height);
+}
+
 __device__ __forceinline__ int4 made(const int4* table, int tile, int which, const Ragged& r) {
     constexpr int TALL = 64 * WARPGROUPS;
     int entries = __ldg(&table->x), band = tile / (r.band * r.across) * r.band;

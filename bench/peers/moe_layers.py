@@ -1,0 +1,105 @@
+"""Layers of experts as a user of PyTorch has them today, in bfloat16.
+
+grouped_mm   sort the slots, gather rows, torch._grouped_mm, SwiGLU, _grouped_mm, weights, index_add
+liger        LigerFusedMoEFunction of liger-kernel (its weights are the turned ones)
+loop         an expert at a time: rows of its tokens, two products, index_add
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a layer is given, all on the GPU; weights learn, and so do x and the chances."""
+
+    x: Any
+    w_up: Any
+    w_down: Any
+    turned_up: Any
+    turned_down: Any
+    experts: Any
+    weights: Any
+    pull: Any
+
+    @property
+    def leaves(self) -> tuple[Any, ...]:
+        """All that gets a gradient."""
+        learn = (self.x, self.w_up, self.w_down, self.turned_up, self.turned_down, self.weights)
+        return learn
+
+
+def drawn(tokens: int, d: int, n: int, groups: int, top: int) -> Given:
+    """Normally distributed; experts are those of the largest of random chances."""
+    import torch
+
+    def normal(*shape: int, scale: float = 1.0) -> Any:
+        return (torch.randn(*shape, device="cuda") * scale).bfloat16()
+
+    up, down = normal(groups, d, 2 * n, scale=d**-0.5), normal(groups, n, d, scale=n**-0.5)
+    chances = torch.randn(tokens, groups, device="cuda").softmax(-1)
+    weights, experts = chances.topk(top, dim=-1)
+    weights = (weights / weights.sum(-1, keepdim=True)).requires_grad_()
+    turned = (up.transpose(1, 2).contiguous(), down.transpose(1, 2).contiguous())
+    up, down, *turned = (one.requires_grad_() for one in (up, down, *turned))
+    x = normal(tokens, d).requires_grad_()
+    return Given(x, up, down, *turned, experts, weights, normal(tokens, d))
+
+
+def some_rows(given: Given) -> Any:
+    """The result's first 64 rows in float64."""
+    import torch
+
+    n, rows = given.w_down.shape[1], []
+    with torch.no_grad():
+        for token in range(64):
+            picked = given.experts[token]
+            h = torch.einsum("d,kdw->kw", given.x[token].double(), given.w_up[picked].double())
+            a = torch.nn.functional.silu(h[:, :n]) * h[:, n:]
+            y = torch.einsum("kn,knd->kd", a, given.w_down[picked].double())
+            rows.append(given.weights[token].double() @ y)
+    return torch.stack(rows)
+
+
+def grouped_mm(given: Given) -> Any:
+    """Two of torch's grouped products."""
+    import torch
+
+    top, groups = given.experts.shape[1], given.w_up.shape[0]
+    chosen, order = given.experts.reshape(-1).sort(stable=True)
+    every = torch.arange(groups, device="cuda")
+    ends = torch.searchsorted(chosen, every, right=True).int()
+    token = order // top
+    h = torch._grouped_mm(given.x[token], given.w_up, offs=ends)
+    gate, up = h.chunk(2, dim=1)
+    y = torch._grouped_mm(torch.nn.functional.silu(gate) * up, given.w_down, offs=ends)
+    y = y * given.weights.reshape(-1)[order].to(y.dtype)[:, None]
+    return torch.zeros_like(given.x).index_add(0, token, y)
+
+
+def liger(given: Given) -> Any:
+    """The fused layer of liger-kernel."""
+    from liger_kernel.ops.fused_moe import LigerFusedMoEFunction
+
+    weights = given.weights.to(given.x.dtype)
+    operands = (given.x, given.turned_up, given.turned_down, given.experts, weights)
+    return LigerFusedMoEFunction.apply(*operands)
+
+
+def loop(given: Given) -> Any:
+    """An expert at a time."""
+    import torch
+
+    out = torch.zeros_like(given.x)
+    for group in range(given.w_up.shape[0]):
+        token, slot = (given.experts == group).nonzero(as_tuple=True)
+        gate, up = (given.x[token] @ given.w_up[group]).chunk(2, dim=1)
+        y = (torch.nn.functional.silu(gate) * up) @ given.w_down[group]
+        weight = given.weights[token, slot].to(y.dtype)[:, None]
+        out = out.index_add(0, token, y * weight)
+    return out
+
+
+LAYERS = {"_grouped_mm": grouped_mm, "liger": liger, "loop": loop}

@@ -1,0 +1,56 @@
+"""A whole layer of experts: tokens go to the experts they chose, and what comes back is added up.
+
+    moe(x [T, d], w_up [E, d, 2 n], w_down [E, n, d], experts [T, K], weights [T, K]) -> [T, d]
+
+How many rows an expert gets stays on the device. Rows of x are read by index where they are
+multiplied, so no sorted copy of x is made; how, layer.py of backends/cuda/moe says.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def moe(
+    x: Any,
+    w_up: Any,
+    w_down: Any,
+    experts: Any,
+    weights: Any,
+    *,
+    activation: str = "swiglu",
+    precision: str | None = None,
+) -> Any:
+    """out[t] = sum over k of weights[t, k] · f(x[t] @ w_up[e]) @ w_down[e], e = experts[t, k].
+
+    Args:
+        x: tensor [T, d], a row a token; float16, bfloat16, float32 or float64.
+        w_up: [E, d, 2 n], the gate's columns first, then those it multiplies; [E, d, n] where
+            `activation` has no gate. Of x's dtype, as is w_down, and of any strides.
+        w_down: [E, n, d].
+        experts: int32 or int64 tensor [T, K]: the experts of each token. One may be named twice.
+        weights: [T, K], of x's dtype or float32.
+        activation: "swiglu", "geglu", "reglu", "relu2glu": silu, gelu (erf), relu or relu squared
+            of the gate, times the other half; "silu", "gelu", "relu", "relu2": without a gate.
+        precision: "tf32" lets fp32 operands be rounded to 11 bits for tensor cores.
+
+    Returns: [T, d], of x's dtype, ordered on the current stream; nothing is waited for. The K rows
+    of a token are added in their order, in fp32 (fp64 in fp64), so results are the same each time.
+    Differentiable once, in x, w_up, w_down and weights; for the backward pass x, h = x @ w_up and
+    int32 routes are kept: T d + width T K numbers and (3 T K + E) integers.
+
+    An element of `experts` that is no expert cannot be seen on a GPU without waiting: it adds
+    nothing, and the next such call after the kernel has finished, or `synchronize`, raises
+    ArgumentError. On processors it is raised at once.
+
+    Under autocast operands but float64 ones are cast to its dtype first; weights are not.
+
+    Raises: ShapeError, DtypeError, OperandError, ArgumentError.
+    """
+    if not hasattr(x, "data_ptr"):
+        from tilewright.errors import OperandError
+
+        raise OperandError(f"x={type(x).__name__}: accepted are torch tensors")
+    from tilewright.torch_ops.moe_call import layer
+
+    return layer(x, w_up, w_down, experts, weights, activation, precision)

@@ -1,0 +1,164 @@
+"""Custom operators: what autograd, torch.compile and fake tensors see of a layer of experts.
+
+Between forward and backward x, h and the routes are kept (h only where a gradient is to come). The
+gradient of a gradient raises: it would need what is not kept.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tilewright.facts.gates import GATES
+from tilewright.torch_ops import moe_on_gpu, moe_on_processor
+
+_Made = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+_Gradients = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+def layer(
+    x: Tensor,
+    w_up: Tensor,
+    w_down: Tensor,
+    experts: Tensor,
+    weights: Tensor,
+    activation: str,
+    precision: str,
+    keep: bool,
+) -> Tensor:
+    """The result [T, d]; all are checked."""
+    given = (x, w_up, w_down, experts, weights)
+    out: Tensor = torch.ops.tilewright.moe(*given, activation, precision, keep)[0]
+    return out
+
+
+def _place_of(x: Tensor) -> Any:
+    """What computes where these tensors lie: functions of one kind on each."""
+    return moe_on_gpu if x.is_cuda else moe_on_processor
+
+
+@torch.library.custom_op("tilewright::moe", mutates_args=())
+def _moe(
+    x: Tensor,
+    w_up: Tensor,
+    w_down: Tensor,
+    experts: Tensor,
+    weights: Tensor,
+    activation: str,
+    precision: str,
+    keep: bool,
+) -> _Made:
+    """The result; h, with no rows unless `keep`; offsets, tokens, order and places (routes.py)."""
+    shapes = _shapes(x, w_up, w_down, experts, keep)
+    if not (experts.numel() and w_down.numel()):  # there is nothing to multiply
+        return _new(x, torch.zeros, shapes)
+    with torch.no_grad():
+        found: _Made = _place_of(x).forward(
+            x, w_up, w_down, experts, weights, GATES[activation], precision, keep
+        )
+    return found
+
+
+@_moe.register_fake
+def _(
+    x: Tensor,
+    w_up: Tensor,
+    w_down: Tensor,
+    experts: Tensor,
+    weights: Tensor,
+    activation: str,
+    precision: str,
+    keep: bool,
+) -> _Made:
+    return _new(x, torch.empty, _shapes(x, w_up, w_down, experts, keep))
+
+
+def _shapes(x: Tensor, w_up: Tensor, w_down: Tensor, experts: Tensor, keep: bool) -> Any:
+    slots = experts.shape[0] * experts.shape[1]
+    results = ((x.shape[0], w_down.shape[2]), (slots if keep else 0, w_up.shape[2]))
+    return *results, (w_up.shape[0],), (slots,), (slots,), (slots,)
+
+
+def _new(x: Tensor, make: Any, shapes: Any) -> _Made:
+    out, h, *routes = shapes
+    made = [make(shape, dtype=x.dtype, device=x.device) for shape in (out, h)]
+    made += [make(shape, dtype=torch.int32, device=x.device) for shape in routes]
+    return tuple(made)
+
+
+@torch.library.custom_op("tilewright::moe_gradients", mutates_args=())
+def _moe_gradients(
+    grad: Tensor,
+    x: Tensor,
+    w_up: Tensor,
+    w_down: Tensor,
+    weights: Tensor,
+    h: Tensor,
+    offsets: Tensor,
+    tokens: Tensor,
+    order: Tensor,
+    places: Tensor,
+    activation: str,
+    precision: str,
+    wanted: list[bool],
+) -> _Gradients:
+    """Of x, w_up, w_down, with no elements where not wanted, and of the weights."""
+    if not (weights.numel() and w_down.numel()):
+        return _new_gradients(torch.zeros, x, w_up, w_down, weights, wanted)
+    with torch.no_grad():
+        routes = (offsets, tokens, order, places)
+        found: _Gradients = _place_of(x).backward(
+            grad, x, w_up, w_down, weights, h, routes, GATES[activation], precision, wanted
+        )
+    return found
+
+
+@_moe_gradients.register_fake
+def _(
+    grad: Tensor,
+    x: Tensor,
+    w_up: Tensor,
+    w_down: Tensor,
+    weights: Tensor,
+    h: Tensor,
+    offsets: Tensor,
+    tokens: Tensor,
+    order: Tensor,
+    places: Tensor,
+    activation: str,
+    precision: str,
+    wanted: list[bool],
+) -> _Gradients:
+    return _new_gradients(torch.empty, x, w_up, w_down, weights, wanted)
+
+
+def _new_gradients(make: Any, *given: Any) -> _Gradients:
+    *factors, weights, wanted = given
+    made = [
+        make(one.shape if asked else (0,), dtype=one.dtype, device=one.device)
+        for one, asked in zip((*factors, weights), (*wanted, True), strict=True)
+    ]
+    return tuple(made)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: _Made) -> None:
+    x, w_up, w_down, _, weights, ctx.activation, ctx.precision, ctx.kept = inputs
+    ctx.save_for_backward(x, w_up, w_down, weights, *output[1:])
+    ctx.mark_non_differentiable(*output[1:])
+
+
+def _gradients(ctx: Any, grad: Tensor, *_: Any) -> tuple[Any, ...]:
+    """Of x, w_up, w_down and the weights, where they are wanted."""
+    of_x, of_up, of_down, _experts, of_weights, *_rest = ctx.needs_input_grad
+    if not ctx.kept:
+        raise RuntimeError("tilewright.moe: its forward pass was told that no gradient would come")
+    wanted = [of_x, of_up, of_down]
+    how = (ctx.activation, ctx.precision, wanted)
+    found = torch.ops.tilewright.moe_gradients(grad, *ctx.saved_tensors, *how)
+    asked = [one if want else None for one, want in zip(found, (*wanted, of_weights), strict=True)]
+    return *asked[:3], None, asked[3], None, None, None
+
+
+_moe.register_autograd(_gradients, setup_context=_keep)

@@ -1,0 +1,122 @@
+"""Layers of experts on processors: rows sorted by expert, then torch's own products of each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tilewright.errors import ArgumentError
+from tilewright.facts.gates import FUNCTIONS, Gate
+from tilewright.torch_ops import on_processor
+
+
+def forward(
+    x: Tensor,
+    w_up: Tensor,
+    w_down: Tensor,
+    experts: Tensor,
+    weights: Tensor,
+    gate: Gate,
+    precision: str,
+    keep: bool,
+) -> tuple[Tensor, ...]:
+    """The result, h, and the routes. Raises ArgumentError for experts that are none."""
+    (tokens, top), groups = experts.shape, w_up.shape[0]
+    flat = experts.reshape(-1).long()
+    _check(experts, flat, groups)
+    order = torch.argsort(flat, stable=True)
+    offsets = torch.bincount(flat, minlength=groups).cumsum(0).int()
+    places = torch.empty_like(order)
+    places[order] = torch.arange(len(order))
+    owners = order // top
+    h = on_processor.new_product(x[owners], w_up, offsets, None, precision)
+    y = on_processor.new_product(_made(h, gate), w_down, offsets, None, precision)
+    wide = _wide(x)
+    parts = y[places].to(wide).view(tokens, top, -1) * weights.to(wide)[..., None]
+    kept = h if keep else h.new_empty((0, h.shape[1]))
+    routes = (offsets, owners.int(), order.int(), places.int())
+    return parts.sum(1).to(x.dtype), kept, *routes
+
+
+def backward(
+    grad: Tensor,
+    x: Tensor,
+    w_up: Tensor,
+    w_down: Tensor,
+    weights: Tensor,
+    h: Tensor,
+    routes: tuple[Tensor, ...],
+    gate: Gate,
+    precision: str,
+    wanted: list[bool],
+) -> tuple[Any, ...]:
+    """The gradients of x, w_up, w_down and the weights; no elements where one is not wanted."""
+    offsets, tokens, order, places = routes
+    wide, pull = _wide(x), grad[tokens]
+    weight = weights.reshape(-1)[order].to(wide)[:, None]
+    product = on_processor.new_product
+    of_a = product(pull, w_down.transpose(1, 2), offsets, None, precision).to(wide)
+    a = _made(h.to(wide), gate)
+    of_h = _gradient(h.to(wide), gate, of_a * weight).to(x.dtype)
+    of_weights = torch.zeros(weights.numel(), dtype=weights.dtype)
+    of_weights[order] = (of_a * a).sum(1).to(weights.dtype)
+    of_x, of_up, of_down = (x.new_empty(0) for _ in wanted)  # results that are not each other
+    if wanted[0]:
+        rows = product(of_h, w_up.transpose(1, 2), offsets, None, precision)
+        of_x = rows[places].to(wide).view(*weights.shape, -1).sum(1).to(x.dtype)
+    if wanted[1]:
+        of_up = product(x[tokens].t(), of_h, offsets, None, precision)
+    if wanted[2]:
+        of_down = product((a * weight).to(x.dtype).t(), pull, offsets, None, precision)
+    return of_x, of_up, of_down, of_weights.view(weights.shape)
+
+
+def _check(experts: Tensor, flat: Tensor, groups: int) -> None:
+    wrong = ((flat < 0) | (flat >= groups)).nonzero()
+    if len(wrong):
+        at = int(wrong[0])
+        token, slot = divmod(at, experts.shape[1])
+        raise ArgumentError(
+            f"experts[{token}, {slot}]={int(flat[at])}: accepted are experts from 0 to {groups - 1}"
+        )
+
+
+def _made(h: Tensor, gate: Gate) -> Tensor:
+    """What lies between the products."""
+    left, right = h.chunk(2, dim=1) if gate.is_pair else (h, None)
+    value = _function(left, gate)
+    return value if right is None else value * right
+
+
+def _function(left: Tensor, gate: Gate) -> Tensor:
+    name = FUNCTIONS[gate.kind]
+    if name == "relu2":
+        return functional.relu(left).square()
+    value: Tensor = getattr(functional, name)(left)
+    return value
+
+
+def _gradient(h: Tensor, gate: Gate, pull: Tensor) -> Tensor:
+    """Of h, by torch's own derivatives; below an operator autograd records nothing."""
+    left, right = h.chunk(2, dim=1) if gate.is_pair else (h, None)
+    before = pull if right is None else pull * right
+    name = FUNCTIONS[gate.kind]
+    if name == "silu":
+        of_left = torch.ops.aten.silu_backward(before, left)
+    elif name == "gelu":
+        of_left = torch.ops.aten.gelu_backward(before, left)
+    elif name == "relu":
+        of_left = before * (left > 0)
+    else:
+        of_left = before * 2 * functional.relu(left)
+    if right is None:
+        return of_left
+    return torch.cat((of_left, pull * _function(left, gate)), dim=1)
+
+
+def _wide(x: Tensor) -> torch.dtype:
+    """What halves are added in."""
+    return torch.promote_types(x.dtype, torch.float32)
