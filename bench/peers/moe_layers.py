@@ -42,10 +42,11 @@ def drawn(tokens: int, d: int, n: int, groups: int, top: int) -> Given:
     chances = torch.randn(tokens, groups, device="cuda").softmax(-1)
     weights, experts = chances.topk(top, dim=-1)
     weights = (weights / weights.sum(-1, keepdim=True)).requires_grad_()
-    turned = (up.transpose(1, 2).contiguous(), down.transpose(1, 2).contiguous())
-    up, down, *turned = (one.requires_grad_() for one in (up, down, *turned))
-    x = normal(tokens, d).requires_grad_()
-    return Given(x, up, down, *turned, experts, weights, normal(tokens, d))
+    turned = [one.transpose(1, 2).contiguous() for one in (up, down)]
+    x = normal(tokens, d)
+    for leaf in (x, up, down, *turned):
+        leaf.requires_grad_()
+    return Given(x, up, down, turned[0], turned[1], experts, weights, normal(tokens, d))
 
 
 def some_rows(given: Given) -> Any:

@@ -147,13 +147,16 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: _Made) -> None:
     x, w_up, w_down, _, weights, ctx.activation, ctx.precision, ctx.kept = inputs
     ctx.save_for_backward(x, w_up, w_down, weights, *output[1:])
     ctx.mark_non_differentiable(*output[1:])
+    ctx.set_materialize_grads(False)  # zeros for h and the routes would take as long as to write h
 
 
-def _gradients(ctx: Any, grad: Tensor, *_: Any) -> tuple[Any, ...]:
+def _gradients(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Any, ...]:
     """Of x, w_up, w_down and the weights, where they are wanted."""
     of_x, of_up, of_down, _experts, of_weights, *_rest = ctx.needs_input_grad
     if not ctx.kept:
         raise RuntimeError("tilewright.moe: its forward pass was told that no gradient would come")
+    if grad is None:
+        return (None,) * 8
     wanted = [of_x, of_up, of_down]
     how = (ctx.activation, ctx.precision, wanted)
     found = torch.ops.tilewright.moe_gradients(grad, *ctx.saved_tensors, *how)

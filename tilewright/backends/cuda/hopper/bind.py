@@ -23,7 +23,7 @@ class Ragged(ctypes.Structure):
     """`struct Ragged` of kernels/hopper/hopper_tiles.cuh; all zero where the table has records."""
 
     _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("c", "bias", "source", "index")),
+        *((name, ctypes.c_void_p) for name in ("c", "bias", "other", "source", "index")),
         *((name, ctypes.c_int) for name in ("n", "k", "stride", "across", "flags")),
         *((name, ctypes.c_int) for name in ("bias_group", "bias_step", "band", "source_stride")),
     ]

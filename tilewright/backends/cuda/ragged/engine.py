@@ -18,7 +18,13 @@ from typing import Any
 from tilewright.arrays import torch_private as private
 from tilewright.backends.cuda.giving_way import first_that_can
 from tilewright.backends.cuda.machine import driver, faults, nvrtc
-from tilewright.backends.cuda.ragged import hopper_depths, hopper_rows, triton, triton_chosen
+from tilewright.backends.cuda.ragged import (
+    hopper_depths,
+    hopper_gated,
+    hopper_rows,
+    triton,
+    triton_chosen,
+)
 from tilewright.backends.cuda.ragged.tiles import MANY, TINY_ROWS
 from tilewright.backends.cuda.ragged.work import LEFT, RaggedWork, Way
 from tilewright.engines.choose import choose, named
@@ -30,7 +36,12 @@ from tilewright.remember import Shelf
 
 # What multiplies each of the two forms, the faster first: what it takes, no other does faster.
 _ENGINES: dict[str, tuple[Engine[RaggedWork, RaggedWork, Way], ...]] = {
-    "rows": (hopper_rows.HopperRows(), triton_chosen.TritonRows(), triton.TritonRows()),
+    "rows": (
+        hopper_gated.HopperGated(),
+        hopper_rows.HopperRows(),
+        triton_chosen.TritonRows(),
+        triton.TritonRows(),
+    ),
     "depths": (hopper_depths.HopperDepths(), triton_chosen.TritonDepths(), triton.TritonDepths()),
 }
 _INTERPRETER = Device(
@@ -77,8 +88,9 @@ def rows(
     """out[i] = x[i] @ w[group of i] + bias[group of i]; checked tensors of one device.
 
     `clear` writes zeros into the rows of `out` that no group has. With an `index` it is
-    x[index[i]]; with a `gate` `out` is what that makes of the product, which goes into `h` if given.
-    Both want no bias, and out and h dense. Raises OperandError for tensors without memory.
+    x[index[i]]; with a `gate` `out` is what that makes of the product, and the product goes into
+    `h` if given. Both want no bias, and out and h dense. Raises OperandError for a tensor without
+    memory of its own.
     """
     if not w.shape[0]:  # there is nobody to plan
         if clear:
@@ -119,7 +131,7 @@ def again(x: Any, w: Any, offsets: Any, bias: Any, precision: str) -> Any:
     out = x.new_empty(_result(x, w, offsets))
     if out.data_ptr() & _WITHIN:  # not from torch's own allocator
         return None
-    way(private.raw_stream(torch)(ordinal), x, w, offsets, bias, out)
+    way(private.raw_stream(torch)(ordinal), x, w, offsets, bias, out, None, None)
     return out
 
 

@@ -18,8 +18,8 @@ from tilewright.backends.cuda.machine import nvrtc
 from tilewright.backends.cuda.machine.tensor_maps import ALIGNMENT, BYTES
 
 _MAPS = 3
-# The operand that a matrix is.
-LEFT, RIGHT, OUT = 0, 1, 2
+# The operand that a matrix is; OTHER is a second result.
+LEFT, RIGHT, OUT, OTHER = 0, 1, 2, 3
 
 
 class Moving:
@@ -78,16 +78,18 @@ class Moving:
         bias: Any = None,
         rows: int = -1,
         index: Any = None,
+        other: Any = None,
     ) -> None:
         """Enqueue on a stream of the current device. Raises DeviceError."""
-        places = (left.data_ptr(), right.data_ptr(), out.data_ptr())
+        second = 0 if other is None else other.data_ptr()
+        places = (left.data_ptr(), right.data_ptr(), out.data_ptr(), second)
         with self._lock:
             if rows != self._rows:
                 self._grow(rows, places)
             if places != self._places:
                 self._move(places)
             self._table.value = table.data_ptr()
-            self._shared.c = places[2]
+            self._shared.c, self._shared.other = places[OUT], second
             self._shared.bias = None if bias is None else bias.data_ptr()
             if self._chosen is not None:
                 self._shared.source, self._shared.index = places[self._chosen], index.data_ptr()

@@ -4,7 +4,7 @@
 //             |   +-----+              chunks of 16 bytes swizzled as the copy engine does it (ptx.cuh)
 //   source    v       v
 //   row 2   |---------====---|         RAGGED_ROWS: rows of x, WIDTH of them, 64 of k a step, the
-//   row 7   |---------====---|         same rows at each step
+//   row 7   |---------====---|         same rows at each step (on the left as many as a tile has)
 //                                      RAGGED_DEPTHS: 64 other rows at each step, of which each has
 //                                      the tile's columns: 64 a box, boxes side by side
 //
@@ -13,20 +13,23 @@
 // Gathered so, x costs no permuted copy; who multiplies fences, as the copies are not the engine's.
 #pragma once
 
+// Numbers of rows that lanes tell each other before any is used: one at a time, each would be
+// waited for, which took twice as long as multiplying.
+constexpr int TOGETHER = 8;
+
 __device__ __forceinline__ int within(int value, int most) {
     return value < 0 ? 0 : value < most ? value : most;
 }
 
 #if CHOSEN && RAGGED_ROWS
-static_assert(CHOSEN == 2, "weights are on the left, and lie in order");
-
 // The rows of a tile that this warp loads: of every 8 rows 4, a lane 16 bytes of one of them. Lanes
 // hold their numbers in turns: all that one lane needs would not fit its registers.
 struct Chosen {
-    static constexpr int ROUNDS = WIDTH / 8, HELD = ROUNDS / 8;
+    static constexpr int HELD = (CHOSEN == 1 ? 64 * WARPGROUPS : WIDTH) / 64;
     u32 row[HELD];
     int width, limit;
 
+    // `width`: how many of the rows are multiplied.
     __device__ __forceinline__ Chosen(const Ragged& r, int4 entry, int width, int warp)
         : width(width), limit(r.k) {
         int lane = threadIdx.x & 31;
@@ -41,12 +44,19 @@ struct Chosen {
         int lane = threadIdx.x & 31, chunk = lane & 7, place = 4 * warp + (lane >> 3);
         int column = 64 * step + 8 * chunk, bytes = within(2 * (limit - column), 16);
         const char* from = r.source + 2ll * (bytes ? column : 0);
-        u32 into = stage + LEFT_BYTES + 128 * place + ((chunk ^ (place & 7)) << 4);
+        u32 into = stage + (CHOSEN == 2 ? LEFT_BYTES : 0) + 128 * place +
+                   ((chunk ^ (place & 7)) << 4);
 #pragma unroll
-        for (int i = 0; i < ROUNDS; ++i) {
-            if (8 * i >= width) break;
-            u32 number = __shfl_sync(~0u, row[i / 8], 4 * (i % 8) + (lane >> 3));
-            load_sixteen(into + 1024 * i, from + (u64)number * (u32)r.source_stride, bytes);
+        for (int i = 0; i < HELD; ++i) {
+            if (64 * i >= width) break;
+            u32 number[TOGETHER];
+#pragma unroll
+            for (int j = 0; j < TOGETHER; ++j)
+                number[j] = __shfl_sync(~0u, row[i], 4 * j + (lane >> 3));
+#pragma unroll
+            for (int j = 0; j < TOGETHER; ++j)
+                load_sixteen(into + 8192 * i + 1024 * j,
+                             from + (u64)number[j] * (u32)r.source_stride, bytes);
         }
     }
 };
@@ -56,34 +66,44 @@ struct Chosen {
     static constexpr int BOXES = CHOSEN == 1 ? WARPGROUPS : WIDTH / 64, LANES = 8 * BOXES,
                          AT_ONCE = 32 / LANES;
     const char* from;
-    u32 into;
-    int bytes, begin, end;
+    u32 into, next;
+    int bytes, at, end;
 
     __device__ __forceinline__ Chosen(const Ragged& r, int4 entry, int first, int warp)
-        : begin(entry.y), end(entry.z) {
+        : end(entry.z) {
         int lane = threadIdx.x & 31, chunk = lane % LANES;
+        at = entry.y + 32 * warp + lane;
+        next = __ldg(r.index + (at < end ? at : end - 1));
         int column = first + 8 * chunk;
         bytes = within(2 * ((CHOSEN == 1 ? r.k : r.n) - column), 16);
         from = r.source + 2ll * (bytes ? column : 0);
         into = (CHOSEN == 2 ? LEFT_BYTES : 0) + (chunk >> 3) * BOX + 32 * warp * 128;
     }
 
-    __device__ __forceinline__ void load(const Ragged& r, u32 stage, int step, int warp) const {
+    // Asks for the next step's numbers, too.
+    __device__ __forceinline__ void load(const Ragged& r, u32 stage, int step, int warp) {
         int lane = threadIdx.x & 31, chunk = lane & 7, part = lane / LANES;
-        int at = begin + 64 * step + 32 * warp + lane;
-        u32 mine = __ldg(r.index + (at < end ? at : end - 1));
+        u32 mine = next;
+        at += 64;
+        next = __ldg(r.index + (at < end ? at : end - 1));
 #pragma unroll
-        for (int i = 0; i < 32; i += AT_ONCE) {
-            int row = i + part;
-            u32 number = __shfl_sync(~0u, mine, row);
-            load_sixteen(stage + into + 128 * row + ((chunk ^ (row & 7)) << 4),
-                         from + (u64)number * (u32)r.source_stride, bytes);
+        for (int i = 0; i < 32; i += AT_ONCE * TOGETHER) {
+            u32 number[TOGETHER];
+#pragma unroll
+            for (int j = 0; j < TOGETHER; ++j)
+                number[j] = __shfl_sync(~0u, mine, i + AT_ONCE * j + part);
+#pragma unroll
+            for (int j = 0; j < TOGETHER; ++j) {
+                int row = i + AT_ONCE * j + part;
+                load_sixteen(stage + into + 128 * row + ((chunk ^ (row & 7)) << 4),
+                             from + (u64)number[j] * (u32)r.source_stride, bytes);
+            }
         }
     }
 };
 #endif
 
-#if CHOSEN
+#if CHOSEN && !defined(GATED)
 // What `load_tiles` does, by two warps: the copy engine brings the other operand.
 __device__ void load_chosen_tiles(const Block& block, const Table& tiles, const char* maps,
                                   int warp) {

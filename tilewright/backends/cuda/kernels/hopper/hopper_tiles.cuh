@@ -43,6 +43,7 @@ struct Shape {
 struct Ragged {
     char* c;
     const u16* bias;                  // where GENERAL, of rows: [groups, n]
+    char* other;                      // where GATED: h, or none
     const char* source;               // where CHOSEN: that operand,
     const int* index;                 // and for each row which row of it that is
     int n, k, stride, across, flags;  // stride of C's rows; tiles across n; flags as above

@@ -68,7 +68,6 @@ def multiply_chosen_depths(
     TILE_K: tl.constexpr,
     PRECISION: tl.constexpr,
     EXACT: tl.constexpr,
-    CHAIN: tl.constexpr = 128,
 ):
     """One tile of one group's c, dense; program p has tile p of the tiles of group 0, 1, ..."""
     down, across = tl.cdiv(m, TILE_M), tl.cdiv(n, TILE_N)
@@ -82,9 +81,10 @@ def multiply_chosen_depths(
     masks = ((row < m)[:, None], (col < n)[None, :])
     sums = tl.zeros((TILE_M, TILE_N), SUM)
     if EXACT:
-        for first in range(begin, end, CHAIN):
+        chain: tl.constexpr = 128
+        for first in range(begin, end, chain):
             part = tl.zeros((TILE_M, TILE_N), SUM)
-            last = first + tl.minimum(end - first, CHAIN)
+            last = first + tl.minimum(end - first, chain)
             sums += _added(
                 part, left, right, index, x_row, y_row, masks, first, last, TILE_K, PRECISION, SIDE
             )

@@ -108,12 +108,12 @@ def place_slots(
     for start in range(0, groups, GROUPS):
         group = start + tl.arange(0, GROUPS)
         total = tl.load(totals + group, mask=group < groups, other=0)
-        row += tl.sum(tl.where(group[None, :] < expert[:, None], total[None, :], 0), 1)
+        row += tl.sum(tl.where(group[:, None] < expert[None, :], total[:, None], 0), 0)
     for start in range(0, BLOCK, TOGETHER):
         other = first + start + tl.arange(0, TOGETHER)
         theirs = _expert_of(experts, other, slots, groups, top, token_step, step)
-        ahead = (theirs[None, :] == expert[:, None]) & (other[None, :] < slot[:, None])
-        row += tl.sum(ahead.to(tl.int32), 1)
+        ahead = (theirs[:, None] == expert[None, :]) & (other[:, None] < slot[None, :])
+        row += tl.sum(ahead.to(tl.int32), 0)
     tl.store(tokens + row, slot // top, mask=good)
     tl.store(order + row, slot, mask=good)
     tl.store(places + slot, tl.where(good, row, -1), mask=slot < slots)
