@@ -8,6 +8,7 @@ from typing import Any
 from bench.detect_table import detected
 from bench.interpolate_table import interpolated
 from bench.matting_table import matted
+from bench.moe_table import layers
 
 Table = Callable[[dict[str, Any]], list[str]]
 
@@ -59,4 +60,5 @@ TABLES: dict[str, Table] = {
     "detect": detected,
     "interpolate": interpolated,
     "matting": matted,
+    "moe": layers,
 }

@@ -86,8 +86,9 @@ def _is_tf32(precision: Any) -> bool:
 
 
 def synchronize(device: Any = None) -> None:
-    """Wait for a GPU, then raise what its kernels found wrong in offsets (ShapeError).
+    """Wait for a GPU, then raise what its kernels found wrong in offsets or experts.
 
+    Raises ShapeError for offsets (`ragged_matmul`), ArgumentError for experts (`moe`).
     `device` is what `torch.cuda.synchronize` takes; None is the current one.
     """
     from tilewright.backends.cuda.machine import driver, faults

@@ -33,19 +33,21 @@ def compiled(kernel: Any, target: str, types: dict[str, str], constants: dict[st
     return code(kernel, target, given, constants)
 
 
-@pytest.mark.parametrize("form", [0, 1, 2])
+FEW = ("sm_90", "gfx942")
+
+
 @pytest.mark.parametrize("target", TARGETS)
-def test_rows_by_index_are_multiplied_by_matrix_instructions(target: str, form: int) -> None:
+def test_rows_by_index_are_multiplied_by_matrix_instructions(target: str) -> None:
     from tilewright.backends.cuda.kernels.triton.moe import multiply_chosen
 
     types = {**dict.fromkeys(("x", "w", "h", "c"), "*bf16"), "index": "*i32", "table": "*i32"}
-    more = {"x_col": 1, "w_col": 1, "FORM": form, "KIND": form, "KEEP": True, "BAND": 8}
+    more = {"x_col": 1, "w_col": 1, "FORM": 2, "KIND": 0, "KEEP": True, "BAND": 8}
     constants = {**TILE, **more, "SUM": triton.language.float32}
     assert re.search(MATRIX[target], compiled(multiply_chosen, target, types, constants))
 
 
 @pytest.mark.parametrize("side", [1, 2])
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", FEW)
 def test_gradients_of_matrices_are_multiplied_by_matrix_instructions(
     target: str, side: int
 ) -> None:
@@ -58,7 +60,7 @@ def test_gradients_of_matrices_are_multiplied_by_matrix_instructions(
 
 
 @pytest.mark.parametrize("kind", ["bf16", "fp64"])
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", FEW)
 def test_what_lies_between_compiles(target: str, kind: str) -> None:
     from tilewright.backends.cuda.kernels.triton import moe as kernels
 
@@ -74,15 +76,17 @@ def test_what_lies_between_compiles(target: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["*i32", "*i64"])
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", FEW)
 def test_routing_compiles(target: str, kind: str) -> None:
     from tilewright.backends.cuda.kernels.triton import moe_routes as kernels
 
     names = ("counts", "totals", "fault", "offsets", "tokens", "order", "places")
     types = {"experts": kind, **dict.fromkeys(names, "*i32")}
-    sizes = {"BLOCK": 512, "GROUPS": 32}
-    assert "count_slots" in compiled(kernels.count_slots, target, types, sizes)
-    assert "add_counts" in compiled(
-        kernels.add_counts, target, types, {"BLOCKS": 128, "GROUPS": 16}
-    )
-    assert "place_slots" in compiled(kernels.place_slots, target, types, {**sizes, "TOGETHER": 32})
+    constants: dict[str, dict[str, Any]] = {
+        "count_slots": {"BLOCK": 128, "GROUPS": 32},
+        "add_counts": {"BLOCKS": 256, "GROUPS": 4},
+        "end_groups": {"GROUPS": 1024},
+        "place_slots": {"BLOCK": 128, "TOGETHER": 32},
+    }
+    for name, sizes in constants.items():
+        assert name in compiled(getattr(kernels, name), target, types, sizes)

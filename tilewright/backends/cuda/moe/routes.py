@@ -1,4 +1,4 @@
-"""Which row of which expert each token's slots become: three launches, nothing read back."""
+"""Which row of which expert each token's slots become: four launches, nothing read back."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from tilewright.backends.cuda.machine import faults
 from tilewright.backends.cuda.moe.launches import enqueue
 from tilewright.backends.cuda.ragged.plan import memory, ordinal_of
 
-_BLOCK = 512  # slots that a program counts and places
+_BLOCK = 128  # slots that a program counts and places; each is compared with all of them
 _GROUPS = 32  # experts that it looks at together
 _TOGETHER = 32  # slots that it compares its own with at a time
-_BLOCKS, _FEW = 128, 16  # blocks and experts whose counts one program adds
+_BLOCKS, _FEW = 256, 4  # blocks and experts whose counts one program adds
+_ENDS = 1024  # experts whose ends are found together
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,29 +40,15 @@ def route(experts: Any, groups: int) -> Routes:
     counts, totals = memory(experts, blocks * groups), memory(experts, groups)
     found = Routes(*(memory(experts, words) for words in (groups, slots, slots, slots)))
     lie = (groups, top, *experts.stride())
-    sizes = {"BLOCK": _BLOCK, "GROUPS": _GROUPS}
     flag = faults.flag(ordinal_of(experts))
-    enqueue(
-        kernels.count_slots,
-        blocks,
-        (experts, counts, flag),
-        lie,
-        sizes,
-        moving=(slots,),
-        options={"num_warps": 8},
-    )
+    count = {"BLOCK": _BLOCK, "GROUPS": _GROUPS}
+    enqueue(kernels.count_slots, blocks, (experts, counts, flag), lie, count, moving=(slots,))
     add = {"BLOCKS": _BLOCKS, "GROUPS": _FEW}
-    enqueue(
-        kernels.add_counts, -(-groups // _FEW), (counts, totals), (groups,), add, moving=(blocks,)
-    )
+    programs = -(-groups // _FEW)
+    enqueue(kernels.add_counts, programs, (counts, totals), (groups,), add, moving=(blocks,))
+    enqueue(kernels.end_groups, 1, (totals, found.offsets), (groups,), {"GROUPS": _ENDS})
     written = (found.offsets, found.tokens, found.order, found.places)
-    enqueue(
-        kernels.place_slots,
-        blocks,
-        (experts, counts, totals, *written),
-        lie,
-        {**sizes, "TOGETHER": _TOGETHER},
-        moving=(slots,),
-        options={"num_warps": 8},
-    )
+    place = {"BLOCK": _BLOCK, "TOGETHER": _TOGETHER}
+    tensors = (experts, counts, *written)
+    enqueue(kernels.place_slots, blocks, tensors, lie, place, moving=(slots,))
     return found

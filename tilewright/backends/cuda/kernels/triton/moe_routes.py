@@ -4,7 +4,7 @@
     | e e e e | e e e e | ... |     | of block 0    |         tokens [rows]   whose row it is
       block 0   block 1        ->   | of block 1    |    ->   order [rows]    which slot's row it is
       count_slots                   | ...           |         offsets [E]     where an expert ends
-                                      add_counts                place_slots
+                                      add_counts                end_groups, place_slots
 
 Rows of an expert are in the order of their slots, so nothing depends on which block came first. A
 slot that names no expert gets no row, its place is -1, and `fault` the slot's number, negative.
@@ -67,8 +67,8 @@ def add_counts(counts, totals, blocks, groups, BLOCKS: tl.constexpr, GROUPS: tl.
 
 
 @triton.jit
-def _write_offsets(totals, offsets, groups, GROUPS: tl.constexpr):
-    """Where each expert's rows end."""
+def end_groups(totals, offsets, groups, GROUPS: tl.constexpr):
+    """One program: where each expert's rows end."""
     end = tl.zeros((), tl.int32)
     for start in range(0, groups, GROUPS):
         group = start + tl.arange(0, GROUPS)
@@ -81,7 +81,6 @@ def _write_offsets(totals, offsets, groups, GROUPS: tl.constexpr):
 def place_slots(
     experts,
     counts,
-    totals,
     offsets,
     tokens,
     order,
@@ -92,28 +91,21 @@ def place_slots(
     token_step,
     step,
     BLOCK: tl.constexpr,
-    GROUPS: tl.constexpr,
     TOGETHER: tl.constexpr,
 ):
-    """Program b gives the slots from b BLOCK on their rows; the first one writes the offsets."""
+    """Program b gives the slots from b BLOCK on their rows."""
     block = tl.program_id(0)
-    if block == 0:
-        _write_offsets(totals, offsets, groups, GROUPS)
     first = block * BLOCK
     slot = first + tl.arange(0, BLOCK)
     expert = _expert_of(experts, slot, slots, groups, top, token_step, step)
     good = expert < groups
-    counted = counts + block.to(tl.int64) * groups + expert
-    row = tl.load(counted, mask=good, other=0)  # of this expert, in blocks before this one
-    for start in range(0, groups, GROUPS):
-        group = start + tl.arange(0, GROUPS)
-        total = tl.load(totals + group, mask=group < groups, other=0)
-        row += tl.sum(tl.where(group[:, None] < expert[None, :], total[:, None], 0), 0)
+    begin = tl.load(offsets + expert - 1, mask=good & (expert > 0), other=0)
+    row = tl.load(counts + block.to(tl.int64) * groups + expert, mask=good, other=0) + begin
     for start in range(0, BLOCK, TOGETHER):
         other = first + start + tl.arange(0, TOGETHER)
         theirs = _expert_of(experts, other, slots, groups, top, token_step, step)
-        ahead = (theirs[:, None] == expert[None, :]) & (other[:, None] < slot[None, :])
-        row += tl.sum(ahead.to(tl.int32), 0)
+        ahead = (theirs[None, :] == expert[:, None]) & (other[None, :] < slot[:, None])
+        row += tl.sum(ahead.to(tl.int32), 1)
     tl.store(tokens + row, slot // top, mask=good)
     tl.store(order + row, slot, mask=good)
     tl.store(places + slot, tl.where(good, row, -1), mask=slot < slots)
