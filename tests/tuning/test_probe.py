@@ -198,3 +198,14 @@ def test_a_visit_costs_two_runs_and_before_them_operands_that_are_drawn_and_laid
     placed = 0.0 if held else 0.002 + elements * np.dtype(dtype).itemsize * 1e-9
     for name, rest in ((HOST, 0.0), ("panel", 0.05)):
         assert Probe.cost(probe, (name, sides), 0.25) == pytest.approx(placed + rest + 0.5)
+
+
+def test_the_rules_kernels_are_visited_first_and_then_what_moves_nothing_each_once() -> None:
+    probe: Any = SimpleNamespace(
+        _by_name=dict.fromkeys(("naive", "panel", "local", "image", "dot4"), object()),
+        _moves_nothing=lambda kernel: True,
+    )
+    priors: Any = SimpleNamespace(kernels=("local", "of another device", "panel"))
+    assert Probe._worth_it(probe, priors) == ["local", "panel", "naive", "image", "dot4"]
+    probe._moves_nothing = lambda kernel: False
+    assert Probe._worth_it(probe, priors) == ["local", "panel"]
