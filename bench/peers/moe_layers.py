@@ -1,13 +1,15 @@
 """Layers of experts as a user of PyTorch has them today, in bfloat16.
 
 grouped_mm   sort the slots, gather rows, torch._grouped_mm, SwiGLU, _grouped_mm, weights, index_add
-liger        LigerFusedMoEFunction of liger-kernel (its weights are the turned ones)
+liger        LigerFusedMoEFunction of liger-kernel (its weights are the turned ones), of whose
+             tuner's choices only the tiles of 128 or more are left, as all take minutes
 loop         an expert at a time: rows of its tokens, two products, index_add
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 
@@ -54,14 +56,43 @@ def some_rows(given: Given) -> Any:
     import torch
 
     n, rows = given.w_down.shape[1], []
-    with torch.no_grad():
-        for token in range(64):
-            picked = given.experts[token]
-            h = torch.einsum("d,kdw->kw", given.x[token].double(), given.w_up[picked].double())
-            a = torch.nn.functional.silu(h[:, :n]) * h[:, n:]
-            y = torch.einsum("kn,knd->kd", a, given.w_down[picked].double())
-            rows.append(given.weights[token].double() @ y)
+    up, down, weights = (one.detach() for one in (given.w_up, given.w_down, given.weights))
+    for token in range(64):
+        picked = given.experts[token]
+        h = torch.einsum("d,kdw->kw", given.x[token].double(), up[picked].double())
+        a = torch.nn.functional.silu(h[:, :n]) * h[:, n:]
+        y = torch.einsum("kn,knd->kd", a, down[picked].double())
+        rows.append(weights[token].double() @ y)
     return torch.stack(rows)
+
+
+def apart(found: Any, truth: Any) -> float:
+    """How far from the truth, relative, Frobenius."""
+    return float((found.double() - truth).norm() / truth.norm())
+
+
+def gradients_apart(given: Given) -> float:
+    """The largest of the gradients of an expert's two matrices, of its weights and of some x."""
+    import torch
+
+    n, expert = given.w_down.shape[1], 1
+    token, slot = (given.experts == expert).nonzero(as_tuple=True)
+    up, down = (
+        one[expert].detach().double().requires_grad_() for one in (given.w_up, given.w_down)
+    )
+    weight = given.weights.detach()[token, slot].double().requires_grad_()
+    h = given.x.detach()[token].double() @ up
+    y = (torch.nn.functional.silu(h[:, :n]) * h[:, n:]) @ down * weight[:, None]
+    y.backward(given.pull[token].double())
+    x = given.x.detach().requires_grad_()
+    part = replace(given, x=x)
+    some_rows(part).backward(given.pull[:64].double())
+    return max(
+        apart(given.w_up.grad[expert], up.grad),
+        apart(given.w_down.grad[expert], down.grad),
+        apart(given.weights.grad[token, slot], weight.grad),
+        apart(given.x.grad[:64], x.grad[:64]),
+    )
 
 
 def grouped_mm(given: Given) -> Any:
@@ -80,10 +111,30 @@ def grouped_mm(given: Given) -> Any:
     return torch.zeros_like(given.x).index_add(0, token, y)
 
 
+@cache
+def _less_tuning() -> None:
+    """Leave liger-kernel's tuner the larger tiles: all 200 configurations take it minutes."""
+    from liger_kernel.ops import fused_moe_kernels
+
+    for kernel in vars(fused_moe_kernels).values():
+        if not hasattr(kernel, "configs"):
+            continue
+        first = kernel.configs[0].kwargs
+        deep = 4 if "BLOCK_H" in first else 32 if "BLOCK_M" in first else 64
+        least = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": deep, "BLOCK_H": 512}
+        kernel.configs = [
+            one
+            for one in kernel.configs
+            if all(one.kwargs[name] >= size for name, size in least.items() if name in one.kwargs)
+            and one.num_stages in (2, 3, 4)
+        ]
+
+
 def liger(given: Given) -> Any:
     """The fused layer of liger-kernel."""
     from liger_kernel.ops.fused_moe import LigerFusedMoEFunction
 
+    _less_tuning()
     weights = given.weights.to(given.x.dtype)
     operands = (given.x, given.turned_up, given.turned_down, given.experts, weights)
     return LigerFusedMoEFunction.apply(*operands)

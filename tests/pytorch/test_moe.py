@@ -50,7 +50,17 @@ def learned(case: cases.Case, given: cases.Operands) -> tuple[Any, ...]:
 @pytest.mark.parametrize("case", cases.CASES, ids=str)
 def test_a_layer_and_its_gradients_are_those_of_float64(case: cases.Case, where: str) -> None:
     given = case.operands(where)
-    cases.check(case, learned(case, given), cases.truth(case, given))
+    found = learned(case, given)
+    cases.check(case, found, cases.truth(case, given))
+    operands = (given.x, given.w_up, given.w_down, given.experts, given.weights)
+    assert torch.equal(tw.moe(*operands, activation=case.activation), found[0])  # h is not kept
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch reaches")
+@pytest.mark.parametrize("case", cases.LARGE, ids=str)
+def test_a_large_layer_and_its_gradients_are_those_of_float64(case: cases.Case) -> None:
+    test_a_layer_and_its_gradients_are_those_of_float64(case, "cuda")
 
 
 @pytest.mark.parametrize("where", DEVICES)

@@ -106,7 +106,15 @@ CASES = (
     Case(300, 200, 104, 4, 2, "relu2glu", _bf16, "one", turned=True, single=True),
     Case(1000, 320, 256, 3, 2, "silu", _f16, "few"),
     Case(333, 77, 51, 7, 5, "swiglu", _bf16, "twice"),
+    Case(257, 144, 128, 5, 3, "relu2glu", _bf16),
+    Case(200, 208, 256, 3, 2, "geglu", _f16, "few", turned=True),
+)
+# Of sizes that only GPUs compute in no time.
+LARGE = (
     Case(700, 512, 128, 40, 8, dtype=_bf16, index=torch.int32),
+    Case(3000, 320, 384, 6, 4, "reglu", _f16, "one", turned=True),
+    Case(5000, 136, 128, 200, 3, "swiglu", _bf16, single=True),
+    Case(2000, 264, 200, 9, 2, "gelu", _f16, "twice"),
 )
 EMPTY = (
     Case(0, 8, 4, 3, 2),

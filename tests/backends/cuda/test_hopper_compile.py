@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.backends.cuda.hopper.bind import defines
-from tilewright.backends.cuda.hopper.blocks import SHAPES, SPLIT, STAGED, HopperTile
+from tilewright.backends.cuda.hopper.blocks import SHAPES, SPLIT, STAGED, WIDE, HopperTile
 from tilewright.backends.cuda.machine import nvrtc
 
 needs_nvrtc = pytest.mark.skipif(nvrtc.missing() is not None, reason=str(nvrtc.missing()))
@@ -57,6 +57,30 @@ def test_ragged_depths_multiply_with_wgmma_and_clear_what_is_not_theirs(tmp_path
     found = instructions(nvrtc.compiled("hopper_multiply", dict(macros), "sm_90a"), tmp_path)
     assert "HGMMA.64x256x16.F32 " in found
     assert "STS.128" in found, "zeros for the rows of another group"
+    assert "STL" not in found, "registers are spilled"
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("kind", [0, 1])
+def test_rows_by_index_are_gathered_and_gated_in_registers(kind: int, tmp_path: Path) -> None:
+    macros = dict(defines("bfloat16", WIDE, (False, True, False), ragged=1, chosen=1))
+    macros |= {"FORM": 2, "KIND": kind, "KEEP": 1}
+    found = instructions(nvrtc.compiled("hopper_chosen", macros, "sm_90a"), tmp_path)
+    assert "HGMMA.64x256x16.F32.BF16" in found
+    assert "LDGSTS.E.BYPASS" in found
+    assert "MUFU.EX2" in found, "exponentials are the hardware's"
+    assert "UTMALDG.2D" in found, "the weights come by the copy engine"
+    assert "STL" not in found, "registers are spilled"
+
+
+@needs_nvrtc
+@pytest.mark.slow
+@pytest.mark.parametrize("chosen", [1, 2])
+def test_depths_by_index_are_gathered(chosen: int, tmp_path: Path) -> None:
+    macros = defines("float16", STAGED, (True, True, False), ragged=2, chosen=chosen)
+    found = instructions(nvrtc.compiled("hopper_multiply", dict(macros), "sm_90a"), tmp_path)
+    assert "HGMMA.64x256x16.F32 " in found
+    assert "LDGSTS.E.BYPASS" in found
     assert "STL" not in found, "registers are spilled"
 
 

@@ -19,8 +19,8 @@ from tilewright.arrays import torch_private as private
 from tilewright.backends.cuda.giving_way import first_that_can
 from tilewright.backends.cuda.machine import driver, faults, nvrtc
 from tilewright.backends.cuda.ragged import (
+    hopper_chosen,
     hopper_depths,
-    hopper_gated,
     hopper_rows,
     triton,
     triton_chosen,
@@ -37,7 +37,7 @@ from tilewright.remember import Shelf
 # What multiplies each of the two forms, the faster first: what it takes, no other does faster.
 _ENGINES: dict[str, tuple[Engine[RaggedWork, RaggedWork, Way], ...]] = {
     "rows": (
-        hopper_gated.HopperGated(),
+        hopper_chosen.HopperChosen(),
         hopper_rows.HopperRows(),
         triton_chosen.TritonRows(),
         triton.TritonRows(),

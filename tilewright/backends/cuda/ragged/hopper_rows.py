@@ -22,7 +22,6 @@ from tilewright.backends.cuda.hopper.bind import Ragged, defines
 from tilewright.backends.cuda.hopper.blocks import WIDE
 from tilewright.backends.cuda.hopper.records import ENGINE_STORES
 from tilewright.backends.cuda.machine import nvrtc
-from tilewright.backends.cuda.ragged.gating import Gating
 from tilewright.backends.cuda.ragged.moving import LEFT, OUT, RIGHT, Moving
 from tilewright.backends.cuda.ragged.plan import RowPlan, memory
 from tilewright.backends.cuda.ragged.work import RaggedWork, Way
@@ -31,7 +30,6 @@ from tilewright.facts.verdict import Proposal
 
 ROWS = WIDE.width  # rows of x that one entry may have
 _RAGGED_ROWS = 1  # hopper_tiles.cuh
-_CHOSEN = 2  # hopper_gather.cuh: x is on the right
 LONG = 2  # whole tiles of a group from which on what is left of groups is better done last
 BAND = 4  # entries of a group, at most, whose tiles follow one another
 
@@ -48,8 +46,10 @@ class HopperRows:
 
     def why_not(self, work: RaggedWork, device: Device) -> str | None:
         """Takes half precision whose rows the copy engine can read; not thousands of tiny ones."""
+        if work.index is not None:
+            return "rows are found by index"
         nothing = work.why_not_large() or nvrtc.missing()
-        return nothing or why_not(work.x, work.w, _product(work), work.bias, device)
+        return nothing or why_not(work.x, work.w, work.out, work.bias, device)
 
     def propose(self, work: RaggedWork, device: Device) -> Proposal:
         """As it is: what it takes, no other kernel does faster."""
@@ -57,36 +57,17 @@ class HopperRows:
 
     def bind(self, proposal: Proposal, work: RaggedWork) -> Way:
         """The planning launch and the multiplying one. Raises DeviceError."""
-        product = _product(work)
-        moving = prepared(work.x, work.w, product, work.bias, chosen=work.index is not None)
-        groups, rows = work.w.shape[0], work.rows
+        moving = prepared(work.x, work.w, work.out, work.bias)
+        groups, rows = work.w.shape[0], work.x.shape[0]
         last = rows >= LONG * groups * ROWS
-        plan = RowPlan(work.offsets, product, groups, ROWS, clear=work.clear, rests_last=last)
-        gate, gating = work.gate, None
-        if gate is not None:
-            gating = Gating(gate, product, work.out, work.offsets)
+        plan = RowPlan(work.offsets, work.out, groups, ROWS, clear=work.clear, rests_last=last)
 
-        def way(
-            stream: int, x: Any, w: Any, offsets: Any, bias: Any, out: Any, index: Any, h: Any
-        ) -> None:
-            rows = out.shape[0]
-            product = out
-            if gating is not None:
-                product = x.new_empty((rows, w.shape[2])) if h is None else h
-            table = memory(x, 4 + 4 * entries(rows, groups))
-            plan.launch(stream, offsets, table, product)
-            moving.launch(stream, table, w, x, product, bias, rows, index)
-            if gating is not None:
-                gating.launch(stream, product, out, offsets)
+        def way(stream: int, x: Any, w: Any, offsets: Any, bias: Any, out: Any, *_: Any) -> None:
+            table = memory(x, 4 + 4 * entries(x.shape[0], groups))
+            plan.launch(stream, offsets, table, out)
+            moving.launch(stream, table, w, x, out, bias, x.shape[0])
 
         return way
-
-
-def _product(work: RaggedWork) -> Any:
-    """Where the product goes: h, before a gate."""
-    if work.gate is None:
-        return work.out
-    return work.x.new_empty((work.rows, work.w.shape[2])) if work.h is None else work.h
 
 
 def why_not(x: Any, w: Any, out: Any, bias: Any, device: Device) -> str | None:
@@ -113,17 +94,16 @@ def why_not(x: Any, w: Any, out: Any, bias: Any, device: Device) -> str | None:
         return "rows of x or out lie in one place"
     if bias is not None and max(bias.stride()) >= 2**31:
         return "a stride of the bias is 2^31 elements or more"
-    if max(out.stride(0), 2 * x.stride(0), groups * max(n, k)) >= 2**31:
-        return "rows of w, or elements from one row of out or x to the next, are 2^31 or more"
+    if max(out.stride(0), groups * max(n, k)) >= 2**31:
+        return "rows of w, or elements from one row of out to the next, are 2^31 or more"
     aligned = x.data_ptr() % 16 == w.data_ptr() % 16 == 0 and x.stride(0) % 8 == run % 8 == 0
     return None if aligned else "rows of x and w must begin at multiples of 16 bytes"
 
 
-def prepared(x: Any, w: Any, out: Any, bias: Any = None, *, chosen: bool = False) -> Moving:
+def prepared(x: Any, w: Any, out: Any, bias: Any = None) -> Moving:
     """The kernel for these and for all that lie alike; see `why_not`. Launch it on w, x and out.
 
-    x and out have as many rows as the launch says; where they are `chosen`, x's are found by index,
-    int32 [rows]. Its table is int32 [1 + entries, 4] on the
+    x and out have as many rows as the launch says. Its table is int32 [1 + entries, 4] on the
     device, as drawn above, read at each launch; `bias` is [groups, n] of x's dtype. Raises
     DeviceError.
     """
@@ -142,23 +122,20 @@ def prepared(x: Any, w: Any, out: Any, bias: Any = None, *, chosen: bool = False
         results = maps.Matrix(out.data_ptr(), out.shape[0], n // 8 * 8, 2 * out.stride(0))
         matrices.append((OUT, results))
     epilogue = None if bias is None else "none"
-    lies = (not transposed, False, True)
-    macros = defines(dtype, WIDE, lies, epilogue, _RAGGED_ROWS, _CHOSEN * chosen)
+    macros = defines(dtype, WIDE, (not transposed, False, True), epilogue, _RAGGED_ROWS)
     shared = Ragged(
         n=n,
         k=k,
         stride=out.stride(0),
         across=-(-n // WIDE.rows),
         flags=ENGINE_STORES * stores,
-        band=min(max(out.shape[0] // (groups * ROWS), 1), BAND),
-        source_stride=2 * x.stride(0) if chosen else 0,
+        band=min(max(x.shape[0] // (groups * ROWS), 1), BAND),
     )
     if bias is not None:
         shared.bias_group, shared.bias_step = bias.stride()
     kernel = nvrtc.function("hopper_multiply", macros, ordinal, shared=WIDE.shared)
     units = torch.cuda.get_device_properties(ordinal).multi_processor_count
-    by_index = RIGHT if chosen else None
-    return Moving(kernel, units, WIDE.threads, 0, matrices, dtype, shared, {RIGHT, OUT}, by_index)
+    return Moving(kernel, units, WIDE.threads, 0, matrices, dtype, shared, {RIGHT, OUT})
 
 
 def _k_contiguous(w: Any) -> bool:

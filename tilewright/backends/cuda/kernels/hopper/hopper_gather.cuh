@@ -3,8 +3,8 @@
 //   index   | 7 | 2 | 2 | 40 | ...     row r of a box: 128 bytes of row index[..] of the source, its
 //             |   +-----+              chunks of 16 bytes swizzled as the copy engine does it (ptx.cuh)
 //   source    v       v
-//   row 2   |---------====---|         RAGGED_ROWS: rows of x, WIDTH of them, 64 of k a step, the
-//   row 7   |---------====---|         same rows at each step (on the left as many as a tile has)
+//   row 2   |---------====---|         RAGGED_ROWS: a tile's rows of x, 64 of k a step, the same rows
+//   row 7   |---------====---|         at each step
 //                                      RAGGED_DEPTHS: 64 other rows at each step, of which each has
 //                                      the tile's columns: 64 a box, boxes side by side
 //
@@ -22,19 +22,19 @@ __device__ __forceinline__ int within(int value, int most) {
 }
 
 #if CHOSEN && RAGGED_ROWS
+static_assert(CHOSEN == 1, "weights on the right lie in order");
+
 // The rows of a tile that this warp loads: of every 8 rows 4, a lane 16 bytes of one of them. Lanes
 // hold their numbers in turns: all that one lane needs would not fit its registers.
 struct Chosen {
-    static constexpr int HELD = (CHOSEN == 1 ? 64 * WARPGROUPS : WIDTH) / 64;
-    u32 row[HELD];
-    int width, limit;
+    u32 row[WARPGROUPS];
+    int count, limit;
 
-    // `width`: how many of the rows are multiplied.
-    __device__ __forceinline__ Chosen(const Ragged& r, int4 entry, int width, int warp)
-        : width(width), limit(r.k) {
+    __device__ __forceinline__ Chosen(const Ragged& r, int4 entry, int warp)
+        : count(entry.z - entry.y), limit(r.k) {
         int lane = threadIdx.x & 31;
 #pragma unroll
-        for (int i = 0; i < HELD; ++i) {
+        for (int i = 0; i < WARPGROUPS; ++i) {
             int at = entry.y + 64 * i + 8 * (lane >> 2) + 4 * warp + (lane & 3);
             row[i] = __ldg(r.index + (at < entry.z ? at : entry.z - 1));
         }
@@ -44,11 +44,10 @@ struct Chosen {
         int lane = threadIdx.x & 31, chunk = lane & 7, place = 4 * warp + (lane >> 3);
         int column = 64 * step + 8 * chunk, bytes = within(2 * (limit - column), 16);
         const char* from = r.source + 2ll * (bytes ? column : 0);
-        u32 into = stage + (CHOSEN == 2 ? LEFT_BYTES : 0) + 128 * place +
-                   ((chunk ^ (place & 7)) << 4);
+        u32 into = stage + 128 * place + ((chunk ^ (place & 7)) << 4);
 #pragma unroll
-        for (int i = 0; i < HELD; ++i) {
-            if (64 * i >= width) break;
+        for (int i = 0; i < WARPGROUPS; ++i) {
+            if (64 * i >= count) break;
             u32 number[TOGETHER];
 #pragma unroll
             for (int j = 0; j < TOGETHER; ++j)
@@ -103,7 +102,7 @@ struct Chosen {
 };
 #endif
 
-#if CHOSEN && !defined(GATED)
+#if CHOSEN && RAGGED_DEPTHS
 // What `load_tiles` does, by two warps: the copy engine brings the other operand.
 __device__ void load_chosen_tiles(const Block& block, const Table& tiles, const char* maps,
                                   int warp) {
@@ -116,16 +115,10 @@ __device__ void load_chosen_tiles(const Block& block, const Table& tiles, const 
         int4 entry = entry_of(tiles.tiles, t, tiles.ragged);
         Walk a = {maps + 128ll * head.x, left.x, left.y, left.z, 0};
         Walk b = {maps + 128ll * head.y, right.x, right.y, right.z, 0};
-        if (warp == 0) {
-            if (asks) t = ask_tile(block, tiles, turns, t);
-            t = __shfl_sync(~0u, t, 0);
-        } else {
-            t = next_dealt_tile(block, turns, t);
-        }
+        t = next_dealt_tile(block, turns, t);
         int boxes = CHOSEN == 1 ? (s.width + 63) / 64 : (s.rows + 63) / 64;
         if (s.steps == 0) continue;
-        Chosen chosen(tiles.ragged, entry, RAGGED_ROWS ? s.width : CHOSEN == 1 ? left.x : right.x,
-                      warp);
+        Chosen chosen(tiles.ragged, entry, CHOSEN == 1 ? left.x : right.x, warp);
         for (int step = 0; step < s.steps; ++step) {
             u32 full = block.full(ring.place), into = block.stage(ring.place);
             barrier_wait(block.empty(ring.place), ring.phase ^ 1);

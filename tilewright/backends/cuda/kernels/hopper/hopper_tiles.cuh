@@ -43,7 +43,7 @@ struct Shape {
 struct Ragged {
     char* c;
     const u16* bias;                  // where GENERAL, of rows: [groups, n]
-    char* other;                      // where GATED: h, or none
+    char* other;                      // of hopper_chosen.cu: h, or none
     const char* source;               // where CHOSEN: that operand,
     const int* index;                 // and for each row which row of it that is
     int n, k, stride, across, flags;  // stride of C's rows; tiles across n; flags as above
@@ -87,12 +87,6 @@ __device__ __forceinline__ int4 made(const int4* table, int tile, int which, con
     return {(int)(u32)c, (int)(u32)(c >> 32), 2, 0};
 }
 #elif RAGGED_ROWS
-__device__ __forceinline__ int4 entry_of(const int4* table, int tile, const Ragged& r) {
-    int band = tile / (r.band * r.across) * r.band, entries = __ldg(&table->x);
-    int height = entries - band < r.band ? entries - band : r.band, rest = tile - band * r.across;
-    return __ldg(table + 1 + band + rest % height);
-}
-
 __device__ __forceinline__ int4 made(const int4* table, int tile, int which, const Ragged& r) {
     constexpr int TALL = 64 * WARPGROUPS;
     int entries = __ldg(&table->x), band = tile / (r.band * r.across) * r.band;

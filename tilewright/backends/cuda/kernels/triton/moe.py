@@ -10,7 +10,6 @@
                                                 +----------+     +----------+
                                                      f(gate) * up               -> c [rows, n]
 
-    activate           c = f(gate) * up from h, where another kernel has written h
     differentiate      gradients of both halves and of the weights, and weight * c, a row at a time
     combine            out[t] = sum of weight * y over the rows that token t got, in their order
 
@@ -195,30 +194,6 @@ def _halves(h, row, col, both, n, FORM: tl.constexpr, SUM: tl.constexpr):
     if FORM == 2:
         up = tl.load(place + n, mask=both, other=0.0).to(SUM)
     return gate, up
-
-
-@triton.jit
-def activate(
-    h,
-    c,
-    last,
-    n,
-    FORM: tl.constexpr,
-    KIND: tl.constexpr,
-    SUM: tl.constexpr,
-    HIGH: tl.constexpr,
-    WIDE: tl.constexpr,
-):
-    """c [rows, n] of h; program p has HIGH rows by WIDE columns. `last` has how many rows count."""
-    across = tl.cdiv(n, WIDE)
-    row = (tl.program_id(0) // across).to(tl.int64) * HIGH + tl.arange(0, HIGH)
-    col = (tl.program_id(0) % across) * WIDE + tl.arange(0, WIDE)
-    both = (row < tl.load(last))[:, None] & (col < n)[None, :]
-    gate, up = _halves(h, row, col, both, n, FORM, SUM)
-    made = _f(gate, KIND)
-    if FORM == 2:
-        made = made * up
-    tl.store(c + row[:, None] * n + col[None, :], made.to(c.dtype.element_ty), mask=both)
 
 
 @triton.jit
