@@ -12,12 +12,6 @@ from tilewright.report.document import document
 from tilewright.report.records import KERNEL, Ladder, Rung
 from tilewright.report.sampling import Samples
 
-STAT = "cpu  100 20 30 9999 50 5 6 7 1 1\ncpu0 50 10 15 4999 25 2 3 3 0 0\n"
-
-
-def test_busy_time_is_everything_but_idling_and_waiting() -> None:
-    assert others.busy_seconds(STAT) == pytest.approx((100 + 20 + 30 + 5 + 6 + 7) / 100)
-
 
 @pytest.mark.parametrize(
     ("machine", "own", "disturbed"),

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-from tilewright.files import whole
+from tilewright.files import atomic
 
 INTERRUPTED = 128 + signal.SIGINT
 _UNWRITABLE = tuple(
@@ -137,6 +137,6 @@ class _SignalListener:
 
 def _end(number: int) -> None:
     """End the process where it stands."""
-    whole.remove_unfinished()
+    atomic.remove_unfinished()
     complain("error", f"ended by {signal.Signals(number).name} in a call that does not stop")
     os._exit(128 + number)

@@ -12,12 +12,11 @@ import contextlib
 import hashlib
 import os
 import stat
-import tempfile
 import warnings
 from pathlib import Path
 
 from tilewright.errors import CacheWarning
-from tilewright.files import trust
+from tilewright.files import atomic, trust
 
 MOST = 256 << 20  # bytes of one file; the largest program known takes 3 MB
 # A pipe or a link that somebody put there is opened without waiting, and then refused.
@@ -76,14 +75,8 @@ def write(path: Path, content: bytes) -> None:
     """Replace `path`. Warns where that is not possible; the content is then made anew next time."""
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-            Path(name).replace(path)
-        except BaseException:  # a full disk, Ctrl-C
-            Path(name).unlink(missing_ok=True)
-            raise
+        with atomic.replacing(path) as temporary:
+            temporary.write_bytes(content)
     except OSError as error:
         why = f"cannot be written ({error.strerror}); its content will be made"
         _say(path, f"{why} again in the next process")

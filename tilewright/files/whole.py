@@ -13,7 +13,6 @@ import os
 import shutil
 import stat
 import struct
-import tempfile
 import tokenize
 import zipfile
 import zlib
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import ArgumentError, FileError, TilewrightError
+from tilewright.files import atomic
 from tilewright.wording import PATH, short
 
 # What NumPy, zipfile and readers of text are known to raise on files that are not what they claim.
@@ -42,7 +42,6 @@ DAMAGED = (
     csv.Error,
     struct.error,
 )
-_unfinished: set[Path] = set()
 
 
 def path_of(value: Any, argument: str = "path") -> Path:
@@ -64,18 +63,14 @@ def replacing(path: Path, argument: str) -> Iterator[Path]:
     or cannot be written; that is before the block.
     """
     target = path.resolve()
-    temporary = _create(path, target, argument)
-    _unfinished.add(temporary)
-    try:
-        yield temporary
-        _finish(temporary, target)
-    except TilewrightError:
-        raise
-    except OSError as error:
-        raise FileError(_message(argument, path, error.strerror or str(error))) from None
-    finally:
-        temporary.unlink(missing_ok=True)
-        _unfinished.discard(temporary)
+    with atomic.kept(_create(path, target, argument)) as temporary:
+        try:
+            yield temporary
+            _finish(temporary, target)
+        except TilewrightError:
+            raise
+        except OSError as error:
+            raise FileError(_message(argument, path, error.strerror or str(error))) from None
 
 
 def check_writable(path: Path | None, argument: str) -> None:
@@ -85,13 +80,6 @@ def check_writable(path: Path | None, argument: str) -> None:
     """
     if path is not None:
         _create(path, path.resolve(), argument).unlink()
-
-
-def remove_unfinished() -> None:
-    """Remove temporary files under way, for a process that ends without unwinding."""
-    for temporary in tuple(_unfinished):
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
 def _finish(temporary: Path, target: Path) -> None:
@@ -121,11 +109,9 @@ def _create(path: Path, target: Path, argument: str) -> Path:
         raise FileError(_message(argument, path, "it is read-only"))
     folder = None if there and not target.is_file() else target.parent
     try:
-        handle, name = tempfile.mkstemp(prefix=".tilewright-", suffix=target.suffix, dir=folder)
+        return atomic.create(folder, target.suffix)
     except OSError as error:
         raise FileError(_message(argument, path, error.strerror or str(error))) from None
-    os.close(handle)
-    return Path(name)
 
 
 def _message(argument: str, path: Path, why: str) -> str:

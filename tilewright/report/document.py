@@ -48,6 +48,7 @@ from typing import Any
 import numpy as np
 
 import tilewright
+from tilewright.backends.host.blas import blas
 from tilewright.facts.device import Device
 from tilewright.inputs.devices import host
 from tilewright.report.ladder import SEED
@@ -95,8 +96,9 @@ def instruction_sets() -> list[str]:
 
 
 def versions() -> dict[str, str]:
-    """Of what the figures depend on."""
+    """Of what the figures depend on, NumPy's BLAS with its kernels and threads among it."""
     found = {"python": platform.python_version(), "tilewright": tilewright.__version__}
+    found["blas"] = str(blas())
     for package in ("numpy", "pyopencl", "torch"):
         try:
             found[package] = version(package)

@@ -23,6 +23,7 @@ from functools import cache
 
 import numpy as np
 
+from tilewright.backends.host.blas import blas
 from tilewright.engines.backend import Backend
 from tilewright.errors import DeviceError, KernelError
 from tilewright.facts.device import Device
@@ -260,7 +261,8 @@ def _key(device: Device, priors: Priors) -> str:
 
 @cache
 def _host_digest() -> str:
-    return hashlib.sha256(repr(np.show_config(mode="dicts")).encode()).hexdigest()[:8]
+    built = np.show_config(mode="dicts")
+    return hashlib.sha256(repr((built, blas())).encode()).hexdigest()[:8]
 
 
 def _stored(document: store.Content, dtype: str) -> Measured | None:

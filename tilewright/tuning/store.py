@@ -14,13 +14,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
 from tilewright import settings
-from tilewright.files import cache
+from tilewright.files import cache, locks
 
 FORMAT = "tilewright-measurements-1"
 MEASURED, TUNED, TRIED = "measured", "tuned", "tried"
@@ -146,17 +145,5 @@ def _locked(path: Path) -> Iterator[None]:
         return
     with lock:
         with contextlib.suppress(OSError):  # a file system without locks
-            _hold(lock)
+            locks.hold(lock.fileno())
         yield
-
-
-def _hold(lock: IO[bytes]) -> None:
-    """Until the file is closed or the process ends."""
-    if sys.platform == "win32":
-        import msvcrt
-
-        msvcrt.locking(lock.fileno(), msvcrt.LK_LOCK, 1)
-    else:
-        import fcntl
-
-        fcntl.flock(lock, fcntl.LOCK_EX)

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from tilewright.errors import ArgumentError, FileError
+from tilewright.files import atomic
 from tilewright.video.codecs import Coding, encoder
 from tilewright.video.detection.things import plain
 from tilewright.video.look import Frame, Look
@@ -68,8 +69,7 @@ def encode(
     damaged: Callable[[], int] = lambda: 0,
 ) -> Head:
     """Encode pictures as one chunk and write its file, whole or not at all."""
-    temporary = path.with_suffix(".part")
-    with _written(temporary) as file, _refused(coding, look):
+    with _written(path) as file, _refused(coding, look):
         context = encoder(coding, look)
         lengths: dict[int, int] = {}
         sink = _Sink(file)
@@ -91,7 +91,6 @@ def encode(
         sink.take(context.encode(None), lengths)
         head = Head(count, damaged(), (context.extradata or b"").hex(), notes, found)
         sink.finish(head)
-    temporary.replace(path)
     return head
 
 
@@ -109,15 +108,14 @@ def rehearsed(coding: Coding, look: Look) -> list[Packet]:
 
 @contextmanager
 def _written(path: Path) -> Iterator[BinaryIO]:
-    """A new file, which is gone where it cannot be written to its end."""
+    """A file that is `path` once the block ends well, and gone where it does not."""
     try:
-        with path.open("w+b") as file:
+        with atomic.replacing(path, ".part") as temporary, temporary.open("w+b") as file:
             yield file
-    except BaseException as error:
-        path.unlink(missing_ok=True)
-        if isinstance(error, OSError) and not isinstance(error, pyav().FFmpegError):
-            raise unwritten(path, error) from None
-        raise
+    except OSError as error:
+        if isinstance(error, pyav().FFmpegError):
+            raise
+        raise unwritten(path, error) from None
 
 
 def unwritten(path: Path, error: OSError) -> FileError:

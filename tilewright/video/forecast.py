@@ -7,13 +7,13 @@ pictures only it can say. Chunks have a key picture each, so these and others ar
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
 
+from tilewright.facts import machine
 from tilewright.video import chunk
 from tilewright.video.flow import Clock
 from tilewright.video.job import Job
@@ -70,7 +70,7 @@ def forecast(job: Job) -> Forecast:
         tried=sum(one.pictures for one in tried),
         seconds=ready + each * len(job.shown),
         bytes=_size(job, tried) + _copied(job),
-        memory=_most_memory(),
+        memory=machine.most_memory(),
         parts={
             name: sum(one.parts.get(name, 0.0) for one in warm) / pictures for name in warm[0].parts
         },
@@ -120,12 +120,3 @@ def _copied(job: Job) -> int:
     """Bytes of the packets that are copied."""
     with reading(job.film.path, "source") as container:
         return sum(p.size for p in container.demux() if p.stream_index != job.film.index)
-
-
-def _most_memory() -> int:
-    try:
-        import resource
-    except ImportError:  # no such count there
-        return 0
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return int(most) if sys.platform == "darwin" else 1024 * int(most)

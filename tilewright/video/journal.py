@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import FileError
+from tilewright.files import locks
 from tilewright.files.whole import write_json
 from tilewright.video import chunk
 from tilewright.video.source import Film
@@ -141,13 +142,7 @@ def _removed(folder: Path) -> None:
 
 def _locked(handle: int, out: Path) -> None:
     """Hold the folder for this process; the system lets go of it when that ends, however."""
-    try:
-        import fcntl
-    except ImportError:  # no such locks there
-        return
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    if not locks.try_hold(handle):
         raise FileError(
             f"out={short(str(out), PATH)}: another process writes it; accepted is another name"
-        ) from None
+        )

@@ -6,11 +6,8 @@ sums are fp32, as exact as every other back end here.
 
 from __future__ import annotations
 
-import ctypes
 import math
-import os
 import platform
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,13 +17,13 @@ from tilewright import settings
 from tilewright.arrays.aligned import aligned_bytes
 from tilewright.arrays.array import NDArray
 from tilewright.arrays.views import View
+from tilewright.backends.host.blas import blas
 from tilewright.engines.backend import Backend, Timing
 from tilewright.errors import DeviceMemoryError
+from tilewright.facts import machine
 from tilewright.facts.device import Device
 from tilewright.facts.kernel import Plan
 from tilewright.facts.scalars import Scalars
-
-_ASSUMED = 4 << 30
 
 
 class HostMemory:
@@ -138,36 +135,20 @@ def _erf(value: NDArray) -> NDArray:
 
 
 def _describe() -> Device:
-    memory = _memory()
-    config: Any = np.show_config(mode="dicts")
-    blas = config.get("Build Dependencies", {}).get("blas", {})
-    library = f"{blas.get('name', 'BLAS')} {blas.get('version', '')}".strip()
+    memory = machine.memory()
     return Device(
         id="host",
         backend="host",
         name=_processor_name(),
         vendor=platform.machine(),
-        driver=f"NumPy {np.__version__}, {library}{settings.as_held()}",
+        driver=f"NumPy {np.__version__}, {blas()}{settings.as_held()}",
         platform="NumPy",
         kind="cpu",
-        compute_units=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1,
+        compute_units=machine.cores(),
         memory=memory,
         max_allocation=memory,
         features=frozenset({"fp16", "fp64", "unified_memory"}),
     )
-
-
-def _memory() -> int:
-    """Bytes of the machine; 4 GiB are assumed where the system does not tell."""
-    if sys.platform == "win32":
-        kilobytes = ctypes.c_ulonglong()
-        if ctypes.windll.kernel32.GetPhysicallyInstalledSystemMemory(ctypes.byref(kilobytes)):
-            return kilobytes.value * 1024
-        return _ASSUMED
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return _ASSUMED
 
 
 def _processor_name() -> str:

@@ -1,4 +1,9 @@
-"""The outermost part of ONNX files: bytes to a parsed model whose versions are understood."""
+"""The outermost part of ONNX files: bytes to a parsed model whose versions are understood.
+
+`onnx.checker` is not asked: it refuses outputs whose rank no exporter wrote, which onnxruntime runs
+and many files have. What it knows of nodes (numbers of inputs, attributes and their types) is asked
+of the same tables, `onnx.defs`, by schemas.py.
+"""
 
 from __future__ import annotations
 
