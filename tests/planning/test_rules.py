@@ -16,7 +16,7 @@ from tests.support import made_up
 from tilewright import Device
 from tilewright.backends import backends
 from tilewright.backends.opencl.lowering import round_up, work_group
-from tilewright.backends.opencl.rules import MULTIPLY_ADD, Rule, read
+from tilewright.backends.opencl.rules import MULTIPLY_ADD, Rule, read, why_not_compile
 from tilewright.engines.dense import plan, plan_kernel
 from tilewright.errors import KernelError
 from tilewright.facts.kernel import Plan
@@ -81,6 +81,35 @@ def test_every_rule_speaks_of_a_made_up_device_and_gives_reason_and_source(rule:
     assert any(rule.applies(device) for device in (*made_up.DEVICES, made_up.XCLIPSE_960))
     assert rule.reason
     assert rule.source
+
+
+POCL = replace(
+    made_up.TWO_CORES,
+    platform="Portable Computing Language",
+    version="OpenCL 3.0 PoCL HSTR: pthread-x86_64-unknown-linux-gnu-znver3",
+)
+ZEN_4 = frozenset({"X86_V3", "X86_V4", "AVX512_ICL"})
+
+
+@pytest.mark.parametrize(
+    ("device", "instructions", "refused"),
+    [
+        (POCL, ZEN_4, True),
+        (POCL, frozenset({"AVX2", "AVX512F"}), True),
+        (POCL, frozenset({"X86_V3"}), False),  # a Zen 3 indeed
+        (replace(POCL, version=POCL.version.replace("znver3", "znver4")), ZEN_4, False),
+        (replace(POCL, version=POCL.version.replace("znver3", "skylake-avx512")), ZEN_4, False),
+        (replace(POCL, platform="Intel(R) OpenCL"), ZEN_4, False),
+        (replace(POCL, kind="gpu"), ZEN_4, False),
+    ],
+)
+def test_a_compiler_that_would_end_the_process_is_not_asked(
+    device: Device, instructions: frozenset[str], refused: bool
+) -> None:
+    why = why_not_compile(device, instructions)
+    assert (why is not None) is refused
+    if why is not None:
+        assert "; accepted is a PoCL of LLVM 16 or newer" in why
 
 
 # Plans are pure: what they are depends on their arguments, and what they launch, a device can take.

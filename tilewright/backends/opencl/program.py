@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright import settings
-from tilewright.backends.opencl.rules import KEEPS_PROGRAMS
+from tilewright.backends.opencl.rules import KEEPS_PROGRAMS, why_not_compile
 from tilewright.backends.opencl.runtime import Session, programs, pyopencl
 from tilewright.errors import BuildError
 from tilewright.facts.kernel import Launch
@@ -71,6 +71,8 @@ def _forget_sources() -> None:
 
 def _load_or_build(session: Session, launch: Launch) -> Any:
     cl = pyopencl()
+    if why := why_not_compile(session.device):
+        raise BuildError(f"device={session.device.id!r}: {why}")
     text, options = source(launch.program), _options(launch)
     path = _cache_path(session, text, options)
     binary = cache_files.read_sealed(path, _MAGIC) if path else None

@@ -15,6 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tilewright.facts.device import Device
 
 MULTIPLY_ADD = {"a*b+c": 0, "mad": 1, "fma": 2}
@@ -44,6 +46,27 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
+class Refusal:
+    """A compiler that takes the process down, or hangs: which, on what processor, what to take."""
+
+    name: str
+    platform: str
+    pattern: str  # of the driver's version
+    instructions: tuple[str, ...]  # any of these, as NumPy names what a processor has
+    reason: str
+    accepted: str
+    source: str
+
+    def applies(self, device: Device, instructions: frozenset[str]) -> bool:
+        """Whether nothing may be compiled for this device, on a processor of `instructions`."""
+        return (
+            device.platform == self.platform
+            and not instructions.isdisjoint(self.instructions)
+            and re.search(self.pattern, device.version) is not None
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Preferences:
     """What the rules that apply add up to; later rules are more specific and win."""
 
@@ -57,7 +80,7 @@ class Preferences:
 
 def preferences(device: Device) -> Preferences:
     """The preferences for a device, with the rules they came from."""
-    otherwise, every = read()
+    otherwise, every, _ = read()
     rules = tuple(rule for rule in every if rule.applies(device))
     settled = dict(otherwise)
     for rule in rules:
@@ -67,8 +90,31 @@ def preferences(device: Device) -> Preferences:
     return Preferences(**settled, rules=rules)
 
 
+def why_not_compile(device: Device, instructions: frozenset[str] | None = None) -> str | None:
+    """Why nothing may be compiled for a device, in words; None where there is no reason."""
+    if device.kind != "cpu":
+        return None
+    has = _instructions() if instructions is None else instructions
+    for refusal in read()[2]:
+        if refusal.applies(device, has):
+            return f"{refusal.reason}; accepted is {refusal.accepted}"
+    return None
+
+
 @cache
-def read() -> tuple[Mapping[str, Any], tuple[Rule, ...]]:
-    """What holds where no rule speaks, and the rules in the file's order."""
+def _instructions() -> frozenset[str]:
+    """Sets that this processor has, as NumPy names them."""
+    config = np.show_config(mode="dicts") or {}
+    return frozenset(config.get("SIMD Extensions", {}).get("found", ()))
+
+
+@cache
+def read() -> tuple[Mapping[str, Any], tuple[Rule, ...], tuple[Refusal, ...]]:
+    """What holds where no rule speaks, the rules in the file's order, and what is refused."""
     document = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-    return document["otherwise"], tuple(Rule(**rule) for rule in document["rule"])
+    rules = tuple(Rule(**rule) for rule in document["rule"])
+    refusals = tuple(
+        Refusal(**{**one, "instructions": tuple(one["instructions"])})
+        for one in document["refusal"]
+    )
+    return document["otherwise"], rules, refusals
