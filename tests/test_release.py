@@ -1,7 +1,7 @@
 """A release works where nothing else is: what is built holds every file and needs what it names.
 
-The wheel is made from the source archive, as packagers do it. It runs beside the packages alone that
-it declares, found through their own records.
+The wheel is made from the source archive, as packagers do it, and runs beside those packages alone
+that it declares, found through their own records.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ ZEN_4 = frozenset({"X86_V3", "X86_V4", "AVX512_ICL"})
 
 
 @pytest.mark.parametrize(
-    ("device", "instructions", "refused"),
+    ("driver", "instructions", "refused"),
     [
         (POCL, ZEN_4, True),
         (POCL, frozenset({"AVX2", "AVX512F"}), True),
@@ -104,9 +104,9 @@ ZEN_4 = frozenset({"X86_V3", "X86_V4", "AVX512_ICL"})
     ],
 )
 def test_a_compiler_that_would_end_the_process_is_not_asked(
-    device: Device, instructions: frozenset[str], refused: bool
+    driver: Device, instructions: frozenset[str], refused: bool
 ) -> None:
-    why = why_not_compile(device, instructions)
+    why = why_not_compile(driver, instructions)
     assert (why is not None) is refused
     if why is not None:
         assert "; accepted is a PoCL of LLVM 16 or newer" in why
