@@ -14,7 +14,7 @@ import numpy as np
 from tilewright.arrays.addresses import Columns
 from tilewright.backends.opencl.grouped_launch import Arguments, Bound, Launches
 from tilewright.backends.opencl.grouped_tables import CHUNK, Table, Tables
-from tilewright.backends.opencl.lowering import arithmetic
+from tilewright.backends.opencl.lowering import CHAIN, arithmetic, chains
 from tilewright.backends.opencl.rules import preferences
 from tilewright.backends.opencl.runtime import Session, session
 from tilewright.engines.grouped import GroupedKernel, GroupedOperands
@@ -74,10 +74,10 @@ class Groups(GroupedKernel):
     ) -> Launches:
         """Every launch with its arguments."""
 
-    def _common(self, operands: GroupedOperands, k: int = 0, **more: int) -> Defines:
+    def _common(self, operands: GroupedOperands, **more: int) -> Defines:
         """The -D options of every grouped kernel."""
         return (
-            *arithmetic(self.dtype, sums_of(self.dtype), preferences(self.device).multiply_add, k),
+            *arithmetic(self.dtype, sums_of(self.dtype), preferences(self.device).multiply_add),
             ("POINTERS", int(operands.bases is None)),
             *more.items(),
         )
@@ -186,7 +186,6 @@ class GpuGroups(Groups):
         item = ITEMSIZE[self.dtype]
         defines = self._common(
             operands,
-            longest,
             TILE_M=m,
             TILE_N=n,
             TILE_K=k,
@@ -198,6 +197,8 @@ class GpuGroups(Groups):
             REQUIRE_GROUP=preferences(self.device).require_group,
             PARTS=parts,
         )
+        if longest > CHAIN:
+            defines = (*defines, *chains(self.dtype, sums_of(self.dtype), longest))
         if _is_near(operands, max(m, n), k):
             defines = (*defines, ("OFFSET", "int"))
         return _launch("grouped", defines, count, m // micro_m * (n // micro_n), "grouped_tiles")

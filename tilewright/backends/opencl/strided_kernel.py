@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from tilewright.backends.opencl.lowering import (
     MULTIPLY_ADD_AXIS,
     arithmetic,
+    chains,
     computed,
     grid,
     ints,
@@ -125,7 +126,8 @@ class StridedKernel:
             program=self.name,
             entry=self.entry,
             defines=(
-                *arithmetic(problem.dtype, problem.accumulate, config.multiply_add, problem.k),
+                *arithmetic(problem.dtype, problem.accumulate, config.multiply_add),
+                *chains(problem.dtype, problem.accumulate, problem.k),
                 *self.options(problem, config),
                 *((("LOOP", 1),) if config.tile_m and device.kind != "gpu" else ()),
             ),

@@ -21,6 +21,7 @@ from tilewright.backends.opencl.lowering import (
     Block,
     arithmetic,
     blocks,
+    chains,
     computed,
     grid,
     ints,
@@ -178,7 +179,8 @@ class VectorKernel:
             program=self.name,
             entry=self.name,
             defines=(
-                *arithmetic(problem.dtype, problem.accumulate, config.multiply_add, block.k),
+                *arithmetic(problem.dtype, problem.accumulate, config.multiply_add),
+                *chains(problem.dtype, problem.accumulate, block.k),
                 *config.macros("micro_m", "micro_n", "unroll", *own),
             ),
             global_size=size,

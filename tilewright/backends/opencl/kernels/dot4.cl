@@ -9,7 +9,8 @@
 // in the same DRAM as the rest; it wants at least 4096 work-items, 128 a core.
 //
 // WIDE_SUM 0: a sum is a number, each step adds dot() to it. 1: a sum is a vector, added up at the
-// end: no horizontal additions in the loop, four times the registers.
+// end: no horizontal additions in the loop, four times the registers. Either way a chain is of
+// CHAIN additions, of four steps of k each.
 
 #include "common.clh"
 
@@ -53,6 +54,8 @@
 #define LOAD_Y(r, v, none) const sum4 y##v = TO_SUM4(vload4(l, b##v));
 #define GAIN_ONE(r, v, none) GAIN_DOT(x##r, y##v, part##r##_##v);
 #define GAIN_ROW(r, none) EVERY_COLUMN(GAIN_ONE, r, none)
+#define PASS_A(r, none) a##r += 4 * steps;
+#define PASS_B(r, v, none) b##v += 4 * steps;
 #define STORE_ONE(r, v, none)                                                                 \
     if (j + v < n) {                                                                          \
         const TOTAL whole = WHOLE(total##r##_##v, lost##r##_##v);                             \
@@ -78,14 +81,17 @@ __kernel void dot4(int m, int n, int k4,
     EVERY_ROW(POINT_A, )
     EVERY_COLUMN(POINT_B, , )
     EVERY_ROW(DECLARE_ROW, )
-    EVERY_CHAIN(CHAIN / 4, k4) {
+    EVERY_CHAIN(CHAIN, k4) {
         EVERY_ROW(BEGIN_ROW, )
+        const int steps = end - begin;
         UNROLLED
-        for (int l = begin; l < end; l++) {
+        for (int l = 0; l < steps; l++) {
             EVERY_ROW(LOAD_X, )
             EVERY_COLUMN(LOAD_Y, , )
             EVERY_ROW(GAIN_ROW, )
         }
+        EVERY_ROW(PASS_A, )
+        EVERY_COLUMN(PASS_B, , )
         EVERY_ROW(END_ROW, )
     }
     c += c_offset + i * c_row + j * c_col;

@@ -26,12 +26,11 @@ __kernel void naive(int m, int n, int k,
     sum total = 0, lost = 0;
     EVERY_CHAIN(CHAIN, k) {
         sum part = 0;
+        const int steps = end - begin;
         UNROLLED
-        for (int l = begin; l < end; l++) {
-            part = MADD((sum)*a, (sum)*b, part);
-            a += a_col;
-            b += b_row;
-        }
+        for (int l = 0; l < steps; l++) part = MADD((sum)a[l * a_col], (sum)b[l * b_row], part);
+        a += steps * a_col;
+        b += steps * b_row;
         JOIN_CHAIN(sum, total, lost, part)
     }
     finish(WHOLE(total, lost), c + c_offset + i * c_row + j * c_col, alpha, beta,

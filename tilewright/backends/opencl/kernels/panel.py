@@ -9,6 +9,7 @@ from tilewright.backends.opencl.lowering import (
     LONG,
     MULTIPLY_ADD_AXIS,
     arithmetic,
+    chains,
     computed,
     ints,
     round_up,
@@ -79,7 +80,8 @@ class Panel:
             program=self.name,
             entry="panel",
             defines=(
-                *arithmetic(problem.dtype, problem.accumulate, config.multiply_add, problem.k),
+                *arithmetic(problem.dtype, problem.accumulate, config.multiply_add),
+                *(chains(problem.dtype, problem.accumulate, problem.k) if problem.k > LONG else ()),
                 *config.macros("micro_m", "vector"),
             ),
             global_size=(-(-problem.n // block_n), -(-problem.m // block_m)),
