@@ -3,7 +3,7 @@
 grouped_mm   sort the slots, gather rows, torch._grouped_mm, SwiGLU, _grouped_mm, weights, index_add
 liger        LigerFusedMoEFunction of liger-kernel (its weights are the turned ones), of whose
              tuner's choices only the tiles of 128 or more are left, as all take minutes
-loop         an expert at a time: rows of its tokens, two products, index_add
+loop         an expert at a time: rows of its tokens, two products, index_add_
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def loop(given: Given) -> Any:
         gate, up = (given.x[token] @ given.w_up[group]).chunk(2, dim=1)
         y = (torch.nn.functional.silu(gate) * up) @ given.w_down[group]
         weight = given.weights[token, slot].to(y.dtype)[:, None]
-        out = out.index_add(0, token, y * weight)
+        out.index_add_(0, token, y * weight)
     return out
 
 
