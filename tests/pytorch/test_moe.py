@@ -84,8 +84,29 @@ def test_gradients_are_those_of_finite_differences_and_a_second_time_refused(whe
 
     assert torch.autograd.gradcheck(layer, leaves)
     (first,) = torch.autograd.grad(layer(*leaves).sum(), leaves[0], create_graph=True)
-    with pytest.raises(RuntimeError, match="moe_gradients"):
+    with pytest.raises(NotImplementedError, match="gradient of its gradient"):
         torch.autograd.grad(first.sum(), leaves[1])
+
+
+@pytest.mark.parametrize("where", DEVICES)
+def test_transforms_find_the_gradient_and_tangents_are_refused(where: str) -> None:
+    case = cases.Case(6, 8, 4, 3, 2, dtype=torch.float64)
+    given = case.operands(where)
+    up, down = given.w_up.nan_to_num(), given.w_down.nan_to_num()
+
+    def layer(x: Any) -> Any:
+        return tw.moe(x, up, down, given.experts, given.weights)
+
+    wanted = torch.autograd.grad(layer(leaf := given.x.clone().requires_grad_()).sum(), leaf)[0]
+    torch.testing.assert_close(torch.func.grad(lambda x: layer(x).sum())(given.x), wanted)
+    made, back = torch.func.vjp(layer, given.x)
+    torch.testing.assert_close(back(torch.ones_like(made))[0], wanted)
+    several = torch.stack((given.x, 2 * given.x))
+    torch.testing.assert_close(torch.vmap(layer)(several)[1], layer(2 * given.x))
+    each = torch.vmap(torch.func.grad(lambda x: layer(x).sum()))(several)
+    torch.testing.assert_close(each[0], wanted)
+    with pytest.raises((RuntimeError, NotImplementedError), match=r"jvp|forward"):
+        torch.func.jvp(layer, (given.x,), (given.x,))
 
 
 @pytest.mark.parametrize("where", DEVICES)
@@ -224,6 +245,10 @@ def test_the_module_routes_to_the_experts_of_the_largest_chances(where: str) -> 
         layer(x, experts)
     with pytest.raises(ArgumentError, match="top=7"):
         MoE(6, 16, 8, top=7)
+    with pytest.raises(ArgumentError, match=r"top=2\.5"):
+        MoE(6, 16, 8, top=2.5)  # type: ignore[arg-type]
+    with pytest.raises(ShapeError, match=r"x.shape=\(3, 15\)"):
+        layer(x[0, :3, :15])
     with pytest.raises(ArgumentError, match="activation='tanh'"):
         MoE(6, 16, 8, top=1, activation="tanh")
     assert "top=3" in repr(layer)
@@ -246,6 +271,8 @@ def test_what_does_not_fit_is_named() -> None:
     wrong: list[tuple[dict[str, Any], type[Exception], str]] = [
         ({"x": [1.0]}, OperandError, "x=list"),
         ({"w_up": None}, OperandError, "w_up=NoneType"),
+        ({"w_up": given.w_up.to_sparse()}, OperandError, "w_up.layout"),
+        ({"experts": given.experts.to_sparse()}, OperandError, "experts.layout"),
         ({"weights": given.weights.to("meta")}, OperandError, "weights.device='meta'"),
         ({"x": given.x.int()}, DtypeError, "x.dtype='int32'"),
         ({"w_down": given.w_down.double()}, DtypeError, "w_down.dtype='float64'"),

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tilewright.errors import ArgumentError
+from tilewright.errors import ArgumentError, ShapeError
 from tilewright.facts.gates import GATES
 from tilewright.products.moe import moe
 from tilewright.wording import short
@@ -41,9 +41,9 @@ class MoE(nn.Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        if activation not in GATES:
+        if not isinstance(activation, str) or activation not in GATES:
             raise ArgumentError(f"activation={short(activation)}: accepted are {', '.join(GATES)}")
-        if not 1 <= top <= experts:
+        if not isinstance(top, int) or not 1 <= top <= experts:
             raise ArgumentError(f"top={short(top)}: accepted is 1 to {experts}, the experts")
         self.experts, self.features, self.hidden, self.top = experts, features, hidden, top
         self.activation, self.normalize, self.precision = activation, normalize, precision
@@ -72,6 +72,8 @@ class MoE(nn.Module):
         """[.., features] -> [.., features]."""
         if (experts is None) != (weights is None):
             raise ArgumentError("experts, weights: accepted are both, or neither")
+        if not x.dim() or x.shape[-1] != self.features:
+            raise ShapeError(f"x.shape={tuple(x.shape)}: must end with {self.features}, features")
         rows = x.reshape(-1, self.features)
         if experts is None:
             experts, weights = self.route(rows)

@@ -11,9 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tilewright.arrays import torch_private as private
 from tilewright.facts.gates import GATES
+from tilewright.inputs.tensors import needs_gradient
 from tilewright.torch_ops import moe_on_gpu, moe_on_processor
+from tilewright.torch_ops.eager import is_followed, is_transformed, outside_of_graphs
 
+# What torch.func wrapped has no memory once its transform has ended, as in the function of vjp.
+_alive = private.unwrapped(torch)
 _Made = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 _Gradients = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -26,11 +31,20 @@ def layer(
     weights: Tensor,
     activation: str,
     precision: str,
-    keep: bool,
 ) -> Tensor:
     """The result [T, d]; all are checked."""
-    given = (x, w_up, w_down, experts, weights)
-    out: Tensor = torch.ops.tilewright.moe(*given, activation, precision, keep)[0]
+    given = (x, w_up, w_down, experts, weights, activation, precision)
+    if torch.compiler.is_compiling():
+        if is_transformed():
+            out: Tensor = outside_of_graphs(layer, *given)
+            return out
+        keep = needs_gradient(x, w_up, w_down, weights)
+        out = torch.ops.tilewright.moe(*given, keep)[0]
+        return out
+    if is_followed(x, w_up, w_down, weights):
+        out = _Layer.apply(*given)[0]
+        return out
+    out = torch.ops.tilewright.moe(*given, False)[0]
     return out
 
 
@@ -144,24 +158,80 @@ def _new_gradients(make: Any, *given: Any) -> _Gradients:
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: _Made) -> None:
-    x, w_up, w_down, _, weights, ctx.activation, ctx.precision, ctx.kept = inputs
+    x, w_up, w_down, _, weights, ctx.activation, ctx.precision, *_ = inputs
     ctx.save_for_backward(x, w_up, w_down, weights, *output[1:])
     ctx.mark_non_differentiable(*output[1:])
     ctx.set_materialize_grads(False)  # zeros for h and the routes would take as long as to write h
 
 
 def _gradients(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Any, ...]:
-    """Of x, w_up, w_down and the weights, where they are wanted."""
-    of_x, of_up, of_down, _experts, of_weights, *_rest = ctx.needs_input_grad
-    if not ctx.kept:
-        raise RuntimeError("tilewright.moe: its forward pass was told that no gradient would come")
+    """Of x, w_up, w_down and the weights, where they are wanted; for the operator and _Layer."""
+    count = len(ctx.needs_input_grad)
     if grad is None:
-        return (None,) * 8
+        return (None,) * count
+    of_x, of_up, of_down, _experts, of_weights, *_rest = ctx.needs_input_grad
     wanted = [of_x, of_up, of_down]
+    given = (grad, *map(_alive, ctx.saved_tensors))
     how = (ctx.activation, ctx.precision, wanted)
-    found = torch.ops.tilewright.moe_gradients(grad, *ctx.saved_tensors, *how)
+    if not torch.compiler.is_compiling() and is_followed(*given):
+        found = _Once.apply(*given, *how)
+    else:
+        found = torch.ops.tilewright.moe_gradients(*given, *how)
     asked = [one if want else None for one, want in zip(found, (*wanted, of_weights), strict=True)]
-    return *asked[:3], None, asked[3], None, None, None
+    return *asked[:3], None, asked[3], *((None,) * (count - 5))
 
 
 _moe.register_autograd(_gradients, setup_context=_keep)
+
+
+class _Once(torch.autograd.Function):
+    """The gradients as autograd and torch.func see them: not differentiable."""
+
+    @staticmethod
+    def forward(*given: Any) -> Any:
+        """Of x, w_up, w_down and the weights."""
+        return torch.ops.tilewright.moe_gradients(*given)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Nothing is kept."""
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        """Refused."""
+        raise NotImplementedError(
+            "tilewright.moe: the gradient of its gradient would need what is not kept; accepted is"
+            " a single backward pass"
+        )
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *given: Any) -> Any:
+        """Gradients for each slice of the batch."""
+        return _each(_Once, info.batch_size, in_dims, given)
+
+
+def _each(function: Any, count: int, in_dims: Any, given: tuple[Any, ...]) -> Any:
+    """A call for each slice of a batch, stacked. Lists of options are the same for all."""
+    parts = [
+        value.unbind(dim) if isinstance(dim, int) else [value] * count
+        for value, dim in zip(given, in_dims, strict=True)
+    ]
+    made = [function.apply(*slices) for slices in zip(*parts, strict=True)]
+    return tuple(map(torch.stack, zip(*made, strict=True))), (0,) * len(made[0])
+
+
+class _Layer(torch.autograd.Function):
+    """The layer as autograd and torch.func see it; tangents have no rule, and so raise."""
+
+    @staticmethod
+    def forward(*given: Any) -> Any:
+        """The result, h and the routes."""
+        return torch.ops.tilewright.moe(*given, True)
+
+    setup_context = staticmethod(_keep)
+    backward = staticmethod(_gradients)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *given: Any) -> Any:
+        """A layer for each slice of the batch."""
+        return _each(_Layer, info.batch_size, in_dims, given)

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
 from tilewright.facts.gates import GATES
-from tilewright.inputs.tensors import DTYPES, NAMES, needs_gradient
+from tilewright.inputs.tensors import check_tensor
 from tilewright.torch_ops import autocast, moe
-from tilewright.torch_ops.eager import is_transformed
 from tilewright.wording import short
 
 MOST = 2**30  # slots, and rows and columns of matrices
@@ -40,16 +39,16 @@ def layer(
         precision = None  # asked for float32, which autocast has just left
     _check_types(x, w_up, w_down, experts, weights, precision)
     _check_sizes(x, w_up, w_down, experts, weights, activation)
-    keep = needs_gradient(x, w_up, w_down, weights) or is_transformed()
-    how = (activation, precision or "ieee", keep)
-    return moe.layer(x, w_up, w_down, experts, weights, *how)
+    return moe.layer(x, w_up, w_down, experts, weights, activation, precision or "ieee")
 
 
 def _check_types(
     x: Tensor, w_up: Tensor, w_down: Tensor, experts: Tensor, weights: Tensor, precision: Any
 ) -> None:
-    if x.dtype not in DTYPES:
-        raise DtypeError(f"x.dtype={_name(x)!r}: accepted are {NAMES}")
+    for name, value in (("x", x), ("w_up", w_up), ("w_down", w_down), ("weights", weights)):
+        check_tensor(value, name)
+    if experts.layout is not torch.strided or experts.is_nested:
+        raise OperandError(f"experts.layout={experts.layout}: accepted are dense tensors")
     for name, value in (("w_up", w_up), ("w_down", w_down)):
         if value.dtype != x.dtype:
             raise DtypeError(f"{name}.dtype={_name(value)!r}: must equal x.dtype={_name(x)!r}")
