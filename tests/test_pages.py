@@ -38,7 +38,7 @@ from tilewright.cli import app
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # These measure for seconds to minutes; each has tests of its own that run it.
-SLOW = {"peak", "ladder", "roofline", "tune", "grouped", "demo", "profile"}
+SLOW = {"doctor", "peak", "ladder", "roofline", "tune", "grouped", "demo", "profile"}
 FENCE = re.compile(r"^(?P<above>[^\n]*)\n```(?P<kind>\w*)\n(?P<code>.*?)^```$", re.M | re.S)
 
 

@@ -26,7 +26,7 @@ from tilewright.errors import TilewrightError
 
 # A file here each, with a function of the same name; of GROUPS, with an `app` of several.
 COMMANDS = (
-    *("devices", "peak", "ladder", "roofline", "tune", "matmul", "grouped"),
+    *("devices", "doctor", "peak", "ladder", "roofline", "tune", "matmul", "grouped"),
     *("profile", "analyse", "enhance", "label", "demo"),
 )
 GROUPS = ("net", "onebit", "cache")
