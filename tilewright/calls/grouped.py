@@ -29,19 +29,22 @@ def grouped_matmul(
 
     `watched` where torch's tensors in the host's memory are among the operands.
     """
-    asked = {"kernel": kernel, "precision": precision}
     if lies_on_gpu(a) or lies_on_gpu(b):
         from tilewright.calls import grouped_gpu
 
-        return grouped_gpu.grouped_matmul(a, b, out, order=order, device=device, **asked, **options)
-    check_none(**asked)
+        return grouped_gpu.grouped_matmul(
+            a, b, out, order=order, device=device, kernel=kernel, precision=precision, **options
+        )
+    check_none(precision=precision)
     place = host_place(watched=watched)
     call = checked(place, a, b, out, **options)
     held = call.a.base
     chosen = Host(a).device(device) if held is None else held.device
     sizes = (call.a.at.rows, call.b.at.cols, call.a.at.cols)
     dtype, named = call.a.dtype.name, device is not None
-    results = plan_of(*sizes, dtype, chosen, order, named=named).bound(call)()
+    alone = named or held is not None
+    how = {"named": alone, "kernel": kernel, "at_once": True}
+    results = plan_of(*sizes, dtype, chosen, order, **how).bound(call)()
     if out is not None:
         place.written(out)
     return results

@@ -16,21 +16,24 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.arrays.addresses import Column, numbers_of
+from tilewright.backends.host import grouped as native
+from tilewright.calls.grouped_engines import Batch, chosen
 from tilewright.calls.grouped_quick_host import is_worth_planning
 from tilewright.calls.grouped_run_host import bound, host_share, is_loops
 from tilewright.errors import KernelError, ShapeError
 from tilewright.facts.device import Device
 from tilewright.facts.fixed import Fixed
 from tilewright.facts.limits import MOST
+from tilewright.facts.verdict import Verdict
 from tilewright.files import reading
 from tilewright.files.whole import path_of, replacing
 from tilewright.inputs.batch import Call, Place, Results, check_planned, checked
 from tilewright.inputs.batch_place import check_none, host_place, lies_on_gpu
 from tilewright.inputs.checks import check_options, checked_dtype, checked_name
-from tilewright.inputs.devices import backend_of, resolve
+from tilewright.inputs.devices import resolve
 from tilewright.inputs.watched import are_watched, listed
 from tilewright.planning.explain import batch_head, explained, explained_elsewhere
-from tilewright.planning.grouped import Balance, Bucket, GroupedLayout, lay_out, signature
+from tilewright.planning.grouped import Balance, Bucket, GroupedLayout, signature
 from tilewright.planning.order import ORDERS
 from tilewright.remember import Shelf
 from tilewright.wording import PATH, counted, short
@@ -52,12 +55,22 @@ class GroupedPlan(Fixed):
 
     device: Device
     dtype: str
-    layout: GroupedLayout | None
     m: npt.NDArray[np.int64]
     n: npt.NDArray[np.int64]
     k: npt.NDArray[np.int64]
     asked: str
     named: bool  # whether the caller named the device, which then runs what a loop would end before
+    verdict: Verdict  # what the engines said; where all refused there is no layout
+
+    @property
+    def home(self) -> Device:
+        """Where the chosen engine runs: the host, or the plan's device."""
+        return self.verdict.best.device if self.verdict.proposals else self.device
+
+    @property
+    def layout(self) -> GroupedLayout | None:
+        """What is launched; None for a loop of NumPy's."""
+        return self.verdict.best.decisions if self.verdict.proposals else None
 
     def __repr__(self) -> str:
         """In a line: columns of thousands of sizes would fill the screen."""
@@ -97,6 +110,7 @@ class GroupedPlan(Fixed):
         head = batch_head(len(self.m), self.dtype, flops, self.device)
         if self.layout is None:
             lines = explained_elsewhere("host", _LOOP, self.device, flops)
+            lines += [f"rejected   {one.kernel}: {one.reason}" for one in self.verdict.refusals]
             return "\n".join(head + lines)
         if not len(self.m):
             return "\n".join([*head, "because    the batch is empty: nothing is computed"])
@@ -105,13 +119,13 @@ class GroupedPlan(Fixed):
                 "unbound    a loop of NumPy's products: a plan would save less than it costs"
             )
         sizes = (self.m, self.n, self.k)
-        if not self.named and is_loops(self.device, self.dtype, sizes):
+        if not self.named and is_loops(self.home, self.dtype, sizes):
             head.append("bound      a loop of NumPy's products: they end before a launch would")
-        host = host_share(self.device, self.dtype, sizes)
+        host = host_share(self.home, self.dtype, sizes)
         if len(host):
             large = counted(len(host), "large product")
             head.append(f"host       {large} by NumPy's BLAS, before the others")
-        return "\n".join(head + explained(self.layout, self.device, flops))
+        return "\n".join(head + explained(self.layout, self.verdict, flops))
 
     def bind(self, a: Any, b: Any, out: Any = None, **options: Any) -> Callable[[], Results]:
         """A callable that only launches, on these operands, and returns the results.
@@ -140,9 +154,9 @@ class GroupedPlan(Fixed):
                 place, call, out, self.device, self.asked, **asked
             )
             return made
-        check_none(**asked)
+        check_none(precision=asked["precision"])
         place = host_place(watched=watched)
-        run = self.bound(self._fitting(place, a, b, out, **options))
+        run = self.bound(self._fitting(place, a, b, out, **options), asked["kernel"])
         return _counted(run, place) if watched else run
 
     def _fitting(self, place: Place, *operands: Any, **options: Any) -> Call:
@@ -151,16 +165,29 @@ class GroupedPlan(Fixed):
         check_planned(call, self.device, self.dtype, {"m": self.m, "n": self.n, "k": self.k})
         return call
 
-    def bound(self, call: Call) -> Callable[[], Results]:
-        """What computes a call of these sizes off GPUs, and returns its results."""
-        return bound(self.device, call, self._laid_out, named=self.named)
+    def bound(self, call: Call, kernel: str | None = None) -> Callable[[], Results]:
+        """What computes a call of these sizes off GPUs, and returns its results.
+
+        Raises KernelError where `kernel` is given and no engine of that name can take it.
+        """
+        there = None if call.a.base is None else call.a.base.device
+        if kernel is not None or (there is not None and there != self.home):
+            other = self._by(there or self.device, kernel, named=self.named or there is not None)
+            return bound(other.home, call, other._laid_out, named=True)
+        return bound(self.home, call, self._laid_out, named=self.named)
+
+    def _by(
+        self, device: Device, kernel: str | None, *, named: bool, at: Column | slice = slice(None)
+    ) -> GroupedPlan:
+        """The plan of the same, or of some of the products, by other engines."""
+        sizes = (self.m[at], self.n[at], self.k[at])
+        return plan_of(*sizes, self.dtype, device, self.asked, named=named, kernel=kernel)
 
     def _laid_out(self, at: npt.NDArray[np.int64]) -> GroupedLayout | None:
         """The layout of some of the products."""
         if self.layout is None or len(at) == len(self.m):
             return self.layout
-        sizes = (self.m[at], self.n[at], self.k[at])
-        return plan_of(*sizes, self.dtype, self.device, self.asked, named=self.named).layout
+        return self._by(self.home, None, named=True, at=at).layout
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write sizes and decisions as JSON. The layout is made again from them when loaded.
@@ -201,8 +228,8 @@ def planned(
     order: str,
 ) -> GroupedPlan:
     """`tilewright.plan_grouped`, which has the words for arguments and errors."""
-    chosen = resolve(device)
-    wanted = _on_gpu().dtype_name(dtype) if chosen.backend == "cuda" else checked_dtype(dtype).name
+    place = resolve(device)
+    wanted = _on_gpu().dtype_name(dtype) if place.backend == "cuda" else checked_dtype(dtype).name
     checked_name("order", order, ("auto", *ORDERS))
     rows, cols, depths = _size_column(m, "m"), _size_column(n, "n"), _size_column(k, "k")
     if not len(rows) == len(cols) == len(depths):
@@ -210,24 +237,38 @@ def planned(
             f"m, n, k: have {len(rows)}, {len(cols)} and {len(depths)} entries; must have one each"
             " a problem"
         )
-    return plan_of(rows, cols, depths, wanted, chosen, order, named=device is not None)
+    return plan_of(rows, cols, depths, wanted, place, order, named=device is not None)
 
 
 def plan_of(
-    m: Column, n: Column, k: Column, dtype: str, device: Device, order: str, *, named: bool
+    m: Column,
+    n: Column,
+    k: Column,
+    dtype: str,
+    device: Device,
+    order: str,
+    *,
+    named: bool,
+    kernel: str | None = None,
+    at_once: bool = False,
 ) -> GroupedPlan:
-    """The plan of checked sizes, found again or made."""
+    """The plan of checked sizes, found again or made.
+
+    `kernel` names an engine; `at_once` leaves out those that are not compiled yet. Raises
+    KernelError where the engine named is none of the device's, or cannot.
+    """
+    at_once = at_once and kernel is None and not native.is_compiled(dtype)
 
     def planned_anew() -> GroupedPlan:
-        kernel = backend_of(device).grouped(device, dtype)
-        if kernel is None:
-            own = m.copy(), n.copy(), k.copy()
-            return GroupedPlan(device, dtype, None, *own, order, named)
-        made = lay_out(m, n, k, kernel.tiles, kernel.slots, order)
-        return GroupedPlan(device, dtype, made, made.m, made.n, made.k, order, named)
+        own = m.copy(), n.copy(), k.copy()
+        batch = Batch(*own, dtype, order, at_once)
+        verdict = chosen(batch, device, kernel, alone=named)
+        layout: Any = verdict.best.decisions if verdict.proposals else batch
+        sizes = (layout.m, layout.n, layout.k)
+        return GroupedPlan(device, dtype, *sizes, order, named, verdict)
 
-    key = signature(m, n, k, dtype, device.key, device.id, order, named)
-    return _plans.found(key, planned_anew, lambda plan: plan.bytes)
+    asked = (dtype, device.key, device.id, order, named, kernel, at_once)
+    return _plans.found(signature(m, n, k, *asked), planned_anew, lambda plan: plan.bytes)
 
 
 def _size_column(values: npt.ArrayLike, name: str) -> Column:

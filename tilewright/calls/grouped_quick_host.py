@@ -17,6 +17,7 @@ import numpy as np
 
 from tilewright.arrays.array import NDArray
 from tilewright.arrays.views import loaded_torch
+from tilewright.backends.host import grouped as native
 from tilewright.inputs.devices import backend_of, resolve
 from tilewright.planning.host_part import ZEROED, saved
 
@@ -106,7 +107,9 @@ def _many(a: Any, b: Any) -> list[NDArray] | None:
 
 def _has_kernel(dtype: np.dtype[Any]) -> bool:
     device = resolve(None)
-    return backend_of(device).grouped(device, dtype.name) is not None
+    if backend_of(device).grouped(device, dtype.name) is None:
+        return False
+    return device.backend != "host" or native.why_not_yet(device, dtype.name) is None
 
 
 def is_worth_planning(count: int, flops: float) -> bool:

@@ -104,7 +104,7 @@ def _nothing() -> None:
 
 def _parts(device: Device, call: Call, named: bool) -> list[tuple[Column, Call, bool]]:
     """Batches that run as a launch each, in this order: products, call, and if on the host."""
-    choice = not named and call.a.base is None and device.backend != "host"
+    choice = not named and call.a.base is None
     on_host = choice and _is_for_a_loop(device, call)
     if call.sums is None:
         return [(np.arange(len(call.a)), call, True)] if on_host else _shared(device, call)
@@ -134,6 +134,8 @@ def is_loops(
 
 def _launch_seconds(device: Device, dtype: str) -> float:
     """As measured with the crossover; as elsewhere where it is not yet."""
+    if device.backend == "host":
+        return _LAUNCHES[0]
     backend = backend_of(device)
     known = crossover.known(device, backend, dtype, backend.priors(device))
     least, most = _LAUNCHES
@@ -175,6 +177,7 @@ def _launch(device: Device, call: Call, layout: GroupedLayout | None) -> Callabl
 def _on_device(
     device: Device, kernel: GroupedKernel, call: Call, layout: GroupedLayout
 ) -> Callable[[], None]:
-    if call.c.base is None and not device.has("svm_system"):
+    reaches = device.backend == "host" or device.has("svm_system")
+    if call.c.base is None and not reaches:
         return through_device(device, layout, kernel, call)
     return kernel.bind(layout, operands_of(call))

@@ -74,5 +74,9 @@ class GroupedKernel(Protocol):
     def slots(self) -> Slots:
         """The device's scheduler."""
 
+    @property
+    def launch(self) -> float:
+        """Seconds until a bound batch begins, and until its end is known."""
+
     def bind(self, layout: GroupedLayout, operands: GroupedOperands) -> Callable[[], None]:
         """A callable that launches and, for host memory, returns when the results are there."""

@@ -53,10 +53,9 @@ def batch_head(products: int, dtype: str, operations: float, device: Device) -> 
     ]
 
 
-def explained(layout: GroupedLayout, device: Device, operations: float) -> list[str]:
+def explained(layout: GroupedLayout, verdict: Verdict, operations: float) -> list[str]:
     """The plan of a batch in lines."""
-    best = Proposal("grouped", device, layout.seconds, layout.reason)
-    return lines_of(Verdict(device, (best,), ()), operations, details=_details_of(layout))
+    return lines_of(verdict, operations, details=_details_of(layout))
 
 
 def _details_of(layout: GroupedLayout) -> list[str]:

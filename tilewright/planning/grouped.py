@@ -138,6 +138,11 @@ class GroupedLayout(Fixed):
         """Into how many parts every problem's k is cut."""
         return self._taken.choice.parts
 
+    @property
+    def depth(self) -> Ints:
+        """Steps of k of a part of every problem, the last part's the rest."""
+        return self._taken.choice.depth
+
     @cached_property
     def queue(self) -> TileList:
         """Every tile in launch order."""

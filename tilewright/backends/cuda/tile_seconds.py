@@ -130,6 +130,11 @@ class GroupedTiles:
         """The device's scheduler."""
         return slots_of(self.device)
 
+    @property
+    def launch(self) -> float:
+        """Counted in `slots`: engines of the host's arrays are not compared with it."""
+        return 0.0
+
     def bind(self, layout: GroupedLayout, operands: GroupedOperands) -> Callable[[], None]:
         """Refused: operands of these devices are bound by their addresses, through engines."""
         raise NotImplementedError("arrays on a GPU are bound through tilewright.calls.grouped_gpu")

@@ -19,6 +19,7 @@ from tilewright.arrays.array import NDArray
 from tilewright.arrays.views import View
 from tilewright.backends.host.blas import blas
 from tilewright.engines.backend import Backend, Timing
+from tilewright.engines.grouped import GroupedKernel
 from tilewright.errors import DeviceMemoryError
 from tilewright.facts import machine
 from tilewright.facts.device import Device
@@ -58,6 +59,12 @@ class Host(Backend):
     def devices(self) -> tuple[Device, ...]:
         """One."""
         return (_describe(),)
+
+    def grouped(self, device: Device, dtype: str) -> GroupedKernel | None:
+        """Micro-kernels by Numba, where that is installed."""
+        from tilewright.backends.host import grouped
+
+        return grouped.grouped_of(device, dtype)
 
     def allocate(self, size: int, device: Device, way: str, source: Any = None) -> HostMemory:
         """Plain memory; "use" shares the source's."""

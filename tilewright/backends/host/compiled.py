@@ -51,6 +51,14 @@ def code_of_step(kind: int) -> int:
         return int(steps.code_of(kind).address)
 
 
+@cache
+def code_of_products(item: int) -> int:
+    """Address of what a batch's tiles of elements of so many bytes are multiplied by."""
+    grouped = kernels("grouped")
+    with _kept():
+        return int(grouped.multiply_code(item).address)
+
+
 @contextmanager
 def _kept() -> Iterator[None]:
     """Functions that are decorated meanwhile are kept on disk in our folder."""

@@ -21,8 +21,9 @@ from tilewright.backends.host.crew import crew_of, looks
 from tilewright.backends.host.threads import Task
 from tilewright.remember import open_after_fork
 
-# Kinds of steps: of convolutions, of Winograd's two halves, of `values.py`.
+# Kinds of steps: of convolutions, of Winograd's two halves, of `values.py`, of batches.
 DIRECT, FLAT, DEPTH, SPREAD, GATHER, EXPAND, POOL, BLEND, ELEMENTS, ROWS, CHANNELS, SUM = range(12)
+TILES, TILES_DOUBLE, PARTS, PARTS_DOUBLE = range(12, 16)
 _ALONE = 2e-5  # seconds that are shorter than waking another thread
 _WAIT = 2e-4  # seconds that a thread looks for the others of its step before it sleeps
 

@@ -27,6 +27,12 @@ from tilewright.backends.host.kernels.conv_depth import depth_task
 from tilewright.backends.host.kernels.conv_direct import direct_task, flat_task
 from tilewright.backends.host.kernels.conv_expand import expand_task
 from tilewright.backends.host.kernels.conv_winograd import gather_task, spread_task
+from tilewright.backends.host.kernels.grouped import (
+    double_parts,
+    double_tiles,
+    single_parts,
+    single_tiles,
+)
 from tilewright.backends.host.kernels.lanes import whole
 from tilewright.backends.host.kernels.rows import channels_task, rows_task
 from tilewright.backends.host.kernels.step import call
@@ -70,6 +76,7 @@ def run(steps, count, counters, scratch, own, threads, patience):
 _TASKS_OF_KINDS = (
     *(direct_task, flat_task, depth_task, spread_task, gather_task, expand_task),
     *(pool_task, blend_task, elements_task, rows_task, channels_task, sum_task),
+    *(single_tiles, double_tiles, single_parts, double_parts),
 )
 
 

@@ -25,9 +25,13 @@ _WHOLE = (
     "curved",  # number of an activation that is more than two bounds, or 0
     *("through", "shuffle", "fine_row", "fine_pixel"),  # results that lie otherwise
     *("planes", "tile", "tiles", "across", "inputs"),  # Winograd's: results a side, how many
+    # Of batches: tiles or pieces, the first of every task, and the code of what they multiply by.
+    *("queue", "cuts", "multiply"),
 )
 _REAL = ("low", "high", "least", "most")  # numbers of the activation; bounds of the plain sums
 STEP = np.dtype([(name, np.int64) for name in _WHOLE] + [(name, np.float32) for name in _REAL])
 SIZE = STEP.itemsize
-SIZE = STEP.itemsize
-CODE, TASKS = _WHOLE.index("code"), _WHOLE.index("tasks")  # places, counted in words
+# Places, counted in words.
+CODE, TASKS, QUEUE, CUTS, MULTIPLY = map(
+    _WHOLE.index, ("code", "tasks", "queue", "cuts", "multiply")
+)

@@ -1,0 +1,127 @@
+"""Batches on the host's own micro-kernels: right by every case, alike in every run and thread."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.batches import arguments, batches, check_all, given_of, lists, small
+from tests.support.cases import Case
+from tests.support.checks import assert_right_together
+from tilewright import grouped_matmul, plan_grouped
+from tilewright.backends.host import compiled
+from tilewright.backends.host import grouped as native
+from tilewright.calls import grouped_plan
+from tilewright.errors import KernelError
+from tilewright.inputs.devices import host
+
+pytestmark = pytest.mark.skipif(not compiled.available(), reason="needs Numba")
+NATIVE: dict[str, Any] = {"device": "host", "kernel": "native"}
+HELD = {
+    "haswell": "+avx2,+fma,+popcnt,+bmi,+bmi2",
+    "nehalem": "+sse4.2,+popcnt",
+}
+
+
+def of(*dtypes: str) -> list[Any]:
+    return [one for one in batches() if str(one.id).split("-")[0] in dtypes]
+
+
+@pytest.mark.parametrize("cases", of("float32", "float64"))
+def test_every_case_and_every_edge_of_a_tile_is_right(cases: list[Case]) -> None:
+    given = given_of(cases)
+    out = [one.out for one in given]
+    with np.errstate(all="ignore"):
+        assert grouped_matmul(**arguments(given), out=out, **NATIVE) is out
+    check_all(out, given)
+
+
+def test_a_sum_of_twenty_thousand_terms_is_as_exact_as_numpys() -> None:
+    given = given_of([Case(1, 1, 20_011)] * 40)
+    assert_right_together(grouped_matmul(*lists(given), **NATIVE), given)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_long_product_among_small_ones_is_cut_and_right_with_every_end(dtype: str) -> None:
+    cases = [Case(5, 6, 7, dtype=dtype)] * 20
+    for bias, alpha, out in ((False, 1.0, "C"), (True, 0.5, "C"), (True, 0.5, "F")):
+        more = {"alpha": alpha, "beta": 1 - alpha, "bias": bias, "out": out}
+        given = given_of([*cases, Case(17, 9, 60_000, dtype=dtype, **more)])
+        sizes = ([one.case.m for one in given], [one.case.n for one in given])
+        plan = plan_grouped(*sizes, [one.case.k for one in given], dtype=dtype, device="host")
+        assert plan.layout is not None
+        assert plan.layout.parts[-1] > 1
+        grouped_matmul(**arguments(given), out=[one.out for one in given], **NATIVE)
+        assert_right_together([one.out for one in given], given)
+
+
+def test_runs_give_the_same_bits_and_threads_do_not_disturb_each_other() -> None:
+    batch = [given_of([Case(90 + i, 70, 300 + i) for i in range(40)]), small(seed=1)]
+    plans = [plan_grouped(*_sizes(given), device="host").bind(*lists(given)) for given in batch]
+    first = [[one.copy() for one in plan()] for plan in plans]
+    with ThreadPoolExecutor(4) as pool:
+        runs = [pool.submit(grouped_matmul, *lists(batch[i % 2]), **NATIVE) for i in range(40)]
+        for i, run in enumerate(runs):
+            assert all(map(np.array_equal, run.result(), first[i % 2]))
+
+
+def test_other_types_are_refused_with_what_there_is() -> None:
+    given = given_of([Case(3, 4, 5, dtype="float16")] * 9)
+    with pytest.raises(KernelError, match=r"kernel='native': .*no grouped kernel for float16"):
+        grouped_matmul(*lists(given), **NATIVE)
+    with pytest.raises(KernelError, match=r"kernel='nativ': 'host' knows 'native'"):
+        grouped_matmul(*lists(small()), device="host", kernel="nativ")
+
+
+def test_until_it_is_compiled_a_call_is_a_loop_and_a_bound_plan_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun: list[str] = []
+    monkeypatch.setattr(native, "_compiled", set())
+    monkeypatch.setattr(native, "_begin", lambda device, dtype: begun.append(dtype))
+    m = n = k = np.array([64] * 90)
+    asked = (m, n, k, "float32", host(), "auto")
+    plan = grouped_plan.plan_of(*asked, named=True, at_once=True)
+    assert plan.layout is None
+    assert "rejected   native: its machine code is not compiled yet" in plan.explain()
+    assert begun == ["float32"]
+    assert grouped_plan.plan_of(*asked, named=True).layout is not None
+    native.compile_for(host(), "float32")
+    assert grouped_plan.plan_of(*asked, named=True, at_once=True).layout is not None
+
+
+def test_a_call_that_meets_no_machine_code_leaves_no_thread_behind_that_a_fork_would_lose() -> None:
+    given = small(count=60)
+    expected = grouped_matmul(*lists(given), **NATIVE)
+    child = os.fork()
+    if child == 0:
+        right = all(map(np.array_equal, grouped_matmul(*lists(given), **NATIVE), expected))
+        os._exit(0 if right else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.parametrize("core", HELD)
+def test_narrower_registers_give_right_results(core: str) -> None:
+    code = (
+        "from tests.backends.host.test_grouped import *\n"
+        "cases = [Case(m, n, k, dtype=d) for d in ('float32',) for m in (1, 5, 7, 25)"
+        " for n in (1, 4, 9, 16, 35) for k in (1, 3, 300)]\n"
+        "given = given_of(cases)\n"
+        "check_all(grouped_matmul(*lists(given), **NATIVE), given)\n"
+    )
+    told = {"NUMBA_CPU_NAME": core, "NUMBA_CPU_FEATURES": HELD[core]}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(
+        command, env={**os.environ, **told}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def _sizes(given: Any) -> tuple[list[int], list[int], list[int]]:
+    return tuple([getattr(one.case, name) for one in given] for name in "mnk")  # type: ignore[return-value]

@@ -1,0 +1,249 @@
+"""Batches of products on the host without OpenCL: micro-kernels that Numba compiles, on all cores.
+
+layout      which tile computes what, in which order, what is cut along k     planning/grouped.py
+tables      a record a product, a row a tile, cuts between tasks of a few µs
+program     step 1 multiplies, step 2 adds what was cut along k               program.py
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from threading import Lock, Thread, current_thread
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright import settings
+from tilewright.arrays.record import WORDS, fill
+from tilewright.backends.host import compiled, rates
+from tilewright.backends.host.kernels.step_table import STEP
+from tilewright.backends.host.program import PARTS, PARTS_DOUBLE, TILES, TILES_DOUBLE, Program
+from tilewright.engines.grouped import GroupedKernel, GroupedOperands
+from tilewright.facts.device import Device
+from tilewright.planning.buckets import Tile
+from tilewright.planning.grouped import GroupedLayout
+from tilewright.planning.makespan import Slots
+
+Table = npt.NDArray[Any]
+DTYPES = ("float32", "float64")
+# Rows and columns of tiles; the share of a core's peak that they reach; seconds of one.
+_SHAPES = ((48, 96, 0.62), (192, 256, 0.72), (384, 512, 0.78))
+_OVERHEAD = 4e-8
+_JUMP = 3e-8  # seconds that a core loses where the next product does not lie next in memory
+_MERGE = 4e-10  # seconds in which it adds an element of a part
+_LAUNCH = 1.5e-5
+_TASK = 6e-6  # seconds of a task: dealing one costs some 30 ns
+_PIECE = 4096  # elements of a piece of a sum
+_LOCK = Lock()
+_begun: dict[str, Thread] = {}
+_compiled: set[str] = set()
+_CODES = {"none": 0, "relu": 1, "gelu": 2}
+
+
+@dataclass(frozen=True)
+class NativeGroups(GroupedKernel):
+    """The kernels of `kernels/grouped.py` on one device, the host, for one dtype."""
+
+    device: Device
+    dtype: str
+
+    @property
+    def tiles(self) -> tuple[Tile, ...]:
+        """Three blocks, of which the larger repack less and the smaller balance better."""
+        peak = rates.PEAK / rates.of(self.device).factor
+        wide = 1 if self.dtype == "float32" else 2
+        trim = (1, 16 // wide)
+        return tuple(
+            Tile(m, n // wide, share * peak / wide, _OVERHEAD, trim=trim) for m, n, share in _SHAPES
+        )
+
+    @property
+    def slots(self) -> Slots:
+        """A core each; long products are cut along k where cores would wait for one."""
+        return Slots(self.device.compute_units, merge=_MERGE, jump=_JUMP)
+
+    @property
+    def launch(self) -> float:
+        """Waking a helper that slept."""
+        return _LAUNCH
+
+    def bind(self, layout: GroupedLayout, operands: GroupedOperands) -> Program:
+        """Tables made, code compiled: what is left is running."""
+        compile_for(self.device, self.dtype)
+        single = self.dtype == "float32"
+        item = 4 if single else 8
+        records = _records(layout, operands, item)
+        sums = np.empty(layout.sums.elements, self.dtype)
+        if len(layout.sums):
+            records = np.concatenate((records, _parts(layout, records, sums, item)))
+        tiles, cuts = _tiles(layout, records)
+        steps = [_step(TILES if single else TILES_DOUBLE, tiles, cuts)]
+        steps[0]["multiply"] = compiled.code_of_products(item)
+        keep: list[object] = [operands, records, sums, tiles, cuts]
+        if len(layout.sums):
+            pieces, ends = _pieces(layout, records, sums, item)
+            steps.append(_step(PARTS if single else PARTS_DOUBLE, pieces, ends))
+            keep += [pieces, ends]
+        kernel = compiled.kernels("grouped")
+        scratch = kernel.scratch(max(tile.m for tile in self.tiles), item)
+        return Program(np.array(steps), scratch, self.device.compute_units, layout.seconds, keep)
+
+
+def _step(kind: int, queue: Table, cuts: Table) -> Table:
+    step: Table = np.zeros(1, STEP)[0]
+    step["kind"], step["tasks"] = kind, len(cuts) - 1
+    step["queue"], step["cuts"] = queue.ctypes.data, cuts.ctypes.data
+    return step
+
+
+def _records(layout: GroupedLayout, operands: GroupedOperands, item: int) -> Table:
+    """As `arrays/record.py` has them, strides in bytes; behind them what ends a product."""
+    kernel = compiled.kernels("grouped")
+    bias = operands.bias
+    k = np.where(operands.alpha == 0, 0, layout.k)  # BLAS: A and B are then not read
+    records = np.zeros((len(layout.order), WORDS), np.int64)
+    place: Any = 0 if bias is None else np.where(bias.rows > 0, bias.address, 0)
+    fill(records, (operands.a, operands.b, operands.c), place, (layout.m, layout.n, k), item)
+    records[:, kernel.A_ROW : kernel.ALPHA] *= item
+    records[:, kernel.ALPHA] = operands.alpha.astype(np.float64).view(np.int64)
+    records[:, kernel.BETA] = operands.beta.astype(np.float64).view(np.int64)
+    ends = _CODES[operands.activation]
+    plain = (operands.alpha == 1) & (operands.beta == 0) & (records[:, kernel.BIAS] == 0)
+    plain &= (records[:, kernel.C_COL] == item) & (ends == 0)
+    records[:, kernel.ENDS] = np.where(plain, kernel.PLAIN, ends)
+    return records
+
+
+def _parts(layout: GroupedLayout, records: Table, sums: Table, item: int) -> Table:
+    """Records of the parts of products cut along k: plain products into `sums`."""
+    kernel = compiled.kernels("grouped")
+    owner = np.repeat(np.arange(len(layout.sums)), layout.sums.parts)
+    number = np.arange(len(owner)) - _first_part(layout)[layout.sums.problem[owner]]
+    problem = layout.sums.problem[owner]
+    depth = layout.depth[problem]
+    begin = number * depth
+    made = records[problem]
+    made[:, kernel.A] += begin * made[:, kernel.A_COL]
+    made[:, kernel.B] += begin * made[:, kernel.B_ROW]
+    made[:, kernel.C] = sums.ctypes.data + item * (
+        layout.sums.offset[owner] + number * layout.m[problem] * layout.n[problem]
+    )
+    made[:, kernel.BIAS] = 0
+    made[:, kernel.K] = np.clip(made[:, kernel.K] - begin, 0, depth)
+    made[:, kernel.C_ROW], made[:, kernel.C_COL] = item * layout.n[problem], item
+    made[:, kernel.ALPHA], made[:, kernel.BETA] = np.array([1.0, 0.0]).view(np.int64)
+    made[:, kernel.ENDS] = kernel.PLAIN
+    return made
+
+
+def _first_part(layout: GroupedLayout) -> Table:
+    """How many parts lie before a cut product's first, by product."""
+    first = np.zeros(len(layout.order), np.int64)
+    first[layout.sums.problem] = np.cumsum(layout.sums.parts) - layout.sums.parts
+    return first
+
+
+def _pieces(layout: GroupedLayout, records: Table, sums: Table, item: int) -> tuple[Table, Table]:
+    """Rows of sums to be added up, each a task: record, first part, parts, row, rows."""
+    found = []
+    columns = (layout.sums.problem, layout.sums.parts, layout.sums.offset)
+    for problem, parts, offset in zip(*(column.tolist() for column in columns), strict=True):
+        m, n = int(layout.m[problem]), int(layout.n[problem])
+        record = records.ctypes.data + records.strides[0] * problem
+        rows = max(1, _PIECE // n)
+        place = sums.ctypes.data + item * offset
+        found += [(record, place, parts, row, min(rows, m - row)) for row in range(0, m, rows)]
+    return np.array(found, np.int64), np.arange(len(found) + 1)
+
+
+def _tiles(layout: GroupedLayout, records: Table) -> tuple[Table, Table]:
+    """Every tile in launch order, and the first of every task."""
+    queue = layout.queue
+    shapes = np.array([(tile.m, tile.n) for tile in layout.tiles], np.int64)
+    problem = queue.problem.astype(np.int64)
+    high, wide = shapes[layout.tile[problem]].T
+    tiles = np.empty((len(queue), 5), np.int64)
+    row_of = problem
+    if len(layout.sums):
+        parts = len(layout.order) + _first_part(layout)[problem] + queue.part
+        row_of = np.where(layout.parts[problem] > 1, parts, problem)
+    tiles[:, 0] = records.ctypes.data + records.strides[0] * row_of
+    tiles[:, 1], tiles[:, 2] = queue.row * high, queue.col * wide
+    tiles[:, 3] = np.minimum(high, layout.m[problem] - tiles[:, 1])
+    tiles[:, 4] = np.minimum(wide, layout.n[problem] - tiles[:, 2])
+    return tiles, _cuts(layout, tiles)
+
+
+def _cuts(layout: GroupedLayout, tiles: Table) -> Table:
+    """Tasks of about the same time, so that every core's share of them is."""
+    queue = layout.queue
+    depth = (queue.k_end - queue.k_begin).astype(np.float64)
+    rate = np.array([tile.rate for tile in layout.tiles])[layout.tile[queue.problem]]
+    seconds = np.cumsum(_OVERHEAD + 2.0 * tiles[:, 3] * tiles[:, 4] * depth / rate)
+    if not len(seconds):
+        return np.zeros(1, np.int64)
+    count = int(np.clip(seconds[-1] / _TASK, 1, len(tiles)))
+    ends = np.searchsorted(seconds, np.arange(1, count) * (seconds[-1] / count))
+    cuts = np.unique(np.concatenate(([0], ends, [len(tiles)])))
+    return cuts.astype(np.int64)
+
+
+def grouped_of(device: Device, dtype: str) -> NativeGroups | None:
+    """The grouped kernels of the host, or None where Numba is absent or the dtype another."""
+    if dtype not in DTYPES or not compiled.available():
+        return None
+    return NativeGroups(device, dtype)
+
+
+def why_not_yet(device: Device, dtype: str) -> str | None:
+    """Why a call cannot have them at once; another thread compiles them from now on.
+
+    Without a cache folder every process would compile them anew: then only who binds does.
+    """
+    if dtype in _compiled:
+        return None
+    if settings.cache_folder() is None:
+        return "there is no cache folder: its machine code is compiled where a plan is bound"
+    _begin(device, dtype)
+    return "its machine code is not compiled yet"
+
+
+def is_compiled(dtype: str) -> bool:
+    """Whether everything is there in this process."""
+    return dtype in _compiled
+
+
+def compile_for(device: Device, dtype: str) -> None:
+    """Everything that a bound batch calls, from the cache folder where it is there."""
+    if dtype in _compiled:
+        return
+    single = dtype == "float32"
+    compiled.code_of_products(4 if single else 8)
+    for kind in (TILES, PARTS) if single else (TILES_DOUBLE, PARTS_DOUBLE):
+        compiled.code_of_step(kind)
+    nothing = np.zeros(1, STEP)
+    Program(nothing, 0, device.compute_units, 1.0, ())()  # what runs programs, too
+    _compiled.add(dtype)
+
+
+def _begin(device: Device, dtype: str) -> None:
+    """Compile in a thread, once; it ends before the process does, or forks."""
+    with _LOCK:
+        if dtype in _begun:
+            return
+        name = f"tilewright-compiles-{dtype}"
+        _begun[dtype] = Thread(target=compile_for, args=(device, dtype), name=name)
+        _begun[dtype].start()
+
+
+def _end() -> None:
+    """Wait for what compiles: a forked child would find Numba's lock taken for good."""
+    for thread in list(_begun.values()):
+        if thread is not current_thread():
+            thread.join()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_end)

@@ -1,0 +1,359 @@
+"""Sums of products of small matrices, held in registers: rows x vectors of columns of C.
+
+    for each step of k:     A[row][k], broadcast     x     B[k][columns], loaded
+                            sums[row][columns] +=   both
+
+                 V vectors of B's columns, the last one masked
+                +-------+-------+
+    A: R rows,  | s00   | s01   |      R x V: up to 8 x 2 where there are 32 registers of 64 bytes,
+    any strides | s10   | s11   |      6 x 2 of 32 bytes, 6 x 4 of NEON's 16
+                | ...   | ...   |
+                +-------+-------+
+
+A is read where it lies: as many row addresses as a tile has rows fit the integer registers, and one
+offset is common to all, so that no stride costs more than another. Where few sums would wait for
+each other, as a sum takes four cycles, even and odd steps of k have sums of their own.
+
+A product is an LLVM function of its own that nothing is inlined into, so that every sum keeps its
+register; `multiply` jumps to that of the rows and columns there are.
+"""
+
+from __future__ import annotations
+
+from inspect import Parameter, Signature, signature
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from tilewright.backends.host.kernels.conv_product import (
+    INT,
+    POINTER,
+    at,
+    private,
+)
+from tilewright.backends.host.kernels.emitted import emitted
+from tilewright.backends.host.kernels.lanes import broadcast, overloaded
+from tilewright.backends.host.kernels.popcounts import FLOATS
+
+I1, I32 = ir.IntType(1), ir.IntType(32)
+REGISTER = 4 * FLOATS  # bytes
+ROWS = 8 if REGISTER == 64 else 6
+VECTORS = (1, 2) if REGISTER > 16 else (1, 2, 4)
+# Whether vectors are read and written in part; if not, B and C go through memory of the thread.
+MASKS = REGISTER > 16
+_WAITING = 8  # sums that keep a core's multipliers busy
+
+
+class Kind:
+    """Elements of one type: as LLVM knows them, and how many a register holds."""
+
+    def __init__(self, name):
+        self.name = name
+        self.scalar = ir.FloatType() if name == "float32" else ir.DoubleType()
+        self.item = 4 if name == "float32" else 8
+        self.lanes = REGISTER // self.item
+        self.columns = self.lanes * VECTORS[-1]
+        self.vector = ir.VectorType(self.scalar, self.lanes)
+        self.whole = ir.VectorType(ir.IntType(8 * self.item), self.lanes)
+        self.word = f"v{self.lanes}f{8 * self.item}"
+        self.number = types.float32 if name == "float32" else types.float64
+
+    def zero(self):
+        """A vector of zeros."""
+        return ir.Constant(self.vector, [0.0] * self.lanes)
+
+    def mask(self, builder, count):
+        """The first `count` lanes."""
+        numbers = ir.Constant(self.whole, list(range(self.lanes)))
+        if self.item == 4:
+            count = builder.trunc(count, I32)
+        return builder.icmp_signed("<", numbers, broadcast(builder, count, self.whole))
+
+    def fused(self, builder, x, y, z):
+        """x * y + z, rounded once."""
+        function = overloaded(builder, f"llvm.fma.{self.word}", self.vector, *[self.vector] * 3)
+        return builder.call(function, [x, y, z])
+
+    def one(self, builder, pointer):
+        """One element in every lane."""
+        found = builder.load(builder.bitcast(pointer, self.scalar.as_pointer()), align=self.item)
+        return broadcast(builder, found, self.vector)
+
+    def load(self, builder, pointer, mask=None):
+        """A vector; lanes beyond the mask are zeros, and not touched."""
+        pointer = builder.bitcast(pointer, self.vector.as_pointer())
+        if mask is None:
+            return builder.load(pointer, align=self.item)
+        kinds = (pointer.type, I32, mask.type, self.vector)
+        call = overloaded(
+            builder, f"llvm.masked.load.{self.word}.p0{self.word}", self.vector, *kinds
+        )
+        return builder.call(call, [pointer, I32(self.item), mask, self.zero()])
+
+    def store(self, builder, value, pointer, mask=None):
+        """The other way."""
+        pointer = builder.bitcast(pointer, self.vector.as_pointer())
+        if mask is None:
+            builder.store(value, pointer, align=self.item)
+            return
+        kinds = (self.vector, pointer.type, I32, mask.type)
+        name = f"llvm.masked.store.{self.word}.p0{self.word}"
+        call = overloaded(builder, name, ir.VoidType(), *kinds)
+        builder.call(call, [value, pointer, I32(self.item), mask])
+
+
+SINGLE, DOUBLE = Kind("float32"), Kind("float64")
+
+
+def _steps(builder, kind, starts, offset, step, places, mask, sums):
+    """One step of k for every set of sums, one after another; `places` of B, one a set."""
+    for number, place in enumerate(places):
+        if number:
+            offset = builder.add(offset, step)
+        loaded = []
+        vectors = len(sums[number]) // len(starts)
+        for vector in range(vectors):
+            last = mask if vector == vectors - 1 else None
+            loaded.append(kind.load(builder, at(builder, place, REGISTER * vector), last))
+        for row, start in enumerate(starts):
+            wide = kind.one(builder, at(builder, start, offset))
+            for vector in range(vectors):
+                index = row * vectors + vector
+                sums[number][index] = kind.fused(builder, wide, loaded[vector], sums[number][index])
+    return sums
+
+
+def _product(module, kind, rows, vectors):
+    """C[rows][vectors] = A[rows][k] @ B[k][vectors], of the last vector only `lanes` columns."""
+    name = f"tilewright_grouped_{kind.name}_{rows}x{vectors}"
+    if name in module.globals:
+        return module.globals[name]
+    builder, given = private(module, name, [POINTER, INT, INT, POINTER, INT, POINTER] + [INT] * 3)
+    a, a_row, a_col, b, b_row, c, c_row, k, lanes = given
+    starts = [at(builder, a, builder.mul(a_row, INT(row))) for row in range(rows)]
+    mask = kind.mask(builder, lanes) if MASKS else None
+    sets = max(1, min(4, _WAITING // (rows * vectors)))
+    each = rows * vectors
+
+    def body(index, flat, used):
+        groups = [list(flat[each * one : each * (one + 1)]) for one in range(used)]
+        places = [at(builder, b, builder.mul(index, b_row))]
+        for _ in range(used - 1):
+            places.append(at(builder, places[-1], b_row))
+        offset = builder.mul(index, a_col)
+        made = _steps(builder, kind, starts, offset, a_col, places, mask, groups)
+        return [one for group in made for one in group] + list(flat[each * used :])
+
+    sums = [kind.zero()] * (each * sets)
+    done = INT(0)
+    if sets > 1:
+        done = builder.and_(k, INT(-sets))
+        sums = _loop(builder, INT(0), done, sets, sums, lambda i, flat: body(i, flat, sets))
+    sums = _loop(builder, done, k, 1, sums, lambda i, flat: body(i, flat, 1))
+    for one in range(1, sets):
+        for index in range(each):
+            sums[index] = builder.fadd(sums[index], sums[each * one + index])
+    if not MASKS:
+        _put(builder, kind, sums[:each], vectors, c, c_row, None)
+    else:
+        full = builder.icmp_signed("==", lanes, INT(kind.lanes))
+        with builder.if_else(full) as (then, otherwise):
+            with then:
+                _put(builder, kind, sums[:each], vectors, c, c_row, None)
+            with otherwise:
+                _put(builder, kind, sums[:each], vectors, c, c_row, mask)
+    builder.ret_void()
+    return module.globals[name]
+
+
+def _put(builder, kind, sums, vectors, c, c_row, mask):
+    """All sums to C."""
+    for index, value in enumerate(sums):
+        row, vector = divmod(index, vectors)
+        place = at(builder, c, builder.add(builder.mul(c_row, INT(row)), INT(REGISTER * vector)))
+        kind.store(builder, value, place, mask if vector == vectors - 1 else None)
+
+
+def _loop(builder, first, stop, step, values, body):
+    """Code that runs `body(index, values) -> values` from `first` on, maybe never."""
+    before = builder.block
+    loop, after = (builder.append_basic_block(name) for name in ("again", "done"))
+    builder.cbranch(builder.icmp_signed("<", first, stop), loop, after)
+    builder.position_at_end(loop)
+    index = builder.phi(INT)
+    index.add_incoming(first, before)
+    found = []
+    for start in values:
+        phi = builder.phi(start.type)
+        phi.add_incoming(start, before)
+        found.append(phi)
+    made = body(index, list(found))
+    following = builder.add(index, INT(step))
+    last = builder.block
+    index.add_incoming(following, last)
+    for phi, value in zip(found, made, strict=True):
+        phi.add_incoming(value, last)
+    builder.cbranch(builder.icmp_signed("<", following, stop), loop, after)
+    builder.position_at_end(after)
+    ends = []
+    for start, value in zip(values, made, strict=True):
+        phi = builder.phi(start.type)
+        phi.add_incoming(start, before)
+        phi.add_incoming(value, last)
+        ends.append(phi)
+    return ends
+
+
+def _typed(result, letters):
+    """Compile `emit(builder, kind, *arguments)` for the type of a first argument, a number of it.
+
+    `letters`, one for each of the others: i an intp, r a number of that type, d a float64.
+    """
+
+    def compiled(emit):
+        def typed(typing, zero, *_):
+            kind = SINGLE if zero == types.float32 else DOUBLE
+            known = {"i": types.intp, "r": kind.number, "d": types.float64}
+            takes = [known[one] for one in letters]
+            given = kind.number if result == "r" else types.void
+
+            def generate(context, builder, _, arguments):
+                made = emit(builder, kind, *arguments[1:])
+                return context.get_dummy_value() if result != "r" else made
+
+            return given(kind.number, *takes), generate
+
+        typed.__name__, typed.__doc__ = emit.__name__, emit.__doc__
+        names = list(signature(emit).parameters.values())[2:]
+        first = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in ("typing", "zero")]
+        typed.__signature__ = Signature([*first, *names])
+        return intrinsic(typed)
+
+    return compiled
+
+
+@_typed("", "i" * 11)
+def multiply(builder, kind, rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k, lanes):
+    """C = A @ B of so many rows, 1 to `ROWS`, and vectors, one of `VECTORS`; all in bytes.
+
+    `lanes`: columns of the last vector.
+    """
+    a, b, c = (builder.inttoptr(place, POINTER) for place in (a, b, c))
+    given = [a, a_row, a_col, b, b_row, c, c_row, k, lanes]
+    done = builder.append_basic_block("multiplied")
+    other = builder.append_basic_block("none")
+    which = builder.add(builder.mul(vectors, INT(16)), rows)
+    jump = builder.switch(which, other)
+    for wide in VECTORS:
+        for high in range(1, ROWS + 1):
+            block = builder.append_basic_block(f"of{high}x{wide}")
+            jump.add_case(INT(16 * wide + high), block)
+            builder.position_at_end(block)
+            builder.call(_product(builder.module, kind, high, wide), given)
+            builder.branch(done)
+    builder.position_at_end(other)
+    builder.branch(done)
+    builder.position_at_end(done)
+
+
+@emitted(types.void, *[types.intp] * 12)
+def multiply_at(builder, code, rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k, lanes):
+    """`multiply`, by the address of its machine code."""
+    given = [rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k, lanes]
+    kind = ir.FunctionType(ir.VoidType(), (INT,) * 11)
+    builder.call(builder.inttoptr(code, kind.as_pointer()), given)
+
+
+@_typed("", "iiirrii")
+def finish(builder, kind, sums, c, count, alpha, beta, bias, positive):
+    """One row of C, whose elements follow each other: c = alpha sums + beta c + bias.
+
+    `bias` is an address, or 0. C is not read where beta is 0. `positive`: 0 in the place of what
+    is less; NaN stays.
+    """
+    sums, c, shift = (builder.inttoptr(place, POINTER) for place in (sums, c, bias))
+    wide, keep = (broadcast(builder, one, kind.vector) for one in (alpha, beta))
+    reads = builder.fcmp_unordered("!=", beta, ir.Constant(kind.scalar, 0.0))
+    adds = builder.icmp_signed("!=", bias, INT(0))
+    clips = builder.icmp_signed("!=", positive, INT(0))
+    zeros = kind.zero()
+
+    def step(index, _):
+        offset = builder.mul(index, INT(kind.item))
+        mask = kind.mask(builder, builder.sub(count, index))
+        to = at(builder, c, offset)
+        ends = (
+            (reads, lambda v: kind.fused(builder, keep, kind.load(builder, to, mask), v)),
+            (
+                adds,
+                lambda v: builder.fadd(v, kind.load(builder, at(builder, shift, offset), mask)),
+            ),
+            (clips, lambda v: builder.select(builder.fcmp_ordered("<", v, zeros), zeros, v)),
+        )
+        value = builder.fmul(wide, kind.load(builder, at(builder, sums, offset), mask))
+        for flag, change in ends:
+            value = _where(builder, flag, value, change)
+        kind.store(builder, value, to, mask)
+        return []
+
+    _loop(builder, INT(0), count, kind.lanes, [], step)
+
+
+def _where(builder, flag, value, change):
+    """`change(value)` where the flag is set."""
+    before, then = builder.block, builder.append_basic_block("then")
+    after = builder.append_basic_block("after")
+    builder.cbranch(flag, then, after)
+    builder.position_at_end(then)
+    changed = change(value)
+    last = builder.block
+    builder.branch(after)
+    builder.position_at_end(after)
+    phi = builder.phi(value.type)
+    phi.add_incoming(value, before)
+    phi.add_incoming(changed, last)
+    return phi
+
+
+@_typed("", "iii")
+def copy_row(builder, kind, source, target, count):
+    """So many elements that follow each other."""
+    source, target = (builder.inttoptr(place, POINTER) for place in (source, target))
+
+    def step(index, _):
+        offset = builder.mul(index, INT(kind.item))
+        mask = kind.mask(builder, builder.sub(count, index))
+        value = kind.load(builder, at(builder, source, offset), mask)
+        kind.store(builder, value, at(builder, target, offset), mask)
+        return []
+
+    whole = builder.and_(count, INT(-kind.lanes))
+
+    def full(index, _):
+        offset = builder.mul(index, INT(kind.item))
+        value = kind.load(builder, at(builder, source, offset))
+        kind.store(builder, value, at(builder, target, offset))
+        return []
+
+    _loop(builder, INT(0), whole, kind.lanes, [], full)
+    _loop(builder, whole, count, kind.lanes, [], step)
+
+
+@_typed("r", "i")
+def number(builder, kind, address):
+    """The element there."""
+    return builder.load(builder.inttoptr(address, kind.scalar.as_pointer()), align=kind.item)
+
+
+@_typed("", "ir")
+def put(builder, kind, address, value):
+    """The other way."""
+    pointer = builder.inttoptr(address, kind.scalar.as_pointer())
+    builder.store(value, pointer, align=kind.item)
+
+
+@_typed("r", "d")
+def narrowed(builder, kind, value):
+    """A float64 as an element."""
+    return value if kind.item == 8 else builder.fptrunc(value, kind.scalar)

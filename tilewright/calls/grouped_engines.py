@@ -1,0 +1,74 @@
+"""Who multiplies a batch of the host's arrays: engines of the host and of OpenCL, compared.
+
+    native   micro-kernels that Numba compiles for this processor        backends/host/grouped.py
+    opencl   the grouped kernels of a device's driver                    backends/opencl/grouped.py
+
+A device that the caller names has its own engine alone. Where none can, a batch is a loop of
+NumPy's; where a loop would end first, calls/grouped_run_host.py says so when it binds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.arrays.addresses import Column
+from tilewright.backends.host import grouped as native
+from tilewright.engines.choose import choose
+from tilewright.engines.contract import Planner
+from tilewright.facts.device import Device
+from tilewright.facts.verdict import Proposal, Verdict
+from tilewright.inputs.devices import backend_of, host
+from tilewright.planning.grouped import lay_out
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Sizes of a batch and what was asked for it.
+
+    `at_once`: an engine whose machine code is not there yet is not for it. Who binds waits for the
+    compiler; a call has it run beside itself.
+    """
+
+    m: Column
+    n: Column
+    k: Column
+    dtype: str
+    order: str
+    at_once: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedEngine:
+    """The grouped kernel of one device, as `choose` asks engines."""
+
+    name: str
+    home: Device
+
+    def why_not(self, work: Batch, device: Device) -> str | None:
+        """A kernel that is not there, or not yet."""
+        kernel = backend_of(self.home).grouped(self.home, work.dtype)
+        if kernel is None:
+            return f"no grouped kernel for {work.dtype} on {self.home.id!r}"
+        if self.name == "native" and work.at_once:
+            return native.why_not_yet(self.home, work.dtype)
+        return None
+
+    def propose(self, work: Batch, device: Device) -> Proposal:
+        """The planner's layout and its prediction."""
+        kernel = backend_of(self.home).grouped(self.home, work.dtype)
+        assert kernel is not None
+        layout = lay_out(work.m, work.n, work.k, kernel.tiles, kernel.slots, work.order)
+        seconds = kernel.launch + layout.seconds
+        return Proposal(self.name, self.home, seconds, layout.reason, decisions=layout)
+
+
+def chosen(work: Batch, device: Device, wanted: str | None, *, alone: bool) -> Verdict:
+    """What the engines say; `alone`: only the device's own are asked.
+
+    Raises KernelError where `wanted` is none of them.
+    """
+    own = GroupedEngine("native" if device.backend == "host" else device.backend, device)
+    engines: list[Planner[Batch]] = [own]
+    if not alone and device.backend != "host" and device.kind == "cpu":
+        engines.insert(0, GroupedEngine("native", host()))
+    return choose(work, device, engines, wanted)
