@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 from tilewright.arrays.addresses import Column
 from tilewright.backends.host import grouped as native
+from tilewright.backends.host import rates
 from tilewright.engines.choose import choose
 from tilewright.engines.contract import Planner
 from tilewright.facts.device import Device
 from tilewright.facts.verdict import Proposal, Verdict
-from tilewright.inputs.devices import backend_of, host
+from tilewright.inputs.devices import backend_of, host, host_for
 from tilewright.planning.grouped import lay_out
 
 
@@ -48,7 +49,7 @@ class GroupedEngine:
         """A kernel that is not there, or not yet."""
         kernel = backend_of(self.home).grouped(self.home, work.dtype)
         if kernel is None:
-            return f"no grouped kernel for {work.dtype} on {self.home.id!r}"
+            return _why_none(self.home, work.dtype)
         if self.name == "native" and work.at_once:
             return native.why_not_yet(self.home, work.dtype)
         return None
@@ -58,8 +59,26 @@ class GroupedEngine:
         kernel = backend_of(self.home).grouped(self.home, work.dtype)
         assert kernel is not None
         layout = lay_out(work.m, work.n, work.k, kernel.tiles, kernel.slots, work.order)
-        seconds = kernel.launch + layout.seconds
+        seconds = kernel.launch + layout.seconds * _slower(self.home)
         return Proposal(self.name, self.home, seconds, layout.reason, decisions=layout)
+
+
+def _why_none(home: Device, dtype: str) -> str:
+    if home.backend == "host" and dtype in native.DTYPES:
+        return "Numba is not installed; 'pip install numba' brings it"
+    return f"no grouped kernel for {dtype} on {home.id!r}"
+
+
+def _slower(home: Device) -> float:
+    """Rates of OpenCL's tiles on processors are those of a core whose peak this one may not have;
+    the host's own are shares of what was measured here."""
+    on_processor = home.backend != "host" and home.kind == "cpu"
+    return rates.of(host()).factor if on_processor else 1.0
+
+
+def _known(device: Device, work: Batch) -> Device:
+    """The host with the ceilings that predictions go by, measured now for who can wait."""
+    return device if work.at_once or device.brief or device.ceilings else host_for()
 
 
 def chosen(work: Batch, device: Device, wanted: str | None, *, alone: bool) -> Verdict:
@@ -67,8 +86,10 @@ def chosen(work: Batch, device: Device, wanted: str | None, *, alone: bool) -> V
 
     Raises KernelError where `wanted` is none of them.
     """
-    own = GroupedEngine("native" if device.backend == "host" else device.backend, device)
-    engines: list[Planner[Batch]] = [own]
-    if not alone and device.backend != "host" and device.kind == "cpu":
-        engines.insert(0, GroupedEngine("native", host()))
+    engines: list[Planner[Batch]] = []
+    on_host = device.backend == "host"
+    if on_host or (not alone and device.kind == "cpu"):
+        engines.append(GroupedEngine("native", _known(device if on_host else host(), work)))
+    if not on_host:
+        engines.append(GroupedEngine(device.backend, device))
     return choose(work, device, engines, wanted)

@@ -130,7 +130,8 @@ def grouped_matmul(
         into: one index a product, from 0 to the number of results - 1; `out`, `beta` and `bias`
             then have an entry a result, and every result has a product.
         order, device: as in `plan_grouped`.
-        kernel: on a GPU the name of an engine, used whatever it costs.
+        kernel: the name of an engine, used whatever it costs: on a GPU one of its own, of the
+            host's arrays "native" (Numba's micro-kernels) or "opencl".
         precision: on a GPU, float32 only: "tf32", or "fp32x", as in `matmul`.
 
     Returns: results in the caller's order: a list for lists, a RaggedBatch for RaggedBatch; `out`

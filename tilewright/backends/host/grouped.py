@@ -29,8 +29,8 @@ from tilewright.planning.makespan import Slots
 Table = npt.NDArray[Any]
 DTYPES = ("float32", "float64")
 # Rows and columns of tiles; the share of a core's peak that they reach; seconds of one.
-_SHAPES = ((48, 96, 0.62), (192, 256, 0.72), (384, 512, 0.78))
-_OVERHEAD = 4e-8
+_SHAPES = ((48, 96, 0.86), (192, 256, 0.9), (384, 512, 0.92))
+_OVERHEAD = 8e-8
 _JUMP = 3e-8  # seconds that a core loses where the next product does not lie next in memory
 _MERGE = 4e-10  # seconds in which it adds an element of a part
 _LAUNCH = 1.5e-5
@@ -223,6 +223,7 @@ def compile_for(device: Device, dtype: str) -> None:
     compiled.code_of_products(4 if single else 8)
     for kind in (TILES, PARTS) if single else (TILES_DOUBLE, PARTS_DOUBLE):
         compiled.code_of_step(kind)
+    compiled.kernels("crew").serve.compile("void(intp, intp, intp)")  # else a helper does, later
     nothing = np.zeros(1, STEP)
     Program(nothing, 0, device.compute_units, 1.0, ())()  # what runs programs, too
     _compiled.add(dtype)

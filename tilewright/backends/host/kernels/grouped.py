@@ -122,9 +122,10 @@ def _tile(zero, item, code, entry, scratch):
     plain = whole(record, ENDS) & PLAIN
     badly = a_col != item or (a_row % _BAD == 0 and rows > 4)
     copies_a = badly and cols > _PANELS_OF_A * columns
+    chain = -(-depth // max(1, -(-depth // CHAIN)))  # of one length, but for the last
     begin = 0
     while True:
-        steps = min(CHAIN, depth - begin)
+        steps = min(chain, depth - begin)
         first, last = begin == 0, begin + steps >= depth
         a_at, a_by, a_step = a + begin * a_col, a_row, a_col
         if copies_a:
