@@ -100,7 +100,7 @@ def _grouped(document: dict[str, Any], path: Path) -> str:
             cells.append(f"{bound / rate[peer]:.2f}×" if peer in rate else "-")
         loop = rate["numpy loop"]
         cells += [f"{call:.0f}", f"{loop:.0f}", f"{call / loop:.2f}×"]
-        drawn = f"{row['count']} of {row['low']}..{row['high']}"
+        drawn = row.get("drawn") or f"{row['count']} of {row['low']}..{row['high']}"
         lines.append(f"| {drawn} | {' | '.join(cells)} |")
     planning = "; ".join(
         f"{row['count']:,} problems {row['fresh_ms']:.2f} ms, found again {row['cached_ms']:.3f} ms"
