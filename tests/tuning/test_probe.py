@@ -209,3 +209,18 @@ def test_the_rules_kernels_are_visited_first_and_then_what_moves_nothing_each_on
     assert Probe._worth_it(probe, priors) == ["local", "panel", "naive", "image", "dot4"]
     probe._moves_nothing = lambda kernel: False
     assert Probe._worth_it(probe, priors) == ["local", "panel"]
+
+
+@pytest.mark.parametrize(("kind", "rest"), [("cpu", 0.05), ("gpu", 0.0)])
+def test_a_probe_rests_before_its_first_kernel_and_after_every_block(
+    kind: str, rest: float
+) -> None:
+    """Whoever asked for it has just multiplied, by the same threads."""
+    backend: Any = SimpleNamespace(kernels=lambda device: (), allocate=lambda *given: None)
+    device: Any = SimpleNamespace(kind=kind)
+    made = Probe(device, backend, "float32", SimpleNamespace(kernels=()))  # type: ignore[arg-type]
+    assert (made._rest("panel"), made._rest(HOST)) == (rest, 0.0)
+    with made:
+        made._rested = True
+        assert made._rest("panel") == 0.0
+    assert made._rest("panel") == rest
