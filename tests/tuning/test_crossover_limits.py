@@ -18,6 +18,7 @@ from tilewright.calls.dense_run_host import prepare
 from tilewright.errors import DeviceError
 from tilewright.tuning import crossover, store
 from tilewright.tuning.share import Room, Share
+from tilewright.tuning.visits import HOST, Point, Visits
 
 __all__ = ["unmeasured"]  # a fixture
 pytestmark = pytest.mark.usefixtures("own_store")
@@ -76,3 +77,26 @@ def test_a_device_that_does_not_open_costs_the_share_what_it_took(
     crossover.after(plan, OPENCL, 0.001, host_operands=True)
     now[0] += 20.0  # half a second was saved of the ten, and two of these twenty
     assert not share.left()
+
+
+def test_what_is_measured_anew_is_visited_twice_though_it_agreed_with_itself_before() -> None:
+    """And what is far behind once: another visit would change nothing."""
+    visits, names = Visits(), ("best", "slow")
+    seconds = {HOST: 3e-11, "best": 2e-11, "slow": 3e-11}
+
+    def visited() -> dict[Point, int]:
+        found: dict[Point, int] = {}
+        while due := visits.due(names, lambda name, sides: 2.0 * sides[0] * sides[1] * sides[2]):
+            point = due[0]
+            found[point] = found.get(point, 0) + 1
+            visits.add(point, seconds[point[0]] * 2.0 * point[1][0] * point[1][1] * point[1][2])
+        return found
+
+    first = visited()
+    visits.again()
+    for found in (first, visited()):
+        times = {
+            name: {many for (one, _), many in found.items() if one == name} for name in seconds
+        }
+        assert times == {HOST: {2}, "best": {2}, "slow": {1}}
+    assert visited() == {}
