@@ -3,13 +3,15 @@
     python -m bench.interpolate CLIPS [--only PART ...] [--seconds 150] [--output FILE]
     python -m bench.interpolate CLIPS --only speed [--device cuda:0]
 
-    clips   PSNR of luma of the dropped pictures, by the stage, by ffmpeg's minterpolate as it is
-            and with all it can, by mixing both neighbours, and by repeating the one before
+    clips   PSNR of luma of the dropped pictures, by the stage as it is and with `fuse-s`, by
+            ffmpeg's minterpolate as it is and with all it can, by mixing both neighbours, and by
+            repeating the one before
     text    the same inside a title and a subtitle that were drawn over 40 pictures of each clip,
-            which x264 (CRF 18) encoded then; of the stage, the copy and the mix
+            which x264 (CRF 18) encoded then; of the stage both ways, the copy and the mix
     speed   pictures made a second by one thread and by one a core, by the clock, which wants the
-            machine alone; and by the processor's time of one, which does not; of a GPU with
-            --device, by the clock alone: from planes in memory to planes in memory
+            machine alone; and by the processor's time of one, which does not; as it is and with
+            `fuse-s`; of a GPU, where there is no network, with --device, by the clock alone: from
+            planes in memory to planes in memory
 
 The seven are the clips in which no scene ends. The same line goes on with what is not in FILE yet,
 and ends after --seconds, until it says that all is done. Pictures that minterpolate leaves out, two
@@ -51,6 +53,7 @@ CLIPS = (
     *("flower.mp4", "stream-of-water.mp4", "rabbit320.mp4", "signing-book.mkv"),
     *("person-green-wall.mp4", "cars-from-above.mp4", "bunny-720p.mp4"),
 )
+NET = "fuse-s"
 PARTS = ("clips", "text", "speed")
 MCI = {
     "minterpolate": "mi_mode=mci",
@@ -83,6 +86,8 @@ def main() -> None:
     for part in options.only:
         if part == "speed":
             document[part] = speeds(options.clips, device)
+            if not gpu:
+                document[f"speed, {NET}"] = speeds(options.clips, device, NET)
             _write(document, options.output, device)
             continue
         for name in CLIPS:
@@ -142,7 +147,8 @@ def _ways(path: Path) -> dict[str, Callable[[], Any]]:
     found: dict[str, Callable[[], Any]] = {
         "copy": lambda: judged(list),
         "mix": lambda: judged(mixes),
-        "stage": lambda: judged(lambda given: [one.planes[0] for one in staged(given)]),
+        "stage": lambda: judged(lambda given: lumas_of(staged(given))),
+        NET: lambda: judged(lambda given: lumas_of(staged(given, NET))),
         "notes": lambda: _notes(staged(kept)),
     }
     for name, text in MCI.items():
@@ -161,12 +167,17 @@ def mixes(pictures: Pictures) -> Pictures:
     return [((a.astype(np.int32) + b + 1) // 2).astype(np.uint8) for a, b in pairs]
 
 
-def staged(pictures: Pictures) -> list[Frame]:
+def lumas_of(frames: Sequence[Frame]) -> Pictures:
+    """Luma of what the stage gave."""
+    return [one.planes[0] for one in frames]
+
+
+def staged(pictures: Pictures, net: str = "none") -> list[Frame]:
     """What the stage puts between each picture and the next, a picture a core."""
     rows, columns = pictures[0].shape
     look = Look(columns, rows, "gray", 8, "grey")
     frames = [Frame((one,), n, 1, Fraction(1), look) for n, one in enumerate(pictures)]
-    stage = video.Interpolate(2, known=True, device="host")
+    stage = video.Interpolate(2, known=True, device="host", net=net)
     works = [stage.bound(look) for _ in range(host().compute_units)]
 
     def one(number: int) -> Frame:
@@ -234,7 +245,8 @@ def _written(path: Path) -> dict[str, Callable[[], Any]]:
     return {
         "copy": lambda: judged(kept),
         "mix": lambda: judged(mixes(kept)),
-        "stage": lambda: judged([one.planes[0] for one in staged(kept)]),
+        "stage": lambda: judged(lumas_of(staged(kept))),
+        NET: lambda: judged(lumas_of(staged(kept, NET))),
     }
 
 
@@ -256,7 +268,7 @@ def written(pictures: Pictures) -> NDArray:
     return np.asarray(outline > 0.5)
 
 
-def speeds(clips: Path, device: Device) -> dict[str, Any]:
+def speeds(clips: Path, device: Device, net: str = "none") -> dict[str, Any]:
     """Pictures made a second, of two pictures of a clip at these sizes, 4:2:0."""
     frames = [frame for frame, _ in zip(video.frames(clips / CLIPS[0]), range(44), strict=False)]
     frames = frames[40:44:2]
@@ -264,10 +276,11 @@ def speeds(clips: Path, device: Device) -> dict[str, Any]:
     on_host = device.backend == "host"
     for size in SIZES:
         name = f"{size[0]}x{size[1]}"
-        for workers in (1, video.Interpolate(device=device.id).workers):
-            found[f"{name}, {workers}"] = _rate(frames, size, workers, time.perf_counter, device)
+        stage = video.Interpolate(2, known=True, device=device.id, net=net)
+        for workers in (1, stage.workers):
+            found[f"{name}, {workers}"] = _rate(frames, size, workers, time.perf_counter, stage)
         if on_host:
-            found[f"{name}, own time"] = _rate(frames, size, 1, time.thread_time, device)
+            found[f"{name}, own time"] = _rate(frames, size, 1, time.thread_time, stage)
     return found
 
 
@@ -276,15 +289,14 @@ def _rate(
     size: tuple[int, int],
     workers: int,
     clock: Callable[[], float],
-    device: Device,
+    stage: video.Interpolate,
 ) -> float:
     look = Look(*size, "yuv420p", 8, "yuv", (1, 1))
     made = [frame.carrier.reformat(*size, "yuv420p") for frame in frames]
     pair = [Frame(planes(one, look), n, 1, Fraction(1), look) for n, one in enumerate(made)]
     window = Window(pair[0], (), (pair[1],))
-    stage = video.Interpolate(2, known=True, device=device.id)
     works = [stage.bound(look) for _ in range(workers)]
-    rounds = 2 if device.backend == "host" else 200
+    rounds = 2 if place_of(stage.device).backend == "host" else 200
 
     def again(work: Work) -> None:
         for _ in range(rounds):

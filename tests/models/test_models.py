@@ -23,7 +23,13 @@ ENLARGING = [name for name in models.names() if name.startswith("superres")]
 FLOATS = [name for name in ENLARGING if not name.endswith("-int8")]
 RESTORING = ("deblock", "denoise")
 # What networks read and give.
-PLANES = {"deblock": (5, 4), "denoise": (5, 4), "detect": (24, 8), "superres": (1, 1)}
+PLANES = {
+    "deblock": (5, 4),
+    "denoise": (5, 4),
+    "detect": (24, 8),
+    "fuse": (23, 8),
+    "superres": (1, 1),
+}
 LOSS = 0.05  # decibels that int8 may lose, on small middles of photographs too
 there = pytest.mark.skipif(
     not PHOTOGRAPHS.is_dir(), reason="the photographs that figures are of are not here"
@@ -66,9 +72,9 @@ def psnr(name: str, pairs: list[Any]) -> float:
 
 def test_every_size_is_there_in_both_types_with_its_card() -> None:
     sizes = [f"{kind}-{size}" for kind in RESTORING for size in "ms"]
-    sizes += ["detect-s", *(f"superres-{size}" for size in "lms")]
+    sizes += ["detect-s", "fuse-s", *(f"superres-{size}" for size in "lms")]
     both = [name + tail for name in sizes for tail in ("", "-int8")]
-    floats = ("denoise", "detect")
+    floats = ("denoise", "detect", "fuse")
     assert models.names() == tuple(n for n in both if not n.startswith(floats) or n[-1] in "ms")
     assert all(models.card(name) for name in models.names())
 

@@ -16,6 +16,7 @@ from tilewright.cli import enhance_said as said
 from tilewright.errors import ArgumentError
 from tilewright.video import pictures
 from tilewright.video.forecast import forecast
+from tilewright.video.fusion import NAMES
 from tilewright.video.making import check_workers, made, planned
 from tilewright.video.page import asked, check_asked
 from tilewright.video.preview import preview as previewed
@@ -102,6 +103,15 @@ def enhance(
             metavar="2|4|RATE",
             help="More pictures by motion: 2 or 4 times as many, or so many a second, as 60.",
             rich_help_panel=_STAGES,
+        ),
+    ] = None,
+    interpolate_net: Annotated[
+        str | None,
+        typer.Option(
+            "--interpolate-net",
+            metavar="NAME",
+            help="none (the default): mixed by time alone; fuse-s: by a network, on the host.",
+            rich_help_panel=_NETWORKS,
         ),
     ] = None,
     upscale: Annotated[
@@ -270,7 +280,7 @@ def enhance(
     stages += [] if dehaze is None else [Dehaze(dehaze)]
     stages += [] if contrast is None else [Contrast(contrast)]
     stages += finding
-    stages += [] if interpolate is None else [Interpolate(interpolate, device=device or "auto")]
+    stages += _between(interpolate, interpolate_net, device)
     stages += _upscaling(upscale, size, dtype, model, device, shared)
     stages += [] if sharpen is None else [Sharpen(sharpen)]
     stages += [TenBit()] if ten_bit else []
@@ -323,6 +333,18 @@ def enhance(
     if page is not None:
         page.write(done)
         print(f"wrote {report}")
+
+
+def _between(rate: str | None, net: str | None, device: str | None) -> list[Stage]:
+    """The stage that makes pictures between pictures, where one is asked for."""
+    if rate is None:
+        if net is not None:
+            raise ArgumentError(
+                f"--interpolate-net={net} without --interpolate: accepted is --interpolate 2, 4 or"
+                " a rate beside it"
+            )
+        return []
+    return [Interpolate(rate, device=device or "auto", net=net or NAMES[0])]
 
 
 def _upscaling(

@@ -2,14 +2,16 @@
 
 names    what there is: `superres-s`, `-m` and `-l` enlarge luma twice; `deblock-s` and `-m` take
          out what compression did, `denoise-s` and `-m` noise; `detect-s` finds small drawn things;
-         `-int8` ends the names of those that compute in int8
+         `fuse-s` says how much of which of two moved pictures is right; `-int8` ends the names of
+         those that compute in int8
 load     a network by its name, to be bound
 card     its card, in Markdown; photographs: those that all of them learned from, with credits
 
 Those that enlarge take luma as films store it, BT.601's 16 to 235, over 255: float32
 [N, 1, height, width] gives [N, 1, 2 * height, 2 * width]. `detect-s` takes 24 planes of a quarter
-of the sides and gives 8; the others take and give planes of half the sides: [N, 5, ...] to
-[N, 4, ...], as their cards say. `train/` holds the recipes.
+of the sides and gives 8; the others take and give planes of half the sides: `fuse-s` [N, 23, ...]
+to [N, 8, ...], those before it [N, 5, ...] to [N, 4, ...], as their cards say. `train/` holds the
+recipes.
 """
 
 from __future__ import annotations

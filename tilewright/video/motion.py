@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.arrays.array import NDArray
+from tilewright.video.fusion import Fusion
 from tilewright.video.look import Frame, Look
 from tilewright.video.planes import flat, kernels_of
 from tilewright.video.tables import LIGHT
@@ -23,20 +24,25 @@ _COARSEST = 24  # rows or columns of the coarsest size, at least
 _HALF, _QUARTER = 400, 1600  # rows from which motion is found at half, and at a quarter the size
 _REACH = 3  # samples from a stroke's end that belong to it
 UNSURE = 32.0  # deviation between the two moved pictures, of 255, from which they disagree
+_SURE = np.zeros((1, 1), np.float32)  # cells, where doubt has been weighed
 SAME = 1.0  # mean difference of each 8 x 8, of 255: pictures that repeat
 
 
 class Motion:
     """Memory for pictures of one look, and the motion between the last two that were given.
 
+    fusion  says how much of which picture is right; without, the nearer in time is more so
+    finest  of the sizes the largest at which motion is looked for; by the look where left out
+
     Needs Numba; raises DeviceError without.
     """
 
-    def __init__(self, look: Look) -> None:
-        self._look = look
+    def __init__(self, look: Look, fusion: Fusion | None = None, finest: int | None = None) -> None:
+        self._look, self._fusion = look, fusion
         self._match, self._between = kernels_of("motion"), kernels_of("between")
         self._sizes = sizes_of(look)
-        self._finest = finest_of(look, self._sizes)
+        self._finest = finest_of(look, self._sizes) if finest is None else finest
+        self._fusing: Any = kernels_of("fusing") if fusion is not None else None
         self._lumas = [[self._bordered(size) for size in self._sizes] for _ in range(2)]
         rest = look.shapes[1:]
         self._others = [[self._bordered(size) for size in rest] for _ in range(2)]
@@ -107,6 +113,7 @@ class Motion:
         most = np.float32((1 << self._look.bits) - 1)
         light = np.float32(most / LIGHT)
         doubt, place = 0.0, self._sizes[self._finest]
+        said = None
         images = zip(*([lumas[0], *others] for lumas, others in _both(self)), strict=True)
         for number, ((a, b), plane) in enumerate(zip(images, out, strict=True)):
             rows, columns = plane.shape
@@ -120,13 +127,29 @@ class Motion:
             if number == 0:
                 limit = np.float32(UNSURE)
                 doubt = self._between.unsure(*kept, rows, columns, limit, self._cells)
-            cells = tuple(np.float32(one / self._between.CELL) for one in steps)
+            cells, each = self._cells, tuple(np.float32(n / self._between.CELL) for n in steps)
+            if self._fusion is not None:
+                where = (*kept, a, b, rows, columns, np.float32(share))
+                said = self._fused(where, steps, self._fusion, said)
+                cells, each = _SURE, (np.float32(0), np.float32(0))
             to, pitch = flat(plane)
             self._between.mixed(
-                *kept, a, b, rows, columns, np.float32(share), self._cells, cells, light, most,
-                to, pitch,
-            )  # fmt: skip
+                *kept, a, b, rows, columns, np.float32(share), cells, each, light, most, to, pitch
+            )
         return doubt
+
+    def _fused(
+        self, where: tuple[Any, ...], steps: tuple[int, ...], fusion: Fusion, said: NDArray | None
+    ) -> NDArray:
+        """Moved pictures as the network wants them, which is asked for luma, the first plane."""
+        each = tuple(np.float32(one / self._between.CELL) for one in steps)
+        self._fusing.weighed(where[2], *where[5:], self._cells, each)
+        if said is None:
+            landed = self._sums[0], self._through[0], self._finest
+            self._fusing.planes(*where, *landed, fusion.given)
+            said = fusion()
+        self._fusing.fused(*where, said, steps, self._sizes[0])
+        return said
 
     def _settle(self, share: np.float32) -> None:
         """Motion through every place at a share of the time."""

@@ -19,6 +19,7 @@ from tilewright.backends.cuda.machine import driver, nvrtc
 from tilewright.facts.device import Device
 from tilewright.inputs.devices import gpu, host, resolve
 from tilewright.video import motion
+from tilewright.video.fusion import fusion
 from tilewright.video.look import Frame, Look
 
 
@@ -51,9 +52,11 @@ def place_of(wanted: Device | str) -> Device:
     return found if runs else host()
 
 
-def engine_on(device: Device, look: Look) -> Engine:
-    """Memory for pictures of one look, on what `place_of` gave."""
-    return motion.Motion(look) if device.backend == "host" else _OnGpu(device, look)
+def engine_on(device: Device, look: Look, net: str = "none") -> Engine:
+    """Memory for pictures of one look, on what `place_of` gave; on the host with a network too."""
+    if device.backend != "host":
+        return _OnGpu(device, look)
+    return motion.Motion(look, fusion(net, look))
 
 
 def plan_of(look: Look) -> Plan:

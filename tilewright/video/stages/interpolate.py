@@ -18,6 +18,7 @@ from typing import ClassVar
 
 from tilewright.errors import ArgumentError
 from tilewright.video.analysis.record import Survey
+from tilewright.video.fusion import NAMES
 from tilewright.video.look import Frame, Look
 from tilewright.video.motion_places import Engine, engine_on, place_of
 from tilewright.video.planes import blank
@@ -47,6 +48,8 @@ class Interpolate:
     first  when the film's first picture is shown, as a fraction of seconds
     tick   of a rate's grid, as a fraction of seconds
     device where motion is found: on a GPU of NVIDIA's, else on the host; "auto" is one if there is
+    net    "none": pictures are mixed by time alone; "fuse-s" of `tilewright.models` says how much
+           of which is right, where motion is found on the host; on a GPU there is none
     """
 
     rate: int | str = 2
@@ -55,6 +58,7 @@ class Interpolate:
     first: tuple[int, int] = (0, 1)
     tick: tuple[int, int] = (0, 1)
     device: str = "auto"
+    net: str = NAMES[0]
 
     name: ClassVar[str] = "interpolate"
     before: ClassVar[int] = 0
@@ -65,6 +69,12 @@ class Interpolate:
         """A picture a core; on a GPU two, of which one is copied while the other is made."""
         device = place_of(self.device)
         return workers_on(device) if device.backend == "host" else _ON_GPU
+
+    @property
+    def card(self) -> str:
+        """The network's name, whose card `tilewright.models` has; "" where none runs."""
+        runs = self.net in NAMES[1:] and place_of(self.device).backend == "host"
+        return self.net if runs else ""
 
     @property
     def unfitted(self) -> bool:
@@ -78,6 +88,10 @@ class Interpolate:
     def turned(self, look: Look) -> Look:
         """The same look. Refuses interlaced pictures, what has no luma, and rates that are none."""
         self._wanted()
+        if self.net not in NAMES:
+            raise ArgumentError(
+                f"interpolate: net={short(self.net)}; accepted are {', '.join(NAMES)}"
+            )
         check_luma(self.name, look)
         return look
 
@@ -143,7 +157,7 @@ class _Between:
 
     def __init__(self, stage: Interpolate, look: Look) -> None:
         self._stage, self._look = stage, look
-        self._motion = engine_on(place_of(stage.device), look)
+        self._motion = engine_on(place_of(stage.device), look, stage.net)
         self._wanted = stage._wanted()
 
     def __call__(self, window: Window) -> Iterable[Frame]:
