@@ -65,7 +65,8 @@ def card(size: str, trained: Path, figures: Path, folder: Path) -> None:
         rows="\n".join(row for _, row in rows), mean=fmean(gains), least=min(gains),
         crop=2 * how["crop"], batch=how["batch"], rate=how["rate"], scenes=how["scenes"],
         clips=how["clips"], steps=kept["steps"]["done"], minutes=kept["seconds"] / 60,
-        fallen=sum(gain < 0 for gain in gains), speed=document[f"speed, fuse-{size}"]["960x540, own time"],
+        fallen=sum(gain < 0 for gain in gains),
+        speed=document[f"speed, fuse-{size}"]["960x540, own time"],
         without=document["speed"]["960x540, own time"],
         processor=document["environment"]["device"]["name"],
     )  # fmt: skip
