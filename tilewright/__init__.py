@@ -9,6 +9,7 @@ if _typing.TYPE_CHECKING:
     from tilewright.inputs.devices import devices
     from tilewright.inputs.make import asarray, empty
     from tilewright.inputs.ragged_batch import RaggedBatch
+    from tilewright.planning.ranks import Share, split
     from tilewright.products.dense import explain, kernels, matmul
     from tilewright.products.grouped import GroupedPlan, grouped_matmul, plan_grouped
     from tilewright.products.moe import moe
@@ -21,6 +22,7 @@ __all__ = [
     "Device",
     "GroupedPlan",
     "RaggedBatch",
+    "Share",
     "asarray",
     "devices",
     "empty",
@@ -32,6 +34,7 @@ __all__ = [
     "moe",
     "plan_grouped",
     "ragged_matmul",
+    "split",
     "synchronize",
 ]
 _PACKAGES = ("errors", "models", "nn", "onebit", "video")
@@ -41,6 +44,7 @@ _PLACES = {
     "Device": "facts.device",
     "GroupedPlan": "products.grouped",
     "RaggedBatch": "inputs.ragged_batch",
+    "Share": "planning.ranks",
     "__version__": "version",
     "asarray": "inputs.make",
     "devices": "inputs.devices",
@@ -53,6 +57,7 @@ _PLACES = {
     "moe": "products.moe",
     "plan_grouped": "products.grouped",
     "ragged_matmul": "products.ragged",
+    "split": "planning.ranks",
     "synchronize": "products.ragged",
 }
 

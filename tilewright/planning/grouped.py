@@ -209,7 +209,7 @@ def lay_out(
         raise ArgumentError(f"order={order!r}: known are auto, {', '.join(ORDERS)}")
     if not tiles:
         raise ArgumentError("tiles=(): a plan needs at least one tile shape")
-    m, n, k = _columns(m, n, k)
+    m, n, k = columns(m, n, k)
     live = np.flatnonzero((m > 0) & (n > 0))
     if not len(live):
         return _empty(m, n, k, tiles, slots)
@@ -252,7 +252,7 @@ def _reason(
     return f"given: {times}, {time_text(others)} at best when sorted; {shapes}"
 
 
-def _columns(*columns: npt.ArrayLike) -> tuple[Ints, ...]:
+def columns(*columns: npt.ArrayLike) -> tuple[Ints, ...]:
     """Read-only int64 copies. Raises ShapeError unless they are equally long lists of sizes."""
     arrays = [np.asarray(column) for column in columns]
     if any(array.ndim != 1 or len(array) != len(arrays[0]) for array in arrays):
