@@ -8,7 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -21,6 +21,7 @@ from tilewright import video  # noqa: E402
 from tilewright.errors import ArgumentError, FileError  # noqa: E402
 from tilewright.video.alike import sampled  # noqa: E402
 from tilewright.video.decode import decoded  # noqa: E402
+from tilewright.video.pyav import exact, opened  # noqa: E402
 from tilewright.video.source import film as read  # noqa: E402
 
 MPEG = Making(codec="libx264", times=range(40), time_base=Fraction(1, 25))
@@ -105,6 +106,13 @@ def test_fields_that_begin_in_the_middle_make_a_film_interlaced(tmp_path: Path) 
     assert all(frame.carrier.interlaced_frame for frame in video.frames(tmp_path / "out.mp4"))
 
 
+class Unset(NamedTuple):
+    """A rational of FFmpeg's."""
+
+    numerator: int
+    denominator: int
+
+
 def with_tracks(path: Path, kind: str) -> Path:
     """A film with QuickTime's chapters, a time code, or a cover."""
     given = film(path.with_name("plain.mp4"), Making(codec="libx264", sound=1))
@@ -178,6 +186,43 @@ def test_tracks_that_writers_make_anew_are_kept(tmp_path: Path, kind: str, suffi
         ]
         told = {key.lower(): text for key, text in made.streams.video[0].metadata.items()}
         assert told.get("timecode") == ("01:00:00:00" if kind == "timecode" else None)
+
+
+def test_text_that_is_not_utf8_is_no_hindrance_and_the_rest_of_it_is_kept(tmp_path: Path) -> None:
+    """As old writers left it, in Latin-1 or cut in the middle of a letter."""
+    plain, source, out = (tmp_path / name for name in ("plain.mkv", "in.mkv", "out.mkv"))
+    given = film(tmp_path / "given.mkv")
+    with av.open(str(given)) as container, av.open(str(plain), "w") as sink:
+        stream = sink.add_stream_from_template(container.streams.video[0], opaque=True)
+        sink.metadata["title"] = stream.metadata["title"] = "At the caf\u00e9"
+        for packet in container.demux():
+            if packet.size:
+                packet.stream = stream
+                sink.mux(packet)
+    content = plain.read_bytes()
+    assert content.count("caf\u00e9".encode()) >= 2
+    source.write_bytes(content.replace("caf\u00e9".encode(), b"caf\xe9!"))
+    video.enhance(source, out, codec="ffv1")
+    with opened(str(out)) as made:
+        titles = (made.metadata["title"], made.streams.video[0].metadata["title"])
+    assert all(title.startswith("At the caf") and title.endswith("!") for title in titles)
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        (None, Fraction(7)),
+        (Fraction(0), Fraction(7)),
+        (Fraction(30000, 1001), Fraction(30000, 1001)),
+        (Unset(1, 0), Fraction(7)),
+        (Unset(1001, 30000), Fraction(1001, 30000)),
+    ],
+)
+def test_what_ffmpeg_counts_by_is_an_exact_fraction(given: Any, wanted: Fraction) -> None:
+    """FFmpeg's own rationals may be 1/0, and lose digits where they are multiplied."""
+    found = exact(given, Fraction(7))
+    assert type(found) is Fraction
+    assert found == wanted
 
 
 def test_what_a_container_leaves_out_without_a_word_is_refused_before_work(tmp_path: Path) -> None:

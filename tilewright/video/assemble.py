@@ -15,7 +15,7 @@ from typing import Any
 
 from tilewright.errors import FileError
 from tilewright.video import chunk
-from tilewright.video.pyav import pyav, reading, writing
+from tilewright.video.pyav import exact, pyav, reading, writing
 from tilewright.video.source import Film
 from tilewright.video.streams import MP4, Made, goes_along, options_of, streams_of
 from tilewright.wording import PATH, short
@@ -60,7 +60,7 @@ def _later(shown: Sequence[int], made: Made, whole: Path) -> Fraction:
 def _moved(packet: Any, later: Fraction) -> Any:
     """A packet so many seconds later."""
     if later:
-        ticks = round(later / packet.time_base)
+        ticks = round(later / exact(packet.time_base))
         packet.pts = None if packet.pts is None else packet.pts + ticks
         packet.dts = None if packet.dts is None else packet.dts + ticks
     return packet
@@ -116,7 +116,7 @@ def _copied(
             continue
         stamp = packet.dts if packet.dts is not None else packet.pts
         if stamp is not None:
-            time = stamp * packet.time_base
+            time = stamp * exact(packet.time_base)
         number = packet.stream_index
         packet.stream = streams[number]
         yield time, (number, _moved(packet, later))
@@ -154,7 +154,7 @@ def _stamps(container: Any, index: int) -> tuple[Fraction, list[Fraction], dict[
     """The pictures' tick and times, rising, and how many packets every other stream has."""
     others: dict[int, int] = {}
     times: list[Fraction] = []
-    base = Fraction(container.streams[index].time_base)
+    base = exact(container.streams[index].time_base)
     for packet in container.demux():
         if not packet.size:
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,44 @@ def pyav() -> Any:
             f"films need PyAV ({in_one_line(error)}); accepted is pip install 'tilewright[video]'"
         ) from None
     return av
+
+
+def opened(file: Any) -> Any:
+    """A container, open for reading, whose text need not be UTF-8.
+
+    From PyAV 19 on what is not comes as it lies there; those before are told to replace it.
+    """
+    av = pyav()
+    replacing = {"metadata_errors": "replace"} if _major(av) < 19 else {}
+    return av.open(file, **replacing)
+
+
+def _major(av: Any) -> int:
+    return int(av.__version__.partition(".")[0])
+
+
+def exact(rational: Any, absent: Fraction = Fraction(0)) -> Fraction:
+    """One of PyAV's times, rates and aspects; `absent` where FFmpeg knows none.
+
+    Those of PyAV 19 are FFmpeg's own rationals, which are rounded when they are multiplied.
+    """
+    if rational is None or not rational.denominator or not rational.numerator:
+        return absent
+    return Fraction(rational.numerator, rational.denominator)
+
+
+def beside(frame: Any, stream: Any) -> dict[str, bytes]:
+    """What a decoder said beside a picture's samples, of it or of all, by kind.
+
+    FFmpeg 9, which PyAV 19 brings, tells of all pictures what it told of each. Pictures' own are
+    got by number: going through them gave contents before PyAV 19, and kinds from then on.
+    """
+    shared = getattr(stream.codec_context, "decoded_side_data", {})
+    found = {kind.name: bytes(held) for kind, held in shared.items()}
+    for number in range(len(frame.side_data)):
+        own = frame.side_data[number]
+        found[own.type.name] = bytes(own)
+    return found
 
 
 def _address(path: Path) -> str:
@@ -49,7 +88,7 @@ def reading(path: Path, argument: str = "path") -> Iterator[Any]:
     label = f"{argument}={short(str(path), PATH)}"
     check_there(path, argument)
     try:
-        with av.open(_address(path), metadata_errors="replace") as container:
+        with opened(_address(path)) as container:
             yield container
     except (av.FFmpegError, UnicodeError) as error:
         raise FileError(

@@ -7,6 +7,7 @@ known when all the work is done.
 from __future__ import annotations
 
 from contextlib import suppress
+from fractions import Fraction
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 from tilewright.errors import ArgumentError
 from tilewright.video import chunk
 from tilewright.video.assemble import picture_packet
-from tilewright.video.pyav import pyav, reading
+from tilewright.video.pyav import exact, opened, pyav, reading
 from tilewright.video.source import Film
 from tilewright.video.streams import (
     FORMATS,
@@ -50,11 +51,12 @@ def rehearsed(found: Film, made: Made, out: Path) -> None:
                     picture_packet(packet, packet.pts, streams[found.index], made.coding.time_base)
                 )
             given = _first_packets(source, streams, found)
-            for packet in given.values():
-                packet.stream = streams[packet.stream_index]
+            for index, packet in given.items():
+                packet.stream = streams[index]
                 sink.mux(packet)
+            names = {index: named(streams[index]) for index in given}  # a closed one's have none
             sink.close()
-            _check_rehearsal(BytesIO(kept.getvalue()), list(streams), given, found, made)
+            _check_rehearsal(BytesIO(kept.getvalue()), list(streams), names, found, made)
         except (av.FFmpegError, ValueError) as error:
             if isinstance(error, ArgumentError):
                 raise
@@ -87,16 +89,16 @@ def _first_packets(source: Any, streams: dict[int, Any], found: Film) -> dict[in
 
 
 def _check_rehearsal(
-    kept: BytesIO, order: list[int], given: dict[int, Any], found: Film, made: Made
+    kept: BytesIO, order: list[int], given: dict[int, str], found: Film, made: Made
 ) -> None:
     """Raise _LostError for a stream, or a trait of the pictures, that did not come back."""
-    with pyav().open(kept, metadata_errors="replace") as container:
+    with opened(kept) as container:
         counts: dict[int, int] = {}
         pictures = container.streams[order.index(found.index)]
         for packet in container.demux():
             counts[packet.stream_index] = counts.get(packet.stream_index, 0) + bool(packet.size)
-        for index, packet in given.items():
+        for index, name in given.items():
             if not counts.get(order.index(index)):
-                raise _LostError(named(packet.stream))
-        if (pictures.sample_aspect_ratio or 1) != made.look.aspect:
+                raise _LostError(name)
+        if exact(pictures.sample_aspect_ratio, Fraction(1)) != made.look.aspect:
             raise _LostError(f"{made.coding.codec} with samples of aspect {made.look.aspect}")

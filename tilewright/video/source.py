@@ -18,7 +18,7 @@ import numpy as np
 
 from tilewright.errors import FileError
 from tilewright.video.look import Light, Look
-from tilewright.video.pyav import pyav, reading
+from tilewright.video.pyav import beside, exact, pyav, reading
 from tilewright.wording import PATH, counted, short
 
 _STEPS_BACK = 0.25  # seconds; less is a clock that trembles
@@ -96,10 +96,10 @@ def film(path: Path, argument: str = "path") -> Film:
             index=stream.index,
             look=look,
             codec=stream.codec_context.name,
-            time_base=stream.time_base,
+            time_base=exact(stream.time_base),
             times=read.times,
             lengths=read.lengths,
-            rate=_rate(stream, read.times, stream.time_base),
+            rate=_rate(stream, read.times, exact(stream.time_base)),
             numbered=read.numbered,
             keys=read.keys,
             packets=read.packets,
@@ -135,7 +135,7 @@ def _look(container: Any, stream: Any, label: str) -> tuple[Look, tuple[str, ...
     if first is None:
         raise FileError(f"{label}: no picture can be decoded; accepted are films of one and more")
     return look_of(first, stream, siting), tuple(
-        sorted({_UNKEPT[d.type.name] for d in first.side_data if d.type.name in _UNKEPT})
+        sorted({_UNKEPT[kind] for kind in beside(first, stream) if kind in _UNKEPT})
     )
 
 
@@ -154,7 +154,7 @@ def pictures(container: Any, stream: Any, lost: Callable[[], None] = lambda: Non
 def look_of(frame: Any, stream: Any, siting: str = "") -> Look:
     """The look of a decoder's frame."""
     full = frame.format.name.startswith("yuvj")
-    side = {data.type.name: bytes(data) for data in frame.side_data}
+    side = beside(frame, stream)
     content = np.frombuffer(side.get("CONTENT_LIGHT_LEVEL", b"")[:8], np.uint32)
     context = stream.codec_context
     return Look(
@@ -164,7 +164,7 @@ def look_of(frame: Any, stream: Any, siting: str = "") -> Look:
         primaries=_known(frame.color_primaries, context.color_primaries),
         transfer=_known(frame.color_trc, context.color_trc),
         siting=siting,
-        aspect=stream.sample_aspect_ratio or Fraction(1),
+        aspect=exact(stream.sample_aspect_ratio, Fraction(1)),
         interlaced=bool(frame.interlaced_frame),
         turned=tuple(np.frombuffer(side.get("DISPLAYMATRIX", b""), np.int32).tolist()),
         light=Light(
@@ -276,12 +276,11 @@ def _read(container: Any, stream: Any, label: str) -> _Read:
     if len(known) == len(shown) and len(set(known)) == len(known):
         keyed = tuple(sorted(keys))
         return _Read(tuple(sorted(known)), lengths, False, keyed, packets, digest.hexdigest())
-    step = 1 / (stream.time_base * (stream.average_rate or Fraction(25)))
+    step = 1 / (exact(stream.time_base) * exact(stream.average_rate, Fraction(25)))
     if "matroska" in container.format.name and (times := _from_below_zero(shown, step)):
         return _Read(times, lengths, True, (), packets, digest.hexdigest())
-    step = max(1, round(step))
     given = sorted(time for time in (coded if None in shown else shown) if time is not None)
-    times = _made_up(given, len(shown), step)
+    times = _made_up(given, len(shown), max(1, round(step)))
     return _Read(times, {}, True, (), packets, digest.hexdigest())
 
 
@@ -289,9 +288,9 @@ def _check_clock(coded: Sequence[int | None], packet: Any, label: str) -> None:
     before = coded[-1] if coded else None
     if before is None or packet.dts is None:
         return
-    step = float((before - packet.dts) * packet.time_base)
+    step = float((before - packet.dts) * exact(packet.time_base))
     if step > _STEPS_BACK:
-        at = float(before * packet.time_base)
+        at = float(before * exact(packet.time_base))
         raise FileError(
             f"{label}: its clock steps back by {step:.3f} s at {at:.3f} s; accepted are films whose"
             " clock runs on, and the parts of this one by themselves"
@@ -326,7 +325,7 @@ def _rate(stream: Any, times: tuple[int, ...], time_base: Fraction) -> Fraction:
 
     Browsers' recordings and others without a rate are said to have one of their clock's ticks.
     """
-    said = Fraction(stream.average_rate or 0)
+    said = exact(stream.average_rate)
     if len(times) < 2:
         return said or Fraction(25)
     middle = Fraction(float(np.median(np.diff(times)))) * time_base
