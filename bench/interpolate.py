@@ -10,8 +10,9 @@
             which x264 (CRF 18) encoded then; of the stage both ways, the copy and the mix
     speed   pictures made a second by one thread and by one a core, by the clock, which wants the
             machine alone; and by the processor's time of one, which does not; as it is and with
-            `fuse-s`; of a GPU, where there is no network, with --device, by the clock alone: from
-            planes in memory to planes in memory
+            `fuse-s`; of what --device names, where there is no network, by the clock alone: from
+            planes in memory to planes in memory. A processor by its OpenCL driver has time of all
+            its threads, beside what the host's loops take of one
 
 The seven are the clips in which no scene ends. The same line goes on with what is not in FILE yet,
 and ends after --seconds, until it says that all is done. Pictures that minterpolate leaves out, two
@@ -106,7 +107,9 @@ def main() -> None:
 
 
 def _short(device: Device) -> str:
-    """What results of a device are called: cpu, h200."""
+    """What results of a device are called: cpu, h200, opencl-intel."""
+    if device.backend == "opencl":
+        return f"opencl-{device.platform.lower().partition(' ')[0].partition('(')[0]}"
     return "cpu" if device.backend == "host" else device.name.lower().split()[1]
 
 
@@ -277,6 +280,11 @@ def speeds(clips: Path, device: Device, net: str = "none") -> dict[str, Any]:
     for size in SIZES:
         name = f"{size[0]}x{size[1]}"
         stage = video.Interpolate(2, known=True, device=device.id, net=net)
+        if device.backend == "opencl" and device.kind == "cpu":
+            loops = video.Interpolate(2, known=True, device="host")
+            for words, one in (("own times", stage), ("host's own times", loops)):
+                found[f"{name}, {words}"] = _rate(frames, size, 1, time.process_time, one)
+            continue
         for workers in (1, stage.workers):
             found[f"{name}, {workers}"] = _rate(frames, size, workers, time.perf_counter, stage)
         if on_host:
@@ -296,7 +304,7 @@ def _rate(
     pair = [Frame(planes(one, look), n, 1, Fraction(1), look) for n, one in enumerate(made)]
     window = Window(pair[0], (), (pair[1],))
     works = [stage.bound(look) for _ in range(workers)]
-    rounds = 2 if place_of(stage.device).backend == "host" else 200
+    rounds = 200 if place_of(stage.device).kind == "gpu" else 6
 
     def again(work: Work) -> None:
         for _ in range(rounds):

@@ -79,6 +79,8 @@ def _speed(rates: dict[str, float], how: str = "") -> list[str]:
     sizes = dict.fromkeys(name.split(", ")[0] for name in rates)
     counts = list(dict.fromkeys(name.split(", ")[1] for name in rates))
     words = {"1": "one thread", "own time": "a second of one thread's processor time"}
+    words |= {"own times": "a second of the processor's time by OpenCL"}
+    words |= {"host's own times": "by the host's loops"}
     heads = " | ".join(words.get(count, f"{count} threads") for count in counts)
     lines = [f"| pictures made a second, 4:2:0{how} | {heads} |", f"|---|{'---:|' * len(counts)}"]
     for size in sizes:

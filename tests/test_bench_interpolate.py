@@ -53,3 +53,7 @@ def test_means_are_over_pictures_that_all_ways_made_and_tables_say_them() -> Non
     assert row.replace("+1.00 |", " |") in interpolated(document)
     assert "| 320 × 240 | 40.0 | 75.5 |" in lines
     assert interpolated({"speed": document["speed"]}) == lines[-3:]
+    beside = {"320x240, own times": 9.0, "320x240, host's own times": 8.0}
+    head, _, row = interpolated({"speed": beside})
+    assert "| a second of the processor's time by OpenCL | by the host's loops |" in head
+    assert row == "| 320 × 240 | 9.0 | 8.0 |"

@@ -2,7 +2,7 @@
 
 python -m tests.support.under_oclgrind WHAT
 
-WHAT: KERNEL | grouped_lanes | bits | conv | out_of_bounds | global_race | local_race
+WHAT: KERNEL | grouped_lanes | bits | conv | film | out_of_bounds | global_race | local_race
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ FILES = {
     "grouped_lanes": "grouped_under_oclgrind",
     "bits": "bits_under_oclgrind",
     "conv": "conv_under_oclgrind",
+    "film": "film_under_oclgrind",
 }
 FAULTS = {
     "out_of_bounds": "x[get_global_id(0) + 1] = 1;",

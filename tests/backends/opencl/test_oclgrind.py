@@ -37,7 +37,7 @@ def under_oclgrind(what: str, folder: Path) -> str:
     return log.read_text() if log.exists() else ""
 
 
-@pytest.mark.parametrize("kernel", [*KERNELS, "grouped_lanes", "bits", "conv"])
+@pytest.mark.parametrize("kernel", [*KERNELS, "grouped_lanes", "bits", "conv", "film"])
 def test_kernel_is_clean_under_oclgrind(kernel: str, tmp_path: Path) -> None:
     assert under_oclgrind(kernel, tmp_path) == ""
 

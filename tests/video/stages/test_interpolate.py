@@ -17,7 +17,7 @@ pytest.importorskip("numba")
 from tests.cli.test_cli import invoke
 from tests.support import motion_twin as twin
 from tests.support.films import Making, film, samples
-from tilewright import video
+from tilewright import Device, video
 from tilewright.errors import ArgumentError
 from tilewright.video import making
 from tilewright.video.motion import Motion
@@ -348,6 +348,24 @@ def test_a_film_is_told_where_it_was_cut(tmp_path: Path) -> None:
     found = samples(out)
     assert len(found) == 47
     np.testing.assert_array_equal(found[22][1][0], found[23][1][0])
+
+
+def test_a_film_made_by_an_opencl_driver_is_the_hosts_but_for_rounding(
+    tmp_path: Path, device: Device
+) -> None:
+    source = _cut_film(tmp_path / "in.mkv", Making(96, 64, times=range(0, 16 * 512, 512)))
+    found = []
+    for where in ("host", device.id):
+        out = tmp_path / f"{where.replace(':', '-')}.mkv"
+        line = ("--interpolate", "2", "--codec", "ffv1", "--device", where)
+        done = invoke("enhance", str(source), "-o", str(out), *line)
+        assert done.exit_code == 0, done.output
+        assert f"{HELD}: 1 picture" in " ".join(done.output.split())
+        found.append(samples(out))
+    for (time, planes), (their_time, theirs) in zip(*found, strict=True):
+        assert time == their_time
+        for mine, yours in zip(planes, theirs, strict=True):
+            assert (np.abs(mine.astype(int) - yours) > 1).mean() < 0.01
 
 
 def _cut_film(path: Path, make: Making) -> Path:

@@ -42,12 +42,17 @@ _STANDARD = {"dot8": "CL3.0"}
 @cache
 def source(program: str) -> str:
     """The text of PROGRAM.cl in kernels/ or probes/ with its includes spliced in."""
-    return _INCLUDE.sub(lambda match: _text(match.group(1)), _text(f"{program}.cl"))
+    return _spliced(f"{program}.cl")
+
+
+def _spliced(name: str) -> str:
+    return _INCLUDE.sub(lambda match: _spliced(match.group(1)), _text(name))
 
 
 def _text(name: str) -> str:
-    kernel = KERNELS / name
-    return (kernel if kernel.is_file() else PROBES / name).read_text()
+    """A file of kernels/, of a folder there (film/), or of probes/."""
+    places = (KERNELS, PROBES, KERNELS / "film")
+    return next(path for place in places if (path := place / name).is_file()).read_text()
 
 
 def kernel_of(session: Session, launch: Launch) -> Any:

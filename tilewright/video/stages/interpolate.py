@@ -30,7 +30,7 @@ _MOST = 1000  # pictures a second
 _FINEST = 1 << 31  # ticks a second that containers count
 _ROUND = Fraction(1001, 1000)  # by so much rates differ that are meant to be the same
 _NEAR = Fraction(1, 20)  # of the time between two pictures: so near to one it is that one
-_ON_GPU = 2  # pictures at once
+_ELSEWHERE = 2  # pictures at once
 _LOST, _SOME = 0.3, 0.02  # shares of a picture in which motion is unsure
 HELD = "interpolate: held at a cut"
 REPEATED = "interpolate: repeated, as the two round it are the same"
@@ -47,9 +47,10 @@ class Interpolate:
     known  whether it knows the film's cuts
     first  when the film's first picture is shown, as a fraction of seconds
     tick   of a rate's grid, as a fraction of seconds
-    device where motion is found: on a GPU of NVIDIA's, else on the host; "auto" is one if there is
+    device where motion is found: the host, a GPU, or what an OpenCL driver has; "auto" is a GPU of
+           NVIDIA's if there is one
     net    "none": pictures are mixed by time alone; "fuse-s" of `tilewright.models` says how much
-           of which is right, where motion is found on the host; on a GPU there is none
+           of which is right, where motion is found on the host; elsewhere there is none
     """
 
     rate: int | str = 2
@@ -66,9 +67,9 @@ class Interpolate:
 
     @property
     def workers(self) -> int:
-        """A picture a core; on a GPU two, of which one is copied while the other is made."""
+        """A picture a core; elsewhere two, of which one is copied while the other is made."""
         device = place_of(self.device)
-        return workers_on(device) if device.backend == "host" else _ON_GPU
+        return workers_on(device) if device.backend == "host" else _ELSEWHERE
 
     @property
     def card(self) -> str:

@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from tilewright.arrays.array import NDArray
-from tilewright.backends.cuda.film.plan import BORDER, CELL, Plan
+from tilewright.backends.cuda.film.plan import Plan
 from tilewright.backends.cuda.machine import nvrtc
+from tilewright.planning.film import CELL, bordered
 
 _THREADS = 256
 _WARP = 32
@@ -96,8 +97,7 @@ class FilmMotion:
     def repeats(self) -> bool:
         """Whether the two are the same, but for what coding left."""
         self._stream.synchronize()
-        samples = prod(min(CELL, length) for length in self._plan.sizes[0])
-        return bool(self._differ.numpy().view(np.float32)[0] < self._same * samples)
+        return bool(self._differ.numpy().view(np.float32)[0] < self._same * self._plan.alike)
 
     def found(self) -> None:
         """Find motion between the two, both ways, and what stands still."""
@@ -132,22 +132,18 @@ class FilmMotion:
         begin = int(self._memory.data_ptr())
         return ctypes.c_void_p(begin + self._plan.offsets[name] + further)
 
-    def _images(self) -> list[tuple[str, tuple[int, int]]]:
-        rest = enumerate(self._plan.shapes[1:], 1)
-        return [("size 0", self._plan.sizes[0]), *((f"plane {n}", shape) for n, shape in rest)]
-
     def _pictures(self) -> list[Call]:
         plan, calls = self._plan, []
         scale = _WHITE / ((1 << plan.bits) - 1)
         apart = ctypes.c_longlong(plan.starts[-1])
-        for (name, shape), start in zip(self._images(), plan.starts, strict=False):
+        for (name, shape), start in zip(plan.images, plan.starts, strict=False):
             begin = self._at("samples", plan.bytes_each * start)
             into = (self._at(name), self._at("differ"))
-            blocks = (_blocks(_bordered(shape)), 2)
+            blocks = (_blocks(bordered(shape)), 2)
             calls.append(self._call("taken", blocks, _THREADS, begin, apart, *shape, scale, *into))
         for n, (larger, size) in enumerate(zip(plan.sizes, plan.sizes[1:], strict=False)):
             where = (self._at(f"size {n}"), *larger, self._at(f"size {n + 1}"))
-            blocks = (_blocks(_bordered(size)), 2)
+            blocks = (_blocks(bordered(size)), 2)
             calls.append(self._call("halved", blocks, _THREADS, *where, *size))
         rows, columns = plan.sizes[0]
         cells = rows // min(CELL, rows) * (columns // min(CELL, columns))
@@ -219,8 +215,8 @@ class FilmMotion:
         plan, calls, luma = self._plan, [], self._plan.sizes[0]
         most = float((1 << plan.bits) - 1)
         cells, count = self._at("cells"), self._at("unsure")
-        for (name, shape), start in zip(self._images(), plan.starts, strict=False):
-            steps = [round(whole / length) for whole, length in zip(luma, shape, strict=True)]
+        for (name, shape), start in zip(plan.images, plan.starts, strict=False):
+            steps = plan.steps(shape)
             ratio = [step / (1 << plan.finest) for step in steps]
             mask = _Mask(self._at("mask").value, *luma, *steps)
             image, moved = (self._at(name), *shape), self._at("moved")
@@ -239,7 +235,3 @@ class FilmMotion:
 
 def _blocks(threads: int) -> int:
     return -(-threads // _THREADS)
-
-
-def _bordered(size: tuple[int, int]) -> int:
-    return (size[0] + 2 * BORDER) * (size[1] + 2 * BORDER)
