@@ -3,7 +3,7 @@
     products, longest first   A A A A A A | B B B | C C | D        rank 0   A A A A A A
                                                                    rank 1   B B B C C D
 
-Each product goes to the rank that has least to do so far, the longest first (LPT; Graham, "Bounds on
+Each product goes to the rank with least to do so far, the longest first (LPT; Graham, "Bounds on
 multiprocessing timing anomalies", SIAM J. Appl. Math. 17, 1969: never over 4/3 of the best). Where
 that leaves the busiest rank more than a tenth over an even share, as with eight equal experts on
 three ranks, products are cut between rows of C instead, one cut a rank at most: rows do not depend
