@@ -11,6 +11,7 @@ if _typing.TYPE_CHECKING:
     from tilewright.inputs.ragged_batch import RaggedBatch
     from tilewright.planning.ranks import Share, split
     from tilewright.products.dense import explain, kernels, matmul
+    from tilewright.products.fp8 import quantise_fp8
     from tilewright.products.grouped import GroupedPlan, grouped_matmul, plan_grouped
     from tilewright.products.moe import moe
     from tilewright.products.ragged import ragged_matmul, synchronize
@@ -33,6 +34,7 @@ __all__ = [
     "matmul",
     "moe",
     "plan_grouped",
+    "quantise_fp8",
     "ragged_matmul",
     "split",
     "synchronize",
@@ -56,6 +58,7 @@ _PLACES = {
     "matmul": "products.dense",
     "moe": "products.moe",
     "plan_grouped": "products.grouped",
+    "quantise_fp8": "products.fp8",
     "ragged_matmul": "products.ragged",
     "split": "planning.ranks",
     "synchronize": "products.ragged",

@@ -15,6 +15,7 @@ import numpy as np
 
 from tilewright.calls import dense
 from tilewright.calls.dense_quick_host import is_host_product
+from tilewright.errors import ArgumentError, OperandError
 from tilewright.facts.device import Device
 from tilewright.facts.problem import Problem
 from tilewright.inputs.checks import check_options
@@ -40,6 +41,9 @@ def matmul(
     kernel: str | None = None,
     precision: str | None = None,
     accumulate: str | None = None,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    out_dtype: Any = None,
 ) -> Any:
     """activation(alpha · op(a) @ op(b) + beta · out + bias), the semantics of BLAS GEMM.
 
@@ -62,6 +66,10 @@ def matmul(
             "fp32x": errors like IEEE's, on tensor cores where those are faster (docs/gpu.md).
         accumulate: "fp16" sums float16 products in float16: error grows with k · 2^-11 instead of
             2^-11. Default: float16 is summed in float32.
+        scale_a, scale_b: float32 scales of torch's 8-bit floats (`quantise_fp8`), [m, 1] with
+            [1, n] or [m, k / 128] with [k / 128, n / 128], rounded up; [] is one for all. Then
+            a [m, k], b [k, n], `out` and `out_dtype` are all that may be given beside them.
+        out_dtype: of such products, torch.bfloat16 (the default) or torch.float32.
 
     Returns:
         `out`, or a new array of `a`'s kind: [..., m, n], dimensions of vectors dropped. Of torch
@@ -76,6 +84,15 @@ def matmul(
             anything is written.
         DeviceError, DeviceMemoryError: the device is absent, failed or has too little memory.
     """
+    if scale_a is not None or scale_b is not None or out_dtype is not None:
+        usual = (alpha, beta, transpose_a, transpose_b) == (1.0, 0.0, False, False)
+        rest = (bias, activation, device, kernel, precision, accumulate)
+        if not usual or any(option is not None for option in rest):
+            raise ArgumentError(
+                "scale_a, scale_b: beside scales accepted are out= and out_dtype=, and no other"
+                " option of matmul"
+            )
+        return _scaled(a, b, scale_a, scale_b, out, out_dtype)
     if (
         type(a) is np.ndarray
         and type(b) is np.ndarray
@@ -123,6 +140,15 @@ def matmul(
     )
 
 
+def _scaled(a: Any, b: Any, scale_a: Any, scale_b: Any, out: Any, out_dtype: Any) -> Any:
+    """Of 8-bit floats."""
+    if not hasattr(a, "data_ptr"):
+        raise OperandError(f"a={type(a).__name__}: with scales accepted are torch tensors")
+    from tilewright.torch_ops.fp8_call import dense as of_8_bits
+
+    return of_8_bits(a, b, scale_a, scale_b, out, out_dtype)
+
+
 def explain(a: Any, b: Any, **options: Any) -> str:
     """The report of the plan that `matmul(a, b, **options)` would follow; nothing is computed.
 
@@ -132,6 +158,9 @@ def explain(a: Any, b: Any, **options: Any) -> str:
     defaults = matmul.__kwdefaults__ or {}
     check_options(options, defaults)
     options = {**defaults, **options}
+    for name in ("scale_a", "scale_b", "out_dtype"):
+        if options.pop(name) is not None:
+            raise ArgumentError(f"{name}: products with scales are not explained; accepted is None")
     if options["device"] is None:
         check_named()
     seen = is_watched(a, b, options["bias"], options["out"])

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.errors import OperandError
+from tilewright.errors import ArgumentError, OperandError
 
 _NEEDED = ("x", "w", "offsets")
 
@@ -32,6 +32,9 @@ def ragged_matmul(
     bias: Any = None,
     out: Any = None,
     precision: str | None = None,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    out_dtype: Any = None,
 ) -> Any:
     """Products of groups of rows, the groups given by a tensor of offsets on the same device.
 
@@ -46,6 +49,13 @@ def ragged_matmul(
             apart from each other. Rows past the last offset are left as they are; in a new tensor
             they are zero.
         precision: "tf32" lets fp32 operands be rounded to 11 bits for tensor cores.
+        scale_a, scale_b: float32 scales of x and w, which are then float8_e4m3fn or float8_e5m2
+            (`quantise_fp8` makes both), and k contiguous for speed. First form: [t, 1] with
+            [g, 1, n], or [t, k / 128] with [g, k / 128, n / 128], rounded up; [t] with [g, n], and
+            [] for one scale of all, also stand for the former. Second form: [m, t / 128] with
+            [t / 128, n] or [t / 128, n / 128], groups beginning at multiples of 128. Sums are
+            float32, and tensor cores add up no more than 128 of k before them.
+        out_dtype: of such products, torch.bfloat16 (the default) or torch.float32.
 
     Returns: [t, n] or [g, m, n], of x's dtype, ordered on the current stream; nothing is waited
     for. Differentiable where `out` is None. On processors the same by a loop.
@@ -58,6 +68,8 @@ def ragged_matmul(
 
     Raises: ShapeError, DtypeError, OperandError, OverlapError, ArgumentError.
     """
+    if scale_a is not None or scale_b is not None or out_dtype is not None:
+        return _scaled(x, w, offsets, bias, out, precision, scale_a, scale_b, out_dtype)
     plain = w is not None and offsets is not None and out is None
     if plain and getattr(x, "is_cuda", False) and (precision is None or _is_tf32(precision)):
         from tilewright.torch_ops.ragged import repeated
@@ -78,6 +90,28 @@ def ragged_matmul(
     from tilewright.torch_ops.ragged_call import product
 
     return product(x, w, offsets, bias, out, precision)
+
+
+def _scaled(
+    x: Any,
+    w: Any,
+    offsets: Any,
+    bias: Any,
+    out: Any,
+    precision: Any,
+    scale_a: Any,
+    scale_b: Any,
+    out_dtype: Any,
+) -> Any:
+    """Of 8-bit floats."""
+    for name, value in (("bias", bias), ("precision", precision)):
+        if value is not None:
+            raise ArgumentError(f"{name}: not with scales; accepted is None")
+    if not hasattr(x, "data_ptr"):
+        raise OperandError(f"x={type(x).__name__}: accepted are torch tensors")
+    from tilewright.torch_ops.fp8_call import ragged
+
+    return ragged(x, w, offsets, scale_a, scale_b, out, out_dtype)
 
 
 def _is_tf32(precision: Any) -> bool:

@@ -44,7 +44,7 @@ _ENGINES: dict[str, tuple[Engine[RaggedWork, RaggedWork, Way], ...]] = {
     ),
     "depths": (hopper_depths.HopperDepths(), triton_chosen.TritonDepths(), triton.TritonDepths()),
 }
-_INTERPRETER = Device(
+INTERPRETER = Device(
     "interpreter",
     "cuda",
     "Triton's interpreter",
@@ -238,7 +238,7 @@ def _way(form: str, operands: tuple[Any, ...], how: _How) -> Way:
     x, w, offsets, bias, out, index, h = operands
     precision, clear, chosen, gate = how
     work = RaggedWork(x, w, offsets, bias, out, precision, clear, index, chosen, h, gate)
-    device = driver.device_of(x.device.index) if x.is_cuda else _INTERPRETER
+    device = driver.device_of(x.device.index) if x.is_cuda else INTERPRETER
     engines = _ENGINES[form]
     verdict = choose(work, device, engines)
     _, way = first_that_can(

@@ -1,0 +1,113 @@
+"""Kernels of 8-bit floats, with no GPU: machine code read, and run in Triton's interpreter."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.backends.cuda.test_hopper_compile import instructions, needs_nvrtc
+from tilewright.backends.cuda.fp8.launch import SKEW
+from tilewright.backends.cuda.machine import nvrtc
+
+triton: Any = pytest.importorskip("triton", reason="Triton is not installed")
+pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from tests.backends.cuda.test_triton_code import MATRIX, TARGETS, code  # noqa: E402
+from tests.support.interpreter import interpreted  # noqa: E402
+
+REGISTERS = 65536 // (3 * 128) // 8 * 8  # a thread's, of three warpgroups, as a launch has them
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("scales", [0, 1, 2])
+@pytest.mark.parametrize("floats", [0, 1])
+def test_hopper_multiplies_8_bits_and_spills_nothing(
+    scales: int, floats: int, tmp_path: Path
+) -> None:
+    macros = {"SCALES": scales, "DEPTHS": int(scales == 2), "OUT_FLOAT": floats}
+    macros |= {"A_E5M2": floats, "B_E5M2": 0, "SKEW": SKEW}
+    found = instructions(nvrtc.compiled("hopper_fp8", macros, "sm_90a"), tmp_path)
+    left = "E5M2" if floats else "E4M3"
+    # Four of 32 k a block of 64 rows: one block of a tile, two of another, half of a third.
+    assert found.count(f"QGMMA.64x128x32.F32.{left}.E4M3") == 12
+    assert found.count(f"QGMMA.64x64x32.F32.{left}.E4M3") == 4
+    assert found.count("WARPGROUP.DEPBAR") == 4, "wgmma waits for wgmma"
+    assert "UTMALDG.2D" in found
+    assert ("UBLKCP" in found) == (scales == 2), "scales of columns come by the copy engine"
+    assert "STL" not in found, "registers are spilled"
+    up, down = (
+        int(re.search(rf"USETMAXREG\.{what}\D*CTAPOOL (?:UP0, )?(0x\w+)", found)[1], 16)  # type: ignore[index]
+        for what in ("TRY_ALLOC", "DEALLOC")
+    )
+    assert 2 * up + down <= 3 * REGISTERS, "a block has no more than it was launched with"
+
+
+def test_8_bit_products_are_right_in_the_interpreter() -> None:
+    printed = interpreted("fp8_proof")
+    said = ("rows: right", "depths: right", "quantised: the same bits", "wrong offsets: named")
+    for line in said:
+        assert line in printed
+
+
+NUMBERS = ("n", "k", "m", "depth_rows", "step", "a_row", "a_col", "b_group", "b_row", "b_col")
+NUMBERS += ("a_scale_row", "a_scale_k", "b_scale_group", "b_scale_k", "b_scale_col", "c_group")
+NUMBERS += ("c_row", "c_col")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("native", [0, 1])
+def test_every_target_multiplies_by_matrix_instructions(target: str, native: int) -> None:
+    if native and target not in ("sm_90", "sm_100"):
+        pytest.skip("has no tensor cores for these two types")
+    from tilewright.backends.cuda.kernels.triton import fp8
+
+    types = {
+        **dict.fromkeys(("a", "b"), "*u8"),
+        **dict.fromkeys(("of_a", "of_b"), "*fp32"),
+        "c": "*bf16",
+        **dict.fromkeys(("table", "offsets", "fault"), "*i32"),
+        **dict.fromkeys(NUMBERS, "i32"),
+    }
+    ones = dict.fromkeys(("a_col", "b_row", "c_col"), 1)
+    tile = {"TILE_M": 64, "TILE_N": 128, "TILE_K": 64, "SHARED": 128, "A_E5M2": 0, "B_E5M2": 0}
+    for kernel, more in (
+        (fp8.multiply_fp8_rows, {"BAND": 8, "ROWS": 0}),
+        (fp8.multiply_fp8_depths, {"LEADING": 0}),
+    ):
+        names = {one.name for one in kernel.params}
+        given = {name: kind for name, kind in types.items() if name in names and name not in ones}
+        text = code(kernel, target, given, {**tile, **ones, **more, "NATIVE": native})
+        assert re.search(MATRIX[target], text)
+        assert not native or re.search("e4m3|f8f6f4", text)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_target_quantises(target: str) -> None:
+    from tilewright.backends.cuda.kernels.triton import fp8_quantise as kernels
+
+    types = {
+        **dict.fromkeys(("x",), "*bf16"),
+        "values": "*u8",
+        "scales": "*fp32",
+        **dict.fromkeys(("ends", "padded"), "*i64"),
+        "fault": "*i32",
+        **dict.fromkeys(("rows", "k", "written", "blocks", "groups", "step"), "i32"),
+        **dict.fromkeys(("x_batch", "x_row", "v_batch", "v_row"), "i32"),
+        **dict.fromkeys(("s_batch", "s_row", "s_block"), "i32"),
+    }
+    native = int(target in ("sm_90", "sm_100"))
+    common = {"E5M2": 0, "NATIVE": native, "x_col": 1}
+    for name, more in (
+        ("quantise_rows", {**common, "TILE_R": 4, "TILE_K": 1024}),
+        ("quantise_blocks", {**common, "SCALE": 1, "PADDED": 1, "TILE_R": 32, "WIDE": 0}),
+        ("pad_groups", {"BLOCK": 1024}),
+    ):
+        kernel = getattr(kernels, name)
+        names = {one.name for one in kernel.params}
+        given = {one: kind for one, kind in types.items() if one in names}
+        text = code(kernel, target, given, more)
+        assert name in text
+        assert not native or name == "pad_groups" or "e4m3x2" in text

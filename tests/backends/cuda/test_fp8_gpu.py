@@ -1,0 +1,157 @@
+"""8-bit products on a GPU: right by wgmma and in Triton; quantised as on the host, bit for bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tilewright.backends.cuda.machine import driver
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(driver.missing() is not None, reason=str(driver.missing())),
+]
+torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+import tilewright  # noqa: E402
+from tests.support import fp8_cases as cases  # noqa: E402
+from tilewright.backends.cuda.fp8 import engine, hopper, triton  # noqa: E402
+
+
+@pytest.fixture(params=["fastest", "triton"])
+def run(request: Any, monkeypatch: Any) -> Any:
+    """The public call, by the fastest engine and by Triton's."""
+    engines = (triton.Triton(),) if request.param == "triton" else engine._ENGINES
+    monkeypatch.setattr(engine, "_ENGINES", engines)
+    engine._ways.clear()
+    torch.manual_seed(0)
+
+    def call(x: Any, w: Any, offsets: Any, scale_a: Any, scale_b: Any, out: Any) -> None:
+        tilewright.ragged_matmul(x, w, offsets, scale_a=scale_a, scale_b=scale_b, out=out)
+
+    yield call
+    engine._ways.clear()
+
+
+@pytest.mark.parametrize("leading", [False, True])
+@pytest.mark.parametrize("case", cases.ROWS + cases.LARGE, ids=str)
+def test_rows_of_groups_meet_their_own_matrix(case: Any, leading: bool, run: Any) -> None:
+    cases.check_rows(case, "cuda", run, leading=leading)
+    tilewright.synchronize()
+
+
+@pytest.mark.parametrize("case", cases.DEPTHS + cases.LARGE_DEPTHS, ids=str)
+def test_groups_of_k_give_a_matrix_each(case: Any, run: Any) -> None:
+    cases.check_depths(case, "cuda", run)
+    tilewright.synchronize()
+
+
+@pytest.mark.parametrize("dtype", [cases.E4M3, cases.E5M2], ids=str)
+@pytest.mark.parametrize("scale", ["row", "1x128", "128x128"])
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_quantising_gives_the_bits_of_the_host(scale: str, dtype: Any, kind: Any) -> None:
+    torch.manual_seed(0)
+    for x in (cases.odd_values().to(kind), torch.randn(300, 1000).to(kind)):
+        for along in (-1, 0):
+            found = tilewright.quantise_fp8(x.cuda(), scale=scale, dtype=dtype, along=along)
+            wanted = tilewright.quantise_fp8(x, scale=scale, dtype=dtype, along=along)
+            assert torch.equal(found[1].cpu(), wanted[1])
+            assert cases.same_bits(found[0].cpu(), wanted[0])
+
+
+def test_a_new_result_has_zeros_where_no_group_is() -> None:
+    x, w = (torch.randn(*shape, device="cuda") for shape in ((700, 256), (3, 256, 128)))
+    xv, xs = tilewright.quantise_fp8(x)
+    wv, ws = tilewright.quantise_fp8(w, scale="128x128", along=1)
+    offsets = torch.tensor([100, 100, 400, 600], device="cuda")
+    for _ in range(3):
+        junk = torch.full((700, 128), float("nan"), device="cuda", dtype=torch.bfloat16)
+        del junk
+        found = tilewright.ragged_matmul(xv, wv, offsets, scale_a=xs, scale_b=ws)
+        assert found.dtype == torch.bfloat16
+        assert not bool(found[:100].any())
+        assert not bool(found[600:].any())
+        cases.assert_near(found[100:400], cases.decoded(xv, xs)[100:400], cases.decoded(wv, ws)[1])
+
+
+def test_rows_that_grow_and_shrink_find_what_is_theirs() -> None:
+    torch.manual_seed(0)
+    w = torch.randn(4, 384, 256, device="cuda")
+    wv, ws = tilewright.quantise_fp8(w, scale="row", along=1)
+    for rows in (10, 3000, 0, 257, 3000, 1):
+        x = torch.randn(rows, 384, device="cuda")
+        xv, xs = tilewright.quantise_fp8(x, scale="row")
+        ends = torch.tensor([rows // 3, rows // 2, rows // 2, rows], device="cuda")
+        found = tilewright.ragged_matmul(
+            xv, wv, ends, scale_a=xs, scale_b=ws, out_dtype=torch.float32
+        )
+        left, right, first = cases.decoded(xv, xs), cases.decoded(wv, ws), 0
+        for group, end in enumerate(ends.tolist()):
+            cases.assert_near(found[first:end], left[first:end], right[group])
+            first = end
+
+
+def test_one_product_is_a_batch_of_one_group_in_a_graph_too() -> None:
+    torch.manual_seed(0)
+    a, b = torch.randn(500, 640, device="cuda"), torch.randn(640, 250, device="cuda")
+    av, sa = tilewright.quantise_fp8(a)
+    bv, sb = tilewright.quantise_fp8(b, scale="128x128", along=0)
+    out = torch.empty(500, 250, device="cuda")
+    call = lambda: tilewright.matmul(av, bv, scale_a=sa, scale_b=sb, out=out)  # noqa: E731
+    call()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    out.fill_(float("nan"))
+    graph.replay()
+    cases.assert_near(out, cases.decoded(av, sa), cases.decoded(bv, sb))
+
+
+def test_nan_and_infinity_reach_their_rows_and_no_other() -> None:
+    torch.manual_seed(0)
+    x, w = torch.randn(300, 512, device="cuda"), torch.randn(2, 512, 128, device="cuda")
+    x[7, 3], x[200, 500] = float("nan"), float("inf")
+    for kinds in (("row", "row"), ("1x128", "128x128")):
+        xv, xs = tilewright.quantise_fp8(x, scale=kinds[0])
+        wv, ws = tilewright.quantise_fp8(w, scale=kinds[1], along=1)
+        ends = torch.tensor([150, 300], device="cuda")
+        found = tilewright.ragged_matmul(xv, wv, ends, scale_a=xs, scale_b=ws)
+        seen = found.isnan().any(1).nonzero()[:, 0].tolist()
+        assert seen == [7, 200]
+
+
+def test_groups_of_k_that_begin_elsewhere_are_named() -> None:
+    x = torch.zeros(64, 256, device="cuda").to(cases.E4M3)
+    ones, ends = torch.ones(64, 2, device="cuda"), torch.tensor([100, 256], device="cuda")
+    found = tilewright.ragged_matmul(x, x.t(), ends, scale_a=ones, scale_b=ones.t())
+    assert not bool(found.any())
+    with pytest.raises(tilewright.errors.ShapeError, match="offsets"):
+        tilewright.synchronize()
+
+
+@pytest.mark.skipif(driver.missing() is not None, reason="no GPU")
+def test_what_hopper_cannot_read_triton_takes() -> None:
+    torch.manual_seed(0)
+    x, w = torch.randn(100, 200, device="cuda"), torch.randn(2, 200, 72, device="cuda")
+    xv, xs = tilewright.quantise_fp8(x)
+    wv, ws = tilewright.quantise_fp8(w, scale="128x128", along=1)
+    wv = torch.empty(2, 200, 72, device="cuda", dtype=wv.dtype).copy_(wv)  # n contiguous
+    ends = torch.tensor([30, 100], device="cuda")
+    found = tilewright.ragged_matmul(xv, wv, ends, scale_a=xs, scale_b=ws)
+    left, right = cases.decoded(xv, xs), cases.decoded(wv, ws)
+    cases.assert_near(found[:30], left[:30], right[0])
+    cases.assert_near(found[30:], left[30:], right[1])
+
+
+def test_a_hopper_gpu_multiplies_on_its_tensor_cores() -> None:
+    from tilewright.backends.cuda.fp8.work import Fp8Work, Operands, Scales
+
+    if not driver.device_of(0).has("wgmma"):
+        pytest.skip("no Hopper GPU")
+    x, w = torch.randn(100, 256, device="cuda"), torch.randn(2, 256, 72, device="cuda")
+    xv, xs = tilewright.quantise_fp8(x)
+    wv, ws = tilewright.quantise_fp8(w, scale="128x128", along=1)
+    ends, out = torch.tensor([30, 100], device="cuda"), torch.empty(100, 72, device="cuda")
+    work = Fp8Work(Operands(xv, wv, ends, xs, ws, out), Scales.BLOCKS)
+    assert hopper.Hopper().why_not(work, driver.device_of(0)) is None

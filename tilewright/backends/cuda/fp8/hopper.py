@@ -1,0 +1,98 @@
+"""8-bit products on Hopper's tensor cores: `hopper_fp8` behind a table of rows or of depths."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.backends.cuda.fp8 import launch
+from tilewright.backends.cuda.fp8.work import Fp8Work, Operands, Scales, Way
+from tilewright.backends.cuda.machine import nvrtc
+from tilewright.backends.cuda.ragged.plan import DepthPlan, RowPlan, memory
+from tilewright.facts.device import Device
+from tilewright.facts.verdict import Proposal
+
+_LONG = 4  # whole tiles of a group from which on what is left of groups is better done last
+
+
+class Hopper:
+    """Takes operands with k contiguous, rows at multiples of 16 bytes."""
+
+    name = "hopper"
+
+    def why_not(self, work: Fp8Work, device: Device) -> str | None:
+        """What the copy engine or the tensor cores cannot read."""
+        if not device.has("wgmma"):
+            return "needs wgmma: compute capability 9.0"
+        if not work.operands.a.is_cuda:
+            return "runs on a GPU only"
+        given = work.operands
+        if not (given.a.numel() and given.b.numel() and given.out.shape[-1]):
+            return "there is nothing to multiply"
+        return nvrtc.missing() or _why_not_read(given) or why_not_scaled(work)
+
+    def propose(self, work: Fp8Work, device: Device) -> Proposal:
+        """As it is: what it takes, no other kernel does faster."""
+        return Proposal(self.name, device, None, "8-bit wgmma, promoted every 128 of k")
+
+    def bind(self, proposal: Proposal, work: Fp8Work) -> Way:
+        """The planning launch and the multiplying one. Raises DeviceError."""
+        made, groups = launch.Launch(work), work.groups
+        given = work.operands
+        if work.depths:
+            depths = DepthPlan(given.a, given.offsets, groups)
+
+            def by_depths(stream: int, now: Operands) -> None:
+                table = memory(now.a, 4 + 4 * groups)
+                depths.launch(stream, now.offsets, table, now.b.shape[0])
+                made.launch(stream, table, now)
+
+            return by_depths
+        last = given.a.shape[0] >= _LONG * groups * launch.ROWS
+        plan = RowPlan(
+            given.offsets, given.out, groups, launch.ROWS, clear=work.clear, rests_last=last
+        )
+
+        def by_rows(stream: int, now: Operands) -> None:
+            table = memory(now.a, 4 + 4 * (now.a.shape[0] // launch.ROWS + groups))
+            plan.launch(stream, now.offsets, table, now.out)
+            made.launch(stream, table, now)
+
+        return by_rows
+
+
+def is_long(rows: int, groups: int) -> bool:
+    """Whether what is left of groups is planned last; the number of rows decides nothing else."""
+    return rows >= _LONG * groups * launch.ROWS
+
+
+def _why_not_read(given: Operands) -> str | None:
+    a, b, out = given.a, given.b, given.out
+    if a.stride(1) != 1 or b.stride(-2) != 1:
+        return "k of both operands must be contiguous"
+    if b.dim() == 3 and b.shape[0] > 1 and b.stride(0) != b.shape[2] * b.stride(2):
+        return "groups of the second operand do not follow one another"
+    starts = (a.data_ptr(), b.data_ptr(), a.stride(0), b.stride(-1))
+    if any(start % 16 for start in starts) or min(starts) <= 0:
+        return "rows must begin at multiples of 16 bytes"
+    if out.stride(-1) != 1 or out.stride(-2) <= 0:
+        return "rows of out must be contiguous"
+    sizes = (a.shape[0], a.shape[1], b[..., 0, :].numel())
+    return "an operand has 2^31 rows or more" if max(sizes) >= 2**31 - 512 else None
+
+
+def why_not_scaled(work: Fp8Work) -> str | None:
+    """What of the scales the kernel cannot read."""
+    a, b = work.operands.scale_a, work.operands.scale_b
+    if max(_reach(a), _reach(b)) >= 2**31:
+        return "scales reach over 2^31 elements or more"
+    if work.scales != Scales.STRIPS:
+        return None
+    at = b.data_ptr() % 16 == 0 and b.stride(2) == 1 and b.stride(1) % 4 == 0
+    room = -(-b.shape[2] // 4) * 4 <= b.stride(1) or (b.shape[1] == 1 and b.shape[2] % 4 == 0)
+    return None if at and room else "strips of scales must begin at multiples of 16 bytes"
+
+
+def _reach(scales: Any) -> int:
+    """Elements from a tensor's first to past its last."""
+    steps = zip(scales.shape, scales.stride(), strict=True)
+    return 1 + sum((int(size) - 1) * int(step) for size, step in steps)
