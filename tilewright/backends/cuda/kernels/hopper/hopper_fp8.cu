@@ -32,7 +32,7 @@ struct Stages {
     __device__ u32 empty(int i) const { return full(STAGES + i); }
     __device__ u32 announced(int i) const { return full(2 * STAGES + i); }
     __device__ u32 read(int i) const { return announced(TURNS + i); }
-    __device__ u32 turn(int i) const { return announced(2 * TURNS) + 4 * i; }
+    __device__ u32 turn(int i) const { return announced(2 * TURNS) + 32 * i; }
 };
 
 template <int COUNT> struct Ring {
@@ -45,43 +45,50 @@ template <int COUNT> struct Ring {
     }
 };
 
+// The loader says which tiles are this block's; one without rows comes after the last. It reads the
+// table once for all, while boxes of the tile before are on their way.
+__device__ __forceinline__ void announce(const Stages& at, const Tile& t, Ring<TURNS>& turns) {
+    barrier_wait(at.read(turns.place), turns.phase ^ 1);
+    u32 to = at.turn(turns.place);
+    write_four(to, int4{t.group, t.a_row, t.rows, t.b_row});
+    write_four(to + 16, int4{t.column, t.columns, t.begin, t.steps});
+    barrier_arrive(at.announced(turns.place));
+    turns.next();
+}
+
+// As read by whole warps, known to ptxas to be equal in all lanes: it makes wgmma wait for wgmma
+// otherwise.
+__device__ __forceinline__ Tile announced_tile(u32 from) {
+    int4 a = read_four(from), b = read_four(from + 16);
+    return {__shfl_sync(~0u, a.x, 0), __shfl_sync(~0u, a.y, 0), __shfl_sync(~0u, a.z, 0),
+            __shfl_sync(~0u, a.w, 0), __shfl_sync(~0u, b.x, 0), __shfl_sync(~0u, b.y, 0),
+            __shfl_sync(~0u, b.z, 0), __shfl_sync(~0u, b.w, 0)};
+}
+
 // The tile after `t` of this block. Of rows only the device knows which are long, so who is done
 // takes the next: as many ask as there are tiles, and the last sets the count back.
-__device__ __forceinline__ int ask_tile(const Stages& at, const Call& call, int count,
-                                        Ring<TURNS>& turns, int t) {
+__device__ __forceinline__ int next_tile(const Call& call, int count, int t) {
 #if DEPTHS
     return t + gridDim.x;
 #else
-    u32 next = gridDim.x + atomicInc((u32*)&call.table[0].y, count - 1);
-    barrier_wait(at.read(turns.place), turns.phase ^ 1);
-    write_one(at.turn(turns.place), next);
-    barrier_arrive(at.announced(turns.place));
-    turns.next();
-    return next;
+    return gridDim.x + atomicInc((u32*)&call.table[0].y, count - 1);
 #endif
 }
 
-__device__ __forceinline__ int next_tile(const Stages& at, Ring<TURNS>& turns, int t) {
-#if DEPTHS
-    return t + gridDim.x;
-#else
-    barrier_wait(at.announced(turns.place), turns.phase);
-    u32 next;
-    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(next) : "r"(at.turn(turns.place)) : "memory");
-    next = __shfl_sync(~0u, next, 0);
-    if ((threadIdx.x & 31) == 0) barrier_arrive(at.read(turns.place));
-    turns.next();
-    return next;
-#endif
+__device__ __forceinline__ Tile tile_or_end(const Call& call, int t, int count) {
+    if (t < count) return tile_of(call, t);
+    return {0, 0, 0, 0, 0, 0, 0, 0};
 }
 
 __device__ void load_tiles(const Stages& at, const Call& call, int count) {
     Ring<STAGES> ring;
     Ring<TURNS> turns;
-    for (int t = blockIdx.x; t < count;) {
-        Tile tile = tile_of(call, t);
-        t = ask_tile(at, call, count, turns, t);
-        int boxes = (tile.rows + 63) / 64;
+    int t = blockIdx.x;
+    Tile tile = tile_or_end(call, t, count);
+    announce(at, tile, turns);
+    while (tile.rows) {
+        Tile following;
+        int boxes = (tile.rows + 63) / 64, last = tile.steps - 1;
         u32 columns = tile.columns < 128 ? (tile.columns + 3) / 4 * 16 : 512;
         for (int step = 0; step < tile.steps; ++step) {
             u32 full = at.full(ring.place);
@@ -96,18 +103,32 @@ __device__ void load_tiles(const Stages& at, const Call& call, int count) {
                            call.b_scales + (long long)(k / 128) * call.b_scale_k + tile.column,
                            columns, full);
             ring.next();
+            if (step == (last < STAGES - 1 ? last : STAGES - 1)) {
+                t = next_tile(call, count, t);
+                following = tile_or_end(call, t, count);
+                announce(at, following, turns);
+            }
         }
+        if (last < 0) {
+            t = next_tile(call, count, t);
+            following = tile_or_end(call, t, count);
+            announce(at, following, turns);
+        }
+        tile = following;
     }
 }
 
-// Scales of the next tile come to L2 while this one is multiplied: from memory they would take
-// longer than a step. They are what a warp of its own does.
-__device__ void fetch_scales(const Stages& at, const Call& call, int count) {
+// Scales of a tile come to L2 before they are needed: from memory they would take longer than a
+// step. It is what a warp of its own does.
+__device__ void fetch_scales(const Stages& at, const Call& call) {
     Ring<TURNS> turns;
     int lane = threadIdx.x & 31;
-    for (int t = blockIdx.x; t < count;) {
-        Tile tile = tile_of(call, t);
-        t = next_tile(at, turns, t);
+    for (;;) {
+        barrier_wait(at.announced(turns.place), turns.phase);
+        Tile tile = announced_tile(at.turn(turns.place));
+        if (lane == 0) barrier_arrive(at.read(turns.place));
+        turns.next();
+        if (!tile.rows) return;
         const float* a = call.a_scales + (tile.a_row + 8 * lane) * call.a_scale_row;
         if (call.a_scale_row == 1 && 8 * lane < tile.rows)
             for (int step = 0; step < tile.steps; ++step)
@@ -119,27 +140,29 @@ __device__ void fetch_scales(const Stages& at, const Call& call, int count) {
     }
 }
 
-// Scales of A at a step for the two rows that a thread has in each of its blocks.
+// Scales of A at a step for the two rows that a thread has in each of its blocks; of rows past the
+// last those of the last.
 template <int BLOCKS> struct RowScales {
-    int offset[BLOCKS][2];  // below zero: a row past the last
+    const float* place;
+    int beside[2 * BLOCKS];  // elements from `place` to each
     float now[BLOCKS][2];
 
-    __device__ __forceinline__ void start(const Call& call, const Tile& tile, int group) {
-        int row = 16 * ((threadIdx.x >> 5) & 3) + ((threadIdx.x & 31) >> 2);
+    __device__ __forceinline__ void start(const Call& call, const Tile& tile, int first) {
+        int row = 64 * first + 16 * ((threadIdx.x >> 5) & 3) + ((threadIdx.x & 31) >> 2);
+        int from = row < tile.rows ? row : tile.rows - 1;
+        place = call.a_scales + (tile.a_row + from) * call.a_scale_row;
+        place += (long long)(tile.begin / 128) * call.a_scale_k;
 #pragma unroll
-        for (int h = 0; h < BLOCKS; ++h)
-#pragma unroll
-            for (int i = 0; i < 2; ++i) {
-                int r = 64 * (group + 2 * h) + row + 8 * i;
-                offset[h][i] = r < tile.rows ? (tile.a_row + r) * call.a_scale_row : -1;
-            }
+        for (int i = 1; i < 2 * BLOCKS; ++i) {
+            int r = row + 8 * (i & 1) + 128 * (i >> 1);
+            beside[i] = ((r < tile.rows ? r : tile.rows - 1) - from) * call.a_scale_row;
+            asm volatile("" : "+r"(beside[i]));  // not worked out again at each step
+        }
     }
-    __device__ __forceinline__ void load(const float* scales) {
+    __device__ __forceinline__ void load() {
+        now[0][0] = __ldg(place);
 #pragma unroll
-        for (int h = 0; h < BLOCKS; ++h)
-#pragma unroll
-            for (int i = 0; i < 2; ++i)
-                now[h][i] = offset[h][i] < 0 ? 0.0f : __ldg(scales + offset[h][i]);
+        for (int i = 1; i < 2 * BLOCKS; ++i) now[i >> 1][i & 1] = __ldg(place + beside[i]);
     }
 };
 
@@ -201,9 +224,9 @@ __device__ __forceinline__ void pass_the_turn(bool& lead) {
 
 // Blocks `first` and, of two, `first` + 2 of the tile's rows; W columns from `left` on.
 template <int BLOCKS, int W>
-__device__ __forceinline__ void multiply_tile(const Stages& at, const Call& call, const Tile& tile,
-                                              int first, int left, Ring<STAGES>& ring,
-                                              bool& lead) {
+__device__ __forceinline__ void multiply_tile(const Stages& at, const Call& call, u32 turn,
+                                              const Tile& tile, int first, int left,
+                                              Ring<STAGES>& ring, bool& lead) {
     float sums[BLOCKS][W / 2], fresh[W / 2];
 #pragma unroll
     for (int h = 0; h < BLOCKS; ++h)
@@ -211,27 +234,21 @@ __device__ __forceinline__ void multiply_tile(const Stages& at, const Call& call
         for (int i = 0; i < W / 2; ++i) sums[h][i] = 0.0f;
     RowScales<BLOCKS> rows;
     rows.start(call, tile, first);
-    const float* a_scales = call.a_scales + (long long)(tile.begin / 128) * call.a_scale_k;
     const float* b_scales = call.b_scales + (long long)tile.group * call.b_scale_group +
                             (long long)(tile.column / 128) * call.b_scale_column +
                             (long long)(tile.begin / 128) * call.b_scale_k;
     float of_b = 1.0f;
-    if (SCALES == 0 || tile.steps) {
-        rows.load(a_scales);
+    int steps = tile.steps;
+    if (SCALES == 0 || steps) {
+        rows.load();
         if (SCALES == 1) of_b = __ldg(b_scales);
     }
 #pragma unroll 1
-    for (int step = 0; step < tile.steps; ++step) {
+    for (int step = 0; step < steps; ++step) {
         float by[BLOCKS][2];
 #pragma unroll
         for (int h = 0; h < BLOCKS; ++h)
             by[h][0] = rows.now[h][0] * of_b, by[h][1] = rows.now[h][1] * of_b;
-        if (SCALES && step + 1 < tile.steps) {
-            a_scales += call.a_scale_k;
-            b_scales += call.b_scale_k;
-            rows.load(a_scales);
-            if (SCALES == 1) of_b = __ldg(b_scales);
-        }
         barrier_wait(at.full(ring.place), ring.phase);
         u64 b = matrix_descriptor(at.b(ring.place) + 128 * left);
 #pragma unroll
@@ -242,6 +259,12 @@ __device__ __forceinline__ void multiply_tile(const Stages& at, const Call& call
 #pragma unroll
             for (int i = 0; i < 4; ++i) multiply(fresh, a + 2 * i, b + 2 * i, i);
             wgmma_commit();
+            if (SCALES && h == 0 && step + 1 < steps) {  // while tensor cores are at work
+                rows.place += call.a_scale_k;
+                rows.load();
+                b_scales += call.b_scale_k;
+                if (SCALES == 1) of_b = __ldg(b_scales);
+            }
             wgmma_wait<0>();
             hold(fresh);
             // The scales of its columns are read after it, so the stage is handed back then.
@@ -257,31 +280,36 @@ __device__ __forceinline__ void multiply_tile(const Stages& at, const Call& call
         ring.next();
         if (step == SKEW - 1) pass_the_turn(lead);
     }
-    if (SCALES == 0) scale<BLOCKS, W>(sums, call, tile, rows, left);
+    Tile done = announced_tile(turn);  // kept in no registers meanwhile
+    if (SCALES == 0) scale<BLOCKS, W>(sums, call, done, rows, left);
 #pragma unroll
     for (int h = 0; h < BLOCKS; ++h)
-        store_block<W>(at.staged(threadIdx.x / 32 - 4), call, tile, 64 * (first + 2 * h), left,
+        store_block<W>(at.staged(threadIdx.x / 32 - 4), call, done, 64 * (first + 2 * h), left,
                        sums[h]);
 }
 
-__device__ void multiply_tiles(const Stages& at, const Call& call, int count, int group) {
+__device__ void multiply_tiles(const Stages& at, const Call& call, int group) {
     Ring<STAGES> ring;
     Ring<TURNS> turns;
-    if (blockIdx.x >= count) return;
-    bool lead = SKEW && group == 0;
     // The second warpgroup starts SKEW steps late, so that one multiplies while the other stores.
-    if (SKEW && group == 1) asm volatile("bar.sync 1, 256;" ::: "memory");
-    for (int t = blockIdx.x; t < count;) {
-        Tile tile = uniform(tile_of(call, t));
-        t = next_tile(at, turns, t);
+    bool lead = SKEW && group == 0, waits = SKEW && group == 1;
+    for (;;) {
+        u32 turn = at.turn(turns.place);
+        barrier_wait(at.announced(turns.place), turns.phase);
+        Tile tile = announced_tile(turn);
+        if (!tile.rows) return;
+        if (waits) asm volatile("bar.sync 1, 256;" ::: "memory");
+        waits = false;
         int blocks = (tile.rows + 63) / 64;
         if (blocks == 1)  // half of the columns each
-            multiply_tile<1, 64>(at, call, tile, 0, 64 * group, ring, lead);
+            multiply_tile<1, 64>(at, call, turn, tile, 0, 64 * group, ring, lead);
         else if (blocks > group + 2)
-            multiply_tile<2, 128>(at, call, tile, group, 0, ring, lead);
+            multiply_tile<2, 128>(at, call, turn, tile, group, 0, ring, lead);
         else
-            multiply_tile<1, 128>(at, call, tile, group, 0, ring, lead);
+            multiply_tile<1, 128>(at, call, turn, tile, group, 0, ring, lead);
         pass_the_turn(lead);
+        if ((threadIdx.x & 31) == 0) barrier_arrive(at.read(turns.place));
+        turns.next();
     }
 }
 
@@ -304,14 +332,14 @@ extern "C" __global__ void __launch_bounds__(384, 1)
         prefetch_map(call.b);
     }
     __syncthreads();
-    int count = DEPTHS ? call.tiles : call.table[0].x * call.across;
     int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
     if (warp < 4) {
         registers_down<40>();
-        if (threadIdx.x == 0) load_tiles(at, call, count);
-        if (FETCHED && warp == 1) fetch_scales(at, call, count);
+        if (threadIdx.x == 0)
+            load_tiles(at, call, DEPTHS ? call.tiles : call.table[0].x * call.across);
+        if (FETCHED && warp == 1) fetch_scales(at, call);
     } else {
         registers_up<232>();
-        multiply_tiles(at, call, count, warp / 4 - 1);
+        multiply_tiles(at, call, warp / 4 - 1);
     }
 }

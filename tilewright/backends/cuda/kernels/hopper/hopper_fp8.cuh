@@ -62,12 +62,19 @@ __device__ __forceinline__ Tile tile_of(const Call& call, int t) {
 #endif
 }
 
-// The same, known to ptxas to be equal in all lanes: it makes wgmma wait for wgmma otherwise.
-__device__ __forceinline__ Tile uniform(Tile t) {
-    return {__shfl_sync(~0u, t.group, 0),  __shfl_sync(~0u, t.a_row, 0),
-            __shfl_sync(~0u, t.rows, 0),   __shfl_sync(~0u, t.b_row, 0),
-            __shfl_sync(~0u, t.column, 0), __shfl_sync(~0u, t.columns, 0),
-            __shfl_sync(~0u, t.begin, 0),  __shfl_sync(~0u, t.steps, 0)};
+__device__ __forceinline__ void write_four(u32 address, int4 v) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y),
+                 "r"(v.z), "r"(v.w)
+                 : "memory");
+}
+
+__device__ __forceinline__ int4 read_four(u32 address) {
+    int4 v;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(address)
+                 : "memory");
+    return v;
 }
 
 // 128-byte swizzle, 8 rows of 128 bytes a group, the next group 1024 bytes on.

@@ -92,25 +92,31 @@ def quantise_rows(
     """SCALE 0: a program reads TILE_R rows twice, the second time from cache."""
     tiles = tl.cdiv(rows, TILE_R)
     batch = (tl.program_id(0) // tiles).to(tl.int64)
-    row = ((tl.program_id(0) % tiles) * TILE_R + tl.arange(0, TILE_R)).to(tl.int64)
+    row_tile = tl.program_id(0) % tiles
+    row = row_tile.to(tl.int64) * TILE_R + tl.arange(0, TILE_R)
     inside = (row < rows)[:, None]
     at = x + batch * x_batch + row[:, None] * x_row
     most = tl.zeros((TILE_R,), tl.float32)
-    for begin in range(0, k, TILE_K):
-        col = (begin + tl.arange(0, TILE_K))[None, :]
-        v = tl.load(at + col.to(tl.int64) * x_col, mask=inside & (col < k), other=0.0).to(
-            tl.float32
-        )
+    place = tl.arange(0, TILE_K)[None, :]
+    whole = tl.where(rows - row_tile * TILE_R >= TILE_R, k // TILE_K * TILE_K, 0)
+    for begin in range(0, whole, TILE_K):  # without masks 16 bytes are read at once
+        v = tl.load(at + (begin + place).to(tl.int64) * x_col).to(tl.float32)
         most = tl.maximum(most, tl.max(_sizes(v), 1))
+    for begin in range(whole, k, TILE_K):
+        here = inside & (begin + place < k)
+        v = tl.load(at + (begin + place).to(tl.int64) * x_col, mask=here, other=0.0)
+        most = tl.maximum(most, tl.max(_sizes(v.to(tl.float32)), 1))
     scale = _scale(most, E5M2)
     tl.store(scales + batch * rows + row, scale, mask=row < rows)
     into = values + batch * v_batch + row[:, None] * v_row
-    for begin in range(0, k, TILE_K):
-        col = (begin + tl.arange(0, TILE_K))[None, :]
-        v = tl.load(at + col.to(tl.int64) * x_col, mask=inside & (col < k), other=0.0).to(
-            tl.float32
-        )
-        tl.store(into + col, _bits(v, scale[:, None], E5M2, NATIVE), mask=inside & (col < k))
+    for begin in range(0, whole, TILE_K):
+        v = tl.load(at + (begin + place).to(tl.int64) * x_col).to(tl.float32)
+        tl.store(into + begin + place, _bits(v, scale[:, None], E5M2, NATIVE))
+    for begin in range(whole, k, TILE_K):
+        here = inside & (begin + place < k)
+        v = tl.load(at + (begin + place).to(tl.int64) * x_col, mask=here, other=0.0)
+        bits = _bits(v.to(tl.float32), scale[:, None], E5M2, NATIVE)
+        tl.store(into + begin + place, bits, mask=here)
 
 
 @triton.jit
@@ -174,15 +180,17 @@ def quantise_blocks(
         first, last = _source(block, ends, padded, groups, step)
     width = tl.minimum(tl.minimum(last, k) - first, 128).to(tl.int32)
     live = inside & (place < width)[None, :]
+    whole = rows - tile * TILE_R >= TILE_R
+    corner = x + batch * x_batch + top * x_row + first * x_col
     if WIDE:
-        v = tl.load(
-            x + batch * x_batch + (top + row)[:, None] * x_row + (first + place)[None, :] * x_col,
-            mask=live, other=0.0,
-        ).to(tl.float32)  # fmt: skip
+        at = corner + (row.to(tl.int64)[:, None] * x_row + place.to(tl.int64)[None, :] * x_col)
+        v = tl.load(at, mask=live, other=0.0).to(tl.float32)
     else:
-        corner = x + batch * x_batch + top * x_row + first * x_col
-        v = tl.load(corner + (row[:, None] * x_row + place[None, :] * x_col), mask=live, other=0.0)
-        v = v.to(tl.float32)
+        at = corner + (row[:, None] * x_row + place[None, :] * x_col)
+        if whole & (width == 128):  # without masks 16 bytes are read at once
+            v = tl.load(at).to(tl.float32)
+        else:
+            v = tl.load(at, mask=live, other=0.0).to(tl.float32)
     into = values + batch * v_batch + (top + row)[:, None] * v_row + block.to(tl.int64) * 128
     of_block = scales + batch * s_batch + block.to(tl.int64) * s_block
     if SCALE == 1:
@@ -195,7 +203,12 @@ def quantise_blocks(
         tl.store(of_block + tile.to(tl.int64) * s_row + tl.zeros((1, 1), tl.int64), scale)
         bits = _bits(v, scale, E5M2, NATIVE)
     # The room past k is not seen, and a multiple of 16 bytes.
-    tl.store(into + place[None, :], bits, mask=inside & (place < written - block * 128)[None, :])
+    if whole & (written - block * 128 >= 128):
+        tl.store(into + place[None, :], bits)
+    else:
+        tl.store(
+            into + place[None, :], bits, mask=inside & (place < written - block * 128)[None, :]
+        )
 
 
 @triton.jit(do_not_specialize=["k", "groups"])
