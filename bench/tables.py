@@ -15,6 +15,7 @@ from typing import Any
 
 from bench import tables_nets
 from bench.environment import RESULTS, ROOT
+from bench.fp8_table import products
 from bench.restore_table import restored
 
 _MARK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -471,6 +472,10 @@ def _restore(document: dict[str, Any], path: Path) -> str:
     return "\n".join([*restored(document), "", _source(document, path)])
 
 
+def _fp8(document: dict[str, Any], path: Path) -> str:
+    return "\n".join([*products(document), "", _source(document, path)])
+
+
 _TABLES: dict[str, Callable[[dict[str, Any], Path], str]] = {
     "host_time": _host_time,
     "dense": _dense,
@@ -489,6 +494,7 @@ _TABLES: dict[str, Callable[[dict[str, Any], Path], str]] = {
     "low": _low_light,
     "film": _film,
     "restore": _restore,
+    "fp8": _fp8,
 }
 
 
