@@ -40,6 +40,11 @@ def made(**changed: Any) -> dict[str, Any]:
     return {**given, **changed}
 
 
+def words_of(refused: list[Any]) -> list[str]:
+    """Names of cases: tensors have none that stay the same."""
+    return [f"{' '.join(changed)} {words}" for changed, _, words in refused]
+
+
 REFUSED = [
     ({"scale_a": None}, errors.OperandError, "scale_a=NoneType"),
     ({"w": torch.randn(2, 256, 40)}, errors.DtypeError, "w.dtype='float32'"),
@@ -59,7 +64,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("changed", "error", "words"), REFUSED, ids=str)
+@pytest.mark.parametrize(("changed", "error", "words"), REFUSED, ids=words_of(REFUSED))
 def test_what_cannot_be_is_named(changed: Any, error: Any, words: str) -> None:
     with pytest.raises(error, match=words):
         tilewright.ragged_matmul(**made(**changed))
@@ -160,7 +165,7 @@ NOT_QUANTISED = [
 ]
 
 
-@pytest.mark.parametrize(("changed", "error", "words"), NOT_QUANTISED, ids=str)
+@pytest.mark.parametrize(("changed", "error", "words"), NOT_QUANTISED, ids=words_of(NOT_QUANTISED))
 def test_what_cannot_be_quantised_is_named(changed: Any, error: Any, words: str) -> None:
     given = {"x": torch.zeros(4, 4), **changed}
     with pytest.raises(error, match=words):
