@@ -18,6 +18,7 @@ from bench.environment import RESULTS, ROOT
 from bench.fp8_table import products
 from bench.restore_table import restored
 
+_LINES = {**tables_nets.TABLES, "fp8": products}
 _MARK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -41,8 +42,8 @@ def _fill(match: re.Match[str]) -> str:
         raise SystemExit(f"table={name!r}: there is no {path.relative_to(ROOT)}")
     document = json.loads(path.read_text())
     kind = name.partition("-")[0]
-    if kind in tables_nets.TABLES:
-        lines = [*tables_nets.TABLES[kind](document), "", _source(document, path)]
+    if kind in _LINES:
+        lines = [*_LINES[kind](document), "", _source(document, path)]
         return "\n".join([match.group(1) + lines[0], *lines[1:], match.group(3)])
     return f"{match.group(1)}{_TABLES[kind](document, path)}\n{match.group(3)}"
 
@@ -472,10 +473,6 @@ def _restore(document: dict[str, Any], path: Path) -> str:
     return "\n".join([*restored(document), "", _source(document, path)])
 
 
-def _fp8(document: dict[str, Any], path: Path) -> str:
-    return "\n".join([*products(document), "", _source(document, path)])
-
-
 _TABLES: dict[str, Callable[[dict[str, Any], Path], str]] = {
     "host_time": _host_time,
     "dense": _dense,
@@ -494,7 +491,6 @@ _TABLES: dict[str, Callable[[dict[str, Any], Path], str]] = {
     "low": _low_light,
     "film": _film,
     "restore": _restore,
-    "fp8": _fp8,
 }
 
 
