@@ -79,7 +79,7 @@ def test_source_compiles_alone(stem: str, device: Device) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # pyopencl reports "build succeeded" as a warning
         options = ["-cl-std=CL1.2"]
-        if device.kind == "cpu":  # says as much in half the time; NVIDIA's driver refuses it
+        if device.kind == "cpu":  # says as much in half the time; NVIDIA's fails by it
             options.append("-cl-opt-disable")
         built = cl.Program(session.context, program.source(stem)).build(options)
     assert len(built.all_kernels()) == 1
