@@ -89,7 +89,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=0, help="in the place of --minutes")
     parser.add_argument("--export", metavar="FOLDER", help="write ONNX and .npz there")
     parser.add_argument("--card", metavar="FOLDER", help="write the card there, by --figures")
-    parser.add_argument("--figures", default="bench/results/interpolate-cpu.json")
+    parser.add_argument(
+        "--figures", default="bench/results/interpolate-cpu.json", help="for the card"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--crop", type=int, default=64, help="of planes, half as many as samples")

@@ -201,7 +201,10 @@ def written(path: Path, shrink: NDArray, net: Curve) -> None:
 
 def main() -> None:
     """Learn, and write the file."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m train.low_light", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
     parser.add_argument("photographs", type=Path, help="a folder of them")
     parser.add_argument("out", type=Path, help="low_light.npz")
     parser.add_argument("--each", type=int, default=20, help="times that each is darkened")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright.cli.optional import filled
+from tilewright.cli.optional import FILES, filled
+from tilewright.video.detection.lines import SUFFIXES
 
 
 @pytest.mark.parametrize(
@@ -19,8 +20,16 @@ from tilewright.cli.optional import filled
         ("in.mp4 --denoise 8 --contrast --auto", "in.mp4 --denoise 8 --contrast 0.6 --auto"),
         ("in.mp4 --low-light=0.2 --sharpen", "in.mp4 --low-light=0.2 --sharpen 0.6"),
         ("in.mp4 --denoise loud", "in.mp4 --denoise loud"),
+        ("in.mp4 --detect runs/seen.jsonl --draw", "in.mp4 --detect runs/seen.jsonl --draw"),
+        ("--detect a.NDJSON", "--detect a.NDJSON"),
+        ("--detect in.mp4 --draw", "--detect all in.mp4 --draw"),
+        ("in.mp4 --low-light a.jsonl", "in.mp4 --low-light 1 a.jsonl"),
         ("-o out.mp4 -- --denoise", "-o out.mp4 -- --denoise"),
     ],
 )
 def test_a_value_is_put_in_where_none_follows(given: str, wanted: str) -> None:
     assert list(filled(given.split())) == wanted.split()
+
+
+def test_files_of_lines_are_those_that_detections_writes() -> None:
+    assert FILES["--detect"] == SUFFIXES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,16 @@ pytest.importorskip("av")
 pytest.importorskip("numba")
 
 from tests.cli.test_cli import invoke
+from tests.support.moving import blank, layers
 from tests.video.stages.test_interpolate import between, look, moving, textured
-from tests.video.test_motion_places import blank, layers
 from tilewright import video
 from tilewright.errors import ArgumentError
+from tilewright.inputs.devices import host
 from tilewright.video.fusion import Fusion, halves
 from tilewright.video.look import Look
 from tilewright.video.motion import Motion
 from tilewright.video.planes import kernels_of
+from tilewright.video.stages import interpolate
 from tilewright.video.stages.interpolate import HELD, REPEATED
 
 
@@ -143,3 +146,21 @@ def test_unknown_networks_and_a_network_alone_are_refused(tmp_path: Path) -> Non
     )
     assert result.exit_code != 0
     assert "--interpolate-net=fuse-s without --interpolate" in result.output
+
+
+def test_a_network_that_will_not_run_where_motion_is_found_is_warned_of_in_a_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    places = {"host": host(), "there": replace(host(), id="opencl:7", backend="opencl")}
+    monkeypatch.setattr(interpolate, "place_of", lambda name: places[name])
+    left = video.Interpolate(2, device="there", net="fuse-s")
+    with pytest.warns(UserWarning, match="net='fuse-s': left out.*opencl:7.*device='host'") as said:
+        left.turned(look(64, 48))
+    assert [len(str(one.message).splitlines()) for one in said] == [1]
+    assert (left.card, left.said) == ("", "rate 2")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        video.Interpolate(2, device="there").turned(look(64, 48))
+        runs = video.Interpolate(2, device="host", net="fuse-s")
+        runs.turned(look(64, 48))
+    assert (runs.card, runs.said) == ("fuse-s", "rate 2, by fuse-s")

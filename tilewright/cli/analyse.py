@@ -30,7 +30,7 @@ def analyse(
         typer.Option("--output", "-o", metavar="FILE", help="Draw it: FILE.png or FILE.svg."),
     ] = None,
     json: common.JsonOption = None,
-    detect: detecting.DetectOption = None,
+    detect: detecting.ClassesOption = None,
     model: detecting.ModelOption = None,
     names: detecting.NamesOption = None,
 ) -> None:

@@ -110,7 +110,8 @@ def enhance(
         typer.Option(
             "--interpolate-net",
             metavar="NAME",
-            help="none (the default): mixed by time alone; fuse-s: by a network, on the host.",
+            help="Of --interpolate. none (the default): mixed by time alone; fuse-s: by a network,"
+            " on the host (-d host where there is a GPU).",
             rich_help_panel=_NETWORKS,
         ),
     ] = None,
@@ -330,6 +331,8 @@ def enhance(
         done = made(job, seen, _workers(workers))
     people.ended(persons)
     print("\n".join(said.told(done)))
+    if detections is not None:
+        print(f"wrote {detections}")
     if page is not None:
         page.write(done)
         print(f"wrote {report}")

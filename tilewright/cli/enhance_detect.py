@@ -29,6 +29,15 @@ DetectOption = Annotated[
         rich_help_panel=_FINDING,
     ),
 ]
+ClassesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--detect",
+        metavar="[CLASSES]",
+        help="Look for small things, as ball,bird; alone: all that the network knows.",
+        rich_help_panel=_FINDING,
+    ),
+]
 DrawOption = Annotated[
     bool,
     typer.Option("--draw", help="Draw boxes and names into the film.", rich_help_panel=_FINDING),
@@ -113,6 +122,8 @@ class Asked:
                 "--detect alone: nothing would come of it; accepted is --draw, --detections"
                 " FILE.jsonl, or both beside it"
             )
+        if self.score is not None and not 0 < self.score < 1:
+            raise ArgumentError(f"--score={self.score:g}: accepted is between 0 and 1")
         sure = Follow() if self.score is None else Follow(self.score)
         found = finding(
             self.model, self.detect, self.names, UNSURE * sure.score, self.tiles, self.device
@@ -138,13 +149,16 @@ def finding(
     score: float,
     tiles: bool,
     device: str,
+    door: str = "--detect-model",
 ) -> Detect:
-    """The stage that options mean. Raises ArgumentError."""
+    """The stage that options mean, `door` the one that names a model. Raises ArgumentError."""
     wanted = () if classes in (None, ALL) else _split(classes, "--detect")
     if model is None:
         if names is not None or tiles:
             option = "--tiles" if tiles else "--classes"
-            raise ArgumentError(f"{option} without a model's file: accepted is one beside it")
+            raise ArgumentError(
+                f"{option} without a model's file: accepted is {door} FILE beside it"
+            )
         return Detect(wanted, score, device)
     given = _split(names, "--classes") if names is not None else ()
     return Detect.of_file(model, wanted, names=given, score=score, tiles=tiles, device=device)

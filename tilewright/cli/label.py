@@ -70,7 +70,7 @@ def label(
             " or --overwrite"
         )
     check_writable(output, "--output")
-    stage = finding(model, None, classes, score, tiles, device or "auto")
+    stage = finding(model, None, classes, score, tiles, device or "auto", door="--model")
     with common.looking() as looked:
         pictures = list(proposed(source, stage, every, looked))
     boxes = labels.write(output, pictures)

@@ -20,6 +20,8 @@ VALUES: Mapping[str, str] = {
     "--key": "auto",
     "--detect": "all",
 }
+# Suffixes of files that an option takes as its value; other paths are IN.
+FILES: Mapping[str, tuple[str, ...]] = {"--detect": (".jsonl", ".ndjson")}
 
 
 class Command(TyperCommand):
@@ -35,14 +37,16 @@ def filled(arguments: Sequence[str]) -> Iterator[str]:
     end = arguments.index("--") if "--" in arguments else len(arguments)
     for number, word in enumerate(arguments):
         yield word
-        if word in VALUES and number < end and not _is_value(arguments[number + 1 : end]):
+        if word in VALUES and number < end and not _is_value(word, arguments[number + 1 : end]):
             yield VALUES[word]
 
 
-def _is_value(following: Sequence[str]) -> bool:
-    """Whether the next word is a number, or at least no option and no path."""
+def _is_value(option: str, following: Sequence[str]) -> bool:
+    """Whether the next word is a number, a file for this option, or at least no option, no path."""
     if not following:
         return False
+    if following[0].lower().endswith(FILES.get(option, ())):
+        return not following[0].startswith("-")
     try:
         float(following[0])
     except ValueError:

@@ -53,8 +53,8 @@ MEASURES = (
 _LEGEND = (
     "light: mean, 0 (black) to 1; noise: deviation, of 255; blocks: how far steps at",
     "seams exceed others; blur: samples; haze, drawn, text: shares, 0 to 1; bands,",
-    "combed: in 100 samples; motion: to the next picture, of 100 heights. Bold: beyond the",
-    "limit (light: below it)",
+    "combed: in 100 samples; motion: to the next picture, of 100 heights. Bold:",
+    "beyond the limit (light: below it)",
 )
 _SCENE, _INK = "#D55E00", "#6B6B6B"
 
@@ -62,7 +62,7 @@ _SCENE, _INK = "#D55E00", "#6B6B6B"
 def table(found: Analysis) -> RenderableType:
     """Scenes with what was measured and limits; below, what would help, where, and why."""
     survey = found.survey
-    scenes = sheet(found.film, ("scene", "from, s", *(one.head for one in MEASURES)))
+    scenes = sheet(found.film, ("scene", "from, s", *(one.head for one in MEASURES)), gap=0)
     for number, start in enumerate(survey.starts):
         samples = survey.scene(number)
         cells = (_cell(one, advice.typical(samples, one.field)) for one in MEASURES)

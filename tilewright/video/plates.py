@@ -54,7 +54,7 @@ def of_file(path: Path, look: Look, argument: str) -> Frame:
 
     Raises FileError for what is no picture, ArgumentError for another size.
     """
-    picture = opened(path).convert("RGB")
+    picture = opened(path, argument).convert("RGB")
     if picture.size != (look.width, look.height):
         raise ArgumentError(
             f"{argument}={short(str(path), PATH)}: {picture.width}x{picture.height}; accepted is"

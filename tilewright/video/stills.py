@@ -30,10 +30,13 @@ def pillow() -> Any:
     return Image
 
 
-def opened(path: Path) -> Any:
-    """A picture, decoded. Raises FileError for what is none, ArgumentError for other colours."""
+def opened(path: Path, argument: str = "source") -> Any:
+    """A picture, decoded; messages call it `argument`.
+
+    Raises FileError for what is none, ArgumentError for other colours.
+    """
     image = pillow()
-    label = f"source={short(str(path), PATH)}"
+    label = f"{argument}={short(str(path), PATH)}"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", image.DecompressionBombWarning)  # large, not a bomb
@@ -41,8 +44,9 @@ def opened(path: Path) -> Any:
         deep = any(str(part[3]).endswith(";16B") for part in getattr(picture, "tile", ()))
         picture.load()
     except (OSError, ValueError, SyntaxError, image.DecompressionBombError) as error:
+        why = getattr(error, "strerror", None) or in_one_line(error)
         raise FileError(
-            f"{label}: cannot be read ({in_one_line(error)}); accepted are {', '.join(SUFFIXES)}"
+            f"{label}: cannot be read ({why}); accepted are {', '.join(SUFFIXES)}"
         ) from None
     # A phone's JPEG may hold a smaller picture, or another exposure, beside the one that is meant.
     if getattr(picture, "n_frames", 1) > 1 and picture.format != "MPO":

@@ -62,13 +62,20 @@ def written(rows: Iterable[Row], time_base: Fraction, path: Path) -> None:
 
 
 def summed(rows: Iterable[Row], time_base: Fraction) -> list[str]:
-    """How many of each class there were, and in how many tracks of two pictures and more."""
+    """How many of each class there were, and in how many tracks of two pictures and more.
+
+    A line that nothing was found where pictures were looked at and nothing was.
+    """
     boxes: Counter[str] = Counter()
     tracks: dict[str, Counter[int]] = {}
+    looked = 0
     for line in lines(rows, time_base):
+        looked += 1
         for one in line["things"]:
             boxes[one["class"]] += 1
             tracks.setdefault(one["class"], Counter())[one["track"]] += 1
+    if looked and not boxes:
+        return [f"nothing found in {counted(looked, 'picture')}"]
     return [
         f"{name}: seen {counted(boxes[name], 'time')},"
         f" {counted(sum(n > 1 for n in tracks[name].values()), 'track')}"

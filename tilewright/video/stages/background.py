@@ -42,7 +42,7 @@ class Background:
         """By a file's name or a colour's. Raises ArgumentError for what is neither."""
         path = Path(given)
         if path.suffix.lower() in SUFFIXES:
-            opened(path)
+            opened(path, "background")
             return cls(model=given, mark=hashlib.sha256(path.read_bytes()).hexdigest())
         colour_of(given, "background", f"{', '.join(SUFFIXES)}, ")
         return cls(colour=given)
@@ -73,7 +73,7 @@ class Background:
             return pillow().new("RGB", size, colour_of(self.colour, "background"))
         from PIL import ImageOps
 
-        return ImageOps.fit(opened(Path(self.model)).convert("RGB"), size)
+        return ImageOps.fit(opened(Path(self.model), "background").convert("RGB"), size)
 
 
 def _before(look: Look, behind: Frame, window: Window) -> Iterable[Frame]:

@@ -10,6 +10,7 @@ those come; a rate gives a grid from the first picture's time to the last one's 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -78,6 +79,11 @@ class Interpolate:
         return self.net if runs else ""
 
     @property
+    def said(self) -> str:
+        """What it was told, in words."""
+        return f"rate {self.rate}" + (f", by {self.card}" if self.card else "")
+
+    @property
     def unfitted(self) -> bool:
         """Whether it has yet to know where the film is cut."""
         return not self.known
@@ -94,7 +100,18 @@ class Interpolate:
                 f"interpolate: net={short(self.net)}; accepted are {', '.join(NAMES)}"
             )
         check_luma(self.name, look)
+        self._said_where()
         return look
+
+    def _said_where(self) -> None:
+        """Warn where a network is asked for that will not run."""
+        if self.net != NAMES[0] and not self.card:
+            where = place_of(self.device)
+            warnings.warn(
+                f"interpolate: net={short(self.net)}: left out, as it runs on the host and motion"
+                f" is found on {where.id} ({where.name}); accepted with it is device='host'",
+                stacklevel=2,
+            )
 
     def _wanted(self) -> int | Fraction:
         """Times as many, or a rate."""

@@ -64,7 +64,7 @@ class MaskMatte:
     def turned(self, look: Look) -> Look:
         """The same look with opacity. Refuses a picture of another size."""
         if self.still:
-            _check_size(self.label, opened(Path(self.model)).size, look)
+            _check_size(self.label, opened(Path(self.model), "blur").size, look)
         return opaque(self.name, look)
 
     @property
@@ -75,7 +75,7 @@ class MaskMatte:
     def watched(self, film: Film, progress: Callable[[int, int], None] | None = None) -> MaskMatte:
         """Held against a film. Raises ArgumentError where sizes, lengths or times do not fit."""
         if self.still:
-            opened(Path(self.model))
+            opened(Path(self.model), "blur")
             return replace(self, mark=mark_of(Path(self.model), "blur"))
         found = _read(self.model, self.label)
         _check_size(self.label, (found.look.width, found.look.height), film.look)
@@ -100,7 +100,7 @@ class MaskMatte:
         """The picture, or a decoder."""
         turned = self.turned(look)
         if self.still:
-            grey = np.asarray(opened(Path(self.model)).convert("L"), np.float32) / 255
+            grey = np.asarray(opened(Path(self.model), "blur").convert("L"), np.float32) / 255
 
             def same(window: Window) -> Iterable[Frame]:
                 return (with_alpha(window.frame, turned, grey),)
