@@ -82,6 +82,12 @@ def as_held() -> str:
     return f", held by {words}" if found else ""
 
 
+def compiles() -> bool:
+    """Whether Numba compiles at all: it does not where NUMBA_DISABLE_JIT is a number but 0."""
+    told = os.environ.get("NUMBA_DISABLE_JIT", "0").strip()
+    return not (told.isdecimal() and int(told))
+
+
 def device() -> str | None:
     """The device named by TILEWRIGHT_DEVICE, or None."""
     found = VARIABLES.get(DEVICE)

@@ -27,7 +27,8 @@ class Batch:
     """Sizes of a batch and what was asked for it.
 
     `at_once`: an engine whose machine code is not there yet is not for it. Who binds waits for the
-    compiler; a call has it run beside itself.
+    compiler; a call has it run beside itself. OpenCL's for processors takes 4 s: where the host's
+    own engine is there or comes, no call waits for that.
     """
 
     m: Column
@@ -44,15 +45,19 @@ class GroupedEngine:
 
     name: str
     home: Device
+    waits: bool = False  # whether a call that would wait for this one's compiler has another engine
 
     def why_not(self, work: Batch, device: Device) -> str | None:
         """A kernel that is not there, or not yet."""
         kernel = backend_of(self.home).grouped(self.home, work.dtype)
         if kernel is None:
             return _why_none(self.home, work.dtype)
-        if self.name == "native" and work.at_once:
+        if self.name != "native":
+            built = not (work.at_once and self.waits) or kernel.is_built
+            return None if built else "its program is not built yet; a bound plan builds it"
+        if work.at_once:
             return native.why_not_yet(self.home, work.dtype)
-        return None
+        return native.why_never(work.dtype)
 
     def propose(self, work: Batch, device: Device) -> Proposal:
         """The planner's layout and its prediction."""
@@ -61,6 +66,16 @@ class GroupedEngine:
         layout = lay_out(work.m, work.n, work.k, kernel.tiles, kernel.slots, work.order)
         seconds = kernel.launch + layout.seconds * _slower(self.home)
         return Proposal(self.name, self.home, seconds, layout.reason, decisions=layout)
+
+
+def is_ready(device: Device, dtype: str) -> bool:
+    """Whether a call on arrays of the host, for which no device was named, has a kernel by now."""
+    kernel = backend_of(device).grouped(device, dtype)
+    if kernel is None or kernel.is_built or device.kind != "cpu":
+        return kernel is not None
+    if device.backend != "host" and not native.is_coming(dtype):
+        return True  # it has no other
+    return native.why_not_yet(host(), dtype) is None
 
 
 def _why_none(home: Device, dtype: str) -> str:
@@ -91,5 +106,6 @@ def chosen(work: Batch, device: Device, wanted: str | None, *, alone: bool) -> V
     if on_host or (not alone and device.kind == "cpu"):
         engines.append(GroupedEngine("native", _known(device if on_host else host(), work)))
     if not on_host:
-        engines.append(GroupedEngine(device.backend, device))
+        waits = bool(engines) and native.is_coming(work.dtype)
+        engines.append(GroupedEngine(device.backend, device, waits))
     return choose(work, device, engines, wanted)

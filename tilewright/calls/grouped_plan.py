@@ -30,7 +30,7 @@ from tilewright.files.whole import path_of, replacing
 from tilewright.inputs.batch import Call, Place, Results, check_planned, checked
 from tilewright.inputs.batch_place import check_none, host_place, lies_on_gpu
 from tilewright.inputs.checks import check_options, checked_dtype, checked_name
-from tilewright.inputs.devices import resolve
+from tilewright.inputs.devices import backend_of, resolve
 from tilewright.inputs.watched import are_watched, listed
 from tilewright.planning.explain import batch_head, explained, explained_elsewhere
 from tilewright.planning.grouped import Balance, Bucket, GroupedLayout, signature
@@ -257,7 +257,7 @@ def plan_of(
     `kernel` names an engine; `at_once` leaves out those that are not compiled yet. Raises
     KernelError where the engine named is none of the device's, or cannot.
     """
-    at_once = at_once and kernel is None and not native.is_compiled(dtype)
+    at_once = at_once and kernel is None and not _is_built(device, dtype)
 
     def planned_anew() -> GroupedPlan:
         own = m.copy(), n.copy(), k.copy()
@@ -269,6 +269,14 @@ def plan_of(
 
     asked = (dtype, device.key, device.id, order, named, kernel, at_once)
     return _plans.found(signature(m, n, k, *asked), planned_anew, lambda plan: plan.bytes)
+
+
+def _is_built(device: Device, dtype: str) -> bool:
+    """Whether no engine that may be chosen waits for a compiler."""
+    if not native.is_compiled(dtype):
+        return False
+    kernel = backend_of(device).grouped(device, dtype)
+    return kernel is None or kernel.is_built
 
 
 def _size_column(values: npt.ArrayLike, name: str) -> Column:

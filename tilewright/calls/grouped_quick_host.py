@@ -17,8 +17,8 @@ import numpy as np
 
 from tilewright.arrays.array import NDArray
 from tilewright.arrays.views import loaded_torch
-from tilewright.backends.host import grouped as native
-from tilewright.inputs.devices import backend_of, resolve
+from tilewright.calls.grouped_engines import is_ready
+from tilewright.inputs.devices import resolve
 from tilewright.planning.host_part import ZEROED, saved
 
 _PLAIN = np.ndarray
@@ -95,7 +95,7 @@ def _many(a: Any, b: Any) -> list[NDArray] | None:
         if made > largest:
             largest = made
     # Where there is no kernel a plan would be this loop. Asking takes as long as some products.
-    if is_worth_planning(len(pairs), 2.0 * operations) and _has_kernel(dtype):
+    if is_worth_planning(len(pairs), 2.0 * operations) and is_ready(resolve(None), dtype.name):
         return None
     try:
         if largest < ZEROED:
@@ -103,13 +103,6 @@ def _many(a: Any, b: Any) -> list[NDArray] | None:
         return [x.dot(y) if len(x) * y.shape[1] < ZEROED else x @ y for x, y in pairs]
     except (ValueError, MemoryError):
         return None
-
-
-def _has_kernel(dtype: np.dtype[Any]) -> bool:
-    device = resolve(None)
-    if backend_of(device).grouped(device, dtype.name) is None:
-        return False
-    return device.backend != "host" or native.why_not_yet(device, dtype.name) is None
 
 
 def is_worth_planning(count: int, flops: float) -> bool:

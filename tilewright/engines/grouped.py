@@ -78,5 +78,10 @@ class GroupedKernel(Protocol):
     def launch(self) -> float:
         """Seconds until a bound batch begins, and until its end is known."""
 
+    @property
+    def is_built(self) -> bool:
+        """Whether a launch needs no compiler, which on processors takes seconds."""
+        return True
+
     def bind(self, layout: GroupedLayout, operands: GroupedOperands) -> Callable[[], None]:
         """A callable that launches and, for host memory, returns when the results are there."""

@@ -123,5 +123,73 @@ def test_narrower_registers_give_right_results(core: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_a_compiler_that_fails_is_named_and_calls_are_right_without_a_word_on_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fails() -> None:
+        raise OSError(28, "No space left on device")
+
+    _left_to_the_compiler(monkeypatch, [fails])
+    given = given_of([Case(9, 20, 30 + i) for i in range(60)])
+    for _ in range(2):
+        results = grouped_matmul(*lists(given), out=[one.out for one in given], device="host")
+        assert_right_together(results, given)
+        native._end()
+        native._LOCK.release()
+    assert capfd.readouterr().err == ""
+    with pytest.raises(KernelError, match=r"cannot be compiled: OSError: .*No space left"):
+        plan_grouped(*_sizes(given), device="host").bind(*lists(given), kernel="native")
+    plan = plan_grouped(*_sizes(given), device="host")
+    assert_right_together(plan.bind(*lists(given))(), given)
+    grouped_plan._plans.clear()
+
+
+def test_a_process_that_ends_waits_for_one_function_and_not_for_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[int] = []
+    alive = [True]
+
+    class Main:
+        def is_alive(self) -> bool:
+            return alive[0]
+
+    def first() -> None:
+        made.append(1)
+        alive[0] = False
+
+    _left_to_the_compiler(monkeypatch, [first, lambda: made.append(2)])
+    monkeypatch.setattr(native, "main_thread", Main)
+    native._begin(host(), "float32")
+    native._begun["float32"].join()
+    assert made == [1]
+    assert not native.is_compiled("float32")
+
+
+def test_where_numba_was_told_to_interpret_batches_are_right_and_nothing_is_printed() -> None:
+    code = (
+        "from tests.backends.host.test_grouped import *\n"
+        "from tests.backends.host.test_grouped import _sizes\n"
+        "given = given_of([Case(9, 20, 30 + i) for i in range(60)])\n"
+        "out = [one.out for one in given]\n"
+        "assert_right_together(grouped_matmul(*lists(given), out=out, device='host'), given)\n"
+        "plan = plan_grouped(*_sizes(given), device='host')\n"
+        "assert plan.layout is None\n"
+        "assert_right_together(plan.bind(*lists(given))(), given)\n"
+    )
+    told = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=told, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def _sizes(given: Any) -> tuple[list[int], list[int], list[int]]:
     return tuple([getattr(one.case, name) for one in given] for name in "mnk")  # type: ignore[return-value]
+
+
+def _left_to_the_compiler(monkeypatch: pytest.MonkeyPatch, stages: list[Any]) -> None:
+    """A process in which nothing is compiled yet, and these are the stages of that."""
+    for name, empty in (("_compiled", set()), ("_begun", {}), ("_refused", {})):
+        monkeypatch.setattr(native, name, empty)
+    monkeypatch.setattr(native, "_stages", lambda device, dtype: stages)
+    grouped_plan._plans.clear()

@@ -135,6 +135,11 @@ class GroupedTiles:
         """Counted in `slots`: engines of the host's arrays are not compared with it."""
         return 0.0
 
+    @property
+    def is_built(self) -> bool:
+        """Nothing is launched here."""
+        return True
+
     def bind(self, layout: GroupedLayout, operands: GroupedOperands) -> Callable[[], None]:
         """Refused: operands of these devices are bound by their addresses, through engines."""
         raise NotImplementedError("arrays on a GPU are bound through tilewright.calls.grouped_gpu")

@@ -32,8 +32,12 @@ _lost = False  # whether this process was forked from one whose pool it may not 
 
 @cache
 def available() -> bool:
-    """Whether the kernels can run: Numba is there, and a word's first byte is its lowest."""
-    return sys.byteorder == "little" and find_spec("numba") is not None
+    """Whether the kernels can run: Numba is there and compiles, a word's first byte is its lowest.
+
+    Numba leaves functions to the interpreter where it was told so (NUMBA_DISABLE_JIT), to debug
+    them: ours, which know addresses, cannot run there.
+    """
+    return sys.byteorder == "little" and find_spec("numba") is not None and settings.compiles()
 
 
 @cache

@@ -8,8 +8,10 @@ program     step 1 multiplies, step 2 adds what was cut along k               pr
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
-from threading import Lock, Thread, current_thread
+from functools import partial
+from threading import RLock, Thread, current_thread, main_thread
 from typing import Any
 
 import numpy as np
@@ -36,9 +38,10 @@ _MERGE = 4e-10  # seconds in which it adds an element of a part
 _LAUNCH = 1.5e-5
 _TASK = 6e-6  # seconds of a task: dealing one costs some 30 ns
 _PIECE = 4096  # elements of a piece of a sum
-_LOCK = Lock()
+_LOCK = RLock()
 _begun: dict[str, Thread] = {}
 _compiled: set[str] = set()
+_refused: dict[str, str] = {}  # why the compiler failed, by dtype
 _CODES = {"none": 0, "relu": 1, "gelu": 2}
 
 
@@ -68,6 +71,11 @@ class NativeGroups(GroupedKernel):
     def launch(self) -> float:
         """Waking a helper that slept."""
         return _LAUNCH
+
+    @property
+    def is_built(self) -> bool:
+        """Whether all that it runs is compiled in this process."""
+        return self.dtype in _compiled
 
     def bind(self, layout: GroupedLayout, operands: GroupedOperands) -> Program:
         """Tables made, code compiled: what is left is running."""
@@ -207,7 +215,20 @@ def why_not_yet(device: Device, dtype: str) -> str | None:
     if settings.cache_folder() is None:
         return "there is no cache folder: its machine code is compiled where a plan is bound"
     _begin(device, dtype)
-    return "its machine code is not compiled yet"
+    return _refused.get(dtype, "its machine code is not compiled yet")
+
+
+def is_coming(dtype: str) -> bool:
+    """Whether calls have them now, or will have them without waiting for a compiler."""
+    if dtype in _compiled:
+        return True
+    able = dtype in DTYPES and dtype not in _refused and compiled.available()
+    return able and settings.cache_folder() is not None
+
+
+def why_never(dtype: str) -> str | None:
+    """Why the machine code cannot be had in this process."""
+    return _refused.get(dtype)
 
 
 def is_compiled(dtype: str) -> bool:
@@ -217,34 +238,70 @@ def is_compiled(dtype: str) -> bool:
 
 def compile_for(device: Device, dtype: str) -> None:
     """Everything that a bound batch calls, from the cache folder where it is there."""
-    if dtype in _compiled:
-        return
+    if dtype not in _compiled:
+        for compile_one in _stages(device, dtype):
+            compile_one()
+        _compiled.add(dtype)
+
+
+def _stages(device: Device, dtype: str) -> list[Callable[[], object]]:
+    """What there is to compile, a function of a second or two each."""
     single = dtype == "float32"
-    compiled.code_of_products(4 if single else 8)
-    for kind in (TILES, PARTS) if single else (TILES_DOUBLE, PARTS_DOUBLE):
-        compiled.code_of_step(kind)
-    compiled.kernels("crew").serve.compile("void(intp, intp, intp)")  # else a helper does, later
-    nothing = np.zeros(1, STEP)
-    Program(nothing, 0, device.compute_units, 1.0, ())()  # what runs programs, too
-    _compiled.add(dtype)
+    kinds = (TILES, PARTS) if single else (TILES_DOUBLE, PARTS_DOUBLE)
+
+    def serve() -> None:  # else a helper compiles it, later
+        compiled.kernels("crew").serve.compile("void(intp, intp, intp)")
+
+    return [
+        partial(compiled.code_of_products, 4 if single else 8),
+        *(partial(compiled.code_of_step, kind) for kind in kinds),
+        serve,
+        lambda: Program(np.zeros(1, STEP), 0, device.compute_units, 1.0, ())(),  # what runs it, too
+    ]
+
+
+def _compile_beside(device: Device, dtype: str) -> None:
+    """In a thread: no further than to the next function once the process is to end.
+
+    What it made until then is in the cache folder, so that the next process goes on from there.
+    Where the compiler fails nobody waits for it, and calls go without: who binds is told.
+    """
+    try:
+        for compile_one in _stages(device, dtype):
+            if not main_thread().is_alive():
+                return
+            compile_one()
+    except Exception as error:
+        line = str(error).strip().partition("\n")[0]
+        _refused[dtype] = f"its machine code cannot be compiled: {type(error).__name__}: {line}"
+    else:
+        _compiled.add(dtype)
 
 
 def _begin(device: Device, dtype: str) -> None:
     """Compile in a thread, once; it ends before the process does, or forks."""
     with _LOCK:
-        if dtype in _begun:
+        if dtype in _begun or not main_thread().is_alive():
             return
         name = f"tilewright-compiles-{dtype}"
-        _begun[dtype] = Thread(target=compile_for, args=(device, dtype), name=name)
-        _begun[dtype].start()
+        thread = Thread(target=_compile_beside, args=(device, dtype), name=name)
+        try:
+            thread.start()
+        except RuntimeError:  # the system gives no more threads now: a later call asks again
+            return
+        _begun[dtype] = thread
 
 
 def _end() -> None:
-    """Wait for what compiles: a forked child would find Numba's lock taken for good."""
+    """Wait for what compiles: a forked child would find Numba's lock taken for good.
+
+    Nothing more is begun until the child is there.
+    """
+    _LOCK.acquire()
     for thread in list(_begun.values()):
         if thread is not current_thread():
             thread.join()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_end)
+    os.register_at_fork(before=_end, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)

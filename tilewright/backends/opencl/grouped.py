@@ -16,7 +16,7 @@ from tilewright.backends.opencl.grouped_launch import Arguments, Bound, Launches
 from tilewright.backends.opencl.grouped_tables import CHUNK, Table, Tables
 from tilewright.backends.opencl.lowering import CHAIN, arithmetic, chains
 from tilewright.backends.opencl.rules import preferences
-from tilewright.backends.opencl.runtime import Session, session
+from tilewright.backends.opencl.runtime import Session, kernels, session
 from tilewright.engines.grouped import GroupedKernel, GroupedOperands
 from tilewright.facts.device import Device
 from tilewright.facts.dtypes import ITEMSIZE, sums_of
@@ -80,10 +80,14 @@ class Groups(GroupedKernel):
     ) -> Launches:
         """Every launch with its arguments."""
 
+    def _arithmetic(self) -> Defines:
+        """Those of them that say what an element is."""
+        return arithmetic(self.dtype, sums_of(self.dtype), preferences(self.device).multiply_add)
+
     def _common(self, operands: GroupedOperands, **more: int) -> Defines:
         """The -D options of every grouped kernel."""
         return (
-            *arithmetic(self.dtype, sums_of(self.dtype), preferences(self.device).multiply_add),
+            *self._arithmetic(),
             ("POINTERS", int(operands.bases is None)),
             *more.items(),
         )
@@ -105,6 +109,16 @@ class CpuGroups(Groups):
         Products are not cut along k: two cores are busy with far less than one product.
         """
         return Slots(self.device.compute_units, merge=np.inf, jump=_JUMP)
+
+    @property
+    def is_built(self) -> bool:
+        """Whether this process has launched it on lists of arrays."""
+        launched = kernels.keys()  # as they are now: other threads launch
+        known = {*self._arithmetic(), ("POINTERS", 1)}
+        return any(
+            at.device == self.device and program == "grouped_lanes" and known.issubset(defines)
+            for at, program, defines in launched
+        )
 
     def _launches(
         self, session_: Session, layout: GroupedLayout, operands: GroupedOperands, tables: Tables
