@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import threading
 from collections.abc import Iterator
 
@@ -12,7 +13,7 @@ import pytest
 
 import tilewright
 from tilewright import remember
-from tilewright.remember import Shelf
+from tilewright.remember import Shelf, once
 
 
 @pytest.fixture
@@ -171,3 +172,40 @@ def test_a_child_forked_while_the_shelf_is_locked_can_use_it(shelf: Shelf[object
             worker.join(60)
             os._exit(0 if "key" in shelf else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+class _Made:
+    def __init__(self, gate: threading.Event | None = None, met: threading.Event | None = None):
+        self.gate, self.met = gate, met
+
+    @once
+    def value(self) -> object:
+        """Made behind the gate, where there is one."""
+        if self.gate and self.met:
+            self.met.set()
+            self.gate.wait(60)
+        return object()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_forked_while_a_property_is_made_makes_those_of_other_objects() -> None:
+    gate, met = threading.Event(), threading.Event()
+    maker = threading.Thread(target=lambda: _Made(gate, met).value)
+    maker.start()
+    assert met.wait(60)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        one = _Made()
+        os._exit(0 if one.value is one.value else 1)
+    status = os.waitpid(child, 0)[1]
+    gate.set()
+    maker.join()
+    assert status == 0
+
+
+def test_a_property_is_made_once_for_each_object_and_documented() -> None:
+    one, other = _Made(), _Made()
+    assert one.value is one.value
+    assert one.value is not other.value
+    assert _Made.value.__doc__ == "Made behind the gate, where there is one."

@@ -22,7 +22,7 @@ import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterable
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar, overload
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -49,6 +49,34 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
+
+
+class once(Generic[V]):  # noqa: N801 (a decorator, written as functools.cached_property is)
+    """A property made when first asked for and kept with its object.
+
+    That of functools, in Python 3.11, makes it under one lock for all objects of a class: a child
+    forked while another thread holds it waits forever. Here two threads may make it; all get the
+    first.
+    """
+
+    def __init__(self, make: Callable[[Any], V]) -> None:
+        self._make = make
+        self.__doc__ = make.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+
+    @overload
+    def __get__(self, instance: object, owner: type) -> V: ...
+
+    def __get__(self, instance: object | None, owner: type) -> Self | V:
+        if instance is None:
+            return self
+        value: V = instance.__dict__.setdefault(self._name, self._make(instance))
+        return value
 
 
 class _Entry(Generic[V]):

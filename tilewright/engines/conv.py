@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal
 
 from tilewright.arrays.array import NDArray
 from tilewright.facts.dtypes import VALUES
+from tilewright.remember import once
 
 Format = Literal["channels_first", "channels_last"]
 ACTIVATIONS = (
@@ -141,7 +141,7 @@ class ConvWork:
     source: Format = "channels_first"
     result: Format = "channels_first"
 
-    @cached_property
+    @once
     def sizes(self) -> tuple[tuple[int, int, int], ...]:
         """Channels, height and width of x and of each layer's result after its shuffle."""
         found = [(self.layers[0].inputs, self.height, self.width)]

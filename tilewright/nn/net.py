@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -31,6 +30,7 @@ from tilewright.nn.plan import Plan, planned
 from tilewright.nn.profile import Row, rows
 from tilewright.nn.show import explained
 from tilewright.nn.sizes import check_shape, sizes_of
+from tilewright.remember import once
 from tilewright.wording import short
 
 DTYPES = ("float32", "float16", "bfloat16")
@@ -66,7 +66,7 @@ class Network:
         """Names of what `run` gives."""
         return self.graph.outputs
 
-    @cached_property
+    @once
     def types(self) -> Mapping[str, str]:
         """The element type of every value."""
         return MappingProxyType(types(self.graph))
@@ -86,7 +86,7 @@ class Network:
         """
         return self._entry(inputs, named)
 
-    @cached_property
+    @once
     def _entry(self) -> Callable[[tuple[Any, ...], Mapping[str, Any]], Any]:
         """`_run`; where torch.compile comes by, it breaks its graph there."""
         torch = loaded_torch()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -30,7 +30,7 @@ from tilewright.nn.passes.bits import joined_bits
 from tilewright.nn.profile import Row
 from tilewright.nn.value import Value
 from tilewright.nn.window import Window
-from tilewright.remember import Shelf
+from tilewright.remember import Shelf, once
 from tilewright.wording import short
 
 INPUT = "input"
@@ -80,7 +80,7 @@ class Network:
         if self.labels and len(self.labels) != classes:
             raise ShapeError(f"labels: {len(self.labels)} names for {classes} scores")
 
-    @cached_property
+    @once
     def values(self) -> Mapping[str, Value]:
         """Kind and sizes of every value, "input" first."""
         sizes = self.input_shape if len(self.input_shape) == 3 else (1, 1, *self.input_shape)

@@ -10,7 +10,6 @@ are 0 in every matrix, whoever made it; kernels rely on that.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from tilewright.backends import places
 from tilewright.engines.bits import WORD, BitPlace
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
 from tilewright.facts.device import Device
+from tilewright.remember import once
 from tilewright.wording import short
 
 _UNPACKED = ("int8", "int16", "int32", "int64", "float16", "float32", "float64", "bool")
@@ -76,17 +76,17 @@ class BitMatrix:
         """Bytes of the words."""
         return 8 * int(np.prod(self.words.shape, dtype=object))
 
-    @cached_property
+    @once
     def device(self) -> Device:
         """Where the words lie."""
         return self.place.device(self.words)
 
-    @cached_property
+    @once
     def place(self) -> BitPlace:
         """The kind of array that the words are, as `backends.bits` knows it."""
         return place_of(self.words, "words")
 
-    @cached_property
+    @once
     def counts(self) -> Any:
         """How many elements of each row are +1: int32 [...], an array of the words' own kind."""
         return self.place.counts(self.words)

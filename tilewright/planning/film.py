@@ -10,8 +10,9 @@ Plain arithmetic: needs no device.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
+
+from tilewright.remember import once
 
 BORDER, SIDE, STEP, CELL = 16, 8, 4, 8  # of the host's loops, and of all kernels
 
@@ -49,7 +50,7 @@ class Sizes:
         seen = [n for n in range(self.finest, len(self.sizes)) if min(self.sizes[n]) >= 2 * SIDE]
         return tuple(reversed(seen))
 
-    @cached_property
+    @once
     def starts(self) -> tuple[int, ...]:
         """Where the planes of one picture begin, and where they end, in samples."""
         found = [0]
@@ -57,7 +58,7 @@ class Sizes:
             found.append(found[-1] + prod(shape))
         return tuple(found)
 
-    @cached_property
+    @once
     def sums(self) -> tuple[Size, ...]:
         """Sizes of sums, from the field's to 1 x 1."""
         found = [self.place]

@@ -67,7 +67,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -78,6 +77,7 @@ from tilewright.planning.buckets import Choice, Table, Tile, choices
 from tilewright.planning.deal import Floats, Ints
 from tilewright.planning.makespan import Slots, simulate
 from tilewright.planning.order import ORDERS, Candidate, Sums, TileList, compare, sums, tile_list
+from tilewright.remember import once
 from tilewright.wording import time_text
 
 # Work-groups are numbered in 32 bits everywhere, and a list of more would not fit a device.
@@ -143,18 +143,18 @@ class GroupedLayout(Fixed):
         """Steps of k of a part of every problem, the last part's the rest."""
         return self._taken.choice.depth
 
-    @cached_property
+    @once
     def queue(self) -> TileList:
         """Every tile in launch order."""
         taken = self._taken
         return tile_list(taken.order, taken.choice, self.n, self.k, self.tiles)
 
-    @cached_property
+    @once
     def sums(self) -> Sums:
         """The second phase: products whose parts are to be added up."""
         return sums(self._taken.choice, self.m, self.n)
 
-    @cached_property
+    @once
     def buckets(self) -> tuple[Bucket, ...]:
         """The launches. Without launch costs an order may mix shapes, one bucket a run of one."""
         live = self._taken.order

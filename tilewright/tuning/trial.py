@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from tilewright.facts.device import Device
 from tilewright.facts.kernel import Plan
 from tilewright.facts.problem import Problem
 from tilewright.facts.scalars import Scalars
+from tilewright.remember import once
 
 # Seconds for which BLAS threads keep a core busy after their last product.
 SPIN = 0.05
@@ -136,13 +136,13 @@ class Trial:
     def _error(self, result: NDArray) -> float:
         return relative_error(result, self._truth)
 
-    @cached_property
+    @once
     def _truth(self) -> NDArray:
         a, b = (self._host[name].memory.astype(np.float64) for name in "ab")
         product: NDArray = a @ b
         return product
 
-    @cached_property
+    @once
     def _allowed(self) -> float:
         self.host_seconds()
         return allowed_error(self.shape.accumulate, self.shape.k, self._error(self._c))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from typing import Any
 
 from tilewright.backends.cuda.machine import driver, nvrtc
@@ -19,6 +19,7 @@ from tilewright.engines.probes import Effort, Probe, distant_step, launches, par
 from tilewright.errors import DeviceError
 from tilewright.facts.ceilings import READ, Bandwidth, Rate
 from tilewright.facts.device import Device
+from tilewright.remember import once
 
 _BLOCK = 256  # threads
 _BLOCKS = 16  # a multiprocessor, for kernels of few registers
@@ -53,7 +54,7 @@ class _Gpu:
         self.where = self.torch.device("cuda", self.ordinal)
         self.units = device.compute_units
 
-    @cached_property
+    @once
     def out(self) -> Any:
         """Eight bytes for every thread of the largest launch."""
         return self.empty(8 * 32 * self.units * _BLOCK)

@@ -10,7 +10,6 @@ import importlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import cached_property
 from importlib.util import find_spec
 from typing import Any
 
@@ -28,6 +27,7 @@ from tilewright.engines.probes import BRIEF, Effort, Probe
 from tilewright.facts.ceilings import FMA, READ, Bandwidth, Latency, Rate
 from tilewright.facts.device import Device
 from tilewright.facts.scalars import Scalars
+from tilewright.remember import once
 
 _LEAST_SET = 1 << 20
 _REGISTER = (16, 64)  # bytes of the narrowest and the widest
@@ -86,7 +86,7 @@ class _Chains:
     def __init__(self, dtype: str, vector: int, chains: int, cores: int) -> None:
         self.dtype, self.vector, self.chains, self.cores = dtype, vector, chains, cores
 
-    @cached_property
+    @once
     def _compiled(self) -> Any:
         # Numba takes a second to import, and its kernels have no Python types.
         kernels: Any = importlib.import_module("tilewright.backends.host.kernels.chains")

@@ -10,7 +10,7 @@ program threads meet in less than one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import partial
 from threading import Lock
 
 import numpy as np
@@ -19,7 +19,7 @@ from tilewright.arrays.array import NDArray
 from tilewright.backends.host import compiled
 from tilewright.backends.host.crew import crew_of, looks
 from tilewright.backends.host.threads import Task
-from tilewright.remember import open_after_fork
+from tilewright.remember import once, open_after_fork
 
 # Kinds of steps: of convolutions, of Winograd's two halves, of `values.py`, of batches.
 DIRECT, FLAT, DEPTH, SPREAD, GATHER, EXPAND, POOL, BLEND, ELEMENTS, ROWS, CHANNELS, SUM = range(12)
@@ -50,7 +50,7 @@ class Program:
         self._places = self._counters.reshape(-1)[start : start + 8 * lines]
         self._lock = open_after_fork(Lock())
 
-    @cached_property
+    @once
     def _memory(self) -> NDArray:
         """A thread's own, a row for each, lines of the cache. Of zeros: what a tile reads beyond a
         row is not used, but denormals would be slow."""
@@ -59,7 +59,7 @@ class Program:
         skip = -room.ctypes.data % 64
         return room[skip : skip + self.cores * pitch].reshape(self.cores, pitch)
 
-    @cached_property
+    @once
     def _steps(self) -> NDArray:
         """The steps, with a place for what they leave each other: zeros, as denormals are slow."""
         steps = self.steps.copy()
@@ -90,7 +90,7 @@ class Program:
         steps = self._steps.ctypes.data, len(self._steps)
         return partial(run, *steps, places, scratch, own, self._threads, looks(_WAIT))
 
-    @cached_property
+    @once
     def _lead(self) -> Task:
         return self.part(0)
 
@@ -98,7 +98,7 @@ class Program:
     def _threads(self) -> int:
         return self.cores if self.seconds > _ALONE else 1
 
-    @cached_property
+    @once
     def _job(self) -> NDArray:
         """A run as helpers are told of it: `kernels/crew`."""
         memory, places = self._memory, self._places.ctypes.data

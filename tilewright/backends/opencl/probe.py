@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import Any
 
 from tilewright.backends.opencl.launch import clocked
@@ -12,6 +11,7 @@ from tilewright.backends.opencl.runtime import Session, pyopencl
 from tilewright.engines.backend import Timing
 from tilewright.facts.device import Device
 from tilewright.facts.kernel import Launch
+from tilewright.remember import once
 
 
 class ProbeKernel:
@@ -36,7 +36,7 @@ class ProbeKernel:
         self.session, self._arguments, self.items = opened, arguments, size[0] * size[1]
         self.launch = Launch(program or entry, entry, made, size, (group, 1), ())
 
-    @cached_property
+    @once
     def _kernel(self) -> Any:
         return kernel_of(self.session, self.launch)
 

@@ -13,7 +13,6 @@ here, and what a step of a kernel takes is predicted.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -21,6 +20,7 @@ import numpy as np
 from tilewright.arrays.array import NDArray
 from tilewright.engines.conv import Conv, ConvWork
 from tilewright.errors import KernelError
+from tilewright.remember import once
 
 FEW = 4  # channels that are read as they lie in memory
 MOST_LAYERS = 7  # of one kernel after its source: 1024 threads
@@ -79,7 +79,7 @@ class Part:
     depth: int = 3
     shared: int = SHARED
 
-    @cached_property
+    @once
     def channels(self) -> tuple[int, ...]:
         """Of ring 0 and of each layer after the source, as computed."""
         source = padded(self.layers[0].outputs if self.inputs else self.layers[0].inputs)
@@ -117,7 +117,7 @@ class Part:
         """k of the source's products, whole sixteens."""
         return -(-9 * self.inputs // 16) * 16
 
-    @cached_property
+    @once
     def places(self) -> dict[str, int]:
         """Where everything lies in shared memory, by the kernel's names; `SHARED` is the end."""
         at, found = 0, {}

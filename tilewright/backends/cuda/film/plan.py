@@ -9,10 +9,10 @@ Plain arithmetic: needs no GPU.
 
 from __future__ import annotations
 
-from functools import cached_property
 from math import prod
 
 from tilewright.planning.film import Sizes, bordered
+from tilewright.remember import once
 
 _ALIGNED = 256
 _KEPT = 12  # floats that `tried` leaves of a patch
@@ -27,7 +27,7 @@ class Plan(Sizes):
         """How many of `sums` have launches of their own; the others share one."""
         return sum(prod(size) > _LITTLE for size in self.sums)
 
-    @cached_property
+    @once
     def offsets(self) -> dict[str, int]:
         """Where parts begin, in bytes; `end` is where all ends."""
         luma, place = prod(self.sizes[0]), prod(self.place)
