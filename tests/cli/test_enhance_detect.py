@@ -50,6 +50,9 @@ def test_options_become_the_stages_at_their_places() -> None:
         ({"detect": "a.jsonl"}, "--detect=a.jsonl alone: accepted is --draw beside it"),
         ({"detect": "a.jsonl", "draw": True, "score": 0.4}, "--score beside --detect=a.jsonl"),
         ({"detect": "a.jsonl", "draw": True, "tiles": True}, "--tiles beside --detect=a.jsonl"),
+        ({"detect": "all", "draw": True, "score": 7.0}, "--score=7: accepted is between 0 and 1"),
+        ({"detect": "all", "draw": True, "score": 1.0}, "--score=1: accepted is between 0 and 1"),
+        ({"detect": "all", "draw": True, "score": float("nan")}, "--score=nan: accepted is"),
         ({"model": Path("none.onnx"), "draw": True}, "model='none.onnx': cannot be read"),
     ],
 )

@@ -78,6 +78,11 @@ def test_lines_of_another_film_are_refused_before_anything_is_written(source: Pa
     for name, text in {
         "none.jsonl": "{",
         "boxes.jsonl": json.dumps({"time": 0.04, "things": [{"class": "ball"}]}),
+        "nan.jsonl": json.dumps({**line, "time": float("nan")}),
+        "huge.jsonl": json.dumps({**line, "time": 10**400}),
+        "track.jsonl": json.dumps(
+            {**line, "things": [{**line["things"][0], "track": float("inf")}]}
+        ),
         "late.jsonl": json.dumps({**line, "time": 0.05}),
         "large.jsonl": json.dumps({**line, "things": [{**line["things"][0], "x": 400.0}]}),
     }.items():
@@ -85,6 +90,9 @@ def test_lines_of_another_film_are_refused_before_anything_is_written(source: Pa
     before = set(folder.iterdir())
     for name, words in {
         "none.jsonl": r"none.jsonl': line 1 is none; accepted are lines that --detections wrote",
+        "nan.jsonl": r"nan.jsonl': line 1 is none",
+        "huge.jsonl": r"huge.jsonl': line 1 is none",
+        "track.jsonl": r"track.jsonl': line 1 is none",
         "boxes.jsonl": r"boxes.jsonl': line 1 is none",
         "late.jsonl": r"late.jsonl': lists a picture at 0.050 s, where the film has none",
         "large.jsonl": r"large.jsonl': lists things outside of 160x120 at 0.080 s",

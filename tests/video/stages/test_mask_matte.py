@@ -117,12 +117,18 @@ def test_mattes_that_do_not_fit_are_refused_before_anything_is_written(source: P
     matte(folder / "small.mkv", small=2)
     matte(folder / "slow.mkv", rate=20)
     (folder / "none.mkv").write_bytes(b"no film")
+    black = Image.new("RGBA", (stripes.WIDE, stripes.HIGH))
+    black.convert("RGB").save(folder / "black.png")
+    black.paste((0, 0, 0, 255), (8, 8, 40, 40))  # what is meant, by its opacity
+    black.save(folder / "clear.png")
     before = set(folder.iterdir())
     for name, words in {
         "low.png": r"blur='.*low.png': 128x10; accepted is the film's size, 128x96",
         "small.mkv": r"small.mkv': 64x48; accepted is the film's size, 128x96",
         "short.mkv": r"short.mkv': 9 pictures; accepted are as many as the film has, 16",
         "slow.mkv": r"slow.mkv': has a picture at 0.050 s; accepted is .* times, 0.040 s",
+        "black.png": r"black.png': black all over, .* blurred; accepted is a picture that is white",
+        "clear.png": r"clear.png': is transparent in places; accepted is a grey picture, white",
         "none.mkv": r"blur=.*none.mkv",
         "absent.mkv": r"blur=.*absent.mkv': no such file",
         "absent.png": r"absent.png': cannot be read .*; accepted are .png",

@@ -110,3 +110,94 @@ def test_files_that_are_no_such_network_are_refused(tmp_path: Path) -> None:
     onnx.save(doubled, tmp_path / "without.onnx")
     with pytest.raises(ArgumentError, match=r"(outputs fgr|do not fit).* accepted are a picture"):
         NetMatte.of_file(tmp_path / "without.onnx")
+
+
+def wrong(path: Path, how: str) -> Path:
+    """A net of single pictures whose opacity is none, by what it does with their mean."""
+    sizes = ["batch", 3, "height", "width"]
+    value, node = helper.make_tensor_value_info, helper.make_node
+    last = {
+        "nan": [node("Mul", ["grey", "none"], ["a"]), node("Div", ["a", "a"], ["pha"])],
+        "infinite": [node("Div", ["grey", "none"], ["pha"])],
+        "nan here and there": [node("Sub", ["grey", "half"], ["a"]), node("Sqrt", ["a"], ["pha"])],
+        "below 0": [node("Sub", ["grey", "many"], ["pha"])],
+        "to 255": [node("Mul", ["grey", "many"], ["pha"])],
+    }[how]
+    nodes = [node("ReduceMean", ["src"], ["grey"], axes=[1], keepdims=1), *last]
+    numbers = {"none": 0.0, "half": 0.5, "many": 255.0}
+    constants = [helper.make_tensor(n, TensorProto.FLOAT, [], [v]) for n, v in numbers.items()]
+    outs = [value("pha", TensorProto.FLOAT, ["batch", 1, "height", "width"])]
+    graph = helper.make_graph(
+        nodes, "net", [value("src", TensorProto.FLOAT, sizes)], outs, constants
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    onnx.save(model, path)
+    return path
+
+
+@pytest.mark.parametrize("how", ["nan", "infinite", "nan here and there"])
+def test_pictures_that_a_network_gives_no_number_for_are_hidden_whole(
+    tmp_path: Path, how: str
+) -> None:
+    source = film(tmp_path / "in.mkv", Making(width=WIDE, height=HIGH))
+    net, out = wrong(tmp_path / "net.onnx", how), tmp_path / "out.mkv"
+    stage = NetMatte.of_file(net, "host", careful=True)
+    done = video.enhance(source, out, [stage, video.Blur("person")], codec="ffv1")
+    assert [len(times) for times in done.notes.values()] == [12]
+    for (_, before), (_, after) in zip(samples(source), samples(out), strict=True):
+        assert np.mean(before[0] == after[0]) < 0.1  # by chance
+        assert after[0].std() < before[0].std() / 2
+    with pytest.raises(ArgumentError, match=r"opacity at 0.00 s is numbers that are not finite"):
+        video.enhance(source, tmp_path / "grey.mkv", [NetMatte.of_file(net, "host"), video.Alpha()])
+    assert not (tmp_path / "grey.mkv").exists()
+
+
+@pytest.mark.parametrize("careful", [False, True])
+@pytest.mark.parametrize("how", ["below 0", "to 255"])
+def test_what_is_no_opacity_is_refused_and_nobody_left_open(
+    tmp_path: Path, how: str, careful: bool
+) -> None:
+    source = film(tmp_path / "in.mkv", Making(width=WIDE, height=HIGH))
+    stage = NetMatte.of_file(wrong(tmp_path / "net.onnx", how), "host", careful=careful)
+    last = video.Blur("person") if careful else video.Alpha()
+    with pytest.raises(ArgumentError, match=r"opacity at 0.00 s is .*; accepted is a network that"):
+        video.enhance(source, tmp_path / "out.mkv", [stage, last], codec="ffv1")
+    assert not (tmp_path / "out.mkv").exists()
+
+
+def test_one_picture_without_a_number_leaves_the_state_of_later_ones_known(tmp_path: Path) -> None:
+    model = onnx.load(recurrent(tmp_path / "net.onnx"))
+    # 0 / 0 where a picture is wholly black, in the state and by it in the opacity.
+    nodes = model.graph.node
+    nodes[1].output[0] = "less"
+    nodes.insert(2, helper.make_node("ReduceMean", ["less"], ["mean"], axes=[2, 3], keepdims=1))
+    nodes.insert(3, helper.make_node("Div", ["mean", "mean"], ["one"]))
+    nodes.insert(4, helper.make_node("Mul", ["less", "one"], ["small"]))
+    # So little opacity that nobody is covered elsewhere.
+    next(one for one in nodes if one.output[0] == "pha").input[1] = "little"
+    model.graph.initializer.append(helper.make_tensor("little", TensorProto.FLOAT, [], [0.03]))
+    onnx.save(model, tmp_path / "net.onnx")
+    stage = NetMatte.of_file(tmp_path / "net.onnx", "host", careful=True)
+    source, out = tmp_path / "in.mkv", tmp_path / "out.mkv"
+    film(tmp_path / "all.mkv", Making(width=WIDE, height=HIGH))
+    darkened(tmp_path / "all.mkv", source, 4)
+    done = video.enhance(source, out, [stage, video.Alpha()], codec="ffv1")
+    shown = opacity_of(out)
+    assert shown[4].min() == 1
+    assert all(one.mean() > 0 and one.max() < 0.1 for one in (*shown[:3], *shown[6:]))
+    assert done.frames == 12
+
+
+def darkened(source: Path, out: Path, number: int) -> None:
+    """The same film, one picture of it black."""
+    import av
+
+    with av.open(str(source)) as given, av.open(str(out), "w") as made:
+        stream = made.add_stream("ffv1", rate=25)
+        stream.width, stream.height, stream.pix_fmt = WIDE, HIGH, "yuv420p"
+        for at, frame in enumerate(given.decode(video=0)):
+            for plane, level in zip(frame.planes, (16, 128, 128), strict=True):
+                if at == number:
+                    plane.update(bytes([level]) * plane.buffer_size)
+            made.mux(stream.encode(frame))
+        made.mux(stream.encode(None))

@@ -24,7 +24,7 @@ from tilewright.video.stages.opacity import laid, plain, softened, steady
 
 WHAT = ("background", "person")
 SOFT, HIDDEN = 0.05, 0.12  # of the height that a blur reaches; in less one reads a coarse text
-_OPEN = 0.06  # of opacity: what has more is covered
+OPEN = 0.06  # of opacity: what has more is covered
 _MORE = 90  # rows of a picture a sample that a cover is larger all round
 
 
@@ -103,7 +103,7 @@ def covering(frames: Iterable[Frame]) -> NDArray:
     look = several[0].look
     small = np.zeros((-(-look.height // 2), -(-look.width // 2)), np.float32)
     for frame in several:
-        limit = int(_OPEN * ((1 << look.bits) - 1))
+        limit = int(OPEN * ((1 << look.bits) - 1))
         run.covered(*flat(frame.planes[-1]), look.height, look.width, limit, small)
     more = max(2, look.height // _MORE // 2)
     wider, soft = np.empty_like(small), np.empty_like(small)

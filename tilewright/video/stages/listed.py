@@ -110,10 +110,13 @@ def _read(path: str, label: str) -> dict[float, tuple[Thing, ...]]:
         for line in Path(path).read_text(encoding="utf-8").splitlines():
             number += 1
             row = json.loads(line)
-            found[float(row["time"])] = tuple(_thing(one) for one in row["things"])
+            time = float(row["time"])
+            if not np.isfinite(time):
+                raise ValueError("no time")
+            found[time] = tuple(_thing(one) for one in row["things"])
     except OSError as error:
         why = f"cannot be read ({error.strerror})"
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         why = f"line {number} is none"
     else:
         return found

@@ -20,6 +20,7 @@ from tilewright.errors import ArgumentError
 from tilewright.video.decode import decoded
 from tilewright.video.look import Frame, Look
 from tilewright.video.source import Film, film
+from tilewright.video.stages.blur import OPEN
 from tilewright.video.stages.contract import Window, Work
 from tilewright.video.stages.network_file import mark_of
 from tilewright.video.stages.opacity import opaque, with_alpha
@@ -75,7 +76,7 @@ class MaskMatte:
     def watched(self, film: Film, progress: Callable[[int, int], None] | None = None) -> MaskMatte:
         """Held against a film. Raises ArgumentError where sizes, lengths or times do not fit."""
         if self.still:
-            opened(Path(self.model), "blur")
+            _picture(self.model, self.label)
             return replace(self, mark=mark_of(Path(self.model), "blur"))
         found = _read(self.model, self.label)
         _check_size(self.label, (found.look.width, found.look.height), film.look)
@@ -100,7 +101,7 @@ class MaskMatte:
         """The picture, or a decoder."""
         turned = self.turned(look)
         if self.still:
-            grey = np.asarray(opened(Path(self.model), "blur").convert("L"), np.float32) / 255
+            grey = _picture(self.model, self.label)
 
             def same(window: Window) -> Iterable[Frame]:
                 return (with_alpha(window.frame, turned, grey),)
@@ -121,10 +122,27 @@ class MaskMatte:
         return meant
 
 
+def _picture(model: str, label: str) -> NDArray:
+    """A matte's picture, 0 to 1. Raises ArgumentError for one by which nothing would be meant."""
+    found = opened(Path(model), "blur")
+    if "A" in found.mode and found.getchannel("A").getextrema()[0] < 255:
+        raise ArgumentError(
+            f"{label}: is transparent in places; accepted is a grey picture, white where"
+            " it is meant"
+        )
+    grey: NDArray = np.asarray(found.convert("L"), np.float32) / 255
+    if grey.max() <= OPEN:
+        raise ArgumentError(
+            f"{label}: black all over, so that nothing would be blurred; accepted is a picture that"
+            " is white where it is meant"
+        )
+    return grey
+
+
 def _read(model: str, label: str) -> Film:
     """A matte's film. Raises ArgumentError for one without a plane of luma."""
     found = film(Path(model), "blur")
-    if found.look.kind not in ("yuv", "grey"):
+    if found.look.kind not in ("yuv", "grey") or found.look.alpha:
         raise ArgumentError(
             f"{label}: samples are {found.look.format}; accepted is a grey film, as --matte writes"
         )

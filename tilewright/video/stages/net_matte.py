@@ -8,6 +8,9 @@ a guided filter along luma.
 What a stage gives may depend on its window alone, and a state depends on all that was. So a state
 begins as zeros again, at every thirtieth picture of the film, which has seen the ten before it: the
 network sees the last ten to forty pictures, wherever a run or a worker begins.
+
+Where a network gives no number (a division by zero in it, say) nobody knows who is there: a careful
+stage has all of such a picture as somebody, and says so; any other refuses it.
 """
 
 from __future__ import annotations
@@ -39,6 +42,7 @@ EVERY, RUN_UP = 30, 10  # pictures
 _SIDE, _GRID = 512, 32
 _RADIUS, _EPS = 4, 1e-4
 _SURE = (0.05, 0.95)
+_BEYOND = 0.25  # by so much rounding or a filter may overstep 0 to 1; further is no opacity
 WANTED = (
     "a picture float32 [1, 3, rows, columns], states of four dimensions and single numbers in;"
     " an opacity [1, 1, rows, columns] and as many states out"
@@ -227,7 +231,7 @@ class _Running:
         self._bound = self._net.net.bind(self._net.sizes, device=device)
         self._run: list[int] = []  # time stamps that the state has seen
         self._states: dict[str, NDArray] = {}
-        self._alpha = np.zeros((1, 1), np.float32)
+        self._alpha: NDArray | None = None
 
     def __call__(self, window: Window) -> Iterable[Frame]:
         frames = self._past(window)
@@ -254,14 +258,35 @@ class _Running:
         inputs = {self._picture: _red_green_blue(frame, self._net.sizes[self._picture])}
         made = self._bound(**{**inputs, **self._states})
         several = made if isinstance(made, tuple) else (made,)
-        self._alpha = np.array(several[self._net.alpha][0, 0], np.float32)
+        self._alpha = self._checked(several[self._net.alpha][0, 0], frame)
         names = list(self._net.net.outputs)
+        # What is no number would stay in a state, and all pictures after it be unknown too.
         self._states = {
-            name: np.array(several[names.index(back)]) for name, back in self._net.states
+            name: np.nan_to_num(several[names.index(back)], nan=0.0, posinf=0.0, neginf=0.0)
+            for name, back in self._net.states
         }
+
+    def _checked(self, given: NDArray, frame: Frame) -> NDArray | None:
+        """Opacity of 0 to 1; None where it is not known. Raises ArgumentError for what is none."""
+        least, most = float(given.min()), float(given.max())
+        if not np.isfinite((least, most)).all():
+            if self._careful:
+                return None
+            wrong = "numbers that are not finite"
+        elif least >= -_BEYOND and most <= 1 + _BEYOND:
+            return np.asarray(given.clip(0, 1), np.float32)
+        else:
+            wrong = f"{least:.3g} to {most:.3g}"
+        raise ArgumentError(
+            f"matte-model: its opacity at {float(frame.time):.2f} s is {wrong}; accepted is a"
+            " network that gives 0 to 1"
+        )
 
     def _given(self, frame: Frame) -> Frame:
         """A picture with opacity as large as it is."""
+        if self._alpha is None:
+            every = np.ones(self._turned.shapes[0], np.float32)
+            return grown(with_alpha(frame, self._turned, every), 1.0)
         seen = mattes.halves(frame)
         half = np.ascontiguousarray(_resized(self._alpha, seen.colours.shape[1:]))
         run, guide = kernels_of("mattes"), seen.colours[0] / np.float32(255)

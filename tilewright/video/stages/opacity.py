@@ -55,9 +55,12 @@ def plain(name: str, look: Look) -> Look:
 def with_alpha(
     frame: Frame, look: Look, alpha: NDArray, colours: Sequence[NDArray] | None = None
 ) -> Frame:
-    """A picture with opacity, float32 of 0 to 1, and other colours where some are given."""
-    most = (1 << look.bits) - 1
-    plane = np.rint(alpha * np.float32(most)).astype(look.dtype)
+    """A picture with opacity, float32 of 0 to 1, and other colours where some are given.
+
+    What is no number is opaque, so that whom a blur is to hide stays hidden.
+    """
+    most = np.float32((1 << look.bits) - 1)
+    plane = np.rint(np.fmax(np.fmin(alpha * most, most), 0)).astype(look.dtype)
     return replace(frame, planes=(*(colours or frame.planes), plane), look=look)
 
 
