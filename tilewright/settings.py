@@ -3,6 +3,7 @@
 TILEWRIGHT_DEVICE   the default device: "host", "opencl", "opencl:0", "opencl:intel"
 TILEWRIGHT_CACHE    folder for compiled programs and measurements, or "off" to keep none
 TILEWRIGHT_MEMORY   how `empty` and `asarray` allocate: "allocate", "copy" or "use"
+NUMBA_DISABLE_JIT   of Numba: any number but 0, and none of our kernels that it compiles is used
 
 docs/environment.md says more of each. A cache that others may write is not used: see trust.py.
 `held` tells of variables of others, by which compilers and libraries are held to a set of

@@ -30,7 +30,7 @@ def forward(
     order = torch.argsort(flat, stable=True)
     offsets = torch.bincount(flat, minlength=groups).cumsum(0).int()
     places = torch.empty_like(order)
-    places[order] = torch.arange(len(order))
+    places[order] = torch.arange(len(order), device=order.device)
     owners = order // top
     h = on_processor.new_product(x[owners], w_up, offsets, None, precision)
     y = on_processor.new_product(_made(h, gate), w_down, offsets, None, precision)
@@ -61,7 +61,7 @@ def backward(
     of_a = product(pull, w_down.transpose(1, 2), offsets, None, precision).to(wide)
     a = _made(h.to(wide), gate)
     of_h = _gradient(h.to(wide), gate, of_a * weight).to(x.dtype)
-    of_weights = torch.zeros(weights.numel(), dtype=weights.dtype)
+    of_weights = weights.new_zeros(weights.numel())
     of_weights[order] = (of_a * a).sum(1).to(weights.dtype)
     of_x, of_up, of_down = (x.new_empty(0) for _ in wanted)  # results that are not each other
     if wanted[0]:
