@@ -183,7 +183,6 @@ def plans() -> list[tuple[tuple[Any, Any, Any], dict[str, Any], type[TilewrightE
             ["m[1]=9223372036854775808", "2^31"],
         ),
         (([2**70], [1], [1]), {}, ShapeError, ["m", "whole numbers"]),
-        (([MOST], [MOST], [MOST]), {}, ShapeError, ["tiles in all"]),
         (([1], [1], [1]), {"order": "backwards"}, ArgumentError, ["order='backwards'"]),
         (([1], [1], [1]), {"dtype": "int8"}, DtypeError, ["dtype='int8'", "float32"]),
     ]

@@ -12,7 +12,14 @@ import pytest
 
 import tilewright
 from tilewright import Device, RaggedBatch, grouped_matmul, matmul, plan_grouped
-from tilewright.errors import ArgumentError, DtypeError, OperandError, OverlapError, ShapeError
+from tilewright.errors import (
+    ArgumentError,
+    DtypeError,
+    OperandError,
+    OverlapError,
+    ShapeError,
+    TilewrightError,
+)
 
 COUNT = 60
 
@@ -204,7 +211,7 @@ def test_bound_plans_refuse_a_gpus_options_as_the_call_does(name: str, where: An
     x = np.ones((2, 2), "f")
     plan = plan_grouped([2], [2], [2], device=where)
     assert (plan.bind([x], [x], **{name: None})()[0] == 2).all()
-    with pytest.raises(ArgumentError, match=f"{name}='tf32': accepted is None"):
+    with pytest.raises(TilewrightError, match=f"{name}='tf32': "):
         plan.bind([x], [x], **{name: "tf32"})
 
 

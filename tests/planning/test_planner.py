@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.support.made_up import H200
 from tilewright.errors import ArgumentError, ShapeError
+from tilewright.facts.verdict import Proposal, Verdict
 from tilewright.planning.buckets import Choice, Table, Tile, alone, cheapest, choices, largest
 from tilewright.planning.explain import explained
 from tilewright.planning.grouped import GroupedLayout, lay_out, signature
@@ -404,7 +405,8 @@ def test_the_largest_keys_come_first_and_equal_ones_as_they_were() -> None:
 def test_problems_are_told_under_the_tiles_that_compute_them() -> None:
     """Tiles that compute none are not told of."""
     sides = [16] * 700 + [1000]
-    lines = explained(lay_out(sides, sides, sides, TILES, GRID, "bucketed"), H200, 1.0)
+    verdict = Verdict(H200, (Proposal("opencl", H200, 1.0, "fewest seconds"),), ())
+    lines = explained(lay_out(sides, sides, sides, TILES, GRID, "bucketed"), verdict, 1.0)
     assert [line.split(maxsplit=1)[1] for line in lines if line.startswith("tiles")] == [
         "128 x 128: 1 problem",
         "16 x 16: 700 problems",
