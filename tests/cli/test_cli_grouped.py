@@ -87,6 +87,7 @@ def test_the_host_is_asked_without_opencl(folder: Path) -> None:
     done = invoke("grouped", "shapes.csv", "--device", "host")
     assert done.exit_code == 0, done.stderr
     assert "on host" in done.stdout
+    assert all(way in done.stdout for way in (*WAYS, *PLANS))
 
 
 def test_a_suite_is_run_and_the_picture_drawn(folder: Path, intel: Device) -> None:

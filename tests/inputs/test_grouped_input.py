@@ -297,3 +297,10 @@ def test_an_option_that_is_none_is_named_with_those_that_are(where: Device | str
     plan = plan_grouped([2], [2], [2], device=where)
     with pytest.raises(ArgumentError, match="foo=1: no option here; accepted are alpha, beta"):
         plan.bind([a], [a], foo=1)
+
+
+def test_more_tiles_than_can_be_launched_are_no_engine_s(opencl_device: Device) -> None:
+    """It says why, and NumPy's loop is what stays."""
+    said = plan_grouped([MOST], [MOST], [MOST], device=opencl_device).explain()
+    assert "because    a loop of numpy.matmul, as given" in said
+    assert "rejected   opencl: m, n: 2.09e+13 tiles in all" in said
