@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -102,7 +102,7 @@ class Report:
     packages: tuple[Package, ...]
     devices: tuple[Examined, ...]
     advice: tuple[str, ...]
-    seconds: float = field(default=0.0)
+    seconds: float
 
 
 def packages() -> tuple[Package, ...]:
@@ -145,13 +145,13 @@ def _examined(device: Device, seconds: float) -> Examined:
         env=settings.for_children(),
     )
     failure = ""
+    limit = 2.0 * seconds + 30.0  # what begins in its time may take as long again: a first compile
     try:
-        # What begins within its time may take as long again: a first compile, a slow driver.
-        text, complaint = process.communicate(timeout=2.0 * seconds + 30.0)
+        text, complaint = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
         process.kill()
         text, complaint = process.communicate()
-        failure = f"no answer within {2.0 * seconds + 30.0:.0f} s"
+        failure = f"no answer within {limit:.0f} s"
     if not failure and process.returncode:
         said = complaint.strip().splitlines()
         last = f": {said[-1]}" if said and process.returncode > 0 else ""
