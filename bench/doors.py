@@ -1,0 +1,185 @@
+"""What each door changes: calls of another library with the door closed and open, one process.
+
+    python -m bench.doors --name cpu                    bench/results/doors-cpu.json
+    python -m bench.doors --name h200 --device cuda:0   the same on a GPU
+
+Seconds of whole calls, waited for; medians of interleaved blocks. A call that the library refuses
+says how. Sizes of groups are drawn, one of them empty.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as functional
+
+import tilewright.pytorch as ours
+from bench.environment import RESULTS, environment
+from bench.timing import interleaved
+from tilewright.inputs.devices import host, resolve
+
+Call = Callable[[], object]
+Row = dict[str, Any]
+_GROUPS = (1, 4, 16, 64, 256)
+_CALLS = 10  # of a product in a row, as one alone is mostly waiting for a GPU
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    rows: list[Row] = []
+    for row in (*_grouped_rows(options.device), *_experts_rows(options.device)):
+        rows.append(row)
+        print(json.dumps(row), flush=True)
+    place = host() if options.device == "cpu" else resolve(options.device)
+    document = {"environment": environment(place), "rows": rows}
+    options.output.mkdir(parents=True, exist_ok=True)
+    path = options.output / f"doors-{options.name}.json"
+    path.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def _grouped_rows(device: str) -> Iterator[Row]:
+    """torch's own grouped_mm, alone and installed."""
+    on_gpu = device != "cpu"
+    size = (64, 2048, 1024) if on_gpu else (16, 256, 256)
+    cases = [(kind, groups, *size) for kind in ("float32", "bfloat16") for groups in _GROUPS]
+    if on_gpu:
+        cases = [(kind, 64, *size) for kind in ("bfloat16", "float16", "float32", "float64")]
+    else:
+        cases += [(kind, groups, 4, 64, 64) for kind in ("float32",) for groups in _GROUPS]
+    cases += [(kind, 64, size[0], size[1] - 1, size[2] - 1) for kind in ("float32", "bfloat16")]
+    for kind, groups, rows, k, n in cases:
+        x, w, ends = _operands(getattr(torch, kind), groups, rows, k, n, device)
+        title = f"grouped_mm, {kind}, {groups} groups of {rows} rows, k {k}, n {n}"
+        yield _compared(title, _grouped(x, w, ends, device), calls=_CALLS) | {
+            "error": _error_of_grouped(x, w, ends)
+        }
+
+
+def _operands(dtype: Any, groups: int, rows: int, k: int, n: int, device: str) -> tuple[Any, ...]:
+    total = groups * rows
+    ends = torch.randint(0, total + 1, (groups,)).sort()[0].to(torch.int32)
+    ends[-1] = total
+    x = torch.randn(total, k).to(device, dtype)
+    w = torch.randn(groups, n, k).to(device, dtype).transpose(1, 2)
+    return x, w, ends.to(device)
+
+
+def _grouped(x: Any, w: Any, ends: Any, device: str) -> dict[str, Call]:
+    def alone() -> None:
+        ours.uninstall()
+        for _ in range(_CALLS):
+            functional.grouped_mm(x, w, offs=ends)
+        _wait(device)
+
+    def installed() -> None:
+        ours.install()
+        for _ in range(_CALLS):
+            functional.grouped_mm(x, w, offs=ends)
+        _wait(device)
+        ours.uninstall()
+
+    return {"alone": alone, "tilewright": installed}
+
+
+def _experts_rows(device: str) -> Iterator[Row]:
+    """A layer of Qwen3-MoE: the library's own experts, and ours, forward and with gradients."""
+    import transformers
+
+    from tilewright.doors import transformers as door
+
+    door.register()
+    on_gpu = device != "cpu"
+    hidden, inner, count, tokens = (2048, 768, 128, 4096) if on_gpu else (512, 192, 32, 256)
+    kinds = ("bfloat16", "float32") if on_gpu else ("float32",)
+    for kind in kinds:
+        for width in (hidden, hidden - 1):
+            config = transformers.Qwen3MoeConfig(
+                hidden_size=width, moe_intermediate_size=inner, num_experts=count
+            )
+            module = transformers.models.qwen3_moe.modeling_qwen3_moe.Qwen3MoeExperts(config)
+            for value in module.parameters():
+                torch.nn.init.normal_(value, 0, 0.02)
+            module = module.to(device, getattr(torch, kind))
+            x = torch.randn(tokens, width).to(device, getattr(torch, kind)).requires_grad_()
+            index = torch.rand(tokens, count, device=device).topk(8).indices
+            weights = torch.rand(tokens, 8, device=device, dtype=x.dtype)
+            for backward in (False, True):
+                title = f"Qwen3-MoE experts, {kind}, {tokens} tokens, d {width}, n {inner}, 8 of"
+                title += f" {count}{', with gradients' if backward else ''}"
+                given = (module, config, x, index, weights)
+                row = _compared(title, _experts(given, backward, device))
+                yield row | {"error": _error_of_experts(given)}
+
+
+def _experts(given: tuple[Any, ...], backward: bool, device: str) -> dict[str, Call]:
+    module, config, *operands = given
+
+    def way(name: str) -> Call:
+        def call() -> None:
+            config._experts_implementation = name
+            with torch.set_grad_enabled(backward):
+                out = module(*operands)
+            if backward:
+                out.backward(out.detach())
+            _wait(device)
+
+        return call
+
+    return {name: way(name) for name in ("eager", "grouped_mm", "tilewright")}
+
+
+def _error_of_experts(given: tuple[Any, ...]) -> float:
+    """Of ours against the library's eager experts, as a part of the largest element."""
+    module, config, *operands = given
+    found = []
+    for name in ("eager", "tilewright"):
+        config._experts_implementation = name
+        with torch.no_grad():
+            found.append(module(*operands).double())
+    return float((found[1] - found[0]).abs().max() / found[0].abs().max())
+
+
+def _error_of_grouped(x: Any, w: Any, ends: Any) -> float:
+    """Of the open door, against float64, as a part of the largest element."""
+    ours.install()
+    found = functional.grouped_mm(x, w, offs=ends).double()
+    ours.uninstall()
+    bounds = [0, *ends.tolist()]
+    parts = [x[i:j].double() @ w[g].double() for g, (i, j) in enumerate(pairwise(bounds))]
+    right = torch.cat(parts)
+    return float((found - right).abs().max() / right.abs().max())
+
+
+def _compared(title: str, ways: dict[str, Call], calls: int = 1) -> Row:
+    """Seconds of a call of every way; of one that raises its words."""
+    refused, taken = {}, {}
+    for name, call in ways.items():
+        try:
+            call()
+        except (RuntimeError, NotImplementedError) as error:
+            refused[name] = str(error).splitlines()[0][:100]
+        else:
+            taken[name] = call
+    seconds = interleaved(taken, block_seconds=0.05, rounds=5, rest=0.03)
+    seconds = {name: value / calls for name, value in seconds.items()}
+    return {"case": title, "seconds": seconds, "refused": refused}
+
+
+def _wait(device: str) -> None:
+    if device != "cpu":
+        torch.cuda.synchronize()
+
+
+if __name__ == "__main__":
+    main()
