@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.manual_seed(0)
     rows: list[Row] = []
-    for row in (*_grouped_rows(options.device), *_experts_rows(options.device)):
+    for row in chain(_grouped_rows(options.device), _experts_rows(options.device)):
         rows.append(row)
         print(json.dumps(row), flush=True)
     place = host() if options.device == "cpu" else resolve(options.device)
@@ -108,9 +108,9 @@ def _experts_rows(device: str) -> Iterator[Row]:
                 hidden_size=width, moe_intermediate_size=inner, num_experts=count
             )
             module = transformers.models.qwen3_moe.modeling_qwen3_moe.Qwen3MoeExperts(config)
+            module = module.to(device, getattr(torch, kind))
             for value in module.parameters():
                 torch.nn.init.normal_(value, 0, 0.02)
-            module = module.to(device, getattr(torch, kind))
             x = torch.randn(tokens, width).to(device, getattr(torch, kind)).requires_grad_()
             index = torch.rand(tokens, count, device=device).topk(8).indices
             weights = torch.rand(tokens, 8, device=device, dtype=x.dtype)
