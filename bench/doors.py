@@ -38,7 +38,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.manual_seed(0)
     rows: list[Row] = []
-    for row in chain(_grouped_rows(options.device), _experts_rows(options.device)):
+    device = options.device
+    for row in chain(_grouped_rows(device), _experts_rows(device), _graph_rows(device)):
         rows.append(row)
         print(json.dumps(row), flush=True)
     place = host() if options.device == "cpu" else resolve(options.device)
@@ -137,6 +138,48 @@ def _experts(given: tuple[Any, ...], backward: bool, device: str) -> dict[str, C
         return call
 
     return {name: way(name) for name in ("eager", "grouped_mm", "tilewright")}
+
+
+def _graph_rows(device: str) -> Iterator[Row]:
+    """PyG's typed layers with the door closed and open, forward and with gradients."""
+    from torch_geometric.nn import HeteroLinear, RGCNConv
+
+    nodes, width = (200_000, 128) if device != "cpu" else (20_000, 32)
+    for types in (8, 64):
+        kind = torch.randint(0, types, (nodes,)).sort()[0].to(device)
+        x = torch.randn(nodes, width).to(device).requires_grad_()
+        ends = torch.randint(0, nodes, (2, nodes)).to(device)
+        layers = {
+            "HeteroLinear": (HeteroLinear(width, width, types, is_sorted=True), (x, kind)),
+            "RGCNConv, sums": (RGCNConv(width, width, types, aggr="add"), (x, ends, kind)),
+        }
+        for title, (layer, given) in layers.items():
+            layer = layer.to(device)
+            for backward in (False, True):
+                case = f"{title}, {types} types, {nodes} rows of {width}"
+                yield _compared(
+                    case + ", with gradients" * backward, _graph(layer, given, backward)
+                )
+
+
+def _graph(layer: Any, given: tuple[Any, ...], backward: bool) -> dict[str, Call]:
+    from tilewright.doors import pyg
+
+    device = str(given[0].device)
+
+    def closed() -> None:
+        with torch.set_grad_enabled(backward):
+            out = layer(*given)
+        if backward:
+            out.backward(out.detach())
+        _wait(device)
+
+    def opened() -> None:
+        pyg.install()
+        closed()
+        pyg.uninstall()
+
+    return {"alone": closed, "tilewright": opened}
 
 
 def _error_of_experts(given: tuple[Any, ...]) -> float:

@@ -14,6 +14,7 @@ pytest.importorskip("transformers.integrations.moe", reason="Transformers before
 
 from tilewright.doors import transformers as door  # noqa: E402
 from tilewright.errors import OperandError  # noqa: E402
+from tilewright.products.moe import moe  # noqa: E402
 
 SMALL = {
     "vocab_size": 41,
@@ -28,6 +29,17 @@ FAMILIES = {
     "Qwen3Moe": {"num_experts": 7, "moe_intermediate_size": 23},
     "Mixtral": {"num_local_experts": 5},
     "GptOss": {"num_local_experts": 6},
+}
+# By the library's name of a gate: what tilewright.moe is asked for, if it is.
+GATES: dict[str, list[str]] = {
+    "silu": ["swiglu"],
+    "swish": ["swiglu"],
+    "gelu": ["geglu"],
+    "relu": ["reglu"],
+    "relu2": ["relu2glu"],
+    "gelu_python": [],
+    "gelu_pytorch_tanh": [],
+    "relu6": [],
 }
 
 
@@ -145,6 +157,36 @@ def test_weights_that_lie_otherwise_are_refused_by_name() -> None:
     layer.down_proj = torch.nn.Parameter(layer.down_proj.detach().flatten(1))
     with pytest.raises(OperandError, match="down_proj"):
         layer(x, index, weights)
+
+
+def test_layers_of_plain_gates_are_one_call_and_a_gate_of_another_kind_is_none() -> None:
+    asked: list[str] = []
+
+    def noted(*given: Any, activation: str) -> Any:
+        asked.append(activation)
+        return moe(*given, activation=activation)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(door, "moe", noted)
+        for name, taken in GATES.items():
+            layer = experts_of(model("Mixtral", 37, "tilewright"))
+            layer.act_fn = transformers.activations.ACT2FN[name]
+            given = routed(layer, 37, torch.float64)
+            found = layer(*given)
+            layer.config._experts_implementation = "eager"
+            torch.testing.assert_close(found, layer(*given), rtol=1e-9, atol=1e-9)
+            assert asked == taken, name
+            asked.clear()
+
+
+def test_tangents_and_gradients_of_a_batch_are_those_of_eager_experts() -> None:
+    layer = experts_of(model("Mixtral", 37, "tilewright"))
+    x, index, weights = routed(layer, 37, torch.float64)
+    found = []
+    for how in ("eager", "tilewright"):
+        layer.config._experts_implementation = how
+        found.append(torch.func.jvp(lambda x: layer(x, index, weights), (x,), (x.cos(),)))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-9, atol=1e-9)
 
 
 def test_twice_is_once_from_any_thread_and_without_it_the_library_knows_no_such_name() -> None:

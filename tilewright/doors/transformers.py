@@ -2,6 +2,8 @@
 
     tokens [t, d] -> rows [t * top, d] sorted by expert -> up, gate, down, ragged -> tokens [t, d]
 
+Layers whose halves lie one after the other, whose gate is a silu, gelu or relu and which have no
+biases are `tilewright.moe`, which makes no sorted copy; all others are made of ragged products.
 Experts' sizes stay on the device. A registered implementation is a function that gets the layer:
 `has_gate`, `has_bias`, `is_transposed` and `has_post_expert_norm` of it say how its weights lie.
 """
@@ -12,13 +14,19 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers.activations import GELUActivation, ReLUSquaredActivation, SiLUActivation
+from transformers.integrations import moe as library
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
+from tilewright.arrays import torch_private as private
 from tilewright.errors import OperandError
+from tilewright.products.moe import moe
 from tilewright.products.ragged import ragged_matmul
 
 __all__ = ["experts", "register", "unregister"]
 NAME = "tilewright"
+_GATED = {"silu": "swiglu", "gelu": "geglu", "relu": "reglu", "relu2": "relu2glu"}
+_SIMPLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def register() -> None:
@@ -47,6 +55,13 @@ def experts(
     raises.
     """
     first = "gate_up_proj" if layer.has_gate else "up_proj"
+    activation = _activation(layer, first, hidden_states, top_k_weights)
+    if activation is not None:
+        up, down = (_turned(layer, getattr(layer, name)) for name in (first, "down_proj"))
+        found: Tensor = moe(
+            hidden_states, up, down, top_k_index, top_k_weights, activation=activation
+        )
+        return found.to(hidden_states.dtype)
     top = top_k_index.shape[-1]
     chosen, order = torch.sort(top_k_index.reshape(-1), stable=True)
     numbers = torch.arange(layer.num_experts, device=chosen.device, dtype=chosen.dtype)
@@ -67,6 +82,46 @@ def experts(
     return found.to(hidden_states.dtype)
 
 
+def _activation(layer: Any, first: str, x: Tensor, weights: Tensor) -> str | None:
+    """What `tilewright.moe` calls the layer's activation; None where it cannot be the layer."""
+    if layer.has_bias or getattr(layer, "has_post_expert_norm", False):
+        return None
+    if getattr(layer, "_is_expert_parallel", False) or x.dtype not in _SIMPLE or x.dim() != 2:
+        return None
+    if weights.dtype not in (x.dtype, torch.float32) or _is_transformed():
+        return None
+    given = (getattr(layer, first, None), getattr(layer, "down_proj", None))
+    if any(not isinstance(one, Tensor) or one.dim() != 3 or one.dtype != x.dtype for one in given):
+        return None
+    name = _name_of(layer.act_fn)
+    if not layer.has_gate:
+        return name
+    # The library's own split into halves; layers with another one bring a method of their own.
+    plain = type(layer)._apply_gate is library._default_apply_gate
+    return _GATED.get(name or "") if plain and getattr(layer, "is_concatenated", True) else None
+
+
+def _name_of(function: Any) -> str | None:
+    """silu, gelu (erf), relu or relu2; None for any other function."""
+    if isinstance(function, GELUActivation):
+        return "gelu" if function.act is torch.nn.functional.gelu else None
+    if isinstance(function, torch.nn.GELU):
+        return "gelu" if function.approximate == "none" else None
+    kinds = {
+        (torch.nn.SiLU, SiLUActivation): "silu",
+        (torch.nn.ReLU,): "relu",
+        (ReLUSquaredActivation,): "relu2",
+    }
+    return next((name for kind, name in kinds.items() if type(function) in kind), None)
+
+
+def _is_transformed() -> bool:
+    """Whether forward-mode AD or torch.func looks on: `tilewright.moe` has gradients alone."""
+    if torch.compiler.is_compiling():
+        return False
+    return private.transform(torch)() is not None or private.forward_level(torch) >= 0
+
+
 def _product(layer: Any, name: str, rows: Tensor, ends: Tensor) -> Tensor:
     """The rows of each expert by its matrix, with its bias where there is one."""
     weight = getattr(layer, name, None)
@@ -76,6 +131,10 @@ def _product(layer: Any, name: str, rows: Tensor, ends: Tensor) -> Tensor:
             f"{type(layer).__name__}.{name}: {'missing' if weight is None else weight.shape};"
             " accepted are three dimensions, and a bias where the layer says that it has one"
         )
-    turned = weight if layer.is_transposed else weight.transpose(1, 2)
-    found: Tensor = ragged_matmul(rows, turned, ends, bias=bias)
+    found: Tensor = ragged_matmul(rows, _turned(layer, weight), ends, bias=bias)
     return found
+
+
+def _turned(layer: Any, weight: Tensor) -> Tensor:
+    """[experts, in, out], wherever the layer has the two."""
+    return weight if layer.is_transposed else weight.transpose(1, 2)
