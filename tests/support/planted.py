@@ -4,6 +4,8 @@
     python planted.py tune KERNEL SECONDS  a tuner of that kernel, in the store that is set
 
 The kernel's time is known, so a test knows the right answer: the least micro_m without a fault.
+With PLANTED_HOLDS=3 a worker stands still at its third candidate, until a file `go` lies beside
+LOG: what happens meanwhile does not depend on how fast anybody is.
 """
 
 from __future__ import annotations
@@ -35,9 +37,10 @@ PRIORS = Priors(digest="planted")
 SHAPES = (Shape(512, 512, 512), Shape(500, 500, 500))
 # micro_m 8 is the default; less is faster; `vector` plants the fault of the same number.
 SIZES = (8, 6, 5, 4, 3, 2)
+HANGS = 2
 FAULTS = {
     1: "",
-    2: "no answer within",
+    HANGS: "no answer within",
     3: "the worker died of SIGSEGV",
     4: "wrong numbers",
     5: "out of memory",
@@ -86,9 +89,11 @@ def answer(request: Mapping[str, Any], log: Path) -> dict[str, Any]:
     config = request["config"]
     with log.open("a") as file:
         file.write(json.dumps(config, sort_keys=True) + "\n")
-    time.sleep(float(os.environ.get("PLANTED_SECONDS", "0")))
+    if len(log.read_text().splitlines()) == int(os.environ.get("PLANTED_HOLDS", "0")):
+        while not (log.parent / "go").exists():
+            time.sleep(0.02)
     match config.get("vector", 1):
-        case 2:
+        case 2:  # HANGS
             time.sleep(600)
         case 3:
             ctypes.string_at(0)
@@ -99,6 +104,32 @@ def answer(request: Mapping[str, Any], log: Path) -> dict[str, Any]:
         case 6:
             os.kill(os.getpid(), signal.SIGKILL)
     return {"seconds": [seconds(config) for _ in request["shapes"]]}
+
+
+class Near(Workshop):
+    """Answers in this process, for candidates that end none."""
+
+    def __init__(self, log: Path) -> None:
+        super().__init__()
+        self.log = log
+
+    def greet(self, hello: Mapping[str, Any]) -> dict[str, Any]:
+        """A worker that is always there."""
+        return answer(hello, self.log)
+
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """At once."""
+        return answer(request, self.log)
+
+
+class Patient(Workshop):
+    """Waits for a candidate, however busy the machine is, unless it is one that never answers."""
+
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """By the workshop's own timeout for proofs, and what never answers."""
+        if request["do"] == "measure" and request["config"].get("vector") != HANGS:
+            request = {**request, "timeout": 600.0}
+        return super().ask(request)
 
 
 def command(log: Path) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.support import planted
-from tests.support.planted import DEVICE, FAULTS, PRIORS, Planted
+from tests.support.planted import DEVICE, FAULTS, HANGS, PRIORS, Near, Patient, Planted
 from tilewright import Device
 from tilewright.errors import CacheError, CacheWarning, DeviceError
 from tilewright.facts.kernel import Config, Step
@@ -50,11 +50,14 @@ def tune(
     *,
     resume: bool = False,
     budget: float = 600.0,
-    timeout: float = 60.0,
+    workshop: Workshop | None = None,
 ) -> list[Result]:
-    """With time to spare for a busy machine: a search ends where nothing is left to try."""
-    with Workshop(planted.command(log), timeout) as workshop:
-        return planted.tuner(workshop, budget, resume=resume).run([planted.task(kernel)])
+    """With time to spare for a busy machine: a search ends where nothing is left to try.
+
+    In this process, unless a workshop is given.
+    """
+    with workshop or Near(log) as given:
+        return planted.tuner(given, budget, resume=resume).run([planted.task(kernel)])
 
 
 def asked(log: Path) -> list[dict[str, int]]:
@@ -78,11 +81,11 @@ def chosen(kernel: Planted) -> Config | None:
 def test_a_faulty_candidate_costs_itself_is_remembered_and_unless_late_never_tried_again(
     fault: int, tmp_path: Path
 ) -> None:
-    hangs = FAULTS[fault] == LATE  # each costs the time that is waited for it
+    hangs = fault == HANGS
     ends = hangs or "died" in FAULTS[fault]  # each costs a process
     kernel = Planted(faults=(1, fault), unrolls=(1,) if ends else (1, 2, 4))
-    log, timeout = tmp_path / "log", 2.0 if hangs else 60.0
-    (result,) = tune(kernel, log, timeout=timeout)
+    log = tmp_path / "log"
+    (result,) = tune(kernel, log, workshop=Patient(planted.command(log), 0.2))
     assert result.config == BEST
     assert chosen(kernel) == BEST
     failures = {text: why for text, why in tried("planted").items() if isinstance(why, str)}
@@ -92,7 +95,7 @@ def test_a_faulty_candidate_costs_itself_is_remembered_and_unless_late_never_tri
         assert json.loads(text)["vector"] == fault
         assert FAULTS[fault] in why
     before = len(asked(log))
-    (again,) = tune(kernel, log, timeout=timeout)
+    (again,) = tune(kernel, log, workshop=Patient(planted.command(log), 0.2))
     assert again.config == BEST
     retried = {config.get("vector", 1) for config in asked(log)[before:]}
     assert retried <= ({1, fault} if hangs else {1})
@@ -195,13 +198,11 @@ def in_process(*arguments: str, **environment: str) -> subprocess.Popen[bytes]:
 
 
 def test_a_killed_tuner_is_resumed_where_it_was(tmp_path: Path) -> None:
-    process = in_process("tune", "planted", "600", PLANTED_SECONDS="0.1")
-    deadline = time.monotonic() + 600
-    while not (store.names(store.TRIED) and len(tried("planted")) >= 5):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    process = in_process("tune", "planted", "600", PLANTED_HOLDS="6")
+    wait_until(lambda: bool(store.names(store.TRIED)) and len(tried("planted")) == 5)
     process.kill()
     process.wait()
+    (tmp_path / "cache" / "go").touch()
     before = set(tried("planted"))
     assert chosen(Planted()) is None
     tuned.forget()
@@ -223,26 +224,41 @@ def test_a_finished_task_is_passed_over_on_resume(tmp_path: Path) -> None:
 def test_a_larger_budget_goes_on_where_a_smaller_one_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PLANTED_SECONDS", "0.25")
-    tune(Planted(), tmp_path / "log", budget=4.0)
-    before = len(asked(tmp_path / "log"))
-    assert 1 <= before < 15
-    assert tune(Planted(), tmp_path / "log", budget=0.5, resume=True) == []
-    (result,) = tune(Planted(), tmp_path / "log", resume=True)
+    """By a clock that only candidates move on, a quarter of a second each."""
+    log = tmp_path / "log"
+    clock = SimpleNamespace(monotonic=lambda: 0.25 * len(asked(log)))
+    monkeypatch.setattr(tuner_module, "time", clock)
+
+    def tuned_for(budget: float) -> list[Result]:
+        made = planted.tuner(Near(log), budget, resume=True)
+        made._began = clock.monotonic()
+        return made.run([planted.task(Planted())])
+
+    tuned_for(4.0)
+    before = len(asked(log))
+    assert before == 12  # seven tenths of the budget are the search's
+    assert tuned_for(0.5) == []
+    assert len(asked(log)) == before
+    (result,) = tuned_for(600.0)
     assert result.config == BEST
-    assert len(asked(tmp_path / "log")) == 15
+    assert len(asked(log)) == 15
 
 
 def test_a_worker_left_behind_ends(tmp_path: Path) -> None:
-    process = in_process("tune", "planted", "600", PLANTED_SECONDS="0.3")
-    while not list((tmp_path / "cache").glob("planted-*.log")):
-        time.sleep(0.02)
+    process = in_process("tune", "planted", "600", PLANTED_HOLDS="1")
+    wait_until(lambda: bool(list((tmp_path / "cache").glob("planted-*.log"))))
     process.kill()
     process.wait()
+    assert _workers_of(tmp_path)
+    (tmp_path / "cache" / "go").touch()
+    wait_until(lambda: not _workers_of(tmp_path))
+
+
+def wait_until(reached: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 600
-    while _workers_of(tmp_path):
+    while not reached():
         assert time.monotonic() < deadline
-        time.sleep(0.05)
+        time.sleep(0.02)
 
 
 def _workers_of(folder: Path) -> list[str]:
@@ -258,7 +274,9 @@ def _workers_of(folder: Path) -> list[str]:
 
 def test_two_tuners_at_once_both_keep_what_they_found(tmp_path: Path) -> None:
     names = ("first", "second", "first")  # two of them on the same kernel
-    running = [in_process("tune", name, "600", PLANTED_SECONDS="0.02") for name in names]
+    running = [in_process("tune", name, "600", PLANTED_HOLDS="1") for name in names]
+    wait_until(lambda: len(list((tmp_path / "cache").glob("*.log"))) == 3)
+    (tmp_path / "cache" / "go").touch()
     assert [process.wait(timeout=600) for process in running] == [0, 0, 0]
     for name in ("first", "second"):
         assert chosen(Planted(name)) == BEST
@@ -285,11 +303,8 @@ def test_a_store_cut_in_half_is_set_aside_and_tuned_anew(
 
 
 def test_ctrl_c_keeps_what_was_found(own_store: Path) -> None:
-    process = in_process("tune", "planted", "600", PLANTED_SECONDS="0.2")
-    deadline = time.monotonic() + 600
-    while not (store.names(store.TRIED) and len(tried("planted")) >= 4):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    process = in_process("tune", "planted", "600", PLANTED_HOLDS="5")
+    wait_until(lambda: bool(store.names(store.TRIED)) and len(tried("planted")) == 4)
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=600) == 0
     best = min(value[0] for value in tried("planted").values())
@@ -299,14 +314,14 @@ def test_ctrl_c_keeps_what_was_found(own_store: Path) -> None:
 
 
 def test_ctrl_c_during_a_proof_keeps_what_was_proved_before(tmp_path: Path) -> None:
-    class Interrupted(Workshop):
+    class Interrupted(Near):
         def ask(self, request: Any) -> dict[str, Any]:
             if request["do"] == "duel" and request["kernel"] == "second":
                 raise KeyboardInterrupt
             return super().ask(request)
 
     first, second, third = (Planted(name) for name in ("first", "second", "third"))
-    with Interrupted(planted.command(tmp_path / "log")) as workshop:
+    with Interrupted(tmp_path / "log") as workshop:
         tuner = planted.tuner(workshop, 600.0)
         results = tuner.run([planted.task(kernel) for kernel in (first, second, third)])
     assert tuner.interrupted
@@ -318,8 +333,9 @@ def test_ctrl_c_during_a_proof_keeps_what_was_proved_before(tmp_path: Path) -> N
 def test_a_proof_may_take_as_long_as_its_candidates_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PLANTED_DUEL_SECONDS", "1.5")
-    (result,) = tune(Planted(), tmp_path / "log", timeout=1.0)
+    monkeypatch.setenv("PLANTED_DUEL_SECONDS", "0.5")
+    log = tmp_path / "log"
+    (result,) = tune(Planted(), log, workshop=Patient(planted.command(log), 0.3))
     assert result.config == BEST
     assert chosen(Planted()) == BEST
 
@@ -343,13 +359,13 @@ def test_times_of_other_shapes_are_none_of_these_and_failures_stay(tmp_path: Pat
 
 
 def test_a_configuration_that_loses_on_one_shape_is_not_adopted(tmp_path: Path) -> None:
-    class OneSided(Workshop):
+    class OneSided(Near):
         def ask(self, request: Any) -> dict[str, Any]:
             if request["do"] == "duel" and request["shapes"][0]["m"] == planted.SHAPES[1].m:
                 return {"seconds": [1.0, *(1.1 for _ in request["configs"][1:])]}
             return super().ask(request)
 
-    with OneSided(planted.command(tmp_path / "log")) as workshop:
+    with OneSided(tmp_path / "log") as workshop:
         (result,) = planted.tuner(workshop, 600.0).run([planted.task(Planted())])
     assert (result.config, result.ratio) == (Config(micro_m=8), 1.0)
     assert chosen(Planted()) == Config(micro_m=8)
