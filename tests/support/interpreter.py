@@ -7,6 +7,7 @@ is left out here, a third of the proofs' time: sums of whole numbers are made a 
 whether they overflow, which only debuggers are told; Triton's builtins are replaced before each
 function that a kernel calls, though they are since the kernel began, and looked for among all
 members of four modules and classes; a table of dtypes is made each time that one is looked up.
+Every launch is watched for races between its programs, which run one after another here (races.py).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import paths
+from tests.support import paths, races
 
 ROOT = Path(__file__).parents[2]
 
@@ -103,4 +104,5 @@ if __name__ == "__main__":
     list_once()
     replace_once()
     tell_nothing_of_overflow()
+    races.watch()
     import_module(f"tests.support.{sys.argv[1]}").main()

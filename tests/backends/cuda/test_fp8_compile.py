@@ -14,7 +14,7 @@ from tilewright.backends.cuda.machine import nvrtc
 triton: Any = pytest.importorskip("triton", reason="Triton is not installed")
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from tests.backends.cuda.test_triton_code import MATRIX, TARGETS, code  # noqa: E402
+from tests.backends.cuda.test_triton_code import MATRIX, TARGETS, by_turns, code  # noqa: E402
 from tests.support.interpreter import interpreted  # noqa: E402
 
 REGISTERS = 65536 // (3 * 128) // 8 * 8  # a thread's, of three warpgroups, as a launch has them
@@ -58,11 +58,20 @@ NUMBERS += ("a_scale_row", "a_scale_k", "b_scale_group", "b_scale_k", "b_scale_c
 NUMBERS += ("c_row", "c_col")
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("native", [0, 1])
-def test_every_target_multiplies_by_matrix_instructions(target: str, native: int) -> None:
-    if native and target not in ("sm_90", "sm_100"):
-        pytest.skip("has no tensor cores for these two types")
+NATIVE = ("sm_90", "sm_100", "sm_103", "sm_120")
+BY_TARGET = [(*one, 0) for one in by_turns("multiply_fp8_rows", "multiply_fp8_depths")]
+BY_TARGET += [
+    *(("sm_90", kernel, 1) for kernel in ("multiply_fp8_rows", "multiply_fp8_depths")),
+    *(("sm_100", "multiply_fp8_rows", 1), ("sm_103", "multiply_fp8_depths", 1)),
+    ("sm_120", "multiply_fp8_rows", 1),
+]
+
+
+@pytest.mark.parametrize(("target", "name", "native"), BY_TARGET)
+def test_every_target_multiplies_by_matrix_instructions(
+    target: str, name: str, native: int
+) -> None:
+    """`native`: its tensor cores take these two types."""
     from tilewright.backends.cuda.kernels.triton import fp8
 
     types = {
@@ -74,15 +83,13 @@ def test_every_target_multiplies_by_matrix_instructions(target: str, native: int
     }
     ones = dict.fromkeys(("a_col", "b_row", "c_col"), 1)
     tile = {"TILE_M": 64, "TILE_N": 128, "TILE_K": 64, "SHARED": 128, "A_E5M2": 0, "B_E5M2": 0}
-    for kernel, more in (
-        (fp8.multiply_fp8_rows, {"BAND": 8, "ROWS": 0}),
-        (fp8.multiply_fp8_depths, {"LEADING": 0}),
-    ):
-        names = {one.name for one in kernel.params}
-        given = {name: kind for name, kind in types.items() if name in names and name not in ones}
-        text = code(kernel, target, given, {**tile, **ones, **more, "NATIVE": native})
-        assert re.search(MATRIX[target], text)
-        assert not native or re.search("e4m3|f8f6f4", text)
+    more = {"BAND": 8, "ROWS": 0} if "rows" in name else {"LEADING": 0}
+    kernel = getattr(fp8, name)
+    names = {one.name for one in kernel.params}
+    given = {name: kind for name, kind in types.items() if name in names and name not in ones}
+    text = code(kernel, target, given, {**tile, **ones, **more, "NATIVE": native})
+    assert re.search(MATRIX[target], text)
+    assert not native or re.search("e4m3|f8f6f4", text)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -99,7 +106,7 @@ def test_every_target_quantises(target: str) -> None:
         **dict.fromkeys(("x_batch", "x_row", "v_batch", "v_row"), "i32"),
         **dict.fromkeys(("s_batch", "s_row", "s_block"), "i32"),
     }
-    native = int(target in ("sm_90", "sm_100"))
+    native = int(target in NATIVE)
     common = {"E5M2": 0, "NATIVE": native, "x_col": 1}
     for name, more in (
         ("quantise_rows", {**common, "TILE_R": 4, "TILE_K": 1024}),

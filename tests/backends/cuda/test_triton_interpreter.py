@@ -31,3 +31,8 @@ def test_calls_for_tensors_are_right_and_bad_ones_refused() -> None:
     said = interpreted("tensors_proof")
     for proof in PROOFS:
         assert f"{proof}: right" in said
+
+
+def test_programs_that_write_where_others_write_or_read_are_found() -> None:
+    """The launches of every proof in the interpreter are watched for it."""
+    assert "races: found" in interpreted("races_proof")

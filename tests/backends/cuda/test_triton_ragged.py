@@ -10,7 +10,7 @@ import pytest
 triton: Any = pytest.importorskip("triton", reason="Triton is not installed")
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from tests.backends.cuda.test_triton_code import MATRIX, TARGETS, code  # noqa: E402
+from tests.backends.cuda.test_triton_code import LOCAL, MATRIX, TARGETS, by_turns, code  # noqa: E402
 from tests.support.interpreter import interpreted  # noqa: E402
 from tilewright import Device  # noqa: E402
 
@@ -30,6 +30,8 @@ def constants(**more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("target", TARGETS)
 def test_rows_are_multiplied_by_matrix_instructions(target: str) -> None:
     from tilewright.backends.cuda.kernels.triton.ragged import multiply_rows
+    from tilewright.backends.cuda.ragged.tiles import tile_of
+    from tilewright.backends.cuda.ragged.triton import options_of
 
     types = {
         **dict.fromkeys(("x", "w", "c", "bias"), "*bf16"),
@@ -38,7 +40,10 @@ def test_rows_are_multiplied_by_matrix_instructions(target: str) -> None:
         **dict.fromkeys(("x_row", "w_group", "w_row", "c_row", "bias_group"), "i32"),
     }
     ones = dict.fromkeys(("x_col", "w_col", "c_col", "bias_col"), 1)
-    text = code(multiply_rows, target, types, constants(BAND=8, BIAS=True, **ones))
+    tile = tile_of(2, 1000, 1, LOCAL.get(target, 64) * 1024)
+    sizes = {"TILE_M": tile.m, "TILE_N": tile.n, "TILE_K": tile.k, "BAND": 8, "BIAS": True}
+    made = constants(**sizes, **ones)
+    text = code(multiply_rows, target, types, made, kept=True, **options_of(tile))
     assert re.search(MATRIX[target], text)
 
 
@@ -84,8 +89,7 @@ PLANS = {
 }
 
 
-@pytest.mark.parametrize("kind", ["*i32", "*i64"])
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("target", "kind"), by_turns("*i32", "*i64"))
 def test_planning_and_clearing_compile(target: str, kind: str) -> None:
     from tilewright.backends.cuda.kernels.triton import ragged_blocks, ragged_plans
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.backends.cuda.test_triton_code import MATRIX, TARGETS, code
+from tests.backends.cuda.test_triton_code import MATRIX, by_turns, code
 from tests.support.interpreter import interpreted
 
 NAMES = ("activations", "channels_first", "channels_last", "chains", "shared", "wholes")
@@ -22,7 +22,8 @@ SHAPE = {
 # Of eight bits; Blackwell's tensor cores multiply them by the instruction of Ampere's.
 WHOLE = {
     **{"sm_80": r"mma\.sync.*s8", "sm_86": r"mma\.sync.*s8", "sm_90": r"wgmma.*s8"},
-    **{"sm_100": r"mma.*(s8|i8)", "gfx90a": r"v_mfma_i32", "gfx942": r"v_mfma_i32"},
+    **dict.fromkeys(("sm_100", "sm_103", "sm_120"), r"mma.*(s8|i8)"),
+    **dict.fromkeys(("gfx90a", "gfx942", "gfx950"), r"v_mfma_i32"),
     "gfx1100": r"v_wmma_i32",
 }
 
@@ -37,8 +38,7 @@ def test_every_case_is_right_in_the_interpreter(name: str, report: str) -> None:
     assert re.search(rf"{name}: \d+ right", report)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("splits", [1, 4])
+@pytest.mark.parametrize(("target", "splits"), by_turns(1, 4))
 def test_halves_are_multiplied_by_matrix_instructions(target: str, splits: int) -> None:
     from tilewright.backends.cuda.kernels.triton.conv import convolve
 
@@ -56,8 +56,7 @@ def test_halves_are_multiplied_by_matrix_instructions(target: str, splits: int) 
     assert re.search(MATRIX[target], text)
 
 
-@pytest.mark.parametrize("splits", [1, 4])
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("target", "splits"), by_turns(4, 1))
 def test_whole_numbers_are_multiplied_by_matrix_instructions(target: str, splits: int) -> None:
     from tilewright.backends.cuda.kernels.triton.conv_int8 import convolve_int8
 

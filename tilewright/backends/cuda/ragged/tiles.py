@@ -35,6 +35,10 @@ MANY = {
     4: RaggedTile(64, 64, 16, 4, 3, 4),
     8: RaggedTile(64, 64, 16, 4, 3, 2),
 }
+# Chips of less local memory take operands of tensor cores from registers, as their compiler does:
+# with 256 columns it spilled 40 to 224 bytes a thread for them, with 128 none.
+_LARGE = 200 * 1024  # bytes of local memory from which on the widest tile is used
+_NARROWER = RaggedTile(128, 128, 64, 8, 3, 1)
 # For thousands of groups of few rows and small matrices: 200,000 groups of 4 rows, k and n 16, took
 # the Hopper kernel's tiles 2.1 ms on an H200, as a multiprocessor has one after another.
 _TINY = {
@@ -51,7 +55,7 @@ def tile_of(
     """Tall tiles where a group has at least half of one on average; small ones where `is_tiny`."""
     if tiny:
         return _TINY[itemsize]
-    many = MANY[itemsize]
+    many = MANY[itemsize] if itemsize != 2 or local_memory >= _LARGE else _NARROWER
     shape = many if rows >= groups * many.m // 2 else _FEW[itemsize]
     while shape.stages > 1 and not shape.fits(itemsize, local_memory):
         shape = replace(shape, stages=shape.stages - 1)
