@@ -60,7 +60,7 @@ class Case:
             up = up.transpose(1, 2).contiguous().transpose(1, 2)
             down = down.transpose(1, 2).contiguous().transpose(1, 2)
         experts = self._experts(draw)
-        idle = torch.bincount(experts.reshape(-1), minlength=self.groups) == 0
+        idle = torch.bincount(experts[experts >= 0], minlength=self.groups) == 0
         up[idle.to(where)] = float("nan")
         down[idle.to(where)] = float("nan")
         weights = torch.rand(self.tokens, self.top, generator=draw, dtype=torch.float64)
@@ -83,7 +83,10 @@ class Case:
         if self.routes == "few":
             return torch.randint(0, 2, (self.tokens, self.top), generator=draw) * (self.groups - 1)
         scores = torch.rand(self.tokens, self.groups, generator=draw)
-        return scores.topk(self.top, dim=1).indices
+        chosen = scores.topk(self.top, dim=1).indices
+        if self.routes == "nobody":  # half of the slots: some tokens have all, some have none
+            chosen[torch.rand(chosen.shape, generator=draw) < 0.5] = -1
+        return chosen
 
 
 INTERPRETED = (
@@ -95,6 +98,7 @@ INTERPRETED = (
     Case(5, 8, 8, 2, 1, "reglu", torch.float64),
     Case(5, 8, 8, 2, 1, "gelu", torch.float64),
     Case(5, 8, 8, 2, 1, "relu", torch.float64),
+    Case(26, 17, 12, 4, 3, "swiglu", torch.float64, "nobody"),
 )
 _f16, _bf16 = torch.float16, torch.bfloat16
 CASES = (
@@ -108,6 +112,8 @@ CASES = (
     Case(333, 77, 51, 7, 5, "swiglu", _bf16, "twice"),
     Case(257, 144, 128, 5, 3, "relu2glu", _bf16),
     Case(200, 208, 256, 3, 2, "geglu", _f16, "few", turned=True),
+    Case(400, 136, 128, 6, 4, "swiglu", _bf16, "nobody", single=True),
+    Case(7, 8, 8, 2, 1, "relu", torch.float32, "nobody"),
 )
 # Of sizes that only GPUs compute in no time.
 LARGE = (

@@ -36,6 +36,8 @@ def check_routes(tokens: int, top: int, groups: int, dtype: Any) -> None:
     assert found.places.tolist() == places.tolist()
     with pytest.raises(ArgumentError, match=r"experts.flatten\(\)\[\d+\]"):
         faults.check(INTERPRETED)
+    routes.route(experts.clamp(max=groups - 1), groups)  # -1 is nobody, which is said on purpose
+    faults.check(INTERPRETED)
 
 
 def check_layer(case: cases.Case) -> None:

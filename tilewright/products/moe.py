@@ -29,6 +29,7 @@ def moe(
             `activation` has no gate. Of x's dtype, as is w_down, and of any strides.
         w_down: [E, n, d].
         experts: int32 or int64 tensor [T, K]: the experts of each token. One may be named twice.
+            -1 is nobody, say an expert that another rank has: nothing is multiplied, 0 is added.
         weights: [T, K], of x's dtype or float32.
         activation: "swiglu", "geglu", "reglu", "relu2glu": silu, gelu (erf), relu or relu squared
             of the gate, times the other half; "silu", "gelu", "relu", "relu2": without a gate.
@@ -39,9 +40,9 @@ def moe(
     Differentiable once, in x, w_up, w_down and weights; for the backward pass x, h = x @ w_up and
     int32 routes are kept: T d + width T K numbers and (3 T K + E) integers.
 
-    An element of `experts` that is no expert cannot be seen on a GPU without waiting: it adds
-    nothing, and the next such call after the kernel has finished, or `synchronize`, raises
-    ArgumentError. On processors it is raised at once.
+    An element of `experts` that is neither -1 nor an expert cannot be seen on a GPU without
+    waiting: it adds nothing, and the next such call after the kernel has finished, or
+    `synchronize`, raises ArgumentError. On processors it is raised at once.
 
     Under autocast operands but float64 ones are cast to its dtype first; weights are not.
 

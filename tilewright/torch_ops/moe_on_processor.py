@@ -27,16 +27,14 @@ def forward(
     (tokens, top), groups = experts.shape, w_up.shape[0]
     flat = experts.reshape(-1).long()
     _check(experts, flat, groups)
-    order = torch.argsort(flat, stable=True)
-    offsets = torch.bincount(flat, minlength=groups).cumsum(0).int()
-    places = torch.empty_like(order)
-    places[order] = torch.arange(len(order), device=order.device)
-    owners = order // top
-    h = on_processor.new_product(x[owners], w_up, offsets, None, precision)
+    order, offsets, places = _routes(flat, groups)
+    owners, rows = order // top, int(offsets[-1])
+    h = on_processor.new_product(x[owners[:rows]], w_up, offsets, None, precision)
     y = on_processor.new_product(_made(h, gate), w_down, offsets, None, precision)
     wide = _wide(x)
-    parts = y[places].to(wide).view(tokens, top, -1) * weights.to(wide)[..., None]
-    kept = h if keep else h.new_empty((0, h.shape[1]))
+    weight = weights.to(wide).masked_fill(experts < 0, 0)
+    parts = _of_slots(y, places).to(wide).view(tokens, top, -1) * weight[..., None]
+    kept = _padded(h, len(flat)) if keep else h.new_empty((0, h.shape[1]))
     routes = (offsets, owners.int(), order.int(), places.int())
     return parts.sum(1).to(x.dtype), kept, *routes
 
@@ -55,6 +53,8 @@ def backward(
 ) -> tuple[Any, ...]:
     """The gradients of x, w_up, w_down and the weights; no elements where one is not wanted."""
     offsets, tokens, order, places = routes
+    rows = int(offsets[-1])
+    tokens, order, h = tokens[:rows], order[:rows], h[:rows]
     wide, pull = _wide(x), grad[tokens]
     weight = weights.reshape(-1)[order].to(wide)[:, None]
     product = on_processor.new_product
@@ -65,8 +65,8 @@ def backward(
     of_weights[order] = (of_a * a).sum(1).to(weights.dtype)
     of_x, of_up, of_down = (x.new_empty(0) for _ in wanted)  # results that are not each other
     if wanted[0]:
-        rows = product(of_h, w_up.transpose(1, 2), offsets, None, precision)
-        of_x = rows[places].to(wide).view(*weights.shape, -1).sum(1).to(x.dtype)
+        parts = _of_slots(product(of_h, w_up.transpose(1, 2), offsets, None, precision), places)
+        of_x = parts.to(wide).view(*weights.shape, -1).sum(1).to(x.dtype)
     if wanted[1]:
         of_up = product(x[tokens].t(), of_h, offsets, None, precision)
     if wanted[2]:
@@ -74,13 +74,40 @@ def backward(
     return of_x, of_up, of_down, of_weights.view(weights.shape)
 
 
+def _routes(flat: Tensor, groups: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Slots in the order of experts, those of nobody last; where each expert ends; rows of slots,
+    -1 for nobody's.
+    """
+    wanted = torch.where(flat < 0, groups, flat)
+    order = torch.argsort(wanted, stable=True)
+    offsets = torch.bincount(wanted, minlength=groups)[:groups].cumsum(0).int()
+    places = torch.empty_like(order)
+    places[order] = torch.arange(len(order), device=order.device)
+    return order, offsets, places.masked_fill_(flat < 0, -1)
+
+
+def _of_slots(rows: Tensor, places: Tensor) -> Tensor:
+    """The row of each slot; zeros for those of nobody."""
+    if len(rows) == len(places):
+        return rows[places]
+    return torch.cat((rows, rows.new_zeros((1, rows.shape[1]))))[places]  # -1: the last
+
+
+def _padded(h: Tensor, slots: int) -> Tensor:
+    """With as many rows as slots, which is what the operator says that it gives."""
+    if len(h) == slots:
+        return h
+    return torch.cat((h, h.new_zeros((slots - len(h), h.shape[1]))))
+
+
 def _check(experts: Tensor, flat: Tensor, groups: int) -> None:
-    wrong = ((flat < 0) | (flat >= groups)).nonzero()
+    wrong = ((flat < -1) | (flat >= groups)).nonzero()
     if len(wrong):
         at = int(wrong[0])
         token, slot = divmod(at, experts.shape[1])
         raise ArgumentError(
-            f"experts[{token}, {slot}]={int(flat[at])}: accepted are experts from 0 to {groups - 1}"
+            f"experts[{token}, {slot}]={int(flat[at])}: accepted are experts from 0 to"
+            f" {groups - 1}, and -1 for nobody"
         )
 
 

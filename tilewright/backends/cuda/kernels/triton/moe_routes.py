@@ -7,7 +7,8 @@
                                       add_counts                end_groups, place_slots
 
 Rows of an expert are in the order of their slots, so nothing depends on which block came first. A
-slot that names no expert gets no row, its place is -1, and `fault` the slot's number, negative.
+slot that names no expert gets no row, and its place is -1. Unless it says so itself, by -1, `fault`
+gets the slot's number, negative.
 """
 
 import triton
@@ -16,12 +17,14 @@ import triton.language as tl
 
 @triton.jit
 def _expert_of(experts, slot, slots, groups, top, token_step, step):
-    """The experts that slots name: `groups` where that is none, or there is no such slot."""
+    """The experts that slots name: `groups` for -1 and where there is no such slot, one more for
+    what is no expert.
+    """
     live = slot < slots
     place = experts + (slot // top).to(tl.int64) * token_step + (slot % top) * step
     expert = tl.load(place, mask=live, other=0)
     good = live & (expert >= 0) & (expert < groups)
-    return tl.where(good, expert, groups).to(tl.int32)
+    return tl.where(good, expert, tl.where(live & (expert != -1), groups + 1, groups)).to(tl.int32)
 
 
 @triton.jit(do_not_specialize=["slots"])
@@ -41,7 +44,7 @@ def count_slots(
     block = tl.program_id(0)
     slot = block * BLOCK + tl.arange(0, BLOCK)
     expert = _expert_of(experts, slot, slots, groups, top, token_step, step)
-    worst = tl.max(tl.where((slot < slots) & (expert == groups), slot + 1, 0))
+    worst = tl.max(tl.where(expert > groups, slot + 1, 0))
     if worst > 0:
         tl.store(fault, -worst)
     row = counts + block.to(tl.int64) * groups
