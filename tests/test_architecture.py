@@ -38,7 +38,7 @@ BENCH = modules_of("bench")
 # itself and rooms of lower floors; rooms of one floor do not know each other.
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors", "facts", "remember", "version", "wording"),
-    ("arrays", "files", "planning", "suites"),
+    ("arrays", "files", "planning", "suites", "workers"),
     ("engines", "settings"),
     ("backends",),
     ("tuning",),
@@ -47,7 +47,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("nn", "torch_ops"),
     ("models", "products"),
     ("names", "pytorch", "video"),
-    ("doors", "report"),
+    ("distributed", "doors", "report"),
     ("cli",),
 )
 # What users import by these names; such a package holds nothing of its own.

@@ -246,6 +246,7 @@ def test_rows_of_a_table_stand_together_under_one_head(page: Path) -> None:
 
 MODULES = (
     "tilewright",
+    "tilewright.distributed",
     "tilewright.doors.pyg",
     "tilewright.doors.transformers",
     "tilewright.models",
@@ -262,6 +263,7 @@ MODULES = (
 
 # What a module needs beyond NumPy.
 NEEDS = {
+    "tilewright.distributed": "torch",
     "tilewright.doors.pyg": "torch_geometric",
     "tilewright.doors.transformers": "transformers",
     "tilewright.pytorch": "torch",

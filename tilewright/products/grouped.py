@@ -8,7 +8,7 @@ plan_grouped     the plan alone, from columns of sizes: a GroupedPlan (calls/gro
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import partial, wraps
 from inspect import signature
 from typing import Any, ParamSpec, TypeVar
 
@@ -110,6 +110,7 @@ def grouped_matmul(
     device: Device | str | None = None,
     kernel: str | None = None,
     precision: str | None = None,
+    client: Any = None,
 ) -> Results:
     """out[i] = activation(alpha[i] · op(a[i]) @ op(b[i]) + beta[i] · out[i] + bias[i]).
 
@@ -133,6 +134,11 @@ def grouped_matmul(
         kernel: the name of an engine, used whatever it costs: on a GPU one of its own, of the
             host's arrays "native" (Numba's micro-kernels) or "opencl".
         precision: on a GPU, float32 only: "tf32", or "fp32x", as in `matmul`.
+        client: a `distributed.Client`, whose Dask workers multiply arrays of this host, some of the
+            batch each, a core a task: docs/distributed.md says from which sizes on that pays.
+            Equal bits to device="host", kernel="native" here, where workers have such a processor
+            and nothing is cut along k. Plans stay at the workers. Work of a worker that dies goes
+            to others; `out` is written when all is there. No gradients, no arrays of GPUs.
 
     Returns: results in the caller's order: a list for lists, a RaggedBatch for RaggedBatch; `out`
         itself where it was given. An empty batch gives an empty list. Of torch tensors they are
@@ -155,11 +161,21 @@ def grouped_matmul(
     if into is not None:
         options["into"] = into
     checked_name("order", order, ("auto", *ORDERS))
-    way: Any = _by_torch() if are_watched(a, b, given, bias) else calls
+    if client is not None:
+        way: Any = partial(_by_workers().grouped_matmul, client)
+    else:
+        way = (_by_torch() if are_watched(a, b, given, bias) else calls).grouped_matmul
     asked = {"order": order, "device": device, "kernel": kernel, "precision": precision}
-    made: Results = way.grouped_matmul(a, b, given, **options, **asked)
+    made: Results = way(a, b, given, **options, **asked)
     same: Any = out
     return made if same is None else same
+
+
+def _by_workers() -> Any:
+    """The same calls by Dask's workers, imported where a client is given."""
+    from tilewright.calls import grouped_workers
+
+    return grouped_workers
 
 
 def _by_torch() -> Any:

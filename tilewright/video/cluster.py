@@ -33,8 +33,8 @@ from tilewright.video.journal import WORKERS, mark
 from tilewright.video.line import Line
 from tilewright.video.pyav import pyav
 from tilewright.wording import PATH, in_one_line, short
+from tilewright.workers import PATIENCE, asked, result
 
-_PATIENCE = 30  # seconds for a scheduler to answer, and for its first worker
 Taken = Callable[[int, bytes, Mapping[str, float]], None]
 
 
@@ -123,20 +123,15 @@ def chunks(job: Job, numbers: Sequence[int], workers: int | str, folder: Path, t
 
 
 def _result(future: Any, label: str) -> tuple[bytes, dict[str, float]]:
-    try:
-        found: tuple[bytes, dict[str, float]] = future.result()
-        return found
-    except distributed.KilledWorker as error:
-        raise FileError(
-            f"{label}: several workers died over one chunk ({in_one_line(error)}); accepted are"
-            " workers with more memory; the same line goes on"
-        ) from None
-    except (distributed.CancelledError, distributed.comm.CommClosedError, OSError) as error:
-        raise DeviceError(
-            f"{label}: lost ({in_one_line(error)}); the same line goes on where it was"
-        ) from None
-    finally:
-        future.release()
+    def killed(why: str) -> FileError:
+        return FileError(
+            f"{label}: several workers died over one chunk ({why}); accepted are workers with more"
+            " memory; the same line goes on"
+        )
+
+    lost = "; the same line goes on where it was"
+    found: tuple[bytes, dict[str, float]] = result(future, label, killed=killed, lost=lost)
+    return found
 
 
 @contextmanager
@@ -145,7 +140,7 @@ def _client(workers: int | str, folder: Path, chunks: int) -> Iterator[tuple[Any
     label = f"workers={workers!r}"
     if isinstance(workers, str):
         try:
-            client = Client(workers, timeout=_PATIENCE, set_as_default=False)
+            client = Client(workers, timeout=PATIENCE, set_as_default=False)
         except (OSError, ValueError) as error:
             raise DeviceError(
                 f"{label}: no scheduler answers ({in_one_line(error)}); accepted is the address"
@@ -181,20 +176,10 @@ def _local(workers: int, folder: Path) -> Any:
 
 def _check(client: Any, job: Job, label: str) -> None:
     """Raise for workers that would make another film, or none."""
-    try:
-        client.wait_for_workers(1, timeout=_PATIENCE)
-    except TimeoutError:
-        raise DeviceError(
-            f"{label}: no worker there; accepted are schedulers with one and more"
-        ) from None
     path = job.film.path.resolve()
     wanted = (__version__, pyav().__version__, mark(path))
-    for worker, found in client.run(_facts, path, on_error="return").items():
-        if isinstance(found, BaseException):
-            raise DeviceError(
-                f"{label}: {worker} cannot work ({in_one_line(found)}); accepted are workers with"
-                " tilewright[video] installed"
-            )
+    answers = asked(client, _facts, path, label=label, needs="tilewright[video]")
+    for worker, found in answers.items():
         if found[:2] != wanted[:2]:
             raise ArgumentError(
                 f"{label}: {worker} has tilewright {found[0]} and PyAV {found[1]}; accepted are"
