@@ -15,9 +15,11 @@ import torch
 
 from tilewright.backends.cuda.machine import faults
 from tilewright.backends.cuda.machine.triton_launch import INTERPRETED
-from tilewright.backends.cuda.ragged import engine
+from tilewright.backends.cuda.ragged import engine, packed
 from tilewright.backends.cuda.ragged import plan as ragged_plan
+from tilewright.backends.cuda.ragged.work import LEFT, RIGHT, RaggedWork
 from tilewright.errors import ShapeError
+from tilewright.facts.gates import GATES
 from tilewright.facts.limits import MOST
 
 SIZES = [[3, 0, 70, 1, 5], [0, 0, 0], [130], [64, 64, 1], [0, 257, 0], [1, 0, 0] * 87]
@@ -86,6 +88,40 @@ def check_depths(sizes: list[int], dtype: Any, m: int = 41, layout: str = "dense
     pairs = zip(begins, ends.tolist(), strict=False)
     wanted = torch.stack([x[:, b:e].double() @ y[b:e].double() for b, e in pairs])
     torch.testing.assert_close(out.double(), wanted, rtol=0, atol=TOLERANCE[dtype])
+
+
+def check_packing(lie: str, dtype: Any) -> None:
+    """Copies of rows as the Hopper kernel reads them: in order, by index, of groups, turned."""
+    x = torch.randn(50, 37, dtype=torch.float64).to(dtype)
+    w = torch.randn(3, 37, 21, dtype=torch.float64).to(dtype)
+    x, w = (one.mT.contiguous().mT if lie == "turned" else one for one in (x, w))
+    index = torch.tensor([3, 49, 0, 50, -1, 7], dtype=torch.int32)
+    for chosen in (None, index):
+        work = RaggedWork(x, w, None, None, None, "ieee", index=chosen)
+        left = packed._packed(work, packed._somewhere).left
+        found = packed._packer(work, LEFT, left.x)(0, x, chosen)
+        right = x if chosen is None else torch.stack([x[3], x[49], x[0], x[0] * 0, x[0] * 0, x[7]])
+        assert torch.equal(found, right)
+        assert found.stride() == (40, 1)
+    found = packed._packer(work, RIGHT, left.w)(0, w, None)
+    assert torch.equal(found[:, :37], w)
+    assert not found[:, 37:].any()
+    assert found.stride() == ((21 * 40, 1, 40) if lie == "turned" else (48 * 24, 24, 1))
+    work = RaggedWork(x.t(), x, None, None, torch.empty(1, 37, 37), "ieee", index=index, chosen=1)
+    left = packed._packed(work, packed._somewhere).left
+    found = packed._packer(work, LEFT, left.x)(0, x.t(), index)
+    assert torch.equal(found[:, [0, 1, 2, 5]], x.t()[:, [3, 49, 0, 7]])
+    assert not found[:, 3:5].any()
+
+
+def check_gate(kind: str) -> None:
+    h = torch.randn(70, GATES[kind].width(37), dtype=torch.float64)
+    out = torch.full((70, 37), float("nan"), dtype=torch.float64)
+    work = RaggedWork(None, None, None, None, out, "ieee", gate=GATES[kind])
+    packed._gated(work, h)(0, h, out)
+    silu = torch.nn.functional.silu
+    right = silu(h[:, :37]) * h[:, 37:] if kind == "swiglu" else h.relu() ** 2
+    torch.testing.assert_close(out, right)
 
 
 def check_plan(offsets: list[int], leading: int) -> None:
@@ -248,5 +284,10 @@ def main() -> None:
             few_and_many(check_table, [40] * 35, rests_last=rests_last, step=step)
     few_and_many(check_far_ends)
     check_long_sums()
+    for lie in ("dense", "turned"):
+        check_packing(lie, torch.float16)
+    for kind in ("swiglu", "relu2"):
+        check_gate(kind)
+    print("packed rows and gates: right", flush=True)
     print("plan of depths: longest first", flush=True)
     print("wrong offsets: named", flush=True)

@@ -115,7 +115,9 @@ def reusable(task: Task, ordinal: int) -> Callable[..., None]:
 
         return look_up
     run, function, metadata = _compiled(task)
-    every = (*arguments, *task.constants.values())
+    # Without the tensors, which a launch brings: kept here they would outlive their owners.
+    kept = (None if hasattr(value, "data_ptr") else value for value in arguments)
+    every = (*kept, *task.constants.values())
 
     def launch(stream: int, programs: int, *leading: Any) -> None:
         if programs:

@@ -22,6 +22,8 @@ from tilewright.backends.cuda.ragged import (
     hopper_chosen,
     hopper_depths,
     hopper_rows,
+    packed,
+    single,
     triton,
     triton_chosen,
 )
@@ -39,10 +41,18 @@ _ENGINES: dict[str, tuple[Engine[RaggedWork, RaggedWork, Way], ...]] = {
     "rows": (
         hopper_chosen.HopperChosen(),
         hopper_rows.HopperRows(),
+        single.SingleRows(),
+        packed.PackedRows(),
         triton_chosen.TritonRows(),
         triton.TritonRows(),
     ),
-    "depths": (hopper_depths.HopperDepths(), triton_chosen.TritonDepths(), triton.TritonDepths()),
+    "depths": (
+        hopper_depths.HopperDepths(),
+        single.SingleDepths(),
+        packed.PackedDepths(),
+        triton_chosen.TritonDepths(),
+        triton.TritonDepths(),
+    ),
 }
 INTERPRETER = Device(
     "interpreter",
@@ -62,6 +72,8 @@ _CLASSES = sorted(
         *(hopper_rows.ROWS * count for count in range(2, hopper_rows.BAND + 1)),
         hopper_rows.LONG * hopper_rows.ROWS,
         hopper_depths.SHORT,
+        single.FEW,
+        packed.FEW,
         TINY_ROWS,
     }
 )

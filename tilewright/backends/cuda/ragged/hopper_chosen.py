@@ -76,9 +76,9 @@ def _prepared(work: RaggedWork, shape: HopperTile) -> Moving:
     x, w, out, h, gate = work.x, work.w, work.out, work.h, work.gate
     (groups, k, n), (rows, columns) = w.shape, out.shape
     dtype, dense = str(x.dtype).removeprefix("torch."), w.stride(1) == 1
-    weights = (groups * n, k, 2 * k) if dense else (groups * k, n, 2 * n)
+    weights = (groups * n, k) if dense else (groups * k, n)
     matrices = [
-        (RIGHT, maps.Matrix(w.data_ptr(), *weights)),
+        (RIGHT, maps.Matrix(w.data_ptr(), *weights, 2 * hopper_rows.row_step(w))),
         (OUT, maps.Matrix(out.data_ptr(), rows, columns, 2 * columns)),
     ]
     if h is not None:

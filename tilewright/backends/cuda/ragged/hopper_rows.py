@@ -73,8 +73,8 @@ class HopperRows:
 def why_not(x: Any, w: Any, out: Any, bias: Any, device: Device) -> str | None:
     """Why these cannot be had here: [rows, k], [groups, k, n] and [rows, n], torch, one GPU.
 
-    Either of w's last two dimensions may be the contiguous one; groups must follow one another
-    without gaps; rows of x and w must begin at multiples of 16 bytes.
+    Either of w's last two dimensions may be the contiguous one; groups must follow one another;
+    rows of x and w must begin at multiples of 16 bytes. x may have fewer columns than w has rows.
     """
     groups, k, n = w.shape
     if str(x.dtype).removeprefix("torch.") not in ("bfloat16", "float16"):
@@ -85,7 +85,8 @@ def why_not(x: Any, w: Any, out: Any, bias: Any, device: Device) -> str | None:
     run, runs = (k, n) if transposed else (n, k)
     if not transposed and (w.stride(2) != 1 or k % 16 != 0):
         return "w [groups, k, n] needs contiguous n and k a multiple of 16"
-    if w.stride(1 if not transposed else 2) != run or (groups > 1 and w.stride(0) != run * runs):
+    step = row_step(w)
+    if step < run or (groups > 1 and w.stride(0) != step * runs):
         return "w's groups do not follow one another"
     if x.stride(1) != 1 or out.stride(1) != 1:
         return "rows of x and out must be contiguous"
@@ -96,7 +97,7 @@ def why_not(x: Any, w: Any, out: Any, bias: Any, device: Device) -> str | None:
         return "a stride of the bias is 2^31 elements or more"
     if max(out.stride(0), groups * max(n, k)) >= 2**31:
         return "rows of w, or elements from one row of out to the next, are 2^31 or more"
-    aligned = x.data_ptr() % 16 == w.data_ptr() % 16 == 0 and x.stride(0) % 8 == run % 8 == 0
+    aligned = x.data_ptr() % 16 == w.data_ptr() % 16 == 0 and x.stride(0) % 8 == step % 8 == 0
     return None if aligned else "rows of x and w must begin at multiples of 16 bytes"
 
 
@@ -113,10 +114,10 @@ def prepared(x: Any, w: Any, out: Any, bias: Any = None) -> Moving:
     ordinal, dtype = x.device.index, str(x.dtype).removeprefix("torch.")
     transposed = _k_contiguous(w)
     stores = out.data_ptr() % 16 == 0 and out.stride(0) % 8 == 0 and n >= 8
-    weights = (groups * n, k, 2 * k) if transposed else (groups * k, n, 2 * n)
+    weights = (groups * n, k) if transposed else (groups * k, n)
     matrices = [
-        (LEFT, maps.Matrix(w.data_ptr(), *weights)),
-        (RIGHT, maps.Matrix(x.data_ptr(), x.shape[0], k, 2 * x.stride(0))),
+        (LEFT, maps.Matrix(w.data_ptr(), *weights, 2 * row_step(w))),
+        (RIGHT, maps.Matrix(x.data_ptr(), x.shape[0], x.shape[1], 2 * x.stride(0))),
     ]
     if stores:
         results = maps.Matrix(out.data_ptr(), out.shape[0], n // 8 * 8, 2 * out.stride(0))
@@ -136,6 +137,11 @@ def prepared(x: Any, w: Any, out: Any, bias: Any = None) -> Moving:
     kernel = nvrtc.function("hopper_multiply", macros, ordinal, shared=WIDE.shared)
     units = torch.cuda.get_device_properties(ordinal).multi_processor_count
     return Moving(kernel, units, WIDE.threads, 0, matrices, dtype, shared, {RIGHT, OUT})
+
+
+def row_step(w: Any) -> int:
+    """Elements of w [groups, k, n] from one contiguous row to the next."""
+    return int(w.stride(2) if _k_contiguous(w) else w.stride(1))
 
 
 def _k_contiguous(w: Any) -> bool:
