@@ -1,4 +1,4 @@
-"""Ragged products of fp32, and of operands that no copy engine reads as they lie: right, by whom."""
+"""Ragged products of fp32, and of operands that no copy engine reads where they lie."""
 
 from __future__ import annotations
 
