@@ -56,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) ragged_single(co
         const i64 group = entry.x, row = entry.y;
         const float *w = p.w + group * p.w_group + (W_ALONG ? column * p.w_step : column);
         const float *bias = p.bias ? p.bias + group * p.bias_group + column * p.bias_step : nullptr;
-        tile(memory, X::of(p.x + row * p.x_step, p.x_step, rows),
+        tile(memory, X::of(p.x + (X_ACROSS ? row : row * p.x_step), p.x_step, rows),
              W::of(w, p.w_step, p.n - column), p.k, rows, p.n - column,
              p.c + row * p.c_row + column, p.c_row, bias, p.bias_step);
     }
