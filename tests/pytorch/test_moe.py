@@ -145,6 +145,22 @@ def test_operands_may_lie_anyhow(where: str) -> None:
     cases.check(case, learned(case, turned), truth)
 
 
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("where", DEVICES)
+def test_gradients_of_weights_lie_as_the_weights_do(where: str, turned: bool) -> None:
+    """Autograd copies one that lies otherwise."""
+    x, experts = torch.randn(9, 8, device=where), torch.arange(9, device=where)[:, None] % 3
+    made = [torch.randn(3, *of, device=where) for of in ((8, 10), (5, 8))]
+    up, down = ((w.mT.contiguous().mT if turned else w).requires_grad_() for w in made)
+    tw.moe(x, up, down, experts, torch.ones(9, 1, device=where)).sum().backward()
+    assert (up.grad.stride(), down.grad.stride()) == (up.stride(), down.stride())
+    ends = torch.tensor([2, 2, 9], device=where)
+    (of_up,) = torch.autograd.grad(tw.ragged_matmul(x, up, ends).sum(), up)
+    assert of_up.stride() == up.stride()
+    right = torch.stack([x[i:j].sum(0) for i, j in ((0, 2), (2, 2), (2, 9))])
+    torch.testing.assert_close(of_up, right[..., None].expand_as(of_up))
+
+
 @pytest.mark.parametrize("where", DEVICES)
 def test_results_are_the_same_each_time(where: str) -> None:
     case = cases.Case(400, 64, 48, 8, 4, dtype=torch.bfloat16)

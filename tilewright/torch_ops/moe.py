@@ -6,12 +6,14 @@ gradient of a gradient raises: it would need what is not kept.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tilewright.arrays import torch_private as private
+from tilewright.arrays.turned import new_like
 from tilewright.facts.gates import GATES
 from tilewright.inputs.tensors import needs_gradient
 from tilewright.torch_ops import moe_on_gpu, moe_on_processor
@@ -150,11 +152,19 @@ def _(
 
 def _new_gradients(make: Any, *given: Any) -> _Gradients:
     *factors, weights, wanted = given
-    made = [
-        make(one.shape if asked else (0,), dtype=one.dtype, device=one.device)
-        for one, asked in zip((*factors, weights), (*wanted, True), strict=True)
-    ]
-    return tuple(made)
+
+    def new(one: Tensor, asked: bool) -> Tensor:
+        new_of = partial(make, dtype=one.dtype, device=one.device)
+        made: Tensor = (
+            new_of((0,))
+            if not asked
+            else new_like(one, new_of)
+            if one.dim() == 3
+            else new_of(one.shape)
+        )
+        return made
+
+    return tuple(map(new, (*factors, weights), (*wanted, True)))
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: _Made) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tilewright.arrays.turned import is_turned
 from tilewright.errors import ArgumentError
 from tilewright.facts.gates import FUNCTIONS, Gate
 from tilewright.torch_ops import on_processor
@@ -68,9 +69,9 @@ def backward(
         parts = _of_slots(product(of_h, w_up.transpose(1, 2), offsets, None, precision), places)
         of_x = parts.to(wide).view(*weights.shape, -1).sum(1).to(x.dtype)
     if wanted[1]:
-        of_up = product(x[tokens].t(), of_h, offsets, None, precision)
+        of_up = _of_weights(w_up, x[tokens], of_h, offsets, precision)
     if wanted[2]:
-        of_down = product((a * weight).to(x.dtype).t(), pull, offsets, None, precision)
+        of_down = _of_weights(w_down, (a * weight).to(x.dtype), pull, offsets, precision)
     return of_x, of_up, of_down, of_weights.view(weights.shape)
 
 
@@ -98,6 +99,15 @@ def _padded(h: Tensor, slots: int) -> Tensor:
     if len(h) == slots:
         return h
     return torch.cat((h, h.new_zeros((slots - len(h), h.shape[1]))))
+
+
+def _of_weights(w: Tensor, x: Tensor, pull: Tensor, offsets: Tensor, precision: str) -> Tensor:
+    """The gradient of w, of what its rows met and what came back, lying as w does."""
+    if is_turned(w):
+        found: Tensor = on_processor.new_product(pull.t(), x, offsets, None, precision)
+        return found.transpose(1, 2)
+    found = on_processor.new_product(x.t(), pull, offsets, None, precision)
+    return found
 
 
 def _check(experts: Tensor, flat: Tensor, groups: int) -> None:

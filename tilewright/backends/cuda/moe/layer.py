@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.arrays.turned import is_turned, new_like
 from tilewright.backends.cuda.moe.launches import enqueue
 from tilewright.backends.cuda.moe.routes import Routes, route
 from tilewright.backends.cuda.ragged import engine
@@ -64,7 +65,7 @@ def backward(
     wanted: tuple[bool, bool, bool],
 ) -> tuple[Any, ...]:
     """The gradients of x, w_up, w_down, None where not wanted, and of the weights."""
-    groups, n, d = layer.w_down.shape
+    _, n, d = layer.w_down.shape
     offsets, tokens, how = routes.offsets, routes.tokens, layer.precision
     a = x.new_empty((len(tokens), n))
     turned = layer.w_down.transpose(1, 2)
@@ -73,16 +74,25 @@ def backward(
     _differentiate(layer, h, a, of_h, routes, weights, of_weights)
     of_x = of_up = of_down = None
     if wanted[2]:
-        of_down = x.new_empty((groups, n, d))
-        engine.depths(a.t(), grad, offsets, of_down, how, index=tokens, chosen=RIGHT)
+        of_down = new_like(layer.w_down, x.new_empty)
+        _depths(a, grad, offsets, of_down, how, tokens, RIGHT)
     if wanted[1]:
-        of_up = x.new_empty((groups, d, h.shape[1]))
-        engine.depths(x.t(), of_h, offsets, of_up, how, index=tokens, chosen=LEFT)
+        of_up = new_like(layer.w_up, x.new_empty)
+        _depths(x, of_h, offsets, of_up, how, tokens, LEFT)
     if wanted[0]:
         of_y = x.new_empty((len(tokens), d))
         engine.rows(of_h, layer.w_up.transpose(1, 2), offsets, None, of_y, how, False)
         of_x = _combined(of_y, routes, weights.shape[1], None)
     return of_x, of_up, of_down, of_weights
+
+
+def _depths(
+    x: Any, y: Any, offsets: Any, out: Any, precision: str, tokens: Any, chosen: int
+) -> None:
+    """out[g] = x[rows of g]^T @ y[rows of g], with rows of the `chosen` one by index."""
+    if is_turned(out):
+        x, y, out, chosen = y, x, out.transpose(1, 2), LEFT + RIGHT - chosen
+    engine.depths(x.t(), y, offsets, out, precision, index=tokens, chosen=chosen)
 
 
 def _combined(y: Any, routes: Routes, top: int, weights: Any) -> Any:
