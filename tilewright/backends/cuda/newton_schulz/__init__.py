@@ -1,0 +1,1 @@
+"""Newton-Schulz steps of many matrices at once on a GPU."""

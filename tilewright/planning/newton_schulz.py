@@ -1,0 +1,65 @@
+"""Lays matrices of any shapes out in two flat arrays, for Newton-Schulz steps on all at once.
+
+    x       [ matrix 0 | matrix 1, rows padded . | ... ]    as they are given, rows by columns
+    gram    [ r0 x r0  | r1 x r1 ................ | ... ]   r the shorter side of each
+
+Rows begin at multiples of 16 bytes, matrices at multiples of 128, as the copy engine of Hopper's
+GPUs wants them; elements have 2 bytes. Padding holds zeros, so a matrix may be read as one run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+ROW, START = 8, 64  # elements that rows and matrices begin at multiples of
+
+
+@dataclass(frozen=True, slots=True)
+class Flat:
+    """Matrices in one flat array: where each begins, elements from row to row, elements of all."""
+
+    rows: Ints
+    cols: Ints
+    begin: Ints
+    step: Ints
+    elements: int
+
+    def pieces(self, size: int) -> tuple[Ints, Ints]:
+        """Runs of at most `size` elements, none of two matrices: the matrix, and the first."""
+        spans = self.rows * self.step
+        count = -(-spans // size)
+        owner = np.repeat(np.arange(len(count)), count)
+        number = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+        return owner, self.begin[owner] + number * size
+
+    def ends(self, owner: Ints) -> Ints:
+        """Where these matrices end, padding counted."""
+        return (self.begin + self.rows * self.step)[owner]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """`tall` matrices have more rows than columns; their shorter side is the columns."""
+
+    x: Flat
+    gram: Flat
+    tall: npt.NDArray[np.bool_]
+
+
+def laid_out(shapes: Sequence[tuple[int, int]]) -> Layout:
+    """Where matrices [rows, cols] lie, and their products with their own transposes."""
+    rows, cols = np.array(shapes, np.int64).reshape(-1, 2).T
+    short = np.minimum(rows, cols)
+    return Layout(_flat(rows, cols), _flat(short, short), rows > cols)
+
+
+def _flat(rows: Ints, cols: Ints) -> Flat:
+    step = -(-cols // ROW) * ROW
+    spans = -(-(rows * step) // START) * START
+    ends = np.cumsum(spans)
+    return Flat(rows, cols, ends - spans, step, int(ends[-1]) if len(ends) else 0)
