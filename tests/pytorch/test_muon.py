@@ -123,7 +123,7 @@ def test_a_closure_is_called_with_gradients_and_its_loss_returned() -> None:
         loss.backward()
         return loss
 
-    losses = [float(optimizer.step(closure)) for _ in range(3)]
+    losses = [float(optimizer.step(closure).detach()) for _ in range(3)]
     assert losses[0] == 12.0
     assert losses[2] < losses[1] < losses[0]
 
