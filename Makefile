@@ -3,6 +3,8 @@
 # make bench  single products beside NumPy, measured on this machine, and the tables that show them
 # make figures  every table of the processor's, about 15 minutes of a machine that does nothing else
 #
+# make docs   the site, into site/html: reference, gallery (run), every page; no warning is let through
+# make docs-links  asks for every address outside that a page names, with a network
 # make kills  films killed at thirty drawn moments, and 10,000 pictures: about eight minutes
 #
 # Each sets itself up in .venv on a bare machine (Python >= 3.11 with pip); the next run reuses it.
@@ -10,7 +12,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test bench figures tables kills lint clean
+.PHONY: demo test bench figures tables kills docs docs-links lint clean
 .DELETE_ON_ERROR:
 
 demo: .venv/ready-demo
@@ -39,6 +41,12 @@ figures: .venv/ready-dev
 kills: .venv/ready-dev
 	$(BIN)/python -m bench.film_survival --output bench/results/film-survival-cpu.json
 
+docs: .venv/ready-docs
+	$(BIN)/python -m docs.site.build
+
+docs-links: .venv/ready-docs
+	$(BIN)/python -m docs.site.build --links
+
 tables: .venv/ready-demo
 	$(BIN)/python -m bench.tables
 
@@ -55,5 +63,9 @@ tables: .venv/ready-demo
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
+.venv/ready-docs: pyproject.toml .venv/ready-dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	@touch $@
+
 clean:
-	rm -rf .venv
+	rm -rf .venv site

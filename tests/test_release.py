@@ -123,7 +123,7 @@ def test_the_wheel_runs_beside_nothing_but_what_it_declares(wheel: Path, tmp_pat
 
 def test_the_extra_of_all_is_every_other_but_the_developers(told: Message) -> None:
     extras = set(told.get_all("Provides-Extra") or ())
-    alone = {"all", "dev"}
+    alone = {"all", "dev", "docs"}
     (every,) = PROJECT["optional-dependencies"]["all"]
     assert Requirement(every).extras == extras - alone
 
