@@ -49,9 +49,12 @@ def test_a_page_that_no_list_names_yet_is_found_under_more() -> None:
     assert pages.more({"index.md": "```{toctree}\na\n```\n", "a.md": ""}) == ""
 
 
-def test_every_door_has_a_page_and_its_parts_are_told_apart(site: dict[str, str]) -> None:
-    heads = re.findall(r"^## (.+)$", (ROOT / "docs" / "doors.md").read_text(), re.M)
-    found = [text.partition("\n")[0] for path, text in site.items() if path.startswith("doors/")]
+@pytest.mark.parametrize("whole", pages.IN_PARTS)
+def test_every_door_has_a_page_and_its_parts_are_told_apart(
+    whole: str, site: dict[str, str]
+) -> None:
+    heads = re.findall(r"^## (.+)$", (ROOT / "docs" / f"{whole}.md").read_text(), re.M)
+    found = [text.partition("\n")[0] for path, text in site.items() if path.startswith(f"{whole}/")]
     assert sorted(found) == sorted(f"# {head}" for head in heads)
 
 

@@ -20,6 +20,7 @@ copyright = "the Tilewright authors, MIT licence"
 version = release = __version__
 html_title = f"Tilewright {release}"
 html_theme = "furo"
+html_static_path = ["static"]
 html_theme_options = {"source_repository": "https://github.com/tilewright/tilewright/"}
 extensions = [
     "myst_parser",
@@ -66,7 +67,14 @@ linkcheck_retries = 2
 linkcheck_ignore = [r"https://github\.com/tilewright/.*"]
 
 
+def wrap(app: Any, page: str, template: str, context: Any, tree: Any) -> None:
+    """Messages are long lines; text elsewhere has columns, which would not stand wrapped."""
+    if page == "troubleshooting":
+        app.add_css_file("messages.css")
+
+
 def setup(app: Any) -> None:
-    """Docstrings are plain text."""
+    """Docstrings are plain text; messages are wrapped."""
+    app.connect("html-page-context", wrap)
     app.connect("autodoc-process-docstring", docstrings.convert)
     app.connect("autodoc-process-signature", docstrings.sign)

@@ -2,7 +2,7 @@
 
 Three things are made here and not written by hand, so that they cannot fall behind:
 
-a page a door      each part of docs/doors.md becomes a page, docs/doors.md their index
+a page a library   each part of doors.md and migration.md becomes a page, these their index
 the reference      a page a module of docs/names.md, each name by its docstring
 links              to a page of the site where it has one, to the repository where it has not
 """
@@ -24,6 +24,8 @@ OUTER = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
 }
+# Pages of which each part is a page of the site, in a folder of the name.
+IN_PARTS = ("doors", "migration")
 INDEX = ROOT / "docs" / "site" / "index.md"
 FENCE = re.compile(r"^```.*?^```$", re.M | re.S)
 LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)(?P<path>[^)#\s]+)(?P<anchor>#[^)\s]*)?(?=\))")
@@ -34,7 +36,7 @@ def lay_out(target: Path) -> None:
     """Everything into a folder, anew; what the gallery keeps of earlier builds stays."""
     for page in target.glob("*.md"):
         page.unlink()
-    for folder in ("doors", "reference"):
+    for folder in (*IN_PARTS, "reference"):
         shutil.rmtree(target / folder, ignore_errors=True)
     shutil.copytree(ROOT / "docs" / "images", target / "images", dirs_exist_ok=True)
     for name, text in pages().items():
@@ -50,12 +52,13 @@ def pages() -> dict[str, str]:
     made |= {name: relinked(text, f"docs/{name}", name) for name, text in written.items()}
     for path, name in OUTER.items():
         made[name] = relinked((ROOT / path).read_text(), path, name)
-    doors, parts = split(written["doors.md"])
-    made["doors.md"] = relinked(doors, "docs/doors.md", "doors.md") + listed(
-        [f"doors/{name}" for name in parts]
-    )
-    for name, text in parts.items():
-        made[f"doors/{name}.md"] = relinked(text, "docs/doors.md", f"doors/{name}.md")
+    for whole in IN_PARTS:
+        source = f"docs/{whole}.md"
+        above, parts = split(written[f"{whole}.md"])
+        below = listed([f"{whole}/{name}" for name in parts])
+        made[f"{whole}.md"] = relinked(above, source, f"{whole}.md") + below
+        for name, text in parts.items():
+            made[f"{whole}/{name}.md"] = relinked(text, source, f"{whole}/{name}.md")
     named = modules(written["names.md"])
     made["names.md"] = ROW.sub(r"| {py:obj}`\g<name>`", made["names.md"]) + listed(
         [f"reference/{module}" for module in named]
@@ -86,8 +89,8 @@ def relinked(text: str, source: str, page: str) -> str:
     def link(found: re.Match[str]) -> str:
         path, anchor = found["path"], found["anchor"] or ""
         whole = os.path.normpath(os.path.join(os.path.dirname(source), path))
-        if whole == "docs/doors.md" and anchor:
-            return os.path.relpath(f"doors/{door_of(anchor)}.md", os.path.dirname(page) or ".")
+        if anchor and whole in {f"docs/{name}.md" for name in IN_PARTS}:
+            return os.path.relpath(part_at(whole, anchor), os.path.dirname(page) or ".")
         if whole in OUTER or (whole.startswith("docs/") and not whole.endswith(".py")):
             inner = OUTER.get(whole, whole.removeprefix("docs/"))
             return os.path.relpath(inner, os.path.dirname(page) or ".") + anchor
@@ -121,14 +124,14 @@ def slug(head: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", head.partition(":")[0].lower()).strip("-")
 
 
-def door_of(anchor: str) -> str:
-    """The page of the door whose part has this anchor in the repository."""
-    _, parts = split((ROOT / "docs" / "doors.md").read_text())
+def part_at(path: str, anchor: str) -> str:
+    """The page of the site that is the part of a page with this anchor in the repository."""
+    _, parts = split((ROOT / path).read_text())
     for name, text in parts.items():
         head = text.partition("\n")[0].removeprefix("# ").lower()
         if re.sub(r"[^\w\s-]", "", head).replace(" ", "-") == anchor.removeprefix("#"):
-            return name
-    raise LookupError(f"docs/doors.md has no part {anchor!r}")
+            return f"{Path(path).stem}/{name}.md"
+    raise LookupError(f"{path} has no part {anchor!r}")
 
 
 def listed(paths: list[str], caption: str = "") -> str:
