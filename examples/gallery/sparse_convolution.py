@@ -2,10 +2,11 @@
 Sparse convolution: gather, multiply, scatter
 =============================================
 
-Points of a scan fill a few hundredths of the voxels. A submanifold convolution (Graham, Engelcke and van
-der Maaten, CVPR 2018) computes only where points are: for each of the 27 offsets of a 3 x 3 x 3
-window, rows of neighbours are gathered, multiplied by that offset's matrix, and added to the rows
-of their centres. The 27 products differ in their number of rows: groups of one ragged product.
+Points of a scan fill a few hundredths of the voxels. A submanifold convolution (Graham, Engelcke
+and van der Maaten, CVPR 2018) computes only where points are: for each of the 27 offsets of a 3 x
+3 x 3 window, rows of neighbours are gathered, multiplied by that offset's matrix, and added to
+the rows of their centres. The 27 products differ in their number of rows: groups of one ragged
+product.
 """
 
 import time
