@@ -120,8 +120,8 @@ def split(text: str) -> tuple[str, dict[str, str]]:
 
 
 def slug(head: str) -> str:
-    """A heading as the last part of an address: `PyTorch: grouped_mm` is pytorch."""
-    return re.sub(r"[^a-z0-9]+", "-", head.partition(":")[0].lower()).strip("-")
+    """A heading as the last part of an address: `MAGMA: batches` is magma-batches."""
+    return re.sub(r"[^a-z0-9]+", "-", head.lower()).strip("-")
 
 
 def part_at(path: str, anchor: str) -> str:
