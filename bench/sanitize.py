@@ -3,7 +3,8 @@
     python -m bench.sanitize --name h200        memcheck and racecheck over batches of small cases
 
 Runs itself under the sanitizer, allocations uncached so that each array has bounds of its own, and
-writes bench/results/sanitize-NAME.json: tool, engine, batch, what the sanitizer counted.
+writes bench/results/sanitize-NAME.json after each engine: tool, engine, batch, what the sanitizer
+counted. `--only` names engines, parted by commas; `--seconds` is when no other is begun any more.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,8 @@ TOOLS = ("memcheck", "racecheck")
 DTYPES = ("float32", "float16", "bfloat16", "float64")
 SIDES = (1, 7, 16, 17, 33, 64, 65, 129)
 LARGER = [[300, 260, 200], [520, 300, 136], [130, 257, 65], [264, 520, 72], [640, 640, 200]]
-DEVICE_SIZES = "sizes on the device"
+DEVICE_SIZES, EXPERTS, EIGHT_BITS = "sizes on the device", "layers of experts", "8-bit products"
+_LONGEST = 240  # seconds of one engine under one tool
 
 
 def main() -> None:
@@ -35,19 +38,27 @@ def main() -> None:
     parser.add_argument("--name", default="gpu")
     parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("--run", help="multiply here, with this engine: what the sanitizer watches")
+    parser.add_argument("--only", default="", help="engines, parted by commas")
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin none after these")
     options = parser.parse_args()
     if options.run:
-        _train() if options.run == DEVICE_SIZES else _multiply(options.run)
+        own = {DEVICE_SIZES: _train, EXPERTS: _experts, EIGHT_BITS: _eight_bits}
+        own[options.run]() if options.run in own else _multiply(options.run)
         return
     program = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
     if not Path(program).exists():
         raise SystemExit("compute-sanitizer is not installed; it comes with the CUDA toolkit")
-    runs = [_watched(program, tool, engine) for tool in TOOLS for engine in _engines()]
-    document = {"environment": environment(resolve("cuda:0")), "runs": runs}
-    path = options.output / f"sanitize-{options.name}.json"
-    path.write_text(json.dumps(document, indent=1) + "\n")
+    document: dict[str, Any] = {"environment": environment(resolve("cuda:0")), "runs": []}
+    path, begun = options.output / f"sanitize-{options.name}.json", time.monotonic()
+    chosen = options.only.split(",") if options.only else _engines()
+    for engine, tool in itertools.product(chosen, TOOLS):
+        if time.monotonic() - begun > options.seconds:
+            document["not begun"] = [*document.get("not begun", []), [tool, engine]]
+        else:
+            document["runs"].append(_watched(program, tool, engine))
+        path.write_text(json.dumps(document, indent=1) + "\n")
     print(f"written: {path}")
-    if any(run["errors"] for run in runs):
+    if any(run["errors"] for run in document["runs"]):
         raise SystemExit("the sanitizer found errors")
 
 
@@ -55,7 +66,8 @@ def _engines() -> list[str]:
     """Ours: the vendor's BLAS is the vendor's to check."""
     from tilewright.backends.cuda import choose
 
-    return [*(name for name in choose.names() if name != "vendor"), DEVICE_SIZES]
+    ours = (name for name in choose.names() if name != "vendor")
+    return [DEVICE_SIZES, EXPERTS, EIGHT_BITS, *ours]
 
 
 def _watched(program: str, tool: str, engine: str) -> dict[str, Any]:
@@ -66,7 +78,14 @@ def _watched(program: str, tool: str, engine: str) -> dict[str, Any]:
     command = [program, f"--tool={tool}", "--error-exitcode=99", *quiet, sys.executable]
     command += ["-m", "bench.sanitize", "--run", engine]
     surroundings = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-    ran = subprocess.run(command, cwd=ROOT, env=surroundings, capture_output=True, text=True)
+    try:
+        ran = subprocess.run(
+            command, cwd=ROOT, env=surroundings, capture_output=True, text=True, timeout=_LONGEST
+        )
+    except subprocess.TimeoutExpired:
+        print(f"{tool} {engine}: not done in {_LONGEST} s", flush=True)
+        summary = f"not done in {_LONGEST} s"
+        return {"tool": tool, "engine": engine, "summary": summary, "errors": True, "right": []}
     said = [line for line in ran.stdout.splitlines() if line.startswith("=========")]
     summary = next((line for line in reversed(said) if "SUMMARY" in line), "no summary")
     done = [line for line in ran.stdout.splitlines() if line.startswith("right:")]
@@ -136,6 +155,74 @@ def _train() -> None:
                 for found, truth in pairs:
                     assert torch.allclose(found.double(), truth, rtol=2e-2, atol=0.5), (dtype, k)
             print(f"right: {dtype}, {len(counts)} groups, {k} to {n}")
+
+
+def _experts() -> None:
+    """Layers whose rows are found by index, forward and backward, beside a loop in float64."""
+    import torch
+
+    from tilewright import moe
+
+    for dtype, (d, n) in itertools.product(("bfloat16", "float32"), ((64, 64), (40, 24))):
+        kind, tokens, groups, top = getattr(torch, dtype), 70, 5, 2
+        x, weights = _matrix(tokens, d, 1, kind), _matrix(tokens, top, 1, kind)
+        w_up = _matrix(groups * d, 2 * n, 1, kind).view(groups, d, 2 * n)
+        w_down = _matrix(groups * n, d, 1, kind).view(groups, n, d)
+        given = [one.requires_grad_() for one in (x, w_up, w_down, weights)]
+        experts = torch.rand(tokens, groups, device="cuda").topk(top).indices
+        wide = [one.detach().double().requires_grad_() for one in given]
+        out = moe(given[0], given[1], given[2], experts, given[3])
+        truth = _loop(wide[0], wide[1], wide[2], experts, wide[3])
+        pull = torch.randn_like(out)
+        found = [out, *torch.autograd.grad(out, given, pull)]
+        wanted = [truth, *torch.autograd.grad(truth, wide, pull.double())]
+        for one, right in zip(found, wanted, strict=True):
+            assert (one.double() - right).norm() <= 0.03 * right.norm(), dtype
+        print(f"right: {dtype}, {groups} experts, {d} to {n}")
+
+
+def _loop(x: Any, w_up: Any, w_down: Any, experts: Any, weights: Any) -> Any:
+    import torch
+
+    out = torch.zeros_like(x)
+    for slot in range(experts.shape[1]):
+        left, right = torch.einsum("td,tdn->tn", x, w_up[experts[:, slot]]).chunk(2, 1)
+        made = torch.nn.functional.silu(left) * right
+        made = torch.einsum("tn,tnd->td", made, w_down[experts[:, slot]])
+        out = out + weights[:, slot, None] * made
+    return out
+
+
+def _eight_bits() -> None:
+    """Quantised, and rows and depths of groups, beside float32's product of what is decoded."""
+    import torch
+
+    from tilewright import quantise_fp8, ragged_matmul
+
+    counts = [0, 1, 64, 65, 300, 15]
+    ends = torch.tensor(np.cumsum(counts), device="cuda")
+    for k, n in ((144, 136), (256, 48)):
+        x = _matrix(sum(counts), k, 1, torch.bfloat16)
+        w = _matrix(len(counts) * k, n, 1, torch.bfloat16).view(len(counts), k, n)
+        for of_x, of_w in (("row", "row"), ("1x128", "128x128")):
+            xv, xs = quantise_fp8(x, scale=of_x)
+            wv, ws = quantise_fp8(w, scale=of_w, along=1)
+            out = ragged_matmul(xv, wv, ends, scale_a=xs, scale_b=ws)
+            owners = torch.arange(len(counts), device="cuda").repeat_interleave(
+                torch.tensor(counts, device="cuda")
+            )
+            truth = torch.einsum("tk,tkn->tn", x.float(), w.float()[owners])
+            assert (out.float() - truth).norm() <= 0.06 * truth.norm(), (k, of_x)
+            print(f"right: rows, {of_x}, {k} to {n}")
+        y = _matrix(sum(counts), n, 1, torch.bfloat16)
+        xv, xs, padded = quantise_fp8(x, along=0, offsets=ends)
+        yv, ys, _ = quantise_fp8(y, along=0, offsets=ends)
+        out = ragged_matmul(xv.t(), yv, padded, scale_a=xs.t(), scale_b=ys)
+        begins = [0, *ends.tolist()]
+        for group, (begin, end) in enumerate(itertools.pairwise(begins)):
+            truth = x[begin:end].float().t() @ y[begin:end].float()
+            assert (out[group].float() - truth).norm() <= 0.06 * truth.norm() + 1e-6, group
+        print(f"right: depths, {k} by {n}")
 
 
 def _matrix(rows: int, cols: int, pad: int, dtype: Any) -> Any:

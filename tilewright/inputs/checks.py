@@ -116,6 +116,12 @@ def checked_precision(precision: str | None, dtype: str, accepted: tuple[str, ..
     return checked_name("precision", precision, accepted)
 
 
+def check_invariant(value: Any) -> None:
+    """Raise where `batch_invariant` is neither True nor False."""
+    if not isinstance(value, bool):
+        raise ArgumentError(f"batch_invariant={short(value)}: accepted are True and False")
+
+
 def checked_sums(accumulate: str | None, dtype: str) -> str:
     """The dtype of sums: float32 for halves unless "fp16" is allowed."""
     if accumulate is None:

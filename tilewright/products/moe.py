@@ -20,6 +20,7 @@ def moe(
     *,
     activation: str = "swiglu",
     precision: str | None = None,
+    batch_invariant: bool = False,
 ) -> Any:
     """out[t] = sum over k of weights[t, k] · f(x[t] @ w_up[e]) @ w_down[e], e = experts[t, k].
 
@@ -34,6 +35,8 @@ def moe(
         activation: "swiglu", "geglu", "reglu", "relu2glu": silu, gelu (erf), relu or relu squared
             of the gate, times the other half; "silu", "gelu", "relu", "relu2": without a gate.
         precision: "tf32" lets fp32 operands be rounded to 11 bits for tensor cores.
+        batch_invariant: a token's row of the result has the same bits whatever other tokens there
+            are and whomever they choose, as `ragged_matmul` has it.
 
     Returns: [T, d], of x's dtype, ordered on the current stream; nothing is waited for. The K rows
     of a token are added in their order, in fp32 (fp64 in fp64), so results are the same each time.
@@ -54,4 +57,4 @@ def moe(
         raise OperandError(f"x={type(x).__name__}: accepted are torch tensors")
     from tilewright.torch_ops.moe_call import layer
 
-    return layer(x, w_up, w_down, experts, weights, activation, precision)
+    return layer(x, w_up, w_down, experts, weights, activation, precision, batch_invariant)

@@ -20,6 +20,8 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.errors import ArgumentError, OperandError
+from tilewright.facts.arithmetic import asked
+from tilewright.inputs.checks import check_invariant
 
 _NEEDED = ("x", "w", "offsets")
 
@@ -35,6 +37,7 @@ def ragged_matmul(
     scale_a: Any = None,
     scale_b: Any = None,
     out_dtype: Any = None,
+    batch_invariant: bool = False,
 ) -> Any:
     """Products of groups of rows, the groups given by a tensor of offsets on the same device.
 
@@ -56,6 +59,12 @@ def ragged_matmul(
             [t / 128, n] or [t / 128, n / 128], groups beginning at multiples of 128. Sums are
             float32, and tensor cores add up no more than 128 of k before them.
         out_dtype: of such products, torch.bfloat16 (the default) or torch.float32.
+        batch_invariant: a row of the result has the same bits whatever rows lie beside it and
+            however groups are cut, on one device with the same w: tiles and the order of k follow
+            from n, k and the dtype alone, k is never cut, and x is copied where its rows are not
+            contiguous at multiples of 16 bytes. First form only, without scales; rows of `out` must
+            be contiguous. It costs next to nothing on a GPU; processors multiply by a loop of their
+            own, as BLAS chooses kernels by the number of rows.
 
     Returns: [t, n] or [g, m, n], of x's dtype, ordered on the current stream; nothing is waited
     for. Differentiable where `out` is None. On processors the same by a loop.
@@ -68,16 +77,20 @@ def ragged_matmul(
 
     Raises: ShapeError, DtypeError, OperandError, OverlapError, ArgumentError.
     """
+    if batch_invariant is not False:
+        check_invariant(batch_invariant)
     if scale_a is not None or scale_b is not None or out_dtype is not None:
+        if batch_invariant:
+            raise ArgumentError("batch_invariant=True: not with scales; accepted is False")
         return _scaled(x, w, offsets, bias, out, precision, scale_a, scale_b, out_dtype)
     plain = w is not None and offsets is not None and out is None
     if plain and getattr(x, "is_cuda", False) and (precision is None or _is_tf32(precision)):
         from tilewright.torch_ops.ragged import repeated
 
-        result = repeated(x, w, offsets, bias, precision or "ieee")
+        result = repeated(x, w, offsets, bias, asked(precision, alone=batch_invariant))
         if result is not None:
             return result
-    elif plain and precision is None and bias is None and getattr(x, "is_cpu", False):
+    elif plain and precision is bias is None and not batch_invariant and _lies_here(x):
         from tilewright.torch_ops.ragged import at_once
 
         result = at_once(x, w, offsets)
@@ -89,7 +102,7 @@ def ragged_matmul(
             raise OperandError(f"{name}={type(value).__name__}: accepted are torch tensors")
     from tilewright.torch_ops.ragged_call import product
 
-    return product(x, w, offsets, bias, out, precision)
+    return product(x, w, offsets, bias, out, precision, batch_invariant)
 
 
 def _scaled(
@@ -112,6 +125,11 @@ def _scaled(
     from tilewright.torch_ops.fp8_call import ragged
 
     return ragged(x, w, offsets, scale_a, scale_b, out, out_dtype)
+
+
+def _lies_here(x: Any) -> bool:
+    """Whether it is a tensor of a processor."""
+    return bool(getattr(x, "is_cpu", False))
 
 
 def _is_tf32(precision: Any) -> bool:

@@ -24,7 +24,8 @@ class MoE(nn.Module):
     `normalize`, as Mixtral and Qwen3 have it.
 
     Calls take x [.., features]; experts and weights [.., top] may be given by whoever routes
-    otherwise. `activation` as `tilewright.moe` has it.
+    otherwise. `activation` and `batch_invariant` as `tilewright.moe` has them: the latter of given
+    experts and weights, for the router is torch's.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class MoE(nn.Module):
         activation: str = "swiglu",
         normalize: bool = True,
         precision: str | None = None,
+        batch_invariant: bool = False,
         device: Any = None,
         dtype: Any = None,
     ) -> None:
@@ -47,6 +49,7 @@ class MoE(nn.Module):
             raise ArgumentError(f"top={short(top)}: accepted is 1 to {experts}, the experts")
         self.experts, self.features, self.hidden, self.top = experts, features, hidden, top
         self.activation, self.normalize, self.precision = activation, normalize, precision
+        self.batch_invariant = batch_invariant
         where, width = {"device": device, "dtype": dtype}, GATES[activation].width(hidden)
         self.router = nn.Linear(features, experts, bias=False, **where)
         self.w_up = nn.Parameter(torch.empty((experts, features, width), **where))
@@ -82,7 +85,12 @@ class MoE(nn.Module):
         # A precision is float32's: the layer may have been cast, by .bfloat16() or by FSDP.
         precision = self.precision if x.dtype == torch.float32 else None
         operands = (rows, self.w_up, self.w_down, experts, weights)
-        made: Tensor = moe(*operands, activation=self.activation, precision=precision)
+        made: Tensor = moe(
+            *operands,
+            activation=self.activation,
+            precision=precision,
+            batch_invariant=self.batch_invariant,
+        )
         return made.reshape(x.shape)
 
     def extra_repr(self) -> str:

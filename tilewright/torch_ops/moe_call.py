@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
+from tilewright.facts.arithmetic import asked
 from tilewright.facts.gates import GATES
+from tilewright.inputs.checks import check_invariant
 from tilewright.inputs.tensors import check_tensor
 from tilewright.torch_ops import autocast, moe
 from tilewright.wording import short
@@ -24,6 +26,7 @@ def layer(
     weights: Any,
     activation: Any,
     precision: Any,
+    batch_invariant: Any,
 ) -> Tensor:
     """Arguments, results and errors are those of `tilewright.moe`."""
     given = {"x": x, "w_up": w_up, "w_down": w_down, "experts": experts, "weights": weights}
@@ -34,12 +37,14 @@ def layer(
             raise OperandError(f"{name}.device={str(value.device)!r}: x lies on {str(x.device)!r}")
     if not isinstance(activation, str) or activation not in GATES:
         raise ArgumentError(f"activation={short(activation)}: accepted are {', '.join(GATES)}")
+    check_invariant(batch_invariant)
     before, (x, w_up, w_down) = x, autocast.cast(x, w_up, w_down)
     if x is not before and isinstance(precision, str) and precision == "tf32":
         precision = None  # asked for float32, which autocast has just left
     _check_types(x, w_up, w_down, experts, weights, precision)
     _check_sizes(x, w_up, w_down, experts, weights, activation)
-    return moe.layer(x, w_up, w_down, experts, weights, activation, precision or "ieee")
+    how = asked(precision, alone=batch_invariant)
+    return moe.layer(x, w_up, w_down, experts, weights, activation, how)
 
 
 def _check_types(

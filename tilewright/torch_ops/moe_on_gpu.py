@@ -10,6 +10,8 @@ from torch import Tensor
 from tilewright.backends.cuda.machine import driver, faults, nvrtc
 from tilewright.backends.cuda.moe import layer
 from tilewright.backends.cuda.moe.routes import Routes
+from tilewright.backends.cuda.ragged import engine
+from tilewright.facts.arithmetic import is_alone
 from tilewright.facts.gates import Gate
 
 
@@ -25,6 +27,7 @@ def forward(
 ) -> tuple[Tensor, ...]:
     """The result, h, and the routes."""
     driver.need()
+    x = engine.settled(x) if is_alone(precision) else x
     faults.check_unless_captured(x)
     with torch.cuda.device(x.device):
         made = layer.Layer(w_up, w_down, gate, precision)

@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from tilewright.arrays.turned import is_turned
 from tilewright.errors import ArgumentError
+from tilewright.facts.arithmetic import is_alone
 from tilewright.facts.gates import FUNCTIONS, Gate
 from tilewright.torch_ops import on_processor
 
@@ -31,13 +32,15 @@ def forward(
     order, offsets, places = _routes(flat, groups)
     owners, rows = order // top, int(offsets[-1])
     h = on_processor.new_product(x[owners[:rows]], w_up, offsets, None, precision)
-    y = on_processor.new_product(_made(h, gate), w_down, offsets, None, precision)
+    a = _made_alone(h, gate) if is_alone(precision) else _made(h, gate)
+    y = on_processor.new_product(a, w_down, offsets, None, precision)
     wide = _wide(x)
     weight = weights.to(wide).masked_fill(experts < 0, 0)
     parts = _of_slots(y, places).to(wide).view(tokens, top, -1) * weight[..., None]
+    out = _added(parts) if is_alone(precision) else parts.sum(1)
     kept = _padded(h, len(flat)) if keep else h.new_empty((0, h.shape[1]))
     routes = (offsets, owners.int(), order.int(), places.int())
-    return parts.sum(1).to(x.dtype), kept, *routes
+    return out.to(x.dtype), kept, *routes
 
 
 def backward(
@@ -126,6 +129,20 @@ def _made(h: Tensor, gate: Gate) -> Tensor:
     left, right = h.chunk(2, dim=1) if gate.is_pair else (h, None)
     value = _function(left, gate)
     return value if right is None else value * right
+
+
+def _made_alone(h: Tensor, gate: Gate) -> Tensor:
+    """The same of each row by itself: torch's exp ends a run of numbers in other bits."""
+    made = h.new_empty((h.shape[0], h.shape[1] // (2 if gate.is_pair else 1)))
+    for row, into in zip(h.split(1), made.split(1), strict=True):
+        into.copy_(_made(row, gate))
+    return made
+
+
+def _added(parts: Tensor) -> Tensor:
+    """[T, K, d] -> [T, d], one after another, whatever T is."""
+    first, *rest = parts.unbind(1)
+    return sum(rest, first)
 
 
 def _function(left: Tensor, gate: Gate) -> Tensor:

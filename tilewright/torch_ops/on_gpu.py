@@ -8,6 +8,7 @@ from torch import Tensor
 
 from tilewright.backends.cuda.machine import faults
 from tilewright.backends.cuda.ragged import engine
+from tilewright.facts.arithmetic import is_alone
 from tilewright.inputs.tensors import written
 
 
@@ -17,6 +18,7 @@ def write_product(
     """Either product, into `out`; rows of `out` without a group stay as they are."""
     faults.check_unless_captured(x)
     if w.dim() == 3:
+        x = engine.settled(x) if is_alone(precision) else x
         engine.rows(x, w, offsets, bias, out, precision, clear=False)
     else:
         engine.depths(x, w, offsets, out, precision)
@@ -25,6 +27,8 @@ def write_product(
 
 def new_product(x: Tensor, w: Tensor, offsets: Tensor, bias: Any, precision: str) -> Any:
     """Either product; rows without a group, and groups without rows, are zero."""
+    if is_alone(precision) and w.dim() == 3:
+        x = engine.settled(x)
     found = engine.again(x, w, offsets, bias, precision)
     if found is not None:
         return found

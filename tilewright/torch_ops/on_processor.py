@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 
 from tilewright.arrays import torch_private as private
+from tilewright.backends.host import invariant
 from tilewright.errors import ShapeError
+from tilewright.facts.arithmetic import is_alone
 
 _grouped = private.grouped(torch)
 _WIDTHS = {torch.float32: 4, torch.float16: 8, torch.bfloat16: 8}  # elements of 16 bytes
@@ -30,18 +32,20 @@ def write_product(
     Raises ShapeError for offsets that run past the rows.
     """
     with torch.no_grad():
-        _write(x, w, _bounds(x, w, offsets), bias, out)
+        alone = is_alone(precision) and w.dim() == 3
+        (_write_alone if alone else _write)(x, w, _bounds(x, w, offsets), bias, out)
 
 
 def new_product(x: Tensor, w: Tensor, offsets: Tensor, bias: Any, precision: str) -> Tensor:
     """Either product; rows without a group, and groups without rows, are zero."""
     bounds = _bounds(x, w, offsets)
-    found = _by_torch(x, w, offsets, bounds) if bias is None else None
+    alone = is_alone(precision) and w.dim() == 3
+    found = _by_torch(x, w, offsets, bounds) if bias is None and not alone else None
     if found is not None:
         return found
     rows = (x.shape[0], w.shape[-1])
     out = x.new_empty(rows if w.dim() == 3 else (offsets.shape[0], *rows))
-    _write(x, w, bounds, bias, out)
+    (_write_alone if alone else _write)(x, w, bounds, bias, out)
     if w.dim() == 3:
         _clear(out, bounds)
     return out
@@ -77,6 +81,19 @@ def _write(x: Tensor, w: Tensor, bounds: list[int], bias: Any, out: Tensor) -> N
             torch.mm(rows, w[group], out=part)
         else:
             torch.addmm(vectors[group], rows, w[group], out=part)
+
+
+def _write_alone(x: Tensor, w: Tensor, bounds: list[int], bias: Any, out: Tensor) -> None:
+    """Of rows, each in bits that no other row decides; halves are summed in float32."""
+    wide, cores = torch.promote_types(x.dtype, torch.float32), torch.get_num_threads()
+    for group, (begin, end) in enumerate(pairwise(bounds)):
+        if begin == end:
+            continue
+        sums = torch.empty((end - begin, out.shape[1]), dtype=wide, device=x.device)
+        given = (x[begin:end], w[group])
+        rows, matrix = (one.detach().resolve_neg().to(wide).numpy() for one in given)
+        invariant.multiply(rows, matrix, sums.numpy(), cores)
+        out[begin:end] = sums if bias is None else sums + bias[group].to(wide)
 
 
 def _by_torch(x: Tensor, w: Tensor, offsets: Tensor, bounds: list[int]) -> Any:

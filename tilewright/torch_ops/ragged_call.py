@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tilewright.backends.cuda.machine.arrays import extent
 from tilewright.errors import ArgumentError, DtypeError, OperandError, OverlapError, ShapeError
+from tilewright.facts.arithmetic import asked
 from tilewright.facts.limits import MOST
 from tilewright.inputs.checks import check_shape
 from tilewright.inputs.overlap import SHARED, check_apart
@@ -26,8 +27,18 @@ _PRECISIONS = (None, "tf32")
 _passed: Shelf[Any, bool] = Shelf("checked ragged products", most=1 << 20)
 
 
-def product(x: Any, w: Any, offsets: Any, bias: Any, out: Any, precision: str | None) -> Any:
-    """Arguments, results and errors are those of `tilewright.ragged_matmul`; all are tensors."""
+def product(
+    x: Any, w: Any, offsets: Any, bias: Any, out: Any, precision: str | None, alone: bool
+) -> Any:
+    """Arguments, results and errors are those of `tilewright.ragged_matmul`; all are tensors.
+
+    `alone`: it is batch-invariant.
+    """
+    if alone and w.dim() == 2:
+        raise ArgumentError(
+            "batch_invariant=True: not with offsets along k, where every row of w is summed;"
+            " accepted is False"
+        )
     if not isinstance(precision, str | None):
         _refuse(precision)
     key = _key(x, w, offsets, bias, precision)
@@ -44,11 +55,15 @@ def product(x: Any, w: Any, offsets: Any, bias: Any, out: Any, precision: str | 
         _check(x, w, offsets, bias, precision)
         if key is not None:
             _passed.keep(key, True)
-    how = precision or "ieee"
+    how = asked(precision, alone=alone)
     if out is None:
         return ragged.product(x, w, offsets, bias, how)
     inputs = {"x": x, "w": w, "offsets": offsets, "bias": bias}
     _check_out(out, inputs)
+    if alone and (out.stride(1) != 1 or out.stride(0) < 1) and out.shape[1] > 1:
+        raise OperandError(
+            f"out.stride()={out.stride()}: with batch_invariant rows must be contiguous"
+        )
     x, w, offsets, bias = map(_as_it_reads, inputs.values())
     ragged.product_into(x, w, offsets, bias, out, how)
     return out

@@ -32,6 +32,7 @@ from tilewright.backends.cuda.ragged.work import LEFT, RaggedWork, Way
 from tilewright.engines.choose import choose, named
 from tilewright.engines.contract import Engine
 from tilewright.errors import OperandError
+from tilewright.facts.arithmetic import is_alone, rounding
 from tilewright.facts.device import Device
 from tilewright.facts.gates import Gate
 from tilewright.remember import Shelf
@@ -64,6 +65,7 @@ INTERPRETER = Device(
 )
 _ALIGNMENT = 256  # bytes; what an address is a multiple of matters up to here
 _WITHIN = _ALIGNMENT - 1
+_FAR = 2**30  # elements from one row to the next that engines have no numbers for
 _WAY = 1 << 13  # bytes of the host that a prepared launch holds, about
 # Rows a group from which on something is decided otherwise: tiles, bands, orders of entries.
 _CLASSES = sorted(
@@ -78,7 +80,7 @@ _CLASSES = sorted(
     }
 )
 _NAMES = ("x", "w", "offsets", "bias", "out", "index", "h")
-# Precision, whether rows without a group are cleared, whose rows are chosen, the gate.
+# The arithmetic's word, whether rows without a group are cleared, whose rows are chosen, the gate.
 _How = tuple[str, bool, int, Gate | None]
 # By operands that lie alike; where `out` was new, without it.
 _ways: Shelf[tuple[Any, ...], Way] = Shelf("launches of ragged products", most=4 << 20)
@@ -99,6 +101,7 @@ def rows(
 ) -> None:
     """out[i] = x[i] @ w[group of i] + bias[group of i]; checked tensors of one device.
 
+    `precision` is a word of facts/arithmetic.py; where rows stand alone, x must be `settled`.
     `clear` writes zeros into the rows of `out` that no group has. With an `index` it is
     x[index[i]]; with a `gate` `out` is what that makes of the product, and the product goes into
     `h` if given. Both want no bias, and out and h dense. Raises OperandError for a tensor without
@@ -124,8 +127,23 @@ def depths(
     _need(x)
     if not out.shape[0]:
         return
-    how = (precision, False, chosen if index is not None else 0, None)
+    how = (rounding(precision), False, chosen if index is not None else 0, None)
     _run("depths", (x, y, offsets, None, out, index, None), how)
+
+
+def settled(x: Any) -> Any:
+    """x [rows, k] as every engine reads it: its rows contiguous, at multiples of 16 bytes, apart.
+
+    So that what an engine wants of x never decides by which of them a row is multiplied.
+    """
+    item, k = x.element_size(), x.shape[1]
+    step, along = x.stride()
+    aligned = x.data_ptr() % 16 == 0 and step * item % 16 == 0
+    if along == 1 and aligned and max(k, 1) <= step < _FAR:
+        return x
+    pitch = -(-max(k, 1) * item // 16) * 16 // item
+    found = x.new_empty((x.shape[0], pitch))[:, :k]
+    return found.copy_(x)
 
 
 def again(x: Any, w: Any, offsets: Any, bias: Any, precision: str) -> Any:
@@ -153,7 +171,7 @@ def remember(x: Any, w: Any, offsets: Any, bias: Any, out: Any, precision: str) 
         how = (precision, True, 0, None)
         key = _key("rows", (x, w, offsets, bias, out, None, None), how)
     else:
-        how = (precision, False, 0, None)
+        how = (rounding(precision), False, 0, None)
         key = _key("depths", (x, w, offsets, None, out, None, None), how)
     way = _ways.get(key)
     if way is not None and _facts(out)[-1] == _ALIGNMENT:
@@ -248,8 +266,9 @@ def _of_rows(tensor: Any, other: int | None) -> tuple[Any, ...]:
 def _way(form: str, operands: tuple[Any, ...], how: _How) -> Way:
     """The launches of a product, by the first engine that takes it and can be had."""
     x, w, offsets, bias, out, index, h = operands
-    precision, clear, chosen, gate = how
-    work = RaggedWork(x, w, offsets, bias, out, precision, clear, index, chosen, h, gate)
+    word, clear, chosen, gate = how
+    precision, alone = rounding(word), is_alone(word)
+    work = RaggedWork(x, w, offsets, bias, out, precision, clear, index, chosen, h, gate, alone)
     device = driver.device_of(x.device.index) if x.is_cuda else INTERPRETER
     engines = _ENGINES[form]
     verdict = choose(work, device, engines)

@@ -49,7 +49,8 @@ class PackedRows:
         nothing = work.why_not_large() or nvrtc.missing()
         if nothing is None and work.gate is not None and work.clear:
             nothing = "rows without a group are to be cleared behind a gate"
-        if nothing is None and work.w.dim() == 3 and work.rows < work.w.shape[0] * _few(work):
+        few = work.w.dim() == 3 and work.rows_for_tiles < work.w.shape[0] * _few(work)
+        if nothing is None and few:
             nothing = f"groups have fewer than {_few(work)} rows on average"
         if nothing is None and work.w.dim() == 2 and min(work.out.shape[1:]) < _few(work):
             nothing = f"results have fewer than {_few(work)} rows or columns"

@@ -48,7 +48,7 @@ class SingleRows:
         if work.index is not None:
             return "rows are found by index"
         nothing = work.why_not_large() or why_not(work, device)
-        if nothing is None and work.rows < work.w.shape[0] * FEW:
+        if nothing is None and work.rows_for_tiles < work.w.shape[0] * FEW:
             nothing = f"groups have fewer than {FEW} rows on average"
         return nothing or _why_not_laid(work.x, work.w[0], work.out)
 

@@ -32,7 +32,7 @@ class TritonRows:
 
     def propose(self, work: RaggedWork, device: Device) -> Proposal:
         """A tile for as many rows as a group has on average."""
-        rows, groups, tiny = work.rows, work.w.shape[0], work.is_tiny
+        rows, groups, tiny = work.rows_for_tiles, work.w.shape[0], work.is_tiny
         tile = tile_of(work.x.element_size(), rows, groups, device.local_memory, tiny=tiny)
         return Proposal(self.name, device, None, _words(tile), decisions=tile)
 

@@ -34,7 +34,7 @@ class TritonRows:
     def propose(self, work: RaggedWork, device: Device) -> Proposal:
         """A tile for as many rows as a group has on average; of two halves each is half as wide."""
         item, groups = work.x.element_size(), work.w.shape[0]
-        tile = tile_of(item, work.rows, groups, device.local_memory)
+        tile = tile_of(item, work.rows_for_tiles, groups, device.local_memory)
         if work.gate is not None and work.gate.is_pair:
             tile = replace(tile, n=tile.n // 2)
         return Proposal(self.name, device, None, _words(tile), decisions=tile)

@@ -12,6 +12,7 @@ from typing import Any
 
 from tilewright.backends.cuda.ragged.tiles import is_tiny
 from tilewright.facts.gates import Gate
+from tilewright.facts.limits import MOST
 
 # Launches on a stream: x, the other operand, offsets, bias or None, out; then index and h or None.
 Way = Callable[..., None]
@@ -25,6 +26,8 @@ class RaggedWork:
     `clear` writes zeros into the rows of `out` that no group has. Where there is an `index`, int32
     [rows], the i-th row of x (of depths: of the `chosen` operand) is its row index[i]. With a
     `gate`, `out` is what that makes of the product, and the product itself goes into `h` if given.
+    `alone`: neither tiles nor engines may be chosen by how many rows there are, so that a row of
+    `out` has the same bits whatever lies beside it.
     """
 
     x: Any
@@ -38,6 +41,7 @@ class RaggedWork:
     chosen: int = 0
     h: Any = None
     gate: Gate | None = None
+    alone: bool = False
 
     @property
     def rows(self) -> int:
@@ -47,8 +51,15 @@ class RaggedWork:
         return int((self.x if self.w.dim() == 3 else self.w).shape[0])
 
     @property
+    def rows_for_tiles(self) -> int:
+        """The same as tiles are chosen by."""
+        return MOST if self.alone else self.rows
+
+    @property
     def is_tiny(self) -> bool:
         """Whether there are thousands of small groups (`tiles.is_tiny`)."""
+        if self.alone:
+            return False
         if self.w.dim() == 3:
             return is_tiny(self.rows, *self.w.shape)
         return is_tiny(self.rows, *self.out.shape)
