@@ -231,3 +231,13 @@ def test_what_the_first_page_shows_runs() -> None:
     found: dict[str, Any] = {}
     exec(compile(block, "index.md", "exec"), found)
     assert len(found["results"]) == 1000
+
+
+def test_anchors_of_links_are_headings_of_the_page_that_they_name() -> None:
+    outer = [ROOT / path for path in ("README.md", *pages.OUTER)]
+    for page in (*outer, *(ROOT / "docs").glob("*.md")):
+        text = pages.FENCE.sub("", page.read_text())
+        for path, anchor in re.findall(r"\]\(([^):#\s]*)#([^)\s]+)\)", text):
+            target = page.parent / path if path else page
+            heads = re.findall(r"^#+ (.+)$", pages.FENCE.sub("", target.read_text()), re.M)
+            assert anchor in {pages.anchor_of(head) for head in heads}, (page.name, path, anchor)

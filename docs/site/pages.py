@@ -128,10 +128,14 @@ def part_at(path: str, anchor: str) -> str:
     """The page of the site that is the part of a page with this anchor in the repository."""
     _, parts = split((ROOT / path).read_text())
     for name, text in parts.items():
-        head = text.partition("\n")[0].removeprefix("# ").lower()
-        if re.sub(r"[^\w\s-]", "", head).replace(" ", "-") == anchor.removeprefix("#"):
+        if anchor_of(text.partition("\n")[0].removeprefix("# ")) == anchor.removeprefix("#"):
             return f"{Path(path).stem}/{name}.md"
     raise LookupError(f"{path} has no part {anchor!r}")
+
+
+def anchor_of(head: str) -> str:
+    """A heading as the anchor that GitHub gives it."""
+    return re.sub(r"[^\w\s-]", "", head.lower()).replace(" ", "-")
 
 
 def listed(paths: list[str], caption: str = "") -> str:

@@ -95,7 +95,7 @@ def enhance(
         overwrite: replace `out` where it exists.
         auto: look at the film, and do in each scene what `analyse` advises, beside `stages`.
         workers: processes of this machine, or the address of a Dask scheduler, as
-            "tcp://scheduler:8786", whose workers read `source` at the same path; None is this
+            `tcp://scheduler:8786`, whose workers read `source` at the same path; None is this
             process alone. The film is the same on processors of one kind.
         report: an .html file: pictures before and after, how like, times, licences; needs Jinja2.
         reference: the film as it should be, for PSNR and SSIM in that report.
