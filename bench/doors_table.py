@@ -1,4 +1,4 @@
-"""The table of doors (bench/doors.py): a call with the door closed and open, in milliseconds."""
+"""The tables of doors, in milliseconds: of bench/doors.py, bench/muon.py, bench/jax_ragged.py."""
 
 from __future__ import annotations
 
@@ -17,4 +17,27 @@ def calls(document: dict[str, Any]) -> list[str]:
             found += f" ({min(others, key=others.__getitem__)})"
         ratio = "-" if closed is None else f"**{closed / opened:.2f}**"
         lines.append(f"| {row['case']} | {found} | {opened * 1e3:.3f} | {ratio} |")
+    return lines
+
+
+def steps(document: dict[str, Any]) -> list[str]:
+    """Whole steps of Muon, and how long the host was busy with one."""
+    lines = ["| step of Muon, ms (host) | " + " | ".join(document["cases"][0]["ways"]) + " |"]
+    lines.append("|---|" + "---:|" * len(document["cases"][0]["ways"]))
+    for row in document["cases"]:
+        cells = [f"{way['ms']:.2f} ({way['host_ms']:.1f})" for way in row["ways"].values()]
+        name = f"{row['case']}, {row['matrices']} matrices"
+        lines.append(f"| {name} | **{cells[0]}** | {' | '.join(cells[1:])} |")
+    return lines
+
+
+def programs(document: dict[str, Any]) -> list[str]:
+    """Rows of experts by programs of JAX, forward and with both gradients."""
+    lines = ["| bf16, rows x k x n | jax.lax.ragged_dot, ms | ours, ms | times as fast |"]
+    lines.append("|---|---:|---:|---:|")
+    for row in document["cases"]:
+        for kind, title in (("forward", "forward"), ("step", "with gradients")):
+            ours, theirs = (way["ms"] for way in list(row[kind].values())[:2])
+            name = f"{row['name']}, {row['rows']} x {row['k']} x {row['n']}, {title}"
+            lines.append(f"| {name} | {theirs:.2f} | {ours:.2f} | **{theirs / ours:.1f}** |")
     return lines

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from bench import tables_nets
-from bench.doors_table import calls
+from bench.doors_table import calls, programs, steps
 from bench.environment import RESULTS, ROOT
 from bench.fp8_table import products
 from bench.restore_table import restored
 
-_LINES = {**tables_nets.TABLES, "fp8": products, "doors": calls}
+_LINES = {**tables_nets.TABLES, "fp8": products, "doors": calls, "muon": steps, "jax": programs}
 _MARK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 

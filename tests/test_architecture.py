@@ -47,7 +47,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("nn", "torch_ops"),
     ("models", "products"),
     ("names", "pytorch", "video"),
-    ("distributed", "doors", "report"),
+    ("distributed", "doors", "jax", "report"),
     ("cli",),
 )
 # What users import by these names; such a package holds nothing of its own.

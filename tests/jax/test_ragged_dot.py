@@ -1,0 +1,179 @@
+"""ragged_dot and its gradients are those of float64, and of jax.lax.ragged_dot, wherever JAX runs.
+
+On a processor here; where JAX reaches a GPU the same tests run there.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # torch wants memory, too
+pytest.importorskip("torch", reason="PyTorch is not installed")
+jax: Any = pytest.importorskip("jax", reason="JAX is not installed: pip install jax")
+jnp = jax.numpy
+
+from tilewright.errors import ArgumentError, DeviceError, DtypeError, ShapeError  # noqa: E402
+from tilewright.jax import ragged_dot  # noqa: E402
+
+SIZES = {
+    "usual": (40, 16, 24, [10, 0, 15, 9]),
+    "all rows": (33, 8, 16, [33]),
+    "none": (7, 5, 3, [0, 0]),
+    "odd": (131, 37, 29, [1, 64, 0, 65, 1]),
+    "too many": (20, 8, 8, [15, 15, 3]),
+    "below zero": (20, 8, 8, [5, -3, 6]),
+    "no rows": (0, 8, 8, [0, 0]),
+    "no depth": (9, 0, 8, [4, 5]),
+    "long": (3000, 64, 128, [1000, 1, 999, 800]),
+}
+ERRORS = {"bfloat16": 2**-7, "float16": 2**-9, "float32": 2e-6}
+
+
+def drawn(name: str, dtype: str) -> tuple[Any, Any, Any]:
+    rows, k, n, sizes = SIZES[name]
+    draw = np.random.default_rng(0)
+    x, w = draw.standard_normal((rows, k)), draw.standard_normal((len(sizes), k, n))
+    return jnp.array(x, dtype), jnp.array(w, dtype), jnp.array(sizes, jnp.int32)
+
+
+def exact(x: Any, w: Any, sizes: Any, pull: Any) -> list[np.ndarray]:
+    """The product and both gradients in float64."""
+    x, w, pull = (np.asarray(one, np.float64) for one in (x, w, pull))
+    out, of_x, of_w = np.zeros((len(x), w.shape[2])), np.zeros(x.shape), np.zeros(w.shape)
+    begin = 0
+    for i, size in enumerate(np.asarray(sizes)):
+        rows = slice(begin, min(begin + max(int(size), 0), len(x)))
+        out[rows], of_x[rows] = x[rows] @ w[i], pull[rows] @ w[i].T
+        of_w[i] = x[rows].T @ pull[rows]
+        begin = rows.stop
+    return [out, of_x, of_w]
+
+
+def assert_close(found: Any, wanted: np.ndarray, dtype: str) -> None:
+    assert found.dtype == dtype
+    assert found.shape == wanted.shape
+    scale = np.sqrt(np.mean(wanted**2)) if wanted.size else 0.0
+    apart = np.abs(np.asarray(found, np.float64) - wanted)
+    assert (apart <= ERRORS[dtype] * (4 * scale + np.abs(wanted))).all()
+
+
+@pytest.mark.parametrize("dtype", ERRORS)
+@pytest.mark.parametrize("name", SIZES)
+def test_products_and_gradients_are_those_of_float64(name: str, dtype: str) -> None:
+    x, w, sizes = drawn(name, dtype)
+    pull = jnp.array(np.random.default_rng(1).standard_normal((len(x), w.shape[2])), dtype)
+
+    @jax.jit
+    def everything(x: Any, w: Any, sizes: Any, pull: Any) -> Any:
+        out, back = jax.vjp(lambda x, w: ragged_dot(x, w, sizes), x, w)
+        return out, *back(pull)
+
+    for found, wanted in zip(everything(x, w, sizes, pull), exact(x, w, sizes, pull), strict=True):
+        assert_close(found, wanted, dtype)
+    assert_close(ragged_dot(x, w, sizes), exact(x, w, sizes, pull)[0], dtype)
+
+
+def test_it_is_the_product_of_jax_in_its_place_in_a_program() -> None:
+    x, w, sizes = drawn("usual", "float32")
+
+    def loss(dot: Any, x: Any, w: Any) -> Any:
+        hidden = jax.nn.silu(dot(x, w, sizes))
+        return (dot(hidden, jnp.swapaxes(w, 1, 2), sizes) ** 2).sum()
+
+    ways = [
+        jax.jit(jax.grad(partial(loss, dot), (0, 1))) for dot in (ragged_dot, jax.lax.ragged_dot)
+    ]
+    for ours, theirs in zip(*(way(x, w) for way in ways), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=2e-2, atol=2e-2 * float(abs(theirs).max()))
+
+
+def test_gradients_of_gradients_are_those_of_a_product_a_row() -> None:
+    x, w, sizes = drawn("usual", "float32")
+
+    def second(dot: Any) -> Any:
+        def first(x: Any, w: Any) -> Any:
+            return sum(
+                (one**2).sum()
+                for one in jax.grad(lambda *a: (dot(*a, sizes) ** 3).sum(), (0, 1))(x, w)
+            )
+
+        return jax.jit(jax.grad(first, (0, 1)))(x, w)
+
+    def by_row(x: Any, w: Any, sizes: Any) -> Any:
+        group = jnp.repeat(jnp.arange(len(sizes)), sizes, total_repeat_length=34)
+        return jnp.einsum("tk,tkn->tn", x[:34], w[group])
+
+    with jax.default_matmul_precision("highest"):
+        for ours, theirs in zip(second(ragged_dot), second(by_row), strict=True):
+            scale = float(abs(theirs).max())
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4 * scale)
+
+
+def test_calls_in_a_row_read_what_the_one_before_wrote() -> None:
+    x, _, sizes = drawn("usual", "float32")
+    square = jnp.array(np.random.default_rng(2).standard_normal((4, 16, 16)) / 4, jnp.float32)
+
+    @jax.jit
+    def many(x: Any) -> Any:
+        return jax.lax.fori_loop(0, 30, lambda _, y: ragged_dot(y, square, sizes), x)
+
+    wanted = np.asarray(x, np.float64)
+    for _ in range(30):
+        wanted = exact(wanted, square, sizes, np.zeros((40, 16)))[0]
+    assert_close(many(x) / float(np.abs(wanted).max()), wanted / np.abs(wanted).max(), "float32")
+
+
+ONES = (jnp.ones((4, 3)), jnp.ones((2, 3, 5)), jnp.array([2, 2]))
+X, W, GROUPS = ONES
+REFUSED = [
+    (lambda: ragged_dot(X[0], W, GROUPS), ShapeError, r"lhs.shape=\(3,\)"),
+    (lambda: ragged_dot(X, W[:, :2], GROUPS), ShapeError, r"rhs.shape=\(2, 2, 5\)"),
+    (lambda: ragged_dot(X, W, GROUPS[:1]), ShapeError, r"group_sizes.shape=\(1,\)"),
+    (lambda: ragged_dot(X.astype(int), W.astype(int), GROUPS), DtypeError, "lhs.dtype='int32'"),
+    (lambda: ragged_dot(X, W.astype("bfloat16"), GROUPS), DtypeError, "rhs.dtype='bfloat16'"),
+    (lambda: ragged_dot(X, W, GROUPS * 1.0), DtypeError, "group_sizes.dtype='float32'"),
+    (lambda: ragged_dot(X, W, GROUPS, None, "bfloat16"), DtypeError, "preferred_element_type"),
+    (lambda: ragged_dot(X, W, GROUPS, group_offset=GROUPS), ArgumentError, "group_offset"),
+    (lambda: ragged_dot(X, W, GROUPS, "bfloat16"), ArgumentError, "precision='bfloat16'"),
+    (lambda: jax.vmap(lambda x: ragged_dot(x, W, GROUPS))(X[None]), ArgumentError, "vmap"),
+    (lambda: jax.jvp(lambda x: ragged_dot(x, W, GROUPS), (X,), (X,)), TypeError, "forward-mode"),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "words"), REFUSED)
+def test_what_is_refused_is_named(call: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        call()
+
+
+def test_another_back_end_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+    with pytest.raises(DeviceError, match=r"default_backend.*'tpu'"):
+        ragged_dot(*ONES)
+
+
+def test_what_fails_while_a_program_runs_is_raised_with_its_words() -> None:
+    from tilewright.jax import ffi
+
+    def fail(inputs: Any, results: Any, stream: Any) -> None:
+        raise DtypeError("x.dtype: made up")
+
+    for platform in ("cpu", "CUDA"):
+        ffi.register("tilewright_made_up_failure", fail, platform)
+    out = jax.ShapeDtypeStruct((2,), jnp.float32)
+    with pytest.raises(Exception, match=r"DtypeError: x\.dtype: made up"):
+        jax.ffi.ffi_call("tilewright_made_up_failure", out)(X[0]).block_until_ready()
+
+
+def test_full_precision_is_given_where_jax_is_asked_for_some() -> None:
+    x, w, sizes = drawn("odd", "float32")
+    wanted = exact(x, w, sizes, np.zeros((len(x), w.shape[2])))[0]
+    for precision in (jax.lax.Precision.DEFAULT, "highest"):
+        assert_close(ragged_dot(x, w, sizes, precision), wanted, "float32")
+    rounded = np.asarray(ragged_dot(x, w, sizes, "tensorfloat32"))
+    assert np.abs(rounded - wanted).max() < 2**-8 * np.abs(wanted).max()
