@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +17,17 @@ from hypothesis import strategies as st
 from tests.support.made_up import H200
 from tilewright.errors import ArgumentError, ShapeError
 from tilewright.facts.verdict import Proposal, Verdict
-from tilewright.planning.buckets import Choice, Table, Tile, alone, cheapest, choices, largest
+from tilewright.planning.buckets import (
+    Choice,
+    Table,
+    Tile,
+    alone,
+    cheapest,
+    choices,
+    largest,
+    spread,
+)
+from tilewright.planning.cost import MARGIN
 from tilewright.planning.explain import explained
 from tilewright.planning.grouped import GroupedLayout, lay_out, signature
 from tilewright.planning.makespan import Slots
@@ -287,6 +298,19 @@ def test_choices_have_whole_columns() -> None:
         assert isinstance(choice, Choice)
         assert choice.bound >= choice.runs.work / GPU.count * (1 - 1e-12)
         assert np.all(choice.parts * choice.depth >= k)
+
+
+def test_no_shape_is_tried_where_any_could_gain_three_percent_at_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A tie within the margin, to the last bit, is what is there already."""
+    slots = Slots(64, 4)
+    table = Table.of([700, 20, 8], [900, 300, 70], [100, 100, 100], TILES)
+    base = largest(table, slots)
+    limit = base.runs.work / slots.count * MARGIN
+    for score, tried in ((limit, 0), (math.nextafter(limit, math.inf), 1), (0.0, 0)):
+        monkeypatch.setattr(Choice, "score", lambda self, slots, score=score: score)
+        assert len(spread(table, base, range(len(TILES)), slots)) == tried
 
 
 def test_balance_adds_up() -> None:
