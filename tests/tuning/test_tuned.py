@@ -36,7 +36,7 @@ from tilewright.planning.classes import (
 from tilewright.planning.cost import Curve, Measured, Narrow, device_seconds
 from tilewright.planning.explain import explain
 from tilewright.planning.tiles import why_not
-from tilewright.tuning import exchange, narrow, store, tuned
+from tilewright.tuning import exchange, narrow, store, tuned, visits
 from tilewright.tuning.tasks import heaviest, representatives, tasks
 from tilewright.tuning.trial import LAYOUTS, Shape
 
@@ -474,9 +474,14 @@ def test_a_wrong_argument_is_one_line_that_names_it(
 
 
 def test_the_command_tunes_a_real_kernel_and_matmul_uses_it(
-    opencl_device: Device, tmp_path: Path
+    opencl_device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever wins: the report says that it was tuned, and the result is right."""
+    """Whatever wins: the report says that it was tuned, and the result is right.
+
+    Before it the curves are measured, of few and small products.
+    """
+    monkeypatch.setattr(visits, "SIZES", visits.SIZES[:4])
+    monkeypatch.setattr(narrow, "WIDTHS", narrow.WIDTHS[::3])
     shapes = tmp_path / "shapes.csv"
     shapes.write_text("m,n,k\n90,70,110\n")
     arguments = ("--device", opencl_device.id, "--kernel", "naive", "--shapes", str(shapes))
