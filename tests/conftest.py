@@ -59,11 +59,13 @@ def pytest_configure(config: pytest.Config) -> None:
 # processes share the work, these begin, and at the end there is only what takes little.
 LONG = (
     "test_conv_single",  # compiles what others then read
-    *("test_oclgrind", "test_tuner", "test_hopper_compile", "test_triton_interpreter"),
-    *("test_kernels", "test_grouped", "test_planner_simulator", "test_conv_whole", "test_pages"),
-    *("test_long_sums", "test_cli_grouped", "test_ladder", "test_triton_ragged"),
-    *("test_onebit_fork", "test_cli_demo", "test_peak", "test_grouped_single", "test_cli_ending"),
-    *("test_onnx_check", "test_chain_compile", "test_cli", "test_cli_onebit", "test_triton_conv"),
+    *("test_pages", "test_oclgrind", "test_planner_simulator", "test_hopper_compile"),
+    *("test_onebit", "test_kernels", "test_grouped", "test_conv_whole", "test_grouped_single"),
+    *("test_chain_compile", "test_cli_grouped", "test_detect_survival", "test_ladder"),
+    *("test_fp8_compile", "test_long_sums", "test_cli_ending", "test_film_opencl"),
+    *("test_cli_demo", "test_triton_interpreter", "test_hidden", "test_triton_ragged"),
+    *("test_onebit_fork", "test_stem", "test_onnx_check", "test_cli_onebit", "test_peak"),
+    *("test_quantised", "test_moe_triton", "test_triton_conv"),
 )
 HAS_GPU = (
     any(Path(path).exists() for path in ("/dev/nvidiactl", "/dev/kfd"))
