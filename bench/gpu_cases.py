@@ -1,7 +1,8 @@
 """The cases of bench/gpu.py: what is multiplied, how it lies on the GPU, and what is asked for.
 
 Irregular batches draw m, n and k uniformly; contiguous rows of such sizes are no multiples of 16
-bytes ("unaligned"), unless every stride is rounded up to 8 elements ("aligned"). A mixture of
+bytes ("unaligned"), unless every stride is rounded up to 8 elements ("aligned"). Skewed ones are
+small or hold their work in few problems; two thirds of what they once took is asked. A mixture of
 experts has as many rows an expert as a fixed draw of a multinomial gives, all of one x [tokens, k].
 """
 
@@ -64,6 +65,41 @@ def experts(count: int, k: int, n: int, tokens: int) -> tuple[tuple[int, int, in
     return tuple((int(m), n, k) for m in rows)
 
 
+def skewed(name: str) -> tuple[tuple[int, int, int], ...]:
+    """Sizes that are small, or few of which hold nearly all work; the same in every run."""
+    random = np.random.default_rng(0)
+    if name == "2000 by a power law":
+        drawn = np.minimum(random.zipf(1.4, (2000, 3)), 400)
+    elif name == "300 x 700 x 5000 among 800 of 4..48":
+        drawn = np.insert(random.integers(4, 49, (800, 3)), 400, (300, 700, 5000), axis=0)
+    elif name == "300 of 1..2000 x 1..24 x 8..128":
+        limits = ((1, 2001), (1, 25), (8, 129))
+        drawn = np.stack([random.integers(*limit, 300) for limit in limits], axis=1)
+    elif name == "500 of 64 x 64 x 1000..20000":
+        drawn = np.full((500, 3), 64)
+        drawn[:, 2] = random.integers(1000, 20_001, 500)
+    else:
+        drawn = np.exp(random.uniform(np.log(2), np.log(901), (800, 3))).astype(int)
+    return tuple(tuple(row) for row in drawn.tolist())
+
+
+def _skewed() -> list[Case]:
+    """Each in float32 and bfloat16; sizes even in their logarithms in float64 as well."""
+    asked = {
+        "2000 by a power law": (0.055, 0.039),
+        "300 x 700 x 5000 among 800 of 4..48": (0.076, 0.045),
+        "300 of 1..2000 x 1..24 x 8..128": (0.076, 0.048),
+        "500 of 64 x 64 x 1000..20000": (0.78, 0.42),
+        "800 of 2..900, even in logarithms": (0.156, None),
+    }
+    found = [
+        Case(f"skewed: {name}", dtype, must, None, skewed(name))
+        for name, each in asked.items()
+        for dtype, must in zip(("float32", "bfloat16"), each, strict=True)
+    ]
+    return [*found, Case(found[-1].name, "float64", 0.157, None, found[-1].sizes)]
+
+
 def _milliseconds(flops: float, teraflops: float) -> float:
     return flops / teraflops / 1e9
 
@@ -94,6 +130,7 @@ CASES = (
     Case("dense 4096", "float32", 1.1, 0.62, ((4096,) * 3,), precision="fp32x"),
     Case("1000 of 1..256", "float32", 0.24, 0.18, uniform(1, 256, 1000), precision="fp32x"),
     Case("1000 of 1..512", "float32", 0.95, 0.67, uniform(1, 512, 1000), precision="fp32x"),
+    *_skewed(),
 )
 
 

@@ -46,6 +46,12 @@ FILLS: dict[str, Fill] = {
     "large": lambda x: 1e17 * x.new_empty(x.shape).uniform_(),
 }
 BAD = "scaled by 2^-30 to 2^30"
+# Whose sums of a long k round the same way at each step, or have few terms.
+LONG: dict[str, Fill] = {
+    "one number": lambda x: x.new_full(x.shape, 0.1),
+    "uniform": FILLS["uniform"],
+    "95 % zeros": lambda x: x * (x.new_empty(x.shape).uniform_() < 0.05),
+}
 
 
 def filled(memory: Memory, fill: Fill, beta: float = 0.0, every: int = 1) -> Arrays:
@@ -111,6 +117,21 @@ def test_errors_are_at_most_twice_those_of_cublas_in_fp32(
         for errors, found in ((ours, c), (theirs, a @ b)):
             errors.append(float((found.double() - exact).norm() / exact.norm()))
     assert np.linalg.norm(ours) <= 2 * np.linalg.norm(theirs)
+
+
+@pytest.mark.parametrize("kind", LONG)
+@pytest.mark.parametrize("k", [2_000, 3_104, 20_000])
+def test_errors_of_a_long_k_are_at_most_twice_those_of_cublas_in_fp32(k: int, kind: str) -> None:
+    import torch
+
+    torch.backends.cuda.matmul.fp32_precision = "ieee"
+    arrays = filled(Memory([(24, 24, k), (200, 130, k)]), LONG[kind])
+    launch_of(arrays)()
+    for problem in range(2):
+        a, b, c = (arrays.view(which, problem) for which in range(3))
+        exact = a.double() @ b.double()
+        ours, theirs = (float((found.double() - exact).norm()) for found in (c, a @ b))
+        assert ours <= 2 * theirs
 
 
 def test_infinities_and_nan_are_ieees() -> None:

@@ -26,7 +26,8 @@ from tilewright.planning.makespan import Slots
 class TileShape:
     """A tile shape with its launch options, and seconds: of no depth, and of 128 steps of k more.
 
-    `cuda` says that kernels/simt/grouped_single.cu computes it, not Triton's grouped_tiles.
+    `cuda` says that kernels/simt/grouped_single.cu computes it, not Triton's grouped_tiles; `trim`
+    that what lies over a problem's edge takes less, as `Tile` has it.
     """
 
     m: int
@@ -37,6 +38,7 @@ class TileShape:
     fixed: float
     slope: float
     cuda: bool = False
+    trim: tuple[int, int] | None = None
 
     def shared(self, item: int) -> int:
         """Bytes of local memory that the blocks loaded ahead take, at most."""
@@ -46,7 +48,7 @@ class TileShape:
         """As the planner knows it, where a unit multiplies so many times as fast as an H200's."""
         slots = h200.UNITS * h200.RESIDENT
         found = Tile.timed(self.m, self.n, self.k, self.fixed, self.slope, slots)
-        return replace(found, rate=found.rate * multiply)
+        return replace(found, rate=found.rate * multiply, trim=self.trim)
 
 
 _Cut = tuple[int, int, int, int, int]  # rows, columns, steps of k; warps, stages
@@ -67,8 +69,16 @@ _CUDA_WIDE_SINGLE = _timed(h200.TILES_CUDA_WIDE_SINGLE, *_SMALL, cuda=(64, 64, 1
 _TF32 = _timed(
     h200.TILES_TF32, (64, 64, 16, 4, 3), (32, 32, 32, 2, 2), (16, 32, 32, 2, 1), (16, 16, 16, 1, 1)
 )
-_HALF = _timed(
-    h200.TILES_HALF, (64, 128, 64, 4, 1), (64, 64, 32, 4, 1), (32, 32, 32, 2, 1), (16, 16, 16, 1, 1)
+# Small tiles of halves wait for their loads, number by number, and edges have fewer of them.
+_HALF = tuple(
+    replace(shape, trim=(shape.m // 2, shape.n // 2)) if shape.m <= 32 else shape
+    for shape in _timed(
+        h200.TILES_HALF,
+        (64, 128, 64, 4, 1),
+        (64, 64, 32, 4, 1),
+        (32, 32, 32, 2, 1),
+        (16, 16, 16, 1, 1),
+    )
 )
 _WIDE_HALF = _timed(
     h200.TILES_WIDE_HALF,
