@@ -65,6 +65,7 @@ _trusted_parts: Shelf[Path, bool] = Shelf("parts of the cache that are trusted",
 
 _HELD = (
     "NUMBA_CPU_NAME",
+    "NUMBA_CPU_FEATURES",
     "OPENBLAS_CORETYPE",
     "MKL_ENABLE_INSTRUCTIONS",
     "CL_CONFIG_CPU_TARGET_ARCH",

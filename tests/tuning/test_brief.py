@@ -11,7 +11,8 @@ import pytest
 from tests.support.nets import plain_net, upscaler
 from tilewright import settings
 from tilewright.backends.host.backend import Host
-from tilewright.facts.ceilings import FMA
+from tilewright.facts.ceilings import FMA, Rate
+from tilewright.facts.device import Device
 from tilewright.inputs import devices
 from tilewright.tuning import brief
 
@@ -53,6 +54,40 @@ def test_bits_are_measured_where_they_are_asked_for_and_the_rest_stays() -> None
     assert both.brief.best("bits") is not None
     assert both.brief.best("float32") == plain.brief.best("float32")
     assert brief.known(both, bits=True) is both
+
+
+def _with_registers_at(device: Device, value: float, *, busy: bool = False) -> Device:
+    assert device.brief is not None
+    rates = [
+        replace(row, value=value) if row.way == FMA else row
+        for row in device.brief.rates
+        if row.dtype == "float32"
+    ]
+    shared = tuple(str(row) for row in rates if row.way == FMA and busy)
+    return replace(device, brief=replace(device.brief, rates=tuple(rates), busy=shared))
+
+
+@pytest.mark.usefixtures("empty_cache")
+def test_what_something_else_disturbed_is_measured_again_once_a_process_and_calm_rows_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = brief.known(replace(devices.host(), ceilings=None, brief=None))
+    low = _with_registers_at(first, 1.0, busy=True)
+    assert brief.known(low) is low  # this process has measured
+    monkeypatch.setattr(brief, "_again", set())
+    found = brief.known(low)
+    assert found.brief is not None
+    assert found.brief.rates[0].value > 1e6
+    monkeypatch.setattr(brief, "_again", set())
+    calm = _with_registers_at(first, 1.0)
+    assert brief.known(calm) is calm
+
+
+def test_registers_slower_than_a_blas_contradict_it() -> None:
+    blas, fma = Rate("float32", "numpy.matmul, 512", 0, 0, 2e11), Rate("float32", FMA, 16, 12, 1e11)
+    assert brief.contradicted((blas, fma)) == {str(fma)}
+    assert brief.contradicted((blas, replace(fma, value=3e11))) == set()
+    assert brief.contradicted((blas, replace(fma, dtype="float64"))) == set()
 
 
 def test_without_a_place_to_keep_it_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,7 +93,7 @@ def _slower(home: Device) -> float:
 
 def _known(device: Device, work: Batch) -> Device:
     """The host with the ceilings that predictions go by, measured now for who can wait."""
-    return device if work.at_once or device.brief or device.ceilings else host_for()
+    return device if work.at_once or device.ceilings else host_for()
 
 
 def chosen(work: Batch, device: Device, wanted: str | None, *, alone: bool) -> Verdict:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import platform
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +20,10 @@ from tilewright import grouped_matmul, plan_grouped
 from tilewright.backends.host import compiled
 from tilewright.backends.host import grouped as native
 from tilewright.calls import grouped_plan
+from tilewright.calls.grouped_loop_host import operands_of
 from tilewright.errors import KernelError
+from tilewright.inputs.batch import checked
+from tilewright.inputs.batch_place import host_place
 from tilewright.inputs.devices import host
 
 pytestmark = pytest.mark.skipif(not compiled.available(), reason="needs Numba")
@@ -69,6 +74,58 @@ def test_runs_give_the_same_bits_and_threads_do_not_disturb_each_other() -> None
         runs = [pool.submit(grouped_matmul, *lists(batch[i % 2]), **NATIVE) for i in range(40)]
         for i, run in enumerate(runs):
             assert all(map(np.array_equal, run.result(), first[i % 2]))
+
+
+@pytest.mark.parametrize("lies", ["C", "F", "strided"])
+def test_what_is_fetched_ahead_of_large_products_changes_no_result(lies: str) -> None:
+    rng = np.random.default_rng(5)
+    sizes = [(70 + 9 * i, 40 + 13 * i, (90, 300, 700)[i % 3]) for i in range(12)]
+
+    def lying(rows: int, cols: int) -> Any:
+        wide = rng.random((rows, 2 * cols), np.float32)
+        kinds = {"C": np.ascontiguousarray, "F": np.asfortranarray, "strided": lambda x: x}
+        return kinds[lies](wide[:, ::2])
+
+    a = [lying(m, k) for m, _, k in sizes]
+    b = [lying(k, n) for _, n, k in sizes]
+    for x, y, found in zip(a, b, grouped_matmul(a, b, **NATIVE), strict=True):
+        assert np.allclose(found, x.astype(np.float64) @ y, rtol=1e-5)
+
+
+def test_tiles_of_a_product_are_even_and_cover_it_once() -> None:
+    sizes = np.arange(1, 1200)
+    for most, step in ((48, 24), (192, 24), (384, 24), (96, 32), (256, 32), (512, 16)):
+        each = native._even(sizes, np.full_like(sizes, most), step)
+        count = -(-sizes // most)
+        assert (each <= most).all()
+        assert (each * count >= sizes).all()
+        assert (each * (count - 1) < sizes).all()
+    given = given_of([Case(300, 700, 40)] + [Case(3, 4, 5)] * 20)
+    plan = plan_grouped(*_sizes(given), device="host")
+    assert plan.layout is not None
+    call = checked(host_place(), *lists(given), None)
+    records = native._records(plan.layout, operands_of(call), 4)
+    tiles, _ = native._tiles(plan.layout, records, 4)
+    of_first = tiles[tiles[:, 0] == records.ctypes.data]
+    assert of_first[:, 3:].prod(axis=1).sum() == 300 * 700
+    assert np.ptp(of_first[:, 3:].prod(axis=1)) <= 0.2 * of_first[:, 3:].prod(axis=1).max()
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="reads x86's registers")
+@pytest.mark.parametrize("dtype", ["single", "double"])
+def test_no_sum_leaves_its_register_between_steps_of_k(dtype: str) -> None:
+    from numba import cfunc, types
+
+    from tilewright.backends.host.kernels import grouped, grouped_tile
+
+    made = cfunc(types.void(*[types.intp] * 11))(getattr(grouped, f"_{dtype}"))
+    text = made._library.get_asm_str()
+    sums = grouped_tile.ROWS * grouped_tile.WIDEST
+    blocks = [block for block in re.split(r"\n\.L\w+:", text) if block.count("vfmadd") >= sums]
+    assert len(blocks) >= 2
+    for block in blocks:
+        inner = block[: block.rindex("vfmadd")]
+        assert not re.search(r"%[xyz]mm\d+, -?\d*\(%rsp\)|\(%rsp\), %[xyz]mm", inner), inner
 
 
 def test_other_types_are_refused_with_what_there_is() -> None:

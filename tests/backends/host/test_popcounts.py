@@ -54,6 +54,21 @@ def tiles_of(triple: str, core: str, features: str) -> list[str]:
     return run.stdout.split("=====")[:2]
 
 
+def test_a_processors_name_alone_changes_no_features_as_numba_compiles_for_all_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from numba import config
+
+    from tilewright.backends.host.kernels.popcounts import features
+
+    monkeypatch.setattr(config, "CPU_FEATURES", None)
+    own = features()
+    monkeypatch.setattr(config, "CPU_NAME", "haswell")
+    assert features() == own
+    monkeypatch.setattr(config, "CPU_FEATURES", "+avx2,+fma")
+    assert features() == {"avx2", "fma"}
+
+
 def test_convolutions_of_avx512_without_native_counts_keep_their_sums_in_registers() -> None:
     features = "+avx512f,+avx512bw,+avx512vl,+avx512dq,+avx2,+fma,+popcnt"
     _, assembly = tiles_of("x86_64-linux-gnu", "cascadelake", features)

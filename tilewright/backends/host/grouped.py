@@ -30,9 +30,12 @@ from tilewright.planning.makespan import Slots
 
 Table = npt.NDArray[Any]
 DTYPES = ("float32", "float64")
-# Rows and columns of tiles; the share of a core's peak that they reach; seconds of one.
-_SHAPES = ((48, 96, 0.86), (192, 256, 0.9), (384, 512, 0.92))
-_OVERHEAD = 8e-8
+# Rows and columns of tiles; the share of a core's peak that they reach; seconds of one. Rows count
+# by fours, columns by vectors, k by fours: what products of few of them lose.
+_SHAPES = ((48, 96, 0.7), (192, 256, 0.76), (384, 512, 0.8))
+_OVERHEAD, _ROWS, _COLUMNS, _STEP = 5e-8, 4, 16, 4
+# What tiles are cut at: panels of B and, of any register, blocks of rows.
+_PANEL, _BLOCK = 32, 24
 _JUMP = 3e-8  # seconds that a core loses where the next product does not lie next in memory
 _MERGE = 4e-10  # seconds in which it adds an element of a part
 _LAUNCH = 1.5e-5
@@ -57,9 +60,10 @@ class NativeGroups(GroupedKernel):
         """Three blocks, of which the larger repack less and the smaller balance better."""
         peak = rates.PEAK / rates.of(self.device).factor
         wide = 1 if self.dtype == "float32" else 2
-        trim = (1, 16 // wide)
+        trim = (_ROWS, _COLUMNS // wide)
         return tuple(
-            Tile(m, n // wide, share * peak / wide, _OVERHEAD, trim=trim) for m, n, share in _SHAPES
+            Tile(m, n // wide, share * peak / wide, _OVERHEAD, _STEP, trim)
+            for m, n, share in _SHAPES
         )
 
     @property
@@ -86,7 +90,7 @@ class NativeGroups(GroupedKernel):
         sums = np.empty(layout.sums.elements, self.dtype)
         if len(layout.sums):
             records = np.concatenate((records, _parts(layout, records, sums, item)))
-        tiles, cuts = _tiles(layout, records)
+        tiles, cuts = _tiles(layout, records, item)
         steps = [_step(TILES if single else TILES_DOUBLE, tiles, cuts)]
         steps[0]["multiply"] = compiled.code_of_products(item)
         keep: list[object] = [operands, records, sums, tiles, cuts]
@@ -166,12 +170,23 @@ def _pieces(layout: GroupedLayout, records: Table, sums: Table, item: int) -> tu
     return np.array(found, np.int64), np.arange(len(found) + 1)
 
 
-def _tiles(layout: GroupedLayout, records: Table) -> tuple[Table, Table]:
-    """Every tile in launch order, and the first of every task."""
+def _even(size: Table, most: Table, step: int) -> Table:
+    """Rows, or columns, of tiles of at most so many, as even as multiples of `step` are."""
+    count = np.maximum(-(-size // most), 1)
+    each: Table = step * -(-size // (count * step))
+    return each
+
+
+def _tiles(layout: GroupedLayout, records: Table, item: int) -> tuple[Table, Table]:
+    """Every tile in launch order, and the first of every task. Tiles of a product are of one size,
+    as near as blocks and panels let them be: the planner counts them as equal."""
     queue = layout.queue
     shapes = np.array([(tile.m, tile.n) for tile in layout.tiles], np.int64)
+    high, wide = shapes[layout.tile].T
+    high = _even(layout.m, high, _BLOCK)
+    wide = _even(layout.n, wide, _PANEL * 4 // item)
     problem = queue.problem.astype(np.int64)
-    high, wide = shapes[layout.tile[problem]].T
+    high, wide = high[problem], wide[problem]
     tiles = np.empty((len(queue), 5), np.int64)
     row_of = problem
     if len(layout.sums):

@@ -58,11 +58,12 @@ def fused(builder, x, y, z):
     return builder.call(function, [x, y, z])
 
 
-def prefetch(builder, pointer):
-    """Ask for the line of a byte pointer; nowhere is an address that must not be."""
+def prefetch(builder, pointer, near=3):
+    """Ask for the line of a byte pointer; nowhere is an address that must not be. `near`: 3 is the
+    first cache, 2 the second."""
     kind = ir.FunctionType(ir.VoidType(), [POINTER, I32, I32, I32])
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-    builder.call(function, [pointer, I32(0), I32(3), I32(1)])
+    builder.call(function, [pointer, I32(0), I32(near), I32(1)])
 
 
 def private(module, name, kinds, result=None):

@@ -32,6 +32,9 @@ from tilewright.backends.host.kernels.conv_product import (
     at,
     private,
 )
+from tilewright.backends.host.kernels.conv_product import (
+    prefetch as fetch,
+)
 from tilewright.backends.host.kernels.emitted import emitted
 from tilewright.backends.host.kernels.lanes import broadcast, overloaded
 from tilewright.backends.host.kernels.popcounts import FLOATS
@@ -39,7 +42,7 @@ from tilewright.backends.host.kernels.popcounts import FLOATS
 I1, I32 = ir.IntType(1), ir.IntType(32)
 REGISTER = 4 * FLOATS  # bytes
 ROWS = 8 if REGISTER == 64 else 6
-VECTORS = (1, 2) if REGISTER > 16 else (1, 2, 4)
+WIDEST = 2 if REGISTER > 16 else 4  # vectors
 # Whether vectors are read and written in part; if not, B and C go through memory of the thread.
 MASKS = REGISTER > 16
 _WAITING = 8  # sums that keep a core's multipliers busy
@@ -53,7 +56,7 @@ class Kind:
         self.scalar = ir.FloatType() if name == "float32" else ir.DoubleType()
         self.item = 4 if name == "float32" else 8
         self.lanes = REGISTER // self.item
-        self.columns = self.lanes * VECTORS[-1]
+        self.columns = self.lanes * WIDEST
         self.vector = ir.VectorType(self.scalar, self.lanes)
         self.whole = ir.VectorType(ir.IntType(8 * self.item), self.lanes)
         self.word = f"v{self.lanes}f{8 * self.item}"
@@ -131,10 +134,29 @@ def _product(module, kind, rows, vectors):
         return module.globals[name]
     builder, given = private(module, name, [POINTER, INT, INT, POINTER, INT, POINTER] + [INT] * 3)
     a, a_row, a_col, b, b_row, c, c_row, k, lanes = given
-    starts = [at(builder, a, builder.mul(a_row, INT(row))) for row in range(rows)]
-    mask = kind.mask(builder, lanes) if MASKS else None
-    sets = max(1, min(4, _WAITING // (rows * vectors)))
-    each = rows * vectors
+    starts = [_kept(builder, at(builder, a, builder.mul(a_row, INT(row)))) for row in range(rows)]
+
+    def made(mask):
+        sums = _summed(builder, kind, starts, a_col, b, b_row, k, vectors, mask)
+        _put(builder, kind, sums, vectors, c, c_row, mask)
+
+    if not MASKS:
+        made(None)
+    else:
+        full = builder.icmp_signed("==", lanes, INT(kind.lanes))
+        with builder.if_else(full) as (then, otherwise):
+            with then:
+                made(None)
+            with otherwise:
+                made(kind.mask(builder, lanes))
+    builder.ret_void()
+    return module.globals[name]
+
+
+def _summed(builder, kind, starts, a_col, b, b_row, k, vectors, mask):
+    """The sums of a product, row by row; even and odd steps of k by themselves where few wait."""
+    each = len(starts) * vectors
+    sets = max(1, min(4, _WAITING // each))
 
     def body(index, flat, used):
         groups = [list(flat[each * one : each * (one + 1)]) for one in range(used)]
@@ -154,17 +176,14 @@ def _product(module, kind, rows, vectors):
     for one in range(1, sets):
         for index in range(each):
             sums[index] = builder.fadd(sums[index], sums[each * one + index])
-    if not MASKS:
-        _put(builder, kind, sums[:each], vectors, c, c_row, None)
-    else:
-        full = builder.icmp_signed("==", lanes, INT(kind.lanes))
-        with builder.if_else(full) as (then, otherwise):
-            with then:
-                _put(builder, kind, sums[:each], vectors, c, c_row, None)
-            with otherwise:
-                _put(builder, kind, sums[:each], vectors, c, c_row, mask)
-    builder.ret_void()
-    return module.globals[name]
+    return sums[:each]
+
+
+def _kept(builder, pointer):
+    """An address that LLVM takes for unknown, so that it stays in a register of its own: it would
+    else work each row's out from the last one's, a chain of additions in every step of k."""
+    one = ir.InlineAsm(ir.FunctionType(pointer.type, (pointer.type,)), "", "=r,0")
+    return builder.call(one, [pointer])
 
 
 def _put(builder, kind, sums, vectors, c, c_row, mask):
@@ -235,7 +254,7 @@ def _typed(result, letters):
 
 @_typed("", "i" * 11)
 def multiply(builder, kind, rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k, lanes):
-    """C = A @ B of so many rows, 1 to `ROWS`, and vectors, one of `VECTORS`; all in bytes.
+    """C = A @ B of so many rows and vectors, up to `ROWS` and `WIDEST`; all in bytes.
 
     `lanes`: columns of the last vector.
     """
@@ -245,7 +264,7 @@ def multiply(builder, kind, rows, vectors, a, a_row, a_col, b, b_row, c, c_row, 
     other = builder.append_basic_block("none")
     which = builder.add(builder.mul(vectors, INT(16)), rows)
     jump = builder.switch(which, other)
-    for wide in VECTORS:
+    for wide in range(1, WIDEST + 1):
         for high in range(1, ROWS + 1):
             block = builder.append_basic_block(f"of{high}x{wide}")
             jump.add_case(INT(16 * wide + high), block)
@@ -255,6 +274,12 @@ def multiply(builder, kind, rows, vectors, a, a_row, a_col, b, b_row, c, c_row, 
     builder.position_at_end(other)
     builder.branch(done)
     builder.position_at_end(done)
+
+
+@emitted(types.void, types.intp)
+def prefetch(builder, address):
+    """Ask the second cache for the line there, and wait for nothing."""
+    fetch(builder, builder.inttoptr(address, POINTER), 2)
 
 
 @emitted(types.void, *[types.intp] * 12)

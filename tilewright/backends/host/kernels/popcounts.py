@@ -30,9 +30,10 @@ I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 
 
 def features():
-    """The target's features: the processor's, unless NUMBA_CPU_FEATURES names others."""
-    if config.CPU_FEATURES is not None or config.CPU_NAME is not None:
-        return set((config.CPU_FEATURES or "").replace("+", "").split(","))
+    """The target's features, as Numba takes them: the processor's, unless NUMBA_CPU_FEATURES names
+    others. NUMBA_CPU_NAME alone changes none: Numba compiles for what the processor has."""
+    if config.CPU_FEATURES is not None:
+        return set(config.CPU_FEATURES.replace("+", "").split(","))
     return {name for name, there in binding.get_host_cpu_features().items() if there}
 
 
