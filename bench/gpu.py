@@ -6,9 +6,11 @@
 Milliseconds are device events' around one call, medians of interleaved rounds of a few calls each,
 so that small operands are in cache as they are in a loop. Each round of a way follows a rest, or
 it would find the chip slowed by the way before: right after 48 other products torch.mm of 8192 took
-1.60 ms on an H200, and 1.39 after 20 ms of rest. A way's host time is the wall clock of calls that
-nothing waits for. Ways that cannot take a case say why. Writes bench/results/gpu-NAME.json and
-docs/images/gpu-NAME.png.
+1.60 ms on an H200, and 1.39 after 20 ms of rest. Beside that rested figure, `ms`, stand
+`steady_ms`, of calls after a quarter of a second of them, and `cold_ms`, where before each call so
+much is written that nothing of its operands is left in L2. A way's host time is the wall clock of
+calls that nothing waits for. Ways that cannot take a case say why. Writes
+bench/results/gpu-NAME.json and docs/images/gpu-NAME.png.
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ ROUNDS, BLOCK = 7, 8
 REST = 0.03  # seconds before a block of calls; see above
 HOST_CALLS, HOST_LOOPS = 100, 5
 HOST_MS = 40  # milliseconds of a loop of host calls; at 200 these were half of a run
+WARM_MS = 250  # milliseconds of calls before a steady figure
+FLUSHED = 4  # times the size of L2 that is written before a cold call
 LEAD = 100_000  # cycles, about 50 µs: what the host needs to enqueue a bound launch
 SLOW = 3.0  # ms: a way slower than this gets a third of the rounds, one call each
 OURS = "tilewright"
@@ -212,7 +216,13 @@ def _add(
 def _rows(ways: dict[str, Way], flops: float, lead: int = LEAD) -> dict[str, dict[str, float]]:
     """What each way took, of the device and of the host."""
     return {
-        name: {"ms": ms, "tflops": flops / ms / 1e9, "host_us": _host_time(ways[name], ms)}
+        name: {
+            "ms": ms,
+            "steady_ms": _steady(ways[name], ms, lead),
+            "cold_ms": _cold(ways[name], ms, lead),
+            "tflops": flops / ms / 1e9,
+            "host_us": _host_time(ways[name], ms),
+        }
         for name, ms in _times(ways, lead).items()
     }
 
@@ -235,12 +245,38 @@ def _times(ways: dict[str, Way], lead: int = LEAD) -> dict[str, float]:
     }
 
 
-def _span(way: Way, lead: int = LEAD) -> tuple[Any, Any]:
+def _steady(way: Way, ms: float, lead: int) -> float:
+    """Median milliseconds of calls of a chip that has been at it without a pause."""
+    import torch
+
+    for _ in range(max(1, min(1000, int(WARM_MS / ms)))):
+        way()
+    pairs = [_span(way, lead) for _ in range(BLOCK if ms <= SLOW else 3)]
+    torch.cuda.synchronize()
+    return float(statistics.median(start.elapsed_time(end) for start, end in pairs))
+
+
+def _cold(way: Way, ms: float, lead: int) -> float:
+    """Median milliseconds of calls that find nothing of theirs in L2, each block after a rest."""
+    import torch
+
+    room = FLUSHED * torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
+    other, pairs = torch.empty(room, dtype=torch.uint8, device="cuda"), []
+    time.sleep(REST)
+    for _ in range(BLOCK if ms <= SLOW else 3):
+        pairs.append(_span(way, lead, other.zero_))
+    torch.cuda.synchronize()
+    return float(statistics.median(start.elapsed_time(end) for start, end in pairs))
+
+
+def _span(way: Way, lead: int = LEAD, before: Way | None = None) -> tuple[Any, Any]:
     """Events around one call, behind work that keeps the device busy until both are enqueued."""
     import torch
 
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda._sleep(lead)
+    if before is not None:
+        before()
     start.record()
     way()
     end.record()
@@ -299,8 +335,9 @@ def _show(record: dict[str, Any]) -> None:
     for name, row in sorted(record["ways"].items(), key=lambda item: item[1]["ms"]):
         said = f"  ({record['engine']}{error})" if name == OURS else ""
         print(
-            f"    {name:15s} {row['ms']:9.4f} ms {row['tflops']:8.1f} TFLOP/s"
-            f" {row['host_us']:9.1f} us host{said}",
+            f"    {name:15s} {row['ms']:9.4f} ms, steady {row['steady_ms']:.4f}, cold"
+            f" {row['cold_ms']:.4f}, {row['tflops']:8.1f} TFLOP/s,"
+            f" {row['host_us']:.1f} us host{said}",
             flush=True,
         )
     for name, why in record["refused"].items():
