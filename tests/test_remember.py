@@ -195,7 +195,7 @@ def test_a_child_forked_while_a_property_is_made_makes_those_of_other_objects() 
     assert met.wait(60)
     child = os.fork()
     if child == 0:
-        signal.alarm(20)
+        signal.alarm(300)
         one = _Made()
         os._exit(0 if one.value is one.value else 1)
     status = os.waitpid(child, 0)[1]

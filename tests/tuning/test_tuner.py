@@ -372,17 +372,17 @@ def test_a_configuration_that_loses_on_one_shape_is_not_adopted(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("does", "why"),
+    ("does", "dying", "why"),
     [
-        ("print('{', end='', flush=True); os._exit(3)", "the worker ended with status 3"),
-        ("os.close(1); time.sleep(600)", "the worker hung up and was alive 0.1 s later"),
+        ("print('{', end='', flush=True); os._exit(3)", 60.0, "the worker ended with status 3"),
+        ("os.close(1); time.sleep(600)", 0.1, "the worker hung up and was alive 0.1 s later"),
     ],
     ids=["half an answer", "a closed pipe"],
 )
 def test_a_worker_that_ends_in_the_middle_is_a_failure_and_is_replaced(
-    does: str, why: str, monkeypatch: pytest.MonkeyPatch
+    does: str, dying: float, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tilewright.tuning.workshop.DYING_SECONDS", 0.1)
+    monkeypatch.setattr("tilewright.tuning.workshop.DYING_SECONDS", dying)
     script = f"import os, time; input(); print('{{}}', flush=True); input(); {does}"
     with Workshop((sys.executable, "-c", script)) as workshop:
         assert workshop.greet({"do": "hello"}) == {}
