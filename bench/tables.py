@@ -13,13 +13,20 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bench import tables_nets
+from bench import distributed_table, tables_nets
 from bench.doors_table import calls, programs, steps
 from bench.environment import RESULTS, ROOT
 from bench.fp8_table import products
 from bench.restore_table import restored
 
-_LINES = {**tables_nets.TABLES, "fp8": products, "doors": calls, "muon": steps, "jax": programs}
+_LINES = {
+    **tables_nets.TABLES,
+    "distributed": distributed_table.tables,
+    "doors": calls,
+    "fp8": products,
+    "jax": programs,
+    "muon": steps,
+}
 _MARK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
