@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from tilewright.errors import ArgumentError, DeviceError
+from tilewright.torch_ops import moe_on_gpu, moe_on_processor
 
 _ALIGNED = 16  # bytes at which a row and its parts begin: what tensor maps want
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -58,10 +59,14 @@ class Parcel:
 
 @dataclass(frozen=True, eq=False)
 class Route:
-    """Rows sent, by rank and then by token: whose each is, how many went and came, rank by rank."""
+    """Rows sent, by rank and then by token: whose each is, how many went and came, rank by rank.
+
+    `places` has the rows of each token, [T, as many as there can be], -1 where there are fewer.
+    """
 
     group: Any
     tokens: Tensor
+    places: Tensor
     sent: list[int]
     received: list[int]
 
@@ -78,14 +83,13 @@ class Route:
         dist.all_to_all_single(found, rows.contiguous(), taken, given, group=self.group)
         return found
 
-    def added(self, rows: Tensor, tokens: int) -> Tensor:
+    def added(self, rows: Tensor) -> Tensor:
         """The sum of each token's rows, rank by rank, in float32 at least."""
-        wide = torch.promote_types(rows.dtype, torch.float32)
-        out = rows.new_zeros((tokens, rows.shape[1]), dtype=wide)
-        parts = zip(self.tokens.split(self.sent), rows.split(self.sent), strict=True)
-        for owners, part in parts:  # a token once in each, so the sum has one order
-            out.index_add_(0, owners, part.to(wide))
-        return out.to(rows.dtype)
+        if not (rows.numel() and self.places.numel()):
+            return rows.new_zeros((len(self.places), rows.shape[1]))
+        place = moe_on_gpu if rows.is_cuda else moe_on_processor
+        found: Tensor = place.added(rows.contiguous(), self.places)
+        return found
 
 
 def dispatched(
@@ -103,17 +107,30 @@ def dispatched(
     goes = goes.scatter_(1, rank, True)[:, :count]
     sent, received = _agreed(parcel, goes.sum(0), group)
     owner, tokens = goes.t().nonzero(as_tuple=True)
-    route = Route(group, tokens, sent, received)
+    route = Route(group, tokens, _places(owner, tokens, rank, count), sent, received)
     is_there = rank[tokens] == owner[:, None]
     numbers = numbers_of[known[tokens]].masked_fill(~is_there, -1).int()
     rows, weights, came = _There.apply(parcel.rows, parcel.weights, numbers, is_there, route)
     return rows, came, weights, route
 
 
-def returned(rows: Tensor, route: Route, tokens: int) -> Tensor:
+def returned(rows: Tensor, route: Route) -> Tensor:
     """What the ranks made of each token's rows, added up: [tokens, columns]."""
-    found: Tensor = _Back.apply(rows, route, tokens)
+    found: Tensor = _Back.apply(rows, route)
     return found
+
+
+def _places(owner: Tensor, tokens: Tensor, rank: Tensor, count: int) -> Tensor:
+    """The rows of each token, in the order of ranks: a column a rank, or an expert if fewer."""
+    found = torch.full((len(rank), count + 1), -1, dtype=torch.int32, device=rank.device)
+    numbers = torch.arange(len(tokens), dtype=torch.int32, device=rank.device)
+    found.index_put_((tokens, owner), numbers)
+    if count <= rank.shape[1]:
+        return found[:, :count]
+    chosen = found.gather(1, rank).sort(1).values  # one that has two of its experts comes twice
+    again = chosen[:, 1:] == chosen[:, :-1]
+    chosen[:, 1:].masked_fill_(again, -1)
+    return chosen
 
 
 def failed(device: Any, group: Any) -> None:
@@ -164,11 +181,12 @@ class _There(torch.autograd.Function):
         ctx: Any, rows: Tensor, weights: Any, numbers: Tensor, is_there: Tensor, route: Route
     ) -> tuple[Any, ...]:
         """Rows, weights (None without) and numbers that came."""
-        parts = [rows[route.tokens]]
+        parts = [numbers]
         if weights is not None:
-            parts.append(weights[route.tokens].masked_fill(~is_there, 0))
-        came = _unpacked(route.there(_packed([*parts, numbers])), [*parts, numbers])
-        ctx.route, ctx.tokens = route, len(rows)
+            parts.insert(0, weights.index_select(0, route.tokens).masked_fill(~is_there, 0))
+        like = [rows, *parts]
+        came = _unpacked(route.there(_packed(like, route.tokens)), like)
+        ctx.route = route
         ctx.save_for_backward(is_there)
         ctx.mark_non_differentiable(came[-1])
         return came[0], came[1] if weights is not None else None, came[-1]
@@ -180,36 +198,38 @@ class _There(torch.autograd.Function):
         (is_there,), route = ctx.saved_tensors, ctx.route
         parts = [of_rows] if of_weights is None else [of_rows, of_weights]
         came = _unpacked(route.back(_packed(parts)), parts)
-        found = route.added(came[0], ctx.tokens)
+        found = route.added(came[0])
         if of_weights is None:
             return found, None, None, None, None
         back = came[1].masked_fill(~is_there, 0)
-        return found, route.added(back, ctx.tokens), None, None, None
+        return found, route.added(back), None, None, None
 
 
 class _Back(torch.autograd.Function):
     """What was made of rows, at the ranks of their tokens, added up there."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, route: Route, tokens: int) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, route: Route) -> Tensor:
         """[tokens, columns]; zeros for those whose experts are nobody's."""
         ctx.route = route
-        return route.added(route.back(rows), tokens)
+        return route.added(route.back(rows))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         """Of each rank's rows: the gradient of their token."""
-        return ctx.route.there(grad[ctx.route.tokens]), None, None
+        return ctx.route.there(grad.index_select(0, ctx.route.tokens)), None
 
 
-def _packed(parts: list[Tensor]) -> Tensor:
-    """The parts [n, any] of every row side by side, as bytes."""
+def _packed(parts: list[Tensor], tokens: Tensor | None = None) -> Tensor:
+    """The parts [n, any] of every row side by side, as bytes; of the first the rows of `tokens`."""
     begins, width = _layout(parts)
-    rows = parts[0].new_zeros if len(begins) > 1 else parts[0].new_empty
-    found = rows((len(parts[0]), width), dtype=torch.uint8)
+    found = parts[0].new_empty((len(parts[-1]), width), dtype=torch.uint8)
     for part, begin in zip(parts, begins, strict=True):
-        _part_of(found, part, begin).copy_(part)
+        if tokens is None or part is not parts[0]:
+            _part_of(found, part, begin).copy_(part)
+        else:
+            torch.index_select(part, 0, tokens, out=_part_of(found, part, begin))
     return found
 
 

@@ -101,7 +101,7 @@ class ExpertParallel(nn.Module):
         owners = (self._ranks, self._numbers)
         rows, experts, weights, route = dispatched(parcel, owners, self.group)
         made = self._multiplied(rows, experts) if linear else self._mixed(rows, experts, weights)
-        out = returned(made, route, len(parcel.rows))
+        out = returned(made, route)
         return out.reshape(*x.shape[:-1], out.shape[1])
 
     def _tokens(self, x: Any, experts: Any = None, weights: Any = None) -> Parcel:

@@ -35,6 +35,14 @@ def forward(
     return out, h, routes.offsets, routes.tokens, routes.order, routes.places
 
 
+def added(rows: Tensor, places: Tensor) -> Tensor:
+    """Of each token the sum of its rows; places [T, any], int32, -1 for none."""
+    with torch.cuda.device(rows.device):
+        nvrtc.enter(rows.get_device())  # a thread of autograd's may come here first
+        found: Tensor = layer.combined(rows, places.contiguous(), places.shape[1], None)
+    return found
+
+
 def backward(
     grad: Tensor,
     x: Tensor,

@@ -31,7 +31,7 @@ def forward(
     _check(experts, flat, groups)
     order, offsets, places = _routes(flat, groups)
     owners, rows = order // top, int(offsets[-1])
-    h = on_processor.new_product(x[owners[:rows]], w_up, offsets, None, precision)
+    h = on_processor.new_product(x.index_select(0, owners[:rows]), w_up, offsets, None, precision)
     a = _made_alone(h, gate) if is_alone(precision) else _made(h, gate)
     y = on_processor.new_product(a, w_down, offsets, None, precision)
     wide = _wide(x)
@@ -41,6 +41,12 @@ def forward(
     kept = _padded(h, len(flat)) if keep else h.new_empty((0, h.shape[1]))
     routes = (offsets, owners.int(), order.int(), places.int())
     return out.to(x.dtype), kept, *routes
+
+
+def added(rows: Tensor, places: Tensor) -> Tensor:
+    """Of each token the sum of its rows; places [T, any], -1 for none."""
+    parts = _of_slots(rows, places.reshape(-1)).to(_wide(rows))
+    return parts.view(*places.shape, -1).sum(1).to(rows.dtype)
 
 
 def backward(
@@ -59,7 +65,7 @@ def backward(
     offsets, tokens, order, places = routes
     rows = int(offsets[-1])
     tokens, order, h = tokens[:rows], order[:rows], h[:rows]
-    wide, pull = _wide(x), grad[tokens]
+    wide, pull = _wide(x), grad.index_select(0, tokens)
     weight = weights.reshape(-1)[order].to(wide)[:, None]
     product = on_processor.new_product
     of_a = product(pull, w_down.transpose(1, 2), offsets, None, precision).to(wide)
@@ -72,7 +78,7 @@ def backward(
         parts = _of_slots(product(of_h, w_up.transpose(1, 2), offsets, None, precision), places)
         of_x = parts.to(wide).view(*weights.shape, -1).sum(1).to(x.dtype)
     if wanted[1]:
-        of_up = _of_weights(w_up, x[tokens], of_h, offsets, precision)
+        of_up = _of_weights(w_up, x.index_select(0, tokens), of_h, offsets, precision)
     if wanted[2]:
         of_down = _of_weights(w_down, (a * weight).to(x.dtype), pull, offsets, precision)
     return of_x, of_up, of_down, of_weights.view(weights.shape)
@@ -92,9 +98,10 @@ def _routes(flat: Tensor, groups: int) -> tuple[Tensor, Tensor, Tensor]:
 
 def _of_slots(rows: Tensor, places: Tensor) -> Tensor:
     """The row of each slot; zeros for those of nobody."""
-    if len(rows) == len(places):
-        return rows[places]
-    return torch.cat((rows, rows.new_zeros((1, rows.shape[1]))))[places]  # -1: the last
+    if not bool((places < 0).any()):
+        return rows.index_select(0, places)
+    more = torch.cat((rows, rows.new_zeros((1, rows.shape[1]))))
+    return more.index_select(0, torch.where(places < 0, len(rows), places))
 
 
 def _padded(h: Tensor, slots: int) -> Tensor:

@@ -51,7 +51,7 @@ def forward(layer: Layer, x: Any, experts: Any, weights: Any, *, keep: bool) -> 
     kept = h if keep else None
     engine.rows(x, layer.w_up, offsets, None, a, how, False, index=index, h=kept, gate=gate)
     engine.rows(a, layer.w_down, offsets, None, y, how, False)
-    out = _combined(y, routes, experts.shape[1], weights)
+    out = combined(y, routes.places, experts.shape[1], weights)
     return out, h, routes
 
 
@@ -82,7 +82,7 @@ def backward(
     if wanted[0]:
         of_y = x.new_empty((len(tokens), d))
         engine.rows(of_h, layer.w_up.transpose(1, 2), offsets, None, of_y, how, False)
-        of_x = _combined(of_y, routes, weights.shape[1], None)
+        of_x = combined(of_y, routes.places, weights.shape[1], None)
     return of_x, of_up, of_down, of_weights
 
 
@@ -95,16 +95,19 @@ def _depths(
     engine.depths(x.t(), y, offsets, out, precision, index=tokens, chosen=chosen)
 
 
-def _combined(y: Any, routes: Routes, top: int, weights: Any) -> Any:
-    """Each token's rows of y, times their weights unless these are None, added up."""
+def combined(y: Any, places: Any, top: int, weights: Any) -> Any:
+    """Each token's rows of y, times their weights unless these are None, added up.
+
+    `places` has `top` of each token, in memory one behind another: a row, or -1 for none.
+    """
     from tilewright.backends.cuda.kernels.triton.moe import combine
 
-    d, tokens = y.shape[1], routes.places.shape[0] // top
+    d, tokens = y.shape[1], places.numel() // top
     wide = _power(d, _COMBINED)
     across = -(-d // wide)
     out = y.new_empty((tokens, d))
     steps = (0, 0) if weights is None else weights.stride()
-    tensors = (y, routes.places, out if weights is None else weights, out)
+    tensors = (y, places, out if weights is None else weights, out)
     constants = {"TOP": top, "WEIGHTED": weights is not None, "SUM": sum_type(y), "WIDE": wide}
     enqueue(combine, tokens * across, tensors, (across, d, *steps), constants)
     return out
