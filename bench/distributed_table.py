@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from bench.distributed_simulation import SKEW
 from tilewright.report import plots
 from tilewright.wording import time_text
 
@@ -59,7 +60,16 @@ def _batches(found: dict[str, Any]) -> list[str]:
         )
     rate = [f"{found['link'][name] / 1e9:.2f}" for name in ("there", "back")]
     task = time_text(found["task"])
-    return [*lines, "", f"A task takes {task}, and {rate[0]} GB/s go there, {rate[1]} come back."]
+    last = found["batches"][-1]
+    flops = 2 * last["size"] ** 3 * last["count"] / last["seconds"]["here"]
+    two = (8 / found["link"]["there"] + 4 / found["link"]["back"]) * flops
+    return [
+        *lines,
+        "",
+        f"A task takes {task}, and {rate[0]} GB/s go there, {rate[1]} come back: two machines like"
+        f" this one are earlier than one from about m = n = k = {round(two, -2):,.0f} on, any"
+        f" number of them from {round(two / 2, -2):,.0f} on.",
+    ]
 
 
 def _ranks(found: dict[str, Any]) -> list[str]:
@@ -70,7 +80,7 @@ def _ranks(found: dict[str, Any]) -> list[str]:
     ]
     for ranks in sorted({row["ranks"] for row in found["rows"]}):
         even = _row(found, ranks, 0.0, "runs")
-        skewed = [_row(found, ranks, 1.0, how)["call"] for how in ("runs", "split")]
+        skewed = [_row(found, ranks, SKEW, how)["call"] for how in ("runs", "split")]
         lines.append(
             f"| {ranks} | {even['call'] * 1e3:.2f} ms | {2 * even['exchange'] / even['call']:.0%}"
             f" | {even['call once a slot'] * 1e3:.2f} ms | {skewed[0] * 1e3:.2f} ms"
@@ -106,8 +116,8 @@ def draw(document: dict[str, Any], path: Path) -> None:
         "a token once a rank (ours)": (0.0, "runs", "call"),
         "a row a slot": (0.0, "runs", "call once a slot"),
         "the busiest rank's products alone": (0.0, "runs", "products"),
-        "skewed routes, runs of experts": (1.0, "runs", "call"),
-        "skewed routes, placed by split": (1.0, "split", "call"),
+        "skewed routes, runs of experts": (SKEW, "runs", "call"),
+        "skewed routes, placed by split": (SKEW, "split", "call"),
     }
     with plots.canvas(path, "plot") as save:
         figure = Figure(figsize=(9, 4.6), layout="constrained")

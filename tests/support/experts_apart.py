@@ -291,6 +291,9 @@ def what_one_rank_is_refused_ends_the_call_on_all(group: Any) -> None:
         )
     with pytest.raises(DtypeError if rank == 1 else DeviceError):
         apart(x.double() if rank == 1 else x)
+    other = ExpertParallel(drawn(MoE(5, 8, 4, top=2)), group) if rank == 1 else apart
+    with pytest.raises(ArgumentError, match=r"placement .* on rank"):
+        other(x)
     linear = ExpertParallel(drawn(GroupedLinear(3, 8, 4)), group)
     ends = torch.tensor([0, 0, len(x) + 1] if rank == 0 else [0, 0, len(x)])
     with pytest.raises(ShapeError if rank == 0 else DeviceError):

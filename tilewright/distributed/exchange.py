@@ -32,6 +32,7 @@ _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _FACTS = (
     *("columns", "dtype", "experts a token", "dtype of weights"),
     *("whether gradients of tokens follow", "whether gradients of experts follow"),
+    "placement",
 )
 
 
@@ -48,13 +49,21 @@ class Parcel:
     is_wrong: Tensor
     error: Callable[[], Exception]
     follows: tuple[bool, bool]  # gradients of rows or weights, and of experts
+    placement: int  # the same for the same owners
 
     @property
     def facts(self) -> tuple[int, ...]:
         """What all ranks must agree in, in the order of _FACTS."""
         weights = -1 if self.weights is None else _DTYPES.index(self.weights.dtype)
         dtype = _DTYPES.index(self.rows.dtype)
-        return self.rows.shape[1], dtype, self.experts.shape[1], weights, *self.follows
+        return (
+            self.rows.shape[1],
+            dtype,
+            self.experts.shape[1],
+            weights,
+            *self.follows,
+            self.placement,
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -96,7 +97,8 @@ class ExpertParallel(nn.Module):
         try:
             parcel = (self._rows if linear else self._tokens)(x, *given, **named)
         except Exception:
-            failed(self._ranks.device, self.group)
+            with suppress(RuntimeError):  # of a group that is lost
+                failed(self._ranks.device, self.group)
             raise
         owners = (self._ranks, self._numbers)
         rows, experts, weights, route = dispatched(parcel, owners, self.group)
@@ -126,7 +128,9 @@ class ExpertParallel(nn.Module):
                 " for nobody"
             )
 
-        return Parcel(rows, experts.long(), weights, wrong.any(), error, follows)
+        return Parcel(
+            rows, experts.long(), weights, wrong.any(), error, follows, self._owners.check
+        )
 
     def _routed(self, rows: Tensor, experts: Any, weights: Any) -> tuple[Tensor, Tensor]:
         """Experts and weights [T, K] that the caller gave."""
@@ -138,7 +142,8 @@ class ExpertParallel(nn.Module):
             raise DtypeError(f"experts.dtype={experts.dtype}: accepted are int32 and int64")
         if weights.dtype not in (rows.dtype, torch.float32):
             raise DtypeError(f"weights.dtype={weights.dtype}: accepted are float32 and x's dtype")
-        if weights.shape != experts.shape or experts.shape[:-1].numel() != len(rows):
+        shape = experts.shape
+        if weights.shape != shape or not shape or shape[:-1].numel() != len(rows):
             raise ShapeError(
                 f"experts.shape={tuple(experts.shape)}, weights.shape={tuple(weights.shape)}:"
                 f" accepted are two of [{len(rows)}, experts a token], a row a token"
@@ -176,7 +181,7 @@ class ExpertParallel(nn.Module):
                 f" the {len(x)} rows"
             )
 
-        return Parcel(rows, group[:, None], None, wrong, error, follows)
+        return Parcel(rows, group[:, None], None, wrong, error, follows, self._owners.check)
 
     def _check_x(self, x: Any, columns: int) -> None:
         check_tensor(x, "x")

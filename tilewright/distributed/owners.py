@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,11 @@ class Owners:
     def of(self, rank: int) -> list[int]:
         """The experts of a rank."""
         return [expert for expert, owner in enumerate(self.ranks) if owner == rank]
+
+    @property
+    def check(self) -> int:
+        """A number that differs for other owners, all but surely."""
+        return zlib.crc32(np.array(self.ranks, np.int64).tobytes())
 
     @property
     def places(self) -> list[int]:
