@@ -1,7 +1,7 @@
 """More than one device: links, layers of experts, batches over Dask, and ranks not to be had here.
 
     python -m bench.distributed --name cpu                       gloo and Dask on this machine
-    python -m bench.distributed --name h100 --gpus               NCCL on all GPUs of this host
+    python -m bench.distributed --name h200 --gpus               NCCL on all GPUs of this host
     python -m bench.distributed --name cpu --again --plot FILE   of what was measured
 
 Layers: ours, a plain exchange with a loop of torch.mm (bench/peers/experts_apart.py), each rank
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def _measured(gpus: bool) -> dict[str, Any]:
-    counts, plan, device = [2, 4], _CPU, host()
+    counts, plan, device = [2], _CPU, host()
     if gpus:
         import torch
 
@@ -96,10 +96,7 @@ def _simulated(document: dict[str, Any]) -> dict[str, Any]:
     case = plan["cases"][-1]
     itemsize = {"float32": 4, "bfloat16": 2}[plan["dtype"]]
     layer = Layer(case["tokens"], case["d"], itemsize, 1024, 8)
-    # With more processes than cores they wait for each other, and not for the link.
-    cores = document["environment"]["device"]["compute_units"]
-    fair = [group for group in groups if group["ranks"] <= cores]
-    return simulated(link_of(fair), products_of(groups[0]["products"]), layer)
+    return simulated(link_of(groups), products_of(groups[0]["products"]), layer)
 
 
 if __name__ == "__main__":
