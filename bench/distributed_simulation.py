@@ -64,7 +64,8 @@ class Layer:
 def link_of(groups: list[dict[str, Any]]) -> Link:
     """The line through measured exchanges of one number of ranks, or of two.
 
-    With one, each further rank is taken to cost what the first did.
+    With one, each further rank is taken to cost what the first did, the most that is likely; "at
+    best" is the call where none costs anything.
     """
     fits = {}
     for group in groups:
@@ -155,6 +156,8 @@ def _call(
     busiest = max(seconds)
     call = sizes + 2 * moved + busiest
     even = products.seconds(layer.experts / ranks, mean)
+    best = Link(link.start + link.each, 0.0, link.rate)
+    at_best = best.seconds(ranks, 64.0 * ranks) + 2 * best.seconds(ranks, _busiest(once) * size)
     return {
         "sizes": sizes,
         "exchange": moved,
@@ -162,6 +165,7 @@ def _call(
         "products": busiest,
         "products if even": even,
         "call": call,
+        "call at best": at_best + busiest,
         "call once a slot": sizes + 2 * unmerged + busiest,
         "share of products": even / call,
     }
