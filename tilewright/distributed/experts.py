@@ -207,7 +207,8 @@ class ExpertParallel(nn.Module):
         layer: Any = self.layer
         precision = layer.precision if rows.dtype == torch.float32 else None
         operands = (rows, layer.w_up, layer.w_down, experts, weights)
-        made: Tensor = moe(*operands, activation=layer.activation, precision=precision)
+        options = {"precision": precision, "batch_invariant": layer.batch_invariant}
+        made: Tensor = moe(*operands, activation=layer.activation, **options)
         return made
 
     def _multiplied(self, rows: Tensor, experts: Tensor) -> Tensor:

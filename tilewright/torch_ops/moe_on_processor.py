@@ -46,7 +46,7 @@ def forward(
 def added(rows: Tensor, places: Tensor) -> Tensor:
     """Of each token the sum of its rows; places [T, any], -1 for none."""
     parts = _of_slots(rows, places.reshape(-1)).to(_wide(rows))
-    return parts.view(*places.shape, -1).sum(1).to(rows.dtype)
+    return _added(parts.view(*places.shape, -1)).to(rows.dtype)
 
 
 def backward(
