@@ -19,14 +19,8 @@ from bench.environment import RESULTS, ROOT
 from bench.fp8_table import products
 from bench.restore_table import restored
 
-_LINES = {
-    **tables_nets.TABLES,
-    "distributed": distributed_table.tables,
-    "doors": calls,
-    "fp8": products,
-    "jax": programs,
-    "muon": steps,
-}
+_LINES = {**tables_nets.TABLES, "fp8": products, "doors": calls, "muon": steps, "jax": programs}
+_LINES["distributed"] = distributed_table.tables
 _MARK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
