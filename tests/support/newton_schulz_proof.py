@@ -48,8 +48,26 @@ def check_shift(keep: float, add: float) -> None:
         torch.testing.assert_close(y, wanted.bfloat16(), rtol=2**-7, atol=0)  # it cuts digits off
 
 
+def check_mirror() -> None:
+    """Whole symmetric matrices again, whatever lay above their diagonal blocks."""
+    layout = laid_out([(5, 5), (700, 701), (1100, 1090)]).gram
+    memory = torch.zeros(layout.elements, dtype=torch.bfloat16)
+    wanted = []
+    for one in views(memory, layout):
+        one.copy_(torch.randn(one.shape))
+        one.copy_(one + one.T)
+        wanted.append(one.clone())
+        for row in range(512, len(one), 512):
+            one[row - 512 : row, row:] = float("nan")
+    between.mirroring(memory, layout, INTERPRETED)(0)
+    for x, y in zip(views(memory, layout), wanted, strict=True):
+        assert torch.equal(x, y)
+
+
 def main() -> None:
     torch.manual_seed(0)
+    check_mirror()
+    print("halves: right", flush=True)
     check_norms()
     print("norms: right", flush=True)
     check_shift(1.0, -0.7213)

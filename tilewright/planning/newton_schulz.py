@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 ROW, START = 8, 64  # elements that rows and matrices begin at multiples of
+BLOCK, TILE = 512, 64  # rows of symmetric products computed together, and copied by a program
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,31 @@ def laid_out(shapes: Sequence[tuple[int, int]]) -> Layout:
     rows, cols = np.array(shapes, np.int64).reshape(-1, 2).T
     short = np.minimum(rows, cols)
     return Layout(_flat(rows, cols), _flat(short, short), rows > cols)
+
+
+def block_rows(short: Ints) -> tuple[Ints, Ints, Ints]:
+    """Symmetric matrices cut into runs of rows: the matrix, the first row, the row behind.
+
+    A run is computed from the first column to its own diagonal: of 4 runs 10 blocks of 16.
+    """
+    count = -(-short // BLOCK)
+    owner = np.repeat(np.arange(len(short)), count)
+    number = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+    first = number * BLOCK
+    return owner, first, np.minimum(first + BLOCK, short[owner])
+
+
+def mirrored(layout: Flat) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+    """Tiles left of the diagonal blocks: begin and step of the matrix, row, column, rows."""
+    owner, first, end = block_rows(layout.rows)
+    tiles = [
+        (at, row, column, min(TILE, stop - row))
+        for at, start, stop in zip(owner.tolist(), first.tolist(), end.tolist(), strict=True)
+        for row in range(start, stop, TILE)
+        for column in range(0, start, TILE)
+    ]
+    which, row, column, rows = np.array(tiles, np.int64).reshape(-1, 4).T
+    return layout.begin[which], layout.step[which], row, column, rows
 
 
 def _flat(rows: Ints, cols: Ints) -> Flat:

@@ -80,10 +80,21 @@ def newton_schulz(
 
 
 def _run(bound: Any, matrices: Sequence[Tensor]) -> list[Tensor]:
-    torch._foreach_copy_(bound.given, matrices)
+    _copy(bound.given, matrices)
     bound()
     made: list[Tensor] = bound.made
     return made
+
+
+def _copy(into: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+    """One launch for all that lie alike; a single other one would make it a launch each."""
+    alike, others = [], []
+    for pair in zip(into, values, strict=True):
+        (alike if pair[0].stride() == pair[1].stride() else others).append(pair)
+    if alike:
+        torch._foreach_copy_(*map(list, zip(*alike, strict=True)))
+    for x, y in others:
+        x.copy_(y)
 
 
 class Muon(torch.optim.Muon):
@@ -127,7 +138,7 @@ class Muon(torch.optim.Muon):
             _move(some)
         for some in _alike(ones, lambda one: (one.where[0], one.how)):
             self._orthogonalise(some)
-        for some in _alike(ones, lambda one: (one.p.device, one.p.dtype, one.keep, one.rate)):
+        for some in _alike(ones, lambda one: (one.p.device, one.p.dtype, one.keep)):
             _apply(some)
         return loss
 
@@ -200,23 +211,26 @@ def _move(some: list[_One]) -> None:
 
 
 def _apply(some: list[_One]) -> None:
-    """Decay, then the update times the rate, in the parameters' dtype."""
+    """Decay, then the update times its rate, in the parameters' dtype."""
     params, made = [one.p for one in some], [one.made for one in some]
-    if some[0].p.dtype != torch.bfloat16:
-        # Memory that the steps were given, where it is nobody else's.
-        own = [one.nesterov and one.update.dtype == one.p.dtype for one in some]
-        wide = [
-            one.update if free else torch.empty_like(one.p)
-            for one, free in zip(some, own, strict=True)
-        ]
-        torch._foreach_copy_(wide, made)
-        made = wide
-    if some[0].p.is_cpu:  # torch's loop over lists would round the factor to the parameters' dtype
+    if params[0].is_cpu:  # torch's loops over lists would round factors to the parameters' dtype
         for one in some:
-            one.p.mul_(one.keep)
-    else:
-        torch._foreach_mul_(params, some[0].keep)
-    torch._foreach_add_(params, made, alpha=-some[0].rate)
+            one.p.mul_(one.keep).add_(one.made, alpha=-one.rate)
+        return
+    torch._foreach_mul_(params, some[0].keep)
+    if params[0].dtype in (torch.float16, torch.bfloat16):
+        for alike in _alike(some, lambda one: one.rate):
+            wide = [one.made.to(one.p.dtype) for one in alike]
+            torch._foreach_add_([one.p for one in alike], wide, alpha=-alike[0].rate)
+        return
+    # Memory that the steps were given, where it is nobody else's.
+    wide = [
+        one.update if one.nesterov and one.update.dtype == one.p.dtype else torch.empty_like(one.p)
+        for one in some
+    ]
+    _copy(wide, made)
+    torch._foreach_mul_(wide, [-one.rate for one in some])
+    torch._foreach_add_(params, wide)
 
 
 def _adjusted(rate: Any, kind: str | None, shape: torch.Size) -> Any:

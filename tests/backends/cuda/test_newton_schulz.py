@@ -20,6 +20,7 @@ from tilewright.planning.newton_schulz import laid_out  # noqa: E402
 def test_norms_and_multiples_of_the_identity_are_right_in_the_interpreter() -> None:
     printed = interpreted("newton_schulz_proof")
     assert "norms: right" in printed
+    assert "halves: right" in printed
     assert "multiples of the identity: right" in printed
 
 
@@ -27,9 +28,17 @@ def test_norms_and_multiples_of_the_identity_are_right_in_the_interpreter() -> N
 def test_the_kernels_compile(target: str) -> None:
     from tilewright.backends.cuda.kernels.triton import newton_schulz as kernels
 
-    types = {"x": "*bf16", "g": "*bf16", "h": "*bf16", "pieces": "*i64", "sums": "*fp32"}
+    types = {
+        "tiles": "*i64",
+        "x": "*bf16",
+        "g": "*bf16",
+        "h": "*bf16",
+        "pieces": "*i64",
+        "sums": "*fp32",
+    }
     constants: dict[str, dict[str, Any]] = {
         "square": {"CHUNK": 4096},
+        "mirror": {"TILE": 64},
         "divide": {"EPS": 1e-7, "CHUNK": 4096, "PARTS": 256},
         "shift": {"KEEP": 1.0, "ADD": -0.72, "CHUNK": 4096},
     }
@@ -102,12 +111,21 @@ def test_the_products_of_steps_are_those_of_one_matrix_after_another(
 
         return launch
 
+    def mirroring(g: Any, layout: Any, ordinal: int) -> Any:
+        def launch() -> None:
+            for one in steps._views(g, layout):
+                for row in range(512, len(one), 512):
+                    one[row - 512 : row, row:] = one[row:, row - 512 : row].T
+
+        return launch
+
+    monkeypatch.setattr(steps.between, "mirroring", mirroring)
     monkeypatch.setattr(steps.choose, "bind", _by_torch)
     monkeypatch.setattr(steps.driver, "device_of", lambda ordinal: None)
     monkeypatch.setattr(steps.between, "shifting", shifting)
     monkeypatch.setattr(steps, "guarded", lambda launch, ordinal: launch)
     torch.manual_seed(0)
-    shapes = [(5, 9), (30, 17), (64, 64), (1, 3), (3, 1), (0, 4)]
+    shapes = [(5, 9), (30, 17), (64, 64), (1, 3), (3, 1), (0, 4), (600, 520), (513, 530)]
     layout = laid_out(shapes)
     x, y = (torch.zeros(layout.x.elements, dtype=torch.bfloat16) for _ in range(2))
     grams = tuple(torch.zeros(layout.gram.elements, dtype=torch.bfloat16) for _ in range(2))

@@ -1,6 +1,6 @@
-"""Launches what lies between the products: matrices divided by their norms, multiples of I added.
+"""Launches what lies between the products: norms divided by, multiples of I added, halves copied.
 
-Three small Triton kernels over all matrices at once; their tables are made once and stay.
+Four small Triton kernels over all matrices at once; their tables are made once and stay.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.backends.cuda.machine.triton_launch import Task, reusable
-from tilewright.planning.newton_schulz import Flat, Ints
+from tilewright.planning.newton_schulz import TILE, Flat, Ints, mirrored
 
 _CHUNK = 4096  # elements that a program reads
 _PARTS = 256  # sums that it adds at a time
@@ -52,6 +52,16 @@ def shifting(g: Any, h: Any, layout: Flat, keep: float, add: float, ordinal: int
     constants = {"KEEP": keep, "ADD": add, "CHUNK": _CHUNK}
     shift = _ready(kernels.shift, tensors, constants, count, ordinal)
     return lambda stream: shift(stream, count, *tensors)
+
+
+def mirroring(g: Any, layout: Flat, ordinal: int) -> _Launch:
+    """What lies above the diagonal blocks of symmetric matrices, bf16 on a GPU, from below them."""
+    from tilewright.backends.cuda.kernels.triton import newton_schulz as kernels
+
+    tensors = g, _table(g, *mirrored(layout))
+    count = len(tensors[1])
+    mirror = _ready(kernels.mirror, tensors, {"TILE": TILE}, count, ordinal)
+    return lambda stream: mirror(stream, count, *tensors)
 
 
 def _ready(

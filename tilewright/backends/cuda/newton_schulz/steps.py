@@ -1,6 +1,7 @@
 """All Newton-Schulz steps of matrices of any shapes, three grouped products a step.
 
-    g  = x xT                     tall matrices xT x, read as they lie: nothing is turned
+    g  = x xT                     tall matrices xT x, read as they lie; of g and h, which are
+                                  symmetric, block rows up to the diagonal, the rest copied
     h  = g + (a / b) I            (between.py)
     h  = b h + c g g              = a I + b g + c g g
     x' = h x                      tall ones x h
@@ -12,6 +13,7 @@ added to, and the errors are those of x' = a x + (b g + c g g) x in bf16, to a q
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -25,7 +27,7 @@ from tilewright.backends.cuda.machine import driver
 from tilewright.backends.cuda.newton_schulz import between
 from tilewright.backends.cuda.work import Work
 from tilewright.errors import DeviceError
-from tilewright.planning.newton_schulz import Flat, laid_out
+from tilewright.planning.newton_schulz import Flat, block_rows, laid_out
 
 _ITEM = 2  # bytes of bf16
 Coefficients = tuple[float, float, float]
@@ -89,22 +91,36 @@ def _a_step(
     device, held = driver.device_of(ordinal), (*x, *grams)
 
     def bound(left: Columns, right: Columns, out: Columns, alpha: float, beta: float) -> Any:
-        count = len(tall)
+        count = len(out.rows)
         scalars: Any = {"alpha": np.full(count, alpha), "beta": np.full(count, beta)}
         parts: Any = {"a": left, "b": right, "c": out, "dtype": "bfloat16", "keep": held}
         work = Work(ordinal=ordinal, **parts, **scalars)
         return choose.bind(work, device, often=True).launch
 
     first = [
-        bound(_either(wide, y, y.swapped), _either(wide, y.swapped, y), g, 1, 0) for y in there
+        bound(*_lower(_either(wide, y, y.swapped), _either(wide, y.swapped, y), g), 1, 0)
+        for y in there
     ]
+    g_whole, h_whole = (
+        guarded(between.mirroring(one, layouts[1], ordinal), ordinal) for one in grams
+    )
     shift = guarded(between.shifting(*grams, layouts[1], keep, add, ordinal), ordinal)
-    middle = bound(g, g.swapped, h, c, beta)  # g is its own transpose; k contiguous in both
+    # g is its own transpose: k is contiguous in both.
+    middle = bound(*_lower(g, g.swapped, h), c, beta)
     last = [
         bound(_either(wide, h, y), _either(wide, y, h), z, 1, 0)
         for y, z in pairwise((*there, there[0]))
     ]
-    return lambda turn: [first[turn], shift, middle, last[turn]]
+    return lambda turn: [first[turn], g_whole, shift, middle, h_whole, last[turn]]
+
+
+def _lower(left: Columns, right: Columns, out: Columns) -> tuple[Columns, Columns, Columns]:
+    """Symmetric products as runs of rows, each up to its diagonal."""
+    owner, first, end = block_rows(out.rows)
+    left, right, out = (one.take(owner) for one in (left, right, out))
+    left = replace(left, address=left.address + first * left.row, rows=end - first)
+    rows = {"address": out.address + first * out.row, "rows": end - first}
+    return left, replace(right, cols=end), replace(out, **rows, cols=end)
 
 
 def _either(which: npt.NDArray[np.bool_], one: Columns, other: Columns) -> Columns:

@@ -7,6 +7,11 @@
       sums[0] sums[1]  sums[2]   square
         x / max(sqrt(sums 0 + 1), eps)   divide      h = keep g + add I    shift
                                                           . 1 . . | g, rows padded
+Of symmetric products only block rows up to the diagonal are computed; `mirror` copies the rest:
+
+    [ D . . ]      [ D t t ]     a tile of TILE x TILE a program, read below the diagonal blocks
+    [ x D . ]  ->  [ x D t ]     and written turned above them
+    [ x x D ]      [ x x D ]
 Pieces are added in their order, so results do not depend on which program came first.
 """
 
@@ -54,3 +59,20 @@ def shift(g, h, pieces, KEEP: tl.constexpr, ADD: tl.constexpr, CHUNK: tl.constex
     value = tl.load(g + at, mask=inside, other=0.0).to(tl.float32) * KEEP
     value += tl.where(column % step == row, ADD, 0.0)
     tl.store(h + at, value.to(tl.bfloat16), mask=inside)
+
+
+@triton.jit
+def mirror(g, tiles, TILE: tl.constexpr):
+    """Program p writes the transpose of tile p: begin of its matrix, row length, row, column.
+
+    Tiles are whole along their columns; of their rows there are as many as the fifth word says.
+    """
+    tile = tiles + 5 * tl.program_id(0).to(tl.int64)
+    begin, step = tl.load(tile), tl.load(tile + 1)
+    row, column, rows = tl.load(tile + 2), tl.load(tile + 3), tl.load(tile + 4)
+    down, right = tl.arange(0, TILE), tl.arange(0, TILE)
+    inside = down[:, None] < rows + 0 * right[None, :]
+    source = g + begin + (row + down[:, None]) * step + column + right[None, :]
+    value = tl.load(source, mask=inside, other=0.0)
+    into = g + begin + (column + down[:, None]) * step + row + right[None, :]
+    tl.store(into, tl.trans(value), mask=right[None, :] < rows + 0 * down[:, None])
