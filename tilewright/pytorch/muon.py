@@ -88,7 +88,8 @@ def _run(bound: Any, matrices: Sequence[Tensor]) -> list[Tensor]:
 
 def _copy(into: Sequence[Tensor], values: Sequence[Tensor]) -> None:
     """One launch for all that lie alike; a single other one would make it a launch each."""
-    alike, others = [], []
+    alike: list[tuple[Tensor, Tensor]] = []
+    others: list[tuple[Tensor, Tensor]] = []
     for pair in zip(into, values, strict=True):
         (alike if pair[0].stride() == pair[1].stride() else others).append(pair)
     if alike:
