@@ -296,20 +296,6 @@ def test_an_out_of_a_batch_whose_matrices_meet_is_refused() -> None:
     np.testing.assert_array_equal(tilewright.matmul(a, a, out=apart), a @ a)
 
 
-@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
-def test_complex_is_refused_with_a_way_that_works(dtype: str) -> None:
-    generator = np.random.default_rng(1)
-    a, b = (
-        (generator.random((3, 3)) + 1j * generator.random((3, 3))).astype(dtype) for _ in range(2)
-    )
-    with pytest.raises(DtypeError, match=r"a\.real @ b\.real") as told:
-        matmul(a, b)
-    with pytest.raises(DtypeError, match=r"a\.real @ b\.real"):
-        grouped_matmul([a], [b])
-    shown = str(told.value).partition("parts: ")[2]
-    np.testing.assert_allclose(eval(shown, {"a": a, "b": b}), a @ b, rtol=1e-5)
-
-
 def test_one_number_in_place_of_sizes_is_refused_by_name() -> None:
     with pytest.raises(ShapeError, match=r"m=2: accepted are lists of whole numbers.*m=\[2\]"):
         plan_grouped(2, 3, 4)  # type: ignore[arg-type]

@@ -201,7 +201,7 @@ def test_elements_that_do_not_follow_each_other_are_refused(flat: Any) -> None:
         RaggedBatch(flat, [1], [1], [0])
 
 
-@pytest.mark.parametrize("dtype", ["int64", "object", ">f4", "complex64"])
+@pytest.mark.parametrize("dtype", ["int64", "object", ">f4", ">c8"])
 def test_other_elements_are_refused(dtype: str) -> None:
     with pytest.raises(DtypeError, match="float32"):
         RaggedBatch(np.zeros(10, dtype), [1], [1], [0])

@@ -35,8 +35,8 @@ class Case:
     transpose_b: bool = False
     lead_a: tuple[int, ...] = ()
     lead_b: tuple[int, ...] = ()
-    alpha: float = 1.0
-    beta: float = 0.0
+    alpha: complex = 1.0
+    beta: complex = 0.0
     bias: bool = False
     activation: str | None = None
     accumulate: str | None = None
@@ -150,6 +150,23 @@ CASES = (
     Case(37, 29, 23, special=np.nan, dtype="float64", out="strided"),
 )
 
+# Complex numbers: NumPy's BLAS, cuBLAS and one kernel of ours multiply them.
+COMPLEX = tuple(
+    Case(*sizes, dtype=dtype, **how)
+    for dtype in ("complex64", "complex128")
+    for sizes, how in (
+        ((4, 5, 0), {"beta": 0.5j, "bias": True}),
+        ((1, 1, 1), {}),
+        ((17, 15, 33), {}),
+        ((16, 32, 64), {"a": "F", "b": "F", "out": "F"}),
+        ((37, 29, 23), {"transpose_a": True, "transpose_b": True}),
+        ((13, 33, 9), {"a": "reversed", "b": "strided", "out": "offset"}),
+        ((5, 3, 531), {"alpha": 0.5 - 2j, "beta": 1.5j, "bias": True}),
+        ((7, 9, 4), {"alpha": 0.0, "special": np.nan, "beta": 2.0, "out": "strided"}),
+        ((7, 9, 4), {"special": np.inf}),
+    )
+)
+
 
 @dataclass(frozen=True)
 class Operands:
@@ -203,8 +220,8 @@ def operands(case: Case, seed: int = 0) -> Operands:
     base = np.full(_base_shape(shape, case.out), np.nan, case.dtype)
     out = view_of(base, shape, case.out)
     if case.beta != 0:
-        out[...] = generator.standard_normal(shape)
-    bias = generator.standard_normal(case.n).astype(case.dtype) if case.bias else None
+        out[...] = _drawn(generator, shape, case.dtype)
+    bias = _drawn(generator, (case.n,), case.dtype) if case.bias else None
     outside = np.ones(base.shape, bool)
     view_of(outside, shape, case.out)[...] = False
     return Operands(case, a, b, out, bias, base, base.copy(), outside)
@@ -213,7 +230,7 @@ def operands(case: Case, seed: int = 0) -> Operands:
 def _input(
     generator: np.random.Generator, shape: tuple[int, ...], dtype: str, layout: str
 ) -> NDArray:
-    values = generator.standard_normal(shape).astype(dtype)
+    values = _drawn(generator, shape, dtype)
     if layout == "repeated":
         row = np.ascontiguousarray(values[..., :1, :])
         return np.broadcast_to(row, shape)
@@ -221,6 +238,13 @@ def _input(
     view = view_of(base, shape, layout)
     view[...] = values
     return view
+
+
+def _drawn(generator: np.random.Generator, shape: tuple[int, ...], dtype: str) -> NDArray:
+    values = generator.standard_normal(shape)
+    if dtype.startswith("complex"):
+        values = values + 1j * generator.standard_normal(shape)
+    return values.astype(dtype)
 
 
 def _base_shape(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:

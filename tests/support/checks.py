@@ -11,7 +11,10 @@ from tests.support.cases import NDArray, Operands
 from tilewright.products import reference
 
 # Sums of halves are single; the truth of doubles needs more bits than a double has.
-_SUM = {"float16": np.float32, "float32": np.float32, "float64": np.float64}
+_SUM = {
+    "float16": np.float32,
+    **{kind: getattr(np, kind) for kind in ("float32", "float64", "complex64", "complex128")},
+}
 _ULPS = 8
 
 
@@ -20,9 +23,9 @@ def assert_right(result: NDArray, given: Operands) -> None:
 
         2 x NumPy's own error in the same dtype + 8 units in the last place of the largest element
 
-    (1e-6 of it for float32). NumPy's own is that of its BLAS or of its plain loop, whichever is
-    worse, and for float16 that of float32 sums rounded once. The truth is float64; for float64 it
-    is long double.
+    (1e-6 of it for float32, and of its modulus for complex numbers). NumPy's own is that of its
+    BLAS or of its plain loop, whichever is worse, and for float16 that of float32 sums rounded
+    once. The truth is float64; for float64 it is long double.
     """
     case = given.case
     assert result.shape == given.out.shape
@@ -71,8 +74,9 @@ def true_product(given: Operands) -> NDArray:
     """What a computer of unlimited patience would answer."""
     case = given.case
     a, b, old, bias = given.a_matrix, given.b_matrix, given.old, given.bias
-    if case.dtype == "float64" and case.activation != "gelu":
-        wide = _formula(given, np.matmul, np.longdouble)
+    wider = {"float64": np.longdouble, "complex128": np.clongdouble}.get(case.dtype)
+    if wider is not None and case.activation != "gelu":
+        wide = _formula(given, np.matmul, wider)
         return np.maximum(wide, 0) if case.activation == "relu" else wide
     return reference.matmul(
         a,

@@ -16,10 +16,12 @@ import numpy as np
 from tilewright.arrays import torch_private as private
 from tilewright.arrays.array import Array, NDArray
 from tilewright.errors import DtypeError, OperandError
-from tilewright.facts.dtypes import Dtype
+from tilewright.facts.dtypes import COMPLEX, Dtype
 from tilewright.wording import short
 
 DTYPES = ("float16", "float32", "float64")
+OF_HOST = (*DTYPES, *COMPLEX)  # that the host multiplies in its own memory
+NO_COMPLEX = "no kernel of an OpenCL device multiplies complex numbers"
 _GPUS = (2, 10, 13)  # DLPack's numbers for CUDA, ROCm and CUDA's managed memory
 
 
@@ -71,7 +73,7 @@ def view(value: Any, name: str) -> View:
     """The view of any array, without a copy.
 
     Raises OperandError for what is no array or lies on a device that this call cannot reach,
-    DtypeError for element types other than float16, float32 and float64.
+    DtypeError for element types other than those of `OF_HOST`, on a device of `DTYPES`.
     """
     if isinstance(value, np.ndarray):
         return _view_numpy(plain(value, name), name)
@@ -80,7 +82,7 @@ def view(value: Any, name: str) -> View:
             raise OperandError(f"{name}={value!r}: it is mapped; leave its `with` block first")
         return _view_array(value)
     if is_pyopencl(value):
-        check_dtype(value.dtype, name)
+        check_dtype(value.dtype, name, complex_too=False)
         return _view_pyopencl(value, name)
     if hasattr(value, "__dlpack__"):
         return _view_numpy(_from_dlpack(value, name), name)
@@ -224,18 +226,18 @@ def _is_followed(value: Any) -> bool:
     return torch.autograd.forward_ad.unpack_dual(value).tangent is not None
 
 
-def check_dtype(dtype: np.dtype[Any], name: str) -> None:
-    """Raise DtypeError unless the host and its OpenCL devices multiply such elements."""
-    if dtype.char in "efd" and dtype.isnative:  # DTYPES; asking for a name takes 1.5 µs
-        return
-    if dtype.kind == "c":
+def check_dtype(dtype: np.dtype[Any], name: str, *, complex_too: bool = True) -> None:
+    """Raise DtypeError unless the host multiplies such elements; OpenCL devices no complex ones."""
+    if dtype.char in ("efdFD" if complex_too else "efd") and dtype.isnative:
+        return  # OF_HOST or DTYPES; asking for a name takes 1.5 µs
+    if dtype.kind == "c" and not complex_too:
         raise DtypeError(
-            f"{name}.dtype={str(dtype)!r}: accepted are {', '.join(DTYPES)}; of complex"
-            " matrices multiply real and imaginary parts: (a.real @ b.real - a.imag @ b.imag)"
-            " + 1j * (a.real @ b.imag + a.imag @ b.real)"
+            f"{name}.dtype={str(dtype)!r}: {NO_COMPLEX}; accepted are {', '.join(DTYPES)}, and"
+            f" {' and '.join(COMPLEX)} in the host's memory"
         )
+    accepted = OF_HOST if complex_too else DTYPES
     raise DtypeError(
-        f"{name}.dtype={str(dtype)!r}: accepted are {', '.join(DTYPES)} in native byte order"
+        f"{name}.dtype={str(dtype)!r}: accepted are {', '.join(accepted)} in native byte order"
     )
 
 

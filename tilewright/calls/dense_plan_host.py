@@ -10,9 +10,11 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright import remember, settings
+from tilewright.arrays.views import NO_COMPLEX
 from tilewright.engines.choose import named
 from tilewright.engines.dense import plan, plan_host, plan_kernel
 from tilewright.facts.device import Device
+from tilewright.facts.dtypes import COMPLEX
 from tilewright.facts.kernel import Plan
 from tilewright.facts.problem import Problem
 from tilewright.inputs.devices import backend_of
@@ -86,6 +88,8 @@ def _plan_problem(
         return replace(forced, shape_class=describe(problem, boundaries))
     if device.backend == "host":
         return plan_host(problem, device, "the host is the device of this call")
+    if problem.dtype in COMPLEX:
+        return plan_host(problem, device, NO_COMPLEX)
     if host_operands and problem.flops <= ALWAYS_HOST:
         return plan_host(problem, device, "too small for any launch to pay")
     measured = measured_for(device, problem, host_operands)

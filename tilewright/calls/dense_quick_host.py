@@ -15,6 +15,7 @@ from tilewright.remember import Shelf
 from tilewright.tuning import crossover
 
 _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
+_COMPLEX = (np.dtype(np.complex64), np.dtype(np.complex128))
 # Plain products (no option but the operands) that a plan has left to the host: NumPy gets them at
 # once the next time. Planning them again would add 40 µs to products that take about as long.
 _plain: Shelf[tuple[Any, ...], bool] = Shelf("plain products of the host", most=1 << 20)
@@ -61,7 +62,8 @@ def is_host_product(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
     """Whether a plan would leave these plain operands to NumPy for certain, or has done so."""
     dtype = a.dtype
     if dtype is not b.dtype or (dtype is not _SINGLE and dtype is not _DOUBLE):
-        return False
+        # Of complex numbers nobody else has a kernel.
+        return dtype in _COMPLEX and dtype is b.dtype and _are_chained(a, b)
     named = settings.device()
     if a.ndim == b.ndim == 2:
         (m, k), (rows, n) = a.shape, b.shape
@@ -74,6 +76,10 @@ def is_host_product(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
         if bounds is not None and (flops == 0 or bounds.is_host(m, n, k)):
             return True
     return _plain.get(_signature(a, b, named)) is True
+
+
+def _are_chained(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
+    return a.ndim == b.ndim == 2 and a.shape[1] == b.shape[0]
 
 
 def _signature(a: npt.NDArray[Any], b: npt.NDArray[Any], named: str | None) -> tuple[Any, ...]:

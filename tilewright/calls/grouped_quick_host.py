@@ -23,6 +23,7 @@ from tilewright.planning.host_part import ZEROED, saved
 
 _PLAIN = np.ndarray
 _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
+_COMPLEX = (np.dtype(np.complex64), np.dtype(np.complex128))  # of these none but NumPy has kernels
 _FIXED = 1.5e-3
 _PRODUCT = 1e-6  # a product's share of columns and tables beyond that of a call of NumPy's
 _FEW = 6  # of these BLAS's own threads make the most
@@ -46,7 +47,7 @@ def at_once(a: Any, b: Any) -> list[NDArray] | None:
                 return None
             kind = x.dtype
             if kind is not dtype:
-                if found or kind is not _DOUBLE:
+                if found or (kind is not _DOUBLE and kind not in _COMPLEX):
                     return None
                 dtype = kind
             if y.dtype is not kind:
@@ -81,7 +82,7 @@ def first_met(a: Any, b: Any) -> list[Any] | None:
 def _many(a: Any, b: Any) -> list[NDArray] | None:
     pairs = list(zip(a, b))  # noqa: B905 (held: another thread may change the lists)
     dtype = pairs[0][0].dtype if type(pairs[0][0]) is _PLAIN else None
-    if dtype is not _SINGLE and dtype is not _DOUBLE:
+    if dtype is not _SINGLE and dtype is not _DOUBLE and dtype not in _COMPLEX:
         return None
     operations = largest = 0
     for x, y in pairs:
@@ -95,7 +96,8 @@ def _many(a: Any, b: Any) -> list[NDArray] | None:
         if made > largest:
             largest = made
     # Where there is no kernel a plan would be this loop. Asking takes as long as some products.
-    if is_worth_planning(len(pairs), 2.0 * operations) and is_ready(resolve(None), dtype.name):
+    worth = dtype not in _COMPLEX and is_worth_planning(len(pairs), 2.0 * operations)
+    if worth and is_ready(resolve(None), dtype.name):
         return None
     try:
         if largest < ZEROED:

@@ -19,7 +19,7 @@ from torch.nn import Parameter
 
 from tilewright.arrays import torch_private as private
 from tilewright.backends.cuda.machine import addresses
-from tilewright.inputs.tensors import DTYPES
+from tilewright.inputs.tensors import WITH_COMPLEX as DTYPES
 from tilewright.inputs.watched import is_anything_watched
 
 _layout, _kind = attrgetter("layout"), attrgetter("dtype", "device")

@@ -19,6 +19,7 @@ from tilewright.planning.grouped import GroupedLayout
 from tilewright.planning.makespan import Slots
 
 Floats = npt.NDArray[np.float64]
+Numbers = npt.NDArray[Any]  # of float64, or complex128 where the matrices are complex
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +35,8 @@ class GroupedOperands:
     b: Columns
     c: Columns
     bias: Columns | None = None
-    alpha: Floats
-    beta: Floats
+    alpha: Numbers
+    beta: Numbers
     activation: str = "none"
     dtype: str
     bases: tuple[Any, ...] | None = None

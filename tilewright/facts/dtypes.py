@@ -17,11 +17,15 @@ class ElementType:
 
 
 Dtype = np.dtype[Any] | ElementType
+_REALS = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+# Complex numbers lie as their real and imaginary part, one behind the other: of these types.
+PARTS = {"complex64": "float32", "complex128": "float64"}
+COMPLEX = tuple(PARTS)
 # Bytes of an element of what GPUs multiply.
-ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+ITEMSIZE = {**_REALS, **{name: 2 * _REALS[part] for name, part in PARTS.items()}}
 # Of what values of networks hold.
 VALUES = {
-    **ITEMSIZE,
+    **_REALS,
     "bool": 1,
     **{f"{sign}int{8 * size}": size for size in (1, 2, 4, 8) for sign in ("", "u")},
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Scalars:
-    """What a run takes besides its operands."""
+    """What a run takes besides its operands; complex where these are."""
 
-    alpha: float = 1.0
-    beta: float = 0.0
+    alpha: complex = 1.0
+    beta: complex = 0.0

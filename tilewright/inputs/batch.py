@@ -46,8 +46,8 @@ class Call:
     b: Matrices
     c: Matrices
     bias: Matrices | None
-    alpha: npt.NDArray[np.float64]
-    beta: npt.NDArray[np.float64]
+    alpha: npt.NDArray[Any]
+    beta: npt.NDArray[Any]
     activation: str
     results: Callable[[], Results]
     sums: Sums | None = None
@@ -91,7 +91,7 @@ class Call:
             taken(self.c, into),
             taken(self.bias, into) if ends and self.bias is not None else None,
             self.alpha[at],
-            self.beta[into] if begins else np.ones(len(at)),
+            self.beta[into] if begins else np.ones(len(at), self.beta.dtype),
             self.activation if ends else "none",
             self.results,
         )
@@ -135,8 +135,8 @@ def checked(
     into: Any = None,
 ) -> Call:
     """Operands and options of `grouped_matmul`, all checked. Raises what it raises."""
-    activation = checked_activation(activation)
     left, right = place.matrices(a, "a"), place.matrices(b, "b")
+    activation = checked_activation(activation, left.dtype.name)
     target = None if out is None else place.matrices(out, "out")
     count = None if target is None else len(target)
     index = None if into is None else checked_into(into, len(left), count)

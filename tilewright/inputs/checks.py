@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from numbers import Real
+from numbers import Complex, Real
 from typing import Any
 
 import numpy as np
 
-from tilewright.arrays.views import DTYPES, View, view_host
+from tilewright.arrays.views import OF_HOST, View, view_host
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
-from tilewright.facts.dtypes import sums_of
+from tilewright.facts.dtypes import COMPLEX, sums_of
 from tilewright.facts.problem import ACTIVATIONS
 from tilewright.facts.scalars import Scalars
 from tilewright.wording import short
@@ -36,9 +36,16 @@ def checked_number(value: Any, name: str) -> float:
         ) from None
 
 
-def checked_scalars(alpha: Any, beta: Any, out: Any) -> Scalars:
-    """alpha and beta as floats; beta other than 0 needs an `out`."""
-    scalars = Scalars(checked_number(alpha, "alpha"), checked_number(beta, "beta"))
+def checked_factor(value: Any, name: str, dtype: str) -> complex:
+    """A number that scales matrices of this dtype: complex where they are, else a float."""
+    if dtype in COMPLEX and isinstance(value, Complex) and not isinstance(value, Real):
+        return complex(value)
+    return checked_number(value, name)
+
+
+def checked_scalars(alpha: Any, beta: Any, out: Any, dtype: str) -> Scalars:
+    """alpha and beta as numbers of the dtype; beta other than 0 needs an `out`."""
+    scalars = Scalars(checked_factor(alpha, "alpha", dtype), checked_factor(beta, "beta", dtype))
     if scalars.beta != 0 and out is None:
         raise ArgumentError(f"beta={short(beta)}: needs out=, the matrix that it scales")
     return scalars
@@ -69,9 +76,15 @@ def check_options(options: dict[str, Any], accepted: Iterable[str]) -> None:
             raise ArgumentError(f"{name}={shown}: no option here; accepted are {', '.join(known)}")
 
 
-def checked_activation(activation: Any) -> str:
-    """The name of an activation; "none" for None."""
-    return checked_name("activation", "none" if activation is None else activation, ACTIVATIONS)
+def checked_activation(activation: Any, dtype: str = "float32") -> str:
+    """The name of an activation; "none" for None, the only one of complex numbers."""
+    name = checked_name("activation", "none" if activation is None else activation, ACTIVATIONS)
+    if name != "none" and dtype in COMPLEX:
+        raise ArgumentError(
+            f"activation={name!r}: complex numbers are neither above nor below 0; accepted is None"
+            f" for {dtype}"
+        )
+    return name
 
 
 def checked_shape(shape: Any) -> tuple[int, ...]:
@@ -89,8 +102,8 @@ def checked_dtype(dtype: Any) -> np.dtype[Any]:
     named = str(dtype).removeprefix("torch.") if type(dtype).__module__ == "torch" else dtype
     with contextlib.suppress(TypeError):
         wanted = np.dtype(named)
-    if wanted is None or wanted.name not in DTYPES or not wanted.isnative:
-        raise DtypeError(f"dtype={str(dtype)!r}: accepted are {', '.join(DTYPES)}")
+    if wanted is None or wanted.name not in OF_HOST or not wanted.isnative:
+        raise DtypeError(f"dtype={str(dtype)!r}: accepted are {', '.join(OF_HOST)}")
     return wanted
 
 

@@ -9,9 +9,10 @@ import numpy.typing as npt
 
 from tilewright import settings
 from tilewright.arrays.array import Array
-from tilewright.arrays.views import host_array
+from tilewright.arrays.views import check_dtype, host_array
 from tilewright.errors import DtypeError, OperandError
 from tilewright.facts.device import Device
+from tilewright.facts.dtypes import COMPLEX
 from tilewright.inputs.checks import checked_dtype, checked_shape
 from tilewright.inputs.devices import backend_of, resolve
 from tilewright.wording import short
@@ -32,6 +33,7 @@ def empty(
     chosen = resolve(device)
     sizes = checked_shape(shape)
     wanted = checked_dtype(dtype)
+    _check_there(wanted, "dtype", chosen)
     size = int(np.prod(sizes, dtype=object)) * wanted.itemsize
     held = backend_of(chosen).allocate(size, chosen, settings.memory(memory))
     return Array(held, sizes, wanted)
@@ -53,10 +55,12 @@ def asarray(
     way = settings.memory(memory)
     source = host_array(value, "value")
     wanted = checked_dtype(source.dtype if dtype is None else dtype)
-    if source.dtype.kind == "c":
+    _check_there(wanted, "value.dtype", chosen)
+    if source.dtype.kind == "c" and wanted.kind != "c":
         raise DtypeError(
-            f"value.dtype={str(source.dtype)!r}: its imaginary part would be lost; accepted are"
-            " real numbers, as value.real gives"
+            f"value.dtype={str(source.dtype)!r}: its imaginary part would be lost in"
+            f" dtype={wanted.name!r}; accepted are real numbers, as value.real gives, and"
+            f" dtype={' or '.join(COMPLEX)}"
         )
     try:
         dense = np.asarray(source, dtype=wanted, order="C")
@@ -70,3 +74,9 @@ def asarray(
         )
     held = backend_of(chosen).allocate(dense.nbytes, chosen, way, dense)
     return Array(held, source.shape, wanted)
+
+
+def _check_there(dtype: np.dtype[Any], name: str, device: Device) -> None:
+    """Raise DtypeError where a device other than the host is to hold complex numbers."""
+    if device.backend != "host":
+        check_dtype(dtype, name.removesuffix(".dtype"), complex_too=False)

@@ -19,6 +19,7 @@ from tilewright.arrays.addresses import Column, Columns, numbers_of, row_major
 from tilewright.arrays.array import Array, NDArray
 from tilewright.arrays.views import check_dtype, view
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
+from tilewright.facts.dtypes import COMPLEX
 from tilewright.facts.limits import MOST
 from tilewright.inputs.ragged_batch import RaggedBatch
 from tilewright.wording import short
@@ -79,14 +80,16 @@ def taken(operand: Matrices, at: npt.NDArray[np.int64]) -> Matrices:
     return replace(operand, at=operand.at.take(at))
 
 
-def per_problem(value: Any, count: int, name: str) -> npt.NDArray[np.float64]:
-    """A real number for all problems, or one each, as a column."""
+def per_problem(value: Any, count: int, name: str, dtype: Any) -> npt.NDArray[Any]:
+    """A real number for all problems, or one each, as a column; a complex one where `dtype` is."""
     array = numbers_of(value)
-    if array.dtype.kind not in "iuf" or array.ndim > 1:
-        raise ArgumentError(f"{name}={short(value)}: accepted are a real number or one a problem")
+    wide = np.complex128 if dtype.name in COMPLEX else np.float64
+    if array.dtype.kind not in ("iufc" if wide is np.complex128 else "iuf") or array.ndim > 1:
+        kind = "number" if wide is np.complex128 else "real number"
+        raise ArgumentError(f"{name}={short(value)}: accepted are a {kind} or one a problem")
     if array.ndim == 1 and len(array) != count:
         raise ArgumentError(f"{name}: has {len(array)} numbers; must have {count}, one a problem")
-    return np.broadcast_to(array.astype(np.float64), (count,))
+    return np.broadcast_to(array.astype(wide), (count,))
 
 
 def flags(value: Any, count: int, name: str) -> npt.NDArray[np.bool_]:
@@ -119,7 +122,7 @@ def factors(
     transpose_b: Any,
     out: Any,
     results: int | None = None,
-) -> tuple[Matrices, Matrices, npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+) -> tuple[Matrices, Matrices, npt.NDArray[Any], npt.NDArray[Any]]:
     """Both operands with transposes applied, alpha and beta one a problem; checked together.
 
     `results` is how many beta there are where they are fewer than problems (sums.py).
@@ -130,8 +133,8 @@ def factors(
     a = transposed(a, flags(transpose_a, count, "transpose_a"))
     b = transposed(b, flags(transpose_b, count, "transpose_b"))
     check_pairs(a, b)
-    scale = per_problem(alpha, count, "alpha")
-    keep = per_problem(beta, count if results is None else results, "beta")
+    scale = per_problem(alpha, count, "alpha", a.dtype)
+    keep = per_problem(beta, count if results is None else results, "beta", a.dtype)
     if out is None and keep.any():
         raise ArgumentError(f"beta={short(beta)}: needs out=, the matrices that it scales")
     return a, b, scale, keep

@@ -64,8 +64,8 @@ def checked(
     b: Any,
     *,
     out: Any = None,
-    alpha: float = 1.0,
-    beta: float = 0.0,
+    alpha: complex = 1.0,
+    beta: complex = 0.0,
     transpose_a: bool = False,
     transpose_b: bool = False,
     bias: Any = None,
@@ -76,8 +76,6 @@ def checked(
     accumulate: str | None = None,
 ) -> Product:
     """Check everything. Arguments and errors are those of `tilewright.matmul`."""
-    scalars = checked_scalars(alpha, beta, out)
-    activation = checked_activation(activation)
     given = {"a": a, "b": b}
     if out is not None:
         given["out"] = out
@@ -85,6 +83,8 @@ def checked(
         given["bias"] = bias
     place, seen = place_and_views(given)
     dtype = common_dtype(seen)
+    scalars = checked_scalars(alpha, beta, out, dtype)
+    activation = checked_activation(activation, dtype)
     precision = checked_precision(precision, dtype, place.precisions)
     sums = checked_sums(accumulate, dtype)
     vectors = seen["a"].ndim == 1, seen["b"].ndim == 1

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from tilewright.arrays.addresses import Column, numbers_of
 from tilewright.arrays.aligned import aligned_offsets
 from tilewright.arrays.array import Array, NDArray
-from tilewright.arrays.views import DTYPES, check_dtype, host_array, on_gpu, plain
+from tilewright.arrays.views import OF_HOST, check_dtype, host_array, on_gpu, plain
 from tilewright.errors import ArgumentError, DtypeError, FileError, OperandError, ShapeError
 from tilewright.facts.device import Device
 from tilewright.files import reading
@@ -161,7 +161,7 @@ class RaggedBatch:
                 missing = [n for n in _MEMBERS if f"{n}.npy" not in archive.namelist()]
                 if missing:
                     raise FileError(f"{label}: lacks {', '.join(missing)}")
-                flat = reading.mapped_npz_array(archive, path, "flat", DTYPES)
+                flat = reading.mapped_npz_array(archive, path, "flat", OF_HOST)
                 most = os.path.getsize(path)  # what is stored is no larger than its file
                 rows, cols, offsets = (
                     reading.npz_array(archive, name, most) for name in _MEMBERS[1:]
@@ -246,7 +246,8 @@ def _check_flat(flat: Any) -> None:
     if not isinstance(flat, np.ndarray | Array) or flat.ndim != 1:
         shown = getattr(flat, "shape", type(flat).__name__)
         raise OperandError(f"flat={shown}: must be a NumPy or tilewright array of one dimension")
-    check_dtype(flat.dtype, "flat")
+    on_device = isinstance(flat, Array) and flat.device.backend != "host"
+    check_dtype(flat.dtype, "flat", complex_too=not on_device)
     if isinstance(flat, np.ndarray):
         plain(flat, "flat")  # raises where there is more to it than elements
         dense = flat.flags.c_contiguous

@@ -5,6 +5,7 @@ The checks read shapes, dtypes and devices only, so that compilers and fake tens
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,9 +19,9 @@ from tilewright.inputs.checks import (
     check_pair,
     check_shape,
     checked_activation,
+    checked_factor,
     checked_flag,
     checked_name,
-    checked_number,
     checked_precision,
 )
 from tilewright.inputs.devices import resolve
@@ -70,8 +71,8 @@ def _matrix(value: Tensor, name: str, transpose: Any) -> Tensor:
     transpose = checked_flag(transpose, f"transpose_{name}")
     if value.dim() == 0:
         raise ShapeError(f"{name}.shape=(): accepted are one dimension or more")
-    if not torch.compiler.is_compiling() and value.is_neg():
-        value = value.resolve_neg()
+    if not torch.compiler.is_compiling():
+        value = value.resolve_neg()  # torch's BLAS conjugates by itself
     if value.dim() == 1:
         return value.unsqueeze(0 if name == "a" else 1)
     return value.mT if transpose else value
@@ -100,10 +101,11 @@ def check_precision(precision: str | None, a: Tensor) -> None:
         checked_precision(precision, dtype_of(a), accepted)
 
 
-def each(value: Any, count: int, name: str, kind: type) -> list[Any]:
-    """One for all problems or one each, as a list."""
+def each(value: Any, count: int, name: str, kind: type, dtype: str = "float32") -> list[Any]:
+    """One for all problems or one each, as a list; numbers are complex where the dtype is."""
     values = value if isinstance(value, list | tuple) else getattr(value, "tolist", lambda: value)()
-    check = checked_flag if kind is bool else checked_number
+    number = partial(checked_factor, dtype=dtype)
+    check: Any = checked_flag if kind is bool else number
     if not isinstance(values, list | tuple):
         return [check(values, name)] * count
     if len(values) != count:
@@ -111,9 +113,9 @@ def each(value: Any, count: int, name: str, kind: type) -> list[Any]:
     return [check(one, f"{name}[{i}]") for i, one in enumerate(values)]
 
 
-def checked_function(activation: str | None) -> Any:
+def checked_function(activation: str | None, dtype: str = "float32") -> Any:
     """torch's function for an activation; None for none."""
-    return _FUNCTIONS[checked_activation(activation)]
+    return _FUNCTIONS[checked_activation(activation, dtype)]
 
 
 def check_vector(value: Any, name: str, n: int, a: Tensor) -> None:

@@ -15,9 +15,12 @@ from torch.autograd import forward_ad
 from tilewright.errors import DtypeError, OperandError
 from tilewright.inputs.ragged_batch import RaggedBatch
 
+# What is multiplied by rows that a tensor of offsets cuts; single products and lists also take
+# complex numbers.
 DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+WITH_COMPLEX = {*DTYPES, torch.complex64, torch.complex128}
 NAMES = "float16, bfloat16, float32, float64"
-_BY_NUMPY = (torch.float16, torch.float32, torch.float64)
+_BY_NUMPY = (torch.float16, torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 
 def dtype_of(tensor: Tensor) -> str:
@@ -41,9 +44,14 @@ def check_tensor(value: Any, name: str) -> None:
         raise DtypeError(
             f"{name}.dtype={dtype_of(value)!r}: quantized; accepted is its .dequantize()"
         )
-    if value.dtype not in DTYPES:
-        more = "; of complex tensors multiply .real and .imag" if value.is_complex() else ""
-        raise DtypeError(f"{name}.dtype={dtype_of(value)!r}: accepted are {NAMES}{more}")
+    if value.dtype not in WITH_COMPLEX:
+        accepted = f"{NAMES}, complex64, complex128"
+        raise DtypeError(f"{name}.dtype={dtype_of(value)!r}: accepted are {accepted}")
+
+
+def as_it_lies(value: Tensor) -> Tensor:
+    """The tensor, or a copy where its memory holds the negative or the conjugate of it."""
+    return value.resolve_conj().resolve_neg()
 
 
 def needs_gradient(*values: Any) -> bool:
@@ -99,12 +107,14 @@ def array(value: Any, name: str) -> Any:
     if value.dtype not in _BY_NUMPY:
         raise DtypeError(
             f"{name}.dtype={dtype_of(value)!r}: NumPy has none, which `out`, `device`, `kernel` and"
-            " `accumulate` lead to on a processor; accepted are float16, float32, float64"
+            " `accumulate` lead to on a processor; accepted are float16, float32, float64,"
+            " complex64, complex128"
         )
-    if value.is_neg():
+    if value.is_neg() or value.is_conj():
         if name.startswith("out"):
-            raise OperandError(f"{name}: its memory holds the negative; accepted is a new tensor")
-        value = value.resolve_neg()
+            held = "negative" if value.is_neg() else "conjugate"
+            raise OperandError(f"{name}: its memory holds the {held}; accepted is a new tensor")
+        value = as_it_lies(value)
     return value.detach().numpy()
 
 

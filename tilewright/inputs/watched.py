@@ -41,8 +41,8 @@ def is_watched(*values: Any) -> bool:
             return True
         if value.requires_grad and torch.is_grad_enabled():
             return True
-        if compiled or value.is_neg():
-            return True  # of a conjugate's imaginary part memory has the negative
+        if compiled or value.is_neg() or value.is_conj():
+            return True  # memory has the conjugate, or of its imaginary part the negative
         found = True
     return found and is_anything_watched(torch)
 
@@ -58,8 +58,8 @@ def are_unseen(torch: Any, a: Any, b: Any) -> bool:
         and a.layout is strided
         and b.layout is strided
         and not ((a.requires_grad or b.requires_grad) and torch.is_grad_enabled())
-        and not a.is_neg()
-        and not b.is_neg()
+        and not (a.is_neg() or a.is_conj())
+        and not (b.is_neg() or b.is_conj())
     )
 
 

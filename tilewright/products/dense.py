@@ -31,8 +31,8 @@ def matmul(
     b: Any,
     *,
     out: Any = None,
-    alpha: float = 1.0,
-    beta: float = 0.0,
+    alpha: complex = 1.0,
+    beta: complex = 0.0,
     transpose_a: bool = False,
     transpose_b: bool = False,
     bias: Any = None,
@@ -55,8 +55,10 @@ def matmul(
             vectors behave as in `numpy.matmul`.
         out: [..., m, n], the same kind and dtype; may be strided, must not overlap an input.
             Where `beta` is 0 it is not read, so NaN in it does no harm.
-        alpha, beta: real numbers; `beta` other than 0 needs `out`.
-        transpose_a, transpose_b: swap the last two dimensions first (no copy).
+        alpha, beta: real numbers, of complex matrices also complex ones; `beta` other than 0 needs
+            `out`.
+        transpose_a, transpose_b: swap the last two dimensions first (no copy). Nothing is
+            conjugated: for an adjoint pass `a.conj()`.
         bias: [n], added to every row.
         activation: "none", "relu" or "gelu" (the exact one, by erf), applied last.
         device: a Device, "host", "opencl", "opencl:0", "opencl:intel"; default TILEWRIGHT_DEVICE or
@@ -76,8 +78,9 @@ def matmul(
         tensors it is differentiable where `out` is None, and under autocast in its dtype
         (docs/pytorch.md).
 
-    dtypes are float16, float32 and float64, on a GPU of torch's also bfloat16. Any size from 0 up;
-    k == 0 gives beta · out.
+    dtypes are float16, float32, float64, complex64 and complex128, on a GPU of torch's also
+    bfloat16. Complex matrices lie in the host's memory or on a GPU; OpenCL devices multiply none.
+    Any size from 0 up; k == 0 gives beta · out.
 
     Raises:
         ShapeError, DtypeError, ArgumentError, OperandError, OverlapError, KernelError: before

@@ -46,7 +46,8 @@ def plan_grouped(
 
     Args:
         m, n, k: sizes from 0 up, one a problem.
-        dtype: float16, float32 or float64; on a GPU of torch's also bfloat16, torch's or by name.
+        dtype: float16, float32, float64, complex64 or complex128; on a GPU of torch's also
+            bfloat16, torch's or by name.
         device: as in `matmul`. One that is named also runs the few small products that NumPy would
             have ended before a launch.
         order: "auto" predicts every order's makespan and takes the least; or "given",
@@ -99,8 +100,8 @@ def grouped_matmul(
     b: Sequence[Any] | RaggedBatch,
     *,
     out: Sequence[Any] | RaggedBatch | None = None,
-    alpha: float | Sequence[float] = 1.0,
-    beta: float | Sequence[float] = 0.0,
+    alpha: complex | Sequence[complex] = 1.0,
+    beta: complex | Sequence[complex] = 0.0,
     transpose_a: bool | Sequence[bool] = False,
     transpose_b: bool | Sequence[bool] = False,
     bias: Sequence[Any] | None = None,
@@ -125,7 +126,8 @@ def grouped_matmul(
         out: matrices [m_i, n_i] that do not overlap, or are the very same; made where None. One
             that is named more than once has one beta and one bias: the same number and the same
             array (or None) wherever it is named.
-        alpha, beta, transpose_a, transpose_b: one for all problems or one each.
+        alpha, beta, transpose_a, transpose_b: one for all problems or one each; a transpose
+            conjugates nothing.
         bias: vectors [n_i], or None for problems without one.
         activation: "none", "relu" or "gelu".
         into: one index a product, from 0 to the number of results - 1; `out`, `beta` and `bias`

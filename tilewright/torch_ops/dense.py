@@ -2,6 +2,9 @@
 
     product   a [..., m, k], b [..., k, n]    d a = alpha · d c b^T    d b = alpha · a^T d c
 
+Of complex matrices these have the conjugates of b and a, as all of torch's gradients do; a complex
+alpha is multiplied into a beforehand.
+
 Transposes, vectors, broadcasting and activations are torch's own views and functions around one
 `product`, whose gradients, tangents and batched forms are products again.
 """
@@ -21,7 +24,7 @@ from tilewright.inputs import tensor_checks as checks
 from tilewright.inputs.checks import check_shape, checked_number, checked_scalars
 from tilewright.inputs.devices import host
 from tilewright.inputs.overlap import check_apart
-from tilewright.inputs.tensors import DTYPES, array, dtype_of
+from tilewright.inputs.tensors import WITH_COMPLEX, array, dtype_of
 from tilewright.planning.explain import explained_elsewhere, product_head
 from tilewright.torch_ops import down, recorded
 from tilewright.torch_ops.autocast import cast
@@ -87,10 +90,10 @@ def explain(
         checks.check_out(options["beta"], a, b, bias, out)
     how = (precision, accumulate, getattr(device, "id", device), kernel)
     if out is None or down.is_torchs([x for x in (a, b, bias, out) if x is not None], how):
-        checks.checked_function(options["activation"])
-        checked_scalars(options["alpha"], options["beta"], out)
         turned = (options["transpose_a"], options["transpose_b"])
         left, right = checks.matrices(a, b, bias, out, precision, turned)
+        checks.checked_function(options["activation"], dtype_of(left))
+        checked_scalars(options["alpha"], options["beta"], out, dtype_of(left))
         why = None if left.is_cuda else down.why_torch(left, right, how)
         if why is not None:
             return _torchs(left, right, why)
@@ -135,7 +138,7 @@ def _of_matrices(
     """
     if not (type(a) in PLAIN and type(b) in PLAIN and type(beta) is float and beta == 0.0):
         return None
-    if a.is_cuda:
+    if a.is_cuda and not a.is_complex():
         if type(transpose_a) is not bool or type(transpose_b) is not bool:
             return None
         function = checks.checked_function(activation)
@@ -149,7 +152,7 @@ def _of_matrices(
     if any(option is not None for option in how):
         return None
     dense = a.layout is b.layout is torch.strided and a.dim() == b.dim() == 2
-    if not dense or a.device.type != "cpu" or a.dtype not in DTYPES:
+    if not dense or a.device.type != "cpu" or a.dtype not in WITH_COMPLEX:
         return None
     if a.shape[1] != b.shape[0] or a.dtype != b.dtype or a.device != b.device:
         return None
@@ -175,10 +178,11 @@ def _watched(
     """A product that something looks at, from views and functions that torch knows."""
     if out is not None:
         checks.check_out(beta, a, b, bias, out)
-    function = checks.checked_function(activation)
-    scalars = checked_scalars(alpha, beta, out)
     left, right = checks.matrices(a, b, bias, out, how[0], (transpose_a, transpose_b))
-    found = broadcast_product(left, right, bias, scalars.alpha, how)
+    function = checks.checked_function(activation, dtype_of(left))
+    scalars = checked_scalars(alpha, beta, out, dtype_of(left))
+    left, scale = scaled(left, scalars.alpha)
+    found = broadcast_product(left, right, bias, scale, how)
     if b.dim() == 1:
         found = found.squeeze(-1)
     if a.dim() == 1:
@@ -188,7 +192,14 @@ def _watched(
     return function(found) if function else found
 
 
-def put(out: Tensor, name: str, found: Tensor, beta: float, function: Any) -> Tensor:
+def scaled(a: Tensor, alpha: complex) -> tuple[Tensor, float]:
+    """The matrix and a real alpha: a complex one is multiplied into the matrix."""
+    if isinstance(alpha, complex):
+        return (a * alpha, 1.0) if alpha.imag else (a, alpha.real)
+    return a, alpha
+
+
+def put(out: Tensor, name: str, found: Tensor, beta: complex, function: Any) -> Tensor:
     """function(found + beta · out) in out's place."""
     check_shape(name, out.shape, found.shape)
     check_apart(name, out.shape, out.stride())
@@ -263,9 +274,9 @@ def _gradients(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     a, b = ctx.saved_tensors
     of_a = of_b = of_bias = None
     if ctx.needs_input_grad[0]:
-        of_a = product(grad, b.mT, None, ctx.alpha, ctx.how)
+        of_a = product(grad, b.mH if b.is_complex() else b.mT, None, ctx.alpha, ctx.how)
     if ctx.needs_input_grad[1]:
-        of_b = product(a.mT, grad, None, ctx.alpha, ctx.how)
+        of_b = product(a.mH if a.is_complex() else a.mT, grad, None, ctx.alpha, ctx.how)
     if ctx.biased and ctx.needs_input_grad[2]:
         of_bias = grad.sum(tuple(range(grad.dim() - 1)))
     return of_a, of_b, of_bias

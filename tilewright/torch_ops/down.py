@@ -99,6 +99,8 @@ def why_torch(a: Tensor, b: Tensor, how: Any) -> str | None:
     if any(option is not None for option in how[1:]):
         return None
     if a.dtype not in (torch.float32, torch.float64):
+        if a.is_complex():
+            return "torch's BLAS multiplies complex numbers, and conjugates as they lie"
         return "torch has a BLAS for halves, NumPy has none"
     if settings.device() is not None or 2 * a.numel() * b.shape[-1] > _WORTH_PLANNING:
         return None

@@ -30,6 +30,7 @@ def is_eager(*values: Tensor | None) -> bool:
             or value.is_meta
             or is_batched(value)  # by autograd.grad(is_grads_batched=True)
             or value.is_neg()  # of a conjugate's imaginary part memory has the negative
+            or (value.is_cuda and value.is_conj())  # torch's BLAS reads conjugates, launches do not
         ):
             return False
     return (

@@ -22,6 +22,7 @@ from tilewright.inputs import tensor_lists
 from tilewright.inputs.matrices import bias_vectors
 from tilewright.inputs.ragged_batch import RaggedBatch
 from tilewright.inputs.sums import checked_into
+from tilewright.inputs.tensors import dtype_of
 from tilewright.torch_ops import dense, down, lists, recorded
 from tilewright.torch_ops.eager import is_eager, is_followed
 from tilewright.wording import short
@@ -109,14 +110,16 @@ def _watched(
     """A list of products that something looks at, from views and functions that torch knows."""
     if out is not None and into is not None:
         raise ArgumentError("into: with out= of such tensors; accepted is out=None")
-    function = checks.checked_function(activation)
+    checks.checked_function(activation)
     left, right = tensor_lists.matrices(a, "a"), tensor_lists.matrices(b, "b")
     count = len(left)
     if len(right) != count:
         raise ShapeError(f"b: has {len(right)} matrices; must have {count}, as many as a")
     if not count:
         return out if out is not None else [] if isinstance(a, list | tuple) else a
-    keep = checks.each(beta, count, "beta", float)
+    kind = dtype_of(left[0])
+    function = checks.checked_function(activation, kind)
+    keep = checks.each(beta, count, "beta", float, kind)
     if out is None and any(keep):
         raise ArgumentError(f"beta={short(beta)}: needs out=, the matrices that it scales")
     own = [None] * count if bias is None or into is not None else list(bias_vectors(bias, count))
@@ -129,7 +132,10 @@ def _watched(
         checks.check_left(how[0])
         how = (None, *how[1:])  # a precision is float32's, which autocast has just left
     left, right = tensor_lists.fitting(left, right, own, turned, how[0])
-    found = lists.products(left, right, own, checks.each(alpha, count, "alpha", float), how)
+    alphas = checks.each(alpha, count, "alpha", float, kind)
+    scaled = [dense.scaled(*pair) for pair in zip(left, alphas, strict=True)]
+    left, scales = [one for one, _ in scaled], [scale for _, scale in scaled]
+    found = lists.products(left, right, own, scales, how)
     for i, (target, made) in enumerate(zip(targets, found, strict=False)):
         dense.put(target, f"out[{i}]", made, keep[i], function)
     if out is not None:

@@ -139,10 +139,10 @@ def _gradients(
     places: list[int] = []
     for i, grad in enumerate(grads):
         if grad is not None and wanted_a[i]:
-            pairs.append((grad, b[i].t()))
+            pairs.append((grad, _adjoint(b[i])))
             places.append(i)
         if grad is not None and wanted_b[i]:
-            pairs.append((a[i].t(), grad))
+            pairs.append((_adjoint(a[i]), grad))
             places.append(count + i)
     found: list[Tensor | None] = [None] * (2 * count)
     if pairs:
@@ -151,6 +151,11 @@ def _gradients(
         for place, made in zip(places, products(left, right, None, alphas, ctx.how), strict=True):
             found[place] = made
     return found[:count], found[count:]
+
+
+def _adjoint(matrix: Tensor) -> Tensor:
+    """The transpose, conjugated where it is complex, as gradients have it."""
+    return matrix.mH if matrix.is_complex() else matrix.t()
 
 
 class _Products(torch.autograd.Function):

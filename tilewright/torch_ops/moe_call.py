@@ -11,7 +11,7 @@ from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeErro
 from tilewright.facts.arithmetic import asked
 from tilewright.facts.gates import GATES
 from tilewright.inputs.checks import check_invariant
-from tilewright.inputs.tensors import check_tensor
+from tilewright.inputs.tensors import DTYPES, NAMES, check_tensor
 from tilewright.torch_ops import autocast, moe
 from tilewright.wording import short
 
@@ -52,6 +52,8 @@ def _check_types(
 ) -> None:
     for name, value in (("x", x), ("w_up", w_up), ("w_down", w_down), ("weights", weights)):
         check_tensor(value, name)
+        if value.dtype not in DTYPES:
+            raise DtypeError(f"{name}.dtype={_name(value)!r}: accepted are {NAMES}")
     if experts.layout is not torch.strided or experts.is_nested:
         raise OperandError(f"experts.layout={experts.layout}: accepted are dense tensors")
     for name, value in (("w_up", w_up), ("w_down", w_down)):

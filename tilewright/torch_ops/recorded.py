@@ -42,6 +42,7 @@ def are_launched(tensors: Sequence[Any]) -> bool:
         and set(map(_layout, tensors)) == {torch.strided}
         and not any(map(is_batched, tensors))
         and not any(map(Tensor.is_neg, tensors))
+        and not any(map(Tensor.is_complex, tensors))  # their gradients are conjugates' products
         and not is_anything_watched(torch)
     )
 

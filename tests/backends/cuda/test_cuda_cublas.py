@@ -27,7 +27,7 @@ from tilewright.errors import DeviceError
 from tilewright.facts.dtypes import ITEMSIZE
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-KINDS = {0: np.float32, 1: np.float64, 2: np.float16}
+KINDS = {0: np.float32, 1: np.float64, 2: np.float16, 4: np.complex64, 5: np.complex128}
 ROOT = Path(tilewright.__file__).parent
 
 
@@ -91,9 +91,16 @@ class Library:
                 )
             a, b, c = mats
             a, b = a.T if turned[0] else a, b.T if turned[1] else b
-            old = beta._obj.value * c if beta._obj.value else 0
-            c[...] = alpha._obj.value * (a.astype(np.float64) @ b.astype(np.float64)) + old
+            wide = np.result_type(a, np.float64)
+            scale, keep = number(alpha), number(beta)
+            c[...] = scale * (a.astype(wide) @ b.astype(wide)) + (keep * c if keep else 0)
         return self.status
+
+
+def number(given: Any) -> complex:
+    """A factor: one number, or a real and an imaginary part."""
+    held = given._obj
+    return complex(*held) if isinstance(held, ctypes.Array) else held.value
 
 
 @pytest.fixture
@@ -110,7 +117,8 @@ def operand(
     """[count, rows, cols] with gaps between rows, or columns, and between problems."""
     run, runs = (rows, cols) if turned else (cols, rows)
     memory = np.full((count, runs + 1, run + int(draw.integers(0, 3))), np.nan, kind)
-    memory[:, :runs, :run] = draw.standard_normal((count, runs, run))
+    drawn = draw.standard_normal((2, count, runs, run))
+    memory[:, :runs, :run] = drawn[0] + 1j * drawn[1] if kind.startswith("complex") else drawn[0]
     seen = memory[:, :runs, :run]
     seen = seen.transpose(0, 2, 1) if turned else seen
     at = memory.ctypes.data + np.arange(count) * seen.strides[0]
@@ -124,11 +132,16 @@ def test_every_layout_is_told_to_cublas_as_it_lies(
 ) -> None:
     draw = np.random.default_rng(0)
     for m, n, k in ((5, 7, 3), (1, 7, 3), (5, 1, 3), (5, 7, 1), (1, 1, 4), (4, 4, 4)):
-        for kind, alpha, beta in (("float64", 1.0, 0.0), ("float32", -2.0, 0.5)):
+        for kind, alpha, beta in (
+            ("float64", 1.0, 0.0),
+            ("float32", -2.0, 0.5),
+            ("complex64", 1 - 2j, 0.5j),
+            ("complex128", 1j, 0.0),
+        ):
             a, of_a = operand(draw, count, m, k, turned[0], kind)
             b, of_b = operand(draw, count, k, n, turned[1], kind)
             c, of_c = operand(draw, count, m, n, turned[2], kind)
-            wanted = alpha * (a.astype(float) @ b.astype(float)) + beta * c.astype(float)
+            wanted = alpha * (a.astype("D") @ b.astype("D")) + (beta * c if beta else 0)
             scale, keep = np.full(count, alpha), np.full(count, beta)
             work = Work(ordinal=0, a=of_a, b=of_b, c=of_c, alpha=scale, beta=keep, dtype=kind)
             assert engine._why_untaken(work) is None
@@ -145,6 +158,8 @@ def test_every_layout_is_told_to_cublas_as_it_lies(
         ("float32", "tf32", (0, 77)),
         ("float64", "ieee", (0, 70)),
         ("float64", "tf32", (0, 70)),
+        ("complex64", "ieee", (0, 68)),
+        ("complex128", "ieee", (0, 70)),
         ("float16", "ieee", (16, 68)),
         ("float16", "tf32", (16, 68)),
     ],

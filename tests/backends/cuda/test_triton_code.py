@@ -17,7 +17,7 @@ import pytest
 from tests.support.made_up import H200
 from tests.support.spills import spilled
 from tilewright.backends.cuda.tile_seconds import TileShape, shapes_of
-from tilewright.facts.dtypes import sums_of
+from tilewright.facts.dtypes import PARTS, sums_of
 
 triton: Any = pytest.importorskip("triton")
 pytest.importorskip("torch")
@@ -183,6 +183,32 @@ def test_the_smallest_tiles_compile_with_every_epilogue(target: str, dtype: str)
     strides = {"A_ALONG": 2, "B_ALONG": 2, "C_ALONG": 2}
     text = multiply(target, dtype, shapes(target, dtype)[-1], **promises, **strides)
     assert "grouped_tiles" in text
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "gfx942"])
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_complex_tiles_multiply_their_planes_in_the_parts_own_arithmetic(
+    target: str, dtype: str
+) -> None:
+    from tilewright.backends.cuda.kernels.triton.grouped_complex import complex_tiles
+
+    tl: Any = triton.language
+    shape = shapes(target, dtype)[0]
+    tile = {"TILE_M": shape.m, "TILE_N": shape.n, "TILE_K": shape.k}
+    along = {"A_ALONG": 0, "B_ALONG": 1, "C_ALONG": 0, "NEAR": True}
+    options = {"num_warps": shape.warps, "num_stages": shape.stages}
+    constants = {
+        "PART": getattr(tl, PARTS[dtype]), **tile, **along, "SCALED": True, "BIAS": True
+    }  # fmt: skip
+    types = {"problems": "*i64", "tiles": "*i32", "last": "i32"}
+    text = code(complex_tiles, target, types, constants, **options)
+    exact = (
+        rf"{FMA}|v_mfma_f32_\w+f32"
+        if dtype == "complex64"
+        else rf"{FMA64}|v_mfma_f64|mma\.sync.*f64"
+    )
+    assert re.search(exact, text)
+    assert not re.search(r"tf32|xf32|(st|ld)\.local|scratch_store", text)
 
 
 @pytest.mark.parametrize("target", TARGETS)

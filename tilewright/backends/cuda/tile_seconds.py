@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.engines.grouped import GroupedOperands
 from tilewright.facts.device import Device
-from tilewright.facts.dtypes import ITEMSIZE
+from tilewright.facts.dtypes import ITEMSIZE, PARTS
 from tilewright.facts.measured import h200
 from tilewright.facts.measured.scale import scale
 from tilewright.planning.buckets import Tile
@@ -89,6 +89,8 @@ _WIDE_HALF = _timed(
     (16, 16, 16, 1, 1),
 )
 _DOUBLE = _timed(h200.TILES_DOUBLE, (64, 64, 16, 4, 3), (32, 32, 16, 4, 3), (16, 16, 16, 1, 1))
+_COMPLEX = _timed(h200.TILES_COMPLEX, (32, 64, 16, 4, 3), (32, 32, 16, 4, 3), (16, 16, 16, 1, 1))
+_COMPLEX_DOUBLE = _timed(h200.TILES_COMPLEX_DOUBLE, (32, 32, 16, 4, 2), (16, 16, 16, 1, 1))
 
 
 def shapes_of(
@@ -106,6 +108,8 @@ def shapes_of(
         shapes = _TF32 if precision == "tf32" else _WIDE_SINGLE if wide else _SINGLE
     elif dtype == "float64":
         shapes = _DOUBLE
+    elif dtype in PARTS:
+        shapes = _COMPLEX if dtype == "complex64" else _COMPLEX_DOUBLE
     else:
         shapes = _WIDE_HALF if wide else _HALF
     item = ITEMSIZE[dtype]

@@ -106,7 +106,7 @@ def multiply(
     if plain and c.dtype != np.float16:
         np.matmul(a, b, out=c)
         return
-    wide = np.float32 if c.dtype == np.float16 else c.dtype.type
+    wide: Any = np.float32 if c.dtype == np.float16 else c.dtype.type
     value = np.matmul(a.astype(wide, copy=False), b.astype(wide, copy=False))
     if scalars.alpha != 1:
         value *= wide(scalars.alpha)

@@ -27,6 +27,9 @@ LIBRARY = {
     ("float32", "ieee"): 51e12,
     ("float32", "tf32"): 400e12,
     ("float64", "ieee"): 60e12,
+    # A quarter: a complex multiply-add, counted as two here, is four real ones.
+    ("complex64", "ieee"): 12.7e12,
+    ("complex128", "ieee"): 15e12,
 }
 LIBRARY_MEMORY = 4.0e12
 # cuBLAS falls to a fifth where half-precision rows are no multiples of 16 bytes (150 of 790).
@@ -85,6 +88,17 @@ TILES_DOUBLE: TileSeconds = {
     (64, 64): (13.7e-9, 24.9e-9),
     (32, 32): (3.84e-9, 10.9e-9),
     (16, 16): (1.40e-9, 5.96e-9),
+}
+# Complex tiles make four real products. Lists of 1 ms and more within a tenth; of 1..32 and 1..64
+# the measured 83 to 201 us are host time of a bound plan beside 34 to 131 predicted.
+TILES_COMPLEX: TileSeconds = {
+    (32, 64): (20e-9, 215e-9),
+    (32, 32): (17e-9, 148e-9),
+    (16, 16): (4.1e-9, 68e-9),
+}
+TILES_COMPLEX_DOUBLE: TileSeconds = {
+    (32, 32): (11.5e-9, 67e-9),
+    (16, 16): (4.3e-9, 37e-9),
 }
 
 HOPPER_FLOPS = 850e12 / UNITS  # of one multiprocessor's tensor cores, under the power limit

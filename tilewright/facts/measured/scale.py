@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.facts.device import Device
+from tilewright.facts.dtypes import PARTS
 from tilewright.facts.measured import h200
 
 
@@ -40,7 +41,7 @@ def scale(device: Device, dtype: str, precision: str = "ieee") -> Scale:
     units, found = device.compute_units, device.ceilings
     if found is None:
         return Scale(units)
-    kind = "bfloat16" if precision == "tf32" else dtype
+    kind = "bfloat16" if precision == "tf32" else PARTS.get(dtype, dtype)
     peak, read = found.peak(kind), found.memory()
     known = h200.PEAKS[kind] / h200.UNITS
     multiply = 1.0 if peak is None else peak.value / units / known

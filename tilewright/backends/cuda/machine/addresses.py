@@ -188,7 +188,8 @@ def _asked(values: Sequence[Any]) -> tuple[Ints, Ints, Ints] | None:
     for fact in facts:
         if [*map(fact, values)].count(fact(values[0])) != len(values):
             return None
-    if values[0].dim() != 2 or any(map(torch.Tensor.is_neg, values)):
+    odd = (torch.Tensor.is_neg, torch.Tensor.is_conj)
+    if values[0].dim() != 2 or any(any(map(is_odd, values)) for is_odd in odd):
         return None
     count = len(values)
     try:

@@ -229,6 +229,8 @@ def _check_memory(tensor: Any, name: str) -> None:
         return
     if tensor.is_neg():  # of a conjugate's imaginary part memory has the negative
         raise OperandError(f"{name}: its memory holds the negative; use {name}.resolve_neg()")
+    if tensor.is_conj():
+        raise OperandError(f"{name}: its memory holds the conjugate; use {name}.resolve_conj()")
     try:
         held = tensor.layout is torch.strided and (tensor.data_ptr() or not tensor.numel())
     except RuntimeError:  # what torch says of fake tensors, and within its transforms

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from tilewright.arrays import torch_private as private
-from tilewright.arrays.record import WORDS, fill
+from tilewright.arrays.record import OWN, WORDS, K, M, N, fill
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.backends.cuda.work import Ints, Work
-from tilewright.facts.dtypes import ITEMSIZE
+from tilewright.facts.dtypes import ITEMSIZE, PARTS
 
 _SIZES = (60, 508, 4080)  # words that a launch of put.cu takes
 _MOST_PUT = 508
@@ -44,8 +44,20 @@ def fill_records(work: Work, table: Ints) -> None:
     bias = 0 if work.bias is None else work.bias.address
     sizes = (work.m, work.n, work.k)
     fill(table, (work.a, work.b, work.c), bias, sizes, ITEMSIZE[work.dtype])
+    if work.dtype in PARTS:
+        _fill_complex(work, table)
+        return
     table[:, 13] = np.ascontiguousarray(work.alpha, np.float64).view(np.int64)
     table[:, 14] = (work.beta + 0.0).view(np.int64)  # -0.0 becomes 0: all bits zero
+
+
+def _fill_complex(work: Work, table: Ints) -> None:
+    """The words of complex products that differ: sizes share two, alpha and beta have two each."""
+    table[:, M] |= work.n << 32
+    table[:, N] = work.k
+    numbers = (work.alpha.real, work.alpha.imag, work.beta.real + 0.0, work.beta.imag + 0.0)
+    for word, column in zip((K, OWN, OWN + 1, OWN + 2), numbers, strict=True):
+        table[:, word] = np.ascontiguousarray(column, np.float64).view(np.int64)
 
 
 def goes_by_parameters(count: int, ordinal: int) -> bool:

@@ -28,7 +28,7 @@ from tilewright.backends.cuda.tiled.parts import CHUNK, Parts, parts_of
 from tilewright.backends.cuda.work import Ints, Moving, Prepared, Work
 from tilewright.errors import KernelError
 from tilewright.facts.device import Device
-from tilewright.facts.dtypes import ITEMSIZE, sums_of
+from tilewright.facts.dtypes import ITEMSIZE, PARTS, sums_of
 from tilewright.facts.measured import h200
 from tilewright.facts.measured.scale import scale
 from tilewright.facts.verdict import Proposal
@@ -50,7 +50,7 @@ class _Tiles:
 
 
 class TritonGrouped:
-    """The Triton kernels `grouped_tiles` and `sum_parts`."""
+    """The Triton kernels `grouped_tiles`, `sum_parts` and, of complex numbers, `complex_tiles`."""
 
     name = "triton_grouped"
     effort = 1  # every tile is laid out
@@ -59,7 +59,8 @@ class TritonGrouped:
         """Takes every batch in the dtype's own arithmetic, which serves fp32x too, and tf32."""
         if work.precision == "fp32x" and work.dtype != "float32":
             return f"has no fp32x for {work.dtype}"
-        return None if work.dtype in device.dtypes else f"{device.name} has no {work.dtype}"
+        there = PARTS.get(work.dtype, work.dtype) in device.dtypes
+        return None if there else f"{device.name} has no {work.dtype}"
 
     def propose(self, work: Work, device: Device) -> Proposal:
         """The layout predicted fastest by these shapes."""
@@ -138,6 +139,7 @@ def _laid_out(work: Work, device: Device, *, cut: bool = True, cuda: bool = Fals
     faster = scale(device, work.dtype, precision).multiply
     facts = (device.compute_units, device.local_memory, faster, work.dtype, precision, wide, cuda)
     shapes = shapes_of(work.dtype, device, precision, wide=wide, cuda=cuda)
+    cut = cut and work.dtype not in PARTS  # sum_parts adds real numbers
     tiles, slots = tuple(shape.tile(faster) for shape in shapes), slots_of(device, cut=cut)
     few = little(work, tiles, slots)
     if few is not None:
@@ -228,6 +230,8 @@ def _grouped_tiles(
 def _multiply(
     work: Work, shape: TileShape, group: Group, precision: str, table: int, tiles: int
 ) -> Task:
+    if work.dtype in PARTS:
+        return _multiply_complex(work, shape, group, table, tiles)
     from tilewright.backends.cuda.kernels.triton.grouped import grouped_tiles
 
     constants = {
@@ -244,6 +248,25 @@ def _multiply(
     mine = Pointer("int32", tiles + 16 * group.first)
     arguments = (Pointer("int64", table), mine, group.count)
     return Task(grouped_tiles, group.count, arguments, constants, options)
+
+
+def _multiply_complex(work: Work, shape: TileShape, group: Group, table: int, tiles: int) -> Task:
+    from tilewright.backends.cuda.kernels.triton.grouped_complex import complex_tiles
+
+    constants = {
+        "PART": _triton(PARTS[work.dtype]),
+        "TILE_M": shape.m,
+        "TILE_N": shape.n,
+        "TILE_K": shape.k,
+        **{f"{name}_ALONG": getattr(group, f"{name.lower()}_along") for name in "ABC"},
+        "NEAR": group.near,
+        "SCALED": bool((work.alpha != 1).any() or (work.beta != 0).any()),
+        "BIAS": work.bias is not None and bool(work.bias.address.any()),
+    }
+    options = {"num_warps": shape.warps, "num_stages": shape.stages}
+    mine = Pointer("int32", tiles + 16 * group.first)
+    arguments = (Pointer("int64", table), mine, group.count)
+    return Task(complex_tiles, group.count, arguments, constants, options)
 
 
 def _promises(work: Work, group: Group) -> Iterator[tuple[str, Any]]:

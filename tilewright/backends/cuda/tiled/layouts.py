@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tilewright.arrays.addresses import Columns
 from tilewright.backends.cuda.work import Ints, Work
-from tilewright.facts.dtypes import ITEMSIZE
+from tilewright.facts.dtypes import ITEMSIZE, PARTS
 
 _MOST_KINDS = 2
 _WIDE = 27
@@ -144,4 +144,5 @@ def _is_near(work: Work) -> bool:
         np.abs(part.row).max(initial=0) + np.abs(part.col).max(initial=0)
         for part in (work.a, work.b, work.c)
     ]
-    return side * int(max(steps)) < _NEAR * ITEMSIZE[work.dtype]
+    parts = 2 if work.dtype in PARTS else 1  # complex offsets count real numbers
+    return side * parts * int(max(steps)) < _NEAR * ITEMSIZE[work.dtype]

@@ -21,8 +21,12 @@ from typing import Any
 
 from tilewright.arrays import torch_private as private
 from tilewright.errors import DeviceError
+from tilewright.facts.dtypes import PARTS
 
-_TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}  # cudaDataType
+# cudaDataType
+_TYPES = {
+    "float32": 0, "float64": 1, "float16": 2, "complex64": 4, "complex128": 5, "bfloat16": 14,
+}  # fmt: skip
 _COMPUTE_32F, _COMPUTE_64F, _COMPUTE_TF32 = 68, 70, 77  # cublasComputeType_t
 # cublasMath_t: halves are summed in float32, also where several blocks share one sum.
 _DEFAULT_MATH, _WHOLE_SUMS = 0, 16
@@ -68,14 +72,22 @@ def _library() -> Any:
     return library
 
 
+def _number(value: complex, dtype: str, *, wide: bool) -> Any:
+    """A factor as cuBLAS reads it, at each call: one number, or a real and an imaginary part."""
+    number: Any = ctypes.c_double if wide else ctypes.c_float
+    if dtype in PARTS:
+        return ctypes.byref((number * 2)(value.real, value.imag))
+    return ctypes.byref(number(value))
+
+
 def product(
     dtype: str,
     precision: str,
     sizes: tuple[int, int, int],
     count: int,
     operands: tuple[Matrix, Matrix, Matrix],
-    alpha: float,
-    beta: float,
+    alpha: complex,
+    beta: complex,
 ) -> Product:
     """Equal products C = alpha A B + beta C at equal distances: one call, on any addresses.
 
@@ -88,8 +100,7 @@ def product(
     swaps = not c.turned
     if swaps:
         m, n, a, b = n, m, b, a
-    wide = dtype == "float64"
-    number = ctypes.c_double if wide else ctypes.c_float
+    wide = PARTS.get(dtype, dtype) == "float64"
     long, kind = ctypes.c_longlong, ctypes.c_int(_TYPES[dtype])
     batched = count > 1
 
@@ -103,7 +114,7 @@ def product(
     # Set anew for each call, under a lock: the arguments themselves are made once.
     at_handle, at_left, at_right, at_c = (ctypes.c_void_p() for _ in range(4))
     at_a, at_b = (at_right, at_left) if swaps else (at_left, at_right)
-    scale, keep = ctypes.byref(number(alpha)), ctypes.byref(number(beta))  # read at each call
+    scale, keep = (_number(value, dtype, wide=wide) for value in (alpha, beta))
     head = (at_handle, *turned, long(m), long(n), long(k), scale)
     matrices = (at_left, *lies(a), at_right, *lies(b), keep, at_c, *lies(c))
     arguments = (*head, *matrices, *((long(count),) if batched else ()), *how)

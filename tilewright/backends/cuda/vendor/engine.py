@@ -25,13 +25,16 @@ from tilewright.backends.cuda.vendor import cublas
 from tilewright.backends.cuda.vendor.cublas import Matrix, Product
 from tilewright.backends.cuda.work import Ints, Moving, Prepared, Work
 from tilewright.facts.device import Device
-from tilewright.facts.dtypes import ITEMSIZE
+from tilewright.facts.dtypes import ITEMSIZE, PARTS
 from tilewright.facts.measured import h200
 from tilewright.facts.measured.scale import scale
 from tilewright.facts.verdict import Proposal
 
 # Unlike products in a call each: of more than this the host's 8 µs a call would show.
 _MOST_CALLS = 32
+# Of complex ones there is no kernel of ours that comes near the library's on large products.
+_MOST_COMPLEX = 4096
+_HOST_CALL = 16e-6  # of lists of complex ones: measured, an H200's host
 
 
 class VendorBlas:
@@ -45,14 +48,17 @@ class VendorBlas:
 
         Equal ones at equal distances are one call; of unlike ones it takes a few, a call each.
         """
-        if len(work.m) > _MOST_CALLS and (apart := _why_apart(work)):  # found soonest: asked first
-            return f"{apart}, and a call each for more than {_MOST_CALLS} keeps the host busy"
+        most = _MOST_COMPLEX if work.dtype in PARTS else _MOST_CALLS
+        if len(work.m) > most and (apart := _why_apart(work)):  # found soonest: asked first
+            return f"{apart}, and a call each for more than {most} keeps the host busy"
         return _why_untaken(work) or _why_not_here(work, device)
 
     def propose(self, work: Work, device: Device) -> Proposal:
         """One call for all, or a call each: that alone is decided."""
         together = _why_apart(work) is None
         seconds, reason = _seconds(work, device, together=together), _words(work, together=together)
+        if not together and work.dtype in PARTS:
+            seconds = max(seconds, _HOST_CALL * len(work.m))
         return Proposal(self.name, device, seconds, reason, decisions=together)
 
     def bind(self, proposal: Proposal, work: Work) -> Prepared:
@@ -204,7 +210,7 @@ def _move(every: list[Work], count: int) -> Moving:
 def _calls(torch: Any, work: Work) -> Iterator[Callable[[], Any]]:
     """The product of equal problems, and their activation."""
     at_c = (work.c, int(work.m[0]), int(work.n[0]), work)
-    beta = float(work.beta[0])
+    beta = work.beta[0].item()
     if work.k[0] == 0:
         c = _tensor(torch, *at_c)
         yield partial(c.mul_, beta) if beta else c.zero_
@@ -223,7 +229,7 @@ def gemm(work: Work) -> Product:
     a, b, c = (
         _lies(part, int(rows[0]), int(cols[0]), work) for part, rows, cols in _operands(work)
     )
-    scalars = float(work.alpha[0]), float(work.beta[0])
+    scalars = work.alpha[0].item(), work.beta[0].item()
     decided = (work.dtype, work.precision, (m, n, k), len(work.m), (a, b, c))
     return cublas.product(*decided, *scalars)
 
@@ -240,7 +246,7 @@ def _by_torch(torch: Any, work: Work) -> Callable[[], Any]:
         _tensor(torch, part, int(rows[0]), int(cols[0]), work)
         for part, rows, cols in _operands(work)
     )
-    alpha, beta = float(work.alpha[0]), float(work.beta[0])
+    alpha, beta = work.alpha[0].item(), work.beta[0].item()
     batched = len(work.m) > 1
     if alpha == 1 and beta == 0:
         return partial(torch.bmm if batched else torch.mm, a, b, out=c)
@@ -269,7 +275,8 @@ def _tensor(torch: Any, part: Columns, rows: int, cols: int, work: Work) -> Any:
     if len(part.address) > 1:
         shape = (len(part.address), *shape)
         strides = (_distance(part), *strides)
-    kind = "<i2" if work.dtype == "bfloat16" else f"<f{item}"
+    letter = "c" if work.dtype in PARTS else "f"
+    kind = "<i2" if work.dtype == "bfloat16" else f"<{letter}{item}"
     at = int(part.address[0])
     tensor = torch.as_tensor(
         _Memory(shape, strides, kind, at), device=torch.device("cuda", work.ordinal)
