@@ -131,7 +131,7 @@ def _met(
     return pairs, into, list(places), sizes
 
 
-def _products(a: list[Any], b: list[Any], into: list[int]) -> Sequence[Any]:
+def _products(a: list[Any], b: list[Any], into: list[int]) -> Any:
     """The products, those of one result added in order."""
     if not a:
         return []
