@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -219,3 +220,28 @@ def test_one_call_tells_autograd_of_all_results_in_one_allocation() -> None:
     )
     assert whole._version == before[-2] + 4  # the detached view has the same count, unknown to it
     arrays.writer([])()
+
+
+class Pointed:
+    """As much of a CuPy array as its columns are read from."""
+
+    def __init__(self, array: Any, ordinal: int = 0) -> None:
+        self.dtype, self.ndim = array.dtype, array.ndim
+        self.shape, self.strides = array.shape, array.strides
+        self.data = SimpleNamespace(ptr=array.ctypes.data, device_id=ordinal)
+
+
+def test_columns_of_cupys_matrices_are_read_at_once_where_all_are_alike() -> None:
+    kind = arrays.element_type("complex64")
+    first = arrays.View(arrays.memory_of(0), 0, (1, 1), (1, 1), kind, host=False)
+    base = np.zeros((6, 8), "complex64")
+    lies = [base, base.T, base[1::2, ::3], base[::-1, ::-1], base[:0]]
+    found = arrays._of_cupy([Pointed(x) for x in lies], first)
+    assert found is not None
+    wanted = [(x.ctypes.data, *x.shape, *x.strides) for x in lies]
+    columns = (found.address, found.rows, found.cols, found.row, found.col)
+    assert list(zip(*(column.tolist() for column in columns), strict=True)) == wanted
+    between = np.ndarray((2, 2), "complex64", base, 4)
+    others = (base.astype("complex128"), base[0], between)
+    for odd in (*map(Pointed, others), Pointed(base, ordinal=1), SimpleNamespace()):
+        assert arrays._of_cupy([Pointed(base), odd], first) is None
