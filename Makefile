@@ -5,6 +5,7 @@
 #
 # make docs   the site, into site/html: reference, gallery (run), every page; no warning is let through
 # make docs-links  asks for every address outside that a page names, with a network
+# make mesa   the case list on Mesa's rusticl over llvmpipe (Debian: mesa-opencl-icd), a quarter of an hour
 # make kills  films killed at thirty drawn moments, and 10,000 pictures: about eight minutes
 #
 # Each sets itself up in .venv on a bare machine (Python >= 3.11 with pip); the next run reuses it.
@@ -12,7 +13,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test bench figures tables kills docs docs-links lint clean
+.PHONY: demo test bench figures tables mesa kills docs docs-links lint clean
 .DELETE_ON_ERROR:
 
 demo: .venv/ready-demo
@@ -37,6 +38,9 @@ bench: .venv/ready-demo
 figures: .venv/ready-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check mkl
 	$(BIN)/python -m bench.processor
+
+mesa: .venv/ready-dev
+	RUSTICL_ENABLE=llvmpipe $(BIN)/python -m pytest -n 2 -k rusticl
 
 kills: .venv/ready-dev
 	$(BIN)/python -m bench.film_survival --output bench/results/film-survival-cpu.json

@@ -22,10 +22,13 @@ import tilewright
 from tests.support import compiled_once, gpu_lock
 from tests.support.runs import KERNELS
 from tilewright import Device
+from tilewright.backends.opencl import rules
 from tilewright.calls.dense_plan_host import forget_plans
 
 # What a test means by a name: a part of the driver's platform, as `device="opencl:..."` takes it.
 DRIVERS = {"intel": "Intel(R) OpenCL", "pocl": "Portable Computing Language"}
+# Mesa's, which has no device before it is asked for one (`make mesa`): it compiles for minutes.
+MESA = {"rusticl": "rusticl"}
 
 # The same examples in every run, so that a red build is red again; HYPOTHESIS_PROFILE=explore
 # looks further.
@@ -72,7 +75,7 @@ HAS_GPU = (
     and os.environ.get("CUDA_VISIBLE_DEVICES") != ""  # hides them all
 )
 # What tells apart tests of one file that share nothing.
-APART = frozenset((*DRIVERS, *KERNELS))
+APART = frozenset((*DRIVERS, *MESA, *KERNELS))
 MANY = 4  # processes, from which on there are more of them than long groups
 
 
@@ -156,6 +159,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "device" not in metafunc.fixturenames:
         return
     names: list[object] = list(DRIVERS)
+    platforms = {d.platform for d in tilewright.devices()}
+    names += [name for name, platform in MESA.items() if platform in platforms]
     if any(d.kind == "gpu" and d.backend == "opencl" for d in tilewright.devices()):
         names.append(pytest.param("gpu", marks=pytest.mark.gpu))
     metafunc.parametrize("device", names, indirect=True, scope="session")
@@ -190,12 +195,23 @@ def find_device(name: str) -> Device:
     if name == "gpu":
         wanted = lambda device: device.kind == "gpu" and device.backend == "opencl"  # noqa: E731
     else:
-        wanted = lambda device: device.platform == DRIVERS[name]  # noqa: E731
+        wanted = lambda device: device.platform == (DRIVERS | MESA)[name]  # noqa: E731
     for device in tilewright.devices():
         if wanted(device):
             why = _why_it_compiles_nothing(device.id)
             return pytest.skip(why) if why else device
     return pytest.skip(f"no OpenCL device of {DRIVERS.get(name, name)}")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_pyfunc_call() -> Iterator[None]:
+    """What a driver is not asked to compile (rules.toml) is skipped, with the reason."""
+    outcome: Any = yield
+    error = outcome.excinfo[1] if outcome.excinfo else None
+    if isinstance(error, tilewright.errors.BuildError):
+        refused = [one.reason for one in rules.read()[2] if one.programs]
+        if any(reason in str(error) for reason in refused):
+            outcome.force_exception(pytest.skip.Exception(str(error)))
 
 
 @functools.cache

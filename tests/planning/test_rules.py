@@ -91,6 +91,9 @@ POCL = replace(
 ZEN_4 = frozenset({"X86_V3", "X86_V4", "AVX512_ICL"})
 
 
+RUSTICL = replace(made_up.TWO_CORES, platform="rusticl", version="OpenCL 3.0")
+
+
 @pytest.mark.parametrize(
     ("driver", "instructions", "refused"),
     [
@@ -106,10 +109,20 @@ ZEN_4 = frozenset({"X86_V3", "X86_V4", "AVX512_ICL"})
 def test_a_compiler_that_would_end_the_process_is_not_asked(
     driver: Device, instructions: frozenset[str], refused: bool
 ) -> None:
-    why = why_not_compile(driver, instructions)
+    why = why_not_compile(driver, "naive", instructions)
     assert (why is not None) is refused
     if why is not None:
         assert "; accepted is a PoCL of LLVM 16 or newer" in why
+
+
+@pytest.mark.parametrize(("program", "refused"), [("panel", True), ("naive", False)])
+@pytest.mark.parametrize("instructions", [ZEN_4, frozenset()])
+def test_a_program_that_a_compiler_comes_to_no_end_of_is_refused_and_no_other(
+    program: str, refused: bool, instructions: frozenset[str]
+) -> None:
+    why = why_not_compile(RUSTICL, program, instructions)
+    assert (why is not None) is refused
+    assert why is None or "; accepted are other kernels" in why
 
 
 # Plans are pure: what they are depends on their arguments, and what they launch, a device can take.

@@ -76,7 +76,7 @@ def _forget_sources() -> None:
 
 def _load_or_build(session: Session, launch: Launch) -> Any:
     cl = pyopencl()
-    if why := why_not_compile(session.device):
+    if why := why_not_compile(session.device, launch.program):
         raise BuildError(f"device={session.device.id!r}: {why}")
     text, options = source(launch.program), _options(launch)
     path = _cache_path(session, text, options)

@@ -47,21 +47,26 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A compiler that takes the process down, or hangs: which, on what processor, what to take."""
+    """A compiler that takes the process down, or hangs: which, on what processor, what to take.
+
+    Of some `programs` alone, or of all where none is named.
+    """
 
     name: str
     platform: str
     pattern: str  # of the driver's version
-    instructions: tuple[str, ...]  # any of these, as NumPy names what a processor has
     reason: str
     accepted: str
     source: str
+    instructions: tuple[str, ...] = ()  # any of these, as NumPy names what a processor has
+    programs: tuple[str, ...] = ()
 
-    def applies(self, device: Device, instructions: frozenset[str]) -> bool:
-        """Whether nothing may be compiled for this device, on a processor of `instructions`."""
+    def applies(self, device: Device, program: str, instructions: frozenset[str]) -> bool:
+        """Whether it may not be compiled for this device, on a processor of `instructions`."""
         return (
             device.platform == self.platform
-            and not instructions.isdisjoint(self.instructions)
+            and program in (self.programs or (program,))
+            and not (self.instructions and instructions.isdisjoint(self.instructions))
             and re.search(self.pattern, device.version) is not None
         )
 
@@ -90,14 +95,16 @@ def preferences(device: Device) -> Preferences:
     return Preferences(**settled, rules=rules)
 
 
-def why_not_compile(device: Device, instructions: frozenset[str] | None = None) -> str | None:
-    """Why nothing may be compiled for a device, in words; None where there is no reason."""
+def why_not_compile(
+    device: Device, program: str, instructions: frozenset[str] | None = None
+) -> str | None:
+    """Why a program may not be compiled for a device, in words; None where there is no reason."""
     if device.kind != "cpu":
         return None
     has = _instructions() if instructions is None else instructions
     for refusal in read()[2]:
-        if refusal.applies(device, has):
-            return f"{refusal.reason}; accepted is {refusal.accepted}"
+        if refusal.applies(device, program, has):
+            return f"{refusal.reason}; accepted {refusal.accepted}"
     return None
 
 
@@ -114,7 +121,7 @@ def read() -> tuple[Mapping[str, Any], tuple[Rule, ...], tuple[Refusal, ...]]:
     document = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
     rules = tuple(Rule(**rule) for rule in document["rule"])
     refusals = tuple(
-        Refusal(**{**one, "instructions": tuple(one["instructions"])})
+        Refusal(**{name: tuple(it) if isinstance(it, list) else it for name, it in one.items()})
         for one in document["refusal"]
     )
     return document["otherwise"], rules, refusals

@@ -247,9 +247,8 @@ def found() -> tuple[tuple[Device, Any], ...]:
     described = [(describe(cl, handle, "opencl:?"), handle) for handle in handles]
     order = {"gpu": 0, "accelerator": 1, "cpu": 2, "simulator": 3}
     # Intel's compiler before PoCL 3.0 on the same cores: 340 against 45 GFLOP/s in `panel`.
-    described.sort(
-        key=lambda pair: (order[pair[0].kind], pair[0].platform == "Portable Computing Language")
-    )
+    slower = {"Portable Computing Language": 1, "rusticl": 2}
+    described.sort(key=lambda pair: (order[pair[0].kind], slower.get(pair[0].platform, 0)))
     return tuple(
         (describe(cl, handle, f"opencl:{index}"), handle)
         for index, (_, handle) in enumerate(described)
