@@ -16,7 +16,13 @@ from tests.support import made_up
 from tilewright import Device
 from tilewright.backends import backends
 from tilewright.backends.opencl.lowering import round_up, work_group
-from tilewright.backends.opencl.rules import MULTIPLY_ADD, Rule, read, why_not_compile
+from tilewright.backends.opencl.rules import (
+    MULTIPLY_ADD,
+    Rule,
+    has_short_loops,
+    read,
+    why_not_compile,
+)
 from tilewright.engines.dense import plan, plan_kernel
 from tilewright.errors import KernelError
 from tilewright.facts.kernel import Plan
@@ -123,6 +129,18 @@ def test_a_program_that_a_compiler_comes_to_no_end_of_is_refused_and_no_other(
     why = why_not_compile(RUSTICL, program, instructions)
     assert (why is not None) is refused
     assert why is None or "; accepted are other kernels" in why
+
+
+def test_where_loops_end_early_a_long_k_is_refused_and_a_short_one_taken() -> None:
+    assert has_short_loops("rusticl", "llvmpipe (LLVM 15.0.6, 256 bits)")
+    assert not has_short_loops("rusticl", "AMD Radeon 780M (radeonsi)")
+    device = replace(RUSTICL, features=RUSTICL.features | {"short_loops"})
+    naive = next(one for one in OPENCL.kernels(RUSTICL) if one.name == "naive")
+    short, long = (problem_of(3, 5, k) for k in (4096, 4097))
+    config = naive.configs(short, device)[0]
+    assert why_not(naive, config, short, device) is None
+    assert "accepted is k to 4096" in str(why_not(naive, config, long, device))
+    assert why_not(naive, config, long, RUSTICL) is None
 
 
 # Plans are pure: what they are depends on their arguments, and what they launch, a device can take.

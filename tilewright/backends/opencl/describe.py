@@ -6,6 +6,7 @@ import ctypes
 from typing import Any
 
 from tilewright import settings
+from tilewright.backends.opencl import rules
 from tilewright.facts.device import Device
 
 _IMAGE_PITCH_ALIGNMENT = 0x104A  # CL_DEVICE_IMAGE_PITCH_ALIGNMENT
@@ -89,5 +90,6 @@ def _features(cl: Any, handle: Any, ask: Any, images: bool) -> frozenset[str]:
         and ("cl_khr_image2d_from_buffer" in extensions or " 2." in str(handle.version)[:10]),
         "unified_memory": is_cpu or bool(ask("HOST_UNIFIED_MEMORY", False)),
         **{name: bool(svm & bit) for name, bit in _SVM_BITS.items()},
+        "short_loops": rules.has_short_loops(str(handle.platform.name), str(handle.name)),
     }
     return frozenset(name for name, there in present.items() if there)

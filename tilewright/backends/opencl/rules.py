@@ -108,6 +108,12 @@ def why_not_compile(
     return None
 
 
+def has_short_loops(platform: str, name: str) -> bool:
+    """Whether a platform's device ends long loops early: facts/limits.py."""
+    described = _document()["short_loops"]
+    return any(one["platform"] == platform and re.search(one["pattern"], name) for one in described)
+
+
 @cache
 def _instructions() -> frozenset[str]:
     """Sets that this processor has, as NumPy names them."""
@@ -118,10 +124,15 @@ def _instructions() -> frozenset[str]:
 @cache
 def read() -> tuple[Mapping[str, Any], tuple[Rule, ...], tuple[Refusal, ...]]:
     """What holds where no rule speaks, the rules in the file's order, and what is refused."""
-    document = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    document = _document()
     rules = tuple(Rule(**rule) for rule in document["rule"])
     refusals = tuple(
         Refusal(**{name: tuple(it) if isinstance(it, list) else it for name, it in one.items()})
         for one in document["refusal"]
     )
     return document["otherwise"], rules, refusals
+
+
+@cache
+def _document() -> dict[str, Any]:
+    return tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
