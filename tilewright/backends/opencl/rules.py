@@ -126,11 +126,12 @@ def read() -> tuple[Mapping[str, Any], tuple[Rule, ...], tuple[Refusal, ...]]:
     """What holds where no rule speaks, the rules in the file's order, and what is refused."""
     document = _document()
     rules = tuple(Rule(**rule) for rule in document["rule"])
-    refusals = tuple(
-        Refusal(**{name: tuple(it) if isinstance(it, list) else it for name, it in one.items()})
-        for one in document["refusal"]
-    )
+    refusals = tuple(Refusal(**_frozen(one)) for one in document["refusal"])
     return document["otherwise"], rules, refusals
+
+
+def _frozen(entry: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(one) if isinstance(one, list) else one for name, one in entry.items()}
 
 
 @cache
