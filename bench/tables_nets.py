@@ -9,6 +9,7 @@ from bench.detect_table import detected
 from bench.interpolate_table import interpolated
 from bench.matting_table import matted
 from bench.moe_table import layers
+from bench.panel_table import large
 
 Table = Callable[[dict[str, Any]], list[str]]
 
@@ -61,4 +62,5 @@ TABLES: dict[str, Table] = {
     "interpolate": interpolated,
     "matting": matted,
     "moe": layers,
+    "panel": large,
 }

@@ -63,6 +63,13 @@ def code_of_products(item: int) -> int:
         return int(grouped.multiply_code(item).address)
 
 
+def compile_tile(item: int, number: int) -> None:
+    """Compile one of the parts of a batch's tiles."""
+    grouped = kernels("grouped")
+    with _kept():
+        grouped.pieces(item)[number]()
+
+
 @contextmanager
 def _kept() -> Iterator[None]:
     """Functions that are decorated meanwhile are kept on disk in our folder."""

@@ -45,6 +45,8 @@ _LOCK = RLock()
 _begun: dict[str, Thread] = {}
 _compiled: set[str] = set()
 _refused: dict[str, str] = {}  # why the compiler failed, by dtype
+_TILE_PARTS = 6  # of `pieces` of kernels/grouped.py
+_AFTER = 0.25  # seconds after a call that meets no machine code, until its compiler begins
 _CODES = {"none": 0, "relu": 1, "gelu": 2}
 
 
@@ -262,13 +264,15 @@ def compile_for(device: Device, dtype: str) -> None:
 def _stages(device: Device, dtype: str) -> list[Callable[[], object]]:
     """What there is to compile, a function of a second or two each."""
     single = dtype == "float32"
+    item = 4 if single else 8
     kinds = (TILES, PARTS) if single else (TILES_DOUBLE, PARTS_DOUBLE)
 
     def serve() -> None:  # else a helper compiles it, later
         compiled.kernels("crew").serve.compile("void(intp, intp, intp)")
 
     return [
-        partial(compiled.code_of_products, 4 if single else 8),
+        partial(compiled.code_of_products, item),
+        *(partial(compiled.compile_tile, item, number) for number in range(_TILE_PARTS)),
         *(partial(compiled.code_of_step, kind) for kind in kinds),
         serve,
         lambda: Program(np.zeros(1, STEP), 0, device.compute_units, 1.0, ())(),  # what runs it, too
@@ -279,8 +283,10 @@ def _compile_beside(device: Device, dtype: str) -> None:
     """In a thread: no further than to the next function once the process is to end.
 
     What it made until then is in the cache folder, so that the next process goes on from there.
-    Where the compiler fails nobody waits for it, and calls go without: who binds is told.
+    Where the compiler fails nobody waits for it, and calls go without: who binds is told. The call
+    that asks for it ends first: both would wait for the interpreter's lock.
     """
+    main_thread().join(_AFTER)
     try:
         for compile_one in _stages(device, dtype):
             if not main_thread().is_alive():

@@ -23,7 +23,7 @@ go through memory that stays in the first cache. Whoever computes a tile, its bi
 from __future__ import annotations
 
 import math
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 from numba import cfunc, njit, types
@@ -290,6 +290,23 @@ def _single(rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k, lanes):
 
 def _double(rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k, lanes):
     multiply(0.0, rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k, lanes)
+
+
+def pieces(item):
+    """What tiles are compiled from, a function each that compiles one: who has to end soon waits
+    for one of these, and not for all."""
+    zero, size = (types.float32 if item == 4 else types.float64), types.literal(item)
+    words = [types.int64] * 9
+    flags = [types.boolean] * 2
+    takes = (
+        (_gather, (zero, size, *words[:6], types.literal(_PITCH))),
+        (_gather, (zero, size, *words[:7])),
+        (_finished, (zero, size, *words[:6], *flags)),
+        (_fetched, (*words[:3],)),
+        (_foreseen, (types.int64, size, *words[:2])),
+        (_tile, (zero, size, *words[:4])),
+    )
+    return [partial(function.compile, signature) for function, signature in takes]
 
 
 @cache
