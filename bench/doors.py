@@ -77,7 +77,8 @@ def _operands(dtype: Any, groups: int, rows: int, k: int, n: int, device: str) -
 
 
 def _grouped(x: Any, w: Any, ends: Any, device: str) -> dict[str, Call]:
-    def alone() -> None:
+    def alone() -> None:  # opened and closed too, so that both pay for that
+        ours.install()
         ours.uninstall()
         for _ in range(_CALLS):
             functional.grouped_mm(x, w, offs=ends)
@@ -168,6 +169,11 @@ def _graph(layer: Any, given: tuple[Any, ...], backward: bool) -> dict[str, Call
     device = str(given[0].device)
 
     def closed() -> None:
+        pyg.install()
+        pyg.uninstall()
+        run()
+
+    def run() -> None:
         with torch.set_grad_enabled(backward):
             out = layer(*given)
         if backward:
@@ -176,7 +182,7 @@ def _graph(layer: Any, given: tuple[Any, ...], backward: bool) -> dict[str, Call
 
     def opened() -> None:
         pyg.install()
-        closed()
+        run()
         pyg.uninstall()
 
     return {"alone": closed, "tilewright": opened}
