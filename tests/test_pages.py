@@ -248,7 +248,9 @@ MODULES = (
     "tilewright",
     "tilewright.distributed",
     "tilewright.doors.pyg",
+    "tilewright.doors.symmray",
     "tilewright.doors.transformers",
+    "tilewright.jax",
     "tilewright.models",
     "tilewright.nn",
     "tilewright.onebit",
@@ -265,7 +267,9 @@ MODULES = (
 NEEDS = {
     "tilewright.distributed": "torch",
     "tilewright.doors.pyg": "torch_geometric",
+    "tilewright.doors.symmray": "symmray",
     "tilewright.doors.transformers": "transformers",
+    "tilewright.jax": "jax",
     "tilewright.pytorch": "torch",
     "tilewright.pytorch.qat": "torch",
 }
