@@ -26,7 +26,7 @@ def doctor(
         float, typer.Option("--seconds", metavar="S", help="Time for all devices together.")
     ] = doctoring.SECONDS,
 ) -> None:
-    """Multiply on every device, check results and time them; say what is missing and mends it.
+    """Multiply on every device, check results and time them; say what is missing and how to get it.
 
     Examples:
 
@@ -77,7 +77,7 @@ def _timings(report: doctoring.Report) -> Table:
     heads = ("device", "call", "ours", "beside", "theirs", "times as fast")
     table = sheet("Times, medians, in turns", heads, "call", "beside", wrap=True)
     for one in report.devices:
-        for timing in one.timings:
+        for timing in () if one.idle else one.timings:  # those of an idle one are another's
             mine, theirs = (time_text(ms / 1e3) for ms in (timing.ours_ms, timing.peer_ms))
             ratio = f"{timing.ratio:.2f}"
             table.add_row(one.device.id, timing.name, mine, timing.peer, theirs, ratio)

@@ -39,7 +39,7 @@ PACKAGES = (
     ("av", "films", "video"),
     ("PIL", "pictures", "video"),
     ("jinja2", "pages about films", "report"),
-    ("distributed", "films made by several processes", "workers"),
+    ("distributed", "batches and films on several machines", "workers"),
     ("scipy", "Matrix Market files", "files"),
     ("matplotlib", "pictures of measurements", "plot"),
 )
