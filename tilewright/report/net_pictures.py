@@ -137,7 +137,7 @@ def _bars(profile: NetProfile) -> Any:
         axes.annotate(text, (scale * whole, at), va="center", fontsize=10)
     axes.set_yticks(range(len(names)), names)
     axes.set_xlim(0, 1.15 * scale * longest)
-    axes.set_xlabel(f"{unit}: roofs are the least possible, all else was measured")
+    axes.set_xlabel(f"{unit}: roofs are plain sums at the measured ceilings, all else was measured")
     axes.tick_params(axis="y", length=0)
     plots.clean(axes, "left", "top", "right")
     figure.legend(loc="outside lower center", ncols=4, frameon=False)
