@@ -163,6 +163,35 @@ def test_a_batch_comes_back_from_a_device_as_it_went(device: Device, dtype: str)
     assert_equal(there.to("host"), batch)
 
 
+def test_at_of_two_batches_is_one_batch_of_their_products(opencl_device: Device) -> None:
+    a = filled()
+    ones = [np.ones((cols, i), np.float32) for i, (_, cols) in enumerate(SHAPES)]
+    b = RaggedBatch.from_list(ones)
+    for left, right in ((a, b), (a.to(opencl_device), b.to(opencl_device))):
+        made = left @ right
+        assert isinstance(made, RaggedBatch)
+        for one, x, y in zip(made.to("host"), a, b, strict=True):
+            np.testing.assert_allclose(one, x @ y, rtol=1e-5, atol=1e-6)
+    assert len(RaggedBatch.from_list([]) @ RaggedBatch.from_list([])) == 0
+
+
+def test_at_of_batches_that_do_not_fit_names_both() -> None:
+    a = filled()
+    few = RaggedBatch.from_list([np.ones((3, 2), np.float32)])
+    with pytest.raises(ShapeError, match=r"b: has 1 matrices; must have 6, as many as a"):
+        a @ few
+    with pytest.raises(ShapeError, match=r"b\[0\]: has 2 rows; must have 3, the columns of a\[0\]"):
+        a @ a
+    with pytest.raises(DtypeError, match=r"b.dtype='float64'.*a.dtype='float32'"):
+        few @ RaggedBatch.from_list([np.ones((2, 2))])
+    for other in ([np.ones((3, 2))], None, np.ones((3, 2))):
+        assert few.__matmul__(other) is NotImplemented
+        with pytest.raises(TypeError):
+            few @ other
+        with pytest.raises(TypeError):
+            other @ few
+
+
 # What does not fit.
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.arrays import torch_private as private
-from tilewright.arrays.array import Array, NDArray
+from tilewright.arrays.array import FREE, Array, NDArray
 from tilewright.errors import DtypeError, OperandError
 from tilewright.facts.dtypes import COMPLEX, Dtype
 from tilewright.wording import short
@@ -79,7 +79,7 @@ def view(value: Any, name: str) -> View:
         return _view_numpy(plain(value, name), name)
     if isinstance(value, Array):
         if value.memory.mapped:
-            raise OperandError(f"{name}={value!r}: it is mapped; leave its `with` block first")
+            raise OperandError(f"{name}={value!r}: it is mapped; {FREE}")
         return _view_array(value)
     if is_pyopencl(value):
         check_dtype(value.dtype, name, complex_too=False)

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from tilewright.arrays.addresses import Column, numbers_of
 from tilewright.arrays.aligned import aligned_offsets
 from tilewright.arrays.array import Array, NDArray
+from tilewright.arrays.operators import product
 from tilewright.arrays.views import OF_HOST, check_dtype, host_array, on_gpu, plain
 from tilewright.errors import ArgumentError, DtypeError, FileError, OperandError, ShapeError
 from tilewright.facts.device import Device
@@ -40,8 +41,11 @@ class RaggedBatch:
     """Matrices [rows[i], cols[i]], row-major, at `offsets[i]` elements into `flat`.
 
     `flat` is a NumPy array, an `Array` where the batch lives on a device, or an array of torch,
-    CuPy or DLPack on a GPU. Indexing gives views.
+    CuPy or DLPack on a GPU. Indexing gives views. `a @ b` of two batches is
+    `tilewright.grouped_matmul(a, b)`, a batch.
     """
+
+    __array_ufunc__ = None  # NumPy's array @ a batch is no stack of products: TypeError
 
     def __init__(
         self,
@@ -221,6 +225,10 @@ class RaggedBatch:
         rows, cols = int(self.rows[index]), int(self.cols[index])
         start = int(self.offsets[index])
         return self.flat[start : start + rows * cols].reshape(rows, cols)
+
+    def __matmul__(self, other: Any) -> Any:
+        both = isinstance(other, RaggedBatch)
+        return product("grouped_matmul", self, other) if both else NotImplemented
 
     def __iter__(self) -> Iterator[Any]:
         return (self[index] for index in range(len(self)))

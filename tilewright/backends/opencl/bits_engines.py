@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.arrays.array import Array, NDArray
+from tilewright.arrays.array import FREE, Array, NDArray
 from tilewright.arrays.views import View, view_host
 from tilewright.backends.opencl.memory import Staged, device_memory, stage
 from tilewright.backends.opencl.program import kernel_of
@@ -145,7 +145,7 @@ def _stage(session_: Session, value: Any, *, write: bool = False) -> Staged:
         return stage(session_, view_host(value), read=not write, write=write)
     if isinstance(value, Array):
         if value.memory.mapped:
-            raise OperandError(f"{short(value)}: it is mapped; leave its `with` block first")
+            raise OperandError(f"{short(value)}: it is mapped; {FREE}")
         buffer = value.memory.buffer  # type: ignore[attr-defined]
         view = View(buffer, 0, value.shape, value.strides, value.dtype, False)
         return stage(session_, view, read=not write, write=write)
