@@ -1,4 +1,4 @@
-"""The tables of doors, in milliseconds: of bench/doors.py, bench/muon.py, bench/jax_ragged.py."""
+"""Tables of doors, in milliseconds: of bench/doors.py, muon.py, jax_ragged.py and bsr.py."""
 
 from __future__ import annotations
 
@@ -40,4 +40,19 @@ def programs(document: dict[str, Any]) -> list[str]:
             ours, theirs = (way["ms"] for way in list(row[kind].values())[:2])
             name = f"{row['name']}, {row['rows']} x {row['k']} x {row['n']}, {title}"
             lines.append(f"| {name} | {theirs:.2f} | {ours:.2f} | **{theirs / ours:.1f}** |")
+    return lines
+
+
+def blocks(document: dict[str, Any]) -> list[str]:
+    """Block-sparse times block-sparse, of bench/bsr.py."""
+    lines = ["| blocks, stored, dtype | products | SciPy, ms | ours, ms | times as fast |"]
+    lines.append("|---|---:|---:|---:|---:|")
+    for row in document["cases"]:
+        ours, theirs = row["seconds"]["tilewright"], row["seconds"]["scipy"]
+        share = "three diagonals" if row["share"] is None else f"{row['share']:.0%}"
+        name = f"{row['blocks']} x {row['blocks']} of {row['side']} x {row['side']}, {share}"
+        lines.append(
+            f"| {name}, {row['dtype']} | {row['products']} | {theirs * 1e3:.1f} |"
+            f" {ours * 1e3:.1f} | **{theirs / ours:.2f}** |"
+        )
     return lines

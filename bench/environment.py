@@ -11,7 +11,7 @@ from tilewright.report import document
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "bench" / "results"
-_PEERS = ("intel-opencl-rt", "mkl", "numba", "onnxruntime", "openvino")
+_PEERS = ("intel-opencl-rt", "mkl", "numba", "onnxruntime", "openvino", "scipy")
 
 
 def environment(device: Device) -> dict[str, Any]:

@@ -10,6 +10,7 @@ if _typing.TYPE_CHECKING:
     from tilewright.inputs.make import asarray, empty
     from tilewright.inputs.ragged_batch import RaggedBatch
     from tilewright.planning.ranks import Share, split
+    from tilewright.products.block_sparse import bsr_matmul
     from tilewright.products.dense import explain, kernels, matmul
     from tilewright.products.fp8 import quantise_fp8
     from tilewright.products.grouped import GroupedPlan, grouped_matmul, plan_grouped
@@ -25,6 +26,7 @@ __all__ = [
     "RaggedBatch",
     "Share",
     "asarray",
+    "bsr_matmul",
     "devices",
     "empty",
     "explain",
@@ -49,6 +51,7 @@ _PLACES = {
     "Share": "planning.ranks",
     "__version__": "version",
     "asarray": "inputs.make",
+    "bsr_matmul": "products.block_sparse",
     "devices": "inputs.devices",
     "empty": "inputs.make",
     "explain": "products.dense",

@@ -54,7 +54,9 @@ depths = st.one_of(sizes, st.sampled_from([4097, 100_000]))
 batches = st.lists(st.tuples(sizes, sizes, depths), min_size=0, max_size=12)
 
 
-@pytest.mark.parametrize("name", ["deal", "makespan", "buckets", "single", "order", "grouped"])
+@pytest.mark.parametrize(
+    "name", ["block_sparse", "deal", "makespan", "buckets", "single", "order", "grouped"]
+)
 def test_worked_examples(name: str) -> None:
     assert doctest.testmod(import_module(f"tilewright.planning.{name}")).failed == 0
 
