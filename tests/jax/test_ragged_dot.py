@@ -80,6 +80,40 @@ def test_products_and_gradients_are_those_of_float64(name: str, dtype: str) -> N
     assert_close(ragged_dot(x, w, sizes), exact(x, w, sizes, pull)[0], dtype)
 
 
+MOST = 2**31 - 1
+
+
+@pytest.mark.parametrize(
+    ("sizes", "dtype"),
+    [
+        ([MOST, MOST, MOST], "int32"),
+        ([3, MOST, 5], "int32"),
+        ([3, MOST + 1, 5], "uint32"),
+        ([100, 127, 100], "int8"),
+        ([200, 250, -0], "uint8"),
+        ([-128, 127, -1], "int8"),
+        ([-MOST - 1, 2, MOST], "int32"),
+    ],
+)
+@pytest.mark.parametrize("rows", [300, 2**30])
+def test_sizes_of_any_dtype_are_cut_off_at_the_rows(
+    sizes: list[int], dtype: str, rows: int
+) -> None:
+    """Though their sum is none of their dtype, or of int32."""
+    from tilewright.jax import ragged
+
+    wanted = np.minimum(np.cumsum(np.maximum(np.array(sizes, np.int64), 0)), rows)
+    given = jnp.asarray(np.array(sizes, dtype))
+    np.testing.assert_array_equal(jax.jit(ragged._ends, static_argnums=1)(given, rows), wanted)
+    many = jnp.concatenate([jnp.zeros(5, given.dtype), given])
+    np.testing.assert_array_equal(ragged._ends(many, rows)[5:], wanted)
+    if rows == 300:
+        x, w = jnp.ones((rows, 1)), jnp.arange(1.0, 4.0).reshape(3, 1, 1)
+        parts = np.diff(wanted, prepend=0)
+        right = np.repeat([1.0, 2.0, 3.0, 0.0], [*parts, rows - parts.sum()])
+        np.testing.assert_array_equal(ragged_dot(x, w, given)[:, 0], right)
+
+
 def test_it_is_the_product_of_jax_in_its_place_in_a_program() -> None:
     x, w, sizes = drawn("usual", "float32")
 

@@ -109,8 +109,8 @@ def test_no_ranks_are_refused_by_name(ranks: object) -> None:
 
 
 @pytest.mark.parametrize("name", ["itemsize", "flops", "bandwidth", "overhead"])
-@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
-def test_rates_that_cannot_be_are_refused_by_name(name: str, value: float) -> None:
+@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf"), "4", None, [1.0], 1j])
+def test_rates_that_cannot_be_are_refused_by_name(name: str, value: object) -> None:
     with pytest.raises(ArgumentError, match=f"{name}="):
         tw.split([1], [1], [1], 2, **{name: value})  # type: ignore[arg-type]
 

@@ -197,6 +197,21 @@ def test_out_is_written_when_all_is_there_and_only_then(
     assert all((one == 7).all() for one in out)
 
 
+@pytest.mark.parametrize("shape", [(2, 5), (3, 4), (4, 4), (1, 1), (0, 3)])
+def test_what_lies_between_results_of_the_caller_stays(client: Any, shape: tuple[int, int]) -> None:
+    """Results at multiples of 64 bytes, as a batch of ours has them, but in the caller's array."""
+    m, n = shape
+    whole = np.full(16 * 40, 7, np.float32)
+    parts = [whole[16 * i :][: m * n] for i in range(40)]
+    out = [part.reshape(shape) for part in parts]
+    a = [np.full((m, 3), i, np.float32) for i in range(40)]
+    b = [np.ones((3, n), np.float32)] * 40
+    tw.grouped_matmul(a, b, out=out, client=client)
+    wanted = np.full((40, 16), 7, np.float32)
+    wanted[:, : m * n] = 3 * np.arange(40)[:, None]
+    np.testing.assert_array_equal(whole.reshape(40, 16), wanted)
+
+
 @pytest.mark.parametrize(
     ("answer", "error", "words"),
     [
@@ -230,11 +245,11 @@ def test_a_worker_that_is_killed_costs_its_chunks(
     pid = next(iter(client.run(os.getpid).values()))
     real, killed, sent = grouped_workers.write, [], []
 
-    def write(*given: Any) -> None:
+    def write(*given: Any, **named: Any) -> None:
         if not killed:
             killed.append(pid)
             os.kill(pid, signal.SIGKILL)
-        real(*given)
+        real(*given, **named)
 
     submit = client.submit
     monkeypatch.setattr(grouped_workers, "write", write)

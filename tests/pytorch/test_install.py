@@ -167,6 +167,28 @@ def test_what_torch_alone_understands_gets_the_words_of_torch(change: Any) -> No
     assert str(found.value) == str(own.value)
 
 
+@pytest.mark.parametrize("is_installed", [True, False])
+@pytest.mark.parametrize("name", ["_grouped_mm", "functional.grouped_mm"])
+def test_arguments_have_the_names_and_places_that_torch_gives_them(
+    name: str, *, is_installed: bool
+) -> None:
+    if not is_installed:
+        ours.uninstall()
+    (a, b), offs = operands("rows", "aligned", "plain", torch.float32), ends("rows")
+    own = name == "_grouped_mm"
+    call = torch._grouped_mm if own else functional.grouped_mm
+    first, second = ("input", "mat2") if own else ("mat_a", "mat_b")
+    ways = [
+        ((), {first: a, second: b, "offs": offs}),
+        ((a,), {second: b, "offs": offs, "bias": None, "out_dtype": None}),
+        ((a, b), {"offs": offs, "out_dtype": torch.float32}),
+    ]
+    if own:
+        ways += [((a, b, offs), {}), ((a, b, offs, None, torch.float32), {})]
+    for given, named in ways:
+        near(call(*given, **named), reference("rows", a, b), torch.float32)
+
+
 def test_a_tensor_that_is_more_than_memory_goes_to_torch() -> None:
     class Counted(torch.Tensor):
         seen: list[Any] = []  # noqa: RUF012

@@ -57,6 +57,18 @@ def test_results_and_gradients_are_those_of_a_loop(name: str) -> None:
     assert all(not one.requires_grad for one in made.base.parameters())
 
 
+WHOLE = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64")
+
+
+@pytest.mark.parametrize("dtype", WHOLE)
+def test_indices_of_any_whole_dtype_mean_the_same(dtype: str) -> None:
+    """There are more adapters than the short ones can count."""
+    made = layer([1, 2] * 150)
+    adapter = torch.tensor([0, 1, 40, 41, 99, 100, 127], dtype=getattr(torch, dtype))
+    x = torch.randn(len(adapter), 13, dtype=torch.float64)
+    torch.testing.assert_close(made(x, adapter), looped(made, x, adapter.long()))
+
+
 def test_no_rows_and_no_adapters_leave_base_alone() -> None:
     x = torch.randn(3, 13, dtype=torch.float64)
     bare = layer([])
@@ -136,7 +148,10 @@ def test_what_does_not_fit_is_refused_by_name() -> None:
     for error, words, call in (
         (ArgumentError, r"ranks=\[0\]", lambda: GroupedLoRA(base, [0])),
         (ArgumentError, "alpha: has 1", lambda: GroupedLoRA(base, [1, 2], alpha=[3.0])),
+        (ArgumentError, "alpha='2'", lambda: GroupedLoRA(base, [1], alpha="2")),
+        (ArgumentError, "alpha=.*None", lambda: GroupedLoRA(base, [1], alpha=[None])),
         (OperandError, "base=ReLU", lambda: GroupedLoRA(torch.nn.ReLU(), [1])),
+        (OperandError, r"adapter=\[0, 1, 2\]", lambda: made(x, [0, 1, 2])),
         (OperandError, "adapter.dtype", lambda: made(x, torch.ones(3))),
         (ShapeError, r"adapter.shape=\(2,\)", lambda: made(x, torch.tensor([0, 1]))),
     ):

@@ -173,6 +173,45 @@ def test_results_are_not_overwritten_by_the_next_call() -> None:
     assert torch.equal(first, kept)
 
 
+@pytest.mark.parametrize("place", DEVICES)
+@pytest.mark.parametrize("first", ["steps", "moments"])
+def test_what_is_kept_in_inference_mode_is_of_use_out_of_it(first: str, place: str) -> None:
+    ours, theirs = drawn(SHAPES, place), drawn(SHAPES, place)
+    mine, reference = Muon(ours), Muon(theirs)
+    if first == "steps":  # momentum is there already
+        give_gradients([ours, theirs], 0)
+        mine.step()
+        reference.step()
+    for seed in (3, 3, 5):  # of other matrices, which are bound anew
+        give_gradients([ours, theirs], seed)
+        with torch.inference_mode(mode=seed == 3):
+            mine.step()
+        reference.step()
+    assert apart(ours, theirs) == 0
+    sizes = [(3, 5), (6, 2)] if first == "steps" else [(5, 3), (2, 6)]
+    matrices = [one.detach() for one in drawn(sizes, place)]
+    with torch.inference_mode():
+        inside = newton_schulz(matrices)
+    for one, other in zip(inside, newton_schulz(matrices), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("place", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_autocast_changes_no_step(dtype: Any, place: str) -> None:
+    matrices = [one.detach() for one in drawn(SHAPES, place)]
+    wanted = newton_schulz(matrices)
+    with torch.autocast(place, dtype=dtype):
+        found = newton_schulz(matrices)
+    for one, other in zip(found, wanted, strict=True):
+        assert one.dtype == torch.bfloat16
+        assert torch.equal(one, other)
+
+
+def transformed(call: Any) -> Any:
+    return lambda: call(lambda x: newton_schulz([x])[0].float().sum())
+
+
 def named(*shape: int) -> list[tuple[str, Any]]:
     return [("first", torch.nn.Parameter(torch.ones(2, 2))), ("odd", torch.ones(shape))]
 
@@ -184,9 +223,19 @@ REFUSED = [
     (lambda: newton_schulz([torch.ones(2, 2), torch.ones(3)]), ShapeError, r"matrices\[1\].shape"),
     (lambda: newton_schulz([torch.ones(2, 2, dtype=torch.int32)]), DtypeError, "int32"),
     (lambda: newton_schulz([3]), OperandError, r"matrices\[0\]=int"),
+    (lambda: newton_schulz(None), OperandError, "matrices=None"),
+    (transformed(lambda f: torch.func.vmap(f)(torch.ones(2, 3, 3))), OperandError, "torch.func"),
+    (transformed(lambda f: torch.func.grad(f)(torch.eye(3))), OperandError, "torch.func"),
+    (
+        transformed(lambda f: torch.func.jvp(f, (torch.eye(3),), (torch.eye(3),))),
+        OperandError,
+        "forward-mode AD",
+    ),
     (lambda: newton_schulz([torch.eye(3).to_sparse()]), OperandError, "layout"),
     (lambda: newton_schulz([torch.eye(3, device="meta")]), OperandError, "meta"),
     (lambda: newton_schulz([torch.eye(3)], ns_steps=100), ArgumentError, "ns_steps=100"),
+    (lambda: newton_schulz([torch.eye(3)], ns_steps=True), ArgumentError, "ns_steps=True"),
+    (lambda: newton_schulz([torch.eye(3)], ns_coefficients="123"), ArgumentError, "three numbers"),
     (lambda: newton_schulz([torch.eye(3)], ns_coefficients=(1, 2)), ArgumentError, "three numbers"),
     (lambda: newton_schulz([torch.eye(3)], eps=-1.0), ArgumentError, "eps=-1.0"),
 ]

@@ -107,9 +107,13 @@ def bytes_of(part: Matrices) -> npt.NDArray[np.float64]:
     return part.at.rows.astype(np.float64) * part.at.cols * part.dtype.itemsize
 
 
-def write(made: NDArray, target: Matrices) -> None:
-    """Results that a worker made, where the caller wants them."""
-    if (there := _as_it_lies(target)) is not None:
+def write(made: NDArray, target: Matrices, *, between: bool) -> None:
+    """Results that a worker made, where the caller wants them.
+
+    `between` says that the bytes from each result to the next are nobody's, so that they may be
+    written with it; a caller's may lie in an array, or in memory of their own.
+    """
+    if (there := _as_it_lies(target, between=between)) is not None:
         there[...] = made[: len(there)]
         return
     rows, cols = target.at.rows, target.at.cols
@@ -210,8 +214,11 @@ def _packed(part: Matrices, turned: Flags) -> NDArray:
     return flat
 
 
-def _as_it_lies(part: Matrices) -> NDArray | None:
-    """The memory of matrices that lie as a RaggedBatch has them; None of others."""
+def _as_it_lies(part: Matrices, *, between: bool = True) -> NDArray | None:
+    """The memory of matrices that lie as a RaggedBatch has them; None of others.
+
+    Without `between`, None too where one does not end where the next begins.
+    """
     at, item = part.at, part.dtype.itemsize
     offsets, total = aligned_offsets(at.rows, at.cols, item)
     full = np.flatnonzero((at.rows > 0) & (at.cols > 0))
@@ -220,6 +227,8 @@ def _as_it_lies(part: Matrices) -> NDArray | None:
     begin = int(at.address[full[0]]) - int(offsets[full[0]]) * item
     dense = (at.address == begin + offsets * item) & (at.col == item) & (at.row == at.cols * item)
     if not dense[full].all():
+        return None
+    if not between and (np.diff(offsets[full]) != (at.rows * at.cols)[full[:-1]]).any():
         return None
     last = full[-1]  # behind it the array may end
     total = int(offsets[last] + at.rows[last] * at.cols[last])

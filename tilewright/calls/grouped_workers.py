@@ -198,12 +198,12 @@ def _run(
                 if is_callers:
                     kept.append((done, made))
                 else:
-                    write(made, taken(call.c, done.results))
+                    write(made, taken(call.c, done.results), between=True)
     finally:
         for future in tasks:  # after an error
             future.cancel()
     for done, made in kept:
-        write(made, taken(call.c, done.results))
+        write(made, taken(call.c, done.results), between=False)
 
 
 def _killed(why: str) -> DeviceError:

@@ -59,10 +59,20 @@ def ragged_dot(
     _check(lhs, rhs, sizes, preferred_element_type, group_offset)
     how = _precision(precision, lhs.dtype)
     _check_place()
-    ends = jnp.cumsum(jnp.maximum(sizes, 0).astype(jnp.int32))
-    ends = jnp.minimum(ends, lhs.shape[0]).astype(jnp.int32)
-    out: jax.Array = _rows(lhs, rhs, ends, how, False)
+    out: jax.Array = _rows(lhs, rhs, _ends(sizes, lhs.shape[0]), how, False)
     return out
+
+
+def _ends(sizes: Any, rows: int) -> Any:
+    """Where each group ends, int32 [g], none past the rows: sums that int32 cannot have either."""
+    if sizes.dtype.itemsize < 4:
+        sizes = sizes.astype(jnp.int32)  # has room for the number of rows
+    sizes = jnp.clip(sizes, 0, rows).astype(jnp.uint32)
+    if len(sizes) * rows < 2**32:
+        ends = jnp.cumsum(sizes, dtype=jnp.uint32)
+    else:
+        ends = jax.lax.associative_scan(lambda x, y: jnp.minimum(x + y, jnp.uint32(rows)), sizes)
+    return jnp.minimum(ends, rows).astype(jnp.int32)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(3, 4))

@@ -13,6 +13,7 @@ on each other, so results stay the same, and what is cut needs its B on both ran
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 import numpy.typing as npt
@@ -69,9 +70,9 @@ def split(
         raise ArgumentError(f"ranks={short(ranks)}: accepted are whole numbers from 1")
     given = {"itemsize": itemsize, "flops": flops, "bandwidth": bandwidth}
     for name, value in given.items():
-        if not 0 < value < np.inf:
+        if not isinstance(value, Real) or not 0 < value < np.inf:
             raise ArgumentError(f"{name}={short(value)}: accepted are positive numbers")
-    if not 0 <= overhead < np.inf:
+    if not isinstance(overhead, Real) or not 0 <= overhead < np.inf:
         raise ArgumentError(f"overhead={short(overhead)}: accepted are seconds from 0")
     a, b, c = (x.astype(np.float64) for x in (rows, width, depth))
     moved = itemsize * (a * c + c * b + a * b)

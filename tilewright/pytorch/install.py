@@ -58,7 +58,7 @@ def _grouped_mm(
     bias: Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """What stands at torch's names while installed."""
+    """What stands at torch.nn.functional.grouped_mm while installed."""
     if torch.compiler.is_compiling():
         return _traced(mat_a, mat_b, offs, bias, out_dtype)
     if not _names.is_installed:
@@ -68,6 +68,17 @@ def _grouped_mm(
     if _is_served(mat_a, mat_b, offs, bias, out_dtype):
         return _served(mat_a, mat_b, offs, bias)
     return _own(mat_a, mat_b, offs=offs, bias=bias, out_dtype=out_dtype)
+
+
+def _native(
+    input: Tensor,
+    mat2: Tensor,
+    offs: Tensor | None = None,
+    bias: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """What stands at torch._grouped_mm, whose operands have other names and may follow by place."""
+    return _grouped_mm(input, mat2, offs=offs, bias=bias, out_dtype=out_dtype)
 
 
 def _on_processor(a: Tensor, b: Tensor, offs: Any, bias: Any, out_dtype: Any) -> Tensor:
@@ -191,7 +202,7 @@ def _is_fast(index: int) -> bool:
 
 
 def _find() -> list[tuple[Any, str, Any]]:
-    return [(torch, "_grouped_mm", _grouped_mm), (torch.nn.functional, "grouped_mm", _grouped_mm)]
+    return [(torch, "_grouped_mm", _native), (torch.nn.functional, "grouped_mm", _grouped_mm)]
 
 
 _names = Replaced(_find)

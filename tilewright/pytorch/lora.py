@@ -96,18 +96,21 @@ class GroupedLoRA(nn.Module):
 
     def forward(self, x: Tensor, adapter: Tensor) -> Tensor:
         """[..., in_features], [...] -> [..., out_features]."""
-        made: Tensor = self.base(x)
         self._check(x, adapter)
+        made: Tensor = self.base(x)
         if not self.ranks:
             return made
         rows = self.dropout(x).reshape(-1, self.in_features)
-        keys, order = self._keys(adapter.reshape(-1)).sort(stable=True)
+        # Short integers have no room for the number of adapters that they are compared with.
+        keys, order = self._keys(adapter.reshape(-1).long()).sort(stable=True)
         every = torch.arange(len(self.ranks) + 1, device=keys.device)
         added = self._added(rows[order], torch.searchsorted(keys, every), self._by_place[keys])
         back = torch.zeros_like(added).index_copy(0, order, added)
         return made + back.reshape(made.shape).to(made.dtype)
 
     def _check(self, x: Tensor, adapter: Tensor) -> None:
+        if not isinstance(adapter, Tensor):
+            raise OperandError(f"adapter={short(adapter)}: accepted is a tensor of whole numbers")
         if adapter.is_floating_point() or adapter.is_complex() or adapter.dtype == torch.bool:
             raise OperandError(f"adapter.dtype={adapter.dtype}: accepted are whole numbers")
         if adapter.shape != x.shape[:-1]:
@@ -150,6 +153,14 @@ def _scales(alpha: Any, ranks: list[int]) -> list[float]:
     alphas = ranks if alpha is None else alpha
     if isinstance(alphas, int | float):
         alphas = [alphas] * len(ranks)
+    elif isinstance(alphas, str):  # whose digits are numbers
+        alphas = None
+    try:
+        alphas = [float(one) for one in alphas]
+    except (TypeError, ValueError):
+        raise ArgumentError(
+            f"alpha={short(alpha)}: accepted are None, a number and a list of numbers"
+        ) from None
     if len(alphas) != len(ranks):
         raise ArgumentError(f"alpha: has {len(alphas)} numbers; must have {len(ranks)}")
     return [one / rank for one, rank in zip(alphas, ranks, strict=True)]

@@ -19,6 +19,7 @@ from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeErro
 from tilewright.inputs.tensors import DTYPES, NAMES, dtype_of
 from tilewright.remember import Shelf
 from tilewright.torch_ops import newton_schulz as steps
+from tilewright.torch_ops.eager import is_transformed
 from tilewright.wording import short
 
 __all__ = ["Muon", "newton_schulz"]
@@ -52,11 +53,19 @@ def newton_schulz(
 
     Returns: new bfloat16 tensors of these sizes, rows contiguous up to padding; not differentiable.
 
-    Raises: ShapeError for what is no matrix, DtypeError, OperandError, ArgumentError.
+    Raises: ShapeError for what is no matrix, DtypeError, ArgumentError, OperandError, which calls
+        within torch.func's transforms and forward-mode AD raise too.
     """
+    if not isinstance(matrices, Iterable):
+        raise OperandError(f"matrices={short(matrices)}: accepted is a list of torch tensors")
     matrices = list(matrices)
     for i, one in enumerate(matrices):
         _check(one, f"matrices[{i}]")
+    if is_transformed():
+        raise OperandError(
+            "matrices: torch.func or forward-mode AD follows them, which Newton-Schulz steps in a"
+            " batch do not; accepted are calls outside of transforms"
+        )
     how = _checked_steps(ns_coefficients, ns_steps, eps)
     if not matrices:
         return []
@@ -155,9 +164,10 @@ class Muon(torch.optim.Muon):
             _check(p.grad, "grad")
             state = self.state[p]
             if "momentum_buffer" not in state:
-                state["momentum_buffer"] = torch.zeros_like(
-                    p.grad, memory_format=torch.preserve_format
-                )
+                with torch.inference_mode(mode=False):  # of use in that mode and out of it
+                    state["momentum_buffer"] = torch.zeros_like(
+                        p.grad, memory_format=torch.preserve_format
+                    )
             its = float(_adjusted(rate, group["adjust_lr_fn"], p.shape))
             ones.append(_One(p, state["momentum_buffer"], group, how, keep, its))
         return ones
@@ -244,12 +254,12 @@ def _adjusted(rate: Any, kind: str | None, shape: torch.Size) -> Any:
 
 def _checked_steps(coefficients: Any, count: Any, eps: Any) -> tuple[Any, ...]:
     try:
-        a, b, c = map(float, coefficients)
+        a, b, c = map(float, () if isinstance(coefficients, str) else coefficients)
     except (TypeError, ValueError):
         raise ArgumentError(
             f"ns_coefficients={short(coefficients)}: accepted are three numbers (a, b, c)"
         ) from None
-    if not isinstance(count, int) or count not in _STEPS:
+    if isinstance(count, bool) or not isinstance(count, int) or count not in _STEPS:
         raise ArgumentError(f"ns_steps={short(count)}: accepted is an integer from 0 to 99")
     if not isinstance(eps, int | float) or not eps >= 0:
         raise ArgumentError(f"eps={short(eps)}: accepted is a number from 0 up")

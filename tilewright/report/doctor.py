@@ -26,6 +26,8 @@ SCHEMA = "tilewright-doctor/1"
 SCHEMA_FILE = Path(__file__).with_suffix(".schema.json")
 SECONDS = 120.0  # for all devices together
 _LEAST = 5.0  # for one
+_MORE = 30.0  # for a first compile
+_GRACE = 5.0  # for a process that was killed to end
 _WORKER = ("-m", "tilewright.report.doctored")
 
 # What a package is for, and the line that brings it.
@@ -145,18 +147,33 @@ def _examined(device: Device, seconds: float) -> Examined:
         env=settings.for_children(),
     )
     failure = ""
-    limit = 2.0 * seconds + 30.0  # what begins in its time may take as long again: a first compile
+    limit = 2.0 * seconds + _MORE  # what begins in its time may take as long again: a first compile
     try:
         text, complaint = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
-        process.kill()
-        text, complaint = process.communicate()
+        text, complaint = _killed(process), ""
         failure = f"no answer within {limit:.0f} s"
+    except BaseException:  # Ctrl-C
+        process.kill()
+        raise
     if not failure and process.returncode:
         said = complaint.strip().splitlines()
         last = f": {said[-1]}" if said and process.returncode > 0 else ""
         failure = f"its process ended with status {process.returncode}{last}"
     return _told(device, text, failure)
+
+
+def _killed(process: subprocess.Popen[str]) -> str:
+    """What a process that is ended had printed.
+
+    One that waits within a driver cannot be ended, and a child of it may hold what it prints into.
+    """
+    process.kill()
+    try:
+        return process.communicate(timeout=_GRACE)[0]
+    except subprocess.TimeoutExpired as error:
+        text = error.stdout or b""
+        return text.decode(errors="replace") if isinstance(text, bytes) else str(text)
 
 
 def _told(device: Device, text: str, failure: str) -> Examined:

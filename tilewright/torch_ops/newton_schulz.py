@@ -28,15 +28,16 @@ def bound(
 
     Raises OperandError for a device that is neither a processor nor a GPU of torch's.
     """
-    if device.type == "cpu":
-        return _OneByOne(shapes, coefficients, steps, eps)
-    if device.type != "cuda":
-        raise OperandError(
-            f"device={str(device)!r}: accepted are matrices all on 'cpu', or on one 'cuda'"
-        )
-    from tilewright.backends.cuda.newton_schulz.steps import Steps
+    with torch.inference_mode(mode=False):  # scratch is kept, and filled in that mode and out of it
+        if device.type == "cpu":
+            return _OneByOne(shapes, coefficients, steps, eps)
+        if device.type != "cuda":
+            raise OperandError(
+                f"device={str(device)!r}: accepted are matrices all on 'cpu', or on one 'cuda'"
+            )
+        from tilewright.backends.cuda.newton_schulz.steps import Steps
 
-    return Steps(shapes, device.index, coefficients, steps, eps)
+        return Steps(shapes, device.index, coefficients, steps, eps)
 
 
 class _OneByOne:
@@ -55,7 +56,8 @@ class _OneByOne:
         self.bytes = sum(2 * one.numel() for one in self.given)
 
     def __call__(self) -> None:
-        self.made = [self._of_one(one) for one in self.given]
+        with torch.autocast("cpu", enabled=False):  # the steps are in bf16 whoever asks
+            self.made = [self._of_one(one) for one in self.given]
 
     def _of_one(self, given: Tensor) -> Tensor:
         a, b, c = self._coefficients
