@@ -150,7 +150,7 @@ def _checked_ranks(ranks: Any) -> list[int]:
 
 
 def _scales(alpha: Any, ranks: list[int]) -> list[float]:
-    alphas = ranks if alpha is None else alpha
+    alphas: Any = ranks if alpha is None else alpha
     if isinstance(alphas, int | float):
         alphas = [alphas] * len(ranks)
     elif isinstance(alphas, str):  # whose digits are numbers
