@@ -6,6 +6,7 @@
 # make docs   the site, into site/html: reference, gallery (run), every page; no warning is let through
 # make docs-links  asks for every address outside that a page names, with a network
 # make mesa   the case list on Mesa's rusticl over llvmpipe (Debian: mesa-opencl-icd), a quarter of an hour
+# make arm    parts of the suite in an aarch64 userland under QEMU, which it makes; no such hardware
 # make kills  films killed at thirty drawn moments, and 10,000 pictures: about eight minutes
 #
 # Each sets itself up in .venv on a bare machine (Python >= 3.11 with pip); the next run reuses it.
@@ -13,7 +14,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test bench figures tables mesa kills docs docs-links lint clean
+.PHONY: demo test bench figures tables mesa arm kills docs docs-links lint clean
 .DELETE_ON_ERROR:
 
 demo: .venv/ready-demo
@@ -44,6 +45,9 @@ mesa: .venv/ready-dev
 
 kills: .venv/ready-dev
 	$(BIN)/python -m bench.film_survival --output bench/results/film-survival-cpu.json
+
+arm:
+	PYTHON=$(PYTHON) tests/support/arm.sh
 
 docs: .venv/ready-docs
 	$(BIN)/python -m docs.site.build

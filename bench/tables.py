@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bench import distributed_table, tables_nets
+from bench import arm_table, distributed_table, tables_nets
 from bench.doors_table import blocks, calls, programs, steps
 from bench.environment import RESULTS, ROOT
 from bench.fp8_table import products
 from bench.restore_table import restored
 
 _LINES = {**tables_nets.TABLES, "fp8": products, "doors": calls, "muon": steps, "jax": programs}
-_LINES.update(distributed=distributed_table.tables, bsr=blocks)
+_LINES |= {"distributed": distributed_table.tables, "bsr": blocks, "arm": arm_table.modelled}
 _MARK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 

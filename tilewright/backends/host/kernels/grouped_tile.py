@@ -127,7 +127,7 @@ def _steps(builder, kind, starts, offset, step, places, mask, sums):
     return sums
 
 
-def _product(module, kind, rows, vectors):
+def product(module, kind, rows, vectors):
     """C[rows][vectors] = A[rows][k] @ B[k][vectors], of the last vector only `lanes` columns."""
     name = f"tilewright_grouped_{kind.name}_{rows}x{vectors}"
     if name in module.globals:
@@ -269,7 +269,7 @@ def multiply(builder, kind, rows, vectors, a, a_row, a_col, b, b_row, c, c_row, 
             block = builder.append_basic_block(f"of{high}x{wide}")
             jump.add_case(INT(16 * wide + high), block)
             builder.position_at_end(block)
-            builder.call(_product(builder.module, kind, high, wide), given)
+            builder.call(product(builder.module, kind, high, wide), given)
             builder.branch(done)
     builder.position_at_end(other)
     builder.branch(done)

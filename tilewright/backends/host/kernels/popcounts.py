@@ -173,9 +173,6 @@ class Sum:
 
     def _add_group(self, builder, pairs):
         """A group of words."""
-        if not self.levels:
-            self._count(builder, [word for pair in pairs for word in pair])
-            return
         pending = [None] * (self.levels + 1)
         for pair in pairs:
             carry, level = self._half_sum(builder, *pair), 1
@@ -190,9 +187,6 @@ class Sum:
 
     def _add_pair(self, builder, first, parity):
         """Two words that fill no group."""
-        if not self.levels:
-            self._count(builder, [first, parity])
-            return
         carry = self._half_sum(builder, first, parity)
         for plane in self.planes[1:]:
             held = builder.load(plane)
@@ -218,9 +212,6 @@ class Sum:
     def _count(self, builder, words):
         """Add the ones of words to the last sum."""
         held = builder.load(self.counted)
-        if ARM:
-            builder.store(_arm_sum(builder, held, words), self.counted)
-            return
         for word in words:
             count = _ones(builder, word)
             if TABLE:
@@ -228,11 +219,14 @@ class Sum:
             held = builder.bitcast(builder.add(held, count), WORDS)
         builder.store(held, self.counted)
 
+    def widen(self, builder, counts):
+        """Add ones of bytes that are counted, on ARM."""
+        held = builder.load(self.counted)
+        builder.store(_arm_sum(builder, held, counts), self.counted)
+
     def taken(self, builder):
-        """The sums, a lane of 64 bits each."""
+        """The sums, a lane of 64 bits each; not on ARM."""
         counted = builder.load(self.counted)
-        if ARM:
-            return _across(builder, counted)
         if TABLE:
             counted = _bytes_added(builder, counted)
         counted = builder.shl(counted, splat(WORDS, self.levels))
@@ -279,9 +273,29 @@ def _bytes_added(builder, words):
     return builder.call(add, [builder.bitcast(words, _BYTES), splat(_BYTES, 0)])
 
 
-def _arm_sum(builder, held, words):
+def add_each(builder, given, *, lone):
+    """`Sum.add` of several, each a sum and what it takes; they may be made one after another.
+
+    On ARM by stages, all exclusive ors, all counts, all additions: a core that starts instructions
+    in their order waits for none of them. `lone`: of each pair there is only the first word.
+    """
+    if not ARM:
+        for one, those in given:
+            one.add(builder, those)
+        return
     ones = overloaded(builder, "llvm.ctpop.v16i8", _BYTES, _BYTES)
-    counts = [builder.call(ones, [builder.bitcast(word, _BYTES)]) for word in words]
+    found = [(one, those[0][:1] if lone else those[0]) for one, those in given]
+    counts = [
+        (one, [builder.call(ones, [builder.bitcast(word, _BYTES)]) for word in words])
+        for one, words in found
+    ]
+    together = 1 if _DOTS else 2
+    for first in range(0, 1 if lone else 2, together):
+        for one, words in counts:
+            one.widen(builder, words[first : first + together])
+
+
+def _arm_sum(builder, held, counts):
     if _DOTS:
         name, kind = "llvm.aarch64.neon.udot.v4i32.v16i8", held.type
         dot = overloaded(builder, name, kind, kind, _BYTES, _BYTES)
@@ -302,7 +316,16 @@ def _wider(builder, value):
     return builder.call(overloaded(builder, name, kind, value.type), [value])
 
 
-def _across(builder, value):
-    while value.type.element.width < 64:
-        value = _wider(builder, value)
-    return value
+def as_ints(builder, sums):
+    """Sums that lie side by side, as int32: a vector of each, or on ARM one of every two."""
+    if not ARM:
+        for one in sums:
+            yield builder.trunc(one.taken(builder), ir.VectorType(I32, LANES))
+        return
+    kind = ir.VectorType(I32, 4)
+    join = overloaded(builder, "llvm.aarch64.neon.addp.v4i32", kind, kind, kind)
+    for pair in zip(sums[::2], sums[1::2], strict=True):
+        counted = [builder.load(one.counted) for one in pair]
+        if not _DOTS:
+            counted = [_wider(builder, value) for value in counted]
+        yield builder.call(join, counted)

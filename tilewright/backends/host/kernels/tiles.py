@@ -20,15 +20,17 @@ from numba.core import cgutils
 
 from tilewright.backends.host.kernels import popcounts
 from tilewright.backends.host.kernels.emitted import emitted
+from tilewright.backends.host.kernels.grouped_tile import SINGLE
 from tilewright.backends.host.kernels.lanes import broadcast, element, overloaded, vector_at
 
 CHANNELS = 32
 BIT_PIXELS = 4  # by four registers of eight 64-bit counts: 16 of 32 registers hold sums
-REAL_PIXELS = 8  # by two registers of sixteen floats
+# By two registers of sixteen floats or eight, or four of NEON's four: 16, 12 and 16 sums beside
+# what a tap takes. AVX2 and NEON do a half of the channels at a time.
+REAL_PIXELS = {16: 8, 8: 6, 4: 4}[popcounts.FLOATS]
 _INT = ir.IntType(64)
 _WORDS = ir.VectorType(_INT, 8)
 _COUNTS = ir.VectorType(ir.IntType(32), 8)
-_FLOATS = ir.VectorType(ir.FloatType(), 16)
 
 
 def tile_of_counts(builder, source, origins, first, last, taps, count, weights, out):
@@ -43,7 +45,7 @@ def tile_of_counts(builder, source, origins, first, last, taps, count, weights, 
     """
     if popcounts.NATIVE:
         arguments = (source, origins, first, last, taps, count, weights, out)
-        _tile(builder, arguments, BIT_PIXELS, _WORDS, _count_step)
+        _tile(builder, arguments, BIT_PIXELS, (_WORDS, CHANNELS), _count_step)
         return
     ints = ir.VectorType(ir.IntType(32), popcounts.LANES)
     width = popcounts.LANES * popcounts.WINDOWS.vectors
@@ -79,14 +81,14 @@ def tile_of_counts(builder, source, origins, first, last, taps, count, weights, 
             builder, words, partial(block.advance, builder, windows, sums), popcounts.WINDOWS
         )
         to = builder.add(builder.mul(pixel, _INT(CHANNELS)), channel)
-        for index, one in enumerate(sums):
-            row, vector = divmod(index, popcounts.WINDOWS.vectors)
-            place = builder.add(to, _INT(row * CHANNELS + vector * ints.count))
-            place = vector_at(builder, out, place, ints)
-            sum_ = builder.add(
-                builder.load(place, align=4), builder.trunc(one.taken(builder), ints)
-            )
-            builder.store(sum_, place, align=4)
+        for row in range(popcounts.WINDOWS.rows):
+            place = builder.add(to, _INT(row * CHANNELS))
+            first = row * popcounts.WINDOWS.vectors
+            of_row = sums[first : first + popcounts.WINDOWS.vectors]
+            for value in popcounts.as_ints(builder, of_row):
+                held = vector_at(builder, out, place, value.type)
+                builder.store(builder.add(builder.load(held, align=4), value), held, align=4)
+                place = builder.add(place, _INT(value.type.count))
 
 
 count_tile = emitted(types.void, *[types.intp] * 8)(tile_of_counts)
@@ -121,12 +123,16 @@ class _Block:
         """A step of `by_groups`: words of pixels against those of channels."""
         lines = [self._line(builder, index, pair, pairs) for pair in range(max(pairs, 1))]
         heads = [[self._pixel(builder, window, line) for line in lines] for window in windows]
-        for vector in range(popcounts.WINDOWS.vectors):
-            found = [self._channels(builder, line, vector) for line in lines]
-            for row, given in enumerate(heads):
-                both = zip(given, found, strict=True)
-                those = [popcounts.differing(builder, *two) for two in both]
-                sums[row * popcounts.WINDOWS.vectors + vector].add(builder, those)
+
+        def each():
+            for vector in range(popcounts.WINDOWS.vectors):
+                found = [self._channels(builder, line, vector) for line in lines]
+                for row, given in enumerate(heads):
+                    both = zip(given, found, strict=True)
+                    those = [popcounts.differing(builder, *two) for two in both]
+                    yield sums[row * popcounts.WINDOWS.vectors + vector], those
+
+        popcounts.add_each(builder, each(), lone=not pairs)
 
     def _line(self, builder, index, pair, pairs):
         """Numbers of the taps of a pair; of a lone one."""
@@ -154,21 +160,26 @@ class _Block:
         return popcounts.laid(builder, found)
 
 
-@emitted(types.void, *[types.intp] * 8)
-def sum_tile(builder, source, origins, first, last, taps, count, weights, out):
-    """Sums of products, like `count_tile`, of float32; out is float32 [8, 32]."""
-
-    def step(builder, x, weight, total):
-        fused = overloaded(builder, "llvm.fma.v16f32", _FLOATS, *[_FLOATS] * 3)
-        return builder.call(fused, [x, weight, total])
-
-    arguments = (source, origins, first, last, taps, count, weights, out)
-    _tile(builder, arguments, REAL_PIXELS, _FLOATS, step)
+def tile_of_sums(builder, source, origins, first, last, taps, count, weights, out):
+    """Sums of products, like `tile_of_counts`, of float32; out is float32 [REAL_PIXELS, 32]."""
+    item, width = _INT(4), SINGLE.columns
+    with cgutils.for_range(builder, _INT(CHANNELS // width)) as part:
+        offset = builder.mul(builder.mul(part.index, _INT(width)), item)
+        here = (builder.add(place, offset) for place in (weights, out))
+        arguments = (source, origins, first, last, taps, count, *here)
+        _tile(builder, arguments, REAL_PIXELS, (SINGLE.vector, width), SINGLE.fused)
 
 
-def _tile(builder, arguments, pixels, vector, step):
-    """Code of one tile: `step` adds one tap to one register; counts are stored as int32."""
-    registers = CHANNELS // vector.count
+sum_tile = emitted(types.void, *[types.intp] * 8)(tile_of_sums)
+
+
+def _tile(builder, arguments, pixels, across, step):
+    """Code of one tile: `step` adds one tap to one register; counts are stored as int32.
+
+    across  vectors, and how many of the channels they are that weights and `out` begin with
+    """
+    vector, width = across
+    registers = width // vector.count
     where = [(pixel, register) for pixel in range(pixels) for register in range(registers)]
     source, origins, first, last, taps, count, weights, out = arguments
     windows = []

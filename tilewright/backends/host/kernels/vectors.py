@@ -24,6 +24,8 @@ from tilewright.backends.host.kernels.popcounts import (
     VECTORS,
     WORDS,
     Sum,
+    add_each,
+    as_ints,
     by_groups,
     differing,
     laid,
@@ -65,11 +67,12 @@ def tile_of_counts(builder, a, stride, rows, b, words, out):
     for one in sums:
         one.clear(builder)
     by_groups(builder, words, lambda at, pairs: _advance(builder, starts, b, at, sums, pairs))
-    ints = ir.VectorType(I32, LANES)
-    for index, one in enumerate(sums):
-        address = _pointer(builder, builder.add(out, I64(4 * LANES * index)), ints)
-        count = builder.trunc(one.taken(builder), ints)
-        builder.store(builder.add(builder.load(address, align=4), count), address, align=4)
+    address = out
+    for row in range(ROWS):
+        for value in as_ints(builder, sums[row * VECTORS : (row + 1) * VECTORS]):
+            place = _pointer(builder, address, value.type)
+            builder.store(builder.add(builder.load(place, align=4), value), place, align=4)
+            address = builder.add(address, I64(4 * value.type.count))
 
 
 count_tile = emitted(types.void, *[types.intp] * 6)(tile_of_counts)
@@ -79,11 +82,15 @@ def _advance(builder, starts, b, index, sums, pairs):
     """So many pairs of words from number `index` on into the sums; 0: a last word alone."""
     indices = [builder.add(index, I64(pair)) for pair in range(max(pairs, 1))]
     heads = [[_of_row(builder, start, at, pairs) for at in indices] for start in starts]
-    for vector in range(VECTORS):
-        found = [_of_columns(builder, b, at, vector) for at in indices]
-        for row, given in enumerate(heads):
-            those = [differing(builder, *both) for both in zip(given, found, strict=True)]
-            sums[row * VECTORS + vector].add(builder, those)
+
+    def each():
+        for vector in range(VECTORS):
+            found = [_of_columns(builder, b, at, vector) for at in indices]
+            for row, given in enumerate(heads):
+                those = [differing(builder, *both) for both in zip(given, found, strict=True)]
+                yield sums[row * VECTORS + vector], those
+
+    add_each(builder, each(), lone=not pairs)
 
 
 def _of_row(builder, start, index, pairs):

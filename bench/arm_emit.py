@@ -1,0 +1,71 @@
+"""Prints the assembly of the host's inner loops for another processor, as JSON by name.
+
+    NUMBA_CPU_NAME=CORE NUMBA_CPU_FEATURES=FEATURES python -m bench.arm_emit TRIPLE CORE FEATURES
+
+The variables are read where kernels are imported: `arm_loops` starts a process for each core.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from llvmlite import binding, ir
+
+_KERNELS = "tilewright.backends.host.kernels"
+_WORD = ir.IntType(64)
+
+
+def main() -> None:
+    triple, core, features = sys.argv[1:4]
+    binding.initialize_all_targets()
+    binding.initialize_all_asmprinters()
+    target = binding.Target.from_triple(triple)
+    machine = target.create_target_machine(cpu=core, features=features, opt=3)
+    vectors, tiles, grouped = (
+        importlib.import_module(f"{_KERNELS}.{name}")
+        for name in ("vectors", "tiles", "grouped_tile")
+    )
+    found: dict[str, tuple[Callable[..., None], int]] = {
+        "products": (vectors.tile_of_counts, 6),
+        "windows": (tiles.tile_of_counts, 8),
+        "sums": (tiles.tile_of_sums, 8),
+        "grouped": (partial(_grouped, grouped), 9),
+    }
+    made = {name: _assembly(machine, triple, *one) for name, one in found.items()}
+    print(json.dumps(made))
+
+
+def _grouped(grouped: Any, builder: Any, *given: Any) -> None:
+    """The largest tile of float32; A, B and C are pointers."""
+    product = grouped.product(builder.module, grouped.SINGLE, grouped.ROWS, grouped.WIDEST)
+    kinds = product.function_type.args
+    words = [
+        builder.inttoptr(one, kind) if kind != _WORD else one
+        for one, kind in zip(given, kinds, strict=True)
+    ]
+    builder.call(product, words)
+
+
+def _assembly(machine: Any, triple: str, fill: Callable[..., None], count: int) -> str:
+    """A function of so many words, filled and optimised as Numba optimises."""
+    module = ir.Module()
+    module.triple = triple
+    kind = ir.FunctionType(ir.VoidType(), [_WORD] * count)
+    function = ir.Function(module, kind, "tile")
+    builder = ir.IRBuilder(function.append_basic_block())
+    fill(builder, *function.args)
+    builder.ret_void()
+    made = binding.parse_assembly(str(module))
+    options = binding.create_pipeline_tuning_options(speed_level=3)
+    passes = binding.create_pass_builder(machine, options)
+    passes.getModulePassManager().run(made, passes)
+    return str(machine.emit_assembly(made))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""Inner loops as LLVM makes them for ARM's cores, read and played by llvm-mca, without a core."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from bench import arm
+from bench.arm_loops import CORES, Code, Core, assembly, code_of, count, cycles, each, tool
+from bench.environment import RESULTS
+
+pytest.importorskip("numba")
+
+NAMED = {core.name: core for core in CORES}
+SIDES = [
+    *((core.name, core.features, "udot") for core in CORES),
+    ("cortex-a55", "+neon", "uadalp"),
+    ("cortex-a76", "+neon", "uadalp"),
+]
+STORED = json.loads((RESULTS / "arm-modelled.json").read_text())
+
+
+def code(core: str, features: str, tile: str) -> Code:
+    return code_of(assembly(core, features)[tile])
+
+
+def spilled(loop: tuple[str, ...]) -> list[str]:
+    return [one for one in loop if "[sp" in one]
+
+
+@pytest.mark.parametrize(("core", "features", "adds"), SIDES)
+@pytest.mark.parametrize("tile", ["products", "windows"])
+def test_bits_are_counted_by_bytes_and_widened_without_spilling(
+    core: str, features: str, adds: str, tile: str
+) -> None:
+    loop = code(core, features, tile).longest("cnt")
+    assert count(loop, adds), loop
+    assert not spilled(loop), loop
+    # One exclusive or for every count, no other logic.
+    assert count(loop, "cnt") == count(loop, "eor"), loop
+
+
+@pytest.mark.parametrize("core", NAMED)
+@pytest.mark.parametrize("tile", ["sums", "grouped"])
+def test_reals_are_multiplied_by_an_element_and_no_sum_is_spilled(core: str, tile: str) -> None:
+    loop = code(core, NAMED[core].features, tile).longest("fmla")
+    by_element = [one for one in loop if one.startswith("fmla") and one.endswith(".s[0]")]
+    assert len(by_element) == count(loop, "fmla"), loop
+    assert not spilled(loop), loop
+
+
+def test_a_loop_ends_where_it_jumps_to_its_beginning() -> None:
+    text = (
+        "f: // f\n\tmov x0, xzr\n.LBB0_1:\n\tcnt v0.16b, v1.16b\n\tb.lt\t.LBB0_1\n\tret\n.size f"
+    )
+    made = code_of(text)
+    assert made.loops == (("cnt v0.16b, v1.16b", "b.lt\t.LBB0_1"),)
+    assert made.rest == ("mov x0, xzr", "ret")
+    with pytest.raises(LookupError, match="fmla"):
+        made.longest("fmla")
+
+
+@pytest.mark.skipif(tool() is None, reason="llvm-mca of LLVM 20 or newer is not installed")
+@pytest.mark.parametrize("core", STORED["cores"], ids=lambda core: str(core["name"]))
+def test_llvm_mca_finds_the_shares_of_the_peak_that_the_page_tells(core: dict[str, object]) -> None:
+    shares, one = core["shares"], NAMED[str(core["name"])]
+    assert isinstance(shares, dict)
+    for tile, instruction in arm.TILES.items():
+        share = arm.LEAST[instruction] / one.units / each(one, tile, instruction)
+        assert 0.9 * shares[tile] < share <= 1, (tile, share)
+
+
+@pytest.mark.skipif(tool() is None, reason="llvm-mca of LLVM 20 or newer is not installed")
+def test_no_loop_is_faster_than_the_vector_units_of_its_core() -> None:
+    narrow = Core("cortex-a55", "cortex-a55", 1)
+    fast = [f"fmla v{one}.4s, v30.4s, v31.s[0]" for one in range(24)]
+    assert cycles(fast, narrow) >= 24
+
+
+def test_the_modelled_network_has_the_layers_of_the_measured_one() -> None:
+    """Multiplications of Bi-Real-Net-18 at 224 x 224, the dense layer's channels by 32."""
+    bits = sum(64 * conv.taps * conv.pixels * conv.channels for conv in arm.of_bits())
+    reals = sum(conv.taps * conv.pixels * conv.channels for conv in arm.of_reals())
+    assert (bits, reals) == (1_676_279_808, 137_805_824)

@@ -1,0 +1,80 @@
+#!/bin/bash
+# Parts of the suite on aarch64, without such a processor: Debian's userland, wheels, QEMU.
+#
+#   tests/support/arm.sh [pytest's arguments]     without any: all of PARTS, twice where bits count
+#
+# Says why and ends well where a tool is missing. The userland lies in .arm, or where ARM_USERLAND
+# says; it is made once, with a network. Processes see no ARM core in /proc, so that Numba is told
+# which one it compiles for: Cortex-A76 with udot, then one with uadalp alone.
+set -euo pipefail
+
+top=$(cd "$(dirname "$0")/../.." && pwd)
+where=${ARM_USERLAND:-$top/.arm}
+BITS=(tests/nn/test_bnn_pynq.py tests/nn/test_conv2d.py tests/onebit/test_laid_out.py)
+PARTS=(tests/products/test_matmul.py tests/onebit/test_onebit.py tests/nn/test_network.py
+       tests/backends/host/test_grouped.py tests/nn/test_bound.py)
+WHEELS=(numpy numba llvmlite onnx scipy typer rich platformdirs psutil threadpoolctl pyopencl
+        array-api-compat pillow packaging pytest pytest-timeout hypothesis)
+
+skip() {
+  echo "make arm: skipped: $1"
+  exit 0
+}
+
+for tool in mmdebstrap arch-test qemu-aarch64-static unshare; do
+  command -v "$tool" > /dev/null ||
+    skip "no $tool here; apt-get install mmdebstrap arch-test qemu-user-static brings all"
+done
+arch-test arm64 > /dev/null 2>&1 || skip "this kernel starts no aarch64 programs (binfmt_misc)"
+rights=()
+[ "$(id -u)" = 0 ] || rights=(--map-root-user --map-auto)
+as_root() {
+  unshare --mount "${rights[@]}" "$@"
+}
+as_root true 2> /dev/null || skip "neither root nor namespaces of users"
+
+# PoCL from Debian: its wheel has no build for aarch64.
+if [ ! -e "$where/ready" ]; then
+  [ ! -e "$where" ] || as_root rm -rf --one-file-system "$where"
+  mmdebstrap --quiet --architectures=arm64 --variant=essential \
+    --include=python3-minimal,libpython3-stdlib,python3-distutils,libgomp1,pocl-opencl-icd \
+    bookworm "$where"
+  platforms=()
+  for tag in manylinux2014 manylinux_2_17 manylinux_2_27 manylinux_2_28; do
+    platforms+=(--platform "${tag}_aarch64")
+  done
+  as_root "${PYTHON:-python3}" -m pip install --quiet --disable-pip-version-check --no-compile \
+    --target "$where/site" "${platforms[@]}" --python-version 3.11 --only-binary=:all: \
+    "${WHEELS[@]}"
+  as_root mkdir -p "$where/src" "$where/shared"
+  as_root touch "$where/ready"
+fi
+
+# Python's modules under `features`, in the checkout, which the userland has as /src.
+inside() {
+  local features=$1
+  shift
+  as_root bash -c '
+    where=$1 top=$2 features=$3
+    shift 3
+    mount --bind "$top" "$where/src"
+    [ ! -d "$top/../shared" ] || mount --bind "$(readlink -f "$top/../shared")" "$where/shared"
+    mount --rbind /proc "$where/proc"
+    mount --rbind /dev "$where/dev"
+    cd "$where/src"
+    exec env -i HOME=/root PATH=/usr/bin:/bin TMPDIR=/tmp PYTHONPATH=/src:/site \
+      LD_LIBRARY_PATH=/site/numpy.libs QEMU_CPU=max,sve=off PYTHONPYCACHEPREFIX=/tmp/pyc \
+      NUMBA_CACHE_DIR=/tmp/numba \
+      NUMBA_CPU_NAME=cortex-a76 NUMBA_CPU_FEATURES="$features" NUMBA_NUM_THREADS=2 \
+      OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
+      chroot "$where" /bin/sh -c "cd /src && exec python3.11 -m \"\$@\"" sh "$@"
+  ' sh "$where" "$top" "$features" "$@"
+}
+
+dots=+neon,+dotprod
+if [ $# -gt 0 ]; then
+  inside "$dots" pytest -p no:cacheprovider "$@"
+else
+  inside "$dots" pytest -q -p no:cacheprovider "${BITS[@]}" "${PARTS[@]}"
+  inside +neon pytest -q -p no:cacheprovider "${BITS[@]}"
+fi
