@@ -62,7 +62,7 @@ inside() {
     mount --rbind /proc "$where/proc"
     mount --rbind /dev "$where/dev"
     cd "$where/src"
-    exec env -i HOME=/root PATH=/usr/bin:/bin TMPDIR=/tmp PYTHONPATH=/src:/site \
+    exec env -i HOME=/root PATH=/usr/bin:/bin:/usr/sbin:/sbin TMPDIR=/tmp PYTHONPATH=/src:/site \
       LD_LIBRARY_PATH=/site/numpy.libs QEMU_CPU=max,sve=off PYTHONPYCACHEPREFIX=/tmp/pyc \
       NUMBA_CACHE_DIR=/tmp/numba \
       NUMBA_CPU_NAME=cortex-a76 NUMBA_CPU_FEATURES="$features" NUMBA_NUM_THREADS=2 \
