@@ -51,9 +51,7 @@ def test_reals_are_multiplied_by_an_element_and_no_sum_is_spilled(core: str, til
 
 
 def test_a_loop_ends_where_it_jumps_to_its_beginning() -> None:
-    text = (
-        "f: // f\n\tmov x0, xzr\n.LBB0_1:\n\tcnt v0.16b, v1.16b\n\tb.lt\t.LBB0_1\n\tret\n.size f"
-    )
+    text = "f: // f\n\tmov x0, xzr\n.LBB0_1:\n\tcnt v0.16b, v1.16b\n\tb.lt\t.LBB0_1\n\tret\n.size f"
     made = code_of(text)
     assert made.loops == (("cnt v0.16b, v1.16b", "b.lt\t.LBB0_1"),)
     assert made.rest == ("mov x0, xzr", "ret")
