@@ -81,6 +81,21 @@ def test_a_compiler_leaves_calls_out_and_says_why(alone: Any) -> None:
         torch.compile(model, backend="eager", fullgraph=True)(x)
 
 
+@pytest.mark.parametrize("kind", [MoE, GroupedLinear])
+def test_gradients_of_gradients_are_refused_however_they_are_asked_for(
+    kind: Any, alone: Any
+) -> None:
+    x = torch.randn(5, 8, requires_grad=True)
+    if kind is MoE:
+        out = ExpertParallel(MoE(4, 8, 4, top=2))(x)
+    else:
+        out = ExpertParallel(GroupedLinear(2, 8, 4))(x, torch.tensor([2, 5]))
+    with pytest.raises(NotImplementedError, match="create_graph=True"):
+        torch.autograd.grad(out.square().sum(), x, create_graph=True)
+    with pytest.raises(NotImplementedError, match="create_graph=True"):
+        out.square().sum().backward(create_graph=True)
+
+
 def test_copies_share_the_group_and_pickles_are_refused(alone: Any) -> None:
     layer = ExpertParallel(MoE(4, 8, 4, top=2))
     x = torch.randn(5, 8)

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from tilewright.errors import ArgumentError, DeviceError
 from tilewright.torch_ops import moe_on_gpu, moe_on_processor
@@ -182,6 +182,22 @@ def _shown(name: str, value: int) -> str:
     return str(bool(value)) if name.startswith("whether") else str(value)
 
 
+def _once(backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
+    """A backward pass of which no gradient is followed: torch's own mark of that is not seen where
+    gradients of named tensors are asked for."""
+
+    @wraps(backward)
+    def checked(ctx: Any, *grads: Any) -> tuple[Any, ...]:
+        if torch.is_grad_enabled():
+            raise NotImplementedError(
+                "ExpertParallel: create_graph=True asks for gradients of its gradients, which do"
+                " not travel; accepted is create_graph=False"
+            )
+        return backward(ctx, *grads)
+
+    return checked
+
+
 class _There(torch.autograd.Function):
     """Rows with their weights and experts' numbers, in one message a rank."""
 
@@ -201,7 +217,7 @@ class _There(torch.autograd.Function):
         return came[0], came[1] if weights is not None else None, came[-1]
 
     @staticmethod
-    @once_differentiable
+    @_once
     def backward(ctx: Any, of_rows: Tensor, of_weights: Any, _: Any) -> tuple[Any, ...]:
         """The gradients of rows and weights: those of all ranks, added up."""
         (is_there,), route = ctx.saved_tensors, ctx.route
@@ -224,7 +240,7 @@ class _Back(torch.autograd.Function):
         return route.added(route.back(rows))
 
     @staticmethod
-    @once_differentiable
+    @_once
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         """Of each rank's rows: the gradient of their token."""
         return ctx.route.there(grad.index_select(0, ctx.route.tokens)), None
