@@ -157,11 +157,3 @@ def test_arguments_that_are_none_are_named(alone: Any) -> None:
     linear = ExpertParallel(GroupedLinear(3, 8, 4))
     with pytest.raises(OperandError, match="offsets="):
         linear(torch.zeros(2, 8), torch.zeros(3))
-
-
-def test_a_gradient_of_a_gradient_is_refused(alone: Any) -> None:
-    layer = ExpertParallel(MoE(4, 8, 4, top=2))
-    x = torch.randn(5, 8, requires_grad=True)
-    (grad,) = torch.autograd.grad(layer(x).square().sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError):
-        grad.sum().backward()
