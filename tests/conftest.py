@@ -129,7 +129,7 @@ def group_of(nodeid: str, *, gpu: bool = HAS_GPU) -> str:
     Files with tests of a GPU are one group where there is one: its clocks and memory are one.
     """
     file, _, rest = nodeid.partition("::")
-    if gpu and "mark.gpu" in (Path(__file__).parent.parent / file).read_text():
+    if gpu and "mark.gpu" in (Path(__file__).parent.parent / file).read_text(encoding="utf-8"):
         return "gpu"
     words = rest.partition("[")[2].rstrip("]").split("-")
     return "-".join([file, *sorted(APART.intersection(words))])

@@ -71,7 +71,7 @@ def floor_of(room: str) -> int:
 
 def imports(module: str) -> Iterator[str]:
     """The modules of this repository that a module imports, or names, anywhere in it."""
-    for node in ast.walk(ast.parse(path_of(module).read_text())):
+    for node in ast.walk(ast.parse(path_of(module).read_text(encoding="utf-8"))):
         match node:
             case ast.Import(names=names):
                 yield from (alias.name for alias in names)
@@ -184,7 +184,7 @@ def test_benches_lean_on_the_library_and_on_each_other_only_one_way() -> None:
 def test_planning_touches_no_device() -> None:
     for module in MODULES:
         if room_of(module) == "planning":
-            assert "pyopencl" not in path_of(module).read_text()
+            assert "pyopencl" not in path_of(module).read_text(encoding="utf-8")
 
 
 STEMS = sorted(name for _, name, _ in pkgutil.iter_modules(kernels.__path__))
@@ -201,7 +201,7 @@ def test_a_kernel_is_one_stem(stem: str) -> None:
 @pytest.mark.parametrize("source", sorted(set(SOURCES) - set(STEMS)))
 def test_a_source_without_a_declaration_is_launched_by_name(source: str) -> None:
     folder = PACKAGE / "backends/opencl"
-    assert any(f'"{source}"' in path.read_text() for path in folder.rglob("*.py"))
+    assert any(f'"{source}"' in path.read_text(encoding="utf-8") for path in folder.rglob("*.py"))
 
 
 def test_no_file_is_longer_than_500_lines() -> None:
@@ -212,13 +212,13 @@ def test_no_file_is_longer_than_500_lines() -> None:
         if path.suffix in (".py", ".cl", ".clh", ".cu", ".cuh")
     ]
     assert len(files) > 50
-    long = {path.name: len(path.read_text().splitlines()) for path in files}
+    long = {path.name: len(path.read_text(encoding="utf-8").splitlines()) for path in files}
     assert {name: lines for name, lines in long.items() if lines > 500} == {}
 
 
 def test_the_page_names_every_room_and_every_folder() -> None:
     """And is one page. What a file is for stands in its head."""
-    page = (ROOT / "ARCHITECTURE.md").read_text()
+    page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     folders = {path.parent for path in PACKAGE.rglob("*.py")} - {PACKAGE}
     assert {folder.name for folder in folders if f"{folder.name}/" not in page} == set()
     files = {f"{path.name}" for path in PACKAGE.glob("*.py")} - {"__init__.py", "__main__.py"}
@@ -233,7 +233,7 @@ def test_the_tests_mirror_the_rooms() -> None:
 
 
 def test_all_names_what_the_package_offers() -> None:
-    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
     imported = {
         alias.asname or alias.name
         for node in ast.walk(tree)
@@ -255,7 +255,9 @@ def test_a_package_of_names_holds_nothing_of_its_own(package: str) -> None:
 
 
 def test_types_and_sources_are_in_the_package() -> None:
-    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"][
+        "build"
+    ]
     assert wheel["targets"]["wheel"] == {"packages": ["tilewright"]}  # the folder, whole
     assert (PACKAGE / "py.typed").is_file()
     assert SOURCES
@@ -264,7 +266,7 @@ def test_types_and_sources_are_in_the_package() -> None:
 def test_every_environment_variable_is_read_in_settings() -> None:
     """But for what belongs to others: OpenCL's loader and pyopencl."""
     for module in MODULES:
-        text = path_of(module).read_text()
+        text = path_of(module).read_text(encoding="utf-8")
         if module != "tilewright.settings":
             assert 'environ.get("TILEWRIGHT' not in text, module
             assert 'environ["TILEWRIGHT' not in text, module

@@ -50,7 +50,7 @@ def run(monkeypatch: pytest.MonkeyPatch, out: Path, *options: str) -> dict[str, 
     line = ["restore", ".", ".", "--only", "films", "--output", str(out), *options]
     monkeypatch.setattr(sys, "argv", line)
     restore.main()
-    found: dict[str, Any] = json.loads(out.read_text())["films"][0]
+    found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))["films"][0]
     return found
 
 

@@ -13,7 +13,7 @@ from tilewright import settings
 from tilewright.errors import CacheError, TilewrightError
 
 ROOT = Path(__file__).parent.parent
-PAGE = (ROOT / "docs" / "environment.md").read_text()
+PAGE = (ROOT / "docs" / "environment.md").read_text(encoding="utf-8")
 ROWS = {
     cells[1].strip(" `"): [cell.strip() for cell in cells[2:-1]]
     for line in PAGE.split("## The cache")[0].splitlines()
@@ -22,7 +22,7 @@ ROWS = {
 
 
 def test_the_page_lists_the_variables_that_are_read_and_no_others() -> None:
-    source = Path(settings.__file__).read_text()
+    source = Path(settings.__file__).read_text(encoding="utf-8")
     read = set(re.findall(r'(?:environ\.get\(|: Any = )"(\w+)"', source))
     assert set(ROWS) == {name for name in read if name.startswith("TILEWRIGHT_")}
     assert set(re.findall(r"TILEWRIGHT_\w+", PAGE)) == set(ROWS)
@@ -31,7 +31,11 @@ def test_the_page_lists_the_variables_that_are_read_and_no_others() -> None:
 
 def test_no_other_module_or_page_knows_a_variable_that_the_page_lacks() -> None:
     places = [*(ROOT / "tilewright").rglob("*.py"), *ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
-    named = {name for path in places for name in re.findall(r"TILEWRIGHT_[A-Z]+", path.read_text())}
+    named = {
+        name
+        for path in places
+        for name in re.findall(r"TILEWRIGHT_[A-Z]+", path.read_text(encoding="utf-8"))
+    }
     assert named == set(ROWS)
 
 

@@ -58,7 +58,7 @@ class Block:
 
 def _blocks() -> Iterator[Block]:
     for page in PAGES:
-        text = "\n" + page.read_text()
+        text = "\n" + page.read_text(encoding="utf-8")
         for found in FENCE.finditer(text):
             line = text.count("\n", 0, found.start("code"))
             needs = re.fullmatch(r"<!-- needs: (\w+) -->", found["above"])
@@ -142,7 +142,7 @@ def folder(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 def test_every_block_says_what_it_is_and_none_is_only_indented() -> None:
     assert {block.kind for block in BLOCKS} == {"python", "console", "text"}
     for page in PAGES:
-        text = page.read_text()
+        text = page.read_text(encoding="utf-8")
         assert text.count("```") == 2 * sum(block.page == page for block in BLOCKS), page
         indented = re.findall(r"(?:^|\n\n)    [^\n]*", FENCE.sub("", "\n" + text))
         assert indented == [], page
@@ -200,7 +200,9 @@ def test_a_block_of_commands_is_understood_and_runs_where_it_is_quick(
             case ["python", script, *_]:
                 assert (ROOT / script).is_file(), line
             case ["make", target]:
-                assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.M), line
+                assert re.search(
+                    rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M
+                ), line
             case ["pip", "install", *wanted]:
                 _installable(wanted[-1])
             case _:
@@ -223,13 +225,13 @@ def _installable(wanted: str) -> None:
     found = re.fullmatch(r"(?P<name>[\w-]+)(\[(?P<extras>[\w,]+)\])?", wanted)
     assert found is not None, wanted
     if found["name"] == "tilewright" and found["extras"]:
-        project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         assert set(found["extras"].split(",")) <= set(project["optional-dependencies"])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (page.parent / target).exists(), target
 
@@ -237,7 +239,7 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_rows_of_a_table_stand_together_under_one_head(page: Path) -> None:
     """A row after an empty line is text with bars in it, whatever it looks like in the source."""
-    for part in re.split(r"\n\s*\n", FENCE.sub("", "\n" + page.read_text())):
+    for part in re.split(r"\n\s*\n", FENCE.sub("", "\n" + page.read_text(encoding="utf-8"))):
         rows = [line for line in part.splitlines() if line.startswith("|")]
         assert not rows or (len(rows) > 1 and re.fullmatch(r"[|\s:-]+", rows[1])), rows[0]
 
@@ -300,7 +302,7 @@ def test_every_public_name_has_a_docstring_of_its_own_and_so_have_its_methods() 
 
 
 def test_every_public_name_has_its_line_in_the_list_of_names() -> None:
-    page = (ROOT / "docs/names.md").read_text()
+    page = (ROOT / "docs/names.md").read_text(encoding="utf-8")
     missing = [name for name, _ in _public() if f"| `{name}`" not in page]
     assert missing == []
     for name in re.findall(r"^\| `([\w.]+)`", page, re.M):
@@ -310,7 +312,7 @@ def test_every_public_name_has_its_line_in_the_list_of_names() -> None:
 
 
 def test_what_the_list_says_that_objects_of_networks_have_is_there() -> None:
-    page = (ROOT / "docs/names.md").read_text()
+    page = (ROOT / "docs/names.md").read_text(encoding="utf-8")
     part = page[page.index("## tilewright.nn") : page.index("## tilewright.onebit")]
     module = importlib.import_module("tilewright.nn")
     rows = re.findall(r"^\| ([A-Z]\w+) \| (.+) \|$", part, re.M)
@@ -325,12 +327,14 @@ def test_what_the_list_says_that_objects_of_networks_have_is_there() -> None:
 
 def test_the_tables_of_the_pages_are_those_of_the_stored_results() -> None:
     for page in PAGES:
-        assert tables.filled(page.read_text()) == page.read_text(), page
+        assert tables.filled(page.read_text(encoding="utf-8")) == page.read_text(
+            encoding="utf-8"
+        ), page
 
 
 def test_every_result_says_where_it_comes_from() -> None:
     for path in sorted((ROOT / "bench/results").glob("*.json")):
-        facts = json.loads(path.read_text())["environment"]
+        facts = json.loads(path.read_text(encoding="utf-8"))["environment"]
         assert {"date", "commit", "versions", "device"} <= set(facts), path.name
         assert facts["versions"]["numpy"], path.name
         assert {"name", "driver", "platform"} <= set(facts["device"]), path.name

@@ -26,7 +26,7 @@ import tilewright
 
 pytest.importorskip("hatchling.build")
 ROOT = Path(__file__).parent.parent
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 BUILD = "import hatchling.build as b, sys; print(getattr(b, sys.argv[1])(sys.argv[2]))"
 RUNS = """
 import sys
@@ -143,7 +143,7 @@ def test_the_page_of_an_index_has_whole_addresses(told: Message) -> None:
 
 
 def test_every_place_names_one_version_and_one_source() -> None:
-    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert cited["version"] == tilewright.__version__
     assert cited["repository-code"] == PROJECT["urls"]["Source"]
     assert cited["license"] == PROJECT["license"]
@@ -153,7 +153,7 @@ def test_every_place_names_one_version_and_one_source() -> None:
     "path", sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml")), ids=lambda path: path.stem
 )
 def test_a_form_asks_what_a_report_needs(path: Path) -> None:
-    form = yaml.safe_load(path.read_text())
+    form = yaml.safe_load(path.read_text(encoding="utf-8"))
     if path.stem == "config":
         assert form["contact_links"]
         return

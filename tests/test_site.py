@@ -19,7 +19,7 @@ from tilewright import errors, onebit
 
 ROOT = Path(__file__).parent.parent
 GALLERY = sorted((ROOT / "examples" / "gallery").glob("*.py"))
-TROUBLE = (ROOT / "docs" / "troubleshooting.md").read_text()
+TROUBLE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,9 @@ def test_a_page_that_no_list_names_yet_is_found_under_more() -> None:
 def test_every_door_has_a_page_and_its_parts_are_told_apart(
     whole: str, site: dict[str, str]
 ) -> None:
-    heads = re.findall(r"^## (.+)$", (ROOT / "docs" / f"{whole}.md").read_text(), re.M)
+    heads = re.findall(
+        r"^## (.+)$", (ROOT / "docs" / f"{whole}.md").read_text(encoding="utf-8"), re.M
+    )
     found = [text.partition("\n")[0] for path, text in site.items() if path.startswith(f"{whole}/")]
     assert sorted(found) == sorted(f"# {head}" for head in heads)
 
@@ -149,7 +151,10 @@ def test_messages_of_tensors_are_those_that_are_raised(mistake: str) -> None:
 def test_what_no_call_here_can_raise_is_quoted_in_words_of_the_code() -> None:
     """Messages of drivers and caches: each run of words between what differs stands in a file."""
     folder = ROOT / "tilewright"
-    code = "".join(path.read_text() for path in (*folder.rglob("*.py"), *folder.rglob("*.toml")))
+    code = "".join(
+        path.read_text(encoding="utf-8")
+        for path in (*folder.rglob("*.py"), *folder.rglob("*.toml"))
+    )
     joined = re.sub(r'"\s*\n\s*f?"', "", code)
     raised = [told_of(mistake) for mistake in MISTAKES.values()]
     for quoted in (quoted for quoted in quotes() if "…" in quoted or "Error" not in quoted):
@@ -183,7 +188,7 @@ def fits(quoted: str, said: str) -> bool:
 def test_each_example_of_the_gallery_compares_draws_and_says_what_it_is() -> None:
     assert len(GALLERY) >= 6
     for path in GALLERY:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
         assert re.match(r'"""\n\S[^\n]*\n=+\n', text), path.name
         assert re.search(r"^\s*assert |assert_close", text, re.M), path.name
         assert "plt.show()" in text, path.name
@@ -213,7 +218,7 @@ def test_an_example_of_the_gallery_runs_and_draws(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for needed in re.findall(
-        r"^(?:import|from) (torch|av|scipy|matplotlib)\b", path.read_text(), re.M
+        r"^(?:import|from) (torch|av|scipy|matplotlib)\b", path.read_text(encoding="utf-8"), re.M
     ):
         pytest.importorskip(needed, reason=f"{needed} is not installed")
     monkeypatch.setenv("MPLBACKEND", "Agg")
@@ -227,7 +232,7 @@ def test_an_example_of_the_gallery_runs_and_draws(
 
 
 def test_what_the_first_page_shows_runs() -> None:
-    (block,) = re.findall(r"```python\n(.*?)```", pages.INDEX.read_text(), re.S)
+    (block,) = re.findall(r"```python\n(.*?)```", pages.INDEX.read_text(encoding="utf-8"), re.S)
     found: dict[str, Any] = {}
     exec(compile(block, "index.md", "exec"), found)
     assert len(found["results"]) == 1000
@@ -236,8 +241,10 @@ def test_what_the_first_page_shows_runs() -> None:
 def test_anchors_of_links_are_headings_of_the_page_that_they_name() -> None:
     outer = [ROOT / path for path in ("README.md", *pages.OUTER)]
     for page in (*outer, *(ROOT / "docs").glob("*.md")):
-        text = pages.FENCE.sub("", page.read_text())
+        text = pages.FENCE.sub("", page.read_text(encoding="utf-8"))
         for path, anchor in re.findall(r"\]\(([^):#\s]*)#([^)\s]+)\)", text):
             target = page.parent / path if path else page
-            heads = re.findall(r"^#+ (.+)$", pages.FENCE.sub("", target.read_text()), re.M)
+            heads = re.findall(
+                r"^#+ (.+)$", pages.FENCE.sub("", target.read_text(encoding="utf-8")), re.M
+            )
             assert anchor in {pages.anchor_of(head) for head in heads}, (page.name, path, anchor)

@@ -24,7 +24,7 @@ WAITING = {"test_tuner.py", "architectures_on.py"}
 
 
 def calls(path: Path) -> Iterator[tuple[str, ast.Call]]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call):
             yield ast.unparse(node.func), node
 
@@ -123,7 +123,7 @@ def test_who_measures_the_gpu_has_it_alone_and_others_share_it(tmp_path: Path) -
 
 def _free(path: Path) -> bool:
     fcntl = pytest.importorskip("fcntl")
-    with path.open("a") as file:
+    with path.open("a", encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -252,10 +252,10 @@ def test_a_recipe_from_photographs_to_files(tmp_path: Path) -> None:
     module = rounding(SIZES["s"], checkpoints.net(path))
     small = networks.load(folder / "superres-s-int8.npz")
     np.testing.assert_array_equal(small.bind(x.shape, device="host")(x.numpy()), module(x).detach())
-    card = (folder / "superres-s.md").read_text()
+    card = (folder / "superres-s.md").read_text(encoding="utf-8")
     assert "1 photographs and 1 closer crops" in card
     assert "{" not in card
-    listed = (folder / "photographs.md").read_text()
+    listed = (folder / "photographs.md").read_text(encoding="utf-8")
     assert "| one | `a/one.png` | CC0; Ann |" in listed
     assert "one-b" not in listed
     assert "Bob" not in listed

@@ -37,4 +37,4 @@ def test_no_name_stands_twice() -> None:
 def test_no_other_file_calls_them() -> None:
     root = Path(torch_private.__file__).parents[1]
     others = [path for path in root.rglob("*.py") if path != Path(torch_private.__file__)]
-    assert [path.name for path in others if "torch._C" in path.read_text()] == []
+    assert [path.name for path in others if "torch._C" in path.read_text(encoding="utf-8")] == []

@@ -26,7 +26,7 @@ def test_things_are_counted_by_the_picture(tmp_path: Path) -> None:
     told = tmp_path / "told.json"
     done = invoke("analyse", source, "--detect-model", path, "--json", told)
     assert done.exit_code == 0, done.output
-    things = json.loads(told.read_text())["things"]
+    things = json.loads(told.read_text(encoding="utf-8"))["things"]
     assert things["seen"] == {"b": things["pictures"]}
     assert things["pictures"] >= 3
     assert f"b: in {things['pictures']} of {things['pictures']} pictures" in done.output
@@ -35,7 +35,7 @@ def test_things_are_counted_by_the_picture(tmp_path: Path) -> None:
 def test_without_a_detector_nothing_is_said_of_things(tmp_path: Path) -> None:
     source, told = film(tmp_path / "in.mp4", MAKING), tmp_path / "told.json"
     assert invoke("analyse", source, "--json", told).exit_code == 0
-    assert "things" not in json.loads(told.read_text())
+    assert "things" not in json.loads(told.read_text(encoding="utf-8"))
 
 
 def test_what_is_no_detector_is_refused_before_the_film_is_looked_at(tmp_path: Path) -> None:

@@ -306,7 +306,9 @@ def write_lying_header(path: Path, a: Any) -> None:
 
 def write_truncated_market(path: Path, a: Any) -> None:
     scipy.io.mmwrite(path, a)
-    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    path.write_text(
+        "".join(path.read_text(encoding="utf-8").splitlines(keepends=True)[:-1]), encoding="utf-8"
+    )
 
 
 def market_text(kind: str, body: str) -> Callable[[Path, Any], None]:
@@ -419,11 +421,11 @@ def test_a_product_without_an_output_is_refused(folder: Path) -> None:
 
 
 def test_a_failed_product_leaves_the_old_output_and_nothing_else(folder: Path, a: Any) -> None:
-    Path("c.mtx").write_text("before")
+    Path("c.mtx").write_text("before", encoding="utf-8")
     np.save("batch.npy", np.stack([a, a]))
     done = invoke("matmul", "batch.npy", "b.npy", "-o", "c.mtx")
     check_error(done, "--output='c.mtx'", "3 dimensions", "accepted are .npy and .npz")
-    assert Path("c.mtx").read_text() == "before"
+    assert Path("c.mtx").read_text(encoding="utf-8") == "before"
     assert names(folder) == {"a.npy", "b.npy", "batch.npy", "c.mtx"}
 
 

@@ -153,7 +153,9 @@ def test_looking_whether_a_file_can_be_written_leaves_nothing(tmp_path: Path) ->
     whole.check_writable(tmp_path / "there", "--json")
     whole.check_writable(tmp_path / "new", "--json")
     whole.check_writable(None, "--json")
-    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("there", "before")]
+    assert [(path.name, path.read_text(encoding="utf-8")) for path in tmp_path.iterdir()] == [
+        ("there", "before")
+    ]
 
 
 # Standard output that is full or closed.
@@ -169,7 +171,7 @@ def test_a_full_standard_output_is_one_line(command: tuple[str, ...]) -> None:
         pytest.skip("no /dev/full")
     for buffered in ("", "1"):
         environment = {**os.environ, "PYTHONUNBUFFERED": buffered}
-        with open("/dev/full", "w") as full:
+        with open("/dev/full", "w", encoding="utf-8") as full:
             done = subprocess.run(
                 [*COMMAND, *command],
                 stdout=full,

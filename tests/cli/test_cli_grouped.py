@@ -73,7 +73,7 @@ def test_every_way_is_measured_in_a_real_process(folder: Path, intel: Device) ->
     for said in ("GFLOP/s", "ceiling", "balance", "auto took", "wrote run.json"):
         assert said in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 100
-    run = json.loads((folder / "run.json").read_text())
+    run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     assert run["schema"] == "tilewright-grouped/1"
     assert [way["name"] for way in run["ways"]] == WAYS + PLANS
     assert {name: run[name] for name in "mnk"} == COLUMNS
@@ -110,7 +110,7 @@ def test_a_suite_is_run_and_the_picture_drawn(folder: Path, intel: Device) -> No
     options = ("--order", "bucketed", "--plot", "balance.svg", "-d", intel.id)
     done = invoke("grouped", "--suite", "fronts-grid-2d", "--seed", 27, *options)
     assert done.exit_code == 0, done.stderr
-    picture = (folder / "balance.svg").read_text()
+    picture = (folder / "balance.svg").read_text(encoding="utf-8")
     for said in ("fronts-grid-2d", "as given", "bucketed", "a GPU of 64 units, modelled"):
         assert said in picture
 
@@ -222,5 +222,5 @@ def test_what_half_the_memory_cannot_hold_is_refused_before_anything_is_made(fol
 
 
 def test_the_example_in_the_docs_is_what_the_code_prints() -> None:
-    page = (ROOT / "docs/planner.md").read_text()
+    page = (ROOT / "docs/planner.md").read_text(encoding="utf-8")
     assert "\n".join(example()) in page

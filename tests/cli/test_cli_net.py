@@ -116,7 +116,7 @@ def test_a_profile_times_every_step_before_and_after_fusion(folder: Path) -> Non
     )  # fmt: skip
     assert done.exit_code == 0, done.stderr
     assert {"p.json", "roof.png", "where.svg"} <= names(folder)
-    found = json.loads(Path("p.json").read_text())
+    found = json.loads(Path("p.json").read_text(encoding="utf-8"))
     assert found["schema"] == "tilewright-net-profile/1"
     before, after = found["before"], found["after"]
     assert all(row["ms"] is not None for row in (*before, *after))
@@ -213,7 +213,7 @@ def test_on_a_gpu_a_profile_and_a_bench_have_torch_beside_them(
     files = ("--json", "p.json", "--plot", "roof.png", "--bars", "bars.png")
     done = invoke("profile", *options, *files)
     assert done.exit_code == 0, done.stderr
-    written = json.loads(Path("p.json").read_text())
+    written = json.loads(Path("p.json").read_text(encoding="utf-8"))
     assert {row["engine"] for row in written["after"]} == {"cudnn"}
     assert all(row["ms"] > 0 for row in written["after"])
     (peer,) = written["peers"]
@@ -239,7 +239,7 @@ def test_bench_compares_whole_runs_in_turns(folder: Path) -> None:
     )  # fmt: skip
     assert done.exit_code == 0, done.stderr
     assert "times ours" in done.stdout
-    assert len(json.loads(Path("b.json").read_text())["seconds"]) == 2
+    assert len(json.loads(Path("b.json").read_text(encoding="utf-8"))["seconds"]) == 2
 
 
 def _hostile(folder: Path) -> None:

@@ -75,7 +75,7 @@ def test_mean_and_deviation_are_applied_to_each_channel(folder: Path) -> None:
 
 def test_wrong_files_are_one_line_each(folder: Path) -> None:
     invoke("onebit", "convert", "model.onnx", "model.npz")
-    Path("text.png").write_text("no picture")
+    Path("text.png").write_text("no picture", encoding="utf-8")
     Path("cut.png").write_bytes(Path("picture.png").read_bytes()[:900])
     run = ("onebit", "run", "model.npz")
     check_error(invoke("onebit", "convert", "absent.onnx", "a.npz"), "absent.onnx")

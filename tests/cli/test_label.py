@@ -45,7 +45,7 @@ def test_a_table_that_is_there_stays(tmp_path: Path, model: Path) -> None:
     source, out = film(tmp_path / "in.mkv", Making(times=TIMES[:2])), tmp_path / "labels.csv"
     out.write_text("mine")
     assert told("label", source, "-o", out, "--model", model)[0] == 2
-    assert out.read_text() == "mine"
+    assert out.read_text(encoding="utf-8") == "mine"
     assert told("label", source, "-o", out, "--model", model, "--overwrite")[0] == 0
     assert len(read(out)) == 1
 

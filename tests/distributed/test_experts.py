@@ -42,7 +42,9 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         finally:
             with suppress(ProcessLookupError):  # what forked hangs where one of four is lost
                 os.killpg(started.pid, signal.SIGKILL)
-    return [(folder / f"{rank}.log").read_text() for rank in range(max(apart.RANKS))]
+    return [
+        (folder / f"{rank}.log").read_text(encoding="utf-8") for rank in range(max(apart.RANKS))
+    ]
 
 
 @pytest.mark.parametrize("count", apart.RANKS)

@@ -14,10 +14,10 @@ def test_a_file_is_renamed_when_its_block_ends_well(tmp_path: Path) -> None:
     path.write_text("old")
     with atomic.replacing(path, ".part") as temporary:
         temporary.write_text("new")
-        assert path.read_text() == "old"
+        assert path.read_text(encoding="utf-8") == "old"
         assert temporary.parent == tmp_path
         assert temporary.suffix == ".part"
-    assert path.read_text() == "new"
+    assert path.read_text(encoding="utf-8") == "new"
     assert [one.name for one in tmp_path.iterdir()] == ["found.json"]
 
 
@@ -35,7 +35,7 @@ def test_what_breaks_off_leaves_the_old_file_and_nothing_else(
 
     with pytest.raises(type(error)):
         break_off()
-    assert path.read_text() == "old"
+    assert path.read_text(encoding="utf-8") == "old"
     assert [one.name for one in tmp_path.iterdir()] == ["found.json"]
 
 

@@ -347,7 +347,7 @@ def test_a_damaged_measurement_is_set_aside_with_a_warning(
     store.save("key", {"answer": 42})
     assert store.load("key") == {"answer": 42}
     (path,) = (tmp_path / "measured").iterdir()
-    path.write_text(damage(path.read_text()), encoding="latin-1")
+    path.write_text(damage(path.read_text(encoding="utf-8")), encoding="latin-1")
     with pytest.warns(CacheWarning, match=f"{path.name}.*set aside"):
         assert store.load("key") == {}
     assert path.with_suffix(".damaged").exists()

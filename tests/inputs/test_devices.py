@@ -176,12 +176,12 @@ def test_the_loaders_folder_is_filled_again_where_it_was_emptied(
 ) -> None:
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(system / "cache"))
     folder = runtime._vendors_folder()
-    written = {path.name: path.read_text() for path in folder.iterdir()}
+    written = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
     assert f"{system / 'libvendor.so'}\n" in written.values()
     (folder / "00.icd").unlink()
     (folder / "01.icd").write_text("half a li")
     assert runtime._vendors_folder() == folder
-    assert {path.name: path.read_text() for path in folder.iterdir()} == written
+    assert {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()} == written
 
 
 @pytest.mark.parametrize("named", ["own", "own/own.icd", "own/libown.so"])

@@ -94,7 +94,7 @@ def test_names_of_files_have_no_zero_byte() -> None:
 def test_a_saved_plan_without_a_dtype_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     tilewright.plan_grouped([3], [3], [3]).save(file)
-    file.write_text(json.dumps({**json.loads(file.read_text()), "dtype": None}))
+    file.write_text(json.dumps({**json.loads(file.read_text(encoding="utf-8")), "dtype": None}))
     with pytest.raises(FileError, match="dtype"):
         GroupedPlan.load(file)
 

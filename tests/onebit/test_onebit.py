@@ -477,7 +477,7 @@ def test_bench_prints_the_table_and_writes_every_figure(tmp_path: Path, without_
     result = CliRunner().invoke(app, line)
     assert result.exit_code == 0, result.output
     assert "3 × 5 × 70" in result.output
-    assert json.loads(path.read_text())["shapes"][0]["k"] == 70
+    assert json.loads(path.read_text(encoding="utf-8"))["shapes"][0]["k"] == 70
 
 
 @pytest.mark.parametrize("shapes", ["3x5", "3x5x0", "axbxc", "1000000x1000000x1000000"])

@@ -15,7 +15,7 @@ from tests.support import decisions
 
 @pytest.mark.parametrize("topic", decisions.TOPICS)
 def test_decisions_are_those_that_were_written_down(topic: str) -> None:
-    written = (decisions.FOLDER / f"{topic}.txt").read_text().splitlines()
+    written = (decisions.FOLDER / f"{topic}.txt").read_text(encoding="utf-8").splitlines()
     made = list(decisions.TOPICS[topic]())
     changed = list(
         difflib.unified_diff(written, made, "written down", "made now", n=1, lineterm="")

@@ -129,7 +129,7 @@ def test_the_file_is_as_its_schema_says(tmp_path: Path, monkeypatch: pytest.Monk
     assert "1.50" in done.output
     schema = json.loads(invoke("doctor", "--schema").output)
     jsonschema.Draft202012Validator.check_schema(schema)
-    found = json.loads(path.read_text())
+    found = json.loads(path.read_text(encoding="utf-8"))
     jsonschema.validate(found, schema)
     del found["devices"][0]["right"]
     with pytest.raises(jsonschema.ValidationError):

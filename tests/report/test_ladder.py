@@ -69,7 +69,7 @@ def test_every_kernel_and_peer_is_timed_checked_and_written_down(
     path = tmp_path / "ladder.json"
     done = run_ladder("--size", "48", "--device", opencl_device.id, "--json", str(path))
     assert done.returncode == 0, done.stderr
-    read = json.loads(path.read_text())
+    read = json.loads(path.read_text(encoding="utf-8"))
     (ladder,) = read["ladders"]
     rungs = {rung["name"]: rung for rung in ladder["rungs"]}
     kernels = tilewright.kernels(opencl_device)
@@ -99,8 +99,11 @@ def test_several_sizes_give_several_ladders_and_one_picture_and_no_progress_in_p
     arguments = ("--sizes", "32,16", "--device", "host", "--plot", str(plot), "--json", str(path))
     done = run_ladder(*arguments)
     assert (done.returncode, done.stderr) == (0, "")
-    assert [one["size"] for one in json.loads(path.read_text())["ladders"]] == [16, 32]
-    assert "<svg" in plot.read_text()
+    assert [one["size"] for one in json.loads(path.read_text(encoding="utf-8"))["ladders"]] == [
+        16,
+        32,
+    ]
+    assert "<svg" in plot.read_text(encoding="utf-8")
 
 
 def test_progress_names_each_step_on_a_terminal() -> None:
@@ -334,7 +337,7 @@ def test_memory_ways_are_shown_and_written(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0
     assert "host-pointer ways" in done.stdout
-    (ladder,) = json.loads(path.read_text())["ladders"]
+    (ladder,) = json.loads(path.read_text(encoding="utf-8"))["ladders"]
     assert [way["way"] for way in ladder["memory"]] == ["allocate", "copy", "use"]
 
 

@@ -87,7 +87,7 @@ def test_bars_have_a_unit_that_shows_them(tmp_path: Path, seconds: float, unit: 
     pytest.importorskip("matplotlib")
     nodes = [row("/c/Conv", "Conv", seconds=seconds)]
     net_pictures.draw_bars(profile(nodes, nodes), tmp_path / "bars.svg", "--bars")
-    text = (tmp_path / "bars.svg").read_text()
+    text = (tmp_path / "bars.svg").read_text(encoding="utf-8")
     assert f" {'2.000' if unit == 'ms' else '20.0'} {unit}<" in text
     assert "e-0" not in re.findall(r">([^<]*)</text>", text)
 
@@ -117,7 +117,7 @@ def test_a_roofline_of_a_network_says_in_plain_words_what_is_drawn(tmp_path: Pat
     pytest.importorskip("matplotlib")
     node = row("/c/Conv", "Conv", seconds=1e-3)
     net_pictures.draw_roofline(profile([node], [node]), tmp_path / "roof.svg", "--plot")
-    texts = re.findall(r">([^<]*)</text>", (tmp_path / "roof.svg").read_text())
+    texts = re.findall(r">([^<]*)</text>", (tmp_path / "roof.svg").read_text(encoding="utf-8"))
     for said in (
         "operations for each byte that is read or written",
         "billions of operations a second (GFLOP/s)",

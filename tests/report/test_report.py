@@ -170,7 +170,7 @@ def test_bars_are_drawn_as_png_with_no_temporary_file_left(tmp_path: Path) -> No
 
 def test_a_picture_names_kernels_device_driver_rates_and_wrong_results(tmp_path: Path) -> None:
     plots.draw([made_up()], tmp_path / "ladder.svg", "--plot")
-    text = (tmp_path / "ladder.svg").read_text()
+    text = (tmp_path / "ladder.svg").read_text(encoding="utf-8")
     words = ("panel", "naive", "NumPy", "serial*", "Made-up 650", "31.4.1", "GFLOP/s", "256 × 256")
     for word in (*words, "150× serial", "WRONG RESULT", "measured at 128"):
         assert word in text
@@ -180,7 +180,7 @@ def test_lines_over_sizes_name_every_kernel_and_every_size(tmp_path: Path) -> No
     small = made_up(128)
     gone = replace(small, rungs=(*small.rungs, replace(small.rungs[3], name="dropped")))
     plots.draw([gone, made_up(256), made_up(512)], tmp_path / "lines.svg", "--plot")
-    text = (tmp_path / "lines.svg").read_text()
+    text = (tmp_path / "lines.svg").read_text(encoding="utf-8")
     for word in ("panel", "naive", "NumPy", "serial", "dropped", ">128<", ">256<", ">512<"):
         assert word in text
 
@@ -212,7 +212,7 @@ def test_without_matplotlib_the_error_names_the_pip_command(
 
 def test_a_document_is_plain_json_with_nan_as_null(tmp_path: Path) -> None:
     write_json(tmp_path / "ladder.json", document.document([made_up()]))
-    text = (tmp_path / "ladder.json").read_text()
+    text = (tmp_path / "ladder.json").read_text(encoding="utf-8")
     read = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     serial, naive, _, panel = read["ladders"][0]["rungs"]
     assert read["schema"] == document.SCHEMA
@@ -256,7 +256,7 @@ def test_what_was_there_stays_when_writing_fails(tmp_path: Path) -> None:
     path.write_text("before")
     with pytest.raises(ZeroDivisionError), replacing(path, "--output") as temporary:
         temporary.write_text(f"half {1 / 0}")
-    assert path.read_text() == "before"
+    assert path.read_text(encoding="utf-8") == "before"
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -273,7 +273,7 @@ def test_a_link_is_written_through_and_stays_a_link(tmp_path: Path) -> None:
     with replacing(tmp_path / "link", "--output") as temporary:
         temporary.write_text("whole")
     assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "target").read_text() == "whole"
+    assert (tmp_path / "target").read_text(encoding="utf-8") == "whole"
 
 
 @pytest.mark.parametrize("name", ["absent/c.npy", "."])
@@ -291,5 +291,5 @@ def test_a_result_names_the_sets_of_instructions_of_its_processor() -> None:
     sets = document.provenance(tilewright.devices()[-1])["processor"]
     assert sets == document.instruction_sets()
     flags = Path("/proc/cpuinfo")
-    if flags.exists() and "avx512f" in flags.read_text():
+    if flags.exists() and "avx512f" in flags.read_text(encoding="utf-8"):
         assert any("X86_V4" in name or "AVX512" in name for name in sets)

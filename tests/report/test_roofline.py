@@ -127,7 +127,7 @@ def test_a_batch_puts_what_ran_on_its_device_under_the_roof(
 def test_a_roofline_is_plain_json_with_ceilings_and_points(tmp_path: Path) -> None:
     placed = roofline.of_ladders([made_up_ladder(device=GPU_KNOWN)], made_up())
     write_json(tmp_path / "roofline.json", roofline.document(placed))
-    read = json.loads((tmp_path / "roofline.json").read_text())
+    read = json.loads((tmp_path / "roofline.json").read_text(encoding="utf-8"))
     assert read["schema"] == roofline.SCHEMA
     assert read["ceilings"] == json.loads(json.dumps(made_up().as_dict()))
     assert [point["name"] for point in read["points"]] == ["naive 256", "panel 256"]
@@ -153,7 +153,7 @@ def test_the_table_says_what_bounds_each_point_and_what_the_roof_is() -> None:
 def test_the_picture_names_points_roofs_and_device(tmp_path: Path) -> None:
     placed = roofline.of_ladders([made_up_ladder(device=GPU_KNOWN)], made_up())
     roofline_show.draw(placed, tmp_path / "roof.svg", "--plot")
-    text = (tmp_path / "roof.svg").read_text()
+    text = (tmp_path / "roof.svg").read_text(encoding="utf-8")
     for word in ("panel 256", "naive 256", "64 KiB: 500 GB/s", "256 MiB: 30 GB/s", "Made-up 650"):
         assert word in text
 
@@ -247,11 +247,11 @@ def test_the_command_ends_well_under_the_roof_and_with_1_above_it(
     monkeypatch.setattr(grouped, "measure", lambda *_, **__: batch(device_is_host=True))
     done = invoke(monkeypatch, FAST, *work, "--json", str(path))
     assert done.exit_code == 0, done.output
-    assert json.loads(path.read_text())["errors"] == []
+    assert json.loads(path.read_text(encoding="utf-8"))["errors"] == []
     done = invoke(monkeypatch, SLOW, *work, "--json", str(path))
     assert done.exit_code == 1
     assert "ERROR in the measurement" in done.stdout
-    assert json.loads(path.read_text())["errors"]
+    assert json.loads(path.read_text(encoding="utf-8"))["errors"]
 
 
 @pytest.mark.parametrize(

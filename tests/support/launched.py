@@ -36,7 +36,7 @@ class Recorder:
 
 def members(header: str, name: str) -> list[tuple[str, Any]]:
     """Names and ctypes of a structure's members in a .cuh, a nested structure by its name."""
-    text = re.sub(r"//.*", "", nvrtc.path_of(header).read_text())
+    text = re.sub(r"//.*", "", nvrtc.path_of(header).read_text(encoding="utf-8"))
     found = re.search(rf"^struct {name} \{{(.*?)^\}};", text, re.MULTILINE | re.DOTALL)
     assert found
     made = []

@@ -87,9 +87,11 @@ def answer(request: Mapping[str, Any], log: Path) -> dict[str, Any]:
         time.sleep(float(os.environ.get("PLANTED_DUEL_SECONDS", "0")))
         return {"seconds": [seconds(config) for config in request["configs"]]}
     config = request["config"]
-    with log.open("a") as file:
+    with log.open("a", encoding="utf-8") as file:
         file.write(json.dumps(config, sort_keys=True) + "\n")
-    if len(log.read_text().splitlines()) == int(os.environ.get("PLANTED_HOLDS", "0")):
+    if len(log.read_text(encoding="utf-8").splitlines()) == int(
+        os.environ.get("PLANTED_HOLDS", "0")
+    ):
         while not (log.parent / "go").exists():
             time.sleep(0.02)
     match config.get("vector", 1):

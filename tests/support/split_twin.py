@@ -22,7 +22,7 @@ Halves = tuple[npt.NDArray[np.float16], npt.NDArray[np.float16]]
 
 def constant(name: str) -> float:
     """A number of backends/cuda/kernels/hopper/hopper_scale.cuh."""
-    text = path_of("hopper_scale.cuh").read_text()
+    text = path_of("hopper_scale.cuh").read_text(encoding="utf-8")
     (found,) = re.findall(rf"\b{name} = ([-+.\w]+?)f?[,;]", text)
     return float.fromhex(found) if found.startswith("0x1p") else float(found)
 

@@ -44,7 +44,9 @@ def powercap(tmp_path: Path) -> Path:
 
 def spend(powercap: Path, joules: float, domain: str = "intel-rapl:0") -> None:
     counter = powercap / domain / "energy_uj"
-    counter.write_text(f"{round(int(counter.read_text()) + joules * 1e6) % RANGE}\n")
+    counter.write_text(
+        f"{round(int(counter.read_text(encoding='utf-8')) + joules * 1e6) % RANGE}\n"
+    )
 
 
 def meter_of(powercap: Path) -> Counter:

@@ -166,7 +166,7 @@ def test_every_probe_compiles_alone_and_draws_what_it_does(
     if not extensions:
         pytest.skip("needs cl_khr_integer_dot_product")
     assert cl.Program(opened.context, program.source(stem)).build([f"-cl-std={standard}"])
-    assert (program.PROBES / f"{stem}.cl").read_text().startswith(f"// {stem}: ")
+    assert (program.PROBES / f"{stem}.cl").read_text(encoding="utf-8").startswith(f"// {stem}: ")
 
 
 # --- The store ------------------------------------------------------------------------------------
@@ -332,7 +332,7 @@ def test_the_table_shows_the_best_of_every_way_and_an_emulated_fma() -> None:
 
 def test_the_picture_names_types_ways_and_paths(tmp_path: Path) -> None:
     peaks.draw(TWO_CORES, made_up(), tmp_path / "peak.svg", "--plot")
-    text = (tmp_path / "peak.svg").read_text()
+    text = (tmp_path / "peak.svg").read_text(encoding="utf-8")
     for word in ("float32 a*b+c", "float32 fma", "copy", "GB/s", TWO_CORES.driver):
         assert word in text
 
@@ -357,7 +357,7 @@ def test_the_command_shows_what_is_stored_and_measures_nothing(
     done = CliRunner().invoke(app, ["peak", "--device", "host", "--json", str(path)])
     assert done.exit_code == 0
     assert "float32" in done.stdout
-    document = json.loads(path.read_text())
+    document = json.loads(path.read_text(encoding="utf-8"))
     assert document["schema"] == peaks.SCHEMA
     assert from_dict(document["ceilings"]) == known_host.ceilings
     assert document["peaks_gops"]["float32 a*b+c, vector 16 × 12 chains"] == 500

@@ -152,7 +152,7 @@ def test_a_picture_says_that_something_else_had_the_processor(
     found = peak.measure(TWO_CORES, effort=Effort(seconds=1e-4, repeats=1))
     for ceilings, said in ((found, True), (replace(found, busy=()), False)):
         peaks.draw(TWO_CORES, ceilings, tmp_path / "peak.svg", "--plot")
-        assert ("beside other work" in (tmp_path / "peak.svg").read_text()) == said
+        assert ("beside other work" in (tmp_path / "peak.svg").read_text(encoding="utf-8")) == said
 
 
 def test_a_row_whose_visits_never_agree_is_said_to_be_busy(back_end: list[Probe]) -> None:

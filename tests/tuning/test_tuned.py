@@ -246,7 +246,7 @@ def test_a_record_that_makes_no_sense_is_set_aside_and_not_trusted(
 ) -> None:
     put(config_of(6), "large")
     (path,) = (own_store / "tuned").glob("*.json")
-    document = json.loads(path.read_text())
+    document = json.loads(path.read_text(encoding="utf-8"))
     (name,) = document["content"]["records"]
     document["content"]["records"][name] = record
     path.write_text(json.dumps(document))
@@ -422,7 +422,7 @@ def test_a_file_that_is_not_wholly_an_export_changes_nothing(
     store.update(store.TRIED, "panel-0", lambda _: {"records": {"large": {"tried": {}}}})
     file = tmp_path / "export.json"
     run("cache", "export", str(file))
-    file.write_text(damage(file.read_text()))
+    file.write_text(damage(file.read_text(encoding="utf-8")))
     exchange.clear(exchange.PARTS)
     code, output = run("cache", "import", str(file))
     assert code == 2

@@ -61,7 +61,11 @@ def tune(
 
 
 def asked(log: Path) -> list[dict[str, int]]:
-    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    return (
+        [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+        if log.exists()
+        else []
+    )
 
 
 def tried(name: str) -> dict[str, Any]:
@@ -293,7 +297,7 @@ def test_a_store_cut_in_half_is_set_aside_and_tuned_anew(
 ) -> None:
     tune(Planted(), tmp_path / "log")
     (path,) = (own_store / folder).glob("*.json")
-    path.write_text(path.read_text()[: path.stat().st_size // 2])
+    path.write_text(path.read_text(encoding="utf-8")[: path.stat().st_size // 2])
     tuned.forget()
     with pytest.warns(CacheWarning, match=f"{path.name}.*set aside"):
         (result,) = tune(Planted(), tmp_path / "log")

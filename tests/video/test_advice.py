@@ -186,6 +186,6 @@ def test_the_command_shows_draws_and_writes(tmp_path: Path, capsys: Any) -> None
     shown = capsys.readouterr().out
     assert "denoise" in shown
     assert "0 cuts" in shown
-    document = json.loads(figures.read_text())
+    document = json.loads(figures.read_text(encoding="utf-8"))
     assert document["survey"]["frames"] == 12
-    assert "noise" in picture.read_text()
+    assert "noise" in picture.read_text(encoding="utf-8")

@@ -55,7 +55,9 @@ def test_kernels_of_motion_have_the_numbers_of_the_hosts_loops() -> None:
     loops |= {"between": kernels_of("between"), "film": kernels_of("motion")}
     compared = 0
     for name, module in loops.items():
-        text = nvrtc.path_of("film.cuh" if name == "film" else f"film_{name}.cu").read_text()
+        text = nvrtc.path_of("film.cuh" if name == "film" else f"film_{name}.cu").read_text(
+            encoding="utf-8"
+        )
         for macro, value in re.findall(r"#define (\w+) ([\d.e-]+)f?\b", text):
             there = getattr(module, f"_{macro}", getattr(module, macro, None))
             if there is not None:

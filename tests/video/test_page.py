@@ -53,7 +53,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_page_asks_for_nothing_and_says_what_was_done(page: Path) -> None:
-    text = page.read_text()
+    text = page.read_text(encoding="utf-8")
     plain = re.sub(r"data:image/(png|jpeg);base64,[A-Za-z0-9+/=]+", "", text)
     assert text.count("data:image/") == 3 * (2 + 3)
     for outside in ("http:", "https:", "//", "url(", "@import", "<link"):
@@ -78,7 +78,7 @@ def test_a_page_asks_for_nothing_and_says_what_was_done(page: Path) -> None:
 def test_a_browser_shows_every_image_and_moves_the_slider(page: Path, tmp_path: Path) -> None:
     moved = tmp_path / "moved.html"
     # The script that moves it is the test's; what it moves is the page's.
-    moved.write_text(page.read_text().replace("</body>", MOVED))
+    moved.write_text(page.read_text(encoding="utf-8").replace("</body>", MOVED))
     arguments = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/new"]
     done = subprocess.run(
         [str(BROWSER), *arguments, "--virtual-time-budget=5000", "--dump-dom", moved.as_uri()],

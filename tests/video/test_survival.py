@@ -121,7 +121,7 @@ def test_an_encoder_keeps_its_threads_on_another_machine(
     source = film(tmp_path / "in.mp4", LONG)
     out = tmp_path / "out.mp4"
     stopped_at(30, source, out)
-    recipe = json.loads((folder_of(out) / "recipe.json").read_text())
+    recipe = json.loads((folder_of(out) / "recipe.json").read_text(encoding="utf-8"))
     more = replace(making.host(), compute_units=recipe["coding"]["threads"] + 3)
     monkeypatch.setattr(making, "host", lambda: more)
     assert video.enhance(source, out).kept == 24

@@ -202,7 +202,7 @@ class GroupedPlan(Fixed):
             **{name: getattr(self, name).tolist() for name in "mnk"},
         }
         with replacing(path_of(path), "path") as temporary:
-            temporary.write_text(json.dumps(document))
+            temporary.write_text(json.dumps(document), encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], device: Device | str | None = None) -> GroupedPlan:

@@ -131,4 +131,6 @@ def _umask() -> int:
 def write_json(path: Path, content: Any, argument: str = "--json") -> None:
     """Write plain JSON types, whole or not at all. Raises as `replacing` does."""
     with replacing(path, argument) as temporary:
-        temporary.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
+        temporary.write_text(
+            json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8"
+        )

@@ -162,7 +162,7 @@ def _described(frame: Any) -> bool:
 def _version() -> tuple[int, int]:
     """Of the interface that this JAX has. Raises DeviceError where its header does not say."""
     header = Path(jax.ffi.include_dir()) / "xla" / "ffi" / "api" / "c_api.h"
-    text = header.read_text() if header.exists() else ""
+    text = header.read_text(encoding="utf-8") if header.exists() else ""
     found = [re.search(rf"#define XLA_FFI_API_{one} (\d+)", text) for one in ("MAJOR", "MINOR")]
     if None in found:
         raise DeviceError(f"jax {jax.__version__}: {header} does not tell XLA's version")

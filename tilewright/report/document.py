@@ -90,7 +90,7 @@ def instruction_sets() -> list[str]:
     found = np.show_config("dicts") or {}
     sets = list(found.get("SIMD Extensions", {}).get("found", []))
     flags = Path("/proc/cpuinfo")
-    if flags.exists() and " amx_tile" in flags.read_text(errors="replace"):
+    if flags.exists() and " amx_tile" in flags.read_text(encoding="utf-8", errors="replace"):
         sets.append("AMX")
     return sets
 

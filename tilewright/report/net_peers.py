@@ -106,7 +106,7 @@ def _onnxruntime(model: Path, feeds: Mapping[str, NDArray], threads: int | None)
             watched = session(str(Path(folder) / "profile"))
             for _ in range(repeats + 1):
                 watched.run(None, dict(feeds))
-            events = json.loads(Path(watched.end_profiling()).read_text())
+            events = json.loads(Path(watched.end_profiling()).read_text(encoding="utf-8"))
         return PeerTimes(name, _of_events(events, repeats))
 
     return Peer(name, lambda: plain.run(None, dict(feeds)), profile)

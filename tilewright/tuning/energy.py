@@ -72,13 +72,13 @@ def _read(domains: list[Path]) -> tuple[float, ...]:
 
 def _name_of(domain: Path) -> str:
     try:
-        return (domain / "name").read_text().strip()
+        return (domain / "name").read_text(encoding="utf-8").strip()
     except OSError:
         return ""
 
 
 def _number(path: Path) -> int:
-    return int(path.read_text())
+    return int(path.read_text(encoding="utf-8"))
 
 
 def nvml(name: str) -> Counter | str:

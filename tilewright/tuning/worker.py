@@ -191,7 +191,7 @@ def _duel(plans: list[Plan], trial: Trial, rounds: int, limit: float) -> list[fl
 def _die_first() -> None:
     """Where memory runs out, this process is the one to lose (Linux; elsewhere nothing)."""
     with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -55,6 +55,6 @@ def end(target: Path) -> None:
 
 def _told(target: Path) -> dict[str, Any] | None:
     with suppress(OSError, ValueError, RecursionError):
-        found = json.loads((folder_of(target) / _NAME).read_text())
+        found = json.loads((folder_of(target) / _NAME).read_text(encoding="utf-8"))
         return found if isinstance(found, dict) else None
     return None

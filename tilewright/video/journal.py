@@ -75,7 +75,7 @@ class Journal:
 def recalled(out: Path) -> dict[str, Any]:
     """The recipe of a run that did not end; {} where there is none."""
     with suppress(OSError, ValueError, RecursionError):
-        found = json.loads((folder_of(out) / "recipe.json").read_text())
+        found = json.loads((folder_of(out) / "recipe.json").read_text(encoding="utf-8"))
         return found if isinstance(found, dict) else {}
     return {}
 

@@ -70,7 +70,7 @@ def tool(name: str) -> str:
 
 def test_what_all_hopper_kernels_say_to_the_machine_stands_in_one_header() -> None:
     def said(header: str) -> set[str]:
-        text = nvrtc.path_of(header).read_text()
+        text = nvrtc.path_of(header).read_text(encoding="utf-8")
         return set(re.findall(r'asm volatile\(\s*"([^"]+)"', text))
 
     shared = said("ptx.cuh")

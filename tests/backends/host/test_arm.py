@@ -18,7 +18,7 @@ SIDES = [
     ("cortex-a55", "+neon", "uadalp"),
     ("cortex-a76", "+neon", "uadalp"),
 ]
-STORED = json.loads((RESULTS / "arm-modelled.json").read_text())
+STORED = json.loads((RESULTS / "arm-modelled.json").read_text(encoding="utf-8"))
 
 
 def code(core: str, features: str, tile: str) -> Code:

@@ -265,7 +265,7 @@ def test_it_wins_where_whole_numbers_are_asked_for_and_says_why_not_elsewhere() 
 @pytest.mark.parametrize("features", ["+avx2,+fma", "+avx2,+fma,+avxvnni", "+sse4.2"])
 def test_other_instructions_give_the_same_numbers(features: str) -> None:
     """In a process of its own; what the processor has not, or nothing beyond, is left out."""
-    has = Path("/proc/cpuinfo").read_text()
+    has = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     if "avxvnni" in features and "avx_vnni" not in has:
         pytest.skip("no AVX-VNNI here")
     if features == "+avx2,+fma" and not ("avx_vnni" in has or "avx512f" in has):

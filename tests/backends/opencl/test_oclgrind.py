@@ -34,7 +34,7 @@ def under_oclgrind(what: str, folder: Path) -> str:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "done\n"
-    return log.read_text() if log.exists() else ""
+    return log.read_text(encoding="utf-8") if log.exists() else ""
 
 
 @pytest.mark.parametrize("kernel", [*KERNELS, "grouped_lanes", "bits", "conv", "film"])

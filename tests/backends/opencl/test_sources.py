@@ -16,4 +16,4 @@ WIDE = ("sum_parts.cl",)  # a sum that stays 64 bits wide
 def test_numbers_of_work_items_are_ints_before_they_are_added(name: str) -> None:
     # PoCL 5.0 gives all of a group the first one's, where their 64-bit sum is cut to an int.
     (path,) = KERNELS.rglob(name)
-    assert name in WIDE or not SUMMED.search(path.read_text())
+    assert name in WIDE or not SUMMED.search(path.read_text(encoding="utf-8"))

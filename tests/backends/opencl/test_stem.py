@@ -47,7 +47,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = house_copy.copied(tmp_path_factory.mktemp("house"))
     kernels = folder / "tilewright/backends/opencl/kernels"
     for suffix in (".py", ".cl"):
-        text = (kernels / f"naive{suffix}").read_text()
+        text = (kernels / f"naive{suffix}").read_text(encoding="utf-8")
         (kernels / f"added{suffix}").write_text(text.replace("naive", "added"))
     return folder
 

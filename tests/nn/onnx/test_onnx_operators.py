@@ -412,7 +412,9 @@ def test_signs_may_go_through_half_precision_and_reals_may_not() -> None:
 
 
 def test_the_docs_show_the_table() -> None:
-    found = re.search(r"<!-- operators -->\n(.*?)\n<!-- end -->", DOCS.read_text(), re.DOTALL)
+    found = re.search(
+        r"<!-- operators -->\n(.*?)\n<!-- end -->", DOCS.read_text(encoding="utf-8"), re.DOTALL
+    )
     assert found is not None
     assert found.group(1) == documented()
 

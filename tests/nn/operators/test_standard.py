@@ -70,7 +70,7 @@ def test_no_two_records_of_an_operator_claim_one_version() -> None:
 
 
 def test_the_page_of_operators_is_what_this_run_gives() -> None:
-    text = standard_page.PAGE.read_text()
+    text = standard_page.PAGE.read_text(encoding="utf-8")
     if f"version {onnx.__version__} of" not in text:
         pytest.skip(f"the page was written with another version than onnx {onnx.__version__}")
     assert text == standard_page.page(), "python -m tests.support.standard_page writes it anew"

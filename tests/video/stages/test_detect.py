@@ -62,7 +62,7 @@ def detector(tmp_path: Path) -> video.Detect:
 
 
 def lines(path: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def test_a_line_a_picture_has_its_time_and_places_of_the_new_film(

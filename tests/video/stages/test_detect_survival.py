@@ -58,7 +58,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(making, "CHUNK", 4)
         video.enhance(made / "in.mp4", whole[0], stages, codec="ffv1", detections=whole[1])
-    assert (made / "whole.jsonl").read_text().count('"track"') > 20
+    assert (made / "whole.jsonl").read_text(encoding="utf-8").count('"track"') > 20
     return made
 
 
@@ -70,11 +70,15 @@ def test_after_kill_9_the_film_and_the_lines_are_the_same(folder: Path) -> None:
     done = subprocess.run(line(folder, "killed"), check=True, capture_output=True, text=True)
     assert int(done.stdout.split()[0]) > 4
     same(folder / "whole.mkv", folder / "killed.mkv")
-    assert (folder / "killed.jsonl").read_text() == (folder / "whole.jsonl").read_text()
+    assert (folder / "killed.jsonl").read_text(encoding="utf-8") == (
+        folder / "whole.jsonl"
+    ).read_text(encoding="utf-8")
 
 
 def test_of_two_workers_the_film_and_the_lines_are_the_same(folder: Path) -> None:
     pytest.importorskip("distributed")
     subprocess.run(line(folder, "many", 2), check=True, capture_output=True)
     same(folder / "whole.mkv", folder / "many.mkv")
-    assert (folder / "many.jsonl").read_text() == (folder / "whole.jsonl").read_text()
+    assert (folder / "many.jsonl").read_text(encoding="utf-8") == (
+        folder / "whole.jsonl"
+    ).read_text(encoding="utf-8")

@@ -74,7 +74,7 @@ def test_a_label_with_a_number_is_another_than_without(source: Path) -> None:
 
 def test_lines_of_another_film_are_refused_before_anything_is_written(source: Path) -> None:
     folder = source.parent
-    line = json.loads((folder / "seen.jsonl").read_text().splitlines()[2])
+    line = json.loads((folder / "seen.jsonl").read_text(encoding="utf-8").splitlines()[2])
     for name, text in {
         "none.jsonl": "{",
         "boxes.jsonl": json.dumps({"time": 0.04, "things": [{"class": "ball"}]}),

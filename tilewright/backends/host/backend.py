@@ -160,7 +160,7 @@ def _describe() -> Device:
 
 def _processor_name() -> str:
     try:
-        with open("/proc/cpuinfo") as file:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
             for line in file:
                 if line.startswith("model name"):
                     return line.partition(":")[2].strip()

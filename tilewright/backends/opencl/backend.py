@@ -90,5 +90,8 @@ def _digest_of(kernel: Kernel, device: Device) -> str:
     if kernel.why_not(_ODD, device) is None:
         steps = [kernel.lower(_ODD, device, one) for one in kernel.configs(_ODD, device)]
         programs |= {launch.program for step in steps for launch in step.launches}
-    texts = [(KERNELS / f"{kernel.name}.py").read_text(), *map(source, sorted(programs))]
+    texts = [
+        (KERNELS / f"{kernel.name}.py").read_text(encoding="utf-8"),
+        *map(source, sorted(programs)),
+    ]
     return hashlib.sha256("".join(texts).encode()).hexdigest()[:16]

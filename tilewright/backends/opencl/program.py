@@ -52,7 +52,9 @@ def _spliced(name: str) -> str:
 def _text(name: str) -> str:
     """A file of kernels/, of a folder there (film/), or of probes/."""
     places = (KERNELS, PROBES, KERNELS / "film")
-    return next(path for place in places if (path := place / name).is_file()).read_text()
+    return next(path for place in places if (path := place / name).is_file()).read_text(
+        encoding="utf-8"
+    )
 
 
 def kernel_of(session: Session, launch: Launch) -> Any:

@@ -215,7 +215,9 @@ def _named_libraries(named: str) -> list[str]:
 def _library_of(icd: Path) -> list[str]:
     """The library that an `.icd` file names, if there; a bare name may lie beside the file."""
     try:
-        library = icd.read_text(errors="replace").strip().partition("\n")[0].strip()
+        library = (
+            icd.read_text(encoding="utf-8", errors="replace").strip().partition("\n")[0].strip()
+        )
     except OSError:
         return []
     beside = icd.parent / library

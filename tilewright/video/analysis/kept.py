@@ -22,7 +22,7 @@ def kept_or_new(
 ) -> Survey:
     """What an earlier run for this output saw of this film; else it is looked at now."""
     with suppress(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        found = json.loads((folder_of(out) / _NAME).read_text())
+        found = json.loads((folder_of(out) / _NAME).read_text(encoding="utf-8"))
         if found["source"] == mark_of(film) and found["version"] == __version__:
             return of_plain(found["survey"])
     return surveyed(film, progress)

@@ -163,7 +163,9 @@ def test_every_kernel_is_launched_with_as_many_arguments_as_it_takes() -> None:
     given = {call.kernel: call.values for call in _all(calls)}
     assert sorted(given) == sorted(path.stem for path in FOLDER.glob("*.cl"))
     for kernel, values in given.items():
-        text = re.search(rf"void {kernel}\(([^)]*)\)", (FOLDER / f"{kernel}.cl").read_text())
+        text = re.search(
+            rf"void {kernel}\(([^)]*)\)", (FOLDER / f"{kernel}.cl").read_text(encoding="utf-8")
+        )
         assert text is not None
         declared = [part.split() for part in text[1].split(",")]
         assert len(declared) == len(values), kernel
@@ -179,7 +181,9 @@ def test_kernels_of_motion_have_the_numbers_of_the_hosts_loops() -> None:
     compared = set()
     for path in sorted(FOLDER.iterdir()):
         of_between = path.stem in ("settled", "doubted", "mixed", "warped")
-        for macro, value in re.findall(r"#define (\w+) ([\d.e-]+)f?\b", path.read_text()):
+        for macro, value in re.findall(
+            r"#define (\w+) ([\d.e-]+)f?\b", path.read_text(encoding="utf-8")
+        ):
             for module in loops[::-1] if of_between else loops:
                 there = getattr(module, f"_{macro}", getattr(module, macro, None))
                 if there is not None:
