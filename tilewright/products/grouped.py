@@ -138,9 +138,9 @@ def grouped_matmul(
         precision: on a GPU, float32 only: "tf32", or "fp32x", as in `matmul`.
         client: a `distributed.Client`, whose Dask workers multiply arrays of this host, some of the
             batch each, a core a task: docs/distributed.md says from which sizes on that pays.
-            Equal bits to device="host", kernel="native" here, where workers have such a processor
-            and nothing is cut along k. Plans stay at the workers. Work of a worker that dies goes
-            to others; `out` is written when all is there. No gradients, no arrays of GPUs.
+            Results are those of device="host", kernel="native" here, but for the rounding of sums
+            whose tiles are others. Plans stay at the workers. Work of a worker that dies goes to
+            others; `out` is written when all is there. No gradients, no arrays of GPUs.
 
     Returns: results in the caller's order: a list for lists, a RaggedBatch for RaggedBatch; `out`
         itself where it was given. An empty batch gives an empty list. Of torch tensors they are
