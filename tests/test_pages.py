@@ -148,10 +148,15 @@ def test_every_block_says_what_it_is_and_none_is_only_indented() -> None:
         assert indented == [], page
 
 
+# Libraries of others without which a block of code that names them is skipped.
+WANTED = ("torch", "symmray")
+
+
 @pytest.mark.parametrize("block", of_kind("python"))
 def test_a_block_of_python_runs_as_pasted(block: Block, folder: Path) -> None:
-    if "torch" in block.code:
-        pytest.importorskip("torch", reason="PyTorch is not installed")
+    for name in WANTED:
+        if name in block.code:
+            pytest.importorskip(name, reason=f"{name} is not installed")
     if block.needs == "gpu" and driver.missing() is not None:
         pytest.skip(str(driver.missing()))
     exec(compile(block.code, str(block), "exec"), {"__name__": "__main__"})
@@ -165,10 +170,13 @@ def test_names_of_ours_in_a_block_of_python_exist(block: Block) -> None:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name.partition(".")[0] == "tilewright":
+                    if alias.name.rpartition(".")[2] in WANTED:
+                        pytest.importorskip(alias.name.rpartition(".")[2])
                     ours[alias.asname or alias.name] = importlib.import_module(alias.name)
         elif isinstance(node, ast.ImportFrom) and str(node.module).startswith("tilewright"):
-            if str(node.module).startswith("tilewright.pytorch"):
-                pytest.importorskip("torch", reason="PyTorch is not installed")
+            for name in WANTED:
+                if name in block.code:
+                    pytest.importorskip(name, reason=f"{name} is not installed")
             module = importlib.import_module(str(node.module))
             for alias in node.names:
                 if not hasattr(module, alias.name):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -80,10 +81,10 @@ def test_a_check_gives_what_it_accepts_and_names_what_it_does_not(
 
 
 def test_beta_needs_what_it_scales() -> None:
-    scalars = checks.checked_scalars(2, 0, None)
+    scalars = checks.checked_scalars(2, 0, None, "float32")
     assert (scalars.alpha, scalars.beta) == (2.0, 0.0)
-    assert checks.checked_scalars(1, 0.5, RAMP).beta == 0.5
-    assert verdict(checks.checked_scalars, 1, 0.5, None) is ArgumentError
+    assert checks.checked_scalars(1, 0.5, RAMP, "float32").beta == 0.5
+    assert verdict(checks.checked_scalars, 1, 0.5, None, "float32") is ArgumentError
 
 
 def test_the_largest_size_is_accepted_and_no_larger_one() -> None:
@@ -156,15 +157,16 @@ def batch(*shapes: tuple[int, int], dtype: Any = np.float32) -> matrices.Matrice
 
 
 def test_a_number_is_everybodys_or_one_each() -> None:
-    assert matrices.per_problem(2, 3, "alpha").tolist() == [2, 2, 2]
-    assert matrices.per_problem([1, 2.5], 2, "alpha").tolist() == [1, 2.5]
+    per_problem = partial(matrices.per_problem, dtype=np.dtype("f"))
+    assert per_problem(2, 3, "alpha").tolist() == [2, 2, 2]
+    assert per_problem([1, 2.5], 2, "alpha").tolist() == [1, 2.5]
     assert matrices.flags(True, 2, "t").tolist() == [True, True]
     assert matrices.flags([True, False], 2, "t").tolist() == [True, False]
     for call, wrong in (
-        (matrices.per_problem, [1, 2, 3]),
-        (matrices.per_problem, [[1, 2]]),
-        (matrices.per_problem, "2"),
-        (matrices.per_problem, [True, False]),
+        (per_problem, [1, 2, 3]),
+        (per_problem, [[1, 2]]),
+        (per_problem, "2"),
+        (per_problem, [True, False]),
         (matrices.flags, [True]),
         (matrices.flags, 1),
         (matrices.flags, [1, 0]),

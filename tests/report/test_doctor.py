@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -58,18 +57,17 @@ def test_what_came_before_a_driver_ended_the_process_stays_known(
     assert said in line
 
 
+@pytest.mark.timeout(300)  # neither it nor its child is waited for
 def test_one_that_never_answers_is_told_of_whoever_holds_its_output(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A child of it does, as a daemon that a driver starts."""
     for name in ("_LEAST", "_MORE", "_GRACE"):
         monkeypatch.setattr(doctor, name, 0.7)
-    child = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(40)'])"
+    child = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(400)'])"
     before = f"import subprocess, sys, time; print({WHOLE!r}, flush=True)\n"
-    _worker(monkeypatch, f"{before}{child}\ntime.sleep(40)")
-    begun = time.monotonic()
+    _worker(monkeypatch, f"{before}{child}\ntime.sleep(400)")
     (found,) = doctor.examine([made_up.TWO_CORES], 0.7)
-    assert time.monotonic() - begun < 30
     assert "no answer within 2 s" in found.failure
     assert found.right == 12
 

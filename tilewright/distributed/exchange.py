@@ -153,7 +153,9 @@ def _agreed(parcel: Parcel, counts: Tensor, group: Any) -> tuple[list[int], list
     """How many rows go to each rank and come from it, read at once, the only wait of a call."""
     head = counts.new_empty((len(counts), 1 + len(parcel.facts)))
     head[:, 0] = torch.where(parcel.is_wrong, -1, counts)
-    head[:, 1:] = torch.tensor(parcel.facts, dtype=head.dtype).to(head.device, non_blocking=True)
+    head[:, 1:] = torch.tensor(parcel.facts, dtype=head.dtype, device="cpu").to(
+        head.device, non_blocking=True
+    )
     told = torch.empty_like(head)
     dist.all_to_all_single(told, head, group=group)
     sent, *others = torch.cat((head[:, :1], told), 1).t().tolist()

@@ -76,7 +76,7 @@ class ExpertParallel(nn.Module):
         rank, count = dist.get_rank(self.group), dist.get_world_size(self.group)
         self._owners = owners_of(placement, self.experts, count)
         self._names = tuple(name for name in names if getattr(layer, name) is not None)
-        own = torch.tensor(self._owners.of(rank), dtype=torch.int64)
+        own = torch.tensor(self._owners.of(rank), dtype=torch.int64, device="cpu")
         self.layer = _cut(layer, self._names, own)
         device = getattr(layer, names[0]).device
         self.register_buffer("owned", own.to(device))

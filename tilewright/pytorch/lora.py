@@ -62,7 +62,7 @@ class GroupedLoRA(nn.Module):
         self.in_features, self.out_features = (int(size or 0) for size in sizes)
         self.base = base.requires_grad_(False)
         self.dropout = nn.Dropout(dropout)
-        like = next(base.parameters(), torch.empty(0))
+        like = next(base.parameters(), torch.empty(0, device="cpu"))
         like = like if like.is_floating_point() else torch.empty(0, device=like.device)
         counts = [(rank, self.ranks.count(rank)) for rank in sorted({*self.ranks})]
         wide, out = self.in_features, self.out_features

@@ -211,6 +211,9 @@ def test_a_process_that_ends_waits_for_one_function_and_not_for_all(
         def is_alive(self) -> bool:
             return alive[0]
 
+        def join(self, timeout: float) -> None:
+            """The call that asks ends first."""
+
     def first() -> None:
         made.append(1)
         alive[0] = False
