@@ -485,12 +485,15 @@ def test_the_command_tunes_a_real_kernel_and_matmul_uses_it(
     shapes = tmp_path / "shapes.csv"
     shapes.write_text("m,n,k\n90,70,110\n")
     arguments = ("--device", opencl_device.id, "--kernel", "naive", "--shapes", str(shapes))
-    code, output = run("tune", *arguments, "--budget", "1")
-    assert code == 0, output
-    assert "naive" in output
-    forget_plans()
     generator = np.random.default_rng(1)
     a, b = (generator.standard_normal(s, dtype=np.float32) for s in ((90, 110), (110, 70)))
     options: dict[str, Any] = {"device": opencl_device, "kernel": "naive"}
-    assert "config     tuned for small" in tilewright.explain(a, b, **options)
+    for budget in ("1", "5", "25"):  # a busy machine measures nothing in a second
+        code, output = run("tune", *arguments, "--budget", budget)
+        assert code == 0, output
+        assert "naive" in output
+        forget_plans()
+        if "config     tuned for small" in (said := tilewright.explain(a, b, **options)):
+            break
+    assert "config     tuned for small" in said
     np.testing.assert_allclose(tilewright.matmul(a, b, **options), a @ b, atol=1e-4)
