@@ -55,7 +55,7 @@ batches = st.lists(st.tuples(sizes, sizes, depths), min_size=0, max_size=12)
 
 
 @pytest.mark.parametrize(
-    "name", ["block_sparse", "deal", "makespan", "buckets", "single", "order", "grouped"]
+    "name", ["block_sparse", "deal", "makespan", "buckets", "single", "order", "grouped", "within"]
 )
 def test_worked_examples(name: str) -> None:
     assert doctest.testmod(import_module(f"tilewright.planning.{name}")).failed == 0

@@ -29,6 +29,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.planning.within import within
+
 Indices = npt.NDArray[np.int64]
 
 
@@ -57,9 +59,8 @@ def meeting(a: Pattern, b: Pattern) -> Meeting:
     """The products of two patterns; the columns of `a` are rows of `b`. Not checked here."""
     counts = np.diff(b.starts).astype(np.int64)[a.columns]
     left = np.repeat(np.arange(len(a.columns)), counts)
-    # Of product p the block in its row of b: how far p is behind the first with its left block.
-    behind = np.arange(len(left)) - np.repeat(np.cumsum(counts) - counts, counts)
-    right = b.starts.astype(np.int64)[a.columns][left] + behind
+    # Of product p the block in its row of b: which product of its left block p is.
+    right = b.starts.astype(np.int64)[a.columns][left] + within(counts)
     rows = np.repeat(np.arange(len(a.starts) - 1), np.diff(a.starts))[left]
     columns = b.columns.astype(np.int64)[right]
     by_place = np.lexsort((columns, rows))  # stable

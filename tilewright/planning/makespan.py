@@ -41,6 +41,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.planning.deal import Floats, Ints, dealt
+from tilewright.planning.within import within
 
 # Up to so many tiles `predict` is exact. A tile costs 0.03 to 0.13 µs with 256 slots, and a plan
 # predicts up to six queues in its 2 ms.
@@ -257,8 +258,7 @@ def _state(runs: Runs, slots: int) -> Floats:
     ends += (counts - 1) * seconds / room
     latest = np.argpartition(-ends, min(room, len(ends)) - 1)[:room]
     most = np.minimum(counts[latest], room)
-    place = np.arange(int(most.sum())) - np.repeat(np.cumsum(most) - most, most)
-    spread = np.repeat(ends[latest], most) - place * np.repeat(seconds[latest] / room, most)
+    spread = np.repeat(ends[latest], most) - within(most) * np.repeat(seconds[latest] / room, most)
     if len(spread) < room:
         spread = np.append(spread, np.full(room - len(spread), spread.min()))
     spread = np.partition(spread, len(spread) - room)[-room:]

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.planning.within import within
+
 Ints = npt.NDArray[np.int64]
 ROW, START = 8, 64  # elements that rows and matrices begin at multiples of
 BLOCK, TILE = 512, 64  # rows of symmetric products computed together, and copied by a program
@@ -35,8 +37,7 @@ class Flat:
         spans = self.rows * self.step
         count = -(-spans // size)
         owner = np.repeat(np.arange(len(count)), count)
-        number = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
-        return owner, self.begin[owner] + number * size
+        return owner, self.begin[owner] + within(count) * size
 
     def ends(self, owner: Ints) -> Ints:
         """Where these matrices end, padding counted."""
@@ -66,8 +67,7 @@ def block_rows(short: Ints) -> tuple[Ints, Ints, Ints]:
     """
     count = -(-short // BLOCK)
     owner = np.repeat(np.arange(len(short)), count)
-    number = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
-    first = number * BLOCK
+    first = within(count) * BLOCK
     return owner, first, np.minimum(first + BLOCK, short[owner])
 
 

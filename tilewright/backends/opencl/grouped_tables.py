@@ -22,6 +22,7 @@ from tilewright.backends.opencl.lowering import EPILOGUE_ACTIVATION, EPILOGUE_BI
 from tilewright.engines.grouped import GroupedOperands
 from tilewright.facts.dtypes import ITEMSIZE, sums_of
 from tilewright.planning.grouped import GroupedLayout
+from tilewright.planning.within import within
 
 CHUNK = 256  # elements of C that one work-group of sum_parts finishes
 Table = npt.NDArray[Any]
@@ -126,6 +127,5 @@ def _splits(layout: GroupedLayout, position: Table) -> tuple[Table, Table]:
     chunks = -(-(layout.m[sums.problem] * layout.n[sums.problem]) // CHUNK)
     pieces = np.zeros((int(chunks.sum()), 4), np.int32)
     pieces[:, 0] = np.repeat(np.arange(len(sums)), chunks)
-    ends = np.repeat(np.cumsum(chunks) - chunks, chunks)
-    pieces[:, 1] = np.arange(len(pieces)) - ends
+    pieces[:, 1] = within(chunks)
     return splits, pieces

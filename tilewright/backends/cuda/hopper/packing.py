@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from tilewright.backends.cuda.hopper.orient import Bools, Operand
 from tilewright.backends.cuda.work import Ints
+from tilewright.planning.within import within
 
 FILL, SPLIT_FILL = 16, 32  # k is filled up to a multiple of these: of halves, of fp32
 ROW = 128  # bytes of a panel's row: 64 elements of 2
@@ -92,7 +93,7 @@ def items(
     pieces, rows = -(-blocks // _PIECE), np.maximum(1, size // np.minimum(blocks, _PIECE))
     counts = pieces * -(-filled // rows)
     p = np.repeat(np.arange(len(which)), counts)
-    local = np.arange(len(p)) - np.repeat(np.cumsum(counts) - counts, counts)
+    local = within(counts)
     piece, row = local % pieces[p], local // pieces[p] * rows[p]
     outer, inner = operand.outer_stride()[which][p], operand.inner_stride()[which][p]
     table = np.zeros(len(p), ITEM)

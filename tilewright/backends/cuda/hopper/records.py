@@ -33,6 +33,7 @@ from tilewright.backends.cuda.work import Ints
 from tilewright.engines.grouped import Floats
 from tilewright.facts.measured.scale import Scale
 from tilewright.planning import deal
+from tilewright.planning.within import within
 
 FIELDS = 20
 LEFT_PACKED, RIGHT_PACKED, ENGINE_STORES, LEFT_SHARED, RIGHT_SHARED = 1, 2, 4, 8, 16
@@ -99,7 +100,7 @@ def cut(
     down, across = -(-rows // high), -(-columns // wide)
     counts = down * across
     p = np.repeat(np.arange(len(problem)), counts)
-    local = np.arange(len(p)) - np.repeat(np.cumsum(counts) - counts, counts)
+    local = within(counts)
     follow = _DOWN // shape.cluster
     group = local // (follow * across[p])
     height = np.minimum(follow, down[p] - group * follow)

@@ -16,6 +16,7 @@ from tilewright.arrays.record import BIAS, of_parts
 from tilewright.backends.cuda.work import Ints, Work
 from tilewright.facts.dtypes import ITEMSIZE, sums_of
 from tilewright.planning.grouped import GroupedLayout
+from tilewright.planning.within import within
 
 CHUNK = 1024  # elements of C that a program of the second phase finishes
 
@@ -71,13 +72,11 @@ def parts_of(work: Work, layout: GroupedLayout) -> Parts:
     place = first[queue.problem[tiles]] - count + queue.part[tiles]
     begin[place], end[place] = queue.k_begin[tiles], queue.k_end[tiles]
     problem = np.repeat(sums.problem, sums.parts)
-    within = np.arange(total) - np.repeat(ends - sums.parts, sums.parts)
     area = work.m[sums.problem] * work.n[sums.problem]
-    offset = np.repeat(sums.offset, sums.parts) + within * np.repeat(area, sums.parts)
+    offset = np.repeat(sums.offset, sums.parts) + within(sums.parts) * np.repeat(area, sums.parts)
     splits = np.stack((sums.problem, sums.parts, sums.offset), axis=1).astype(np.int64)
     chunks = -(-area // CHUNK)
     which = np.repeat(np.arange(len(area)), chunks)
-    chunk = np.arange(int(chunks.sum())) - np.repeat(np.cumsum(chunks) - chunks, chunks)
-    pieces = np.stack((which, chunk), axis=1).astype(np.int32)
+    pieces = np.stack((which, within(chunks)), axis=1).astype(np.int32)
     size = sums.elements * ITEMSIZE[sums_of(work.dtype)]
     return Parts(problem, begin, end, offset, first, is_cut, splits, pieces, size)
