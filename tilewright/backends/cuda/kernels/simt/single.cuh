@@ -29,9 +29,6 @@ typedef unsigned int u32;
 #ifndef RESIDENT
 #define RESIDENT 6
 #endif
-#ifndef TOTALS
-#define TOTALS 1
-#endif
 constexpr int THREADS = 64, SIDE = 64, DEPTH = 16, HALF = SIDE / 2, C_STEP = SIDE + 1;
 
 template <int BYTES>
@@ -96,7 +93,6 @@ template <int EACH> struct Across {
 
 // Sums of the chains before, in memory of the thread's own: registers are all taken by this chain.
 struct Totals {
-#if TOTALS == 1
     __align__(16) float held[64];
     __device__ __forceinline__ float4 get(int i) {
         float4 v;
@@ -111,15 +107,6 @@ struct Totals {
                      "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
                      : "memory");
     }
-#elif TOTALS == 2
-    float4 *held;
-    __device__ __forceinline__ float4 get(int i) { return held[i * THREADS + threadIdx.x]; }
-    __device__ __forceinline__ void set(int i, float4 v) { held[i * THREADS + threadIdx.x] = v; }
-#else
-    float4 held[16];
-    __device__ __forceinline__ float4 get(int i) { return held[i]; }
-    __device__ __forceinline__ void set(int i, float4 v) { held[i] = v; }
-#endif
 };
 
 __device__ __forceinline__ void add_totals(float (&sum)[8][8], Totals &totals) {
@@ -170,10 +157,6 @@ __device__ __forceinline__ void multiply(float *memory, const Source &a, const S
     for (int i = 0; i < STAGES - 1; i++) fetch(i, i);
     float sum[8][8] = {};
     Totals totals;
-#if TOTALS == 2
-    __shared__ float4 held[16 * THREADS];
-    totals.held = held;
-#endif
     int stage = 0, next = STAGES - 1;
     constexpr int TOGETHER = CHAIN ? CHAIN / DEPTH : 1 << 30;
     for (int begin = 0; begin < steps; begin += TOGETHER) {
