@@ -18,15 +18,15 @@ from transformers.activations import GELUActivation, ReLUSquaredActivation, SiLU
 from transformers.integrations import moe as library
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
-from tilewright.arrays import torch_private as private
 from tilewright.errors import OperandError
+from tilewright.inputs.tensors import DTYPES
 from tilewright.products.moe import moe
 from tilewright.products.ragged import ragged_matmul
+from tilewright.torch_ops.eager import is_transformed
 
 __all__ = ["experts", "register", "unregister"]
 NAME = "tilewright"
 _GATED = {"silu": "swiglu", "gelu": "geglu", "relu": "reglu", "relu2": "relu2glu"}
-_SIMPLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def register() -> None:
@@ -86,9 +86,12 @@ def _activation(layer: Any, first: str, x: Tensor, weights: Tensor) -> str | Non
     """What `tilewright.moe` calls the layer's activation; None where it cannot be the layer."""
     if layer.has_bias or getattr(layer, "has_post_expert_norm", False):
         return None
-    if getattr(layer, "_is_expert_parallel", False) or x.dtype not in _SIMPLE or x.dim() != 2:
+    if getattr(layer, "_is_expert_parallel", False) or x.dtype not in DTYPES or x.dim() != 2:
         return None
-    if weights.dtype not in (x.dtype, torch.float32) or _is_transformed():
+    # Of transforms `moe` knows no tangents; a compiler sees none of it.
+    if not torch.compiler.is_compiling() and is_transformed():
+        return None
+    if weights.dtype not in (x.dtype, torch.float32):
         return None
     given = (getattr(layer, first, None), getattr(layer, "down_proj", None))
     if any(not isinstance(one, Tensor) or one.dim() != 3 or one.dtype != x.dtype for one in given):
@@ -113,13 +116,6 @@ def _name_of(function: Any) -> str | None:
         (ReLUSquaredActivation,): "relu2",
     }
     return next((name for kind, name in kinds.items() if type(function) in kind), None)
-
-
-def _is_transformed() -> bool:
-    """Whether forward-mode AD or torch.func looks on: `tilewright.moe` has gradients alone."""
-    if torch.compiler.is_compiling():
-        return False
-    return private.transform(torch)() is not None or private.forward_level(torch) >= 0
 
 
 def _product(layer: Any, name: str, rows: Tensor, ends: Tensor) -> Tensor:
