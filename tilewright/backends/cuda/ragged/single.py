@@ -18,6 +18,7 @@ from typing import Any
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.backends.cuda.ragged.plan import DepthPlan, RowPlan, memory
 from tilewright.backends.cuda.ragged.work import RaggedWork, Way
+from tilewright.backends.cuda.tiled.simt import why_no_tiles
 from tilewright.facts.device import Device
 from tilewright.facts.verdict import Proposal
 
@@ -107,12 +108,7 @@ class SingleDepths(SingleRows):
 
 def why_not(work: RaggedWork, device: Device) -> str | None:
     """Why the kernel cannot multiply these here, wherever their elements lie."""
-    dtype = str(work.x.dtype).removeprefix("torch.")
-    if dtype != "float32" or work.precision == "tf32":
-        return f"computes float32 in IEEE arithmetic, not {dtype} in {work.precision}"
-    if not device.version.startswith("sm_") or int(device.version[3:].rstrip("af")) < 80:
-        return "needs an NVIDIA GPU of compute capability 8.0"
-    return nvrtc.missing()
+    return why_no_tiles(str(work.x.dtype).removeprefix("torch."), work.precision, device)
 
 
 def _why_not_laid(x: Any, w: Any, out: Any) -> str | None:

@@ -20,14 +20,19 @@ from tilewright.facts.problem import ACTIVATIONS
 _LARGE = 48  # rows and columns from which on tiles of 64 x 64 are worth planning for
 
 
-def why_not(work: Work, device: Device) -> str | None:
-    """Why the kernel cannot run this batch here, if so."""
-    if work.dtype != "float32" or work.precision == "tf32":
-        return f"computes float32 in IEEE arithmetic, not {work.dtype} in {work.precision}"
+def why_no_tiles(dtype: str, precision: str | None, device: Device) -> str | None:
+    """Why a device has no tiles of single.cuh for a dtype, wherever its matrices lie."""
+    if dtype != "float32" or precision == "tf32":
+        return f"computes float32 in IEEE arithmetic, not {dtype} in {precision}"
     if not device.version.startswith("sm_") or int(device.version[3:].rstrip("af")) < 80:
         return "needs an NVIDIA GPU of compute capability 8.0"
-    if (missing := nvrtc.missing()) is not None:
-        return missing
+    return nvrtc.missing()
+
+
+def why_not(work: Work, device: Device) -> str | None:
+    """Why the kernel cannot run this batch here, if so."""
+    if (nothing := why_no_tiles(work.dtype, work.precision, device)) is not None:
+        return nothing
     read = work.k > 0
     for part, many in (
         (work.a, work.k > 1),
