@@ -13,6 +13,15 @@ import triton.language as tl
 from tilewright.backends.cuda.kernels.triton.moe import _f, _halves
 
 
+@triton.jit
+def _part(columns, HIGH: tl.constexpr, WIDE: tl.constexpr):
+    """Rows and columns of this program."""
+    across = tl.cdiv(columns, WIDE)
+    row = (tl.program_id(0) // across).to(tl.int64) * HIGH + tl.arange(0, HIGH)
+    column = (tl.program_id(0) % across) * WIDE + tl.arange(0, WIDE)
+    return row, column
+
+
 @triton.jit(do_not_specialize=["rows", "limit"])
 def pack_rows(
     source,
@@ -32,9 +41,7 @@ def pack_rows(
     WIDE: tl.constexpr,
 ):
     """`rows` of the result; by an index that names none of the `limit` rows there are, zeros."""
-    across = tl.cdiv(columns, WIDE)
-    row = (tl.program_id(0) // across).to(tl.int64) * HIGH + tl.arange(0, HIGH)
-    column = (tl.program_id(0) % across) * WIDE + tl.arange(0, WIDE)
+    row, column = _part(columns, HIGH, WIDE)
     there = row < rows
     if INDEXED:
         chosen = tl.load(index + row, mask=there, other=0).to(tl.int64)
@@ -66,9 +73,7 @@ def gate_rows(
     WIDE: tl.constexpr,
 ):
     """c of dense h, as multiply_chosen makes it."""
-    across = tl.cdiv(n, WIDE)
-    row = (tl.program_id(0) // across).to(tl.int64) * HIGH + tl.arange(0, HIGH)
-    column = (tl.program_id(0) % across) * WIDE + tl.arange(0, WIDE)
+    row, column = _part(n, HIGH, WIDE)
     both = (row < rows)[:, None] & (column < n)[None, :]
     gate, up = _halves(h, row, column, both, n, FORM, SUM)
     made = _f(gate, KIND)
