@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tilewright.arrays.turned import is_turned
+from tilewright.arrays.turned import gradient
 from tilewright.errors import ArgumentError
 from tilewright.facts.arithmetic import is_alone
 from tilewright.facts.gates import FUNCTIONS, Gate
@@ -67,20 +67,23 @@ def backward(
     tokens, order, h = tokens[:rows], order[:rows], h[:rows]
     wide, pull = _wide(x), grad.index_select(0, tokens)
     weight = weights.reshape(-1)[order].to(wide)[:, None]
-    product = on_processor.new_product
-    of_a = product(pull, w_down.transpose(1, 2), offsets, None, precision).to(wide)
+
+    def product(left: Tensor, right: Tensor) -> Any:
+        return on_processor.new_product(left, right, offsets, None, precision)
+
+    of_a = product(pull, w_down.transpose(1, 2)).to(wide)
     a = _made(h.to(wide), gate)
     of_h = _gradient(h.to(wide), gate, of_a * weight).to(x.dtype)
     of_weights = weights.new_zeros(weights.numel())
     of_weights[order] = (of_a * a).sum(1).to(weights.dtype)
     of_x, of_up, of_down = (x.new_empty(0) for _ in wanted)  # results that are not each other
     if wanted[0]:
-        parts = _of_slots(product(of_h, w_up.transpose(1, 2), offsets, None, precision), places)
+        parts = _of_slots(product(of_h, w_up.transpose(1, 2)), places)
         of_x = parts.to(wide).view(*weights.shape, -1).sum(1).to(x.dtype)
     if wanted[1]:
-        of_up = _of_weights(w_up, x.index_select(0, tokens), of_h, offsets, precision)
+        of_up = gradient(w_up, x.index_select(0, tokens), of_h, product)
     if wanted[2]:
-        of_down = _of_weights(w_down, (a * weight).to(x.dtype), pull, offsets, precision)
+        of_down = gradient(w_down, (a * weight).to(x.dtype), pull, product)
     return of_x, of_up, of_down, of_weights.view(weights.shape)
 
 
@@ -109,15 +112,6 @@ def _padded(h: Tensor, slots: int) -> Tensor:
     if len(h) == slots:
         return h
     return torch.cat((h, h.new_zeros((slots - len(h), h.shape[1]))))
-
-
-def _of_weights(w: Tensor, x: Tensor, pull: Tensor, offsets: Tensor, precision: str) -> Tensor:
-    """The gradient of w, of what its rows met and what came back, lying as w does."""
-    if is_turned(w):
-        found: Tensor = on_processor.new_product(pull.t(), x, offsets, None, precision)
-        return found.transpose(1, 2)
-    found = on_processor.new_product(x.t(), pull, offsets, None, precision)
-    return found
 
 
 def _check(experts: Tensor, flat: Tensor, groups: int) -> None:

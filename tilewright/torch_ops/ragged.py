@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tilewright.arrays import torch_private as private
-from tilewright.arrays.turned import is_turned
+from tilewright.arrays.turned import gradient
 from tilewright.backends.cuda.ragged import engine
 from tilewright.inputs.tensors import needs_gradient
 from tilewright.inputs.watched import is_anything_watched
@@ -137,10 +137,7 @@ def _gradients(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     # Where the first group does not begin at 0, its beginning counts as a group that is dropped.
     first = int(offsets.shape[0] > w.shape[0])
     if wanted[1]:
-        if is_turned(w):
-            of_w = product(grad.t(), x, offsets, None, precision)[first:].transpose(1, 2)
-        else:
-            of_w = product(x.t(), grad, offsets, None, precision)[first:]
+        of_w = gradient(w, x, grad, lambda a, b: product(a, b, offsets, None, precision))[first:]
     if ctx.biased and wanted[3]:
         ones = grad.new_ones((1, 1)).expand(1, grad.shape[0])
         of_bias = product(ones, grad, offsets, None, precision)[first:, 0]
