@@ -11,6 +11,7 @@ from typing import Any
 from tilewright.errors import DeviceError
 from tilewright.wording import in_one_line
 
+NO_WORKER = "no worker there; accepted are schedulers with one and more"
 PATIENCE = 30  # seconds for a scheduler to answer, and for its first worker
 
 
@@ -24,9 +25,7 @@ def asked(
     try:
         client.wait_for_workers(1, timeout=PATIENCE)
     except TimeoutError:
-        raise DeviceError(
-            f"{label}: no worker there; accepted are schedulers with one and more"
-        ) from None
+        raise DeviceError(f"{label}: {NO_WORKER}") from None
     found: dict[str, Any] = client.run(question, *given, on_error="return", **how)
     for worker, answer in found.items():
         if isinstance(answer, BaseException):

@@ -234,7 +234,7 @@ def test_workers_that_would_make_something_else_are_refused(
             return {"tcp://there:1": answer}
 
     with pytest.raises(error, match=words):
-        grouped_workers._cores(Told())
+        grouped_workers._workers(Told())
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill -9 here")

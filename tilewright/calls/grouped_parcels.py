@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -235,6 +234,3 @@ def _as_it_lies(part: Matrices, *, between: bool = True) -> NDArray | None:
     span: Any = (ctypes.c_char * (total * item)).from_address(begin)
     span._owner = part.held
     return np.frombuffer(span, part.dtype)
-
-
-Make = Callable[[Parcel], NDArray]

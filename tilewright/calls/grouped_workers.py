@@ -33,7 +33,7 @@ from tilewright.inputs.watched import are_watched
 from tilewright.remember import Shelf
 from tilewright.version import __version__
 from tilewright.wording import short
-from tilewright.workers import asked, result
+from tilewright.workers import NO_WORKER, asked, result
 
 _LINK = 4e8  # bytes a second between client and worker, by the scheduler of one machine
 _PRODUCT = 2e-6  # seconds of a product beside its elements: packed, sent, laid out
@@ -83,8 +83,8 @@ def grouped_matmul(
                 " .to('host') gives"
             )
     if len(call.c):
-        cores = _cores(client)
-        engine = _engine(client, call.a.dtype.name, kernel)
+        known, cores = _workers(client)
+        engine = _engine(known, call.a.dtype.name, kernel)
         _run(client, cores, call, order, engine, is_callers=out is not None)
     if out is not None:
         place.written(out)
@@ -123,17 +123,11 @@ def _check_operands(*parts: Any) -> bool:
     return watched
 
 
-def _cores(client: Any) -> list[str]:
-    """The address of the worker of each task that may run at once."""
-    _answers(client)
-    found = [worker for worker, threads in client.nthreads().items() for _ in range(threads)]
-    if not found:
-        raise DeviceError(f"{_LABEL}: no worker there; accepted are schedulers with one and more")
-    return sorted(found)
+def _workers(client: Any) -> tuple[dict[str, Any], list[str]]:
+    """What every worker has (`_facts`), and the address of that of each task that may run at once.
 
-
-def _answers(client: Any) -> dict[str, Any]:
-    """What every worker has: versions, and whether Numba's kernels. New ones are asked."""
+    The scheduler is asked once a call who is there; workers that are new are asked what they have.
+    """
     known = _facts_of.get(id(client), client) or {}
     there = client.nthreads()
     if not there or not set(there) <= set(known):
@@ -147,16 +141,21 @@ def _answers(client: Any) -> dict[str, Any]:
                 )
         _facts_of.drop(id(client))
         _facts_of.keep(id(client), known, owners=(client,))
-    return {worker: known[worker] for worker in there if worker in known}
+        there = client.nthreads()  # some may have come, or gone, meanwhile
+    there = {worker: threads for worker, threads in there.items() if worker in known}
+    cores = [worker for worker, threads in there.items() for _ in range(threads)]
+    if not cores:
+        raise DeviceError(f"{_LABEL}: {NO_WORKER}")
+    return {worker: known[worker] for worker in there}, sorted(cores)
 
 
 def _facts() -> tuple[str, str, bool]:
     return __version__, np.__version__, available()
 
 
-def _engine(client: Any, dtype: str, kernel: Any) -> str | None:
+def _engine(known: dict[str, Any], dtype: str, kernel: Any) -> str | None:
     """The engine of all workers, by name; None for a loop of NumPy's."""
-    without = [worker for worker, facts in _answers(client).items() if not facts[2]]
+    without = [worker for worker, facts in known.items() if not facts[2]]
     able = dtype in native.DTYPES and not without
     if kernel is None:
         return "native" if able else None
@@ -228,7 +227,9 @@ def _chunks(call: Call, cores: int) -> list[_Chunk]:
     ends = np.cumsum(seconds)
     limits = np.arange(1, int(count)) * (ends[-1] / int(count))
     cuts = np.unique(np.concatenate(([0], np.searchsorted(ends, limits), [len(ends)])))
-    products = np.arange(len(call.a)) if call.sums is None else _by_result(call.sums.into)
+    products = (
+        np.arange(len(call.a)) if call.sums is None else np.argsort(call.sums.into, kind="stable")
+    )
     begins = cuts
     if call.sums is not None:
         begins = np.searchsorted(call.sums.into[products], cuts)
@@ -236,10 +237,6 @@ def _chunks(call: Call, cores: int) -> list[_Chunk]:
         _Chunk(np.arange(cuts[i], cuts[i + 1]), np.sort(products[begins[i] : begins[i + 1]]))
         for i in range(len(cuts) - 1)
     ]
-
-
-def _by_result(into: Column) -> Column:
-    return np.argsort(into, kind="stable")
 
 
 def _predicted(call: Call) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
