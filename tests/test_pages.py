@@ -152,11 +152,15 @@ def test_every_block_says_what_it_is_and_none_is_only_indented() -> None:
 WANTED = ("torch", "symmray")
 
 
-@pytest.mark.parametrize("block", of_kind("python"))
-def test_a_block_of_python_runs_as_pasted(block: Block, folder: Path) -> None:
+def skip_without(block: Block) -> None:
     for name in WANTED:
         if name in block.code:
             pytest.importorskip(name, reason=f"{name} is not installed")
+
+
+@pytest.mark.parametrize("block", of_kind("python"))
+def test_a_block_of_python_runs_as_pasted(block: Block, folder: Path) -> None:
+    skip_without(block)
     if block.needs == "gpu" and driver.missing() is not None:
         pytest.skip(str(driver.missing()))
     exec(compile(block.code, str(block), "exec"), {"__name__": "__main__"})
@@ -164,19 +168,15 @@ def test_a_block_of_python_runs_as_pasted(block: Block, folder: Path) -> None:
 
 @pytest.mark.parametrize("block", of_kind("python"))
 def test_names_of_ours_in_a_block_of_python_exist(block: Block) -> None:
+    skip_without(block)
     tree = ast.parse(block.code)
     ours: dict[str, Any] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name.partition(".")[0] == "tilewright":
-                    if alias.name.rpartition(".")[2] in WANTED:
-                        pytest.importorskip(alias.name.rpartition(".")[2])
                     ours[alias.asname or alias.name] = importlib.import_module(alias.name)
         elif isinstance(node, ast.ImportFrom) and str(node.module).startswith("tilewright"):
-            for name in WANTED:
-                if name in block.code:
-                    pytest.importorskip(name, reason=f"{name} is not installed")
             module = importlib.import_module(str(node.module))
             for alias in node.names:
                 if not hasattr(module, alias.name):
