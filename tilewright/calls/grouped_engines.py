@@ -17,7 +17,7 @@ from tilewright.backends.host import rates
 from tilewright.engines.choose import choose
 from tilewright.engines.contract import Planner
 from tilewright.facts.device import Device
-from tilewright.facts.limits import SHORT_LOOPS
+from tilewright.facts.limits import why_too_long
 from tilewright.facts.verdict import Proposal, Verdict
 from tilewright.inputs.devices import backend_of, host, host_for
 from tilewright.planning.grouped import lay_out
@@ -53,8 +53,8 @@ class GroupedEngine:
         kernel = backend_of(self.home).grouped(self.home, work.dtype)
         if kernel is None:
             return _why_none(self.home, work.dtype)
-        if self.home.has("short_loops") and work.k.max(initial=0) > SHORT_LOOPS:
-            return f"this driver ends long loops early; accepted are k to {SHORT_LOOPS}"
+        if (too_long := why_too_long(work.k, self.home)) is not None:
+            return too_long
         if self.name != "native":
             built = not (work.at_once and self.waits) or kernel.is_built
             return None if built else "its program is not built yet; a bound plan builds it"

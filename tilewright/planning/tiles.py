@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from tilewright.facts.device import Device
 from tilewright.facts.kernel import Config, Kernel
-from tilewright.facts.limits import SHORT_LOOPS
+from tilewright.facts.limits import why_too_long
 from tilewright.facts.problem import Problem
 
 
 def why_not(kernel: Kernel, config: Config, problem: Problem, device: Device) -> str | None:
     """None where the device can hold a work-group of this configuration, else the reason."""
-    if problem.k > SHORT_LOOPS and device.has("short_loops"):
-        return f"k={problem.k}: this driver ends long loops early; accepted is k to {SHORT_LOOPS}"
+    if (too_long := why_too_long(problem.k, device)) is not None:
+        return too_long
     needs = kernel.resources(config, problem)
     if needs.why_not is not None:
         return needs.why_not
