@@ -1,5 +1,7 @@
 """8-bit products of ragged rows beside what a user would pick instead, and first of all right.
 
+8-bit floats, and int8 beside a loop of torch's `_int_mm`, which has no grouped product.
+
     python -m bench.fp8 --name h200             tables, and bench/results/fp8-NAME.json
     python -m bench.fp8 --name h200 --only moe
 
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,7 @@ def _moe(count: int, k: int, n: int, tokens: int) -> tuple[int, ...]:
     return tuple(m for m, _, _ in gpu_cases.experts(count, k, n, tokens))
 
 
+INT8 = 1200  # TOP/s that int8 must reach on the cases that say so
 CASES = (
     Case("moe-64: 16384 tokens, 2048 x 2816", _moe(64, 2048, 2816, 16384), 2816, 2048, 0.215, 0.18),
     Case("4 x 8192 rows, n 4096, k 7168", (8192,) * 4, 4096, 7168, 1150, 1250),
@@ -62,6 +65,7 @@ def main() -> None:
     chosen = [case for case in CASES if options.only in case.name]
     document["cases"] = [_measured(case) for case in chosen]
     document["depths"] = [_gradients(case) for case in chosen if len(case.rows) > 1]
+    document["int8"] = [_whole(case) for case in chosen]
     document["quantising"] = _quantising()
     path = options.output / f"fp8-{options.name}.json"
     path.write_text(json.dumps(document, indent=1) + "\n")
@@ -97,6 +101,46 @@ def _measured(case: Case) -> dict[str, Any]:
     gpu._add(ways, refused, "tilewright, bf16", lambda: _plain(x, w, ends, out))
     gpu._add(ways, refused, "torch, bf16", lambda: lambda: torch._grouped_mm(x, w, offs=ends))
     return _recorded(case, ways, refused, {"error": errors})
+
+
+def _whole(case: Case) -> dict[str, Any]:
+    """Of int8: its sums, and scaled to bf16."""
+    import torch
+
+    import tilewright
+
+    x = torch.randint(-128, 128, (sum(case.rows), case.k), device="cuda", dtype=torch.int8)
+    w = torch.randint(
+        -128, 128, (len(case.rows), case.n, case.k), device="cuda", dtype=torch.int8
+    ).mT
+    of_x = torch.rand(len(x), 1, device="cuda")
+    of_w = torch.rand(len(w), 1, case.n, device="cuda")
+    ends = torch.tensor(case.rows, device="cuda").cumsum(0).int()
+    sums = torch.empty(len(x), case.n, device="cuda", dtype=torch.int32)
+    out = torch.empty(len(x), case.n, device="cuda", dtype=torch.bfloat16)
+    ways: dict[str, Any] = {
+        "tilewright, int32": lambda: tilewright.ragged_matmul(x, w, ends, out=sums),
+        "tilewright, bf16": lambda: tilewright.ragged_matmul(
+            x, w, ends, scale_a=of_x, scale_b=of_w, out=out
+        ),
+    }
+    refused: dict[str, str] = {}
+    ways["tilewright, int32"](), ways["tilewright, bf16"]()
+    bounds = [(sum(case.rows[:at]), sum(case.rows[: at + 1])) for at in range(len(case.rows))]
+    for group in (0, len(case.rows) - 1):
+        begin, end = bounds[group]
+        exact = x[begin:end].double() @ w[group].double()
+        assert torch.equal(sums[begin:end].double(), exact), "int8 is exact"
+        scaled = sums[begin:end].float() * (of_x[begin:end] * of_w[group])
+        assert torch.equal(out[begin:end], scaled.bfloat16()), "scaled in float32, rounded once"
+
+    def loop() -> None:
+        for group, (begin, end) in enumerate(bounds):
+            torch._int_mm(x[begin:end], w[group])
+
+    gpu._add(ways, refused, "torch, int32, a loop", lambda: loop)
+    must = INT8 if case.must and case.must > 10 else None
+    return _recorded(replace(case, must=must, aim=None), ways, refused, {})
 
 
 def _torch(x: Any, w: Any, of_x: Any, of_w: Any, ends: Any) -> Any:
@@ -194,6 +238,7 @@ def _quantising() -> list[dict[str, Any]]:
         "1x128, along rows of groups": {"along": 0, "offsets": ends},
     }
     ways = {name: _quantiser(tilewright, x, options) for name, options in kinds.items()}
+    ways["int8, row"] = lambda: tilewright.quantise_int8(x)
     found = []
     for name, ms in gpu._times(ways).items():
         rate = 3 * x.numel() / ms / 1e6

@@ -1,4 +1,4 @@
-"""The tables of `bench.fp8`: products of groups of rows, weight gradients, quantising."""
+"""The tables of `bench.fp8`: products of groups of rows, weight gradients, int8, quantising."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ _ROWS = {
     "tilewright, 1x128, 128x128": "ours, blocks",
     "tilewright, bf16": "ours, bf16",
     "torch, bf16": "torch, bf16",
+}
+_INT8 = {
+    "tilewright, int32": "ours, int32",
+    "tilewright, bf16": "ours, scales of rows, bf16",
+    "torch, int32, a loop": "torch, a loop of `_int_mm`",
 }
 _DEPTHS = {
     "tilewright, 1x128, 128x128": "ours, 128 x 128 of y",
@@ -29,6 +34,8 @@ def products(document: dict[str, Any]) -> list[str]:
         *_table("ms (TFLOP/s)", document["cases"], _ROWS),
         "",
         *_table("weight gradients, ms (TFLOP/s)", document["depths"], _DEPTHS),
+        "",
+        *_table("int8, ms (TOP/s)", document.get("int8", []), _INT8),
         "",
         *quantised,
     ]

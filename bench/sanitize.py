@@ -194,10 +194,11 @@ def _loop(x: Any, w_up: Any, w_down: Any, experts: Any, weights: Any) -> Any:
 
 
 def _eight_bits() -> None:
-    """Quantised, and rows and depths of groups, beside float32's product of what is decoded."""
+    """Quantised, and rows and depths of groups, beside float32's product of what is decoded; int8
+    beside float64's."""
     import torch
 
-    from tilewright import quantise_fp8, ragged_matmul
+    from tilewright import quantise_fp8, quantise_int8, ragged_matmul
 
     counts = [0, 1, 64, 65, 300, 15]
     ends = torch.tensor(np.cumsum(counts), device="cuda")
@@ -214,6 +215,14 @@ def _eight_bits() -> None:
             truth = torch.einsum("tk,tkn->tn", x.float(), w.float()[owners])
             assert (out.float() - truth).norm() <= 0.06 * truth.norm(), (k, of_x)
             print(f"right: rows, {of_x}, {k} to {n}")
+        xi, wi = (torch.randint_like(one.float(), -128, 128).to(torch.int8) for one in (x, w.mT))
+        sums = ragged_matmul(xi, wi.mT, ends)
+        of_x, of_w = quantise_int8(x)[1], quantise_int8(w, along=1)[1]
+        out = ragged_matmul(xi, wi.mT, ends, scale_a=of_x, scale_b=of_w)
+        truth = torch.einsum("tk,tnk->tn", xi.double(), wi.double()[owners])
+        assert torch.equal(sums.double(), truth), k
+        assert (out.double() - truth * of_x * of_w[owners, 0]).norm() <= 0.01 * out.norm(), k
+        print(f"right: int8, {k} to {n}")
         y = _matrix(sum(counts), n, 1, torch.bfloat16)
         xv, xs, padded = quantise_fp8(x, along=0, offsets=ends)
         yv, ys, _ = quantise_fp8(y, along=0, offsets=ends)

@@ -12,7 +12,7 @@ if _typing.TYPE_CHECKING:
     from tilewright.planning.ranks import Share, split
     from tilewright.products.block_sparse import bsr_matmul
     from tilewright.products.dense import explain, kernels, matmul
-    from tilewright.products.fp8 import quantise_fp8
+    from tilewright.products.fp8 import quantise_fp8, quantise_int8
     from tilewright.products.grouped import GroupedPlan, grouped_matmul, plan_grouped
     from tilewright.products.moe import moe
     from tilewright.products.ragged import ragged_matmul, synchronize
@@ -37,6 +37,7 @@ __all__ = [
     "moe",
     "plan_grouped",
     "quantise_fp8",
+    "quantise_int8",
     "ragged_matmul",
     "split",
     "synchronize",
@@ -62,6 +63,7 @@ _PLACES = {
     "moe": "products.moe",
     "plan_grouped": "products.grouped",
     "quantise_fp8": "products.fp8",
+    "quantise_int8": "products.fp8",
     "ragged_matmul": "products.ragged",
     "split": "planning.ranks",
     "synchronize": "products.ragged",

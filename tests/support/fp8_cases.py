@@ -124,6 +124,69 @@ def check_depths(case: tuple[Any, ...], device: str, run: Any) -> None:
         place, source = place + room, source + count
 
 
+# Rows of the groups, columns, k, rows past the last; of int8, whose results are equal bit for bit.
+WHOLE: list[tuple[list[int], int, int, int]] = [
+    ([5, 0, 70, 1], 150, 200, 2),
+    ([3], 8, 16, 0),
+    ([130, 2], 129, 130, 3),
+    ([64], 33, 2100, 0),
+]
+LARGE_WHOLE = [
+    ([0, 1, 63, 64, 65, 127, 128, 129, 191, 192, 193, 255, 256, 257, 700], 264, 1040, 5),
+    ([3] * 300, 128, 16, 0),
+    ([2048, 1], 1000, 7168, 1),
+    ([300], 130, 140_000, 0),
+]
+
+
+def drawn_bytes(*shape: int, device: str) -> Tensor:
+    """int8 of any value, the last dimension but one contiguous where there are three."""
+    found = torch.randint(-128, 128, shape, dtype=torch.int8)
+    return (found if len(shape) < 3 else found.mT.contiguous().mT).to(device)
+
+
+def check_whole(case: tuple[Any, ...], device: str, run: Any, *, leading: bool = False) -> None:
+    """`run(x, w, offsets, scale_a, scale_b, dtype, out)` gives all rows of groups; or None."""
+    counts, n, k, rest = case
+    first = 3 if leading else 0
+    ends = [first + sum(counts[: at + 1]) for at in range(len(counts))]
+    x = drawn_bytes(ends[-1] + rest, k, device=device)
+    w = drawn_bytes(len(counts), k, n, device=device)
+    offsets = torch.tensor([first, *ends] if leading else ends, device=device, dtype=torch.int32)
+    of_a = torch.rand(len(x), 1, device=device) + 0.5
+    of_b = torch.rand(len(counts), 1, n, device=device) + 0.5
+    for dtype in (torch.int32, torch.float32, torch.bfloat16):
+        scales = (None, None) if dtype == torch.int32 else (of_a, of_b)
+        poison = 77 if dtype == torch.int32 else float("nan")
+        out = torch.full((len(x), n), poison, dtype=dtype, device=device)
+        untouched = out[: ends[-1] - sum(counts)].clone(), out[ends[-1] :].clone()
+        found = run(x, w, offsets, *scales, dtype, out)
+        if found is None:
+            continue
+        for group, (begin, end) in enumerate(pairwise([first, *ends])):
+            exact = x[begin:end].cpu().double() @ w[group].cpu().double()
+            whole = exact.long().to(torch.int32).to(device)
+            wanted = whole
+            if dtype != torch.int32:
+                wanted = (whole.float() * (of_a[begin:end] * of_b[group])).to(dtype)
+            assert torch.equal(found[begin:end], wanted), (case, dtype, group)
+        if found is out:
+            parts = found[:first], found[ends[-1] :]
+            for part, kept in zip(parts, untouched, strict=True):
+                torch.testing.assert_close(part, kept, rtol=0, atol=0, equal_nan=True)
+        else:
+            assert not bool(found[:first].any())
+            assert not bool(found[ends[-1] :].any())
+
+
+def ties() -> Tensor:
+    """Numbers half way between whole ones once their largest is 127, and beside them."""
+    halves = torch.arange(-127, 128).float() + 0.5
+    near = torch.nextafter(halves, torch.zeros(())), torch.nextafter(halves, 2 * halves)
+    rows = torch.cat((halves, *near, torch.tensor([127.0])))[None].clamp(-127, 127)
+    return torch.cat((rows, rows * 0.37, rows * 2.0**-130, rows * 1e35))
+
+
 def odd_values() -> Tensor:
     """Every finite 8-bit float and what lies between two, zeros, tiny and huge, NaN, infinities."""
     every = torch.arange(256, dtype=torch.uint8).view(E4M3).float()

@@ -47,6 +47,12 @@ def is_watched(*values: Any) -> bool:
     return found and is_anything_watched(torch)
 
 
+def is_int8(value: Any) -> bool:
+    """Whether it is a tensor of int8, of which products are int32 or have scales."""
+    torch = loaded_torch()
+    return torch is not None and getattr(value, "dtype", None) is torch.int8
+
+
 def are_unseen(torch: Any, a: Any, b: Any) -> bool:
     """Whether two of torch's own tensors lie on GPUs and nothing looks at them: `is_watched`, less
     what a call of a known kind need not be asked."""

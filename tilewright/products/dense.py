@@ -20,7 +20,7 @@ from tilewright.facts.device import Device
 from tilewright.facts.problem import Problem
 from tilewright.inputs.checks import check_options
 from tilewright.inputs.devices import backend_of, check_named, resolve
-from tilewright.inputs.watched import is_watched
+from tilewright.inputs.watched import is_int8, is_watched
 from tilewright.settings import DEVICE, VARIABLES
 
 __all__ = ["explain", "kernels", "matmul"]
@@ -69,9 +69,11 @@ def matmul(
         accumulate: "fp16" sums float16 products in float16: error grows with k · 2^-11 instead of
             2^-11. Default: float16 is summed in float32.
         scale_a, scale_b: float32 scales of torch's 8-bit floats (`quantise_fp8`), [m, 1] with
-            [1, n] or [m, k / 128] with [k / 128, n / 128], rounded up; [] is one for all. Then
-            a [m, k], b [k, n], `out` and `out_dtype` are all that may be given beside them.
-        out_dtype: of such products, torch.bfloat16 (the default) or torch.float32.
+            [1, n] or [m, k / 128] with [k / 128, n / 128], rounded up; [] is one for all. Of its
+            int8 (`quantise_int8`) the first and the last of these. Then a [m, k], b [k, n], `out`
+            and `out_dtype` are all that may be given beside them.
+        out_dtype: of such products, torch.bfloat16 (the default) or torch.float32. Of torch's int8
+            without scales int32: its sums, exact below 2^31 (any k to 131,071).
 
     Returns:
         `out`, or a new array of `a`'s kind: [..., m, n], dimensions of vectors dropped. Of torch
@@ -79,7 +81,8 @@ def matmul(
         (docs/pytorch.md).
 
     dtypes are float16, float32, float64, complex64 and complex128, on a GPU of torch's also
-    bfloat16. Complex matrices lie in the host's memory or on a GPU; OpenCL devices multiply none.
+    bfloat16; also torch's 8-bit floats and int8, as scales and out_dtype say. Complex matrices lie
+    in the host's memory or on a GPU; OpenCL devices multiply none.
     Any size from 0 up; k == 0 gives beta · out.
 
     Raises:
@@ -90,12 +93,7 @@ def matmul(
     if scale_a is not None or scale_b is not None or out_dtype is not None:
         usual = (alpha, beta, transpose_a, transpose_b) == (1.0, 0.0, False, False)
         rest = (bias, activation, device, kernel, precision, accumulate)
-        if not usual or any(option is not None for option in rest):
-            raise ArgumentError(
-                "scale_a, scale_b: beside scales accepted are out= and out_dtype=, and no other"
-                " option of matmul"
-            )
-        return _scaled(a, b, scale_a, scale_b, out, out_dtype)
+        return _of_8_bits(a, b, out, (scale_a, scale_b, out_dtype), usual, rest)
     if (
         type(a) is np.ndarray
         and type(b) is np.ndarray
@@ -125,6 +123,10 @@ def matmul(
         # fmt: on
         if found is not None:
             return found
+    if is_int8(a):
+        usual = (alpha, beta, transpose_a, transpose_b) == (1.0, 0.0, False, False)
+        rest = (bias, activation, device, kernel, precision, accumulate)
+        return _of_8_bits(a, b, out, (None, None, None), usual, rest)
     way: Any = _by_torch() if is_watched(a, b, bias, out) else dense
     return way.matmul(
         a,
@@ -143,13 +145,21 @@ def matmul(
     )
 
 
-def _scaled(a: Any, b: Any, scale_a: Any, scale_b: Any, out: Any, out_dtype: Any) -> Any:
-    """Of 8-bit floats."""
+def _of_8_bits(
+    a: Any, b: Any, out: Any, scaled: tuple[Any, ...], usual: bool, rest: tuple[Any, ...]
+) -> Any:
+    """Of 8-bit floats and int8: `scaled` are both scales and out_dtype, `rest` other options."""
+    if not usual or any(option is not None for option in rest):
+        raise ArgumentError(
+            "scale_a, scale_b: beside scales, and of int8, accepted are out= and out_dtype=, and no"
+            " other option of matmul"
+        )
     if not hasattr(a, "data_ptr"):
         raise OperandError(f"a={type(a).__name__}: with scales accepted are torch tensors")
-    from tilewright.torch_ops.fp8_call import dense as of_8_bits
+    from tilewright.torch_ops import fp8_call
 
-    return of_8_bits(a, b, scale_a, scale_b, out, out_dtype)
+    scale_a, scale_b, out_dtype = scaled
+    return fp8_call.dense(a, b, scale_a, scale_b, out, out_dtype)
 
 
 def explain(a: Any, b: Any, **options: Any) -> str:
@@ -164,6 +174,8 @@ def explain(a: Any, b: Any, **options: Any) -> str:
     for name in ("scale_a", "scale_b", "out_dtype"):
         if options.pop(name) is not None:
             raise ArgumentError(f"{name}: products with scales are not explained; accepted is None")
+    if is_int8(a):
+        raise ArgumentError("a.dtype='int8': such products are not explained")
     if options["device"] is None:
         check_named()
     seen = is_watched(a, b, options["bias"], options["out"])

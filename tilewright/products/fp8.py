@@ -1,11 +1,12 @@
-"""8-bit floats with scales, as `ragged_matmul` and `matmul` take them, made of wider ones.
+"""8-bit numbers with scales, as `ragged_matmul` and `matmul` take them, made of wider ones.
 
     values [t, k], scales [t, 1]              scale="row"
                    scales [t, k / 128]        scale="1x128"     rounded up, as all below
                    scales [t / 128, k / 128]  scale="128x128"
 
 An element stands for its value times the scale of its row, strip or block. 8-bit tensor cores read
-operands with k contiguous, so that is how values are laid out, whichever dimension k is.
+operands with k contiguous, so that is how values are laid out, whichever dimension k is. int8 has
+scales of rows: its sums are exact over all of k.
 """
 
 from __future__ import annotations
@@ -53,3 +54,28 @@ def quantise_fp8(
     from tilewright.torch_ops.fp8_call import quantise
 
     return quantise(x, scale, dtype, along, offsets)
+
+
+def quantise_int8(x: Any, *, along: int = -1) -> tuple[Any, ...]:
+    """int8 numbers and the float32 scales, one a row, by which they stand for x.
+
+    Args:
+        x: torch tensor of two or three dimensions, float16, bfloat16 or float32, in any layout.
+        along: which of the last two dimensions is k: that over which a product sums, and which
+            shares a scale.
+
+    Returns: values of x's shape, int8 from -127 to 127, contiguous along k, its rows at multiples
+        of 16 bytes; and scales of x's shape with that dimension 1.
+
+    A scale is the largest magnitude over 127, at least 2^-126, and 1 where all are zero; values are
+    x times its inverse, rounded to nearest, ties to even. int8 has neither NaN nor infinity: a row
+    with either has scale NaN and zeros, so that its products are NaN. The same bits on every
+    device. No gradient passes; an x that requires one is refused, unless under torch.no_grad().
+
+    Raises: ArgumentError, DtypeError, OperandError, ShapeError.
+    """
+    if not hasattr(x, "data_ptr"):
+        raise OperandError(f"x={type(x).__name__}: accepted are torch tensors")
+    from tilewright.torch_ops import fp8_call
+
+    return fp8_call.quantise_int8(x, along)

@@ -22,6 +22,7 @@ from typing import Any
 from tilewright.errors import ArgumentError, OperandError
 from tilewright.facts.arithmetic import asked
 from tilewright.inputs.checks import check_invariant
+from tilewright.inputs.watched import is_int8
 
 _NEEDED = ("x", "w", "offsets")
 
@@ -58,7 +59,10 @@ def ragged_matmul(
             [] for one scale of all, also stand for the former. Second form: [m, t / 128] with
             [t / 128, n] or [t / 128, n / 128], groups beginning at multiples of 128. Sums are
             float32, and tensor cores add up no more than 128 of k before them.
-        out_dtype: of such products, torch.bfloat16 (the default) or torch.float32.
+            x and w may be int8 too (`quantise_int8`), in the first form, with [t, 1] and [g, 1, n]
+            or what stands for them, or without scales: then the result is int32. Sums are int32,
+            exact below 2^31 (any k to 131,071), and wrap around there.
+        out_dtype: of products with scales, torch.bfloat16 (the default) or torch.float32.
         batch_invariant: a row of the result has the same bits whatever rows lie beside it and
             however groups are cut, on one device with the same w: tiles and the order of k follow
             from n, k and the dtype alone, k is never cut, and x is copied where its rows are not
@@ -66,8 +70,9 @@ def ragged_matmul(
             be contiguous. It costs next to nothing on a GPU; processors multiply by a loop of their
             own, as BLAS chooses kernels by the number of rows.
 
-    Returns: [t, n] or [g, m, n], of x's dtype, ordered on the current stream; nothing is waited
-    for. Differentiable where `out` is None. On processors the same by a loop.
+    Returns: [t, n] or [g, m, n], of x's dtype unless that has 8 bits, ordered on the current
+        stream; nothing is waited for. Differentiable where `out` is None. On processors the same
+        by a loop.
 
     Offsets that decrease, begin below zero or run past the rows cannot be seen without waiting:
     that group and those after it count as empty (of the second form only the wrong groups), and the
@@ -79,9 +84,9 @@ def ragged_matmul(
     """
     if batch_invariant is not False:
         check_invariant(batch_invariant)
-    if scale_a is not None or scale_b is not None or out_dtype is not None:
+    if scale_a is not None or scale_b is not None or out_dtype is not None or is_int8(x):
         if batch_invariant:
-            raise ArgumentError("batch_invariant=True: not with scales; accepted is False")
+            raise ArgumentError("batch_invariant=True: not with scales or int8; accepted is False")
         return _scaled(x, w, offsets, bias, out, precision, scale_a, scale_b, out_dtype)
     plain = w is not None and offsets is not None and out is None
     if plain and getattr(x, "is_cuda", False) and (precision is None or _is_tf32(precision)):
@@ -116,10 +121,10 @@ def _scaled(
     scale_b: Any,
     out_dtype: Any,
 ) -> Any:
-    """Of 8-bit floats."""
+    """Of 8-bit floats and int8."""
     for name, value in (("bias", bias), ("precision", precision)):
         if value is not None:
-            raise ArgumentError(f"{name}: not with scales; accepted is None")
+            raise ArgumentError(f"{name}: not with scales or int8; accepted is None")
     if not hasattr(x, "data_ptr"):
         raise OperandError(f"x={type(x).__name__}: accepted are torch tensors")
     from tilewright.torch_ops.fp8_call import ragged

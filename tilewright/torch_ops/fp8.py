@@ -17,25 +17,24 @@ from tilewright.inputs.tensors import written
 from tilewright.torch_ops import fp8_on_processor
 from tilewright.torch_ops.eager import is_eager
 
-_TYPES = {True: torch.float8_e5m2, False: torch.float8_e4m3fn}
 _ALIGNED = 16  # bytes that rows of values begin at multiples of
 _FOUR = 4  # scales that rows of scales begin at multiples of: 16 bytes
 
 
-def product(operands: Operands, scales: Scales, dtype: torch.dtype, *, depths: bool) -> Tensor:
+def product(work: Fp8Work, dtype: torch.dtype) -> Tensor:
     """The product in a new tensor; rows without a group, and groups without rows, are zero."""
-    given = operands[:5]
+    given = work.operands[:5]
     if is_eager(*given):
-        return _new(*given, scales, dtype, depths)
-    operator = torch.ops.tilewright.fp8_depths if depths else torch.ops.tilewright.fp8_rows
-    found: Tensor = operator(*given, int(scales), dtype)
+        return _new(*given, work.scales, dtype, work.depths)
+    operator = torch.ops.tilewright.fp8_depths if work.depths else torch.ops.tilewright.fp8_rows
+    found: Tensor = operator(*given, int(work.scales), dtype)
     return found
 
 
-def product_into(operands: Operands, scales: Scales, *, depths: bool) -> None:
+def product_into(work: Fp8Work) -> None:
     """The product into `out`; rows of `out` without a group stay as they are."""
-    _run(Fp8Work(operands, scales, depths))
-    written(operands.out)
+    _run(work)
+    written(work.operands.out)
 
 
 def _new(
@@ -105,15 +104,15 @@ def _(a: Tensor, b: Tensor, offsets: Tensor, *rest: Any) -> Tensor:
     return a.new_empty(_shape(a, b, offsets, True), dtype=rest[-1])
 
 
-def quantised(x: Tensor, scale: str, e5m2: bool, ends: Tensor | None) -> tuple[Tensor, ...]:
+def quantised(x: Tensor, scale: str, dtype: torch.dtype, ends: Tensor | None) -> tuple[Tensor, ...]:
     """Of x [batch, rows, k]: values as wide, their scales, and ends of groups once padded.
 
     Scales are [batch, rows, 1] or [batch, rows or blocks of 128, blocks of k].
     """
     if is_eager(x, ends):
-        values, scales, padded = _quantised(x, scale, e5m2, ends)
+        values, scales, padded = _quantised(x, scale, dtype, ends)
     else:
-        values, scales, padded = torch.ops.tilewright.fp8_quantised(x, scale, e5m2, ends)
+        values, scales, padded = torch.ops.tilewright.fp8_quantised(x, scale, dtype, ends)
     k = x.shape[2] if ends is None else values.shape[2]
     if scale == "row":
         scales = scales[..., None]
@@ -122,12 +121,12 @@ def quantised(x: Tensor, scale: str, e5m2: bool, ends: Tensor | None) -> tuple[T
     return values[..., :k], scales, padded
 
 
-def _room(x: Tensor, scale: str, e5m2: bool, ends: Tensor | None) -> tuple[Tensor, ...]:
+def _room(x: Tensor, scale: str, dtype: torch.dtype, ends: Tensor | None) -> tuple[Tensor, ...]:
     """Memory for what is found; scales of strips have those of a block of k beside each other."""
     batch, rows, k = x.shape
     if ends is not None:
         k = (k + (BLOCK - 1) * ends.shape[0]) // BLOCK * BLOCK
-    values = x.new_empty((batch, rows, -(-k // _ALIGNED) * _ALIGNED), dtype=_TYPES[e5m2])
+    values = x.new_empty((batch, rows, -(-k // _ALIGNED) * _ALIGNED), dtype=dtype)
     blocks = -(-k // BLOCK)
     shape: tuple[int, ...] = (batch, -(-rows // BLOCK), blocks)
     if scale == "row":
@@ -139,9 +138,9 @@ def _room(x: Tensor, scale: str, e5m2: bool, ends: Tensor | None) -> tuple[Tenso
 
 
 def _quantised(
-    x: Tensor, scale: str, e5m2: bool, ends: Tensor | None
+    x: Tensor, scale: str, dtype: torch.dtype, ends: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    values, scales, padded = _room(x, scale, e5m2, ends)
+    values, scales, padded = _room(x, scale, dtype, ends)
     seen = scales[..., : x.shape[1]].transpose(1, 2) if scale == "1x128" else scales
     groups = None if ends is None else (ends, padded)
     if x.is_cuda:
@@ -155,11 +154,11 @@ def _quantised(
 
 @torch.library.custom_op("tilewright::fp8_quantised", mutates_args=())
 def _operator(
-    x: Tensor, scale: str, e5m2: bool, ends: Tensor | None
+    x: Tensor, scale: str, dtype: torch.dtype, ends: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return _quantised(x, scale, e5m2, ends)
+    return _quantised(x, scale, dtype, ends)
 
 
 @_operator.register_fake
-def _(x: Tensor, scale: str, e5m2: bool, ends: Tensor | None) -> tuple[Tensor, ...]:
-    return _room(x, scale, e5m2, ends)
+def _(x: Tensor, scale: str, dtype: torch.dtype, ends: Tensor | None) -> tuple[Tensor, ...]:
+    return _room(x, scale, dtype, ends)

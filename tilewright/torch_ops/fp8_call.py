@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilewright.backends.cuda.fp8.work import BLOCK, Operands, Scales
+from tilewright.backends.cuda.fp8.work import BLOCK, Fp8Work, Operands, Scales
 from tilewright.backends.cuda.machine.arrays import extent
 from tilewright.errors import ArgumentError, DtypeError, OperandError, OverlapError, ShapeError
 from tilewright.facts.limits import MOST
@@ -19,15 +19,19 @@ from tilewright.inputs.checks import check_shape
 from tilewright.inputs.overlap import SHARED, check_apart
 from tilewright.inputs.tensors import dtype_of, needs_gradient
 from tilewright.remember import Shelf
-from tilewright.torch_ops import fp8
+from tilewright.torch_ops import fp8, fp8_again
 from tilewright.wording import short
 
 FLOATS = (torch.float8_e4m3fn, torch.float8_e5m2)
+INT8 = torch.int8
 _NAMES = "float8_e4m3fn and float8_e5m2"
 _OUT = (torch.bfloat16, torch.float32)
 _KINDS = ("row", "1x128", "128x128")
+_WHOLE = (torch.int32,)
+_Asked = tuple[tuple[torch.dtype, ...], Any]
 _FROM = (torch.float16, torch.bfloat16, torch.float32)
-# The end of a single group, by device and rows.
+# A scale of one by device; the end of a single group by device and rows.
+_ones: Shelf[torch.device, Tensor] = Shelf("scales of one", most=1 << 16)
 _single: Shelf[tuple[Any, ...], Tensor] = Shelf("ends of single products", most=1 << 16)
 
 
@@ -35,10 +39,15 @@ def ragged(
     x: Any, w: Any, offsets: Any, scale_a: Any, scale_b: Any, out: Any, out_dtype: Any
 ) -> Any:
     """Arguments, results and errors are those of `tilewright.ragged_matmul`."""
-    given = {"x": x, "w": w, "offsets": offsets, "scale_a": scale_a, "scale_b": scale_b}
+    asked = x, w, offsets, scale_a, scale_b
+    found = fp8_again.again(asked, out, out_dtype)
+    if found is not None:
+        return found
+    given = {"x": x, "w": w, "offsets": offsets}
+    whole = _is_whole(x, scale_a, scale_b)
+    given |= {} if whole else {"scale_a": scale_a, "scale_b": scale_b}
     _check_tensors(given, out)
-    for name, value in (("x", x), ("w", w)):
-        _check_float(name, value)
+    _check_types(given)
     if x.dim() != 2 or w.dim() not in (2, 3):
         raise ShapeError(
             f"x.shape={tuple(x.shape)}, w.shape={tuple(w.shape)}: accepted are [t, k] by [g, k, n],"
@@ -47,56 +56,102 @@ def ragged(
     if x.shape[1] != w.shape[-2]:
         raise ShapeError(f"w.shape={tuple(w.shape)}: must have {x.shape[1]} rows, the columns of x")
     depths = w.dim() == 2
+    if depths and x.dtype == INT8:
+        raise ShapeError(
+            f"w.shape={tuple(w.shape)}: of int8 accepted are [t, k] by [g, k, n]; groups of k are"
+            " for gradients, which int8 has none of"
+        )
     _check_offsets(offsets, None if depths else w.shape[0])
+    if whole:
+        scale_a = scale_b = _one(x)
     kind, scale_a, scale_b = _scales(x, w, scale_a, scale_b)
     operands = Operands(x, w, offsets, scale_a, scale_b, out)
-    return _run(operands, kind, given, out_dtype, depths=depths)
+    work = Fp8Work(operands, kind, depths, clear=not depths and out is None)
+    found = _run(work, given, _result(whole, out_dtype))
+    fp8_again.remember(asked, out, out_dtype, work, found)
+    return found
 
 
 def dense(a: Any, b: Any, scale_a: Any, scale_b: Any, out: Any, out_dtype: Any) -> Any:
     """Arguments, results and errors are those of `tilewright.matmul`: a batch of one group."""
-    given = {"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b}
+    asked = _as_batch(a, b, scale_a, scale_b)
+    found = None if asked is None else fp8_again.again(asked, out, out_dtype)
+    if found is not None:
+        return found
+    given = {"a": a, "b": b}
+    whole = _is_whole(a, scale_a, scale_b)
+    given |= {} if whole else {"scale_a": scale_a, "scale_b": scale_b}
     _check_tensors(given, out)
-    for name, value in (("a", a), ("b", b)):
-        _check_float(name, value)
+    _check_types(given)
     if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0]:
         raise ShapeError(
-            f"a.shape={tuple(a.shape)}, b.shape={tuple(b.shape)}: of 8-bit floats accepted are"
+            f"a.shape={tuple(a.shape)}, b.shape={tuple(b.shape)}: of 8-bit numbers accepted are"
             " [m, k] by [k, n]"
         )
-    if scale_b.dim():
+    if whole:
+        scale_a = scale_b = _one(a)
+    elif scale_b.dim():
         scale_b = scale_b[None]
     kind, scale_a, scale_b = _scales(a, b[None], scale_a, scale_b)
-    operands = Operands(a, b[None], _end(a), scale_a, scale_b, out)
-    return _run(operands, kind, given, out_dtype, depths=False)
+    work = Fp8Work(Operands(a, b[None], _end(a), scale_a, scale_b, out), kind, clear=out is None)
+    found = _run(work, given, _result(whole, out_dtype))
+    if asked is not None:
+        fp8_again.remember(asked, out, out_dtype, work, found)
+    return found
+
+
+def _as_batch(a: Any, b: Any, scale_a: Any, scale_b: Any) -> Any:
+    """The operands of a single product on a GPU as those of a batch of one; else None."""
+    plain = type(a) is Tensor and type(b) is Tensor and a.is_cuda and a.dim() == b.dim() == 2
+    if not plain or torch.compiler.is_compiling():
+        return None
+    of_b = scale_b[None] if isinstance(scale_b, Tensor) and scale_b.dim() else scale_b
+    return a, b[None], _end(a), scale_a, of_b
+
+
+def quantise_int8(x: Any, along: Any) -> tuple[Tensor, ...]:
+    """Arguments, results and errors are those of `tilewright.quantise_int8`."""
+    _check_quantised(x, {"x": x}, along)
+    return _quantised(x, "row", INT8, along, None)
 
 
 def quantise(x: Any, scale: Any, dtype: Any, along: Any, offsets: Any) -> tuple[Tensor, ...]:
     """Arguments, results and errors are those of `tilewright.quantise_fp8`."""
-    _check_tensors({"x": x} if offsets is None else {"x": x, "offsets": offsets}, None)
-    if x.dtype not in _FROM:
-        raise DtypeError(f"x.dtype={dtype_of(x)!r}: accepted are float16, bfloat16 and float32")
-    if x.dim() not in (2, 3):
-        raise ShapeError(f"x.shape={tuple(x.shape)}: must have two dimensions, or three")
-    _check_sizes("x", x)
+    _check_quantised(x, {"x": x} if offsets is None else {"x": x, "offsets": offsets}, along)
     if not isinstance(scale, str) or scale not in _KINDS:
         raise ArgumentError(f"scale={short(scale)}: accepted are 'row', '1x128' and '128x128'")
     dtype = FLOATS[0] if dtype is None else dtype
     if dtype not in FLOATS:
         raise ArgumentError(f"dtype={short(dtype)}: accepted are torch.{_NAMES}")
-    if type(along) is not int or along not in (-1, -2, x.dim() - 1, x.dim() - 2):
-        raise ArgumentError(f"along={short(along)}: accepted are -1 and -2, of the last two")
-    last = along in (-1, x.dim() - 1)
     if offsets is not None:
-        if x.dim() != 2 or last or scale == "row":
+        if x.dim() != 2 or along in (-1, x.dim() - 1) or scale == "row":
             raise ArgumentError(
                 f"offsets: with x of {x.dim()} dimensions, along={along} and scale={scale!r};"
                 " accepted are offsets with [t, n], along=0 and blocks of 128"
             )
         _check_offsets(offsets, None)
+    return _quantised(x, scale, dtype, along, offsets)
+
+
+def _check_quantised(x: Any, given: dict[str, Any], along: Any) -> None:
+    """Raise where x is not what is quantised, or `along` none of its last two dimensions."""
+    _check_tensors(given, None)
+    if x.dtype not in _FROM:
+        raise DtypeError(f"x.dtype={dtype_of(x)!r}: accepted are float16, bfloat16 and float32")
+    if x.dim() not in (2, 3):
+        raise ShapeError(f"x.shape={tuple(x.shape)}: must have two dimensions, or three")
+    _check_sizes("x", x)
+    if type(along) is not int or along not in (-1, -2, x.dim() - 1, x.dim() - 2):
+        raise ArgumentError(f"along={short(along)}: accepted are -1 and -2, of the last two")
+
+
+def _quantised(
+    x: Tensor, scale: str, dtype: torch.dtype, along: int, offsets: Any
+) -> tuple[Tensor, ...]:
+    last = along in (-1, x.dim() - 1)
     seen = x if last else x.transpose(-1, -2)
     seen = seen if x.dim() == 3 else seen[None]
-    values, scales, ends = fp8.quantised(seen, scale, dtype == FLOATS[1], offsets)
+    values, scales, ends = fp8.quantised(seen, scale, dtype, offsets)
     if x.dim() == 2:
         values, scales = values[0], scales[0]
     if not last:
@@ -104,21 +159,19 @@ def quantise(x: Any, scale: Any, dtype: Any, along: Any, offsets: Any) -> tuple[
     return (values, scales) if offsets is None else (values, scales, ends)
 
 
-def _run(
-    operands: Operands, kind: Scales, given: dict[str, Any], out_dtype: Any, *, depths: bool
-) -> Any:
-    out = operands.out
+def _run(work: Fp8Work, given: dict[str, Any], out_dtype: _Asked) -> Any:
+    """`out_dtype` is which are accepted, the one that is made first, and what was asked for."""
+    operands, depths = work.operands, work.depths
+    out, (accepted, asked) = operands.out, out_dtype
+    if asked is not None and asked not in accepted:
+        names = " and ".join(map(str, accepted))
+        raise ArgumentError(f"out_dtype={short(asked)}: accepted {_are(accepted)} {names}")
     if out is None:
-        dtype = torch.bfloat16 if out_dtype is None else out_dtype
-        if dtype not in _OUT:
-            raise ArgumentError(
-                f"out_dtype={short(out_dtype)}: accepted are torch.bfloat16 and torch.float32"
-            )
-        return fp8.product(operands, kind, dtype, depths=depths)
+        return fp8.product(work, asked or accepted[0])
     a, b = operands.a, operands.b
     groups = (operands.offsets.shape[0],) if depths else ()
     _check_out(out, (*groups, a.shape[0], b.shape[-1]), out_dtype, given)
-    fp8.product_into(operands, kind, depths=depths)
+    fp8.product_into(work)
     return out
 
 
@@ -143,10 +196,33 @@ def _check_tensors(given: dict[str, Any], out: Any) -> None:
             )
 
 
-def _check_float(name: str, value: Tensor) -> None:
-    if value.dtype not in FLOATS:
-        raise DtypeError(f"{name}.dtype={dtype_of(value)!r}: with scales accepted are {_NAMES}")
-    _check_sizes(name, value)
+def _is_whole(a: Any, scale_a: Any, scale_b: Any) -> bool:
+    """Whether it is a product of int8 without scales, whose result is its int32 sums."""
+    return scale_a is scale_b is None and getattr(a, "dtype", None) == INT8
+
+
+def _are(accepted: tuple[Any, ...]) -> str:
+    return "are" if len(accepted) > 1 else "is"
+
+
+def _result(whole: bool, asked: Any) -> _Asked:
+    return (_WHOLE if whole else _OUT), asked
+
+
+def _check_types(given: dict[str, Any]) -> None:
+    """Raise unless the first two are 8-bit floats, or both int8."""
+    (first, a), (second, b), *_ = given.items()
+    for name, value in ((first, a), (second, b)):
+        if value.dtype not in FLOATS and value.dtype != INT8:
+            raise DtypeError(
+                f"{name}.dtype={dtype_of(value)!r}: with scales accepted are {_NAMES}, and int8"
+            )
+        _check_sizes(name, value)
+    if (a.dtype == INT8) != (b.dtype == INT8):
+        raise DtypeError(
+            f"{second}.dtype={dtype_of(b)!r}: with {first}.dtype={dtype_of(a)!r}; accepted are both"
+            " int8, or both 8-bit floats"
+        )
 
 
 def _check_sizes(name: str, value: Tensor) -> None:
@@ -184,6 +260,11 @@ def _scales(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor) -> tuple[Sca
         if of_a in rows_a and of_b in rows_b:
             of_each = scale_b if len(of_b) != 2 else scale_b[:, None]
             return Scales.ROWS, _spread(scale_a, (m, 1)), _spread(of_each, (*groups, 1, n))
+        if a.dtype == INT8:
+            raise ShapeError(
+                f"scale_a.shape={of_a}, scale_b.shape={of_b}: of int8 accepted are {(m, 1)} with"
+                f" {(*groups, 1, n)}, and () for one scale of all"
+            )
         if of_a == (m, blocks) and of_b == (*groups, blocks, wide):
             return Scales.BLOCKS, scale_a, scale_b
         accepted = (
@@ -202,12 +283,16 @@ def _spread(scale: Tensor, shape: tuple[int, ...]) -> Tensor:
     return scale.expand(shape) if not scale.dim() else scale.reshape(shape)
 
 
-def _check_out(out: Tensor, shape: tuple[int, ...], dtype: Any, given: dict[str, Any]) -> None:
+def _check_out(
+    out: Tensor, shape: tuple[int, ...], out_dtype: _Asked, given: dict[str, Any]
+) -> None:
     """Raise where the product cannot be written there."""
     check_shape("out", out.shape, shape)
-    if out.dtype not in _OUT or dtype not in (None, out.dtype):
+    accepted, asked = out_dtype
+    if out.dtype not in accepted or asked not in (None, out.dtype):
+        names = " and ".join(str(one).removeprefix("torch.") for one in accepted)
         raise DtypeError(
-            f"out.dtype={dtype_of(out)!r}: accepted are bfloat16 and float32, as out_dtype says"
+            f"out.dtype={dtype_of(out)!r}: accepted {_are(accepted)} {names}, as out_dtype says"
         )
     if out.requires_grad:
         raise ArgumentError("out: requires a gradient; accepted is out=None then")
@@ -230,6 +315,14 @@ def _reach(tensor: Tensor) -> tuple[int, int]:
     """The bytes from a tensor's first element to past its last."""
     begin, end = extent(tensor)
     return tensor.data_ptr() + begin, tensor.data_ptr() + end
+
+
+def _one(a: Tensor) -> Tensor:
+    """The scale of what has none."""
+    if torch.compiler.is_compiling() or type(a) is not Tensor or a.is_meta:
+        return torch.ones((), dtype=torch.float32, device=a.device)
+    made = lambda: torch.ones((), dtype=torch.float32, device=a.device)  # noqa: E731
+    return _ones.found(a.device, made, lambda _: 512)
 
 
 def _end(a: Tensor) -> Tensor:

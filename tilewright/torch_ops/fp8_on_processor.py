@@ -1,6 +1,8 @@
 """8-bit products and quantising on processors: decoded to float32, a product of torch's a group.
 
-What kernels on GPUs give is compared with these; quantised bits are the same there, bit for bit.
+float32 holds every sum of 1,024 products of int8 exactly, and those of so much of k are added up in
+int32. What kernels on GPUs give is compared with these; quantised bits are the same there, bit for
+bit.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from torch import Tensor
 from tilewright.backends.cuda.fp8.work import BLOCK, Fp8Work, Scales
 from tilewright.errors import ShapeError
 
-_LARGEST = {torch.float8_e4m3fn: 448.0, torch.float8_e5m2: 57344.0}
+_LARGEST = {torch.float8_e4m3fn: 448.0, torch.float8_e5m2: 57344.0, torch.int8: 127.0}
+_EXACT = 1024  # products of int8, at most 2^14 each, whose sum float32 holds: 2^24
 _SMALLEST = torch.finfo(torch.float32).tiny  # a scale: its inverse is finite
 
 
@@ -33,12 +36,26 @@ def multiply(work: Fp8Work) -> None:
     for group, (begin, end) in enumerate(bounds):
         if end <= begin:
             continue
-        if work.scales == Scales.ROWS:
+        if work.of_integers:
+            whole = _whole(a[begin:end], b[group])
+            exact = out.dtype == torch.int32
+            scale = 1 if exact else scale_a[begin:end] * scale_b[group]
+            out[begin:end] = whole if exact else whole.float() * scale
+        elif work.scales == Scales.ROWS:
             sums = a[begin:end].float() @ b[group].float()
             out[begin:end] = sums * scale_a[begin:end] * scale_b[group]
         else:
             left = _decoded(a[begin:end], scale_a[begin:end], 1, 1)
             out[begin:end] = left @ _of_b(b[group], scale_b[group], work.scales)
+
+
+def _whole(a: Tensor, b: Tensor) -> Tensor:
+    """a @ b in int32, which wraps around."""
+    sums = torch.zeros(a.shape[0], b.shape[1], dtype=torch.int32)
+    for begin in range(0, a.shape[1], _EXACT):
+        part = slice(begin, begin + _EXACT)
+        sums += (a[:, part].float() @ b[part].float()).int()
+    return sums
 
 
 def _of_b(b: Tensor, scale: Tensor, kind: Scales) -> Tensor:
@@ -91,6 +108,11 @@ def quantise(x: Tensor, values: Tensor, scales: Tensor, scale: str, groups: Any)
         spread = scales.repeat_interleave(down, 1)[:, :rows].repeat_interleave(BLOCK, 2)[..., :k]
     largest = _LARGEST[values.dtype]
     scaled = (x * (1.0 / spread)).clamp(-largest, largest)
+    if values.dtype == torch.int8:  # which has nothing for what is not finite: the scale says so
+        strange = ~x.isfinite().all(2, keepdim=True)
+        spread.masked_fill_(strange, float("nan"))
+        values[..., :k] = scaled.masked_fill(strange, 0).round().to(torch.int8)
+        return
     other = x if values.dtype == torch.float8_e5m2 else float("nan")  # e4m3fn has no infinity
     scaled = torch.where(x.isfinite(), scaled, other)
     values[..., :k] = scaled.to(values.dtype)

@@ -16,6 +16,7 @@ pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from tests.backends.cuda.test_triton_code import MATRIX, TARGETS, by_turns, code  # noqa: E402
 from tests.support.interpreter import interpreted  # noqa: E402
+from tests.support.spills import stacks  # noqa: E402
 
 REGISTERS = 65536 // (3 * 128) // 8 * 8  # a thread's, of three warpgroups, as a launch has them
 
@@ -27,7 +28,7 @@ def test_hopper_multiplies_8_bits_and_its_loops_spill_nothing(
     scales: int, floats: int, tmp_path: Path
 ) -> None:
     macros = {"SCALES": scales, "DEPTHS": int(scales == 2), "OUT_FLOAT": floats}
-    macros |= {"A_E5M2": floats, "B_E5M2": 0, "SKEW": int(scales > 0)}
+    macros |= {"A_E5M2": floats, "B_E5M2": 0, "SKEW": int(scales > 0), "INT8": 0, "OUT_INT": 0}
     found = instructions(nvrtc.compiled("hopper_fp8", macros, "sm_90a"), tmp_path)
     left = "E5M2" if floats else "E4M3"
     # Four of 32 k a block of 64 rows: one block of a tile, two of another, half of a third.
@@ -46,9 +47,27 @@ def test_hopper_multiplies_8_bits_and_its_loops_spill_nothing(
     assert 2 * up + down <= 3 * REGISTERS, "a block has no more than it was launched with"
 
 
+@needs_nvrtc
+@pytest.mark.parametrize(("wide", "whole", "skew"), [(0, 0, 0), (1, 0, 1), (1, 1, 2)])
+def test_hopper_sums_int8_in_registers_and_spills_nothing(
+    wide: int, whole: int, skew: int, tmp_path: Path
+) -> None:
+    """Bits of int32 are stored as those of float32 are."""
+    macros = {"SCALES": 0, "DEPTHS": 0, "INT8": 1, "OUT_FLOAT": wide, "OUT_INT": whole}
+    macros |= {"A_E5M2": 0, "B_E5M2": 0, "SKEW": skew}
+    code = nvrtc.compiled("hopper_fp8", macros, "sm_90a")
+    found = instructions(code, tmp_path)
+    assert found.count("IGMMA.64x128x32.S8.S8") == 12
+    assert found.count("IGMMA.64x64x32.S8.S8") == 4
+    assert found.count("WARPGROUP.DEPBAR") == 6, "wgmma waits for wgmma"
+    assert not any(stacks(code)), "registers are spilled"
+    assert ("I2FP" in found or found.count("I2F") > 100) == (not whole)
+
+
 def test_8_bit_products_are_right_in_the_interpreter() -> None:
     printed = interpreted("fp8_proof")
     said = ("rows: right", "depths: right", "quantised: the same bits", "wrong offsets: named")
+    said += ("int8: equal",)
     for line in said:
         assert line in printed
 
@@ -83,13 +102,33 @@ def test_every_target_multiplies_by_matrix_instructions(
     }
     ones = dict.fromkeys(("a_col", "b_row", "c_col"), 1)
     tile = {"TILE_M": 64, "TILE_N": 128, "TILE_K": 64, "SHARED": 128, "A_E5M2": 0, "B_E5M2": 0}
-    more = {"BAND": 8, "ROWS": 0} if "rows" in name else {"LEADING": 0}
+    more = {"BAND": 8, "ROWS": 0, "INT8": 0} if "rows" in name else {"LEADING": 0}
     kernel = getattr(fp8, name)
     names = {one.name for one in kernel.params}
     given = {name: kind for name, kind in types.items() if name in names and name not in ones}
     text = code(kernel, target, given, {**tile, **ones, **more, "NATIVE": native})
     assert re.search(MATRIX[target], text)
     assert not native or re.search("e4m3|f8f6f4", text)
+
+
+@pytest.mark.parametrize("target", [one[0] for one in by_turns("multiply_fp8_rows")])
+def test_every_target_multiplies_int8_by_matrix_instructions(target: str) -> None:
+    from tilewright.backends.cuda.kernels.triton import fp8
+
+    types = {
+        **dict.fromkeys(("a", "b"), "*u8"),
+        **dict.fromkeys(("of_a", "of_b"), "*fp32"),
+        **dict.fromkeys(("c", "table"), "*i32"),
+        **dict.fromkeys(NUMBERS, "i32"),
+    }
+    ones = dict.fromkeys(("a_col", "b_row", "c_col"), 1)
+    tile = {"TILE_M": 64, "TILE_N": 128, "TILE_K": 64, "SHARED": 1, "A_E5M2": 0, "B_E5M2": 0}
+    more = {"BAND": 8, "ROWS": 1, "INT8": 1, "NATIVE": 0}
+    names = {one.name for one in fp8.multiply_fp8_rows.params}
+    given = {name: kind for name, kind in types.items() if name in names and name not in ones}
+    text = code(fp8.multiply_fp8_rows, target, given, {**tile, **ones, **more})
+    assert re.search(MATRIX[target], text)
+    assert re.search("s8|i8|iu8", text)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -109,7 +148,7 @@ def test_every_target_quantises(target: str) -> None:
     native = int(target in NATIVE)
     common = {"E5M2": 0, "NATIVE": native, "x_col": 1}
     for name, more in (
-        ("quantise_rows", {**common, "TILE_R": 4, "TILE_K": 1024}),
+        ("quantise_rows", {**common, "INT8": 0, "TILE_R": 4, "TILE_K": 1024}),
         ("quantise_blocks", {**common, "SCALE": 1, "PADDED": 1, "TILE_R": 32, "WIDE": 0}),
         ("pad_groups", {"BLOCK": 1024}),
     ):

@@ -16,7 +16,9 @@ torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import tilewright  # noqa: E402
 from tests.support import fp8_cases as cases  # noqa: E402
+from tilewright import errors  # noqa: E402
 from tilewright.backends.cuda.fp8 import engine, hopper, triton  # noqa: E402
+from tilewright.torch_ops import fp8_again  # noqa: E402
 
 
 @pytest.fixture(params=["fastest", "triton"])
@@ -24,14 +26,14 @@ def run(request: Any, monkeypatch: Any) -> Any:
     """The public call, by the fastest engine and by Triton's."""
     engines = (triton.Triton(),) if request.param == "triton" else engine._ENGINES
     monkeypatch.setattr(engine, "_ENGINES", engines)
-    engine._ways.clear()
+    tilewright.forget()
     torch.manual_seed(0)
 
     def call(x: Any, w: Any, offsets: Any, scale_a: Any, scale_b: Any, out: Any) -> None:
         tilewright.ragged_matmul(x, w, offsets, scale_a=scale_a, scale_b=scale_b, out=out)
 
     yield call
-    engine._ways.clear()
+    tilewright.forget()
 
 
 @pytest.mark.parametrize("leading", [False, True])
@@ -45,6 +47,102 @@ def test_rows_of_groups_meet_their_own_matrix(case: Any, leading: bool, run: Any
 def test_groups_of_k_give_a_matrix_each(case: Any, run: Any) -> None:
     cases.check_depths(case, "cuda", run)
     tilewright.synchronize()
+
+
+def into(x: Any, w: Any, offsets: Any, a: Any, b: Any, dtype: Any, out: Any) -> Any:
+    return tilewright.ragged_matmul(x, w, offsets, scale_a=a, scale_b=b, out=out)
+
+
+def new(x: Any, w: Any, offsets: Any, a: Any, b: Any, dtype: Any, out: Any) -> Any:
+    return tilewright.ragged_matmul(x, w, offsets, scale_a=a, scale_b=b, out_dtype=dtype)
+
+
+@pytest.mark.parametrize("way", [into, new])
+@pytest.mark.parametrize("case", cases.WHOLE + cases.LARGE_WHOLE, ids=str)
+def test_int8_is_exact_bit_for_bit(case: Any, way: Any, run: Any) -> None:
+    for leading in (False, True):
+        cases.check_whole(case, "cuda", way, leading=leading)
+    tilewright.synchronize()
+
+
+def test_int8_that_hopper_cannot_read_triton_takes() -> None:
+    torch.manual_seed(0)
+    x, w = (cases.drawn_bytes(*shape, device="cuda") for shape in ((100, 205), (205, 72)))
+    assert torch.equal(tilewright.matmul(x, w).double(), x.double() @ w.double())
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_quantising_to_int8_gives_the_bits_of_the_host(kind: Any) -> None:
+    torch.manual_seed(0)
+    for x in (cases.odd_values().to(kind), torch.randn(300, 1000).to(kind), cases.ties().to(kind)):
+        for along in (-1, 0):
+            found = tilewright.quantise_int8(x.cuda(), along=along)
+            wanted = tilewright.quantise_int8(x, along=along)
+            torch.testing.assert_close(found[1].cpu(), wanted[1], rtol=0, atol=0, equal_nan=True)
+            assert torch.equal(found[0].cpu(), wanted[0])
+
+
+def operands(rows: int, kinds: tuple[str, str] = ("row", "row")) -> dict[str, Any]:
+    """Two groups of so many rows together."""
+    x, w = torch.randn(rows, 256, device="cuda"), torch.randn(2, 256, 128, device="cuda")
+    xv, xs = tilewright.quantise_fp8(x, scale=kinds[0])
+    wv, ws = tilewright.quantise_fp8(w, scale=kinds[1], along=1)
+    ends = torch.tensor([rows // 3, rows], device="cuda")
+    return {"x": xv, "w": wv, "offsets": ends, "scale_a": xs, "scale_b": ws}
+
+
+def check(found: Any, given: dict[str, Any]) -> None:
+    left, right = (
+        cases.decoded(given[a], given[b]) for a, b in (("x", "scale_a"), ("w", "scale_b"))
+    )
+    third = int(given["offsets"][0])
+    cases.assert_near(found[:third], left[:third], right[0])
+    cases.assert_near(found[third:], left[third:], right[1])
+
+
+@pytest.mark.parametrize("kinds", [("row", "row"), ("1x128", "128x128")], ids=str)
+def test_what_was_checked_once_is_right_at_other_addresses_and_of_other_rows(kinds: Any) -> None:
+    torch.manual_seed(0)
+    kept = []
+    for rows in (300, 300, 70, 4000, 300, 70):
+        given = operands(rows, kinds)
+        out = torch.full((rows, 128), float("nan"), device="cuda")
+        assert tilewright.ragged_matmul(**given, out=out) is out
+        check(out, given)
+        check(tilewright.ragged_matmul(**given, out_dtype=torch.float32), given)
+        kept.append((given, out))
+    for given, out in kept:
+        check(out, given)
+    assert len(fp8_again._ready) > 0
+
+
+def test_what_was_checked_once_is_refused_where_it_is_wrong_later() -> None:
+    torch.manual_seed(0)
+    given = operands(300)
+    memory = torch.zeros(300 * 128 + 300, device="cuda")
+    for _ in range(2):
+        tilewright.ragged_matmul(**given, out=memory[300:].view(300, 128))
+    scale = memory[:300, None].fill_(1.0)
+    tilewright.ragged_matmul(**{**given, "scale_a": scale}, out=memory[300:].view(300, 128))
+    with pytest.raises(errors.OverlapError, match="scale_a"):
+        tilewright.ragged_matmul(**{**given, "scale_a": scale}, out=memory[4:-296].view(300, 128))
+    refused = [
+        ({"scale_a": given["scale_a"][:299]}, errors.ShapeError),
+        ({"scale_a": given["scale_a"].double()}, errors.DtypeError),
+        ({"scale_b": given["scale_b"][:, :, :127]}, errors.ShapeError),
+        ({"offsets": given["offsets"].double()}, errors.DtypeError),
+        ({"offsets": given["offsets"].cpu()}, errors.OperandError),
+        ({"scale_a": given["scale_a"].clone().requires_grad_()}, errors.OperandError),
+        ({"out": memory[300:].view(150, 256)}, errors.ShapeError),
+        ({"out_dtype": [torch.float32]}, errors.ArgumentError),
+        ({"w": given["w"].to(torch.bfloat16)}, errors.DtypeError),
+    ]
+    for changed, error in refused:
+        with pytest.raises(error):
+            tilewright.ragged_matmul(**{**given, **changed})
+    with torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        fake = {name: mode.from_tensor(one) for name, one in given.items()}
+        assert tilewright.ragged_matmul(**fake).shape == (300, 128)
 
 
 @pytest.mark.parametrize("dtype", [cases.E4M3, cases.E5M2], ids=str)

@@ -1,1 +1,1 @@
-"""Products of 8-bit floats with scales, groups of rows or of k as a tensor on the device says."""
+"""Products of 8-bit floats with scales and of int8, cut into groups by a tensor on the device."""

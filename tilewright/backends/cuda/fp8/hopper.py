@@ -11,8 +11,6 @@ from tilewright.backends.cuda.ragged.plan import DepthPlan, RowPlan, memory
 from tilewright.facts.device import Device
 from tilewright.facts.verdict import Proposal
 
-_LONG = 4  # whole tiles of a group from which on what is left of groups is better done last
-
 
 class Hopper:
     """Takes operands with k contiguous, rows at multiples of 16 bytes."""
@@ -32,7 +30,8 @@ class Hopper:
 
     def propose(self, work: Fp8Work, device: Device) -> Proposal:
         """As it is: what it takes, no other kernel does faster."""
-        return Proposal(self.name, device, None, "8-bit wgmma, promoted every 128 of k")
+        how = "exact in int32" if work.of_integers else "promoted every 128 of k"
+        return Proposal(self.name, device, None, f"8-bit wgmma, {how}")
 
     def bind(self, proposal: Proposal, work: Fp8Work) -> Way:
         """The planning launch and the multiplying one. Raises DeviceError."""
@@ -47,7 +46,7 @@ class Hopper:
                 made.launch(stream, table, now)
 
             return by_depths
-        last = given.a.shape[0] >= _LONG * groups * launch.ROWS
+        last = launch.is_long(given.a.shape[0], groups)
         plan = RowPlan(
             given.offsets, given.out, groups, launch.ROWS, clear=work.clear, rests_last=last
         )
@@ -58,11 +57,6 @@ class Hopper:
             made.launch(stream, table, now)
 
         return by_rows
-
-
-def is_long(rows: int, groups: int) -> bool:
-    """Whether what is left of groups is planned last; the number of rows decides nothing else."""
-    return rows >= _LONG * groups * launch.ROWS
 
 
 def _why_not_read(given: Operands) -> str | None:

@@ -1,4 +1,4 @@
-"""Launches of the kernels that make 8-bit floats, and room for what they write."""
+"""Launches of the kernels that make 8-bit floats and int8."""
 
 from __future__ import annotations
 
@@ -47,8 +47,9 @@ def _launch(
         tile, along = _ROWS
         if batch * rows:
             kernels.quantise_rows[(batch * -(-rows // tile),)](
-                x, bytes_, scales, rows, k, *lies, **common, TILE_R=tile, TILE_K=along, num_warps=4
-            )
+                x, bytes_, scales, rows, k, *lies, **common, INT8=values.dtype == torch.int8,
+                TILE_R=tile, TILE_K=along, num_warps=4,
+            )  # fmt: skip
         return
     ends, padded = groups or (scales, scales)
     count, step = (ends.shape[0], ends.stride(0)) if groups else (0, 0)

@@ -1,4 +1,4 @@
-"""8-bit products in Triton: on every GPU, in any layout, by halves where it has no fp8 units."""
+"""8-bit products in Triton: on every GPU, in any layout; floats by halves where it has no fp8."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def constants_of(work: Fp8Work, tile: tuple[int, int, int], device: Device) -> d
     native = device.platform == "CUDA" and int(device.version.removeprefix("sm_")) >= 89
     sizes = dict(zip(("TILE_M", "TILE_N", "TILE_K"), tile, strict=True))
     shared = BLOCK if work.scales == Scales.BLOCKS else 1
-    return {"SHARED": shared, "A_E5M2": a, "B_E5M2": b, "NATIVE": native and a == b, **sizes}
+    types = {"A_E5M2": a, "B_E5M2": b, "NATIVE": native and a == b}
+    return {"SHARED": shared, **types, **sizes}
 
 
 def _rows(work: Fp8Work, constants: dict[str, Any], device: Device) -> Way:
@@ -54,7 +55,12 @@ def _rows(work: Fp8Work, constants: dict[str, Any], device: Device) -> Way:
     given, groups = work.operands, work.groups
     height, width = constants["TILE_M"], constants["TILE_N"]
     plan = RowPlan(given.offsets, given.out, groups, height, clear=work.clear, rests_last=False)
-    more = {"BAND": _BAND, "ROWS": work.scales == Scales.ROWS, **constants}
+    more = {
+        "BAND": _BAND,
+        "ROWS": work.scales == Scales.ROWS,
+        "INT8": work.of_integers,
+        **constants,
+    }
     table = memory(given.a, 4)
     launch = reusable(
         Task(multiply_fp8_rows, 1, _of_rows(given, table), more, _options(height)),

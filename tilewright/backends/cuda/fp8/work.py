@@ -41,13 +41,19 @@ class Fp8Work:
     """Checked tensors of one device.
 
     Rows: a [t, k] by b [groups, k, n] into out [t, n]. `depths`: a [m, t] by b [t, n] into
-    out [groups, m, n]. `clear` writes zeros into the rows of `out` that no group has.
+    out [groups, m, n], of floats only. `clear` writes zeros into the rows of `out` that no group
+    has.
     """
 
     operands: Operands
     scales: Scales
     depths: bool = False
     clear: bool = False
+
+    @property
+    def of_integers(self) -> bool:
+        """Whether operands are int8; scales are those of rows then, or, in an int32 out, ones."""
+        return str(self.operands.a.dtype) == "torch.int8"
 
     @property
     def groups(self) -> int:

@@ -1,9 +1,9 @@
 // What hopper_fp8.cu multiplies (Call, Tile), its wgmma, and how a block of sums becomes C.
 //
 //     left   64 x 32 bytes, k contiguous      right  128 x 32 bytes, k contiguous
-//                    +-----------+------------+      (fp8 has no other order on Hopper)
+//                    +-----------+------------+      (bytes have no other order on Hopper)
 //                                v
-//     fresh  64 x 128, fp32, in registers of four warps; thread (q = lane mod 4, r = lane / 4) of
+//     sums   64 x 128, fp32 or int32, in registers of four warps; thread (q = lane mod 4, r = lane / 4) of
 //            warp w has rows 16 w + r and 8 below, columns 8 j + 2 q and the next, j = 0 .. 15
 #pragma once
 #include "ptx.cuh"
@@ -29,6 +29,29 @@ struct alignas(64) Call {
     int a_scale_row, a_scale_k;    // elements from one scale to the next
     int b_scale_group, b_scale_column, b_scale_k;
     int vectors;  // whether rows of C begin at multiples of 16 bytes
+};
+
+struct Stages {
+    u32 memory;
+    __device__ u32 a(int i) const { return memory + i * STAGE_BYTES; }
+    __device__ u32 b(int i) const { return a(i) + A_BYTES; }
+    __device__ u32 scales(int i) const { return memory + COLUMN_SCALES + i * 512; }
+    __device__ u32 staged(int warp) const { return memory + STAGED + warp * 4096; }
+    __device__ u32 full(int i) const { return memory + BARRIERS + 8 * i; }
+    __device__ u32 empty(int i) const { return full(STAGES + i); }
+    __device__ u32 announced(int i) const { return full(2 * STAGES + i); }
+    __device__ u32 read(int i) const { return announced(TURNS + i); }
+    __device__ u32 turn(int i) const { return announced(2 * TURNS) + 32 * i; }
+};
+
+template <int COUNT> struct Ring {
+    int place = 0, phase = 0;
+    __device__ __forceinline__ void next() {
+        if (++place == COUNT) {
+            place = 0;
+            phase ^= 1;
+        }
+    }
 };
 
 struct Tile {
@@ -77,40 +100,61 @@ __device__ __forceinline__ int4 read_four(u32 address) {
     return v;
 }
 
+// As read by whole warps, known to ptxas to be equal in all lanes: it makes wgmma wait for wgmma
+// otherwise.
+__device__ __forceinline__ Tile announced_tile(u32 from) {
+    int4 a = read_four(from), b = read_four(from + 16);
+    return {__shfl_sync(~0u, a.x, 0), __shfl_sync(~0u, a.y, 0), __shfl_sync(~0u, a.z, 0),
+            __shfl_sync(~0u, a.w, 0), __shfl_sync(~0u, b.x, 0), __shfl_sync(~0u, b.y, 0),
+            __shfl_sync(~0u, b.z, 0), __shfl_sync(~0u, b.w, 0)};
+}
+
 // 128-byte swizzle, 8 rows of 128 bytes a group, the next group 1024 bytes on.
 __device__ __forceinline__ u64 matrix_descriptor(u32 address) {
     return ((u64)((address & 0x3ffff) >> 4)) | ((u64)1 << 16) | ((u64)(1024 >> 4) << 32) |
            ((u64)1 << 62);
 }
 
-#if A_E5M2
-#define LEFT_TYPE "e5m2"
+#if INT8
+typedef int Sum;
+#define TYPES ".s32.s8.s8"
+#define SIGNS ""
+#define IN_REGISTERS "+r"
 #else
-#define LEFT_TYPE "e4m3"
+typedef float Sum;
+#if A_E5M2
+#define LEFT_TYPE ".e5m2"
+#else
+#define LEFT_TYPE ".e4m3"
 #endif
 #if B_E5M2
-#define RIGHT_TYPE "e5m2"
+#define RIGHT_TYPE ".e5m2"
 #else
-#define RIGHT_TYPE "e4m3"
+#define RIGHT_TYPE ".e4m3"
+#endif
+#define TYPES ".f32" LEFT_TYPE RIGHT_TYPE
+#define SIGNS ", 1, 1"
+#define IN_REGISTERS "+f"
 #endif
 
-#define V4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define V1(i) IN_REGISTERS(d[i])
+#define V4(i) V1(i), V1(i + 1), V1(i + 2), V1(i + 3)
 #define V16(i) V4(i), V4(i + 4), V4(i + 8), V4(i + 12)
 #define V32(i) V16(i), V16(i + 16)
 
 // d (+)= left x right, 64 x W x 32. `keep` zero: d is overwritten. And hold(d): what wgmma writes
 // without the compiler's knowledge is used neither before nor after it.
-#define WGMMA(W, LIST, L, R, K, ...)                                                            \
-    __device__ __forceinline__ void multiply(float (&d)[W / 2], u64 left, u64 right, int keep) { \
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " K                                      \
-                     ", 0;\n"                                                                   \
-                     "wgmma.mma_async.sync.aligned.m64n" #W "k32.f32." LEFT_TYPE "." RIGHT_TYPE \
-                     " {" LIST "}, " L ", " R ", p, 1, 1;\n}\n"                                 \
-                     : __VA_ARGS__                                                              \
-                     : "l"(left), "l"(right), "r"(keep));                                       \
-    }                                                                                           \
-    __device__ __forceinline__ void hold(float (&d)[W / 2]) {                                   \
-        asm volatile("" : __VA_ARGS__::"memory");                                               \
+#define WGMMA(W, LIST, L, R, K, ...)                                                              \
+    __device__ __forceinline__ void multiply(Sum (&d)[W / 2], u64 left, u64 right, int keep) {    \
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " K                                        \
+                     ", 0;\n"                                                                     \
+                     "wgmma.mma_async.sync.aligned.m64n" #W "k32" TYPES " {" LIST "}, " L ", " R   \
+                     ", p" SIGNS ";\n}\n"                                                         \
+                     : __VA_ARGS__                                                                \
+                     : "l"(left), "l"(right), "r"(keep));                                         \
+    }                                                                                             \
+    __device__ __forceinline__ void hold(Sum (&d)[W / 2]) {                                       \
+        asm volatile("" : __VA_ARGS__::"memory");                                                 \
     }
 
 WGMMA(64, P0 "," P1, "%32", "%33", "%34", V32(0))
@@ -127,7 +171,7 @@ __device__ __forceinline__ u32 packed(float low, float high) {
 }
 
 // A block of 64 x W of C, its first row and column counted in the tile.
-#if OUT_FLOAT
+#if OUT_FLOAT  // or the bits of int32
 // Four threads have 32 bytes of a row.
 template <int W>
 __device__ __forceinline__ void store_block(u32, const Call& call, const Tile& tile, int first,

@@ -1,4 +1,4 @@
-"""fp8: products of 8-bit floats with scales, in any layout, on GPUs with and without fp8 units.
+"""fp8: products of 8-bit floats with scales and of int8, in any layout, on any GPU.
 
     multiply_fp8_rows    the rows of a group meet its own matrix, by a table of entries
     multiply_fp8_depths  the group's part of k, a program a tile; groups begin at multiples of 128
@@ -8,7 +8,8 @@
       1 x 128            128 x 128 or 128 x 1   14 bits of what they add up in 8-bit products
 
 Where a GPU has no fp8 of this kind (NATIVE 0) elements become halves, which hold each of them.
-ROWS: one scale a row of A and one a column of B, applied to the whole sum.
+ROWS: one scale a row of A and one a column of B, applied to the whole sum. INT8: so too,
+and the sum is int32, exact; an int32 C is the sum itself.
 """
 
 import triton
@@ -81,6 +82,33 @@ def _scaled_sum(
 
 
 @triton.jit
+def _whole_sum(
+    left,
+    right,
+    steps,
+    k,
+    rows,
+    columns,
+    TILE_M: tl.constexpr,
+    TILE_N: tl.constexpr,
+    TILE_K: tl.constexpr,
+):
+    """A tile of C along all of k, of int8, in int32; `steps` go from one of k to the next."""
+    a_col, b_row = steps
+    total = tl.zeros((TILE_M, TILE_N), tl.int32)
+    depth = tl.arange(0, TILE_K)
+    for begin in range(0, k, TILE_K):
+        at = begin + depth
+        inside, there = at < k, at.to(tl.int64)
+        a = tl.load(left + there[None, :] * a_col, mask=rows & inside[None, :], other=0)
+        b = tl.load(right + there[:, None] * b_row, mask=columns & inside[:, None], other=0)
+        total = tl.dot(
+            a.to(tl.int8, bitcast=True), b.to(tl.int8, bitcast=True), total, out_dtype=tl.int32
+        )
+    return total
+
+
+@triton.jit
 def multiply_fp8_rows(
     a,
     b,
@@ -105,6 +133,7 @@ def multiply_fp8_rows(
     SHARED: tl.constexpr,
     BAND: tl.constexpr,
     ROWS: tl.constexpr,
+    INT8: tl.constexpr,
     A_E5M2: tl.constexpr,
     B_E5M2: tl.constexpr,
     NATIVE: tl.constexpr,
@@ -113,25 +142,34 @@ def multiply_fp8_rows(
     TILE_K: tl.constexpr,
 ):
     """Programs share the tiles of all entries; SHARED columns of B have a scale."""
-    down = tl.load(table)
+    entries = tl.load(table)
     across = tl.cdiv(n, TILE_N)
-    for index in range(tl.program_id(0), down * across, tl.num_programs(0)):
+    for index in range(tl.program_id(0), entries * across, tl.num_programs(0)):
         band = index // (BAND * across)
         within = index - band * BAND * across
-        height = tl.minimum(down - band * BAND, BAND)
+        height = tl.minimum(entries - band * BAND, BAND)
         entry = table + 4 + 4 * (band * BAND + within % height)
         col = ((within // height) * TILE_N + tl.arange(0, TILE_N)).to(tl.int64)
         group = tl.load(entry).to(tl.int64)
         row = tl.load(entry + 1).to(tl.int64) + tl.arange(0, TILE_M)
         rows, columns = (row < tl.load(entry + 2))[:, None], (col < n)[None, :]
-        how = (a_col, b_row, a_scale_k, b_scale_k, rows, columns)
-        total = _scaled_sum(
-            a + row[:, None] * a_row,
-            b + group * b_group + col[None, :] * b_col,
-            of_a + row[:, None] * a_scale_row,
-            of_b + group * b_scale_group + (col // SHARED)[None, :] * b_scale_col,
-            how, k, ROWS, A_E5M2, B_E5M2, NATIVE, TILE_M, TILE_N, TILE_K,
-        )  # fmt: skip
+        left = a + row[:, None] * a_row
+        right = b + group * b_group + col[None, :] * b_col
+        down = of_a + row[:, None] * a_scale_row
+        over = of_b + group * b_scale_group + (col // SHARED)[None, :] * b_scale_col
+        if INT8:
+            total = _whole_sum(
+                left, right, (a_col, b_row), k, rows, columns, TILE_M, TILE_N, TILE_K
+            )
+            if c.dtype.element_ty != tl.int32:
+                scale = tl.load(down, mask=rows, other=0.0) * tl.load(over, mask=columns, other=0.0)
+                total = total.to(tl.float32) * scale
+        else:
+            how = (a_col, b_row, a_scale_k, b_scale_k, rows, columns)
+            total = _scaled_sum(
+                left, right, down, over, how, k,
+                ROWS, A_E5M2, B_E5M2, NATIVE, TILE_M, TILE_N, TILE_K,
+            )  # fmt: skip
         place = c + row[:, None] * c_row + col[None, :] * c_col
         tl.store(place, total.to(c.dtype.element_ty), mask=rows & columns)
 

@@ -1,4 +1,4 @@
-"""fp8_quantise: 8-bit floats and their scales, k contiguous, from a matrix that lies in any way.
+"""fp8_quantise: 8-bit numbers and their scales, k contiguous, from a matrix that lies in any way.
 
     x [rows, k]                    values [rows, k], a scale for each
     +--------+--------+            ROW        whole row             SCALE 0
@@ -7,6 +7,9 @@
 
 scale = largest finite magnitude / largest number of the type; 1 where all are zero. What is not
 finite stays seen: NaN, and in e5m2, which has them, infinities.
+
+INT8, of rows: whole numbers from -127 to 127; a row with what is not finite has scale NaN, as int8
+has nothing that says so.
 
 PADDED: k is cut into groups by ends on the device, and each begins at a multiple of 128 of what is
 written; zeros fill it up. `pad_groups` says where they end there.
@@ -57,6 +60,26 @@ def _scale(most, E5M2: tl.constexpr):
 
 
 @triton.jit
+def _whole_bits(v, scale):
+    """Bits of v / scale as int8, rounded to nearest, ties to even; zero where either is not finite.
+
+    Beside 1.5 * 2^23 the last bit of a float32 is 1. Cut off first, so that no compiler makes one
+    rounding of the product and the sum (nor of what the product is subtracted from).
+    """
+    inverse = tl.div_rn(tl.full(scale.shape, 1.0, tl.float32), scale)
+    near = tl.where(v - v == 0, v, 0.0) * tl.where(scale == scale, inverse, 0.0)
+    near = tl.minimum(tl.maximum(near, -127.0), 127.0)
+    return (near + 12582912.0).to(tl.int32, bitcast=True).to(tl.uint8)
+
+
+@triton.jit
+def _whole_scale(most, finite):
+    scale = tl.div_rn(most, tl.full(most.shape, 127.0, tl.float32))
+    scale = tl.where(most == 0, 1.0, tl.maximum(scale, 1.1754943508222875e-38))
+    return tl.where(finite, scale, float("nan"))
+
+
+@triton.jit
 def _bits(v, scale, E5M2: tl.constexpr, NATIVE: tl.constexpr):
     """Bits of v / scale."""
     finite = v - v == 0
@@ -85,6 +108,7 @@ def quantise_rows(
     v_batch,
     v_row,
     E5M2: tl.constexpr,
+    INT8: tl.constexpr,
     NATIVE: tl.constexpr,
     TILE_R: tl.constexpr,
     TILE_K: tl.constexpr,
@@ -97,26 +121,36 @@ def quantise_rows(
     inside = (row < rows)[:, None]
     at = x + batch * x_batch + row[:, None] * x_row
     most = tl.zeros((TILE_R,), tl.float32)
+    strange = tl.zeros((TILE_R,), tl.int32)  # of INT8: whether something is not finite
     place = tl.arange(0, TILE_K)[None, :]
     whole = tl.where(rows - row_tile * TILE_R >= TILE_R, k // TILE_K * TILE_K, 0)
     for begin in range(0, whole, TILE_K):  # without masks 16 bytes are read at once
         v = tl.load(at + (begin + place).to(tl.int64) * x_col).to(tl.float32)
         most = tl.maximum(most, tl.max(_sizes(v), 1))
+        if INT8:
+            strange |= tl.max((v - v != 0).to(tl.int32), 1)
     for begin in range(whole, k, TILE_K):
         here = inside & (begin + place < k)
-        v = tl.load(at + (begin + place).to(tl.int64) * x_col, mask=here, other=0.0)
-        most = tl.maximum(most, tl.max(_sizes(v.to(tl.float32)), 1))
-    scale = _scale(most, E5M2)
+        v = tl.load(at + (begin + place).to(tl.int64) * x_col, mask=here, other=0.0).to(tl.float32)
+        most = tl.maximum(most, tl.max(_sizes(v), 1))
+        if INT8:
+            strange |= tl.max((v - v != 0).to(tl.int32), 1)
+    scale = _whole_scale(most, strange == 0) if INT8 else _scale(most, E5M2)
     tl.store(scales + batch * rows + row, scale, mask=row < rows)
     into = values + batch * v_batch + row[:, None] * v_row
     for begin in range(0, whole, TILE_K):
         v = tl.load(at + (begin + place).to(tl.int64) * x_col).to(tl.float32)
-        tl.store(into + begin + place, _bits(v, scale[:, None], E5M2, NATIVE))
+        if INT8:
+            tl.store(into + begin + place, _whole_bits(v, scale[:, None]))
+        else:
+            tl.store(into + begin + place, _bits(v, scale[:, None], E5M2, NATIVE))
     for begin in range(whole, k, TILE_K):
         here = inside & (begin + place < k)
-        v = tl.load(at + (begin + place).to(tl.int64) * x_col, mask=here, other=0.0)
-        bits = _bits(v.to(tl.float32), scale[:, None], E5M2, NATIVE)
-        tl.store(into + begin + place, bits, mask=here)
+        v = tl.load(at + (begin + place).to(tl.int64) * x_col, mask=here, other=0.0).to(tl.float32)
+        if INT8:
+            tl.store(into + begin + place, _whole_bits(v, scale[:, None]), mask=here)
+        else:
+            tl.store(into + begin + place, _bits(v, scale[:, None], E5M2, NATIVE), mask=here)
 
 
 @triton.jit
