@@ -83,6 +83,8 @@ def remember(given: _Given, out: Any, out_dtype: Any, work: Fp8Work, result: Any
 
 def _alike(given: _Given, out: Any, out_dtype: Any) -> tuple[Any, ...] | None:
     """What was checked and decided for such arguments; None of what is always checked."""
+    if torch.compiler.is_compiling():
+        return None
     lies: list[Any] = []
     for one in (*given, out):
         if one is None:
@@ -94,7 +96,7 @@ def _alike(given: _Given, out: Any, out_dtype: Any) -> tuple[Any, ...] | None:
     a, b, offsets, scale_a, scale_b = given
     if a is None or b is None or offsets is None or not a.is_cuda or a.dim() != 2:
         return None
-    if torch.compiler.is_compiling() or offsets.dim() != 1:
+    if offsets.dim() != 1:
         return None
     if out_dtype is not None and type(out_dtype) is not torch.dtype:
         return None
