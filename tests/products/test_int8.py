@@ -119,6 +119,14 @@ def test_groups_of_k_and_options_of_other_products_are_refused() -> None:
         tilewright.quantise_int8(torch.zeros(4, 4), along=2)
 
 
+@pytest.mark.parametrize("name", ["x", "w", "scale_a", "scale_b"])
+def test_a_tensor_without_memory_is_named(name: str) -> None:
+    given = made()
+    given[name].untyped_storage().resize_(0)
+    with pytest.raises(errors.OperandError, match=f"{name} of shape .*: has no memory"):
+        tilewright.ragged_matmul(**given)
+
+
 @pytest.mark.parametrize("shape", [(0, 128), (5, 0), (0, 0)])
 def test_nothing_is_multiplied_too(shape: tuple[int, int]) -> None:
     values, scales = tilewright.quantise_int8(torch.randn(shape))

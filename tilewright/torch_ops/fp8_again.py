@@ -92,7 +92,8 @@ def _alike(given: _Given, out: Any, out_dtype: Any) -> tuple[Any, ...] | None:
             continue
         if type(one) not in PLAIN or one.layout is not torch.strided or one.requires_grad:
             return None
-        lies += one.dtype, one.get_device(), one.data_ptr() & _WITHIN
+        at = one.data_ptr()
+        lies += one.dtype, one.get_device(), at & _WITHIN if at else None
     a, b, offsets, scale_a, scale_b = given
     if a is None or b is None or offsets is None or not a.is_cuda or a.dim() != 2:
         return None
@@ -154,7 +155,8 @@ def _steps(one: Any) -> tuple[int, ...]:
 def _reach(one: Any) -> int:
     """Elements from the first to past the last; of an empty tensor some number."""
     steps = one.stride()
-    return sum(map(mul, one.shape, steps)) - sum(steps) + 1
+    last: int = sum(map(mul, one.shape, steps)) - sum(steps)
+    return last + 1
 
 
 def _is_apart(out: Any, given: _Given) -> bool:
