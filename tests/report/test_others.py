@@ -50,3 +50,12 @@ def test_table_picture_and_json_say_what_was_disturbed(ladder: Ladder) -> None:
     for one, there in ((ladder, True), (replace(ladder, busy=()), False)):
         (axes,) = plots._bars(one).axes
         assert ("beside other work" in axes.get_title(loc="left")) is there
+
+
+@pytest.mark.parametrize("disturbed", [(), (64,), (256,), (64, 256)])
+def test_a_picture_of_many_sizes_says_so_whichever_of_them_was_disturbed(
+    ladder: Ladder, disturbed: tuple[int, ...]
+) -> None:
+    ladders = [replace(ladder, size=n, busy=("panel",) * (n in disturbed)) for n in (64, 128, 256)]
+    (axes,) = plots._lines(ladders).axes
+    assert ("beside other work" in axes.get_title(loc="left")) is bool(disturbed)

@@ -97,7 +97,7 @@ def _bars(ladder: Ladder) -> Any:
     key = {"fastest kernel": _BEST, "kernels": _KERNEL, "peers on the host": _PEER}
     patches = [Patch(color=colour, label=name) for name, colour in key.items() if colour in colours]
     axes.legend(handles=patches, loc="lower right", frameon=False)
-    _head(axes, ladder, f"{ladder.size} × {ladder.size} × {ladder.size}")
+    _head(axes, [ladder], f"{ladder.size} × {ladder.size} × {ladder.size}")
     return figure
 
 
@@ -134,7 +134,7 @@ def _lines(ladders: Sequence[Ladder]) -> Any:
     axes.xaxis.set_minor_locator(NullLocator())
     frame(axes, "size: m = n = k", "GFLOP/s", "y")
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, labelspacing=0.7)
-    _head(axes, ladders[-1], f"{sizes[0]} to {sizes[-1]}")
+    _head(axes, ladders, f"{sizes[0]} to {sizes[-1]}")
     return figure
 
 
@@ -175,8 +175,9 @@ def clean(axes: Any, *unwanted: str) -> None:
         axes.spines[side].set_visible(False)
 
 
-def _head(axes: Any, ladder: Ladder, sizes: str) -> None:
-    beside = ", beside other work" if ladder.busy else ""
+def _head(axes: Any, ladders: Sequence[Ladder], sizes: str) -> None:
+    ladder = ladders[-1]
+    beside = ", beside other work" if any(one.busy for one in ladders) else ""
     head(axes, ladder.device, f"Matrix multiplication, {sizes}, {ladder.dtype}{beside}")
 
 
