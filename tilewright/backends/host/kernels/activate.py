@@ -14,9 +14,9 @@ from __future__ import annotations
 import math
 
 from llvmlite import ir
-from numba import njit
 
 from tilewright.backends.host.kernels.emitted import emitted
+from tilewright.backends.host.kernels.helpers import helper
 from tilewright.backends.host.kernels.lanes import (
     LANES,
     WIDTH,
@@ -124,21 +124,21 @@ _tanh_near_zero = _polynomial(_TANH)
 _erfc_exponent = _polynomial(_ERFC)
 
 
-@njit(cache=True)
+@helper
 def sigmoid(x):
     """1 / (1 + exp(-x))."""
     one = splat(1.0)
     return divide(one, add(one, exp(multiply(x, splat(-1.0)))))
 
 
-@njit(cache=True)
+@helper
 def hard_swish(x):
     """x times clip(x / 6 + 1 / 2, 0, 1)."""
     share = add(multiply(x, splat(1.0 / 6.0)), splat(0.5))
     return multiply(x, at_most(at_least(share, splat(0.0)), splat(1.0)))
 
 
-@njit(cache=True)
+@helper
 def tanh(x):
     """The hyperbolic tangent."""
     one, two = splat(1.0), splat(2.0)
@@ -150,7 +150,7 @@ def tanh(x):
     return below(size, splat(0.625), near, far)
 
 
-@njit(cache=True)
+@helper
 def gelu(x):
     """x times the share of a normal distribution below x."""
     z = multiply(magnitude(x), splat(0.70710678))
@@ -161,7 +161,7 @@ def gelu(x):
     return multiply(x, below(x, splat(0.0), half, upper))
 
 
-@njit(cache=True)
+@helper
 def activate(kind, x, low, high, slopes):
     """The activation `kind` of ACTIVATIONS; its numbers are vectors, slopes those of channels."""
     zero, one = splat(0.0), splat(1.0)
@@ -184,7 +184,7 @@ def activate(kind, x, low, high, slopes):
     return at_most(at_least(x, low), high)
 
 
-@njit(cache=True)
+@helper
 def activate_pixels(step, channel, some, out, pixels, apart):
     """The step's activation where sums lie: `some` channels of pixels that lie `apart` bytes.
 
@@ -208,13 +208,13 @@ def activate_pixels(step, channel, some, out, pixels, apart):
         out += apart
 
 
-@njit(cache=True)
+@helper
 def _part(address, index, some):
     """Sixteen numbers, or what is left."""
     return load(address, index) if some >= WIDTH else load_some(address, index, some)
 
 
-@njit(cache=True)
+@helper
 def _put_part(address, index, value, some):
     """The other way."""
     if some >= WIDTH:

@@ -20,6 +20,7 @@ import numpy as np
 from numba import njit
 
 from tilewright.arrays.array import NDArray
+from tilewright.backends.host.kernels.helpers import helper
 
 _F = np.float32
 # Half the sides of squares, the smallest first; small ones are for steep ramps and near borders.
@@ -48,7 +49,7 @@ def deepen(source, pitch, rows, columns, out, pitch_out, scale, most):
             to[x] = int(found if found < most else most)
 
 
-@njit(nogil=True, cache=True)
+@helper
 def _moved(plane, down, y, radius):
     """Sums down the columns of samples, squares and turns, for the rows round `y`."""
     if y == radius:
@@ -59,7 +60,7 @@ def _moved(plane, down, y, radius):
     _add(plane, y + radius, down, 1)
 
 
-@njit(nogil=True, cache=True)
+@helper
 def _add(plane, y, down, sign):
     """A row to the sums, or away from them; a turn is a neighbour, right or below, that differs."""
     here, below = plane[y], plane[min(y + 1, len(plane) - 1)]
@@ -72,7 +73,7 @@ def _add(plane, y, down, sign):
         down[2, x] += sign * (here[x] != here[x + 1])
 
 
-@njit(nogil=True, cache=True)
+@helper
 def _ramps(row, down, radius, means):
     """The mean of the square round each sample of a row, where it looks like a ramp."""
     side = 2 * radius + 1

@@ -16,6 +16,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from tilewright.backends.host.kernels.helpers import fast_helper
 from tilewright.backends.host.kernels.motion import BORDER
 
 _F, _U, _I = np.float32, np.uint64, np.int32
@@ -74,7 +75,7 @@ def settled(sums, coarse, field):
             field[1, y, x] = (sums[1, y, x] + _F(_FEW) * v) * share
 
 
-@njit(nogil=True, cache=True, fastmath=True)
+@fast_helper
 def _along(field, y, ratio, columns, rows_of, out):
     """Motion of a plane's row, in its own samples; `ratio` is field's places a sample, (y, x)."""
     high, wide = field.shape[1:]
@@ -95,7 +96,7 @@ def _along(field, y, ratio, columns, rows_of, out):
             found[x] = scale * (here + (at - _F(left)) * (there - here))
 
 
-@njit(nogil=True, cache=True, fastmath=True)
+@fast_helper
 def _taps(part):
     """Four weights round a place `part` beyond the second."""
     half = _F(0.5) * part
@@ -105,7 +106,7 @@ def _taps(part):
     return a, b, c, (half - _F(0.5)) * part * part
 
 
-@njit(nogil=True, cache=True, fastmath=True)
+@fast_helper
 def _fetched(image, y, rows, columns, motion, share, at, parts, out):
     """A row of a picture, each sample from a share of its motion away."""
     flat, pitch = image.reshape(-1), image.shape[1]
@@ -130,7 +131,7 @@ def _fetched(image, y, rows, columns, motion, share, at, parts, out):
         out[x] = found
 
 
-@njit(nogil=True, cache=True, fastmath=True)
+@fast_helper
 def _stands(mask, y, x, high, wide, steps):
     """Whether a plane's place lies on a stroke that stands still; `steps` is mask's a sample."""
     i = min(max(int(y + _F(0.5)), 0) * steps[0], high - 1)

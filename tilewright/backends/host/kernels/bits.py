@@ -19,6 +19,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from tilewright.backends.host.kernels.helpers import helper
 from tilewright.backends.host.kernels.popcounts import LANES, MOST, PARITY, ROWS
 from tilewright.backends.host.kernels.vectors import (
     COLUMNS,
@@ -84,7 +85,7 @@ def multiply(
                     finish_row(values, row, left, epilogue)
 
 
-@njit(nogil=True, cache=True)
+@helper
 def _count(a, panels, top, bottom, first, strip, counts):
     """counts[panel][row][column] of BLOCK rows and `strip` panels from `first` on."""
     words = a.shape[1]
@@ -103,7 +104,7 @@ def _count(a, panels, top, bottom, first, strip, counts):
                 )
 
 
-@njit(nogil=True, cache=True)
+@helper
 def finish_row(values, row, left, epilogue):
     """COLUMNS dot products of a row to where the epilogue puts them.
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 from numba import njit, prange
 
 from tilewright.backends.host.kernels import lanes
+from tilewright.backends.host.kernels.helpers import helper
 from tilewright.backends.host.kernels.spread import spread
 from tilewright.backends.host.kernels.tiles import (
     BIT_PIXELS,
@@ -32,7 +33,7 @@ from tilewright.backends.host.kernels.tiles import (
 CHUNK = 256
 
 
-@njit(cache=True)
+@helper
 def chunks_of(pixels, tile):
     """Parts of equal size, in whole tiles: how many, and the pixels of each."""
     parts = max(1, -(-pixels // CHUNK))
@@ -40,13 +41,13 @@ def chunks_of(pixels, tile):
     return -(-pixels // size) if pixels else 0, size
 
 
-@njit(cache=True)
+@helper
 def address(array):
     """Where an array begins; 0 for an empty one."""
     return array.ctypes.data if array.size else 0
 
 
-@njit(cache=True)
+@helper
 def addresses(tail):
     """Where the arrays of a tail begin, and the channels."""
     residual, real, bits, bits_from, cut = tail
@@ -94,7 +95,7 @@ def conv_bits(source, origins, classes, taps, weights, start, scale, shift, tail
         _bit_task(first, last, task % blocks * CHANNELS, arrays, ends)
 
 
-@njit(cache=True)
+@helper
 def _bit_task(first, last, channel, arrays, ends):
     """A block of channels of a chunk of pixels."""
     source, origins, classes, taps, count, weights, start, scale, shift = arrays
@@ -129,7 +130,7 @@ def conv_real(source, origins, taps, weights, scale, shift, tail):
         _real_task(first, last, task % blocks * CHANNELS, arrays, ends)
 
 
-@njit(cache=True)
+@helper
 def _real_task(first, last, channel, arrays, ends):
     """A block of channels of a chunk of pixels."""
     source, origins, taps, count, weights, scale, shift = arrays

@@ -25,6 +25,7 @@ from tilewright.backends.host.kernels.activate import activate
 from tilewright.backends.host.kernels.conv_ends import blocks_in, cleared, planes_in, row_out
 from tilewright.backends.host.kernels.conv_few import few_of
 from tilewright.backends.host.kernels.conv_product import GROUP, ROWS, product_of
+from tilewright.backends.host.kernels.helpers import helper
 from tilewright.backends.host.kernels.winograd import PLANE, SUMS, tiles_in_of, tiles_out_of
 
 CELL = 64
@@ -39,7 +40,6 @@ folded_out_4, folded_out_2 = tiles_out_of(4, quad=True), tiles_out_of(2, quad=Tr
 # A part of `run_strip` that stands in one place: compiled as its lines, not as a function, whose
 # machine code would be made twice.
 part = njit(inline="always")
-helper = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
 _INTS = types.Array(types.int64, 2, "C")
 _CALL = types.Array(types.int64, 1, "C")
 _REALS = types.Array(types.float32, 2, "C")

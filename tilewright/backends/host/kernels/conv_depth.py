@@ -9,9 +9,8 @@ with the taps that are inside, so that no zeros are multiplied and nothing is co
 
 from __future__ import annotations
 
-from numba import njit
-
 from tilewright.backends.host.kernels.activate import activate_pixels
+from tilewright.backends.host.kernels.helpers import helper
 from tilewright.backends.host.kernels.lanes import (
     WIDTH,
     add,
@@ -38,7 +37,7 @@ def depth_task(address, task, scratch):
         _row(step, image, y)
 
 
-@njit(cache=True)
+@helper
 def _range(at, size, taps, dilation):
     """The taps that lie inside, where the first would lie at `at`."""
     first = 0 if at >= 0 else -(at // dilation)
@@ -46,7 +45,7 @@ def _range(at, size, taps, dilation):
     return min(first, last) if last > 0 else 0, max(last, 0)
 
 
-@njit(cache=True)
+@helper
 def _row(step, image, y):
     """A row of the result."""
     top = y * step.y_stride - step.top
@@ -72,7 +71,7 @@ def _row(step, image, y):
         activate_pixels(step, 0, step.outputs, out, step.columns, step.out_pixel)
 
 
-@njit(cache=True)
+@helper
 def _threes(step, source, down, out, wide):
     """Four pixels, three taps across, whole vectors of channels; where those end.
 
@@ -110,7 +109,7 @@ def _threes(step, source, down, out, wide):
     return end
 
 
-@njit(cache=True)
+@helper
 def _tile(step, source, down, out, begin):
     """Four pixels whose windows lie inside between the picture's sides, from channel `begin` on."""
     hop = step.x_stride * step.x_pixel
@@ -141,7 +140,7 @@ def _tile(step, source, down, out, begin):
         _finish(step, e, some, to + 3 * step.out_pixel)
 
 
-@njit(cache=True)
+@helper
 def _pixel(step, source, down, across, out):
     """One pixel and the taps that are inside."""
     tap, line = step.dilation_across * step.x_pixel, step.dilation_down * step.x_row
@@ -163,7 +162,7 @@ def _pixel(step, source, down, across, out):
         _finish(step, value, some, out + 4 * c)
 
 
-@njit(cache=True)
+@helper
 def _finish(step, value, some, out):
     """Residual, bounds, store."""
     if step.residual:

@@ -17,8 +17,6 @@ the row; of what it computes twice nothing is stored twice.
 
 from __future__ import annotations
 
-from numba import njit
-
 from tilewright.backends.host.kernels.activate import activate, activate_pixels
 from tilewright.backends.host.kernels.atomics import clear, copy
 from tilewright.backends.host.kernels.conv_tile import (
@@ -33,6 +31,7 @@ from tilewright.backends.host.kernels.conv_tile import (
     half_line,
     half_tile,
 )
+from tilewright.backends.host.kernels.helpers import helper
 from tilewright.backends.host.kernels.lanes import (
     load,
     number,
@@ -64,7 +63,7 @@ def direct_task(address, task, scratch):
         _band_block(step, block, x, out, last - first, scratch)
 
 
-@njit(cache=True)
+@helper
 def _band_block(step, block, x, out, rows, scratch):
     """One block of channels of a band whose windows begin at `x`."""
     row, pixel = step.y_stride * step.line, step.x_stride * step.pixel
@@ -97,7 +96,7 @@ def flat_task(address, task, scratch):
             tile_at(step, block, x, lines, step.pixel, valid, out, scratch)
 
 
-@njit(cache=True)
+@helper
 def tile_at(step, block, x, lines, pixel, valid, out, scratch):
     """A tile of a block: `lines` are bytes to its second row, of the windows and of the result."""
     group, within = block // step.blocks, block % step.blocks
@@ -122,7 +121,7 @@ def tile_at(step, block, x, lines, pixel, valid, out, scratch):
         _curve(step, channel, left, valid, (to, out_line, out_pixel))
 
 
-@njit(cache=True)
+@helper
 def _sums(half, two, arguments):
     """The narrowest tile that does."""
     if half and two:
@@ -135,7 +134,7 @@ def _sums(half, two, arguments):
         full_line(*arguments)
 
 
-@njit(cache=True)
+@helper
 def _curve(step, channel, left, valid, place):
     """The activations that are more than two bounds, where the sums lie."""
     to, line, pixel = place
@@ -148,7 +147,7 @@ def _curve(step, channel, left, valid, place):
             left_of >>= 1
 
 
-@njit(cache=True)
+@helper
 def _scatter(step, channel, left, valid, sums, out, line):
     """A tile to results that lie otherwise: channels first, or shuffled by groups."""
     low, high = splat(step.low), splat(step.high)
@@ -174,7 +173,7 @@ def _scatter(step, channel, left, valid, sums, out, line):
             put_number(to, 0, number(at, c))
 
 
-@njit(cache=True)
+@helper
 def _copy_band(step, image, first, last, room):
     """The rows that rows [first, last) of the result read, zeros where the picture ends."""
     rows = (last - first - 1) * step.y_stride + step.reach
@@ -199,7 +198,7 @@ def _copy_band(step, image, first, last, room):
             _turn(source, step, there, to + before * step.pixel)
 
 
-@njit(cache=True)
+@helper
 def _turn(source, step, pixels, to):
     """A row of a picture that is channels first."""
     channels = step.pixel // 4

@@ -11,7 +11,7 @@ registers, as number by number this took as long as a layer's products.
 from __future__ import annotations
 
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
 from tilewright.backends.host.kernels.conv_product import (
@@ -23,11 +23,10 @@ from tilewright.backends.host.kernels.conv_product import (
     private,
     store_floats,
 )
+from tilewright.backends.host.kernels.helpers import helper
 from tilewright.backends.host.kernels.lanes import WIDTH, load, number, put_number, store
 
 CELL = 4 * WIDTH
-# A function that only compiled code calls; it is kept on disk with what calls it.
-helper = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 def _turned(builder, rows):

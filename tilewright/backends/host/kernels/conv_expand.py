@@ -14,13 +14,12 @@ and keeps one again: those six times never reach the memory.
 
 from __future__ import annotations
 
-from numba import njit
-
 from tilewright.backends.host.kernels.activate import activate_pixels
 from tilewright.backends.host.kernels.atomics import clear
 from tilewright.backends.host.kernels.conv_direct import tile_at
 from tilewright.backends.host.kernels.conv_ring import SIDE, ring_tile_of
 from tilewright.backends.host.kernels.conv_tile import COLUMNS, LANES, WIDTH
+from tilewright.backends.host.kernels.helpers import helper
 from tilewright.backends.host.kernels.step import step_at
 from tilewright.backends.host.kernels.step_table import SIZE
 
@@ -43,7 +42,7 @@ def expand_task(address, task, scratch):
         _block(step, deep, block, image, first, last, scratch)
 
 
-@njit(cache=True)
+@helper
 def _block(step, deep, block, image, first, last, ring):
     """A block of channels down the band."""
     made = first * deep.y_stride - deep.top
@@ -68,7 +67,7 @@ def _block(step, deep, block, image, first, last, ring):
                 out += deep.out_row
 
 
-@njit(cache=True)
+@helper
 def _rows_in(step, deep, block, x, y, two, ring):
     """One row of the 1 x 1 convolution or two, into their slots."""
     slot, below = y % step.ring, (y + 1) % step.ring
@@ -83,7 +82,7 @@ def _rows_in(step, deep, block, x, y, two, ring):
         tile_at(step, block, at, lines, step.x_pixel, valid, to + start * step.out_pixel, 0)
 
 
-@njit(cache=True)
+@helper
 def _rows_out(step, deep, block, image, y, rows, ring):
     """One row of the result or two, from row y on."""
     channel = block * WIDTH
@@ -102,7 +101,7 @@ def _rows_out(step, deep, block, image, y, rows, ring):
             )  # fmt: skip
 
 
-@njit(cache=True)
+@helper
 def _tile_out(three, near, arguments):
     """By its window and step."""
     if three and near:

@@ -18,6 +18,7 @@ from numba import njit
 
 from tilewright.backends.host.kernels import whole_table as table
 from tilewright.backends.host.kernels.atomics import copy
+from tilewright.backends.host.kernels.helpers import helper
 from tilewright.backends.host.kernels.lanes import put, whole
 from tilewright.backends.host.kernels.whole_depth import CHANNELS as DEPTH
 from tilewright.backends.host.kernels.whole_depth import PIXELS as DEPTH_PIXELS
@@ -55,7 +56,6 @@ RESULTS = PLACES + 64
 LINES = RESULTS + 128
 TABLE = LINES + 8 * MOST
 SCRATCH = TABLE + 8 * MOST * SINGLE
-helper = njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 @helper

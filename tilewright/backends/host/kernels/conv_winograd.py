@@ -12,11 +12,10 @@ which costs more than it saves where a layer has 128 channels and more.
 
 from __future__ import annotations
 
-from numba import njit
-
 from tilewright.backends.host.kernels import lanes
 from tilewright.backends.host.kernels.activate import activate
 from tilewright.backends.host.kernels.conv_product import BYTES, GROUP, ROWS, product_of
+from tilewright.backends.host.kernels.helpers import helper
 from tilewright.backends.host.kernels.lanes import WIDTH
 from tilewright.backends.host.kernels.step import step_at
 from tilewright.backends.host.kernels.winograd import PLANE, SUMS, tiles_in_of, tiles_out_of
@@ -59,7 +58,7 @@ def spread_task(address, task, scratch):
             tile += count
 
 
-@njit(cache=True)
+@helper
 def _line_in(step, source, y, block, target, columns):
     """Sixteen channels of a row of the picture, zeros beside it."""
     left = max(0, step.left)
@@ -111,7 +110,7 @@ def gather_task(address, task, scratch):
                 _tile_out(step, group * GROUP + tile, block, place, count * m * BYTES)
 
 
-@njit(cache=True)
+@helper
 def _products(source, weights, sums, tiles, quarters, planes, vectors):
     """All planes of a group of tiles."""
     most = _MOST if vectors == PAIR else _MOST_SINGLE
@@ -126,7 +125,7 @@ def _products(source, weights, sums, tiles, quarters, planes, vectors):
         weights += 4 * quarters * vectors * BYTES
 
 
-@njit(cache=True)
+@helper
 def _tile_out(step, tile, block, strip, line):
     """A tile's results that lie in the picture, with residual and activation."""
     m = step.tile
@@ -153,7 +152,7 @@ def _tile_out(step, tile, block, strip, line):
             to += step.out_pixel
 
 
-@njit(cache=True)
+@helper
 def _plain_tile(step, tile, block, strip, line):
     """A tile without transforms, in which infinities and NaN stay within their windows."""
     m = step.tile

@@ -26,7 +26,7 @@ import math
 from functools import cache, partial
 
 import numpy as np
-from numba import cfunc, njit, types
+from numba import cfunc, types
 
 from tilewright.backends.host.kernels.grouped_tile import (
     MASKS,
@@ -42,6 +42,7 @@ from tilewright.backends.host.kernels.grouped_tile import (
     prefetch,
     put,
 )
+from tilewright.backends.host.kernels.helpers import helper, kept_helper
 from tilewright.backends.host.kernels.lanes import put as note
 from tilewright.backends.host.kernels.lanes import whole
 from tilewright.backends.host.kernels.step_table import CUTS, MULTIPLY, QUEUE, TASKS
@@ -69,7 +70,7 @@ def scratch(rows, item):
     return _AHEAD + (ROWS + CHAIN) * _PITCH + rows * (CHAIN * item + _GAP)
 
 
-@njit(cache=True)
+@kept_helper
 def _gather(zero, item, source, row, col, rows, cols, target, pitch):
     """[rows][cols] elements however they lie, to rows whose elements follow each other."""
     if col == item:
@@ -81,7 +82,7 @@ def _gather(zero, item, source, row, col, rows, cols, target, pitch):
                 put(zero, target + r * pitch + c * item, number(zero, source + r * row + c * col))
 
 
-@njit(cache=True)
+@helper
 def _scattered(zero, item, sums, c, c_col, count, alpha, beta, bias, ends):
     """One row of C, whose elements may lie anywhere."""
     for i in range(count):
@@ -97,7 +98,7 @@ def _scattered(zero, item, sums, c, c_col, count, alpha, beta, bias, ends):
         put(zero, c + i * c_col, value)
 
 
-@njit(cache=True)
+@kept_helper
 def _finished(zero, item, sums, rows, cols, record, c, bias, first, last):
     """Sums to C: beta where they are the `first` chain's, what ends a product after the `last`."""
     alpha = narrowed(zero, number(0.0, record + 8 * ALPHA))
@@ -113,7 +114,7 @@ def _finished(zero, item, sums, rows, cols, record, c, bias, first, last):
             _scattered(zero, item, here, there, c_col, cols, alpha, beta, shift, ends)
 
 
-@njit(cache=True)
+@helper
 def _noted(ahead, index, item, place, row, col, rows, cols):
     """A matrix to fetch ahead, by rows or by columns, whichever lies in one piece."""
     if row == item:
@@ -127,7 +128,7 @@ def _noted(ahead, index, item, place, row, col, rows, cols):
     note(ahead, _WORDS * index + 3, rows if col == item else 0)
 
 
-@njit(cache=True)
+@kept_helper
 def _foreseen(ahead, item, entry, begin):
     """Note what a tile reads first from step `begin` of k on; how many rows that are."""
     record, row, col = whole(entry, 0), whole(entry, 1), whole(entry, 2)
@@ -145,7 +146,7 @@ def _foreseen(ahead, item, entry, begin):
     return whole(ahead, 3) + whole(ahead, _WORDS + 3) + whole(ahead, 2 * _WORDS + 3)
 
 
-@njit(cache=True)
+@kept_helper
 def _fetched(ahead, first, count):
     """Ask for so many of the rows that were noted, from number `first` on."""
     for index in range(_MATRICES):
@@ -164,7 +165,7 @@ def _fetched(ahead, first, count):
             break
 
 
-@njit(cache=True)
+@kept_helper
 def _tile(zero, item, code, entry, following, scratch):
     """One tile; `code` is the address of `multiply`, `following` the tile after it, or 0."""
     lanes = REGISTER // item
@@ -234,7 +235,7 @@ def _tile(zero, item, code, entry, following, scratch):
             break
 
 
-@njit(cache=True)
+@helper
 def _tiles(zero, item, step, task, scratch):
     """Tiles of the queue from one cut to the next."""
     cuts, queue, code = whole(step, CUTS), whole(step, QUEUE), whole(step, MULTIPLY)
@@ -245,7 +246,7 @@ def _tiles(zero, item, step, task, scratch):
         _tile(zero, item, code, entry, following, scratch)
 
 
-@njit(cache=True)
+@helper
 def _parts(zero, item, step, task):
     """Pieces of products cut along k: parts 0, 1, 2 … of a row are added in that order."""
     cuts, queue = whole(step, CUTS), whole(step, QUEUE)

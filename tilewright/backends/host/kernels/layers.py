@@ -16,12 +16,13 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from tilewright.backends.host.kernels.helpers import helper
 from tilewright.backends.host.kernels.mattes import _parts, _root, boxed
 
 _F = np.float32
 
 
-@njit(nogil=True, cache=True)
+@helper
 def _changes(lumas, pitches, rows, columns, which, out):
     """How far luma of 3 x 3 lies from that of another moment, in the mean; edges are repeated.
 
@@ -67,7 +68,7 @@ def steady(alphas, lumas, pitches, rows, columns, scale, near, out):
             out[y, x] = (held + first * one + last * two) / (1 + first + last)
 
 
-@njit(nogil=True, cache=True)
+@helper
 def _share(alpha, y, x, down, across):
     rows, columns = alpha.shape
     total = _F(0)

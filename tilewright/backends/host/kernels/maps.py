@@ -7,10 +7,11 @@ Float maps are [pixels, channels] with channels padded to a multiple of 32. Each
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
 from tilewright.backends.host.kernels import lanes
 from tilewright.backends.host.kernels.conv import address, addresses, finish
+from tilewright.backends.host.kernels.helpers import helper
 from tilewright.backends.host.kernels.spread import spread
 
 
@@ -39,7 +40,7 @@ def pool_real(source, images, down, across, row, maximum, divide, tail):
                 finish(value, task * width + x, c, ends)
 
 
-@njit(cache=True)
+@helper
 def _window(source, first, row, edges, maximum, channel, channels):
     """The largest or the sum of sixteen channels of a window that is not empty."""
     top, bottom, left, right = edges

@@ -18,6 +18,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from tilewright.backends.host.kernels.helpers import helper
+
 _F = np.float32
 _BINS = 32  # of each colour, in the histogram of what somebody wears
 
@@ -117,7 +119,7 @@ def guided(guide, values, radius, eps, out):
             out[y, x] = slope[y, x] * guide[y, x] + shift[y, x]
 
 
-@njit(nogil=True, cache=True)
+@helper
 def _mixed(values, y, x):
     """A value between places of half the size, by distance; y, x in samples of the whole."""
     rows, columns = values.shape
@@ -131,7 +133,7 @@ def _mixed(values, y, x):
     return above * (1 - fy) + below * fy
 
 
-@njit(nogil=True, cache=True)
+@helper
 def _bin(one):
     return min(max(int(one) >> 3, 0), _BINS - 1)
 
@@ -210,7 +212,7 @@ def evidence(seen, plate, spread, rough, strict, most, out, apart):
     return count
 
 
-@njit(nogil=True, cache=True)
+@helper
 def _root(parents, at):
     while parents[at] != at:
         parents[at] = parents[parents[at]]
@@ -218,7 +220,7 @@ def _root(parents, at):
     return at
 
 
-@njit(nogil=True, cache=True)
+@helper
 def _parts(mask):
     """Of every place the first place of the part it is joined to, of those alike it."""
     rows, columns = mask.shape

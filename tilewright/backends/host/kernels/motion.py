@@ -19,6 +19,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from tilewright.backends.host.kernels.helpers import fast_helper
+
 _F = np.float32
 BORDER = 16
 SIDE, STEP = 8, 4  # of a patch; from one to the next
@@ -44,7 +46,7 @@ def taken(source, pitch, rows, columns, scale, out):
     _edged(out, rows, columns)
 
 
-@njit(nogil=True, cache=True, fastmath=True)
+@fast_helper
 def _edged(out, rows, columns):
     # Loops, as assignments of whole slices take Numba five seconds to compile.
     for y in range(BORDER, BORDER + rows):
@@ -70,7 +72,7 @@ def halved(source, out, rows, columns):
     _edged(out, rows, columns)
 
 
-@njit(nogil=True, cache=True, fastmath=True)
+@fast_helper
 def _sampled(image, y, x, rows, columns, out):
     """A patch whose first sample lies at (y, x), between samples; gives its mean."""
     y = min(max(y, _F(1 - BORDER)), _F(rows + BORDER - SIDE - 2))
@@ -91,7 +93,7 @@ def _sampled(image, y, x, rows, columns, out):
     return total * _F(1 / (SIDE * SIDE))
 
 
-@njit(nogil=True, cache=True, fastmath=True)
+@fast_helper
 def _apart(one, other, shift):
     """The sum of squares between two patches, one of them made lighter by `shift`."""
     total = _F(0)
@@ -103,7 +105,7 @@ def _apart(one, other, shift):
     return total
 
 
-@njit(nogil=True, cache=True, fastmath=True)
+@fast_helper
 def _sloped(image, top, left, patch, across, down):
     """A patch and its slopes; gives its mean and the inverse of its matrix."""
     mean, sx, sy = _F(0), _F(0), _F(0)
@@ -289,7 +291,7 @@ def still(first, second, rows, columns, reach, out):
     _softened(first, second, rows, columns, out)
 
 
-@njit(nogil=True, cache=True, fastmath=True)
+@fast_helper
 def _lone(mask, rows, columns):
     """Take out of a mask what has too little of its kind round it: it was alike by chance."""
     high, wide = (rows + SIDE - 1) // SIDE, (columns + SIDE - 1) // SIDE
@@ -309,7 +311,7 @@ def _lone(mask, rows, columns):
                         mask[y, x] = 0
 
 
-@njit(nogil=True, cache=True, fastmath=True)
+@fast_helper
 def _softened(first, second, rows, columns, mask):
     """Add the half tones at strokes' ends: beside them, and alike to twice what they have to be."""
     before = mask.copy()

@@ -17,6 +17,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from tilewright.backends.host.kernels.helpers import helper
+
 _F = np.float32
 
 
@@ -75,13 +77,13 @@ def pile(source, rows, wide, out, pitch, tall, taps, first, most):
             to[x] = int(found if found < most else most)
 
 
-@njit(nogil=True, cache=True)
+@helper
 def _row(source, y, rows, wide):
     y = min(max(y, 0), rows - 1)
     return source[y * wide : (y + 1) * wide]
 
 
-@njit(nogil=True, cache=True)
+@helper
 def _means(source, pitch, rows, columns, y, sums, means):
     """The means of 3 x 3 round every sample of a row: sums down first, one wider on both sides."""
     above = source[max(y - 1, 0) * pitch :]

@@ -17,9 +17,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 from tilewright.backends.host.kernels.activate import divide, exp
+from tilewright.backends.host.kernels.helpers import helper
 from tilewright.backends.host.kernels.lanes import (
     WIDTH,
     add,
@@ -56,7 +56,7 @@ def rows_task(address, task, scratch):
             _normal(step, row, x, out, step.columns)
 
 
-@njit(cache=True)
+@helper
 def _softmax(x, out, count):
     """One row."""
     minus = splat(-_largest(x, count))
@@ -73,7 +73,7 @@ def _softmax(x, out, count):
         _put(out, i, divide(_get(out, i, count - i), whole), count - i)
 
 
-@njit(cache=True)
+@helper
 def _largest(x, count):
     """Of a row; NaN where one is."""
     if count < WIDTH:
@@ -84,7 +84,7 @@ def _largest(x, count):
     return largest_of(found)
 
 
-@njit(cache=True)
+@helper
 def _normal(step, row, x, out, count):
     """One row; scale and bias have a number for each column, or one for the row."""
     total = splat(0.0)
@@ -146,7 +146,7 @@ def channels_task(address, task, scratch):
         _put(out + pixel * hop, 0, add(multiply(value, scale), bias), some)
 
 
-@njit(cache=True)
+@helper
 def _block(x, pixels, hop, some, first):
     """The mean of some pixels, all of them `first` higher, and the sum of squares around it."""
     total, squares = splat(0.0), splat(0.0)
@@ -160,19 +160,19 @@ def _block(x, pixels, hop, some, first):
     return mean, squares
 
 
-@njit(cache=True)
+@helper
 def _get(address, index, some):
     """Sixteen numbers, or what is left, zeros beyond."""
     return load(address, index) if some >= WIDTH else load_some(address, index, some)
 
 
-@njit(cache=True)
+@helper
 def _some(value, some):
     """Sixteen numbers, zeros beyond what is left."""
     return value if some >= WIDTH else first_of(value, some)
 
 
-@njit(cache=True)
+@helper
 def _put(address, index, value, some):
     """The other way."""
     if some >= WIDTH:

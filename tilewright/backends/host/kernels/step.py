@@ -8,16 +8,17 @@ the first program on an empty cache took 29 s to compile.
 from __future__ import annotations
 
 from llvmlite import ir
-from numba import carray, njit, types
+from numba import carray, types
 
 from tilewright.backends.host.kernels.atomics import pointer
 from tilewright.backends.host.kernels.emitted import emitted
+from tilewright.backends.host.kernels.helpers import helper
 from tilewright.backends.host.kernels.step_table import STEP
 
 _I64 = ir.IntType(64)
 
 
-@njit(cache=True)
+@helper
 def step_at(address):
     """The record there."""
     return carray(pointer(address), (1,), STEP)[0]

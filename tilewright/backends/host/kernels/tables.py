@@ -18,10 +18,12 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from tilewright.backends.host.kernels.helpers import helper
+
 _F, _U, _I = np.float32, np.uint64, np.int32
 
 
-@njit(nogil=True, cache=True)
+@helper
 def _moved(source, pitch, rows, columns, y, radius, sums):
     """Sums of columns for row y from those of the row before; of the first, all of them."""
     if y == 0:
@@ -37,7 +39,7 @@ def _moved(source, pitch, rows, columns, y, radius, sums):
         sums[x] += _I(fresh[x]) - _I(old[x])
 
 
-@njit(nogil=True, cache=True)
+@helper
 def _across(sums, columns, radius, padded, means):
     """Means of 2 * radius + 1 sums round each, the edges' repeated."""
     for x in range(columns):
@@ -58,7 +60,7 @@ def _across(sums, columns, radius, padded, means):
         total -= padded[x]
 
 
-@njit(nogil=True, cache=True)
+@helper
 def _places(row, wide, near, columns, counts, light, reach, at, parts):
     """Where in the table samples are: the corner's place, and how far beyond it on each axis."""
     middles, values, depths = counts
@@ -81,7 +83,7 @@ def _places(row, wide, near, columns, counts, light, reach, at, parts):
         at[x] = _I(mi * slab + ai * deep + di)
 
 
-@njit(nogil=True, cache=True)
+@helper
 def _mixed(columns, table, counts, at, parts):
     """What the eight places round each sample say, mixed; over parts[0]."""
     slab, deep = _U(counts[1] * counts[2]), _U(counts[2])
@@ -100,7 +102,7 @@ def _mixed(columns, table, counts, at, parts):
         beyond_m[x] = low + (high - low) * fm
 
 
-@njit(nogil=True, cache=True)
+@helper
 def _stored(found, columns, dither, most, to):
     for x in range(columns):
         to[x] = _I(min(max(found[x] + dither[x & 7], _F(0)), most))

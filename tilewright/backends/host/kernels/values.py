@@ -11,9 +11,9 @@ Elements that are no neighbours are gathered and scattered, sixteen at a time.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from tilewright.backends.host.kernels.activate import activate, divide
+from tilewright.backends.host.kernels.helpers import helper
 from tilewright.backends.host.kernels.lanes import (
     WIDTH,
     add,
@@ -69,7 +69,7 @@ def pool_task(address, task, scratch):
                 _put(to, c, value, last - c)
 
 
-@njit(cache=True)
+@helper
 def _inner(step):
     """Columns of the result whose windows lie inside, where windows move by one pixel."""
     reach = (step.taps_across - 1) * step.dilation_across
@@ -79,7 +79,7 @@ def _inner(step):
     return max(0, step.left), min(step.columns, beyond)
 
 
-@njit(cache=True)
+@helper
 def _line(step, source, y, first, last, down, out):
     """Windows that lie inside: sixteen neighbours at a time, whichever pixels they are of."""
     at = source + (first - step.left) * step.x_pixel
@@ -95,7 +95,7 @@ def _line(step, source, y, first, last, down, out):
         _put(to, i, value, count - i)
 
 
-@njit(cache=True)
+@helper
 def _range(at, size, taps, dilation):
     """The taps that lie inside, where the first would lie at `at`."""
     if at >= 0 and at + (taps - 1) * dilation < size:
@@ -105,7 +105,7 @@ def _range(at, size, taps, dilation):
     return min(first, last) if last > 0 else 0, max(last, 0)
 
 
-@njit(cache=True)
+@helper
 def _window(step, at, c, some, down, across):
     """The largest of a window's taps, or their sum, row by row."""
     largest = step.tile == 0
@@ -122,13 +122,13 @@ def _window(step, at, c, some, down, across):
     return total
 
 
-@njit(cache=True)
+@helper
 def _get(address, index, some):
     """Sixteen numbers, or what is left."""
     return load(address, index) if some >= WIDTH else load_some(address, index, some)
 
 
-@njit(cache=True)
+@helper
 def _put(address, index, value, some):
     """The other way."""
     if some >= WIDTH:
@@ -164,7 +164,7 @@ def blend_task(address, task, scratch):
             put_number(out, i, total)
 
 
-@njit(cache=True)
+@helper
 def _picked(step, source, out, new):
     """Nearest elements."""
     pieces = step.pieces
@@ -172,7 +172,7 @@ def _picked(step, source, out, new):
         put_number(out, i, number(source, whole(pieces, i)))
 
 
-@njit(cache=True)
+@helper
 def _blended(step, source, i, out, inner, taps):
     """One row of the result."""
     for c in range(0, inner, WIDTH):
@@ -213,7 +213,7 @@ def elements_task(address, task, scratch):
             b += whole(table, RIGHT + 4)
 
 
-@njit(cache=True)
+@helper
 def _copied(table, rows, columns, out, a):
     """Runs of neighbours to runs of neighbours."""
     out_row, row = whole(table, OUT + 4), whole(table, LEFT + 4)
@@ -224,7 +224,7 @@ def _copied(table, rows, columns, out, a):
         a += row
 
 
-@njit(cache=True)
+@helper
 def _run(step, table, count, out, a, b):
     """One run of elements."""
     hop, left, right = whole(table, OUT + 5), whole(table, LEFT + 5), whole(table, RIGHT + 5)
@@ -251,7 +251,7 @@ def _run(step, table, count, out, a, b):
             scatter(out + i * hop, hop, value, some)
 
 
-@njit(cache=True)
+@helper
 def _sums_or_products(adds, count, out, a, b, same):
     """Of neighbours with neighbours, or with one number: a function asked for each took longer."""
     once = splat(number(b, 0))
@@ -261,7 +261,7 @@ def _sums_or_products(adds, count, out, a, b, same):
         _put(out, i, add(x, y) if adds else multiply(x, y), some)
 
 
-@njit(cache=True)
+@helper
 def _taken(address, hop, some):
     """Sixteen elements `hop` bytes apart, or what is left."""
     if hop == 4:
@@ -271,7 +271,7 @@ def _taken(address, hop, some):
     return gather(address, hop, some)
 
 
-@njit(cache=True)
+@helper
 def _made(kind, x, y, low, high):
     """A function of lanes; NaN of either stays."""
     if kind < FIRST_PAIR:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from tilewright.backends.host.kernels.atomics import copy
 from tilewright.backends.host.kernels.conv_product import BYTE, INT, at
+from tilewright.backends.host.kernels.helpers import helper
 from tilewright.backends.host.kernels.lanes import (
     LANES as VECTOR,
 )
@@ -102,7 +103,7 @@ def put_byte(typing, address, index, value):
     return types.void(types.intp, types.intp, types.intp), generate
 
 
-@njit(cache=True)
+@helper
 def taken_row(stage, source, to, run):
     """A row of float32 to bytes; `run` is room for a few."""
     channels, width = stage.channels, stage.width
@@ -124,14 +125,14 @@ def taken_row(stage, source, to, run):
                     put_bytes(place, value, stage.step, stage.shift, stage.least, stage.most, 0, 1)
 
 
-@njit(cache=True)
+@helper
 def _rounded(stage, source, count, to):
     for x in range(0, count, LANES):
         value = load_some(source, x, count - x)
         put_bytes(to + x, value, stage.step, stage.shift, stage.least, stage.most, 0, count - x)
 
 
-@njit(cache=True)
+@helper
 def copied_row(stage, source, to):
     """A row of bytes, signed ones by 128 more, pixel after pixel."""
     channels, width = stage.channels, stage.width
@@ -144,7 +145,7 @@ def copied_row(stage, source, to):
             put_byte(to, x * channels + c, value ^ stage.flip)
 
 
-@njit(cache=True)
+@helper
 def divided(stage, sums, vectors, scale, to, valid, left):
     """A group's sums to bytes, where a multiplication would not give a division's ties."""
     low, high = splat(stage.low), splat(stage.high)
@@ -160,7 +161,7 @@ def divided(stage, sums, vectors, scale, to, valid, left):
                 )  # fmt: skip
 
 
-@njit(cache=True)
+@helper
 def floats(stage, sums, vectors, scale, to, channel, valid, left):
     """A group's sums to float32: channel by channel where they do not lie side by side."""
     low, high = splat(stage.low), splat(stage.high)
@@ -190,7 +191,7 @@ def floats(stage, sums, vectors, scale, to, channel, valid, left):
                 put_number(to, place, lane(y, c))
 
 
-@njit(cache=True)
+@helper
 def few_rows(stage, sums, slot, to, valid):
     """A group of what `few_end` wrote, to its rows: results lie one pixel beside the other."""
     if stage.shuffle == 2:

@@ -10,9 +10,10 @@ One float32 operation after another, each rounded once, as the definition has th
 from __future__ import annotations
 
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 
 from tilewright.backends.host.kernels.emitted import emitted
+from tilewright.backends.host.kernels.helpers import helper
 from tilewright.backends.host.kernels.lanes import (
     LANES,
     WIDTH,
@@ -58,7 +59,7 @@ def sum_task(address, task, scratch):
         at += 1
 
 
-@njit(cache=True)
+@helper
 def _some(step, source, flip, place, at):
     """Sixteen numbers for what they are worth; those with a scale of 0 are float32."""
     scale = number(step.pieces, place)
@@ -68,7 +69,7 @@ def _some(step, source, flip, place, at):
     return multiply(lower, splat(scale))
 
 
-@njit(cache=True)
+@helper
 def _one(step, source, flip, place, at):
     """The same of one."""
     scale = number(step.pieces, place)
@@ -78,7 +79,7 @@ def _one(step, source, flip, place, at):
     return multiply(lower, splat(scale))
 
 
-@njit(cache=True)
+@helper
 def _sum(step, a, b, at, count):
     """Added, limited, rounded."""
     pieces = step.pieces
