@@ -20,15 +20,23 @@ def spilled(asm: dict[str, Any]) -> int:
 
 def stacks(cubin: bytes) -> list[int]:
     """The bytes of stack of each function of a cubin, an ELF file of 64 bits."""
-    (sections,) = struct.unpack_from("<Q", cubin, 40)
-    size, count, of_names = struct.unpack_from("<HHH", cubin, 58)
-    found = [struct.unpack_from("<IIQQQQ", cubin, sections + size * i) for i in range(count)]
-    names = found[of_names][4]
     frames: list[int] = []
-    for name, _, _, _, at, length in found:
-        if cubin[names + name :].split(b"\0", 1)[0] == b".nv.info":
-            frames += _frames(cubin[at : at + length])
+    for name, contents in sections(cubin):
+        if name == ".nv.info":
+            frames += _frames(contents)
     return frames
+
+
+def sections(cubin: bytes) -> list[tuple[str, bytes]]:
+    """The parts of a cubin by name; `.text.NAME` are the instructions of a kernel."""
+    (table,) = struct.unpack_from("<Q", cubin, 40)
+    size, count, of_names = struct.unpack_from("<HHH", cubin, 58)
+    found = [struct.unpack_from("<IIQQQQ", cubin, table + size * i) for i in range(count)]
+    names = found[of_names][4]
+    return [
+        (cubin[names + name :].split(b"\0", 1)[0].decode(), cubin[at : at + length])
+        for name, _, _, _, at, length in found
+    ]
 
 
 def _frames(entries: bytes) -> list[int]:

@@ -5,14 +5,17 @@ On a GPU they run in test_cuda.py.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.backends.cuda.test_hopper_compile import instructions, needs_nvrtc
+from tests.backends.cuda.test_hopper_compile import needs_nvrtc
+from tests.support import machine_code
 from tests.support.cases import Case, operands
 from tests.support.triton_proof import CUDA_H200, work_of
 from tilewright.backends.cuda.machine import nvrtc
@@ -31,24 +34,40 @@ def batch(*cases: Case) -> Work:
     return work_of([operands(case, seed) for seed, case in enumerate(cases)])
 
 
+ARCHITECTURES = ("sm_80", "sm_86", "sm_90a", "sm_100a")
+VARIANTS = tuple(itertools.product((0, 1), (None, *simt.ACTIVATIONS)))  # wide, what ends a product
+Compiled = Callable[[str], dict[tuple[int, str | None], str]]
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    """Instructions of every variant for an architecture, compiled when it is first asked for."""
+
+    @cache
+    def of(arch: str) -> dict[tuple[int, str | None], str]:
+        codes = [nvrtc.compiled("grouped_single", macros(*one), arch) for one in VARIANTS]
+        found = machine_code.instructions(codes, arch, tmp_path_factory.mktemp(arch))
+        return dict(zip(VARIANTS, found, strict=True))
+
+    return of
+
+
+def macros(wide: int, activation: str | None) -> dict[str, int]:
+    return {
+        "STAGES": SHAPE.stages,
+        "WIDE": wide,
+        "GENERAL": int(activation is not None),
+        "ACTIVATION": simt.ACTIVATIONS.index(activation or "none"),
+    }
+
+
 @needs_nvrtc
-@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_90a", "sm_100a"])
-@pytest.mark.parametrize("wide", [0, 1])
-@pytest.mark.parametrize("activation", [None, *simt.ACTIVATIONS])
+@pytest.mark.parametrize(("wide", "activation"), VARIANTS)
+@pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_the_tiles_compile_and_copy_while_they_multiply(
-    arch: str, wide: int, activation: str | None, tmp_path: Path
+    arch: str, wide: int, activation: str | None, compiled: Compiled
 ) -> None:
-    code = nvrtc.compiled(
-        "grouped_single",
-        {
-            "STAGES": SHAPE.stages,
-            "WIDE": wide,
-            "GENERAL": int(activation is not None),
-            "ACTIVATION": simt.ACTIVATIONS.index(activation or "none"),
-        },
-        arch,
-    )
-    found = instructions(code, tmp_path)
+    found = compiled(arch)[wide, activation]
     assert found.count("FFMA") >= 8 * 8 * SHAPE.k
     assert found.count("LDS.128") >= 4 * SHAPE.k
     assert "LDGSTS" in found, "copies that hold no registers"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from tests.support import machine_code
 from tilewright.backends.cuda.hopper.bind import defines
 from tilewright.backends.cuda.hopper.blocks import SHAPES, SPLIT, STAGED, WIDE, HopperTile
 from tilewright.backends.cuda.machine import nvrtc
@@ -16,21 +15,25 @@ needs_nvrtc = pytest.mark.skipif(nvrtc.missing() is not None, reason=str(nvrtc.m
 
 
 def instructions(code: bytes, folder: Path) -> str:
-    """Disassembled by the tool that Triton's package carries."""
-    triton = find_spec("triton")
-    if triton is None or triton.origin is None:
-        pytest.skip("no Triton, whose package carries cuobjdump")
-    tool = Path(triton.origin).parent / "backends/nvidia/bin/cuobjdump"
-    file = folder / "kernel.cubin"
-    file.write_bytes(code)
-    return subprocess.run([tool, "-sass", file], capture_output=True, text=True, check=True).stdout
+    """Those of kernels for Hopper."""
+    return machine_code.instructions([code], "sm_90a", folder)[0]
+
+
+@pytest.fixture(scope="module")
+def of_shapes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Instructions of every configuration, by name."""
+    macros = [dict(defines("bfloat16", shape, (False, True, False))) for shape in SHAPES]
+    codes = [nvrtc.compiled("hopper_multiply", one, "sm_90a") for one in macros]
+    found = machine_code.instructions(codes, "sm_90a", tmp_path_factory.mktemp("shapes"))
+    return dict(zip((shape.name for shape in SHAPES), found, strict=True))
 
 
 @needs_nvrtc
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
-def test_every_configuration_multiplies_with_wgmma(shape: HopperTile, tmp_path: Path) -> None:
-    macros = defines("bfloat16", shape, (False, True, False))
-    found = instructions(nvrtc.compiled("hopper_multiply", dict(macros), "sm_90a"), tmp_path)
+def test_every_configuration_multiplies_with_wgmma(
+    shape: HopperTile, of_shapes: dict[str, str]
+) -> None:
+    found = of_shapes[shape.name]
     for width in range(32, shape.width + 1, 32):
         assert f"HGMMA.64x{width}x16.F32.BF16" in found
     assert "UTMALDG.2D" in found

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.backends.cuda.test_hopper_compile import instructions, needs_nvrtc
+from tests.backends.cuda.test_hopper_compile import needs_nvrtc
+from tests.support import machine_code
 from tilewright.backends.cuda.machine import driver, nvrtc
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -33,14 +35,26 @@ FORMS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[str]]:
+    """Instructions of every form for an architecture, compiled when it is first asked for."""
+
+    @functools.cache
+    def of(arch: str) -> list[str]:
+        macros = [{"STAGES": 2, "RESIDENT": 6, "BAND": 8, **form} for form in FORMS]
+        codes = [nvrtc.compiled("ragged_single", one, arch) for one in macros]
+        return machine_code.instructions(codes, arch, tmp_path_factory.mktemp(arch))
+
+    return of
+
+
 @needs_nvrtc
 @pytest.mark.parametrize("form", FORMS, ids=str)
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_the_kernel_compiles_copies_while_it_multiplies_and_spills_nothing(
-    arch: str, form: dict[str, int], tmp_path: Path
+    arch: str, form: dict[str, int], compiled: Callable[[str], list[str]]
 ) -> None:
-    macros = {"STAGES": 2, "RESIDENT": 6, "BAND": 8, **form}
-    found = instructions(nvrtc.compiled("ragged_single", macros, arch), tmp_path)
+    found = compiled(arch)[FORMS.index(form)]
     assert found.count("FFMA") >= 8 * 8 * 16
     assert found.count("LDS.128") >= 4 * 16
     assert "LDGSTS" in found

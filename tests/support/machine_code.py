@@ -1,0 +1,41 @@
+"""Machine code of NVIDIA's GPUs as text, by the disassembler that Triton's package carries.
+
+It takes a quarter of a second to begin, whatever there is to read: kernels for one target that a
+file of tests compiles go through it together.
+"""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.support.spills import sections
+
+_BYTES = 16  # of an instruction, from sm_70 on
+
+
+def instructions(cubins: Sequence[bytes], arch: str, folder: Path) -> list[str]:
+    """The instructions of each, a line each, of cubins for one architecture, as `sm_90a`."""
+    triton = find_spec("triton")
+    if triton is None or triton.origin is None:
+        pytest.skip("no Triton, whose package carries nvdisasm")
+    tool = Path(triton.origin).parent / "backends/nvidia/bin/nvdisasm"
+    kernels = [
+        b"".join(text for name, text in sections(cubin) if name.startswith(".text."))
+        for cubin in cubins
+    ]
+    file = folder / "kernels.bin"
+    file.write_bytes(b"".join(kernels))
+    target = arch.replace("sm_", "SM")
+    command = [tool, "--no-dataflow", "--binary", target, file]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    lines = iter([line for line in said.splitlines() if line.lstrip().startswith("/*")])
+    found = ["\n".join(itertools.islice(lines, len(one) // _BYTES)) for one in kernels]
+    assert all(found), "a kernel without instructions"
+    assert next(lines, None) is None, "instructions of no kernel"
+    return found
