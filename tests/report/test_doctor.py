@@ -27,8 +27,11 @@ def _worker(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
 
 
 def test_a_host_is_asked_in_a_process_of_its_own_and_is_right() -> None:
-    (found,) = doctor.examine([host()], 8.0)
-    assert found.failure == ""
+    for seconds in (2.0, 8.0, 32.0):  # what time there is is spent: more only on a busy machine
+        (found,) = doctor.examine([host()], seconds)
+        assert found.failure == ""
+        if found.right >= 10:
+            break
     assert found.wrong == ()
     assert found.right >= 10
     assert found.is_well
