@@ -296,3 +296,32 @@ def test_planning_loads_no_driver() -> None:
     )
     folder = Path(__file__).parents[2]
     subprocess.run([sys.executable, "-c", script], cwd=folder, check=True)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "strides", "squares"),
+    [
+        ("coalesced", (1, 256, 256, 1), 0),  # A by columns, B by rows, as it reads them
+        ("coalesced", (256, 1, 256, 1), 1),
+        ("coalesced", (256, 1, 1, 256), 2),
+        ("image_b", (256, 1, 256, 1), 1),
+        ("image_b", (256, 1, 1, 256), 1),
+        ("image_ab", (1, 256, 256, 1), 2),
+    ],
+)
+def test_what_is_laid_out_anew_is_counted_read_and_written_and_nothing_else(
+    kernel: str, strides: tuple[int, int, int, int], squares: int
+) -> None:
+    problem = Problem(256, 256, 256, *strides, 256, 1, aligned=True)
+    for on in (made_up.ADRENO_650, made_up.TWO_CORES):
+        declared = next(one for one in OPENCL.kernels(on) if one.name == kernel)
+        step = plan_kernel(problem, on, declared).step
+        assert step.moved_bytes == squares * 2 * 4 * 256 * 256
+        assert len(step.launches) == squares + 1
+
+
+def test_padding_is_counted_as_written_and_not_as_read() -> None:
+    problem = Problem(255, 253, 257, 257, 1, 253, 1, 253, 1, aligned=True)
+    declared = next(k for k in OPENCL.kernels(made_up.ADRENO_650) if k.name == "coalesced")
+    moved = plan_kernel(problem, made_up.ADRENO_650, declared).step.moved_bytes
+    assert moved == 4 * 257 * ((255 + 256) + (253 + 256))

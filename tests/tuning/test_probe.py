@@ -12,6 +12,7 @@ import pytest
 from tests.support.made_up import ADRENO_650
 from tilewright import Device
 from tilewright.backends import backends
+from tilewright.engines.dense import plan_kernel
 from tilewright.inputs.devices import host
 from tilewright.planning.cost import Curve, Measured
 from tilewright.tuning import crossover
@@ -123,6 +124,30 @@ def test_a_trial_says_what_it_holds(layout: str) -> None:
     """Three matrices here and three on the device, and the truth in doubles."""
     trial = Trial(Shape(3, 5, 7, layout=layout), host(), backends()["host"])
     assert trial.bytes == 2 * 4 * (3 * 7 + 7 * 5 + 3 * 5) + 8 * 3 * 5
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_what_a_kernel_leaves_of_the_run_before_is_no_right_result(
+    shared: bool, intel: Device
+) -> None:
+    """In the host's memory and in a device's own: a run that writes nothing is a wrong one."""
+    runs = [True, False, True]
+
+    class WritesAtTimes:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(OPENCL, name)
+
+        def time(self, plan: Any, views: Any, scalars: Any) -> Any:
+            return OPENCL.time(plan, views, scalars) if runs.pop(0) else None
+
+    features = intel.features | {"svm_system"} if shared else intel.features - {"svm_system"}
+    device = replace(intel, features=features)
+    trial = Trial(Shape(33, 20, 17), device, WritesAtTimes())  # type: ignore[arg-type]
+    kernel = next(one for one in OPENCL.kernels(device) if one.name == "naive")
+    plan = plan_kernel(trial.problem, device, kernel)
+    assert trial.wrong(plan) == ""
+    assert trial.wrong(plan).startswith("wrong numbers: error ")
+    assert trial.wrong(plan) == ""
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,8 @@ def test_a_boundary_of_nothing_is_stored_and_read_and_one_below_is_none() -> Non
         ({"ratio": 0.0, "ratios": [0.5]}, None),
         ({"ratio": 1.01, "ratios": [0.5]}, None),
         ({"ratio": 0.5, "ratios": [-1.0]}, None),
+        ({"ratio": 0.5, "ratios": [0.0]}, None),
+        ({"ratio": 0.5, "ratios": [1e-9]}, 1e-9),
     ],
 )
 def test_a_ratio_is_that_of_the_shape_that_gained_least(record: Any, found: float | None) -> None:
@@ -129,6 +131,17 @@ def test_no_task_begins_once_the_time_is_up_or_somebody_interrupted(
     tasks: Any = [SimpleNamespace(weight=1.0)] * 3
     assert Tuner.run(tuner, tasks) == []
     assert len(seen) == begun
+
+
+def test_time_that_passes_is_taken_off_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [50.0]
+    monkeypatch.setattr("tilewright.tuning.tuner.time.monotonic", lambda: clock[0])
+    tuner: Any = SimpleNamespace(budget=10.0, _began=50.0)
+    left = Tuner.seconds_left.fget
+    assert left is not None
+    for passed, seconds in ((0.0, 10.0), (4.0, 6.0), (10.0, 0.0), (11.0, 0.0)):
+        clock[0] = 50.0 + passed
+        assert left(tuner) == seconds
 
 
 def test_a_shape_makes_two_operations_for_each_product_of_elements() -> None:
