@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tilewright.facts.kernel import Config
@@ -12,7 +14,7 @@ from tilewright.planning.classes import Boundaries
 from tilewright.planning.cost import Curve, Measured
 from tilewright.tuning.curves import from_json, to_json
 from tilewright.tuning.tasks import Task, tasks
-from tilewright.tuning.trial import Shape, allowed_error
+from tilewright.tuning.trial import Shape, allowed_error, relative_error
 from tilewright.tuning.tuned import config_from_json, ratio_from_json
 from tilewright.tuning.tuner import Tuner
 
@@ -107,6 +109,18 @@ def test_what_counts_as_rounding_grows_with_the_root_of_the_depth() -> None:
     eps = 2.0**-23
     assert allowed_error("float32", 100, 0.0) == pytest.approx(1e-6 + 10 * eps, rel=1e-12)
     assert allowed_error("float64", 0, 3e-7) == pytest.approx(1.6e-6, rel=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_an_error_is_relative_to_the_largest_magnitude(scale: float) -> None:
+    truth = scale * np.array([1e-3, -4.0, 2.0])
+    found = truth + scale * np.array([0.02, 0.0, -0.01])
+    assert relative_error(found, truth) == pytest.approx(0.005)
+    assert relative_error(truth, truth) == 0
+    assert math.isnan(relative_error(np.where(truth > 0, np.nan, truth), truth))
+    nothing = np.zeros(3)
+    assert relative_error(nothing, nothing) == 0
+    assert relative_error(truth, nothing) > 1
 
 
 @pytest.mark.parametrize(
