@@ -61,7 +61,8 @@ def ragged_matmul(
             float32, and tensor cores add up no more than 128 of k before them.
             x and w may be int8 too (`quantise_int8`), in the first form, with [t, 1] and [g, 1, n]
             or what stands for them, or without scales: then the result is int32. Sums are int32,
-            exact below 2^31 (any k to 131,071), and wrap around there.
+            exact below 2^31 (any k to 131,071); past that they wrap around on processors and
+            Hopper's GPUs, and on some others stay at the largest.
         out_dtype: of products with scales, torch.bfloat16 (the default) or torch.float32.
         batch_invariant: a row of the result has the same bits whatever rows lie beside it and
             however groups are cut, on one device with the same w: tiles and the order of k follow

@@ -93,7 +93,10 @@ def _whole_sum(
     TILE_N: tl.constexpr,
     TILE_K: tl.constexpr,
 ):
-    """A tile of C along all of k, of int8, in int32; `steps` go from one of k to the next."""
+    """A tile of C along all of k, of int8, in int32; `steps` go from one of k to the next.
+
+    Past 2^31 mma.sync, as Triton makes it, stays at the largest; wgmma wraps around.
+    """
     a_col, b_row = steps
     total = tl.zeros((TILE_M, TILE_N), tl.int32)
     depth = tl.arange(0, TILE_K)
