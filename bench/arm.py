@@ -17,7 +17,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.arm_loops import CORES, Core, assembly, code_of, count, cycles, each, tool
+from bench.arm_loops import (
+    CORES,
+    Core,
+    assembly,
+    code_of,
+    count,
+    cycles,
+    each,
+    levels_of,
+    tool,
+)
 from bench.environment import RESULTS, environment
 from tilewright.inputs.devices import host
 
@@ -67,27 +77,38 @@ def of_reals() -> Iterator[Conv]:
 
 
 def bit_cycles(core: Core) -> float:
-    """Of all convolutions by bits: blocks of 2 pixels by 8 channels, the rest once for each.
+    """Of all convolutions by bits: tiles of 4 pixels by 32 channels, of blocks of 2 by 8; what is
+    in the loop over blocks once for each, what is outside of it once a tile.
 
-    Of that, a last word of its own is counted where there is one.
+    Of a block's, a last word of its own is counted where there is one.
     """
     one = each(core, "windows", "cnt")
-    outside = code_of(assembly(core.name, core.features)["windows"]).rest
-    rest, last = cycles(outside, core), count(outside, "cnt") * one
+    block, rest = _around(core, "windows", "cnt")
+    last = count(block, "cnt") * one
+    of_block, of_tile = cycles(block, core), cycles(rest, core)
     total = 0.0
     for conv in of_bits():
-        blocks = -(-conv.pixels // 4) * 2 * conv.channels // 8
+        tiles = -(-conv.pixels // 4) * conv.channels // 32
         pairs, odd = divmod(conv.taps, 2)
-        total += blocks * (pairs * 2 * 8 * one + rest - (0 if odd else last))
+        own = pairs * 2 * 8 * one + of_block - (0 if odd else last)
+        total += tiles * (8 * own + of_tile)
     return total
 
 
+def _around(core: Core, tile: str, instruction: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Of a tile's instructions: those of the loop around its inner one, and all outside of that."""
+    _, near, *far = levels_of(assembly(core.name, core.features)[tile], instruction)
+    return near, tuple(said for level in far for said in level)
+
+
 def real_cycles(core: Core) -> float:
-    """Of all convolutions of reals: tiles of 4 pixels by 16 channels, the rest once for each."""
+    """Of all convolutions of reals: tiles of 6 pixels by 32 channels, in two halves; all else once
+    a tile where both halves have a loop of their own, or twice where they share one."""
     one = each(core, "sums", "fmla")
-    rest = cycles(code_of(assembly(core.name, core.features)["sums"]).rest, core)
+    code = code_of(assembly(core.name, core.features)["sums"])
+    rest = cycles(code.rest, core) * 2 / len(code.loops)
     return sum(
-        -(-conv.pixels // 4) * conv.channels // 16 * (conv.taps * 16 * one + rest)
+        -(-conv.pixels // 6) * conv.channels // 32 * (conv.taps * 48 * one + rest)
         for conv in of_reals()
     )
 

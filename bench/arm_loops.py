@@ -98,6 +98,38 @@ def code_of(text: str) -> Code:
     return Code(tuple(loops), tuple(rest + block))
 
 
+def levels_of(text: str, instruction: str) -> list[tuple[str, ...]]:
+    """From inside to outside: the loop that has most of an instruction, what the loop around it has
+    beside it, and so on; last what is in no loop around it.
+
+    A loop is what lies between a label and the last jump back to it. Other loops within are taken
+    as run once. Raises LookupError where no loop has the instruction.
+    """
+    code, places = [], {}
+    for line in text.splitlines():
+        said = line.partition("//")[0].strip()
+        if found := re.fullmatch(r"([.\w]+):", said):
+            places[found[1]] = len(code)
+        elif said and not said.startswith("."):
+            code.append(said)
+    ends: dict[int, int] = {}
+    for at, said in enumerate(code):
+        jump = re.match(r"(?:b|b\.\w+|cbn?z|tbn?z)\s.*?([.\w]+)$", said)
+        begin = places.get(jump[1], at + 1) if jump else at + 1
+        if begin <= at:
+            ends[begin] = max(at + 1, ends.get(begin, 0))
+    inner = code_of(text).longest(instruction)
+    last = next(at for at in range(len(code)) if tuple(code[at - len(inner) : at]) == inner)
+    around = sorted((end - begin, begin, end) for begin, end in ends.items() if begin < last <= end)
+    cuts = [(begin, end) for _, begin, end in around] + [(0, len(code))]
+    found_levels, (low, high) = [inner], (last - len(inner), last)
+    for begin, end in cuts:
+        if begin <= low and high <= end and (begin, end) != (low, high):
+            found_levels.append(tuple(code[begin:low] + code[high:end]))
+            low, high = begin, end
+    return found_levels
+
+
 def count(code: Sequence[str], instruction: str) -> int:
     """How many of an instruction on vectors."""
     return sum(re.match(rf"{instruction}\s+v", one) is not None for one in code)

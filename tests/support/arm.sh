@@ -60,7 +60,7 @@ inside() {
     mount --bind "$top" "$where/src"
     [ ! -d "$top/../shared" ] || mount --bind "$(readlink -f "$top/../shared")" "$where/shared"
     mount --rbind /proc "$where/proc"
-    mount --rbind /dev "$where/dev"
+    mount --rbind /sys "$where/sys" && mount --rbind /dev "$where/dev"
     cd "$where/src"
     exec env -i HOME=/root PATH=/usr/bin:/bin:/usr/sbin:/sbin TMPDIR=/tmp PYTHONPATH=/src:/site \
       LD_LIBRARY_PATH=/site/numpy.libs QEMU_CPU=max,sve=off PYTHONPYCACHEPREFIX=/tmp/pyc \

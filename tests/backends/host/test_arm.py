@@ -7,7 +7,18 @@ import json
 import pytest
 
 from bench import arm
-from bench.arm_loops import CORES, Code, Core, assembly, code_of, count, cycles, each, tool
+from bench.arm_loops import (
+    CORES,
+    Code,
+    Core,
+    assembly,
+    code_of,
+    count,
+    cycles,
+    each,
+    levels_of,
+    tool,
+)
 from bench.environment import RESULTS
 
 pytest.importorskip("numba")
@@ -57,6 +68,19 @@ def test_a_loop_ends_where_it_jumps_to_its_beginning() -> None:
     assert made.rest == ("mov x0, xzr", "ret")
     with pytest.raises(LookupError, match="fmla"):
         made.longest("fmla")
+
+
+def test_what_loops_around_a_loop_have_beside_it_is_told_from_inside_to_outside() -> None:
+    lines = ["mov x0, xzr", "1:", "add x1, x1, #1", "2:", "cnt v0.16b, v1.16b", "b.lt 2", "nop"]
+    text = (
+        "\n".join(["f:", *lines, "cbnz x1, 1", "ret"]).replace("1:", ".L1:").replace("2:", ".L2:")
+    )
+    text = text.replace("b.lt 2", "b.lt .L2").replace("x1, 1", "x1, .L1")
+    assert levels_of(text, "cnt") == [
+        ("cnt v0.16b, v1.16b", "b.lt .L2"),
+        ("add x1, x1, #1", "nop", "cbnz x1, .L1"),
+        ("mov x0, xzr", "ret"),
+    ]
 
 
 @pytest.mark.skipif(tool() is None, reason="llvm-mca of LLVM 20 or newer is not installed")

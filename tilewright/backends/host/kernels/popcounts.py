@@ -24,7 +24,7 @@ from llvmlite import binding
 from numba import config
 from numba.core import cgutils
 
-from tilewright.backends.host.kernels.lanes import overloaded
+from tilewright.backends.host.kernels.lanes import keep_rolled, overloaded
 
 I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 
@@ -125,6 +125,8 @@ def by_groups(builder, words, advance, tile=PRODUCTS):
     pairs = builder.ashr(words, I64(1))
     groups = builder.sdiv(pairs, I64(each))
     with cgutils.for_range(builder, groups) as loop:
+        if ARM:
+            keep_rolled(builder)
         advance(builder.mul(loop.index, I64(each)), each)
     if each > 1:
         done = builder.mul(groups, I64(each))

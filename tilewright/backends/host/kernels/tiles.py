@@ -21,13 +21,20 @@ from numba.core import cgutils
 from tilewright.backends.host.kernels import popcounts
 from tilewright.backends.host.kernels.emitted import emitted
 from tilewright.backends.host.kernels.grouped_tile import SINGLE
-from tilewright.backends.host.kernels.lanes import broadcast, element, overloaded, vector_at
+from tilewright.backends.host.kernels.lanes import (
+    apart,
+    broadcast,
+    element,
+    keep_rolled,
+    overloaded,
+    vector_at,
+)
 
 CHANNELS = 32
 BIT_PIXELS = 4  # by four registers of eight 64-bit counts: 16 of 32 registers hold sums
-# By two registers of sixteen floats or eight, or four of NEON's four: 16, 12 and 16 sums beside
+# By two registers of sixteen floats or eight, or four of NEON's four: 16, 12 and 24 sums beside
 # what a tap takes. AVX2 and NEON do a half of the channels at a time.
-REAL_PIXELS = {16: 8, 8: 6, 4: 4}[popcounts.FLOATS]
+REAL_PIXELS = {16: 8, 8: 6, 4: 6}[popcounts.FLOATS]
 _INT = ir.IntType(64)
 _WORDS = ir.VectorType(_INT, 8)
 _COUNTS = ir.VectorType(ir.IntType(32), 8)
@@ -70,7 +77,8 @@ def tile_of_counts(builder, source, origins, first, last, taps, count, weights, 
         fewer = builder.icmp_signed("<", words, _INT(popcounts.WINDOWS.most))
         words = builder.select(fewer, words, _INT(popcounts.WINDOWS.most))
         windows = _windows(builder, source, origins, builder.add(first, pixel), first, last)
-        block = _Block(taps, weights, begin, channel)
+        odd = apart(builder, weights) if popcounts.ARM else weights
+        block = _Block(taps, (weights, odd), begin, channel)
         sums = [
             popcounts.Sum(builder, popcounts.WINDOWS)
             for _ in range(popcounts.WINDOWS.rows * popcounts.WINDOWS.vectors)
@@ -115,7 +123,7 @@ class _Block:
     """Taps from `begin` on of some channels from `channel` on; addresses as `count_tile` has."""
 
     taps: ir.Value
-    weights: ir.Value
+    weights: tuple[ir.Value, ir.Value]  # of even vectors and of odd ones
     begin: ir.Value
     channel: ir.Value
 
@@ -155,7 +163,7 @@ class _Block:
         for tap in line:
             at = builder.add(builder.mul(tap, _INT(CHANNELS)), self.channel)
             at = builder.add(at, _INT(vector * popcounts.LANES))
-            place = vector_at(builder, self.weights, at, popcounts.WORDS)
+            place = vector_at(builder, self.weights[vector % 2], at, popcounts.WORDS)
             found.append(builder.load(place, align=8))
         return popcounts.laid(builder, found)
 
@@ -180,8 +188,10 @@ def _tile(builder, arguments, pixels, across, step):
     """
     vector, width = across
     registers = width // vector.count
+    weights = arguments[6]
+    sides = weights, apart(builder, weights) if popcounts.ARM else weights
     where = [(pixel, register) for pixel in range(pixels) for register in range(registers)]
-    source, origins, first, last, taps, count, weights, out = arguments
+    source, origins, first, last, taps, count, _, out = arguments
     windows = []
     for pixel in range(pixels):
         index = builder.add(first, _INT(pixel))
@@ -201,13 +211,15 @@ def _tile(builder, arguments, pixels, across, step):
     loaded = []
     for register in range(registers):
         index = builder.add(row, _INT(register * vector.count))
-        place = vector_at(builder, weights, index, vector)
+        place = vector_at(builder, sides[register % 2], index, vector)
         loaded.append(builder.load(place, align=4))
     new = {}
     for pixel in range(pixels):
         x = broadcast(builder, builder.load(builder.gep(windows[pixel], [offset])), vector)
         for register in range(registers):
             new[pixel, register] = step(builder, x, loaded[register], sums[pixel, register])
+    if popcounts.ARM:
+        keep_rolled(builder)
     following = builder.add(tap, _INT(1))
     tap.add_incoming(_INT(0), before)
     tap.add_incoming(following, loop)

@@ -17,8 +17,9 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from tilewright.backends.host.kernels.emitted import emitted
-from tilewright.backends.host.kernels.lanes import broadcast, overloaded
+from tilewright.backends.host.kernels.lanes import apart, broadcast, overloaded
 from tilewright.backends.host.kernels.popcounts import (
+    ARM,
     LANES,
     ROWS,
     VECTORS,
@@ -66,7 +67,8 @@ def tile_of_counts(builder, a, stride, rows, b, words, out):
     sums = [Sum(builder) for _ in range(ROWS * VECTORS)]
     for one in sums:
         one.clear(builder)
-    by_groups(builder, words, lambda at, pairs: _advance(builder, starts, b, at, sums, pairs))
+    sides = b, apart(builder, b) if ARM else b
+    by_groups(builder, words, lambda at, pairs: _advance(builder, starts, sides, at, sums, pairs))
     address = out
     for row in range(ROWS):
         for value in as_ints(builder, sums[row * VECTORS : (row + 1) * VECTORS]):
@@ -105,7 +107,10 @@ def _of_columns(builder, b, index, vector):
     """The same of a vector of columns, as they lie."""
     at = builder.add(builder.mul(index, I64(2 * COLUMNS)), I64(2 * vector * LANES))
     places = at, builder.add(at, I64(LANES))
-    return tuple(builder.load(_pointer(builder, b, WORDS, at), align=8) for at in places)
+    return tuple(
+        builder.load(_pointer(builder, side, WORDS, at), align=8)
+        for side, at in zip(b, places, strict=True)
+    )
 
 
 @emitted(types.void, types.intp, types.int32, types.intp, types.int32, types.intp)
