@@ -105,7 +105,8 @@ def levels_of(text: str, instruction: str) -> list[tuple[str, ...]]:
     A loop is what lies between a label and the last jump back to it. Other loops within are taken
     as run once. Raises LookupError where no loop has the instruction.
     """
-    code, places = [], {}
+    code: list[str] = []
+    places: dict[str, int] = {}
     for line in text.splitlines():
         said = line.partition("//")[0].strip()
         if found := re.fullmatch(r"([.\w]+):", said):
