@@ -23,6 +23,7 @@ from tilewright.facts.device import Device
 from tilewright.facts.scalars import Scalars
 from tilewright.inputs.batch import Call
 from tilewright.inputs.matrices import Matrices, matrices
+from tilewright.inputs.narrow import stored
 from tilewright.inputs.overlap_batch import extents
 from tilewright.inputs.ragged_batch import RaggedBatch
 from tilewright.planning.grouped import GroupedLayout
@@ -43,7 +44,7 @@ def views(part: Matrices) -> list[NDArray]:
     shapes = zip(at.rows.tolist(), at.cols.tolist(), strict=True)
     steps = zip(at.row.tolist(), at.col.tolist(), strict=True)
     view: Any = np.ndarray
-    return list(map(view, shapes, repeat(part.dtype), repeat(memory), starts, steps))
+    return list(map(view, shapes, repeat(stored(part.dtype)), repeat(memory), starts, steps))
 
 
 def host_loop(

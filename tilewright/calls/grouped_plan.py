@@ -29,7 +29,7 @@ from tilewright.files import reading
 from tilewright.files.whole import path_of, replacing
 from tilewright.inputs.batch import Call, Place, Results, check_planned, checked
 from tilewright.inputs.batch_place import check_none, host_place, lies_on_gpu
-from tilewright.inputs.checks import check_options, checked_dtype, checked_name
+from tilewright.inputs.checks import check_options, checked_batch_dtype, checked_name
 from tilewright.inputs.devices import backend_of, resolve
 from tilewright.inputs.watched import are_watched, listed
 from tilewright.planning.explain import batch_head, explained, explained_elsewhere
@@ -229,7 +229,7 @@ def planned(
 ) -> GroupedPlan:
     """`tilewright.plan_grouped`, which has the words for arguments and errors."""
     place = resolve(device)
-    wanted = _on_gpu().dtype_name(dtype) if place.backend == "cuda" else checked_dtype(dtype).name
+    wanted = _on_gpu().dtype_name(dtype) if place.backend == "cuda" else checked_batch_dtype(dtype)
     checked_name("order", order, ("auto", *ORDERS))
     rows, cols, depths = _size_column(m, "m"), _size_column(n, "n"), _size_column(k, "k")
     if not len(rows) == len(cols) == len(depths):

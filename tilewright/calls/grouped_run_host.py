@@ -16,9 +16,11 @@ import numpy as np
 from tilewright.arrays.addresses import Column
 from tilewright.arrays.views import view
 from tilewright.calls.grouped_loop_host import host_loop, operands_of, through_device
+from tilewright.calls.grouped_loop_narrow import narrow_loop
 from tilewright.engines.grouped import GroupedKernel
 from tilewright.errors import OperandError
 from tilewright.facts.device import Device
+from tilewright.facts.dtypes import NARROW
 from tilewright.facts.scalars import Scalars
 from tilewright.inputs.batch import Call, Results
 from tilewright.inputs.devices import backend_of
@@ -116,7 +118,7 @@ def _is_for_a_loop(device: Device, call: Call) -> bool:
         call.activation == "none"
         and call.bias is None
         and call.sums is None
-        and call.a.dtype != np.float16
+        and call.a.dtype.name not in ("float16", *NARROW)
         and bool((call.alpha == 1).all() and (call.beta == 0).all())
     )
     sizes = (call.a.at.rows, call.b.at.cols, call.a.at.cols)
@@ -167,6 +169,8 @@ def _shared(device: Device, call: Call) -> list[tuple[Column, Call, bool]]:
 
 def _launch(device: Device, call: Call, layout: GroupedLayout | None) -> Callable[[], None]:
     kernel = backend_of(device).grouped(device, call.a.dtype.name)
+    if (layout is None or kernel is None) and call.a.dtype.name in NARROW:
+        return narrow_loop(call)
     if layout is None or kernel is None:
         pairs = zip(call.alpha.tolist(), call.beta.tolist(), strict=True)
         scalars = [Scalars(*pair) for pair in pairs]

@@ -31,6 +31,14 @@ VALUES = {
 }
 TYPES = {name: ElementType(name, size) for name, size in ITEMSIZE.items()}
 
+# Of what lists of the host's arrays also hold, beside what NumPy multiplies.
+NARROW = ("bfloat16", "int8")
+
+
+def result_of(dtype: str) -> str:
+    """The type that products of matrices of `dtype` are written in."""
+    return "int32" if dtype == "int8" else dtype
+
 
 def sums_of(dtype: str) -> str:
     """The type that products of `dtype` are summed in unless asked otherwise."""

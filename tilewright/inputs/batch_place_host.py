@@ -18,6 +18,8 @@ from tilewright.arrays.aligned import aligned_offsets, room
 from tilewright.arrays.array import NDArray
 from tilewright.arrays.views import like, view
 from tilewright.errors import ShapeError
+from tilewright.facts.dtypes import NARROW
+from tilewright.inputs import narrow
 from tilewright.inputs.batch import Results, Room
 from tilewright.inputs.matrices import Matrices, matrices
 from tilewright.inputs.ragged_batch import RaggedBatch
@@ -36,6 +38,8 @@ class BatchOnHost:
 
     def room(self, rows: Column, cols: Column, a: Matrices, first: Column | None) -> Room:
         """A list is of views, made when asked for."""
+        if a.dtype.name in NARROW:
+            return self._narrow_room(rows, cols, a, first)
         if isinstance(a.held, RaggedBatch):
             device = "host" if a.base is None else a.base.device
             batch = RaggedBatch.empty(np.stack((rows, cols), axis=1), a.dtype, device)
@@ -60,8 +64,29 @@ class BatchOnHost:
 
         return results, matrices(RaggedBatch(flat, rows, cols, offsets), "out")
 
+    def _narrow_room(self, rows: Column, cols: Column, a: Matrices, first: Column | None) -> Room:
+        kinds = a.kinds
+        if first is not None and kinds is not None:
+            kinds = [kinds[i] for i in first.tolist()]
+
+        def convert(made: NDArray, index: int) -> Any:
+            return made if kinds is None else self.narrow_like(kinds[index])(made)
+
+        results, *found = narrow.room_for(rows, cols, a.dtype, convert)
+        at, dtype, flat = found
+        return results, Matrices(at, dtype, None, flat)
+
+    def narrow_like(self, kind: Any) -> Callable[[NDArray], Any]:
+        """How a result of bfloat16 or int8, as NumPy sees it, becomes an array of this kind."""
+        if kind.dtype.name == "bfloat16":
+            return lambda made: made.view(kind.dtype)
+        return lambda made: made
+
     def bias(self, vectors: Sequence[Any], widths: Column, b: Matrices) -> Matrices:
         """As columns of one; without rows where a result has none."""
+        if b.dtype.name in NARROW:
+            at, held, dtype = narrow.bias_columns(vectors, widths, b.dtype)
+            return Matrices(at, dtype, None, held)
         rows: list[NDArray] = []
         for i, vector in enumerate(vectors):
             if vector is None:

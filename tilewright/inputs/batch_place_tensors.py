@@ -11,9 +11,10 @@ import torch
 from tilewright.arrays.addresses import Column
 from tilewright.arrays.array import NDArray
 from tilewright.arrays.views import like
-from tilewright.inputs import tensors
+from tilewright.facts.dtypes import NARROW
+from tilewright.inputs import narrow, tensors
 from tilewright.inputs.batch_place_host import BatchOnHost
-from tilewright.inputs.matrices import Matrices, matrices
+from tilewright.inputs.matrices import Matrices, matrices, seen_as
 
 
 class BatchOnProcessor(BatchOnHost):
@@ -23,15 +24,27 @@ class BatchOnProcessor(BatchOnHost):
         """Views; `kinds` are the tensors themselves."""
         if not isinstance(values, list | tuple):
             return matrices(values, name)
+        kind = narrow.kind_of(values[0], name) if values else None
+        if kind is not None:
+            return Matrices(*seen_as(arrays_of(values, name, kind), name, kind), kinds=values)
         return replace(matrices(arrays_of(values, name), name), kinds=values)
 
     def like(self, kind: Any) -> Callable[[NDArray], Any]:
         """A tensor of the same memory."""
         return torch.from_numpy if isinstance(kind, torch.Tensor) else like(kind)
 
+    def narrow_like(self, kind: Any) -> Callable[[NDArray], Any]:
+        """A tensor of the same memory."""
+        if not isinstance(kind, torch.Tensor):
+            return super().narrow_like(kind)
+        if kind.dtype is torch.bfloat16:
+            return lambda made: torch.from_numpy(made).view(torch.bfloat16)
+        return torch.from_numpy
+
     def bias(self, vectors: Sequence[Any], widths: Column, b: Matrices) -> Matrices:
         """As those of the host."""
-        return BatchOnHost.bias(self, arrays_of(vectors, "bias"), widths, b)
+        kind = b.dtype if b.dtype.name in NARROW else None
+        return BatchOnHost.bias(self, arrays_of(vectors, "bias", kind), widths, b)
 
     def written(self, out: Any) -> None:
         """Autograd counts the writes of tensors."""
@@ -40,6 +53,8 @@ class BatchOnProcessor(BatchOnHost):
                 tensors.written(one)
 
 
-def arrays_of(values: Sequence[Any], name: str) -> list[Any]:
-    """A list's tensors as NumPy's views; anything else as it is."""
+def arrays_of(values: Sequence[Any], name: str, kind: Any = None) -> list[Any]:
+    """A list's tensors as NumPy's views; anything else as it is. `kind`: bfloat16 or int8."""
+    if kind is not None:
+        return [tensors.narrow_array(value, f"{name}[{i}]") for i, value in enumerate(values)]
     return [tensors.array(value, f"{name}[{i}]") for i, value in enumerate(values)]

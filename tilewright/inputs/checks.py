@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.arrays.views import OF_HOST, View, view_host
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
-from tilewright.facts.dtypes import COMPLEX, sums_of
+from tilewright.facts.dtypes import COMPLEX, NARROW, sums_of
 from tilewright.facts.problem import ACTIVATIONS
 from tilewright.facts.scalars import Scalars
 from tilewright.wording import short
@@ -84,6 +84,8 @@ def checked_activation(activation: Any, dtype: str = "float32") -> str:
             f"activation={name!r}: complex numbers are neither above nor below 0; accepted is None"
             f" for {dtype}"
         )
+    if name == "gelu" and dtype == "int8":
+        raise ArgumentError("activation='gelu': accepted are 'none' and 'relu' for int8")
     return name
 
 
@@ -105,6 +107,20 @@ def checked_dtype(dtype: Any) -> np.dtype[Any]:
     if wanted is None or wanted.name not in OF_HOST or not wanted.isnative:
         raise DtypeError(f"dtype={str(dtype)!r}: accepted are {', '.join(OF_HOST)}")
     return wanted
+
+
+def checked_batch_dtype(dtype: Any) -> str:
+    """The name of a dtype of which the host multiplies lists."""
+    named = str(dtype).removeprefix("torch.")
+    with contextlib.suppress(TypeError):
+        named = np.dtype(dtype).name
+    if named in NARROW:
+        return named
+    try:
+        return checked_dtype(dtype).name
+    except DtypeError:
+        accepted = ", ".join((*OF_HOST, *NARROW))
+        raise DtypeError(f"dtype={str(dtype)!r}: accepted are {accepted}") from None
 
 
 def common_dtype(seen: Mapping[str, View]) -> str:

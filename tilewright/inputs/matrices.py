@@ -19,8 +19,9 @@ from tilewright.arrays.addresses import Column, Columns, numbers_of, row_major
 from tilewright.arrays.array import Array, NDArray
 from tilewright.arrays.views import check_dtype, view
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
-from tilewright.facts.dtypes import COMPLEX
+from tilewright.facts.dtypes import COMPLEX, Dtype
 from tilewright.facts.limits import MOST
+from tilewright.inputs import narrow
 from tilewright.inputs.ragged_batch import RaggedBatch
 from tilewright.wording import short
 
@@ -34,7 +35,7 @@ class Matrices:
     """
 
     at: Columns
-    dtype: np.dtype[Any]
+    dtype: Dtype
     base: Array | None
     held: Any
     kinds: Sequence[Any] | None = None
@@ -58,6 +59,10 @@ def matrices(values: Any, name: str) -> Matrices:
         )
     # Any other sequence may make its elements when it is asked: they are asked for once, and held.
     given = values if type(values) in (list, tuple) else list(values)
+    if given and type(given[0]) is np.ndarray and given[0].dtype.char not in "efdFD":
+        kind = narrow.kind_of(given[0], name)
+        if kind is not None:
+            return Matrices(*seen_as(given, name, kind), kinds=given)
     plain = set(map(type, given)) <= {np.ndarray}
     arrays = given if plain else _host_arrays(given, name)
     if not arrays:
@@ -73,6 +78,12 @@ def matrices(values: Any, name: str) -> Matrices:
         _raise_odd(held[found], f"{name}[{found}]", dtype)
     assert isinstance(found, Columns)
     return Matrices(found, dtype, None, held, None if plain else given)
+
+
+def seen_as(values: Sequence[Any], name: str, dtype: Any) -> tuple[Columns, Any, None, Any]:
+    """What `Matrices` holds of a list of bfloat16 or int8."""
+    at, held = narrow.columns(values, name, dtype)
+    return at, dtype, None, held
 
 
 def taken(operand: Matrices, at: npt.NDArray[np.int64]) -> Matrices:
@@ -135,6 +146,8 @@ def factors(
     check_pairs(a, b)
     scale = per_problem(alpha, count, "alpha", a.dtype)
     keep = per_problem(beta, count if results is None else results, "beta", a.dtype)
+    narrow.check_factors("alpha", scale, a.dtype.name)
+    narrow.check_factors("beta", keep, a.dtype.name)
     if out is None and keep.any():
         raise ArgumentError(f"beta={short(beta)}: needs out=, the matrices that it scales")
     return a, b, scale, keep
@@ -179,8 +192,8 @@ def check_results(c: Matrices, a: Matrices, b: Matrices, first: Column | None = 
     rows, cols = (a.at.rows, b.at.cols) if first is None else (a.at.rows[first], b.at.cols[first])
     if len(c) != len(rows):
         raise ShapeError(f"out: has {len(c)} matrices; must have {len(rows)}")
-    if len(c) and c.dtype != a.dtype:
-        raise DtypeError(f"out.dtype={c.dtype.name!r}: must equal a.dtype={a.dtype.name!r}")
+    if len(c):
+        narrow.check_results(c.dtype, a.dtype)
     if device_of(a) != device_of(c):
         raise OperandError("out: lies elsewhere than a; both on the host, or both on one device")
     wrong = (c.at.rows != rows) | (c.at.cols != cols)

@@ -118,6 +118,19 @@ def array(value: Any, name: str) -> Any:
     return value.detach().numpy()
 
 
+def narrow_array(value: Any, name: str) -> Any:
+    """NumPy's view of a tensor in the host's memory, of which bfloat16 is seen as int16.
+
+    Raises OperandError.
+    """
+    if not isinstance(value, Tensor):
+        return value
+    if value.layout is not torch.strided or value.is_nested or value.device.type != "cpu":
+        raise OperandError(f"{name}: accepted are dense tensors, all on 'cpu'")
+    value = value.detach()
+    return (value.view(torch.int16) if value.dtype is torch.bfloat16 else value).numpy()
+
+
 def written(out: Tensor) -> None:
     """Tell autograd that this memory has changed, as torch's own functions in place do."""
     if not out.is_inference():

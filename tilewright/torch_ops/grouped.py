@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor, float32
+from torch import Tensor, bfloat16, float32, int8
 
 from tilewright.calls import grouped as calls
 from tilewright.calls.grouped_quick_tensors import loop
@@ -53,9 +53,13 @@ def grouped_matmul(
         if made is not None:
             return made
     given, is_mixed = _tensors(a, b, bias, out)
+    options = {"alpha": alpha, "beta": beta, "activation": activation, "into": into, "bias": bias}
+    if _is_narrow(given, a, out, kernel):
+        options.update(transpose_a=transpose_a, transpose_b=transpose_b, precision=precision)
+        options.update(order=order, device=device, kernel=kernel)
+        return calls.grouped_matmul(a, b, out, watched=True, **options)
     if all(one.device.type == "cpu" for one in given):
         checks.check_processors(device, kernel)
-    options = {"alpha": alpha, "beta": beta, "activation": activation, "into": into, "bias": bias}
     if (
         (out is not None or is_mixed)
         and is_eager(*given)
@@ -66,6 +70,17 @@ def grouped_matmul(
         options.update(order=order, device=device, kernel=kernel)
         return calls.grouped_matmul(a, b, out, watched=True, **options)
     return _watched(a, b, out, turned, how, **options)
+
+
+def _is_narrow(given: list[Tensor], a: Any, out: Any, kernel: str | None) -> bool:
+    """Whether the host's own kernels multiply these: int8, of which torch's do not, and bfloat16
+    where there is an `out` or a kernel is named. Otherwise a loop of torch's is as fast to begin
+    with as lists are read."""
+    if not isinstance(a, list | tuple) or any(one.device.type != "cpu" for one in given):
+        return False
+    kinds = {one.dtype for one in given}
+    own = int8 in kinds or (kinds == {bfloat16} and not (out is None and kernel is None))
+    return own and is_eager(*given) and not is_followed(*given)
 
 
 def _tensors(*parts: Any) -> tuple[list[Tensor], bool]:

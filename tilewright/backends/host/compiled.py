@@ -56,18 +56,18 @@ def code_of_step(kind: int) -> int:
 
 
 @cache
-def code_of_products(item: int) -> int:
+def code_of_products(module: str, item: int) -> int:
     """Address of what a batch's tiles of elements of so many bytes are multiplied by."""
-    grouped = kernels("grouped")
+    tasks = kernels(module)
     with _kept():
-        return int(grouped.multiply_code(item).address)
+        return int(tasks.multiply_code(item).address)
 
 
-def compile_tile(item: int, number: int) -> None:
+def compile_tile(module: str, item: int, number: int) -> None:
     """Compile one of the parts of a batch's tiles."""
-    grouped = kernels("grouped")
+    tasks = kernels(module)
     with _kept():
-        grouped.pieces(item)[number]()
+        tasks.pieces(item)[number]()
 
 
 @contextmanager

@@ -21,7 +21,8 @@ from tilewright import settings
 from tilewright.arrays.record import WORDS, fill
 from tilewright.backends.host import compiled, rates
 from tilewright.backends.host.kernels.step_table import STEP
-from tilewright.backends.host.program import PARTS, PARTS_DOUBLE, TILES, TILES_DOUBLE, Program
+from tilewright.backends.host.narrow import KINDS, Elements
+from tilewright.backends.host.program import Program
 from tilewright.engines.grouped import GroupedKernel, GroupedOperands
 from tilewright.facts.device import Device
 from tilewright.planning.buckets import Tile
@@ -29,7 +30,7 @@ from tilewright.planning.grouped import GroupedLayout
 from tilewright.planning.makespan import Slots
 
 Table = npt.NDArray[Any]
-DTYPES = ("float32", "float64")
+DTYPES = tuple(KINDS)
 # Rows and columns of tiles; the share of a core's peak that they reach; seconds of one. Rows count
 # by fours, columns by vectors, k by fours: what products of few of them lose.
 _SHAPES = ((48, 96, 0.7), (192, 256, 0.76), (384, 512, 0.8))
@@ -45,7 +46,6 @@ _LOCK = RLock()
 _begun: dict[str, Thread] = {}
 _compiled: set[str] = set()
 _refused: dict[str, str] = {}  # why the compiler failed, by dtype
-_TILE_PARTS = 6  # of `pieces` of kernels/grouped.py
 _AFTER = 0.25  # seconds after a call that meets no machine code, until its compiler begins
 _CODES = {"none": 0, "relu": 1, "gelu": 2}
 
@@ -61,11 +61,12 @@ class NativeGroups(GroupedKernel):
     def tiles(self) -> tuple[Tile, ...]:
         """Three blocks, of which the larger repack less and the smaller balance better."""
         peak = rates.PEAK / rates.of(self.device).factor
-        wide = 1 if self.dtype == "float32" else 2
-        trim = (_ROWS, _COLUMNS // wide)
+        kind = KINDS[self.dtype]
+        trim = (_ROWS, _COLUMNS // kind.wide)
         return tuple(
-            Tile(m, n // wide, share * peak / wide, _OVERHEAD, _STEP, trim)
+            Tile(m, n // kind.wide, share * peak * kind.speed(), _OVERHEAD, _STEP, trim)
             for m, n, share in _SHAPES
+            if n <= kind.most
         )
 
     @property
@@ -86,22 +87,21 @@ class NativeGroups(GroupedKernel):
     def bind(self, layout: GroupedLayout, operands: GroupedOperands) -> Program:
         """Tables made, code compiled: what is left is running."""
         compile_for(self.device, self.dtype)
-        single = self.dtype == "float32"
-        item = 4 if single else 8
-        records = _records(layout, operands, item)
-        sums = np.empty(layout.sums.elements, self.dtype)
+        kind = KINDS[self.dtype]
+        records = _records(layout, operands, kind)
+        sums = np.empty(layout.sums.elements, kind.sums)
         if len(layout.sums):
-            records = np.concatenate((records, _parts(layout, records, sums, item)))
-        tiles, cuts = _tiles(layout, records, item)
-        steps = [_step(TILES if single else TILES_DOUBLE, tiles, cuts)]
-        steps[0]["multiply"] = compiled.code_of_products(item)
+            records = np.concatenate((records, _parts(layout, records, sums, kind)))
+        tiles, cuts = _tiles(layout, records, kind.sums.itemsize)
+        steps = [_step(kind.tiles, tiles, cuts)]
+        steps[0]["multiply"] = compiled.code_of_products(kind.module, kind.item)
         keep: list[object] = [operands, records, sums, tiles, cuts]
         if len(layout.sums):
-            pieces, ends = _pieces(layout, records, sums, item)
-            steps.append(_step(PARTS if single else PARTS_DOUBLE, pieces, ends))
+            pieces, ends = _pieces(layout, records, sums)
+            steps.append(_step(kind.parts, pieces, ends))
             keep += [pieces, ends]
-        kernel = compiled.kernels("grouped")
-        scratch = kernel.scratch(max(tile.m for tile in self.tiles), item)
+        kernel = compiled.kernels(kind.module)
+        scratch = kernel.scratch(max(tile.m for tile in self.tiles), kind.item)
         return Program(np.array(steps), scratch, self.device.compute_units, layout.seconds, keep)
 
 
@@ -112,27 +112,26 @@ def _step(kind: int, queue: Table, cuts: Table) -> Table:
     return step
 
 
-def _records(layout: GroupedLayout, operands: GroupedOperands, item: int) -> Table:
+def _records(layout: GroupedLayout, operands: GroupedOperands, kind: Elements) -> Table:
     """As `arrays/record.py` has them, strides in bytes; behind them what ends a product."""
     kernel = compiled.kernels("grouped")
     bias = operands.bias
     k = np.where(operands.alpha == 0, 0, layout.k)  # BLAS: A and B are then not read
     records = np.zeros((len(layout.order), WORDS), np.int64)
     place: Any = 0 if bias is None else np.where(bias.rows > 0, bias.address, 0)
-    fill(records, (operands.a, operands.b, operands.c), place, (layout.m, layout.n, k), item)
-    records[:, kernel.A_ROW : kernel.ALPHA] *= item
+    fill(records, (operands.a, operands.b, operands.c), place, (layout.m, layout.n, k), 1)
     records[:, kernel.ALPHA] = operands.alpha.astype(np.float64).view(np.int64)
     records[:, kernel.BETA] = operands.beta.astype(np.float64).view(np.int64)
     ends = _CODES[operands.activation]
     plain = (operands.alpha == 1) & (operands.beta == 0) & (records[:, kernel.BIAS] == 0)
-    plain &= (records[:, kernel.C_COL] == item) & (ends == 0)
+    plain &= (records[:, kernel.C_COL] == kind.result) & (ends == 0)
     records[:, kernel.ENDS] = np.where(plain, kernel.PLAIN, ends)
     return records
 
 
-def _parts(layout: GroupedLayout, records: Table, sums: Table, item: int) -> Table:
+def _parts(layout: GroupedLayout, records: Table, sums: Table, kind: Elements) -> Table:
     """Records of the parts of products cut along k: plain products into `sums`."""
-    kernel = compiled.kernels("grouped")
+    kernel, item = compiled.kernels("grouped"), sums.itemsize
     owner = np.repeat(np.arange(len(layout.sums)), layout.sums.parts)
     number = np.arange(len(owner)) - _first_part(layout)[layout.sums.problem[owner]]
     problem = layout.sums.problem[owner]
@@ -148,7 +147,7 @@ def _parts(layout: GroupedLayout, records: Table, sums: Table, item: int) -> Tab
     made[:, kernel.K] = np.clip(made[:, kernel.K] - begin, 0, depth)
     made[:, kernel.C_ROW], made[:, kernel.C_COL] = item * layout.n[problem], item
     made[:, kernel.ALPHA], made[:, kernel.BETA] = np.array([1.0, 0.0]).view(np.int64)
-    made[:, kernel.ENDS] = kernel.PLAIN
+    made[:, kernel.ENDS] = kernel.PLAIN | kind.as_sums
     return made
 
 
@@ -159,7 +158,7 @@ def _first_part(layout: GroupedLayout) -> Table:
     return first
 
 
-def _pieces(layout: GroupedLayout, records: Table, sums: Table, item: int) -> tuple[Table, Table]:
+def _pieces(layout: GroupedLayout, records: Table, sums: Table) -> tuple[Table, Table]:
     """Rows of sums to be added up, each a task: record, first part, parts, row, rows."""
     found = []
     columns = (layout.sums.problem, layout.sums.parts, layout.sums.offset)
@@ -167,7 +166,7 @@ def _pieces(layout: GroupedLayout, records: Table, sums: Table, item: int) -> tu
         m, n = int(layout.m[problem]), int(layout.n[problem])
         record = records.ctypes.data + records.strides[0] * problem
         rows = max(1, _PIECE // n)
-        place = sums.ctypes.data + item * offset
+        place = sums.ctypes.data + sums.itemsize * offset
         found += [(record, place, parts, row, min(rows, m - row)) for row in range(0, m, rows)]
     return np.array(found, np.int64), np.arange(len(found) + 1)
 
@@ -263,17 +262,15 @@ def compile_for(device: Device, dtype: str) -> None:
 
 def _stages(device: Device, dtype: str) -> list[Callable[[], object]]:
     """What there is to compile, a function of a second or two each."""
-    single = dtype == "float32"
-    item = 4 if single else 8
-    kinds = (TILES, PARTS) if single else (TILES_DOUBLE, PARTS_DOUBLE)
+    kind = KINDS[dtype]
 
     def serve() -> None:  # else a helper compiles it, later
         compiled.kernels("crew").serve.compile("void(intp, intp, intp)")
 
     return [
-        partial(compiled.code_of_products, item),
-        *(partial(compiled.compile_tile, item, number) for number in range(_TILE_PARTS)),
-        *(partial(compiled.code_of_step, kind) for kind in kinds),
+        partial(compiled.code_of_products, kind.module, kind.item),
+        *(partial(compiled.compile_tile, kind.module, kind.item, i) for i in range(kind.pieces)),
+        *(partial(compiled.code_of_step, step) for step in (kind.tiles, kind.parts)),
         serve,
         lambda: Program(np.zeros(1, STEP), 0, device.compute_units, 1.0, ())(),  # what runs it, too
     ]

@@ -24,6 +24,7 @@ from tilewright.remember import once, open_after_fork
 # Kinds of steps: of convolutions, of Winograd's two halves, of `values.py`, of batches.
 DIRECT, FLAT, DEPTH, SPREAD, GATHER, EXPAND, POOL, BLEND, ELEMENTS, ROWS, CHANNELS, SUM = range(12)
 TILES, TILES_DOUBLE, PARTS, PARTS_DOUBLE = range(12, 16)
+TILES_BRAIN, TILES_BYTE, PARTS_BRAIN, PARTS_BYTE = range(16, 20)  # of bfloat16, of int8
 _ALONE = 2e-5  # seconds that are shorter than waking another thread
 _WAIT = 2e-4  # seconds that a thread looks for the others of its step before it sleeps
 

@@ -33,6 +33,12 @@ from tilewright.backends.host.kernels.grouped import (
     single_parts,
     single_tiles,
 )
+from tilewright.backends.host.kernels.grouped_narrow import (
+    brain_parts,
+    brain_tiles,
+    byte_parts,
+    byte_tiles,
+)
 from tilewright.backends.host.kernels.lanes import whole
 from tilewright.backends.host.kernels.rows import channels_task, rows_task
 from tilewright.backends.host.kernels.step import call
@@ -77,6 +83,7 @@ _TASKS_OF_KINDS = (
     *(direct_task, flat_task, depth_task, spread_task, gather_task, expand_task),
     *(pool_task, blend_task, elements_task, rows_task, channels_task, sum_task),
     *(single_tiles, double_tiles, single_parts, double_parts),
+    *(brain_tiles, byte_tiles, brain_parts, byte_parts),
 )
 
 

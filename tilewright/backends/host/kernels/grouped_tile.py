@@ -134,7 +134,7 @@ def product(module, kind, rows, vectors):
         return module.globals[name]
     builder, given = private(module, name, [POINTER, INT, INT, POINTER, INT, POINTER] + [INT] * 3)
     a, a_row, a_col, b, b_row, c, c_row, k, lanes = given
-    starts = [_kept(builder, at(builder, a, builder.mul(a_row, INT(row)))) for row in range(rows)]
+    starts = [kept(builder, at(builder, a, builder.mul(a_row, INT(row)))) for row in range(rows)]
 
     def made(mask):
         sums = _summed(builder, kind, starts, a_col, b, b_row, k, vectors, mask)
@@ -171,15 +171,15 @@ def _summed(builder, kind, starts, a_col, b, b_row, k, vectors, mask):
     done = INT(0)
     if sets > 1:
         done = builder.and_(k, INT(-sets))
-        sums = _loop(builder, INT(0), done, sets, sums, lambda i, flat: body(i, flat, sets))
-    sums = _loop(builder, done, k, 1, sums, lambda i, flat: body(i, flat, 1))
+        sums = repeated(builder, INT(0), done, sets, sums, lambda i, flat: body(i, flat, sets))
+    sums = repeated(builder, done, k, 1, sums, lambda i, flat: body(i, flat, 1))
     for one in range(1, sets):
         for index in range(each):
             sums[index] = builder.fadd(sums[index], sums[each * one + index])
     return sums[:each]
 
 
-def _kept(builder, pointer):
+def kept(builder, pointer):
     """An address that LLVM takes for unknown, so that it stays in a register of its own: it would
     else work each row's out from the last one's, a chain of additions in every step of k."""
     one = ir.InlineAsm(ir.FunctionType(pointer.type, (pointer.type,)), "", "=r,0")
@@ -194,7 +194,7 @@ def _put(builder, kind, sums, vectors, c, c_row, mask):
         kind.store(builder, value, place, mask if vector == vectors - 1 else None)
 
 
-def _loop(builder, first, stop, step, values, body):
+def repeated(builder, first, stop, step, values, body):
     """Code that runs `body(index, values) -> values` from `first` on, maybe never."""
     before = builder.block
     loop, after = (builder.append_basic_block(name) for name in ("again", "done"))
@@ -322,7 +322,7 @@ def finish(builder, kind, sums, c, count, alpha, beta, bias, positive):
         kind.store(builder, value, to, mask)
         return []
 
-    _loop(builder, INT(0), count, kind.lanes, [], step)
+    repeated(builder, INT(0), count, kind.lanes, [], step)
 
 
 def _where(builder, flag, value, change):
@@ -361,8 +361,8 @@ def copy_row(builder, kind, source, target, count):
         kind.store(builder, value, at(builder, target, offset))
         return []
 
-    _loop(builder, INT(0), whole, kind.lanes, [], full)
-    _loop(builder, whole, count, kind.lanes, [], step)
+    repeated(builder, INT(0), whole, kind.lanes, [], full)
+    repeated(builder, whole, count, kind.lanes, [], step)
 
 
 @_typed("r", "i")

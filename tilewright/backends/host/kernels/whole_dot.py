@@ -23,6 +23,7 @@ WIDE = {"avx512f", "avx512bw", "avx512vl"} <= _FOUND
 _DOTS = WIDE and "avx512vnni" in _FOUND
 _HALF_DOTS = not WIDE and "avxvnni" in _FOUND
 _ARM = "dotprod" in _FOUND
+DOTS = _DOTS or _HALF_DOTS or _ARM  # whether four products are one instruction
 _PAIRS = "llvm.x86.avx512.pmaddw.d.512" if WIDE else "llvm.x86.avx2.pmadd.wd"
 
 

@@ -1,0 +1,282 @@
+"""Products of bfloat16 and int8 of a batch: the tasks of `backends/host/grouped.py` for them.
+
+    task    a run of tiles of C; a tile is a block of one product's C, as the planner cut it
+
+          panel of B: WIDEST vectors of columns x up to CHAIN bytes of k, in words of 32 bits
+              +----+----+----+
+              |    | B  |    |          for each chain of k
+              +----+----+----+              A copied, if it does not lie along k
+    +-----+   +----+----+----+              for each panel: B copied, word by word
+    |  A  |   |    |####|    | <- ROWS          for each ROWS rows: sums in registers
+    +-----+   +----+----+----+
+              tile of C
+
+Products of bfloat16 are summed in float32 until the last: where k has several chains the sums of a
+tile wait in memory of the thread. Those of int8 are int32, as their results are; they wait in C.
+
+`zero` is a 0 of a type that says which of the two: uint16 or int8.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache, partial
+
+import numpy as np
+from numba import cfunc, njit, types
+
+from tilewright.backends.host.kernels.grouped import (
+    A_COL,
+    A_ROW,
+    ALPHA,
+    B_COL,
+    B_ROW,
+    BETA,
+    BIAS,
+    C_COL,
+    C_ROW,
+    ENDS,
+    GELU,
+    PART,
+    PLAIN,
+    RELU,
+    TILE,
+    A,
+    B,
+    C,
+    K,
+    M,
+    N,
+)
+from tilewright.backends.host.kernels.grouped_narrow_tile import (
+    BYTES,
+    MASKS,
+    PITCH,
+    ROWS,
+    WIDEST,
+    add_row,
+    as_sum,
+    begin,
+    copy_word,
+    multiply,
+    multiply_at,
+    pack,
+    put_result,
+    put_sum,
+    put_word,
+    result_at,
+    scaled,
+    shorten,
+    sum_at,
+)
+from tilewright.backends.host.kernels.grouped_tile import copy_row, number
+from tilewright.backends.host.kernels.lanes import whole
+from tilewright.backends.host.kernels.step_table import CUTS, MULTIPLY, QUEUE
+
+CHAIN = 1024  # bytes of a row of A of a chain; also 4 times the depth of a panel
+SUMS = 8  # a bit of ENDS: C is the sums themselves, of four bytes, of a part of a product
+_GAP = 64  # bytes between copied rows of A, so that they do not meet in the first cache
+_LANES = BYTES // 4
+_COLUMNS = _LANES * WIDEST
+_PANEL = (CHAIN // 4 + 1) * PITCH
+
+
+def scratch(rows, item):
+    """Bytes of a thread's own: sums of a product, a panel of B, rows of A, and sums of a tile."""
+    return ROWS * PITCH + _PANEL + rows * (CHAIN + _GAP) + (rows * MOST_COLUMNS * 4)
+
+
+MOST_COLUMNS = 256  # of a tile
+
+
+@njit(cache=True)
+def _copied(zero, item, source, row, col, rows, steps, target, pitch):
+    """Rows of A that do not lie along k, each to words that do, the last one filled with zeros."""
+    group = 4 // item
+    for r in range(rows):
+        for step in range(0, steps, group):
+            here = source + r * row + step * col
+            put_word(zero, here, col, target + r * pitch + step * item, steps - step)
+
+
+@njit(cache=True)
+def _panel(zero, item, b, row, col, steps, cols, panel):
+    """A panel of B: so many steps of k of so many columns."""
+    group = 4 // item
+    words, rest = steps // group, steps % group
+    if col == item and (MASKS or cols % _LANES == 0):
+        pack(zero, b, row, steps, cols, panel)
+    else:
+        for c in range(cols):
+            here, there = b + c * col, panel + PITCH + 4 * c
+            if row == item:
+                for word in range(words):
+                    copy_word(zero, here + 4 * word, there + word * PITCH)
+            else:
+                for word in range(words):
+                    put_word(zero, here + group * word * row, row, there + word * PITCH, group)
+            if rest:
+                put_word(zero, here + group * words * row, row, there + words * PITCH, rest)
+    begin(zero, panel, -(-steps // group), -(-cols // _LANES))
+
+
+@njit(cache=True)
+def _ended(zero, item, sums, cols, record, c, bias):
+    """A row of sums, in place: what ends a product. C is read where beta is not 0."""
+    c_col, ends = whole(record, C_COL), whole(record, ENDS)
+    none, one = as_sum(zero, 0.0), as_sum(zero, 1.0)
+    alpha = as_sum(zero, number(0.0, record + 8 * ALPHA))
+    beta = as_sum(zero, number(0.0, record + 8 * BETA))
+    result = 2 if item == 2 else 4
+    for i in range(cols):
+        value = scaled(zero, alpha, sum_at(zero, sums + 4 * i), none)
+        if beta != none:
+            value = scaled(zero, beta, result_at(zero, c + i * c_col), value)
+        if bias:
+            value = scaled(zero, one, result_at(zero, bias + result * i), value)
+        if ends & RELU and value < none:
+            value = none
+        if ends & GELU:
+            wide = float(value)
+            value = as_sum(zero, wide * 0.5 * (1 + math.erf(wide * math.sqrt(0.5))))
+        put_sum(zero, sums + 4 * i, value)
+
+
+@njit(cache=True)
+def _finished(zero, item, sums, pitch, rows, cols, record, c, bias):
+    """Sums of a block of a product to C, ended as it asks."""
+    c_row, c_col, ends = whole(record, C_ROW), whole(record, C_COL), whole(record, ENDS)
+    for r in range(rows):
+        here, there = sums + r * pitch, c + r * c_row
+        if not ends & PLAIN:
+            _ended(zero, item, here, cols, record, there, bias)
+        if (ends & SUMS or item == 1) and c_col == 4:
+            copy_row(np.float32(0), here, there, cols)
+        elif c_col == item:
+            shorten(zero, here, there, cols)
+        else:
+            for i in range(cols):
+                put_result(zero, there + i * c_col, sum_at(zero, here + 4 * i))
+
+
+@njit(cache=True)
+def _tile(zero, item, code, entry, scratch):
+    """One tile; `code` is the address of `multiply`."""
+    group = 4 // item
+    sums, panel = scratch, scratch + ROWS * PITCH
+    record, row, col = whole(entry, 0), whole(entry, 1), whole(entry, 2)
+    rows, cols, depth = whole(entry, 3), whole(entry, 4), whole(record, K)
+    copied, waiting = panel + _PANEL, panel + _PANEL + rows * (CHAIN + _GAP)
+    a_row, a_col = whole(record, A_ROW), whole(record, A_COL)
+    b_row, b_col = whole(record, B_ROW), whole(record, B_COL)
+    c_row, c_col, ends = whole(record, C_ROW), whole(record, C_COL), whole(record, ENDS)
+    a, b = whole(record, A) + row * a_row, whole(record, B) + col * b_col
+    c, bias = whole(record, C) + row * c_row + col * c_col, whole(record, BIAS)
+    plain = ends & PLAIN and (ends & SUMS or item == 1) and c_col == 4
+    chain = CHAIN // item
+    parts = max(1, -(-depth // chain))
+    chain = min(chain, group * -(-depth // (group * parts)))  # of one length, but for the last
+    begun = 0
+    while True:
+        steps = min(chain, depth - begun)
+        last = begun + steps >= depth
+        a_at, a_by, words, rest = a + begun * a_col, a_row, steps // group, steps % group
+        if a_col != item and steps > 1:
+            a_at, a_by = copied, CHAIN + _GAP
+            _copied(zero, item, a + begun * a_col, a_row, a_col, rows, steps, copied, a_by)
+        for j in range(0, cols, _COLUMNS):
+            wide = min(_COLUMNS, cols - j)
+            vectors = -(-wide // _LANES)
+            _panel(zero, item, b + begun * b_row + j * b_col, b_row, b_col, steps, wide, panel)
+            straight = plain and wide == vectors * _LANES
+            shift = bias + (col + j) * (2 if item == 2 else 4) if bias else 0
+            i = 0
+            while i < rows:
+                high = min(rows - i, ROWS)
+                if ROWS < rows - i < 2 * ROWS:
+                    high = (rows - i + 1) // 2
+                place = c + i * c_row + j * c_col
+                to, pitch = sums, PITCH
+                if straight:
+                    to, pitch = place, c_row
+                elif depth > chain:
+                    to, pitch = waiting + i * 4 * MOST_COLUMNS + 4 * j, 4 * MOST_COLUMNS
+                here, adds = a_at + i * a_by, min(begun, 1)
+                multiply_at(*(code, high, vectors, here, a_by, panel, to, pitch, words, rest, adds))
+                if last and not straight:
+                    _finished(zero, item, to, pitch, high, wide, record, place, shift)
+                i += high
+        begun += steps
+        if last:
+            break
+
+
+@njit(cache=True)
+def _tiles(zero, item, step, task, scratch):
+    """Tiles of the queue from one cut to the next."""
+    cuts, queue, code = whole(step, CUTS), whole(step, QUEUE), whole(step, MULTIPLY)
+    for tile in range(whole(cuts, task), whole(cuts, task + 1)):
+        _tile(zero, item, code, queue + 8 * TILE * tile, scratch)
+
+
+@njit(cache=True)
+def _parts(zero, item, step, task):
+    """Pieces of products cut along k: parts 0, 1, 2 … of a row are added in that order."""
+    cuts, queue = whole(step, CUTS), whole(step, QUEUE)
+    for piece in range(whole(cuts, task), whole(cuts, task + 1)):
+        entry = queue + 8 * PART * piece
+        record, parts, count = whole(entry, 0), whole(entry, 1), whole(entry, 2)
+        row, rows = whole(entry, 3), whole(entry, 4)
+        cols, high = whole(record, N), whole(record, M)
+        for r in range(row, row + rows):
+            sums = parts + r * cols * 4
+            for part in range(1, count):
+                add_row(zero, parts + (part * high + r) * cols * 4, sums, cols)
+            c = whole(record, C) + r * whole(record, C_ROW)
+            _finished(zero, item, sums, 0, 1, cols, record, c, whole(record, BIAS))
+
+
+def brain_tiles(step, task, scratch):
+    """bfloat16."""
+    _tiles(np.uint16(0), 2, step, task, scratch)
+
+
+def byte_tiles(step, task, scratch):
+    """int8."""
+    _tiles(np.int8(0), 1, step, task, scratch)
+
+
+def brain_parts(step, task, scratch):
+    """bfloat16; nothing of the thread's own is used."""
+    _parts(np.uint16(0), 2, step, task)
+
+
+def byte_parts(step, task, scratch):
+    """int8."""
+    _parts(np.int8(0), 1, step, task)
+
+
+def _brain(rows, vectors, a, a_row, panel, to, pitch, words, rest, adds):
+    multiply(np.uint16(0), rows, vectors, a, a_row, panel, to, pitch, words, rest, adds)
+
+
+def _byte(rows, vectors, a, a_row, panel, to, pitch, words, rest, adds):
+    multiply(np.int8(0), rows, vectors, a, a_row, panel, to, pitch, words, rest, adds)
+
+
+def pieces(item):
+    """What tiles are compiled from, a function each that compiles one."""
+    zero, size = (types.uint16 if item == 2 else types.int8), types.literal(item)
+    takes = (
+        (_copied, (zero, size, *[types.int64] * 7)),
+        (_panel, (zero, size, *[types.int64] * 6)),
+        (_finished, (zero, size, *[types.int64] * 7)),
+        (_tile, (zero, size, *[types.int64] * 3)),
+    )
+    return [partial(function.compile, signature) for function, signature in takes]
+
+
+@cache
+def multiply_code(item):
+    """Products of registers as machine code of their own, compiled once; its `address` is where."""
+    return cfunc(types.void(*[types.intp] * 10), cache=True)(_brain if item == 2 else _byte)

@@ -1,0 +1,131 @@
+"""bfloat16 and int8 in lists of the host's matrices: seen as plain memory, results of their kind.
+
+    operands                                     results
+    int8: NumPy's arrays, torch's tensors        int32, sums to 32 bits
+    bfloat16: torch's tensors, ml_dtypes' arrays bfloat16, sums in float32
+
+NumPy has no bfloat16: its elements are seen as int16 here, the name stands in `Matrices.dtype`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.arrays import addresses
+from tilewright.arrays.addresses import Column, Columns, row_major
+from tilewright.arrays.aligned import aligned_offsets, room
+from tilewright.arrays.array import NDArray
+from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
+from tilewright.facts.dtypes import NARROW, TYPES, result_of
+from tilewright.wording import short
+
+_INT8, _INT32, _HALF = np.dtype(np.int8), np.dtype(np.int32), np.dtype(np.int16)
+
+
+def stored(dtype: Any) -> np.dtype[Any]:
+    """What NumPy sees elements of a type as."""
+    return _HALF if dtype.name == "bfloat16" else dtype
+
+
+def kind_of(first: Any, name: str) -> Any:
+    """The type of a list's elements where its first array has one that is multiplied here: int8 or
+    bfloat16, of results also int32; else None."""
+    dtype = getattr(first, "dtype", None)
+    found = getattr(dtype, "name", None) or str(dtype).removeprefix("torch.")
+    accepted = ("bfloat16", "int32") if name == "out" else NARROW
+    if found not in accepted:
+        return None
+    return TYPES["bfloat16"] if found == "bfloat16" else np.dtype(found)
+
+
+def columns(values: Sequence[Any], name: str, dtype: Any) -> tuple[Columns, tuple[NDArray, ...]]:
+    """Where NumPy's arrays of this type lie. Raises DtypeError, OperandError, ShapeError."""
+    for index, value in enumerate(values):
+        where = f"{name}[{index}]"
+        if not isinstance(value, np.ndarray):
+            raise OperandError(f"{where}={short(value)}: must be an array as the first is")
+        if value.dtype.name != dtype.name and value.dtype != stored(dtype):
+            raise DtypeError(
+                f"{where}.dtype={str(value.dtype)!r}: must equal the first's, {dtype.name}"
+            )
+        if value.ndim != 2:
+            raise ShapeError(f"{where}.shape={value.shape}: must have two dimensions")
+    held = tuple(value.view(np.ndarray).view(stored(dtype)) for value in values)
+    found = addresses.read(held, stored(dtype))
+    if isinstance(found, int):
+        raise OperandError(
+            f"{name}[{found}].strides={held[found].strides}: must be whole elements of {dtype.name}"
+        )
+    return found, held
+
+
+def room_for(
+    rows: Column, cols: Column, dtype: Any, convert: Callable[[NDArray, int], Any]
+) -> tuple[Callable[[], list[Any]], Columns, Any, NDArray]:
+    """New results of products of this type in one allocation: a list when asked for, where they
+    lie, their type, and the memory. `convert` makes a result's view of the kind of its operands."""
+    kind = _INT32 if dtype.name == "int8" else dtype
+    offsets, total = aligned_offsets(rows, cols, kind.itemsize)
+    size = total * kind.itemsize
+    flat = room(total, stored(kind), f"out=None: the host cannot give {size} bytes for the results")
+    start = flat.__array_interface__["data"][0]
+    at = row_major(rows, cols, start + offsets * kind.itemsize, kind.itemsize)
+
+    @cache
+    def results() -> list[Any]:
+        shapes = zip(rows.tolist(), cols.tolist(), offsets.tolist(), strict=True)
+        return [
+            convert(flat[begin : begin + m * n].reshape(m, n), i)
+            for i, (m, n, begin) in enumerate(shapes)
+        ]
+
+    return results, at, kind, flat
+
+
+def bias_columns(
+    vectors: Sequence[NDArray | None], widths: Column, dtype: Any
+) -> tuple[Columns, tuple[NDArray, ...], Any]:
+    """Vectors of results' type, or None, as matrices of one column. Raises ShapeError."""
+    kind = _INT32 if dtype.name == "int8" else dtype
+    rows: list[NDArray] = []
+    for i, vector in enumerate(vectors):
+        if vector is None:
+            rows.append(np.empty((0, 1), stored(kind)))
+            continue
+        named = getattr(getattr(vector, "dtype", None), "name", None)
+        fits = isinstance(vector, np.ndarray) and vector.dtype in (stored(kind),)
+        if not fits and named != kind.name:
+            raise DtypeError(f"bias[{i}].dtype={named!r}: must be {kind.name}")
+        if vector.shape != (int(widths[i]),):
+            raise ShapeError(f"bias[{i}].shape={vector.shape}: must be ({widths[i]},)")
+        rows.append(np.ascontiguousarray(vector.view(stored(kind)))[:, np.newaxis])
+    found = addresses.read(tuple(rows), stored(kind))
+    assert isinstance(found, Columns)
+    return found, tuple(rows), kind
+
+
+def check_factors(name: str, value: npt.NDArray[Any], dtype: str) -> None:
+    """Raise ArgumentError where int8's sums would be scaled by what is no int32."""
+    if dtype != "int8":
+        return
+    wrong = (value != np.floor(value)) | (np.abs(value) > 2**31 - 1)
+    if wrong.any():
+        shown = value[int(np.argmax(wrong))]
+        raise ArgumentError(f"{name}={shown}: accepted are whole numbers of 32 bits for int8")
+
+
+def check_results(out: Any, a: Any) -> None:
+    """Raise where `out` is not of the type that products of a's are."""
+    wanted = result_of(a.name)
+    if out.name != wanted:
+        why = (
+            f"must be {wanted!r}, of products of int8"
+            if a.name == "int8"
+            else (f"must equal a.dtype={a.name!r}")
+        )
+        raise DtypeError(f"out.dtype={out.name!r}: {why}")
