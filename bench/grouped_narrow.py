@@ -5,7 +5,7 @@
 Two cores meant; one run, ways interleaved, medians. The draws are those of `bench.grouped`; results
 are made before, where the way has a place for them. torch multiplies bfloat16 by `torch.mm(out=)`,
 which is oneDNN's, and int8 by `torch._int_mm`, into new results, or not at all; NumPy multiplies
-int32 copies made before. Writes bench/results/grouped-narrow-HOST.json.
+int32 copies made before. Writes bench/results/narrow-HOST.json.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _batch(name: str, dtype: str, device: tilewright.Device) -> dict[str, Any]:
     bound = plan.bind(a, b)
     _check(a, b, bound(), dtype)
     ways: dict[str, Callable[[], object]] = {"bound plan": bound, **_peers(a, b, dtype)}
-    seconds = interleaved(ways, rounds=5)
+    seconds = interleaved(ways, rounds=3)
     operations = sum(2.0 * m * n * k for m, n, k in shapes)
     rates = "  ".join(f"{way} {operations / s / 1e9:.0f}" for way, s in seconds.items())
     print(f"{dtype}, {name}: GOP/s {rates}", flush=True)
@@ -111,4 +111,4 @@ def _check(a: list[Any], b: list[Any], c: Any, dtype: str) -> None:
 
 
 if __name__ == "__main__":
-    measure("grouped-narrow", __doc__, figures)
+    measure("narrow", __doc__, figures)

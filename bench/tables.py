@@ -279,6 +279,25 @@ def _training(document: dict[str, Any], path: Path) -> str:
     return "\n".join([*lines, "", _source(document, path)])
 
 
+def _narrow(document: dict[str, Any], path: Path) -> str:
+    """Batches of bfloat16 and int8: a bound plan beside a loop of torch's products."""
+    lines = [
+        "| m, n, k drawn from | elements | bound plan | torch loop | ÷ torch |"
+        " `grouped_matmul` | ÷ torch |",
+        "|---|---|---:|---:|---:|---:|---:|",
+    ]
+    for row in document["batches"]:
+        ways = row["seconds"]
+        loop = next(s for name, s in ways.items() if name.startswith("torch loop"))
+        call = next(s for name, s in ways.items() if name.startswith("grouped_matmul"))
+        plan, flops = ways["bound plan"], row["operations"] / 1e9
+        lines.append(
+            f"| {row['drawn']} | {row['dtype']} | {flops / plan:.0f} | {flops / loop:.0f} |"
+            f" {loop / plan:.2f}× | {flops / call:.0f} | {loop / call:.2f}× |"
+        )
+    return "\n".join([*lines, "", _source(document, path)])
+
+
 def _source(document: dict[str, Any], path: Path) -> str:
     facts = document["environment"]
     device = facts["device"]
@@ -481,6 +500,7 @@ _TABLES: dict[str, Callable[[dict[str, Any], Path], str]] = {
     "ladder": _ladder,
     "grouped": _grouped,
     "onebit": _onebit,
+    "narrow": _narrow,
     "gpu": _gpu,
     "conv": _conv,
     "nets": _whole_nets,

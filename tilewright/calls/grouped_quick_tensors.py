@@ -69,6 +69,8 @@ def _unusual(a: Any, b: Any, count: int) -> list[Tensor] | None:
     """The same for tensors of another kind than the last call's."""
     global _usual
     kind = _kind_of(a[0], b[0])
+    if kind[0] not in DTYPES:
+        return None
     guards = _guards.get(kind)
     if guards is not None and guards is not _usual:
         _usual = guards
@@ -146,7 +148,7 @@ def loop(a: Any, b: Any, bias: Any) -> list[Tensor] | None:
     for part in operands:
         if (type(part) is not list and type(part) is not tuple) or len(part) != len(a):
             return None
-    if not a or not isinstance(a[0], Tensor) or not a[0].is_cpu:
+    if not a or not isinstance(a[0], Tensor) or not a[0].is_cpu or a[0].dtype not in DTYPES:
         return None
     try:
         found = list(map(_multiply if bias is None else torch.addmm, *operands))

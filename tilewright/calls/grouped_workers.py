@@ -20,11 +20,13 @@ import numpy.typing as npt
 
 from tilewright.arrays.addresses import Column
 from tilewright.arrays.array import NDArray
+from tilewright.arrays.views import OF_HOST
 from tilewright.backends.host import grouped as native
 from tilewright.backends.host import rates
 from tilewright.backends.host.compiled import available
 from tilewright.calls.grouped_parcels import bytes_of, make, parcel_of, write
-from tilewright.errors import ArgumentError, DeviceError, KernelError, OperandError
+from tilewright.errors import ArgumentError, DeviceError, DtypeError, KernelError, OperandError
+from tilewright.facts.dtypes import NARROW
 from tilewright.inputs.batch import Call, Results, checked
 from tilewright.inputs.batch_place import check_none, host_place, lies_on_gpu
 from tilewright.inputs.devices import host
@@ -76,6 +78,10 @@ def grouped_matmul(
         )
     place = host_place(watched=watched)
     call = checked(place, a, b, out, **options)
+    if call.a.dtype.name in NARROW:
+        raise DtypeError(
+            f"a.dtype={call.a.dtype.name!r}: with client= accepted are {', '.join(OF_HOST)}"
+        )
     for name, part in (("a", call.a), ("b", call.b), ("out", call.c)):
         if part.base is not None:
             raise OperandError(

@@ -69,18 +69,17 @@ class BatchOnHost:
         if first is not None and kinds is not None:
             kinds = [kinds[i] for i in first.tolist()]
 
-        def convert(made: NDArray, index: int) -> Any:
-            return made if kinds is None else self.narrow_like(kinds[index])(made)
+        def made(flat: NDArray, places: Sequence[narrow.Place]) -> list[Any]:
+            return self.narrow_views(flat, places, kinds)
 
-        results, *found = narrow.room_for(rows, cols, a.dtype, convert)
-        at, dtype, flat = found
+        results, at, dtype, flat = narrow.room_for(rows, cols, a.dtype, made)
         return results, Matrices(at, dtype, None, flat)
 
-    def narrow_like(self, kind: Any) -> Callable[[NDArray], Any]:
-        """How a result of bfloat16 or int8, as NumPy sees it, becomes an array of this kind."""
-        if kind.dtype.name == "bfloat16":
-            return lambda made: made.view(kind.dtype)
-        return lambda made: made
+    def narrow_views(self, flat: NDArray, places: Sequence[narrow.Place], kinds: Any) -> list[Any]:
+        """Results of bfloat16 or int8 in memory as NumPy sees it, in the kinds of `kinds`."""
+        if len(places) and kinds[0].dtype.name == "bfloat16":
+            flat = flat.view(kinds[0].dtype)
+        return [flat[begin : begin + m * n].reshape(m, n) for m, n, begin in places]
 
     def bias(self, vectors: Sequence[Any], widths: Column, b: Matrices) -> Matrices:
         """As columns of one; without rows where a result has none."""

@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 
-from tilewright.arrays.addresses import Column
+from tilewright.arrays.addresses import Column, Columns
 from tilewright.arrays.array import NDArray
 from tilewright.arrays.views import like
+from tilewright.backends.cuda.machine import addresses
 from tilewright.facts.dtypes import NARROW
 from tilewright.inputs import narrow, tensors
 from tilewright.inputs.batch_place_host import BatchOnHost
@@ -26,6 +27,12 @@ class BatchOnProcessor(BatchOnHost):
             return matrices(values, name)
         kind = narrow.kind_of(values[0], name) if values else None
         if kind is not None:
+            found = addresses.read(values) if name != "out" and _is_plain(values[0]) else None
+            if found is not None:
+                address, size, step = found
+                step *= kind.itemsize
+                at = Columns(address, *size.T, *step.T)
+                return Matrices(at, kind, None, tuple(values), kinds=values)
             return Matrices(*seen_as(arrays_of(values, name, kind), name, kind), kinds=values)
         return replace(matrices(arrays_of(values, name), name), kinds=values)
 
@@ -33,13 +40,14 @@ class BatchOnProcessor(BatchOnHost):
         """A tensor of the same memory."""
         return torch.from_numpy if isinstance(kind, torch.Tensor) else like(kind)
 
-    def narrow_like(self, kind: Any) -> Callable[[NDArray], Any]:
-        """A tensor of the same memory."""
-        if not isinstance(kind, torch.Tensor):
-            return super().narrow_like(kind)
-        if kind.dtype is torch.bfloat16:
-            return lambda made: torch.from_numpy(made).view(torch.bfloat16)
-        return torch.from_numpy
+    def narrow_views(self, flat: NDArray, places: Sequence[narrow.Place], kinds: Any) -> list[Any]:
+        """Tensors of the same memory, where the first factor is one."""
+        if not places or not isinstance(kinds[0], torch.Tensor):
+            return super().narrow_views(flat, places, kinds)
+        whole = torch.from_numpy(flat)
+        if kinds[0].dtype is torch.bfloat16:
+            whole = whole.view(torch.bfloat16)
+        return [whole.as_strided((m, n), (n, 1), begin) for m, n, begin in places]
 
     def bias(self, vectors: Sequence[Any], widths: Column, b: Matrices) -> Matrices:
         """As those of the host."""
@@ -51,6 +59,11 @@ class BatchOnProcessor(BatchOnHost):
         for one in out:
             if isinstance(one, torch.Tensor):
                 tensors.written(one)
+
+
+def _is_plain(first: Any) -> bool:
+    """Whether a list's first is a tensor in the host's memory, as all are that are read with it."""
+    return isinstance(first, torch.Tensor) and first.is_cpu and first.layout is torch.strided
 
 
 def arrays_of(values: Sequence[Any], name: str, kind: Any = None) -> list[Any]:

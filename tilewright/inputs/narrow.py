@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,14 @@ from tilewright.arrays import addresses
 from tilewright.arrays.addresses import Column, Columns, row_major
 from tilewright.arrays.aligned import aligned_offsets, room
 from tilewright.arrays.array import NDArray
+from tilewright.arrays.views import plain
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
 from tilewright.facts.dtypes import NARROW, TYPES, result_of
 from tilewright.wording import short
 
-_INT8, _INT32, _HALF = np.dtype(np.int8), np.dtype(np.int32), np.dtype(np.int16)
+_INT32, _HALF = np.dtype(np.int32), np.dtype(np.int16)
+_dtype_of = attrgetter("dtype")
+Place = tuple[int, int, int]  # rows, columns, and the element that a matrix begins with
 
 
 def stored(dtype: Any) -> np.dtype[Any]:
@@ -45,30 +49,40 @@ def kind_of(first: Any, name: str) -> Any:
 
 def columns(values: Sequence[Any], name: str, dtype: Any) -> tuple[Columns, tuple[NDArray, ...]]:
     """Where NumPy's arrays of this type lie. Raises DtypeError, OperandError, ShapeError."""
-    for index, value in enumerate(values):
-        where = f"{name}[{index}]"
-        if not isinstance(value, np.ndarray):
-            raise OperandError(f"{where}={short(value)}: must be an array as the first is")
-        if value.dtype.name != dtype.name and value.dtype != stored(dtype):
-            raise DtypeError(
-                f"{where}.dtype={str(value.dtype)!r}: must equal the first's, {dtype.name}"
-            )
-        if value.ndim != 2:
-            raise ShapeError(f"{where}.shape={value.shape}: must have two dimensions")
-    held = tuple(value.view(np.ndarray).view(stored(dtype)) for value in values)
-    found = addresses.read(held, stored(dtype))
+    kind = stored(dtype)
+    held = tuple(values)
+    if set(map(type, held)) != {np.ndarray}:
+        held = tuple(_plain(value, f"{name}[{i}]") for i, value in enumerate(held))
+    if dtype.name == "bfloat16":
+        halves = {one for one in set(map(_dtype_of, held)) if one.name == "bfloat16"}
+        held = tuple(one.view(kind) if one.dtype in halves else one for one in held)
+    found = addresses.read(held, kind)
     if isinstance(found, int):
-        raise OperandError(
-            f"{name}[{found}].strides={held[found].strides}: must be whole elements of {dtype.name}"
-        )
+        _raise_odd(held[found], f"{name}[{found}]", dtype)
+    assert isinstance(found, Columns)
     return found, held
 
 
+def _plain(value: Any, name: str) -> NDArray:
+    if not isinstance(value, np.ndarray):
+        raise OperandError(f"{name}={short(value)}: must be an array as the first is")
+    return plain(value, name)
+
+
+def _raise_odd(array: NDArray, name: str, dtype: Any) -> None:
+    if array.dtype != stored(dtype):
+        shown = str(array.dtype)
+        raise DtypeError(f"{name}.dtype={shown!r}: must equal the first's, {dtype.name}")
+    if array.ndim != 2:
+        raise ShapeError(f"{name}.shape={array.shape}: must have two dimensions")
+    raise OperandError(f"{name}.strides={array.strides}: must be whole elements of {dtype.name}")
+
+
 def room_for(
-    rows: Column, cols: Column, dtype: Any, convert: Callable[[NDArray, int], Any]
+    rows: Column, cols: Column, dtype: Any, made: Callable[[NDArray, Sequence[Place]], list[Any]]
 ) -> tuple[Callable[[], list[Any]], Columns, Any, NDArray]:
     """New results of products of this type in one allocation: a list when asked for, where they
-    lie, their type, and the memory. `convert` makes a result's view of the kind of its operands."""
+    lie, their type, and the memory, of which `made` makes arrays of the operands' kind."""
     kind = _INT32 if dtype.name == "int8" else dtype
     offsets, total = aligned_offsets(rows, cols, kind.itemsize)
     size = total * kind.itemsize
@@ -78,11 +92,7 @@ def room_for(
 
     @cache
     def results() -> list[Any]:
-        shapes = zip(rows.tolist(), cols.tolist(), offsets.tolist(), strict=True)
-        return [
-            convert(flat[begin : begin + m * n].reshape(m, n), i)
-            for i, (m, n, begin) in enumerate(shapes)
-        ]
+        return made(flat, list(zip(rows.tolist(), cols.tolist(), offsets.tolist(), strict=True)))
 
     return results, at, kind, flat
 

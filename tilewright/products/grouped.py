@@ -46,8 +46,8 @@ def plan_grouped(
 
     Args:
         m, n, k: sizes from 0 up, one a problem.
-        dtype: float16, float32, float64, complex64 or complex128; on a GPU of torch's also
-            bfloat16, torch's or by name.
+        dtype: float16, bfloat16, float32, float64, complex64 or complex128, by name or torch's; off
+            GPUs also int8, whose results are int32.
         device: as in `matmul`. One that is named also runs the few small products that NumPy would
             have ended before a launch.
         order: "auto" predicts every order's makespan and takes the least; or "given",
@@ -122,7 +122,9 @@ def grouped_matmul(
     Args:
         a, b: sequences of matrices [m_i, k_i] and [k_i, n_i] of one dtype, each with sizes and
             strides of its own; or `RaggedBatch`. NumPy, CPU arrays with DLPack, or all on one GPU:
-            torch, CuPy, DLPack (docs/gpu.md).
+            torch, CuPy, DLPack (docs/gpu.md). Lists in the host's memory may be of int8 (NumPy's,
+            torch's), with results, `out` and bias of int32, sums modulo 2^32 and whole alpha and
+            beta, or of bfloat16 (torch's, ml_dtypes'), summed in float32 and rounded once.
         out: matrices [m_i, n_i] that do not overlap, or are the very same; made where None. One
             that is named more than once has one beta and one bias: the same number and the same
             array (or None) wherever it is named.

@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import Tensor, bfloat16, float32, int8
 
+from tilewright.backends.cuda.machine import addresses
 from tilewright.calls import grouped as calls
 from tilewright.calls.grouped_quick_tensors import loop
 from tilewright.errors import ArgumentError, ShapeError
@@ -76,9 +77,12 @@ def _is_narrow(given: list[Tensor], a: Any, out: Any, kernel: str | None) -> boo
     """Whether the host's own kernels multiply these: int8, of which torch's do not, and bfloat16
     where there is an `out` or a kernel is named. Otherwise a loop of torch's is as fast to begin
     with as lists are read."""
-    if not isinstance(a, list | tuple) or any(one.device.type != "cpu" for one in given):
+    if not isinstance(a, list | tuple) or not given or given[0].device.type != "cpu":
         return False
-    kinds = {one.dtype for one in given}
+    some = given[:1] if addresses.are_alike(given) else given
+    if any(one.device.type != "cpu" for one in some):
+        return False
+    kinds = {one.dtype for one in some}
     own = int8 in kinds or (kinds == {bfloat16} and not (out is None and kernel is None))
     return own and is_eager(*given) and not is_followed(*given)
 

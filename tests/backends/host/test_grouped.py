@@ -19,6 +19,7 @@ from tests.support.checks import assert_right_together
 from tilewright import grouped_matmul, plan_grouped
 from tilewright.backends.host import compiled
 from tilewright.backends.host import grouped as native
+from tilewright.backends.host.narrow import KINDS
 from tilewright.calls import grouped_plan
 from tilewright.calls.grouped_loop_host import operands_of
 from tilewright.errors import KernelError
@@ -104,7 +105,7 @@ def test_tiles_of_a_product_are_even_and_cover_it_once() -> None:
     plan = plan_grouped(*_sizes(given), device="host")
     assert plan.layout is not None
     call = checked(host_place(), *lists(given), None)
-    records = native._records(plan.layout, operands_of(call), 4)
+    records = native._records(plan.layout, operands_of(call), KINDS["float32"])
     tiles, _ = native._tiles(plan.layout, records, 4)
     of_first = tiles[tiles[:, 0] == records.ctypes.data]
     assert of_first[:, 3:].prod(axis=1).sum() == 300 * 700

@@ -52,7 +52,7 @@ _CODES = {"none": 0, "relu": 1, "gelu": 2}
 
 @dataclass(frozen=True)
 class NativeGroups(GroupedKernel):
-    """The kernels of `kernels/grouped.py` on one device, the host, for one dtype."""
+    """The kernels of `kernels/grouped.py` or `grouped_narrow.py` on the host, for one dtype."""
 
     device: Device
     dtype: str
