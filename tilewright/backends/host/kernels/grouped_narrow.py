@@ -48,18 +48,11 @@ from tilewright.backends.host.kernels.grouped import (
     M,
     N,
 )
-from tilewright.backends.host.kernels.grouped_narrow_tile import (
-    BYTES,
-    MASKS,
-    PITCH,
-    ROWS,
-    WIDEST,
+from tilewright.backends.host.kernels.grouped_narrow_rows import (
     add_row,
     as_sum,
     begin,
     copy_word,
-    multiply,
-    multiply_at,
     pack,
     put_result,
     put_sum,
@@ -68,6 +61,15 @@ from tilewright.backends.host.kernels.grouped_narrow_tile import (
     scaled,
     shorten,
     sum_at,
+)
+from tilewright.backends.host.kernels.grouped_narrow_tile import (
+    BYTES,
+    MASKS,
+    PITCH,
+    ROWS,
+    WIDEST,
+    multiply,
+    multiply_at,
 )
 from tilewright.backends.host.kernels.grouped_tile import copy_row, number
 from tilewright.backends.host.kernels.lanes import whole

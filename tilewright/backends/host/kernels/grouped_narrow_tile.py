@@ -44,7 +44,7 @@ PITCH = BYTES * WIDEST  # of a row of a panel
 MASKS = WIDE
 PAIRS = WIDE and "avx512bf16" in features()  # whether a lane multiplies two bfloat16 at once
 _WAITING = 8  # sums that keep a core's multipliers busy
-_FLIP = 0x80808080  # a number of eight bits and 128
+FLIP = 0x80808080  # a number of eight bits and 128
 
 
 class Kind:
@@ -64,7 +64,7 @@ class Kind:
     def left(self, builder, word):
         """A word of A in every lane, as `product` takes it: a part each of what it multiplies."""
         if self.item == 1:
-            return broadcast(builder, builder.xor(word, I32(_FLIP)), INTS)
+            return broadcast(builder, builder.xor(word, I32(FLIP)), INTS)
         return self.right(builder, broadcast(builder, word, INTS))
 
     def right(self, builder, words):
@@ -102,19 +102,22 @@ def speed(item):
     return 4.0 if DOTS else 1.0
 
 
-def _vector(builder, pointer, kind):
+def vector_at(builder, pointer, kind):
+    """A vector, or one number of 32 bits, from a byte pointer."""
     return builder.load(builder.bitcast(pointer, kind.as_pointer()), align=4)
 
 
-def _put(builder, value, pointer):
+def put(builder, value, pointer):
+    """The other way."""
     builder.store(value, builder.bitcast(pointer, value.type.as_pointer()), align=4)
 
 
-def _word(builder, pointer):
+def word_at(builder, pointer):
+    """32 bits from anywhere."""
     return builder.load(builder.bitcast(pointer, I32.as_pointer()), align=1)
 
 
-def _gathered(builder, kind, pointer, step, count=None):
+def gathered(builder, kind, pointer, step, count=None):
     """A word of elements `step` bytes apart; of `count` the others are zeros, and not read."""
     word = I32(0)
     for number in range(kind.group):
@@ -142,7 +145,9 @@ def product(module, kind, rows, vectors):
     starts = [kept(builder, at(builder, a, builder.mul(a_row, INT(row)))) for row in range(rows)]
     sums = _summed(builder, kind, starts, at(builder, panel, PITCH), vectors, words, rest)
     if kind.item == 1 and not SIGNED:
-        heads = [_vector(builder, at(builder, panel, BYTES * one), INTS) for one in range(vectors)]
+        heads = [
+            vector_at(builder, at(builder, panel, BYTES * one), INTS) for one in range(vectors)
+        ]
         sums = [builder.add(value, heads[i % vectors]) for i, value in enumerate(sums)]
     places = [
         at(builder, to, builder.add(builder.mul(pitch, INT(row)), INT(BYTES * vector)))
@@ -152,11 +157,11 @@ def product(module, kind, rows, vectors):
     with builder.if_else(builder.icmp_signed("!=", adds, INT(0))) as (then, otherwise):
         with then:
             for value, place in zip(sums, places, strict=True):
-                before = _vector(builder, place, kind.vector)
-                _put(builder, kind.add(builder, before, value), place)
+                before = vector_at(builder, place, kind.vector)
+                put(builder, kind.add(builder, before, value), place)
         with otherwise:
             for value, place in zip(sums, places, strict=True):
-                _put(builder, value, place)
+                put(builder, value, place)
     builder.ret_void()
     return module.globals[name]
 
@@ -169,7 +174,7 @@ def _summed(builder, kind, starts, panel, vectors, words, rest):
     def step(index, sums, read):
         offset = builder.mul(index, INT(PITCH))
         loaded = [
-            kind.right(builder, _vector(builder, at(builder, panel, place), INTS))
+            kind.right(builder, vector_at(builder, at(builder, panel, place), INTS))
             for place in [
                 builder.add(offset, INT(BYTES * vector)) if vector else offset
                 for vector in range(vectors)
@@ -186,7 +191,7 @@ def _summed(builder, kind, starts, panel, vectors, words, rest):
         found = []
         for one in range(sets):
             own = flat[each * one : each * (one + 1)]
-            found += step(builder.add(index, INT(one)), own, lambda p: _word(builder, p))
+            found += step(builder.add(index, INT(one)), own, lambda p: word_at(builder, p))
         return found
 
     done, sums = INT(0), [kind.zero()] * (each * sets)
@@ -197,15 +202,15 @@ def _summed(builder, kind, starts, panel, vectors, words, rest):
             for i in range(each):
                 sums[i] = kind.add(builder, sums[i], sums[each * one + i])
         sums = sums[:each]
-    one_word = lambda i, flat: step(i, flat, lambda p: _word(builder, p))  # noqa: E731
+    one_word = lambda i, flat: step(i, flat, lambda p: word_at(builder, p))  # noqa: E731
     sums = repeated(builder, done, words, 1, sums, one_word)
     some = builder.zext(builder.icmp_signed("!=", rest, INT(0)), INT)
-    read_rest = lambda p: _gathered(builder, kind, p, INT(kind.item), rest)  # noqa: E731
+    read_rest = lambda p: gathered(builder, kind, p, INT(kind.item), rest)  # noqa: E731
     last = lambda i, flat: step(i, flat, read_rest)  # noqa: E731
     return repeated(builder, words, builder.add(words, some), 1, sums, last)
 
 
-def _of_kind(result, letters):
+def of_kind(result, letters):
     """Compile `emit(builder, kind, *arguments)` for the kind of a first argument: of bfloat16 that
     is a uint16, of int8 an int8. `letters`, one for each of the others: i an intp, r a sum, d a
     float64."""
@@ -233,7 +238,7 @@ def _of_kind(result, letters):
     return compiled
 
 
-@_of_kind("", "i" * 10)
+@of_kind("", "i" * 10)
 def multiply(builder, kind, rows, vectors, a, a_row, panel, to, pitch, words, rest, adds):
     """`product` of so many rows and vectors, up to `ROWS` and `WIDEST`; all in bytes."""
     a, panel, to = (builder.inttoptr(place, POINTER) for place in (a, panel, to))
@@ -256,231 +261,3 @@ def multiply_at(builder, code, rows, vectors, a, a_row, panel, to, pitch, words,
     given = [rows, vectors, a, a_row, panel, to, pitch, words, rest, adds]
     kind = ir.FunctionType(ir.VoidType(), (INT,) * 10)
     builder.call(builder.inttoptr(code, kind.as_pointer()), given)
-
-
-@_of_kind("", "i" * 5)
-def pack(builder, kind, b, b_row, steps, cols, panel):
-    """So many steps of k of up to `WIDEST` vectors of columns that follow each other: words.
-
-    Where parts of a vector cannot be read there are as many columns as vectors have lanes.
-    """
-    b, panel = (builder.inttoptr(place, POINTER) for place in (b, panel))
-    words, rest = builder.sdiv(steps, INT(kind.group)), builder.srem(steps, INT(kind.group))
-    some = builder.zext(builder.icmp_signed("!=", rest, INT(0)), INT)
-
-    def filled(vectors):
-        def whole(index, _):
-            _packed(builder, kind, vectors, b, b_row, index, INT(kind.group), cols, panel)
-            return []
-
-        def last(index, _):
-            _packed(builder, kind, vectors, b, b_row, index, rest, cols, panel)
-            return []
-
-        repeated(builder, INT(0), words, 1, [], whole)
-        repeated(builder, words, builder.add(words, some), 1, [], last)
-
-    if WIDEST == 1:
-        filled(1)
-        return
-    with builder.if_else(builder.icmp_signed(">", cols, INT(LANES))) as (then, otherwise):
-        with then:
-            filled(2)
-        with otherwise:
-            filled(1)
-
-
-def _packed(builder, kind, vectors, b, b_row, index, count, cols, panel):
-    """One row of the panel, of `count` rows of B."""
-    row = ir.VectorType(kind.scalar, LANES * vectors)
-    zeros = ir.Constant(row, [kind.scalar(0)] * row.count)
-    start = at(builder, b, builder.mul(builder.mul(index, INT(kind.group)), b_row))
-    found = []
-    for number in range(kind.group):
-        there = builder.icmp_signed(">", count, INT(number))
-        offset = builder.select(there, builder.mul(b_row, INT(number)), INT(0))
-        value = _some(builder, kind, row, at(builder, start, offset), cols)
-        found.append(value if number == 0 else builder.select(there, value, zeros))
-    joined = found[0]
-    while len(found) > 1:  # [a b ..] and [c d ..] to [a b .. c d ..]
-        pairs = zip(found[::2], found[1::2], strict=True)
-        found = [_shuffled(builder, *pair, range(2 * pair[0].type.count)) for pair in pairs]
-        joined = found[0]
-    nothing = ir.Constant(joined.type, ir.Undefined)
-    place = at(builder, panel, builder.mul(builder.add(index, INT(1)), INT(PITCH)))
-    for vector in range(vectors):
-        order = [
-            part * row.count + LANES * vector + lane
-            for lane in range(LANES)
-            for part in range(kind.group)
-        ]
-        words = builder.bitcast(_shuffled(builder, joined, nothing, order), INTS)
-        _put(builder, words, at(builder, place, BYTES * vector))
-
-
-def _shuffled(builder, one, other, order):
-    lanes = ir.VectorType(I32, len(order))
-    return builder.shuffle_vector(one, other, ir.Constant(lanes, [I32(at_) for at_ in order]))
-
-
-def _some(builder, kind, row, pointer, cols):
-    """A row's first `cols` elements, and zeros."""
-    pointer = builder.bitcast(pointer, row.as_pointer())
-    if not MASKS:
-        return builder.load(pointer, align=kind.item)
-    numbers = ir.Constant(ir.VectorType(I8, row.count), [I8(lane) for lane in range(row.count)])
-    mask = builder.icmp_signed(
-        "<", numbers, broadcast(builder, builder.trunc(cols, I8), numbers.type)
-    )
-    word = f"v{row.count}i{8 * kind.item}"
-    name = f"llvm.masked.load.{word}.p0{word}"
-    call = overloaded(builder, name, row, pointer.type, I32, mask.type, row)
-    zeros = ir.Constant(row, [kind.scalar(0)] * row.count)
-    return builder.call(call, [pointer, I32(kind.item), mask, zeros])
-
-
-@_of_kind("", "iii")
-def begin(builder, kind, panel, words, vectors):
-    """What sums of a panel start at: -128 times the sum of every column, of int8."""
-    if kind.item == 2 or SIGNED:
-        return
-    panel = builder.inttoptr(panel, POINTER)
-    flip = ir.Constant(INTS, [I32(_FLIP)] * LANES)
-
-    def one(vector, _):
-        place = at(builder, panel, builder.mul(vector, INT(BYTES)))
-
-        def step(index, sums):
-            row = at(builder, place, builder.mul(index, INT(PITCH)))
-            return [dot(builder, sums[0], flip, _vector(builder, row, INTS))]
-
-        found = repeated(builder, INT(1), builder.add(words, INT(1)), 1, [kind.zero()], step)
-        _put(builder, builder.sub(kind.zero(), found[0]), place)
-        return []
-
-    repeated(builder, INT(0), vectors, 1, [], one)
-
-
-@_of_kind("", "iii")
-def shorten(builder, kind, sums, c, count):
-    """So many sums to elements of C that follow each other: rounded to bfloat16, NaN staying one;
-    of int8, whose results are their sums, nothing is done."""
-    if kind.item == 1:
-        return
-    sums, c = (builder.inttoptr(place, POINTER) for place in (sums, c))
-    whole = builder.and_(count, INT(-LANES))
-
-    def several(index, _):
-        bits = _vector(builder, at(builder, sums, builder.mul(index, INT(4))), INTS)
-        half = builder.trunc(_rounded(builder, bits), ir.VectorType(I16, LANES))
-        place = builder.bitcast(at(builder, c, builder.mul(index, INT(2))), half.type.as_pointer())
-        builder.store(half, place, align=2)
-        return []
-
-    def one(index, _):
-        bits = _word(builder, at(builder, sums, builder.mul(index, INT(4))))
-        half = builder.trunc(_rounded(builder, bits), I16)
-        place = builder.bitcast(at(builder, c, builder.mul(index, INT(2))), I16.as_pointer())
-        builder.store(half, place, align=2)
-        return []
-
-    repeated(builder, INT(0), whole, LANES, [], several)
-    repeated(builder, whole, count, 1, [], one)
-
-
-def _rounded(builder, bits):
-    """float32 to the nearest bfloat16, ties to even, as the low half of 32 bits."""
-    number = lambda value: _like(bits, value)  # noqa: E731
-    odd = builder.and_(builder.lshr(bits, number(16)), number(1))
-    near = builder.lshr(builder.add(builder.add(bits, number(0x7FFF)), odd), number(16))
-    size = builder.and_(bits, number(0x7FFFFFFF))
-    is_nan = builder.icmp_unsigned(">", size, number(0x7F800000))
-    quiet = builder.or_(builder.lshr(bits, number(16)), number(0x40))
-    return builder.select(is_nan, quiet, near)
-
-
-def _like(value, number):
-    if isinstance(value.type, ir.VectorType):
-        return ir.Constant(value.type, [I32(number)] * value.type.count)
-    return I32(number)
-
-
-@_of_kind("", "iii")
-def add_row(builder, kind, part, sums, count):
-    """sums += part, so many."""
-    part, sums = (builder.inttoptr(place, POINTER) for place in (part, sums))
-
-    def step(index, _):
-        offset = builder.mul(index, INT(4))
-        there = at(builder, sums, offset)
-        one = _vector(builder, at(builder, part, offset), kind.vector.element)
-        _put(builder, kind.add(builder, _vector(builder, there, kind.vector.element), one), there)
-        return []
-
-    repeated(builder, INT(0), count, 1, [], step)
-
-
-@_of_kind("r", "i")
-def sum_at(builder, kind, address):
-    """One sum."""
-    return _vector(builder, builder.inttoptr(address, POINTER), kind.vector.element)
-
-
-@_of_kind("", "ir")
-def put_sum(builder, kind, address, value):
-    """The other way."""
-    _put(builder, value, builder.inttoptr(address, POINTER))
-
-
-@_of_kind("r", "d")
-def as_sum(builder, kind, value):
-    """A float64 as a sum."""
-    to = kind.vector.element
-    return builder.fptrunc(value, to) if kind.item == 2 else builder.fptosi(value, to)
-
-
-@_of_kind("r", "rrr")
-def scaled(builder, kind, one, other, added):
-    """one * other + added; of int8 what 32 bits hold of it."""
-    multiply = builder.fmul if kind.item == 2 else builder.mul
-    return kind.add(builder, multiply(one, other), added)
-
-
-@_of_kind("r", "i")
-def result_at(builder, kind, address):
-    """One element of C as a sum: a bfloat16, or an int32."""
-    pointer = builder.inttoptr(address, POINTER)
-    if kind.item == 1:
-        return _word(builder, pointer)
-    half = builder.load(builder.bitcast(pointer, I16.as_pointer()), align=2)
-    return builder.bitcast(builder.shl(builder.zext(half, I32), I32(16)), ir.FloatType())
-
-
-@_of_kind("", "ir")
-def put_result(builder, kind, address, value):
-    """The other way."""
-    pointer = builder.inttoptr(address, POINTER)
-    if kind.item == 1:
-        _put(builder, value, pointer)
-        return
-    half = builder.trunc(_rounded(builder, builder.bitcast(value, I32)), I16)
-    builder.store(half, builder.bitcast(pointer, I16.as_pointer()), align=2)
-
-
-@_of_kind("", "iiii")
-def put_word(builder, kind, source, step, target, count):
-    """A word of up to `count` elements `step` bytes apart, to `target`."""
-    source, target = (builder.inttoptr(place, POINTER) for place in (source, target))
-    full = builder.icmp_signed(">=", count, INT(kind.group))
-    with builder.if_else(full) as (then, otherwise):
-        with then:
-            _put(builder, _gathered(builder, kind, source, step), target)
-        with otherwise:
-            _put(builder, _gathered(builder, kind, source, step, count), target)
-
-
-@_of_kind("", "ii")
-def copy_word(builder, kind, source, target):
-    """A word that lies in one piece."""
-    source, target = (builder.inttoptr(place, POINTER) for place in (source, target))
-    _put(builder, _word(builder, source), target)
