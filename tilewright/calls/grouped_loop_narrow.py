@@ -22,6 +22,7 @@ def narrow_loop(call: Call) -> Callable[[], None]:
         zip(views(call.a), views(call.b), views(call.c), call.alpha, call.beta, shifts, strict=True)
     )
 
+    @np.errstate(all="ignore")
     def run() -> None:
         for x, y, z, alpha, beta, shift in jobs:
             if alpha == 0:

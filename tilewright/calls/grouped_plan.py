@@ -22,6 +22,7 @@ from tilewright.calls.grouped_quick_host import is_worth_planning
 from tilewright.calls.grouped_run_host import bound, host_share, is_loops
 from tilewright.errors import KernelError, ShapeError
 from tilewright.facts.device import Device
+from tilewright.facts.dtypes import NARROW
 from tilewright.facts.fixed import Fixed
 from tilewright.facts.limits import MOST
 from tilewright.facts.verdict import Verdict
@@ -114,7 +115,7 @@ class GroupedPlan(Fixed):
             return "\n".join(head + lines)
         if not len(self.m):
             return "\n".join([*head, "because    the batch is empty: nothing is computed"])
-        if not is_worth_planning(len(self.m), flops):
+        if self.dtype not in NARROW and not is_worth_planning(len(self.m), flops):
             head.append(
                 "unbound    a loop of NumPy's products: a plan would save less than it costs"
             )
