@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bench import arm_table, distributed_table, tables_nets
+from bench import arm_table, distributed_table, narrow_table, tables_nets
 from bench.doors_table import blocks, calls, programs, steps
 from bench.environment import RESULTS, ROOT
 from bench.fp8_table import products
@@ -21,6 +21,7 @@ from bench.restore_table import restored
 
 _LINES = {**tables_nets.TABLES, "fp8": products, "doors": calls, "muon": steps, "jax": programs}
 _LINES |= {"distributed": distributed_table.tables, "bsr": blocks, "arm": arm_table.modelled}
+_LINES |= {"narrow": narrow_table.lines, "restore": restored}
 _MARK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -279,25 +280,6 @@ def _training(document: dict[str, Any], path: Path) -> str:
     return "\n".join([*lines, "", _source(document, path)])
 
 
-def _narrow(document: dict[str, Any], path: Path) -> str:
-    """Batches of bfloat16 and int8: a bound plan beside a loop of torch's products."""
-    lines = [
-        "| m, n, k drawn from | elements | bound plan | torch loop | ÷ torch |"
-        " `grouped_matmul` | ÷ torch |",
-        "|---|---|---:|---:|---:|---:|---:|",
-    ]
-    for row in document["batches"]:
-        ways = row["seconds"]
-        loop = next(s for name, s in ways.items() if name.startswith("torch loop"))
-        call = next(s for name, s in ways.items() if name.startswith("grouped_matmul"))
-        plan, flops = ways["bound plan"], row["operations"] / 1e9
-        lines.append(
-            f"| {row['drawn']} | {row['dtype']} | {flops / plan:.0f} | {flops / loop:.0f} |"
-            f" {loop / plan:.2f}× | {flops / call:.0f} | {loop / call:.2f}× |"
-        )
-    return "\n".join([*lines, "", _source(document, path)])
-
-
 def _source(document: dict[str, Any], path: Path) -> str:
     facts = document["environment"]
     device = facts["device"]
@@ -490,17 +472,12 @@ def _film(document: dict[str, Any], path: Path) -> str:
     return "\n".join([*lines, "", _source(document, path)])
 
 
-def _restore(document: dict[str, Any], path: Path) -> str:
-    return "\n".join([*restored(document), "", _source(document, path)])
-
-
 _TABLES: dict[str, Callable[[dict[str, Any], Path], str]] = {
     "host_time": _host_time,
     "dense": _dense,
     "ladder": _ladder,
     "grouped": _grouped,
     "onebit": _onebit,
-    "narrow": _narrow,
     "gpu": _gpu,
     "conv": _conv,
     "nets": _whole_nets,
@@ -512,7 +489,6 @@ _TABLES: dict[str, Callable[[dict[str, Any], Path], str]] = {
     "regret": _regret,
     "low": _low_light,
     "film": _film,
-    "restore": _restore,
 }
 
 
