@@ -103,7 +103,7 @@ def parcel_of(
 
 def bytes_of(part: Matrices) -> npt.NDArray[np.float64]:
     """The bytes of each matrix."""
-    return part.at.rows.astype(np.float64) * part.at.cols * part.dtype.itemsize
+    return part.at.rows.astype(np.float64) * part.at.cols * int(part.dtype.itemsize)
 
 
 def write(made: NDArray, target: Matrices, *, between: bool) -> None:

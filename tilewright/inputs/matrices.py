@@ -19,7 +19,7 @@ from tilewright.arrays.addresses import Column, Columns, numbers_of, row_major
 from tilewright.arrays.array import Array, NDArray
 from tilewright.arrays.views import check_dtype, view
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
-from tilewright.facts.dtypes import COMPLEX, Dtype
+from tilewright.facts.dtypes import COMPLEX
 from tilewright.facts.limits import MOST
 from tilewright.inputs import narrow
 from tilewright.inputs.ragged_batch import RaggedBatch
@@ -35,7 +35,7 @@ class Matrices:
     """
 
     at: Columns
-    dtype: Dtype
+    dtype: Any  # NumPy's, or the `ElementType` of bfloat16
     base: Array | None
     held: Any
     kinds: Sequence[Any] | None = None
