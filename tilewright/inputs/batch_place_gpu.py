@@ -11,7 +11,7 @@ import numpy as np
 from tilewright.arrays.addresses import Column, row_major
 from tilewright.arrays.aligned import aligned_offsets
 from tilewright.arrays.views import View
-from tilewright.backends.cuda.machine import arrays
+from tilewright.backends.cuda.machine import arrays, cupy_lists
 from tilewright.backends.cuda.machine.results import known_places
 from tilewright.errors import OperandError, ShapeError
 from tilewright.inputs.batch import Results, Room
@@ -77,6 +77,10 @@ class BatchOnGpu:
                 address = flat.data_ptr()
                 lies = zip(rows.tolist(), cols.tolist(), offsets.tolist(), strict=True)
                 made = [flat.as_strided((m, n), (n, 1), at) for m, n, at in lies]
+            elif cupy_lists.is_plain(a.held):
+                made, address = cupy_lists.made(
+                    rows, cols, offsets, total, a.dtype.name, where.memory.ordinal
+                )
             else:
                 lie = known_places(rows, cols, offsets, total, a.dtype.name)
                 made, address = lie.made(where.memory.ordinal)
@@ -87,10 +91,11 @@ class BatchOnGpu:
     def _public(
         self, made: Any, rows: Column, cols: Column, offsets: Column, a: Matrices, first: Any
     ) -> Results:
-        """What torch has made in the caller's kind."""
+        """What was made in the caller's kind: by torch mostly, which hands it over."""
         if isinstance(self.given, RaggedBatch):
             return RaggedBatch(arrays.like(self.given.flat)(made), rows, cols, offsets)
-        if all(hasattr(kind, "data_ptr") for kind in set(map(type, a.held))):
+        is_torch = all(hasattr(kind, "data_ptr") for kind in set(map(type, a.held)))
+        if is_torch or (cupy_lists.is_plain(a.held) and cupy_lists.is_plain(made)):
             views: list[Any] = made
             return views
         kinds = a.held if first is None else [a.held[i] for i in first.tolist()]

@@ -11,7 +11,7 @@ import pytest
 from tests.backends.cuda.test_cuda_engines import dense
 from tests.backends.cuda.test_hopper_again import batch, moved
 from tilewright.arrays.aligned import aligned_offsets
-from tilewright.backends.cuda.machine import addresses, arrays, placing, results
+from tilewright.backends.cuda.machine import addresses, arrays, cupy_lists, placing, results
 
 torch: Any = pytest.importorskip("torch")
 
@@ -231,17 +231,43 @@ class Pointed:
         self.data = SimpleNamespace(ptr=array.ctypes.data, device_id=ordinal)
 
 
-def test_columns_of_cupys_matrices_are_read_at_once_where_all_are_alike() -> None:
-    kind = arrays.element_type("complex64")
-    first = arrays.View(arrays.memory_of(0), 0, (1, 1), (1, 1), kind, host=False)
+def _facts(columns: Any) -> list[tuple[int, ...]]:
+    every = (columns.address, columns.rows, columns.cols, columns.row, columns.col)
+    return list(zip(*(column.tolist() for column in every), strict=True))
+
+
+def test_columns_of_cupys_matrices_are_read_where_all_are_alike() -> None:
     base = np.zeros((6, 8), "complex64")
     lies = [base, base.T, base[1::2, ::3], base[::-1, ::-1], base[:0]]
-    found = arrays._of_cupy([Pointed(x) for x in lies], first)
-    assert found is not None
-    wanted = [(x.ctypes.data, *x.shape, *x.strides) for x in lies]
-    columns = (found.address, found.rows, found.cols, found.row, found.col)
-    assert list(zip(*(column.tolist() for column in columns), strict=True)) == wanted
+    found = cupy_lists.columns([Pointed(x) for x in lies], 8, 0)
+    assert _facts(found) == [(x.ctypes.data, *x.shape, *x.strides) for x in lies]
     between = np.ndarray((2, 2), "complex64", base, 4)
     others = (base.astype("complex128"), base[0], between)
     for odd in (*map(Pointed, others), Pointed(base, ordinal=1), SimpleNamespace()):
-        assert arrays._of_cupy([Pointed(base), odd], first) is None
+        assert cupy_lists.columns([Pointed(base), odd], 8, 0) is None
+
+
+def test_columns_of_cupys_own_arrays_are_read_from_memory() -> None:
+    """Of memory that nobody touches, so that no GPU is needed."""
+    cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+    assert cupy_lists._layout_holds()
+    memory = cupy.cuda.UnownedMemory(1 << 22, 1 << 22, None, 0)
+
+    def lying(value: Any, ordinal: int = 0) -> Any:
+        held = memory if ordinal == 0 else cupy.cuda.UnownedMemory(1 << 22, 1 << 22, None, ordinal)
+        at = cupy.cuda.MemoryPointer(held, value.ctypes.data - base.ctypes.data)
+        return cupy.ndarray(value.shape, value.dtype, at, value.strides)
+
+    base = np.zeros((40, 30), "complex64")
+    parts = [base, base.T, base[1::2, ::3], base[5:6], base[:, 3:4].T] * 50
+    values = tuple(map(lying, parts))
+    found = cupy_lists._read(values, 0)
+    assert found is not None
+    assert [*map(tuple, found.T.tolist())] == [(x.data.ptr, *x.shape, *x.strides) for x in values]
+
+    class Kind(cupy.ndarray):
+        pass
+
+    odd = [lying(base[0]), lying(base.view("float64")), lying(base, 1), values[0].view(Kind)]
+    assert all(cupy_lists.columns((values[0], one), 8, 0) is None for one in odd)
+    assert cupy_lists.columns((odd[-1], odd[-1]), 8, 0) is not None

@@ -107,14 +107,14 @@ def lies(values: tuple[Any, ...]) -> Lies | None:
     layout = _layout(values[0].device.type) if type(values[0]) is torch.Tensor else None
     if layout is None or not layout.autograd:
         return None
-    kinds, records = _words(_objects(values), _OBJECT)
+    kinds, records = words_at(objects_of(values), _OBJECT)
     if (kinds != id(torch.Tensor)).any():
         return None
-    storage, autograd, offset, *_, dispatch = found = _words(records, layout.places)
+    storage, autograd, offset, *_, dispatch = found = words_at(records, layout.places)
     if not _are_plain(dispatch, layout):
         return None
     found[-2] &= _KIND  # the other bytes are flags, and bits that nobody ever set
-    return Lies(_words(storage, _AT), offset, autograd, found[3:])
+    return Lies(words_at(storage, _AT), offset, autograd, found[3:])
 
 
 def read(values: Sequence[Any]) -> tuple[Ints, Ints, Ints] | None:
@@ -138,22 +138,22 @@ def are_alike(values: Sequence[Any]) -> bool:
     layout = _layout(values[0].device.type)
     if layout is None:
         return False
-    objects = _objects(values)
-    kinds = _words(objects, _TYPE)
+    objects = objects_of(values)
+    kinds = words_at(objects, _TYPE)
     if not ((kinds == id(torch.Tensor)) | (kinds == id(torch.nn.Parameter))).all():
         return False
-    facts, dispatch = _words(_words(objects, _RECORD), layout.places[-2:])
+    facts, dispatch = words_at(words_at(objects, _RECORD), layout.places[-2:])
     facts &= _KIND
     return bool((facts == facts[0]).all() and _are_plain(dispatch, layout))
 
 
 def _read(values: Sequence[Any], layout: _Layout) -> tuple[Ints, Ints, Ints] | None:
-    records = _words(_objects(values), _RECORD)
-    storage, _, offset, dims, *rest, facts, dispatch = _words(records, layout.places)
+    records = words_at(objects_of(values), _RECORD)
+    storage, _, offset, dims, *rest, facts, dispatch = words_at(records, layout.places)
     facts &= _KIND
     if not _are_plain(dispatch, layout) or (facts != facts[0]).any() or (dims != 2).any():
         return None
-    address = _words(storage, _AT)
+    address = words_at(storage, _AT)
     address += offset * values[0].element_size()
     return address, np.stack(rest[:2], axis=1), np.stack(rest[2:], axis=1)
 
@@ -166,7 +166,7 @@ def _are_plain(dispatch: Ints, layout: _Layout) -> bool:
     return bool(plain.all())
 
 
-def _objects(values: Sequence[Any]) -> Ints:
+def objects_of(values: Sequence[Any]) -> Ints:
     """The address of each object of a tuple."""
     held = tuple(values)
     first = (id(held) + _OBJECTS) // _WORD - 1
@@ -174,7 +174,7 @@ def _objects(values: Sequence[Any]) -> Ints:
     return found
 
 
-def _words(addresses: Ints, place: Any) -> Ints:
+def words_at(addresses: Ints, place: Any) -> Ints:
     """The word, or words, at each address."""
     found: Ints = _memory.take((addresses >> 3) + (place - 1))
     return found
@@ -217,18 +217,18 @@ def _layout(where: str) -> _Layout | None:
         samples += [torch.nn.Parameter(torch.empty(6, 4, device=where)), inference]
         odd = [base, torch.empty(3, 5, dtype=torch.complex64, device=where).conj().imag]
     objects = np.array([*map(id, (*samples, *odd))], np.int64)
-    if not np.array_equal(_objects((*samples, *odd)), objects):
+    if not np.array_equal(objects_of((*samples, *odd)), objects):
         return None
-    if _words(objects, _RECORD).tolist() != [one._cdata for one in (*samples, *odd)]:
+    if words_at(objects, _RECORD).tolist() != [one._cdata for one in (*samples, *odd)]:
         return None
-    kinds = _words(objects, _TYPE).tolist()
+    kinds = words_at(objects, _TYPE).tolist()
     if kinds != [id(type(one)) for one in (*samples, *odd)]:
         return None
-    records = _words(objects, _RECORD)
-    known = (_words(records, _AUTOGRAD) != 0).tolist()
+    records = words_at(objects, _RECORD)
+    known = (words_at(records, _AUTOGRAD) != 0).tolist()
     autograd = known[2] and not known[len(samples)]  # of the parameter, of `base`
     for begins in _BEGINS:
-        keys = _words(records, begins + _KEYS).tolist()
+        keys = words_at(records, begins + _KEYS).tolist()
         fields = (begins + field for field in _FIELDS)
         places = np.array([_STORAGE, _AUTOGRAD, *fields])[:, np.newaxis]
         layout = _Layout(tuple(dict.fromkeys(keys[: len(samples)])), places, autograd)
