@@ -164,6 +164,26 @@ def test_calls_in_a_row_read_what_the_one_before_wrote() -> None:
     assert_close(many(x) / float(np.abs(wanted).max()), wanted / np.abs(wanted).max(), "float32")
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_a_program_that_runs_again_reads_what_lies_there_then(dtype: str) -> None:
+    """On a GPU launches are kept by places, which XLA gives again to other numbers and sizes."""
+
+    @jax.jit
+    def step(x: Any, w: Any, sizes: Any) -> Any:
+        out, back = jax.vjp(lambda x, w: ragged_dot(x, w, sizes), x, w)
+        return out, *back(out)
+
+    draw = np.random.default_rng(3)
+    for _ in range(4):
+        x, w = draw.standard_normal((48, 32)), draw.standard_normal((3, 32, 16))
+        sizes = draw.multinomial(40, [0.2, 0.5, 0.3])
+        given = jnp.array(x, dtype), jnp.array(w, dtype), jnp.array(sizes, jnp.int32)
+        out, *others = step(*given)
+        wanted = exact(*given, np.asarray(out, np.float64))
+        for found, right in zip((out, *others), wanted, strict=True):
+            assert_close(found, right, dtype)
+
+
 ONES = (jnp.ones((4, 3)), jnp.ones((2, 3, 5)), jnp.array([2, 2]))
 X, W, GROUPS = ONES
 REFUSED = [

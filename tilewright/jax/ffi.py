@@ -14,10 +14,9 @@ import ctypes
 import re
 from collections.abc import Callable, Sequence
 from ctypes import POINTER, Structure, c_char_p, c_int, c_int64, c_size_t, c_uint32, c_void_p
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -26,8 +25,7 @@ from tilewright.errors import DeviceError
 _METADATA, _EXECUTE, _INTERNAL = 1, 3, 13  # an extension, a stage, a code of errors
 
 
-@dataclass(frozen=True, slots=True)
-class Buffer:
+class Buffer(NamedTuple):
     """An array of XLA's: dense, rows last; `kind` is the number that its dtype has there."""
 
     address: int
@@ -170,12 +168,12 @@ def _version() -> tuple[int, int]:
     return major, minor
 
 
-def _buffers(values: Any) -> list[Buffer]:
+def _buffers(values: Any) -> tuple[Buffer, ...]:
     found = []
     for i in range(values.size):
         one = values.values[i].contents
         found.append(Buffer(one.data or 0, one.dtype, tuple(one.dims[: one.rank])))
-    return found
+    return tuple(found)
 
 
 def _stream(frame: Any) -> int:

@@ -6,11 +6,12 @@ On a GPU by the engines of `ragged_matmul`, on XLA's stream; scratch is torch's 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from tilewright.jax.ffi import Buffer, register
+from tilewright.remember import Shelf
 
 # By the numbers that XLA's C interface gives dtypes: torch's name, and as what memory is shown.
 _DTYPES = {
@@ -22,6 +23,9 @@ _DTYPES = {
 }
 _ITEM = {"<i2": 2, "<i4": 4, "<f2": 2, "<f4": 4, "<f8": 8}
 PREFIX = "tilewright_ragged"
+_LAUNCH = 1 << 13  # bytes of the host that a kept launch holds, about
+# By what is multiplied and where it lies.
+_launches: Shelf[tuple[Any, ...], Callable[[int], None]] = Shelf("launches for JAX", most=4 << 20)
 
 
 def register_all() -> None:
@@ -36,6 +40,18 @@ def register_all() -> None:
 def _on_gpu(
     form: str, precision: str, inputs: Sequence[Buffer], results: Sequence[Buffer], stream: Any
 ) -> None:
+    """A product on XLA's stream. XLA gives the same places again, so launches are kept by them."""
+    key = (form, precision, stream, inputs, results)
+    launch = _launches.get(key)
+    if launch is None:
+        launch = _launches.keep(key, _prepared(*key), size=_LAUNCH)
+    launch(stream)  # XLA has made its GPU's context this thread's
+
+
+def _prepared(
+    form: str, precision: str, stream: int, inputs: Sequence[Buffer], results: Sequence[Buffer]
+) -> Callable[[int], None]:
+    """The launches of a product, on its stream alone: they share a table, as streams do not."""
     from tilewright.backends.cuda.machine import driver, nvrtc
     from tilewright.backends.cuda.ragged import engine
 
@@ -44,10 +60,9 @@ def _on_gpu(
     with torch.cuda.stream(torch.cuda.ExternalStream(stream, device=x.device)):
         nvrtc.enter(x.device.index)
         if form == "depths":
-            engine.depths(x.t(), y, ends, out, precision)
-        else:
-            turned = y.transpose(1, 2) if form == "turned" else y
-            engine.rows(x, turned, ends, None, out, precision, True)
+            return engine.standing_depths(x.t(), y, ends, out, precision)
+        turned = y.transpose(1, 2) if form == "turned" else y
+        return engine.standing_rows(x, turned, ends, out, precision)
 
 
 class _Seen:

@@ -128,6 +128,22 @@ def reusable(task: Task, ordinal: int) -> Callable[..., None]:
     return launch
 
 
+def standing(task: Task) -> Callable[[int], None]:
+    """The kernel of a task for its own tensors again and again, on a GPU: `launch(stream)`.
+
+    Where they lie is asked now, once; whoever launches keeps them. Raises BuildError.
+    """
+    run, function, metadata = _compiled(task)
+    values = (one.data_ptr() if hasattr(one, "data_ptr") else one for one in task.arguments)
+    given = (*values, *task.constants.values())
+    programs = task.programs
+
+    def launch(stream: int) -> None:
+        run(programs, 1, 1, stream, function, metadata, None, None, None, *given)
+
+    return launch
+
+
 def _recalled(task: Task, ordinal: int) -> _Compiled:
     """`_compiled`, kept by what Triton compiles for: types, options, three facts of each number.
 

@@ -13,6 +13,7 @@ by t, which in training changes with every batch: of it only the class (`_class_
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 from typing import Any
 
 from tilewright.arrays import torch_private as private
@@ -28,7 +29,7 @@ from tilewright.backends.cuda.ragged import (
     triton_chosen,
 )
 from tilewright.backends.cuda.ragged.tiles import MANY, TINY_ROWS
-from tilewright.backends.cuda.ragged.work import LEFT, RaggedWork, Way
+from tilewright.backends.cuda.ragged.work import LEFT, RaggedWork, Standing, Way
 from tilewright.engines.choose import choose, named
 from tilewright.engines.contract import Engine
 from tilewright.errors import OperandError
@@ -198,6 +199,40 @@ def _alike(x: Any, w: Any, offsets: Any, bias: Any, precision: str) -> tuple[Any
     return precision, *moving, _facts(offsets), extra
 
 
+def standing_rows(x: Any, w: Any, offsets: Any, out: Any, precision: str) -> Callable[[int], None]:
+    """`rows`, cleared, of these tensors again and again: `launch(stream)`, the same each time.
+
+    That must be torch's current stream here, for tables are taken from its memory. Whoever launches
+    keeps the tensors. Raises OperandError.
+    """
+    return _standing("rows", (x, w, offsets, None, out, None, None), (precision, True, 0, None))
+
+
+def standing_depths(
+    x: Any, y: Any, offsets: Any, out: Any, precision: str
+) -> Callable[[int], None]:
+    """`depths` likewise."""
+    how = (rounding(precision), False, 0, None)
+    return _standing("depths", (x, y, offsets, None, out, None, None), how)
+
+
+def _standing(form: str, operands: tuple[Any, ...], how: _How) -> Callable[[int], None]:
+    _check_memory(operands)
+    x, w, offsets, _, out, *_ = operands
+    torch = driver.need()
+    way = _way_of(form, operands, how)
+    found = way.standing(x, w, offsets, out) if isinstance(way, Standing) else None
+    if found is not None:
+        return found
+    stream_of = torch.cuda.ExternalStream
+
+    def launch(stream: int) -> None:
+        with torch.cuda.stream(stream_of(stream, device=x.device)):
+            way(stream, *operands)
+
+    return launch
+
+
 def _run(form: str, operands: tuple[Any, ...], how: _How) -> None:
     x = operands[0]
     _check_memory(operands)
@@ -210,12 +245,18 @@ def _run(form: str, operands: tuple[Any, ...], how: _How) -> None:
         with torch.cuda.device(ordinal):
             _run(form, operands, how)
         return
+    way = _way_of(form, operands, how)
+    way(private.raw_stream(torch)(ordinal), *operands)
+
+
+def _way_of(form: str, operands: tuple[Any, ...], how: _How) -> Way:
+    """The launches of a product on the current GPU, as kept of one that lay alike, or made now."""
     key = _key(form, operands, how)
     way = _ways.get(key)
     if way is None:
-        nvrtc.enter(ordinal)
+        nvrtc.enter(operands[0].device.index)
         way = _ways.keep(key, _way(form, operands, how), size=_WAY)
-    way(private.raw_stream(torch)(ordinal), *operands)
+    return way
 
 
 def _check_memory(operands: tuple[Any, ...]) -> None:

@@ -13,6 +13,8 @@ differ by no more than one tile's work.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from tilewright.backends.cuda.hopper import maps
@@ -23,7 +25,7 @@ from tilewright.backends.cuda.machine import nvrtc
 from tilewright.backends.cuda.ragged.hopper_rows import HopperRows
 from tilewright.backends.cuda.ragged.moving import LEFT, OUT, RIGHT, Moving
 from tilewright.backends.cuda.ragged.plan import DepthPlan, memory
-from tilewright.backends.cuda.ragged.work import RaggedWork, Way
+from tilewright.backends.cuda.ragged.work import RaggedWork, Way, in_turn
 from tilewright.facts.device import Device
 from tilewright.facts.verdict import Proposal
 
@@ -44,16 +46,38 @@ class HopperDepths(HopperRows):
         shape, groups = shape_of(work.rows, work.out.shape[0]), work.out.shape[0]
         moving = prepared(work.x, work.w, work.out, shape, chosen=work.chosen)
         plan = DepthPlan(work.x, work.offsets, groups)
+        return _Launches(plan, moving, groups)
 
-        def way(
-            stream: int, x: Any, y: Any, offsets: Any, bias: Any, out: Any, index: Any, h: Any
-        ) -> None:
-            rows = (y if index is None else index).shape[0]
-            table = memory(x, 4 + 4 * groups)
-            plan.launch(stream, offsets, table, rows)
-            moving.launch(stream, table, x, y, out, None, rows, index)
 
-        return way
+@dataclass(frozen=True, slots=True)
+class _Launches:
+    """A Way of depths: plan, then multiply."""
+
+    plan: DepthPlan
+    moving: Moving
+    groups: int
+
+    def __call__(
+        self,
+        stream: int,
+        x: Any,
+        y: Any,
+        offsets: Any,
+        bias: Any,
+        out: Any,
+        index: Any,
+        h: Any,
+    ) -> None:
+        rows = (y if index is None else index).shape[0]
+        table = memory(x, 4 + 4 * self.groups)
+        self.plan.launch(stream, offsets, table, rows)
+        self.moving.launch(stream, table, x, y, out, None, rows, index)
+
+    def standing(self, x: Any, w: Any, offsets: Any, out: Any) -> Callable[[int], None] | None:
+        """As `Standing` has it; without an index."""
+        rows, table = w.shape[0], memory(x, 4 + 4 * self.groups)
+        plan = self.plan.standing(offsets, table, rows)
+        return in_turn(plan, self.moving.standing(table, x, w, out, rows), table)
 
 
 def why_not(x: Any, y: Any, out: Any, device: Device) -> str | None:

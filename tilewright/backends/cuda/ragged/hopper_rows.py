@@ -15,6 +15,8 @@ The weights give the rows of wgmma's tiles and x the columns, for those come in 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from tilewright.backends.cuda.hopper import maps
@@ -24,7 +26,7 @@ from tilewright.backends.cuda.hopper.records import ENGINE_STORES
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.backends.cuda.ragged.moving import LEFT, OUT, RIGHT, Moving
 from tilewright.backends.cuda.ragged.plan import RowPlan, memory
-from tilewright.backends.cuda.ragged.work import RaggedWork, Way
+from tilewright.backends.cuda.ragged.work import RaggedWork, Way, in_turn
 from tilewright.facts.device import Device
 from tilewright.facts.verdict import Proposal
 
@@ -61,13 +63,31 @@ class HopperRows:
         groups, rows = work.w.shape[0], work.x.shape[0]
         last = rows >= LONG * groups * ROWS
         plan = RowPlan(work.offsets, work.out, groups, ROWS, clear=work.clear, rests_last=last)
+        return _Launches(plan, moving, groups)
 
-        def way(stream: int, x: Any, w: Any, offsets: Any, bias: Any, out: Any, *_: Any) -> None:
-            table = memory(x, 4 + 4 * entries(x.shape[0], groups))
-            plan.launch(stream, offsets, table, out)
-            moving.launch(stream, table, w, x, out, bias, x.shape[0])
 
-        return way
+@dataclass(frozen=True, slots=True)
+class _Launches:
+    """A Way of rows: plan, then multiply."""
+
+    plan: RowPlan
+    moving: Moving
+    groups: int
+
+    def __call__(
+        self, stream: int, x: Any, w: Any, offsets: Any, bias: Any, out: Any, *_: Any
+    ) -> None:
+        table = memory(x, 4 + 4 * entries(x.shape[0], self.groups))
+        self.plan.launch(stream, offsets, table, out)
+        self.moving.launch(stream, table, w, x, out, bias, x.shape[0])
+
+    def standing(self, x: Any, w: Any, offsets: Any, out: Any) -> Callable[[int], None] | None:
+        """As `Standing` has it; without a bias."""
+        rows = x.shape[0]
+        table = memory(x, 4 + 4 * entries(rows, self.groups))
+        plan = self.plan.standing(offsets, table, out)
+        multiply = self.moving.standing(table, w, x, out, rows)
+        return in_turn(plan, multiply, table)
 
 
 def why_not(x: Any, w: Any, out: Any, bias: Any, device: Device) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from tilewright.backends.cuda.hopper import maps
@@ -44,6 +44,7 @@ class Moving:
         """
         from cuda.bindings import driver
 
+        self._made = (kernel, blocks, threads, tiles, matrices, dtype, shared, grow, chosen)
         self._replace = driver.cuTensorMapReplaceAddress
         self._memory = ctypes.create_string_buffer(_MAPS * BYTES + ALIGNMENT)
         at = -(-ctypes.addressof(self._memory) // ALIGNMENT) * ALIGNMENT
@@ -81,19 +82,48 @@ class Moving:
         other: Any = None,
     ) -> None:
         """Enqueue on a stream of the current device. Raises DeviceError."""
+        with self._lock:
+            self._place(table, left, right, out, bias, rows, index, other)
+            self._enqueue(stream)
+
+    def standing(
+        self, table: Any, left: Any, right: Any, out: Any, rows: int
+    ) -> Callable[[int], None]:
+        """`launch` of these alone, called with the stream: nothing is left to be replaced.
+
+        Whoever calls keeps them. Raises DeviceError.
+        """
+        kernel, blocks, threads, tiles, matrices, dtype, shared, grow, chosen = self._made
+        own = Ragged.from_buffer_copy(shared)
+        one = Moving(kernel, blocks, threads, tiles, matrices, dtype, own, grow, chosen)
+        one._place(table, left, right, out, None, rows, None, None)
+        return one._again
+
+    def _again(self, stream: int) -> None:
+        self._enqueue(stream)
+
+    def _place(
+        self,
+        table: Any,
+        left: Any,
+        right: Any,
+        out: Any,
+        bias: Any,
+        rows: int,
+        index: Any,
+        other: Any,
+    ) -> None:
         second = 0 if other is None else other.data_ptr()
         places = (left.data_ptr(), right.data_ptr(), out.data_ptr(), second)
-        with self._lock:
-            if rows != self._rows:
-                self._grow(rows, places)
-            if places != self._places:
-                self._move(places)
-            self._table.value = table.data_ptr()
-            self._shared.c, self._shared.other = places[OUT], second
-            self._shared.bias = None if bias is None else bias.data_ptr()
-            if self._chosen is not None:
-                self._shared.source, self._shared.index = places[self._chosen], index.data_ptr()
-            self._enqueue(stream)
+        if rows != self._rows:
+            self._grow(rows, places)
+        if places != self._places:
+            self._move(places)
+        self._table.value = table.data_ptr()
+        self._shared.c, self._shared.other = places[OUT], second
+        self._shared.bias = None if bias is None else bias.data_ptr()
+        if self._chosen is not None:
+            self._shared.source, self._shared.index = places[self._chosen], index.data_ptr()
 
     def _grow(self, rows: int, places: tuple[int, ...]) -> None:
         self._rows, self._places = -1, ()  # of none, should the driver refuse one

@@ -10,12 +10,13 @@ on an H200. How many rows there are is said at each launch, so batches may grow 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from tilewright.arrays import torch_private as private
 from tilewright.backends.cuda.machine import faults
-from tilewright.backends.cuda.machine.triton_launch import INTERPRETED, Task, reusable
+from tilewright.backends.cuda.machine.triton_launch import INTERPRETED, Task, reusable, standing
 
 _BLOCK = 256  # offsets that a planning program looks at together
 _CLEARED = 64  # rows, and columns at a time, that a program clears
@@ -35,7 +36,7 @@ class RowPlan:
         self._clear, self._flag = clear, faults.flag(self._ordinal)
         self._counts = -(-groups // _COUNTED) if groups > _MANY else 0
         self._common = {"LEADING": offsets.shape[0] - groups, "TILE_M": height}
-        order = {"RESTS_LAST": rests_last}
+        order = self._order = {"RESTS_LAST": rests_last}
         where = (groups, offsets.stride(0))
         result = (*where, out.shape[1], *out.stride())
         table = memory(out, 4)
@@ -51,10 +52,12 @@ class RowPlan:
         self._fill = self._task("fill_groups", (offsets, table, table, out, 0, 0, *result), order)
 
     def _task(self, name: str, arguments: tuple[Any, ...], more: dict[str, Any]) -> Any:
+        return reusable(_task(name, 1, arguments, self._constants(name, more)), self._ordinal)
+
+    def _constants(self, name: str, more: dict[str, Any]) -> dict[str, Any]:
         cleared = {"CLEARED": _CLEARED} if name in ("plan_rows", "fill_groups") else {}
         block = {"BLOCK": _COUNTED if self._counts else _BLOCK}
-        constants = {**self._common, **more, **block, **cleared}
-        return _reusable(name, arguments, constants, self._ordinal)
+        return {**self._common, **more, **block, **cleared}
 
     def launch(self, stream: int, offsets: Any, table: Any, out: Any) -> None:
         """Write `table`, and zeros into the rows of `out` that no group has if asked for."""
@@ -69,6 +72,19 @@ class RowPlan:
         self._place(stream, self._counts, offsets, table, self._flag, places, rows)
         self._fill(stream, fills + cleared, offsets, table, places, out, rows, fills)
 
+    def standing(self, offsets: Any, table: Any, out: Any) -> Callable[[int], None] | None:
+        """`launch` of these alone, called with the stream; whoever calls keeps them.
+
+        None where each launch takes scratch.
+        """
+        if self._counts:
+            return None
+        programs = self._groups + (-(-out.shape[0] // _CLEARED) if self._clear else 0)
+        result = (out.shape[0], self._groups, offsets.stride(0), out.shape[1], *out.stride())
+        arguments = (offsets, table, self._flag, out, *result)
+        constants = self._constants("plan_rows", self._order)
+        return standing(_task("plan_rows", programs, arguments, constants))
+
 
 class DepthPlan:
     """The table of depths for operands that lie alike, of any number of rows."""
@@ -79,16 +95,16 @@ class DepthPlan:
         self._flag = faults.flag(self._ordinal)
         self._counts = -(-groups // _COUNTED) if groups > _MANY else 0
         where, table = (groups, offsets.stride(0)), memory(x, 4)
-        constants = {"LEADING": offsets.shape[0] - groups}
-        constants["BLOCK"] = _COUNTED if self._counts else _BLOCK
+        block = _COUNTED if self._counts else _BLOCK
+        constants = self._constants = {"LEADING": offsets.shape[0] - groups, "BLOCK": block}
         if not self._counts:
             planned = (offsets, table, self._flag, 0, *where)
-            self._plan = _reusable("plan_depths", planned, constants, self._ordinal)
+            self._plan = reusable(_task("plan_depths", 1, planned, constants), self._ordinal)
             return
         counted = (offsets, self._flag, table, 0, 0, *where)
-        self._count = _reusable("count_long", counted, constants, self._ordinal)
+        self._count = reusable(_task("count_long", 1, counted, constants), self._ordinal)
         placed = (offsets, table, table, 0, 0, *where)
-        self._place = _reusable("place_long", placed, constants, self._ordinal)
+        self._place = reusable(_task("place_long", 1, placed, constants), self._ordinal)
 
     def launch(self, stream: int, offsets: Any, table: Any, rows: int) -> None:
         """Write `table`."""
@@ -99,12 +115,19 @@ class DepthPlan:
         self._count(stream, self._counts, offsets, self._flag, places, rows, long)
         self._place(stream, self._counts, offsets, table, places, rows, long)
 
+    def standing(self, offsets: Any, table: Any, rows: int) -> Callable[[int], None] | None:
+        """`launch` of these alone, as of `RowPlan`."""
+        if self._counts:
+            return None
+        arguments = (offsets, table, self._flag, rows, self._groups, offsets.stride(0))
+        return standing(_task("plan_depths", self._groups, arguments, self._constants))
 
-def _reusable(name: str, arguments: tuple[Any, ...], constants: Any, ordinal: int) -> Any:
+
+def _task(name: str, programs: int, arguments: tuple[Any, ...], constants: Any) -> Task:
     from tilewright.backends.cuda.kernels.triton import ragged_blocks, ragged_plans
 
     kernels = ragged_plans if hasattr(ragged_plans, name) else ragged_blocks
-    return reusable(Task(getattr(kernels, name), 1, arguments, constants, {}), ordinal)
+    return Task(getattr(kernels, name), programs, arguments, constants, {})
 
 
 def memory(like: Any, words: int) -> Any:

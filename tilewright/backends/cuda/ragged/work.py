@@ -6,9 +6,10 @@ within a class (engine.py); binding to operands therefore moves nothing and read
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from tilewright.backends.cuda.ragged.tiles import is_tiny
 from tilewright.facts.gates import Gate
@@ -16,6 +17,19 @@ from tilewright.facts.limits import MOST
 
 # Launches on a stream: x, the other operand, offsets, bias or None, out; then index and h or None.
 Way = Callable[..., None]
+
+
+@runtime_checkable
+class Standing(Protocol):
+    """A Way that has a faster one for tensors that come again and again where they lie."""
+
+    def standing(self, x: Any, w: Any, offsets: Any, out: Any) -> Callable[[int], None] | None:
+        """Its launches of these alone, called with the stream, always the same; None has none.
+
+        The table is torch's, of its current stream. Whoever calls keeps the tensors.
+        """
+
+
 LEFT, RIGHT = 1, 2  # whose rows are found by index: those of x, or of the other operand
 
 
@@ -71,3 +85,22 @@ class RaggedWork:
         if not (self.x.numel() and self.w.numel() and self.out.shape[0]):
             return "there is nothing to multiply"
         return "thousands of small groups leave its tiles empty" if self.is_tiny else None
+
+
+def in_turn(
+    plan: Callable[[int], None] | None, multiply: Callable[[int], None], table: Any
+) -> Callable[[int], None] | None:
+    """Both launches of a product, None where one is; the table between them is kept with them.
+
+    Nobody else's come between: the second counts its tiles in the table.
+    """
+    if plan is None:
+        return None
+    kept, lock = (plan, multiply, table), threading.Lock()
+
+    def launch(stream: int) -> None:
+        with lock:
+            kept[0](stream)
+            kept[1](stream)
+
+    return launch
