@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 from typing import Any
 
@@ -107,8 +108,28 @@ def test_its_state_has_two_tensors_a_rank_and_comes_back() -> None:
     ]
     assert torch.equal(other.adapter(2)[1], made.adapter(2)[1])
     assert {*made.state_dict()} == {
-        *(f"{name}.{at}" for name in "ab" for at in range(4)), "base.weight", "base.bias"
+        *(f"{name}.{at}" for name in "ab" for at in range(4)), "base.weight", "base.bias",
+        "adapter_ranks",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("ranks", [[4, 16, 1, 4, 7], [1, 4, 4, 7, 16], [4, 1, 16, 4, 8], RANKS[:4]])
+def test_a_state_whose_adapters_stand_otherwise_is_refused_before_it_is_loaded(
+    ranks: list[int],
+) -> None:
+    """Adapters of rank 4 would be others', though all shapes fit."""
+    made = torch.nn.Sequential(layer())
+    before = {name: value.clone() for name, value in made.state_dict().items()}
+    other = torch.nn.Sequential(layer(ranks))
+    torch.nn.init.zeros_(other[0].b[0])
+    with pytest.raises(ArgumentError, match=r"state\['0.adapter_ranks'\]=\[.*accepted are \[4, 1"):
+        made.load_state_dict(other.state_dict())
+    assert all(torch.equal(value, before[name]) for name, value in made.state_dict().items())
+    copied = copy.deepcopy(made)
+    copied.load_state_dict(made.half().state_dict())
+    del before["0.adapter_ranks"]
+    with pytest.raises(RuntimeError, match="adapter_ranks"):
+        copied.load_state_dict(before)
 
 
 def test_an_adapter_is_seen_and_set_by_its_index() -> None:

@@ -3,7 +3,8 @@
     rows          sorted by rank, then by adapter: [ none | r=4: a2 a5 | r=16: a0 a1 a3 ]
     every rank    ragged products of its rows:      h = x @ a[i]       y += h @ b[i]
 
-Two launches a rank, nothing padded and no size read back: offsets are found on the device.
+Two launches a rank, nothing padded and no size read back: offsets are found on the device. Few rows
+on a GPU that nobody differentiates are not sorted: each reads its own adapter (few_rows.py).
 """
 
 from __future__ import annotations
@@ -15,8 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tilewright.arrays import torch_private as private
+from tilewright.backends.cuda.lora import few_rows
 from tilewright.errors import ArgumentError, OperandError, ShapeError
+from tilewright.inputs.watched import is_anything_watched
 from tilewright.products.ragged import ragged_matmul
+from tilewright.torch_ops.eager import is_eager, is_followed
 from tilewright.wording import short
 
 
@@ -33,6 +38,9 @@ class GroupedLoRA(nn.Module):
     one number, or one an adapter; by default it is the rank, which scales by 1. `dropout` leaves
     out elements of x before the adapters alone.
 
+    A state has `adapter_ranks` too, and is refused (ArgumentError) where they are others or in
+    another order: adapters of equal ranks would change places.
+
     Calls take x [..., in_features] and `adapter` [...], the index of every row's adapter, on x's
     device; with any index that is no adapter's (-1) a row has base alone. Rows need no order.
 
@@ -41,6 +49,7 @@ class GroupedLoRA(nn.Module):
 
     _places: Tensor
     _by_place: Tensor
+    _scale: Tensor
 
     def __init__(
         self,
@@ -70,11 +79,16 @@ class GroupedLoRA(nn.Module):
         self.b = nn.ParameterList(like.new_empty(count, rank, out) for rank, count in counts)
         # Adapters in the order of their ranks, and where each stands in it.
         order = sorted(range(len(self.ranks)), key=self.ranks.__getitem__)
+        self._order, self._mean = tuple(order), sum(self.ranks) / max(len(self.ranks), 1)
         places = torch.empty(len(order), dtype=torch.int64, device=like.device)
         places[order] = torch.arange(len(order), device=like.device)
         self.register_buffer("_places", places, persistent=False)
         by_place = like.new_tensor([*(self.scales[i] for i in order), 0.0])
         self.register_buffer("_by_place", by_place, persistent=False)
+        self.register_buffer("_scale", like.new_tensor(self.scales), persistent=False)
+        ranks_too = torch.tensor(self.ranks, dtype=torch.int64, device=like.device)
+        self.register_buffer("adapter_ranks", ranks_too)
+        self.register_load_state_dict_pre_hook(_check_state)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -101,12 +115,37 @@ class GroupedLoRA(nn.Module):
         if not self.ranks:
             return made
         rows = self.dropout(x).reshape(-1, self.in_features)
+        few = self._by_row(rows, adapter.reshape(-1), made.reshape(-1, self.out_features))
+        if few is not None:
+            return few.reshape(made.shape)
         # Short integers have no room for the number of adapters that they are compared with.
         keys, order = self._keys(adapter.reshape(-1).long()).sort(stable=True)
         every = torch.arange(len(self.ranks) + 1, device=keys.device)
         added = self._added(rows[order], torch.searchsorted(keys, every), self._by_place[keys])
         back = torch.zeros_like(added).index_copy(0, order, added)
         return made + back.reshape(made.shape).to(made.dtype)
+
+    def _by_row(self, rows: Tensor, adapter: Tensor, made: Tensor) -> Any:
+        """The whole layer where each row by itself is the faster and nobody looks on; else None."""
+        if not len(rows) or few_rows.why_not(rows, self._mean, self.out_features):
+            return None
+        downs, ups = (tuple(one._parameters.values()) for one in (self.a, self.b))
+        every: Any = (made, *downs, *ups)
+        if is_followed(rows, *every) or is_anything_watched(torch):
+            return None
+        if not is_eager(rows, made, adapter) or not all(map(torch.Tensor.is_contiguous, every)):
+            return None
+        dtype, place = rows.dtype, rows.device
+        if any(one.dtype != dtype or one.device != place for one in every):
+            return None
+        if adapter.device != place or rows.stride(1) != 1:
+            return None
+        index = adapter if adapter.dtype == torch.int64 else adapter.long()
+        given = (rows, index, made, downs, ups, self._order, self._scale)
+        if place.index == private.current_device(torch)():
+            return few_rows.added(*given)
+        with torch.cuda.device(place):
+            return few_rows.added(*given)
 
     def _check(self, x: Tensor, adapter: Tensor) -> None:
         if not isinstance(adapter, Tensor):
@@ -141,6 +180,16 @@ class GroupedLoRA(nn.Module):
     def extra_repr(self) -> str:
         """What repr() shows."""
         return f"ranks={self.ranks}, scales={self.scales}"
+
+
+def _check_state(module: Any, state: Any, prefix: str, *_: Any) -> None:
+    """Raise where a state is of adapters that stand otherwise; called before it is loaded."""
+    found = state.get(f"{prefix}adapter_ranks")
+    if isinstance(found, Tensor) and found.tolist() != module.ranks:
+        raise ArgumentError(
+            f"state[{f'{prefix}adapter_ranks'!r}]={short(found.tolist())}: accepted are"
+            f" {short(module.ranks)}, the ranks of the adapters in their order"
+        )
 
 
 def _checked_ranks(ranks: Any) -> list[int]:

@@ -101,6 +101,10 @@ TILES_COMPLEX_DOUBLE: TileSeconds = {
     (16, 16): (4.3e-9, 37e-9),
 }
 
+# Adapters by rows, each its own matrices: bytes a second of rows that share few of them, and what a
+# layer of sorted rows takes at least, mostly of the host.
+LORA_READ, LORA_SORTED = 2.5e12, 300e-6
+
 HOPPER_FLOPS = 850e12 / UNITS  # of one multiprocessor's tensor cores, under the power limit
 HOPPER_MEMORY = 4.2e12  # bytes that a copy reaches, read and written together
 HOPPER_PACKING = 4.0e12  # the same, for the packing pass
