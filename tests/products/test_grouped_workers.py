@@ -259,3 +259,18 @@ def test_a_worker_that_is_killed_costs_its_chunks(
     same(tw.grouped_matmul(a, b, client=client), wanted)
     assert killed
     assert len(sent) == grouped_workers._PER_CORE * 2  # Dask gave the lost ones to the other
+
+
+def test_a_client_that_is_closed_is_named() -> None:
+    a, b = drawn(3, 9)
+    with distributed.LocalCluster(
+        n_workers=1,
+        threads_per_worker=1,
+        processes=False,
+        dashboard_address=None,
+        silence_logs=50,
+    ) as one:
+        closed = distributed.Client(one, set_as_default=False)
+        closed.close()
+        with pytest.raises(ArgumentError, match=r"client=.*is closed; accepted is one that is con"):
+            tw.grouped_matmul(a, b, client=closed)

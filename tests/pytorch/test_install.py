@@ -15,7 +15,7 @@ functional = torch.nn.functional
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 import tilewright.pytorch as ours  # noqa: E402
-from tilewright.errors import ShapeError  # noqa: E402
+from tilewright.errors import OperandError, ShapeError  # noqa: E402
 
 OWN = torch._grouped_mm
 FORMS = ("rows", "depths", "columns", "batch")
@@ -317,3 +317,11 @@ def test_threads_may_install_and_multiply_at_once() -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+@pytest.mark.parametrize("offs", [[4, 8], (4, 8), 8, "8"])
+def test_offsets_that_are_no_tensor_are_named(offs: Any) -> None:
+    x, w = torch.randn(8, 16), torch.randn(2, 16, 16)
+    for call in (functional.grouped_mm, torch._grouped_mm):
+        with pytest.raises(OperandError, match=r"offs=.*: accepted is a tensor of int32 or int64"):
+            call(x, w, offs=offs)

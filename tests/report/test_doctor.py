@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import numpy as np
 import pytest
 
@@ -123,6 +122,7 @@ def test_what_is_missing_comes_with_the_line_that_brings_it() -> None:
 
 
 def test_the_file_is_as_its_schema_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jsonschema: Any = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
     _worker(monkeypatch, f"print({WHOLE!r}); print({TIMED!r})")
     path = tmp_path / "me.json"
     done = invoke("doctor", "--json", str(path), "--seconds", "2")

@@ -21,7 +21,7 @@ import torch.distributed as dist
 
 import tilewright as tw
 from tilewright.distributed import ExpertParallel
-from tilewright.errors import ArgumentError, DeviceError, DtypeError, ShapeError
+from tilewright.errors import ArgumentError, DeviceError, DtypeError, OperandError, ShapeError
 from tilewright.pytorch import GroupedLinear, MoE
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 4e-2}
@@ -260,6 +260,12 @@ def states(group: Any) -> None:
     near(turned(mine(x, group)), mine(whole(x), group))
     with pytest.raises(ShapeError, match=r"state\['w_up'\].shape=.* must have 6 experts"):
         turned.load_whole(dict(apart.layer.state_dict(), w_up=torch.zeros(5, 8, 8)))
+    for given, words in (
+        (None, r"state=None: accepted is what whole_state_dict\(\) gives"),
+        (dict(apart.layer.state_dict(), w_up=3), r"state\['w_up'\]=3: accepted are tensors"),
+    ):
+        with pytest.raises(OperandError, match=words):
+            turned.load_whole(given)
 
 
 def what_one_rank_is_refused_ends_the_call_on_all(group: Any) -> None:

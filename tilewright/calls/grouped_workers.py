@@ -107,6 +107,11 @@ def _check_client(client: Any) -> None:
         )
     if client.asynchronous:
         raise ArgumentError(f"client={short(client)}: asynchronous; accepted is one that waits")
+    if client.status in ("newly-created", "closing", "closed"):
+        raise ArgumentError(
+            f"client={short(client)}: is {client.status}; accepted is one that is connected, as"
+            " distributed.Client(address) gives"
+        )
 
 
 def _check_operands(*parts: Any) -> bool:

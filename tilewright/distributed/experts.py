@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -242,9 +243,14 @@ class ExpertParallel(nn.Module):
     def load_whole(self, state: dict[str, Tensor]) -> None:
         """Take this rank's experts, and all else, of a state of the layer with all experts.
 
-        Raises ShapeError where a parameter has another number of experts, and what
-        `load_state_dict` raises.
+        Raises OperandError for what is no dictionary of tensors, ShapeError where a parameter has
+        another number of experts, and what `load_state_dict` raises.
         """
+        if not isinstance(state, Mapping):
+            raise OperandError(f"state={short(state)}: accepted is what whole_state_dict() gives")
+        for name in self._names:
+            if not isinstance(state.get(name), Tensor | None):
+                raise OperandError(f"state[{name!r}]={short(state[name])}: accepted are tensors")
         for name in self._names:
             if name in state and state[name].shape[:1] != (self.experts,):
                 shape = tuple(state[name].shape)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from tilewright.arrays import torch_private as private
+from tilewright.errors import OperandError
 from tilewright.facts.limits import MOST
 from tilewright.inputs.tensors import DTYPES
 from tilewright.inputs.watched import is_anything_watched
@@ -22,6 +23,7 @@ from tilewright.pytorch import twins
 from tilewright.pytorch.replaced import Replaced
 from tilewright.torch_ops.eager import PLAIN
 from tilewright.torch_ops.on_processor import is_aligned
+from tilewright.wording import short
 
 _own = private.grouped(torch)
 _KINDS = (*PLAIN, private.fake_tensor(torch))
@@ -63,6 +65,8 @@ def _grouped_mm(
         return _traced(mat_a, mat_b, offs, bias, out_dtype)
     if not _names.is_installed:
         return _own(mat_a, mat_b, offs=offs, bias=bias, out_dtype=out_dtype)
+    if offs is not None and not isinstance(offs, Tensor):
+        raise OperandError(f"offs={short(offs)}: accepted is a tensor of int32 or int64")
     if getattr(mat_a, "is_cpu", False) and type(mat_a) in PLAIN and type(mat_b) in PLAIN:
         return _on_processor(mat_a, mat_b, offs, bias, out_dtype)
     if _is_served(mat_a, mat_b, offs, bias, out_dtype):
