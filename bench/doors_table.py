@@ -1,4 +1,4 @@
-"""Tables of doors, in milliseconds: of bench/doors.py, muon.py, jax_ragged.py and bsr.py."""
+"""Tables of doors, in milliseconds: of bench/doors.py, muon.py, jax_ragged.py, lists.py, bsr.py."""
 
 from __future__ import annotations
 
@@ -43,6 +43,20 @@ def programs(document: dict[str, Any]) -> list[str]:
                 ours, theirs = (way[clock] for way in list(row[kind].values())[:2])
                 cells += f" | {theirs:.2f} | {ours:.2f} | **{theirs / ours:.1f}**"
             lines.append(f"| {cells} |")
+    return lines
+
+
+def lists(document: dict[str, Any]) -> list[str]:
+    """Lists and adapters, of bench/lists.py, and the ways that a user would write instead."""
+    ways = ("tilewright", "bound plan", "loop", "padded")
+    lines = ["| list on a GPU, ms | `grouped_matmul`, the layer | bound plan | loop | padded |"]
+    lines.append("|---|---:|---:|---:|---:|")
+    for row in document["rows"]:
+        seconds = dict(row["seconds"])
+        seconds["loop"] = seconds.pop("closed", seconds.get("loop"))
+        seconds["padded"] = seconds.pop("gathered", seconds.get("padded"))
+        cells = [f"{seconds[way] * 1e3:.2f}" if seconds.get(way) else "-" for way in ways]
+        lines.append(f"| {row['case']}, {row['of']} | **{cells[0]}** | {' | '.join(cells[1:])} |")
     return lines
 
 

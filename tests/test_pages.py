@@ -149,7 +149,7 @@ def test_every_block_says_what_it_is_and_none_is_only_indented() -> None:
 
 
 # Libraries of others without which a block of code that names them is skipped.
-WANTED = ("torch", "symmray")
+WANTED = ("torch", "symmray", "cupy")
 
 
 def skip_without(block: Block) -> None:
