@@ -25,7 +25,7 @@ _ITEM = {"<i2": 2, "<i4": 4, "<f2": 2, "<f4": 4, "<f8": 8}
 PREFIX = "tilewright_ragged"
 _LAUNCH = 1 << 13  # bytes of the host that a kept launch holds, about
 # By what is multiplied and where it lies.
-_launches: Shelf[tuple[Any, ...], Callable[[int], None]] = Shelf("launches for JAX", most=4 << 20)
+_launches: Shelf[tuple[Any, ...], Callable[[int], None]] = Shelf("launches for JAX", most=16 << 20)
 
 
 def register_all() -> None:

@@ -127,7 +127,9 @@ class GroupedLoRA(nn.Module):
 
     def _by_row(self, rows: Tensor, adapter: Tensor, made: Tensor) -> Any:
         """The whole layer where each row by itself is the faster and nobody looks on; else None."""
-        if not len(rows) or few_rows.why_not(rows, self._mean, self.out_features):
+        if torch.compiler.is_compiling() or not len(rows):
+            return None
+        if few_rows.why_not(rows, self._mean, self.out_features):
             return None
         downs, ups = (tuple(one._parameters.values()) for one in (self.a, self.b))
         every: Any = (made, *downs, *ups)
