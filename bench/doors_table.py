@@ -73,3 +73,6 @@ def blocks(document: dict[str, Any]) -> list[str]:
             f" {ours * 1e3:.1f} | **{theirs / ours:.2f}** |"
         )
     return lines
+
+
+TABLES = {"doors": calls, "muon": steps, "jax": programs, "lists": lists, "bsr": blocks}

@@ -13,16 +13,14 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bench import arm_table, distributed_table, tables_nets
-from bench.doors_table import blocks, calls, lists, programs, steps
+from bench import arm_table, distributed_table, doors_table, tables_nets
 from bench.environment import RESULTS, ROOT
 from bench.fp8_table import products
 from bench.narrow_table import lines as narrow
 from bench.restore_table import restored
 
-_LINES = {**tables_nets.TABLES, "fp8": products, "doors": calls, "muon": steps, "jax": programs}
-_LINES |= {"lists": lists}
-_LINES |= {"distributed": distributed_table.tables, "bsr": blocks, "arm": arm_table.modelled}
+_LINES = {**tables_nets.TABLES, **doors_table.TABLES, "fp8": products}
+_LINES |= {"distributed": distributed_table.tables, "arm": arm_table.modelled}
 _LINES |= {"narrow": narrow, "restore": restored}
 _MARK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
