@@ -184,7 +184,7 @@ def plans() -> list[tuple[tuple[Any, Any, Any], dict[str, Any], type[TilewrightE
         ),
         (([2**70], [1], [1]), {}, ShapeError, ["m", "whole numbers"]),
         (([1], [1], [1]), {"order": "backwards"}, ArgumentError, ["order='backwards'"]),
-        (([1], [1], [1]), {"dtype": "int8"}, DtypeError, ["dtype='int8'", "float32"]),
+        (([1], [1], [1]), {"dtype": "int16"}, DtypeError, ["dtype='int16'", "float32"]),
     ]
 
 
@@ -241,7 +241,7 @@ DOCUMENT = {
         json.dumps({**DOCUMENT, "m": [2**70]}),
         json.dumps({**DOCUMENT, "m": ["1"]}),
         json.dumps({**DOCUMENT, "m": [[1], [1, 2]]}),
-        json.dumps({**DOCUMENT, "dtype": "int8"}),
+        json.dumps({**DOCUMENT, "dtype": "int16"}),
         json.dumps({**DOCUMENT, "order": "backwards"}),
         json.dumps({**DOCUMENT, "order": []}),
     ],
