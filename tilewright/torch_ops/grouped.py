@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor, bfloat16, float32, int8
+from torch.compiler import is_compiling
 
 from tilewright.backends.cuda.machine import addresses
 from tilewright.calls import grouped as calls
@@ -77,7 +78,9 @@ def _is_narrow(given: list[Tensor], a: Any, out: Any, kernel: str | None) -> boo
     """Whether the host's own kernels multiply these: int8, of which torch's do not, and bfloat16
     where there is an `out` or a kernel is named. Otherwise a loop of torch's is as fast to begin
     with as lists are read."""
-    if not isinstance(a, list | tuple) or not given or given[0].device.type != "cpu":
+    if is_compiling() or not isinstance(a, list | tuple) or not given:
+        return False
+    if given[0].dtype not in (int8, bfloat16) or given[0].device.type != "cpu":
         return False
     some = given[:1] if addresses.are_alike(given) else given
     if any(one.device.type != "cpu" for one in some):
