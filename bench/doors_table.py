@@ -7,8 +7,13 @@ from typing import Any
 
 def calls(document: dict[str, Any]) -> list[str]:
     """Closed is what the library does by itself: the fastest of the ways that it has."""
-    lines = ["| call | closed, ms | open, ms | times as fast |", "|---|---:|---:|---:|"]
+    lines = _grid([row for row in document["rows"] if "at" in row])
+    if lines:
+        lines.append("")
+    lines += ["| call | closed, ms | open, ms | times as fast |", "|---|---:|---:|---:|"]
     for row in document["rows"]:
+        if "at" in row:
+            continue
         others = {name: took for name, took in row["seconds"].items() if name != "tilewright"}
         opened = row["seconds"]["tilewright"]
         closed = min(others.values(), default=None)
@@ -17,6 +22,24 @@ def calls(document: dict[str, Any]) -> list[str]:
             found += f" ({min(others, key=others.__getitem__)})"
         ratio = "-" if closed is None else f"**{closed / opened:.2f}**"
         lines.append(f"| {row['case']} | {found} | {opened * 1e3:.3f} | {ratio} |")
+    return lines
+
+
+def _grid(rows: list[dict[str, Any]]) -> list[str]:
+    """Of products that differ in the number of groups alone a line: times as fast, and us open."""
+    if not rows:
+        return []
+    counts = sorted({row["at"]["groups"] for row in rows})
+    lines = ["| times as fast (µs open) by groups | " + " | ".join(map(str, counts)) + " |"]
+    lines.append("|---|" + "---:|" * len(counts))
+    found: dict[str, dict[int, str]] = {}
+    for row in rows:
+        at, seconds = row["at"], row["seconds"]
+        name = f"{at['dtype']}, {at['rows']} rows a group, k = n = {at['k']}"
+        cell = f"**{seconds['alone'] / seconds['tilewright']:.2f}**"
+        found.setdefault(name, {})[at["groups"]] = f"{cell} ({seconds['tilewright'] * 1e6:.3g})"
+    for name, cells in found.items():
+        lines.append(f"| {name} | {' | '.join(cells.get(one, '') for one in counts)} |")
     return lines
 
 

@@ -23,12 +23,14 @@ unwrapped = attrgetter("_C._functorch.unwrap_if_dead")
 is_batched = attrgetter("_C._functorch.is_legacy_batchedtensor")
 fake_tensor = attrgetter("_subclasses.fake_tensor.FakeTensor")
 trace = attrgetter("_C._get_tracing_state")
+forward_ad = attrgetter("autograd.forward_ad")
 forward_level = attrgetter("autograd.forward_ad._current_level")  # a number, -1 outside
 
 # Results: below autograd, and without the dispatcher on the way.
 below_autograd = attrgetter("_C._AutoDispatchBelowADInplaceOrView")
 nested_view = attrgetter("_nested_view_from_buffer")
 dispatch_keys = attrgetter("_C._dispatch_keys")
+empty_strided_here = attrgetter("_C._dynamo.guards._empty_strided_cpu")
 empty_strided = attrgetter("_C._dynamo.guards._empty_strided_cuda")
 reinterpreted = attrgetter("_C._dynamo.guards._reinterpret_tensor")
 

@@ -12,12 +12,15 @@ backends/cuda/ragged) where rows of the operands are contiguous and begin at mul
 in the first form w's k or n may be the contiguous one (k a multiple of 16 for n), with a bias or
 without; in the second the contiguous ones are m and n. A layer's forward product and both its
 gradients are such. All else, and all other GPUs, run Triton kernels (triton.py there, ragged*.py
-of backends/cuda/kernels/triton).
+of backends/cuda/kernels/triton). On processors the host's own kernels plan and multiply in one call
+(backends/host/ragged.py): NumPy's arrays and torch's tensors there.
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+import numpy as np
 
 from tilewright.errors import ArgumentError, OperandError
 from tilewright.facts.arithmetic import asked
@@ -43,7 +46,8 @@ def ragged_matmul(
     """Products of groups of rows, the groups given by a tensor of offsets on the same device.
 
     Args:
-        x: tensor [t, k], its rows grouped; or [m, t], its columns grouped.
+        x: tensor [t, k], its rows grouped; or [m, t], its columns grouped. Or a NumPy array, as
+            all others are then; of float16, float32 or float64.
         w: tensor [g, k, n]: out[i] = x[i] @ w[group of i]; or [t, n], rows grouped as x's columns:
             out[j] = x[:, group j] @ w[group j].
         offsets: int32 or int64 tensor: where each group ends, [g]; or with the beginning of the
@@ -72,8 +76,8 @@ def ragged_matmul(
             own, as BLAS chooses kernels by the number of rows.
 
     Returns: [t, n] or [g, m, n], of x's dtype unless that has 8 bits, ordered on the current
-        stream; nothing is waited for. Differentiable where `out` is None. On processors the same
-        by a loop.
+        stream; nothing is waited for. Differentiable where `out` is None and they are tensors. On
+        processors a row's bits may depend on its group's other rows, within rounding.
 
     Offsets that decrease, begin below zero or run past the rows cannot be seen without waiting:
     that group and those after it count as empty (of the second form only the wrong groups), and the
@@ -96,16 +100,23 @@ def ragged_matmul(
         result = repeated(x, w, offsets, bias, asked(precision, alone=batch_invariant))
         if result is not None:
             return result
-    elif plain and precision is bias is None and not batch_invariant and _lies_here(x):
+    elif plain and precision is None and not batch_invariant and _lies_here(x):
         from tilewright.torch_ops.ragged import at_once
 
-        result = at_once(x, w, offsets)
+        result = at_once(x, w, offsets, bias)
         if result is not None:
             return result
+    if isinstance(x, np.ndarray):
+        from tilewright.calls import ragged_host
+
+        return ragged_host.product(x, w, offsets, bias, out, precision, bool(batch_invariant))
     given = {"x": x, "w": w, "offsets": offsets, "bias": bias, "out": out}
     for name, value in given.items():
         if not hasattr(value, "data_ptr") and (value is not None or name in _NEEDED):
-            raise OperandError(f"{name}={type(value).__name__}: accepted are torch tensors")
+            raise OperandError(
+                f"{name}={type(value).__name__}: accepted are torch tensors, and NumPy arrays where"
+                " all are"
+            )
     from tilewright.torch_ops.ragged_call import product
 
     return product(x, w, offsets, bias, out, precision, batch_invariant)

@@ -2,8 +2,8 @@
 
 torch has one for bf16 on GPUs of compute capability 9 and 10, operands at multiples of 16 bytes and
 int32 offsets; below that it waits for the sizes and loops, and it raises for other strides, fp64,
-int64 offsets, a bias. On a processor torch's own loop is called first, as nothing here is faster,
-and what it refuses is multiplied here.
+int64 offsets, a bias. On a processor it loops, 6 us a group of fp32: there the host's own kernels
+multiply, and torch where `backends/host/ragged.py` predicts it to be faster.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tilewright.arrays import torch_private as private
 from tilewright.errors import OperandError
 from tilewright.facts.limits import MOST
 from tilewright.inputs.tensors import DTYPES
-from tilewright.inputs.watched import is_anything_watched
 from tilewright.pytorch import twins
 from tilewright.pytorch.replaced import Replaced
+from tilewright.torch_ops import ragged
 from tilewright.torch_ops.eager import PLAIN
-from tilewright.torch_ops.on_processor import is_aligned
+from tilewright.torch_ops.ragged_tensors import is_aligned
 from tilewright.wording import short
 
 _own = private.grouped(torch)
@@ -63,12 +63,14 @@ def _grouped_mm(
     """What stands at torch.nn.functional.grouped_mm while installed."""
     if torch.compiler.is_compiling():
         return _traced(mat_a, mat_b, offs, bias, out_dtype)
+    if bias is None and out_dtype is None and offs is not None and _names.is_installed:
+        found = ragged.again(mat_a, mat_b, offs, None, _followed)  # by one look at the tensors
+        if found is not None:
+            return found
     if not _names.is_installed:
         return _own(mat_a, mat_b, offs=offs, bias=bias, out_dtype=out_dtype)
     if offs is not None and not isinstance(offs, Tensor):
         raise OperandError(f"offs={short(offs)}: accepted is a tensor of int32 or int64")
-    if getattr(mat_a, "is_cpu", False) and type(mat_a) in PLAIN and type(mat_b) in PLAIN:
-        return _on_processor(mat_a, mat_b, offs, bias, out_dtype)
     if _is_served(mat_a, mat_b, offs, bias, out_dtype):
         return _served(mat_a, mat_b, offs, bias)
     return _own(mat_a, mat_b, offs=offs, bias=bias, out_dtype=out_dtype)
@@ -85,37 +87,8 @@ def _native(
     return _grouped_mm(input, mat2, offs=offs, bias=bias, out_dtype=out_dtype)
 
 
-def _on_processor(a: Tensor, b: Tensor, offs: Any, bias: Any, out_dtype: Any) -> Tensor:
-    """By torch's own loop where it takes the call, and nothing that it does not know looks on."""
-    followed = a.requires_grad or b.requires_grad
-    if not followed and (offs is None or offs.dtype is torch.int32):
-        if is_anything_watched(torch):
-            followed = True
-        else:
-            try:
-                return _own(a, b, offs=offs, bias=bias, out_dtype=out_dtype)
-            except RuntimeError:
-                pass  # multiplied below, or called once more for its words
-    if _is_served(a, b, offs, bias, out_dtype):
-        taken = followed and _is_torchs_to_follow(a, b, offs, bias)
-        return _followed(a, b, offs) if taken else _served(a, b, offs, bias)
-    return _own(a, b, offs=offs, bias=bias, out_dtype=out_dtype)
-
-
-def _is_torchs_to_follow(a: Tensor, b: Tensor, offs: Any, bias: Any) -> bool:
-    """Whether torch's own gradients do: 5 us sooner than ours, which have tangents too."""
-    if a.dtype is torch.float64 or bias is not None or is_anything_watched(torch):
-        return False
-    width = 16 // a.element_size()
-    return (
-        (offs is None or offs.dtype is torch.int32)
-        and b.shape[-1] % width == 0
-        and is_aligned(a, width)
-        and is_aligned(b, width)
-    )
-
-
-def _followed(a: Tensor, b: Tensor, offs: Any) -> Tensor:
+def _followed(a: Tensor, b: Tensor, offs: Tensor) -> Tensor:
+    """By torch's own, whose gradients cost less around them and more a group."""
     found = _own(a, b, offs=offs)
     if found.grad_fn is not None:
         found.grad_fn.register_prehook(_laid_out)

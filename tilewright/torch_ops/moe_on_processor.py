@@ -28,18 +28,26 @@ def forward(
     """The result, h, and the routes. Raises ArgumentError for experts that are none."""
     (tokens, top), groups = experts.shape, w_up.shape[0]
     flat = experts.reshape(-1).long()
-    _check(experts, flat, groups)
-    order, offsets, places = _routes(flat, groups)
-    owners, rows = order // top, int(offsets[-1])
+    some_are_nobodys = _check(experts, flat, groups)
+    order, offsets, places = _routes(flat, groups, some_are_nobodys)
+    kept_places = places.int()
+    owners, rows = order // top, int(offsets[-1]) if some_are_nobodys else len(flat)
     h = on_processor.new_product(x.index_select(0, owners[:rows]), w_up, offsets, None, precision)
     a = _made_alone(h, gate) if is_alone(precision) else _made(h, gate)
     y = on_processor.new_product(a, w_down, offsets, None, precision)
     wide = _wide(x)
-    weight = weights.to(wide).masked_fill(experts < 0, 0)
-    parts = _of_slots(y, places).to(wide).view(tokens, top, -1) * weight[..., None]
-    out = _added(parts) if is_alone(precision) else parts.sum(1)
+    weight = weights.to(wide)
+    if some_are_nobodys:
+        weight = weight.masked_fill(experts < 0, 0)
+        y = _with_nobodys(y)
+        places = torch.where(places < 0, rows, places)
+    parts = y.index_select(0, places).to(wide).view(tokens, top, -1)
+    if is_alone(precision):
+        out = _added(parts * weight[..., None])
+    else:  # without a pass that writes the products
+        out = torch.bmm(weight[:, None], parts)[:, 0]
     kept = _padded(h, len(flat)) if keep else h.new_empty((0, h.shape[1]))
-    routes = (offsets, owners.int(), order.int(), places.int())
+    routes = (offsets, owners.int(), order.int(), kept_places)
     return out.to(x.dtype), kept, *routes
 
 
@@ -87,24 +95,28 @@ def backward(
     return of_x, of_up, of_down, of_weights.view(weights.shape)
 
 
-def _routes(flat: Tensor, groups: int) -> tuple[Tensor, Tensor, Tensor]:
+def _routes(flat: Tensor, groups: int, some_are_nobodys: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Slots in the order of experts, those of nobody last; where each expert ends; rows of slots,
     -1 for nobody's.
     """
-    wanted = torch.where(flat < 0, groups, flat)
+    wanted = torch.where(flat < 0, groups, flat) if some_are_nobodys else flat
     order = torch.argsort(wanted, stable=True)
     offsets = torch.bincount(wanted, minlength=groups)[:groups].cumsum(0).int()
     places = torch.empty_like(order)
-    places[order] = torch.arange(len(order), device=order.device)
-    return order, offsets, places.masked_fill_(flat < 0, -1)
+    places.scatter_(0, order, torch.arange(len(order), device=order.device))
+    return order, offsets, places.masked_fill_(flat < 0, -1) if some_are_nobodys else places
 
 
 def _of_slots(rows: Tensor, places: Tensor) -> Tensor:
     """The row of each slot; zeros for those of nobody."""
     if not bool((places < 0).any()):
         return rows.index_select(0, places)
-    more = torch.cat((rows, rows.new_zeros((1, rows.shape[1]))))
-    return more.index_select(0, torch.where(places < 0, len(rows), places))
+    return _with_nobodys(rows).index_select(0, torch.where(places < 0, len(rows), places))
+
+
+def _with_nobodys(rows: Tensor) -> Tensor:
+    """These, and behind them a row of zeros."""
+    return torch.cat((rows, rows.new_zeros((1, rows.shape[1]))))
 
 
 def _padded(h: Tensor, slots: int) -> Tensor:
@@ -114,15 +126,17 @@ def _padded(h: Tensor, slots: int) -> Tensor:
     return torch.cat((h, h.new_zeros((slots - len(h), h.shape[1]))))
 
 
-def _check(experts: Tensor, flat: Tensor, groups: int) -> None:
-    wrong = ((flat < -1) | (flat >= groups)).nonzero()
-    if len(wrong):
-        at = int(wrong[0])
-        token, slot = divmod(at, experts.shape[1])
-        raise ArgumentError(
-            f"experts[{token}, {slot}]={int(flat[at])}: accepted are experts from 0 to"
-            f" {groups - 1}, and -1 for nobody"
-        )
+def _check(experts: Tensor, flat: Tensor, groups: int) -> bool:
+    """Whether some slots are nobody's. Raises ArgumentError for experts that are none."""
+    least, most = torch.aminmax(flat)
+    if int(least) >= -1 and int(most) < groups:
+        return int(least) < 0
+    at = int(((flat < -1) | (flat >= groups)).nonzero()[0])
+    token, slot = divmod(at, experts.shape[1])
+    raise ArgumentError(
+        f"experts[{token}, {slot}]={int(flat[at])}: accepted are experts from 0 to"
+        f" {groups - 1}, and -1 for nobody"
+    )
 
 
 def _made(h: Tensor, gate: Gate) -> Tensor:

@@ -1,8 +1,10 @@
 """Ragged products on processors: torch's own of groups where it takes them, else a loop of them.
 
-Offsets lie in the host's memory there, so they are read and checked before anything is written:
-torch's own would go on with whatever they say. It takes fp32, fp16 and bf16 whose rows (or columns)
-begin at multiples of 16 bytes; its loop costs 4 us a group where one of Python's costs 5 to 6.
+Most are the kernels' of `ragged_tensors.py`; here is what those leave: what they are slower at,
+or not compiled for yet. Offsets lie in the host's memory there, so they are read and checked before
+anything is written: torch's own would go on with whatever they say. It takes fp32, fp16 and bf16
+whose rows (or columns) begin at multiples of 16 bytes; its loop costs 4 us a group where one of
+Python's costs 5 to 6.
 """
 
 from __future__ import annotations
@@ -17,6 +19,9 @@ from tilewright.arrays import torch_private as private
 from tilewright.backends.host import invariant
 from tilewright.errors import ShapeError
 from tilewright.facts.arithmetic import is_alone
+from tilewright.inputs.tensors import DTYPES
+from tilewright.torch_ops import ragged_tensors
+from tilewright.torch_ops.ragged_tensors import is_aligned
 
 _grouped = private.grouped(torch)
 _WIDTHS = {torch.float32: 4, torch.float16: 8, torch.bfloat16: 8}  # elements of 16 bytes
@@ -33,13 +38,17 @@ def write_product(
     """
     with torch.no_grad():
         alone = is_alone(precision) and w.dim() == 3
+        if not alone and ragged_tensors.product_into(x, w, offsets, bias, out):
+            return
         (_write_alone if alone else _write)(x, w, _bounds(x, w, offsets), bias, out)
 
 
 def new_product(x: Tensor, w: Tensor, offsets: Tensor, bias: Any, precision: str) -> Tensor:
     """Either product; rows without a group, and groups without rows, are zero."""
-    bounds = _bounds(x, w, offsets)
     alone = is_alone(precision) and w.dim() == 3
+    if not alone and (found := ragged_tensors.product(x, w, offsets, bias)) is not None:
+        return found
+    bounds = _bounds(x, w, offsets)
     found = _by_torch(x, w, offsets, bounds) if bias is None and not alone else None
     if found is not None:
         return found
@@ -52,9 +61,9 @@ def new_product(x: Tensor, w: Tensor, offsets: Tensor, bias: Any, precision: str
 
 
 def plain_product(x: Tensor, w: Tensor, offsets: Tensor) -> Any:
-    """The product of plain tensors, unchecked, where they fit and torch has one; else None."""
+    """The product of plain tensors, unchecked, where they fit and one is made; else None."""
     sizes, others = x.shape, w.shape
-    if x.dtype not in _WIDTHS or w.dtype is not x.dtype or len(sizes) != 2:
+    if x.dtype not in DTYPES or w.dtype is not x.dtype or len(sizes) != 2:
         return None
     if len(others) == 3:
         fits = sizes[1] == others[1] and 0 <= offsets.numel() - others[0] <= 1
@@ -64,6 +73,9 @@ def plain_product(x: Tensor, w: Tensor, offsets: Tensor) -> Any:
         return None
     if offsets.dim() != 1 or x.layout is not _STRIDED or w.layout is not _STRIDED:
         return None
+    found = ragged_tensors.product(x, w, offsets, None)
+    if found is not None:
+        return found
     return _by_torch(x, w, offsets, _bounds(x, w, offsets))
 
 
@@ -110,17 +122,6 @@ def _by_torch(x: Tensor, w: Tensor, offsets: Tensor, bounds: list[int]) -> Any:
     if w.dim() == 3 and bounds[-1] != x.shape[0]:
         _clear(found, bounds)
     return found
-
-
-def is_aligned(matrix: Tensor, width: int) -> bool:
-    """Whether its rows, or its columns, are contiguous and begin at multiples of 16 bytes.
-
-    That is `width` elements; torch's products of groups take no others.
-    """
-    row, column = matrix.stride()[-2:]
-    if row == 1 and column >= max(1, matrix.shape[-2]):
-        return bool(column % width == 0)
-    return bool(column == 1 and row >= max(1, matrix.shape[-1]) and row % width == 0)
 
 
 def _clear(out: Tensor, bounds: list[int]) -> None:

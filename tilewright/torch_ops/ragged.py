@@ -19,7 +19,7 @@ from tilewright.arrays.turned import gradient
 from tilewright.backends.cuda.ragged import engine
 from tilewright.inputs.tensors import needs_gradient
 from tilewright.inputs.watched import is_anything_watched
-from tilewright.torch_ops import on_gpu, on_processor
+from tilewright.torch_ops import on_gpu, on_processor, ragged_tensors
 from tilewright.torch_ops.eager import (
     PLAIN,
     is_eager,
@@ -46,15 +46,29 @@ def repeated(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None, precisi
     return _Ragged.apply(x, w, offsets, bias, precision)
 
 
-def at_once(x: Any, w: Any, offsets: Any) -> Any:
-    """The product of plain tensors on a processor that nobody looks at, or None.
+def again(x: Any, w: Any, offsets: Any, bias: Any = None, theirs: Any = None) -> Any:
+    """The product of plain tensors on a processor, where such have met before; or None.
+
+    `theirs` as `ragged_tensors.again` has it.
+    """
+    return ragged_tensors.again(x, w, offsets, bias, _follow, theirs)
+
+
+def at_once(x: Any, w: Any, offsets: Any, bias: Any) -> Any:
+    """The product of plain tensors on a processor that nobody but autograd looks at, or None.
 
     None also for what does not fit: the checks have the words for it.
     """
+    found = again(x, w, offsets, bias)
+    if found is not None or bias is not None:
+        return found
     plain = type(x) in PLAIN and type(w) in PLAIN and type(offsets) in PLAIN
     if not plain or needs_gradient(x, w) or is_anything_watched(torch):
         return None
-    return on_processor.plain_product(x, w, offsets)
+    found = on_processor.plain_product(x, w, offsets)
+    if found is not None:
+        ragged_tensors.remembered(x, w, offsets, None)
+    return found
 
 
 def product(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None, precision: str) -> Any:
@@ -65,9 +79,15 @@ def product(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None, precisio
     if torch.compiler.is_compiling():
         if is_transformed():
             return outside_of_graphs(product, x, w, offsets, bias, precision)
-    elif is_followed(x, w, bias):
-        return _Ragged.apply(x, w, offsets, bias, precision)
-    return _new(x, w, offsets, bias, precision)
+        return _new(x, w, offsets, bias, precision)
+    here = x.is_cpu and precision == "ieee"
+    if here and (found := again(x, w, offsets, bias)) is not None:
+        return found
+    way = _Ragged.apply if is_followed(x, w, bias) else _new
+    found = way(x, w, offsets, bias, precision)
+    if here:
+        ragged_tensors.remembered(x, w, offsets, bias)
+    return found
 
 
 def product_into(
@@ -153,6 +173,26 @@ _rows.register_autograd(_rows_gradients, setup_context=_keep)
 _depths.register_autograd(
     lambda ctx, grad: (*_gradients(ctx, grad)[:2], None, None), setup_context=_keep
 )
+
+
+class _Here(torch.autograd.Function):
+    """Either product as autograd alone sees it, where it lies in a box already made.
+
+    Half as long as `_Ragged`, which torch.func may look at too.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor, offsets: Tensor, bias: Any, box: Any) -> Any:
+        """The product."""
+        ctx.save_for_backward(x, w, offsets)
+        ctx.biased, ctx.precision = bias is not None, "ieee"
+        return box[0]
+
+    backward = staticmethod(_rows_gradients)
+
+
+def _follow(x: Tensor, w: Tensor, offsets: Tensor, bias: Any, found: Tensor) -> Any:
+    return _Here.apply(x, w, offsets, bias, [found])
 
 
 class _Ragged(torch.autograd.Function):

@@ -70,6 +70,21 @@ def compile_tile(module: str, item: int, number: int) -> None:
         tasks.pieces(item)[number]()
 
 
+@cache
+def code_of_groups(dtype: str) -> int:
+    """Address of what one thread does of a ragged product of a dtype, compiled now if need be."""
+    ragged = kernels("ragged")
+    with _kept():
+        return int(ragged.code_of(dtype).address)
+
+
+def compile_groups() -> None:
+    """Compile what plans a ragged product."""
+    ragged = kernels("ragged")
+    with _kept():
+        ragged.compile_run()
+
+
 @contextmanager
 def _kept() -> Iterator[None]:
     """Functions that are decorated meanwhile are kept on disk in our folder."""

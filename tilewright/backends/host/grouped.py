@@ -46,6 +46,8 @@ _LOCK = RLock()
 _begun: dict[str, Thread] = {}
 _compiled: set[str] = set()
 _refused: dict[str, str] = {}  # why the compiler failed, by dtype
+# What else is compiled beside calls, under names of its own (`ragged.py`).
+others: dict[str, Callable[[Device], list[Callable[[], object]]]] = {}
 _AFTER = 0.25  # seconds after a call that meets no machine code, until its compiler begins
 _CODES = {"none": 0, "relu": 1, "gelu": 2}
 
@@ -238,7 +240,7 @@ def is_coming(dtype: str) -> bool:
     """Whether calls have them now, or will have them without waiting for a compiler."""
     if dtype in _compiled:
         return True
-    able = dtype in DTYPES and dtype not in _refused and compiled.available()
+    able = (dtype in DTYPES or dtype in others) and dtype not in _refused and compiled.available()
     return able and settings.cache_folder() is not None
 
 
@@ -262,6 +264,8 @@ def compile_for(device: Device, dtype: str) -> None:
 
 def _stages(device: Device, dtype: str) -> list[Callable[[], object]]:
     """What there is to compile, a function of a second or two each."""
+    if dtype in others:
+        return others[dtype](device)
     kind = KINDS[dtype]
 
     def serve() -> None:  # else a helper compiles it, later

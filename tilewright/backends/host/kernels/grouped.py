@@ -46,6 +46,7 @@ from tilewright.backends.host.kernels.helpers import helper, kept_helper
 from tilewright.backends.host.kernels.lanes import put as note
 from tilewright.backends.host.kernels.lanes import whole
 from tilewright.backends.host.kernels.step_table import CUTS, MULTIPLY, QUEUE, TASKS
+from tilewright.backends.host.kernels.turned_tile import turn
 
 CHAIN = 256  # steps of k that are summed one by one; also the depth of a panel
 TILE, RECORD = 5, 16  # words: of a tile record, row, column, rows, columns; of a product's record
@@ -62,12 +63,12 @@ _WORTH = 1 << 15  # operations beside which fetching ahead costs less than it sa
 _LINE = 64  # bytes that the caches fetch at once
 # Of what comes next: three matrices, each an address, bytes between rows, bytes of one, rows.
 _MATRICES, _WORDS, _AHEAD = 3, 4, 128
-_PITCH = REGISTER * WIDEST  # bytes of a row of a panel, and of sums
+PITCH = REGISTER * WIDEST  # bytes of a row of a panel, and of sums
 
 
 def scratch(rows, item):
     """Bytes of a thread's own: sums, a panel of B, so many rows of A."""
-    return _AHEAD + (ROWS + CHAIN) * _PITCH + rows * (CHAIN * item + _GAP)
+    return _AHEAD + (ROWS + CHAIN) * PITCH + rows * (CHAIN * item + _GAP)
 
 
 @kept_helper
@@ -76,6 +77,13 @@ def _gather(zero, item, source, row, col, rows, cols, target, pitch):
     if col == item:
         for r in range(rows):
             copy_row(zero, source + r * row, target + r * pitch, cols)
+    elif row == item and rows >= REGISTER // item:
+        lanes = REGISTER // item
+        for r in range(0, rows, lanes):
+            first = min(r, rows - lanes)
+            for c in range(0, cols, lanes):
+                here, there = source + first * row + c * col, target + first * pitch + c * item
+                turn(zero, here, col, there, pitch, min(lanes, cols - c))
     else:
         for c in range(cols):
             for r in range(rows):
@@ -107,7 +115,7 @@ def _finished(zero, item, sums, rows, cols, record, c, bias, first, last):
     ends = whole(record, ENDS) & (RELU | GELU) if last else 0
     shift = bias if last else 0
     for r in range(rows):
-        here, there = sums + r * _PITCH, c + r * c_row
+        here, there = sums + r * PITCH, c + r * c_row
         if c_col == item and not ends & GELU:
             finish(zero, here, there, cols, alpha, beta, shift, ends & RELU)
         else:
@@ -166,13 +174,13 @@ def _fetched(ahead, first, count):
 
 
 @kept_helper
-def _tile(zero, item, code, entry, following, scratch):
+def run_tile(zero, item, code, entry, following, scratch):
     """One tile; `code` is the address of `multiply`, `following` the tile after it, or 0."""
     lanes = REGISTER // item
     columns = lanes * WIDEST
     ahead, sums = scratch, scratch + _AHEAD
-    panel = sums + ROWS * _PITCH
-    copied, gap = panel + CHAIN * _PITCH, CHAIN * item + _GAP
+    panel = sums + ROWS * PITCH
+    copied, gap = panel + CHAIN * PITCH, CHAIN * item + _GAP
     record, row, col = whole(entry, 0), whole(entry, 1), whole(entry, 2)
     rows, cols, depth = whole(entry, 3), whole(entry, 4), whole(record, K)
     a_row, a_col = whole(record, A_ROW), whole(record, A_COL)
@@ -206,8 +214,8 @@ def _tile(zero, item, code, entry, following, scratch):
             fits = MASKS or wide == vectors * lanes
             b_at, b_by = b + begin * b_row + j * b_col, b_row
             if copies or not fits:
-                _gather(zero, item, b_at, b_row, b_col, steps, wide, panel, _PITCH)
-                b_at, b_by = panel, _PITCH
+                _gather(zero, item, b_at, b_row, b_col, steps, wide, panel, PITCH)
+                b_at, b_by = panel, PITCH
             straight = plain and first and fits
             shift = bias + (col + j) * item if bias else 0
             i = 0
@@ -217,7 +225,7 @@ def _tile(zero, item, code, entry, following, scratch):
                 if ROWS < left < 2 * ROWS:
                     high = (left + 1) // 2
                 place = c + i * c_row + j * c_col
-                to, pitch = (place, c_row) if straight else (sums, _PITCH)
+                to, pitch = (place, c_row) if straight else (sums, PITCH)
                 rest = wide - (vectors - 1) * lanes
                 a_now = a_at + i * a_by
                 multiply_at(
@@ -243,7 +251,7 @@ def _tiles(zero, item, step, task, scratch):
     for tile in range(whole(cuts, task), whole(cuts, task + 1)):
         entry = queue + 8 * TILE * tile
         following = entry + 8 * TILE if tile + 1 < tiles else 0
-        _tile(zero, item, code, entry, following, scratch)
+        run_tile(zero, item, code, entry, following, scratch)
 
 
 @helper
@@ -300,12 +308,12 @@ def pieces(item):
     words = [types.int64] * 9
     flags = [types.boolean] * 2
     takes = (
-        (_gather, (zero, size, *words[:6], types.literal(_PITCH))),
+        (_gather, (zero, size, *words[:6], types.literal(PITCH))),
         (_gather, (zero, size, *words[:7])),
         (_finished, (zero, size, *words[:6], *flags)),
         (_fetched, (*words[:3],)),
         (_foreseen, (types.int64, size, *words[:2])),
-        (_tile, (zero, size, *words[:4])),
+        (run_tile, (zero, size, *words[:4])),
     )
     return [partial(function.compile, signature) for function, signature in takes]
 

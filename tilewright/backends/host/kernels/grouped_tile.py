@@ -107,6 +107,8 @@ class Kind:
 
 
 SINGLE, DOUBLE = Kind("float32"), Kind("float64")
+# By the Numba type of the number that stands for a kind; `halves_tile.py` adds those of 16 bits.
+KINDS = {types.float32: SINGLE, types.float64: DOUBLE}
 
 
 def _steps(builder, kind, starts, offset, step, places, mask, sums):
@@ -224,15 +226,15 @@ def repeated(builder, first, stop, step, values, body):
     return ends
 
 
-def _typed(result, letters):
+def typed(result, letters):
     """Compile `emit(builder, kind, *arguments)` for the type of a first argument, a number of it.
 
     `letters`, one for each of the others: i an intp, r a number of that type, d a float64.
     """
 
     def compiled(emit):
-        def typed(typing, zero, *_):
-            kind = SINGLE if zero == types.float32 else DOUBLE
+        def of_type(typing, zero, *_):
+            kind = KINDS[zero]
             known = {"i": types.intp, "r": kind.number, "d": types.float64}
             takes = [known[one] for one in letters]
             given = kind.number if result == "r" else types.void
@@ -243,16 +245,16 @@ def _typed(result, letters):
 
             return given(kind.number, *takes), generate
 
-        typed.__name__, typed.__doc__ = emit.__name__, emit.__doc__
+        of_type.__name__, of_type.__doc__ = emit.__name__, emit.__doc__
         names = list(signature(emit).parameters.values())[2:]
         first = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in ("typing", "zero")]
-        typed.__signature__ = Signature([*first, *names])
-        return intrinsic(typed)
+        of_type.__signature__ = Signature([*first, *names])
+        return intrinsic(of_type)
 
     return compiled
 
 
-@_typed("", "i" * 11)
+@typed("", "i" * 11)
 def multiply(builder, kind, rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k, lanes):
     """C = A @ B of so many rows and vectors, up to `ROWS` and `WIDEST`; all in bytes.
 
@@ -290,7 +292,7 @@ def multiply_at(builder, code, rows, vectors, a, a_row, a_col, b, b_row, c, c_ro
     builder.call(builder.inttoptr(code, kind.as_pointer()), given)
 
 
-@_typed("", "iiirrii")
+@typed("", "iiirrii")
 def finish(builder, kind, sums, c, count, alpha, beta, bias, positive):
     """One row of C, whose elements follow each other: c = alpha sums + beta c + bias.
 
@@ -341,7 +343,7 @@ def _where(builder, flag, value, change):
     return phi
 
 
-@_typed("", "iii")
+@typed("", "iii")
 def copy_row(builder, kind, source, target, count):
     """So many elements that follow each other."""
     source, target = (builder.inttoptr(place, POINTER) for place in (source, target))
@@ -365,20 +367,20 @@ def copy_row(builder, kind, source, target, count):
     repeated(builder, whole, count, kind.lanes, [], step)
 
 
-@_typed("r", "i")
+@typed("r", "i")
 def number(builder, kind, address):
     """The element there."""
     return builder.load(builder.inttoptr(address, kind.scalar.as_pointer()), align=kind.item)
 
 
-@_typed("", "ir")
+@typed("", "ir")
 def put(builder, kind, address, value):
     """The other way."""
     pointer = builder.inttoptr(address, kind.scalar.as_pointer())
     builder.store(value, pointer, align=kind.item)
 
 
-@_typed("r", "d")
+@typed("r", "d")
 def narrowed(builder, kind, value):
     """A float64 as an element."""
     return value if kind.item == 8 else builder.fptrunc(value, kind.scalar)

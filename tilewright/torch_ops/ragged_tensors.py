@@ -1,0 +1,278 @@
+"""Ragged products of tensors in the host's memory by the kernels of `backends/host/ragged.py`.
+
+What a product asks of its tensors is asked once: of those that lie alike (sizes but the ragged one,
+strides, dtype) the launch is kept, with the guard that torch's compiler puts before its code: one
+call that looks at all tensors and at who looks on, in 0.3 us. A call is then the guard, a new
+result and the kernels: 1.5 us and its products, where torch's loop takes 6 us a group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tilewright import remember
+from tilewright.arrays import torch_private as private
+from tilewright.backends.host import ragged as host
+from tilewright.inputs.devices import host as the_host
+from tilewright.inputs.watched import is_anything_watched
+from tilewright.remember import Shelf
+from tilewright.torch_ops.eager import PLAIN, is_eager
+
+_NAMES = {
+    torch.float32: "float32",
+    torch.float64: "float64",
+    torch.bfloat16: "bfloat16",
+    torch.float16: "float16",
+}
+_new, _threads = private.empty_strided_here(torch), torch.get_num_threads
+_forward, _tracing = private.forward_ad(torch), torch.compiler.is_dynamo_compiling
+_grouped = private.grouped(torch)
+_WIDTHS = {torch.float32: 4, torch.float16: 8, torch.bfloat16: 8}  # elements of 16 bytes
+_REFUSALS = (RuntimeError, AttributeError, TypeError, IndexError)
+_AROUND = 2.5e-5  # seconds of Python around gradients that torch's own, in C++, do without
+Key = tuple[Any, ...]
+
+
+class Launch:
+    """A product of tensors that lie alike: its kernels, and the sizes of its result."""
+
+    __slots__ = (
+        "bound",
+        "dtype",
+        "is_torchs",
+        "is_torchs_to_follow",
+        "n",
+        "of_rows",
+        "shape",
+        "strides",
+    )
+
+    def __init__(self, bound: host.Bound, x: Tensor, w: Tensor, offsets: Tensor) -> None:
+        self.bound, self.dtype = bound, x.dtype
+        self.of_rows, self.n = w.dim() == 3, w.shape[-1]
+        m = x.shape[0]
+        self.is_torchs = takes(x, w, offsets)
+        alone = 3 * host.THEIRS[x.element_size()] * offsets.shape[0]
+        self.is_torchs_to_follow = self.is_torchs and alone < _AROUND
+        self.shape = (offsets.shape[0], m, self.n)
+        self.strides = (self.n, 1) if self.of_rows else (m * self.n, self.n, 1)
+
+    def made(self, x: Any, w: Any, offsets: Any, bias: int = 0) -> Any:
+        """The product, or what stands in the way: `FASTER` or `WRONG`, a number."""
+        if self.of_rows:
+            t = x.shape[0]
+            out = _new((t, self.n), self.strides, self.dtype)
+        else:
+            t = x.shape[1]
+            out = _new(self.shape, self.strides, self.dtype)
+        given = x.data_ptr(), w.data_ptr(), offsets.data_ptr(), bias, out.data_ptr()
+        return self.bound(*given, t, _threads()) or out
+
+
+_launches: Shelf[Key, Launch] = Shelf("ragged products of tensors of processors", most=8 << 20)
+# The guard of tensors that lie alike, their launch, and whether one of them asks for gradients.
+_Guarded = tuple[Callable[..., bool], Launch, bool]
+_guards: Shelf[Key, _Guarded] = Shelf("guards of ragged products of processors", most=4 << 20)
+# Those of the last calls, without a bias and with one: a product and its gradients are three.
+_usual: dict[bool, list[_Guarded]] = {}
+_LAST = 4
+remember.forgets(_usual.clear)
+
+
+def again(
+    x: Any, w: Any, offsets: Any, bias: Any, followed: Callable[..., Any], theirs: Any = None
+) -> Any:
+    """The product of plain tensors of processors that lie as others did before them, or None.
+
+    None, too, where somebody but autograd looks on, or offsets are wrong. Where gradients are
+    wanted it is `followed(x, w, offsets, bias, product)`; or `theirs(x, w, offsets)`, if given,
+    where groups are so few that torch's own gradients are sooner there.
+    """
+    if _tracing() or _forward._current_level >= 0:
+        return None
+    given = (x, w, offsets) if bias is None else (x, w, offsets, bias)
+    try:
+        for known in _usual.get(bias is not None, ()):
+            if known[0](*given):
+                break
+        else:
+            if (known := _found(given, bias)) is None:
+                return None
+        _, launch, wants = known
+        wants = wants and torch.is_grad_enabled()
+        if wants and theirs is not None and launch.is_torchs_to_follow:
+            return theirs(x, w, offsets)
+        place = 0 if bias is None else bias.data_ptr()
+        found = launch.made(x, w, offsets, place)
+        if type(found) is int:
+            found = _otherwise(found, launch, given)
+    except _REFUSALS:  # no tensor, or none with memory
+        return None
+    if wants and found is not None:
+        return followed(x, w, offsets, bias, found)
+    return found
+
+
+def _found(given: tuple[Any, ...], bias: Any) -> Any:
+    """What is known of tensors that lie otherwise than the last call's."""
+    x = given[0]
+    if not x.is_cpu or x.dtype not in _NAMES:
+        return None
+    known = _guards.get(_guard_key(given, bias))
+    if known is None or not known[0](*given):
+        return None
+    _usual[bias is not None] = [known, *_usual.get(bias is not None, ())][:_LAST]
+    return known
+
+
+def _otherwise(why: int, launch: Launch, given: tuple[Any, ...]) -> Any:
+    """By torch, where that is faster and takes it."""
+    if why != host.FASTER or not launch.is_torchs or len(given) > 3:
+        return None
+    x, w, offsets = given
+    with torch.no_grad():
+        found = _grouped(x, w, offs=offsets)
+        if launch.of_rows and (end := int(offsets[-1])) < x.shape[0]:
+            found[end:].zero_()
+    return found
+
+
+def remembered(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None) -> None:
+    """Have `again` know tensors that lie as these do, if there is a launch for them.
+
+    Nobody but autograd may look on.
+    """
+    given = (x, w, offsets) if bias is None else (x, w, offsets, bias)
+    if not is_eager(*given) or is_anything_watched(torch) or torch.is_inference_mode_enabled():
+        return
+    launch = _launches.get(_key(x, w, offsets, bias))
+    key = _guard_key(given, bias)
+    if launch is None or key in _guards or any(one.is_inference() for one in given):
+        return
+    sizes: list[list[int | None]] = [list(one.shape) for one in given]
+    sizes[0][0 if launch.of_rows else 1] = None
+    if not launch.of_rows:
+        sizes[1][0] = None
+    how = {
+        "dynamic_dims_sizes": sizes,
+        "dynamic_dims_strides": [list(one.stride()) for one in given],
+    }
+    check = private.tensor_guards(torch)(*given, **how).check
+    if check(*given):
+        wants = any(one.requires_grad for one in given)
+        _guards.keep(key, (check, launch, wants), size=1 << 12)
+
+
+def _guard_key(given: tuple[Any, ...], bias: Any) -> Key:
+    kinds = tuple((type(one), one.requires_grad) for one in given)
+    x, w, offsets = given[:3]
+    return (kinds, *_key(x, w, offsets, bias))
+
+
+def product(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None) -> Any:
+    """A product of checked tensors, or None where its kernels are not there or another is faster.
+
+    None, too, for wrong offsets.
+    """
+    if type(x) not in PLAIN or type(w) not in PLAIN or type(offsets) not in PLAIN:
+        return None
+    if x.is_neg() or w.is_neg() or not offsets.is_contiguous():
+        return None
+    place = 0
+    if bias is not None:
+        if type(bias) not in PLAIN or bias.is_neg() or not bias.is_contiguous():
+            return None
+        place = bias.data_ptr()
+    key = _key(x, w, offsets, bias)
+    launch = _launches.get(key)
+    if launch is None:
+        bound = host.bound(_kind(x, w, offsets, bias, None), the_host())
+        if bound is None:
+            return None
+        launch = _launches.keep(key, Launch(bound, x, w, offsets), size=1 << 10)
+    found = launch.made(x, w, offsets, place)
+    return None if type(found) is int else found
+
+
+def product_into(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None, out: Tensor) -> bool:
+    """The same into `out`; whether it was."""
+    given = (x, w, offsets, out) if bias is None else (x, w, offsets, out, bias)
+    if any(type(one) not in PLAIN or one.is_neg() for one in given):
+        return False
+    if not offsets.is_contiguous() or (bias is not None and not bias.is_contiguous()):
+        return False
+    if out.element_size() == 2 and out.stride(-1) != 1:
+        return False
+    bound = host.bound(_kind(x, w, offsets, bias, out), the_host())
+    if bound is None:
+        return False
+    t = x.shape[0] if w.dim() == 3 else x.shape[1]
+    place = 0 if bias is None else bias.data_ptr()
+    places = (x.data_ptr(), w.data_ptr(), offsets.data_ptr(), place, out.data_ptr())
+    return not bound(*places, t, _threads())
+
+
+def takes(x: Tensor, w: Tensor, offsets: Tensor) -> bool:
+    """Whether torch's own product of groups takes these."""
+    width = _WIDTHS.get(x.dtype)
+    if width is None or offsets.dtype is not torch.int32 or not offsets.shape[0]:
+        return False
+    ends_alone = w.dim() == 2 or offsets.shape[0] == w.shape[0]
+    return ends_alone and is_aligned(x, width) and is_aligned(w, width)
+
+
+def is_aligned(matrix: Tensor, width: int) -> bool:
+    """Whether its rows, or its columns, are contiguous and begin at multiples of 16 bytes.
+
+    That is `width` elements; torch's products of groups take no others.
+    """
+    row, column = matrix.stride()[-2:]
+    if row == 1 and column >= max(1, matrix.shape[-2]):
+        return bool(column % width == 0)
+    return bool(column == 1 and row >= max(1, matrix.shape[-1]) and row % width == 0)
+
+
+def _key(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None) -> Key:
+    """What is the same for all that one launch multiplies."""
+    sizes, others = x.shape, w.shape
+    if len(others) == 3:
+        lies = (sizes[1], x.stride(), others, w.stride())
+    else:
+        lies = (sizes[0], x.stride(), others[1], w.stride())
+    return (x.dtype, len(others), lies, offsets.shape, offsets.dtype, bias is None)
+
+
+def _kind(x: Tensor, w: Tensor, offsets: Tensor, bias: Any, out: Any) -> host.Kind:
+    """The same as the kernels' side knows it, in bytes."""
+    item, n = x.element_size(), w.shape[-1]
+    of_rows = w.dim() == 3
+    ends = offsets.shape[0]
+    count = w.shape[0] if of_rows else ends
+    m = 0 if of_rows else x.shape[0]
+    shape = (n, 1) if of_rows else (m * n, n, 1)
+    *group, c_row, c_col = (item * one for one in (shape if out is None else out.stride()))
+    a, b = _bytes(x), _bytes(w)
+    return host.Kind(
+        dtype=_NAMES[x.dtype],
+        count=count,
+        has_first=ends > count,
+        wide_offsets=offsets.dtype is torch.int64,
+        rows=of_rows,
+        clear=of_rows and out is None,
+        sizes=(0, n, x.shape[1]) if of_rows else (m, n, 0),
+        a=(a[0], a[1]),
+        b=(b[-2], b[-1]),
+        c=(c_row, c_col),
+        steps=(a[0], 0, c_row) if of_rows else (a[1], b[0], 0),
+        groups=(0, b[0], 0) if of_rows else (0, 0, group[0]),
+        bias=n * item if bias is not None else 0,
+    )
+
+
+def _bytes(value: Tensor) -> tuple[int, ...]:
+    item = value.element_size()
+    return tuple(item * one for one in value.stride())
