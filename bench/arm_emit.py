@@ -26,23 +26,25 @@ def main() -> None:
     binding.initialize_all_asmprinters()
     target = binding.Target.from_triple(triple)
     machine = target.create_target_machine(cpu=core, features=features, opt=3)
-    vectors, tiles, grouped = (
+    vectors, tiles, grouped, narrow = (
         importlib.import_module(f"{_KERNELS}.{name}")
-        for name in ("vectors", "tiles", "grouped_tile")
+        for name in ("vectors", "tiles", "grouped_tile", "grouped_narrow_tile")
     )
     found: dict[str, tuple[Callable[..., None], int]] = {
         "products": (vectors.tile_of_counts, 6),
         "windows": (tiles.tile_of_counts, 8),
         "sums": (tiles.tile_of_sums, 8),
-        "grouped": (partial(_grouped, grouped), 9),
+        "grouped": (partial(_grouped, grouped, grouped.SINGLE), 9),
+        "bytes": (partial(_grouped, narrow, narrow.BYTE), 8),
+        "brains": (partial(_grouped, narrow, narrow.BRAIN), 8),
     }
     made = {name: _assembly(machine, triple, *one) for name, one in found.items()}
     print(json.dumps(made))
 
 
-def _grouped(grouped: Any, builder: Any, *given: Any) -> None:
-    """The largest tile of float32; A, B and C are pointers."""
-    product = grouped.product(builder.module, grouped.SINGLE, grouped.ROWS, grouped.WIDEST)
+def _grouped(grouped: Any, kind: Any, builder: Any, *given: Any) -> None:
+    """The largest tile of a kind of elements; A, B and C are pointers."""
+    product = grouped.product(builder.module, kind, grouped.ROWS, grouped.WIDEST)
     kinds = product.function_type.args
     words = [
         builder.inttoptr(one, kind) if kind != _WORD else one

@@ -61,6 +61,14 @@ def test_reals_are_multiplied_by_an_element_and_no_sum_is_spilled(core: str, til
     assert not spilled(loop), loop
 
 
+@pytest.mark.parametrize("core", NAMED)
+def test_bytes_and_bfloat16_of_batches_are_multiplied_without_spilling(core: str) -> None:
+    for tile, instruction in (("bytes", "sdot"), ("brains", "fmla")):
+        loop = code(core, NAMED[core].features, tile).longest(instruction)
+        assert not spilled(loop), loop
+    assert not count(code(core, NAMED[core].features, "bytes").longest("sdot"), "eor")
+
+
 def test_a_loop_ends_where_it_jumps_to_its_beginning() -> None:
     text = "f: // f\n\tmov x0, xzr\n.LBB0_1:\n\tcnt v0.16b, v1.16b\n\tb.lt\t.LBB0_1\n\tret\n.size f"
     made = code_of(text)

@@ -32,6 +32,7 @@ from tilewright.backends.host.kernels.conv_product import INT, POINTER, at, fuse
 from tilewright.backends.host.kernels.emitted import emitted
 from tilewright.backends.host.kernels.grouped_tile import kept, repeated
 from tilewright.backends.host.kernels.lanes import broadcast, overloaded
+from tilewright.backends.host.kernels.popcounts import FLOATS as WIDTH
 from tilewright.backends.host.kernels.popcounts import features
 from tilewright.backends.host.kernels.whole_dot import DOTS, INTS, LANES, SIGNED, WIDE, dot
 
@@ -63,7 +64,10 @@ class Kind:
 
     def left(self, builder, word):
         """A word of A in every lane, as `product` takes it: a part each of what it multiplies."""
-        if self.item == 1:
+        if self.item == 1 and SIGNED:  # `dot` flips it back, which LLVM sees in vectors alone
+            flip = ir.Constant(INTS, [I32(FLIP)] * LANES)
+            return builder.xor(broadcast(builder, word, INTS), flip)
+        if self.item == 1:  # in a vector LLVM 22 would turn it back and forth for ever
             return broadcast(builder, builder.xor(word, I32(FLIP)), INTS)
         return self.right(builder, broadcast(builder, word, INTS))
 
@@ -169,7 +173,7 @@ def product(module, kind, rows, vectors):
 def _summed(builder, kind, starts, panel, vectors, words, rest):
     """The sums of a product, row by row; words in turn have sums of their own where few wait."""
     each = len(starts) * vectors
-    sets = max(1, min(4, _WAITING // each))
+    sets = max(1, min(4, _WAITING // (each * LANES // WIDTH)))
 
     def step(index, sums, read):
         offset = builder.mul(index, INT(PITCH))
