@@ -167,3 +167,42 @@ def test_what_cannot_be_had_is_said() -> None:
     half = engine.HopperHalf()
     assert half.why_not(work, device) == "needs wgmma: compute capability 9.0"
     assert half.why_not(replace(work, dtype="float32"), device) == "float32 is not half precision"
+
+
+def _thirds_of(problem: int, cut: records.Tiles) -> list[int]:
+    """How many tiles of a problem are in each third of a launch."""
+    return [int((part == problem).sum()) for part in np.array_split(cut.problem, 3)]
+
+
+def test_a_problem_that_waits_for_memory_is_spread_among_those_that_multiply() -> None:
+    mnk = [(1024, 8192, 4096), (3, 28672, 4096), (1024, 8192, 4096)]
+    batch = orient(Memory(mnk, pad=64).work(1 << 20), turned=False)
+    which = np.arange(3)
+    spread, given = (records.cut(batch, which, WIDE, order) for order in ("auto", "given"))
+    thirds = _thirds_of(1, spread)
+    assert max(thirds) - min(thirds) <= 2
+    assert _thirds_of(1, given)[0] == 0, "an order that was asked for is kept"
+    for problem in range(3):
+        ours, theirs = (x.take(np.flatnonzero(x.problem == problem)) for x in (spread, given))
+        assert all(np.array_equal(x, y) for x, y in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize(
+    "mnk", [[(3, 28672, 4096)] * 3, [(1024, 8192, 4096)] * 2, [(1024, 2048, 512), (3, 2048, 512)]]
+)
+def test_nothing_is_spread_where_all_wait_or_none_or_little_is_won(
+    mnk: list[tuple[int, int, int]],
+) -> None:
+    batch = orient(Memory(mnk, pad=64).work(1 << 20), turned=False)
+    cut = records.cut(batch, np.arange(len(mnk)), WIDE, "auto")
+    assert (np.diff(cut.problem) >= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "down"), [(16384, 1024, 4), (4096, 1024, 16), (16384, 8192, 16)]
+)
+def test_so_many_tiles_down_follow_one_another(rows: int, columns: int, down: int) -> None:
+    batch = orient(Memory([(rows, columns, 512)], pad=64).work(1 << 20), turned=False)
+    cut = records.cut(batch, np.arange(1), WIDE, "auto")
+    assert (cut.column[:down] == 0).all()
+    assert cut.column[down] > 0

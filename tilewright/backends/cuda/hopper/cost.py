@@ -73,7 +73,12 @@ def memory_seconds(shape: HopperTile, moved: float, turns: float, there: Scale) 
     and 1.88 to 1.95 ms four stages deep; 8 experts of 20 to 250 rows, in two turns, 0.18 and 0.15.
     """
     best = shape.stages >= 4 if turns < FEW else shape.stages < 4
-    return moved / h200.HOPPER_MEMORY / there.bandwidth * (1.0 if best else 1.03)
+    return float(moving_seconds(np.array(moved), there)) * (1.0 if best else 1.03)
+
+
+def moving_seconds(moved: Floats, there: Scale) -> Floats:
+    """What memory takes for so many bytes of operands and results."""
+    return moved / h200.HOPPER_MEMORY / there.bandwidth
 
 
 def batch_seconds(busiest: float, waiting: float, packed: float, there: Scale) -> float:
