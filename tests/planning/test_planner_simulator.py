@@ -217,7 +217,7 @@ def test_auto_is_never_worse_on_a_cpu(name: str) -> None:
 def test_the_longest_queue_that_is_simulated_is_simulated_exactly(joined: int) -> None:
     """4096 tiles, a run of equal ones counting as 128 at most; of one more the end alone is."""
     slots, draw = Slots(300), np.random.default_rng(7)
-    runs = EXACT_TILES // min(joined, LONG_RUN)
+    runs = 4096 // min(joined, LONG_RUN)
     exact = []
     for count in (runs, runs + 1):
         seconds = np.append(draw.uniform(1, 2, count - 1), 90.0)
