@@ -41,7 +41,7 @@ def kind_of(first: Any, name: str) -> Any:
     bfloat16, of results also int32; else None."""
     dtype = getattr(first, "dtype", None)
     found = getattr(dtype, "name", None) or str(dtype).removeprefix("torch.")
-    accepted = ("bfloat16", "int32") if name == "out" else NARROW
+    accepted = (*NARROW, "int32") if name == "out" else NARROW  # int8 to say what it has to be
     if found not in accepted:
         return None
     return TYPES["bfloat16"] if found == "bfloat16" else np.dtype(found)
