@@ -205,7 +205,10 @@ def _from_dlpack(value: Any, name: str) -> NDArray:
     try:
         return np.from_dlpack(value if detach is None else detach())
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        raise OperandError(f"{name}={short(value)}: __dlpack__ failed: {error}") from None
+        raise OperandError(
+            f"{name}={short(value)}: __dlpack__ failed: {error}; accepted is what"
+            " numpy.from_dlpack takes"
+        ) from None
 
 
 def loaded_torch() -> Any:
@@ -226,8 +229,13 @@ def _is_followed(value: Any) -> bool:
     return torch.autograd.forward_ad.unpack_dual(value).tangent is not None
 
 
-def check_dtype(dtype: np.dtype[Any], name: str, *, complex_too: bool = True) -> None:
-    """Raise DtypeError unless the host multiplies such elements; OpenCL devices no complex ones."""
+def check_dtype(
+    dtype: np.dtype[Any], name: str, *, complex_too: bool = True, more: tuple[str, ...] = ()
+) -> None:
+    """Raise DtypeError unless the host multiplies such elements; OpenCL devices no complex ones.
+
+    `more` are names of what else the caller takes.
+    """
     if dtype.char in ("efdFD" if complex_too else "efd") and dtype.isnative:
         return  # OF_HOST or DTYPES; asking for a name takes 1.5 µs
     if dtype.kind == "c" and not complex_too:
@@ -235,10 +243,8 @@ def check_dtype(dtype: np.dtype[Any], name: str, *, complex_too: bool = True) ->
             f"{name}.dtype={str(dtype)!r}: {NO_COMPLEX}; accepted are {', '.join(DTYPES)}, and"
             f" {' and '.join(COMPLEX)} in the host's memory"
         )
-    accepted = OF_HOST if complex_too else DTYPES
-    raise DtypeError(
-        f"{name}.dtype={str(dtype)!r}: accepted are {', '.join(accepted)} in native byte order"
-    )
+    accepted = ", ".join((*(OF_HOST if complex_too else DTYPES), *more))
+    raise DtypeError(f"{name}.dtype={str(dtype)!r}: accepted are {accepted} in native byte order")
 
 
 def like(value: Any) -> Callable[[NDArray], Any]:

@@ -114,11 +114,11 @@ def _check(x: Any, w: Any, offsets: Any, bias: Any, precision: Any, alone: bool)
     if precision is not None:
         raise ArgumentError(f"precision={short(precision)}: accepted is None for NumPy arrays")
     if x.dtype not in _DTYPES:
-        raise DtypeError(f"x.dtype={x.dtype.str!r}: accepted are float16, float32, float64")
+        raise DtypeError(f"x.dtype={str(x.dtype)!r}: accepted are float16, float32, float64")
     if w.dtype != x.dtype:
-        raise DtypeError(f"w.dtype={w.dtype.str!r}: must equal x.dtype={x.dtype.str!r}")
+        raise DtypeError(f"w.dtype={str(w.dtype)!r}: must equal x.dtype={str(x.dtype)!r}")
     if offsets.dtype not in _COUNTS:
-        raise DtypeError(f"offsets.dtype={offsets.dtype.str!r}: accepted are int32 and int64")
+        raise DtypeError(f"offsets.dtype={str(offsets.dtype)!r}: accepted are int32 and int64")
     if x.ndim != 2 or w.ndim not in (2, 3) or any(n > MOST for n in (*x.shape, *w.shape)):
         raise ShapeError(
             f"x.shape={x.shape}, w.shape={w.shape}: accepted are [t, k] by [g, k, n], and [m, t] by"
@@ -147,8 +147,10 @@ def _check_groups(x: NDArray, w: NDArray, offsets: NDArray, bias: Any) -> None:
             f"offsets.shape=({len(offsets)},): must have {groups} ends, one a matrix of w, or"
             f" {groups + 1} with the first beginning"
         )
-    if bias is not None and (bias.shape != (groups, n) or bias.dtype != x.dtype):
-        raise ShapeError(f"bias: {bias.dtype} {bias.shape}; must be {x.dtype} ({groups}, {n})")
+    if bias is not None:
+        check_shape("bias", bias.shape, (groups, n), ", a row a group")
+        if bias.dtype != x.dtype:
+            raise DtypeError(f"bias.dtype={str(bias.dtype)!r}: must equal x.dtype={str(x.dtype)!r}")
 
 
 def _check_out(out: Any, shape: tuple[int, ...], inputs: dict[str, Any]) -> None:
@@ -157,7 +159,7 @@ def _check_out(out: Any, shape: tuple[int, ...], inputs: dict[str, Any]) -> None
         raise OperandError(f"out={type(out).__name__}: accepted are NumPy arrays, as x is one")
     check_shape("out", out.shape, shape)
     if out.dtype != inputs["x"].dtype:
-        raise DtypeError(f"out.dtype={out.dtype.str!r}: must equal x.dtype")
+        raise DtypeError(f"out.dtype={str(out.dtype)!r}: must equal x.dtype")
     if not out.flags.writeable:
         raise OperandError("out: is read-only; accepted is an array that may be written")
     check_apart("out", shape, out.strides)

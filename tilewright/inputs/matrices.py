@@ -19,7 +19,7 @@ from tilewright.arrays.addresses import Column, Columns, numbers_of, row_major
 from tilewright.arrays.array import Array, NDArray
 from tilewright.arrays.views import check_dtype, view
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
-from tilewright.facts.dtypes import COMPLEX
+from tilewright.facts.dtypes import COMPLEX, NARROW
 from tilewright.facts.limits import MOST
 from tilewright.inputs import narrow
 from tilewright.inputs.ragged_batch import RaggedBatch
@@ -71,7 +71,7 @@ def matrices(values: Any, name: str) -> Matrices:
         assert isinstance(found, Columns)
         return Matrices(found, dtype, None, ())
     dtype = arrays[0].dtype
-    check_dtype(dtype, f"{name}[0]")
+    check_dtype(dtype, f"{name}[0]", more=() if name == "out" else NARROW)
     held = tuple(arrays)
     found = addresses.read(held, dtype)
     if isinstance(found, int):

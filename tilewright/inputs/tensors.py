@@ -28,8 +28,11 @@ def dtype_of(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def check_tensor(value: Any, name: str) -> None:
-    """Raise unless this is a dense tensor of a dtype that is multiplied here."""
+def check_tensor(value: Any, name: str, accepted: str | None = None) -> None:
+    """Raise unless this is a dense tensor of a dtype that is multiplied here.
+
+    `accepted` names dtypes for the error; None is those of single products and lists.
+    """
     if not isinstance(value, Tensor):
         raise OperandError(
             f"{name}={type(value).__name__}: accepted are torch tensors, as the other operands are"
@@ -45,7 +48,9 @@ def check_tensor(value: Any, name: str) -> None:
             f"{name}.dtype={dtype_of(value)!r}: quantized; accepted is its .dequantize()"
         )
     if value.dtype not in WITH_COMPLEX:
-        accepted = f"{NAMES}, complex64, complex128"
+        if accepted is None:  # int8 comes here only from where it is not taken
+            more = "" if value.dtype == torch.int8 else ", int8"
+            accepted = f"{NAMES}, complex64, complex128{more}"
         raise DtypeError(f"{name}.dtype={dtype_of(value)!r}: accepted are {accepted}")
 
 

@@ -51,7 +51,7 @@ def _check_types(
     x: Tensor, w_up: Tensor, w_down: Tensor, experts: Tensor, weights: Tensor, precision: Any
 ) -> None:
     for name, value in (("x", x), ("w_up", w_up), ("w_down", w_down), ("weights", weights)):
-        check_tensor(value, name)
+        check_tensor(value, name, NAMES)
         if value.dtype not in DTYPES:
             raise DtypeError(f"{name}.dtype={_name(value)!r}: accepted are {NAMES}")
     if experts.layout is not torch.strided or experts.is_nested:
