@@ -52,7 +52,11 @@ _plans: Shelf[bytes, GroupedPlan] = Shelf("plans of batches", most=256 << 20)
 
 @dataclass(frozen=True, eq=False)
 class GroupedPlan(Fixed):
-    """How a batch will run on a device. Made by `plan_grouped`; holds sizes, never operands."""
+    """How a batch will run on a device. Made by `plan_grouped`; holds sizes, never operands.
+
+    `bind(a, b, ...)` checks operands of these sizes and makes a callable that only launches, and
+    returns the results; `explain()` is the report of engine, order, tiles and what was rejected.
+    """
 
     device: Device
     dtype: str

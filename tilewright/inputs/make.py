@@ -27,8 +27,14 @@ def empty(
 ) -> Array:
     """An uninitialised `Array` on a device.
 
-    `memory` is "allocate" (default: memory that host and device both reach), "copy" or "use";
-    TILEWRIGHT_MEMORY changes the default. Raises ShapeError, DtypeError, DeviceMemoryError.
+    Args:
+        shape: sizes from 0 up, or one.
+        dtype: float16, float32 or float64; on the host also complex64 and complex128.
+        device: as in `matmul`; GPUs of torch's make their own arrays.
+        memory: "allocate" (default: memory that host and device both reach), "copy" or "use";
+            TILEWRIGHT_MEMORY changes the default.
+
+    Raises: ShapeError, DtypeError, ArgumentError, DeviceError, DeviceMemoryError.
     """
     chosen = resolve(device)
     sizes = checked_shape(shape)
@@ -50,6 +56,17 @@ def asarray(
 
     With memory="use" the device works in `value`'s own memory, which must then be C-ordered and of
     the right dtype; nothing is copied and `value` must not be touched while the array is in use.
+
+    Args:
+        value: numbers of any shape: what NumPy or DLPack makes an array of.
+        dtype: as in `empty`; None is that of `value`.
+        device: as in `empty`.
+        memory: as in `empty`.
+
+    Returns: an Array of value's shape.
+
+    Raises: OperandError for what is no array of numbers, or cannot be used where it lies;
+        DtypeError, ArgumentError, DeviceError, DeviceMemoryError.
     """
     chosen = resolve(device)
     way = settings.memory(memory)

@@ -38,7 +38,8 @@ def ragged_dot(
 
     Under jit and grad, grad of grad too; vmap and jvp raise. On CUDA by the kernels of
     `tilewright.ragged_matmul`, launched on XLA's stream, which takes torch and Triton
-    (`tilewright[cuda]`); on processors by torch. Sizes stay on the device.
+    (`tilewright[cuda]`); on processors by `ragged_matmul` itself, which takes torch. Sizes stay on
+    the device.
 
     Args:
         lhs: [t, k], float16, bfloat16, float32 or float64; rows sorted by group.

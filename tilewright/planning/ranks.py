@@ -29,7 +29,10 @@ _EVEN = 1.1  # of the larger of the mean and the longest product: no cut pays be
 
 @dataclass(frozen=True, eq=False)
 class Share(Fixed):
-    """What one rank multiplies: rows begin[i] to end[i] of product problem[i], in that order."""
+    """What one rank multiplies: rows begin[i] to end[i] of product problem[i], in that order.
+
+    `seconds` are predicted, of all of them together; `len` is how many there are.
+    """
 
     problem: Ints
     begin: Ints

@@ -80,9 +80,10 @@ def matmul(
         tensors it is differentiable where `out` is None, and under autocast in its dtype
         (docs/pytorch.md).
 
-    dtypes are float16, float32, float64, complex64 and complex128, on a GPU of torch's also
-    bfloat16; also torch's 8-bit floats and int8, as scales and out_dtype say. Complex matrices lie
-    in the host's memory or on a GPU; OpenCL devices multiply none.
+    dtypes are float16, float32, float64, complex64 and complex128, of torch's tensors also bfloat16
+    (on processors without `device`, `kernel` and `accumulate`), 8-bit floats and int8, as scales
+    and out_dtype say. Complex matrices lie in the host's memory or on a GPU; OpenCL devices
+    multiply none.
     Any size from 0 up; k == 0 gives beta · out.
 
     Raises:
@@ -187,7 +188,8 @@ def explain(a: Any, b: Any, **options: Any) -> str:
 def kernels(device: Device | str | None = None) -> tuple[str, ...]:
     """Names of the kernels that can run on a device (float32), for `kernel=`.
 
-    For a GPU of torch's the names of its engines.
+    For a GPU of torch's the names of its engines. `device` is as in `matmul`; raises DeviceError
+    where it is not there.
     """
     chosen = resolve(device)
     if chosen.backend == "cuda":

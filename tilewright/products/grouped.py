@@ -53,8 +53,10 @@ def plan_grouped(
         order: "auto" predicts every order's makespan and takes the least; or "given",
             "k-descending", "bucketed", "longest-first".
 
-    Plans are cached by sizes, dtype, device and order. Raises ShapeError, DtypeError,
-    ArgumentError, DeviceError.
+    Returns: a GroupedPlan; `bind` of it makes a callable that only launches, `explain` says why.
+    Plans are cached by sizes, dtype, device and order.
+
+    Raises: ShapeError, DtypeError, ArgumentError, DeviceError.
     """
     return planned(m, n, k, dtype, device, order)
 

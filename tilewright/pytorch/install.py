@@ -40,9 +40,9 @@ def install() -> None:
     processors; everything else torch gets as before, and it words the errors. What is served is
     differentiable in every way, and compiles; what was compiled before is compiled anew.
 
-    Results are torch's. Rows past the last offset, which torch leaves undefined, are zeros in what
-    is multiplied here, and offsets that decrease or run past the rows raise ShapeError, as
-    `ragged_matmul` says.
+    Results are torch's, to rounding on processors. Rows past the last offset, which torch leaves
+    undefined, are zeros in what is multiplied here, and offsets that decrease or run past the rows
+    raise ShapeError, as `ragged_matmul` says.
     """
     _names.install()
 

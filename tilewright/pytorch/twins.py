@@ -27,7 +27,7 @@ def grouped_mm(
     bias: Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """What `torch._grouped_mm` gives; `offs` [g] are ends of groups.
+    """What `torch._grouped_mm` gives; `offs` [g] are ends of groups, `bias` [g, n] a row a group.
 
     [t, k] x [g, k, n] ragged in t; [m, t] x [t, n] ragged in t, the k of each product;
     [g, m, k] x [k, t] ragged in t, the n of each; [g, m, k] x [g, k, n] without offsets.
@@ -57,7 +57,8 @@ def segment_matmul(
 ) -> Tensor:
     """What `pyg_lib.ops.segment_matmul` gives: inputs[ptr[i]:ptr[i + 1]] @ other[i] + bias[i].
 
-    `inputs` [t, k], `ptr` [g + 1], `other` [g, k, n], `bias` [g, n].
+    `inputs` [t, k], `ptr` [g + 1], `other` [g, k, n], `bias` [g, n]; float16, bfloat16, float32 or
+    float64. Returns [t, n], differentiable. Raises ShapeError and what `ragged_matmul` raises.
     """
     if other.dim() != 3:
         raise ShapeError(f"other.shape={tuple(other.shape)}: must have three dimensions")
@@ -73,7 +74,8 @@ def grouped_matmul(
 ) -> list[Tensor]:
     """What `pyg_lib.ops.grouped_matmul` gives: [inputs[i] @ others[i] + biases[i]], differentiable.
 
-    Matrices [m_i, k_i] and [k_i, n_i] of one dtype and one device, vectors [n_i].
+    Matrices [m_i, k_i] and [k_i, n_i] of one dtype and one device, vectors [n_i]. Raises ShapeError
+    and what `tilewright.grouped_matmul` raises.
     """
     found = loop(inputs, others, biases)
     if found is None:
