@@ -67,6 +67,7 @@ def test_rules_choose_the_kernel_and_explain_names_them(
     report = explain(chosen)
     assert f"engine     {kernel}" in report
     assert f"rule       {rule}: " in report
+    assert "-convs: " not in report  # which say nothing of products
     assert "first choice of the rules" in report
 
 

@@ -39,9 +39,10 @@ class OpenCL:
         return _kernels()
 
     def priors(self, device: Device) -> Priors:
-        """Kernels in the rules' order, and each rule that spoke in a line."""
+        """Kernels in the rules' order, and each rule that spoke of products in a line."""
         prior = preferences(device)
-        notes = tuple(f"{rule.name}: {rule.reason} ({rule.source})" for rule in prior.rules)
+        spoke = [rule for rule in prior.rules if rule.is_of_products]
+        notes = tuple(f"{rule.name}: {rule.reason} ({rule.source})" for rule in spoke)
         return Priors(prior.kernels, notes, _digest(), _digests(device))
 
     def grouped(self, device: Device, dtype: str) -> GroupedKernel | None:

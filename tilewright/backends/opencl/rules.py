@@ -25,6 +25,9 @@ MULTIPLY_ADD = {"a*b+c": 0, "mad": 1, "fma": 2}
 KEEPS_PROGRAMS = frozenset({"Portable Computing Language"})
 
 
+_OF_CONVOLUTIONS = frozenset({"convs", "conv_turn"})  # settings that products do not read
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """If vendor, name or version match, prefer `settings`, because of `reason`, says `source`."""
@@ -43,6 +46,16 @@ class Rule:
         # Adreno drivers before 2020 or so name the model in the version alone.
         names = f"{device.vendor} {device.name} {device.version}"
         return re.search(self.pattern, names, re.IGNORECASE) is not None
+
+    @property
+    def is_of_convolutions(self) -> bool:
+        """Whether it says something of convolutions."""
+        return not _OF_CONVOLUTIONS.isdisjoint(self.settings)
+
+    @property
+    def is_of_products(self) -> bool:
+        """Whether it says something of products."""
+        return not _OF_CONVOLUTIONS.issuperset(self.settings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ def _share(name: str, work: ConvWork, device: Device) -> tuple[float, str]:
     """The share of the peak that the device's rules give the engine, and which rule spoke."""
     prior = preferences(device)
     share = prior.convs[_LIKE.get(name, name)]
-    spoke = [rule for rule in prior.rules if rule.settings.keys() & {"convs", "conv_turn"}]
+    spoke = [rule for rule in prior.rules if rule.is_of_convolutions]
     reason = "; ".join(f"{rule.name}: {rule.source}" for rule in spoke) or "no rule spoke"
     channels = max(layer.outputs for layer in work.layers)
     beyond = name == "conv_direct_image" and channels > prior.conv_turn
