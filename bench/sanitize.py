@@ -133,10 +133,12 @@ def _train() -> None:
 
     from tilewright.pytorch import GroupedLinear
 
-    for dtype in DTYPES:
+    for dtype, precision in (*((name, None) for name in DTYPES), ("float32", "fp32x")):
         for k, n in ((64, 136), (33, 41)):
             kind, counts = getattr(torch, dtype), [0, 1, 64, 65, 300, 15]
-            layer: Any = GroupedLinear(len(counts), k, n, device="cuda", dtype=kind)
+            layer: Any = GroupedLinear(
+                len(counts), k, n, precision=precision, device="cuda", dtype=kind
+            )
             x = _matrix(sum(counts), k, 1, kind).requires_grad_()
             pull = _matrix(len(x), n, 1, kind)
             ends = torch.tensor(np.cumsum(counts), device="cuda")
@@ -154,7 +156,7 @@ def _train() -> None:
                 )
                 for found, truth in pairs:
                     assert torch.allclose(found.double(), truth, rtol=2e-2, atol=0.5), (dtype, k)
-            print(f"right: {dtype}, {len(counts)} groups, {k} to {n}")
+            print(f"right: {precision or dtype}, {len(counts)} groups, {k} to {n}")
 
 
 def _experts() -> None:

@@ -27,18 +27,22 @@ def constant(name: str) -> float:
     return float.fromhex(found) if found.startswith("0x1p") else float(found)
 
 
-def exponent(runs: Floats) -> int:
-    """The scale of a matrix whose rows are its contiguous runs."""
+def sample(runs: Floats) -> Floats:
+    """What is looked at of a matrix whose rows are its contiguous runs."""
     rows, columns = runs.shape
     count = int(constant("SAMPLES"))
-    at = np.arange(count, dtype=np.uint64)
     if rows * columns <= count:
-        sample = runs.reshape(-1)
-    else:
-        steps = ((0xC13FA9A9, rows), (0x91E10DA5, columns))
-        i, j = ((0x80000000 + at * step & 0xFFFFFFFF) * size >> 32 for step, size in steps)
-        sample = runs[i.astype(int), j.astype(int)]
-    top = np.abs(sample)[np.isfinite(sample)].max(initial=0)
+        return runs.reshape(-1)
+    at = np.arange(count, dtype=np.uint64)
+    steps = ((0xC13FA9A9, rows), (0x91E10DA5, columns))
+    i, j = ((0x80000000 + at * step & 0xFFFFFFFF) * size >> 32 for step, size in steps)
+    return runs[i.astype(int), j.astype(int)]
+
+
+def exponent(runs: Floats) -> int:
+    """The scale of such a matrix."""
+    seen = sample(runs)
+    top = np.abs(seen)[np.isfinite(seen)].max(initial=0)
     biased = int(np.float32(top).view(np.int32)) >> 23 if top else 127
     return min(int(constant("TOP")) + 127 - biased, 126)
 
@@ -74,11 +78,17 @@ def fails(runs: Floats, e: int, k: int, mn: bool) -> bool:
     return bool((~(size < constant("LIMIT"))).any() or count > allowed)
 
 
+def few(a: Floats, b: Floats) -> bool:
+    """Whether sums have few products that are not zero, as far as samples show."""
+    both = float(np.prod([max(1, np.count_nonzero(x)) / x.size for x in map(sample, (a, b))]))
+    return 2 * both <= 1 and both * a.shape[1] < constant("FEW")
+
+
 def product(a: Floats, b: Floats) -> tuple[Floats, bool]:
     """A [m, k] times B [k, n], both contiguous by rows, and whether it failed."""
     k = a.shape[1]
     scales = exponent(a), exponent(b)
-    failed = fails(a, scales[0], k, mn=False) or fails(b, scales[1], k, mn=True)
+    failed = fails(a, scales[0], k, mn=False) or fails(b, scales[1], k, mn=True) or few(a, b)
     (a0, a1), (b0, b1) = (
         tuple(half.astype(np.float64) for half in split(x, e))
         for x, e in zip((a, b), scales, strict=True)

@@ -1,11 +1,14 @@
 """What arithmetic a ragged product is asked for, in one word: operators of torch take strings.
 
-"ieee"        "tf32"          how float32 is rounded before it is multiplied
-"ieee alone"  "tf32 alone"    the same, and a row's bits depend on that row alone
+"ieee"        "tf32"        "fp32x"          how float32 is rounded before it is multiplied
+"ieee alone"  "tf32 alone"  "fp32x alone"    the same, and a row's bits depend on that row alone
+
+fp32x is as exact as IEEE's, by whatever is fastest.
 """
 
 from __future__ import annotations
 
+OF_SINGLES = ("tf32", "fp32x")  # what float32 alone may be asked for
 _ALONE = " alone"
 
 
@@ -15,7 +18,7 @@ def asked(precision: str | None, *, alone: bool = False) -> str:
 
 
 def rounding(word: str) -> str:
-    """How float32 is rounded: "ieee" or "tf32"."""
+    """How float32 is rounded: "ieee", "tf32" or "fp32x"."""
     return word.removesuffix(_ALONE)
 
 

@@ -34,7 +34,7 @@ def moe(
         weights: [T, K], of x's dtype or float32.
         activation: "swiglu", "geglu", "reglu", "relu2glu": silu, gelu (erf), relu or relu squared
             of the gate, times the other half; "silu", "gelu", "relu", "relu2": without a gate.
-        precision: "tf32" lets fp32 operands be rounded to 11 bits for tensor cores.
+        precision: "tf32" and "fp32x" as in `ragged_matmul`.
         batch_invariant: a token's row of the result has the same bits whatever other tokens there
             are and whomever they choose, as `ragged_matmul` has it.
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import ArgumentError, OperandError
-from tilewright.facts.arithmetic import asked
+from tilewright.facts.arithmetic import OF_SINGLES, asked
 from tilewright.inputs.checks import check_invariant
 from tilewright.inputs.watched import is_int8
 
@@ -56,7 +56,9 @@ def ragged_matmul(
         out: written in place of a new tensor; must lie apart from every input, and its elements
             apart from each other. Rows past the last offset are left as they are; in a new tensor
             they are zero.
-        precision: "tf32" lets fp32 operands be rounded to 11 bits for tensor cores.
+        precision: of float32 only. "tf32" lets operands be rounded to 11 bits for tensor cores;
+            "fp32x": errors like IEEE's, on tensor cores where those are faster (docs/gpu.md).
+            Gradients are computed so too.
         scale_a, scale_b: float32 scales of x and w, which are then float8_e4m3fn or float8_e5m2
             (`quantise_fp8` makes both), and k contiguous for speed. First form: [t, 1] with
             [g, 1, n], or [t, k / 128] with [g, k / 128, n / 128], rounded up; [t] with [g, n], and
@@ -94,7 +96,7 @@ def ragged_matmul(
             raise ArgumentError("batch_invariant=True: not with scales or int8; accepted is False")
         return _scaled(x, w, offsets, bias, out, precision, scale_a, scale_b, out_dtype)
     plain = w is not None and offsets is not None and out is None
-    if plain and getattr(x, "is_cuda", False) and (precision is None or _is_tf32(precision)):
+    if plain and getattr(x, "is_cuda", False) and (precision is None or _is_known(precision)):
         from tilewright.torch_ops.ragged import repeated
 
         result = repeated(x, w, offsets, bias, asked(precision, alone=batch_invariant))
@@ -149,9 +151,9 @@ def _lies_here(x: Any) -> bool:
     return bool(getattr(x, "is_cpu", False))
 
 
-def _is_tf32(precision: Any) -> bool:
-    """Whether it is that name; arrays, whose comparison has no truth, are not."""
-    return isinstance(precision, str) and precision == "tf32"
+def _is_known(precision: Any) -> bool:
+    """Whether it is one of the names; arrays, whose comparison has no truth, are not."""
+    return isinstance(precision, str) and precision in OF_SINGLES
 
 
 def synchronize(device: Any = None) -> None:

@@ -19,8 +19,8 @@ class GroupedLinear(nn.Module):
 
     Calls take x [t, in_features], sorted by group, and `offsets` [groups] with the row at which
     each group ends (or [groups + 1], beginning with 0), on the same device; sizes are never read
-    back. `precision="tf32"` as in `tilewright.ragged_matmul`, where the layer computes in
-    float32.
+    back. `precision`, "tf32" or "fp32x", is that of `tilewright.ragged_matmul`, forward and of both
+    gradients, where the layer computes in float32.
     """
 
     def __init__(

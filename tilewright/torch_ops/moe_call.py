@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
-from tilewright.facts.arithmetic import asked
+from tilewright.facts.arithmetic import OF_SINGLES, asked
 from tilewright.facts.gates import GATES
 from tilewright.inputs.checks import check_invariant
 from tilewright.inputs.tensors import DTYPES, NAMES, check_tensor
@@ -39,7 +39,7 @@ def layer(
         raise ArgumentError(f"activation={short(activation)}: accepted are {', '.join(GATES)}")
     check_invariant(batch_invariant)
     before, (x, w_up, w_down) = x, autocast.cast(x, w_up, w_down)
-    if x is not before and isinstance(precision, str) and precision == "tf32":
+    if x is not before and isinstance(precision, str) and precision in OF_SINGLES:
         precision = None  # asked for float32, which autocast has just left
     _check_types(x, w_up, w_down, experts, weights, precision)
     _check_sizes(x, w_up, w_down, experts, weights, activation)
@@ -65,10 +65,10 @@ def _check_types(
         raise DtypeError(
             f"weights.dtype={_name(weights)!r}: accepted are float32 and x.dtype={_name(x)!r}"
         )
-    known = precision is None or (isinstance(precision, str) and precision == "tf32")
+    known = precision is None or (isinstance(precision, str) and precision in OF_SINGLES)
     if not known or (precision is not None and x.dtype != torch.float32):
         raise ArgumentError(
-            f"precision={short(precision)}: accepted is None, and 'tf32' for float32"
+            f"precision={short(precision)}: accepted are None, and 'tf32' and 'fp32x' for float32"
         )
 
 

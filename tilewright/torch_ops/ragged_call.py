@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tilewright.backends.cuda.machine.arrays import extent
 from tilewright.errors import ArgumentError, DtypeError, OperandError, OverlapError, ShapeError
-from tilewright.facts.arithmetic import asked
+from tilewright.facts.arithmetic import OF_SINGLES, asked
 from tilewright.facts.limits import MOST
 from tilewright.inputs.checks import check_shape
 from tilewright.inputs.overlap import SHARED, check_apart
@@ -22,7 +22,6 @@ from tilewright.torch_ops import autocast, ragged
 from tilewright.torch_ops.eager import PLAIN
 from tilewright.wording import short
 
-_PRECISIONS = (None, "tf32")
 # Sizes, dtypes and devices that were checked, whatever the number of rows.
 _passed: Shelf[Any, bool] = Shelf("checked ragged products", most=1 << 20)
 
@@ -47,7 +46,7 @@ def product(
     if out is None:
         before, (x, w, bias) = (x, w, bias), autocast.cast(x, w, bias)
         left = x is not before[0] or w is not before[1]
-        if left and precision == "tf32":
+        if left and precision in OF_SINGLES:
             precision = None  # asked for float32, which autocast has just left
         if left or bias is not before[2]:
             key = None  # what is checked now is not what was given
@@ -110,7 +109,8 @@ def _check(x: Tensor, w: Tensor, offsets: Tensor, bias: Any, precision: str | No
         raise DtypeError(f"w.dtype={str(w.dtype)!r}: must equal x.dtype={str(x.dtype)!r}")
     if offsets.dtype not in (torch.int32, torch.int64):
         raise DtypeError(f"offsets.dtype={str(offsets.dtype)!r}: accepted are int32 and int64")
-    if precision not in _PRECISIONS or (precision == "tf32" and x.dtype != torch.float32):
+    of_singles = precision in OF_SINGLES and x.dtype == torch.float32
+    if precision is not None and not of_singles:
         _refuse(precision)
     if x.dim() != 2 or w.dim() not in (2, 3):
         raise ShapeError(
@@ -128,7 +128,9 @@ def _check(x: Tensor, w: Tensor, offsets: Tensor, bias: Any, precision: str | No
 
 
 def _refuse(precision: Any) -> NoReturn:
-    raise ArgumentError(f"precision={short(precision)}: accepted is None, and 'tf32' for float32")
+    raise ArgumentError(
+        f"precision={short(precision)}: accepted are None, and 'tf32' and 'fp32x' for float32"
+    )
 
 
 def _check_groups(x: Tensor, w: Tensor, offsets: Tensor, bias: Any) -> None:

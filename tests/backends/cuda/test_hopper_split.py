@@ -134,6 +134,23 @@ def test_errors_of_a_long_k_are_at_most_twice_those_of_cublas_in_fp32(k: int, ki
         assert ours <= 2 * theirs
 
 
+@pytest.mark.parametrize("k", [9, 40, 100, 300, 512, 1000, 1500])
+@pytest.mark.parametrize("share", [0.05, 0.2])
+def test_errors_of_few_products_are_at_most_twice_those_of_cublas(k: int, share: float) -> None:
+    import torch
+
+    torch.backends.cuda.matmul.fp32_precision = "ieee"
+    torch.manual_seed(k)
+    shapes = [(16, 16, k), (200, 130, k), (512, 512, k)]
+    arrays = filled(Memory(shapes), lambda x: x * (x.new_empty(x.shape).uniform_() < share))
+    launch_of(arrays)()
+    for problem in range(len(shapes)):
+        a, b, c = (arrays.view(which, problem) for which in range(3))
+        exact = a.double() @ b.double()
+        ours, theirs = (float((found.double() - exact).norm()) for found in (c, a @ b))
+        assert ours <= 2 * theirs + 1e-9 * float(exact.norm())
+
+
 def test_infinities_and_nan_are_ieees() -> None:
     import torch
 

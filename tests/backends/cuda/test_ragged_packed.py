@@ -58,7 +58,23 @@ def test_the_kernel_compiles_copies_while_it_multiplies_and_spills_nothing(
     assert found.count("FFMA") >= 8 * 8 * 16
     assert found.count("LDS.128") >= 4 * 16
     assert "LDGSTS" in found
-    assert found.count("STL") == 16, "sums of chains before, and nothing else"
+    chains = 2 * 16  # instructions that put aside what a chain, or all of many, gave
+    assert found.count("STL") <= chains + 4, "next to nothing else, and outside the loop over k"
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("form", FORMS[:3], ids=str)
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_tiles_of_thirds_multiply_on_tensor_cores_and_spill_nothing_there(
+    arch: str, form: dict[str, int], tmp_path: Path
+) -> None:
+    macros = {"STAGES": 2, "RESIDENT": 3, "BAND": 8, "THIRDS": 1, "SIDE": 64, **form}
+    found = instructions(nvrtc.compiled("ragged_single", macros, arch), tmp_path)
+    assert found.count("HMMA.16816.F32.BF16") == 6 * 2 * 4 * 2
+    assert "LDGSTS" in found
+    first, last = found.index("HMMA"), found.rindex("HMMA")
+    assert "STL" not in found[first:last], "sums stay in registers"
+    assert "LDL" not in found[first:last]
 
 
 def laid(shape: tuple[int, ...], dtype: Any, lie: str) -> Any:

@@ -40,7 +40,7 @@ MATRIX = np.dtype(
     [
         *((name, np.int64) for name in ("source", "row_bytes")),
         *((name, np.int32) for name in ("column_bytes", "rows", "columns")),
-        *((name, np.int32) for name in ("allowed", "alone", "beside")),
+        *((name, np.int32) for name in ("allowed", "alone", "beside", "depth", "unused")),
     ]
 )
 
@@ -119,6 +119,7 @@ def matrices(operand: Operand, k: Ints) -> npt.NDArray[np.void]:
     table["column_bytes"] = operand.inner_stride()
     table["rows"] = np.where(operand.mn, k, operand.free)
     table["columns"] = np.where(operand.mn, operand.free, k)
+    table["depth"] = k
     table["allowed"], table["alone"], table["beside"] = small_elements(operand.mn, operand.free, k)
     return table
 

@@ -167,7 +167,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     float scale = power_of_two(exponent);
     State* state = states + (item.matrix >> 1);
     if (threadIdx.x == 0) state->exponent[side] = exponent;
-    Seen seen = {0, false};
+    static_assert(THREADS == SAMPLES, "a thread a sample");
+    Seen seen = {0, side == 0 && few_products(matrix, matrices[item.matrix + 1])};
 #endif
     int total = item.rows_filled * item.blocks;
     float inverse = 1.0f / item.blocks;

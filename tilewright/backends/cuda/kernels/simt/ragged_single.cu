@@ -10,7 +10,12 @@
 // An entry of rows has at most 64 of them, one of depths all of its group's (ragged_plans.py).
 // X_ACROSS: k lies across the rows of x as memory has them, as in depths; W_ALONG: along those of w,
 // as where it is the transpose of another. X_EACH, W_EACH: numbers copied at a time, 1 or 4.
+// THIRDS: by tensor cores, tiles of SIDE x SIDE (thirds.cuh).
+#if THIRDS
+#include "thirds.cuh"
+#else
 #include "single.cuh"
+#endif
 
 struct Ragged {
     const float *x, *w;
@@ -44,7 +49,11 @@ __device__ __forceinline__ void tile(float *memory, const Source &x, const Sourc
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) ragged_single(const Ragged p) {
+#if THIRDS
+    extern __shared__ __align__(16) float memory[];
+#else
     __shared__ __align__(16) float memory[Words<X, W>::value];
+#endif
     const int across = (p.n + SIDE - 1) / SIDE;
 #if FORM == 1
     const int down = p.table[0].x;
