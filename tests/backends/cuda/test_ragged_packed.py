@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from tilewright.backends.cuda.machine import driver, nvrtc
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from tilewright.backends.cuda.ragged import engine  # noqa: E402
+from tests.support.triton_proof import CUDA_H200  # noqa: E402
+from tilewright.backends.cuda.ragged import engine, single  # noqa: E402
 from tilewright.backends.cuda.ragged.work import LEFT, RIGHT, RaggedWork  # noqa: E402
 from tilewright.facts.gates import GATES  # noqa: E402
 
@@ -35,13 +37,16 @@ FORMS = [
 ]
 
 
+THIRDS = [{"THIRDS": 1, "SIDE": 64, "RESIDENT": 3, **form} for form in FORMS[:3]]
+
+
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[str]]:
     """Instructions of every form for an architecture, compiled when it is first asked for."""
 
     @functools.cache
     def of(arch: str) -> list[str]:
-        macros = [{"STAGES": 2, "RESIDENT": 6, "BAND": 8, **form} for form in FORMS]
+        macros = [{"STAGES": 2, "RESIDENT": 6, "BAND": 8, **form} for form in FORMS + THIRDS]
         codes = [nvrtc.compiled("ragged_single", one, arch) for one in macros]
         return machine_code.instructions(codes, arch, tmp_path_factory.mktemp(arch))
 
@@ -63,18 +68,39 @@ def test_the_kernel_compiles_copies_while_it_multiplies_and_spills_nothing(
 
 
 @needs_nvrtc
-@pytest.mark.parametrize("form", FORMS[:3], ids=str)
+@pytest.mark.parametrize("form", THIRDS, ids=str)
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_tiles_of_thirds_multiply_on_tensor_cores_and_spill_nothing_there(
-    arch: str, form: dict[str, int], tmp_path: Path
+    arch: str, form: dict[str, int], compiled: Callable[[str], list[str]]
 ) -> None:
-    macros = {"STAGES": 2, "RESIDENT": 3, "BAND": 8, "THIRDS": 1, "SIDE": 64, **form}
-    found = instructions(nvrtc.compiled("ragged_single", macros, arch), tmp_path)
+    found = compiled(arch)[len(FORMS) + THIRDS.index(form)]
     assert found.count("HMMA.16816.F32.BF16") == 6 * 2 * 4 * 2
     assert "LDGSTS" in found
     first, last = found.index("HMMA"), found.rindex("HMMA")
     assert "STL" not in found[first:last], "sums stay in registers"
     assert "LDL" not in found[first:last]
+
+
+@pytest.mark.parametrize(
+    ("precision", "version", "rows", "thirds"),
+    [
+        ("fp32x", "sm_90", True, True),
+        ("fp32x", "sm_80", True, True),
+        ("fp32x", "sm_86", True, False),
+        ("fp32x", "sm_90", False, False),
+        ("ieee", "sm_90", True, False),
+    ],
+)
+def test_fp32x_of_rows_is_by_tensor_cores_where_those_are_fast(
+    precision: str, version: str, rows: bool, thirds: bool
+) -> None:
+    x = torch.empty(4096, 64, device="meta")
+    w = torch.empty(8, 64, 96, device="meta") if rows else torch.empty(64, 96, device="meta")
+    work = RaggedWork(x, w, None, None, x.new_empty(4096, 96), precision)
+    device = replace(CUDA_H200, version=version)
+    proposal = single.SingleRows().propose(work, device)
+    assert ("tensor cores" in proposal.reason) == thirds
+    assert (proposal.decisions.shared(False, True) > 0) == thirds
 
 
 def laid(shape: tuple[int, ...], dtype: Any, lie: str) -> Any:

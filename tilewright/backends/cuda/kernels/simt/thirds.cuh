@@ -1,7 +1,7 @@
 // thirds: fp32 tiles on tensor cores, as exact as fp32's own. A block makes SIDE x SIDE sums.
 //
-//    x = x0 + x1 + x2     bf16 each, what those before leave, rounded: together all 24 bits of x
-//    a b = a0 b0  +  a0 b1 + a1 b0 + a0 b2 + a1 b1 + a2 b0       what is left out is below 2^-26
+//    x = x0 + x1 + x2     bf16 each: x rounded, and of what is left all 16 bits
+//    a b = a0 b0  +  a0 b1 + a1 b0 + a0 b2 + a1 b1 + a2 b0       what is left out is below 2^-25
 //          |         |
 //          |         low: one sum, which tensor cores keep
 //          16 of k a time, added up in fp32 registers: their own sums are cut, not rounded
