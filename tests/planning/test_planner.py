@@ -451,3 +451,15 @@ def test_a_product_without_tiles_asks_for_no_shape(
     beside = strategy(Table.of([130, empty[0]], [130, empty[1]], [100, 100], tiles), slots)
     assert (alone_.shapes, beside.shapes) == (1, 1)
     assert beside.score(slots) == alone_.score(slots)
+
+
+@pytest.mark.parametrize(("fixed", "slope", "slots"), [(1e-6, 2e-6, 100), (0.0, 5e-7, 1)])
+def test_a_tile_that_was_timed_on_a_full_device_takes_what_it_took_there(
+    fixed: float, slope: float, slots: int
+) -> None:
+    """So many slots share the device: each tile takes as many times its share of the time."""
+    tile = Tile.timed(64, 32, 8, fixed, slope, slots)
+    assert (tile.m, tile.n, tile.step, tile.trim) == (64, 32, 8, None)
+    for depth in (0, 128, 1024):
+        seconds = tile.overhead + 2.0 * 64 * 32 * depth / tile.rate
+        assert seconds == pytest.approx(slots * (fixed + slope * depth / 128))
