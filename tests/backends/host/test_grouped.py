@@ -112,6 +112,18 @@ def test_tiles_of_a_product_are_even_and_cover_it_once() -> None:
     assert np.ptp(of_first[:, 3:].prod(axis=1)) <= 0.2 * of_first[:, 3:].prod(axis=1).max()
 
 
+@pytest.mark.parametrize("count", [2, 3, 8, 50])
+def test_equal_tiles_are_dealt_evenly_to_tasks(count: int) -> None:
+    given = given_of([Case(288, 280, 290)] * count)
+    plan = plan_grouped(*_sizes(given), device="host")
+    assert plan.layout is not None
+    call = checked(host_place(), *lists(given), None)
+    records = native._records(plan.layout, operands_of(call), KINDS["float32"])
+    tiles, cuts = native._tiles(plan.layout, records, 4)
+    assert np.ptp(np.diff(cuts)) == 0
+    assert len(cuts) - 1 == len(tiles)
+
+
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="reads x86's registers")
 @pytest.mark.parametrize("dtype", ["single", "double"])
 def test_no_sum_leaves_its_register_between_steps_of_k(dtype: str) -> None:
@@ -119,7 +131,7 @@ def test_no_sum_leaves_its_register_between_steps_of_k(dtype: str) -> None:
 
     from tilewright.backends.host.kernels import grouped, grouped_tile
 
-    made = cfunc(types.void(*[types.intp] * 11))(getattr(grouped, f"_{dtype}"))
+    made = cfunc(types.void(*[types.intp] * 13))(getattr(grouped, f"_{dtype}"))
     text = made._library.get_asm_str()
     sums = grouped_tile.ROWS * grouped_tile.WIDEST
     blocks = [block for block in re.split(r"\n\.L\w+:", text) if block.count("vfmadd") >= sums]

@@ -203,15 +203,20 @@ def _tiles(layout: GroupedLayout, records: Table, item: int) -> tuple[Table, Tab
 
 
 def _cuts(layout: GroupedLayout, tiles: Table) -> Table:
-    """Tasks of about the same time, so that every core's share of them is."""
+    """Tasks of about the same time, so that every core's share of them is.
+
+    A tile is in the task in which its middle lies: by their ends rounding alone would decide where
+    equal tiles go, and two of them make one task.
+    """
     queue = layout.queue
     depth = (queue.k_end - queue.k_begin).astype(np.float64)
     rate = np.array([tile.rate for tile in layout.tiles])[layout.tile[queue.problem]]
-    seconds = np.cumsum(_OVERHEAD + 2.0 * tiles[:, 3] * tiles[:, 4] * depth / rate)
-    if not len(seconds):
+    each = _OVERHEAD + 2.0 * tiles[:, 3] * tiles[:, 4] * depth / rate
+    if not len(each):
         return np.zeros(1, np.int64)
+    seconds = np.cumsum(each)
     count = int(np.clip(seconds[-1] / _TASK, 1, len(tiles)))
-    ends = np.searchsorted(seconds, np.arange(1, count) * (seconds[-1] / count))
+    ends = np.searchsorted(seconds - each / 2, np.arange(1, count) * (seconds[-1] / count))
     cuts = np.unique(np.concatenate(([0], ends, [len(tiles)])))
     return cuts.astype(np.int64)
 

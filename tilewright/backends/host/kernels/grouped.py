@@ -13,9 +13,10 @@
 
 A small product is read where it lies. While registers multiply, what the next chain or tile reads
 is asked for, a share beside each product of registers: batches of 1..256 took 39 ms without, 29
-with it, on two cores of an EPYC (Zen 4). Sums of a chain go straight to C where nothing else is
-asked; where alpha, beta, a bias or an activation is, or C's columns do not follow each other, they
-go through memory that stays in the first cache. Whoever computes a tile, its bits are the same.
+with it, on two cores of an EPYC (Zen 4). Sums of a chain go straight to C, or are added there,
+where nothing else is asked; where alpha, beta, a bias or an activation is, or C's columns do not
+follow each other, they go through memory that stays in the first cache. Whoever computes a tile,
+its bits are the same.
 
 `zero` is a 0 of the elements' type, for which each function is compiled.
 """
@@ -29,6 +30,7 @@ import numpy as np
 from numba import cfunc, types
 
 from tilewright.backends.host.kernels.grouped_tile import (
+    LINE,
     MASKS,
     REGISTER,
     ROWS,
@@ -60,7 +62,6 @@ _ROWS_OF_B, _BYTES_OF_B, _PANELS_OF_A = 3 * ROWS, 8192, 4
 _BAD = 2048  # rows of A a multiple of these bytes apart share sets of the first cache
 _PIECE = 512  # bytes of a piece of a matrix that lies in one
 _WORTH = 1 << 15  # operations beside which fetching ahead costs less than it saves
-_LINE = 64  # bytes that the caches fetch at once
 # Of what comes next: three matrices, each an address, bytes between rows, bytes of one, rows.
 _MATRICES, _WORDS, _AHEAD = 3, 4, 128
 PITCH = REGISTER * WIDEST  # bytes of a row of a panel, and of sums
@@ -164,7 +165,7 @@ def _fetched(ahead, first, count):
             size, last = whole(ahead, _WORDS * index + 2), min(rows, first + count)
             for row in range(first, last):
                 start = place + row * pitch
-                for line in range(start & -_LINE, start + size, _LINE):
+                for line in range(start & -LINE, start + size, LINE):
                     prefetch(line)
             count -= last - first
             first = last
@@ -216,7 +217,8 @@ def run_tile(zero, item, code, entry, following, scratch):
             if copies or not fits:
                 _gather(zero, item, b_at, b_row, b_col, steps, wide, panel, PITCH)
                 b_at, b_by = panel, PITCH
-            straight = plain and first and fits
+            straight = plain and fits
+            adds = 1 if straight and not first else 0
             shift = bias + (col + j) * item if bias else 0
             i = 0
             while i < rows:
@@ -227,10 +229,12 @@ def run_tile(zero, item, code, entry, following, scratch):
                 place = c + i * c_row + j * c_col
                 to, pitch = (place, c_row) if straight else (sums, PITCH)
                 rest = wide - (vectors - 1) * lanes
-                a_now = a_at + i * a_by
+                a_now, after = a_at + i * a_by, i + high
+                if after >= rows:
+                    after = 0
                 multiply_at(
                     *(code, high, vectors, a_now, a_by, a_step, b_at, b_by, to, pitch, steps),
-                    rest,
+                    *(rest, adds, (after - i) * a_by),
                 )
                 if fetched < coming:
                     _fetched(ahead, fetched, share)
@@ -293,12 +297,13 @@ def double_parts(step, task, scratch):
     _parts(0.0, 8, step, task)
 
 
-def _single(rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k, lanes):
-    multiply(np.float32(0), rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k, lanes)
+def _single(rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k, lanes, adds, ahead):
+    zero = np.float32(0)
+    multiply(zero, rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k, lanes, adds, ahead)
 
 
-def _double(rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k, lanes):
-    multiply(0.0, rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k, lanes)
+def _double(rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k, lanes, adds, ahead):
+    multiply(0.0, rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k, lanes, adds, ahead)
 
 
 def pieces(item):
@@ -321,4 +326,4 @@ def pieces(item):
 @cache
 def multiply_code(item):
     """Products of registers as machine code of their own, compiled once; its `address` is where."""
-    return cfunc(types.void(*[types.intp] * 11), cache=True)(_single if item == 4 else _double)
+    return cfunc(types.void(*[types.intp] * 13), cache=True)(_single if item == 4 else _double)

@@ -348,7 +348,7 @@ def _half_tile(zero, code, entry, scratch):
                 to, by = (sums, PITCH) if begin else (place, line)
                 multiply_at(
                     *(code, high, vectors, wider + i * gap, gap, 4, panel, PITCH, to, by, steps),
-                    REGISTER // 4,
+                    *(REGISTER // 4, 0, high * gap),
                 )
                 if begin:
                     for r in range(high):
