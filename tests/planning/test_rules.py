@@ -15,6 +15,7 @@ import pytest
 from tests.support import made_up
 from tilewright import Device
 from tilewright.backends import backends
+from tilewright.backends.opencl.kernels.panel import KERNEL as PANEL
 from tilewright.backends.opencl.lowering import round_up, work_group
 from tilewright.backends.opencl.rules import (
     MULTIPLY_ADD,
@@ -32,6 +33,17 @@ from tilewright.planning.tiles import legal_configs, why_not
 
 OPENCL = backends()["opencl"]
 every_device = pytest.mark.parametrize("on", made_up.DEVICES, ids=lambda device: device.name)
+
+
+@pytest.mark.parametrize(
+    ("floats", "shape"), [(0, (12, 16)), (4, (8, 4)), (8, (6, 8)), (16, (12, 16))]
+)
+def test_sums_of_panel_fit_into_the_registers_that_there_are(
+    floats: int, shape: tuple[int, int]
+) -> None:
+    device = replace(made_up.TWO_CORES, vector_floats=floats)
+    first = legal_configs(PANEL, problem_of(1024, 1024, 1024), device)[0]
+    assert (first.micro_m, first.vector) == shape
 
 
 def problem_of(m: int, n: int, k: int, dtype: str = "float32", **more: object) -> Problem:

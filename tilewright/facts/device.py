@@ -36,7 +36,8 @@ class Device:
 
     `version` is what the driver says of the device beside its name: some tell the model only there.
     Sizes of memory are bytes; `image_width` is in texels of four elements, `image_pitch` the
-    alignment in texels that an image laid on a buffer demands of its row pitch. `ceilings` are what
+    alignment in texels that an image laid on a buffer demands of its row pitch. `vector_floats` are
+    the float32 that a register of it holds, 0 where nobody says. `ceilings` are what
     `tilewright peak` measured, if it did, and `brief` what was measured in a few milliseconds, for
     predictions alone; they are no part of which device it is.
     """
@@ -59,6 +60,7 @@ class Device:
     image_width: int = 0
     image_height: int = 0
     image_pitch: int = 1
+    vector_floats: int = 0
     features: frozenset[str] = frozenset()
     ceilings: Ceilings | None = field(default=None, compare=False, repr=False)
     brief: Ceilings | None = field(default=None, compare=False, repr=False)

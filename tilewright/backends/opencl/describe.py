@@ -10,6 +10,9 @@ from tilewright.backends.opencl import rules
 from tilewright.facts.device import Device
 
 _IMAGE_PITCH_ALIGNMENT = 0x104A  # CL_DEVICE_IMAGE_PITCH_ALIGNMENT
+# What Intel's driver for processors compiles for where it is told to; it goes on to say of its
+# vectors what the processor has.
+_HELD = {"corei7": 4, "corei7-avx": 8, "core-avx2": 8}
 _SVM_BITS = {"svm_coarse": 1, "svm_fine": 2, "svm_system": 8}
 
 
@@ -46,6 +49,7 @@ def describe(cl: Any, handle: Any, identifier: str) -> Device:
         image_width=int(ask("IMAGE2D_MAX_WIDTH", 0)) if images else 0,
         image_height=int(ask("IMAGE2D_MAX_HEIGHT", 0)) if images else 0,
         image_pitch=_image_pitch(cl, handle) if "image_from_buffer" in features else 1,
+        vector_floats=_vector_floats(int(ask("NATIVE_VECTOR_WIDTH_FLOAT", 0)), handle),
         features=features,
     )
 
@@ -56,6 +60,14 @@ def _kind(cl: Any, handle: Any) -> str:
     if handle.type & cl.device_type.GPU:
         return "gpu"
     return "cpu" if handle.type & cl.device_type.CPU else "accelerator"
+
+
+def _vector_floats(native: int, handle: Any) -> int:
+    """float32 of a register that programs are compiled for."""
+    if not str(handle.platform.name).startswith("Intel"):
+        return native
+    told = settings.held().get("CL_CONFIG_CPU_TARGET_ARCH", "")
+    return min(native, _HELD.get(told, native))
 
 
 def _image_pitch(cl: Any, handle: Any) -> int:
