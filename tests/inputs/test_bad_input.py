@@ -182,7 +182,7 @@ def test_bad_input_is_one_clear_error_and_out_is_untouched(
             DeviceMemoryError,
             [str(4 << 60), "bytes"],
         ),
-        (lambda: tilewright.asarray([1, 2]), DtypeError, ["dtype='int64'", "float32"]),
+        (lambda: tilewright.asarray([1, 2]), DtypeError, ["value.dtype='int64'", "float32"]),
         (lambda: tilewright.asarray("text", "float32"), OperandError, ["value='text'"]),
         (lambda: tilewright.asarray([[1.0], [1.0, 2.0]]), OperandError, ["value=[[1.0], [1.0"]),
         (

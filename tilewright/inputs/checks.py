@@ -98,14 +98,14 @@ def checked_shape(shape: Any) -> tuple[int, ...]:
     return tuple(int(size) for size in sizes)
 
 
-def checked_dtype(dtype: Any) -> np.dtype[Any]:
+def checked_dtype(dtype: Any, name: str = "dtype") -> np.dtype[Any]:
     """One of the supported dtypes, however it was spelled."""
     wanted: np.dtype[Any] | None = None
     named = str(dtype).removeprefix("torch.") if type(dtype).__module__ == "torch" else dtype
     with contextlib.suppress(TypeError):
         wanted = np.dtype(named)
     if wanted is None or wanted.name not in OF_HOST or not wanted.isnative:
-        raise DtypeError(f"dtype={str(dtype)!r}: accepted are {', '.join(OF_HOST)}")
+        raise DtypeError(f"{name}={str(dtype)!r}: accepted are {', '.join(OF_HOST)}")
     return wanted
 
 

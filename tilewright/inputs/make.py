@@ -71,7 +71,7 @@ def asarray(
     chosen = resolve(device)
     way = settings.memory(memory)
     source = host_array(value, "value")
-    wanted = checked_dtype(source.dtype if dtype is None else dtype)
+    wanted = checked_dtype(source.dtype, "value.dtype") if dtype is None else checked_dtype(dtype)
     _check_there(wanted, "value.dtype", chosen)
     if source.dtype.kind == "c" and wanted.kind != "c":
         raise DtypeError(

@@ -167,7 +167,7 @@ def explain(a: Any, b: Any, **options: Any) -> str:
     """The report of the plan that `matmul(a, b, **options)` would follow; nothing is computed.
 
     Kernel, configuration, predicted time, the measured crossover, vendor rules, and each rejected
-    alternative with its reason. Raises what `matmul` raises.
+    alternative with its reason. Raises what `matmul` raises, and ArgumentError for 8-bit operands.
     """
     defaults = matmul.__kwdefaults__ or {}
     check_options(options, defaults)
@@ -176,7 +176,10 @@ def explain(a: Any, b: Any, **options: Any) -> str:
         if options.pop(name) is not None:
             raise ArgumentError(f"{name}: products with scales are not explained; accepted is None")
     if is_int8(a):
-        raise ArgumentError("a.dtype='int8': such products are not explained")
+        raise ArgumentError(
+            "a.dtype='int8': single products of it are not explained; accepted are floats, and the"
+            " explain() of plan_grouped(..., dtype='int8') for lists"
+        )
     if options["device"] is None:
         check_named()
     seen = is_watched(a, b, options["bias"], options["out"])
