@@ -69,6 +69,18 @@ def test_links_lead_to_pages_of_the_site_or_to_the_repository(site: dict[str, st
             assert there or target.startswith(("https:", "http:")), (page, target)
 
 
+def test_anchors_are_headings_of_the_page_that_has_them_in_the_site(site: dict[str, str]) -> None:
+    heads = {
+        page: {pages.anchor_of(head) for head in re.findall(r"^#+ (.+)$", text, re.M)}
+        for page, text in ((page, pages.FENCE.sub("", text)) for page, text in site.items())
+    }
+    for page, text in site.items():
+        for target, anchor in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", pages.FENCE.sub("", text)):
+            inner = (Path("/") / page).parent / target if target else Path("/") / page
+            known = inner.resolve().relative_to("/").as_posix()
+            assert known not in heads or anchor in heads[known], (page, target, anchor)
+
+
 def test_blocks_of_code_are_left_as_they_are() -> None:
     text = (
         "[a](gpu.md)\n```text\n[a](../README.md)\n```\n[b](../README.md#x)\n[c](../CHANGELOG.md)\n"
