@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from tilewright import GroupedPlan, RaggedBatch
+from tilewright import GroupedPlan, RaggedBatch, onebit
 from tilewright.cli import app, files, market, sizes
 from tilewright.errors import FileError
 from tilewright.files import reading
+from tilewright.nn.window import Window
+from tilewright.onebit import layers
 from tilewright.tuning import exchange
 
 MIB = 1 << 20
@@ -122,6 +124,58 @@ def test_what_unpacks_to_far_more_than_its_file_is_refused(
     write(tmp_path / name)
     with within(8 * MIB), pytest.raises(FileError, match=said):
         read(tmp_path / name)
+
+
+def honest_operand(path: Path) -> None:
+    np.savez(path, np.ones((3, 4), np.float32))
+
+
+def honest_batch(path: Path) -> None:
+    RaggedBatch.from_list([np.ones((2, 3), np.float32)]).save(path)
+
+
+def honest_sizes(path: Path) -> None:
+    np.savez(path, m=COLUMN, n=COLUMN, k=COLUMN)
+
+
+def honest_network(path: Path) -> None:
+    weights = onebit.pack(np.ones((8, 3, 3, 8), np.int8))
+    window = Window((3, 3), pads=(1, 1, 1, 1))
+    sign = layers.Sign(name="sign", inputs=("input",))
+    conv = layers.BitConv(name="conv", inputs=("sign",), weights=weights, window=window)
+    onebit.save(onebit.Network((4, 4, 8), (sign, conv)), path)
+
+
+READERS: list[tuple[Callable[[Path], None], Callable[[Path], Any]]] = [
+    (honest_operand, operand),
+    (honest_batch, RaggedBatch.load),
+    (honest_sizes, sizes.load),
+    (honest_network, onebit.load),
+]
+
+
+@pytest.mark.parametrize("claims", [(2**31 - 1, 0), (2**31 - 1, None), (2**30, 2**30), (0, None)])
+@pytest.mark.parametrize(("write", "read"), READERS, ids=lambda one: one.__name__)
+def test_a_directory_that_claims_other_sizes_is_refused_before_memory_is_asked_for(
+    write: Callable[[Path], None],
+    read: Callable[[Path], Any],
+    claims: tuple[int, int | None],
+    tmp_path: Path,
+) -> None:
+    """As much as is told to be stored, and to be read, in the directory at an archive's end."""
+    path = tmp_path / "a.npz"
+    write(path)
+    read(path)
+    content = bytearray(path.read_bytes())
+    at = content.find(b"PK\x01\x02")
+    while at >= 0:
+        for place, claim in zip((20, 24), claims, strict=True):
+            if claim is not None:
+                content[at + place : at + place + 4] = claim.to_bytes(4, "little")
+        at = content.find(b"PK\x01\x02", at + 1)
+    path.write_bytes(bytes(content))
+    with within(8 * MIB), pytest.raises(FileError):
+        read(path)
 
 
 def test_what_packs_well_is_read_where_the_file_is_not_small(tmp_path: Path) -> None:

@@ -79,6 +79,9 @@ def _members(archive: zipfile.ZipFile, size: int, dtypes: Sequence[str]) -> dict
             raise FileError(f"{member.filename!r} is compressed or encrypted; accepted is stored")
         if not member.filename.endswith(".npy"):
             raise FileError(f"{member.filename!r} is no array")
+        if member.compress_size != member.file_size:  # zipfile asks for as much memory as is told
+            told = f"{member.compress_size} bytes stored, {member.file_size} read"
+            raise FileError(f"{member.filename!r} claims {told}; accepted is stored as it is")
     claimed = sum(member.file_size for member in members)
     if claimed > size:
         raise FileError(f"members claim {claimed} bytes; the file has {size}")

@@ -175,6 +175,8 @@ def _member(archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
         raise ValueError(f"{name!r} is encrypted or packed as numpy.savez does not")
     assert archive.fp is not None
     size = os.fstat(archive.fp.fileno()).st_size
+    if member.compress_size > size:  # zipfile asks for as much memory as is told
+        raise ValueError(f"{name!r} claims {member.compress_size} bytes of a file of {size}")
     if member.file_size > max(SMALL, MOST_TIMES * size):
         raise ValueError(
             f"{name!r} unpacks to {member.file_size} bytes, more than {MOST_TIMES} times the file;"

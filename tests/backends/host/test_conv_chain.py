@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
@@ -216,6 +217,25 @@ def test_every_core_has_a_share_and_planning_is_quick(cores: int) -> None:
         if sizes[0] == 1080:
             assert plan.workers == cores
     assert time.thread_time() - begun < 5
+
+
+@pytest.mark.parametrize("cores", [1, 3, 8])
+def test_as_many_pictures_as_a_file_may_claim_are_planned_without_a_list_of_them(
+    cores: int,
+) -> None:
+    device = replace(HOST, compute_units=cores)
+
+    def seconds(images: int) -> float:
+        return ENGINE.propose(chain((1, 16, 4), 30, 40, images=images), device).seconds
+
+    for images in (60 * cores, 64 * cores, 70 * cores, 100 * cores):
+        assert seconds(2 * images) == pytest.approx(2 * seconds(images), rel=0.04)
+    tracemalloc.start()
+    try:
+        assert seconds(2**40) == pytest.approx(2**30 * seconds(2**10), rel=0.04)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_what_it_does_not_take_is_said() -> None:

@@ -31,6 +31,7 @@ _STORE, _END = 2e-10, 4e-10  # seconds a result of a layer of few channels; a nu
 _KEPT, _READ = 1.5e6, 2e10
 _FINISH = 3e-10  # seconds a result of a residual or of an activation that is no limit
 _START = 3e-5  # seconds of a call
+_DEALT = 64  # pictures a core that are dealt strip by strip; of more the rest is shared evenly
 _CACHED, _STREAM = 1 << 20, 5e9  # bytes of weights that a core's cache keeps; a second of others
 _SPARE = 64  # bytes between rings, so that they do not begin on the same lines of a cache
 
@@ -126,10 +127,11 @@ def _longest(work: ConvWork, strips: Strips, step: int, cores: int) -> float:
     """Seconds of the core that has most to do, strips being dealt as cores become free."""
     each = sorted((_strip_seconds(work, strip, step) for strip in strips), reverse=True)
     loads = [0.0] * max(1, min(cores, len(each) * work.images))
-    for seconds in each * work.images:
+    dealt = min(work.images, _DEALT * len(loads))
+    for seconds in each * dealt:
         least = loads.index(min(loads))
         loads[least] += seconds
-    return max(loads)
+    return max(loads) + (work.images - dealt) * sum(each) / len(loads)
 
 
 def _strip_seconds(work: ConvWork, strip: Strip, step: int) -> float:
