@@ -52,6 +52,7 @@ class BoundStep:
     """One step: `node` of the bound graph, by which engine, and `run`, which does it alone.
 
     covers   names of the nodes of the file that it does
+    flops    multiplications and additions
     seconds  predicted, None where nobody does
     """
 

@@ -35,6 +35,7 @@ class Row:
     operator  as ONNX has it; of a chain of convolutions how many there are
     shape     sizes of what it gives first
     dtype     that its arithmetic is counted in
+    flops     multiplications and additions
     bytes     moved at least
     engine    what ran it, "" where nothing did
     seconds   median, None where nothing was measured
