@@ -18,7 +18,11 @@ def lines(document: dict[str, Any]) -> list[str]:
         call = next(s for name, s in ways.items() if name.startswith("grouped_matmul"))
         plan = ways["bound plan"]
         found.append(
-            f"| {row['drawn']} | {row['dtype']} | {work / plan:.0f} | {work / loop:.0f} |"
-            f" {loop / plan:.2f}× | {work / call:.0f} | {loop / call:.2f}× |"
+            f"| {row['drawn']} | {row['dtype']} | {_rate(work / plan)} | {_rate(work / loop)} |"
+            f" {loop / plan:.2f}× | {_rate(work / call)} | {loop / call:.2f}× |"
         )
     return found
+
+
+def _rate(gops: float) -> str:
+    return f"{gops:.{0 if gops >= 10 else 1 if gops >= 1 else 2}f}"
