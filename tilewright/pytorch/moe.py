@@ -24,8 +24,9 @@ class MoE(nn.Module):
     `normalize`, as Mixtral and Qwen3 have it.
 
     Calls take x [.., features]; experts and weights [.., top] may be given by whoever routes
-    otherwise. `activation` and `batch_invariant` as `tilewright.moe` has them: the latter of given
-    experts and weights, for the router is torch's.
+    otherwise. `activation`, `precision` (where the layer computes in float32) and
+    `batch_invariant` as `tilewright.moe` has them: the latter of given experts and weights, for the
+    router is torch's. Raises ArgumentError, and at calls what `tilewright.moe` raises.
     """
 
     def __init__(
