@@ -119,6 +119,42 @@ def test_an_operand_whose_storage_was_freed_is_named(name: str, listed: bool) ->
     assert "its storage holds 0 bytes" in said
 
 
+@pytest.mark.parametrize("name", ["a", "b", "bias", "out"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+@pytest.mark.parametrize("kernel", [None, "native"])
+def test_memory_of_other_types_that_was_given_back_is_named(
+    name: str, dtype: str, kernel: str | None
+) -> None:
+    kind = getattr(torch, dtype)
+    sums = torch.int32 if dtype == "int8" else kind
+    given = {"a": torch.ones(5, 7), "b": torch.ones(7, 3)}
+    lists = {key: [one.to(kind)] for key, one in given.items()}
+    lists |= {"bias": [torch.ones(3).to(sums)], "out": [torch.ones(5, 3).to(sums)]}
+    lists[name][0].untyped_storage().resize_(0)
+    said = ""
+    try:
+        tilewright.grouped_matmul(**lists, kernel=kernel)
+    except OperandError as error:
+        said = str(error)
+    del lists  # a report of a failure would print them, and with them whatever lies there
+    assert said.startswith(f"{name}[0] of shape")
+    assert "has no memory" in said
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+def test_a_result_whose_memory_was_given_back_is_named(dtype: str) -> None:
+    kind = getattr(torch, dtype)
+    out = torch.ones(5, 3, dtype=torch.int32 if dtype == "int8" else kind)
+    out.untyped_storage().resize_(0)
+    said = ""
+    try:
+        tilewright.matmul(torch.ones(5, 7).to(kind), torch.ones(7, 3).to(kind), out=out)
+    except OperandError as error:
+        said = str(error)
+    del out
+    assert said.startswith("out of shape")
+
+
 KINDS: dict[str, Any] = {
     "plain": lambda x: x,
     "wanting a gradient": lambda x: x.requires_grad_(),

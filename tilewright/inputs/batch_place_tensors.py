@@ -30,6 +30,8 @@ class BatchOnProcessor(BatchOnHost):
             found = addresses.read(values) if name != "out" and _is_plain(values[0]) else None
             if found is not None:
                 address, size, step = found
+                if (address == 0).any():
+                    arrays_of(values, name, kind)  # says whose memory was given back
                 step *= kind.itemsize
                 at = Columns(address, *size.T, *step.T)
                 return Matrices(at, kind, None, tuple(values), kinds=values)

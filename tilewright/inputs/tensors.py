@@ -6,12 +6,14 @@ product at all, `inputs/watched.py`, does without.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from tilewright.arrays.array import NDArray
 from tilewright.errors import DtypeError, OperandError
 from tilewright.inputs.ragged_batch import RaggedBatch
 
@@ -120,7 +122,7 @@ def array(value: Any, name: str) -> Any:
             held = "negative" if value.is_neg() else "conjugate"
             raise OperandError(f"{name}: its memory holds the {held}; accepted is a new tensor")
         value = as_it_lies(value)
-    return value.detach().numpy()
+    return _lying(value.detach().numpy(), value, name)
 
 
 def narrow_array(value: Any, name: str) -> Any:
@@ -133,7 +135,25 @@ def narrow_array(value: Any, name: str) -> Any:
     if value.layout is not torch.strided or value.is_nested or value.device.type != "cpu":
         raise OperandError(f"{name}: accepted are dense tensors, all on 'cpu'")
     value = value.detach()
-    return (value.view(torch.int16) if value.dtype is torch.bfloat16 else value).numpy()
+    seen = value.view(torch.int16) if value.dtype is torch.bfloat16 else value
+    return _lying(seen.numpy(), value, name)
+
+
+def _lying(seen: NDArray, value: Tensor, name: str) -> NDArray:
+    """NumPy's view of a tensor's memory, where it has some: NumPy itself does not ask."""
+    if not value.data_ptr():
+        check_memory({name: value})
+    return seen
+
+
+def check_memory(given: Mapping[str, Tensor | None]) -> None:
+    """Raise OperandError where elements of a tensor lie nowhere: its storage was given back."""
+    for name, value in given.items():
+        if value is not None and value.numel() and not value.data_ptr():
+            raise OperandError(
+                f"{name} of shape {tuple(value.shape)}: has no memory; accepted are tensors whose"
+                " elements lie on their device"
+            )
 
 
 def written(out: Tensor) -> None:

@@ -24,7 +24,7 @@ from tilewright.inputs import tensor_checks as checks
 from tilewright.inputs.checks import check_shape, checked_number, checked_scalars
 from tilewright.inputs.devices import host
 from tilewright.inputs.overlap import check_apart
-from tilewright.inputs.tensors import WITH_COMPLEX, array, dtype_of
+from tilewright.inputs.tensors import WITH_COMPLEX, array, check_memory, dtype_of
 from tilewright.planning.explain import explained_elsewhere, product_head
 from tilewright.torch_ops import down, recorded
 from tilewright.torch_ops.autocast import cast
@@ -203,6 +203,8 @@ def put(out: Tensor, name: str, found: Tensor, beta: complex, function: Any) -> 
     """function(found + beta · out) in out's place."""
     check_shape(name, out.shape, found.shape)
     check_apart(name, out.shape, out.stride())
+    if is_eager(out):
+        check_memory({name: out})
     if beta != 0:
         found = found + beta * out
     return out.copy_(function(found) if function else found)

@@ -17,7 +17,7 @@ from tilewright.errors import ArgumentError, DtypeError, OperandError, OverlapEr
 from tilewright.facts.limits import MOST
 from tilewright.inputs.checks import check_shape
 from tilewright.inputs.overlap import SHARED, check_apart
-from tilewright.inputs.tensors import dtype_of, needs_gradient
+from tilewright.inputs.tensors import check_memory, dtype_of, needs_gradient
 from tilewright.remember import Shelf
 from tilewright.torch_ops import fp8, fp8_again
 from tilewright.torch_ops.eager import is_eager
@@ -163,7 +163,8 @@ def _quantised(
 def _run(work: Fp8Work, given: dict[str, Any], out_dtype: _Asked) -> Any:
     """`out_dtype` is which are accepted, the one that is made first, and what was asked for."""
     operands, depths = work.operands, work.depths
-    _check_memory(given)
+    if is_eager(*given.values()):
+        check_memory(given)
     out, (accepted, asked) = operands.out, out_dtype
     if asked is not None and asked not in accepted:
         names = " and ".join(map(str, accepted))
@@ -195,18 +196,6 @@ def _check_tensors(given: dict[str, Any], out: Any) -> None:
             raise OperandError(
                 f"{name}: requires a gradient, which does not pass 8-bit floats; accepted is its"
                 " .detach(), or a call under torch.no_grad()"
-            )
-
-
-def _check_memory(given: dict[str, Tensor]) -> None:
-    """Raise where a plain tensor's elements lie nowhere: its storage was given back."""
-    if not is_eager(*given.values()):
-        return
-    for name, value in given.items():
-        if value.numel() and not value.data_ptr():
-            raise OperandError(
-                f"{name} of shape {tuple(value.shape)}: has no memory; accepted are tensors whose"
-                " elements lie on their device"
             )
 
 
@@ -318,6 +307,7 @@ def _check_out(
                 f"{name}={type(value).__name__}: keeps its elements elsewhere; accepted with out="
                 " are plain tensors"
             )
+    check_memory({"out": out})
     begin, end = _reach(out)
     for name, value in given.items():
         first, last = _reach(value)

@@ -19,7 +19,7 @@ from tilewright.arrays import torch_private as private
 from tilewright.backends.host import invariant
 from tilewright.errors import ShapeError
 from tilewright.facts.arithmetic import is_alone
-from tilewright.inputs.tensors import DTYPES
+from tilewright.inputs.tensors import DTYPES, check_memory
 from tilewright.torch_ops import ragged_tensors
 from tilewright.torch_ops.ragged_tensors import is_aligned
 
@@ -40,6 +40,7 @@ def write_product(
         alone = is_alone(precision) and w.dim() == 3
         if not alone and ragged_tensors.product_into(x, w, offsets, bias, out):
             return
+        check_memory({"x": x, "w": w, "offsets": offsets, "bias": bias, "out": out})
         (_write_alone if alone else _write)(x, w, _bounds(x, w, offsets), bias, out)
 
 
@@ -48,6 +49,7 @@ def new_product(x: Tensor, w: Tensor, offsets: Tensor, bias: Any, precision: str
     alone = is_alone(precision) and w.dim() == 3
     if not alone and (found := ragged_tensors.product(x, w, offsets, bias)) is not None:
         return found
+    check_memory({"x": x, "w": w, "offsets": offsets, "bias": bias})
     bounds = _bounds(x, w, offsets)
     found = _by_torch(x, w, offsets, bounds) if bias is None and not alone else None
     if found is not None:
@@ -76,6 +78,7 @@ def plain_product(x: Tensor, w: Tensor, offsets: Tensor) -> Any:
     found = ragged_tensors.product(x, w, offsets, None)
     if found is not None:
         return found
+    check_memory({"x": x, "w": w, "offsets": offsets})
     return _by_torch(x, w, offsets, _bounds(x, w, offsets))
 
 

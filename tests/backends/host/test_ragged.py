@@ -151,6 +151,40 @@ def test_wrong_offsets_are_named_whether_met_before_or_not(ends: list[int]) -> N
         tw.ragged_matmul(x, w, torch.tensor([1, 4, 6]))
 
 
+@pytest.mark.parametrize("met", [False, True])
+@pytest.mark.parametrize("form", ["rows", "bias", "out", "depths", "alone"])
+def test_memory_that_was_given_back_is_named_whether_met_before_or_not(
+    form: str, met: bool
+) -> None:
+    names = ["x", "w", "offsets", *([form] if form in ("bias", "out") else ())]
+    for name in names:
+        for _ in range(2 * met):
+            tw.ragged_matmul(**_given(form))
+        given = _given(form)
+        given[name].untyped_storage().resize_(0)
+        said = ""
+        try:
+            tw.ragged_matmul(**given)
+        except TilewrightError as error:
+            said = str(error)
+        del given  # a report of a failure would print them, and with them whatever lies there
+        assert said.startswith(f"{name} of shape")
+        assert "has no memory" in said
+
+
+def _given(form: str) -> dict[str, Any]:
+    """Arguments of a product of this form."""
+    ends = torch.tensor([3, 3, 8], dtype=torch.int32)
+    if form == "depths":
+        return {"x": torch.ones(4, 8), "w": torch.ones(8, 4), "offsets": ends}
+    given = {"x": torch.ones(8, 4), "w": torch.ones(3, 4, 4), "offsets": ends}
+    if form == "bias":
+        given["bias"] = torch.ones(3, 4)
+    if form == "out":
+        given["out"] = torch.ones(8, 4)
+    return given | ({"batch_invariant": True} if form == "alone" else {})
+
+
 def test_what_lies_alike_is_known_with_any_number_of_rows_and_nothing_else_is() -> None:
     w = drawn((3, 20, 40), "turned", "float32")
     ends = torch.tensor([1, 4, 6])

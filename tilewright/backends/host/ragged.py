@@ -75,6 +75,7 @@ class Bound:
         self.kind, self._device = kind, device
         self._free: list[_Job] = []
         self._run = compiled.kernels("ragged").run
+        self._has_bias = kind.bias > 0
 
     def __call__(
         self,
@@ -87,7 +88,10 @@ class Bound:
         threads: int,
         must: bool = False,
     ) -> int:
-        """DONE, or with nothing written: FASTER (another way is), WRONG (offsets)."""
+        """DONE, or with nothing written: FASTER (another way is), WRONG (offsets, or no memory)."""
+        nowhere = not (a and b and offsets and c and (bias or not self._has_bias))
+        if nowhere and self._have_elements(a, b, offsets, bias, c, t):
+            return WRONG
         try:
             job = self._free.pop()
         except IndexError:
@@ -104,6 +108,18 @@ class Bound:
             found = DONE
         self._free.append(job)
         return found
+
+    def _have_elements(self, a: int, b: int, offsets: int, bias: int, c: int, t: int) -> bool:
+        """Whether what lies at address 0 has elements: memory that was given back."""
+        kind = self.kind
+        m, n, k = kind.sizes
+        if kind.rows:
+            of_a, of_b, of_c = t * k, kind.count * k * n, t * n
+        else:
+            of_a, of_b, of_c = m * t, t * n, kind.count * m * n
+        elements = (of_a, of_b, kind.count + kind.has_first, kind.bias * kind.count, of_c)
+        places = (a, b, offsets, bias, c)
+        return any(size and not place for size, place in zip(elements, places, strict=True))
 
 
 class _Job:
