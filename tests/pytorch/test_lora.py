@@ -174,7 +174,36 @@ def test_what_does_not_fit_is_refused_by_name() -> None:
         (OperandError, "base=ReLU", lambda: GroupedLoRA(torch.nn.ReLU(), [1])),
         (OperandError, r"adapter=\[0, 1, 2\]", lambda: made(x, [0, 1, 2])),
         (OperandError, "adapter.dtype", lambda: made(x, torch.ones(3))),
+        (OperandError, "x=list", lambda: made([1.0], torch.tensor([0]))),
+        (ShapeError, r"x.shape=\(3, 5\)", lambda: made(x[:, :5], torch.tensor([0, 1, 2]))),
         (ShapeError, r"adapter.shape=\(2,\)", lambda: made(x, torch.tensor([0, 1]))),
     ):
         with pytest.raises(error, match=words):
             call()
+
+
+@pytest.mark.parametrize("way", ["loaded", "assigned", "drawn"])
+def test_a_layer_made_on_the_meta_device_has_its_order_and_scales_again(way: str) -> None:
+    wanted, x = layer(alpha=8.0), torch.randn(7, 13, dtype=torch.float64)
+    adapter = torch.tensor([3, 0, -1, 2, 1, 4, 0])
+    made = layer(alpha=8.0).to("meta")
+    if way != "assigned":
+        made = made.to_empty(device="cpu")
+        for buffer in made.buffers():
+            buffer.fill_(99)
+    if way == "drawn":
+        made.base.load_state_dict(wanted.base.state_dict())
+        made.reset_parameters()
+        assert torch.equal(made(x, adapter), made.base(x))
+        assert made.adapter_ranks.tolist() == RANKS
+    else:
+        made.load_state_dict(wanted.state_dict(), assign=way == "assigned")
+        torch.testing.assert_close(made(x, adapter), wanted(x, adapter))
+    assert all(buffer.device.type == "cpu" for buffer in made.buffers())
+
+
+def test_a_state_without_memory_is_loaded_as_torch_does() -> None:
+    state = {name: value.to("meta") for name, value in layer().state_dict().items()}
+    made = layer()
+    made.load_state_dict(state, assign=True)
+    assert made.a[0].is_meta

@@ -48,9 +48,13 @@ def is_watched(*values: Any) -> bool:
 
 
 def is_int8(value: Any) -> bool:
-    """Whether it is a tensor of int8, of which products are int32 or have scales."""
-    torch = loaded_torch()
-    return torch is not None and getattr(value, "dtype", None) is torch.int8
+    """Whether it is a tensor of int8, of which products are int32 or have scales.
+
+    By the name: to look torch up, a compiler that traces this reads every module that is loaded,
+    which fails while one of them is being imported.
+    """
+    dtype = getattr(value, "dtype", None)
+    return getattr(dtype, "itemsize", 0) == 1 and str(dtype) == "torch.int8"
 
 
 def are_unseen(torch: Any, a: Any, b: Any) -> bool:

@@ -80,19 +80,23 @@ class GroupedLoRA(nn.Module):
         # Adapters in the order of their ranks, and where each stands in it.
         order = sorted(range(len(self.ranks)), key=self.ranks.__getitem__)
         self._order, self._mean = tuple(order), sum(self.ranks) / max(len(self.ranks), 1)
-        places = torch.empty(len(order), dtype=torch.int64, device=like.device)
-        places[order] = torch.arange(len(order), device=like.device)
-        self.register_buffer("_places", places, persistent=False)
-        by_place = like.new_tensor([*(self.scales[i] for i in order), 0.0])
+        whole = torch.empty(len(order), dtype=torch.int64, device=like.device)
+        self.register_buffer("_places", whole, persistent=False)
+        by_place = like.new_empty(len(order) + 1)
         self.register_buffer("_by_place", by_place, persistent=False)
-        self.register_buffer("_scale", like.new_tensor(self.scales), persistent=False)
-        ranks_too = torch.tensor(self.ranks, dtype=torch.int64, device=like.device)
-        self.register_buffer("adapter_ranks", ranks_too)
+        self.register_buffer("_scale", like.new_empty(len(order)), persistent=False)
+        self.register_buffer("adapter_ranks", torch.empty_like(whole))
         self.register_load_state_dict_pre_hook(_check_state)
+        self.register_load_state_dict_post_hook(_fill_tables)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw every `a` anew and set every `b` to zero: the layer is base's again."""
+        """Draw every `a` anew and set every `b` to zero: the layer is base's again.
+
+        After `to_empty` of a layer made on the meta device this, or a state that is loaded, writes
+        the adapters' order and scales anew, too.
+        """
+        _fill_tables(self)
         bound = 1 / math.sqrt(max(self.in_features, 1))
         for a, b in zip(self.a, self.b, strict=True):
             nn.init.uniform_(a, -bound, bound)
@@ -150,6 +154,12 @@ class GroupedLoRA(nn.Module):
             return few_rows.added(*given)
 
     def _check(self, x: Tensor, adapter: Tensor) -> None:
+        if not isinstance(x, Tensor):
+            raise OperandError(f"x={type(x).__name__}: accepted is a tensor of floats")
+        if not x.dim() or x.shape[-1] != self.in_features:
+            raise ShapeError(
+                f"x.shape={tuple(x.shape)}: the last must be {self.in_features}, in_features"
+            )
         if not isinstance(adapter, Tensor):
             raise OperandError(f"adapter={short(adapter)}: accepted is a tensor of whole numbers")
         if adapter.is_floating_point() or adapter.is_complex() or adapter.dtype == torch.bool:
@@ -187,11 +197,34 @@ class GroupedLoRA(nn.Module):
 def _check_state(module: Any, state: Any, prefix: str, *_: Any) -> None:
     """Raise where a state is of adapters that stand otherwise; called before it is loaded."""
     found = state.get(f"{prefix}adapter_ranks")
-    if isinstance(found, Tensor) and found.tolist() != module.ranks:
+    if isinstance(found, Tensor) and not found.is_meta and found.tolist() != module.ranks:
         raise ArgumentError(
             f"state[{f'{prefix}adapter_ranks'!r}]={short(found.tolist())}: accepted are"
             f" {short(module.ranks)}, the ranks of the adapters in their order"
         )
+
+
+def _fill_tables(module: Any, *_: Any) -> None:
+    """Write what follows from ranks and scales, on the device that the adapters lie on now.
+
+    `to_empty` leaves nothing in buffers, and a state that replaces meta tensors leaves them behind.
+    """
+    order, scales = module._order, module.scales
+    tables = {
+        "_places": sorted(range(len(order)), key=order.__getitem__),
+        "_by_place": [*(scales[i] for i in order), 0.0],
+        "_scale": scales,
+        "adapter_ranks": module.ranks,
+    }
+    where = module.a[0].device if len(module.a) else module.adapter_ranks.device
+    with torch.no_grad():
+        for name, values in tables.items():
+            table = getattr(module, name)
+            if table.device != where:
+                table = torch.empty_like(table, device=where)
+                setattr(module, name, table)
+            if not table.is_meta:
+                table.copy_(torch.tensor(values, dtype=table.dtype, device="cpu"))
 
 
 def _checked_ranks(ranks: Any) -> list[int]:
