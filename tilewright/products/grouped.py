@@ -126,7 +126,8 @@ def grouped_matmul(
             strides of its own; or `RaggedBatch`. NumPy, CPU arrays with DLPack, or all on one GPU:
             torch, CuPy, DLPack (docs/gpu.md). Lists in the host's memory may be of int8 (NumPy's,
             torch's), with results, `out` and bias of int32, sums modulo 2^32 and whole alpha and
-            beta, or of bfloat16 (torch's, ml_dtypes'), summed in float32 and rounded once.
+            beta, or of bfloat16 (torch's, ml_dtypes'), each product summed in float32 and rounded
+            once: several in one result are added in bfloat16.
         out: matrices [m_i, n_i] that do not overlap, or are the very same; made where None. One
             that is named more than once has one beta and one bias: the same number and the same
             array (or None) wherever it is named.
