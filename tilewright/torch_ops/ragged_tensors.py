@@ -34,6 +34,7 @@ _grouped = private.grouped(torch)
 _WIDTHS = {torch.float32: 4, torch.float16: 8, torch.bfloat16: 8}  # elements of 16 bytes
 _REFUSALS = (RuntimeError, AttributeError, TypeError, IndexError)
 _AROUND = 2.5e-5  # seconds of Python around gradients that torch's own, in C++, do without
+_THEIRS = (host.FASTER, host.FASTER_WHOLE)
 Key = tuple[Any, ...]
 
 
@@ -41,6 +42,7 @@ class Launch:
     """A product of tensors that lie alike: its kernels, and the sizes of its result."""
 
     __slots__ = (
+        "asks",
         "bound",
         "dtype",
         "is_torchs",
@@ -52,7 +54,7 @@ class Launch:
     )
 
     def __init__(self, bound: host.Bound, x: Tensor, w: Tensor, offsets: Tensor) -> None:
-        self.bound, self.dtype = bound, x.dtype
+        self.bound, self.dtype, self.asks = bound, x.dtype, host.ASKS
         self.of_rows, self.n = w.dim() == 3, w.shape[-1]
         m = x.shape[0]
         self.is_torchs = takes(x, w, offsets)
@@ -62,15 +64,22 @@ class Launch:
         self.strides = (self.n, 1) if self.of_rows else (m * self.n, self.n, 1)
 
     def made(self, x: Any, w: Any, offsets: Any, bias: int = 0) -> Any:
-        """The product, or what stands in the way: `FASTER` or `WRONG`, a number."""
-        if self.of_rows:
-            t = x.shape[0]
-            out = _new((t, self.n), self.strides, self.dtype)
-        else:
-            t = x.shape[1]
-            out = _new(self.shape, self.strides, self.dtype)
-        given = x.data_ptr(), w.data_ptr(), offsets.data_ptr(), bias, out.data_ptr()
-        return self.bound(*given, t, _threads()) or out
+        """The product, or what stands in the way: `FASTER`, `WRONG` .., a number.
+
+        Where the last call was torch's no memory is taken before this one is known to be ours.
+        """
+        t = x.shape[0 if self.of_rows else 1]
+        given, asks = (x.data_ptr(), w.data_ptr(), offsets.data_ptr(), bias), host.ASKS
+        if self.asks == host.LOOKS:
+            found = self.bound(*given, 1, t, _threads(), host.LOOKS)
+            if found != host.OURS:
+                return found
+            asks = host.MUST
+        shape = (t, self.n) if self.of_rows else self.shape
+        out = _new(shape, self.strides, self.dtype)
+        found = self.bound(*given, out.data_ptr(), t, _threads(), asks)
+        self.asks = host.LOOKS if found in _THEIRS else host.ASKS
+        return found or out
 
 
 _launches: Shelf[Key, Launch] = Shelf("ragged products of tensors of processors", most=8 << 20)
@@ -109,7 +118,7 @@ def again(
         place = 0 if bias is None else bias.data_ptr()
         found = launch.made(x, w, offsets, place)
         if type(found) is int:
-            found = _otherwise(found, launch, given)
+            found = _otherwise(found, launch, given, wants)
     except _REFUSALS:  # no tensor, or none with memory
         return None
     if wants and found is not None:
@@ -129,15 +138,18 @@ def _found(given: tuple[Any, ...], bias: Any) -> Any:
     return known
 
 
-def _otherwise(why: int, launch: Launch, given: tuple[Any, ...]) -> Any:
-    """By torch, where that is faster and takes it."""
-    if why != host.FASTER or not launch.is_torchs or len(given) > 3:
+def _otherwise(why: int, launch: Launch, given: tuple[Any, ...], wants: bool) -> Any:
+    """By torch, where that is faster and takes it; `wants`: gradients."""
+    if why not in _THEIRS or not launch.is_torchs or len(given) > 3:
         return None
     x, w, offsets = given
-    with torch.no_grad():
+    if wants:
+        with torch.no_grad():
+            found = _grouped(x, w, offs=offsets)
+    else:
         found = _grouped(x, w, offs=offsets)
-        if launch.of_rows and (end := int(offsets[-1])) < x.shape[0]:
-            found[end:].zero_()
+    if why == host.FASTER:
+        found[int(offsets[-1]) :].zero_()
     return found
 
 

@@ -85,7 +85,7 @@ def native(*given: Any, bias: Any = None) -> Any:
     place = 0 if bias is None else bias.data_ptr()
     t = x.shape[0 if of_rows else 1]
     places = (x.data_ptr(), w.data_ptr(), offsets.data_ptr(), place, out.data_ptr())
-    assert launch.bound(*places, t, 2, True) == ragged.DONE
+    assert launch.bound(*places, t, 2, ragged.MUST) == ragged.DONE
     return out
 
 
@@ -149,6 +149,60 @@ def test_wrong_offsets_are_named_whether_met_before_or_not(ends: list[int]) -> N
         with pytest.raises(ShapeError, match="offsets"):
             tw.ragged_matmul(x, w, torch.tensor(ends))
         tw.ragged_matmul(x, w, torch.tensor([1, 4, 6]))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_what_is_torchs_to_multiply_is_checked_and_ends_with_zeros(
+    monkeypatch: pytest.MonkeyPatch, dtype: str
+) -> None:
+    """Where its loop is predicted to be sooner, known or not, with gradients or without."""
+    monkeypatch.setattr(ragged, "THEIRS", dict.fromkeys(ragged.THEIRS, 0.0))
+    monkeypatch.setattr(ragged, "_THEIR_SHARE", 1e6)
+    monkeypatch.setattr(ragged, "_THEIR_READS", dict.fromkeys(ragged._THEIR_READS, 1e6))
+    taken: list[object] = []
+    theirs = ragged_tensors._grouped
+    monkeypatch.setattr(
+        ragged_tensors, "_grouped", lambda *a, **b: taken.append(a) or theirs(*a, **b)
+    )
+    x, w = drawn((40, 64), "plain", dtype), drawn((3, 64, 64), "turned", dtype)
+    tw.ragged_matmul(x, w, torch.tensor([10, 10, 40], dtype=torch.int32))
+    for ends in ([10, 10, 40], [10, 25, 31], [0, 0, 0], [40, 40, 40]):
+        offsets = torch.tensor(ends, dtype=torch.int32)
+        right = reference(x, w, [0, *ends])
+        for wanted in (False, True):
+            x.requires_grad_(wanted)
+            before = len(taken)
+            found = tw.ragged_matmul(x, w, offsets)
+            near(found, right, dtype)
+            assert found.requires_grad == wanted
+            assert torch.equal(found[ends[-1] :], torch.zeros_like(found[ends[-1] :]))
+            assert wanted or not ends[-1] or len(taken) > before  # with gradients it is new
+        with pytest.raises(ShapeError, match="offsets"):
+            tw.ragged_matmul(x, w, torch.tensor([10, 9, 40], dtype=torch.int32))
+
+
+def test_calls_that_torch_took_are_taken_back_when_groups_are_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One large group by torch, many small ones by the kernels, in turn and with equal rows."""
+    monkeypatch.setattr(ragged, "THEIRS", dict.fromkeys(ragged.THEIRS, 1.0))
+    asked: list[int] = []
+    made = ragged_tensors.Launch.made
+
+    def watched(launch: Any, *given: Any) -> Any:
+        asked.append(launch.asks)
+        launch.asks = ragged.LOOKS  # as after a call that torch took
+        return made(launch, *given)
+
+    monkeypatch.setattr(ragged_tensors.Launch, "made", watched)
+    x, w = drawn((40, 64), "plain", "float32"), drawn((3, 64, 64), "turned", "float32")
+    for ends in ([10, 10, 40], [10, 25, 31], [0, 0, 0]):
+        for _ in range(2):
+            found = tw.ragged_matmul(x, w, torch.tensor(ends, dtype=torch.int32))
+            near(found, reference(x, w, [0, *ends]), "float32")
+            assert torch.equal(found[ends[-1] :], torch.zeros_like(found[ends[-1] :]))
+    assert asked[1:] == [ragged.ASKS] * (len(asked) - 1)
+    assert len(asked) >= 6
 
 
 @pytest.mark.parametrize("met", [False, True])

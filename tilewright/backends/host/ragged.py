@@ -26,11 +26,14 @@ from tilewright.backends.host.threads import in_parallel
 from tilewright.facts.device import Device
 from tilewright.remember import Shelf
 
-DONE, FASTER, WRONG, _POSTED = 0, -1, -2, -3  # as kernels/ragged.py has them
+# As kernels/ragged.py has them.
+ASKS, MUST, LOOKS = range(3)
+DONE, FASTER, WRONG, _POSTED, OURS, FASTER_WHOLE = 0, -1, -2, -3, -4, -5
 ITEMS = {"float32": 4, "float64": 8, "bfloat16": 2, "float16": 2}
 _SHAPES = grouped._SHAPES
 # Of 16 bits. Rows are multiples of 24, columns of 32: registers of any width divide them.
 _HALVES = ((24, 64, 0.6), (48, 96, 0.7), (72, 128, 0.75))
+_PAIRS = ((24, 64, 0.5), (48, 128, 0.6), (96, 256, 0.7))  # where pairs of bfloat16 are multiplied
 # Operations of torch's BLAS for one of float32 where a processor multiplies 16 bits; elsewhere.
 _WITH = {
     "bfloat16": {"amx-bf16": 12.0, "avx512bf16": 2.4, "bf16": 2.4},
@@ -86,9 +89,13 @@ class Bound:
         c: int,
         t: int,
         threads: int,
-        must: bool = False,
+        asks: int = ASKS,
     ) -> int:
-        """DONE, or with nothing written: FASTER (another way is), WRONG (offsets, or no memory)."""
+        """DONE, or with nothing written WRONG (offsets, or no memory) or what else the kernel says.
+
+        FASTER: another way is. FASTER_WHOLE: so it is, and every row has a group. OURS: what is
+        asked by LOOKS alone.
+        """
         nowhere = not (a and b and offsets and c and (bias or not self._has_bias))
         if nowhere and self._have_elements(a, b, offsets, bias, c, t):
             return WRONG
@@ -99,10 +106,10 @@ class Bound:
         if threads > job.threads or _forked:
             threads = 1 if _forked else job.threads
         own = _own.place or _own.made(self._device)
-        found: int = self._run(job.address, own, a, b, offsets, bias, c, t, threads, must)
+        found: int = self._run(job.address, own, a, b, offsets, bias, c, t, threads, asks)
         if found > 0:
             job = _Job(self.kind, self._device, 2 * found)
-            found = self._run(job.address, own, a, b, offsets, bias, c, t, threads, must)
+            found = self._run(job.address, own, a, b, offsets, bias, c, t, threads, asks)
         if found == _POSTED:
             job.share(threads)
             found = DONE
@@ -138,9 +145,7 @@ class _Job:
         for name, array in memory.items():
             words[getattr(names, name)] = array.ctypes.data
         words[names.ROOM], words[names.SCRATCH_PITCH] = room, pitch
-        words[names.MULTIPLY] = compiled.code_of_products(
-            "grouped", 8 if kind.dtype == "float64" else 4
-        )
+        words[names.MULTIPLY] = compiled.code_of_products(*_products(kind.dtype))
         words[names.WORK], words[names.POOL] = compiled.code_of_groups(kind.dtype), _pool()
         _model(words, names, kind, device)
         self._words, self._memory = words, memory
@@ -175,20 +180,33 @@ def _sizes(kind: Kind) -> dict[str, int]:
     }
 
 
+def _in_pairs(dtype: str) -> bool:
+    """Whether the processor multiplies pairs of these."""
+    return dtype == "bfloat16" and bool(compiled.kernels("grouped_narrow_tile").PAIRS)
+
+
+def _products(dtype: str) -> tuple[str, int]:
+    """The module that multiplies registers, and the bytes of what it multiplies."""
+    if _in_pairs(dtype):
+        return "grouped_narrow", 2
+    return "grouped", 8 if dtype == "float64" else 4
+
+
 def _pitch(dtype: str) -> int:
     """Bytes of a thread's own, a line of the cache and whole ones."""
-    if ITEMS[dtype] == 2:
+    module, item = _products(dtype)
+    if item != ITEMS[dtype]:
         size = compiled.kernels("ragged").scratch()
     else:
         rows = max(high for high, _, _ in _shapes(dtype))
-        size = compiled.kernels("grouped").scratch(rows, ITEMS[dtype])
+        size = compiled.kernels(module).scratch(rows, item)
     return int(size + 127) // 64 * 64
 
 
 def _shapes(dtype: str) -> tuple[tuple[int, int, float], ...]:
     """Rows and columns of tiles, and the share of a core's peak that they reach."""
-    if dtype in ("bfloat16", "float16"):
-        return _HALVES
+    if ITEMS[dtype] == 2:
+        return _PAIRS if _in_pairs(dtype) else _HALVES
     wide = 2 if dtype == "float64" else 1
     return tuple((m, n // wide, share) for m, n, share in _SHAPES)
 
@@ -197,6 +215,8 @@ def _model(words: Any, names: Any, kind: Kind, device: Device) -> None:
     """What seconds are predicted by, here and of the loop of torch's BLAS."""
     known, item = rates.of(device), ITEMS[kind.dtype]
     peak = rates.PEAK / known.factor / (2 if item == 8 else 1)
+    if _in_pairs(kind.dtype):
+        peak *= KINDS[kind.dtype].speed()
     # Not the measured rate of NumPy's BLAS: measured beside other work it was a twentieth once.
     theirs = _THEIR_SHARE * rates.PEAK / known.factor * _beside_single(kind.dtype)
     reals = words.view(np.float64)
@@ -289,12 +309,12 @@ def _check_converts() -> None:
 
 
 def _stages(dtype: str, device: Device) -> list[Any]:
-    item = 8 if dtype == "float64" else 4
-    tiles = range(KINDS[dtype].pieces) if ITEMS[dtype] > 2 else ()
+    module, item = _products(dtype)
+    tiles = range(KINDS[dtype].pieces) if item == ITEMS[dtype] else ()
     return [
         *([_check_converts] if dtype == "float16" else []),
-        partial(compiled.code_of_products, "grouped", item),
-        *(partial(compiled.compile_tile, "grouped", item, number) for number in tiles),
+        partial(compiled.code_of_products, module, item),
+        *(partial(compiled.compile_tile, module, item, number) for number in tiles),
         partial(compiled.code_of_groups, dtype),
         compiled.compile_groups,
     ]

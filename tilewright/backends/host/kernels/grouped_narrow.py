@@ -162,7 +162,7 @@ def _finished(zero, item, sums, pitch, rows, cols, record, c, bias):
 
 
 @njit(cache=True)
-def _tile(zero, item, code, entry, scratch):
+def run_tile(zero, item, code, entry, scratch):
     """One tile; `code` is the address of `multiply`."""
     group = 4 // item
     sums, panel = scratch, scratch + ROWS * PITCH
@@ -218,7 +218,7 @@ def _tiles(zero, item, step, task, scratch):
     """Tiles of the queue from one cut to the next."""
     cuts, queue, code = whole(step, CUTS), whole(step, QUEUE), whole(step, MULTIPLY)
     for tile in range(whole(cuts, task), whole(cuts, task + 1)):
-        _tile(zero, item, code, queue + 8 * TILE * tile, scratch)
+        run_tile(zero, item, code, queue + 8 * TILE * tile, scratch)
 
 
 @njit(cache=True)
@@ -273,7 +273,7 @@ def pieces(item):
         (_copied, (zero, size, *[types.int64] * 7)),
         (_panel, (zero, size, *[types.int64] * 6)),
         (_finished, (zero, size, *[types.int64] * 7)),
-        (_tile, (zero, size, *[types.int64] * 3)),
+        (run_tile, (zero, size, *[types.int64] * 3)),
     )
     return [partial(function.compile, signature) for function, signature in takes]
 

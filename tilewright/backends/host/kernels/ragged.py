@@ -41,6 +41,8 @@ from tilewright.backends.host.kernels.grouped import (
     N,
     run_tile,
 )
+from tilewright.backends.host.kernels.grouped_narrow import run_tile as run_narrow_tile
+from tilewright.backends.host.kernels.grouped_narrow_tile import PAIRS
 from tilewright.backends.host.kernels.grouped_tile import (
     REGISTER,
     ROWS,
@@ -63,7 +65,9 @@ WORDS = SHAPES + 2 * MOST_SHAPES
 # float64 words behind those: of a model of seconds.
 (OVERHEAD, RATE, MOVE, TASK, WAKE, THEIRS, THEIR_RATE, THEIR_MOVE, SHARE) = range(WORDS, WORDS + 9)
 SIZE = WORDS + 9 + MOST_SHAPES
-DONE, THEIRS_IS_FASTER, WRONG, POSTED = 0, -1, -2, -3
+# What a call asks: whether another way is faster; nothing; or that alone, and nothing is written.
+ASKS, MUST, LOOKS = range(3)
+DONE, THEIRS_IS_FASTER, WRONG, POSTED, OURS_IS_FASTER, THEIRS_IS_WHOLE = 0, -1, -2, -3, -4, -5
 _HALF_ROWS, _HALF_COLUMNS = 72, 128  # the largest tile of elements of 16 bits
 _GAP = 64
 
@@ -233,14 +237,15 @@ def _cleared(job, out, t, first, last):
 
 
 @njit(nogil=True, cache=True)
-def run(job, own, a, b, offsets, bias, c, t, threads, must):
+def run(job, own, a, b, offsets, bias, c, t, threads, asks):
     """The products of groups at these addresses.
 
     own       memory of this thread and of those that help it, `SCRATCH_PITCH` bytes each
     t         rows (or steps of k) there are
-    must      whether another way is not asked for
-    Returns DONE; THEIRS_IS_FASTER or WRONG (offsets), nothing written; POSTED, where there is no
-    pool: tasks wait for `work`; or how many tiles there must be room for, nothing written.
+    asks      ASKS, MUST or LOOKS
+    Returns DONE; POSTED, where there is no pool: tasks wait for `work`; or with nothing written
+    WRONG (offsets), OURS_IS_FASTER, THEIRS_IS_FASTER, THEIRS_IS_WHOLE (faster, and every row has a
+    group), or how many tiles there must be room for.
     """
     first, last = _recorded(job, a, b, offsets, bias, c, t)
     if first < 0:
@@ -254,8 +259,10 @@ def run(job, own, a, b, offsets, bias, c, t, threads, must):
     if tiles > whole(job, ROOM):
         return tiles
     together = best + _real(job, WAKE)
-    if not must and _theirs(job, threads) < min(alone, together):
-        return THEIRS_IS_FASTER
+    if asks != MUST and _theirs(job, threads) < min(alone, together):
+        return THEIRS_IS_FASTER if whole(job, CLEAR) and last < t else THEIRS_IS_WHOLE
+    if asks == LOOKS:
+        return OURS_IS_FASTER
     if alone <= together:
         threads = 1
     if whole(job, CLEAR):
@@ -379,6 +386,20 @@ def _worked_on_halves(zero, job):
             _half_tile(zero, code, queue + 8 * TILE * tile, own)
 
 
+@helper
+def _worked_on_pairs(zero, job):
+    """The same where the processor multiplies pairs of bfloat16 itself."""
+    counters, cuts, queue = whole(job, COUNTERS), whole(job, CUTS), whole(job, QUEUE)
+    own = whole(job, SCRATCH) + taken(counters, 1) * whole(job, SCRATCH_PITCH)
+    tasks, code = whole(job, TASKS), whole(job, MULTIPLY)
+    while True:
+        task = taken(counters + 64, 1)
+        if task >= tasks:
+            break
+        for tile in range(whole(cuts, task), whole(cuts, task + 1)):
+            run_narrow_tile(zero, 2, code, queue + 8 * TILE * tile, own)
+
+
 def _single(job):
     _worked(np.float32(0), 4, job)
 
@@ -391,11 +412,20 @@ def _bfloat16(job):
     _worked_on_halves(BFLOAT16, job)
 
 
+def _pairs(job):
+    _worked_on_pairs(np.uint16(0), job)
+
+
 def _float16(job):
     _worked_on_halves(FLOAT16, job)
 
 
-_WORKS = {"float32": _single, "float64": _double, "bfloat16": _bfloat16, "float16": _float16}
+_WORKS = {
+    "float32": _single,
+    "float64": _double,
+    "bfloat16": _pairs if PAIRS else _bfloat16,
+    "float16": _float16,
+}
 
 
 @cache
@@ -406,5 +436,5 @@ def code_of(dtype):
 
 def compile_run():
     """What Python calls."""
-    run.compile((types.int64,) * 9 + (types.boolean,))
+    run.compile((types.int64,) * 10)
     work.compile((types.int64,))
