@@ -64,10 +64,7 @@ class Kind:
 
     def left(self, builder, word):
         """A word of A in every lane, as `product` takes it: a part each of what it multiplies."""
-        if self.item == 1 and SIGNED:  # `dot` flips it back, which LLVM sees in vectors alone
-            flip = ir.Constant(INTS, [I32(FLIP)] * LANES)
-            return builder.xor(broadcast(builder, word, INTS), flip)
-        if self.item == 1:  # in a vector LLVM 22 would turn it back and forth for ever
+        if self.item == 1 and not SIGNED:  # in a vector LLVM 22 would turn it back and forth for ever
             return broadcast(builder, builder.xor(word, I32(FLIP)), INTS)
         return self.right(builder, broadcast(builder, word, INTS))
 
@@ -82,7 +79,7 @@ class Kind:
     def product(self, builder, sums, left, right):
         """The sums and the products of a word."""
         if self.item == 1:
-            return dot(builder, sums, left, right)
+            return dot(builder, sums, left, right, is_signed=SIGNED)
         if PAIRS:
             name = "llvm.x86.avx512bf16.dpbf16ps.512"  # by bits: LLVM makes bfloat of them
             call = overloaded(builder, name, FLOATS, FLOATS, INTS, INTS)

@@ -27,15 +27,18 @@ DOTS = _DOTS or _HALF_DOTS or _ARM  # whether four products are one instruction
 _PAIRS = "llvm.x86.avx512.pmaddw.d.512" if WIDE else "llvm.x86.avx2.pmadd.wd"
 
 
-def dot(builder, sums, x, weights):
-    """`sums` and the products of both, all of sixteen lanes of 32 bits."""
+def dot(builder, sums, x, weights, is_signed=False):
+    """`sums` and the products of both, all of sixteen lanes of 32 bits.
+
+    `is_signed`: bytes of x are -128 to 127, where the processor multiplies such (`SIGNED`).
+    """
     if _DOTS:
         name = "llvm.x86.avx512.vpdpbusd.512"
         return builder.call(overloaded(builder, name, INTS, INTS, INTS, INTS), [sums, x, weights])
     if _HALF_DOTS:
         return _in_parts(builder, _half_dot, 8, sums, x, weights)
     if _ARM:
-        return _in_parts(builder, _arm_dot, 4, sums, x, weights)
+        return _in_parts(builder, _signed_dot if is_signed else _arm_dot, 4, sums, x, weights)
     if "avx2" in _FOUND:
         return _in_parts(builder, _pairs, LANES if WIDE else 8, sums, x, weights)
     return _plainly(builder, sums, x, weights)
@@ -70,14 +73,18 @@ def _half_dot(builder, sums, x, weights):
 
 def _arm_dot(builder, sums, x, weights):
     """Both signed: x less 128; `pack` adds 128 times the weights to the start of every sum."""
+    flip = ir.Constant(sums.type, [I32(0x80808080)] * sums.type.count)
+    return _signed_dot(builder, sums, builder.xor(x, flip), weights)
+
+
+def _signed_dot(builder, sums, x, weights):
     kind, bytes_ = sums.type, ir.VectorType(I8, 4 * sums.type.count)
     name = "llvm.aarch64.neon.sdot.v4i32.v16i8"
-    flipped = builder.xor(x, ir.Constant(kind, [I32(0x80808080)] * kind.count))
-    given = [builder.bitcast(value, bytes_) for value in (flipped, weights)]
+    given = [builder.bitcast(value, bytes_) for value in (x, weights)]
     return builder.call(overloaded(builder, name, kind, kind, bytes_, bytes_), [sums, *given])
 
 
-SIGNED = _ARM  # whether x is multiplied as a signed number
+SIGNED = _ARM  # whether x can be multiplied as a signed number
 
 
 def _pairs(builder, sums, x, weights):
