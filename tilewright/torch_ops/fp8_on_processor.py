@@ -51,7 +51,7 @@ def multiply(work: Fp8Work) -> None:
 
 def _whole(a: Tensor, b: Tensor) -> Tensor:
     """a @ b in int32, which wraps around."""
-    sums = torch.zeros(a.shape[0], b.shape[1], dtype=torch.int32)
+    sums = torch.zeros(a.shape[0], b.shape[1], dtype=torch.int32, device=a.device)
     for begin in range(0, a.shape[1], _EXACT):
         part = slice(begin, begin + _EXACT)
         sums += (a[:, part].float() @ b[part].float()).int()

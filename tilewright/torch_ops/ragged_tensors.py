@@ -18,6 +18,7 @@ from tilewright import remember
 from tilewright.arrays import torch_private as private
 from tilewright.backends.host import ragged as host
 from tilewright.inputs.devices import host as the_host
+from tilewright.inputs.tensors import written
 from tilewright.inputs.watched import is_anything_watched
 from tilewright.remember import Shelf
 from tilewright.torch_ops.eager import PLAIN, is_eager
@@ -35,6 +36,7 @@ _WIDTHS = {torch.float32: 4, torch.float16: 8, torch.bfloat16: 8}  # elements of
 _REFUSALS = (RuntimeError, AttributeError, TypeError, IndexError)
 _AROUND = 2.5e-5  # seconds of Python around gradients that torch's own, in C++, do without
 _THEIRS = (host.FASTER, host.FASTER_WHOLE)
+_UNASKED = 15  # calls in a row that torch gets without a look at the sizes of their groups
 Key = tuple[Any, ...]
 
 
@@ -51,10 +53,13 @@ class Launch:
         "of_rows",
         "shape",
         "strides",
+        "torchs_rows",
+        "unasked",
     )
 
     def __init__(self, bound: host.Bound, x: Tensor, w: Tensor, offsets: Tensor) -> None:
         self.bound, self.dtype, self.asks = bound, x.dtype, host.ASKS
+        self.torchs_rows = self.unasked = 0
         self.of_rows, self.n = w.dim() == 3, w.shape[-1]
         m = x.shape[0]
         self.is_torchs = takes(x, w, offsets)
@@ -62,6 +67,13 @@ class Launch:
         self.is_torchs_to_follow = self.is_torchs and alone < _AROUND
         self.shape = (offsets.shape[0], m, self.n)
         self.strides = (self.n, 1) if self.of_rows else (m * self.n, self.n, 1)
+
+    def is_still_torchs(self, x: Any) -> bool:
+        """Whether torch was sooner for as many rows in one of the last calls."""
+        if not self.unasked or x.shape[0 if self.of_rows else 1] != self.torchs_rows:
+            return False
+        self.unasked -= 1
+        return self.is_torchs
 
     def made(self, x: Any, w: Any, offsets: Any, bias: int = 0) -> Any:
         """The product, or what stands in the way: `FASTER`, `WRONG` .., a number.
@@ -72,6 +84,8 @@ class Launch:
         given, asks = (x.data_ptr(), w.data_ptr(), offsets.data_ptr(), bias), host.ASKS
         if self.asks == host.LOOKS:
             found = self.bound(*given, 1, t, _threads(), host.LOOKS)
+            if found in _THEIRS:
+                self.torchs_rows, self.unasked = t, _UNASKED
             if found != host.OURS:
                 return found
             asks = host.MUST
@@ -99,7 +113,8 @@ def again(
 
     None, too, where somebody but autograd looks on, or offsets are wrong. Where gradients are
     wanted it is `followed(x, w, offsets, bias, product)`; or `theirs(x, w, offsets)`, if given,
-    where groups are so few that torch's own gradients are sooner there.
+    where groups are so few that torch's own gradients are sooner there, or torch was in calls like
+    this one. What torch gets so is checked by torch.
     """
     if _tracing() or _forward._current_level >= 0:
         return None
@@ -113,7 +128,9 @@ def again(
                 return None
         _, launch, wants = known
         wants = wants and torch.is_grad_enabled()
-        if wants and theirs is not None and launch.is_torchs_to_follow:
+        if theirs is not None and (
+            (wants and launch.is_torchs_to_follow) or launch.is_still_torchs(x)
+        ):
             return theirs(x, w, offsets)
         place = 0 if bias is None else bias.data_ptr()
         found = launch.made(x, w, offsets, place)
@@ -161,6 +178,8 @@ def remembered(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None) -> No
     given = (x, w, offsets) if bias is None else (x, w, offsets, bias)
     if not is_eager(*given) or is_anything_watched(torch) or torch.is_inference_mode_enabled():
         return
+    if not all(one.is_contiguous() for one in given[2:]):  # kernels read them by address
+        return
     launch = _launches.get(_key(x, w, offsets, bias))
     key = _guard_key(given, bias)
     if launch is None or key in _guards or any(one.is_inference() for one in given):
@@ -192,8 +211,9 @@ def product(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None) -> Any:
     """
     if type(x) not in PLAIN or type(w) not in PLAIN or type(offsets) not in PLAIN:
         return None
-    if x.is_neg() or w.is_neg() or not offsets.is_contiguous():
+    if x.is_neg() or w.is_neg():
         return None
+    offsets = offsets.contiguous()
     place = 0
     if bias is not None:
         if type(bias) not in PLAIN or bias.is_neg() or not bias.is_contiguous():
@@ -215,8 +235,9 @@ def product_into(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None, out
     given = (x, w, offsets, out) if bias is None else (x, w, offsets, out, bias)
     if any(type(one) not in PLAIN or one.is_neg() for one in given):
         return False
-    if not offsets.is_contiguous() or (bias is not None and not bias.is_contiguous()):
+    if bias is not None and not bias.is_contiguous():
         return False
+    offsets = offsets.contiguous()
     if out.element_size() == 2 and out.stride(-1) != 1:
         return False
     bound = host.bound(_kind(x, w, offsets, bias, out), the_host())
@@ -225,7 +246,10 @@ def product_into(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None, out
     t = x.shape[0] if w.dim() == 3 else x.shape[1]
     place = 0 if bias is None else bias.data_ptr()
     places = (x.data_ptr(), w.data_ptr(), offsets.data_ptr(), place, out.data_ptr())
-    return not bound(*places, t, _threads())
+    if bound(*places, t, _threads()) != host.DONE:
+        return False
+    written(out)
+    return True
 
 
 def takes(x: Tensor, w: Tensor, offsets: Tensor) -> bool:

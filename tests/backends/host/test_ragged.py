@@ -205,6 +205,32 @@ def test_calls_that_torch_took_are_taken_back_when_groups_are_others(
     assert len(asked) >= 6
 
 
+@pytest.mark.parametrize("form", ["rows", "depths"])
+def test_an_out_is_known_to_autograd_to_be_written(form: str) -> None:
+    """By the kernels: what was saved of it before is no longer what it was."""
+    x = drawn((6, 6), "plain", "float32")
+    w = drawn((2, 6, 6), "plain", "float32") if form == "rows" else x
+    y = torch.ones(6, 6, requires_grad=True).exp()
+    if form == "depths":
+        y = torch.ones(2, 6, 6, requires_grad=True).exp()
+    tw.ragged_matmul(x, w, torch.tensor([2, 6]), out=y.detach())
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+@pytest.mark.parametrize("first", ["whole", "step"])
+def test_offsets_that_lie_apart_are_read_where_they_lie(first: str) -> None:
+    """Whether dense ones of the same number were met before or not, the bits are the same."""
+    x, w = drawn((12, 30), "plain", "float64"), drawn((3, 30, 8), "turned", "float64")
+    table = torch.tensor([[3, 9], [3, 9], [12, 9]])
+    whole, step = table[:, 0].contiguous(), table[:, 0]
+    with torch.inference_mode(first == "step"):  # which is multiplied and not remembered
+        right = tw.ragged_matmul(x, w, whole).clone()
+    near(right, reference(x, w, [0, 3, 3, 12]), "float64")
+    for offsets in (step, whole, step, whole, step):
+        assert torch.equal(tw.ragged_matmul(x, w, offsets), right)
+
+
 @pytest.mark.parametrize("met", [False, True])
 @pytest.mark.parametrize("form", ["rows", "bias", "out", "depths", "alone"])
 def test_memory_that_was_given_back_is_named_whether_met_before_or_not(

@@ -33,7 +33,10 @@ ITEMS = {"float32": 4, "float64": 8, "bfloat16": 2, "float16": 2}
 _SHAPES = grouped._SHAPES
 # Of 16 bits. Rows are multiples of 24, columns of 32: registers of any width divide them.
 _HALVES = ((24, 64, 0.6), (48, 96, 0.7), (72, 128, 0.75))
-_PAIRS = ((24, 64, 0.5), (48, 128, 0.6), (96, 256, 0.7))  # where pairs of bfloat16 are multiplied
+# Where pairs of bfloat16 are multiplied; and bytes a second of B whose columns lie apart, of which
+# words are put together one by one.
+_PAIRS = ((24, 64, 0.5), (48, 128, 0.75), (192, 256, 0.86))
+_WORD_BY_WORD = 1.2e10
 # Operations of torch's BLAS for one of float32 where a processor multiplies 16 bits; elsewhere.
 _WITH = {
     "bfloat16": {"amx-bf16": 12.0, "avx512bf16": 2.4, "bf16": 2.4},
@@ -217,13 +220,16 @@ def _model(words: Any, names: Any, kind: Kind, device: Device) -> None:
     peak = rates.PEAK / known.factor / (2 if item == 8 else 1)
     if _in_pairs(kind.dtype):
         peak *= KINDS[kind.dtype].speed()
+    move = 3 * known.move
+    if _in_pairs(kind.dtype) and kind.b[1] != item:
+        move = min(move, _WORD_BY_WORD / known.factor)
     # Not the measured rate of NumPy's BLAS: measured beside other work it was a twentieth once.
     theirs = _THEIR_SHARE * rates.PEAK / known.factor * _beside_single(kind.dtype)
     reals = words.view(np.float64)
     for name, value in {
         "OVERHEAD": grouped._OVERHEAD,
         "RATE": peak,
-        "MOVE": 3 * known.move,
+        "MOVE": move,
         "TASK": _TASK,
         "WAKE": _WAKE,
         "THEIRS": THEIRS[item],

@@ -104,7 +104,7 @@ def _launches(
     pairs = [(a[i], b[i]) for a, b in zip(downs, ups, strict=True) for i in range(len(a))]
     lies = [(a.data_ptr(), b.data_ptr(), a.shape[1]) for a, b in pairs]
     by_index = [one for _, one in sorted(zip(order, lies, strict=True))]
-    table = torch.tensor(by_index, dtype=torch.int64).to(x.device)
+    table = torch.tensor(by_index, dtype=torch.int64, device="cpu").to(x.device)
     most = max(1 << (max(a.shape[2] for a in downs) - 1).bit_length(), _PIECE)
     kind = torch.float64 if x.dtype == torch.float64 else torch.float32
     inner, out = (x.new_empty(_ALIGNMENT, dtype=one) for one in (kind, x.dtype))

@@ -64,7 +64,7 @@ class Kind:
 
     def left(self, builder, word):
         """A word of A in every lane, as `product` takes it: a part each of what it multiplies."""
-        if self.item == 1 and not SIGNED:  # in a vector LLVM 22 would turn it back and forth for ever
+        if self.item == 1 and not SIGNED:  # of a vector LLVM 22 would turn it for ever
             return broadcast(builder, builder.xor(word, I32(FLIP)), INTS)
         return self.right(builder, broadcast(builder, word, INTS))
 

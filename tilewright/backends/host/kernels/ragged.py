@@ -67,6 +67,7 @@ WORDS = SHAPES + 2 * MOST_SHAPES
 SIZE = WORDS + 9 + MOST_SHAPES
 # What a call asks: whether another way is faster; nothing; or that alone, and nothing is written.
 ASKS, MUST, LOOKS = range(3)
+SURE = 0.93  # both predictions are some percent off, and to ask another way costs little
 DONE, THEIRS_IS_FASTER, WRONG, POSTED, OURS_IS_FASTER, THEIRS_IS_WHOLE = 0, -1, -2, -3, -4, -5
 _HALF_ROWS, _HALF_COLUMNS = 72, 128  # the largest tile of elements of 16 bits
 _GAP = 64
@@ -174,7 +175,8 @@ def _of_shape(job, shape, threads):
         total += down * across * one * part
         longest = max(longest, one)
         tiles += down * across
-    return max(total / threads, longest), tiles, total
+    rounds = -(-tiles // threads)  # of tiles of the mean size: three on two threads are two
+    return max(total / threads, longest, rounds * total / max(1, tiles)), tiles, total
 
 
 @helper
@@ -259,7 +261,7 @@ def run(job, own, a, b, offsets, bias, c, t, threads, asks):
     if tiles > whole(job, ROOM):
         return tiles
     together = best + _real(job, WAKE)
-    if asks != MUST and _theirs(job, threads) < min(alone, together):
+    if asks != MUST and _theirs(job, threads) * SURE < min(alone, together):
         return THEIRS_IS_FASTER if whole(job, CLEAR) and last < t else THEIRS_IS_WHOLE
     if asks == LOOKS:
         return OURS_IS_FASTER
