@@ -23,7 +23,7 @@ import math
 from functools import cache, partial
 
 import numpy as np
-from numba import cfunc, njit, types
+from numba import cfunc, types
 
 from tilewright.backends.host.kernels.grouped import (
     A_COL,
@@ -72,6 +72,7 @@ from tilewright.backends.host.kernels.grouped_narrow_tile import (
     multiply_at,
 )
 from tilewright.backends.host.kernels.grouped_tile import copy_row, number
+from tilewright.backends.host.kernels.helpers import helper, kept_helper
 from tilewright.backends.host.kernels.lanes import whole
 from tilewright.backends.host.kernels.step_table import CUTS, MULTIPLY, QUEUE
 
@@ -91,7 +92,7 @@ def scratch(rows, item):
 MOST_COLUMNS = 256  # of a tile
 
 
-@njit(cache=True)
+@kept_helper
 def _copied(zero, item, source, row, col, rows, steps, target, pitch):
     """Rows of A that do not lie along k, each to words that do, the last one filled with zeros."""
     group = 4 // item
@@ -101,7 +102,7 @@ def _copied(zero, item, source, row, col, rows, steps, target, pitch):
             put_word(zero, here, col, target + r * pitch + step * item, steps - step)
 
 
-@njit(cache=True)
+@kept_helper
 def _panel(zero, item, b, row, col, steps, cols, panel):
     """A panel of B: so many steps of k of so many columns."""
     group = 4 // item
@@ -122,7 +123,7 @@ def _panel(zero, item, b, row, col, steps, cols, panel):
     begin(zero, panel, -(-steps // group), -(-cols // _LANES))
 
 
-@njit(cache=True)
+@helper
 def _ended(zero, item, sums, cols, record, c, bias):
     """A row of sums, in place: what ends a product. C is read where beta is not 0."""
     c_col, ends = whole(record, C_COL), whole(record, ENDS)
@@ -144,7 +145,7 @@ def _ended(zero, item, sums, cols, record, c, bias):
         put_sum(zero, sums + 4 * i, value)
 
 
-@njit(cache=True)
+@kept_helper
 def _finished(zero, item, sums, pitch, rows, cols, record, c, bias):
     """Sums of a block of a product to C, ended as it asks."""
     c_row, c_col, ends = whole(record, C_ROW), whole(record, C_COL), whole(record, ENDS)
@@ -161,7 +162,7 @@ def _finished(zero, item, sums, pitch, rows, cols, record, c, bias):
                 put_result(zero, there + i * c_col, sum_at(zero, here + 4 * i))
 
 
-@njit(cache=True)
+@kept_helper
 def run_tile(zero, item, code, entry, scratch):
     """One tile; `code` is the address of `multiply`."""
     group = 4 // item
@@ -213,7 +214,7 @@ def run_tile(zero, item, code, entry, scratch):
             break
 
 
-@njit(cache=True)
+@helper
 def _tiles(zero, item, step, task, scratch):
     """Tiles of the queue from one cut to the next."""
     cuts, queue, code = whole(step, CUTS), whole(step, QUEUE), whole(step, MULTIPLY)
@@ -221,7 +222,7 @@ def _tiles(zero, item, step, task, scratch):
         run_tile(zero, item, code, queue + 8 * TILE * tile, scratch)
 
 
-@njit(cache=True)
+@helper
 def _parts(zero, item, step, task):
     """Pieces of products cut along k: parts 0, 1, 2 … of a row are added in that order."""
     cuts, queue = whole(step, CUTS), whole(step, QUEUE)
