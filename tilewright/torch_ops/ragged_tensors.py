@@ -81,6 +81,8 @@ class Launch:
         Where the last call was torch's no memory is taken before this one is known to be ours.
         """
         t = x.shape[0 if self.of_rows else 1]
+        if not self.of_rows and w.shape[0] != t:
+            return host.WRONG
         given, asks = (x.data_ptr(), w.data_ptr(), offsets.data_ptr(), bias), host.ASKS
         if self.asks == host.LOOKS:
             found = self.bound(*given, 1, t, _threads(), host.LOOKS)

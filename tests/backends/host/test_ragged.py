@@ -231,6 +231,15 @@ def test_offsets_that_lie_apart_are_read_where_they_lie(first: str) -> None:
         assert torch.equal(tw.ragged_matmul(x, w, offsets), right)
 
 
+@pytest.mark.parametrize("rows", [5, 7])
+def test_depths_of_unlike_lengths_are_named_whether_met_before_or_not(rows: int) -> None:
+    ends = torch.tensor([2, 5])
+    for _ in range(4):
+        with pytest.raises(ShapeError, match="must have 6 rows"):
+            tw.ragged_matmul(torch.ones(3, 6), torch.ones(rows, 4), ends)
+        assert tw.ragged_matmul(torch.ones(3, rows), torch.ones(rows, 4), ends).shape == (2, 3, 4)
+
+
 @pytest.mark.parametrize("met", [False, True])
 @pytest.mark.parametrize("form", ["rows", "bias", "out", "depths", "alone"])
 def test_memory_that_was_given_back_is_named_whether_met_before_or_not(
