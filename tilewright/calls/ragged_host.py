@@ -53,28 +53,19 @@ def product(
 
 def _by_kernels(x: NDArray, w: NDArray, offsets: NDArray, bias: Any, out: NDArray) -> bool:
     """Whether the host's own kernels have multiplied."""
-    item, n, of_rows = x.itemsize, w.shape[-1], w.ndim == 3
+    item, of_rows = x.itemsize, w.ndim == 3
     given = (x, w, offsets, out) if bias is None else (x, w, offsets, out, bias)
     if not all(one.flags.aligned for one in given) or (item == 2 and out.strides[-1] != item):
         return False
     offsets = np.ascontiguousarray(offsets)
     bias = None if bias is None else np.ascontiguousarray(bias)
-    count = w.shape[0] if of_rows else len(offsets)
-    a, b, c = x.strides, w.strides, out.strides
-    kind = ragged.Kind(
-        dtype=x.dtype.name,
-        count=count,
-        has_first=len(offsets) > count,
-        wide_offsets=offsets.itemsize == 8,
-        rows=of_rows,
+    kind = ragged.kind_of(
+        x.dtype.name,
+        (len(offsets), offsets.itemsize == 8),
+        (x.shape, w.shape),
+        (x.strides, w.strides, out.strides),
         clear=False,
-        sizes=(0, n, x.shape[1]) if of_rows else (x.shape[0], n, 0),
-        a=(a[0], a[1]),
-        b=(b[-2], b[-1]),
-        c=(c[-2], c[-1]),
-        steps=(a[0], 0, c[0]) if of_rows else (a[1], b[0], 0),
-        groups=(0, b[0], 0) if of_rows else (0, 0, c[0]),
-        bias=n * item if bias is not None else 0,
+        has_bias=bias is not None,
     )
     bound = ragged.bound(kind, host())
     if bound is None:

@@ -21,11 +21,9 @@ from tilewright.errors import ShapeError
 from tilewright.facts.arithmetic import is_alone
 from tilewright.inputs.tensors import DTYPES, check_memory
 from tilewright.torch_ops import ragged_tensors
-from tilewright.torch_ops.ragged_tensors import is_aligned
+from tilewright.torch_ops.ragged_tensors import WIDTHS, is_aligned
 
 _grouped = private.grouped(torch)
-_WIDTHS = {torch.float32: 4, torch.float16: 8, torch.bfloat16: 8}  # elements of 16 bytes
-
 _COUNTS, _STRIDED = (torch.int32, torch.int64), torch.strided
 
 
@@ -113,7 +111,7 @@ def _write_alone(x: Tensor, w: Tensor, bounds: list[int], bias: Any, out: Tensor
 
 def _by_torch(x: Tensor, w: Tensor, offsets: Tensor, bounds: list[int]) -> Any:
     """The product as torch makes it, or None where it does not."""
-    width = _WIDTHS.get(x.dtype)
+    width = WIDTHS.get(x.dtype)
     if width is None or len(bounds) < 2 or bounds[0]:
         return None
     if not is_aligned(x, width) or not is_aligned(w, width):

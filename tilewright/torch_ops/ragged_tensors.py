@@ -32,7 +32,7 @@ _NAMES = {
 _new, _threads = private.empty_strided_here(torch), torch.get_num_threads
 _forward, _tracing = private.forward_ad(torch), torch.compiler.is_dynamo_compiling
 _grouped = private.grouped(torch)
-_WIDTHS = {torch.float32: 4, torch.float16: 8, torch.bfloat16: 8}  # elements of 16 bytes
+WIDTHS = {torch.float32: 4, torch.float16: 8, torch.bfloat16: 8}  # elements of 16 bytes
 _REFUSALS = (RuntimeError, AttributeError, TypeError, IndexError)
 _AROUND = 2.5e-5  # seconds of Python around gradients that torch's own, in C++, do without
 _THEIRS = (host.FASTER, host.FASTER_WHOLE)
@@ -256,7 +256,7 @@ def product_into(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None, out
 
 def takes(x: Tensor, w: Tensor, offsets: Tensor) -> bool:
     """Whether torch's own product of groups takes these."""
-    width = _WIDTHS.get(x.dtype)
+    width = WIDTHS.get(x.dtype)
     if width is None or offsets.dtype is not torch.int32 or not offsets.shape[0]:
         return False
     ends_alone = w.dim() == 2 or offsets.shape[0] == w.shape[0]
@@ -286,28 +286,16 @@ def _key(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None) -> Key:
 
 def _kind(x: Tensor, w: Tensor, offsets: Tensor, bias: Any, out: Any) -> host.Kind:
     """The same as the kernels' side knows it, in bytes."""
-    item, n = x.element_size(), w.shape[-1]
-    of_rows = w.dim() == 3
-    ends = offsets.shape[0]
-    count = w.shape[0] if of_rows else ends
-    m = 0 if of_rows else x.shape[0]
-    shape = (n, 1) if of_rows else (m * n, n, 1)
-    *group, c_row, c_col = (item * one for one in (shape if out is None else out.stride()))
-    a, b = _bytes(x), _bytes(w)
-    return host.Kind(
-        dtype=_NAMES[x.dtype],
-        count=count,
-        has_first=ends > count,
-        wide_offsets=offsets.dtype is torch.int64,
-        rows=of_rows,
+    m, n, item, of_rows = x.shape[0], w.shape[-1], x.element_size(), w.dim() == 3
+    made = (n, 1) if of_rows else (m * n, n, 1)
+    c = tuple(item * one for one in made) if out is None else _bytes(out)
+    return host.kind_of(
+        _NAMES[x.dtype],
+        (offsets.shape[0], offsets.dtype is torch.int64),
+        (x.shape, w.shape),
+        (_bytes(x), _bytes(w), c),
         clear=of_rows and out is None,
-        sizes=(0, n, x.shape[1]) if of_rows else (m, n, 0),
-        a=(a[0], a[1]),
-        b=(b[-2], b[-1]),
-        c=(c_row, c_col),
-        steps=(a[0], 0, c_row) if of_rows else (a[1], b[0], 0),
-        groups=(0, b[0], 0) if of_rows else (0, 0, group[0]),
-        bias=n * item if bias is not None else 0,
+        has_bias=bias is not None,
     )
 
 

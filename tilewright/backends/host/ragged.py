@@ -13,6 +13,7 @@ import ctypes
 import os
 import sys
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -72,6 +73,37 @@ class Kind:
     steps: tuple[int, int, int]
     groups: tuple[int, int, int]
     bias: int
+
+
+def kind_of(
+    dtype: str,
+    ends: tuple[int, bool],
+    sizes: tuple[Sequence[int], Sequence[int]],
+    steps: tuple[Sequence[int], Sequence[int], Sequence[int]],
+    *,
+    clear: bool,
+    has_bias: bool,
+) -> Kind:
+    """Of how matrices lie: `ends`, offsets and whether they are int64; sizes of x and w; bytes from
+    element to element of x, w and the result, dimension by dimension."""
+    (rows, k), others, (a, b, c) = sizes[0], sizes[1], steps
+    of_rows, n = len(others) == 3, others[-1]
+    count = others[0] if of_rows else ends[0]
+    return Kind(
+        dtype=dtype,
+        count=count,
+        has_first=ends[0] > count,
+        wide_offsets=ends[1],
+        rows=of_rows,
+        clear=clear,
+        sizes=(0, n, k) if of_rows else (rows, n, 0),
+        a=(a[0], a[1]),
+        b=(b[-2], b[-1]),
+        c=(c[-2], c[-1]),
+        steps=(a[0], 0, c[0]) if of_rows else (a[1], b[0], 0),
+        groups=(0, b[0], 0) if of_rows else (0, 0, c[0]),
+        bias=n * ITEMS[dtype] if has_bias else 0,
+    )
 
 
 class Bound:

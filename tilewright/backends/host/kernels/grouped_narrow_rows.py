@@ -28,6 +28,7 @@ from tilewright.backends.host.kernels.grouped_narrow_tile import (
     word_at,
 )
 from tilewright.backends.host.kernels.grouped_tile import repeated
+from tilewright.backends.host.kernels.halves_tile import to_bfloat16
 from tilewright.backends.host.kernels.lanes import broadcast, overloaded
 from tilewright.backends.host.kernels.whole_dot import INTS, LANES, SIGNED, dot
 
@@ -146,37 +147,20 @@ def shorten(builder, kind, sums, c, count):
 
     def several(index, _):
         bits = vector_at(builder, at(builder, sums, builder.mul(index, INT(4))), INTS)
-        half = builder.trunc(_rounded(builder, bits), ir.VectorType(I16, LANES))
+        half = builder.trunc(to_bfloat16(builder, bits), ir.VectorType(I16, LANES))
         place = builder.bitcast(at(builder, c, builder.mul(index, INT(2))), half.type.as_pointer())
         builder.store(half, place, align=2)
         return []
 
     def one(index, _):
         bits = word_at(builder, at(builder, sums, builder.mul(index, INT(4))))
-        half = builder.trunc(_rounded(builder, bits), I16)
+        half = builder.trunc(to_bfloat16(builder, bits), I16)
         place = builder.bitcast(at(builder, c, builder.mul(index, INT(2))), I16.as_pointer())
         builder.store(half, place, align=2)
         return []
 
     repeated(builder, INT(0), whole, LANES, [], several)
     repeated(builder, whole, count, 1, [], one)
-
-
-def _rounded(builder, bits):
-    """float32 to the nearest bfloat16, ties to even, as the low half of 32 bits."""
-    number = lambda value: _like(bits, value)  # noqa: E731
-    odd = builder.and_(builder.lshr(bits, number(16)), number(1))
-    near = builder.lshr(builder.add(builder.add(bits, number(0x7FFF)), odd), number(16))
-    size = builder.and_(bits, number(0x7FFFFFFF))
-    is_nan = builder.icmp_unsigned(">", size, number(0x7F800000))
-    quiet = builder.or_(builder.lshr(bits, number(16)), number(0x40))
-    return builder.select(is_nan, quiet, near)
-
-
-def _like(value, number):
-    if isinstance(value.type, ir.VectorType):
-        return ir.Constant(value.type, [I32(number)] * value.type.count)
-    return I32(number)
 
 
 @of_kind("", "iii")
@@ -237,7 +221,7 @@ def put_result(builder, kind, address, value):
     if kind.item == 1:
         put(builder, value, pointer)
         return
-    half = builder.trunc(_rounded(builder, builder.bitcast(value, I32)), I16)
+    half = builder.trunc(to_bfloat16(builder, builder.bitcast(value, I32)), I16)
     builder.store(half, builder.bitcast(pointer, I16.as_pointer()), align=2)
 
 

@@ -22,15 +22,14 @@ column where a product takes one multiplication for every row; A is read where i
 
 from __future__ import annotations
 
-from inspect import Parameter, Signature, signature
+from functools import partial
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
 from tilewright.backends.host.kernels.conv_product import INT, POINTER, at, fused, private
 from tilewright.backends.host.kernels.emitted import emitted
-from tilewright.backends.host.kernels.grouped_tile import kept, repeated
+from tilewright.backends.host.kernels.grouped_tile import by_size, kept, repeated, typed
 from tilewright.backends.host.kernels.lanes import broadcast, overloaded
 from tilewright.backends.host.kernels.popcounts import FLOATS as WIDTH
 from tilewright.backends.host.kernels.popcounts import features
@@ -57,6 +56,7 @@ class Kind:
         self.group = 4 // self.item
         self.scalar = I16 if name == "bfloat16" else I8
         self.vector = FLOATS if name == "bfloat16" else INTS
+        self.number = types.float32 if name == "bfloat16" else types.int32  # a sum
 
     def zero(self):
         """Sixteen sums of nothing."""
@@ -211,32 +211,8 @@ def _summed(builder, kind, starts, panel, vectors, words, rest):
     return repeated(builder, words, builder.add(words, some), 1, sums, last)
 
 
-def of_kind(result, letters):
-    """Compile `emit(builder, kind, *arguments)` for the kind of a first argument: of bfloat16 that
-    is a uint16, of int8 an int8. `letters`, one for each of the others: i an intp, r a sum, d a
-    float64."""
-
-    def compiled(emit):
-        def typed(typing, zero, *_):
-            kind = BRAIN if zero == types.uint16 else BYTE
-            sums = types.float32 if kind is BRAIN else types.int32
-            known = {"i": types.intp, "r": sums, "d": types.float64}
-            takes = [known[one] for one in letters]
-            given = sums if result == "r" else types.void
-
-            def generate(context, builder, _, arguments):
-                made = emit(builder, kind, *arguments[1:])
-                return context.get_dummy_value() if result != "r" else made
-
-            return given(zero, *takes), generate
-
-        typed.__name__, typed.__doc__ = emit.__name__, emit.__doc__
-        names = list(signature(emit).parameters.values())[2:]
-        first = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in ("typing", "zero")]
-        typed.__signature__ = Signature([*first, *names])
-        return intrinsic(typed)
-
-    return compiled
+# A uint16 stands for bfloat16, an int8 for int8; r of letters is a sum.
+of_kind = partial(typed, kinds={types.uint16: BRAIN, types.int8: BYTE})
 
 
 @of_kind("", "i" * 10)
@@ -244,16 +220,7 @@ def multiply(builder, kind, rows, vectors, a, a_row, panel, to, pitch, words, re
     """`product` of so many rows and vectors, up to `ROWS` and `WIDEST`; all in bytes."""
     a, panel, to = (builder.inttoptr(place, POINTER) for place in (a, panel, to))
     given = [a, a_row, panel, to, pitch, words, rest, adds]
-    done = builder.append_basic_block("multiplied")
-    jump = builder.switch(builder.add(builder.mul(vectors, INT(16)), rows), done)
-    for wide in range(1, WIDEST + 1):
-        for high in range(1, ROWS + 1):
-            block = builder.append_basic_block(f"of{high}x{wide}")
-            jump.add_case(INT(16 * wide + high), block)
-            builder.position_at_end(block)
-            builder.call(product(builder.module, kind, high, wide), given)
-            builder.branch(done)
-    builder.position_at_end(done)
+    by_size(builder, rows, vectors, (ROWS, WIDEST), partial(product, builder.module, kind), given)
 
 
 @emitted(types.void, *[types.intp] * 11)

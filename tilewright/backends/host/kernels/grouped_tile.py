@@ -21,6 +21,7 @@ register; `multiply` jumps to that of the rows and columns there are.
 
 from __future__ import annotations
 
+from functools import partial
 from inspect import Parameter, Signature, signature
 
 from llvmlite import ir
@@ -249,15 +250,15 @@ def repeated(builder, first, stop, step, values, body):
     return ends
 
 
-def typed(result, letters):
+def typed(result, letters, kinds=KINDS):
     """Compile `emit(builder, kind, *arguments)` for the type of a first argument, a number of it.
 
-    `letters`, one for each of the others: i an intp, r a number of that type, d a float64.
+    `letters`, one for each of the others: i an intp, r a `number` of its kind, d a float64.
     """
 
     def compiled(emit):
         def of_type(typing, zero, *_):
-            kind = KINDS[zero]
+            kind = kinds[zero]
             known = {"i": types.intp, "r": kind.number, "d": types.float64}
             takes = [known[one] for one in letters]
             given = kind.number if result == "r" else types.void
@@ -266,7 +267,7 @@ def typed(result, letters):
                 made = emit(builder, kind, *arguments[1:])
                 return context.get_dummy_value() if result != "r" else made
 
-            return given(kind.number, *takes), generate
+            return given(zero, *takes), generate
 
         of_type.__name__, of_type.__doc__ = emit.__name__, emit.__doc__
         names = list(signature(emit).parameters.values())[2:]
@@ -287,19 +288,20 @@ def multiply(
     """
     a, b, c = (builder.inttoptr(place, POINTER) for place in (a, b, c))
     given = [a, a_row, a_col, b, b_row, c, c_row, k, lanes, adds, ahead]
+    by_size(builder, rows, vectors, (ROWS, WIDEST), partial(product, builder.module, kind), given)
+
+
+def by_size(builder, rows, vectors, most, function, given):
+    """Call `function(rows, vectors)` of the sizes at hand, up to `most` of each; else nothing."""
     done = builder.append_basic_block("multiplied")
-    other = builder.append_basic_block("none")
-    which = builder.add(builder.mul(vectors, INT(16)), rows)
-    jump = builder.switch(which, other)
-    for wide in range(1, WIDEST + 1):
-        for high in range(1, ROWS + 1):
+    jump = builder.switch(builder.add(builder.mul(vectors, INT(16)), rows), done)
+    for wide in range(1, most[1] + 1):
+        for high in range(1, most[0] + 1):
             block = builder.append_basic_block(f"of{high}x{wide}")
             jump.add_case(INT(16 * wide + high), block)
             builder.position_at_end(block)
-            builder.call(product(builder.module, kind, high, wide), given)
+            builder.call(function(high, wide), given)
             builder.branch(done)
-    builder.position_at_end(other)
-    builder.branch(done)
     builder.position_at_end(done)
 
 

@@ -51,23 +51,26 @@ class Half:
                 builder.fptrunc(value, ir.VectorType(ir.HalfType(), lanes)), bits
             )
         else:
-            found = self._rounded(builder, value, bits)
+            words = builder.bitcast(value, ir.VectorType(_I32, lanes))
+            found = builder.trunc(to_bfloat16(builder, words), bits)
         builder.store(found, builder.bitcast(pointer, bits.as_pointer()), align=2)
 
-    def _rounded(self, builder, value, bits):
-        """The upper halves of float32, to the nearest; NaN stays one."""
-        words = ir.VectorType(_I32, value.type.count)
 
-        def all_of(number):
-            return ir.Constant(words, [number] * words.count)
+def to_bfloat16(builder, bits):
+    """Bits of float32, of one or of a vector, to the nearest bfloat16, ties to even, as the low
+    half of 32 bits; NaN stays one."""
 
-        raw = builder.bitcast(value, words)
-        upper = builder.lshr(raw, all_of(16))
-        odd = builder.and_(upper, all_of(1))
-        nearest = builder.add(builder.add(raw, all_of(0x7FFF)), odd)
-        nearest = builder.lshr(nearest, all_of(16))
-        is_nan = builder.fcmp_unordered("uno", value, value)
-        return builder.trunc(builder.select(is_nan, builder.or_(upper, all_of(64)), nearest), bits)
+    def number(value):
+        if isinstance(bits.type, ir.VectorType):
+            return ir.Constant(bits.type, [_I32(value)] * bits.type.count)
+        return _I32(value)
+
+    upper = builder.lshr(bits, number(16))
+    odd = builder.and_(upper, number(1))
+    near = builder.lshr(builder.add(builder.add(bits, number(0x7FFF)), odd), number(16))
+    size = builder.and_(bits, number(0x7FFFFFFF))
+    is_nan = builder.icmp_unsigned(">", size, number(0x7F800000))
+    return builder.select(is_nan, builder.or_(upper, number(0x40)), near)
 
 
 KINDS |= {types.uint16: Half("bfloat16"), types.int16: Half("float16")}

@@ -293,23 +293,6 @@ def work(job):
 
 
 @helper
-def _worked(zero, item, job):
-    """Tasks until none is left."""
-    counters, cuts, queue = whole(job, COUNTERS), whole(job, CUTS), whole(job, QUEUE)
-    own = whole(job, SCRATCH) + taken(counters, 1) * whole(job, SCRATCH_PITCH)
-    tasks, code = whole(job, TASKS), whole(job, MULTIPLY)
-    tiles = whole(cuts, tasks)
-    while True:
-        task = taken(counters + 64, 1)
-        if task >= tasks:
-            break
-        for tile in range(whole(cuts, task), whole(cuts, task + 1)):
-            entry = queue + 8 * TILE * tile
-            following = entry + 8 * TILE if tile + 1 < tiles else 0
-            run_tile(zero, item, code, entry, following, own)
-
-
-@helper
 def _widened(zero, source, row, col, rows, cols, target, pitch):
     """[rows][cols] elements of 16 bits however they lie, to rows of float32."""
     lanes = REGISTER // 4
@@ -325,7 +308,7 @@ def _widened(zero, source, row, col, rows, cols, target, pitch):
 
 
 @helper
-def _half_tile(zero, code, entry, scratch):
+def _half_tile(zero, item, code, entry, following, scratch):
     """One tile of elements of 16 bits: operands made wider on their way, sums of float32."""
     single = np.float32(1)
     columns = REGISTER * WIDEST // 4
@@ -375,31 +358,33 @@ def _half_tile(zero, code, entry, scratch):
 
 
 @helper
-def _worked_on_halves(zero, job):
-    """Tasks of elements of 16 bits until none is left."""
-    counters, cuts, queue = whole(job, COUNTERS), whole(job, CUTS), whole(job, QUEUE)
-    own = whole(job, SCRATCH) + taken(counters, 1) * whole(job, SCRATCH_PITCH)
-    tasks, code = whole(job, TASKS), whole(job, MULTIPLY)
-    while True:
-        task = taken(counters + 64, 1)
-        if task >= tasks:
-            break
-        for tile in range(whole(cuts, task), whole(cuts, task + 1)):
-            _half_tile(zero, code, queue + 8 * TILE * tile, own)
+def _pair_tile(zero, item, code, entry, following, scratch):
+    """One tile where the processor multiplies pairs of bfloat16 itself."""
+    run_narrow_tile(zero, item, code, entry, scratch)
 
 
-@helper
-def _worked_on_pairs(zero, job):
-    """The same where the processor multiplies pairs of bfloat16 itself."""
-    counters, cuts, queue = whole(job, COUNTERS), whole(job, CUTS), whole(job, QUEUE)
-    own = whole(job, SCRATCH) + taken(counters, 1) * whole(job, SCRATCH_PITCH)
-    tasks, code = whole(job, TASKS), whole(job, MULTIPLY)
-    while True:
-        task = taken(counters + 64, 1)
-        if task >= tasks:
-            break
-        for tile in range(whole(cuts, task), whole(cuts, task + 1)):
-            run_narrow_tile(zero, 2, code, queue + 8 * TILE * tile, own)
+def _working(tile):
+    """What a thread does whose tiles are `tile`'s: tasks until none is left."""
+
+    @helper
+    def worked(zero, item, job):
+        counters, cuts, queue = whole(job, COUNTERS), whole(job, CUTS), whole(job, QUEUE)
+        own = whole(job, SCRATCH) + taken(counters, 1) * whole(job, SCRATCH_PITCH)
+        tasks, code = whole(job, TASKS), whole(job, MULTIPLY)
+        tiles = whole(cuts, tasks)
+        while True:
+            task = taken(counters + 64, 1)
+            if task >= tasks:
+                break
+            for number in range(whole(cuts, task), whole(cuts, task + 1)):
+                entry = queue + 8 * TILE * number
+                following = entry + 8 * TILE if number + 1 < tiles else 0
+                tile(zero, item, code, entry, following, own)
+
+    return worked
+
+
+_worked, _worked_on_halves, _worked_on_pairs = map(_working, (run_tile, _half_tile, _pair_tile))
 
 
 def _single(job):
@@ -411,15 +396,15 @@ def _double(job):
 
 
 def _bfloat16(job):
-    _worked_on_halves(BFLOAT16, job)
+    _worked_on_halves(BFLOAT16, 2, job)
 
 
 def _pairs(job):
-    _worked_on_pairs(np.uint16(0), job)
+    _worked_on_pairs(BFLOAT16, 2, job)
 
 
 def _float16(job):
-    _worked_on_halves(FLOAT16, job)
+    _worked_on_halves(FLOAT16, 2, job)
 
 
 _WORKS = {
