@@ -153,8 +153,10 @@ def main() -> None:
 
         serve(lambda request: answer(request, Path(name)))
         return
+    # A suite that `nohup` or a shell's `&` started ignores Ctrl-C, and so would this process.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     log = Path(os.environ["TILEWRIGHT_CACHE"]) / f"{name}-{os.getpid()}.log"
-    with Workshop(command(log)) as workshop:
+    with Patient(command(log)) as workshop:
         tuner(workshop, float(sys.argv[3])).run([task(Planted(name))])
 
 
