@@ -38,14 +38,18 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A cache of our own, PoCL's too, so that no run depends on what an earlier one left."""
+    """A cache of our own, PoCL's too: nothing that an earlier run measured or tuned is found.
+
+    Machine code alone is (compiled_once.py): that of the very same sources.
+    """
     if hasattr(config, "workerinput"):  # of pytest-xdist: inherits the folder from its controller
         compiled_once.share(Path(os.environ["TILEWRIGHT_CACHE"], "locks"))
         return
     folder = Path(tempfile.mkdtemp(prefix="tilewright-tests-"))
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
-    for name in ("programs", "pocl", "locks"):
+    for name in ("pocl", "locks"):
         (folder / name).mkdir()
+    compiled_once.keep(folder, getattr(config, "cache", None))
     os.environ["TILEWRIGHT_CACHE"] = str(folder)
     os.environ["POCL_CACHE_DIR"] = str(folder / "pocl")
     for name in ("TILEWRIGHT_DEVICE", "TILEWRIGHT_MEMORY"):

@@ -15,6 +15,7 @@ import pytest
 
 from bench.planner_example import example
 from tests.cli.test_cli import check_error, invoke
+from tests.support.compiled_once import machine_code
 from tilewright import Device, forget
 from tilewright.inputs.devices import host
 from tilewright.report import grouped as measuring
@@ -32,11 +33,13 @@ PLANS = ["plan, given", "plan, k-descending", "plan, bucketed", "plan, longest-f
 def curves(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A cache for curves of few and small products, which no test of another file finds.
 
-    Compiled programs are those of all tests: half of the commands' time would be compiling.
+    What is compiled, OpenCL's and Numba's, is that of all tests: more than half of the commands'
+    time would be compiling.
     """
     forget()
     folder = tmp_path_factory.mktemp("curves")
-    (folder / "programs").symlink_to(Path(os.environ["TILEWRIGHT_CACHE"], "programs"))
+    for name in ("programs", machine_code()):
+        (folder / name).symlink_to(Path(os.environ["TILEWRIGHT_CACHE"], name))
     yield folder
     forget()
 

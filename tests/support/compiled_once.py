@@ -1,5 +1,9 @@
 """What is compiled and kept on disk is made by one worker of pytest-xdist; others wait and read it.
 
+It stays in pytest's own cache, for the next run and for tests that run pytest themselves: machine
+code alone, each under a hash of its sources, options, compiler and processor, and what was measured
+never. A quarter of a run's work was to compile the same again. `pytest --cache-clear` does it anew.
+
 All of the host's convolutions take 25 s to compile by Numba, and tests of a new checkout 10 s to be
 read by pytest, which writes their asserts anew; workers that begin together would each do it. A
 lock for each function or file, taken in the order in which they call or import each other, so that
@@ -10,6 +14,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from operator import attrgetter
@@ -17,6 +23,13 @@ from pathlib import Path
 from typing import Any
 
 from _pytest.assertion.rewrite import AssertionRewritingHook
+
+from tilewright.backends.host.compiled import _sources
+from tilewright.files import trust
+
+KEPT = "TESTS_MACHINE_CODE"  # names the folder to processes of tests that run pytest
+PROGRAMS = ("programs", "nvrtc")  # of OpenCL and CUDA
+MONTH = 30 * 24 * 3600
 
 
 def share(folder: Path) -> None:
@@ -27,6 +40,35 @@ def share(folder: Path) -> None:
         return
     _share_tests(folder)
     _share_functions(folder)
+
+
+def machine_code() -> str:
+    """The folder of a cache for what Numba compiles of today's sources."""
+    return f"numba-{_sources()}"
+
+
+def keep(cache: Path, pytests: Any) -> None:
+    """Link folders for machine code into a new cache: pytest's, or those of who started this."""
+    given = os.environ.get(KEPT)
+    kept = Path(given) if given else pytests.mkdir("machine-code") if pytests else None
+    if kept is None or trust.why_untrusted(kept) is not None:
+        kept = cache / "machine-code"
+    os.environ[KEPT] = str(kept)
+    for name in (*PROGRAMS, machine_code()):
+        (kept / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+        (cache / name).symlink_to(kept / name)
+    if not given:
+        _take_out_the_old(kept)
+
+
+def _take_out_the_old(kept: Path) -> None:
+    """Of sources that are no more: Numba's at once, the rest a month after it was made."""
+    for folder in kept.glob("numba-*"):
+        if folder.name != machine_code():
+            shutil.rmtree(folder, ignore_errors=True)
+    for path in (path for name in PROGRAMS for path in (kept / name).iterdir()):
+        if time.time() - path.stat().st_mtime > MONTH:
+            path.unlink(missing_ok=True)
 
 
 def _share_tests(folder: Path) -> None:

@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import itertools
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from tests.support.spills import sections
+from tilewright.backends.cuda.machine import nvrtc
 
 _BYTES = 16  # of an instruction, from sm_70 on
+
+
+def compiled(source: str, defines: Mapping[str, int], arch: str) -> bytes:
+    """A kernel of CUDA for an architecture, as NVRTC made it of these very sources."""
+    return nvrtc.cubin(source, tuple(sorted(defines.items())), arch)
 
 
 def instructions(cubins: Sequence[bytes], arch: str, folder: Path) -> list[str]:

@@ -7,13 +7,23 @@ from collections.abc import Mapping
 import pytest
 
 from tilewright.backends.cuda.machine import nvrtc
+from tilewright.files import cache
 
 
 def log_of(source: str, defines: Mapping[str, int], arch: str) -> str:
-    """The compiler's log; the test is skipped where there is no compiler."""
+    """The compiler's log, kept beside machine code; skips the test where there is no compiler."""
     why = nvrtc.missing()
     if why is not None:
         pytest.skip(why)
+    code = nvrtc._cache_path(source, tuple(sorted(defines.items())), arch)
+    assert code is not None
+    kept = code.with_suffix(".log")
+    if not kept.exists():
+        cache.write(kept, _compiled(source, defines, arch).encode())
+    return kept.read_text(encoding="utf-8")
+
+
+def _compiled(source: str, defines: Mapping[str, int], arch: str) -> str:
     from cuda.bindings import nvrtc as library
 
     text = nvrtc.path_of(f"{source}.cu").read_bytes()

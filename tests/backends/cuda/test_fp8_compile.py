@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.backends.cuda.test_hopper_compile import instructions, needs_nvrtc
-from tilewright.backends.cuda.machine import nvrtc
+from tests.support import machine_code
 
 triton: Any = pytest.importorskip("triton", reason="Triton is not installed")
 pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -29,7 +29,7 @@ def test_hopper_multiplies_8_bits_and_its_loops_spill_nothing(
 ) -> None:
     macros = {"SCALES": scales, "DEPTHS": int(scales == 2), "OUT_FLOAT": floats}
     macros |= {"A_E5M2": floats, "B_E5M2": 0, "SKEW": int(scales > 0), "INT8": 0, "OUT_INT": 0}
-    found = instructions(nvrtc.compiled("hopper_fp8", macros, "sm_90a"), tmp_path)
+    found = instructions(machine_code.compiled("hopper_fp8", macros, "sm_90a"), tmp_path)
     left = "E5M2" if floats else "E4M3"
     # Four of 32 k a block of 64 rows: one block of a tile, two of another, half of a third.
     assert found.count(f"QGMMA.64x128x32.F32.{left}.E4M3") == 12
@@ -55,7 +55,7 @@ def test_hopper_sums_int8_in_registers_and_spills_nothing(
     """Bits of int32 are stored as those of float32 are."""
     macros = {"SCALES": 0, "DEPTHS": 0, "INT8": 1, "OUT_FLOAT": wide, "OUT_INT": whole}
     macros |= {"A_E5M2": 0, "B_E5M2": 0, "SKEW": skew}
-    code = nvrtc.compiled("hopper_fp8", macros, "sm_90a")
+    code = machine_code.compiled("hopper_fp8", macros, "sm_90a")
     found = instructions(code, tmp_path)
     assert found.count("IGMMA.64x128x32.S8.S8") == 12
     assert found.count("IGMMA.64x64x32.S8.S8") == 4

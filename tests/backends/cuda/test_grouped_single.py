@@ -45,7 +45,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
 
     @cache
     def of(arch: str) -> dict[tuple[int, str | None], str]:
-        codes = [nvrtc.compiled("grouped_single", macros(*one), arch) for one in VARIANTS]
+        codes = [machine_code.compiled("grouped_single", macros(*one), arch) for one in VARIANTS]
         found = machine_code.instructions(codes, arch, tmp_path_factory.mktemp(arch))
         return dict(zip(VARIANTS, found, strict=True))
 

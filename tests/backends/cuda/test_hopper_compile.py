@@ -23,7 +23,7 @@ def instructions(code: bytes, folder: Path) -> str:
 def of_shapes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Instructions of every configuration, by name."""
     macros = [dict(defines("bfloat16", shape, (False, True, False))) for shape in SHAPES]
-    codes = [nvrtc.compiled("hopper_multiply", one, "sm_90a") for one in macros]
+    codes = [machine_code.compiled("hopper_multiply", one, "sm_90a") for one in macros]
     found = machine_code.instructions(codes, "sm_90a", tmp_path_factory.mktemp("shapes"))
     return dict(zip((shape.name for shape in SHAPES), found, strict=True))
 
@@ -48,7 +48,7 @@ def test_the_other_variants_compile(ragged: int, tmp_path: Path) -> None:
     """An epilogue, in a small tile, as the largest takes 15 s for it; and ragged rows."""
     epilogue, shape = ("none", SHAPES[0]) if ragged else ("relu", SHAPES[-1])
     macros = defines("float16", shape, (True, False, True), epilogue, ragged)
-    found = instructions(nvrtc.compiled("hopper_multiply", dict(macros), "sm_90a"), tmp_path)
+    found = instructions(machine_code.compiled("hopper_multiply", dict(macros), "sm_90a"), tmp_path)
     assert f"HGMMA.64x{shape.width}x16.F32 " in found
     assert "STSM.16.MT88" in found, "a turned tile is stored transposed"
     assert not ragged or "STL" not in found, "registers are spilled"
@@ -57,7 +57,7 @@ def test_the_other_variants_compile(ragged: int, tmp_path: Path) -> None:
 @needs_nvrtc
 def test_ragged_depths_multiply_with_wgmma_and_clear_what_is_not_theirs(tmp_path: Path) -> None:
     macros = defines("float16", STAGED, (True, True, False), ragged=2)
-    found = instructions(nvrtc.compiled("hopper_multiply", dict(macros), "sm_90a"), tmp_path)
+    found = instructions(machine_code.compiled("hopper_multiply", dict(macros), "sm_90a"), tmp_path)
     assert "HGMMA.64x256x16.F32 " in found
     assert "STS.128" in found, "zeros for the rows of another group"
     assert "STL" not in found, "registers are spilled"
@@ -68,7 +68,7 @@ def test_ragged_depths_multiply_with_wgmma_and_clear_what_is_not_theirs(tmp_path
 def test_rows_by_index_are_gathered_and_gated_in_registers(kind: int, tmp_path: Path) -> None:
     macros = dict(defines("bfloat16", WIDE, (False, True, False), ragged=1, chosen=1))
     macros |= {"FORM": 2, "KIND": kind, "KEEP": 1}
-    found = instructions(nvrtc.compiled("hopper_chosen", macros, "sm_90a"), tmp_path)
+    found = instructions(machine_code.compiled("hopper_chosen", macros, "sm_90a"), tmp_path)
     assert "HGMMA.64x256x16.F32.BF16" in found
     assert "LDGSTS.E.BYPASS" in found
     assert "MUFU.EX2" in found, "exponentials are the hardware's"
@@ -81,7 +81,7 @@ def test_rows_by_index_are_gathered_and_gated_in_registers(kind: int, tmp_path: 
 @pytest.mark.parametrize("chosen", [1, 2])
 def test_depths_by_index_are_gathered(chosen: int, tmp_path: Path) -> None:
     macros = defines("float16", STAGED, (True, True, False), ragged=2, chosen=chosen)
-    found = instructions(nvrtc.compiled("hopper_multiply", dict(macros), "sm_90a"), tmp_path)
+    found = instructions(machine_code.compiled("hopper_multiply", dict(macros), "sm_90a"), tmp_path)
     assert "HGMMA.64x256x16.F32 " in found
     assert "LDGSTS.E.BYPASS" in found
     assert "STL" not in found, "registers are spilled"
@@ -93,7 +93,7 @@ def test_split_products_add_to_fp32_while_wgmma_is_at_work(
     epilogue: str | None, tmp_path: Path
 ) -> None:
     macros = defines("float32", SPLIT, (False, True, False), epilogue=epilogue)
-    found = instructions(nvrtc.compiled("hopper_split", dict(macros), "sm_90a"), tmp_path)
+    found = instructions(machine_code.compiled("hopper_split", dict(macros), "sm_90a"), tmp_path)
     widths = range(32, SPLIT.width + 1, 32)
     for width in widths:
         # Three products of two slices, the copy that ends a loop included.
@@ -109,7 +109,7 @@ def test_split_products_add_to_fp32_while_wgmma_is_at_work(
 @needs_nvrtc
 def test_what_does_not_split_is_multiplied_without_tensor_cores(tmp_path: Path) -> None:
     macros = defines("float32", SPLIT, (False, True, False), epilogue="gelu")
-    found = instructions(nvrtc.compiled("hopper_exact", dict(macros), "sm_90a"), tmp_path)
+    found = instructions(machine_code.compiled("hopper_exact", dict(macros), "sm_90a"), tmp_path)
     assert "HGMMA" not in found
     assert found.count("FFMA") > 4 * SPLIT.width / 2
     assert "STL" not in found, "registers are spilled"
@@ -117,7 +117,7 @@ def test_what_does_not_split_is_multiplied_without_tensor_cores(tmp_path: Path) 
 
 @needs_nvrtc
 def test_splitting_rounds_two_numbers_at_once_and_counts_in_one_instruction(tmp_path: Path) -> None:
-    found = instructions(nvrtc.compiled("hopper_pack", {"PLANES": 2}, "sm_90a"), tmp_path)
+    found = instructions(machine_code.compiled("hopper_pack", {"PLANES": 2}, "sm_90a"), tmp_path)
     assert "F2FP.F16.F32.PACK_AB" in found
     assert "REDUX" in found
     assert "ST.E.128" in found
@@ -125,6 +125,6 @@ def test_splitting_rounds_two_numbers_at_once_and_counts_in_one_instruction(tmp_
 
 @needs_nvrtc
 def test_packing_moves_sixteen_bytes_at_once(tmp_path: Path) -> None:
-    found = instructions(nvrtc.compiled("hopper_pack", {}, "sm_90a"), tmp_path)
+    found = instructions(machine_code.compiled("hopper_pack", {}, "sm_90a"), tmp_path)
     assert "LDG.E.128" in found
     assert "ST.E.128" in found

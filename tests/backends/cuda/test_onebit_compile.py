@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.machine_code import compiled
 from tilewright.backends.cuda.bits import launch
 from tilewright.backends.cuda.bits.engines import ENGINES, capability
 from tilewright.backends.cuda.machine import nvrtc
@@ -51,7 +52,7 @@ def machine_code(folder: Path, source: str, defines: dict[str, int], arch: str) 
         pytest.skip(why)
     path = folder / "kernel.cubin"
     if nvrtc.missing() is None:
-        path.write_bytes(nvrtc.compiled(source, defines, arch))
+        path.write_bytes(compiled(source, defines, arch))
         return path
     macros = [f"-D{name}={value}" for name, value in defines.items()]
     target = f"-gencode=arch={arch.replace('sm_', 'compute_')},code={arch}"

@@ -12,7 +12,7 @@ import pytest
 
 from tests.backends.cuda.test_hopper_compile import needs_nvrtc
 from tests.support import machine_code
-from tilewright.backends.cuda.machine import driver, nvrtc
+from tilewright.backends.cuda.machine import driver
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytest.importorskip("triton", reason="Triton is not installed")
@@ -47,7 +47,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[s
     @functools.cache
     def of(arch: str) -> list[str]:
         macros = [{"STAGES": 2, "RESIDENT": 6, "BAND": 8, **form} for form in FORMS + THIRDS]
-        codes = [nvrtc.compiled("ragged_single", one, arch) for one in macros]
+        codes = [machine_code.compiled("ragged_single", one, arch) for one in macros]
         return machine_code.instructions(codes, arch, tmp_path_factory.mktemp(arch))
 
     return of
