@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import house_copy
+from tests.support import compiled_once, house_copy
 
 # Of os, by system: https://docs.python.org/3/library/os.html tells where each is available.
 NOT_ON_WINDOWS = (
@@ -82,6 +82,7 @@ def test_a_python_without_it_multiplies_measures_and_keeps(
     names: str, modules: str, macos: bool, tmp_path: Path
 ) -> None:
     lacks = LACKS.format(names=names, modules=modules, macos=macos)
+    compiled_once.link(tmp_path)
     environment = {**os.environ, "TILEWRIGHT_CACHE": str(tmp_path), "OCL_ICD_VENDORS": "/nowhere"}
     done = subprocess.run(
         [sys.executable, "-c", lacks + WORKS],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ import pytest
 
 from bench.planner_example import example
 from tests.cli.test_cli import check_error, invoke
-from tests.support.compiled_once import machine_code
+from tests.support import compiled_once
 from tilewright import Device, forget
 from tilewright.inputs.devices import host
 from tilewright.report import grouped as measuring
@@ -38,8 +37,7 @@ def curves(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """
     forget()
     folder = tmp_path_factory.mktemp("curves")
-    for name in ("programs", machine_code()):
-        (folder / name).symlink_to(Path(os.environ["TILEWRIGHT_CACHE"], name))
+    compiled_once.link(folder)
     yield folder
     forget()
 

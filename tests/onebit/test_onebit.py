@@ -280,9 +280,7 @@ def test_grouped_problems_of_every_size(way: tuple[Device, str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SETS)
-def test_a_processor_without_a_native_popcount_gets_the_same_results(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_processor_without_a_native_popcount_gets_the_same_results(name: str) -> None:
     """Compiled for others' instructions, where bits are counted by table."""
     pytest.importorskip("numba")
     from tilewright.backends.host.kernels.popcounts import NATIVE
@@ -302,10 +300,9 @@ def test_a_processor_without_a_native_popcount_gets_the_same_results(
         "for make in NETWORKS: test_bound_layers_of_bits_give_the_same_bits(make)\n"
     )
     target = {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": SETS[name][0]}
-    environment = {**os.environ, **target, "TILEWRIGHT_CACHE": str(tmp_path)}
     run = subprocess.run(
         [sys.executable, "-c", code],
-        env=environment,
+        env={**os.environ, **target},
         cwd=Path(__file__).parents[2],
         capture_output=True,
     )

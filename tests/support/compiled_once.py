@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from operator import attrgetter
@@ -48,7 +47,7 @@ def machine_code() -> str:
 
 
 def keep(cache: Path, pytests: Any) -> None:
-    """Link folders for machine code into a new cache: pytest's, or those of who started this."""
+    """Folders for machine code in a new cache: pytest's own, or those of who started this."""
     given = os.environ.get(KEPT)
     kept = Path(given) if given else pytests.mkdir("machine-code") if pytests else None
     if kept is None or trust.why_untrusted(kept) is not None:
@@ -56,18 +55,24 @@ def keep(cache: Path, pytests: Any) -> None:
     os.environ[KEPT] = str(kept)
     for name in (*PROGRAMS, machine_code()):
         (kept / name).mkdir(mode=0o700, parents=True, exist_ok=True)
-        (cache / name).symlink_to(kept / name)
+    link(cache)
     if not given:
-        _take_out_the_old(kept)
+        _take_out_the_old(kept, cache.stat().st_mtime)
 
 
-def _take_out_the_old(kept: Path) -> None:
+def link(cache: Path) -> None:
+    """Into a cache, of a test's own perhaps, the folders where all tests' machine code is."""
+    for name in (*PROGRAMS, machine_code()):
+        (cache / name).symlink_to(Path(os.environ[KEPT], name))
+
+
+def _take_out_the_old(kept: Path, now: float) -> None:
     """Of sources that are no more: Numba's at once, the rest a month after it was made."""
     for folder in kept.glob("numba-*"):
         if folder.name != machine_code():
             shutil.rmtree(folder, ignore_errors=True)
     for path in (path for name in PROGRAMS for path in (kept / name).iterdir()):
-        if time.time() - path.stat().st_mtime > MONTH:
+        if now - path.stat().st_mtime > MONTH:
             path.unlink(missing_ok=True)
 
 

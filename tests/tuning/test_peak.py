@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from tests.support import compiled_once
 from tests.support.made_up import TWO_CORES
 from tests.support.peak_probes import GIB, KIB, MIB, clocked, made_up, offered, printed
 from tilewright import Device, settings
@@ -66,7 +67,9 @@ def test_memory_too_large_to_be_kept_as_scratch_is_measured_too(
 def measured(device: Device, tmp_path_factory: pytest.TempPathFactory) -> Ceilings:
     """Stored where no other test finds it: so little effort measures too little."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TILEWRIGHT_CACHE", str(tmp_path_factory.mktemp("peak")))
+        folder = tmp_path_factory.mktemp("peak")
+        compiled_once.link(folder)
+        patch.setenv("TILEWRIGHT_CACHE", str(folder))
         return peak.measure(device, effort=TINY)
 
 

@@ -422,11 +422,11 @@ def test_flipped_bytes_raise_nothing_else(tmp_path: Path) -> None:
     whole = graph.bytes()
     generator = np.random.default_rng(0)
     refused = 0
-    for place in generator.integers(0, len(whole), 300):
+    for place in generator.integers(0, len(whole), 120):
         spoiled = bytearray(whole)
         spoiled[place] ^= int(generator.integers(1, 256))
         try:  # most bytes are weights, which may be anything
             onebit.import_onnx(bytes(spoiled))
         except FileError:
             refused += 1
-    assert 0 < refused < 300
+    assert 0 < refused < 120
