@@ -1,4 +1,4 @@
-"""What one run of the suite leaves to the next: machine code of the very same sources, or nothing."""
+"""What a run of the suite leaves to the next: machine code of the very same sources, or nothing."""
 
 from __future__ import annotations
 
