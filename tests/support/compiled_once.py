@@ -63,7 +63,10 @@ def keep(cache: Path, pytests: Any) -> None:
 def link(cache: Path) -> None:
     """Into a cache, of a test's own perhaps, the folders where all tests' machine code is."""
     for name in (*PROGRAMS, machine_code()):
-        (cache / name).symlink_to(Path(os.environ[KEPT], name))
+        try:
+            (cache / name).symlink_to(Path(os.environ[KEPT], name))
+        except OSError:  # Windows lets few users make links
+            (cache / name).mkdir()
 
 
 def _take_out_the_old(kept: Path, now: float) -> None:
