@@ -15,6 +15,7 @@ functional = torch.nn.functional
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 import tilewright.pytorch as ours  # noqa: E402
+from tilewright import remember  # noqa: E402
 from tilewright.backends.host import compiled, ragged  # noqa: E402
 from tilewright.errors import OperandError, ShapeError  # noqa: E402
 from tilewright.inputs.devices import host  # noqa: E402
@@ -336,3 +337,26 @@ def test_offsets_that_are_no_tensor_are_named(offs: Any) -> None:
     for call in (functional.grouped_mm, torch._grouped_mm):
         with pytest.raises(OperandError, match=r"offs=.*: accepted is a tensor of int32 or int64"):
             call(x, w, offs=offs)
+
+
+def test_what_torch_is_sooner_at_is_right_whatever_the_rows_and_who_learns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """About as many rows go there unasked; more of them, fewer, and gradients are met between."""
+    if not compiled.available():
+        pytest.skip("Numba is not installed")
+    monkeypatch.setattr(ragged, "THEIRS", dict.fromkeys(ragged.THEIRS, 0.0))
+    monkeypatch.setattr(ragged, "_THEIR_SHARE", dict.fromkeys(ragged._THEIR_SHARE, 1e6))
+    monkeypatch.setattr(ragged, "_THEIR_READS", dict.fromkeys(ragged._THEIR_READS, 1e6))
+    remember.forget()
+    w = torch.randn(3, 48, 64, generator=torch.Generator().manual_seed(1)).mT
+    for total in (160, 160, 165, 158, 40, 160, 320):
+        ends = [total // 4, total // 4, total]
+        x = torch.randn(total, 64, generator=torch.Generator().manual_seed(total))
+        for wants in (False, True, False):
+            x.requires_grad_(wants)
+            found = functional.grouped_mm(x, w, offs=torch.tensor(ends, dtype=torch.int32))
+            parts = [x[i:j] @ w[g] for g, (i, j) in enumerate(pairwise((0, *ends)))]
+            torch.testing.assert_close(found, torch.cat(parts), rtol=1e-4, atol=1e-4)
+            assert found.requires_grad == wants
+    remember.forget()

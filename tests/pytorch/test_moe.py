@@ -330,3 +330,21 @@ def test_a_captured_step_takes_other_routes_at_each_replay() -> None:
         given.x.normal_()
         graph.replay()
         cases.check(case, found, cases.truth(case, given))
+
+
+def test_what_passed_once_is_checked_where_it_is_something_else() -> None:
+    """Sizes that were met before, with an option that equals one of another type; and operands
+    that only autocast had made alike."""
+    given = cases.Case(6, 8, 4, 3, 2).operands("cpu")
+    operands = (given.x, given.w_up, given.w_down, given.experts, given.weights)
+    tw.moe(*operands)
+    with pytest.raises(ArgumentError, match="batch_invariant=0"):
+        tw.moe(*operands, batch_invariant=0)
+    with pytest.raises(ShapeError, match=r"weights\.shape"):
+        tw.moe(*operands[:4], given.weights[:5])
+    mixed = (given.x.bfloat16(), *operands[1:])
+    for _ in range(2):
+        with torch.autocast("cpu", torch.bfloat16):
+            assert tw.moe(*mixed).dtype == torch.bfloat16
+        with pytest.raises(DtypeError, match="w_up"):
+            tw.moe(*mixed)

@@ -20,12 +20,12 @@ from tilewright.facts.limits import MOST
 from tilewright.inputs.tensors import DTYPES
 from tilewright.pytorch import twins
 from tilewright.pytorch.replaced import Replaced
-from tilewright.torch_ops import ragged
 from tilewright.torch_ops.eager import PLAIN
-from tilewright.torch_ops.ragged_tensors import is_aligned
+from tilewright.torch_ops.ragged import follow
+from tilewright.torch_ops.ragged_tensors import again, is_aligned
 from tilewright.wording import short
 
-_own = private.grouped(torch)
+_own, _tracing = private.grouped(torch), torch.compiler.is_dynamo_compiling
 _KINDS = (*PLAIN, private.fake_tensor(torch))
 _COUNTS = (torch.int32, torch.int64)
 _HALF_WIDTH = 8  # elements of 16 bytes
@@ -61,12 +61,14 @@ def _grouped_mm(
     out_dtype: torch.dtype | None = None,
 ) -> Tensor:
     """What stands at torch.nn.functional.grouped_mm while installed."""
-    if torch.compiler.is_compiling():
-        return _traced(mat_a, mat_b, offs, bias, out_dtype)
-    if bias is None and out_dtype is None and offs is not None and _names.is_installed:
-        found = ragged.again(mat_a, mat_b, offs, None, _followed)  # by one look at the tensors
+    if bias is None and out_dtype is None and offs is not None and not _tracing():
+        if not _names.is_installed:
+            return _own(mat_a, mat_b, offs=offs)
+        found = again(mat_a, mat_b, offs, None, follow, _followed)  # by one look at the tensors
         if found is not None:
             return found
+    if torch.compiler.is_compiling():
+        return _traced(mat_a, mat_b, offs, bias, out_dtype)
     if not _names.is_installed:
         return _own(mat_a, mat_b, offs=offs, bias=bias, out_dtype=out_dtype)
     if offs is not None and not isinstance(offs, Tensor):

@@ -17,7 +17,7 @@ from tilewright.arrays.turned import new_like
 from tilewright.facts.gates import GATES
 from tilewright.inputs.tensors import needs_gradient
 from tilewright.torch_ops import moe_on_gpu, moe_on_processor
-from tilewright.torch_ops.eager import is_followed, is_transformed, outside_of_graphs
+from tilewright.torch_ops.eager import is_eager, is_followed, is_transformed, outside_of_graphs
 
 # What torch.func wrapped has no memory once its transform has ended, as in the function of vjp.
 _alive = private.unwrapped(torch)
@@ -46,8 +46,18 @@ def layer(
     if is_followed(x, w_up, w_down, weights):
         out = _Layer.apply(*given)[0]
         return out
-    out = torch.ops.tilewright.moe(*given, False)[0]
+    out = _made(*given, False)[0]
     return out
+
+
+def _made(x: Tensor, w_up: Tensor, *others: Any) -> Any:
+    """By the operator that compilers, fake tensors and modes see; on a processor without it where
+    nobody looks on, as the way through it takes as long as all else around one token's products.
+    """
+    w_down, experts, weights, *_ = others
+    if x.is_cpu and is_eager(x, w_up, w_down, experts, weights):
+        return _moe_of(x, w_up, *others)
+    return torch.ops.tilewright.moe(x, w_up, *others)
 
 
 def _place_of(x: Tensor) -> Any:
@@ -67,6 +77,20 @@ def _moe(
     keep: bool,
 ) -> _Made:
     """The result; h, with no rows unless `keep`; offsets, tokens, order and places (routes.py)."""
+    return _moe_of(x, w_up, w_down, experts, weights, activation, precision, keep)
+
+
+def _moe_of(
+    x: Tensor,
+    w_up: Tensor,
+    w_down: Tensor,
+    experts: Tensor,
+    weights: Tensor,
+    activation: str,
+    precision: str,
+    keep: bool,
+) -> _Made:
+    """The same without a look at who looks on."""
     shapes = _shapes(x, w_up, w_down, experts, keep)
     if not (experts.numel() and w_down.numel()):  # there is nothing to multiply
         return _new(x, torch.zeros, shapes)
@@ -236,7 +260,7 @@ class _Layer(torch.autograd.Function):
     @staticmethod
     def forward(*given: Any) -> Any:
         """The result, h and the routes."""
-        return torch.ops.tilewright.moe(*given, True)
+        return _made(*given, True)
 
     setup_context = staticmethod(_keep)
     backward = staticmethod(_gradients)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from tilewright.arrays.turned import gradient
+from tilewright.backends.host import routes as host
 from tilewright.errors import ArgumentError
 from tilewright.facts.arithmetic import is_alone
 from tilewright.facts.gates import FUNCTIONS, Gate
-from tilewright.torch_ops import on_processor
+from tilewright.torch_ops import on_processor, ragged_tensors
+
+_Routes = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def forward(
@@ -27,12 +30,11 @@ def forward(
 ) -> tuple[Tensor, ...]:
     """The result, h, and the routes. Raises ArgumentError for experts that are none."""
     (tokens, top), groups = experts.shape, w_up.shape[0]
-    flat = experts.reshape(-1).long()
-    some_are_nobodys = _check(experts, flat, groups)
-    order, offsets, places = _routes(flat, groups, some_are_nobodys)
-    kept_places = places.int()
-    owners, rows = order // top, int(offsets[-1]) if some_are_nobodys else len(flat)
-    h = on_processor.new_product(x.index_select(0, owners[:rows]), w_up, offsets, None, precision)
+    rows, routes = _routes(experts, groups, x.dtype)
+    offsets, owners, _, places = routes
+    some_are_nobodys = rows < len(owners)
+    taken = x.index_select(0, owners[:rows] if some_are_nobodys else owners)
+    h = on_processor.new_product(taken, w_up, offsets, None, precision)
     a = _made_alone(h, gate) if is_alone(precision) else _made(h, gate)
     y = on_processor.new_product(a, w_down, offsets, None, precision)
     wide = _wide(x)
@@ -45,9 +47,8 @@ def forward(
     if is_alone(precision):
         out = _added(parts * weight[..., None])
     else:  # without a pass that writes the products
-        out = torch.bmm(weight[:, None], parts)[:, 0]
-    kept = _padded(h, len(flat)) if keep else h.new_empty((0, h.shape[1]))
-    routes = (offsets, owners.int(), order.int(), kept_places)
+        out = torch.bmm(weight.unsqueeze(1), parts).squeeze(1)
+    kept = _padded(h, len(owners)) if keep else h.new_empty((0, h.shape[1]))
     return out.to(x.dtype), kept, *routes
 
 
@@ -95,16 +96,48 @@ def backward(
     return of_x, of_up, of_down, of_weights.view(weights.shape)
 
 
-def _routes(flat: Tensor, groups: int, some_are_nobodys: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Slots in the order of experts, those of nobody last; where each expert ends; rows of slots,
-    -1 for nobody's.
+def _routes(experts: Tensor, groups: int, dtype: torch.dtype) -> tuple[int, _Routes]:
+    """How many rows there are, and where each expert's end; of each row the token and the slot,
+    those of nobody last; and of each slot the row, -1 for nobody's. All int32.
+
+    Raises ArgumentError for experts that are none.
     """
-    wanted = torch.where(flat < 0, groups, flat) if some_are_nobodys else flat
+    run, place = host.run(ragged_tensors.NAMES.get(dtype)), experts.data_ptr()
+    if run is None or not place:
+        return _routes_by_torch(experts, groups)
+    (tokens, top), (row, col), item = experts.shape, experts.stride(), experts.element_size()
+    slots = tokens * top
+    ends, owners, order, places = (
+        experts.new_empty(size, dtype=torch.int32) for size in (groups, slots, slots, slots)
+    )
+    found = (ends.data_ptr(), owners.data_ptr(), order.data_ptr(), places.data_ptr())
+    rows = run(place, item == 8, item * row, item * col, tokens, top, groups, *found)
+    if rows < 0:
+        _refuse(experts, -1 - rows, groups)
+    return rows, (ends, owners, order, places)
+
+
+def _routes_by_torch(experts: Tensor, groups: int) -> tuple[int, _Routes]:
+    """The same before a compiler was there, or without one."""
+    flat = experts.reshape(-1).long()
+    wrong = (flat < -1) | (flat >= groups)
+    if bool(wrong.any()):
+        _refuse(experts, int(wrong.nonzero()[0]), groups)
+    wanted = torch.where(flat < 0, groups, flat)
     order = torch.argsort(wanted, stable=True)
-    offsets = torch.bincount(wanted, minlength=groups)[:groups].cumsum(0).int()
+    ends = torch.bincount(wanted, minlength=groups)[:groups].cumsum(0).int()
     places = torch.empty_like(order)
     places.scatter_(0, order, torch.arange(len(order), device=order.device))
-    return order, offsets, places.masked_fill_(flat < 0, -1) if some_are_nobodys else places
+    places.masked_fill_(flat < 0, -1)
+    return int(ends[-1]), (ends, (order // experts.shape[1]).int(), order.int(), places.int())
+
+
+def _refuse(experts: Tensor, at: int, groups: int) -> NoReturn:
+    token, slot = divmod(at, experts.shape[1])
+    raise ArgumentError(
+        f"experts[{token}, {slot}]={int(experts[token, slot])}: accepted are experts from 0 to"
+        f" {groups - 1}, and -1 for nobody"
+    )
 
 
 def _of_slots(rows: Tensor, places: Tensor) -> Tensor:
@@ -124,19 +157,6 @@ def _padded(h: Tensor, slots: int) -> Tensor:
     if len(h) == slots:
         return h
     return torch.cat((h, h.new_zeros((slots - len(h), h.shape[1]))))
-
-
-def _check(experts: Tensor, flat: Tensor, groups: int) -> bool:
-    """Whether some slots are nobody's. Raises ArgumentError for experts that are none."""
-    least, most = torch.aminmax(flat)
-    if int(least) >= -1 and int(most) < groups:
-        return int(least) < 0
-    at = int(((flat < -1) | (flat >= groups)).nonzero()[0])
-    token, slot = divmod(at, experts.shape[1])
-    raise ArgumentError(
-        f"experts[{token}, {slot}]={int(flat[at])}: accepted are experts from 0 to"
-        f" {groups - 1}, and -1 for nobody"
-    )
 
 
 def _made(h: Tensor, gate: Gate) -> Tensor:

@@ -27,6 +27,7 @@ from tilewright.torch_ops.eager import (
     is_transformed,
     outside_of_graphs,
 )
+from tilewright.torch_ops.ragged_tensors import again
 
 # What torch.func wrapped has no memory once its transform has ended, as in the function of vjp.
 _alive = private.unwrapped(torch)
@@ -46,20 +47,12 @@ def repeated(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None, precisi
     return _Ragged.apply(x, w, offsets, bias, precision)
 
 
-def again(x: Any, w: Any, offsets: Any, bias: Any = None, theirs: Any = None) -> Any:
-    """The product of plain tensors on a processor, where such have met before; or None.
-
-    `theirs` as `ragged_tensors.again` has it.
-    """
-    return ragged_tensors.again(x, w, offsets, bias, _follow, theirs)
-
-
 def at_once(x: Any, w: Any, offsets: Any, bias: Any) -> Any:
     """The product of plain tensors on a processor that nobody but autograd looks at, or None.
 
     None also for what does not fit: the checks have the words for it.
     """
-    found = again(x, w, offsets, bias)
+    found = again(x, w, offsets, bias, follow)
     if found is not None or bias is not None:
         return found
     plain = type(x) in PLAIN and type(w) in PLAIN and type(offsets) in PLAIN
@@ -81,7 +74,7 @@ def product(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None, precisio
             return outside_of_graphs(product, x, w, offsets, bias, precision)
         return _new(x, w, offsets, bias, precision)
     here = x.is_cpu and precision == "ieee"
-    if here and (found := again(x, w, offsets, bias)) is not None:
+    if here and (found := again(x, w, offsets, bias, follow)) is not None:
         return found
     way = _Ragged.apply if is_followed(x, w, bias) else _new
     found = way(x, w, offsets, bias, precision)
@@ -191,7 +184,8 @@ class _Here(torch.autograd.Function):
     backward = staticmethod(_rows_gradients)
 
 
-def _follow(x: Tensor, w: Tensor, offsets: Tensor, bias: Any, found: Tensor) -> Any:
+def follow(x: Tensor, w: Tensor, offsets: Tensor, bias: Any, found: Tensor) -> Any:
+    """The product that was made, with its gradients."""
     return _Here.apply(x, w, offsets, bias, [found])
 
 

@@ -3,7 +3,9 @@
 What a product asks of its tensors is asked once: of those that lie alike (sizes but the ragged one,
 strides, dtype) the launch is kept, with the guard that torch's compiler puts before its code: one
 call that looks at all tensors and at who looks on, in 0.3 us. A call is then the guard, a new
-result and the kernels: 1.5 us and its products, where torch's loop takes 6 us a group.
+result and the kernels: 1.5 us and its products, where torch's loop takes 6 us a group. Where torch
+is sooner a call is the guard and torch: what else it did was 2 us of one that follows another, and
+7 where the product's matrices had pushed it out of the caches meanwhile.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from tilewright.inputs.watched import is_anything_watched
 from tilewright.remember import Shelf
 from tilewright.torch_ops.eager import PLAIN, is_eager
 
-_NAMES = {
+NAMES = {
     torch.float32: "float32",
     torch.float64: "float64",
     torch.bfloat16: "bfloat16",
@@ -35,8 +37,10 @@ _grouped = private.grouped(torch)
 WIDTHS = {torch.float32: 4, torch.float16: 8, torch.bfloat16: 8}  # elements of 16 bytes
 _REFUSALS = (RuntimeError, AttributeError, TypeError, IndexError)
 _AROUND = 2.5e-5  # seconds of Python around gradients that torch's own, in C++, do without
+_LOOP = {4: 6e-6, 8: 6e-6, 2: 1.4e-5}  # seconds of a group in torch's loop, by width
 _THEIRS = (host.FASTER, host.FASTER_WHOLE)
-_UNASKED = 15  # calls in a row that torch gets without a look at the sizes of their groups
+_UNASKED = 63  # calls in a row that torch gets without a look at the sizes of their groups
+_ALIKE = 16  # of so many rows one more or less is no reason to look
 Key = tuple[Any, ...]
 
 
@@ -44,6 +48,7 @@ class Launch:
     """A product of tensors that lie alike: its kernels, and the sizes of its result."""
 
     __slots__ = (
+        "along",
         "asks",
         "bound",
         "dtype",
@@ -52,6 +57,7 @@ class Launch:
         "n",
         "of_rows",
         "shape",
+        "slack",
         "strides",
         "torchs_rows",
         "unasked",
@@ -59,18 +65,19 @@ class Launch:
 
     def __init__(self, bound: host.Bound, x: Tensor, w: Tensor, offsets: Tensor) -> None:
         self.bound, self.dtype, self.asks = bound, x.dtype, host.ASKS
-        self.torchs_rows = self.unasked = 0
+        self.torchs_rows = self.slack = self.unasked = 0
         self.of_rows, self.n = w.dim() == 3, w.shape[-1]
+        self.along = 0 if self.of_rows else 1  # of x
         m = x.shape[0]
         self.is_torchs = takes(x, w, offsets)
-        alone = 3 * host.THEIRS[x.element_size()] * offsets.shape[0]
+        alone = 3 * _LOOP[x.element_size()] * offsets.shape[0]
         self.is_torchs_to_follow = self.is_torchs and alone < _AROUND
         self.shape = (offsets.shape[0], m, self.n)
         self.strides = (self.n, 1) if self.of_rows else (m * self.n, self.n, 1)
 
     def is_still_torchs(self, x: Any) -> bool:
-        """Whether torch was sooner for as many rows in one of the last calls."""
-        if not self.unasked or x.shape[0 if self.of_rows else 1] != self.torchs_rows:
+        """Whether torch was sooner for about as many rows in one of the last calls: once more."""
+        if abs(x.size(self.along) - self.torchs_rows) > self.slack:
             return False
         self.unasked -= 1
         return self.is_torchs
@@ -80,14 +87,14 @@ class Launch:
 
         Where the last call was torch's no memory is taken before this one is known to be ours.
         """
-        t = x.shape[0 if self.of_rows else 1]
+        t = x.size(self.along)
         if not self.of_rows and w.shape[0] != t:
             return host.WRONG
         given, asks = (x.data_ptr(), w.data_ptr(), offsets.data_ptr(), bias), host.ASKS
         if self.asks == host.LOOKS:
             found = self.bound(*given, 1, t, _threads(), host.LOOKS)
             if found in _THEIRS:
-                self.torchs_rows, self.unasked = t, _UNASKED
+                self.torchs_rows, self.slack, self.unasked = t, t // _ALIKE, _UNASKED
             if found != host.OURS:
                 return found
             asks = host.MUST
@@ -103,9 +110,10 @@ _launches: Shelf[Key, Launch] = Shelf("ragged products of tensors of processors"
 _Guarded = tuple[Callable[..., bool], Launch, bool]
 _guards: Shelf[Key, _Guarded] = Shelf("guards of ragged products of processors", most=4 << 20)
 # Those of the last calls, without a bias and with one: a product and its gradients are three.
-_usual: dict[bool, list[_Guarded]] = {}
+_usual: tuple[list[_Guarded], list[_Guarded]] = ([], [])
 _LAST = 4
-remember.forgets(_usual.clear)
+for _guarded in _usual:
+    remember.forgets(_guarded.clear)
 
 
 def again(
@@ -115,14 +123,14 @@ def again(
 
     None, too, where somebody but autograd looks on, or offsets are wrong. Where gradients are
     wanted it is `followed(x, w, offsets, bias, product)`; or `theirs(x, w, offsets)`, if given,
-    where groups are so few that torch's own gradients are sooner there, or torch was in calls like
-    this one. What torch gets so is checked by torch.
+    where groups are so few that torch's own gradients are sooner there. Where `theirs` is given and
+    torch was sooner in calls like this one, torch gets it, and checks it.
     """
     if _tracing() or _forward._current_level >= 0:
         return None
     given = (x, w, offsets) if bias is None else (x, w, offsets, bias)
     try:
-        for known in _usual.get(bias is not None, ()):
+        for known in _usual[bias is not None]:
             if known[0](*given):
                 break
         else:
@@ -130,10 +138,11 @@ def again(
                 return None
         _, launch, wants = known
         wants = wants and torch.is_grad_enabled()
-        if theirs is not None and (
-            (wants and launch.is_torchs_to_follow) or launch.is_still_torchs(x)
-        ):
-            return theirs(x, w, offsets)
+        if theirs is not None:
+            if wants and launch.is_torchs_to_follow:
+                return theirs(x, w, offsets)
+            if launch.unasked and launch.is_still_torchs(x):
+                return theirs(x, w, offsets) if wants else _grouped(x, w, offs=offsets)
         place = 0 if bias is None else bias.data_ptr()
         found = launch.made(x, w, offsets, place)
         if type(found) is int:
@@ -148,13 +157,18 @@ def again(
 def _found(given: tuple[Any, ...], bias: Any) -> Any:
     """What is known of tensors that lie otherwise than the last call's."""
     x = given[0]
-    if not x.is_cpu or x.dtype not in _NAMES:
+    if not x.is_cpu or x.dtype not in NAMES:
         return None
     known = _guards.get(_guard_key(given, bias))
     if known is None or not known[0](*given):
         return None
-    _usual[bias is not None] = [known, *_usual.get(bias is not None, ())][:_LAST]
+    _put_first(_usual[bias is not None], known)
     return known
+
+
+def _put_first(usual: list[_Guarded], known: _Guarded) -> None:
+    """Who reads the list meanwhile sees some of it."""
+    usual[:] = [known, *usual][:_LAST]
 
 
 def _otherwise(why: int, launch: Launch, given: tuple[Any, ...], wants: bool) -> Any:
@@ -290,7 +304,7 @@ def _kind(x: Tensor, w: Tensor, offsets: Tensor, bias: Any, out: Any) -> host.Ki
     made = (n, 1) if of_rows else (m * n, n, 1)
     c = tuple(item * one for one in made) if out is None else _bytes(out)
     return host.kind_of(
-        _NAMES[x.dtype],
+        NAMES[x.dtype],
         (offsets.shape[0], offsets.dtype is torch.int64),
         (x.shape, w.shape),
         (_bytes(x), _bytes(w), c),

@@ -158,13 +158,14 @@ def test_infinities_and_nan_come_through() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="protects a page by Linux's mprotect")
+@pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("item", [1, 2])
-def test_nothing_behind_an_operand_is_read(item: int) -> None:
+def test_nothing_behind_an_operand_is_read(item: int, turned: bool) -> None:
     kind: Any = np.int8 if item == 1 else pytest.importorskip("ml_dtypes").bfloat16
     page = mmap.PAGESIZE
-    for m, n, k in ((3, 17, 5), (9, 33, 7), (1, 1, 1), (8, 16, 2)):
+    for m, n, k in ((3, 17, 5), (9, 33, 7), (1, 1, 1), (8, 16, 2), (5, 21, 75), (2, 3, 64)):
         parts = []
-        for shape in ((m, k), (k, n)):
+        for shape in ((m, k), (n, k) if turned else (k, n)):
             room = mmap.mmap(-1, 2 * page)
             memory = np.frombuffer(room, np.uint8)
             start = memory.__array_interface__["data"][0]
@@ -174,6 +175,8 @@ def test_nothing_behind_an_operand_is_read(item: int) -> None:
             array = memory[page - size : page].view(kind).reshape(shape)
             array[...] = np.arange(shape[0] * shape[1]).reshape(shape) % 7 - 3
             parts.append(array)
+        if turned:
+            parts[1] = parts[1].T
         (found,) = grouped_matmul([parts[0]], [parts[1]], **NATIVE)
         exact = parts[0].astype(np.float64) @ parts[1].astype(np.float64)
         np.testing.assert_allclose(found.astype(np.float64), exact, rtol=2**-8 if item == 2 else 0)

@@ -157,7 +157,7 @@ def test_what_is_torchs_to_multiply_is_checked_and_ends_with_zeros(
 ) -> None:
     """Where its loop is predicted to be sooner, known or not, with gradients or without."""
     monkeypatch.setattr(ragged, "THEIRS", dict.fromkeys(ragged.THEIRS, 0.0))
-    monkeypatch.setattr(ragged, "_THEIR_SHARE", 1e6)
+    monkeypatch.setattr(ragged, "_THEIR_SHARE", dict.fromkeys(ragged._THEIR_SHARE, 1e6))
     monkeypatch.setattr(ragged, "_THEIR_READS", dict.fromkeys(ragged._THEIR_READS, 1e6))
     taken: list[object] = []
     theirs = ragged_tensors._grouped

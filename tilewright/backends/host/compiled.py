@@ -85,6 +85,13 @@ def compile_groups() -> None:
         ragged.compile_run()
 
 
+def compile_routes() -> None:
+    """Compile what finds the rows of a layer's experts."""
+    routes = kernels("routes")
+    with _kept():
+        routes.compile_route()
+
+
 @contextmanager
 def _kept() -> Iterator[None]:
     """Functions that are decorated meanwhile are kept on disk in our folder."""

@@ -71,16 +71,19 @@ from tilewright.backends.host.kernels.grouped_narrow_tile import (
     multiply,
     multiply_at,
 )
-from tilewright.backends.host.kernels.grouped_tile import copy_row, number
+from tilewright.backends.host.kernels.grouped_tile import REGISTER, copy_row, number
 from tilewright.backends.host.kernels.helpers import helper, kept_helper
 from tilewright.backends.host.kernels.lanes import whole
 from tilewright.backends.host.kernels.step_table import CUTS, MULTIPLY, QUEUE
+from tilewright.backends.host.kernels.turned_tile import turn
 
 CHAIN = 1024  # bytes of a row of A of a chain; also 4 times the depth of a panel
 SUMS = 8  # a bit of ENDS: C is the sums themselves, of four bytes, of a part of a product
 _GAP = 64  # bytes between copied rows of A, so that they do not meet in the first cache
 _LANES = BYTES // 4
 _COLUMNS = _LANES * WIDEST
+# Words that are turned together as if they were float32, and whether that fills rows of a panel.
+_TURNED, TURNS = REGISTER // 4, PITCH % REGISTER == 0
 _PANEL = (CHAIN // 4 + 1) * PITCH
 
 
@@ -104,16 +107,28 @@ def _copied(zero, item, source, row, col, rows, steps, target, pitch):
 
 @kept_helper
 def _panel(zero, item, b, row, col, steps, cols, panel):
-    """A panel of B: so many steps of k of so many columns."""
+    """A panel of B: so many steps of k of so many columns.
+
+    Of a B that lies along k, as weights of linear layers do, the words of a column follow each
+    other: they are turned in registers, which takes a third of the time of one by one.
+    """
     group = 4 // item
     words, rest = steps // group, steps % group
     if col == item and (MASKS or cols % _LANES == 0):
         pack(zero, b, row, steps, cols, panel)
     else:
+        begun = 0  # words that are there
+        if row == item and TURNS and words >= _TURNED:
+            begun = words
+            for word in range(0, words, _TURNED):
+                first = min(word, words - _TURNED)
+                for c in range(0, cols, _TURNED):
+                    here, there = b + c * col + 4 * first, panel + PITCH * (1 + first) + 4 * c
+                    turn(np.float32(0), here, col, there, PITCH, min(_TURNED, cols - c))
         for c in range(cols):
             here, there = b + c * col, panel + PITCH + 4 * c
             if row == item:
-                for word in range(words):
+                for word in range(begun, words):
                     copy_word(zero, here + 4 * word, there + word * PITCH)
             else:
                 for word in range(words):

@@ -63,11 +63,11 @@ MULTIPLY, WORK, POOL, TASKS, SHAPES = range(21, 26)
 MOST_SHAPES = 3
 WORDS = SHAPES + 2 * MOST_SHAPES
 # float64 words behind those: of a model of seconds.
-(OVERHEAD, RATE, MOVE, TASK, WAKE, THEIRS, THEIR_RATE, THEIR_MOVE, SHARE) = range(WORDS, WORDS + 9)
-SIZE = WORDS + 9 + MOST_SHAPES
+OVERHEAD, RATE, MOVE, TASK, WAKE = range(WORDS, WORDS + 5)
+THEIRS, THEIR_RATE, THEIR_MOVE, THEIR_ROW_MOVE, SHARE = range(WORDS + 5, WORDS + 10)
+SIZE = WORDS + 10 + MOST_SHAPES
 # What a call asks: whether another way is faster; nothing; or that alone, and nothing is written.
 ASKS, MUST, LOOKS = range(3)
-SURE = 0.93  # both predictions are some percent off, and to ask another way costs little
 DONE, THEIRS_IS_FASTER, WRONG, POSTED, OURS_IS_FASTER, THEIRS_IS_WHOLE = 0, -1, -2, -3, -4, -5
 _HALF_ROWS, _HALF_COLUMNS = 72, 128  # the largest tile of elements of 16 bits
 _GAP = 64
@@ -189,7 +189,8 @@ def _theirs(job, threads):
         m, n, k = whole(record, M), whole(record, N), whole(record, K)
         if m:
             total += 2.0 * m * n * k / _real(job, THEIR_RATE)
-            total += k * n * whole(job, ITEM) / _real(job, THEIR_MOVE)
+            move = _real(job, THEIR_MOVE if m > 1 else THEIR_ROW_MOVE)
+            total += k * n * whole(job, ITEM) / move
             count += 1
     return total / threads + count * _real(job, THEIRS)
 
@@ -261,7 +262,7 @@ def run(job, own, a, b, offsets, bias, c, t, threads, asks):
     if tiles > whole(job, ROOM):
         return tiles
     together = best + _real(job, WAKE)
-    if asks != MUST and _theirs(job, threads) * SURE < min(alone, together):
+    if asks != MUST and _theirs(job, threads) < min(alone, together):
         return THEIRS_IS_FASTER if whole(job, CLEAR) and last < t else THEIRS_IS_WHOLE
     if asks == LOOKS:
         return OURS_IS_FASTER
