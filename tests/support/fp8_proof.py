@@ -17,7 +17,7 @@ from tilewright.backends.cuda.fp8.work import Fp8Work, Operands
 from tilewright.backends.cuda.machine import faults
 from tilewright.backends.cuda.machine.triton_launch import INTERPRETED
 from tilewright.errors import ShapeError
-from tilewright.torch_ops import fp8, fp8_call
+from tilewright.torch_ops import fp8, fp8_call, fp8_constants
 
 
 def run(x: Any, w: Any, offsets: Any, scale_a: Any, scale_b: Any, out: Any) -> None:
@@ -28,7 +28,7 @@ def run(x: Any, w: Any, offsets: Any, scale_a: Any, scale_b: Any, out: Any) -> N
 def run_whole(
     x: Any, w: Any, offsets: Any, scale_a: Any, scale_b: Any, dtype: Any, out: Any
 ) -> Any:
-    one = fp8_call._one(x)
+    one = fp8_constants.one(x)
     scale_a, scale_b = (one, one) if scale_a is None else (scale_a, scale_b)
     if dtype == torch.bfloat16:
         return None  # the interpreter cuts it off, and rounds none

@@ -9,6 +9,7 @@ three grouped products of all matrices, planned and bound when a set of shapes i
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
 from tilewright.inputs.tensors import DTYPES, NAMES, dtype_of
-from tilewright.remember import Shelf
+from tilewright.remember import Shelf, open_after_fork
 from tilewright.torch_ops import newton_schulz as steps
 from tilewright.torch_ops.eager import is_transformed
 from tilewright.wording import short
@@ -29,6 +30,8 @@ _STEPS = range(100)
 _Where = tuple[torch.device, torch.dtype]
 # Bound lists of little scratch, by sizes and stream; what is larger takes longer than to bind it.
 _bound: Shelf[tuple[Any, ...], Any] = Shelf("Newton-Schulz steps", most=64 << 20)
+# Two threads on one stream share scratch: what one enqueues must not come between the other's.
+_enqueueing = open_after_fork(threading.Lock())
 
 
 def newton_schulz(
@@ -85,7 +88,8 @@ def newton_schulz(
         if found is None:
             found = steps.bound(shapes, device, *how)
             _bound.keep(key, found, size=found.bytes)
-        return [one.clone() for one in _run(found, matrices)]
+        with _enqueueing:
+            return [one.clone() for one in _run(found, matrices)]
 
 
 def _run(bound: Any, matrices: Sequence[Tensor]) -> list[Tensor]:

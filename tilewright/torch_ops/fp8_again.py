@@ -20,6 +20,7 @@ from tilewright.backends.cuda.fp8.work import BLOCK, Fp8Work, Operands, Way
 from tilewright.backends.cuda.machine import faults
 from tilewright.inputs.tensors import written
 from tilewright.remember import Shelf
+from tilewright.torch_ops import fp8_constants
 from tilewright.torch_ops.eager import PLAIN, is_eager
 
 _FAR = 1 << 31  # elements from which on engines decide otherwise
@@ -33,7 +34,7 @@ class _Ready:
 
     way: Way
     dtype: torch.dtype  # of the result
-    one: Tensor | None  # the scale of all, where none is given
+    whole: bool  # whether no scale is given
 
 
 _ready: Shelf[tuple[Any, ...], _Ready] = Shelf("checked 8-bit products", most=1 << 20)
@@ -61,8 +62,8 @@ def again(given: _Given, out: Any, out_dtype: Any) -> Any:
         result = a.new_empty((offsets.shape[0], *rows) if depths else rows, dtype=ready.dtype)
         if result.data_ptr() & _WITHIN:  # not from torch's own allocator
             return None
-    if ready.one is not None:
-        scale_a = scale_b = ready.one
+    if ready.whole:
+        scale_a = scale_b = fp8_constants.one(a)
     scale_a, scale_b = _seen(a, b, scale_a, scale_b)
     ready.way(private.raw_stream(torch)(ordinal), Operands(a, b, offsets, scale_a, scale_b, result))
     if out is not None:
@@ -77,8 +78,7 @@ def remember(given: _Given, out: Any, out_dtype: Any, work: Fp8Work, result: Any
         return
     way = engine.known(replace(work, operands=work.operands._replace(out=result)))
     if way is not None:
-        one = work.operands.scale_a.as_strided((), ()) if given[3] is None else None
-        _ready.keep(key, _Ready(way, result.dtype, one), size=1 << 10)
+        _ready.keep(key, _Ready(way, result.dtype, given[3] is None), size=1 << 10)
 
 
 def _alike(given: _Given, out: Any, out_dtype: Any) -> tuple[Any, ...] | None:

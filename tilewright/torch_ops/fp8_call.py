@@ -18,8 +18,7 @@ from tilewright.facts.limits import MOST
 from tilewright.inputs.checks import check_shape
 from tilewright.inputs.overlap import SHARED, check_apart
 from tilewright.inputs.tensors import check_memory, dtype_of, needs_gradient
-from tilewright.remember import Shelf
-from tilewright.torch_ops import fp8, fp8_again
+from tilewright.torch_ops import fp8, fp8_again, fp8_constants
 from tilewright.torch_ops.eager import is_eager
 from tilewright.wording import short
 
@@ -31,9 +30,6 @@ _KINDS = ("row", "1x128", "128x128")
 _WHOLE = (torch.int32,)
 _Asked = tuple[tuple[torch.dtype, ...], Any]
 _FROM = (torch.float16, torch.bfloat16, torch.float32)
-# A scale of one by device; the end of a single group by device and rows.
-_ones: Shelf[torch.device, Tensor] = Shelf("scales of one", most=1 << 16)
-_single: Shelf[tuple[Any, ...], Tensor] = Shelf("ends of single products", most=1 << 16)
 
 
 def ragged(
@@ -64,7 +60,7 @@ def ragged(
         )
     _check_offsets(offsets, None if depths else w.shape[0])
     if whole:
-        scale_a = scale_b = _one(x)
+        scale_a = scale_b = fp8_constants.one(x)
     kind, scale_a, scale_b = _scales(x, w, scale_a, scale_b)
     operands = Operands(x, w, offsets, scale_a, scale_b, out)
     work = Fp8Work(operands, kind, depths, clear=not depths and out is None)
@@ -90,11 +86,13 @@ def dense(a: Any, b: Any, scale_a: Any, scale_b: Any, out: Any, out_dtype: Any) 
             " [m, k] by [k, n]"
         )
     if whole:
-        scale_a = scale_b = _one(a)
+        scale_a = scale_b = fp8_constants.one(a)
     elif scale_b.dim():
         scale_b = scale_b[None]
     kind, scale_a, scale_b = _scales(a, b[None], scale_a, scale_b)
-    work = Fp8Work(Operands(a, b[None], _end(a), scale_a, scale_b, out), kind, clear=out is None)
+    work = Fp8Work(
+        Operands(a, b[None], fp8_constants.end(a), scale_a, scale_b, out), kind, clear=out is None
+    )
     found = _run(work, given, _result(whole, out_dtype))
     if asked is not None:
         fp8_again.remember(asked, out, out_dtype, work, found)
@@ -107,7 +105,7 @@ def _as_batch(a: Any, b: Any, scale_a: Any, scale_b: Any) -> Any:
     if not plain or torch.compiler.is_compiling():
         return None
     of_b = scale_b[None] if isinstance(scale_b, Tensor) and scale_b.dim() else scale_b
-    return a, b[None], _end(a), scale_a, of_b
+    return a, b[None], fp8_constants.end(a), scale_a, of_b
 
 
 def quantise_int8(x: Any, along: Any) -> tuple[Tensor, ...]:
@@ -319,20 +317,3 @@ def _reach(tensor: Tensor) -> tuple[int, int]:
     """The bytes from a tensor's first element to past its last."""
     begin, end = extent(tensor)
     return tensor.data_ptr() + begin, tensor.data_ptr() + end
-
-
-def _one(a: Tensor) -> Tensor:
-    """The scale of what has none."""
-    if torch.compiler.is_compiling() or type(a) is not Tensor or a.is_meta:
-        return torch.ones((), dtype=torch.float32, device=a.device)
-    made = lambda: torch.ones((), dtype=torch.float32, device=a.device)  # noqa: E731
-    return _ones.found(a.device, made, lambda _: 512)
-
-
-def _end(a: Tensor) -> Tensor:
-    """One group of all rows."""
-    if torch.compiler.is_compiling() or type(a) is not Tensor or a.is_meta:
-        return torch.full((1,), a.shape[0], dtype=torch.int32, device=a.device)
-    key = a.device, a.shape[0]
-    made = lambda: torch.full((1,), a.shape[0], dtype=torch.int32, device=a.device)  # noqa: E731
-    return _single.found(key, made, lambda _: 512)

@@ -57,7 +57,7 @@ def bind_with(
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(driver, "missing", lambda: None)
     monkeypatch.setattr(choose, "engines", lambda: pretenders)
-    monkeypatch.setattr(choose, "guarded", lambda enqueue, ordinal: enqueue)
+    monkeypatch.setattr(choose, "guarded", lambda enqueue, ordinal, memory: enqueue)
     monkeypatch.setattr(nvrtc, "enter", lambda ordinal: False)
     monkeypatch.setattr(torch.cuda, "device", lambda ordinal: nullcontext())
     return choose.bind(dense(3, 4, 5, "float32"), CUDA_H200, wanted, often=often)

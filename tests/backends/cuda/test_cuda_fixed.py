@@ -258,3 +258,34 @@ class TestOnAGpu:
         torch.cuda.synchronize()
         for one, made in found.items():
             assert all(right(*given[one], each) for each in made)
+
+    @pytest.mark.parametrize("way", WAYS)
+    def test_threads_that_meet_a_shape_together_get_their_own_results(self, way: str) -> None:
+        """Each plans it, and one plan is kept: that of whoever is done first."""
+        given = [operands(way) for _ in range(4)]
+        torch.cuda.synchronize()
+        for _ in range(60):
+            tilewright.forget()
+            found = together(given, WAYS[way][1])
+            torch.cuda.synchronize()
+            for one, made in found.items():
+                assert all(right(*given[one], each) for each in made)
+
+
+def together(given: list[Any], options: dict[str, Any]) -> dict[int, Any]:
+    """What threads, a pair of operands and a stream each, compute from the same moment on."""
+    found: dict[int, Any] = {}
+    start = threading.Barrier(len(given))
+
+    def work(one: int) -> None:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            start.wait()
+            found[one] = [matmul(*given[one], **options) for _ in range(5)]
+
+    threads = [threading.Thread(target=work, args=(one,)) for one in range(len(given))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == len(given)
+    return found

@@ -87,6 +87,23 @@ def test_a_batch_that_lies_alike_elsewhere_is_not_planned_again(
     assert same(engine.recalled(there, SHAPES, UNITS), wanted)
 
 
+def test_whoever_plans_while_another_thread_keeps_its_plan_gets_its_own_addresses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Threads that meet a shape together all plan it, and one plan is kept."""
+    work, plan = batch(), engine.plan
+    there = moved(work, 4096)
+
+    def overtaken(*given: Any) -> Any:
+        monkeypatch.setattr(engine, "plan", plan)
+        engine.recalled(there, SHAPES, UNITS)  # the other thread, which is done first
+        return plan(*given)
+
+    monkeypatch.setattr(engine, "plan", overtaken)
+    assert same(engine.recalled(work, SHAPES, UNITS), plan(work, SHAPES, UNITS))
+    assert len(engine._plans) == 1
+
+
 @pytest.mark.parametrize(
     "change",
     [

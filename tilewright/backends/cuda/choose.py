@@ -139,7 +139,7 @@ def bind(work: Work, device: Device, wanted: str | None = None, *, often: bool =
         verdict = judge(work, device, wanted)
         found, ready = first_that_can(verdict, lambda proposal: prepared(proposal, work))
         enqueue = _few_calls(ready, work.ordinal) if often else ready.enqueue
-        return Bound(guarded(enqueue, work.ordinal), found.engine)
+        return Bound(guarded(enqueue, work.ordinal, ready.memory), found.engine)
 
 
 def move(work: Work, device: Device, wanted: str | None = None) -> Movable:

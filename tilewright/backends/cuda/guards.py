@@ -6,10 +6,12 @@ the current stream at each launch and make the batch's GPU the current one where
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from tilewright.arrays import torch_private as private
 from tilewright.backends.cuda.machine import driver, nvrtc
+from tilewright.backends.cuda.machine.shared import Shared
 from tilewright.backends.cuda.work import Enqueue, Ints, Launch
 from tilewright.errors import DeviceError
 
@@ -35,18 +37,17 @@ def anywhere(run: Callable[[int, Ints], None], ordinal: int) -> Callable[[Ints],
     return launch
 
 
-def guarded(enqueue: Enqueue, ordinal: int) -> Launch:
+def guarded(enqueue: Enqueue, ordinal: int, memory: Iterable[Any] = ()) -> Launch:
     """Launches on torch's current stream of a device, made the current one where it is not.
 
-    Tables are uploaded on the stream of `bind`. A launch on another stream waits for that upload
-    once; while a graph is captured it need not, as captures begin with everything done.
+    Tables are uploaded on the stream of `bind`, where also the `memory` comes from that launches
+    use. A launch on another stream waits for that upload once, and torch keeps the memory until it
+    is done; while a graph is captured it need not, as captures begin with everything done.
     """
     torch = driver.need()
     device_of, stream_of = private.current_device(torch), private.raw_stream(torch)
-    known = {stream_of(ordinal)}
-    uploaded = torch.cuda.Event()
-    if not torch.cuda.is_current_stream_capturing():
-        uploaded.record()
+    shared = Shared(memory, ordinal)
+    known = shared.known
 
     def run() -> None:
         stream = stream_of(ordinal)
@@ -63,9 +64,7 @@ def guarded(enqueue: Enqueue, ordinal: int) -> Launch:
     def elsewhere(stream: int) -> None:
         with torch.cuda.device(ordinal):
             nvrtc.enter(ordinal)
-            if stream not in known and not torch.cuda.is_current_stream_capturing():
-                torch.cuda.current_stream(ordinal).wait_event(uploaded)
-                known.add(stream)
+            shared.meet(stream)
             enqueue(stream)
 
     return run

@@ -46,11 +46,13 @@ class Prepared:
 
     The stream is torch's current one and its device the current one. Nothing synchronises and
     nothing allocates, so a CUDA graph can capture it. `count` is 0 where a library launches as it
-    sees fit. The callable holds the memory that the kernels use.
+    sees fit. The callable holds the memory that the kernels use; `memory` are the tensors of it
+    that were taken for this batch, on the stream that was torch's current one then.
     """
 
     enqueue: Enqueue
     count: int
+    memory: tuple[Any, ...] = ()
 
     def __call__(self) -> None:
         """Launch on torch's current stream of the current device."""

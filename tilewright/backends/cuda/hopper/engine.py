@@ -104,7 +104,9 @@ def recalled(work: Work, shapes: tuple[HopperTile, ...], there: Scale) -> tuple[
     found = _plans.get(key)
     if found is None:
         found = plan(work, shapes, there)
-        return _plans.keep(key, found, size=_bytes(found))
+        # Not what is kept: that may be another thread's, whose operands lie elsewhere.
+        _plans.keep(key, found, size=_bytes(found))
+        return found
     split = shapes[0].planes > 1
     ways = {
         turned: _capped(orient(work, turned=turned), split)

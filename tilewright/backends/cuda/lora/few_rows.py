@@ -12,8 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from tilewright.arrays import torch_private as private
+from tilewright.backends.cuda.machine import tables
 from tilewright.backends.cuda.machine.driver import missing
+from tilewright.backends.cuda.machine.shared import Shared
 from tilewright.backends.cuda.machine.triton_launch import INTERPRETED, Task, reusable
 from tilewright.backends.cuda.ragged.plan import ordinal_of
 from tilewright.facts.measured import h200
@@ -26,9 +31,10 @@ _ALIGNMENT = 16  # bytes: what Triton compiles for
 
 @dataclass(frozen=True, slots=True)
 class _Launches:
-    """Both launches, the table that they read, and what `inner` is of."""
+    """Both launches, the table that they read, who reads it too, and what `inner` is of."""
 
     table: Any
+    shared: Shared | None
     down: Callable[..., None]
     up: Callable[..., None]
     most: int
@@ -72,14 +78,19 @@ def added(
     aligned = [one.data_ptr() % _ALIGNMENT for one in (x, adapter, base, scales)]
     steps = (x.stride(0), base.stride(0), x.dtype, x.get_device())
     key = (*lies, *aligned, *steps, order)
-    found = _kept.get(key)
+    captured = x.is_cuda and bool(private.is_capturing(torch)())
+    # What a graph reads is its own: what is kept may be forgotten before it is replayed.
+    found = None if captured else _kept.get(key)
     if found is None:
-        made = _launches(x, adapter, base, downs, ups, order, scales)
-        found = _kept.keep(key, made, size=4096 + 24 * len(order))
+        found = _launches(x, adapter, base, downs, ups, order, scales)
+        if not captured:
+            _kept.keep(key, found, size=4096 + 24 * len(order))
     inner = torch.empty((rows, _PARTS, found.most), dtype=found.kind, device=x.device)
     out = torch.empty((rows, n), dtype=x.dtype, device=x.device)
     ordinal = ordinal_of(x)
-    stream = 0 if ordinal == INTERPRETED else private.raw_stream(torch)(ordinal)
+    stream = 0 if ordinal == INTERPRETED else int(private.raw_stream(torch)(ordinal))
+    if found.shared is not None:
+        found.shared.meet(stream)
     pieces = rows * _PARTS * (found.most // _PIECE)
     found.down(stream, pieces, x, adapter, found.table, inner, rows)
     columns = rows * -(-n // _TILE_N)
@@ -104,7 +115,8 @@ def _launches(
     pairs = [(a[i], b[i]) for a, b in zip(downs, ups, strict=True) for i in range(len(a))]
     lies = [(a.data_ptr(), b.data_ptr(), a.shape[1]) for a, b in pairs]
     by_index = [one for _, one in sorted(zip(order, lies, strict=True))]
-    table = torch.tensor(by_index, dtype=torch.int64, device="cpu").to(x.device)
+    ordinal = ordinal_of(x)
+    table = _table(np.array(by_index, np.int64).reshape(-1, 3), x, ordinal)
     most = max(1 << (max(a.shape[2] for a in downs) - 1).bit_length(), _PIECE)
     kind = torch.float64 if x.dtype == torch.float64 else torch.float32
     inner, out = (x.new_empty(_ALIGNMENT, dtype=one) for one in (kind, x.dtype))
@@ -113,5 +125,15 @@ def _launches(
     second = (inner, adapter, table, scales, base, out, 0, count, base.shape[1], base.stride(0))
     down = Task(lora.down, 1, first, {**sizes, "PIECE": _PIECE, "TILE_K": _TILE_K}, {})
     up = Task(lora.up, 1, second, {**sizes, "TILE_N": _TILE_N}, {})
-    ordinal = ordinal_of(x)
-    return _Launches(table, reusable(down, ordinal), reusable(up, ordinal), most, kind)
+    shared = Shared((table,), ordinal) if x.is_cuda else None
+    return _Launches(table, shared, reusable(down, ordinal), reusable(up, ordinal), most, kind)
+
+
+def _table(words: npt.NDArray[np.int64], x: Any, ordinal: int) -> Any:
+    """On x's device; while a graph is captured by parameters of a launch, as copies wait."""
+    import torch
+
+    if tables.goes_by_parameters(words.size, ordinal):
+        stream = int(private.raw_stream(torch)(ordinal))
+        return tables.put(words.reshape(-1), ordinal, stream).view(words.shape)
+    return torch.from_numpy(words).to(x.device)

@@ -27,6 +27,7 @@ from tilewright.arrays import torch_private as private
 from tilewright.backends.cuda.machine import nvrtc, placing, tables
 from tilewright.backends.cuda.machine.placing import Kernels
 from tilewright.backends.cuda.machine.replay import Graph, unhindered
+from tilewright.backends.cuda.machine.shared import Shared
 from tilewright.backends.cuda.work import Ints, Moving, Work
 from tilewright.errors import DeviceError, DeviceWarning
 from tilewright.remember import Shelf
@@ -64,8 +65,8 @@ class Fixed:
             kept = tables.upload(len(whole), lambda into: np.copyto(into, whole), ordinal)
             table = torch.empty_like(kept[:size])
             scratch = tables.scratch(template.scratch, ordinal) if template.scratch else None
-        self._memory = [x for x in (kept, table, scratch) if x is not None]
-        self.bytes = sum(x.nbytes for x in self._memory) + (128 << 10)  # and the graph's own
+        self._shared = Shared((kept, table, scratch), ordinal)
+        self.bytes = sum(x.nbytes for x in self._shared.memory) + (128 << 10)  # and the graph's own
         self._at = (ctypes.c_int64 * _PLACES)()
         self._at[3] = 0 if scratch is None else scratch.data_ptr()
         pointers = (table.data_ptr(), kept.data_ptr(), kept.data_ptr() + template.words.nbytes)
@@ -79,29 +80,15 @@ class Fixed:
             kernels.launch(stream, table, scratch)
 
         self._graph = Graph(enqueue, ordinal, driver, arguments)
-        self._lock, self._ordinal = threading.Lock(), ordinal
-        self._uploaded = torch.cuda.Event()
-        self._uploaded.record()
-        self._known = {int(torch.cuda.current_stream(ordinal).cuda_stream)}
+        self._lock = threading.Lock()
 
     def launch(self, stream: int, a: int, b: int, c: int) -> None:
         """The product at these addresses, on torch's current stream. Raises DeviceError."""
-        if stream not in self._known:
-            self._meet(stream)
+        self._shared.meet(stream)
         at = self._at
         with self._lock:
             at[0], at[1], at[2] = a, b, c
             self._graph.launch(stream)
-
-    def _meet(self, stream: int) -> None:
-        """Before a launch on another stream: what it reads is there, and stays until it is done."""
-        import torch
-
-        current = torch.cuda.current_stream(self._ordinal)
-        current.wait_event(self._uploaded)
-        for one in self._memory:
-            one.record_stream(current)
-        self._known.add(stream)
 
 
 _graphs: Shelf[int, Fixed] = Shelf("graphs of products on GPUs", most=256 << 20)

@@ -248,7 +248,7 @@ def bound(kernels: Kernels, work: Work) -> Prepared:
     def enqueue(stream: int, keep: Any = work.keep) -> None:
         launch(stream, table, held)
 
-    return Prepared(enqueue, kernels.count)
+    return Prepared(enqueue, kernels.count, (table, held))
 
 
 def moving(kernels: Kernels, ordinal: int) -> Moving:

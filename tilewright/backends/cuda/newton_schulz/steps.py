@@ -64,7 +64,7 @@ class Steps:
             self.made = _views(x[steps % 2], layout.x)
             begin = between.normalising(x[0], layout.x, eps, ordinal)
             once = _a_step(x, (g, h), layout.tall, (layout.x, layout.gram), coefficients, ordinal)
-            self._launches = [guarded(begin, ordinal)]
+            self._launches = [guarded(begin, ordinal, (*x, g, h))]
             self._launches += [launch for i in range(steps) for launch in once(i % 2)]
 
     def __call__(self) -> None:
