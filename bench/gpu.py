@@ -2,6 +2,7 @@
 
     python -m bench.gpu --name h200                      everything: tests, tables, JSON, picture
     python -m bench.gpu --name h200 --only "float32 1000" --no-tests
+    python -m bench.gpu --name h200 --layers             layers of experts anew, all else as it was
 
 Milliseconds are device events' around one call, medians of interleaved rounds of a few calls each,
 so that small operands are in cache as they are in a loop. Each round of a way follows a rest, or
@@ -29,13 +30,14 @@ from typing import Any
 
 import numpy as np
 
-from bench import gpu_cases, gpu_training
+from bench import gpu_cases, gpu_layers, gpu_training, moe
 from bench.environment import RESULTS, ROOT, environment
 from bench.peers import cublas, torch_ways
 from tilewright import plan_grouped
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.calls.grouped_gpu import engine_of
 from tilewright.errors import TilewrightError
+from tilewright.facts.device import Device
 from tilewright.inputs.devices import resolve
 
 ROUNDS, BLOCK = 7, 8
@@ -57,22 +59,38 @@ def main() -> None:
     parser.add_argument("--name", required=True)
     parser.add_argument("--only", default="", help="cases whose name or dtype holds this")
     parser.add_argument("--no-tests", action="store_true")
+    parser.add_argument("--layers", action="store_true", help="these alone, into the file there is")
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
-    device = resolve(options.device)
-    cases = [*gpu_cases.CASES, *gpu_cases.suite_cases()]
-    chosen = [case for case in cases if options.only in f"{case.dtype} {case.name}"]
-    document: dict[str, Any] = {"environment": environment(device)}
-    if not options.no_tests:
-        document["tests"] = _tests()
-    document["cases"] = [_measured(case, device.id) for case in chosen]
-    steps = [case for case in gpu_training.cases() if options.only in f"{case.dtype} {case.name}"]
-    document["training"] = [_trained(case) for case in steps]
     path = options.output / f"gpu-{options.name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
+    device = resolve(options.device)
+    if options.layers:
+        document = json.loads(path.read_text()) if path.exists() else {}
+    else:
+        document = _products(device, options.only, tests=not options.no_tests)
+    chosen = [case for case in moe.CASES if options.only in f"bfloat16 {case.name}"]
+    document["layers"] = {
+        "environment": environment(device),
+        "cases": [gpu_layers.measured(case, _rows) for case in chosen],
+    }
     path.write_text(json.dumps(document, indent=1) + "\n")
-    picture(document, path.with_suffix(".png") if options.output != RESULTS else _image(path))
     print(f"written: {path}")
+    if not options.layers:
+        picture(document, path.with_suffix(".png") if options.output != RESULTS else _image(path))
+
+
+def _products(device: Device, only: str, *, tests: bool) -> dict[str, Any]:
+    """Everything but whole layers."""
+    cases = [*gpu_cases.CASES, *gpu_cases.suite_cases()]
+    chosen = [case for case in cases if only in f"{case.dtype} {case.name}"]
+    document: dict[str, Any] = {"environment": environment(device)}
+    if tests:
+        document["tests"] = _tests()
+    document["cases"] = [_measured(case, device.id) for case in chosen]
+    steps = [case for case in gpu_training.cases() if only in f"{case.dtype} {case.name}"]
+    document["training"] = [_trained(case) for case in steps]
+    return document
 
 
 def _tests() -> dict[str, Any]:

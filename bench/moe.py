@@ -95,12 +95,22 @@ def main() -> None:
     print(f"written: {path}")
 
 
-def _measured(case: Case, profile: bool, without: str) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Layers:
+    """A case's ways that ran, forward and with gradients; `record` says what was seen of them."""
+
+    given: moe_layers.Given
+    forward: dict[str, Way]
+    both: dict[str, Way]
+    record: dict[str, Any]
+
+
+def layers(case: Case, without: str = "") -> Layers:
+    """Every way that takes a case, run once and compared with float64; `without` some peers."""
     import torch
 
     torch.manual_seed(0)
     given = moe_layers.drawn(case.tokens, case.d, case.n, case.experts, case.top)
-    layers = {OURS: _ours, **moe_layers.LAYERS}
     record: dict[str, Any] = {
         "case": case.name,
         "tokens": case.tokens,
@@ -110,33 +120,36 @@ def _measured(case: Case, profile: bool, without: str) -> dict[str, Any]:
         "ways": {},
         "refused": {},
     }
-    forward: dict[str, Way] = {}
-    both: dict[str, Way] = {}
+    found = Layers(given, {}, {}, record)
     truth = moe_layers.some_rows(given).detach()
-    for name, layer in layers.items():
+    for name, layer in {OURS: _ours, **moe_layers.LAYERS}.items():
         if name in without or name in case.without:
             continue
         try:
             out = layer(given).detach()
             row = {"error": moe_layers.apart(out[:64], truth), "kept_bytes": _kept(layer, given)}
-            forward[name] = partial(layer, given)
-            both[name] = partial(_step, layer, given)
-            both[name]()
+            step = partial(_step, layer, given)
+            step()
             if name != "liger":  # it has the turned weights
                 row["gradient_error"] = moe_layers.gradients_apart(given)
-            record["ways"][name] = row
-            print(f"{name}: {row}", flush=True)
         except (ImportError, RuntimeError) as error:
             record["refused"][name] = str(error).splitlines()[0]
-            record["ways"].pop(name, None)
-            forward.pop(name, None)
-            both.pop(name, None)
+            continue
+        found.forward[name], found.both[name] = partial(layer, given), step
+        record["ways"][name] = row
+        print(f"{name}: {row}", flush=True)
+    return found
+
+
+def _measured(case: Case, profile: bool, without: str) -> dict[str, Any]:
+    found = layers(case, without)
+    record = found.record
     if profile:
-        _profile(both[OURS])
-    for kind, ways in (("forward_ms", forward), ("step_ms", both)):
+        _profile(found.both[OURS])
+    for kind, ways in (("forward_ms", found.forward), ("step_ms", found.both)):
         for name, ms in _times(ways).items():
             record["ways"][name][kind] = ms
-    record["gather"] = _gather(case, given)
+    record["gather"] = _gather(case, found.given)
     _show(record)
     return record
 

@@ -24,3 +24,24 @@ def layers(document: dict[str, Any]) -> list[str]:
             first, *others = cells
             lines.append(f"| {row['case']}, {title} | **{first}** | {' | '.join(others)} |")
     return lines
+
+
+def measured_layers(layers: dict[str, Any]) -> list[str]:
+    """Layers as bench.gpu has them: rested, steady, cold, ours and the peers', and the host's."""
+    lines = [
+        "| ms, rested / steady / cold | tilewright | _grouped_mm | loop | host µs |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for row in layers["cases"]:
+        for kind, title in (("forward", "forward"), ("step", "with gradients")):
+            cells = []
+            for name in ("tilewright", "_grouped_mm", "loop"):
+                way = row["ways"].get(name, {}).get(kind)
+                figures = ("ms", "steady_ms", "cold_ms")
+                cells.append(" / ".join(f"{way[figure]:.2f}" for figure in figures) if way else "-")
+            host = row["ways"]["tilewright"][kind]["host_us"]
+            first, *others = cells
+            lines.append(
+                f"| {row['case']}, {title} | **{first}** | {' | '.join(others)} | {host:.0f} |"
+            )
+    return lines

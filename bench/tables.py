@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bench import arm_table, distributed_table, doors_table, tables_nets
+from bench import arm_table, distributed_table, doors_table, moe_table, tables_nets
 from bench.environment import RESULTS, ROOT
 from bench.fp8_table import products
 from bench.narrow_table import lines as narrow
@@ -21,7 +21,8 @@ from bench.restore_table import restored
 
 _LINES = {**tables_nets.TABLES, **doors_table.TABLES, "fp8": products}
 _LINES |= {"distributed": distributed_table.tables, "arm": arm_table.modelled}
-_LINES |= {"narrow": narrow, "restore": restored}
+_LINES |= {"narrow": narrow, "restore": restored, "layers": moe_table.measured_layers}
+_PARTS = ("short", "training", "layers")  # tables of a part of a file
 _MARK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -40,11 +41,13 @@ def filled(text: str) -> str:
 
 def _fill(match: re.Match[str]) -> str:
     name = match.group(2)
-    path = RESULTS / f"{name.removeprefix('short-').removeprefix('training-')}.json"
+    kind, _, rest = name.partition("-")
+    path = RESULTS / f"{rest if kind in _PARTS else name}.json"
     if not path.exists():
         raise SystemExit(f"table={name!r}: there is no {path.relative_to(ROOT)}")
     document = json.loads(path.read_text())
-    kind = name.partition("-")[0]
+    if kind == "layers":  # of a run of their own
+        document = document[kind]
     if kind in _LINES:
         lines = [*_LINES[kind](document), "", _source(document, path)]
         return "\n".join([match.group(1) + lines[0], *lines[1:], match.group(3)])
