@@ -56,7 +56,7 @@ def test_odd_arrays_read_as_they_say_of_themselves(dtype: str) -> None:
 
 def test_the_documented_layout_holds_here() -> None:
     """Else every other test of this file compares the slow way with itself."""
-    assert addresses._layout_holds()
+    assert addresses.layout_holds()
 
 
 def test_the_numbers_are_those_of_the_arrays() -> None:

@@ -75,7 +75,7 @@ def read(arrays: Sequence[npt.NDArray[Any]], dtype: np.dtype[Any]) -> Columns | 
     if not arrays:
         none = np.empty(0, np.int64)
         return Columns(none, none, none, none, none)
-    return _read_memory(arrays, dtype) if _layout_holds() else _read_slowly(arrays, dtype)
+    return _read_memory(arrays, dtype) if layout_holds() else _read_slowly(arrays, dtype)
 
 
 def _read_memory(arrays: Sequence[npt.NDArray[Any]], dtype: np.dtype[Any]) -> Columns | int:
@@ -137,7 +137,7 @@ def _whole_steps(found: Columns, itemsize: int) -> Columns | int:
 
 
 @cache
-def _layout_holds() -> bool:
+def layout_holds() -> bool:
     """Whether the structure reads as documented, on a sample with telling numbers."""
     if sys.implementation.name != "cpython" or sys.byteorder != "little":
         return False

@@ -15,17 +15,24 @@ from typing import Any
 
 import numpy as np
 
+from tilewright import settings
 from tilewright.arrays.array import NDArray
 from tilewright.arrays.views import loaded_torch
+from tilewright.backends.host.lists import Lists, lists_of
 from tilewright.calls.grouped_engines import is_ready
-from tilewright.inputs.devices import resolve
-from tilewright.planning.host_part import ZEROED, saved
+from tilewright.inputs.devices import host, resolve
+from tilewright.planning.host_part import LARGE, ZEROED, saved
+from tilewright.remember import forgets
+from tilewright.settings import DEVICE, VARIABLES
 
 _PLAIN = np.ndarray
 _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 _COMPLEX = (np.dtype(np.complex64), np.dtype(np.complex128))  # of these none but NumPy has kernels
 _FIXED = 1.5e-3
 _PRODUCT = 1e-6  # a product's share of columns and tables beyond that of a call of NumPy's
+_lists: dict[Any, Lists] = {}  # by dtype, as devices are looked for in 5 µs
+forgets(_lists.clear)
+_WORTH_COMPILING = 2e-4  # seconds a call that machine code saves
 _FEW = 6  # of these BLAS's own threads make the most
 
 
@@ -80,15 +87,52 @@ def first_met(a: Any, b: Any) -> list[Any] | None:
 
 
 def _many(a: Any, b: Any) -> list[NDArray] | None:
-    pairs = list(zip(a, b))  # noqa: B905 (held: another thread may change the lists)
-    dtype = pairs[0][0].dtype if type(pairs[0][0]) is _PLAIN else None
-    if dtype is not _SINGLE and dtype is not _DOUBLE and dtype not in _COMPLEX:
+    """More than a few: read in machine code where it is there, and multiplied by it where a loop
+    would end later."""
+    held = tuple(a), tuple(b)  # another thread may change the lists
+    kind = held[0][0].dtype if type(held[0][0]) is _PLAIN else None
+    if len(held[0]) != len(held[1]):
         return None
+    if kind in _COMPLEX:
+        return _looped(*held, kind)
+    if kind is not _SINGLE and kind is not _DOUBLE:
+        return None
+    by = _by_lists(kind)
+    read = None if by is None else by.read(*held)
+    if read is None:
+        return _looped(*held, kind)
+    if read.largest >= LARGE or read.is_uneven:
+        found = None if is_worth_planning(len(held[0]), read.flops) else _looped(*held, kind)
+    elif read.saved <= 0:
+        found = _loop(*held, read.widest)
+    else:
+        found = read.multiply()
+    read.leave()
+    return found
+
+
+def _by_lists(kind: Any) -> Lists | None:
+    """What multiplies lists in machine code, where that is there and no other device is meant."""
+    if DEVICE in VARIABLES and settings.device() != "host":
+        return None
+    return _lists.get(kind) or _first_lists(kind)
+
+
+def _first_lists(kind: Any) -> Lists | None:
+    found = lists_of(host(), kind.name) if resolve(None).kind == "cpu" else None
+    if found is not None:
+        _lists[kind] = found
+    return found
+
+
+def _looped(a: tuple[Any, ...], b: tuple[Any, ...], kind: Any) -> list[NDArray] | None:
+    """Every product by a loop, None where one is not of plain matrices of a kind, or a plan is
+    worth its time. Machine code that would be faster is compiled beside."""
     operations = largest = 0
-    for x, y in pairs:
+    for x, y in zip(a, b):  # noqa: B905 (as many as there are)
         if type(x) is not _PLAIN or type(y) is not _PLAIN or x.ndim != 2 or y.ndim != 2:
             return None
-        if not x.dtype is y.dtype is dtype:
+        if not x.dtype is y.dtype is kind:
             return None
         columns = y.shape[1]
         operations += x.size * columns
@@ -96,9 +140,18 @@ def _many(a: Any, b: Any) -> list[NDArray] | None:
         if made > largest:
             largest = made
     # Where there is no kernel a plan would be this loop. Asking takes as long as some products.
-    worth = dtype not in _COMPLEX and is_worth_planning(len(pairs), 2.0 * operations)
-    if worth and is_ready(resolve(None), dtype.name):
-        return None
+    if kind not in _COMPLEX:
+        worth = is_worth_planning(len(a), 2.0 * operations)
+        if worth and is_ready(resolve(None), kind.name):
+            return None
+        if saved(len(a), 2.0 * operations) > _WORTH_COMPILING:
+            is_ready(resolve(None), kind.name)  # compiles beside
+    return _loop(a, b, largest)
+
+
+def _loop(a: tuple[Any, ...], b: tuple[Any, ...], largest: int) -> list[NDArray] | None:
+    """`largest`: elements of the largest result. None where the checks have the words."""
+    pairs = zip(a, b)  # noqa: B905 (as many as there are)
     try:
         if largest < ZEROED:
             return [x.dot(y) for x, y in pairs]

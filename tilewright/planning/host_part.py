@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 _SIDE = 256  # a side narrower than this leaves a BLAS little to gain from packing
-_FLOPS = 2.0 * 900**3
+LARGE = 2.0 * 900**3  # operations
 
 # Seconds of two cores. What a kernel saves of an operation: a loop of 40 products takes 6e-12, one
 # of a thousand, whose results no longer lie in a cache, 13e-12, the kernel 4e-12.
@@ -39,7 +39,7 @@ def large(m: Ints, n: Ints, k: Ints) -> npt.NDArray[np.bool_]:
     """A flag a product."""
     narrow = np.minimum(np.minimum(m, n), k)
     flops = 2.0 * m * n.astype(np.float64) * k
-    found: npt.NDArray[np.bool_] = (narrow >= _SIDE) & (flops >= _FLOPS)
+    found: npt.NDArray[np.bool_] = (narrow >= _SIDE) & (flops >= LARGE)
     return found
 
 

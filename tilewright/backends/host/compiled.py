@@ -78,6 +78,13 @@ def code_of_groups(dtype: str) -> int:
         return int(ragged.code_of(dtype).address)
 
 
+def compile_lists() -> None:
+    """Compile what reads lists of matrices and cuts their products."""
+    lists = kernels("lists")
+    with _kept():
+        lists.compile_both()
+
+
 def compile_groups() -> None:
     """Compile what plans a ragged product."""
     ragged = kernels("ragged")

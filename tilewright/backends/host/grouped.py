@@ -34,13 +34,13 @@ DTYPES = tuple(KINDS)
 # Rows and columns of tiles; the share of a core's peak that they reach; seconds of one. Rows count
 # by fours, columns by vectors, k by fours: what products of few of them lose.
 _SHAPES = ((48, 96, 0.7), (192, 256, 0.76), (384, 512, 0.8))
-_OVERHEAD, _ROWS, _COLUMNS, _STEP = 5e-8, 4, 16, 4
+OVERHEAD, _ROWS, _COLUMNS, _STEP = 5e-8, 4, 16, 4
 # What tiles are cut at: panels of B and, of any register, blocks of rows.
 _PANEL, _BLOCK = 32, 24
 _JUMP = 3e-8  # seconds that a core loses where the next product does not lie next in memory
 _MERGE = 4e-10  # seconds in which it adds an element of a part
 _LAUNCH = 1.5e-5
-_TASK = 6e-6  # seconds of a task: dealing one costs some 30 ns
+TASK = 6e-6  # seconds of a task: dealing one costs some 30 ns
 _PIECE = 4096  # elements of a piece of a sum
 _LOCK = RLock()
 _begun: dict[str, Thread] = {}
@@ -66,7 +66,7 @@ class NativeGroups(GroupedKernel):
         kind = KINDS[self.dtype]
         trim = (_ROWS, _COLUMNS // kind.wide)
         return tuple(
-            Tile(m, n // kind.wide, share * peak * kind.speed(), _OVERHEAD, _STEP, trim)
+            Tile(m, n // kind.wide, share * peak * kind.speed(), OVERHEAD, _STEP, trim)
             for m, n, share in _SHAPES
             if n <= kind.most
         )
@@ -211,11 +211,11 @@ def _cuts(layout: GroupedLayout, tiles: Table) -> Table:
     queue = layout.queue
     depth = (queue.k_end - queue.k_begin).astype(np.float64)
     rate = np.array([tile.rate for tile in layout.tiles])[layout.tile[queue.problem]]
-    each = _OVERHEAD + 2.0 * tiles[:, 3] * tiles[:, 4] * depth / rate
+    each = OVERHEAD + 2.0 * tiles[:, 3] * tiles[:, 4] * depth / rate
     if not len(each):
         return np.zeros(1, np.int64)
     seconds = np.cumsum(each)
-    count = int(np.clip(seconds[-1] / _TASK, 1, len(tiles)))
+    count = int(np.clip(seconds[-1] / TASK, 1, len(tiles)))
     ends = np.searchsorted(seconds - each / 2, np.arange(1, count) * (seconds[-1] / count))
     cuts = np.unique(np.concatenate(([0], ends, [len(tiles)])))
     return cuts.astype(np.int64)
@@ -280,6 +280,7 @@ def _stages(device: Device, dtype: str) -> list[Callable[[], object]]:
         partial(compiled.code_of_products, kind.module, kind.item),
         *(partial(compiled.compile_tile, kind.module, kind.item, i) for i in range(kind.pieces)),
         *(partial(compiled.code_of_step, step) for step in (kind.tiles, kind.parts)),
+        *([compiled.compile_lists] if kind.module == "grouped" else []),
         serve,
         lambda: Program(np.zeros(1, STEP), 0, device.compute_units, 1.0, ())(),  # what runs it, too
     ]

@@ -263,7 +263,7 @@ def _model(words: Any, names: Any, kind: Kind, device: Device) -> None:
     their_move = 3 * known.move * _THEIR_READS[item]
     reals = words.view(np.float64)
     for name, value in {
-        "OVERHEAD": grouped._OVERHEAD,
+        "OVERHEAD": grouped.OVERHEAD,
         "RATE": peak,
         "MOVE": move,
         "TASK": _TASK,

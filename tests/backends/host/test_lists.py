@@ -1,0 +1,182 @@
+"""Lists read in machine code: right however matrices lie; only plain matrices are read."""
+
+from __future__ import annotations
+
+import ctypes
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.batches import given_of, lists
+from tests.support.cases import Case
+from tests.support.checks import assert_right_together
+from tilewright import errors, grouped_matmul, plan_grouped
+from tilewright.backends.host import compiled, grouped
+from tilewright.backends.host.lists import DTYPES, Lists, lists_of
+from tilewright.inputs.devices import host
+
+pytestmark = pytest.mark.skipif(not compiled.available(), reason="needs Numba")
+EDGES = (0, 1, 15, 24, 33, 64, 97)
+
+
+def of(dtype: str) -> Lists:
+    grouped.compile_for(host(), dtype)
+    found = lists_of(host(), dtype)
+    assert found is not None
+    return found
+
+
+def drawn(count: int, largest: int, dtype: str = "float32", seed: int = 0) -> Any:
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, largest + 1, (count, 3)).tolist()
+    a = [rng.standard_normal((m, k)).astype(dtype) for m, _, k in sizes]
+    return a, [rng.standard_normal((k, n)).astype(dtype) for _, n, k in sizes]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_edge_however_matrices_lie_is_right(dtype: str) -> None:
+    rng = np.random.default_rng(1)
+    sizes = [(m, n, k) for m in EDGES for n in EDGES[::3] for k in (0, 1, 64, 300)]
+    sizes += [(700, 40, 30), (9, 1100, 300), (400, 520, 260), (1, 1, 3000)]
+    cases = [
+        Case(m, n, k, dtype=dtype, a=str(a), b=str(b))
+        for (m, n, k), a, b in zip(
+            sizes,
+            rng.choice(["C", "F", "strided"], len(sizes)),
+            rng.choice(["C", "F", "strided"], len(sizes)),
+            strict=True,
+        )
+    ]
+    given = given_of(cases)
+    a, b = lists(given)
+    read = of(dtype).read(tuple(a), tuple(b))
+    assert read is not None
+    assert read.flops == sum(2.0 * m * n * k for m, n, k in sizes)
+    found = read.multiply()
+    assert found is not None
+    assert [one.shape for one in found] == [(m, n) for m, n, _ in sizes]
+    filled = [i for i, one in enumerate(found) if one.size]
+    assert_right_together([found[i] for i in filled], [given[i] for i in filled])
+
+
+def test_results_are_apart_and_the_same_bits_as_a_plans() -> None:
+    a, b = drawn(400, 60)
+    sizes = [(*x.shape, y.shape[1]) for x, y in zip(a, b, strict=True)]
+    m, k, n = zip(*sizes, strict=True)
+    planned = [one.copy() for one in plan_grouped(m, n, k, device="host").bind(a, b)()]
+    of("float32")
+    found = grouped_matmul(a, b)
+    assert all(map(np.array_equal, found, planned))
+    found[17][:] = np.nan
+    assert all(map(np.array_equal, found[:17] + found[18:], planned[:17] + planned[18:]))
+
+
+def test_more_tiles_than_there_was_room_for_are_right() -> None:
+    a, b = drawn(7, 400, seed=3)
+    a, b = [x.repeat(4, axis=0) for x in a], [y.repeat(4, axis=1) for y in b]
+    read = of("float32").read(tuple(a), tuple(b))
+    assert read is not None
+    for x, y, z in zip(a, b, read.multiply() or [], strict=True):
+        np.testing.assert_allclose(z, x.astype(float) @ y, rtol=1e-4, atol=1e-3)
+
+
+class Odd(np.ndarray):
+    """A subclass, which may multiply in another way."""
+
+
+def odd_ones() -> dict[str, Any]:
+    whole = np.ones((4, 4), np.float32)
+    misaligned = np.zeros(4 * 16 + 1, np.uint8)[1:].view(np.float32).reshape(4, 4)
+    steps = np.ndarray((4, 4), np.float32, np.zeros(200, np.uint8), 0, (18, 4))
+    return {
+        "another type": 7,
+        "none": None,
+        "a subclass": whole.view(Odd),
+        "a masked array": np.ma.array(whole),
+        "a vector": whole[0],
+        "a stack": whole[None],
+        "a number": np.array(1.0, np.float32),
+        "another dtype": whole.astype(np.float64),
+        "whole numbers": whole.astype(np.int32),
+        "swapped bytes": whole.astype(">f4"),
+        "misaligned": misaligned,
+        "odd steps": steps,
+        "other sizes": np.ones((3, 3), np.float32),
+    }
+
+
+@pytest.mark.parametrize("name", odd_ones())
+@pytest.mark.parametrize("side", [0, 1])
+def test_what_is_no_plain_matrix_of_the_dtype_is_left_to_the_checks(name: str, side: int) -> None:
+    sides = [[np.ones((4, 4), np.float32) for _ in range(1000)] for _ in range(2)]
+    sides[side][900] = odd_ones()[name]
+    assert of("float32").read(tuple(sides[0]), tuple(sides[1])) is None
+    at_once, checked = outcome(*sides), outcome(*sides, device="host")
+    if isinstance(checked, str) and name != "odd steps":  # which NumPy's own loop takes
+        assert at_once == checked
+    elif not isinstance(checked, str):
+        assert [one.tolist() for one in at_once] == [one.tolist() for one in checked]
+    else:
+        assert np.array_equal(at_once[900], sides[0][900] @ sides[1][900])
+
+
+def outcome(*sides: Any, **options: Any) -> Any:
+    """The results, or what was said."""
+    try:
+        return grouped_matmul(*sides, **options)
+    except errors.TilewrightError as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def test_lists_that_another_thread_empties_meanwhile_are_whole_or_refused() -> None:
+    a, b = drawn(600, 12)
+    of("float32")
+    expected = [x @ y for x, y in zip(a, b, strict=True)]
+    shared = [list(a), list(b)]
+    stop = []
+
+    def disturb() -> None:
+        while not stop:
+            for one, whole in zip(shared, (a, b), strict=True):
+                one.clear()
+                one.extend(x.copy() for x in whole)
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(disturb)
+        try:
+            for _ in range(200):
+                try:
+                    found = grouped_matmul(*shared)
+                except errors.TilewrightError:
+                    continue
+                for x, y in zip(found, expected, strict=False):
+                    np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)
+        finally:
+            stop.append(True)
+
+
+def test_threads_at_once_have_memory_of_their_own() -> None:
+    batches = [drawn(300, 40, seed=seed) for seed in range(4)]
+    of("float32")
+    alone = [grouped_matmul(*one) for one in batches]
+    with ThreadPoolExecutor(4) as pool:
+        runs = [pool.submit(grouped_matmul, *batches[i % 4]) for i in range(60)]
+        for i, run in enumerate(runs):
+            assert all(map(np.array_equal, run.result(), alone[i % 4]))
+
+
+def test_objects_are_given_back() -> None:
+    a, b = drawn(300, 40)
+    of("float32")
+    grouped_matmul(a, b)
+    counted = ctypes.c_ssize_t.from_address(id(a[5]))
+    before = counted.value
+    for _ in range(5):
+        made = grouped_matmul(a, b)
+    assert counted.value == before
+    kept = made[3]
+    expected = kept.copy()
+    del made, a, b
+    assert np.array_equal(kept, expected)

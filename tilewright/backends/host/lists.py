@@ -1,0 +1,185 @@
+"""Products of lists of NumPy's matrices, read, cut and run anew at every call, without a plan.
+
+    one = lists_of(device, dtype)     None until its machine code is compiled
+    read = one.read(a, b)             what the lists hold; None where a matrix is not a plain one
+    read.saved                        seconds that a loop of NumPy's would take longer
+    read.multiply()                   results, views of one allocation
+
+A plan found again costs a thousand products 0.55 ms of Python's and NumPy's functions, and one made
+anew 1.3 ms, where a loop of NumPy's takes 3.0 for sizes of 1 to 64. What a plan weighs is decided
+here by two rules: no tile has more than a share of all operations, and tasks take a few µs.
+
+What a call needs waits in a list: a thread takes one and puts it back, so that no two share the
+memory in which a call is read and cut (`kernels/lists.py`).
+"""
+
+from __future__ import annotations
+
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+
+from tilewright.arrays.addresses import layout_holds
+from tilewright.arrays.array import NDArray
+from tilewright.backends.host import compiled, grouped
+from tilewright.backends.host.crew import crew_of, looks
+from tilewright.backends.host.kernels.step_table import STEP
+from tilewright.backends.host.narrow import KINDS
+from tilewright.facts.device import Device
+
+DTYPES = ("float32", "float64")
+_NARROW = 256  # a side below which a BLAS has little to gain from packing (planning/host_part.py)
+_SHARE = 16  # tiles that every thread has at least, where products can be cut so far
+# What a call saves beside a loop of `a.dot(b)`: seconds of a product and of an operation, of which
+# at most `SMALL` of a product count, less what any call takes.
+_PRODUCT, _SAVED, _FIXED = 5e-7, 6e-12, 4e-5
+# Where the largest tile is more than so large a part of a thread's operations, threads would wait
+# for one: its product is to be cut along k, which a plan does.
+_PARTS = 3
+_ALONE = 2e-5  # seconds that are shorter than waking another thread
+_WAIT = 2e-4  # seconds that a thread looks for the others before it sleeps
+_KEPT = 1 << 16  # products whose memory a thread leaves for the next call
+_HEADER = tuple.__basicsize__
+
+
+class Lists:
+    """Products of one dtype on the host."""
+
+    def __init__(self, device: Device, dtype: str) -> None:
+        self.device, self.dtype = device, np.dtype(dtype)
+        self.free: list[_Job] = []
+
+    def read(self, a: tuple[Any, ...], b: tuple[Any, ...]) -> Read | None:
+        """What these tuples of one length hold, None where one is not a matrix of this dtype, lies
+        at odd bytes, or does not fit its partner."""
+        count = len(a)
+        job = self._job(count)
+        found = Read(self, job, a, b) if job.read(a, b, count) else None
+        if found is None:
+            self.free.append(job)
+        return found
+
+    def _job(self, count: int) -> _Job:
+        try:
+            job = self.free.pop()
+        except IndexError:
+            return _Job(self, count)
+        return job if job.room >= count else _Job(self, count)
+
+
+class Read:
+    """Lists that were read. `leave` is called when nothing more is asked of it, or never."""
+
+    def __init__(self, lists: Lists, job: _Job, a: tuple[Any, ...], b: tuple[Any, ...]) -> None:
+        self._lists, self._job, self._held = lists, job, (a, b)
+        self.widest = int(job.facts[job.names.WIDEST])
+        self.flops, capped, self.largest, tile = job.reals[job.names.FLOPS :].tolist()
+        self.saved = _PRODUCT * len(a) + _SAVED * capped - _FIXED
+        self.is_uneven = tile * _PARTS * job.threads > self.flops
+
+    def leave(self) -> None:
+        """The next call may have the memory."""
+        if self._job.room <= _KEPT:
+            self._lists.free.append(self._job)
+
+    def multiply(self) -> list[NDArray] | None:
+        """Every product, None where there is no memory for it."""
+        try:
+            return self._job.multiply(len(self._held[0]), self.flops)
+        except MemoryError:
+            return None
+
+
+class _Job:
+    """The memory of one call at a time."""
+
+    def __init__(self, lists: Lists, count: int) -> None:
+        kind = KINDS[lists.dtype.name]
+        self.names, self._tile = compiled.kernels("lists"), compiled.kernels("grouped")
+        self._run, self._dtype = compiled.kernels("conv_steps").run, lists.dtype
+        self.threads = max(1, lists.device.compute_units)
+        self.room = max(64, count)
+        self.records = np.zeros((self.room, self._tile.RECORD), np.int64)
+        self.facts = np.zeros(self.names.FACTS, np.int64)
+        self.reals = self.facts.view(np.float64)
+        tiles = grouped.NativeGroups(lists.device, lists.dtype.name).tiles
+        self.shapes = np.array([(tile.m, tile.n, 0) for tile in tiles], np.int64)
+        self.shapes.view(np.float64)[:, 2] = [1 / tile.rate for tile in tiles]
+        self.rate = tiles[0].rate
+        self._step = np.zeros(1, STEP)
+        self._step["code"] = compiled.code_of_step(kind.tiles)
+        self._step["multiply"] = compiled.code_of_products(kind.module, kind.item)
+        self._make_tiles(2 * self.room)
+        scratch = self._tile.scratch(max(tile.m for tile in tiles), kind.item)
+        self._scratch, pitch = _lines(self.threads, (scratch + 127) // 64 * 64)
+        self._counters, _ = _lines(self.threads + 1, 64)
+        words = self._step.ctypes.data, 1, self._counters.ctypes.data, self.threads, looks(_WAIT)
+        self._told = np.array([*words, self._scratch.ctypes.data, pitch], np.int64)
+        self._alone = (*words[:3], self._scratch.ctypes.data, 0)
+        self._places = tuple(
+            int(array.ctypes.data) for array in (self.shapes, self.records, self.facts)
+        )
+        self._kinds = id(np.ndarray), id(lists.dtype), kind.item, _NARROW
+
+    def read(self, a: tuple[Any, ...], b: tuple[Any, ...], count: int) -> bool:
+        """Whether these are plain products, in whose records and facts they are then."""
+        lists = id(a) + _HEADER, id(b) + _HEADER
+        found: bool = self.names.read(*lists, count, *self._kinds, *self._places)
+        return found
+
+    def multiply(self, count: int, flops: float) -> list[NDArray]:
+        """What was read, on all threads where that is long enough."""
+        size = int(self.facts[self.names.BYTES])
+        flat = np.empty(size // self._dtype.itemsize, self._dtype)
+        table = self.records[:count]
+        starts = table[:, self._tile.C].tolist()
+        self._cut(count, self.names.data_of(id(flat)), flops)
+        self._counters[:] = 0
+        found: list[list[NDArray]] = []
+
+        def lead(threads: int = self.threads) -> None:
+            """Behind the posting: a thousand views take as long as a part of the products."""
+            rows, cols = table[:, self._tile.M].tolist(), table[:, self._tile.N].tolist()
+            view: Any = np.ndarray
+            shapes = zip(rows, cols, strict=True)
+            found.append(list(map(view, shapes, repeat(self._dtype), repeat(flat), starts)))
+            self._run(*self._alone, threads, self._told[4])
+
+        if self.threads == 1 or flops < _ALONE * self.rate:
+            lead(1)
+        else:
+            crew_of(self.threads - 1).run(self._told, lead)
+        return found[0]
+
+    def _cut(self, count: int, results: int, flops: float) -> None:
+        shapes, records, _ = self._places
+        most = flops / (_SHARE * self.threads)
+        while True:
+            how = (most, grouped.OVERHEAD, grouped.TASK, *self._tables)
+            tasks = self.names.cut(records, count, results, self._dtype.itemsize, shapes, *how)
+            if tasks >= 0:
+                break
+            self._make_tiles(-tasks)
+            results = 0  # they have moved
+        self._step["tasks"] = tasks
+
+    def _make_tiles(self, room: int) -> None:
+        self._queue = np.empty((room, self._tile.TILE), np.int64)
+        self._cuts = np.empty(room + 1, np.int64)
+        self._tables = self._queue.ctypes.data, self._cuts.ctypes.data, room
+        self._step["queue"], self._step["cuts"], _ = self._tables
+
+
+def _lines(count: int, pitch: int) -> tuple[NDArray, int]:
+    """So many rows of as many bytes, whole lines of the cache; zeros, as denormals are slow."""
+    memory = np.zeros(count * pitch + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    return memory[start : start + count * pitch].reshape(count, pitch), pitch
+
+
+def lists_of(device: Device, dtype: str) -> Lists | None:
+    """The products of a dtype, or None where their machine code is not there (yet)."""
+    if dtype not in DTYPES or not grouped.is_compiled(dtype) or not layout_holds():
+        return None
+    return Lists(device, dtype)
