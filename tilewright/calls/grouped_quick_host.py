@@ -1,11 +1,14 @@
-"""Runs at once, by a loop, plain batches for which a plan would cost more than it saves.
+"""Multiplies plain lists of NumPy's arrays at once, without checks and plans of their own.
+
+    up to six    one after another, checked as they are made
+    more         read in machine code (backends/host/lists.py), then multiplied there, or by a loop
+                 where that ends first; None where one product is large or long: a plan cuts it
 
 Checked columns, tables and a launch of buffers that the driver has not seen take about 1.3 ms and
 1 µs a product more than a bound plan's launch, a product of NumPy's 0.5 µs where it is asked as
 `a.dot(b)` (0.8 as `a @ b`). What a kernel saves beside that is a part of each operation's time
-(planning/host_part.py): forty products of 40 to 200 took 2.8 ms by a plan, 1.5 bound and 1.2 in a
-loop. One product takes 1.4 µs, so what is asked of a
-few is asked in as few steps of the interpreter as there are.
+(planning/host_part.py). One product takes 1.4 µs, so what is asked of a few is asked in as few
+steps of the interpreter as there are.
 """
 
 from __future__ import annotations
@@ -90,9 +93,9 @@ def _many(a: Any, b: Any) -> list[NDArray] | None:
     """More than a few: read in machine code where it is there, and multiplied by it where a loop
     would end later."""
     held = tuple(a), tuple(b)  # another thread may change the lists
-    kind = held[0][0].dtype if type(held[0][0]) is _PLAIN else None
-    if len(held[0]) != len(held[1]):
+    if len(held[0]) != len(held[1]) or not held[0] or type(held[0][0]) is not _PLAIN:
         return None
+    kind = held[0][0].dtype
     if kind in _COMPLEX:
         return _looped(*held, kind)
     if kind is not _SINGLE and kind is not _DOUBLE:

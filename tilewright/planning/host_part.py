@@ -21,12 +21,17 @@ import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
-_SIDE = 256  # a side narrower than this leaves a BLAS little to gain from packing
+SIDE = 256  # a side narrower than this leaves a BLAS little to gain from packing
 LARGE = 2.0 * 900**3  # operations
 
 # Seconds of two cores. What a kernel saves of an operation: a loop of 40 products takes 6e-12, one
 # of a thousand, whose results no longer lie in a cache, 13e-12, the kernel 4e-12.
 _MANY, _SAVED, _SAVED_OF_MANY = 256, 2e-12, 8e-12
+# Of lists that are read in machine code at each call (backends/host/lists.py), beside a loop of
+# `a.dot(b)` on two cores: seconds of a product and of an operation, of which no more than `SMALL`
+# of a product count, as a BLAS is no slower with larger ones; less what any such call takes.
+SMALL = 7e5
+_LISTED, _SAVED_OF_LISTED, _CALL = 5e-7, 6e-12, 4e-5
 # Elements of a result: NumPy's `dot` fills it with zeros first, which from here on takes longer
 # than `matmul` takes to begin: for 2000 x 4 x 2000 three times as long as the whole product.
 ZEROED = 6_000
@@ -39,13 +44,19 @@ def large(m: Ints, n: Ints, k: Ints) -> npt.NDArray[np.bool_]:
     """A flag a product."""
     narrow = np.minimum(np.minimum(m, n), k)
     flops = 2.0 * m * n.astype(np.float64) * k
-    found: npt.NDArray[np.bool_] = (narrow >= _SIDE) & (flops >= LARGE)
+    found: npt.NDArray[np.bool_] = (narrow >= SIDE) & (flops >= LARGE)
     return found
 
 
 def saved(count: int, flops: float) -> float:
     """Seconds that a grouped kernel saves a loop of NumPy's by its arithmetic alone."""
     return (_SAVED if count < _MANY else _SAVED_OF_MANY) * flops
+
+
+def saved_by_lists(count: int, flops: float) -> float:
+    """Seconds that reading and cutting `count` products anew saves a loop of NumPy's, everything
+    included; of each product at most `SMALL` operations are in `flops`."""
+    return _LISTED * count + _SAVED_OF_LISTED * flops - _CALL
 
 
 def is_for_a_loop(count: int, flops: float, launch: float, *, plain: bool = True) -> bool:

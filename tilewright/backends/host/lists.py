@@ -27,13 +27,10 @@ from tilewright.backends.host.crew import crew_of, looks
 from tilewright.backends.host.kernels.step_table import STEP
 from tilewright.backends.host.narrow import KINDS
 from tilewright.facts.device import Device
+from tilewright.planning.host_part import SIDE, SMALL, saved_by_lists
 
 DTYPES = ("float32", "float64")
-_NARROW = 256  # a side below which a BLAS has little to gain from packing (planning/host_part.py)
 _SHARE = 16  # tiles that every thread has at least, where products can be cut so far
-# What a call saves beside a loop of `a.dot(b)`: seconds of a product and of an operation, of which
-# at most `SMALL` of a product count, less what any call takes.
-_PRODUCT, _SAVED, _FIXED = 5e-7, 6e-12, 4e-5
 # Where the largest tile is more than so large a part of a thread's operations, threads would wait
 # for one: its product is to be cut along k, which a plan does.
 _PARTS = 3
@@ -75,7 +72,7 @@ class Read:
         self._lists, self._job, self._held = lists, job, (a, b)
         self.widest = int(job.facts[job.names.WIDEST])
         self.flops, capped, self.largest, tile = job.reals[job.names.FLOPS :].tolist()
-        self.saved = _PRODUCT * len(a) + _SAVED * capped - _FIXED
+        self.saved = saved_by_lists(len(a), capped)
         self.is_uneven = tile * _PARTS * job.threads > self.flops
 
     def leave(self) -> None:
@@ -120,7 +117,7 @@ class _Job:
         self._places = tuple(
             int(array.ctypes.data) for array in (self.shapes, self.records, self.facts)
         )
-        self._kinds = id(np.ndarray), id(lists.dtype), kind.item, _NARROW
+        self._kinds = id(np.ndarray), id(lists.dtype), kind.item, SIDE, SMALL
 
     def read(self, a: tuple[Any, ...], b: tuple[Any, ...], count: int) -> bool:
         """Whether these are plain products, in whose records and facts they are then."""

@@ -45,11 +45,10 @@ from tilewright.backends.host.kernels.lanes import put, whole
 _HEADER = object.__basicsize__ // 8
 _TYPE, _DATA, _ND, _SIZES, _STRIDES, _DTYPE = (_HEADER + at for at in (-1, 0, 1, 2, 3, 5))
 # What `read` finds: bytes of all results, elements of the largest; doubles are the operations of
-# all, of all where none counts more than `SMALL`, of the largest product that is not narrow, and of
+# all, of all where none counts more than `small`, of the largest product that is not narrow, and of
 # the largest tile of the first shape.
 BYTES, WIDEST, FLOPS, CAPPED, LARGEST, TILE_FLOPS = range(6)
 FACTS = 6
-SMALL = 7e5
 # Shapes of tiles, the smallest first: rows, columns, and a double, seconds of an operation.
 SHAPE, SHAPES = 3, 3
 _MOST, _ELEMENTS, _LINE = 2**31 - 64, 2**42, 64  # of a side; of a result, a BLAS's too
@@ -75,12 +74,12 @@ def _is_matrix(one, kind, dtype, item):
 
 
 @njit(cache=True)
-def read(lefts, rights, count, kind, dtype, item, narrow, shapes, records, facts):
+def read(lefts, rights, count, kind, dtype, item, narrow, small, shapes, records, facts):
     """Whether these are products of plain matrices; then their records and facts are written.
 
     lefts, rights   addresses of so many objects' addresses, which somebody holds
     kind, dtype     addresses of NumPy's type of arrays, and of the elements'
-    narrow          a product with a side below this is narrow
+    narrow, small   a product with a side below this is narrow; operations
     records         RECORD words a product; C counts from where the results begin
 
     The interpreter's lock is held: no other thread gives an array another shape meanwhile.
@@ -118,7 +117,7 @@ def read(lefts, rights, count, kind, dtype, item, narrow, shapes, records, facts
         end += (m * n * item + _LINE - 1) & -_LINE
         work = 2.0 * m * n * k
         flops += work
-        capped += min(work, SMALL)
+        capped += min(work, small)
         widest = max(widest, m * n)
         if min(m, n, k) >= narrow:
             largest = max(largest, work)
@@ -191,7 +190,7 @@ def cut(records, count, results, item, shapes, most, overhead, task, tiles, cuts
 def compile_both():
     """Read and cut, by words."""
     words = types.int64
-    read.compile((words,) * 10)
+    read.compile((*[words] * 7, types.float64, *[words] * 3))
     data_of.compile((words,))
     reals = (types.float64,) * 3
     cut.compile((*[words] * 5, *reals, *[words] * 3))
