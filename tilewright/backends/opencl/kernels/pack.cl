@@ -20,6 +20,19 @@
 #define STORE JOIN(vstore, VECTOR)
 #define TO_SUMS(x) JOIN(JOIN(convert_, SUM), VECTOR)(x)
 
+#define TURNED (WIDTH / 4 * 4)
+// Four rows of the source by four steps of k, turned: a quarter less of the time of packing A than
+// one by one, where k runs along its rows.
+inline void turn_four(__global const real *from, long stride, __global sum *to)
+{
+    const real4 r0 = vload4(0, from), r1 = vload4(0, from + stride);
+    const real4 r2 = vload4(0, from + 2 * stride), r3 = vload4(0, from + 3 * stride);
+    vstore4(TO_SUM4((real4)(r0.x, r1.x, r2.x, r3.x)), 0, to);
+    vstore4(TO_SUM4((real4)(r0.y, r1.y, r2.y, r3.y)), 0, to + WIDTH);
+    vstore4(TO_SUM4((real4)(r0.z, r1.z, r2.z, r3.z)), 0, to + 2 * WIDTH);
+    vstore4(TO_SUM4((real4)(r0.w, r1.w, r2.w, r3.w)), 0, to + 3 * WIDTH);
+}
+
 // Work-item (x, y) packs strip x of block y.
 __kernel IN_VECTORS_OF(JOIN(SUM, VECTOR))
 void pack(int extent, int k, int depth,
@@ -42,6 +55,17 @@ void pack(int extent, int k, int depth,
         for (long l = 0; l < steps; l++)
             for (int v = 0; v < WIDTH / VECTOR; v++)
                 STORE(TO_SUMS(LOAD(v, source + l * k_stride)), v, target + l * WIDTH);
+    } else if (present == WIDTH && k_stride == 1) {
+        const int fours = steps / 4 * 4;
+        for (long l = 0; l < fours; l += 4)
+            for (int w = 0; w < TURNED; w += 4)
+                turn_four(source + w * stride + l, stride, target + l * WIDTH + w);
+        for (long l = 0; l < fours; l++)
+            for (int w = TURNED; w < WIDTH; w++)
+                target[l * WIDTH + w] = (sum)source[w * stride + l];
+        for (long l = fours; l < steps; l++)
+            for (int w = 0; w < WIDTH; w++)
+                target[l * WIDTH + w] = (sum)source[w * stride + l];
     } else if (present == WIDTH) {
         for (long l = 0; l < steps; l++)
             for (int w = 0; w < WIDTH; w++)
