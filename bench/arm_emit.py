@@ -34,7 +34,7 @@ def main() -> None:
         "products": (vectors.tile_of_counts, 6),
         "windows": (tiles.tile_of_counts, 8),
         "sums": (tiles.tile_of_sums, 8),
-        "grouped": (partial(_grouped, grouped, grouped.SINGLE), 11),
+        "grouped": (partial(_grouped, grouped, grouped.SINGLE), 14),
         "bytes": (partial(_grouped, narrow, narrow.BYTE), 8),
         "brains": (partial(_grouped, narrow, narrow.BRAIN), 8),
     }

@@ -11,12 +11,14 @@
     +-----+   +----+----+----+
               tile of C
 
-A small product is read where it lies. While registers multiply, what the next chain or tile reads
-is asked for, a share beside each product of registers: batches of 1..256 took 39 ms without, 29
-with it, on two cores of an EPYC (Zen 4). Sums of a chain go straight to C, or are added there,
-where nothing else is asked; where alpha, beta, a bias or an activation is, or C's columns do not
-follow each other, they go through memory that stays in the first cache. Whoever computes a tile,
-its bits are the same.
+A small product is read where it lies. While registers multiply, what the next panel, chain or tile
+reads and writes is asked for by a list of addresses, a few of them between steps of k: batches of
+1..256 took 39 ms without any of it, 29 with all of the next tile asked for, a share after each
+product of registers, on two cores of an EPYC (Zen 4). Hundreds of lines at once kept a core
+waiting: of 64..512 it reached 92 GFLOP/s so, 98 by the list, and 107 of its 116 where all lies in
+the caches. Sums of a chain go straight to C, or are added there, where nothing else is asked; where
+alpha, beta, a bias or an activation is, or C's columns do not follow each other, they go through
+memory that stays in the first cache. Whoever computes a tile, its bits are the same.
 
 `zero` is a 0 of the elements' type, for which each function is compiled.
 """
@@ -30,11 +32,16 @@ import numpy as np
 from numba import cfunc, types
 
 from tilewright.backends.host.kernels.grouped_tile import (
+    ENTRIES,
+    GROUPS,
     LINE,
     MASKS,
+    PIECE,
+    PITCH,
     REGISTER,
     ROWS,
     WIDEST,
+    copy_panel,
     copy_row,
     finish,
     multiply,
@@ -60,16 +67,16 @@ _GAP = 64  # bytes between copied rows of A, so that they do not meet in the fir
 # Copying pays from so many rows that read a panel of B of so many bytes; panels that read A.
 _ROWS_OF_B, _BYTES_OF_B, _PANELS_OF_A = 3 * ROWS, 8192, 4
 _BAD = 2048  # rows of A a multiple of these bytes apart share sets of the first cache
-_PIECE = 512  # bytes of a piece of a matrix that lies in one
-_WORTH = 1 << 15  # operations beside which fetching ahead costs less than it saves
-# Of what comes next: three matrices, each an address, bytes between rows, bytes of one, rows.
-_MATRICES, _WORDS, _AHEAD = 3, 4, 128
-PITCH = REGISTER * WIDEST  # bytes of a row of a panel, and of sums
+# Operations from which on a product asks between its steps of k for what comes next.
+_LARGE = 1 << 19
+WORTH = 1 << 15  # operations beside which fetching ahead costs less than it saves
+_SOON = 4096  # addresses of what comes next, at most
+AHEAD = 8 * (_SOON + ENTRIES)  # bytes of them
 
 
 def scratch(rows, item):
     """Bytes of a thread's own: sums, a panel of B, so many rows of A."""
-    return _AHEAD + (ROWS + CHAIN) * PITCH + rows * (CHAIN * item + _GAP)
+    return AHEAD + (ROWS + CHAIN) * PITCH + rows * (CHAIN * item + _GAP)
 
 
 @kept_helper
@@ -124,54 +131,77 @@ def _finished(zero, item, sums, rows, cols, record, c, bias, first, last):
 
 
 @helper
-def _noted(ahead, index, item, place, row, col, rows, cols):
-    """A matrix to fetch ahead, by rows or by columns, whichever lies in one piece."""
+def _noted(ahead, count, item, place, row, col, rows, cols):
+    """Note a matrix behind `count` addresses, `PIECE` bytes each, if its rows or columns lie in one
+    piece; how many there are then."""
     if row == item:
         row, col, rows, cols = col, row, cols, rows
-    size = cols * item
-    if row == size:  # one piece
-        rows, row, size = -(-rows * size // _PIECE), _PIECE, _PIECE
-    note(ahead, _WORDS * index, place)
-    note(ahead, _WORDS * index + 1, row)
-    note(ahead, _WORDS * index + 2, size)
-    note(ahead, _WORDS * index + 3, rows if col == item else 0)
+    if row == cols * item and col == item:  # one piece
+        for byte in range(0, rows * row, PIECE):
+            if count < _SOON:
+                note(ahead, count, place + byte)
+                count += 1
+    elif col == item:
+        for r in range(rows):
+            for byte in range(0, cols * item, PIECE):
+                if count < _SOON:
+                    note(ahead, count, place + r * row + byte)
+                    count += 1
+    return count
+
+
+@helper
+def evened(depth, chain):
+    """Steps of k of a chain: at most so many, and all of one length but for the last."""
+    return -(-depth // -(-depth // chain)) if depth > chain else max(depth, 1)
 
 
 @kept_helper
-def _foreseen(ahead, item, entry, begin):
-    """Note what a tile reads first from step `begin` of k on; how many rows that are."""
-    record, row, col = whole(entry, 0), whole(entry, 1), whole(entry, 2)
-    rows, cols = whole(entry, 3), whole(entry, 4)
-    steps = min(CHAIN, whole(record, K) - begin)
-    a_row, a_col = whole(record, A_ROW), whole(record, A_COL)
-    b_row, b_col = whole(record, B_ROW), whole(record, B_COL)
-    c_row, c_col = whole(record, C_ROW), whole(record, C_COL)
-    b = whole(record, B) + begin * b_row + col * b_col
-    a = whole(record, A) + row * a_row + begin * a_col
-    c = whole(record, C) + row * c_row + col * c_col
-    _noted(ahead, 0, item, b, b_row, b_col, steps, cols)
-    _noted(ahead, 1, item, a, a_row, a_col, rows, steps)
-    _noted(ahead, 2, item, c, c_row, c_col, 0 if begin else rows, cols)
-    return whole(ahead, 3) + whole(ahead, _WORDS + 3) + whole(ahead, 2 * _WORDS + 3)
+def foreseen(ahead, item, result, chain, width, entry, following, begin, col):
+    """Note what is read and written after the panel at column `col` of the chain from `begin` on.
+
+    The next panel's B and C, and a share of what the next chain reads of A: no more than is soon
+    used, or it is gone from the second cache before. A panel has `width` columns, an element of C
+    `result` bytes. Returns how many addresses that are.
+    """
+    count, panel = 0, 0
+    depth, cols = whole(whole(entry, 0), K), whole(entry, 4)
+    steps = evened(depth, chain)
+    next_, start = (entry, begin + steps) if begin + steps < depth else (following, 0)
+    of_a, start_a = next_, start
+    if col + width < cols:
+        next_, start, panel = entry, begin, col + width
+    if next_:
+        record, rows = whole(next_, 0), whole(next_, 3)
+        b_row, b_col = whole(record, B_ROW), whole(record, B_COL)
+        c_row, c_col = whole(record, C_ROW), whole(record, C_COL)
+        wide, across = min(width, whole(next_, 4) - panel), whole(next_, 2) + panel
+        b = whole(record, B) + start * b_row + across * b_col
+        c = whole(record, C) + whole(next_, 1) * c_row + across * c_col
+        steps = min(evened(whole(record, K), chain), whole(record, K) - start)
+        count = _noted(ahead, count, item, b, b_row, b_col, steps, wide)
+        count = _noted(ahead, count, result, c, c_row, c_col, rows, wide)
+    if of_a:
+        record, rows = whole(of_a, 0), whole(of_a, 3)
+        from_, to = 0, rows
+        if cols > width:
+            parts = -(-cols // width)
+            from_, to = rows * (col // width) // parts, rows * (col // width + 1) // parts
+        a_row, a_col = whole(record, A_ROW), whole(record, A_COL)
+        a = whole(record, A) + (whole(of_a, 1) + from_) * a_row + start_a * a_col
+        steps = min(evened(whole(record, K), chain), whole(record, K) - start_a)
+        count = _noted(ahead, count, item, a, a_row, a_col, to - from_, steps)
+    return count
 
 
 @kept_helper
-def _fetched(ahead, first, count):
-    """Ask for so many of the rows that were noted, from number `first` on."""
-    for index in range(_MATRICES):
-        rows = whole(ahead, _WORDS * index + 3)
-        if first < rows:
-            place, pitch = whole(ahead, _WORDS * index), whole(ahead, _WORDS * index + 1)
-            size, last = whole(ahead, _WORDS * index + 2), min(rows, first + count)
-            for row in range(first, last):
-                start = place + row * pitch
-                for line in range(start & -LINE, start + size, LINE):
-                    prefetch(line)
-            count -= last - first
-            first = last
-        first -= rows
-        if count <= 0:
-            break
+def fetched(soon, stop):
+    """Ask for what a list of addresses stands for."""
+    for entry in range(soon, stop, 8):
+        place = whole(entry, 0)
+        prefetch(place)
+        prefetch(place + LINE)
+        prefetch(place + PIECE - 1)
 
 
 @kept_helper
@@ -179,7 +209,8 @@ def run_tile(zero, item, code, entry, following, scratch):
     """One tile; `code` is the address of `multiply`, `following` the tile after it, or 0."""
     lanes = REGISTER // item
     columns = lanes * WIDEST
-    ahead, sums = scratch, scratch + _AHEAD
+    together = max(columns, PIECE // item)  # columns of panels that are asked for at once
+    ahead, sums = scratch, scratch + AHEAD
     panel = sums + ROWS * PITCH
     copied, gap = panel + CHAIN * PITCH, CHAIN * item + _GAP
     record, row, col = whole(entry, 0), whole(entry, 1), whole(entry, 2)
@@ -192,7 +223,9 @@ def run_tile(zero, item, code, entry, following, scratch):
     plain = whole(record, ENDS) & PLAIN
     badly = a_col != item or (a_row % _BAD == 0 and rows > 4)
     copies_a = badly and cols > _PANELS_OF_A * columns
-    chain = -(-depth // max(1, -(-depth // CHAIN)))  # of one length, but for the last
+    chain = evened(depth, CHAIN)
+    soon, stop, share = ahead, ahead, 0
+    large = ENTRIES > 0 and rows * cols * min(chain, depth) >= _LARGE
     begin = 0
     while True:
         steps = min(chain, depth - begin)
@@ -201,13 +234,6 @@ def run_tile(zero, item, code, entry, following, scratch):
         if copies_a:
             _gather(zero, item, a_at, a_row, a_col, rows, steps, copied, gap)
             a_at, a_by, a_step = copied, gap, item
-        coming = 0
-        if rows * cols * steps >= _WORTH and (following or not last):
-            coming = _foreseen(
-                ahead, item, following if last else entry, 0 if last else begin + steps
-            )
-        calls = -(-rows // ROWS) * -(-cols // columns)
-        fetched, share = 0, -(-coming // calls)
         copies = b_col != item or (rows >= _ROWS_OF_B and steps * columns * item >= _BYTES_OF_B)
         for j in range(0, cols, columns):
             wide = min(columns, cols - j)
@@ -215,33 +241,49 @@ def run_tile(zero, item, code, entry, following, scratch):
             fits = MASKS or wide == vectors * lanes
             b_at, b_by = b + begin * b_row + j * b_col, b_row
             if copies or not fits:
-                _gather(zero, item, b_at, b_row, b_col, steps, wide, panel, PITCH)
+                if MASKS and b_col == item:
+                    copy_panel(zero, b_at, b_row, panel, steps, wide)
+                else:
+                    _gather(zero, item, b_at, b_row, b_col, steps, wide, panel, PITCH)
                 b_at, b_by = panel, PITCH
+            if rows * cols * steps >= WORTH and j % together == 0:
+                coming = foreseen(
+                    *(ahead, item, item, CHAIN, together, entry, following, begin, j),
+                )
+                stop = ahead + 8 * coming
+                calls = -(-rows // ROWS) * -(-min(together, cols - j) // columns)
+                soon, share = ahead, 8 * -(-coming // calls)
             straight = plain and fits
             adds = 1 if straight and not first else 0
             shift = bias + (col + j) * item if bias else 0
             i = 0
             while i < rows:
                 left = rows - i
-                high = min(left, ROWS)
+                high, groups = min(left, ROWS), 1
                 if ROWS < left < 2 * ROWS:
                     high = (left + 1) // 2
+                elif straight:  # what is left over goes with the last whole rows
+                    groups = max(1, min(GROUPS, left // ROWS - (left % ROWS > 0)))
                 place = c + i * c_row + j * c_col
                 to, pitch = (place, c_row) if straight else (sums, PITCH)
                 rest = wide - (vectors - 1) * lanes
-                a_now, after = a_at + i * a_by, i + high
+                a_now, after = a_at + i * a_by, i + high * groups
                 if after >= rows:
                     after = 0
+                asks = soon if large else stop
                 multiply_at(
                     *(code, high, vectors, a_now, a_by, a_step, b_at, b_by, to, pitch, steps),
-                    *(rest, adds, (after - i) * a_by),
+                    *(rest, adds, groups, (after - (i + high * (groups - 1))) * a_by),
+                    *(asks, stop),
                 )
-                if fetched < coming:
-                    _fetched(ahead, fetched, share)
-                    fetched += share
+                if large:
+                    soon = min(stop, soon + 8 * ENTRIES * groups * -(-steps * item // LINE))
+                elif soon < stop:
+                    fetched(soon, min(stop, soon + share * groups))
+                    soon += share * groups
                 if not straight:
                     _finished(zero, item, sums, high, wide, record, place, shift, first, last)
-                i += high
+                i += high * groups
         begin += steps
         if last:
             break
@@ -297,13 +339,18 @@ def double_parts(step, task, scratch):
     _parts(0.0, 8, step, task)
 
 
-def _single(rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k, lanes, adds, ahead):
-    zero = np.float32(0)
-    multiply(zero, rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k, lanes, adds, ahead)
+def _single(
+    rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k, lanes, adds, groups, ahead, soon, stop
+):
+    given = rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k, lanes
+    multiply(np.float32(0), *given, adds, groups, ahead, soon, stop)
 
 
-def _double(rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k, lanes, adds, ahead):
-    multiply(0.0, rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k, lanes, adds, ahead)
+def _double(
+    rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k, lanes, adds, groups, ahead, soon, stop
+):
+    given = rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k, lanes
+    multiply(0.0, *given, adds, groups, ahead, soon, stop)
 
 
 def pieces(item):
@@ -316,8 +363,8 @@ def pieces(item):
         (_gather, (zero, size, *words[:6], types.literal(PITCH))),
         (_gather, (zero, size, *words[:7])),
         (_finished, (zero, size, *words[:6], *flags)),
-        (_fetched, (*words[:3],)),
-        (_foreseen, (types.int64, size, *words[:2])),
+        (fetched, (*words[:2],)),
+        (foreseen, (types.int64, size, *words[:7])),
         (run_tile, (zero, size, *words[:4])),
     )
     return [partial(function.compile, signature) for function, signature in takes]
@@ -326,4 +373,4 @@ def pieces(item):
 @cache
 def multiply_code(item):
     """Products of registers as machine code of their own, compiled once; its `address` is where."""
-    return cfunc(types.void(*[types.intp] * 13), cache=True)(_single if item == 4 else _double)
+    return cfunc(types.void(*[types.intp] * 16), cache=True)(_single if item == 4 else _double)

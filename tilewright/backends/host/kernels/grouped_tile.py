@@ -53,6 +53,11 @@ _WAITING = 8  # sums that keep a core's multipliers busy
 # the first. 8 x 2 of AVX-512 take sixteen, and wait for nothing.
 _FETCHES = REGISTER == 32
 LINE = 64  # bytes that the caches fetch at once
+PITCH = REGISTER * WIDEST  # bytes of a row of a panel, and of sums
+PIECE = 2 * LINE  # bytes that an address of what is asked for stands for
+# Addresses that a product asks for in a line of steps, and groups of rows that it multiplies in a
+# call, which costs 90 cycles; NEON's 6 x 4 leave no register for either.
+ENTRIES, GROUPS = {64: (4, 4), 32: (2, 4)}.get(REGISTER, (0, 1))
 
 
 class Kind:
@@ -135,22 +140,50 @@ def _step(builder, kind, starts, offset, place, mask, sums):
 def product(module, kind, rows, vectors):
     """C[rows][vectors] = A[rows][k] @ B[k][vectors], of the last vector only `lanes` columns.
 
-    `adds`: C += it. `ahead`: bytes from A to what is multiplied next, which is fetched meanwhile.
+    `adds`: C += it. `groups` of rows follow each other in A and C. `ahead`: bytes from the last of
+    them in A to what is multiplied next; the next rows are fetched meanwhile. `soon`: the place of
+    a list of addresses from which on memory is asked for, `ENTRIES` for each line of
+    A's rows, PIECE bytes each, so that no request waits for others; `stop`: its end.
     """
     name = f"tilewright_grouped_{kind.name}_{rows}x{vectors}"
     if name in module.globals:
         return module.globals[name]
-    builder, given = private(module, name, [POINTER, INT, INT, POINTER, INT, POINTER] + [INT] * 5)
-    a, a_row, a_col, b, b_row, c, c_row, k, lanes, adds, ahead = given
-    starts = [kept(builder, at(builder, a, builder.mul(a_row, INT(row)))) for row in range(rows)]
+    builder, given = private(module, name, [POINTER, INT, INT, POINTER, INT, POINTER] + [INT] * 8)
+    a, a_row, a_col, b, b_row, c, c_row, k, lanes, adds, groups, ahead, soon, stop = given
 
-    def made(mask):
-        sums = _summed(builder, kind, starts, a_col, b, b_row, k, vectors, mask, ahead)
+    def group(index, soon, mask, asks):
+        first = builder.mul(index, INT(rows))
+        to = at(builder, c, builder.mul(first, c_row))
+        begun = at(builder, a, builder.mul(first, a_row))
+        places = [builder.mul(a_row, INT(row)) for row in range(rows)]
+        starts = [kept(builder, at(builder, begun, place)) for place in places]
+        more = builder.icmp_signed("<", builder.add(index, INT(1)), groups)
+        further = builder.select(more, builder.mul(a_row, INT(rows)), ahead)
+        later = further, soon, stop if asks else None
+        sums, soon = _summed(builder, kind, starts, a_col, b, b_row, k, vectors, mask, later)
         with builder.if_else(builder.icmp_signed("!=", adds, INT(0))) as (then, otherwise):
             with then:
-                _put(builder, kind, sums, vectors, c, c_row, mask, adds=True)
+                _put(builder, kind, sums, vectors, to, c_row, mask, adds=True)
             with otherwise:
-                _put(builder, kind, sums, vectors, c, c_row, mask)
+                _put(builder, kind, sums, vectors, to, c_row, mask)
+        return [soon]
+
+    def every(mask, asks):
+        if GROUPS == 1:
+            group(INT(0), soon, mask, asks)
+            return
+        body = lambda index, flat: group(index, *flat, mask, asks)  # noqa: E731
+        repeated(builder, INT(0), groups, 1, [soon], body)
+
+    def made(mask):
+        if rows * vectors < _WAITING or not ENTRIES:
+            every(mask, asks=False)
+            return
+        with builder.if_else(builder.icmp_signed("<", soon, stop)) as (then, otherwise):
+            with then:
+                every(mask, asks=True)
+            with otherwise:
+                every(mask, asks=False)
 
     if not MASKS:
         made(None)
@@ -165,8 +198,13 @@ def product(module, kind, rows, vectors):
     return module.globals[name]
 
 
-def _summed(builder, kind, starts, a_col, b, b_row, k, vectors, mask, ahead):
-    """The sums of a product, row by row; even and odd steps of k by themselves where few wait."""
+def _summed(builder, kind, starts, a_col, b, b_row, k, vectors, mask, later):
+    """The sums of a product, row by row; even and odd steps of k by themselves where few wait.
+
+    `later`: `ahead`, `soon` and `stop` as `product` has them, no `stop` where nothing is asked for.
+    Returns the next `soon`, too.
+    """
+    ahead, soon, last = later
     each = len(starts) * vectors
     sets = next(one for one in (1, 2, 4) if each * one >= _WAITING or one == 4)
 
@@ -180,26 +218,42 @@ def _summed(builder, kind, starts, a_col, b, b_row, k, vectors, mask, ahead):
         return [one for group in groups for one in group]
 
     def fetching(index, flat):
-        place = builder.add(builder.mul(index, a_col), ahead)
-        for start in starts:
-            fetch(builder, at(builder, start, place))
+        *sums, soon = flat
+        if _FETCHES:
+            place = builder.add(builder.mul(index, a_col), ahead)
+            for start in starts:
+                fetch(builder, at(builder, start, place))
+        if last is not None:
+            soon = _asked(builder, soon, last)
         stop = builder.add(index, INT(LINE // kind.item))
         stop = builder.select(builder.icmp_signed("<", stop, k), stop, k)
-        return repeated(builder, index, stop, 1, flat, lambda i, flat: body(i, flat, 1))
+        return [*repeated(builder, index, stop, 1, sums, lambda i, flat: body(i, flat, 1)), soon]
 
     sums = [kind.zero()] * (each * sets)
     done = INT(0)
     if sets > 1:
         done = builder.and_(k, INT(-sets))
         sums = repeated(builder, INT(0), done, sets, sums, lambda i, flat: body(i, flat, sets))
-    if sets == 1 and _FETCHES:
-        sums = repeated(builder, INT(0), k, LINE // kind.item, sums, fetching)
+    if sets == 1 and (_FETCHES or last is not None):
+        *sums, soon = repeated(builder, INT(0), k, LINE // kind.item, [*sums, soon], fetching)
     else:
         sums = repeated(builder, done, k, 1, sums, lambda i, flat: body(i, flat, 1))
     for one in range(1, sets):
         for index in range(each):
             sums[index] = builder.fadd(sums[index], sums[each * one + index])
-    return sums[:each]
+    return sums[:each], soon
+
+
+def _asked(builder, soon, stop):
+    """Ask for what the next addresses of a list stand for; the place of those after them."""
+    with builder.if_then(builder.icmp_signed("<", soon, stop)):
+        for number in range(ENTRIES):
+            place = builder.inttoptr(builder.add(soon, INT(8 * number)), INT.as_pointer())
+            entry = builder.inttoptr(builder.load(place), POINTER)
+            for offset in (*range(0, PIECE, LINE), PIECE - 1):
+                fetch(builder, at(builder, entry, offset), 2)
+    soon = builder.add(soon, INT(8 * ENTRIES))
+    return builder.select(builder.icmp_signed("<", soon, stop), soon, stop)
 
 
 def kept(builder, pointer):
@@ -278,16 +332,33 @@ def typed(result, letters, kinds=KINDS):
     return compiled
 
 
-@typed("", "i" * 13)
+@typed("", "i" * 16)
 def multiply(
-    builder, kind, rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k, lanes, adds, ahead
+    builder,
+    kind,
+    rows,
+    vectors,
+    a,
+    a_row,
+    a_col,
+    b,
+    b_row,
+    c,
+    c_row,
+    k,
+    lanes,
+    adds,
+    groups,
+    ahead,
+    soon,
+    stop,
 ):
     """C = A @ B of so many rows and vectors, up to `ROWS` and `WIDEST`; all in bytes.
 
-    `lanes`: columns of the last vector; `adds`, `ahead`: as `product` has them.
+    `lanes`: columns of the last vector; `adds` and what follows: as `product` has them.
     """
     a, b, c = (builder.inttoptr(place, POINTER) for place in (a, b, c))
-    given = [a, a_row, a_col, b, b_row, c, c_row, k, lanes, adds, ahead]
+    given = [a, a_row, a_col, b, b_row, c, c_row, k, lanes, adds, groups, ahead, soon, stop]
     by_size(builder, rows, vectors, (ROWS, WIDEST), partial(product, builder.module, kind), given)
 
 
@@ -311,12 +382,46 @@ def prefetch(builder, address):
     fetch(builder, builder.inttoptr(address, POINTER), 2)
 
 
-@emitted(types.void, *[types.intp] * 14)
+@emitted(types.void, *[types.intp] * 17)
 def multiply_at(
-    builder, code, rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k, lanes, adds, ahead
+    builder,
+    code,
+    rows,
+    vectors,
+    a,
+    a_row,
+    a_col,
+    b,
+    b_row,
+    c,
+    c_row,
+    k,
+    lanes,
+    adds,
+    groups,
+    ahead,
+    soon,
+    stop,
 ):
     """`multiply`, by the address of its machine code."""
-    given = [rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k, lanes, adds, ahead]
+    given = [
+        rows,
+        vectors,
+        a,
+        a_row,
+        a_col,
+        b,
+        b_row,
+        c,
+        c_row,
+        k,
+        lanes,
+        adds,
+        groups,
+        ahead,
+        soon,
+        stop,
+    ]
     kind = ir.FunctionType(ir.VoidType(), (INT,) * len(given))
     builder.call(builder.inttoptr(code, kind.as_pointer()), given)
 
@@ -394,6 +499,36 @@ def copy_row(builder, kind, source, target, count):
 
     repeated(builder, INT(0), whole, kind.lanes, [], full)
     repeated(builder, whole, count, kind.lanes, [], step)
+
+
+@typed("", "iiiii")
+def copy_panel(builder, kind, source, row, target, rows, cols):
+    """Rows of up to WIDEST vectors to a panel, with zeros behind `cols`.
+
+    Row by row with `copy_row` a panel of 256 took 10 cycles a row and more.
+    """
+    source, target = (builder.inttoptr(place, POINTER) for place in (source, target))
+    vectors = builder.sdiv(builder.add(cols, INT(kind.lanes - 1)), INT(kind.lanes))
+    done = builder.append_basic_block("copied")
+    jump = builder.switch(vectors, done)
+    for wide in range(1, WIDEST + 1):
+        block = builder.append_basic_block(f"of{wide}")
+        jump.add_case(INT(wide), block)
+        builder.position_at_end(block)
+        mask = kind.mask(builder, builder.sub(cols, INT((wide - 1) * kind.lanes)))
+
+        def step(index, _, wide=wide, mask=mask):
+            here = at(builder, source, builder.mul(index, row))
+            there = at(builder, target, builder.mul(index, INT(PITCH)))
+            for vector in range(wide):
+                last = mask if vector == wide - 1 else None
+                value = kind.load(builder, at(builder, here, REGISTER * vector), last)
+                kind.store(builder, value, at(builder, there, REGISTER * vector))
+            return []
+
+        repeated(builder, INT(0), rows, 1, [], step)
+        builder.branch(done)
+    builder.position_at_end(done)
 
 
 @typed("r", "i")

@@ -341,7 +341,7 @@ def _half_tile(zero, item, code, entry, following, scratch):
                 to, by = (sums, PITCH) if begin else (place, line)
                 multiply_at(
                     *(code, high, vectors, wider + i * gap, gap, 4, panel, PITCH, to, by, steps),
-                    *(REGISTER // 4, 0, high * gap),
+                    *(REGISTER // 4, 0, 1, high * gap, sums, sums),
                 )
                 if begin:
                     for r in range(high):
@@ -361,7 +361,7 @@ def _half_tile(zero, item, code, entry, following, scratch):
 @helper
 def _pair_tile(zero, item, code, entry, following, scratch):
     """One tile where the processor multiplies pairs of bfloat16 itself."""
-    run_narrow_tile(zero, item, code, entry, scratch)
+    run_narrow_tile(zero, item, code, entry, following, scratch)
 
 
 def _working(tile):

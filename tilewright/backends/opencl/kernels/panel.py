@@ -115,7 +115,8 @@ class Panel:
 def _blocks(problem: Problem, device: Device) -> tuple[int, int]:
     """Rows and columns of blocks of C."""
     count = -(-problem.m // _LARGE[0]) * -(-problem.n // _LARGE[1])
-    return _LARGE if count >= _SHARE * device.compute_units else _SMALL
+    many = count >= _SHARE * device.compute_units
+    return _LARGE if many and device.kind == "cpu" else _SMALL
 
 
 def _vectors_for(problem: Problem, config: Config) -> Config:
