@@ -137,9 +137,10 @@ def _noted(ahead, count, item, place, row, col, rows, cols):
     if row == item:
         row, col, rows, cols = col, row, cols, rows
     if row == cols * item and col == item:  # one piece
-        for byte in range(0, rows * row, PIECE):
+        start = place & -LINE
+        for byte in range(0, place - start + rows * row, PIECE):
             if count < _SOON:
-                note(ahead, count, place + byte)
+                note(ahead, count, start + byte)
                 count += 1
     elif col == item:
         for r in range(rows):
@@ -201,7 +202,8 @@ def fetched(soon, stop):
         place = whole(entry, 0)
         prefetch(place)
         prefetch(place + LINE)
-        prefetch(place + PIECE - 1)
+        if place & (LINE - 1):
+            prefetch(place + PIECE - 1)
 
 
 @kept_helper

@@ -30,7 +30,6 @@ from tilewright.backends.host.kernels.grouped import (
     BIAS,
     C_ROW,
     CHAIN,
-    PITCH,
     RECORD,
     TILE,
     A,
@@ -44,6 +43,7 @@ from tilewright.backends.host.kernels.grouped import (
 from tilewright.backends.host.kernels.grouped_narrow import run_tile as run_narrow_tile
 from tilewright.backends.host.kernels.grouped_narrow_tile import PAIRS
 from tilewright.backends.host.kernels.grouped_tile import (
+    PITCH,
     REGISTER,
     ROWS,
     WIDEST,
