@@ -41,7 +41,6 @@ from tilewright.backends.host.kernels.grouped_tile import (
     REGISTER,
     ROWS,
     WIDEST,
-    copy_panel,
     copy_row,
     finish,
     multiply,
@@ -54,6 +53,7 @@ from tilewright.backends.host.kernels.grouped_tile import (
 from tilewright.backends.host.kernels.helpers import helper, kept_helper
 from tilewright.backends.host.kernels.lanes import put as note
 from tilewright.backends.host.kernels.lanes import whole
+from tilewright.backends.host.kernels.panel_tile import copy_panel
 from tilewright.backends.host.kernels.step_table import CUTS, MULTIPLY, QUEUE, TASKS
 from tilewright.backends.host.kernels.turned_tile import turn
 

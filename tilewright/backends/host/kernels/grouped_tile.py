@@ -333,26 +333,8 @@ def typed(result, letters, kinds=KINDS):
 
 
 @typed("", "i" * 16)
-def multiply(
-    builder,
-    kind,
-    rows,
-    vectors,
-    a,
-    a_row,
-    a_col,
-    b,
-    b_row,
-    c,
-    c_row,
-    k,
-    lanes,
-    adds,
-    groups,
-    ahead,
-    soon,
-    stop,
-):
+def multiply(builder, kind, rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k,
+             lanes, adds, groups, ahead, soon, stop):  # fmt: skip
     """C = A @ B of so many rows and vectors, up to `ROWS` and `WIDEST`; all in bytes.
 
     `lanes`: columns of the last vector; `adds` and what follows: as `product` has them.
@@ -383,45 +365,11 @@ def prefetch(builder, address):
 
 
 @emitted(types.void, *[types.intp] * 17)
-def multiply_at(
-    builder,
-    code,
-    rows,
-    vectors,
-    a,
-    a_row,
-    a_col,
-    b,
-    b_row,
-    c,
-    c_row,
-    k,
-    lanes,
-    adds,
-    groups,
-    ahead,
-    soon,
-    stop,
-):
+def multiply_at(builder, code, rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k,
+                lanes, adds, groups, ahead, soon, stop):  # fmt: skip
     """`multiply`, by the address of its machine code."""
-    given = [
-        rows,
-        vectors,
-        a,
-        a_row,
-        a_col,
-        b,
-        b_row,
-        c,
-        c_row,
-        k,
-        lanes,
-        adds,
-        groups,
-        ahead,
-        soon,
-        stop,
-    ]
+    given = [rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k]
+    given += [lanes, adds, groups, ahead, soon, stop]
     kind = ir.FunctionType(ir.VoidType(), (INT,) * len(given))
     builder.call(builder.inttoptr(code, kind.as_pointer()), given)
 
@@ -499,36 +447,6 @@ def copy_row(builder, kind, source, target, count):
 
     repeated(builder, INT(0), whole, kind.lanes, [], full)
     repeated(builder, whole, count, kind.lanes, [], step)
-
-
-@typed("", "iiiii")
-def copy_panel(builder, kind, source, row, target, rows, cols):
-    """Rows of up to WIDEST vectors to a panel, with zeros behind `cols`.
-
-    Row by row with `copy_row` a panel of 256 took 10 cycles a row and more.
-    """
-    source, target = (builder.inttoptr(place, POINTER) for place in (source, target))
-    vectors = builder.sdiv(builder.add(cols, INT(kind.lanes - 1)), INT(kind.lanes))
-    done = builder.append_basic_block("copied")
-    jump = builder.switch(vectors, done)
-    for wide in range(1, WIDEST + 1):
-        block = builder.append_basic_block(f"of{wide}")
-        jump.add_case(INT(wide), block)
-        builder.position_at_end(block)
-        mask = kind.mask(builder, builder.sub(cols, INT((wide - 1) * kind.lanes)))
-
-        def step(index, _, wide=wide, mask=mask):
-            here = at(builder, source, builder.mul(index, row))
-            there = at(builder, target, builder.mul(index, INT(PITCH)))
-            for vector in range(wide):
-                last = mask if vector == wide - 1 else None
-                value = kind.load(builder, at(builder, here, REGISTER * vector), last)
-                kind.store(builder, value, at(builder, there, REGISTER * vector))
-            return []
-
-        repeated(builder, INT(0), rows, 1, [], step)
-        builder.branch(done)
-    builder.position_at_end(done)
 
 
 @typed("r", "i")
