@@ -309,8 +309,9 @@ def _compared(title: str, ways: dict[str, Call], calls: int = 1) -> Row:
             taken[name] = call
     rounds = 5 if time.perf_counter() - begun < _LONG else 3
     seconds = interleaved(taken, block_seconds=0.02, rounds=rounds, rest=0.01)
-    if rounds > 3 and seconds.get("tilewright", 0) * _SLOWER > seconds.get("alone", 1):
-        seconds = interleaved(taken, block_seconds=0.01, rounds=_AGAIN, rest=0.01)
+    if seconds.get("tilewright", 0) * _SLOWER > seconds.get("alone", 1):
+        again = _AGAIN if rounds > 3 else rounds + 2
+        seconds = interleaved(taken, block_seconds=0.01, rounds=again, rest=0.01)
     seconds = {name: value / calls for name, value in seconds.items()}
     return {"case": title, "seconds": seconds, "refused": refused}
 

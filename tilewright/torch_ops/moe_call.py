@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import NoneType
 from typing import Any
 
 import torch
@@ -13,14 +12,10 @@ from tilewright.facts.arithmetic import OF_SINGLES, asked
 from tilewright.facts.gates import GATES
 from tilewright.inputs.checks import check_invariant
 from tilewright.inputs.tensors import DTYPES, NAMES, check_tensor
-from tilewright.remember import Shelf
 from tilewright.torch_ops import autocast, moe
-from tilewright.torch_ops.eager import PLAIN
 from tilewright.wording import short
 
 MOST = 2**30  # slots, and rows and columns of matrices
-# Sizes, dtypes, devices and options that were checked: to check them takes 20 us.
-_passed: Shelf[Any, bool] = Shelf("checked layers of experts", most=1 << 20)
 
 
 def layer(
@@ -34,44 +29,8 @@ def layer(
     batch_invariant: Any,
 ) -> Tensor:
     """Arguments, results and errors are those of `tilewright.moe`."""
-    given = (x, w_up, w_down, experts, weights)
-    key = _key(given, activation, precision, batch_invariant)
-    if key is None or key not in _passed:
-        _check_given(given, activation, batch_invariant)
-    x, w_up, w_down = autocast.cast(x, w_up, w_down)
-    if x is not given[0] and isinstance(precision, str) and precision in OF_SINGLES:
-        precision = None  # asked for float32, which autocast has just left
-    if x is not given[0] or w_up is not given[1] or w_down is not given[2]:
-        key = None  # what is checked now is not what was given
-    if key is None or key not in _passed:
-        _check_types(x, w_up, w_down, experts, weights, precision)
-        _check_sizes(x, w_up, w_down, experts, weights, activation)
-        if key is not None:
-            _passed.keep(key, True)
-    how = asked(precision, alone=batch_invariant)
-    return moe.layer(x, w_up, w_down, experts, weights, activation, how)
-
-
-def _key(given: tuple[Any, ...], activation: Any, precision: Any, batch_invariant: Any) -> Any:
-    """What the checks look at, or None where they must look each time.
-
-    Not for what is no plain tensor or option, and not where torch.compile traces.
-    """
-    options = type(activation) is str and type(batch_invariant) is bool
-    if not options or type(precision) not in (str, NoneType) or torch.compiler.is_compiling():
-        return None
-    key: list[Any] = [activation, precision, batch_invariant]
-    for one in given:
-        if type(one) not in PLAIN or one.is_nested or one.layout is not torch.strided:
-            return None
-        key += (one.shape, one.dtype, one.device)
-    return tuple(key)
-
-
-def _check_given(given: tuple[Any, ...], activation: Any, batch_invariant: Any) -> None:
-    """Raise where an operand is no tensor or lies elsewhere, or an option is none."""
-    names, x = ("x", "w_up", "w_down", "experts", "weights"), given[0]
-    for name, value in zip(names, given, strict=True):
+    given = {"x": x, "w_up": w_up, "w_down": w_down, "experts": experts, "weights": weights}
+    for name, value in given.items():
         if not isinstance(value, Tensor):
             raise OperandError(f"{name}={type(value).__name__}: accepted are torch tensors")
         if value.device != x.device:
@@ -79,6 +38,13 @@ def _check_given(given: tuple[Any, ...], activation: Any, batch_invariant: Any) 
     if not isinstance(activation, str) or activation not in GATES:
         raise ArgumentError(f"activation={short(activation)}: accepted are {', '.join(GATES)}")
     check_invariant(batch_invariant)
+    before, (x, w_up, w_down) = x, autocast.cast(x, w_up, w_down)
+    if x is not before and isinstance(precision, str) and precision in OF_SINGLES:
+        precision = None  # asked for float32, which autocast has just left
+    _check_types(x, w_up, w_down, experts, weights, precision)
+    _check_sizes(x, w_up, w_down, experts, weights, activation)
+    how = asked(precision, alone=batch_invariant)
+    return moe.layer(x, w_up, w_down, experts, weights, activation, how)
 
 
 def _check_types(

@@ -52,7 +52,7 @@ _TASK, _WAKE = 6e-6, 1.5e-6  # seconds of a task; of a pool whose threads still 
 # way that was more than 4 % slower there, 24 % at most.
 THEIRS = {4: 1.7e-6, 8: 1.7e-6, 2: 1.15e-5}
 _THEIR_SHARE, _THEIR_READS = {4: 0.705, 8: 0.705, 2: 0.69}, {4: 0.44, 8: 0.44, 2: 0.445}
-_THEIR_ROW = 1.65  # times as many where one row is multiplied by columns that lie along k
+_THEIR_ROW = 1.7  # times as many where one row is multiplied by columns that lie along k
 
 
 @dataclass(frozen=True, slots=True)
