@@ -2,8 +2,8 @@
 
     TRITON_INTERPRET=1 python -m tests.support.interpreter [ragged_proof]
 
-The interpreter is chosen when Triton is first imported. One process of a worker's imports it and
-PyTorch, two seconds, and is forked for each proof. What takes time there and changes nothing
+The interpreter is chosen when Triton is first imported; the process that imports it and PyTorch is
+forked for each proof. What takes time there and changes nothing
 is left out here, a third of the proofs' time: sums of whole numbers are made a second time, to see
 whether they overflow, which only debuggers are told; Triton's builtins are replaced before each
 function that a kernel calls, though they are since the kernel began, and looked for among all
@@ -13,26 +13,18 @@ Every launch is watched for races between its programs, which run one after anot
 
 from __future__ import annotations
 
-import atexit
 import inspect
-import json
-import os
-import subprocess
 import sys
-import tempfile
-import traceback
-from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.support import paths, races
+from tests.support import forked, races
 
-ROOT = Path(__file__).parents[2]
+SERVER = forked.Server("tests.support.interpreter", {"TRITON_INTERPRET": "1"})
 
 
 def interpreted(script: str) -> str:
@@ -40,62 +32,14 @@ def interpreted(script: str) -> str:
     for package in ("torch", "triton"):
         if find_spec(package) is None:
             pytest.skip(f"{package} is not installed: pip install 'tilewright[cuda]'")
-    server = _server()
-    assert server.stdin is not None
-    assert server.stdout is not None
-    server.stdin.write(f"{script}\n")
-    server.stdin.flush()
-    done = json.loads(server.stdout.readline() or '{"status": "the interpreter ended"}')
-    assert done["status"] == 0, str(done)[-3000:]
-    said: str = done["said"]
+    status, said = SERVER.run(script)
+    assert status == 0, said[-3000:]
     return said
 
 
-@cache
-def _server() -> subprocess.Popen[str]:
-    """The process that is forked; it ends with this one."""
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": paths.first(ROOT)}
-    command = [sys.executable, "-m", "tests.support.interpreter"]
-    pipe = subprocess.PIPE
-    server = subprocess.Popen(
-        command, stdin=pipe, stdout=pipe, text=True, env=environment, cwd=ROOT
-    )
-    atexit.register(_end, server, os.getpid())
-    return server
-
-
-def _end(server: subprocess.Popen[str], starter: int) -> None:
-    """Nothing is left to ask; a process that was forked from a worker's has not asked."""
-    if os.getpid() == starter and server.stdin is not None:
-        server.stdin.close()
-        server.wait()
-
-
-def serve() -> None:
-    """A line of JSON for each proof that a line of the input names."""
-    for line in sys.stdin:
-        with tempfile.TemporaryFile("w+") as said:
-            child = os.fork()
-            if child == 0:
-                os._exit(_proof(line.strip(), said.fileno()))
-            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-            said.seek(0)
-            print(json.dumps({"status": status, "said": said.read()}), flush=True)
-
-
-def _proof(script: str, said: int) -> int:
-    """What a forked process does, its output and errors into a file: 0 where all ended well."""
-    os.dup2(said, 1)
-    os.dup2(said, 2)
-    try:
-        import_module(f"tests.support.{script}").main()
-    except BaseException:
-        traceback.print_exc()
-        return 1
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    return 0
+def prove(script: str) -> None:
+    """A script of tests/support, in this process."""
+    import_module(f"tests.support.{script}").main()
 
 
 def list_once() -> None:
@@ -164,6 +108,6 @@ if __name__ == "__main__":
     races.watch()
     import_module("torch")
     if sys.argv[1:]:
-        import_module(f"tests.support.{sys.argv[1]}").main()
+        prove(sys.argv[1])
     else:
-        serve()
+        forked.serve(prove)

@@ -1,6 +1,6 @@
 """What test_oclgrind.py runs in a process of its own: one kernel, or a planted fault, in Oclgrind.
 
-python -m tests.support.under_oclgrind WHAT
+python -m tests.support.under_oclgrind [WHAT]
 
 WHAT: KERNEL | grouped_lanes | bits | conv | film | out_of_bounds | global_race | local_race
 """
@@ -14,6 +14,7 @@ from importlib import import_module
 import numpy as np
 
 import tilewright
+from tests.support import forked
 from tests.support.cases import Case
 from tests.support.runs import configurations, run, run_configuration
 from tilewright.backends.opencl import runtime
@@ -84,4 +85,7 @@ def main(what: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    if sys.argv[1:]:
+        main(sys.argv[1])
+    else:
+        forked.serve(main)

@@ -195,8 +195,10 @@ def test_the_memory_that_a_device_lacks_is_a_failure_and_no_end(opencl_device: D
     assert worker._guarded(too_much, {})["failure"].startswith("out of memory: ")
 
 
-def in_process(*arguments: str, **environment: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", planted.__name__, *arguments]
+def in_process(
+    *arguments: str, shell: tuple[str, ...] = (), **environment: str
+) -> subprocess.Popen[bytes]:
+    command = [*shell, sys.executable, "-m", planted.__name__, *arguments]
     root = Path(__file__).parents[2]
     return subprocess.Popen(command, env={**os.environ, **environment}, cwd=root)
 
@@ -306,8 +308,13 @@ def test_a_store_cut_in_half_is_set_aside_and_tuned_anew(
     assert chosen(Planted()) == BEST
 
 
-def test_ctrl_c_keeps_what_was_found(own_store: Path) -> None:
-    process = in_process("tune", "planted", "600", PLANTED_HOLDS="5")
+# What `nohup` and a shell's `&` make of a command, a suite too: Ctrl-C is not heard.
+IGNORING = ("sh", "-c", "trap '' INT; exec \"$@\"", "sh")
+
+
+@pytest.mark.parametrize("shell", [(), IGNORING], ids=["as it is", "a shell that ignores it"])
+def test_ctrl_c_keeps_what_was_found(shell: tuple[str, ...], own_store: Path) -> None:
+    process = in_process("tune", "planted", "600", shell=shell, PLANTED_HOLDS="5")
     wait_until(lambda: bool(store.names(store.TRIED)) and len(tried("planted")) == 4)
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=600) == 0

