@@ -16,8 +16,10 @@ from tilewright.backends.cuda.hopper.blocks import (
     PAIR,
     SHAPES,
     SHARED_LIMIT,
+    SLAB,
     SPLIT,
     STAGED,
+    TALL,
     WIDE,
     HopperTile,
 )
@@ -34,7 +36,8 @@ LAYOUTS = ["".join(letters) for letters in itertools.product("rc", repeat=3)]
 def test_a_block_fits_a_multiprocessor(shape: HopperTile) -> None:
     assert shape.blocks * (shape.shared + 1024) <= SHARED_LIMIT + 1024
     registers = 128 * (shape.loader_registers + shape.warpgroups * shape.consumer_registers)
-    assert shape.blocks * registers <= 65536
+    at_launch = 65536 // (shape.blocks * shape.threads) // 8 * 8
+    assert registers <= shape.threads * at_launch, "warps would wait for registers for ever"
     assert shape.shared % 8 == 0
     assert shape.stages * (shape.warpgroups + shape.width // 64) * BOX < shape.shared
 
@@ -42,8 +45,18 @@ def test_a_block_fits_a_multiprocessor(shape: HopperTile) -> None:
 @pytest.mark.parametrize("pad", [1, 8])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_tables_multiply_every_layout(layout: str, pad: int) -> None:
-    rng = np.random.default_rng(5)
     memory = Memory(EDGES[:: 11 if pad == 1 else 17], layout, pad, offset=3 if pad == 1 else 0)
+    shapes = {"r": (NARROW,), "c": (STAGED,)}[layout[0]] if layout[1] == "r" else (PAIR,)
+    _multiplied(memory, shapes)
+
+
+@pytest.mark.parametrize("layout", ["rrr", "ccc", "rcr"])
+def test_the_tables_of_tiles_of_two_strips_multiply(layout: str) -> None:
+    _multiplied(Memory([(300, 213, 70), (130, 97, 64), (513, 33, 17)], layout, 8), (TALL,))
+
+
+def _multiplied(memory: Memory, shapes: tuple[HopperTile, ...]) -> None:
+    rng = np.random.default_rng(5)
     whole = np.full(memory.elements + 64, np.nan, np.float16)
     start = -(-whole.ctypes.data // 16) * 16 - whole.ctypes.data
     buffer = whole[start // 2 :]
@@ -52,7 +65,6 @@ def test_the_tables_multiply_every_layout(layout: str, pad: int) -> None:
         view[...] = rng.standard_normal(view.shape)
         assert at == which
     work = memory.work(buffer.ctypes.data)
-    shapes = {"r": (NARROW,), "c": (STAGED,)}[layout[0]] if layout[1] == "r" else (PAIR,)
     outside = np.isnan(buffer)
     for problem in range(len(memory.mnk)):
         memory.view(2, problem, outside)[...] = False
@@ -196,6 +208,41 @@ def test_nothing_is_spread_where_all_wait_or_none_or_little_is_won(
     batch = orient(Memory(mnk, pad=64).work(1 << 20), turned=False)
     cut = records.cut(batch, np.arange(len(mnk)), WIDE, "auto")
     assert (np.diff(cut.problem) >= 0).all()
+
+
+MIXTRAL = [(m, 28672, 4096) for m in (281, 397, 8, 3, 225, 540, 278, 316)]
+
+
+def test_tiles_among_which_some_wait_for_memory_are_taken_in_turn() -> None:
+    (bucket,) = engine.plan(Memory(MIXTRAL, pad=8).work(1 << 20))
+    assert (bucket.shape, bucket.batch.turned, bucket.taken) == (TALL, True, True)
+    count = len(bucket.tiles.problem)
+    assert (bucket.turns.reshape(-1)[:count] == np.arange(count)).all()
+    assert (bucket.turns.reshape(-1)[count:] == -1).all()
+    assert int(bucket.tiles.columns.max()) <= TALL.width
+    assert (bucket.tiles.column % SLAB == 0).all()
+    assert "256x192, turned, taken in turn" in engine._words(bucket)
+    assert not engine.plan(Memory([(256, 2816, 2048)] * 64, pad=8).work(1 << 20))[0].taken
+
+
+@pytest.mark.parametrize("shape", [WIDE, TALL], ids=lambda shape: shape.name)
+def test_the_batch_that_is_run_again_and_again_on_a_gpu_is_taken(shape: HopperTile) -> None:
+    """Of test_hopper.py, which says so where there is a GPU only."""
+    mnk = [(28672, m, 1024) for m in (540, 3, 8, 397)]
+    assert engine.plan(Memory(mnk, "ccc", pad=8).work(1 << 20), (shape,))[0].taken
+
+
+def test_an_order_that_was_asked_for_and_pairs_are_dealt() -> None:
+    work = Memory(MIXTRAL, pad=8).work(1 << 20)
+    assert not engine.plan(replace(work, order="given"))[0].taken
+    assert not engine.plan(work, (PAIR,))[0].taken
+
+
+def test_tiles_of_two_strips_are_for_plain_results_that_the_copy_engine_stores() -> None:
+    odd = Memory([(m, n + 1, k) for m, n, k in MIXTRAL]).work(1 << 20)
+    gated = Memory(MIXTRAL, pad=8).work(1 << 20, activation="relu")
+    for work in (odd, gated):
+        assert all(bucket.shape != TALL for bucket in engine.plan(work))
 
 
 @pytest.mark.parametrize(

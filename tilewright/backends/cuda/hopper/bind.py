@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tilewright.backends.cuda.hopper import maps, packing, records
 from tilewright.backends.cuda.hopper.blocks import HopperTile
-from tilewright.backends.cuda.hopper.orient import c_runs_along_columns
+from tilewright.backends.cuda.hopper.orient import c_runs_along_columns, plain
 from tilewright.backends.cuda.hopper.records import Bucket, depths
 from tilewright.backends.cuda.machine import fixed, nvrtc, placing, tensor_maps
 from tilewright.backends.cuda.work import Moving, Prepared, Work
@@ -75,16 +75,6 @@ def kernels(work: Work, buckets: tuple[Bucket, ...]) -> placing.Kernels:
     return placing.Kernels(draft.template(scratch), placing.in_order(steps), len(steps))
 
 
-def plain(work: Work) -> bool:
-    """Whether C is the product and nothing else."""
-    return (
-        work.bias is None
-        and work.activation == "none"
-        and not bool(work.beta.any())
-        and bool((work.alpha == 1.0).all())
-    )
-
-
 def defines(
     dtype: str,
     shape: HopperTile,
@@ -92,12 +82,14 @@ def defines(
     epilogue: str | None = None,
     ragged: int = 0,
     chosen: int = 0,
+    *,
+    taken: bool = False,
 ) -> nvrtc.Defines:
     """Macros of hopper_multiply.cu; `epilogue` is an activation, or None where plain.
 
     How operands lie: whether k is not the dense dimension of the left one, nor of the right one,
     and whether C is transposed. `chosen`: whose rows are found by index, where RAGGED: 1 the left
-    one's, 2 the right one's.
+    one's, 2 the right one's. `taken`: whether blocks take tiles as they are done (records.py).
     """
     names = ("LEFT_MN", "RIGHT_MN", "TRANSPOSED")
     return (
@@ -106,6 +98,7 @@ def defines(
         ("GENERAL", int(epilogue is not None)),
         ("RAGGED", ragged),
         ("CHOSEN", chosen),
+        ("TAKEN", int(taken)),
         ("ACTIVATION", ACTIVATIONS.index(epilogue or "none")),
         *shape.defines,
     )
@@ -130,12 +123,18 @@ def _steps(
         table[:, 3] |= packing.shallow_flags(batch.k[table[:, 14]])
     # Blocks without a tile have records of zeros: no address.
     results = np.where(table[:, 16:18].any(axis=1), where.c[table[:, 14]], -1)
+    count = ctypes.c_int(len(table))
+    if bucket.taken:
+        # A count of tiles taken, 0 before and after each launch, and how many maps there are.
+        table = np.concatenate([table, np.zeros((1, table.shape[1]), table.dtype)])
+        table[-1, 1] = len(matrices)
+        results = np.append(results, -1)
     table_at = placing.At(draft.add(table, (8, results)))
     lies = batch.left.mn[some], batch.right.mn[some], batch.transposed[some]
     epilogue = None if scalars is None else work.activation
-    macros = defines(work.dtype, shape, lies, epilogue)
+    macros = defines(work.dtype, shape, lies, epilogue, taken=bucket.taken)
     scalars_at = ctypes.c_void_p() if scalars is None else placing.At(scalars)
-    count, blocks = ctypes.c_int(len(table)), bucket.turns.shape[1] * shape.cluster
+    blocks = bucket.turns.shape[1] * shape.cluster
     if shape.planes == 1:
         values = (table_at, count, placing.At(maps_at), scalars_at, Ragged())
         function = nvrtc.function("hopper_multiply", macros, ordinal, shared=shape.shared)

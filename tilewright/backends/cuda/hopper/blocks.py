@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 _TURNS = 4  # kernels/hopper/hopper_block.cuh: tiles that a block knows of
 BOX = 64 * 64 * 2  # bytes of one box of the copy engine
+SLAB = 32  # kernels/hopper/hopper_multiply.cu
 SPLIT_PIECE = 64 * (64 + 4) * 4  # of a piece of C that is fp32 (kernels/hopper/hopper_sums.cuh)
 SHARED_LIMIT = 227 * 1024  # what one block may have on Hopper
 
@@ -19,6 +23,7 @@ class HopperTile:
     one finishes. Registers are per thread, of the loading and of the multiplying warps. Operands
     split into several `planes` are those of hopper_split.cu. Blocks come in clusters of
     `cluster` (1 or 2): two take tiles of one problem in step and share an operand where they can.
+    Of several `strips` each warpgroup has as many times 64 rows.
     """
 
     name: str
@@ -32,11 +37,21 @@ class HopperTile:
     skew: int = 0
     planes: int = 1
     cluster: int = 1
+    strips: int = 1
 
     @property
     def rows(self) -> int:
         """Rows of a tile."""
-        return 64 * self.warpgroups
+        return 64 * self.warpgroups * self.strips
+
+    @property
+    def slab(self) -> int:
+        """Rows of the right operand that one copy brings where k is contiguous."""
+        return SLAB if self.strips > 1 else 64
+
+    def starts(self, mn: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+        """Columns of which tiles begin at multiples, by whether k is not contiguous there."""
+        return np.where(mn, 64, self.slab)
 
     @property
     def products(self) -> int:
@@ -55,7 +70,7 @@ class HopperTile:
     @property
     def shared(self) -> int:
         """Bytes of dynamic shared memory: stages, pieces, barriers, and room to align them."""
-        stage = self.planes * (self.warpgroups + self.width // 64) * BOX
+        stage = self.planes * (self.warpgroups * self.strips + -(-self.width // 64)) * BOX
         pieces = self.warpgroups * self.slots
         if self.planes > 1:
             return self.stages * stage + pieces * SPLIT_PIECE + 8 * 2 * self.stages
@@ -72,8 +87,8 @@ class HopperTile:
     def defines(self) -> tuple[tuple[str, int], ...]:
         """The kernel's macros that follow from this."""
         names = ("warpgroups", "width", "stages", "slots", "blocks", "skew", "planes", "cluster")
-        registers = ("loader_registers", "consumer_registers")
-        return tuple((name.upper(), getattr(self, name)) for name in (*names, *registers))
+        others = ("strips", "loader_registers", "consumer_registers")
+        return tuple((name.upper(), getattr(self, name)) for name in (*names, *others))
 
 
 # Registers add up to what ptxas gives a block: 168 x 384 threads, or 128 x 256 twice. (Of 512
@@ -83,5 +98,6 @@ STAGED = HopperTile("128x256 staged", 2, 256, 3, 4, 1, 72, 216, 1)
 PAIR = HopperTile("128x256 in pairs", 2, 256, 4, 2, 1, 72, 216, 2, cluster=2)
 HALF = HopperTile("128x128", 2, 128, 4, 4, 1, 72, 216, 2)
 NARROW = HopperTile("64x128 twice", 1, 128, 3, 3, 2, 72, 184, 0)
-SHAPES = (WIDE, PAIR, STAGED, HALF, NARROW)
+TALL = HopperTile("256x192", 2, 192, 3, 3, 1, 56, 224, 1, strips=2)
+SHAPES = (WIDE, PAIR, STAGED, HALF, TALL, NARROW)
 SPLIT = HopperTile("128x128 split", 2, 128, 3, 1, 1, 40, 232, planes=2)

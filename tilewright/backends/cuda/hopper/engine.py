@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.backends.cuda.hopper import cost, records
 from tilewright.backends.cuda.hopper.blocks import SHAPES, HopperTile
-from tilewright.backends.cuda.hopper.orient import Oriented, orient, why_not
+from tilewright.backends.cuda.hopper.orient import Oriented, orient, plain, why_not
 from tilewright.backends.cuda.hopper.packing import FILL, SPLIT_FILL, deep, lay_out, packed_bytes
 from tilewright.backends.cuda.hopper.records import Bucket
 from tilewright.backends.cuda.machine import nvrtc
@@ -77,12 +77,13 @@ def plan(
 ) -> tuple[Bucket, ...]:
     """The buckets of a batch, each with the choice predicted fastest.
 
-    Operands to be split are all packed, and the one that gives C's rows is then on the left.
+    Operands to be split are all packed, and the one that gives C's rows is then on the left. Tiles
+    of two strips are for plain results that the copy engine can store.
     """
     split = shapes[0].planes > 1
     ways = tuple(_capped(orient(work, turned=turned), split) for turned in (False, True))
     filled = np.flatnonzero((work.m > 0) & (work.n > 0))
-    straight = ways[0]
+    straight, simple = ways[0], plain(work)
     kinds = straight.left.mn * 4 + straight.right.mn * 2 + straight.transposed
     buckets = []
     for kind in np.unique(kinds[filled]):
@@ -92,6 +93,7 @@ def plan(
             for batch in ways
             for shape in shapes
             if not (split and batch.transposed[which[0]])
+            and (shape.strips == 1 or (simple and batch.engine_stores[which].all()))
         ]
         batch, shape = _fastest(every, which, work.order, there)
         buckets.append(bucket_of(batch, which, shape, work.order, there))
@@ -122,7 +124,7 @@ def _bytes(buckets: tuple[Bucket, ...]) -> int:
 
 def _signature(work: Work, shapes: tuple[HopperTile, ...], there: Scale) -> bytes:
     """Of addresses only how far they are aligned, up to 256 bytes."""
-    digest = hashlib.blake2b(repr((len(work.m), shapes, there, work.order)).encode())
+    digest = hashlib.blake2b(repr((len(work.m), shapes, there, work.order, plain(work))).encode())
     columns = [work.m, work.n, work.k]
     for part in (work.a, work.b, work.c):
         columns += [part.row, part.col, np.minimum(part.address & -part.address, 256)]
@@ -137,6 +139,9 @@ def bucket_of(batch: Oriented, which: Ints, shape: HopperTile, order: str, there
     found, turns, busiest = records.balanced(
         batch, records.cut(batch, which, shape, order, there), shape, clusters, there
     )
+    taken = shape.planes == 1 and records.are_taken(batch, found, shape, order, there)
+    if taken:
+        turns = records.in_turn(len(found.problem), clusters)
     k, fill, each = records.depths(batch, which), FILL, 4
     if shape.planes > 1:
         k, fill, each = deep(k), SPLIT_FILL, 4 + 2 * shape.planes
@@ -146,7 +151,7 @@ def bucket_of(batch: Oriented, which: Ints, shape: HopperTile, order: str, there
     moved = _moved(batch, which) * shape.planes
     waiting = cost.memory_seconds(shape, moved, len(found.problem) / clusters, there)
     seconds = cost.batch_seconds(busiest, waiting, packed, there)
-    return Bucket(batch, which, shape, found, turns, (left, right), seconds)
+    return Bucket(batch, which, shape, found, turns, (left, right), seconds, taken)
 
 
 def _fastest(
@@ -204,4 +209,6 @@ def _words(bucket: Bucket) -> str:
     packed = (bucket.scratch and f", packs {bucket.scratch / 2**20:.1f} MiB") or ""
     turned = ", turned" if bucket.batch.turned else ""
     count = len(bucket.tiles.problem) * bucket.shape.cluster
-    return f"{len(bucket.which)} problems as {count} tiles of {bucket.shape.name}{turned}{packed}"
+    taken = (bucket.taken and ", taken in turn") or ""
+    what = f"{len(bucket.which)} problems as {count} tiles of {bucket.shape.name}"
+    return what + turned + taken + packed

@@ -29,7 +29,6 @@ _KINDS = {
     "float32": "FLOAT16",  # the halves it is split into
     "float16": "FLOAT16",
 }
-_BOX = (64, 64)
 # Maps by dtype and sizes, at whatever address.
 _made: Shelf[tuple[Any, ...], bytes] = Shelf("tensor maps", most=16 << 20)
 
@@ -44,6 +43,7 @@ class Matrix(NamedTuple):
     rows: int
     columns: int
     stride: int
+    high: int = 64  # rows of a box
 
 
 def bucket_maps(bucket: Bucket, scratch: int) -> tuple[list[Matrix], tuple[Ints, Ints, Ints]]:
@@ -58,7 +58,7 @@ def bucket_maps(bucket: Bucket, scratch: int) -> tuple[list[Matrix], tuple[Ints,
     if bucket.scratch:
         matrices.append(Matrix(scratch, bucket.scratch // ROW, 64, ROW))
     left = _operand_maps(batch.left, batch.k, which, matrices)
-    right = _operand_maps(batch.right, batch.k, which, matrices)
+    right = _operand_maps(batch.right, batch.k, which, matrices, bucket.shape.slab)
     rows = np.where(batch.transposed, batch.columns, batch.rows)
     columns = np.where(batch.transposed, batch.rows, batch.columns) // 8 * 8
     stored = which[(batch.engine_stores & (columns > 0))[which]]
@@ -85,11 +85,15 @@ def sources(bucket: Bucket, numbers: tuple[Ints, Ints, Ints], count: int, where:
     return found
 
 
-def _operand_maps(operand: Operand, k: Ints, which: Ints, matrices: list[Matrix]) -> Ints:
+def _operand_maps(
+    operand: Operand, k: Ints, which: Ints, matrices: list[Matrix], slab: int = 64
+) -> Ints:
     direct = which[operand.direct[which] & (k[which] > 0)]
     rows = np.where(operand.mn, k, operand.free)
     columns = np.where(operand.mn, operand.free, k)
-    return _numbered((operand.address, rows, columns, operand.outer_stride()), direct, matrices, 0)
+    high = np.where(operand.mn, 64, slab)
+    fields = (operand.address, rows, columns, operand.outer_stride(), high)
+    return _numbered(fields, direct, matrices, 0)
 
 
 def _numbered(
@@ -132,7 +136,8 @@ def encode_one(matrix: Matrix, dtype: str) -> bytes:
     """
     fetch = 256 if _begins_far(matrix) else 128
     sizes = (matrix.columns, matrix.rows)
-    return encoded(_KINDS[dtype], matrix.address, sizes, matrix.stride, _BOX, fetch=fetch)
+    box = (64, matrix.high)
+    return encoded(_KINDS[dtype], matrix.address, sizes, matrix.stride, box, fetch=fetch)
 
 
 def _template(matrix: Matrix, dtype: str) -> bytes:

@@ -86,6 +86,16 @@ def c_runs_along_columns(work: Work) -> Bools:
     return ~_settled(by_columns, (work.c.row == item) | (work.m == 1))
 
 
+def plain(work: Work) -> bool:
+    """Whether C is the product and nothing else."""
+    return (
+        work.bias is None
+        and work.activation == "none"
+        and not bool(work.beta.any())
+        and bool((work.alpha == 1.0).all())
+    )
+
+
 def why_not(work: Work) -> str | None:
     """Why the strides of A, B or C cannot be had here, if so."""
     item = ITEMSIZE[work.dtype]

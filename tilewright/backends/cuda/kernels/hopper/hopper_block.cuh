@@ -8,12 +8,13 @@
 #pragma once
 
 constexpr int BOX = 64 * 64 * 2;
-constexpr int LEFT_BYTES = WARPGROUPS * BOX, STAGE_BYTES = LEFT_BYTES + (WIDTH / 64) * BOX;
+constexpr int LEFT_BYTES = WARPGROUPS * STRIPS * BOX,
+              STAGE_BYTES = LEFT_BYTES + (WIDTH + 63) / 64 * BOX;
 constexpr int PIECES = STAGES * STAGE_BYTES;  // where the pieces of C begin
 constexpr int BARRIERS = PIECES + WARPGROUPS * SLOTS * BOX;
 // Where a whole row of pieces has places, consumers store unaligned rows themselves: four warps,
 // not one. On an H200 one warp took 9 us for a tile of 128 x 256.
-constexpr bool CONSUMERS_STORE = SLOTS * 64 >= WIDTH;
+constexpr bool CONSUMERS_STORE = STRIPS == 1 && SLOTS * 64 >= WIDTH;
 constexpr int STORERS = 3 / WARPGROUPS;  // warps a warpgroup of consumers
 constexpr int TURNS = 4;                 // tiles that a loader may be ahead of those who store
 // Where CHOSEN, two warps load the rows of that operand; the second also hears of tiles.
@@ -57,14 +58,15 @@ template <int COUNT> struct Ring {
     }
 };
 
-// The tile after tile t of this block, as its loader asks for it and announces it to the other warps. Of
-// RAGGED_ROWS only the device knows which tiles are long, so who is done takes the next: 0.336 ms on
-// an H200 where taking turns was 0.352 (64 experts). What is in a tile depends on nobody.
+// The tile after tile t of this block, as its loader asks for it and announces it to the other warps.
+// Where tiles are TAKEN a block that is done takes the next (records.py says when), and of RAGGED_ROWS,
+// where only the device knows which tiles are long: 0.336 ms on an H200 where taking turns was 0.352
+// (64 experts). What is in a tile depends on nobody.
 __device__ __forceinline__ int ask_tile(const Block& block, const Table& tiles, Ring<TURNS>& turns,
                                         int t) {
-#if RAGGED_ROWS
+#if TAKES_NEXT
     // As many ask as there are tiles; the last of them sets the count back for the next launch.
-    u32 next = gridDim.x + atomicInc((u32*)&tiles.tiles[0].y, tiles.count - 1);
+    u32 next = gridDim.x + atomicInc(tiles.taken(), tiles.count - 1);
     barrier_wait(block.read(turns.place), turns.phase ^ 1);
     write_one(block.turn(turns.place), next);
     barrier_arrive(block.announced(turns.place));
@@ -76,7 +78,7 @@ __device__ __forceinline__ int ask_tile(const Block& block, const Table& tiles, 
 }
 
 __device__ __forceinline__ int next_dealt_tile(const Block& block, Ring<TURNS>& turns, int t) {
-#if RAGGED_ROWS
+#if TAKES_NEXT
     barrier_wait(block.announced(turns.place), turns.phase);
     u32 next = __shfl_sync(~0u, read_one<u32>(block.turn(turns.place)), 0);
     if ((threadIdx.x & 31) == 0) barrier_arrive(block.read(turns.place));

@@ -183,8 +183,8 @@ __device__ void multiply_rows(const Block& block, const Table& tiles, int group)
             pass_tile(block, s, ring);
             continue;
         }
-        float d[WIDTH / 2];
-        sum_tile<WIDTH>(block, s, group, ring, lead, d);
+        float sums[1][WIDTH / 2], (&d)[WIDTH / 2] = sums[0];
+        sum_tile<WIDTH>(block, s, group, ring, lead, sums);
         if (PIECES_OF_H) write_pieces<WIDTH>(block, d, pieces, group, true);
 #pragma unroll
         for (int p = 0; p < PIECES_OF_C; ++p) write_results(block, d, p, pieces, group);

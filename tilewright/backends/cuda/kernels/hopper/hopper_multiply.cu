@@ -28,12 +28,25 @@
 // So a box may land in a stage that the other block's loader asked for: a stage is free once the
 // consumers of both blocks have handed it back, to both loaders.
 //
-// Persistent: block b takes tiles b, b + gridDim.x, ...; who takes which tile was decided when the
-// records were written (records.py), so results depend on nothing else. TRANSPOSED: the left operand
-// gives C's columns. GENERAL: C = activation(alpha acc + beta C + bias), from `scalars`. RAGGED:
-// records are made here, of sizes that only the device knows; of RAGGED_ROWS a block that is done
-// takes the next tile (ask_tile). CHOSEN: rows of one
-// operand are found by index (hopper_gather.cuh).
+// STRIPS = 2: a consumer has two strips of 64 rows and multiplies both by what it reads of the right
+// operand, width <= 192. Tiles begin at every 32nd column, of which rows of x that come in odd
+// numbers fill more: 8 experts of 3 to 540 rows multiplied 16 % of rows for nothing as the rows of
+// tiles 128 x 256, and 6 % so.
+//
+//                  width          stages hold the right operand's rows by slabs of 32 where k is
+//               +---------+       contiguous, no more than the tile has; a piece of C that is not
+//    consumer 0 | strip 0 |       this tile's alone is stored by a warp, not by the copy engine
+//               | strip 1 |
+//               +---------+
+//    consumer 1 | strip 2 |
+//               | strip 3 |
+//               +---------+
+//
+// Persistent: block b takes tiles b, b + gridDim.x, ... as records.py dealt them, or TAKEN, as of
+// RAGGED_ROWS, what comes next when it is done (ask_tile); what is in a tile depends on nobody.
+// TRANSPOSED: the left operand gives C's columns. GENERAL: C = activation(alpha acc + beta C +
+// bias), from `scalars`. RAGGED: records are made here, of sizes that only the device knows.
+// CHOSEN: rows of one operand are found by index (hopper_gather.cuh).
 #include "hopper_wgmma.cuh"
 #include "hopper_tiles.cuh"
 #include "hopper_store.cuh"
@@ -44,7 +57,14 @@
 
 typedef ScalarsOf<u16> Scalars;
 
-static_assert(CLUSTER == 1 || !RAGGED_ROWS, "blocks that take what comes next are not in step");
+// Tiles of several strips are cut closer than at every 64th column, and then read so.
+constexpr bool IN_SLABS = STRIPS > 1 && !RIGHT_MN;
+constexpr int SLAB = 32;
+// Whether another tile's numbers of C may follow a tile's within 64.
+constexpr bool CUT_ENDS = RAGGED_ROWS || STRIPS > 1;
+
+static_assert(CLUSTER == 1 || !TAKES_NEXT, "blocks that take what comes next are not in step");
+static_assert(STRIPS == 1 || !RAGGED, "tiles of strips are cut by records.py");
 static_assert(!CHOSEN || (RAGGED && WARPGROUPS == 2 && CLUSTER == 1), "a warp loads that stores");
 
 // A step's boxes of one operand: all of them, or this block's part of those that all blocks share.
@@ -59,10 +79,27 @@ __device__ __forceinline__ void load_boxes(u32 into, const Walk& w, int step, in
     }
 }
 
+// The right operand's rows of a step, no more than the tile has: their map's boxes have SLAB rows.
+__device__ __forceinline__ void load_slabs(u32 into, const Walk& w, int step, int width,
+                                           bool shared, u32 full) {
+    if (CLUSTER == 1 || !shared) {
+#pragma unroll 1
+        for (int row = 0; row < width; row += SLAB)
+            load_box(into + 128 * row, w.map, w.x + 64 * step, w.y + row, full);
+    } else {
+        for (int row = SLAB * (blockIdx.x % CLUSTER); row < width; row += SLAB * CLUSTER)
+            load_box_to_all<CLUSTER>(into + 128 * row, w.map, w.x + 64 * step, w.y + row, full);
+    }
+}
+
 // The maps of all tiles of this block, before any is used: later each fence would wait for the copy
 // engine, which took a tenth of the time of 1000 small products (H200). Maps that move from launch
 // to launch are its arguments and need none.
 __device__ __forceinline__ void take_maps(const Table& tiles, const char* maps) {
+#if TAKES_NEXT
+    int count = tiles.taken()[1];
+    for (int i = threadIdx.x; i < count; i += 128) acquire_map(maps + 128ll * i);
+#else
     for (int t = blockIdx.x + threadIdx.x * gridDim.x; t < tiles.count; t += 128 * gridDim.x) {
         int4 head = quad(tiles, t, 0);
         int out = (head.w >> 24) & COPY_ENGINE_STORES ? quad(tiles, t, 4).z : -1;
@@ -73,6 +110,7 @@ __device__ __forceinline__ void take_maps(const Table& tiles, const char* maps) 
         if (out >= 0 && (first || quad(tiles, t - gridDim.x, 4).z != out))
             acquire_map(maps + 128ll * out);
     }
+#endif
 }
 
 __device__ void load_tiles(const Block& block, const Table& tiles, const char* maps) {
@@ -93,12 +131,17 @@ __device__ void load_tiles(const Block& block, const Table& tiles, const char* m
             prefetch_map(maps + 128ll * head.y);
         }
         int lefts = (s.rows + 63) / 64, rights = (s.width + 63) / 64;
+        bool slabs = IN_SLABS && !b.packed;
         for (int step = 0; step < s.steps; ++step) {
             u32 full = block.full(ring.place), into = block.stage(ring.place);
             barrier_wait(block.empty(ring.place), ring.phase ^ 1);
-            barrier_expect(full, (lefts + rights) * BOX);
+            barrier_expect(full, lefts * BOX + (slabs ? s.width * 128 : rights * BOX));
             load_boxes<LEFT_MN>(into, a, step, lefts, s.flags & LEFT_SHARED, full);
-            load_boxes<RIGHT_MN>(into + LEFT_BYTES, b, step, rights, s.flags & RIGHT_SHARED, full);
+            if (slabs)
+                load_slabs(into + LEFT_BYTES, b, step, s.width, s.flags & RIGHT_SHARED, full);
+            else
+                load_boxes<RIGHT_MN>(into + LEFT_BYTES, b, step, rights, s.flags & RIGHT_SHARED,
+                                     full);
             ring.next();
         }
         if (!more) break;
@@ -107,9 +150,10 @@ __device__ void load_tiles(const Block& block, const Table& tiles, const char* m
 
 // A warp's share of some pieces side by side, the first of them the tile's `p`-th.
 __device__ __forceinline__ void store_unaligned(const Block& block, Shape s, u16* c,
-                                                long long stride, int group, Ring<SLOTS> from,
-                                                int p, int side_by_side, int warp, int warps) {
-    int top = TRANSPOSED ? 64 * p : 64 * group, first = TRANSPOSED ? 64 * group : 64 * p,
+                                                long long stride, int group, int strip,
+                                                Ring<SLOTS> from, int p, int side_by_side, int warp,
+                                                int warps) {
+    int top = TRANSPOSED ? 64 * p : 64 * strip, first = TRANSPOSED ? 64 * strip : 64 * p,
         limit = 64 * side_by_side;
     int rows = (TRANSPOSED ? s.columns : s.rows) - top,
         columns = (TRANSPOSED ? s.rows : s.columns) - first;
@@ -135,54 +179,64 @@ __device__ void store_tiles(const Block& block, const Table& tiles, const char* 
     for (int t = blockIdx.x; t < tiles.count; t = next_dealt_tile(block, turns, t)) {
         int4 head = quad(tiles, t, 0), place = quad(tiles, t, 3), address = quad(tiles, t, 4);
         Shape s = shape_of(head, quad(tiles, t, 1).w, quad(tiles, t, 2).w);
-        if (group * 64 >= s.rows) continue;
         u16* c = (u16*)(((u64)(u32)address.y << 32) | (u32)address.x);
         long long stride = place.w;
         bool aligned = s.flags & COPY_ENGINE_STORES;
         const char* map = maps + 128ll * address.z;
-        int pieces = (s.width + 63) / 64;
-        for (int p = 0; p < pieces;) {
-            int top = TRANSPOSED ? 64 * p : 64 * group, first = TRANSPOSED ? 64 * group : 64 * p;
-            int rows = (TRANSPOSED ? s.columns : s.rows) - top;
-            int columns = (TRANSPOSED ? s.rows : s.columns) - first;
-            // Where C is ragged, rows past the end are another group's; a box would hold them.
-            bool engine = aligned && (!RAGGED || rows >= 64);
-            int side_by_side = TRANSPOSED || aligned ? 1 : pieces - p < SLOTS ? pieces - p : SLOTS;
-            Ring<SLOTS> from = ring;
-            for (int i = 0; i < side_by_side; ++i) {
-                barrier_wait(block.ready(group, ring.place), ring.phase);
-                ring.next();
-            }
-            p += side_by_side;
-            u16* corner = c + stride * top + first;
-            if (engine) {
-                // The map of C ends at a multiple of 8 columns, for the copy engine clips in units
-                // of 16 bytes; the few beyond go one by one.
-                if (asks) {
-                    int row = TRANSPOSED ? place.y : place.x,
-                        column = TRANSPOSED ? place.x : place.y;
-                    store_box(map, column + first, row + top, block.piece(group, from.place));
+        int pieces = (s.width + 63) / 64, strips = (s.rows + 63) / 64 - group * STRIPS;
+#pragma unroll 1
+        for (int h = 0; h < strips && h < STRIPS; ++h) {
+            int strip = group * STRIPS + h;
+            for (int p = 0; p < pieces;) {
+                int top = TRANSPOSED ? 64 * p : 64 * strip, first = TRANSPOSED ? 64 * strip : 64 * p;
+                int rows = (TRANSPOSED ? s.columns : s.rows) - top;
+                int columns = (TRANSPOSED ? s.rows : s.columns) - first;
+                // Where C is ragged, rows past the end are another group's, and of tiles that are
+                // cut close those past the width another tile's; a box would hold them.
+                int left = STRIPS > 1 ? s.columns - 64 * p : rows;
+                bool engine = aligned && (!(RAGGED || CUT_ENDS) || left >= 64);
+                int side_by_side =
+                    TRANSPOSED || aligned ? 1 : pieces - p < SLOTS ? pieces - p : SLOTS;
+                Ring<SLOTS> from = ring;
+                for (int i = 0; i < side_by_side; ++i) {
+                    barrier_wait(block.ready(group, ring.place), ring.phase);
+                    ring.next();
                 }
-                if (columns < 64 && (columns & 7))
-                    store_rest<u16>(block.piece(group, from.place), corner, stride,
-                                    rows < 64 ? rows : 64, columns, share, STORERS);
-                __syncwarp();
-                // The place before this one is free once the copy engine has read it.
-                if (asks && p > 1) {
-                    store_wait_read<1>();
-                    barrier_arrive(block.taken(group, from.place ? from.place - 1 : SLOTS - 1));
+                p += side_by_side;
+                u16* corner = c + stride * top + first;
+                if (engine) {
+                    // The map of C ends at a multiple of 8 columns, for the copy engine clips in
+                    // units of 16 bytes; the few beyond go one by one.
+                    if (asks) {
+                        int row = TRANSPOSED ? place.y : place.x,
+                            column = TRANSPOSED ? place.x : place.y;
+                        store_box(map, column + first, row + top, block.piece(group, from.place));
+                    }
+                    if (columns < 64 && (columns & 7))
+                        store_rest<u16>(block.piece(group, from.place), corner, stride,
+                                        rows < 64 ? rows : 64, columns, share, STORERS);
+                    __syncwarp();
+                    // The place before this one is free once the copy engine has read it.
+                    if (asks && p > 1) {
+                        store_wait_read<1>();
+                        barrier_arrive(block.taken(group, from.place ? from.place - 1 : SLOTS - 1));
+                    }
+                    bool last = p == pieces || (CUT_ENDS && left < 128);
+                    if (asks && last) store_wait_read<0>();
+                    if (asks ? last : lane == 0) barrier_arrive(block.taken(group, from.place));
+                } else {
+                    if (STRIPS > 1)
+                        store_cut<u16>(block.piece(group, from.place), corner, stride,
+                                       rows < 64 ? rows : 64, columns < 64 ? columns : 64, share,
+                                       STORERS);
+                    else if (!CONSUMERS_STORE || aligned)
+                        store_unaligned(block, s, c, stride, group, strip, from, p - side_by_side,
+                                        side_by_side, share, STORERS);
+                    __syncwarp();
+                    if (lane == 0)
+                        for (int i = 0; i < side_by_side; ++i, from.next())
+                            barrier_arrive(block.taken(group, from.place));
                 }
-                bool last = p == pieces || (RAGGED_ROWS && rows < 128);
-                if (asks && last) store_wait_read<0>();
-                if (asks ? last : lane == 0) barrier_arrive(block.taken(group, from.place));
-            } else {
-                if (!CONSUMERS_STORE || aligned)
-                    store_unaligned(block, s, c, stride, group, from, p - side_by_side,
-                                    side_by_side, share, STORERS);
-                __syncwarp();
-                if (lane == 0)
-                    for (int i = 0; i < side_by_side; ++i, from.next())
-                        barrier_arrive(block.taken(group, from.place));
             }
         }
     }
@@ -194,15 +248,21 @@ __device__ __forceinline__ void multiply_tile(const Block& block, Shape s, int4 
                                               const Scalars* scalars, const Ragged& ragged,
                                               int group, Ring<STAGES>& ring, Ring<SLOTS>& pieces,
                                               bool& lead) {
-    float d[W / 2];
+    float d[STRIPS][W / 2];
     RowBias bias = row_bias(ragged, place, s, group);
     sum_tile<W>(block, s, group, ring, lead, d);
+#pragma unroll
+    for (int h = 0; h < STRIPS; ++h) {
+        int strip = group * STRIPS + h;
+        if (h && 64 * strip >= s.rows) continue;
 #if GENERAL && RAGGED
-    finish<W>(d, bias);
+        finish<W>(d[h], bias);
 #else
-    finish<W>(d, scalars, place, s, group);
+        finish<W>(d[h], scalars, place, s, strip);
 #endif
-    write_pieces<W>(block, d, pieces, group, !CONSUMERS_STORE || (s.flags & COPY_ENGINE_STORES));
+        write_pieces<W>(block, d[h], pieces, group,
+                        !CONSUMERS_STORE || (s.flags & COPY_ENGINE_STORES));
+    }
 }
 
 // The warpgroup that wrote a tile's pieces stores them, then hands their places on.
@@ -213,7 +273,7 @@ __device__ __forceinline__ void store_own(const Block& block, Shape s, int4 plac
     asm volatile("bar.sync %0, 128;" ::"r"(2 + group) : "memory");
     for (int p = 0; p < pieces; p += TRANSPOSED ? 1 : pieces) {
         int side_by_side = TRANSPOSED ? 1 : pieces;
-        store_unaligned(block, s, c, place.w, group, from, p, side_by_side, warp, 4);
+        store_unaligned(block, s, c, place.w, group, group, from, p, side_by_side, warp, 4);
         __syncwarp();
         for (int i = 0; i < side_by_side; ++i, from.next())
             if (lane == 0) barrier_arrive(block.ready(group, from.place));
@@ -242,7 +302,7 @@ __device__ void multiply_tiles(const Block& block, const Table& tiles, const Sca
             place = quad(tiles, t, 3), address = quad(tiles, t, 4);
         }
         Ring<SLOTS> first = pieces;
-        if (64 * group >= s.rows) {
+        if (64 * STRIPS * group >= s.rows) {
             pass_the_turn(lead);  // who waits to begin would not hand back what is passed here
             pass_tile(block, s, ring);
         } else {

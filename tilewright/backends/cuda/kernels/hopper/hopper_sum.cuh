@@ -72,26 +72,30 @@ __device__ __forceinline__ void pass_the_turn(bool& lead) {
 // d = left x right of a whole tile. `lead`: the other warpgroup waits for this one's SKEW steps.
 template <int W>
 __device__ __forceinline__ void sum_tile(const Block& block, Shape s, int group,
-                                         Ring<STAGES>& ring, bool& lead, float (&d)[W / 2]) {
+                                         Ring<STAGES>& ring, bool& lead,
+                                         float (&d)[STRIPS][W / 2]) {
     constexpr u64 LEFT_SLICE = (LEFT_MN ? 2048 : 32) >> 4,
                   RIGHT_SLICE = (RIGHT_MN ? 2048 : 32) >> 4;
     bool first = (threadIdx.x & 31) < CLUSTER;
     u32 previous = 0;
     if (s.steps == 0) {
 #pragma unroll
-        for (int i = 0; i < W / 2; ++i) d[i] = 0.0f;
+        for (int i = 0; i < STRIPS * W / 2; ++i) d[i / (W / 2)][i % (W / 2)] = 0.0f;
     }
     // The last step apart: a loop in which steps differ would make ptxas wait after each.
     int whole = s.steps - (s.slices < STEP_SLICES);
     for (int step = 0; step < whole; ++step) {
         barrier_wait(block.full(ring.place), ring.phase);
         if (CHOSEN) fence_async();
-        u64 left = matrix_descriptor(block.stage(ring.place) + group * BOX);
+        u64 left = matrix_descriptor(block.stage(ring.place) + group * STRIPS * BOX);
         u64 right = matrix_descriptor(block.stage(ring.place) + LEFT_BYTES);
         wgmma_fence();
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-            Multiply<W>::go(d, left + i * LEFT_SLICE, right + i * RIGHT_SLICE, step | i);
+#pragma unroll
+            for (int h = 0; h < STRIPS; ++h)
+                Multiply<W>::go(d[h], left + h * (BOX >> 4) + i * LEFT_SLICE,
+                                right + i * RIGHT_SLICE, step | i);
         wgmma_commit();
         wgmma_wait<1>();
         if (step && first) hand_back(previous);
@@ -109,12 +113,15 @@ __device__ __forceinline__ void sum_tile(const Block& block, Shape s, int group,
         if (!RAGGED_DEPTHS) barrier_wait(block.full(ring.place), ring.phase);
         if (CHOSEN) fence_async();
         int slices = RAGGED_DEPTHS ? (s.slices + 15) / 16 : s.slices;
-        u64 left = matrix_descriptor(block.stage(ring.place) + group * BOX);
+        u64 left = matrix_descriptor(block.stage(ring.place) + group * STRIPS * BOX);
         u64 right = matrix_descriptor(block.stage(ring.place) + LEFT_BYTES);
 #pragma unroll 1
         for (int i = 0; i < slices; ++i) {
             wgmma_fence();
-            Multiply<W>::go(d, left + i * LEFT_SLICE, right + i * RIGHT_SLICE, whole | i);
+#pragma unroll
+            for (int h = 0; h < STRIPS; ++h)
+                Multiply<W>::go(d[h], left + h * (BOX >> 4) + i * LEFT_SLICE,
+                                right + i * RIGHT_SLICE, whole | i);
             wgmma_commit();
         }
         wgmma_wait<0>();

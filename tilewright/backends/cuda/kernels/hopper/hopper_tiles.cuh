@@ -40,6 +40,10 @@ struct Shape {
 #define RAGGED_ROWS (RAGGED == 1)
 #define RAGGED_DEPTHS (RAGGED == 2)
 
+// Whether a block that is done takes the next tile. Beside RAGGED_ROWS a count, and how many maps
+// there are, then follow the records.
+#define TAKES_NEXT (RAGGED_ROWS || TAKEN)
+
 struct Ragged {
     char* c;
     const u16* bias;                  // where GENERAL, of rows: [groups, n]
@@ -110,6 +114,10 @@ struct Table {
     const int4* tiles;
     int count;
     Ragged ragged;
+    // Where it is counted how many tiles were asked for.
+    __device__ __forceinline__ u32* taken() const {
+        return RAGGED_ROWS ? (u32*)&tiles[0].y : (u32*)(tiles + 5ll * count);
+    }
 };
 
 __device__ __forceinline__ int4 quad(const Table& table, int tile, int which) {
