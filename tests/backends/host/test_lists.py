@@ -82,6 +82,18 @@ def test_more_tiles_than_there_was_room_for_are_right() -> None:
         np.testing.assert_allclose(z, x.astype(float) @ y, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.parametrize("special", [(1000, 900, 920), (16, 16, 200_000)])
+def test_a_large_or_a_long_product_among_small_ones_is_right(special: Any) -> None:
+    a, b = drawn(300, 30, seed=5)
+    m, n, k = special
+    rng = np.random.default_rng(6)
+    a[7], b[7] = (rng.standard_normal(one).astype(np.float32) for one in ((m, k), (k, n)))
+    of("float32")
+    for x, y, z in zip(a, b, grouped_matmul(a, b), strict=True):
+        truth = x.astype(float) @ y
+        assert np.abs(z - truth).max() <= 2 * np.abs(x @ y - truth).max() + 1e-4
+
+
 class Odd(np.ndarray):
     """A subclass, which may multiply in another way."""
 
