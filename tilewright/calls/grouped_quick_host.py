@@ -2,8 +2,7 @@
 
     up to six    one after another, checked as they are made
     more         read in machine code (backends/host/lists.py), then multiplied there, or by a loop
-                 where that ends first; large ones are NumPy's BLAS's. None where most operations
-                 are a long product's: a plan cuts it
+                 where that ends first; None where one product is large or long: a plan cuts it
 
 Checked columns, tables and a launch of buffers that the driver has not seen take about 1.3 ms and
 1 µs a product more than a bound plan's launch, a product of NumPy's 0.5 µs where it is asked as
@@ -33,9 +32,6 @@ _PLAIN = np.ndarray
 _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 _COMPLEX = (np.dtype(np.complex64), np.dtype(np.complex128))  # of these none but NumPy has kernels
 _FIXED = 1.5e-3
-# Seconds that a plan saves of an operation where most are a long product's of few rows and columns:
-# 16 x 16 x 200000 takes a BLAS 3e-11 an operation, and threads cannot share it but along k.
-_LONG = 2.5e-11
 _PRODUCT = 1e-6  # a product's share of columns and tables beyond that of a call of NumPy's
 _lists: dict[Any, Lists] = {}  # by dtype, as devices are looked for in 5 µs
 forgets(_lists.clear)
@@ -108,35 +104,13 @@ def _many(a: Any, b: Any) -> list[NDArray] | None:
     read = None if by is None else by.read(*held)
     if read is None:
         return _looped(*held, kind)
-    if read.largest >= LARGE:
-        found = _apart(*held, read.large())
-    elif read.is_uneven and _LONG * read.flops > _FIXED + _PRODUCT * len(held[0]):
-        found = None
-    elif read.saved <= 0 or read.is_uneven:
+    if read.largest >= LARGE or read.is_uneven:
+        found = None if is_worth_planning(len(held[0]), read.flops) else _looped(*held, kind)
+    elif read.saved <= 0:
         found = _loop(*held, read.widest)
     else:
         found = read.multiply()
     read.leave()
-    return found
-
-
-def _apart(a: tuple[Any, ...], b: tuple[Any, ...], large: list[int]) -> list[Any] | None:
-    """The large ones by NumPy's BLAS, then the others, as if they were a list of their own: threads
-    of a BLAS wait for each other, and lose by those of ours that spin."""
-    found: list[Any] = [None] * len(a)
-    try:
-        for i in large:
-            found[i] = a[i] @ b[i]
-    except MemoryError:
-        return None
-    rest = [i for i, one in enumerate(found) if one is None]
-    if rest:
-        small = tuple(a[i] for i in rest), tuple(b[i] for i in rest)
-        others = at_once(*small) or _loop(*small, ZEROED)
-        if others is None:
-            return None
-        for i, one in zip(rest, others, strict=True):
-            found[i] = one
     return found
 
 

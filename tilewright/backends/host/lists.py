@@ -27,7 +27,7 @@ from tilewright.backends.host.crew import crew_of, looks
 from tilewright.backends.host.kernels.step_table import STEP
 from tilewright.backends.host.narrow import KINDS
 from tilewright.facts.device import Device
-from tilewright.planning.host_part import SIDE, SMALL, large, saved_by_lists
+from tilewright.planning.host_part import SIDE, SMALL, saved_by_lists
 
 DTYPES = ("float32", "float64")
 _SHARE = 16  # tiles that every thread has at least, where products can be cut so far
@@ -75,11 +75,6 @@ class Read:
         self.saved = saved_by_lists(len(a), capped)
         self.is_uneven = tile * _PARTS * job.threads > self.flops
 
-    def large(self) -> list[int]:
-        """The products that a BLAS does better."""
-        m, n, k = self._job.records[: len(self._held[0]), self._job.sizes].T
-        return np.flatnonzero(large(m, n, k)).tolist()
-
     def leave(self) -> None:
         """The next call may have the memory."""
         if self._job.room <= _KEPT:
@@ -100,7 +95,6 @@ class _Job:
         kind = KINDS[lists.dtype.name]
         self.names, self._tile = compiled.kernels("lists"), compiled.kernels("grouped")
         self._run, self._dtype = compiled.kernels("conv_steps").run, lists.dtype
-        self.sizes = [self._tile.M, self._tile.N, self._tile.K]
         self.threads = max(1, lists.device.compute_units)
         self.room = max(64, count)
         self.records = np.zeros((self.room, self._tile.RECORD), np.int64)
