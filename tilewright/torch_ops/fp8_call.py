@@ -18,7 +18,7 @@ from tilewright.facts.limits import MOST
 from tilewright.inputs.checks import check_shape
 from tilewright.inputs.overlap import SHARED, check_apart
 from tilewright.inputs.tensors import check_memory, dtype_of, needs_gradient
-from tilewright.torch_ops import fp8, fp8_again, fp8_constants
+from tilewright.torch_ops import fp8, fp8_again, fp8_constants, fp8_guarded
 from tilewright.torch_ops.eager import is_eager
 from tilewright.wording import short
 
@@ -37,7 +37,9 @@ def ragged(
 ) -> Any:
     """Arguments, results and errors are those of `tilewright.ragged_matmul`."""
     asked = x, w, offsets, scale_a, scale_b
-    found = fp8_again.again(asked, out, out_dtype)
+    found = fp8_guarded.at_once(asked, out, out_dtype)
+    if found is None:
+        found = fp8_again.again(asked, asked, out, out_dtype)
     if found is not None:
         return found
     given = {"x": x, "w": w, "offsets": offsets}
@@ -71,8 +73,12 @@ def ragged(
 
 def dense(a: Any, b: Any, scale_a: Any, scale_b: Any, out: Any, out_dtype: Any) -> Any:
     """Arguments, results and errors are those of `tilewright.matmul`: a batch of one group."""
+    passed = a, b, None, scale_a, scale_b
+    found = fp8_guarded.at_once(passed, out, out_dtype)
+    if found is not None:
+        return found
     asked = _as_batch(a, b, scale_a, scale_b)
-    found = None if asked is None else fp8_again.again(asked, out, out_dtype)
+    found = None if asked is None else fp8_again.again(asked, passed, out, out_dtype)
     if found is not None:
         return found
     given = {"a": a, "b": b}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ import tilewright  # noqa: E402
 from tests.support import fp8_cases as cases  # noqa: E402
 from tilewright import errors  # noqa: E402
 from tilewright.backends.cuda.fp8 import engine, hopper, triton  # noqa: E402
-from tilewright.torch_ops import fp8_again  # noqa: E402
+from tilewright.torch_ops import fp8_again, fp8_guarded  # noqa: E402
 
 
 @pytest.fixture(params=["fastest", "triton"])
@@ -114,6 +115,56 @@ def test_what_was_checked_once_is_right_at_other_addresses_and_of_other_rows(kin
     for given, out in kept:
         check(out, given)
     assert len(fp8_again._ready) > 0
+
+
+@pytest.mark.parametrize("form", ["rows", "alone", "depths", "whole"])
+def test_what_comes_again_exactly_so_goes_through_its_guard(form: str) -> None:
+    torch.manual_seed(0)
+    tilewright.forget()
+    kept = []
+    for turn in range(8):
+        call, truth, shape = again_and_again(form)
+        if turn % 2:
+            out = torch.full(shape, float("nan"), device="cuda", dtype=truth.dtype)
+            assert call(out=out) is out
+        else:
+            out = call()
+        kept.append((out, truth))
+        tilewright.synchronize()
+        if turn in (1, 3):
+            assert len(fp8_guarded._guarded) == (0 if turn == 1 else 2)
+    for found, truth in kept:
+        assert (found.double() - truth.double()).norm() <= 4e-3 * truth.double().norm()
+
+
+def again_and_again(form: str) -> tuple[Any, Any, tuple[int, ...]]:
+    """A product of new tensors that lie as the last ones did, what it gives, and its shape."""
+    x, w = torch.randn(300, 256, device="cuda"), torch.randn(2, 256, 128, device="cuda")
+    ends = torch.tensor([128, 256] if form == "depths" else [100, 300], device="cuda")
+    if form == "whole":
+        x, w = (torch.randint(-99, 99, one.shape, device="cuda").to(torch.int8) for one in (x, w))
+        w = w.mT.contiguous().mT
+        truth = torch.cat([x[:100].double() @ w[0].double(), x[100:].double() @ w[1].double()])
+        call = partial(tilewright.ragged_matmul, x, w, ends)
+        return call, truth.to(torch.int32), (300, 128)
+    xv, xs = tilewright.quantise_fp8(x)
+    left = cases.decoded(xv, xs)
+    if form == "depths":
+        y = torch.randn(256, 128, device="cuda")
+        yv, ys = tilewright.quantise_fp8(y, scale="128x128", along=0)
+        parts = [
+            left[:, :128] @ cases.decoded(yv, ys)[:128],
+            left[:, 128:] @ cases.decoded(yv, ys)[128:],
+        ]
+        call = partial(tilewright.ragged_matmul, xv, yv, ends, scale_a=xs, scale_b=ys)
+        return call, torch.stack(parts).bfloat16(), (2, 300, 128)
+    wv, ws = tilewright.quantise_fp8(w, scale="128x128", along=1)
+    right = cases.decoded(wv, ws)
+    if form == "alone":
+        call = partial(tilewright.matmul, xv, wv[0], scale_a=xs, scale_b=ws[0])
+        return call, (left @ right[0]).bfloat16(), (300, 128)
+    call = partial(tilewright.ragged_matmul, xv, wv, ends, scale_a=xs, scale_b=ws)
+    return call, torch.cat([left[:100] @ right[0], left[100:] @ right[1]]).bfloat16(), (300, 128)
 
 
 def test_what_was_checked_once_is_refused_where_it_is_wrong_later() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from tilewright.backends.cuda.fp8 import launch
-from tilewright.backends.cuda.fp8.work import Fp8Work, Operands, Scales, Way
+from tilewright.backends.cuda.fp8.work import Fp8Work, Operands, Places, Scales, Way
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.backends.cuda.ragged.plan import DepthPlan, RowPlan, memory
 from tilewright.facts.device import Device
@@ -35,28 +37,69 @@ class Hopper:
 
     def bind(self, proposal: Proposal, work: Fp8Work) -> Way:
         """The planning launch and the multiplying one. Raises DeviceError."""
-        made, groups = launch.Launch(work), work.groups
-        given = work.operands
+        given, groups = work.operands, work.groups
         if work.depths:
-            depths = DepthPlan(given.a, given.offsets, groups)
-
-            def by_depths(stream: int, now: Operands) -> None:
-                table = memory(now.a, 4 + 4 * groups)
-                depths.launch(stream, now.offsets, table, now.b.shape[0])
-                made.launch(stream, table, now)
-
-            return by_depths
+            return _Depths(DepthPlan(given.a, given.offsets, groups), launch.Launch(work), groups)
         last = launch.is_long(given.a.shape[0], groups)
         plan = RowPlan(
             given.offsets, given.out, groups, launch.ROWS, clear=work.clear, rests_last=last
         )
+        return _Rows(plan, launch.Launch(work), groups)
 
-        def by_rows(stream: int, now: Operands) -> None:
-            table = memory(now.a, 4 + 4 * (now.a.shape[0] // launch.ROWS + groups))
-            plan.launch(stream, now.offsets, table, now.out)
-            made.launch(stream, table, now)
 
-        return by_rows
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """A Way of groups of rows: plan, then multiply."""
+
+    plan: RowPlan
+    multiply: launch.Launch
+    groups: int
+
+    def __call__(self, stream: int, now: Operands) -> None:
+        table = memory(now.a, self._words(now.a.shape[0]))
+        self.plan.launch(stream, now.offsets, table, now.out)
+        self.multiply.launch(stream, table, now)
+
+    def settled(self, work: Fp8Work) -> Callable[[int, Any, Any, Places], None]:
+        """As `Settling` has it."""
+        plan, multiply = self.plan.launch, launch.Launch(work).settle(work.operands)
+        words = self._words(work.operands.a.shape[0])
+
+        def run(stream: int, offsets: Any, out: Any, places: Places) -> None:
+            table = memory(out, words)
+            plan(stream, offsets, table, out)
+            multiply(stream, table, places)
+
+        return run
+
+    def _words(self, rows: int) -> int:
+        return 4 + 4 * (rows // launch.ROWS + self.groups)
+
+
+@dataclass(frozen=True, slots=True)
+class _Depths:
+    """The same of groups of k."""
+
+    plan: DepthPlan
+    multiply: launch.Launch
+    groups: int
+
+    def __call__(self, stream: int, now: Operands) -> None:
+        table = memory(now.a, 4 + 4 * self.groups)
+        self.plan.launch(stream, now.offsets, table, now.b.shape[0])
+        self.multiply.launch(stream, table, now)
+
+    def settled(self, work: Fp8Work) -> Callable[[int, Any, Any, Places], None]:
+        """As `Settling` has it."""
+        plan, multiply = self.plan.launch, launch.Launch(work).settle(work.operands)
+        words, rows = 4 + 4 * self.groups, work.operands.b.shape[0]
+
+        def run(stream: int, offsets: Any, out: Any, places: Places) -> None:
+            table = memory(out, words)
+            plan(stream, offsets, table, rows)
+            multiply(stream, table, places)
+
+        return run
 
 
 def _why_not_read(given: Operands) -> str | None:

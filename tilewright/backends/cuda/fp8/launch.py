@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Callable
 from typing import Any
 
-from tilewright.backends.cuda.fp8.work import BLOCK, Fp8Work, Operands, Scales
+from tilewright.backends.cuda.fp8.work import BLOCK, Fp8Work, Operands, Places, Scales
 from tilewright.backends.cuda.machine import faults, nvrtc
 from tilewright.backends.cuda.machine.tensor_maps import (
     ALIGNMENT,
@@ -18,6 +19,7 @@ from tilewright.backends.cuda.machine.tensor_maps import (
     begins_with_address,
     encoded,
 )
+from tilewright.errors import DeviceError
 
 ROWS, COLUMNS = 256, 128  # of a tile
 _THREADS = 384
@@ -118,26 +120,51 @@ class Launch:
 
     def launch(self, stream: int, table: Any, given: Operands) -> None:
         """Enqueue on a stream of the current device. Raises DeviceError."""
+        with self._lock:
+            self._lay(given)
+            self._call.table = table.data_ptr()
+            self._enqueue(stream)
+
+    def settle(self, given: Operands) -> Callable[[int, Any, Places], None]:
+        """For operands that lie as these do from now on: `launch(stream, table, places)`.
+
+        Whoever has it launches nothing else by this object. Raises DeviceError, also where maps do
+        not begin with their address.
+        """
+        if not begins_with_address():
+            raise DeviceError("cuda: this driver's tensor maps do not begin with their address")
+        with self._lock:
+            self._lay(given)
+        return self._launch_at
+
+    def _launch_at(self, stream: int, table: Any, places: Places) -> None:
+        call, (left, right) = self._call, self._maps
+        with self._lock:
+            left.address.value, right.address.value = places[:2]
+            call.a_scales, call.b_scales, call.out = places[2:]
+            call.table = table.data_ptr()
+            self._enqueue(stream)
+
+    def _lay(self, given: Operands) -> None:
+        """All of the argument but the table."""
         call, out = self._call, given.out
         a, b = given.scale_a, given.scale_b
         columns, depth = given.b.shape[-1], given.b.shape[-2]
         rows = columns if self._depths else columns * given.b.shape[0]
         left, right = self._maps
-        with self._lock:
-            left.move(given.a, given.a.shape, given.a.stride(0), 64)
-            right.move(given.b, (rows, depth), given.b.stride(-1), COLUMNS)
-            call.table, call.out = table.data_ptr(), out.data_ptr()
-            call.a_scales, call.b_scales = a.data_ptr(), b.data_ptr()
-            call.a_scale_row, call.a_scale_k = a.stride()
-            call.b_scale_group, call.b_scale_k, call.b_scale_column = b.stride()
-            row, group = out.stride(-2), out.stride(0)
-            call.out_row, call.out_group = row, group
-            call.vectors = int(((row | group) * out.element_size() | out.data_ptr()) % 16 == 0)
-            if self._depths:
-                call.b_scale_group = 0
-            else:
-                call.band = min(max(given.a.shape[0] // (self._groups * ROWS), 1), _BAND)
-            self._enqueue(stream)
+        left.move(given.a, given.a.shape, given.a.stride(0), 64)
+        right.move(given.b, (rows, depth), given.b.stride(-1), COLUMNS)
+        call.out = out.data_ptr()
+        call.a_scales, call.b_scales = a.data_ptr(), b.data_ptr()
+        call.a_scale_row, call.a_scale_k = a.stride()
+        call.b_scale_group, call.b_scale_k, call.b_scale_column = b.stride()
+        row, group = out.stride(-2), out.stride(0)
+        call.out_row, call.out_group = row, group
+        call.vectors = int(((row | group) * out.element_size() | out.data_ptr()) % 16 == 0)
+        if self._depths:
+            call.b_scale_group = 0
+        else:
+            call.band = min(max(given.a.shape[0] // (self._groups * ROWS), 1), _BAND)
 
 
 class _Map:
@@ -147,7 +174,7 @@ class _Map:
         """`place` is its address there."""
         self._place = place
         self._lies: tuple[int, ...] = ()
-        self._address = ctypes.c_uint64.from_address(place)
+        self.address = ctypes.c_uint64.from_address(place)
 
     def move(self, operand: Any, sizes: tuple[int, int], pitch: int, box: int) -> None:
         """To an operand of so many rows and so much k, in boxes of rows. Raises DeviceError.
@@ -156,7 +183,7 @@ class _Map:
         """
         at, lies = operand.data_ptr(), (*sizes, pitch)
         if lies == self._lies and begins_with_address():
-            self._address.value = at
+            self.address.value = at
             return
         self._lies = ()  # of none, should the driver refuse it
         made = encoded("UINT8", at, (sizes[1], sizes[0]), pitch, (BLOCK, box))

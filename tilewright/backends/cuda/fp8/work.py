@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 BLOCK = 128  # elements along k, and along n of a whole block, that share a scale
 
@@ -34,6 +34,19 @@ class Operands(NamedTuple):
 
 # Launches on a stream.
 Way = Callable[[int, Operands], None]
+Places = tuple[int, int, int, int, int]  # addresses of a, b, both scales and out
+
+
+@runtime_checkable
+class Settling(Protocol):
+    """A Way that has a faster one for operands that lie as others did, of as many rows."""
+
+    def settled(self, work: Fp8Work) -> Callable[[int, Any, Any, Places], None]:
+        """Its launches: a stream, offsets and out as tensors, and all but the offsets' addresses.
+
+        Operands are to lie as those of `work` do, at addresses that are as aligned to 16 bytes.
+        Raises DeviceError.
+        """
 
 
 @dataclass(frozen=True, slots=True)
