@@ -22,6 +22,9 @@ from tilewright.wording import short
 DTYPES = ("float16", "float32", "float64")
 OF_HOST = (*DTYPES, *COMPLEX)  # that the host multiplies in its own memory
 NO_COMPLEX = "no kernel of an OpenCL device multiplies complex numbers"
+_LISTS = (
+    "; lists of matrices are for grouped_matmul, and plan_grouped(…).explain() says how they go"
+)
 _GPUS = (2, 10, 13)  # DLPack's numbers for CUDA, ROCm and CUDA's managed memory
 
 
@@ -86,9 +89,10 @@ def view(value: Any, name: str) -> View:
         return _view_pyopencl(value, name)
     if hasattr(value, "__dlpack__"):
         return _view_numpy(_from_dlpack(value, name), name)
+    of_many = isinstance(value, (list, tuple)) and any(hasattr(one, "shape") for one in value)
     raise OperandError(
         f"{name}={short(value)}: not an array; accepted are NumPy, pyopencl and tilewright arrays"
-        " and any CPU array with __dlpack__"
+        f" and any CPU array with __dlpack__{_LISTS if of_many else ''}"
     )
 
 

@@ -17,9 +17,8 @@ import numpy.typing as npt
 
 from tilewright.arrays.addresses import Column, numbers_of
 from tilewright.backends.host import grouped as native
-from tilewright.backends.host.lists import DTYPES as LISTED
 from tilewright.calls.grouped_engines import Batch, chosen
-from tilewright.calls.grouped_quick_host import is_worth_planning
+from tilewright.calls.grouped_quick_host import unbound
 from tilewright.calls.grouped_run_host import bound, host_share, is_loops
 from tilewright.errors import KernelError, ShapeError
 from tilewright.facts.device import Device
@@ -36,7 +35,6 @@ from tilewright.inputs.devices import backend_of, resolve
 from tilewright.inputs.watched import are_watched, listed
 from tilewright.planning.explain import batch_head, explained, explained_elsewhere
 from tilewright.planning.grouped import Balance, Bucket, GroupedLayout, signature
-from tilewright.planning.host_part import SMALL, saved_by_lists
 from tilewright.planning.order import ORDERS
 from tilewright.remember import Shelf
 from tilewright.wording import PATH, counted, short
@@ -47,8 +45,11 @@ _OPTIONS = (
     *("kernel", "precision"),
 )
 _LOOP = "a loop of numpy.matmul, as given"
-_READ = "unbound    lists are read and cut anew at every call, which costs less than to find a plan"
-_LOOPED = "unbound    a loop of NumPy's products: a plan would save less than it costs"
+_UNBOUND = {
+    "lists": "lists are read and cut anew at every call, which costs less than to find a plan",
+    "loop": "a loop of NumPy's products: a plan would save less than it costs",
+    "plan": "this plan, found again by sizes",
+}
 _FORMAT = "tilewright-grouped-plan-1"
 _MOST_BYTES = 64 << 20  # of a plan in a file: a million problems take 15 MB
 _plans: Shelf[bytes, GroupedPlan] = Shelf("plans of batches", most=256 << 20)
@@ -123,10 +124,9 @@ class GroupedPlan(Fixed):
             return "\n".join(head + lines)
         if not len(self.m):
             return "\n".join([*head, "because    the batch is empty: nothing is computed"])
-        if self.dtype not in NARROW and not is_worth_planning(len(self.m), flops):
-            listed = self.dtype in LISTED and saved_by_lists(len(self.m), self._small_flops()) > 0
-            head.append(_READ if listed else _LOOPED)
         sizes = (self.m, self.n, self.k)
+        if self.dtype not in NARROW:
+            head.append(f"unbound    {_UNBOUND[unbound(self.device, self.dtype, sizes)]}")
         if not self.named and is_loops(self.home, self.dtype, sizes):
             head.append("bound      a loop of NumPy's products: they end before a launch would")
         host = host_share(self.home, self.dtype, sizes)
@@ -134,11 +134,6 @@ class GroupedPlan(Fixed):
             large = counted(len(host), "large product")
             head.append(f"host       {large} by NumPy's BLAS, before the others")
         return "\n".join(head + explained(self.layout, self.verdict, flops))
-
-    def _small_flops(self) -> float:
-        """Operations of all, of which those of large products count in part."""
-        flops = 2.0 * self.m * self.n.astype(float) * self.k
-        return float(np.minimum(flops, SMALL).sum())
 
     def bind(self, a: Any, b: Any, out: Any = None, **options: Any) -> Callable[[], Results]:
         """A callable that only launches, on these operands, and returns the results.

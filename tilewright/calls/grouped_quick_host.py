@@ -19,12 +19,15 @@ from typing import Any
 import numpy as np
 
 from tilewright import settings
+from tilewright.arrays.addresses import Column
 from tilewright.arrays.array import NDArray
 from tilewright.arrays.views import loaded_torch
-from tilewright.backends.host.lists import Lists, lists_of
+from tilewright.backends.host.compiled import available
+from tilewright.backends.host.lists import DTYPES, Lists, are_uneven, lists_of
 from tilewright.calls.grouped_engines import is_ready
+from tilewright.facts.device import Device
 from tilewright.inputs.devices import host, resolve
-from tilewright.planning.host_part import LARGE, ZEROED, saved
+from tilewright.planning.host_part import LARGE, SIDE, SMALL, ZEROED, saved, saved_by_lists
 from tilewright.remember import forgets
 from tilewright.settings import DEVICE, VARIABLES
 
@@ -166,3 +169,19 @@ def _loop(a: tuple[Any, ...], b: tuple[Any, ...], largest: int) -> list[NDArray]
 def is_worth_planning(count: int, flops: float) -> bool:
     """Whether a kernel saves more than it costs to reach it, plan and kernel found again."""
     return count > _FEW and saved(count, flops) > _FIXED + _PRODUCT * count
+
+
+def unbound(device: Device, dtype: str, sizes: tuple[Column, Column, Column]) -> str:
+    """What `at_once` does with NumPy's matrices of these sizes once all is compiled: "lists",
+    "loop", or "plan", which is what it leaves to one."""
+    m, n, k = sizes
+    flops = 2.0 * m.astype(float) * n * k
+    count, total = len(m), float(flops.sum())
+    planned = "plan" if is_worth_planning(count, total) else "loop"
+    has_lists = dtype in DTYPES and device.kind == "cpu" and available()
+    if count <= _FEW or not has_lists:
+        return planned
+    wide = np.minimum(np.minimum(m, n), k) >= SIDE
+    if bool(np.any(flops[wide] >= LARGE)) or are_uneven(host(), dtype, sizes):
+        return planned
+    return "lists" if saved_by_lists(count, float(np.minimum(flops, SMALL).sum())) > 0 else "loop"

@@ -14,7 +14,8 @@ from tests.support.cases import Case
 from tests.support.checks import assert_right_together
 from tilewright import errors, grouped_matmul, plan_grouped
 from tilewright.backends.host import compiled, grouped
-from tilewright.backends.host.lists import DTYPES, Lists, lists_of
+from tilewright.backends.host.lists import DTYPES, Lists, are_uneven, lists_of
+from tilewright.calls.grouped_quick_host import unbound
 from tilewright.inputs.devices import host
 
 pytestmark = pytest.mark.skipif(not compiled.available(), reason="needs Numba")
@@ -192,3 +193,29 @@ def test_objects_are_given_back() -> None:
     expected = kept.copy()
     del made, a, b
     assert np.array_equal(kept, expected)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "way"),
+    [
+        ([(20, 30, 40)] * 300, "lists"),
+        ([(90, 80, 70)] * 2000, "lists"),  # a plan is worth its time, and lists still less of it
+        ([(5, 5, 5)] * 6, "loop"),
+        ([(2, 2, 2)] * 8, "loop"),
+        ([(20, 30, 4000), *[(2, 2, 2)] * 99], "loop"),  # of all that is to do one tile has the most
+        ([(1000, 1000, 1000)] * 8, "plan"),
+    ],
+)
+def test_explain_says_what_becomes_of_lists(sizes: list[tuple[int, int, int]], way: str) -> None:
+    m, n, k = np.array(sizes).T
+    rng = np.random.default_rng(0)
+    a = tuple(rng.random((rows, depth), np.float32) for rows, _, depth in sizes)
+    b = tuple(rng.random((depth, cols), np.float32) for _, cols, depth in sizes)
+    read = of("float32").read(a, b)
+    assert read is not None
+    assert read.is_uneven == are_uneven(host(), "float32", (m, n, k))
+    assert unbound(host(), "float32", (m, n, k)) == way
+    words = {"lists": "read and cut anew", "loop": "a loop of NumPy's", "plan": "this plan"}
+    told = [line for line in plan_grouped(m, n, k).explain().split("\n") if "unbound" in line]
+    assert len(told) == 1
+    assert words[way] in told[0]

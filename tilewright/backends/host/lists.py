@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.arrays.addresses import layout_holds
+from tilewright.arrays.addresses import Column, layout_holds
 from tilewright.arrays.array import NDArray
 from tilewright.backends.host import compiled, grouped
 from tilewright.backends.host.crew import crew_of, looks
@@ -180,3 +180,11 @@ def lists_of(device: Device, dtype: str) -> Lists | None:
     if dtype not in DTYPES or not grouped.is_compiled(dtype) or not layout_holds():
         return None
     return Lists(device, dtype)
+
+
+def are_uneven(device: Device, dtype: str, sizes: tuple[Column, Column, Column]) -> bool:
+    """What `Read.is_uneven` will be of products of these sizes: threads would wait for one tile."""
+    m, n, k = (column.astype(float) for column in sizes)
+    first = grouped.NativeGroups(device, dtype).tiles[0]
+    largest = float((np.minimum(m, first.m) * np.minimum(n, first.n) * k).max(initial=0.0))
+    return largest * _PARTS * max(1, device.compute_units) > float((m * n * k).sum())
