@@ -1,4 +1,4 @@
-"""Memory of a GPU that launches on any stream read: written before, and kept until they are done.
+"""Memory of a GPU that launches on any stream may read: filled first, kept until they are done.
 
     made on stream A      filled there, an event behind that
     launch on B, first    B waits for the event, and torch is told that B uses the memory
