@@ -360,3 +360,16 @@ def test_what_torch_is_sooner_at_is_right_whatever_the_rows_and_who_learns(
             torch.testing.assert_close(found, torch.cat(parts), rtol=1e-4, atol=1e-4)
             assert found.requires_grad == wants
     remember.forget()
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_views_of_memory_that_was_given_back_are_refused(number: int) -> None:
+    given = [torch.randn(24, 33), torch.randn(4, 33, 48), ends("rows")]
+    whole = torch.cat([given[number], given[number]])
+    given[number] = whole[len(given[number]) :]
+    a, b, offs = given
+    for _ in range(3):
+        torch.nn.functional.grouped_mm(a, b, offs=offs)
+    whole.untyped_storage().resize_(0)
+    with pytest.raises(OperandError, match="has no memory"):
+        torch.nn.functional.grouped_mm(a, b, offs=offs)

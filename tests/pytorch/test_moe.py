@@ -348,3 +348,20 @@ def test_what_passed_once_is_checked_where_it_is_something_else() -> None:
             assert tw.moe(*mixed).dtype == torch.bfloat16
         with pytest.raises(DtypeError, match="w_up"):
             tw.moe(*mixed)
+
+
+@pytest.mark.parametrize("name", ["x", "w_up", "w_down", "experts", "weights"])
+def test_views_of_memory_that_was_given_back_are_refused(name: str) -> None:
+    given = {
+        "x": torch.randn(1, 32),
+        "w_up": torch.randn(4, 32, 64),
+        "w_down": torch.randn(4, 32, 32),
+        "experts": torch.zeros(1, 2, dtype=torch.int64),
+        "weights": torch.ones(1, 2),
+    }
+    whole = torch.cat([given[name], given[name]])
+    given[name] = whole[len(given[name]) :]
+    tw.moe(**given)
+    whole.untyped_storage().resize_(0)
+    with pytest.raises(OperandError, match=f"{name} .* has no memory"):
+        tw.moe(**given)

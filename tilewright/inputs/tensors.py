@@ -23,6 +23,7 @@ DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 WITH_COMPLEX = {*DTYPES, torch.complex64, torch.complex128}
 NAMES = "float16, bfloat16, float32, float64"
 _BY_NUMPY = (torch.float16, torch.float32, torch.float64, torch.complex64, torch.complex128)
+LOW = 1 << 40  # bytes; a tensor that begins below may be a view of no memory
 
 
 def dtype_of(tensor: Tensor) -> str:
@@ -141,15 +142,26 @@ def narrow_array(value: Any, name: str) -> Any:
 
 def _lying(seen: NDArray, value: Tensor, name: str) -> NDArray:
     """NumPy's view of a tensor's memory, where it has some: NumPy itself does not ask."""
-    if not value.data_ptr():
+    if not address(value):
         check_memory({name: value})
     return seen
+
+
+def address(value: Any) -> int:
+    """Where a tensor's elements begin; 0 where its storage was given back.
+
+    torch adds the offset of a view to the storage's address, though that is none.
+    """
+    place: int = value.data_ptr()
+    if place < LOW and place == value.storage_offset() * value.element_size():
+        return 0
+    return place
 
 
 def check_memory(given: Mapping[str, Tensor | None]) -> None:
     """Raise OperandError where elements of a tensor lie nowhere: its storage was given back."""
     for name, value in given.items():
-        if value is not None and value.numel() and not value.data_ptr():
+        if value is not None and value.numel() and not address(value):
             raise OperandError(
                 f"{name} of shape {tuple(value.shape)}: has no memory; accepted are tensors whose"
                 " elements lie on their device"

@@ -17,6 +17,7 @@ from tilewright.backends.host import routes as host
 from tilewright.errors import ArgumentError
 from tilewright.facts.arithmetic import is_alone
 from tilewright.facts.gates import FUNCTIONS, Gate
+from tilewright.inputs.tensors import address, check_memory
 from tilewright.torch_ops import on_processor, ragged_tensors
 
 _Routes = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -33,6 +34,8 @@ def forward(
     keep: bool,
 ) -> tuple[Tensor, ...]:
     """The result, h, and the routes. Raises ArgumentError for experts that are none."""
+    given = {"x": x, "w_up": w_up, "w_down": w_down, "experts": experts, "weights": weights}
+    check_memory(given)
     (tokens, top), groups = experts.shape, w_up.shape[0]
     rows, routes = _routes(experts, groups, x.dtype)
     offsets, owners, _, places = routes
@@ -106,7 +109,7 @@ def _routes(experts: Tensor, groups: int, dtype: torch.dtype) -> tuple[int, _Rou
 
     Raises ArgumentError for experts that are none.
     """
-    run, place = host.run(ragged_tensors.NAMES.get(dtype)), experts.data_ptr()
+    run, place = host.run(ragged_tensors.NAMES.get(dtype)), address(experts)
     if run is None or not place:
         return _routes_by_torch(experts, groups)
     (tokens, top), (row, col), item = experts.shape, experts.stride(), experts.element_size()

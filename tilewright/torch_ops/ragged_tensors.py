@@ -20,7 +20,7 @@ from tilewright import remember
 from tilewright.arrays import torch_private as private
 from tilewright.backends.host import ragged as host
 from tilewright.inputs.devices import host as the_host
-from tilewright.inputs.tensors import written
+from tilewright.inputs.tensors import LOW, address, written
 from tilewright.inputs.watched import is_anything_watched
 from tilewright.remember import Shelf
 from tilewright.torch_ops.eager import PLAIN, is_eager
@@ -90,7 +90,10 @@ class Launch:
         t = x.size(self.along)
         if not self.of_rows and w.shape[0] != t:
             return host.WRONG
-        given, asks = (x.data_ptr(), w.data_ptr(), offsets.data_ptr(), bias), host.ASKS
+        places, asks = (x.data_ptr(), w.data_ptr(), offsets.data_ptr()), host.ASKS
+        if min(places) < LOW:
+            places = address(x), address(w), address(offsets)
+        given = (*places, bias)
         if self.asks == host.LOOKS:
             found = self.bound(*given, 1, t, _threads(), host.LOOKS)
             if found in _THEIRS:
@@ -143,7 +146,7 @@ def again(
                 return theirs(x, w, offsets)
             if launch.unasked and launch.is_still_torchs(x):
                 return theirs(x, w, offsets) if wants else _grouped(x, w, offs=offsets)
-        place = 0 if bias is None else bias.data_ptr()
+        place = 0 if bias is None else address(bias)
         found = launch.made(x, w, offsets, place)
         if type(found) is int:
             found = _otherwise(found, launch, given, wants)
@@ -234,7 +237,7 @@ def product(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None) -> Any:
     if bias is not None:
         if type(bias) not in PLAIN or bias.is_neg() or not bias.is_contiguous():
             return None
-        place = bias.data_ptr()
+        place = address(bias)
     key = _key(x, w, offsets, bias)
     launch = _launches.get(key)
     if launch is None:
@@ -260,8 +263,8 @@ def product_into(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None, out
     if bound is None:
         return False
     t = x.shape[0] if w.dim() == 3 else x.shape[1]
-    place = 0 if bias is None else bias.data_ptr()
-    places = (x.data_ptr(), w.data_ptr(), offsets.data_ptr(), place, out.data_ptr())
+    place = 0 if bias is None else address(bias)
+    places = (address(x), address(w), address(offsets), place, address(out))
     if bound(*places, t, _threads()) != host.DONE:
         return False
     written(out)

@@ -50,6 +50,7 @@ def route(experts, is_wide, row, col, tokens, top, groups, offsets, owners, orde
               slot
     offsets, owners, order, places    int32: [groups], then [tokens top] each. Owners are the tokens
               of rows
+    Experts are read once, as another thread may write others between two looks at them.
     """
     clear(offsets, 4 * groups)
     for token in range(tokens):
@@ -57,6 +58,7 @@ def route(experts, is_wide, row, col, tokens, top, groups, offsets, owners, orde
             expert = _expert(experts, is_wide, row, col, token, slot)
             if expert < -1 or expert >= groups:
                 return -1 - (token * top + slot)
+            _put(places, token * top + slot, expert)
             if expert >= 0:
                 _put(offsets, expert, _get(offsets, expert) + 1)
     rows = 0
@@ -67,7 +69,8 @@ def route(experts, is_wide, row, col, tokens, top, groups, offsets, owners, orde
     last = rows
     for token in range(tokens):
         for slot in range(top):
-            expert, number = _expert(experts, is_wide, row, col, token, slot), token * top + slot
+            number = token * top + slot
+            expert = _get(places, number)
             if expert < 0:
                 place = last
                 last += 1
