@@ -180,6 +180,18 @@ def test_threads_at_once_have_memory_of_their_own() -> None:
             assert all(map(np.array_equal, run.result(), alone[i % 4]))
 
 
+@pytest.mark.parametrize("fits", [True, False])
+def test_memory_of_very_many_products_is_not_kept_whatever_became_of_them(fits: bool) -> None:
+    of("float32")
+    native = Lists(host(), "float32")
+    one, last = np.ones((1, 1), np.float32), np.ones((1 if fits else 2, 1), np.float32)
+    read = native.read((one,) * 70_000, (one,) * 69_999 + (last,))
+    assert (read is not None) is fits
+    if read is not None:
+        read.leave()
+    assert not native.free
+
+
 def test_objects_are_given_back() -> None:
     a, b = drawn(300, 40)
     of("float32")

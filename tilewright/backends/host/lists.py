@@ -54,8 +54,13 @@ class Lists:
         job = self._job(count)
         found = Read(self, job, a, b) if job.read(a, b, count) else None
         if found is None:
-            self.free.append(job)
+            self.leave(job)
         return found
+
+    def leave(self, job: _Job) -> None:
+        """The next call may have the memory, unless that is much."""
+        if job.room <= _KEPT:
+            self.free.append(job)
 
     def _job(self, count: int) -> _Job:
         try:
@@ -77,8 +82,7 @@ class Read:
 
     def leave(self) -> None:
         """The next call may have the memory."""
-        if self._job.room <= _KEPT:
-            self._lists.free.append(self._job)
+        self._lists.leave(self._job)
 
     def multiply(self) -> list[NDArray] | None:
         """Every product, None where there is no memory for it."""
