@@ -65,21 +65,6 @@ def _place_of(x: Tensor) -> Any:
     return moe_on_gpu if x.is_cuda else moe_on_processor
 
 
-@torch.library.custom_op("tilewright::moe", mutates_args=())
-def _moe(
-    x: Tensor,
-    w_up: Tensor,
-    w_down: Tensor,
-    experts: Tensor,
-    weights: Tensor,
-    activation: str,
-    precision: str,
-    keep: bool,
-) -> _Made:
-    """The result; h, with no rows unless `keep`; offsets, tokens, order and places (routes.py)."""
-    return _moe_of(x, w_up, w_down, experts, weights, activation, precision, keep)
-
-
 def _moe_of(
     x: Tensor,
     w_up: Tensor,
@@ -90,7 +75,7 @@ def _moe_of(
     precision: str,
     keep: bool,
 ) -> _Made:
-    """The same without a look at who looks on."""
+    """The result; h, with no rows unless `keep`; offsets, tokens, order and places (routes.py)."""
     shapes = _shapes(x, w_up, w_down, experts, keep)
     if not (experts.numel() and w_down.numel()):  # there is nothing to multiply
         return _new(x, torch.zeros, shapes)
@@ -99,6 +84,9 @@ def _moe_of(
             x, w_up, w_down, experts, weights, GATES[activation], precision, keep
         )
     return found
+
+
+_moe = torch.library.custom_op("tilewright::moe", _moe_of, mutates_args=())
 
 
 @_moe.register_fake
