@@ -152,6 +152,13 @@ def _noted(ahead, count, item, place, row, col, rows, cols):
 
 
 @helper
+def even(size, most, step):
+    """Rows, or columns, of tiles of at most so many, as even as multiples of `step` are."""
+    count = max(-(-size // most), 1)
+    return step * -(-size // (count * step))
+
+
+@helper
 def evened(depth, chain):
     """Steps of k of a chain: at most so many, and all of one length but for the last."""
     return -(-depth // -(-depth // chain)) if depth > chain else max(depth, 1)

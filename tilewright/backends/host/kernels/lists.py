@@ -36,6 +36,7 @@ from tilewright.backends.host.kernels.grouped import (
     K,
     M,
     N,
+    even,
 )
 from tilewright.backends.host.kernels.grouped_tile import number as number_of
 from tilewright.backends.host.kernels.grouped_tile import put as put_real
@@ -53,13 +54,6 @@ FACTS = 6
 SHAPE, SHAPES = 3, 3
 _MOST, _ELEMENTS, _LINE = 2**31 - 64, 2**42, 64  # of a side; of a result, a BLAS's too
 _BLOCK, _PANEL = 24, 128  # tiles are cut at so many rows, and bytes of columns
-
-
-@helper
-def _even(size, most, step):
-    """Rows, or columns, of tiles of at most so many, as even as multiples of `step` are."""
-    count = max(-(-size // most), 1)
-    return step * -(-size // (count * step))
 
 
 @helper
@@ -157,8 +151,8 @@ def cut(records, count, results, item, shapes, most, overhead, task, tiles, cuts
         high, wide, each = 0, 0, 0.0
         for at in range(SHAPES - 1, -1, -1):
             shape = shapes + 8 * SHAPE * at
-            high = _even(m, whole(shape, 0), _BLOCK)
-            wide = _even(n, whole(shape, 1), panel)
+            high = even(m, whole(shape, 0), _BLOCK)
+            wide = even(n, whole(shape, 1), panel)
             each = 2.0 * k * number_of(0.0, shape + 16)
             if 2.0 * min(high, m) * min(wide, n) * k <= most:
                 break

@@ -38,6 +38,7 @@ from tilewright.backends.host.kernels.grouped import (
     K,
     M,
     N,
+    even,
     run_tile,
 )
 from tilewright.backends.host.kernels.grouped_narrow import run_tile as run_narrow_tile
@@ -139,13 +140,6 @@ def _recorded(job, a, b, offsets, bias, c, t):
 
 
 @helper
-def _even(size, most, step):
-    """Rows or columns of tiles of at most so many, as even as multiples of `step` are."""
-    count = max(1, -(-size // most))
-    return step * -(-size // (count * step))
-
-
-@helper
 def _seconds(job, m, n, k, share):
     """Of a tile: registers in whole rows and vectors, and B read through the caches."""
     item = whole(job, ITEM)
@@ -167,7 +161,7 @@ def _of_shape(job, shape, threads):
         m, n, k = whole(record, M), whole(record, N), whole(record, K)
         if m == 0 or n == 0:
             continue
-        rows, columns = _even(m, high, ROWS), _even(n, wide, 32)
+        rows, columns = even(m, high, ROWS), even(n, wide, 32)
         down, across = -(-m // rows), -(-n // columns)
         one = _seconds(job, min(rows, m), min(columns, n), k, share)
         # The last row and column of tiles are smaller: their seconds go with what they hold.
@@ -208,7 +202,7 @@ def _queued(job, shape, tasks, total):
         m, n, k = whole(record, M), whole(record, N), whole(record, K)
         if m == 0 or n == 0:
             continue
-        rows, columns = _even(m, high, ROWS), _even(n, wide, 32)
+        rows, columns = even(m, high, ROWS), even(n, wide, 32)
         for col in range(0, n, columns):
             for row in range(0, m, rows):
                 put(entry, 0, record)
