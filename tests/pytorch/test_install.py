@@ -18,7 +18,6 @@ import tilewright.pytorch as ours  # noqa: E402
 from tilewright import remember  # noqa: E402
 from tilewright.backends.host import compiled, ragged  # noqa: E402
 from tilewright.errors import OperandError, ShapeError  # noqa: E402
-from tilewright.inputs.devices import host  # noqa: E402
 
 OWN = torch._grouped_mm
 FORMS = ("rows", "depths", "columns", "batch")
@@ -28,12 +27,7 @@ SIZES = {"aligned": (24, 16, 32), "odd": (23, 15, 29), "thin": (24, 1, 1)}
 ENDS = (5, 5, 20, 24)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def compiled_for_all() -> None:
-    """The host's own kernels, which a call does not wait for."""
-    if compiled.available():
-        for dtype in DTYPES:
-            ragged.compile_for(host(), str(dtype).removeprefix("torch."))
+pytestmark = pytest.mark.usefixtures("compiled_for_all")
 
 
 @pytest.fixture(autouse=True)

@@ -30,6 +30,7 @@ GPU = pytest.param(
     ],
 )
 DEVICES = ["cpu", GPU]
+pytestmark = pytest.mark.usefixtures("compiled_for_all")
 
 
 @pytest.fixture(autouse=True)
