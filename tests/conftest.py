@@ -16,6 +16,7 @@ from typing import Any
 
 import hypothesis
 import numpy as np
+import psutil
 import pytest
 
 import tilewright
@@ -193,6 +194,20 @@ def opencl_device() -> Device:
         if device.backend == "opencl" and device.kind != "simulator":
             return device
     return pytest.skip("no OpenCL device: pip install 'tilewright[cpu]'")
+
+
+@pytest.fixture
+def little_memory() -> Iterator[None]:
+    """This process may have 64 GiB of addresses more than it has now.
+
+    Where `vm.overcommit_memory` is 1 terabytes are handed out, and who writes into them is ended.
+    """
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    most = psutil.Process().memory_info().vms + (1 << 36)
+    resource.setrlimit(resource.RLIMIT_AS, (most, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def find_device(name: str) -> Device:

@@ -22,7 +22,7 @@ NOT_ON_WINDOWS = (
 )
 NOT_ON_MACOS = "sched_getaffinity sched_setaffinity getxattr listxattr"
 LACKS = """
-import builtins, io, os, sys
+import asyncio, builtins, io, os, sys  # asyncio as it is here: there it is another one's
 import numpy, platformdirs, psutil, threadpoolctl, typer, rich.console
 try:
     import numba, onnx

@@ -94,7 +94,7 @@ def test_blocks_of_code_are_left_as_they_are() -> None:
 
 
 def test_docstrings_become_markup_without_losing_a_word() -> None:
-    pytest.importorskip("sphinx", reason="Sphinx is not installed")
+    pytest.importorskip("sphinx.ext.napoleon", reason="Sphinx is not installed")
     from docs.site import docstrings
 
     text = ["Rows | of `x[i]` * two_ things.", "", "name    what it is", "        and more"]

@@ -43,8 +43,8 @@ def upscaler() -> bytes:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without_rest: None) -> Path:
-    """A model, a picture and an array in the current folder, on a host that was measured."""
-    known = replace(host(), ceilings=made_up(host().key))
+    """A model, a picture and an array in the current folder, on a measured host of two cores."""
+    known = replace(host(), ceilings=made_up(host().key), compute_units=2)
     monkeypatch.setattr("tilewright.cli.profile.device_of", lambda name, graph: known)
     (tmp_path / "model.onnx").write_bytes(upscaler())
     pixels = np.random.default_rng(0).integers(0, 256, (10, 14), np.uint8)

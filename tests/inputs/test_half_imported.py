@@ -21,12 +21,14 @@ CALLS = {
     "asarray": "tilewright.asarray(a, device='host')",
 }
 PROGRAM = """
-import sys, types
+import importlib.util, sys, types
 import numpy as np
 import tilewright
 from tilewright import onebit
 for name in ("torch", "tilewright.calls.dense_plans_gpu", "tilewright.calls.grouped_plans_gpu"):
-    sys.modules[name] = types.ModuleType(name)
+    begun = types.ModuleType(name)
+    begun.__spec__ = importlib.util.find_spec(name)  # an import gives it that before it runs
+    sys.modules[name] = begun
 a = np.ones((5, 5), np.float32)
 for name, call in {calls}.items():
     try:

@@ -66,6 +66,7 @@ WAYS = [(way, "float16") for way in COPIED] + [
 ]
 
 
+@pytest.mark.usefixtures("little_memory")
 @pytest.mark.parametrize(("way", "dtype"), WAYS)
 def test_copies_that_no_memory_holds_are_refused_in_words(way: str, dtype: str) -> None:
     """One element, spread over terabytes: NumPy copies what its BLAS cannot read in place."""

@@ -187,6 +187,11 @@ def test_values_without_elements_are_computed_as_elsewhere(operator: str, empty:
     made = [run(x) for run in (found.run, found.bind(device="host"))]
     np.testing.assert_array_equal(made[0].shape, made[1].shape)
     np.testing.assert_allclose(made[0], made[1], atol=1e-6)
+    if operator == "Conv" and empty == 1:
+        bias = np.broadcast_to(constants["b"][:, None, None], made[0].shape)
+        np.testing.assert_array_equal(made[0], bias)
+    if empty == 1 and tuple(map(int, ort.__version__.split(".")[:2])) < (1, 32):
+        return  # it leaves sums over no channels as the memory was
     try:
         session = ort.InferenceSession(content, providers=["CPUExecutionProvider"])
         wanted = session.run(None, {"x": x})[0]

@@ -60,6 +60,7 @@ def test_it_raises_what_matmul_raises(change: dict[str, Any], error: type[Except
             call(**given)
 
 
+@pytest.mark.usefixtures("little_memory")
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 @pytest.mark.parametrize("needs_gradient", [False, True])
 @pytest.mark.parametrize("rows", [1 << 22, 1 << 40])

@@ -101,10 +101,24 @@ def tell_nothing_of_overflow() -> None:
     interpreter._get_np_dtype = look_up_once
 
 
+def take_one_element_for_a_number() -> None:
+    """Triton 3.6 takes an array of one element for the end of `range`; NumPy 2.5 refuses that."""
+    from triton.runtime import interpreter
+
+    patch = interpreter._patch_lang_tensor
+
+    def patched(tensor: Any, scope: Any) -> None:
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
+
+    interpreter._patch_lang_tensor = patched
+
+
 if __name__ == "__main__":
     list_once()
     replace_once()
     tell_nothing_of_overflow()
+    take_one_element_for_a_number()
     races.watch()
     import_module("torch")
     if sys.argv[1:]:

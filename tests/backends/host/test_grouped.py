@@ -94,6 +94,7 @@ def test_what_is_fetched_ahead_of_large_products_changes_no_result(lies: str) ->
         assert np.allclose(found, x.astype(np.float64) @ y, rtol=1e-5)
 
 
+@pytest.mark.usefixtures("two_cores")
 def test_tiles_of_a_product_are_even_and_cover_it_once() -> None:
     sizes = np.arange(1, 1200)
     for most, step in ((48, 24), (192, 24), (384, 24), (96, 32), (256, 32), (512, 16)):
@@ -113,6 +114,7 @@ def test_tiles_of_a_product_are_even_and_cover_it_once() -> None:
     assert np.ptp(of_first[:, 3:].prod(axis=1)) <= 0.2 * of_first[:, 3:].prod(axis=1).max()
 
 
+@pytest.mark.usefixtures("two_cores")
 @pytest.mark.parametrize("count", [2, 3, 8, 50])
 def test_equal_tiles_are_dealt_evenly_to_tasks(count: int) -> None:
     given = given_of([Case(288, 280, 290)] * count)
