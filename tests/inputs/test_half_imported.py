@@ -29,6 +29,9 @@ for name in ("torch", "tilewright.calls.dense_plans_gpu", "tilewright.calls.grou
     begun = types.ModuleType(name)
     begun.__spec__ = importlib.util.find_spec(name)  # an import gives it that before it runs
     sys.modules[name] = begun
+if {driver}:
+    from tilewright.backends.cuda.machine import driver
+    driver._has_driver = lambda: True
 a = np.ones((5, 5), np.float32)
 for name, call in {calls}.items():
     try:
@@ -38,9 +41,10 @@ for name, call in {calls}.items():
 """
 
 
-@pytest.mark.parametrize("named", ["host", ""])
-def test_calls_on_the_hosts_arrays_do_without(named: str) -> None:
-    program = PROGRAM.format(calls=CALLS)
+@pytest.mark.parametrize(("named", "driver"), [("host", False), ("", False), ("", True)])
+def test_calls_on_the_hosts_arrays_do_without(named: str, driver: bool) -> None:
+    """With a GPU's driver too: PyTorch takes seconds to load, and runs none of them."""
+    program = PROGRAM.format(calls=CALLS, driver=driver)
     if named:
         program = f"import os; os.environ['TILEWRIGHT_DEVICE'] = {named!r}\n{program}"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -371,7 +371,9 @@ def test_a_compiler_leaves_the_call_alone() -> None:
 
 
 def test_a_compiler_leaves_runs_by_the_definitions_alone() -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip(
+        "torch", "2.12", reason="earlier ones look at each array of a network and fail at views"
+    )
     net = nn.import_onnx(model(*upscaler()))
     x = torch.from_numpy(picture(1, 1, 8, 9))
     compiled = torch.compile(lambda one: net.run(one * 2) + 1, backend="eager")

@@ -131,7 +131,7 @@ def there(monkeypatch: pytest.MonkeyPatch, vendor: str, opencl: list[Device]) ->
     monkeypatch.setattr(nvrtc, "is_cuda", lambda ordinal: vendor.startswith("NVIDIA"))
     monkeypatch.setattr(nvrtc, "missing", lambda: None)
     monkeypatch.setattr(motion_places, "gpu", lambda ordinal: gpus[ordinal])
-    monkeypatch.setattr(motion_places, "devices", lambda: (*gpus, *opencl, host()))
+    monkeypatch.setattr(motion_places, "devices_of", lambda name: tuple(opencl))
     named = {one.id: one for one in (*gpus, *opencl, host())}
     monkeypatch.setattr(motion_places, "resolve", lambda name: named[name])
     motion_places._left_to_host.cache_clear()

@@ -46,6 +46,7 @@ class Backend(Protocol):
     """What the rest of the project may ask of a back end; one without kernels says no more."""
 
     name: str
+    takes_host_arrays: bool = True  # a GPU of torch's takes those that lie on it alone
 
     def __hash__(self) -> int:
         """Back ends are singletons, and keys of caches."""

@@ -25,9 +25,16 @@ def devices() -> tuple[Device, ...]:
     Finding OpenCL drivers loads them, which takes a moment the first time. Each carries the
     ceilings that were stored of it; nothing is measured here.
     """
-    others = [backend for name, backend in backends().items() if name != "host"]
-    found = (device for backend in others for device in backend.devices())
-    return (*map(with_ceilings, found), host())
+    others = (name for name in backends() if name != "host")
+    return (*(device for name in others for device in devices_of(name)), host())
+
+
+@cache
+def devices_of(name: str) -> tuple[Device, ...]:
+    """Those of one back end: no library of another is loaded. Of a name that is none, none."""
+    if name == "host":
+        return (host(),)
+    return tuple(map(with_ceilings, backends()[name].devices())) if name in backends() else ()
 
 
 @cache
@@ -59,7 +66,7 @@ _measured = cache(with_ceilings)
 
 def forget() -> None:
     """Look for devices anew at the next call: new ceilings were stored of one."""
-    for known in (devices, host, _named, _measured):
+    for known in (devices, devices_of, host, _named, _measured):
         known.cache_clear()
 
 
@@ -99,7 +106,7 @@ def _named(name: str, argument: str) -> Device:
     if name == "host":
         return host()
     backend, colon, which = name.partition(":")
-    candidates = [device for device in devices() if device.backend == backend]
+    candidates = list(devices_of(backend))
     if which.isdecimal():
         candidates = [device for device in candidates if device.id == name]
     elif colon:
@@ -120,10 +127,12 @@ def _by_part(candidates: list[Device], part: str) -> list[Device]:
 
 
 def _best() -> Device:
-    """The first device that takes the host's arrays: CUDA's take only those that lie on them."""
+    """The first device that takes the host's arrays; others, and what they load, are not asked."""
+    takers = (name for name, one in backends().items() if one.takes_host_arrays)
     return next(
         device
-        for device in devices()
+        for name in sorted(takers, key="host".__eq__)
+        for device in devices_of(name)
         if device.kind != "simulator"
         and (device.backend == "host" or backend_of(device).kernels(device))
     )

@@ -49,10 +49,6 @@ class Network:
     graph: Graph
     title: str = "network"
 
-    def __post_init__(self) -> None:
-        if loaded_torch() is not None:
-            self._entry  # noqa: B018  torch.compile, up to 2.11, cannot look into `once`
-
     def __repr__(self) -> str:
         inputs = ", ".join(f"{i.name} {list(i.shape or ())} {i.dtype}" for i in self.inputs)
         return f"<Network {self.title}: {len(self.graph.nodes)} nodes, {inputs}>"

@@ -20,7 +20,7 @@ from tilewright.arrays.array import NDArray
 from tilewright.backends.cuda.film.plan import Plan
 from tilewright.backends.cuda.machine import driver, nvrtc
 from tilewright.facts.device import Device
-from tilewright.inputs.devices import devices, gpu, host, resolve
+from tilewright.inputs.devices import devices_of, gpu, host, resolve
 from tilewright.planning.film import Sizes
 from tilewright.video import motion
 from tilewright.video.fusion import fusion
@@ -65,7 +65,7 @@ def place_of(wanted: Device | str) -> Device:
 def _by_opencl(found: Device) -> Device | None:
     """A GPU of torch's as OpenCL has it: of those of its kind the one of its number."""
     chip, words = found.version.partition(":")[0], _MAKERS[found.vendor.startswith("NVIDIA")]
-    made = [one for one in devices() if one.backend == "opencl" and one.kind == "gpu"]
+    made = [one for one in devices_of("opencl") if one.kind == "gpu"]
     made = [one for one in made if any(word in one.vendor.lower() for word in words)]
     same = [one for one in made if one.name.partition(":")[0] == chip] or made
     twins = [one for one in driver.found() if one.version.partition(":")[0] == chip]

@@ -26,6 +26,7 @@ class Cuda(Backend):
     """Stateless; torch keeps streams and memory."""
 
     name = "cuda"
+    takes_host_arrays = False
 
     def devices(self) -> tuple[Device, ...]:
         """Every GPU that torch sees; none, at once, without driver, torch or Triton."""

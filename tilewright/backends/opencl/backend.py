@@ -29,6 +29,7 @@ class OpenCL:
     """Stateless; sessions live in runtime.py."""
 
     name = "opencl"
+    takes_host_arrays = True
 
     def devices(self) -> tuple[Device, ...]:
         """Every device of every driver, best first."""
