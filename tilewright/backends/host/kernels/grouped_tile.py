@@ -56,8 +56,9 @@ LINE = 64  # bytes that the caches fetch at once
 PITCH = REGISTER * WIDEST  # bytes of a row of a panel, and of sums
 PIECE = 2 * LINE  # bytes that an address of what is asked for stands for
 # Addresses that a product asks for in a line of steps, and groups of rows that it multiplies in a
-# call, which costs 90 cycles; NEON's 6 x 4 leave no register for either.
-ENTRIES, GROUPS = {64: (4, 4), 32: (2, 4)}.get(REGISTER, (0, 1))
+# call, which costs 90 cycles; NEON's 6 x 4 leave no register for either. Two addresses in the 96
+# cycles that a line takes AVX2 cost 1 % more than one: a request is a cycle of its 6 x 2 sums.
+ENTRIES, GROUPS = {64: (4, 16), 32: (1, 16)}.get(REGISTER, (0, 1))
 
 
 class Kind:
@@ -140,10 +141,11 @@ def _step(builder, kind, starts, offset, place, mask, sums):
 def product(module, kind, rows, vectors):
     """C[rows][vectors] = A[rows][k] @ B[k][vectors], of the last vector only `lanes` columns.
 
-    `adds`: C += it. `groups` of rows follow each other in A and C. `ahead`: bytes from the last of
-    them in A to what is multiplied next; the next rows are fetched meanwhile. `soon`: the place of
-    a list of addresses from which on memory is asked for, `ENTRIES` for each line of
-    A's rows, PIECE bytes each, so that no request waits for others; `stop`: its end.
+    `lanes` less than none: as many, and B may be read beyond them. `adds`: C += it. `groups` of
+    rows follow each other in A and C. `ahead`: bytes from the last of them in A to what is
+    multiplied next; the next rows are fetched meanwhile. `soon`: the place of a list of addresses
+    from which on memory is asked for, `ENTRIES` for each line of A's rows, PIECE bytes each, so
+    that no request waits for others; `stop`: its end.
     """
     name = f"tilewright_grouped_{kind.name}_{rows}x{vectors}"
     if name in module.globals:
@@ -151,7 +153,7 @@ def product(module, kind, rows, vectors):
     builder, given = private(module, name, [POINTER, INT, INT, POINTER, INT, POINTER] + [INT] * 8)
     a, a_row, a_col, b, b_row, c, c_row, k, lanes, adds, groups, ahead, soon, stop = given
 
-    def group(index, soon, mask, asks):
+    def group(index, soon, masks, asks):
         first = builder.mul(index, INT(rows))
         to = at(builder, c, builder.mul(first, c_row))
         begun = at(builder, a, builder.mul(first, a_row))
@@ -159,61 +161,87 @@ def product(module, kind, rows, vectors):
         starts = [kept(builder, at(builder, begun, place)) for place in places]
         more = builder.icmp_signed("<", builder.add(index, INT(1)), groups)
         further = builder.select(more, builder.mul(a_row, INT(rows)), ahead)
+        source = b, b_row, masks[0]
         later = further, soon, stop if asks else None
-        sums, soon = _summed(builder, kind, starts, a_col, b, b_row, k, vectors, mask, later)
+        sums, soon = _summed(builder, kind, starts, a_col, source, k, vectors, later)
         with builder.if_else(builder.icmp_signed("!=", adds, INT(0))) as (then, otherwise):
             with then:
-                _put(builder, kind, sums, vectors, to, c_row, mask, adds=True)
+                _put(builder, kind, sums, vectors, to, c_row, masks[1], adds=True)
             with otherwise:
-                _put(builder, kind, sums, vectors, to, c_row, mask)
+                _put(builder, kind, sums, vectors, to, c_row, masks[1])
         return [soon]
 
-    def every(mask, asks):
+    def every(masks, asks):
         if GROUPS == 1:
-            group(INT(0), soon, mask, asks)
+            group(INT(0), soon, masks, asks)
             return
-        body = lambda index, flat: group(index, *flat, mask, asks)  # noqa: E731
+        body = lambda index, flat: group(index, *flat, masks, asks)  # noqa: E731
         repeated(builder, INT(0), groups, 1, [soon], body)
 
-    def made(mask):
-        if rows * vectors < _WAITING or not ENTRIES:
-            every(mask, asks=False)
-            return
-        with builder.if_else(builder.icmp_signed("<", soon, stop)) as (then, otherwise):
-            with then:
-                every(mask, asks=True)
-            with otherwise:
-                every(mask, asks=False)
-
-    if not MASKS:
-        made(None)
-    else:
-        full = builder.icmp_signed("==", lanes, INT(kind.lanes))
-        with builder.if_else(full) as (then, otherwise):
-            with then:
-                made(None)
-            with otherwise:
-                made(kind.mask(builder, lanes))
+    able = ENTRIES > 0 and (rows == ROWS or rows * vectors >= _WAITING)
+    waits = builder.icmp_signed("<", soon, stop) if able else None
+    _by_edge(builder, kind, lanes, waits, every)
     builder.ret_void()
     return module.globals[name]
 
 
-def _summed(builder, kind, starts, a_col, b, b_row, k, vectors, mask, later):
+def _by_edge(builder, kind, lanes, waits, every):
+    """`every(masks of B and C, whether it asks)`, as the last vector's columns want it.
+
+    `waits`: whether there is something to ask for; None where a product never does.
+    """
+    mute = partial(every, (None, None), asks=False)
+
+    def whole():
+        if waits is None:
+            mute()
+        else:
+            _either(builder, waits, partial(every, (None, None), asks=True), mute)
+
+    def partly():
+        padded = builder.icmp_signed("<", lanes, INT(0))
+        mask = kind.mask(builder, builder.select(padded, builder.neg(lanes), lanes))
+        within = partial(every, (mask, mask), asks=False)
+        if waits is None:
+            within()
+        else:
+            _either(builder, padded, partial(every, (None, mask), asks=True), within)
+
+    if MASKS:
+        _either(builder, builder.icmp_signed("==", lanes, INT(kind.lanes)), whole, partly)
+    else:
+        whole()
+
+
+def _either(builder, flag, one, other):
+    """What `one()` emits where the flag is set, else what `other()` does."""
+    with builder.if_else(flag) as (then, otherwise):
+        with then:
+            one()
+        with otherwise:
+            other()
+
+
+def _summed(builder, kind, starts, a_col, source, k, vectors, later):
     """The sums of a product, row by row; even and odd steps of k by themselves where few wait.
 
-    `later`: `ahead`, `soon` and `stop` as `product` has them, no `stop` where nothing is asked for.
-    Returns the next `soon`, too.
+    `source`: B, its row, the mask of its last vector or None. `later`: `ahead`, `soon` and `stop`
+    as `product` has them, no `stop` where nothing is asked for. Returns the next `soon`, too.
     """
+    b, b_row, mask = source
     ahead, soon, last = later
     each = len(starts) * vectors
     sets = next(one for one in (1, 2, 4) if each * one >= _WAITING or one == 4)
+    fetches = (_FETCHES or last is not None) and (sets == 1 or len(starts) == ROWS)
+    done = builder.and_(k, INT(-sets)) if sets > 1 else k
 
     def body(index, flat, used):
         groups = [list(flat[each * one : each * (one + 1)]) for one in range(sets)]
         place, offset = at(builder, b, builder.mul(index, b_row)), builder.mul(index, a_col)
         for number in range(used):
             if number:
-                place, offset = at(builder, place, b_row), builder.add(offset, a_col)
+                place = at(builder, place, b_row)
+                offset = kept(builder, builder.add(offset, a_col))
             _step(builder, kind, starts, offset, place, mask, groups[number])
         return [one for group in groups for one in group]
 
@@ -226,17 +254,18 @@ def _summed(builder, kind, starts, a_col, b, b_row, k, vectors, mask, later):
         if last is not None:
             soon = _asked(builder, soon, last)
         stop = builder.add(index, INT(LINE // kind.item))
-        stop = builder.select(builder.icmp_signed("<", stop, k), stop, k)
-        return [*repeated(builder, index, stop, 1, sums, lambda i, flat: body(i, flat, 1)), soon]
+        stop = builder.select(builder.icmp_signed("<", stop, done), stop, done)
+        return [*repeated(builder, index, stop, sets, sums, whole), soon]
+
+    def whole(index, flat):
+        return body(index, flat, sets)
 
     sums = [kind.zero()] * (each * sets)
-    done = INT(0)
-    if sets > 1:
-        done = builder.and_(k, INT(-sets))
-        sums = repeated(builder, INT(0), done, sets, sums, lambda i, flat: body(i, flat, sets))
-    if sets == 1 and (_FETCHES or last is not None):
-        *sums, soon = repeated(builder, INT(0), k, LINE // kind.item, [*sums, soon], fetching)
+    if fetches:
+        *sums, soon = repeated(builder, INT(0), done, LINE // kind.item, [*sums, soon], fetching)
     else:
+        sums = repeated(builder, INT(0), done, sets, sums, whole)
+    if sets > 1:
         sums = repeated(builder, done, k, 1, sums, lambda i, flat: body(i, flat, 1))
     for one in range(1, sets):
         for index in range(each):
@@ -257,8 +286,9 @@ def _asked(builder, soon, stop):
 
 
 def kept(builder, pointer):
-    """An address that LLVM takes for unknown, so that it stays in a register of its own: it would
-    else work each row's out from the last one's, a chain of additions in every step of k."""
+    """An address, or an offset, that LLVM takes for unknown, so that it stays in a register of its
+    own: it would else work each row's out from the last one's, a chain of additions in every step
+    of k, or keep as many for a second step as for the first."""
     one = ir.InlineAsm(ir.FunctionType(pointer.type, (pointer.type,)), "", "=r,0")
     return builder.call(one, [pointer])
 
