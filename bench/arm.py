@@ -32,8 +32,7 @@ from bench.environment import RESULTS, environment
 from tilewright.inputs.devices import host
 
 # Instructions of vectors for 128 bits of a one-bit product: exclusive or, count, addition.
-LEAST = {"cnt": 3, "fmla": 1}
-TILES = {"products": "cnt", "windows": "cnt", "sums": "fmla", "grouped": "fmla"}
+LEAST = {"cnt": 3, "fmla": 1, "sdot": 1, "bfdot": 1}
 # Devices that Bolt's report of its version 0.2 names, clocks in GHz, and its milliseconds there;
 # the best that Bolt published of each core.
 DEVICES = (
@@ -49,6 +48,13 @@ _STAGES = ((64, 56), (128, 28), (256, 14), (512, 7))  # channels, height and wid
 _BLOCKS = 4
 # Of sixteen results of a convolution by bits: dot product, scale, shift, shortcut, sign.
 _END_VECTORS, _END_MOVES = 40, 28
+
+
+def tiles_of(core: Core) -> dict[str, str]:
+    """The instruction that each tile's products are made of; bfloat16 where none does is float32
+    in halves of words."""
+    tiles = {"products": "cnt", "windows": "cnt", "sums": "fmla", "grouped": "fmla"}
+    return tiles | {"bytes": "sdot", "brains": "bfdot" if "bf16" in core.features else "fmla"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +162,14 @@ def figures() -> dict[str, Any]:
 
 
 def _core(core: Core) -> dict[str, Any]:
-    found = {tile: each(core, tile, one) for tile, one in TILES.items()}
+    tiles = tiles_of(core)
+    found = {tile: each(core, tile, one) for tile, one in tiles.items()}
     return {
         "name": core.name,
         "model": core.model,
         "units": core.units,
         "cycles": found,
-        "shares": {tile: LEAST[TILES[tile]] / core.units / spent for tile, spent in found.items()},
+        "shares": {tile: LEAST[tiles[tile]] / core.units / spent for tile, spent in found.items()},
     }
 
 

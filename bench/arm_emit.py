@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+import types
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -26,31 +27,42 @@ def main() -> None:
     binding.initialize_all_asmprinters()
     target = binding.Target.from_triple(triple)
     machine = target.create_target_machine(cpu=core, features=features, opt=3)
-    vectors, tiles, grouped, narrow = (
+    vectors, tiles, grouped, narrow, atomics = (
         importlib.import_module(f"{_KERNELS}.{name}")
-        for name in ("vectors", "tiles", "grouped_tile", "grouped_narrow_tile")
+        for name in ("vectors", "tiles", "grouped_tile", "grouped_narrow_tile", "atomics")
     )
     found: dict[str, tuple[Callable[..., None], int]] = {
         "products": (vectors.tile_of_counts, 6),
         "windows": (tiles.tile_of_counts, 8),
         "sums": (tiles.tile_of_sums, 8),
-        "grouped": (partial(_grouped, grouped, grouped.SINGLE), 14),
-        "bytes": (partial(_grouped, narrow, narrow.BYTE), 8),
-        "brains": (partial(_grouped, narrow, narrow.BRAIN), 8),
+        "grouped": (partial(_grouped, grouped, grouped.SINGLE, grouped.ROWS), 14),
+        "doubles": (partial(_grouped, grouped, grouped.DOUBLE, grouped.ROWS), 14),
+        "bytes": (partial(_grouped, narrow, narrow.BYTE, narrow.BYTE.rows), 8),
+        "brains": (partial(_grouped, narrow, narrow.BRAIN, narrow.BRAIN.rows), 8),
+        **{
+            name: (partial(_called, getattr(atomics, name)), count)
+            for name, count in (("take", 2), ("seen", 1), ("tell", 2), ("turn", 3))
+        },
     }
     made = {name: _assembly(machine, triple, *one) for name, one in found.items()}
     print(json.dumps(made))
 
 
-def _grouped(grouped: Any, kind: Any, builder: Any, *given: Any) -> None:
+def _grouped(grouped: Any, kind: Any, rows: int, builder: Any, *given: Any) -> None:
     """The largest tile of a kind of elements; A, B and C are pointers."""
-    product = grouped.product(builder.module, kind, grouped.ROWS, grouped.WIDEST)
+    product = grouped.product(builder.module, kind, rows, grouped.WIDEST)
     kinds = product.function_type.args
     words = [
         builder.inttoptr(one, kind) if kind != _WORD else one
         for one, kind in zip(given, kinds, strict=True)
     ]
     builder.call(product, words)
+
+
+def _called(function: Any, builder: Any, *given: Any) -> None:
+    """What a function for compiled functions puts where it is called."""
+    _, generate = function._defn(None, *given)
+    generate(types.SimpleNamespace(get_dummy_value=lambda: None), builder, None, given)
 
 
 def _assembly(machine: Any, triple: str, fill: Callable[..., None], count: int) -> str:

@@ -37,13 +37,14 @@ class Core:
     features: str = "+neon,+dotprod"
 
 
+_BRAINS = "+neon,+dotprod,+bf16"
 # LLVM gives Cortex-A76 the schedule of Cortex-A57; Neoverse N1 is the same design for servers,
 # and both decode four instructions in a cycle, where LLVM's model takes three operations.
 CORES = (
     Core("cortex-a55", "cortex-a55", 1, in_order=True),
     Core("cortex-a76", "neoverse-n1", 2, dispatch=4),
-    Core("cortex-x2", "cortex-x2", 4),
-    Core("neoverse-v1", "neoverse-v1", 4),
+    Core("cortex-x2", "cortex-x2", 4, features=_BRAINS),
+    Core("neoverse-v1", "neoverse-v1", 4, features=_BRAINS),
 )
 
 
@@ -64,7 +65,8 @@ class Code:
 
 @cache
 def assembly(core: str, features: str, triple: str = TRIPLE) -> dict[str, str]:
-    """Of every tile by name: `products` and `windows` of bits, `sums` of windows, `grouped`."""
+    """Of every tile by name: `products` and `windows` of bits, `sums` of windows, small products:
+    `grouped` of float32, `doubles`, `bytes`, `brains` of bfloat16; and of what threads share."""
     told = {"NUMBA_CPU_NAME": core, "NUMBA_CPU_FEATURES": features}
     run = subprocess.run(
         [sys.executable, "-m", "bench.arm_emit", triple, core, features],

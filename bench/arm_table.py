@@ -9,6 +9,8 @@ _TILES = {
     "windows": "one-bit convolutions",
     "sums": "convolutions of float32",
     "grouped": "small products of float32",
+    "bytes": "batches of int8",
+    "brains": "batches of bfloat16",
 }
 
 

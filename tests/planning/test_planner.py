@@ -400,6 +400,7 @@ def fastest(action: Callable[[], object], times: int = 7) -> float:
 
 
 # Three times the planner's goals, ten times what it takes: 2 ms, 150 ms, and 5 ms for a signature.
+@pytest.mark.clock
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 @pytest.mark.parametrize("high", [32, 64, 256, 512])
 def test_planning_a_thousand_is_quick(high: int, scheduler: str) -> None:
@@ -407,6 +408,7 @@ def test_planning_a_thousand_is_quick(high: int, scheduler: str) -> None:
     assert fastest(lambda: lay_out(m, n, k, TILES, SCHEDULERS[scheduler]).queue) <= 6e-3
 
 
+@pytest.mark.clock
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_planning_a_hundred_thousand_is_quick(scheduler: str) -> None:
     m, n, k = uniform(100_000, 256)

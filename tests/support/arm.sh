@@ -2,10 +2,12 @@
 # Parts of the suite on aarch64, without such a processor: Debian's userland, wheels, QEMU.
 #
 #   tests/support/arm.sh [pytest's arguments]     without any: all of PARTS, twice where bits count
+#   FEATURES=+neon tests/support/arm.sh [...]     on a core that has these; "" is one of Linux's
 #
 # Says why and ends well where a tool is missing. The userland lies in .arm, or where ARM_USERLAND
 # says; it is made once, with a network. Processes see no ARM core in /proc, so that Numba is told
-# which one it compiles for: Cortex-A76 with udot, then one with uadalp alone.
+# which one it compiles for: Cortex-A76 with sdot and udot, then one without; one with bfdot; last
+# it is told nothing, and finds in /proc what Linux says of a Cortex-A76.
 set -euo pipefail
 
 top=$(cd "$(dirname "$0")/../.." && pwd)
@@ -13,6 +15,7 @@ where=${ARM_USERLAND:-$top/.arm}
 BITS=(tests/nn/test_bnn_pynq.py tests/nn/test_conv2d.py tests/onebit/test_laid_out.py)
 PARTS=(tests/products/test_matmul.py tests/onebit/test_onebit.py tests/nn/test_network.py
        tests/backends/host/test_grouped.py tests/nn/test_bound.py)
+NARROW=(tests/backends/host/test_features.py tests/backends/host/test_grouped_narrow.py)
 WHEELS=(numpy numba llvmlite onnx scipy typer rich platformdirs psutil threadpoolctl pyopencl
         array-api-compat pillow packaging pytest pytest-timeout hypothesis)
 
@@ -50,31 +53,51 @@ if [ ! -e "$where/ready" ]; then
   as_root touch "$where/ready"
 fi
 
+# What Linux says of a Cortex-A76, for LLVM, which names cores by numbers of implementer and part.
+core() {
+  printf '%s\n' 'processor : 0' \
+    'Features : fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp asimdrdm asimddp' \
+    'CPU implementer : 0x41' 'CPU architecture: 8' 'CPU variant : 0x1' 'CPU part : 0xd0b'
+}
+
 # Python's modules under `features`, in the checkout, which the userland has as /src.
 inside() {
   local features=$1
   shift
   as_root bash -c '
-    where=$1 top=$2 features=$3
-    shift 3
+    where=$1 top=$2 features=$3 core=$4
+    shift 4
     mount --bind "$top" "$where/src"
     [ ! -d "$top/../shared" ] || mount --bind "$(readlink -f "$top/../shared")" "$where/shared"
     mount --rbind /proc "$where/proc"
     mount --rbind /sys "$where/sys" && mount --rbind /dev "$where/dev"
+    told=(NUMBA_CPU_NAME=cortex-a76 NUMBA_CPU_FEATURES="$features")
+    if [ -z "$features" ]; then
+      told=()
+      echo "$core" > "$where/tmp/cpuinfo" && mount --bind "$where/tmp/cpuinfo" "$where/proc/cpuinfo"
+    fi
     cd "$where/src"
     exec env -i HOME=/root PATH=/usr/bin:/bin:/usr/sbin:/sbin TMPDIR=/tmp PYTHONPATH=/src:/site \
       LD_LIBRARY_PATH=/site/numpy.libs QEMU_CPU=max,sve=off PYTHONPYCACHEPREFIX=/tmp/pyc \
-      NUMBA_CACHE_DIR=/tmp/numba \
-      NUMBA_CPU_NAME=cortex-a76 NUMBA_CPU_FEATURES="$features" NUMBA_NUM_THREADS=2 \
+      NUMBA_CACHE_DIR=/tmp/numba "${told[@]}" NUMBA_NUM_THREADS=2 \
       OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
       chroot "$where" /bin/sh -c "cd /src && exec python3.11 -m \"\$@\"" sh "$@"
-  ' sh "$where" "$top" "$features" "$@"
+  ' sh "$where" "$top" "$features" "$(core)" "$@"
+}
+
+# Machine code is kept in the userland; no test is held to a time that an emulator does not keep.
+suite() {
+  local features=$1
+  shift
+  inside "$features" pytest -m "not clock" -o cache_dir=/tmp/pytest "$@"
 }
 
 dots=+neon,+dotprod
 if [ $# -gt 0 ]; then
-  inside "$dots" pytest -p no:cacheprovider "$@"
+  suite "${FEATURES-$dots}" "$@"
 else
-  inside "$dots" pytest -q -p no:cacheprovider "${BITS[@]}" "${PARTS[@]}"
-  inside +neon pytest -q -p no:cacheprovider "${BITS[@]}"
+  suite "$dots" -q "${BITS[@]}" "${PARTS[@]}" "${NARROW[@]}"
+  suite +neon -q "${BITS[@]}"
+  suite "$dots,+bf16" -q "${NARROW[@]}" -k bfloat16
+  suite "" -q "${NARROW[@]}"
 fi

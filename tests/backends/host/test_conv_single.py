@@ -234,7 +234,7 @@ def test_refusals_name_what_is_taken() -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="the name of a processor is LLVM's")
 def test_processors_with_narrow_registers_are_right() -> None:
     """Compiled for Haswell: sixteen registers of eight floats."""
-    from tilewright.backends.host.kernels.popcounts import features
+    from tilewright.backends.host.kernels.features import features
 
     if "avx512f" not in features():
         pytest.skip("every test here is compiled for such: no AVX-512")

@@ -16,7 +16,7 @@ def test_a_processors_name_alone_changes_no_features_as_numba_compiles_for_all_t
 ) -> None:
     from numba import config
 
-    from tilewright.backends.host.kernels.popcounts import features
+    from tilewright.backends.host.kernels.features import features
 
     monkeypatch.setattr(config, "CPU_FEATURES", None)
     own = features()

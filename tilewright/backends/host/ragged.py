@@ -283,7 +283,7 @@ def _beside_single(dtype: str) -> float:
     """Operations of torch's BLAS for one of float32: of 16 bits by what the processor has."""
     if ITEMS[dtype] > 2:
         return 4 / ITEMS[dtype]
-    has = compiled.kernels("popcounts").features()
+    has = compiled.kernels("features").features()
     return max([_WITHOUT, *(rate for name, rate in _WITH[dtype].items() if name in has)])
 
 
@@ -347,7 +347,7 @@ def compile_for(device: Device, dtype: str) -> None:
 
 def _check_converts() -> None:
     """Refuse float16 where the processor does not convert it: LLVM would call a library for it."""
-    if not {"f16c", "avx512f", "neon"} & compiled.kernels("popcounts").features():
+    if not {"f16c", "avx512f", "neon"} & compiled.kernels("features").features():
         raise NotImplementedError("this processor has no instructions that convert float16")
 
 

@@ -16,6 +16,7 @@ import math
 from llvmlite import ir
 
 from tilewright.backends.host.kernels.emitted import emitted
+from tilewright.backends.host.kernels.features import features
 from tilewright.backends.host.kernels.helpers import helper
 from tilewright.backends.host.kernels.lanes import (
     LANES,
@@ -32,7 +33,6 @@ from tilewright.backends.host.kernels.lanes import (
     store,
     store_some,
 )
-from tilewright.backends.host.kernels.popcounts import features
 from tilewright.engines.conv import ACTIVATIONS
 
 _FLOATS = ir.VectorType(ir.FloatType(), WIDTH)

@@ -18,8 +18,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from tilewright.backends.host.kernels.features import features
 from tilewright.backends.host.kernels.lanes import WIDTH, broadcast, overloaded
-from tilewright.backends.host.kernels.popcounts import features
 
 INT, I32, FLOAT = ir.IntType(64), ir.IntType(32), ir.FloatType()
 BYTE = ir.IntType(8)

@@ -26,13 +26,13 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from tilewright.backends.host.kernels.conv_product import AHEAD, POINTER, prefetch
+from tilewright.backends.host.kernels.features import features
 from tilewright.backends.host.kernels.lanes import (
     broadcast,
     load_masked,
     overloaded,
     store_masked,
 )
-from tilewright.backends.host.kernels.popcounts import features
 
 LANES = 16
 # 28 sums, two vectors of weights, a broadcast: of 32 registers. Where LLVM must make two halves of

@@ -71,6 +71,7 @@ from tilewright.backends.host.kernels.grouped_narrow_rows import (
     sum_at,
 )
 from tilewright.backends.host.kernels.grouped_narrow_tile import (
+    BRAIN_ROWS,
     BYTES,
     MASKS,
     PITCH,
@@ -188,7 +189,7 @@ def _finished(zero, item, sums, pitch, rows, cols, record, c, bias):
 @kept_helper
 def run_tile(zero, item, code, entry, following, scratch):
     """One tile; `code` is the address of `multiply`, `following` the tile after it, or 0."""
-    group = 4 // item
+    group, most = 4 // item, (ROWS if item == 1 else BRAIN_ROWS)
     ahead, sums, panel = scratch, scratch + AHEAD, scratch + AHEAD + ROWS * PITCH
     record, row, col = whole(entry, 0), whole(entry, 1), whole(entry, 2)
     rows, cols, depth = whole(entry, 3), whole(entry, 4), whole(record, K)
@@ -210,7 +211,7 @@ def run_tile(zero, item, code, entry, following, scratch):
         if a_col != item and steps > 1:
             a_at, a_by = copied, CHAIN + _GAP
             _copied(zero, item, a + begun * a_col, a_row, a_col, rows, steps, copied, a_by)
-        asked, stop, calls = ahead, ahead, -(-rows // ROWS) * -(-cols // _COLUMNS)
+        asked, stop, calls = ahead, ahead, -(-rows // most) * -(-cols // _COLUMNS)
         if rows * cols * steps >= WORTH:
             size = 2 if item == 2 else 4
             given = ahead, item, size, CHAIN // item, cols, entry, following, begun, 0
@@ -224,8 +225,8 @@ def run_tile(zero, item, code, entry, following, scratch):
             shift = bias + (col + j) * (2 if item == 2 else 4) if bias else 0
             i = 0
             while i < rows:
-                high = min(rows - i, ROWS)
-                if ROWS < rows - i < 2 * ROWS:
+                high = min(rows - i, most)
+                if most < rows - i < 2 * most:
                     high = (rows - i + 1) // 2
                 place = c + i * c_row + j * c_col
                 to, pitch = sums, PITCH

@@ -9,13 +9,13 @@
              A: R   +---+---+---+---        +--------------+  starts of the sums
              rows   |w0 |w1 |w2 |           | w0 | w0 | .. |  R x V sums: 8 x 2 where there are
              as it  +---+---+---+---        | w1 | w1 | .. |  32 registers of 64 bytes, 4 x 1 of
-             lies   |w0 |w1 |w2 |           panel of B       sixteen lanes elsewhere
+             lies   |w0 |w1 |w2 |           panel of B       sixteen lanes elsewhere, 6 x 1 by sdot
 
 B is copied to panels in that order, which takes a load, a shuffle and a store for every word of a
 column where a product takes one multiplication for every row; A is read where it lies.
 
-    bfloat16   vdpbf16ps of AVX-512: two products a lane, added in float32. Elsewhere both halves
-               are made float32, a shift and a mask, and fused
+    bfloat16   vdpbf16ps of AVX-512, bfdot of ARM: two products a lane, added in float32.
+               Elsewhere both halves are made float32, a shift and a mask, and fused
     int8       `whole_dot.dot`: vpdpbusd, sdot, or pairs of 16 bits. One factor of vpdpbusd is
                unsigned: A + 128, so that sums start at -128 times the sum of B's column
 """
@@ -26,25 +26,49 @@ from functools import partial
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 
 from tilewright.backends.host.kernels.conv_product import INT, POINTER, at, fused, private
 from tilewright.backends.host.kernels.emitted import emitted
+from tilewright.backends.host.kernels.features import features
 from tilewright.backends.host.kernels.grouped_tile import by_size, kept, repeated, typed
-from tilewright.backends.host.kernels.lanes import broadcast, overloaded
+from tilewright.backends.host.kernels.lanes import apart, broadcast, overloaded
+from tilewright.backends.host.kernels.popcounts import ARM
 from tilewright.backends.host.kernels.popcounts import FLOATS as WIDTH
-from tilewright.backends.host.kernels.popcounts import features
-from tilewright.backends.host.kernels.whole_dot import DOTS, INTS, LANES, SIGNED, WIDE, dot
+from tilewright.backends.host.kernels.whole_dot import (
+    DOTS,
+    INTS,
+    LANES,
+    SIGNED,
+    WIDE,
+    dot,
+    in_parts,
+)
 
 I8, I16, I32 = (ir.IntType(bits) for bits in (8, 16, 32))
 FLOATS = ir.VectorType(ir.FloatType(), LANES)
-ROWS, WIDEST = (8, 2) if WIDE else (4, 1)
+ROWS, WIDEST = (8, 2) if WIDE else (6 if SIGNED else 4, 1)
 BYTES = 4 * LANES  # of a vector
 PITCH = BYTES * WIDEST  # of a row of a panel
 # Whether a part of a vector of B can be read; if not, words are put together one by one.
 MASKS = WIDE
-PAIRS = WIDE and "avx512bf16" in features()  # whether a lane multiplies two bfloat16 at once
+# Whether a lane multiplies two bfloat16 at once.
+_ARM_PAIRS = ARM and "bf16" in features()
+PAIRS = _ARM_PAIRS or (WIDE and "avx512bf16" in features())
+# Rows of a tile of bfloat16: on NEON halves of B take the registers of two rows.
+BRAIN_ROWS = 4 if ARM and not PAIRS else ROWS
 _WAITING = 8  # sums that keep a core's multipliers busy
 FLIP = 0x80808080  # a number of eight bits and 128
+
+
+class _Brain(ir.Type):  # type: ignore[misc]
+    """LLVM's type of bfloat16, which llvmlite does not name."""
+
+    def _to_string(self):
+        return "bfloat"
+
+
+_BRAINS = ir.VectorType(_Brain(), 8)
 
 
 class Kind:
@@ -54,6 +78,7 @@ class Kind:
         self.name = name
         self.item = 2 if name == "bfloat16" else 1
         self.group = 4 // self.item
+        self.rows = BRAIN_ROWS if name == "bfloat16" else ROWS
         self.scalar = I16 if name == "bfloat16" else I8
         self.vector = FLOATS if name == "bfloat16" else INTS
         self.number = types.float32 if name == "bfloat16" else types.int32  # a sum
@@ -66,20 +91,29 @@ class Kind:
         """A word of A in every lane, as `product` takes it: a part each of what it multiplies."""
         if self.item == 1 and not SIGNED:  # of a vector LLVM 22 would turn it for ever
             return broadcast(builder, builder.xor(word, I32(FLIP)), INTS)
-        return self.right(builder, broadcast(builder, word, INTS))
+        if not ARM:
+            return self.right(builder, broadcast(builder, word, INTS))
+        four = _in_register(builder, word)
+        if self.item == 1 or PAIRS:
+            return _everywhere(builder, four)
+        return [_everywhere(builder, part) for part in self.right(builder, four)]
 
     def right(self, builder, words):
         """A vector of the panel in the same parts."""
         if self.item == 1 or PAIRS:
             return words
-        high = builder.and_(words, ir.Constant(INTS, [I32(0xFFFF0000)] * LANES))
-        low = builder.shl(words, ir.Constant(INTS, [I32(16)] * LANES))
-        return [builder.bitcast(half, FLOATS) for half in (low, high)]
+        kind = words.type
+        floats = ir.VectorType(ir.FloatType(), kind.count)
+        high = builder.and_(words, ir.Constant(kind, [I32(0xFFFF0000)] * kind.count))
+        low = builder.shl(words, ir.Constant(kind, [I32(16)] * kind.count))
+        return [builder.bitcast(half, floats) for half in (low, high)]
 
     def product(self, builder, sums, left, right):
         """The sums and the products of a word."""
         if self.item == 1:
             return dot(builder, sums, left, right, is_signed=SIGNED)
+        if _ARM_PAIRS:
+            return in_parts(builder, _pairs, 4, sums, left, right)
         if PAIRS:
             name = "llvm.x86.avx512bf16.dpbf16ps.512"  # by bits: LLVM makes bfloat of them
             call = overloaded(builder, name, FLOATS, FLOATS, INTS, INTS)
@@ -91,6 +125,29 @@ class Kind:
     def add(self, builder, one, other):
         """Sums of the same."""
         return (builder.fadd if self.item == 2 else builder.add)(one, other)
+
+
+def _in_register(builder, word):
+    """A word in the first of four lanes, of which LLVM does not know that it was loaded: it would
+    load it into every lane, which takes a vector unit of Cortex-A76 beside the load, where an
+    instruction that multiplies by an element takes nothing."""
+    four = ir.VectorType(I32, 4)
+    one = builder.insert_element(ir.Constant(four, ir.Undefined), word, I32(0))
+    same = ir.InlineAsm(ir.FunctionType(four, [four]), "", "=w,0")
+    return builder.call(same, [one])
+
+
+def _everywhere(builder, four):
+    """The first lane in all sixteen."""
+    first = ir.Constant(INTS, [I32(0)] * LANES)
+    return builder.shuffle_vector(four, ir.Constant(four.type, ir.Undefined), first)
+
+
+def _pairs(builder, sums, left, right):
+    """Two products of bfloat16 a lane, of four lanes."""
+    kind, name = sums.type, "llvm.aarch64.neon.bfdot.v4f32.v8bf16"
+    call = overloaded(builder, name, kind, kind, _BRAINS, _BRAINS)
+    return builder.call(call, [sums, *[builder.bitcast(one, _BRAINS) for one in (right, left)]])
 
 
 BRAIN, BYTE = Kind("bfloat16"), Kind("int8")
@@ -144,7 +201,8 @@ def product(module, kind, rows, vectors):
     builder, given = private(module, name, [POINTER, INT, POINTER, POINTER] + [INT] * 4)
     a, a_row, panel, to, pitch, words, rest, adds = given
     starts = [kept(builder, at(builder, a, builder.mul(a_row, INT(row)))) for row in range(rows)]
-    sums = _summed(builder, kind, starts, at(builder, panel, PITCH), vectors, words, rest)
+    first = at(builder, panel, PITCH)
+    sums = _summed(builder, kind, starts, a_row, first, vectors, words, rest)
     if kind.item == 1 and not SIGNED:
         heads = [
             vector_at(builder, at(builder, panel, BYTES * one), INTS) for one in range(vectors)
@@ -167,10 +225,13 @@ def product(module, kind, rows, vectors):
     return module.globals[name]
 
 
-def _summed(builder, kind, starts, panel, vectors, words, rest):
+def _summed(builder, kind, starts, a_row, panel, vectors, words, rest):
     """The sums of a product, row by row; words in turn have sums of their own where few wait."""
     each = len(starts) * vectors
     sets = max(1, min(4, _WAITING // (each * LANES // WIDTH)))
+
+    def whole(row, offset):
+        return word_at(builder, at(builder, starts[row], offset))
 
     def step(index, sums, read):
         offset = builder.mul(index, INT(PITCH))
@@ -182,8 +243,8 @@ def _summed(builder, kind, starts, panel, vectors, words, rest):
             ]
         ]
         found = []
-        for row, start in enumerate(starts):
-            left = kind.left(builder, read(at(builder, start, builder.mul(index, INT(4)))))
+        for row in range(len(starts)):
+            left = kind.left(builder, read(row, builder.mul(index, INT(4))))
             for vector, right in enumerate(loaded):
                 found.append(kind.product(builder, sums[row * vectors + vector], left, right))
         return found
@@ -192,7 +253,7 @@ def _summed(builder, kind, starts, panel, vectors, words, rest):
         found = []
         for one in range(sets):
             own = flat[each * one : each * (one + 1)]
-            found += step(builder.add(index, INT(one)), own, lambda p: word_at(builder, p))
+            found += step(builder.add(index, INT(one)), own, whole)
         return found
 
     done, sums = INT(0), [kind.zero()] * (each * sets)
@@ -203,12 +264,38 @@ def _summed(builder, kind, starts, panel, vectors, words, rest):
             for i in range(each):
                 sums[i] = kind.add(builder, sums[i], sums[each * one + i])
         sums = sums[:each]
-    one_word = lambda i, flat: step(i, flat, lambda p: word_at(builder, p))  # noqa: E731
-    sums = repeated(builder, done, words, 1, sums, one_word)
+    sums = repeated(builder, done, words, 1, sums, lambda i, flat: step(i, flat, whole))
     some = builder.zext(builder.icmp_signed("!=", rest, INT(0)), INT)
-    read_rest = lambda p: gathered(builder, kind, p, INT(kind.item), rest)  # noqa: E731
-    last = lambda i, flat: step(i, flat, read_rest)  # noqa: E731
+    read = _of_the_rest(builder, kind, starts, a_row, rest)
+    last = lambda i, flat: step(i, flat, read(builder.mul(i, INT(4))))  # noqa: E731
     return repeated(builder, words, builder.add(words, some), 1, sums, last)
+
+
+def _of_the_rest(builder, kind, starts, a_row, rest):
+    """`offset -> read(row, offset)`, the word of a row that `rest` elements of k fill in part.
+
+    On NEON words of all rows are put together in memory, row by row: at once LLVM takes so many
+    registers for their addresses that the loop over whole words reads its own from memory.
+    """
+    item = INT(kind.item)
+    if not ARM:
+        given = lambda row, offset: gathered(  # noqa: E731
+            builder, kind, at(builder, starts[row], offset), item, rest
+        )
+        return lambda _: given
+    room = cgutils.alloca_once(builder, ir.ArrayType(I32, len(starts)))
+
+    def read(offset):
+        def one(row, _):
+            start = at(builder, starts[0], builder.add(builder.mul(row, a_row), offset))
+            word = gathered(builder, kind, start, item, rest)
+            builder.store(word, builder.gep(room, [INT(0), row]))
+            return []
+
+        repeated(builder, INT(0), apart(builder, INT(len(starts))), 1, [], one)
+        return lambda row, _: builder.load(builder.gep(room, [INT(0), INT(row)]))
+
+    return read
 
 
 # A uint16 stands for bfloat16, an int8 for int8; r of letters is a sum.
@@ -217,10 +304,12 @@ of_kind = partial(typed, kinds={types.uint16: BRAIN, types.int8: BYTE})
 
 @of_kind("", "i" * 10)
 def multiply(builder, kind, rows, vectors, a, a_row, panel, to, pitch, words, rest, adds):
-    """`product` of so many rows and vectors, up to `ROWS` and `WIDEST`; all in bytes."""
+    """`product` of so many rows and vectors, up to a kind's `rows` and `WIDEST`; all in bytes."""
     a, panel, to = (builder.inttoptr(place, POINTER) for place in (a, panel, to))
     given = [a, a_row, panel, to, pitch, words, rest, adds]
-    by_size(builder, rows, vectors, (ROWS, WIDEST), partial(product, builder.module, kind), given)
+    by_size(
+        builder, rows, vectors, (kind.rows, WIDEST), partial(product, builder.module, kind), given
+    )
 
 
 @emitted(types.void, *[types.intp] * 11)

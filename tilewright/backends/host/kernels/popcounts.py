@@ -20,21 +20,12 @@ import itertools
 from dataclasses import dataclass
 
 import llvmlite.ir as ir
-from llvmlite import binding
-from numba import config
 from numba.core import cgutils
 
+from tilewright.backends.host.kernels.features import features
 from tilewright.backends.host.kernels.lanes import keep_rolled, overloaded
 
 I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
-
-
-def features():
-    """The target's features, as Numba takes them: the processor's, unless NUMBA_CPU_FEATURES names
-    others. NUMBA_CPU_NAME alone changes none: Numba compiles for what the processor has."""
-    if config.CPU_FEATURES is not None:
-        return set(config.CPU_FEATURES.replace("+", "").split(","))
-    return {name for name, there in binding.get_host_cpu_features().items() if there}
 
 
 _FOUND = features()

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from llvmlite import ir
 
+from tilewright.backends.host.kernels.features import features
 from tilewright.backends.host.kernels.lanes import broadcast, overloaded
-from tilewright.backends.host.kernels.popcounts import features
 
 _FOUND = features()
 LANES = 16
@@ -36,15 +36,15 @@ def dot(builder, sums, x, weights, is_signed=False):
         name = "llvm.x86.avx512.vpdpbusd.512"
         return builder.call(overloaded(builder, name, INTS, INTS, INTS, INTS), [sums, x, weights])
     if _HALF_DOTS:
-        return _in_parts(builder, _half_dot, 8, sums, x, weights)
+        return in_parts(builder, _half_dot, 8, sums, x, weights)
     if _ARM:
-        return _in_parts(builder, _signed_dot if is_signed else _arm_dot, 4, sums, x, weights)
+        return in_parts(builder, _signed_dot if is_signed else _arm_dot, 4, sums, x, weights)
     if "avx2" in _FOUND:
-        return _in_parts(builder, _pairs, LANES if WIDE else 8, sums, x, weights)
+        return in_parts(builder, _pairs, LANES if WIDE else 8, sums, x, weights)
     return _plainly(builder, sums, x, weights)
 
 
-def _in_parts(builder, what, count, *values):
+def in_parts(builder, what, count, *values):
     """`what` of so many lanes at a time."""
     found = [
         what(builder, *[_lanes(builder, value, first, count) for value in values])
@@ -80,7 +80,8 @@ def _arm_dot(builder, sums, x, weights):
 def _signed_dot(builder, sums, x, weights):
     kind, bytes_ = sums.type, ir.VectorType(I8, 4 * sums.type.count)
     name = "llvm.aarch64.neon.sdot.v4i32.v16i8"
-    given = [builder.bitcast(value, bytes_) for value in (x, weights)]
+    # The last is the one that may be an element: x is often the same in all lanes.
+    given = [builder.bitcast(value, bytes_) for value in (weights, x)]
     return builder.call(overloaded(builder, name, kind, kind, bytes_, bytes_), [sums, *given])
 
 
