@@ -1,10 +1,10 @@
 """What instructions the processor has, by LLVM's names of them, where Numba compiles for it.
 
 LLVM reads them from the processor, or on ARM from the system, and knows few of ARM's by name there:
-of a Neoverse V1 under Linux it tells `neon` and not `dotprod`, `bf16`, of any core of Apple's
-nothing, while its compiler, which goes by the core's name, uses them all. Products of bytes ran
-without `sdot` on every such core. So what LLVM makes of two small functions is looked at: it uses
-an instruction where its compiler has it, and another where not.
+of a Neoverse V1 under Linux it tells `neon` and neither `dotprod` nor `bf16`, while its compiler,
+which goes by the core's name, uses them all. Products of bytes would run without `sdot` on such a
+core. So what LLVM makes of two small functions is looked at: it uses an instruction where its
+compiler has it, and others where not.
 """
 
 from __future__ import annotations
