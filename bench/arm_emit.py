@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from llvmlite import binding, ir
+from numba import types as numbers
 
 _KERNELS = "tilewright.backends.host.kernels"
 _WORD = ir.IntType(64)
@@ -27,9 +28,9 @@ def main() -> None:
     binding.initialize_all_asmprinters()
     target = binding.Target.from_triple(triple)
     machine = target.create_target_machine(cpu=core, features=features, opt=3)
-    vectors, tiles, grouped, narrow, atomics = (
-        importlib.import_module(f"{_KERNELS}.{name}")
-        for name in ("vectors", "tiles", "grouped_tile", "grouped_narrow_tile", "atomics")
+    names = ("vectors", "tiles", "grouped_tile", "grouped_narrow_tile", "atomics", "halves_tile")
+    vectors, tiles, grouped, narrow, atomics, halves = (
+        importlib.import_module(f"{_KERNELS}.{name}") for name in names
     )
     found: dict[str, tuple[Callable[..., None], int]] = {
         "products": (vectors.tile_of_counts, 6),
@@ -42,6 +43,11 @@ def main() -> None:
         **{
             name: (partial(_called, getattr(atomics, name)), count)
             for name, count in (("take", 2), ("seen", 1), ("tell", 2), ("turn", 3))
+        },
+        **{
+            f"{name} {kind}": (partial(_called, getattr(halves, name), zero), 4)
+            for name in ("widen", "narrow")
+            for kind, zero in (("bfloat16", numbers.uint16), ("float16", numbers.int16))
         },
     }
     made = {name: _assembly(machine, triple, *one) for name, one in found.items()}
@@ -59,10 +65,14 @@ def _grouped(grouped: Any, kind: Any, rows: int, builder: Any, *given: Any) -> N
     builder.call(product, words)
 
 
-def _called(function: Any, builder: Any, *given: Any) -> None:
-    """What a function for compiled functions puts where it is called."""
-    _, generate = function._defn(None, *given)
-    generate(types.SimpleNamespace(get_dummy_value=lambda: None), builder, None, given)
+def _called(function: Any, *given: Any) -> None:
+    """What a function for compiled functions puts where it is called: `given` are its first
+    argument's type where that is a number of a kind, a builder, and the others."""
+    kinds = [one for one in given if isinstance(one, numbers.Type)]
+    builder, *words = given[len(kinds) :]
+    _, generate = function._defn(None, *kinds, *words)
+    context = types.SimpleNamespace(get_dummy_value=lambda: None)
+    generate(context, builder, None, [*kinds, *words])
 
 
 def _assembly(machine: Any, triple: str, fill: Callable[..., None], count: int) -> str:

@@ -2,6 +2,7 @@
 # Parts of the suite on aarch64, without such a processor: Debian's userland, wheels, QEMU.
 #
 #   tests/support/arm.sh [pytest's arguments]     without any: all of PARTS, twice where bits count
+#   tests/support/arm.sh all                      all that runs on a processor: hours
 #   FEATURES=+neon tests/support/arm.sh [...]     on a core that has these; "" is one of Linux's
 #
 # Says why and ends well where a tool is missing. The userland lies in .arm, or where ARM_USERLAND
@@ -16,8 +17,13 @@ BITS=(tests/nn/test_bnn_pynq.py tests/nn/test_conv2d.py tests/onebit/test_laid_o
 PARTS=(tests/products/test_matmul.py tests/onebit/test_onebit.py tests/nn/test_network.py
        tests/backends/host/test_grouped.py tests/nn/test_bound.py)
 NARROW=(tests/backends/host/test_features.py tests/backends/host/test_grouped_narrow.py)
+TORCHS=(tests/backends/host/test_lists.py tests/backends/host/test_ragged.py
+        tests/backends/host/test_routes.py tests/backends/host/test_crew.py)
+ALL=(tests/backends/host tests/inputs tests/nn tests/onebit tests/planning tests/products)
 WHEELS=(numpy numba llvmlite onnx scipy typer rich platformdirs psutil threadpoolctl pyopencl
         array-api-compat pillow packaging pytest pytest-timeout hypothesis)
+# The newest of PyTorch whose wheel for aarch64 asks for nothing of NVIDIA's, and what it imports.
+TORCH=(torch==2.10.0 filelock fsspec jinja2 markupsafe mpmath networkx sympy)
 
 skip() {
   echo "make arm: skipped: $1"
@@ -36,21 +42,31 @@ as_root() {
 }
 as_root true 2> /dev/null || skip "neither root nor namespaces of users"
 
+# Wheels for aarch64 into a folder of the userland: pip's arguments.
+wheels() {
+  local folder=$1 platforms=()
+  shift
+  for tag in manylinux2014 manylinux_2_17 manylinux_2_27 manylinux_2_28; do
+    platforms+=(--platform "${tag}_aarch64")
+  done
+  as_root "${PYTHON:-python3}" -m pip install --quiet --disable-pip-version-check --no-compile \
+    --target "$where/$folder" "${platforms[@]}" --python-version 3.11 --only-binary=:all: "$@"
+}
+
 # PoCL from Debian: its wheel has no build for aarch64.
 if [ ! -e "$where/ready" ]; then
   [ ! -e "$where" ] || as_root rm -rf --one-file-system "$where"
   mmdebstrap --quiet --architectures=arm64 --variant=essential \
     --include=python3-minimal,libpython3-stdlib,python3-distutils,libgomp1,pocl-opencl-icd \
     bookworm "$where"
-  platforms=()
-  for tag in manylinux2014 manylinux_2_17 manylinux_2_27 manylinux_2_28; do
-    platforms+=(--platform "${tag}_aarch64")
-  done
-  as_root "${PYTHON:-python3}" -m pip install --quiet --disable-pip-version-check --no-compile \
-    --target "$where/site" "${platforms[@]}" --python-version 3.11 --only-binary=:all: \
-    "${WHEELS[@]}"
+  wheels site "${WHEELS[@]}"
   as_root mkdir -p "$where/src" "$where/shared"
   as_root touch "$where/ready"
+fi
+# By itself: it takes long to import under emulation, and most tests do without.
+if [ ! -e "$where/ready-torch" ]; then
+  wheels torch --no-deps "${TORCH[@]}"
+  as_root touch "$where/ready-torch"
 fi
 
 # What Linux says of a Cortex-A76, for LLVM, which names cores by numbers of implementer and part.
@@ -93,11 +109,15 @@ suite() {
 }
 
 dots=+neon,+dotprod
-if [ $# -gt 0 ]; then
+torch=(-o pythonpath=/torch)
+if [ "$*" = all ]; then
+  suite "$dots" "${torch[@]}" "${ALL[@]}"
+elif [ $# -gt 0 ]; then
   suite "${FEATURES-$dots}" "$@"
 else
-  suite "$dots" -q "${BITS[@]}" "${PARTS[@]}" "${NARROW[@]}"
+  suite "$dots" -q "${BITS[@]}" "${PARTS[@]}"
   suite +neon -q "${BITS[@]}"
-  suite "$dots,+bf16" -q "${NARROW[@]}" -k bfloat16
-  suite "" -q "${NARROW[@]}"
+  suite "$dots" -q "${torch[@]}" "${NARROW[@]}" "${TORCHS[@]}"
+  suite "$dots,+bf16" -q "${torch[@]}" "${NARROW[@]}" "${TORCHS[@]}" -k bfloat16
+  suite "" -q "${NARROW[0]}"
 fi

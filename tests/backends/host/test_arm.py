@@ -92,6 +92,21 @@ def test_pairs_of_bfloat16_are_multiplied_at_once_where_a_core_does(core: str) -
 
 
 @pytest.mark.parametrize("core", NAMED)
+def test_halves_of_ragged_products_are_converted_four_at_once_and_by_no_library(core: str) -> None:
+    for tile, by in (
+        ("widen bfloat16", "shll"),
+        ("widen float16", "fcvtl"),
+        ("narrow bfloat16", "xtn"),
+        ("narrow float16", "fcvtn"),
+    ):
+        made = code(core, NAMED[core].features, tile)
+        assert count(made.longest(by), by), tile
+        every = [one for loop in made.loops for one in loop] + list(made.rest)
+        assert not [one for one in every if one.startswith("bl\t")], tile
+        assert not spilled(tuple(every)), tile
+
+
+@pytest.mark.parametrize("core", NAMED)
 def test_what_threads_tell_each_other_is_read_and_written_in_order(core: str) -> None:
     """ARM's memory is weakly ordered: QEMU on x86 is not, and would show nothing."""
     made = {
