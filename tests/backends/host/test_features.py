@@ -12,6 +12,7 @@ pytest.importorskip("numba")
 
 from llvmlite import binding
 
+from tilewright.backends.host.backend import named
 from tilewright.backends.host.kernels.features import by_core, features
 
 CORES = {
@@ -59,6 +60,15 @@ def test_features_of_arm_are_those_of_the_core_that_numba_is_told(
     assert features() == {"neon", "lse", "dotprod"}
     monkeypatch.setattr(config, "CPU_FEATURES", "+neon")
     assert features() == {"neon"}
+
+
+def test_cores_of_arm_are_told_apart_by_their_parts_where_linux_has_no_name_for_them() -> None:
+    little, big = "CPU implementer\t: 0x41\nCPU part\t: 0xd05\n", "CPU implementer\t: 0x41\n"
+    known = platform.processor() or platform.machine()
+    phone = named(2 * little + big + "CPU part\t: 0xd0b\n")
+    assert phone == f"{known}, cores 0x41/0xd05 0x41/0xd0b"
+    assert named("model name\t: AMD EPYC\nmodel name\t: AMD EPYC\n") == "AMD EPYC"
+    assert named("") == known
 
 
 @pytest.mark.skipif(platform.machine() != "aarch64", reason="no core of ARM's")

@@ -161,9 +161,21 @@ def _describe() -> Device:
 def _processor_name() -> str:
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    return line.partition(":")[2].strip()
+            return named(file.read())
     except OSError:
-        pass
-    return platform.processor() or platform.machine()
+        return named("")
+
+
+def named(said: str) -> str:
+    """The processor that Linux tells of in `/proc/cpuinfo`: its model, or the kinds of its cores,
+    `aarch64, cores 0x41/0xd05 0x41/0xd0b` by implementer and part, where ARM's have no name."""
+    halves = [line.partition(":") for line in said.splitlines()]
+    lines = [(name.strip(), value.strip()) for name, _, value in halves]
+    told = [value for name, value in lines if name == "model name" and value]
+    makers = [value for name, value in lines if name == "CPU implementer"]
+    parts = [value for name, value in lines if name == "CPU part"]
+    known = platform.processor() or platform.machine()
+    if told or not parts:
+        return told[0] if told else known
+    cores = sorted({"/".join(pair) for pair in zip(makers, parts, strict=False)})
+    return f"{known}, cores {' '.join(cores)}"
