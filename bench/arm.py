@@ -54,7 +54,8 @@ def tiles_of(core: Core) -> dict[str, str]:
     """The instruction that each tile's products are made of; bfloat16 where none does is float32
     in halves of words."""
     tiles = {"products": "cnt", "windows": "cnt", "sums": "fmla", "grouped": "fmla"}
-    return tiles | {"bytes": "sdot", "brains": "bfdot" if "bf16" in core.features else "fmla"}
+    tiles |= {"whole": "sdot", "bytes": "sdot"}
+    return tiles | {"brains": "bfdot" if "bf16" in core.features else "fmla"}
 
 
 @dataclass(frozen=True, slots=True)

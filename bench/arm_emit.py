@@ -28,10 +28,9 @@ def main() -> None:
     binding.initialize_all_asmprinters()
     target = binding.Target.from_triple(triple)
     machine = target.create_target_machine(cpu=core, features=features, opt=3)
-    names = ("vectors", "tiles", "grouped_tile", "grouped_narrow_tile", "atomics", "halves_tile")
-    vectors, tiles, grouped, narrow, atomics, halves = (
-        importlib.import_module(f"{_KERNELS}.{name}") for name in names
-    )
+    names = ("vectors", "tiles", "grouped_tile", "grouped_narrow_tile", "whole_tile")
+    vectors, tiles, grouped, narrow, whole = map(_module, names)
+    atomics, halves = _module("atomics"), _module("halves_tile")
     found: dict[str, tuple[Callable[..., None], int]] = {
         "products": (vectors.tile_of_counts, 6),
         "windows": (tiles.tile_of_counts, 8),
@@ -40,6 +39,7 @@ def main() -> None:
         "doubles": (partial(_grouped, grouped, grouped.DOUBLE, grouped.ROWS), 14),
         "bytes": (partial(_grouped, narrow, narrow.BYTE, narrow.BYTE.rows), 8),
         "brains": (partial(_grouped, narrow, narrow.BRAIN, narrow.BRAIN.rows), 8),
+        "whole": (partial(_called, whole.sums_single), 10),
         **{
             name: (partial(_called, getattr(atomics, name)), count)
             for name, count in (("take", 2), ("seen", 1), ("tell", 2), ("turn", 3))
@@ -52,6 +52,10 @@ def main() -> None:
     }
     made = {name: _assembly(machine, triple, *one) for name, one in found.items()}
     print(json.dumps(made))
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(f"{_KERNELS}.{name}")
 
 
 def _grouped(grouped: Any, kind: Any, rows: int, builder: Any, *given: Any) -> None:

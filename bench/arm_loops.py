@@ -66,7 +66,8 @@ class Code:
 @cache
 def assembly(core: str, features: str, triple: str = TRIPLE) -> dict[str, str]:
     """Of every tile by name: `products` and `windows` of bits, `sums` of windows, small products:
-    `grouped` of float32, `doubles`, `bytes`, `brains` of bfloat16; and of what threads share."""
+    `grouped` of float32, `doubles`, `bytes`, `brains` of bfloat16, `whole` of windows of int8; of
+    what threads share, and of halves made wider and narrower."""
     told = {"NUMBA_CPU_NAME": core, "NUMBA_CPU_FEATURES": features}
     run = subprocess.run(
         [sys.executable, "-m", "bench.arm_emit", triple, core, features],

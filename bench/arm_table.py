@@ -9,6 +9,7 @@ _TILES = {
     "windows": "one-bit convolutions",
     "sums": "convolutions of float32",
     "grouped": "small products of float32",
+    "whole": "convolutions of int8",
     "bytes": "batches of int8",
     "brains": "batches of bfloat16",
 }

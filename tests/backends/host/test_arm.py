@@ -78,6 +78,16 @@ def test_bytes_are_multiplied_by_an_element_six_rows_at_once_and_nothing_else_is
 
 
 @pytest.mark.parametrize("core", NAMED)
+def test_bytes_of_convolutions_are_made_signed_once_a_pixel_and_multiplied_by_an_element(
+    core: str,
+) -> None:
+    loop = code(core, NAMED[core].features, "whole").longest("sdot")
+    assert of_elements(loop, "sdot") == count(loop, "sdot") == 24, loop
+    assert of_vectors(loop) == 24 + 6, loop
+    assert not spilled(loop), loop
+
+
+@pytest.mark.parametrize("core", NAMED)
 def test_halves_of_bfloat16_are_multiplied_by_an_element_without_spilling(core: str) -> None:
     loop = code(core, "+neon,+dotprod", "brains").longest("fmla")
     assert of_elements(loop, "fmla") == count(loop, "fmla"), loop

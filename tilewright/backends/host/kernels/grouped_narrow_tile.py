@@ -42,7 +42,9 @@ from tilewright.backends.host.kernels.whole_dot import (
     SIGNED,
     WIDE,
     dot,
+    everywhere,
     in_parts,
+    in_register,
 )
 
 I8, I16, I32 = (ir.IntType(bits) for bits in (8, 16, 32))
@@ -93,10 +95,10 @@ class Kind:
             return broadcast(builder, builder.xor(word, I32(FLIP)), INTS)
         if not ARM:
             return self.right(builder, broadcast(builder, word, INTS))
-        four = _in_register(builder, word)
+        four = in_register(builder, word)
         if self.item == 1 or PAIRS:
-            return _everywhere(builder, four)
-        return [_everywhere(builder, part) for part in self.right(builder, four)]
+            return everywhere(builder, four)
+        return [everywhere(builder, part) for part in self.right(builder, four)]
 
     def right(self, builder, words):
         """A vector of the panel in the same parts."""
@@ -125,22 +127,6 @@ class Kind:
     def add(self, builder, one, other):
         """Sums of the same."""
         return (builder.fadd if self.item == 2 else builder.add)(one, other)
-
-
-def _in_register(builder, word):
-    """A word in the first of four lanes, of which LLVM does not know that it was loaded: it would
-    load it into every lane, which takes a vector unit of Cortex-A76 beside the load, where an
-    instruction that multiplies by an element takes nothing."""
-    four = ir.VectorType(I32, 4)
-    one = builder.insert_element(ir.Constant(four, ir.Undefined), word, I32(0))
-    same = ir.InlineAsm(ir.FunctionType(four, [four]), "", "=w,0")
-    return builder.call(same, [one])
-
-
-def _everywhere(builder, four):
-    """The first lane in all sixteen."""
-    first = ir.Constant(INTS, [I32(0)] * LANES)
-    return builder.shuffle_vector(four, ir.Constant(four.type, ir.Undefined), first)
 
 
 def _pairs(builder, sums, left, right):

@@ -116,7 +116,25 @@ def _plainly(builder, sums, x, weights):
 def quad(builder, pointer):
     """Four bytes from a pointer, in every lane."""
     four = builder.load(builder.bitcast(pointer, I32.as_pointer()), align=1)
-    return broadcast(builder, four, INTS)
+    return (
+        everywhere(builder, in_register(builder, four)) if _ARM else broadcast(builder, four, INTS)
+    )
+
+
+def in_register(builder, word):
+    """A word in the first of four lanes, of which LLVM does not know that it was loaded: it would
+    load it into every lane, which takes a vector unit of Cortex-A76 beside the load, where an
+    instruction of ARM's that multiplies by an element takes nothing."""
+    four = ir.VectorType(I32, 4)
+    one = builder.insert_element(ir.Constant(four, ir.Undefined), word, I32(0))
+    same = ir.InlineAsm(ir.FunctionType(four, [four]), "", "=w,0")
+    return builder.call(same, [one])
+
+
+def everywhere(builder, four):
+    """The first of four lanes in all sixteen."""
+    first = ir.Constant(INTS, [I32(0)] * LANES)
+    return builder.shuffle_vector(four, ir.Constant(four.type, ir.Undefined), first)
 
 
 def four_quads(builder, pointer):

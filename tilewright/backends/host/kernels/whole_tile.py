@@ -22,6 +22,8 @@ from numba import types
 from numba.extending import intrinsic
 
 from tilewright.backends.host.kernels.conv_product import INT, POINTER, at, counted, private
+from tilewright.backends.host.kernels.lanes import apart
+from tilewright.backends.host.kernels.popcounts import ARM
 from tilewright.backends.host.kernels.whole_dot import (
     INTS,
     LANES,
@@ -39,6 +41,9 @@ FEW_PIXELS = PIXELS[1]
 VECTORS = max(GROUPS)
 FEW = 4 if WIDE else 0  # outputs that `few` takes
 BYTES = 4 * LANES  # of a vector of sums
+# Whether each pixel has an address of its own: Cortex-A55, which goes in order, waits for each of
+# a chain of additions.
+_APART = ARM
 
 
 def _places(builder, base, stride):
@@ -62,6 +67,8 @@ def _sums(builder, table, pieces, quads, stride, weights, start, vectors, few):
             for group in range(groups)
         ]
         row = builder.gep(weights, [builder.mul(number, line)])
+        starts = [_places(builder, base, stride) for base in bases] if _APART else []
+        starts = [[apart(builder, one) for one in group] for group in starts]
 
         def four(index, sums):
             sums = list(sums)
@@ -69,7 +76,10 @@ def _sums(builder, table, pieces, quads, stride, weights, start, vectors, few):
             loaded = [_vector(builder, at(builder, place, BYTES * v)) for v in range(vectors)]
             skipped = builder.mul(index, INT(size))
             for group, base in enumerate(bases):
-                pixels = _places(builder, builder.gep(base, [skipped]), stride)
+                if _APART:
+                    pixels = [builder.gep(one, [skipped]) for one in starts[group]]
+                else:
+                    pixels = _places(builder, builder.gep(base, [skipped]), stride)
                 for pixel, pointer in enumerate(pixels):
                     x = read(builder, pointer)
                     for vector in range(vectors):
