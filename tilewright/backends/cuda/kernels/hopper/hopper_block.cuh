@@ -6,6 +6,7 @@
 //
 // Each of these has two barriers, and whoever goes round has a Ring: a place, and its phase there.
 #pragma once
+#include "hopper_ring.cuh"
 
 constexpr int BOX = 64 * 64 * 2;
 constexpr int LEFT_BYTES = WARPGROUPS * STRIPS * BOX,
@@ -47,16 +48,6 @@ __device__ __forceinline__ void hand_back(u32 free) {
     else
         barrier_arrive_in_cluster(free);
 }
-
-template <int COUNT> struct Ring {
-    int place = 0, phase = 0;
-    __device__ __forceinline__ void next() {
-        if (++place == COUNT) {
-            place = 0;
-            phase ^= 1;
-        }
-    }
-};
 
 // The tile after tile t of this block, as its loader asks for it and announces it to the other warps.
 // Where tiles are TAKEN a block that is done takes the next (records.py says when), and of RAGGED_ROWS,

@@ -6,6 +6,7 @@
 //     sums   64 x 128, fp32 or int32, in registers of four warps; thread (q = lane mod 4, r = lane / 4) of
 //            warp w has rows 16 w + r and 8 below, columns 8 j + 2 q and the next, j = 0 .. 15
 #pragma once
+#include "hopper_ring.cuh"
 #include "ptx.cuh"
 
 constexpr int STAGES = SCALES == 2 ? 3 : 4;
@@ -42,16 +43,6 @@ struct Stages {
     __device__ u32 announced(int i) const { return full(2 * STAGES + i); }
     __device__ u32 read(int i) const { return announced(TURNS + i); }
     __device__ u32 turn(int i) const { return announced(2 * TURNS) + 32 * i; }
-};
-
-template <int COUNT> struct Ring {
-    int place = 0, phase = 0;
-    __device__ __forceinline__ void next() {
-        if (++place == COUNT) {
-            place = 0;
-            phase ^= 1;
-        }
-    }
 };
 
 struct Tile {

@@ -16,6 +16,7 @@
 // Records, order and deal are those of hopper_multiply.cu; everything is packed, so one map serves.
 #include "hopper_wgmma.cuh"
 #include "hopper_tiles.cuh"
+#include "hopper_ring.cuh"
 #include "hopper_epilogue.cuh"
 #include "hopper_scale.cuh"
 #include "hopper_sums.cuh"
@@ -41,13 +42,6 @@ struct Operands {
     const State* states;
 };
 
-struct Ring {
-    int place = 0, phase = 0;
-    __device__ __forceinline__ void next() {
-        if (++place == STAGES) place = 0, phase ^= 1;
-    }
-};
-
 // Of up to 4 products fp32's errors are smaller than two halves allow (3 times for k = 1, twice for
 // 4, normally distributed). Those are multiplied on CUDA cores, from the operands as they lie.
 // (With up to 16 products, 1000 problems of 1..256 took 0.017 ms more than by wgmma alone on an
@@ -59,7 +53,7 @@ __device__ __forceinline__ bool shallow(const Shape& s) { return s.flags & SHALL
 __device__ __forceinline__ int loads(const Shape& s) { return shallow(s) ? 0 : s.steps; }
 
 __device__ void load_tiles(u32 memory, const Table& tiles, const char* map, int plane_rows) {
-    Ring ring;
+    Ring<STAGES> ring;
     int t = blockIdx.x;
     if (t >= tiles.count) return;
     acquire_map(map);
@@ -142,7 +136,7 @@ template <int W> struct Before {
 // The sum over all of k of what the halves hold, scaled back.
 template <int W>
 __device__ __forceinline__ void multiply_halves(float (&total)[W / 2], u32 memory, Shape s,
-                                                int scale, int group, Ring& ring) {
+                                                int scale, int group, Ring<STAGES>& ring) {
     constexpr int PLANE = BOXES * BOX;
     float high[W / 2], low[W / 2];
     bool first = (threadIdx.x & 31) == 0;
@@ -229,7 +223,8 @@ __device__ __forceinline__ Record record(const Table& tiles, int t) {
 template <int W>
 __device__ __forceinline__ void multiply_tile(u32 memory, Shape s, const Table& tiles, int t,
                                               Record& next, const Scalars* scalars,
-                                              const Operands& operands, int group, Ring& ring) {
+                                              const Operands& operands, int group,
+                                              Ring<STAGES>& ring) {
     float total[W / 2];
     int4 place = next.place, address = next.address;
     const State* at = operands.states + place.z;
@@ -249,7 +244,7 @@ __device__ __forceinline__ void multiply_tile(u32 memory, Shape s, const Table& 
 
 __device__ void multiply_tiles(u32 memory, const Table& tiles, const Scalars* scalars,
                                const Operands& operands, int group) {
-    Ring ring;
+    Ring<STAGES> ring;
     Record next = record(tiles, blockIdx.x);
     for (int t = blockIdx.x; t < tiles.count;) {
         Shape s = uniform(shape_of(next.head, next.rows, next.columns));
