@@ -35,8 +35,6 @@ DTYPES = tuple(KINDS)
 # by fours, columns by vectors, k by fours: what products of few of them lose.
 _SHAPES = ((48, 96, 0.7), (192, 256, 0.76), (384, 512, 0.8))
 OVERHEAD, _ROWS, _COLUMNS, _STEP = 5e-8, 4, 16, 4
-# What tiles are cut at: panels of B and, of any register, blocks of rows.
-_PANEL, _BLOCK = 32, 24
 _JUMP = 3e-8  # seconds that a core loses where the next product does not lie next in memory
 _MERGE = 4e-10  # seconds in which it adds an element of a part
 _LAUNCH = 1.5e-5
@@ -183,11 +181,11 @@ def _even(size: Table, most: Table, step: int) -> Table:
 def _tiles(layout: GroupedLayout, records: Table, item: int) -> tuple[Table, Table]:
     """Every tile in launch order, and the first of every task. Tiles of a product are of one size,
     as near as blocks and panels let them be: the planner counts them as equal."""
-    queue = layout.queue
+    queue, kernel = layout.queue, compiled.kernels("grouped")
     shapes = np.array([(tile.m, tile.n) for tile in layout.tiles], np.int64)
     high, wide = shapes[layout.tile].T
-    high = _even(layout.m, high, _BLOCK)
-    wide = _even(layout.n, wide, _PANEL * 4 // item)
+    high = _even(layout.m, high, kernel.BLOCK)
+    wide = _even(layout.n, wide, kernel.PANEL // item)
     problem = queue.problem.astype(np.int64)
     high, wide = high[problem], wide[problem]
     tiles = np.empty((len(queue), 5), np.int64)

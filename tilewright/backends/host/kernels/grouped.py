@@ -63,6 +63,7 @@ TILE, RECORD = 5, 16  # words: of a tile record, row, column, rows, columns; of 
 A, B, C, BIAS, M, N, K, A_ROW, A_COL, B_ROW, B_COL, C_ROW, C_COL, ALPHA, BETA, ENDS = range(RECORD)
 RELU, GELU, PLAIN = 1, 2, 4  # bits of ENDS; PLAIN: C is the sums, nothing else
 PART = 5  # words of a piece of a sum: record, first part, parts, row, rows
+BLOCK, PANEL = 24, 128  # what tiles are cut at: rows, blocks of any register; bytes of columns
 _GAP = 64  # bytes between copied rows of A, so that they do not meet in the first cache
 # Copying pays from so many rows that read a panel of B of so many bytes; panels that read A.
 _ROWS_OF_B, _BYTES_OF_B, _PANELS_OF_A = 3 * ROWS, 8192, 4

@@ -24,9 +24,11 @@ from tilewright.backends.host.kernels.grouped import (
     B_ROW,
     BETA,
     BIAS,
+    BLOCK,
     C_COL,
     C_ROW,
     ENDS,
+    PANEL,
     PLAIN,
     RECORD,
     TILE,
@@ -53,7 +55,6 @@ FACTS = 6
 # Shapes of tiles, the smallest first: rows, columns, and a double, seconds of an operation.
 SHAPE, SHAPES = 3, 3
 _MOST, _ELEMENTS, _LINE = 2**31 - 64, 2**42, 64  # of a side; of a result, a BLAS's too
-_BLOCK, _PANEL = 24, 128  # tiles are cut at so many rows, and bytes of columns
 
 
 @helper
@@ -141,7 +142,7 @@ def cut(records, count, results, item, shapes, most, overhead, task, tiles, cuts
     task        seconds of a task
     tiles, cuts `room` tiles of TILE words; one word more than there are tiles
     """
-    panel = _PANEL // item
+    panel = PANEL // item
     found, tasks, seconds = 0, 0, 0.0
     put(cuts, 0, 0)
     for number in range(count):
@@ -151,7 +152,7 @@ def cut(records, count, results, item, shapes, most, overhead, task, tiles, cuts
         high, wide, each = 0, 0, 0.0
         for at in range(SHAPES - 1, -1, -1):
             shape = shapes + 8 * SHAPE * at
-            high = even(m, whole(shape, 0), _BLOCK)
+            high = even(m, whole(shape, 0), BLOCK)
             wide = even(n, whole(shape, 1), panel)
             each = 2.0 * k * number_of(0.0, shape + 16)
             if 2.0 * min(high, m) * min(wide, n) * k <= most:
