@@ -62,15 +62,7 @@ class _Rows:
 
     def settled(self, work: Fp8Work) -> Callable[[int, Any, Any, Places], None]:
         """As `Settling` has it."""
-        plan, multiply = self.plan.launch, launch.Launch(work).settle(work.operands)
-        words = self._words(work.operands.a.shape[0])
-
-        def run(stream: int, offsets: Any, out: Any, places: Places) -> None:
-            table = memory(out, words)
-            plan(stream, offsets, table, out)
-            multiply(stream, table, places)
-
-        return run
+        return _settled(work, self._words(work.operands.a.shape[0]), self.plan.launch)
 
     def _words(self, rows: int) -> int:
         return 4 + 4 * (rows // launch.ROWS + self.groups)
@@ -91,15 +83,22 @@ class _Depths:
 
     def settled(self, work: Fp8Work) -> Callable[[int, Any, Any, Places], None]:
         """As `Settling` has it."""
-        plan, multiply = self.plan.launch, launch.Launch(work).settle(work.operands)
-        words, rows = 4 + 4 * self.groups, work.operands.b.shape[0]
+        rows = work.operands.b.shape[0]
+        return _settled(work, 4 + 4 * self.groups, self.plan.launch, rows)
 
-        def run(stream: int, offsets: Any, out: Any, places: Places) -> None:
-            table = memory(out, words)
-            plan(stream, offsets, table, rows)
-            multiply(stream, table, places)
 
-        return run
+def _settled(
+    work: Fp8Work, words: int, plan: Callable[[int, Any, Any, Any], None], rows: int | None = None
+) -> Callable[[int, Any, Any, Places], None]:
+    """Plan a table of so many words, of `out` or of so many rows, then multiply by it."""
+    multiply = launch.Launch(work).settle(work.operands)
+
+    def run(stream: int, offsets: Any, out: Any, places: Places) -> None:
+        table = memory(out, words)
+        plan(stream, offsets, table, out if rows is None else rows)
+        multiply(stream, table, places)
+
+    return run
 
 
 def _why_not_read(given: Operands) -> str | None:
