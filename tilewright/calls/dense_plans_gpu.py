@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from tilewright.arrays import torch_private as private
+from tilewright.arrays.storage import is_short, is_within, reach, told
 from tilewright.backends.cuda import choose
 from tilewright.backends.cuda.machine import arrays, driver
 from tilewright.backends.cuda.machine.results import maker
 from tilewright.backends.cuda.work import Ints, Work
-from tilewright.errors import OverlapError
+from tilewright.errors import OperandError, OverlapError
 from tilewright.facts.device import Device
 from tilewright.inputs.overlap import SHARED
 from tilewright.inputs.watched import are_unseen
@@ -73,7 +74,7 @@ def planned(
     `given` are a, b, out and bias; a new result has this `shape`.
     """
     movable = choose.move(work, device, kernel)
-    run = _launched(work, shape, movable)
+    run = _within(_launched(work, shape, movable), *given)
     return (run if given[2] is None else _apart(run, *given)), movable.bytes + 2048
 
 
@@ -122,6 +123,28 @@ def _by_tables(work: Work, launch: Callable[[Ints], None], new: Callable[[], Any
         return result
 
     return run
+
+
+def _within(run: Run, *given: Any) -> Run:
+    """The same, refused where a storage has shrunk since; tensors reach as far as `given` ones."""
+    first, second, third, last = (0 if one is None else reach(one) for one in given)
+
+    def checked(a: Any, b: Any, out: Any, bias: Any) -> Any:
+        if not (is_within(a, first) and is_within(b, second)):
+            _refuse(a=a, b=b)
+        if out is not None and not is_within(out, third):
+            _refuse(out=out)
+        if bias is not None and not is_within(bias, last):
+            _refuse(bias=bias)
+        return run(a, b, out, bias)
+
+    return checked
+
+
+def _refuse(**given: Any) -> NoReturn:
+    """Raise OperandError for the first whose storage is too short."""
+    name, short = next((name, one) for name, one in given.items() if is_short(one))
+    raise OperandError(told(short, name))
 
 
 def _apart(run: Run, *given: Any) -> Run:

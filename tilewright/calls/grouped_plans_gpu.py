@@ -63,10 +63,13 @@ class _Side:
 class _Kept:
     """A batch that was planned: what decided, its results' places in bytes, and the plan.
 
+    `reach`: elements from the first of each matrix to past its last, of both lists.
     `apart`: of problems of one size, which one call might compute, the distances planned for.
     """
 
     decided: tuple[Ints, ...]
+    reach: tuple[Ints, Ints]
+    item: int
     apart: tuple[int | None, int | None] | None
     places: results.Places
     offsets: Ints
@@ -77,11 +80,13 @@ class _Kept:
         for known, given in zip(self.decided, (*a.decides, *b.decides), strict=True):
             if known.shape != given.shape or not (known == given).all():
                 return False
-        return self.apart is None or self.apart == (a.apart, b.apart)
+        if self.apart is not None and self.apart != (a.apart, b.apart):
+            return False
+        return not any(map(_is_short, (a, b), self.reach, (self.item, self.item)))
 
     @property
     def bytes(self) -> int:
-        kept = (*self.decided, self.offsets)
+        kept = (*self.decided, *self.reach, self.offsets)
         return self.plan.bytes + self.places.bytes + sum(column.nbytes for column in kept)
 
 
@@ -133,6 +138,9 @@ def _planned(a: tuple[Any, ...], left: _Side, b: tuple[Any, ...], right: _Side) 
     if not np.array_equal(k, depth) or max(rows.max(), k.max(), cols.max()) > _LONG:
         return None
     item, ordinal = ITEMSIZE[name], arrays.view(a[0], "a[0]").memory.ordinal
+    reach = left.lies.reach, right.lies.reach
+    if any(map(_is_short, (left, right), reach, (item, item))):
+        return None
     if ((left.address | right.address) & (item - 1)).any():
         return None
     offsets, total = aligned_offsets(rows, cols, item)
@@ -147,7 +155,12 @@ def _planned(a: tuple[Any, ...], left: _Side, b: tuple[Any, ...], right: _Side) 
     equal = not any((column != column[0]).any() for column in (rows, cols, k))
     apart = (left.apart, right.apart) if equal else None
     decided = (*left.decides, *right.decides)
-    return _Kept(decided, apart, lie, offsets * item, ordinal, plan)
+    return _Kept(decided, reach, item, apart, lie, offsets * item, ordinal, plan)
+
+
+def _is_short(side: _Side, reach: Ints, item: int) -> bool:
+    """Whether some matrix reaches past the end of its storage, which has shrunk then."""
+    return bool(((side.lies.offset + reach) * item > side.lies.held).any())
 
 
 def _side(values: tuple[Any, ...], torch: Any) -> _Side | None:

@@ -4,7 +4,9 @@ On a processor that is a loop of torch's own products: they are differentiable t
 nothing put around them makes them faster. Whether all are plain matrices is asked of the guards
 that torch's compiler puts before its code: 45 ns a tensor, where five attributes of a product took
 400 beside the 1.2 us of a small one. Guards are of a kind: a dtype, gradients wanted or not. Of
-lists on a GPU plans are kept (grouped_plans_gpu.py).
+lists on a GPU plans are kept (grouped_plans_gpu.py). Whether a storage has shrunk since is asked of
+long lists and of those with a bias alone: of a few products it took as long as they (0.5 us a
+tensor), and torch's own loop does not ask either.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from tilewright.arrays import torch_private as private
+from tilewright.arrays.storage import is_short
 from tilewright.backends.cuda.machine import addresses
 from tilewright.inputs.tensors import WITH_COMPLEX as DTYPES
 from tilewright.inputs.watched import is_anything_watched
@@ -151,10 +154,12 @@ def loop(a: Any, b: Any, bias: Any) -> list[Tensor] | None:
     if not a or not isinstance(a[0], Tensor) or not a[0].is_cpu or a[0].dtype not in DTYPES:
         return None
     try:
-        found = list(map(_multiply if bias is None else torch.addmm, *operands))
-        # Behind the products, which have brought what is read here into a cache: 0.2 us each.
         held = (*a, *b, *(bias or ()))
-        alike = addresses.are_alike(held) or _are_alike(held)
+        plain = addresses.are_alike(held)
+        if not addresses.are_within(held) if plain else any(map(is_short, held)):
+            return None
+        found = list(map(_multiply if bias is None else torch.addmm, *operands))
+        alike = plain or _are_alike(held)
         if alike and found[0].dtype in DTYPES and (bias is None or _fit(bias, found)):
             return found
     except _REFUSALS:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from tilewright.arrays import storage
 from tilewright.arrays.array import NDArray
 from tilewright.errors import DtypeError, OperandError
 from tilewright.inputs.ragged_batch import RaggedBatch
@@ -142,7 +143,7 @@ def narrow_array(value: Any, name: str) -> Any:
 
 def _lying(seen: NDArray, value: Tensor, name: str) -> NDArray:
     """NumPy's view of a tensor's memory, where it has some: NumPy itself does not ask."""
-    if not address(value):
+    if not address(value) or storage.is_short(value):
         check_memory({name: value})
     return seen
 
@@ -159,13 +160,18 @@ def address(value: Any) -> int:
 
 
 def check_memory(given: Mapping[str, Tensor | None]) -> None:
-    """Raise OperandError where elements of a tensor lie nowhere: its storage was given back."""
+    """Raise OperandError where elements of a tensor lie nowhere: its storage was given back, all
+    of it or the part where they lay."""
     for name, value in given.items():
-        if value is not None and value.numel() and not address(value):
+        if value is None or not value.numel():
+            continue
+        if not address(value):
             raise OperandError(
                 f"{name} of shape {tuple(value.shape)}: has no memory; accepted are tensors whose"
                 " elements lie on their device"
             )
+        if storage.is_short(value):
+            raise OperandError(storage.told(value, name))
 
 
 def written(out: Tensor) -> None:

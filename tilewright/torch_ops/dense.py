@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tilewright.arrays.storage import is_short
 from tilewright.calls import dense
 from tilewright.facts.dtypes import sums_of
 from tilewright.inputs import tensor_checks as checks
@@ -155,6 +156,8 @@ def _of_matrices(
     if not dense or a.device.type != "cpu" or a.dtype not in WITH_COMPLEX:
         return None
     if a.shape[1] != b.shape[0] or a.dtype != b.dtype or a.device != b.device:
+        return None
+    if is_short(a) or is_short(b):
         return None
     if down.why_torch(a, b, how) is not None:
         with contextlib.suppress(RuntimeError):  # the checks have the words for it

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from tilewright import settings
+from tilewright.arrays import storage
 from tilewright.calls import dense_quick_host
 from tilewright.errors import DeviceMemoryError, OperandError
 from tilewright.inputs.place_host import Host
@@ -108,15 +109,12 @@ def why_torch(a: Tensor, b: Tensor, how: Any) -> str | None:
 
 
 def _by_torch(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float) -> Tensor:
+    for name, one in (("a", a), ("b", b), ("bias", bias)):
+        if one is not None and storage.is_short(one):
+            raise OperandError(storage.told(one, name))
     try:
         return _multiplied(a, b, bias, alpha)
     except RuntimeError as error:
-        for name, one in (("a", a), ("b", b), ("bias", bias)):
-            if one is not None and one.numel() and not one.untyped_storage().nbytes():
-                raise OperandError(
-                    f"{name} of shape {tuple(one.shape)}: its storage holds 0 bytes; accepted are"
-                    " tensors with memory of their own"
-                ) from None
         text = str(error)
         if "allocate" not in text and "overflow" not in text:
             raise

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from tilewright.arrays import torch_private as private
+from tilewright.arrays.storage import is_short
 from tilewright.backends.cuda.fp8 import engine
 from tilewright.backends.cuda.fp8.work import BLOCK, Fp8Work, Operands, Way
 from tilewright.backends.cuda.machine import faults
@@ -58,6 +59,8 @@ def again(given: _Given, passed: fp8_guarded.Given, out: Any, out_dtype: Any) ->
     if private.current_device(torch)() != ordinal or not is_eager(a, scale_a, scale_b, out):
         return None
     if out is not None and not _is_apart(out, given):
+        return None
+    if any(one is not None and is_short(one) for one in (*given, out)):
         return None
     faults.check_unless_captured(a)
     depths, result = b.dim() == 2, out

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from tilewright.arrays import torch_private as private
+from tilewright.arrays.storage import is_within
 from tilewright.backends.cuda.fp8.work import Fp8Work, Settling, Way
 from tilewright.backends.cuda.machine import faults
 from tilewright.errors import DeviceError
@@ -77,6 +78,9 @@ class _Guarded:
         places = (a_at, b_at, offsets.data_ptr(), of_a, of_b)
         if [at & _WITHIN for at in places] != self._lows or not all(places):
             return None
+        read = (a, b, offsets, scale_a, scale_b)
+        if not all(map(is_within, read, self._bytes)):
+            return None
         result = out
         if out is None:
             result = self._empty(*self._new)
@@ -97,7 +101,7 @@ class _Guarded:
         for at, size in zip(places, self._bytes, strict=True):
             if at < end and begin < at + size:
                 return False
-        return begin != 0 and not out.requires_grad
+        return begin != 0 and not out.requires_grad and is_within(out, self._bytes_out)
 
 
 _guarded: Shelf[tuple[Any, ...], _Guarded] = Shelf("guards of 8-bit products", most=1 << 20)

@@ -13,6 +13,7 @@ from tilewright.backends.cuda.moe.routes import Routes
 from tilewright.backends.cuda.ragged import engine
 from tilewright.facts.arithmetic import is_alone
 from tilewright.facts.gates import Gate
+from tilewright.inputs.tensors import check_memory
 
 
 def forward(
@@ -27,6 +28,8 @@ def forward(
 ) -> tuple[Tensor, ...]:
     """The result, h, and the routes."""
     driver.need()
+    given = {"x": x, "w_up": w_up, "w_down": w_down, "experts": experts, "weights": weights}
+    check_memory(given)
     x = engine.settled(x) if is_alone(precision) else x
     faults.check_unless_captured(x)
     with torch.cuda.device(x.device):

@@ -10,7 +10,7 @@ in torch 2.13:
                     D dimensions  D+1, 2 sizes  D+6, 7 steps  D+11 offset
                     D+13 dtype and device, in 5 bytes
                     D+14 what dispatches: layout, negative bit, modes
-    storage         2 address
+    storage         2 address  6 its bytes
 
 The layout is proven on sample tensors before it is trusted, and a tensor that dispatches otherwise
 than a plain one is not looked into: then every tensor is asked.
@@ -28,17 +28,20 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.arrays.storage import is_short
 from tilewright.backends.cuda.work import Ints
 
 _WORD = 8
 _TYPE, _RECORD = 1, 2
-_STORAGE, _AUTOGRAD, _AT = 2, 3, 2
+_STORAGE, _AUTOGRAD, _AT, _HELD = 2, 3, 2, 6
 _BEGINS = (8, 7)  # D
 _FACTS, _KEYS = 13, 14  # from there on
 _FIELDS = (11, 0, 1, 2, 6, 7, _FACTS, _KEYS)  # offset, dimensions, sizes, steps, and those
 _OBJECTS = tuple.__basicsize__  # bytes before the objects of a tuple
 _KIND = (1 << 40) - 1  # dtype, device type and number
 _OBJECT: Ints = np.array([[_TYPE], [_RECORD]])
+_PLACE_AND_SIZE: Ints = np.array([[_AT], [_HELD]])
+_NOWHERE = -(1 << 62)  # how far a matrix without elements reaches: into any storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +75,13 @@ _memory: Ints = np.asarray(_Words())
 class Lies:
     """How tensors of torch's own type lie that are no more than memory, as their records say.
 
-    `storage` are addresses in bytes and `offset` elements from there. `words` has a row of words
-    for each of dimensions, two sizes, two steps, dtype and device, and dispatch: tensors with the
-    same words differ in where they lie, and in what autograd knows.
+    `storage` are addresses in bytes, of `held` bytes each, and `offset` elements from there.
+    `words` has a row of words for each of dimensions, two sizes, two steps, dtype and device, and
+    dispatch: tensors with the same words differ in where they lie, and in what autograd knows.
     """
 
     storage: Ints
+    held: Ints
     offset: Ints
     autograd: Ints
     words: Ints
@@ -91,6 +95,11 @@ class Lies:
     def steps(self) -> Ints:
         """From a row to the next, and from a column to the next."""
         return self.words[3:5]
+
+    @property
+    def reach(self) -> Ints:
+        """Elements from the first of each matrix to past its last."""
+        return _reach(self.sizes, self.steps)
 
     @property
     def are_alike(self) -> bool:
@@ -114,14 +123,16 @@ def lies(values: tuple[Any, ...]) -> Lies | None:
     if not _are_plain(dispatch, layout):
         return None
     found[-2] &= _KIND  # the other bytes are flags, and bits that nobody ever set
-    return Lies(words_at(storage, _AT), offset, autograd, found[3:])
+    place, held = words_at(storage, _PLACE_AND_SIZE)
+    return Lies(place, held, offset, autograd, found[3:])
 
 
 def read(values: Sequence[Any]) -> tuple[Ints, Ints, Ints] | None:
     """Addresses in bytes, sizes [count, 2] and steps [count, 2] of plain matrices that are alike.
 
     None where they are not all of one dtype and device, or are of subclasses, of other dimensions,
-    or more than memory: lazily negated, traced, batched by a transform.
+    or more than memory: lazily negated, traced, batched by a transform; or have less, as their
+    storage has shrunk.
     """
     import torch
 
@@ -147,15 +158,44 @@ def are_alike(values: Sequence[Any]) -> bool:
     return bool((facts == facts[0]).all() and _are_plain(dispatch, layout))
 
 
+def begins(where: str) -> int | None:
+    """D, as drawn above, of tensors on such a device; None where the layout is not known."""
+    layout = _layout(where)
+    return None if layout is None else int(layout.places[2, 0]) - _FIELDS[0]
+
+
 def _read(values: Sequence[Any], layout: _Layout) -> tuple[Ints, Ints, Ints] | None:
     records = words_at(objects_of(values), _RECORD)
     storage, _, offset, dims, *rest, facts, dispatch = words_at(records, layout.places)
     facts &= _KIND
     if not _are_plain(dispatch, layout) or (facts != facts[0]).any() or (dims != 2).any():
         return None
-    address = words_at(storage, _AT)
-    address += offset * values[0].element_size()
-    return address, np.stack(rest[:2], axis=1), np.stack(rest[2:], axis=1)
+    (address, held), item = words_at(storage, _PLACE_AND_SIZE), values[0].element_size()
+    sizes, steps = np.stack(rest[:2]), np.stack(rest[2:])
+    if ((offset + _reach(sizes, steps)) * item > held).any():
+        return None
+    address += offset * item
+    return address, sizes.T, steps.T
+
+
+def _reach(sizes: Ints, steps: Ints) -> Ints:
+    """Elements from the first to past the last of matrices, a row each of rows and columns."""
+    found: Ints = ((sizes - 1) * steps).sum(axis=0) + 1
+    found[(sizes == 0).any(axis=0)] = _NOWHERE
+    return found
+
+
+def are_within(values: Sequence[Any]) -> bool:
+    """Whether all elements of plain vectors and matrices of one device lie in their storage."""
+    layout = _layout(values[0].device.type)
+    if layout is None:
+        return not any(map(is_short, values))
+    records = words_at(objects_of(values), _RECORD)
+    storage, _, offset, dims, *rest, _, _ = words_at(records, layout.places)
+    sizes, steps = np.stack(rest[:2]), np.stack(rest[2:])
+    sizes[1, dims == 1] = 1
+    held = words_at(storage, _HELD)
+    return not bool(((offset + _reach(sizes, steps)) * values[0].element_size() > held).any())
 
 
 def _are_plain(dispatch: Ints, layout: _Layout) -> bool:
@@ -192,6 +232,8 @@ def _asked(values: Sequence[Any]) -> tuple[Ints, Ints, Ints] | None:
     if values[0].dim() != 2 or any(any(map(is_odd, values)) for is_odd in odd):
         return None
     count = len(values)
+    if any(map(is_short, values)):
+        return None
     try:
         address = np.fromiter(map(torch.Tensor.data_ptr, values), np.int64, count)
     except RuntimeError:  # without memory
@@ -241,6 +283,10 @@ def _holds(layout: _Layout, samples: list[Any], vector: Any) -> bool:
     """Whether it reads what the samples themselves say, and knows what is unlike them."""
     found, asked = _read(samples, layout), _asked(samples)
     if found is None or asked is None:
+        return False
+    records = words_at(objects_of(samples), _RECORD)
+    held = words_at(words_at(records, _STORAGE), _HELD).tolist()
+    if held != [one.untyped_storage().nbytes() for one in samples]:
         return False
     if not all(np.array_equal(x, y) for x, y in zip(found, asked, strict=True)):
         return False

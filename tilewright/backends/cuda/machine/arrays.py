@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.arrays import storage
 from tilewright.arrays import torch_private as private
 from tilewright.arrays.addresses import Columns
 from tilewright.arrays.views import View, on_gpu
@@ -95,10 +96,7 @@ def view(value: Any, name: str) -> View:
 def extent(tensor: Any) -> tuple[int, int]:
     """Bytes from a tensor's address to its lowest element, and past its highest: torch has no
     steps backwards, so the first is 0."""
-    if not tensor.numel():
-        return 0, 0
-    last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
-    return 0, (last + 1) * tensor.element_size()
+    return 0, storage.reach(tensor)
 
 
 def written(values: Sequence[Any]) -> None:
@@ -244,6 +242,8 @@ def _check_memory(tensor: Any, name: str) -> None:
             " memory of its own; accepted are dense tensors (no fake ones, no wrappers, no sparse"
             " ones, no storage that was freed)"
         )
+    if storage.is_short(tensor):
+        raise OperandError(storage.told(tensor, name))
 
 
 def _is_cupy(value: Any) -> bool:

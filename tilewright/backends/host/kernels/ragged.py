@@ -233,6 +233,27 @@ def _cleared(job, out, t, first, last):
         clear(out + at * row, size)
 
 
+@njit(cache=True)
+def are_within(tensors, count, begins, item, wide):
+    """Whether the elements of torch's tensors x, w, offsets (and a bias) lie in their storages.
+
+    tensors   the address of so many objects' addresses
+    begins    the word of a tensor's record where its dimensions stand (machine/addresses.py)
+    item      bytes of an element but of the offsets, which are int64 where `wide`, else int32
+    """
+    for number in range(count):
+        record = whole(whole(tensors, number), 2)
+        last, is_empty = whole(record, begins + 11), False
+        for axis in range(whole(record, begins)):
+            size = whole(record, begins + 1 + axis)
+            is_empty |= size == 0
+            last += (size - 1) * whole(record, begins + 6 + axis)
+        each = item if number != 2 else 8 if wide else 4
+        if not is_empty and (last + 1) * each > whole(whole(record, 2), 6):
+            return False
+    return True
+
+
 @njit(nogil=True, cache=True)
 def run(job, own, a, b, offsets, bias, c, t, threads, asks):
     """The products of groups at these addresses.
@@ -419,4 +440,5 @@ def code_of(dtype):
 def compile_run():
     """What Python calls."""
     run.compile((types.int64,) * 10)
+    are_within.compile((types.int64,) * 5)
     work.compile((types.int64,))
