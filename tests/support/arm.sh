@@ -4,6 +4,7 @@
 #   tests/support/arm.sh [pytest's arguments]     without any: all of PARTS, twice where bits count
 #   tests/support/arm.sh all                      all that runs on a processor: hours
 #   FEATURES=+neon tests/support/arm.sh [...]     on a core that has these; "" is one of Linux's
+#   WITH_TORCH=1 tests/support/arm.sh [...]       where torch can be imported
 #
 # Says why and ends well where a tool is missing. The userland lies in .arm, or where ARM_USERLAND
 # says; it is made once, with a network. Processes see no ARM core in /proc, so that Numba is told
@@ -81,8 +82,8 @@ inside() {
   local features=$1
   shift
   as_root bash -c '
-    where=$1 top=$2 features=$3 core=$4
-    shift 4
+    where=$1 top=$2 features=$3 core=$4 paths=$5
+    shift 5
     mount --bind "$top" "$where/src"
     [ ! -d "$top/../shared" ] || mount --bind "$(readlink -f "$top/../shared")" "$where/shared"
     mount --rbind /proc "$where/proc"
@@ -93,12 +94,12 @@ inside() {
       echo "$core" > "$where/tmp/cpuinfo" && mount --bind "$where/tmp/cpuinfo" "$where/proc/cpuinfo"
     fi
     cd "$where/src"
-    exec env -i HOME=/root PATH=/usr/bin:/bin:/usr/sbin:/sbin TMPDIR=/tmp PYTHONPATH=/src:/site \
+    exec env -i HOME=/root PATH=/usr/bin:/bin:/usr/sbin:/sbin TMPDIR=/tmp PYTHONPATH="$paths" \
       LD_LIBRARY_PATH=/site/numpy.libs QEMU_CPU=max,sve=off PYTHONPYCACHEPREFIX=/tmp/pyc \
       NUMBA_CACHE_DIR=/tmp/numba "${told[@]}" NUMBA_NUM_THREADS=2 \
       OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
       chroot "$where" /bin/sh -c "cd /src && exec python3.11 -m \"\$@\"" sh "$@"
-  ' sh "$where" "$top" "$features" "$(core)" "$@"
+  ' sh "$where" "$top" "$features" "$(core)" "$paths" "$@"
 }
 
 # Machine code is kept in the userland; no test is held to a time that an emulator does not keep.
@@ -109,15 +110,18 @@ suite() {
 }
 
 dots=+neon,+dotprod
-torch=(-o pythonpath=/torch)
+paths=/src:/site
 if [ "$*" = all ]; then
-  suite "$dots" "${torch[@]}" "${ALL[@]}"
+  paths+=:/torch
+  suite "$dots" "${ALL[@]}"
 elif [ $# -gt 0 ]; then
+  paths+=${WITH_TORCH:+:/torch}
   suite "${FEATURES-$dots}" "$@"
 else
   suite "$dots" -q "${BITS[@]}" "${PARTS[@]}"
   suite +neon -q "${BITS[@]}"
-  suite "$dots" -q "${torch[@]}" "${NARROW[@]}" "${TORCHS[@]}"
-  suite "$dots,+bf16" -q "${torch[@]}" "${NARROW[@]}" "${TORCHS[@]}" -k bfloat16
   suite "" -q "${NARROW[0]}"
+  paths+=:/torch
+  suite "$dots" -q "${NARROW[@]}" "${TORCHS[@]}"
+  suite "$dots,+bf16" -q "${NARROW[@]}" "${TORCHS[@]}" -k bfloat16
 fi

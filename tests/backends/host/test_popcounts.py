@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import re
 
 import pytest
@@ -11,6 +12,7 @@ from bench.arm_loops import assembly
 pytest.importorskip("numba")
 
 
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="ARM's tell more")
 def test_a_processors_name_alone_changes_no_features_as_numba_compiles_for_all_there_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
