@@ -41,10 +41,12 @@ _wants_gradient = attrgetter("requires_grad")
 class _Side:
     """One list: where its matrices lie, how far they are aligned, and what their records say.
 
+    `room`: bytes from where each begins to the end of its storage.
     `apart` is the one distance from each matrix to the next, None where distances differ.
     """
 
     address: Ints
+    room: Ints
     low: Ints
     lies: Lies
 
@@ -63,13 +65,12 @@ class _Side:
 class _Kept:
     """A batch that was planned: what decided, its results' places in bytes, and the plan.
 
-    `reach`: elements from the first of each matrix to past its last, of both lists.
+    `reach`: bytes from the first element of each matrix to past its last, of both lists.
     `apart`: of problems of one size, which one call might compute, the distances planned for.
     """
 
     decided: tuple[Ints, ...]
     reach: tuple[Ints, Ints]
-    item: int
     apart: tuple[int | None, int | None] | None
     places: results.Places
     offsets: Ints
@@ -82,7 +83,8 @@ class _Kept:
                 return False
         if self.apart is not None and self.apart != (a.apart, b.apart):
             return False
-        return not any(map(_is_short, (a, b), self.reach, (self.item, self.item)))
+        first, second = self.reach
+        return not ((a.room < first).any() or (b.room < second).any())
 
     @property
     def bytes(self) -> int:
@@ -138,8 +140,8 @@ def _planned(a: tuple[Any, ...], left: _Side, b: tuple[Any, ...], right: _Side) 
     if not np.array_equal(k, depth) or max(rows.max(), k.max(), cols.max()) > _LONG:
         return None
     item, ordinal = ITEMSIZE[name], arrays.view(a[0], "a[0]").memory.ordinal
-    reach = left.lies.reach, right.lies.reach
-    if any(map(_is_short, (left, right), reach, (item, item))):
+    reach = left.lies.reach * item, right.lies.reach * item
+    if (left.room < reach[0]).any() or (right.room < reach[1]).any():
         return None
     if ((left.address | right.address) & (item - 1)).any():
         return None
@@ -155,12 +157,7 @@ def _planned(a: tuple[Any, ...], left: _Side, b: tuple[Any, ...], right: _Side) 
     equal = not any((column != column[0]).any() for column in (rows, cols, k))
     apart = (left.apart, right.apart) if equal else None
     decided = (*left.decides, *right.decides)
-    return _Kept(decided, reach, item, apart, lie, offsets * item, ordinal, plan)
-
-
-def _is_short(side: _Side, reach: Ints, item: int) -> bool:
-    """Whether some matrix reaches past the end of its storage, which has shrunk then."""
-    return bool(((side.lies.offset + reach) * item > side.lies.held).any())
+    return _Kept(decided, reach, apart, lie, offsets * item, ordinal, plan)
 
 
 def _side(values: tuple[Any, ...], torch: Any) -> _Side | None:
@@ -173,11 +170,12 @@ def _side(values: tuple[Any, ...], torch: Any) -> _Side | None:
         if any(map(_wants_gradient, map(values.__getitem__, known))):
             return None
     address = found.offset * values[0].element_size()
+    room = found.held - address
     address += found.storage
     low = -address
     low &= address
     low &= _ALIGNED
-    return _Side(address, low, found)
+    return _Side(address, room, low, found)
 
 
 def _number(left: _Side, right: _Side) -> int:

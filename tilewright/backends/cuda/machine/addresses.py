@@ -41,7 +41,7 @@ _OBJECTS = tuple.__basicsize__  # bytes before the objects of a tuple
 _KIND = (1 << 40) - 1  # dtype, device type and number
 _OBJECT: Ints = np.array([[_TYPE], [_RECORD]])
 _PLACE_AND_SIZE: Ints = np.array([[_AT], [_HELD]])
-_NOWHERE = -(1 << 62)  # how far a matrix without elements reaches: into any storage
+_NOWHERE = -(1 << 56)  # how far a matrix without elements reaches: into any storage
 
 
 @dataclass(frozen=True, slots=True)
