@@ -14,8 +14,8 @@ if _typing.TYPE_CHECKING:
     from tilewright.products.dense import explain, kernels, matmul
     from tilewright.products.fp8 import quantise_fp8, quantise_int8
     from tilewright.products.grouped import GroupedPlan, grouped_matmul, plan_grouped
-    from tilewright.products.moe import moe
-    from tilewright.products.ragged import ragged_matmul, synchronize
+    from tilewright.products.moe import explain_moe, moe
+    from tilewright.products.ragged import explain_ragged, ragged_matmul, synchronize
     from tilewright.remember import forget
     from tilewright.version import __version__ as __version__
 
@@ -30,6 +30,8 @@ __all__ = [
     "devices",
     "empty",
     "explain",
+    "explain_moe",
+    "explain_ragged",
     "forget",
     "grouped_matmul",
     "kernels",
@@ -56,6 +58,8 @@ _PLACES = {
     "devices": "inputs.devices",
     "empty": "inputs.make",
     "explain": "products.dense",
+    "explain_moe": "products.moe",
+    "explain_ragged": "products.ragged",
     "forget": "remember",
     "grouped_matmul": "products.grouped",
     "kernels": "products.dense",

@@ -53,6 +53,21 @@ def batch_head(products: int, dtype: str, operations: float, device: Device) -> 
     ]
 
 
+def ragged_head(
+    sizes: tuple[int, int, int], groups: int, types: tuple[str, str], device: Device, of_rows: bool
+) -> list[str]:
+    """What a ragged product of all rows (or of all k) together is and where it runs."""
+    (m, n, k), (dtype, sums) = sizes, types
+    if of_rows:
+        what = f"C[{m} x {n}] = A[{m} x {k}] @ B[group][{k} x {n}]"
+    else:
+        what = f"C[group][{m} x {n}] = A[{m} x group] @ B[group x {n}], {k} of k"
+    return [
+        f"{what}, {counted(groups, 'group')}, {dtype} summed in {sums}",
+        f"device     {device.id}  {device.name}",
+    ]
+
+
 def explained(layout: GroupedLayout, verdict: Verdict, operations: float) -> list[str]:
     """The plan of a batch in lines."""
     return lines_of(verdict, operations, details=_details_of(layout))

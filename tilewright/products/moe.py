@@ -58,3 +58,32 @@ def moe(
     from tilewright.torch_ops.moe_call import layer
 
     return layer(x, w_up, w_down, experts, weights, activation, precision, batch_invariant)
+
+
+def explain_moe(
+    x: Any,
+    w_up: Any,
+    w_down: Any,
+    experts: Any,
+    weights: Any,
+    *,
+    activation: str = "swiglu",
+    precision: str | None = None,
+    batch_invariant: bool = False,
+) -> str:
+    """The report of what `moe` of these tensors would do: that of both its products.
+
+    Args: as in `moe`.
+
+    Returns: lines of text, as `explain_ragged` has them for each product. No product is computed;
+        on a processor the rows of experts are found.
+
+    Raises: what `moe` raises.
+    """
+    if not hasattr(x, "data_ptr"):
+        from tilewright.errors import OperandError
+
+        raise OperandError(f"x={type(x).__name__}: accepted are torch tensors")
+    from tilewright.torch_ops.moe_call import explain
+
+    return explain(x, w_up, w_down, experts, weights, activation, precision, batch_invariant)

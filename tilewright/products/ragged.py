@@ -124,6 +124,40 @@ def ragged_matmul(
     return product(x, w, offsets, bias, out, precision, batch_invariant)
 
 
+def explain_ragged(
+    x: Any,
+    w: Any,
+    offsets: Any,
+    *,
+    bias: Any = None,
+    precision: str | None = None,
+    batch_invariant: bool = False,
+) -> str:
+    """The report of what `ragged_matmul` of these tensors would do; nothing is computed.
+
+    Args:
+        x, w, offsets, bias, precision, batch_invariant: as in `ragged_matmul`, torch's tensors.
+            8-bit operands, which have scales, are not explained.
+
+    Returns: lines of text: the engine, its tile and why, predicted seconds where there is a model
+        of them, and why not the others. On a processor the host's kernels and torch's loop are
+        predicted by these offsets; on a GPU, where the lengths of groups are not known, engines
+        are chosen by sizes, strides and dtypes, and predict nothing.
+
+    Raises: ShapeError, DtypeError, OperandError, ArgumentError. Offsets are checked on processors.
+    """
+    check_invariant(batch_invariant)
+    if is_int8(x):
+        raise ArgumentError("x.dtype='int8': 8-bit products are not explained; accepted are floats")
+    given = {"x": x, "w": w, "offsets": offsets, "bias": bias}
+    for name, value in given.items():
+        if not hasattr(value, "data_ptr") and (value is not None or name in _NEEDED):
+            raise OperandError(f"{name}={type(value).__name__}: accepted are torch tensors")
+    from tilewright.torch_ops.ragged_call import explain
+
+    return explain(x, w, offsets, bias, precision, bool(batch_invariant))
+
+
 def _scaled(
     x: Any,
     w: Any,

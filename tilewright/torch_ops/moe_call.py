@@ -12,7 +12,7 @@ from tilewright.facts.arithmetic import OF_SINGLES, asked
 from tilewright.facts.gates import GATES
 from tilewright.inputs.checks import check_invariant
 from tilewright.inputs.tensors import DTYPES, NAMES, check_tensor
-from tilewright.torch_ops import autocast, moe
+from tilewright.torch_ops import autocast, moe, ragged_explained
 from tilewright.wording import short
 
 MOST = 2**30  # slots, and rows and columns of matrices
@@ -29,6 +29,40 @@ def layer(
     batch_invariant: Any,
 ) -> Tensor:
     """Arguments, results and errors are those of `tilewright.moe`."""
+    how, (x, w_up, w_down) = _checked(
+        x, w_up, w_down, experts, weights, activation, precision, batch_invariant
+    )
+    return moe.layer(x, w_up, w_down, experts, weights, activation, how)
+
+
+def explain(
+    x: Any,
+    w_up: Any,
+    w_down: Any,
+    experts: Any,
+    weights: Any,
+    activation: Any,
+    precision: Any,
+    batch_invariant: Any,
+) -> str:
+    """The report of such a layer. Raises what that raises."""
+    how, (x, w_up, w_down) = _checked(
+        x, w_up, w_down, experts, weights, activation, precision, batch_invariant
+    )
+    return ragged_explained.layer(x, w_up, w_down, experts, activation, how)
+
+
+def _checked(
+    x: Any,
+    w_up: Any,
+    w_down: Any,
+    experts: Any,
+    weights: Any,
+    activation: Any,
+    precision: Any,
+    batch_invariant: Any,
+) -> tuple[str, tuple[Tensor, Tensor, Tensor]]:
+    """The arithmetic's word, and what autocast makes of the operands."""
     given = {"x": x, "w_up": w_up, "w_down": w_down, "experts": experts, "weights": weights}
     for name, value in given.items():
         if not isinstance(value, Tensor):
@@ -43,8 +77,7 @@ def layer(
         precision = None  # asked for float32, which autocast has just left
     _check_types(x, w_up, w_down, experts, weights, precision)
     _check_sizes(x, w_up, w_down, experts, weights, activation)
-    how = asked(precision, alone=batch_invariant)
-    return moe.layer(x, w_up, w_down, experts, weights, activation, how)
+    return asked(precision, alone=batch_invariant), (x, w_up, w_down)
 
 
 def _check_types(

@@ -37,7 +37,7 @@ def forward(
     given = {"x": x, "w_up": w_up, "w_down": w_down, "experts": experts, "weights": weights}
     check_memory(given)
     (tokens, top), groups = experts.shape, w_up.shape[0]
-    rows, routes = _routes(experts, groups, x.dtype)
+    rows, routes = routed(experts, groups, x.dtype)
     offsets, owners, _, places = routes
     some_are_nobodys = rows < len(owners)
     taken = x.index_select(0, owners[:rows] if some_are_nobodys else owners)
@@ -103,7 +103,7 @@ def backward(
     return of_x, of_up, of_down, of_weights.view(weights.shape)
 
 
-def _routes(experts: Tensor, groups: int, dtype: torch.dtype) -> tuple[int, _Routes]:
+def routed(experts: Tensor, groups: int, dtype: torch.dtype) -> tuple[int, _Routes]:
     """How many rows there are, and where each expert's end; of each row the token and the slot,
     those of nobody last; and of each slot the row, -1 for nobody's. All int32.
 

@@ -80,6 +80,12 @@ def plain_product(x: Tensor, w: Tensor, offsets: Tensor) -> Any:
     return _by_torch(x, w, offsets, _bounds(x, w, offsets))
 
 
+def check_offsets(x: Tensor, w: Tensor, offsets: Tensor) -> None:
+    """Raise ShapeError for offsets that decrease or run past the rows."""
+    check_memory({"x": x, "w": w, "offsets": offsets})
+    _bounds(x, w, offsets)
+
+
 def _write(x: Tensor, w: Tensor, bounds: list[int], bias: Any, out: Tensor) -> None:
     if w.dim() == 2:
         for one, (begin, end) in zip(out.unbind(0), pairwise(bounds), strict=True):

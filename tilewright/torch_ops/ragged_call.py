@@ -18,7 +18,7 @@ from tilewright.inputs.checks import check_shape
 from tilewright.inputs.overlap import SHARED, check_apart
 from tilewright.inputs.tensors import DTYPES, NAMES
 from tilewright.remember import Shelf
-from tilewright.torch_ops import autocast, ragged
+from tilewright.torch_ops import autocast, ragged, ragged_explained
 from tilewright.torch_ops.eager import PLAIN
 from tilewright.wording import short
 
@@ -66,6 +66,23 @@ def product(
     x, w, offsets, bias = map(_as_it_reads, inputs.values())
     ragged.product_into(x, w, offsets, bias, out, how)
     return out
+
+
+def explain(x: Any, w: Any, offsets: Any, bias: Any, precision: str | None, alone: bool) -> str:
+    """The report of `product` into a new tensor. Raises what that raises."""
+    if alone and w.dim() == 2:
+        raise ArgumentError(
+            "batch_invariant=True: not with offsets along k, where every row of w is summed;"
+            " accepted is False"
+        )
+    _check_devices(x, w=w, offsets=offsets, bias=bias)
+    before, (x, w, bias) = x, autocast.cast(x, w, bias)
+    if x is not before and isinstance(precision, str) and precision in OF_SINGLES:
+        precision = None  # asked for float32, which autocast has just left
+    if not isinstance(precision, str | None):
+        _refuse(precision)
+    _check(x, w, offsets, bias, precision)
+    return ragged_explained.product(x, w, offsets, bias, asked(precision, alone=alone))
 
 
 def _key(x: Any, w: Any, offsets: Any, bias: Any, precision: str | None) -> Any:

@@ -22,11 +22,13 @@ from tilewright.arrays.storage import is_short
 from tilewright.backends.cuda.machine import addresses
 from tilewright.backends.host import ragged as host
 from tilewright.backends.host.compiled import kernels
+from tilewright.facts.verdict import Proposal, Rejected, Verdict
 from tilewright.inputs.devices import host as the_host
 from tilewright.inputs.tensors import LOW, address, written
 from tilewright.inputs.watched import is_anything_watched
 from tilewright.remember import Shelf
 from tilewright.torch_ops.eager import PLAIN, is_eager
+from tilewright.wording import counted
 
 NAMES = {
     torch.float32: "float32",
@@ -289,6 +291,27 @@ def product_into(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None, out
         return False
     written(out)
     return True
+
+
+def judged(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None) -> Verdict:
+    """Who would multiply these: the kernels of the host, or a loop of torch's BLAS, and why."""
+    width = WIDTHS.get(x.dtype)
+    whole = bias is None and width is not None and is_aligned(x, width) and is_aligned(w, width)
+    loop = "torch's own product of groups" if whole else "a loop of torch's products"
+    offsets, why, found = offsets.contiguous(), host.why_not_yet(the_host(), NAMES[x.dtype]), None
+    bound = None if why else host.bound(_kind(x, w, offsets, bias, None), the_host())
+    if bound is not None:
+        found = bound.weighed(offsets.data_ptr(), x.shape[0 if w.dim() == 3 else 1], _threads())
+    if found is None:
+        refused = Rejected("native", why or "Numba is not installed")
+        return Verdict(the_host(), (Proposal("torch", the_host(), None, loop),), (refused,))
+    tiles = f"{counted(found.tiles, 'tile')} of at most {found.rows} x {found.columns}"
+    how = f"{tiles} on {counted(found.threads, 'thread')}"
+    ways = (
+        Proposal("native", the_host(), found.seconds, how),
+        Proposal("torch", the_host(), found.theirs, loop),
+    )
+    return Verdict(the_host(), tuple(sorted(ways, key=lambda way: way.seconds or 0.0)), ())
 
 
 def takes(x: Tensor, w: Tensor, offsets: Tensor) -> bool:

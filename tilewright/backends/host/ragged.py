@@ -109,6 +109,19 @@ def kind_of(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """Tiles of at most so many rows and columns, how many there are, on how many threads; predicted
+    seconds, and those of the loop of a BLAS."""
+
+    rows: int
+    columns: int
+    tiles: int
+    threads: int
+    seconds: float
+    theirs: float
+
+
 class Bound:
     """Jobs of one kind, as many as threads have called it at once."""
 
@@ -153,6 +166,19 @@ class Bound:
             found = DONE
         self._free.append(job)
         return found
+
+    def weighed(self, offsets: int, t: int, threads: int) -> Weighed | None:
+        """What a call would find by offsets at this address; None where they are wrong."""
+        job = _Job(self.kind, self._device, _ROOM)
+        facts = np.zeros(5, np.int64)
+        names, threads = compiled.kernels("ragged"), min(threads, job.threads)
+        if not names.weigh(job.address, offsets, t, threads, facts.ctypes.data):
+            return None
+        shape, tiles = facts[:2].tolist()
+        together, alone, theirs = facts[2:].view(np.float64).tolist()
+        rows, columns, _ = _shapes(self.kind.dtype)[shape]
+        cores = threads if together < alone else 1
+        return Weighed(rows, columns, tiles, cores, min(together, alone), theirs)
 
     def _have_elements(self, a: int, b: int, offsets: int, bias: int, c: int, t: int) -> bool:
         """Whether what lies at address 0 has elements: memory that was given back."""

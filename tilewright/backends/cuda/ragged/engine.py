@@ -37,6 +37,7 @@ from tilewright.errors import OperandError
 from tilewright.facts.arithmetic import is_alone, rounding
 from tilewright.facts.device import Device
 from tilewright.facts.gates import Gate
+from tilewright.facts.verdict import Verdict
 from tilewright.remember import Shelf
 
 # What multiplies each of the two forms, the faster first: what it takes, no other does faster.
@@ -146,6 +147,15 @@ def settled(x: Any) -> Any:
     pitch = -(-max(k, 1) * item // 16) * 16 // item
     found = x.new_empty((x.shape[0], pitch))[:, :k]
     return found.copy_(x)
+
+
+def judged(operands: tuple[Any, ...], precision: str, gate: Gate | None = None) -> Verdict:
+    """What the engines say of x, w, offsets, a bias, out, index and h: who would multiply, why."""
+    x, w, *_ = operands
+    form = "rows" if w.dim() == 3 else "depths"
+    word = precision if form == "rows" else rounding(precision)
+    work = _work(operands, (word, True, LEFT if operands[5] is not None else 0, gate))
+    return choose(work, _device_of(x), _ENGINES[form])
 
 
 def again(x: Any, w: Any, offsets: Any, bias: Any, precision: str) -> Any:
@@ -309,17 +319,23 @@ def _of_rows(tensor: Any, other: int | None) -> tuple[Any, ...]:
 
 def _way(form: str, operands: tuple[Any, ...], how: _How) -> Way:
     """The launches of a product, by the first engine that takes it and can be had."""
-    x, w, offsets, bias, out, index, h = operands
-    word, clear, chosen, gate = how
-    precision, alone = rounding(word), is_alone(word)
-    work = RaggedWork(x, w, offsets, bias, out, precision, clear, index, chosen, h, gate, alone)
-    device = driver.device_of(x.device.index) if x.is_cuda else INTERPRETER
-    engines = _ENGINES[form]
+    work, device, engines = _work(operands, how), _device_of(operands[0]), _ENGINES[form]
     verdict = choose(work, device, engines)
     _, way = first_that_can(
         verdict, lambda proposal: named(engines, proposal.engine, device).bind(proposal, work)
     )
     return way
+
+
+def _work(operands: tuple[Any, ...], how: _How) -> RaggedWork:
+    x, w, offsets, bias, out, index, h = operands
+    word, clear, chosen, gate = how
+    precision, alone = rounding(word), is_alone(word)
+    return RaggedWork(x, w, offsets, bias, out, precision, clear, index, chosen, h, gate, alone)
+
+
+def _device_of(x: Any) -> Device:
+    return driver.device_of(x.device.index) if x.is_cuda else INTERPRETER
 
 
 def _need(x: Any) -> None:

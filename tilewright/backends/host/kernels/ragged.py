@@ -51,6 +51,7 @@ from tilewright.backends.host.kernels.grouped_tile import (
     finish,
     multiply_at,
 )
+from tilewright.backends.host.kernels.grouped_tile import put as put_real
 from tilewright.backends.host.kernels.halves_tile import BFLOAT16, FLOAT16, narrow, widen
 from tilewright.backends.host.kernels.helpers import helper
 from tilewright.backends.host.kernels.lanes import element, put, whole
@@ -174,6 +175,19 @@ def _of_shape(job, shape, threads):
 
 
 @helper
+def _chosen(job, threads):
+    """The shape of tiles whose threads are done first, their seconds, how many tiles there are, and
+    the seconds of one thread."""
+    chosen, tiles = 0, 0
+    best, alone = 1e30, 0.0
+    for shape in range(MOST_SHAPES):
+        found, count, total = _of_shape(job, shape, threads)
+        if found < best:
+            chosen, best, tiles, alone = shape, found, count, total
+    return chosen, best, tiles, alone
+
+
+@helper
 def _theirs(job, threads):
     """Seconds of the loop of a BLAS, which all threads share product by product."""
     groups, records = whole(job, GROUPS), whole(job, RECORDS)
@@ -254,6 +268,22 @@ def are_within(tensors, count, begins, item, wide):
     return True
 
 
+@njit(cache=True)
+def weigh(job, offsets, t, threads, facts):
+    """Whether offsets are right; then what `run` would find by them: which shape of tiles, how many
+    there are (words), seconds of all threads, of one, and of the other way (float64)."""
+    first, _ = _recorded(job, 0, 0, offsets, 0, 0, t)
+    if first < 0:
+        return False
+    chosen, best, tiles, alone = _chosen(job, threads)
+    put(facts, 0, chosen)
+    put(facts, 1, tiles)
+    put_real(0.0, facts + 16, best + _real(job, WAKE))
+    put_real(0.0, facts + 24, alone)
+    put_real(0.0, facts + 32, _theirs(job, threads))
+    return True
+
+
 @njit(nogil=True, cache=True)
 def run(job, own, a, b, offsets, bias, c, t, threads, asks):
     """The products of groups at these addresses.
@@ -268,12 +298,7 @@ def run(job, own, a, b, offsets, bias, c, t, threads, asks):
     first, last = _recorded(job, a, b, offsets, bias, c, t)
     if first < 0:
         return WRONG
-    chosen, tiles = 0, 0
-    best, alone = 1e30, 0.0
-    for shape in range(MOST_SHAPES):
-        found, count, total = _of_shape(job, shape, threads)
-        if found < best:
-            chosen, best, tiles, alone = shape, found, count, total
+    chosen, best, tiles, alone = _chosen(job, threads)
     if tiles > whole(job, ROOM):
         return tiles
     together = best + _real(job, WAKE)
