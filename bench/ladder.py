@@ -2,7 +2,7 @@
 
     python -m bench.ladder --device opencl:nvidia --name h200 [--sizes 1024,2048,4096]
 
-Writes bench/results/ladder-NAME.json and docs/images/ladder-NAME.png.
+Writes bench/results/ladder-NAME.json and docs/images/ladder-NAME.png, or both into --output.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+from pathlib import Path
 from typing import Any
 
 from bench.environment import RESULTS, ROOT, environment
@@ -22,6 +23,7 @@ def main() -> None:
     parser.add_argument("--device", default=None)
     parser.add_argument("--name", required=True)
     parser.add_argument("--sizes", default="1024,2048,4096")
+    parser.add_argument("--output", type=Path, default=None)
     options = parser.parse_args()
     device = resolve(options.device)
     sizes = [int(size) for size in options.sizes.split(",")]
@@ -33,11 +35,11 @@ def main() -> None:
         **document.document(ladders),
         "cublas_tflops": {str(size): [before[size], after[size]] for size in sizes},
     }
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    path = RESULTS / f"ladder-{options.name}.json"
+    results, images = (options.output or one for one in (RESULTS, ROOT / "docs" / "images"))
+    for folder in (results, images):
+        folder.mkdir(parents=True, exist_ok=True)
+    path = results / f"ladder-{options.name}.json"
     path.write_text(json.dumps(result, indent=1) + "\n")
-    images = ROOT / "docs" / "images"
-    images.mkdir(parents=True, exist_ok=True)
     plots.draw(ladders[-1:], images / f"ladder-{options.name}.png", "--name")
     for found in ladders:
         for rung in found.rungs:
