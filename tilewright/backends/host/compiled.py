@@ -24,6 +24,7 @@ from types import ModuleType
 
 from tilewright import settings
 
+MISSING = "Numba is not installed; 'pip install tilewright[onebit]' brings it"
 # Numba's pools of threads are not all safe to enter from two threads at once.
 LOCK = RLock()
 _FORK_SAFE = ("tbb", "workqueue")  # Numba's pools that a forked child may enter again

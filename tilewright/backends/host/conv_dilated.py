@@ -63,11 +63,9 @@ class Dilated:
     def why_not(self, work: ConvWork, device: Device) -> str | None:
         """Numba, float32, one layer whose window is dilated."""
         if not compiled.available():
-            return "Numba is not installed; 'pip install tilewright[onebit]' brings it"
-        if work.dtype != "float32":
-            return refusals.dtype(work, "float32")
-        if len(work.layers) > 1:
-            return refusals.several(work)
+            return compiled.MISSING
+        if (why := refusals.but_one_of_floats(work)) is not None:
+            return why
         layer = work.layers[0]
         if max(layer.dilations) == 1:
             return "dilations=(1, 1): takes windows whose taps lie 2 and more apart"

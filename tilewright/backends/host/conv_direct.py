@@ -42,11 +42,9 @@ class _Single:
     def why_not(self, work: ConvWork, device: Device) -> str | None:
         """Numba, float32, one layer, and what the kind of step wants."""
         if not compiled.available():
-            return "Numba is not installed; 'pip install tilewright[onebit]' brings it"
-        if work.dtype != "float32":
-            return refusals.dtype(work, "float32")
-        if len(work.layers) > 1:
-            return refusals.several(work)
+            return compiled.MISSING
+        if (why := refusals.but_one_of_floats(work)) is not None:
+            return why
         layer = work.layers[0]
         if layer.adds and layer.shuffle > 1:
             return "adds no residual before a pixel shuffle"

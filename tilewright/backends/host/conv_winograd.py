@@ -62,11 +62,9 @@ class Winograd:
     def why_not(self, work: ConvWork, device: Device) -> str | None:
         """What the kernels do not take."""
         if not compiled.available():
-            return "Numba is not installed; 'pip install tilewright[onebit]' brings it"
-        if work.dtype != "float32":
-            return refusals.dtype(work, "float32")
-        if len(work.layers) > 1:
-            return refusals.several(work)
+            return compiled.MISSING
+        if (why := refusals.but_one_of_floats(work)) is not None:
+            return why
         layer = work.layers[0]
         for name, given, taken in (
             ("kernel", layer.kernel, (3, 3)),

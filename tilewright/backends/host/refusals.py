@@ -20,3 +20,10 @@ def several(work: ConvWork) -> str:
     """Of a chain, by an engine of single layers."""
     count = len(work.layers)
     return f"takes one layer at a time, so the chain would have to be cut into {count} steps"
+
+
+def but_one_of_floats(work: ConvWork) -> str | None:
+    """Of all but one layer of float32."""
+    if work.dtype != "float32":
+        return dtype(work, "float32")
+    return several(work) if len(work.layers) > 1 else None
