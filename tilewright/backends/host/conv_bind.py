@@ -87,7 +87,7 @@ def bound(
     return Program(step.reshape(1), plan.scratch, cores, seconds, keep)
 
 
-def described(work: ConvWork, plan: Layout, operands: ConvOperands) -> tuple[NDArray, list[object]]:
+def described(work: ConvWork, plan: Layout, operands: ConvOperands) -> tuple[np.void, list[object]]:
     """The record of a step, and the arrays that it knows by address."""
     tile = compiled.kernels("conv_tile")
     layer = work.layers[0]
@@ -114,7 +114,7 @@ def _strides(array: NDArray, form: str) -> tuple[int, int, int, int]:
     return 4 * channels * height * width, 4 * width, 4, 4 * height * width
 
 
-def pictures_of(step: NDArray, work: ConvWork, layer: Conv, operands: ConvOperands) -> None:
+def pictures_of(step: np.void, work: ConvWork, layer: Conv, operands: ConvOperands) -> None:
     """Where x and out lie, and their sizes."""
     names = ("image", "row", "pixel", "channel")
     for side, array, form in (
@@ -129,7 +129,7 @@ def pictures_of(step: NDArray, work: ConvWork, layer: Conv, operands: ConvOperan
     step["outputs"] = layer.outputs
 
 
-def _window(step: NDArray, work: ConvWork, layer: Conv, plan: Layout) -> None:
+def _window(step: np.void, work: ConvWork, layer: Conv, plan: Layout) -> None:
     """Kernel, strides, pads, and the rows as they are read."""
     step["kind"] = plan.kind
     step["top"], step["left"] = layer.pads[:2]
@@ -145,7 +145,7 @@ def _window(step: NDArray, work: ConvWork, layer: Conv, plan: Layout) -> None:
         step["line"] = step["wide"] * step["pixel"]
 
 
-def _constants(step: NDArray, layer: Conv, plan: Layout, width: int, lanes: int) -> list[NDArray]:
+def _constants(step: np.void, layer: Conv, plan: Layout, width: int, lanes: int) -> list[NDArray]:
     """Weights, biases and pieces; returns the arrays, which the step knows by address."""
     if plan.kind == DEPTH:
         packed = conv_constants.depth_weights(layer, lanes)
@@ -169,7 +169,7 @@ def _constants(step: NDArray, layer: Conv, plan: Layout, width: int, lanes: int)
     return [table, packed, bias]
 
 
-def activation_of(step: NDArray, layer: Conv, *, later: bool) -> list[NDArray]:
+def activation_of(step: np.void, layer: Conv, *, later: bool) -> list[NDArray]:
     """Two bounds, or the number of what is more; returns the arrays that the step knows.
 
     later: the bounds wait for what is added to the plain sums, or moves them.
@@ -189,7 +189,7 @@ def activation_of(step: NDArray, layer: Conv, *, later: bool) -> list[NDArray]:
     return [slopes]
 
 
-def _tasks(step: NDArray, work: ConvWork, plan: Layout) -> None:
+def _tasks(step: np.void, work: ConvWork, plan: Layout) -> None:
     """How many, and what each takes."""
     blocks = max(1, int(step["groups"] * step["blocks"]))
     whole, images = int(step["rows"]), work.images
@@ -203,7 +203,7 @@ def _tasks(step: NDArray, work: ConvWork, plan: Layout) -> None:
 
 
 def _results(
-    step: NDArray, work: ConvWork, layer: Conv, plan: Layout, operands: ConvOperands
+    step: np.void, work: ConvWork, layer: Conv, plan: Layout, operands: ConvOperands
 ) -> None:
     """Residual, shuffle, and results that lie otherwise."""
     r = layer.shuffle

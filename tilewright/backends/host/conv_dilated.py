@@ -135,7 +135,7 @@ def _with_room(work: ConvWork, layer: Conv) -> NDArray:
     return room[:size].reshape(work.images, height, width, channels).transpose(0, 3, 1, 2)
 
 
-def _of_region(step: NDArray, layer: Conv, region: Region) -> tuple[NDArray, NDArray]:
+def _of_region(step: np.void, layer: Conv, region: Region) -> tuple[np.void, NDArray]:
     """The step of a region, and its pieces."""
     part = step.copy()
     (top, bottom), (left, right) = region.rows, region.columns

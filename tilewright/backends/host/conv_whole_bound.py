@@ -86,7 +86,7 @@ class BoundWhole:
         self._keep.append(room)
         return int(room.ctypes.data + skip)
 
-    def _ring(self, stage: NDArray, at: int) -> None:
+    def _ring(self, stage: np.void, at: int) -> None:
         """Where rows of a stage lie: of the last, and of an x that is read as it lies, outside."""
         work, plan, arrays = self.work, self.plan, self._operands
         height, width = [(work.height, work.width), *sums_of(work)][at]
@@ -103,7 +103,7 @@ class BoundWhole:
             stage["image"] = height * stage["line"]
             stage["margin"] = 0
 
-    def _source(self, stage: NDArray) -> None:
+    def _source(self, stage: np.void) -> None:
         """How x is read."""
         whole, x = self.work.layers[0].whole, self._operands.x
         assert whole is not None
@@ -120,7 +120,7 @@ class BoundWhole:
         elif is_read_directly(self.work):
             stage["kind"] = table.DIRECT
 
-    def _window(self, stage: NDArray, layer: Conv, at: int) -> None:
+    def _window(self, stage: np.void, layer: Conv, at: int) -> None:
         """How a window's pieces lie in the stage before."""
         splits, _, quads = pieces_of(layer)
         stage["taps"], stage["dilation"] = layer.kernel[0], layer.dilations[0]
@@ -130,7 +130,7 @@ class BoundWhole:
         stage["groups"], stage["inputs"] = layer.groups, layer.inputs // layer.groups
         stage["outputs"] = layer.outputs // layer.groups
 
-    def _end(self, stage: NDArray, layer: Conv, *, last: bool) -> None:
+    def _end(self, stage: np.void, layer: Conv, *, last: bool) -> None:
         """Weights, and what becomes of sums."""
         whole, vectors = layer.whole, self._tiles.VECTORS
         assert whole is not None
@@ -165,7 +165,7 @@ class BoundWhole:
             added, out = self._operands.residuals[0], self._operands.out
             stage["residual"] = added.ctypes.data - out.ctypes.data
 
-    def _depth(self, stage: NDArray, layer: Conv, *, last: bool) -> None:
+    def _depth(self, stage: np.void, layer: Conv, *, last: bool) -> None:
         """Channels that go by themselves, many at a time."""
         whole = layer.whole
         assert whole is not None

@@ -175,7 +175,7 @@ def _filled(tiles: int, group: int) -> int:
     return tiles // group * rows(group) + rows(tiles % group)
 
 
-def _constants(step: NDArray, layer: Conv, tile: int, pair: int) -> list[NDArray]:
+def _constants(step: np.void, layer: Conv, tile: int, pair: int) -> list[NDArray]:
     """Weights, biases, bounds; returns the arrays, which the step knows by address."""
     weights: NDArray = np.ascontiguousarray(layer.weights, np.float32)
     main = store.packed(
