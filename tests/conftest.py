@@ -18,13 +18,19 @@ import hypothesis
 import numpy as np
 import psutil
 import pytest
+import typer.testing
 
 import tilewright
 from tests.support import compiled_once, gpu_lock
 from tests.support.runs import KERNELS
 from tilewright import Device
+from tilewright.backends.host import compiled, ragged
 from tilewright.backends.opencl import rules
 from tilewright.calls.dense_plan_host import forget_plans
+from tilewright.inputs.devices import host
+
+# Commands in this process are made once: typer's runner does it for every call, 37 of 45 ms.
+typer.testing._get_command = functools.cache(typer.main.get_command)  # type: ignore[attr-defined]
 
 # What a test means by a name: a part of the driver's platform, as `device="opencl:..."` takes it.
 DRIVERS = {"intel": "Intel(R) OpenCL", "pocl": "Portable Computing Language"}
@@ -243,6 +249,15 @@ def _why_it_compiles_nothing(device: str) -> str:
     except tilewright.errors.BuildError as error:
         return f"{device} compiles nothing for this processor: {error}"
     return ""
+
+
+@pytest.fixture(scope="session")
+def compiled_for_all() -> None:
+    """What multiplies rows of tensors in the host's memory, which a call does not wait for: where
+    it is ready between two calls they differ by roundings."""
+    if compiled.available():
+        for dtype in ("float16", "bfloat16", "float32", "float64"):
+            ragged.compile_for(host(), dtype)
 
 
 @pytest.fixture

@@ -66,6 +66,7 @@ def _blocks() -> Iterator[Block]:
 
 
 BLOCKS = list(_blocks())
+COMMANDS: Any = typer.main.get_command(app)
 
 
 def of_kind(kind: str) -> list[Any]:
@@ -220,7 +221,7 @@ def test_a_block_of_commands_is_understood_and_runs_where_it_is_quick(
 def _understood(arguments: list[str]) -> None:
     """The command line's own parser takes every word; nothing is run."""
     name, context = "tilewright", None
-    command: Any = typer.main.get_command(app)
+    command = COMMANDS
     while True:
         context = command.make_context(name, list(arguments), parent=context)
         if not hasattr(command, "resolve_command"):

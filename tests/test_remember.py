@@ -183,7 +183,7 @@ class _Made:
         """Made behind the gate, where there is one."""
         if self.gate and self.met:
             self.met.set()
-            self.gate.wait(60)
+            self.gate.wait(600)
         return object()
 
 
@@ -192,7 +192,7 @@ def test_a_child_forked_while_a_property_is_made_makes_those_of_other_objects() 
     gate, met = threading.Event(), threading.Event()
     maker = threading.Thread(target=lambda: _Made(gate, met).value)
     maker.start()
-    assert met.wait(60)
+    assert met.wait(600)
     child = os.fork()
     if child == 0:
         signal.alarm(300)

@@ -97,8 +97,8 @@ def test_who_measures_the_gpu_has_it_alone_and_others_share_it(tmp_path: Path) -
     def use(name: str, *, alone: bool, wait: bool) -> None:
         with gpu_lock.held(alone=alone, folder=tmp_path):
             if wait:
-                inside.wait(60)
-                leave.wait(60)
+                inside.wait(600)
+                leave.wait(600)
             order.append(name)
 
     first = [
@@ -107,7 +107,7 @@ def test_who_measures_the_gpu_has_it_alone_and_others_share_it(tmp_path: Path) -
     ]
     for thread in first:
         thread.start()
-    inside.wait(60)  # both are in at the same time
+    inside.wait(600)  # both are in at the same time
     alone = threading.Thread(target=use, args=("alone",), kwargs={"alone": True, "wait": False})
     alone.start()
     while _free(tmp_path / f"tilewright-{os.getuid()}-gate.lock"):

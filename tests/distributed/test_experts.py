@@ -38,7 +38,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     command = [sys.executable, "-m", "tests.support.experts_apart", str(folder)]
     with subprocess.Popen(command, cwd=ROOT, start_new_session=True) as started:
         try:
-            started.wait(timeout=200)
+            started.wait(timeout=600)
         finally:
             with suppress(ProcessLookupError):  # what forked hangs where one of four is lost
                 os.killpg(started.pid, signal.SIGKILL)
@@ -98,6 +98,7 @@ def test_gradients_of_gradients_are_refused_however_they_are_asked_for(
         out.square().sum().backward(create_graph=True)
 
 
+@pytest.mark.usefixtures("compiled_for_all")
 def test_copies_share_the_group_and_pickles_are_refused(alone: Any) -> None:
     layer = ExpertParallel(MoE(4, 8, 4, top=2))
     x = torch.randn(5, 8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -55,12 +56,42 @@ def test_a_name_of_no_device_is_an_error_of_every_call(
         CALLS[call]()
 
 
+ONES, RIGHT = np.ones((5, 5), np.float32), np.full((3, 5), 4.0)
+COUNTS = {"one in a list": 1, "many": 3000, "a list with an activation": 2}
+COUNTS |= {"one tensor in a list": 1, "many tensors": 100, "tensors with an activation": 2}
+COUNTS |= {"onebit.grouped_matmul": 1}
+DTYPES = {"matmul of halves": "float16", "matmul of tensors, halves": "bfloat16"}
+DTYPES |= dict.fromkeys(("onebit.matmul", "onebit.grouped_matmul"), "int32")
+SAYS = {"explain": "engine     host", "explain of tensors": "engine     torch"}
+SAYS |= {"onebit.explain": "engine     numpy"}
+
+
 @pytest.mark.parametrize("call", CALLS)
 def test_a_name_of_a_device_is_followed_by_every_call(
     call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Products lie in the host's memory and are right; what only tells is of the host."""
     monkeypatch.setenv("TILEWRIGHT_DEVICE", "host")
-    CALLS[call]()
+    found = CALLS[call]()
+    if call in SAYS:
+        assert re.search(r"^device +host  ", found, re.M), found
+        assert SAYS[call] in found
+    elif call == "plan_grouped":
+        assert found.device.id == "host"
+        assert np.array_equal(found.bind([ONES[:3]], [ONES[:, :4]])()[0], np.full((3, 4), 5.0))
+    elif call.endswith("kernels"):
+        names = tilewright.kernels if call == "kernels" else onebit.kernels
+        assert found == names("host")
+        others = [one for one in tilewright.devices() if one.backend != "host"]
+        assert found not in [names(other) for other in others]
+    else:
+        many = isinstance(found, list)
+        assert not many or len(found) == COUNTS[call]
+        for one in found if many else [found]:
+            assert isinstance(one, torch.Tensor if "tensor" in call else np.ndarray)
+            assert str(one.dtype).removeprefix("torch.") == DTYPES.get(call, "float32")
+            assert str(one.device) == "cpu"
+            assert np.array_equal(one.tolist(), RIGHT)
 
 
 def test_a_device_that_the_call_names_stands_for_the_one_of_the_environment(

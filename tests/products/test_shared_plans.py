@@ -101,7 +101,7 @@ def fork():
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    faulthandler.dump_traceback_later(300, exit=True)
+    faulthandler.dump_traceback_later(600, exit=True)
     try:
         found = tw.matmul(a[0], a[0], device=sys.argv[1], kernel="naive")
         os._exit(0 if np.allclose(found, a[0] @ a[0], atol=1e-3) else 2)
@@ -124,7 +124,7 @@ print(*children, fork())
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_child_forked_within_a_batch_is_told_and_one_after_it_multiplies(device: Device) -> None:
     given = [sys.executable, "-c", FORK_WITHIN_A_BATCH, device.id]
-    done = subprocess.run(given, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(given, capture_output=True, text=True, timeout=900)
     assert done.stdout.split() == ["3", "0" if device.platform == "Intel(R) OpenCL" else "3"]
 
 
@@ -143,7 +143,7 @@ if len(sys.argv) > 2:
 child = os.fork()
 if child == 0:
     import faulthandler
-    faulthandler.dump_traceback_later(300, exit=True)
+    faulthandler.dump_traceback_later(600, exit=True)
     try:
         assert np.allclose(tw.matmul(a, a, device="host"), a @ a, atol=1e-3)
         assert np.allclose(run(), a @ a, atol=1e-3)
@@ -160,7 +160,7 @@ os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 @pytest.mark.parametrize("busy", [False, True])
 def test_a_forked_child_multiplies_or_is_told_why_not(device: Device, busy: bool) -> None:
     given = [sys.executable, "-c", FORK, device.id, *["busy"][:busy]]
-    done = subprocess.run(given, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=600)
+    done = subprocess.run(given, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=900)
     if device.platform != "Intel(R) OpenCL":
         assert done.returncode == 3
     else:

@@ -28,6 +28,7 @@ GPU = pytest.param(
     "cuda",
     marks=[pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="no GPU that torch reaches")],
 )
+pytestmark = pytest.mark.usefixtures("compiled_for_all")
 DEVICES = ["cpu", GPU]
 SIZES = [[3, 0, 70, 1, 5], [0, 0, 0], [130], [64, 64, 1], [0, 257, 0]]
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]

@@ -132,6 +132,7 @@ def test_operands_may_lie_anyhow() -> None:
             torch.testing.assert_close(found.double(), torch.cat(rights), rtol=0, atol=3e-5)
 
 
+@pytest.mark.usefixtures("compiled_for_all")
 def test_on_a_processor_it_is_float32s_own() -> None:
     layer = GroupedLinear(2, 8, 6, precision="fp32x")
     x, ends = torch.randn(5, 8), torch.tensor([2, 5])

@@ -343,7 +343,7 @@ def run(rank: int, folder: Path) -> None:
     file = os.open(folder / f"{rank}.log", os.O_CREAT | os.O_WRONLY)
     os.dup2(file, 1)
     os.dup2(file, 2)
-    options = {"rank": rank, "world_size": max(RANKS), "timeout": timedelta(seconds=60)}
+    options = {"rank": rank, "world_size": max(RANKS), "timeout": timedelta(minutes=10)}
     dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", **options)
     groups = [dist.new_group(list(range(count))) for count in RANKS]
     for count, group in zip(RANKS, groups, strict=True):

@@ -213,7 +213,7 @@ def test_nothing_is_launched_by_another_thread_while_kernels_are_recorded() -> N
     given.run(USERS)
     thread = threading.Thread(target=given.run, args=(USERS,))
     thread.start()
-    assert recording.wait(60)
+    assert recording.wait(600)
     given.is_captured = True  # the kernels themselves, as inside the caller's capture
     given.run(OTHERS)
     thread.join()

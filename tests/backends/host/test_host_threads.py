@@ -118,11 +118,11 @@ def test_an_interrupt_from_elsewhere_is_raised_in_the_end() -> None:
             signal.raise_signal(signal.SIGINT)
             done.set()
         else:
-            done.wait(60)
+            done.wait(600)
 
     def multiply_until_interrupted() -> None:
         in_parallel([task, task], 2)
-        time.sleep(60)  # the interrupt is on its way
+        time.sleep(600)  # the interrupt is on its way
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

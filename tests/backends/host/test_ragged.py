@@ -22,17 +22,12 @@ if not compiled.available():
 
 from tilewright.torch_ops import ragged_tensors  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("compiled_for_all")
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 # Twice what one rounding of the dtype costs, as a part of the largest element.
 BOUNDS = {"float32": 1e-6, "float64": 2e-15, "bfloat16": 8e-3, "float16": 1e-3}
 COUNTS = {"few": (3, 0, 5), "none": (0, 0), "one": (1,), "many": (1, 0, 30, 2, 97, 5, 0, 61)}
 SIZES = ((64, 64), (17, 33), (300, 5), (1, 1), (0, 4), (520, 150))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compiled_for_all() -> None:
-    for dtype in DTYPES:
-        ragged.compile_for(host(), dtype)
 
 
 @pytest.fixture(autouse=True)
