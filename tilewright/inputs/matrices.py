@@ -59,7 +59,7 @@ def matrices(values: Any, name: str) -> Matrices:
         )
     # Any other sequence may make its elements when it is asked: they are asked for once, and held.
     given = values if type(values) in (list, tuple) else list(values)
-    if given and type(given[0]) is np.ndarray and given[0].dtype.char not in "efdFD":
+    if given and isinstance(given[0], np.ndarray) and given[0].dtype.char not in "efdFD":
         kind = narrow.kind_of(given[0], name)
         if kind is not None:
             return Matrices(*seen_as(given, name, kind), kinds=given)

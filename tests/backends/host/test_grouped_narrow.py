@@ -201,6 +201,33 @@ def test_plain_lists_of_int8_are_multiplied_and_those_of_bfloat16_stay_different
     assert a[0].grad is not None
 
 
+@pytest.mark.parametrize("at", [0, 1], ids=["first", "second"])
+@pytest.mark.parametrize("name", ["a", "b", "out", "bias"])
+def test_subclasses_of_arrays_of_int8_are_multiplied_wherever_they_stand(
+    name: str, at: int
+) -> None:
+    class Mine(np.ndarray):
+        pass
+
+    given: dict[str, list[Any]] = {
+        "a": [bytes_(3, 5, seed=one).numpy() for one in range(2)],
+        "b": [bytes_(5, 4, seed=one + 2).numpy() for one in range(2)],
+        "out": [np.full((3, 4), 7, np.int32) for _ in range(2)],
+        "bias": [np.full(4, one, np.int32) for one in range(2)],
+    }
+    each = zip(given["a"], given["b"], given["bias"], strict=True)
+    wanted = [x.astype(np.int32) @ y + z for x, y, z in each]
+    given[name][at] = given[name][at].view(Mine)
+    for found, want in zip(grouped_matmul(**given), wanted, strict=True):
+        np.testing.assert_array_equal(found, want)
+
+
+def test_an_array_of_int8_with_a_mask_is_refused() -> None:
+    masked = np.ma.array(np.ones((3, 3), np.int8), mask=np.eye(3))
+    with pytest.raises(OperandError, match=r"a\[0\]=MaskedArray: its mask would be lost"):
+        grouped_matmul([masked], [np.ones((3, 3), np.int8)])
+
+
 @pytest.mark.parametrize(
     ("more", "error", "words"),
     [
