@@ -2,7 +2,7 @@
 
     up to six    one after another, checked as they are made
     more         read in machine code (backends/host/lists.py), then multiplied there, or by a loop
-                 where that ends first; None where one product is large or long: a plan cuts it
+                 where that ends first; None where one product is large: a plan cuts it
 
 Checked columns, tables and a launch of buffers that the driver has not seen take about 1.3 ms and
 1 µs a product more than a bound plan's launch, a product of NumPy's 0.5 µs where it is asked as

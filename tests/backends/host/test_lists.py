@@ -85,16 +85,71 @@ def test_more_tiles_than_there_was_room_for_are_right() -> None:
         np.testing.assert_allclose(z, x.astype(float) @ y, rtol=1e-4, atol=1e-3)
 
 
-@pytest.mark.parametrize("special", [(1000, 900, 920), (16, 16, 200_000)])
-def test_a_large_or_a_long_product_among_small_ones_is_right(special: Any) -> None:
-    a, b = drawn(300, 30, seed=5)
-    m, n, k = special
+LONG = {
+    "one long": [(16, 16, 200_000)],
+    "one as wide as its registers are not": [(17, 37, 30_001)],
+    "several tiles, each cut along k": [(60, 130, 9_000)],
+    "three": [(5, 3, 70_000), (1, 1, 100_000), (24, 96, 33_000)],
+    "wide, of few rows": [(3, 700, 12_000)],
+    "large, which a BLAS multiplies": [(1000, 900, 920)],
+    "large and long": [(1000, 900, 920), (16, 16, 90_000)],
+    "a giant": [(100, 300, 2000)],
+    "a giant with tiles of the middle": [(300, 700, 600)],
+    "as deep as is just cut, and one step less": [(40, 90, 512), (40, 90, 511)],
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+@pytest.mark.parametrize("how", ["C", "F", "strided", "backwards", "repeated"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_large_and_long_products_among_small_ones_are_right(
+    name: str, how: str, dtype: str
+) -> None:
+    if "large" in name and (how, dtype) != ("C", "float32"):
+        pytest.skip("NumPy's BLAS multiplies it, however it lies")
+    a, b = drawn(300, 20, dtype, seed=5)
     rng = np.random.default_rng(6)
-    a[7], b[7] = (rng.standard_normal(one).astype(np.float32) for one in ((m, k), (k, n)))
-    of("float32")
-    for x, y, z in zip(a, b, grouped_matmul(a, b), strict=True):
-        truth = x.astype(float) @ y
-        assert np.abs(z - truth).max() <= 2 * np.abs(x @ y - truth).max() + 1e-4
+    for at, (m, n, k) in zip((7, 150, 299), LONG[name], strict=False):
+        a[at], b[at] = (_laid(rng, size, how, dtype) for size in ((m, k), (k, n)))
+    a[20], b[20] = np.ones((0, 4), dtype), np.ones((4, 9), dtype)
+    a[21], b[21] = np.ones((5, 0), dtype), np.ones((0, 9), dtype)
+    read = of(dtype).read(tuple(a), tuple(b))
+    assert read is not None
+    for found in (grouped_matmul(a, b), read.multiply() or []):
+        for x, y, z in zip(a, b, found, strict=True):
+            truth = x.astype(float) @ y
+            allowed = 2 * np.abs(x @ y - truth).max(initial=0.0) + 1e-6 * x.shape[1] ** 0.5
+            assert np.abs(z - truth).max(initial=0.0) <= allowed
+
+
+def _laid(rng: Any, size: tuple[int, int], how: str, dtype: str) -> Any:
+    """A matrix of such a size that lies so: with gaps, from its end, or one row again and again."""
+    rows, cols = size
+    if how == "repeated":
+        return np.broadcast_to(rng.standard_normal((1, cols)).astype(dtype), size)
+    if how == "strided":
+        return rng.standard_normal((2 * rows, 3 * cols)).astype(dtype)[::2, ::3]
+    made = rng.standard_normal(size).astype(dtype)
+    return {"C": made, "F": np.asfortranarray(made), "backwards": made[::-1, ::-1]}[how]
+
+
+def test_long_products_have_the_same_bits_at_every_call_and_with_nan_in_what_was_used() -> None:
+    a, b = drawn(300, 30, seed=5)
+    rng = np.random.default_rng(6)
+    a[7], b[7] = (rng.standard_normal(one).astype(np.float32) for one in ((9, 50_000), (50_000, 8)))
+    native = of("float32")
+    poisoned = [x.copy() for x in a]
+    for x in poisoned:
+        x[:] = np.nan
+    runs = []
+    for left in (a, poisoned, a, a):
+        read = native.read(tuple(left), tuple(b))
+        assert read is not None
+        runs.append(read.multiply() or [])
+        read.leave()
+    assert all(np.isnan(one).all() for one in runs[1])
+    for one in runs[2:]:
+        assert all(map(np.array_equal, one, runs[0]))
 
 
 class Odd(np.ndarray):
@@ -216,7 +271,8 @@ def test_objects_are_given_back() -> None:
         ([(90, 80, 70)] * 2000, "lists"),  # a plan is worth its time, and lists still less of it
         ([(5, 5, 5)] * 6, "loop"),
         ([(2, 2, 2)] * 8, "loop"),
-        ([(20, 30, 4000), *[(2, 2, 2)] * 99], "loop"),  # of all that is to do one tile has the most
+        ([(20, 30, 4000), *[(2, 2, 2)] * 99], "lists"),  # cut along k
+        ([(48, 96, 500), *[(2, 2, 2)] * 99], "loop"),  # of all that is to do one tile has the most
         ([(1000, 1000, 1000)] * 8, "plan"),
     ],
 )

@@ -7,7 +7,8 @@
 
 A plan found again costs a thousand products 0.55 ms of Python's and NumPy's functions, and one made
 anew 1.3 ms, where a loop of NumPy's takes 3.0 for sizes of 1 to 64. What a plan weighs is decided
-here by two rules: no tile has more than a share of all operations, and tasks take a few µs.
+here by two rules: no tile has more than a share of all operations, or its product is cut along k,
+and tasks take a few µs.
 
 What a call needs waits in a list: a thread takes one and puts it back, so that no two share the
 memory in which a call is read and cut (`kernels/lists.py`).
@@ -31,9 +32,12 @@ from tilewright.planning.host_part import SIDE, SMALL, saved_by_lists
 
 DTYPES = ("float32", "float64")
 _SHARE = 16  # tiles that every thread has at least, where products can be cut so far
-# Where the largest tile is more than so large a part of a thread's operations, threads would wait
-# for one: its product is to be cut along k, which a plan does.
+# Where the largest tile that cannot be cut along k is more than so large a part of a thread's
+# operations, threads would wait for one.
 _PARTS = 3
+# Parts of products cut along k, at most, for each tile that a thread has at least: such a product
+# has more than a share, and one part more than whole shares. Bands of sums to a tile's rows.
+_PARTS_OF_SHARE, _BANDS = 3, 6
 _ALONE = 2e-5  # seconds that are shorter than waking another thread
 _WAIT = 2e-4  # seconds that a thread looks for the others before it sleeps
 _KEPT = 1 << 16  # products whose memory a thread leaves for the next call
@@ -101,23 +105,29 @@ class _Job:
         self._run, self._dtype = compiled.kernels("conv_steps").run, lists.dtype
         self.threads = max(1, lists.device.compute_units)
         self.room = max(64, count)
-        self.records = np.zeros((self.room, self._tile.RECORD), np.int64)
+        parts = _PARTS_OF_SHARE * _SHARE * self.threads
+        self.records = np.zeros((self.room + parts, self._tile.RECORD), np.int64)
         self.facts = np.zeros(self.names.FACTS, np.int64)
         self.reals = self.facts.view(np.float64)
         tiles = grouped.NativeGroups(lists.device, lists.dtype.name).tiles
         self.shapes = np.array([(tile.m, tile.n, 0) for tile in tiles], np.int64)
         self.shapes.view(np.float64)[:, 2] = [1 / tile.rate for tile in tiles]
         self.rate = tiles[0].rate
-        self._step = np.zeros(1, STEP)
-        self._step["code"] = compiled.code_of_step(kind.tiles)
-        self._step["multiply"] = compiled.code_of_products(kind.module, kind.item)
-        self._make_tiles(2 * self.room)
+        self._steps = np.zeros(2, STEP)
+        self._steps["code"] = [compiled.code_of_step(one) for one in (kind.tiles, kind.parts)]
+        self._steps["multiply"] = compiled.code_of_products(kind.module, kind.item)
+        self._pieces = np.empty((_BANDS * parts, self._tile.PART), np.int64)
+        self._ends = np.arange(len(self._pieces) + 1)
+        self._tables = np.array([0, 0, 0, 0, 0, self._pieces.ctypes.data, len(self._pieces), parts])
+        self._steps["queue"][1], self._steps["cuts"][1] = self._tables[5], self._ends.ctypes.data
+        self._found = np.zeros(4, np.int64)
+        self._make_room(2 * self.room, 0)
         scratch = self._tile.scratch(max(tile.m for tile in tiles), kind.item)
         self._scratch, pitch = _lines(self.threads, (scratch + 127) // 64 * 64)
-        self._counters, _ = _lines(self.threads + 1, 64)
-        words = self._step.ctypes.data, 1, self._counters.ctypes.data, self.threads, looks(_WAIT)
+        self._counters, _ = _lines(2 * (self.threads + 1), 64)
+        words = self._steps.ctypes.data, 1, self._counters.ctypes.data, self.threads, looks(_WAIT)
         self._told = np.array([*words, self._scratch.ctypes.data, pitch], np.int64)
-        self._alone = (*words[:3], self._scratch.ctypes.data, 0)
+        self._own = self._scratch.ctypes.data, 0
         self._places = tuple(
             int(array.ctypes.data) for array in (self.shapes, self.records, self.facts)
         )
@@ -145,7 +155,7 @@ class _Job:
             view: Any = np.ndarray
             shapes = zip(rows, cols, strict=True)
             found.append(list(map(view, shapes, repeat(self._dtype), repeat(flat), starts)))
-            self._run(*self._alone, threads, self._told[4])
+            self._run(*self._told[:3].tolist(), *self._own, threads, self._told[4])
 
         if self.threads == 1 or flops < _ALONE * self.rate:
             lead(1)
@@ -155,21 +165,24 @@ class _Job:
 
     def _cut(self, count: int, results: int, flops: float) -> None:
         shapes, records, _ = self._places
-        most = flops / (_SHARE * self.threads)
-        while True:
-            how = (most, grouped.OVERHEAD, grouped.TASK, *self._tables)
-            tasks = self.names.cut(records, count, results, self._dtype.itemsize, shapes, *how)
-            if tasks >= 0:
-                break
-            self._make_tiles(-tasks)
+        how = flops / (_SHARE * self.threads), grouped.OVERHEAD, grouped.TASK
+        tables = self._tables.ctypes.data, self._found.ctypes.data
+        item = self._dtype.itemsize
+        while not self.names.cut(records, count, results, item, shapes, *how, *tables):
+            self._make_room(*np.maximum(self._found[2:], self._tables[[2, 4]]).tolist())
             results = 0  # they have moved
-        self._step["tasks"] = tasks
+        self._steps["tasks"] = self._found[:2]
+        self._told[1] = 1 + bool(self._found[1])
 
-    def _make_tiles(self, room: int) -> None:
-        self._queue = np.empty((room, self._tile.TILE), np.int64)
-        self._cuts = np.empty(room + 1, np.int64)
-        self._tables = self._queue.ctypes.data, self._cuts.ctypes.data, room
-        self._step["queue"], self._step["cuts"], _ = self._tables
+    def _make_room(self, tiles: int, sums: int) -> None:
+        self._queue = np.empty((tiles, self._tile.TILE), np.int64)
+        self._cuts = np.empty(tiles + 1, np.int64)
+        self._sums = np.empty(sums, self._dtype)
+        self._tables[:5] = (
+            *(self._queue.ctypes.data, self._cuts.ctypes.data, tiles),
+            *(self._sums.ctypes.data, sums),
+        )
+        self._steps["queue"][0], self._steps["cuts"][0] = self._tables[:2]
 
 
 def _lines(count: int, pitch: int) -> tuple[NDArray, int]:
@@ -190,5 +203,6 @@ def are_uneven(device: Device, dtype: str, sizes: tuple[Column, Column, Column])
     """What `Read.is_uneven` will be of products of these sizes: threads would wait for one tile."""
     m, n, k = (column.astype(float) for column in sizes)
     first = grouped.NativeGroups(device, dtype).tiles[0]
-    largest = float((np.minimum(m, first.m) * np.minimum(n, first.n) * k).max(initial=0.0))
+    depth = np.minimum(k, compiled.kernels("lists").DEEP)  # what is deeper is cut
+    largest = float((np.minimum(m, first.m) * np.minimum(n, first.n) * depth).max(initial=0.0))
     return largest * _PARTS * max(1, device.compute_units) > float((m * n * k).sum())

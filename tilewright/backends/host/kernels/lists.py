@@ -5,7 +5,10 @@
     sizes     rows, columns; strides likewise, in bytes
 
     read      objects -> a record a product, and what is known of all of them
-    cut       records -> tiles in the order of the products, and the first tile of every task
+    cut       records -> tiles in the order of the products, and the first tile of every task; a
+              product whose smallest tile is too long is cut along k: its parts are records too
+
+                  k ->   part 0 | part 1 | part 2      each [m][n] of `sums`, then added in order
 
 Columns of a thousand products, made by NumPy's functions one after another, took 0.55 ms a call,
 two thirds of what products of 1 to 64 themselves take; here it is 0.05 ms. The structure is part
@@ -27,8 +30,10 @@ from tilewright.backends.host.kernels.grouped import (
     BLOCK,
     C_COL,
     C_ROW,
+    CHAIN,
     ENDS,
     PANEL,
+    PART,
     PLAIN,
     RECORD,
     TILE,
@@ -49,9 +54,13 @@ _HEADER = object.__basicsize__ // 8
 _TYPE, _DATA, _ND, _SIZES, _STRIDES, _DTYPE = (_HEADER + at for at in (-1, 0, 1, 2, 3, 5))
 # What `read` finds: bytes of all results, elements of the largest; doubles are the operations of
 # all, of all where none counts more than `small`, of the largest product that is not narrow, and of
-# the largest tile of the first shape.
+# the largest tile of the first shape that cannot be cut along k.
 BYTES, WIDEST, FLOPS, CAPPED, LARGEST, TILE_FLOPS = range(6)
 FACTS = 6
+# What `cut` finds: products' tasks, pieces of sums, and what it would have had room for.
+TASKS, PIECES, ALL_TILES, ALL_SUMS = range(4)
+DEEP = 2 * CHAIN  # steps of k from which on a product may be cut along it, in parts of half as many
+PIECE_ROWS = 8  # rows of sums that are added up by one task
 # Shapes of tiles, the smallest first: rows, columns, and a double, seconds of an operation.
 SHAPE, SHAPES = 3, 3
 _MOST, _ELEMENTS, _LINE = 2**31 - 64, 2**42, 64  # of a side; of a result, a BLAS's too
@@ -116,7 +125,7 @@ def read(lefts, rights, count, kind, dtype, item, narrow, small, shapes, records
         widest = max(widest, m * n)
         if min(m, n, k) >= narrow:
             largest = max(largest, work)
-        tile = max(tile, 2.0 * min(m, high) * min(n, wide) * k)
+        tile = max(tile, 2.0 * min(m, high) * min(n, wide) * min(k, DEEP))
     put(facts, BYTES, end)
     put(facts, WIDEST, widest)
     put_real(0.0, facts + 8 * FLOPS, flops)
@@ -132,54 +141,102 @@ def data_of(one):
     return whole(one, _DATA)
 
 
-@njit(nogil=True, cache=True)
-def cut(records, count, results, item, shapes, most, overhead, task, tiles, cuts, room):
-    """The number of tasks; or, where there are more tiles than `room`, less than 0: minus those.
+@helper
+def _part_records(record, parts, depth, sums, item, made):
+    """Records of a product's parts along k, `depth` steps each, at `made`: C lies in `sums`."""
+    m, n, k = whole(record, M), whole(record, N), whole(record, K)
+    for part in range(parts):
+        one, begin = made + 8 * RECORD * part, part * depth
+        for word in range(RECORD):
+            put(one, word, whole(record, word))
+        put(one, A, whole(record, A) + begin * whole(record, A_COL))
+        put(one, B, whole(record, B) + begin * whole(record, B_ROW))
+        put(one, C, sums + part * m * n * item)
+        put(one, K, min(depth, k - begin))
 
-    records     of `read`; C moves by the address `results`
+
+@njit(nogil=True, cache=True)
+def cut(records, count, results, item, shapes, most, overhead, task, tables, found):
+    """Tiles and tasks of all products; whether there was room for them, else how many there are.
+
+    records     of `read`, behind which is room for those of parts; C moves by the address `results`
     most        operations of a tile: of the largest shape whose tiles have no more, or the first
     overhead    seconds that any tile takes
     task        seconds of a task
-    tiles, cuts `room` tiles of TILE words; one word more than there are tiles
+    tables      words: tiles, TILE words each; first tiles of tasks; room for so many tiles (one
+                more of tasks); sums, room for so many elements; pieces, room for so many, and for
+                so many parts
+    found       words: TASKS, PIECES, ALL_TILES, ALL_SUMS
     """
     panel = PANEL // item
-    found, tasks, seconds = 0, 0, 0.0
+    tiles, cuts, room = whole(tables, 0), whole(tables, 1), whole(tables, 2)
+    sums, room_of_sums = whole(tables, 3), whole(tables, 4)
+    pieces, room_of_pieces, room_of_parts = whole(tables, 5), whole(tables, 6), whole(tables, 7)
+    tasks, seconds = 0, 0.0
+    all_tiles, all_sums, all_pieces, all_parts = 0, 0, 0, 0
     put(cuts, 0, 0)
     for number in range(count):
         record = records + 8 * RECORD * number
         put(record, C, whole(record, C) + results)
         m, n, k = whole(record, M), whole(record, N), whole(record, K)
-        high, wide, each = 0, 0, 0.0
+        high, wide, rate = 0, 0, 0.0
         for at in range(SHAPES - 1, -1, -1):
             shape = shapes + 8 * SHAPE * at
             high = even(m, whole(shape, 0), BLOCK)
             wide = even(n, whole(shape, 1), panel)
-            each = 2.0 * k * number_of(0.0, shape + 16)
+            rate = 2.0 * number_of(0.0, shape + 16)
             if 2.0 * min(high, m) * min(wide, n) * k <= most:
                 break
         if m == 0 or n == 0:
             continue
-        for row in range(0, m, high):
-            for col in range(0, n, wide):
-                rows, cols = min(high, m - row), min(wide, n - col)
-                if found < room:
-                    entry = tiles + 8 * TILE * found
-                    put(entry, 0, record)
-                    put(entry, 1, row)
-                    put(entry, 2, col)
-                    put(entry, 3, rows)
-                    put(entry, 4, cols)
-                    seconds += overhead + each * rows * cols
-                    if seconds >= task:
-                        tasks, seconds = tasks + 1, 0.0
-                        put(cuts, tasks, found + 1)
-                found += 1
-    if found > room:
-        return -found
-    if whole(cuts, tasks) < found:
+        work, parts, depth = 2.0 * min(high, m) * min(wide, n) * k, 1, k
+        bands = -(-m // PIECE_ROWS)
+        if work > most and k >= DEEP and all_pieces + bands <= room_of_pieces:
+            depth = CHAIN * -(-max(int(k * (most / work)), 1) // CHAIN)
+            parts = -(-k // depth)
+            if all_parts + parts > room_of_parts:
+                parts, depth = 1, k
+        first = record
+        if parts > 1:
+            first = records + 8 * RECORD * (count + all_parts)
+            place = sums + item * all_sums
+            all_sums += parts * m * n
+            _part_records(record, parts, depth, place, item, first)
+            all_parts += parts
+            for band in range(bands):
+                piece = pieces + 8 * PART * (all_pieces + band)
+                put(piece, 0, record)
+                put(piece, 1, place)
+                put(piece, 2, parts)
+                put(piece, 3, band * PIECE_ROWS)
+                put(piece, 4, min(PIECE_ROWS, m - band * PIECE_ROWS))
+            all_pieces += bands
+        for part in range(parts):
+            each = rate * min(depth, k - part * depth)
+            for row in range(0, m, high):
+                for col in range(0, n, wide):
+                    rows, cols = min(high, m - row), min(wide, n - col)
+                    if all_tiles < room:
+                        entry = tiles + 8 * TILE * all_tiles
+                        put(entry, 0, first + 8 * RECORD * part)
+                        put(entry, 1, row)
+                        put(entry, 2, col)
+                        put(entry, 3, rows)
+                        put(entry, 4, cols)
+                        seconds += overhead + each * rows * cols
+                        if seconds >= task:
+                            tasks, seconds = tasks + 1, 0.0
+                            put(cuts, tasks, all_tiles + 1)
+                    all_tiles += 1
+    fits = all_tiles <= room and all_sums <= room_of_sums
+    if fits and whole(cuts, tasks) < all_tiles:
         tasks += 1
-        put(cuts, tasks, found)
-    return tasks
+        put(cuts, tasks, all_tiles)
+    put(found, TASKS, tasks)
+    put(found, PIECES, all_pieces)
+    put(found, ALL_TILES, all_tiles)
+    put(found, ALL_SUMS, all_sums)
+    return fits
 
 
 def compile_both():
@@ -188,4 +245,4 @@ def compile_both():
     read.compile((*[words] * 7, types.float64, *[words] * 3))
     data_of.compile((words,))
     reals = (types.float64,) * 3
-    cut.compile((*[words] * 5, *reals, *[words] * 3))
+    cut.compile((*[words] * 5, *reals, *[words] * 2))
