@@ -79,7 +79,8 @@ def checked_into(into: Any, products: int, results: int | None) -> Column:
     wrong = (column < 0) | (column >= count)
     if wrong.any():
         at = int(np.argmax(wrong))
-        raise ArgumentError(f"into[{at}]={column[at]}: accepted are 0 to {count - 1}")
+        most = (products if results is None else results) - 1
+        raise ArgumentError(f"into[{at}]={column[at]}: accepted are 0 to {most}")
     if products * 64 + 64 < count:
         raise ArgumentError(f"into: its largest is {count - 1}, and there are {products} products")
     named = np.bincount(column, minlength=count) > 0

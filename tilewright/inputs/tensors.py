@@ -160,11 +160,13 @@ def address(value: Any) -> int:
 
 
 def check_memory(given: Mapping[str, Tensor | None]) -> None:
-    """Raise OperandError where elements of a tensor lie nowhere: its storage was given back, all
-    of it or the part where they lay."""
+    """Raise OperandError where elements of a tensor lie nowhere: it is sparse, or its storage was
+    given back, all of it or the part where they lay."""
     for name, value in given.items():
         if value is None or not value.numel():
             continue
+        if value.layout is not torch.strided:
+            raise OperandError(f"{name}.layout={value.layout}: accepted are dense tensors")
         if not address(value):
             raise OperandError(
                 f"{name} of shape {tuple(value.shape)}: has no memory; accepted are tensors whose"

@@ -243,21 +243,23 @@ def _guard_key(given: tuple[Any, ...], bias: Any) -> Key:
     return (kinds, *_key(x, w, offsets, bias))
 
 
+def _is_plain(one: Tensor) -> bool:
+    """Whether elements lie where a tensor says, as it has them."""
+    dense = type(one) in PLAIN and one.layout is torch.strided
+    return dense and not one.is_neg() and not is_short(one)
+
+
 def product(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None) -> Any:
     """A product of checked tensors, or None where its kernels are not there or another is faster.
 
     None, too, for wrong offsets.
     """
-    if type(x) not in PLAIN or type(w) not in PLAIN or type(offsets) not in PLAIN:
-        return None
-    if x.is_neg() or w.is_neg() or any(map(is_short, (x, w, offsets))):
+    if not all(map(_is_plain, (x, w, offsets))):
         return None
     offsets = offsets.contiguous()
     place = 0
     if bias is not None:
-        if type(bias) not in PLAIN or bias.is_neg() or not bias.is_contiguous():
-            return None
-        if is_short(bias):
+        if not _is_plain(bias) or not bias.is_contiguous():
             return None
         place = address(bias)
     key = _key(x, w, offsets, bias)
@@ -274,7 +276,7 @@ def product(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None) -> Any:
 def product_into(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None, out: Tensor) -> bool:
     """The same into `out`; whether it was."""
     given = (x, w, offsets, out) if bias is None else (x, w, offsets, out, bias)
-    if any(type(one) not in PLAIN or one.is_neg() or is_short(one) for one in given):
+    if not all(map(_is_plain, given)):
         return False
     if bias is not None and not bias.is_contiguous():
         return False

@@ -264,6 +264,7 @@ def test_objects_are_given_back() -> None:
     assert np.array_equal(kept, expected)
 
 
+@pytest.mark.usefixtures("two_cores")
 @pytest.mark.parametrize(
     ("sizes", "way"),
     [

@@ -13,7 +13,7 @@ import pytest
 import tilewright as tw
 from tilewright import remember
 from tilewright.backends.host import compiled, ragged
-from tilewright.errors import ShapeError, TilewrightError
+from tilewright.errors import OperandError, ShapeError, TilewrightError
 from tilewright.inputs.devices import host
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -427,3 +427,16 @@ def test_what_of_numpys_is_wrong_is_named(name: str) -> None:
     given, options, words = WRONG[name]
     with pytest.raises(TilewrightError, match=words):
         tw.ragged_matmul(*given, **options)
+
+
+@pytest.mark.parametrize("form", [2, 3], ids=["along k", "rows"])
+@pytest.mark.parametrize("name", ["x", "w", "offsets"])
+def test_sparse_tensors_are_refused_by_name_also_after_dense_ones(name: str, form: int) -> None:
+    given: dict[str, Any] = {
+        "x": torch.ones(5, 8) if form == 2 else torch.ones(8, 5),
+        "w": torch.ones(8, 4) if form == 2 else torch.ones(2, 5, 4),
+        "offsets": torch.tensor([3, 8]),
+    }
+    tw.ragged_matmul(**given)
+    with pytest.raises(OperandError, match=rf"{name}.layout=torch.sparse_coo: accepted are dense"):
+        tw.ragged_matmul(**{**given, name: given[name].to_sparse()})

@@ -42,7 +42,7 @@ def chosen() -> Iterator[tuple[Any, int]]:
 
 def test_rows_are_those_of_a_sort() -> None:
     for experts, groups in chosen():
-        rows, found = moe_on_processor._routes(experts, groups, torch.float32)
+        rows, found = moe_on_processor.routed(experts, groups, torch.float32)
         by_torch, right = moe_on_processor._routes_by_torch(experts, groups)
         assert rows == by_torch == int((experts >= 0).sum())
         for one, other in zip(found, right, strict=True):
@@ -55,7 +55,7 @@ def test_the_first_expert_that_is_none_is_named(wrong: int) -> None:
     experts = torch.tensor([[0, -1], [3, wrong], [9, 1]])
     words = re.escape(f"experts[1, 1]={wrong}: accepted are experts from 0 to 3, and -1")
     for routes in (
-        lambda: moe_on_processor._routes(experts, 4, torch.float32),
+        lambda: moe_on_processor.routed(experts, 4, torch.float32),
         lambda: moe_on_processor._routes_by_torch(experts, 4),
     ):
         with pytest.raises(ArgumentError, match=words):
