@@ -155,6 +155,39 @@ def _part_records(record, parts, depth, sums, item, made):
         put(one, K, min(depth, k - begin))
 
 
+@helper
+def _note(entry, first, second, third, fourth, fifth):
+    """Five words, one after another."""
+    put(entry, 0, first)
+    put(entry, 1, second)
+    put(entry, 2, third)
+    put(entry, 3, fourth)
+    put(entry, 4, fifth)
+
+
+@helper
+def _note_pieces(record, rows, sums, parts, pieces):
+    """Bands of rows of a product whose parts lie at `sums`: what adds them up, a piece each."""
+    for band in range(-(-rows // PIECE_ROWS)):
+        row = band * PIECE_ROWS
+        _note(pieces + 8 * PART * band, record, sums, parts, row, min(PIECE_ROWS, rows - row))
+
+
+@helper
+def _tile_of(m, n, k, item, shapes, most):
+    """Rows and columns of a product's tiles, and seconds of a multiply-add there: of the largest
+    shape whose tiles have at most so many operations, or of the smallest."""
+    high, wide, rate = 0, 0, 0.0
+    for at in range(SHAPES - 1, -1, -1):
+        shape = shapes + 8 * SHAPE * at
+        high = even(m, whole(shape, 0), BLOCK)
+        wide = even(n, whole(shape, 1), PANEL // item)
+        rate = 2.0 * number_of(0.0, shape + 16)
+        if 2.0 * min(high, m) * min(wide, n) * k <= most:
+            break
+    return high, wide, rate
+
+
 @njit(nogil=True, cache=True)
 def cut(records, count, results, item, shapes, most, overhead, task, tables, found):
     """Tiles and tasks of all products; whether there was room for them, else how many there are.
@@ -168,7 +201,6 @@ def cut(records, count, results, item, shapes, most, overhead, task, tables, fou
                 so many parts
     found       words: TASKS, PIECES, ALL_TILES, ALL_SUMS
     """
-    panel = PANEL // item
     tiles, cuts, room = whole(tables, 0), whole(tables, 1), whole(tables, 2)
     sums, room_of_sums = whole(tables, 3), whole(tables, 4)
     pieces, room_of_pieces, room_of_parts = whole(tables, 5), whole(tables, 6), whole(tables, 7)
@@ -179,16 +211,9 @@ def cut(records, count, results, item, shapes, most, overhead, task, tables, fou
         record = records + 8 * RECORD * number
         put(record, C, whole(record, C) + results)
         m, n, k = whole(record, M), whole(record, N), whole(record, K)
-        high, wide, rate = 0, 0, 0.0
-        for at in range(SHAPES - 1, -1, -1):
-            shape = shapes + 8 * SHAPE * at
-            high = even(m, whole(shape, 0), BLOCK)
-            wide = even(n, whole(shape, 1), panel)
-            rate = 2.0 * number_of(0.0, shape + 16)
-            if 2.0 * min(high, m) * min(wide, n) * k <= most:
-                break
         if m == 0 or n == 0:
             continue
+        high, wide, rate = _tile_of(m, n, k, item, shapes, most)
         work, parts, depth = 2.0 * min(high, m) * min(wide, n) * k, 1, k
         bands = -(-m // PIECE_ROWS)
         if work > most and k >= DEEP and all_pieces + bands <= room_of_pieces:
@@ -203,13 +228,7 @@ def cut(records, count, results, item, shapes, most, overhead, task, tables, fou
             all_sums += parts * m * n
             _part_records(record, parts, depth, place, item, first)
             all_parts += parts
-            for band in range(bands):
-                piece = pieces + 8 * PART * (all_pieces + band)
-                put(piece, 0, record)
-                put(piece, 1, place)
-                put(piece, 2, parts)
-                put(piece, 3, band * PIECE_ROWS)
-                put(piece, 4, min(PIECE_ROWS, m - band * PIECE_ROWS))
+            _note_pieces(record, m, place, parts, pieces + 8 * PART * all_pieces)
             all_pieces += bands
         for part in range(parts):
             each = rate * min(depth, k - part * depth)
@@ -218,11 +237,7 @@ def cut(records, count, results, item, shapes, most, overhead, task, tables, fou
                     rows, cols = min(high, m - row), min(wide, n - col)
                     if all_tiles < room:
                         entry = tiles + 8 * TILE * all_tiles
-                        put(entry, 0, first + 8 * RECORD * part)
-                        put(entry, 1, row)
-                        put(entry, 2, col)
-                        put(entry, 3, rows)
-                        put(entry, 4, cols)
+                        _note(entry, first + 8 * RECORD * part, row, col, rows, cols)
                         seconds += overhead + each * rows * cols
                         if seconds >= task:
                             tasks, seconds = tasks + 1, 0.0
