@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.errors import OperandError
+
 
 def reach(tensor: Any) -> int:
     """Bytes from a tensor's first element to past its last; torch has no steps backwards."""
@@ -38,6 +40,12 @@ def is_within(tensor: Any, size: int) -> bool:
 def is_short(tensor: Any) -> bool:
     """Whether some of its elements lie behind the end of its storage."""
     return not is_within(tensor, reach(tensor))
+
+
+def check(tensor: Any, name: str) -> None:
+    """Raise OperandError where some of its elements lie behind the end of its storage."""
+    if is_short(tensor):
+        raise OperandError(told(tensor, name))
 
 
 def told(tensor: Any, name: str) -> str:

@@ -145,6 +145,12 @@ def checked_precision(precision: str | None, dtype: str, accepted: tuple[str, ..
     return checked_name("precision", precision, accepted)
 
 
+def check_is_tensor(value: Any, name: str) -> None:
+    """Raise where an argument is no torch tensor, which need not be loaded for that."""
+    if not hasattr(value, "data_ptr"):
+        raise OperandError(f"{name}={type(value).__name__}: accepted are torch tensors")
+
+
 def check_invariant(value: Any) -> None:
     """Raise where `batch_invariant` is neither True nor False."""
     if not isinstance(value, bool):

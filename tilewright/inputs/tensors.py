@@ -172,8 +172,7 @@ def check_memory(given: Mapping[str, Tensor | None]) -> None:
                 f"{name} of shape {tuple(value.shape)}: has no memory; accepted are tensors whose"
                 " elements lie on their device"
             )
-        if storage.is_short(value):
-            raise OperandError(storage.told(value, name))
+        storage.check(value, name)
 
 
 def written(out: Tensor) -> None:

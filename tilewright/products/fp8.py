@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.errors import OperandError
+from tilewright.inputs.checks import check_is_tensor
 
 
 def quantise_fp8(
@@ -49,8 +49,7 @@ def quantise_fp8(
     Raises: ArgumentError, DtypeError, OperandError, ShapeError. Offsets on a GPU that decrease or
     run past the rows are reported as those of `ragged_matmul` are.
     """
-    if not hasattr(x, "data_ptr"):
-        raise OperandError(f"x={type(x).__name__}: accepted are torch tensors")
+    check_is_tensor(x, "x")
     from tilewright.torch_ops.fp8_call import quantise
 
     return quantise(x, scale, dtype, along, offsets)
@@ -74,8 +73,7 @@ def quantise_int8(x: Any, *, along: int = -1) -> tuple[Any, ...]:
 
     Raises: ArgumentError, DtypeError, OperandError, ShapeError.
     """
-    if not hasattr(x, "data_ptr"):
-        raise OperandError(f"x={type(x).__name__}: accepted are torch tensors")
+    check_is_tensor(x, "x")
     from tilewright.torch_ops import fp8_call
 
     return fp8_call.quantise_int8(x, along)

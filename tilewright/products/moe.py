@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.inputs.checks import check_is_tensor
+
 
 def moe(
     x: Any,
@@ -51,10 +53,7 @@ def moe(
 
     Raises: ShapeError, DtypeError, OperandError, ArgumentError.
     """
-    if not hasattr(x, "data_ptr"):
-        from tilewright.errors import OperandError
-
-        raise OperandError(f"x={type(x).__name__}: accepted are torch tensors")
+    check_is_tensor(x, "x")
     from tilewright.torch_ops.moe_call import layer
 
     return layer(x, w_up, w_down, experts, weights, activation, precision, batch_invariant)
@@ -80,10 +79,7 @@ def explain_moe(
 
     Raises: what `moe` raises.
     """
-    if not hasattr(x, "data_ptr"):
-        from tilewright.errors import OperandError
-
-        raise OperandError(f"x={type(x).__name__}: accepted are torch tensors")
+    check_is_tensor(x, "x")
     from tilewright.torch_ops.moe_call import explain
 
     return explain(x, w_up, w_down, experts, weights, activation, precision, batch_invariant)

@@ -24,7 +24,7 @@ import numpy as np
 
 from tilewright.errors import ArgumentError, OperandError
 from tilewright.facts.arithmetic import OF_SINGLES, asked
-from tilewright.inputs.checks import check_invariant
+from tilewright.inputs.checks import check_invariant, check_is_tensor
 from tilewright.inputs.watched import is_int8
 
 _NEEDED = ("x", "w", "offsets")
@@ -151,8 +151,8 @@ def explain_ragged(
         raise ArgumentError("x.dtype='int8': 8-bit products are not explained; accepted are floats")
     given = {"x": x, "w": w, "offsets": offsets, "bias": bias}
     for name, value in given.items():
-        if not hasattr(value, "data_ptr") and (value is not None or name in _NEEDED):
-            raise OperandError(f"{name}={type(value).__name__}: accepted are torch tensors")
+        if value is not None or name in _NEEDED:
+            check_is_tensor(value, name)
     from tilewright.torch_ops.ragged_call import explain
 
     return explain(x, w, offsets, bias, precision, bool(batch_invariant))
@@ -173,8 +173,7 @@ def _scaled(
     for name, value in (("bias", bias), ("precision", precision)):
         if value is not None:
             raise ArgumentError(f"{name}: not with scales or int8; accepted is None")
-    if not hasattr(x, "data_ptr"):
-        raise OperandError(f"x={type(x).__name__}: accepted are torch tensors")
+    check_is_tensor(x, "x")
     from tilewright.torch_ops.fp8_call import ragged
 
     return ragged(x, w, offsets, scale_a, scale_b, out, out_dtype)

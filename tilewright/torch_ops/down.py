@@ -20,7 +20,7 @@ from torch import Tensor
 from tilewright import settings
 from tilewright.arrays import storage
 from tilewright.calls import dense_quick_host
-from tilewright.errors import DeviceMemoryError, OperandError
+from tilewright.errors import DeviceMemoryError
 from tilewright.inputs.place_host import Host
 from tilewright.inputs.tensors import array, dtype_of, written
 
@@ -110,8 +110,8 @@ def why_torch(a: Tensor, b: Tensor, how: Any) -> str | None:
 
 def _by_torch(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float) -> Tensor:
     for name, one in (("a", a), ("b", b), ("bias", bias)):
-        if one is not None and storage.is_short(one):
-            raise OperandError(storage.told(one, name))
+        if one is not None:
+            storage.check(one, name)
     try:
         return _multiplied(a, b, bias, alpha)
     except RuntimeError as error:

@@ -18,37 +18,15 @@ from tilewright.wording import short
 MOST = 2**30  # slots, and rows and columns of matrices
 
 
-def layer(
-    x: Any,
-    w_up: Any,
-    w_down: Any,
-    experts: Any,
-    weights: Any,
-    activation: Any,
-    precision: Any,
-    batch_invariant: Any,
-) -> Tensor:
-    """Arguments, results and errors are those of `tilewright.moe`."""
-    how, (x, w_up, w_down) = _checked(
-        x, w_up, w_down, experts, weights, activation, precision, batch_invariant
-    )
-    return moe.layer(x, w_up, w_down, experts, weights, activation, how)
+def layer(*given: Any) -> Tensor:
+    """Arguments, in their order, results and errors are those of `tilewright.moe`."""
+    how, operands = _checked(*given)
+    return moe.layer(*operands, how)
 
 
-def explain(
-    x: Any,
-    w_up: Any,
-    w_down: Any,
-    experts: Any,
-    weights: Any,
-    activation: Any,
-    precision: Any,
-    batch_invariant: Any,
-) -> str:
+def explain(*given: Any) -> str:
     """The report of such a layer. Raises what that raises."""
-    how, (x, w_up, w_down) = _checked(
-        x, w_up, w_down, experts, weights, activation, precision, batch_invariant
-    )
+    how, (x, w_up, w_down, experts, _, activation) = _checked(*given)
     return ragged_explained.layer(x, w_up, w_down, experts, activation, how)
 
 
@@ -61,8 +39,8 @@ def _checked(
     activation: Any,
     precision: Any,
     batch_invariant: Any,
-) -> tuple[str, tuple[Tensor, Tensor, Tensor]]:
-    """The arithmetic's word, and what autocast makes of the operands."""
+) -> tuple[str, tuple[Tensor, Tensor, Tensor, Tensor, Tensor, str]]:
+    """The arithmetic's word, and all before it: operands are what autocast makes of them."""
     given = {"x": x, "w_up": w_up, "w_down": w_down, "experts": experts, "weights": weights}
     for name, value in given.items():
         if not isinstance(value, Tensor):
@@ -77,7 +55,8 @@ def _checked(
         precision = None  # asked for float32, which autocast has just left
     _check_types(x, w_up, w_down, experts, weights, precision)
     _check_sizes(x, w_up, w_down, experts, weights, activation)
-    return asked(precision, alone=batch_invariant), (x, w_up, w_down)
+    how = asked(precision, alone=batch_invariant)
+    return how, (x, w_up, w_down, experts, weights, activation)
 
 
 def _check_types(

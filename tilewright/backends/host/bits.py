@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.arrays import storage
 from tilewright.arrays.aligned import room
 from tilewright.arrays.array import Array, NDArray
-from tilewright.arrays.storage import is_short, told
 from tilewright.backends.host import compiled, native, rates
 from tilewright.backends.host.epilogue import finish, fixed, sign_words
 from tilewright.engines.bits import WORD, BitEngine, BitProblem, BitWork
@@ -148,8 +148,8 @@ def check_signs(array: NDArray, zero: int | None) -> None:
 def _as_numpy(value: Any) -> NDArray:
     if not isinstance(value, np.ndarray):
         detach = getattr(value, "detach", None)
-        if detach is not None and is_short(value):
-            raise OperandError(told(value, "x"))
+        if detach is not None:
+            storage.check(value, "x")
         try:
             if isinstance(value, Array):
                 value = np.asarray(value)

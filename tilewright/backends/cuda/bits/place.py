@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.arrays.storage import is_short, told
+from tilewright.arrays import storage
 from tilewright.arrays.views import loaded_torch
 from tilewright.backends.cuda.bits.engines import ENGINES
 from tilewright.backends.cuda.bits.launch import padded
 from tilewright.backends.cuda.machine import driver, nvrtc
 from tilewright.engines.bits import WORD, BitEngine
-from tilewright.errors import ArgumentError, DeviceMemoryError, DtypeError, OperandError
+from tilewright.errors import ArgumentError, DeviceMemoryError, DtypeError
 from tilewright.facts.device import Device
 
 # IN of bits_pack.cu.
@@ -72,8 +72,7 @@ class CudaPlace:
         if name not in _INPUTS:
             raise DtypeError(f"x.dtype={name!r}: accepted on a GPU are {', '.join(_INPUTS)}")
         value = value.detach()
-        if is_short(value):
-            raise OperandError(told(value, "x"))
+        storage.check(value, "x")
         k = int(value.shape[axis])
         lead = tuple(value.shape[:axis]) + tuple(value.shape[axis + 1 :])
         words = padded((*lead, -(-k // WORD)), torch.int64, value.device)

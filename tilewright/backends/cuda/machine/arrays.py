@@ -242,8 +242,7 @@ def _check_memory(tensor: Any, name: str) -> None:
             " memory of its own; accepted are dense tensors (no fake ones, no wrappers, no sparse"
             " ones, no storage that was freed)"
         )
-    if storage.is_short(tensor):
-        raise OperandError(storage.told(tensor, name))
+    storage.check(tensor, name)
 
 
 def _is_cupy(value: Any) -> bool:

@@ -16,8 +16,8 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any
 
+from tilewright.arrays import storage
 from tilewright.arrays import torch_private as private
-from tilewright.arrays.storage import is_short, told
 from tilewright.backends.cuda.giving_way import first_that_can
 from tilewright.backends.cuda.machine import driver, faults, nvrtc
 from tilewright.backends.cuda.ragged import (
@@ -164,7 +164,9 @@ def again(x: Any, w: Any, offsets: Any, bias: Any, precision: str) -> Any:
     What was remembered was checked, so operands that lie alike need no checks.
     """
     way = _ways.get(_alike(x, w, offsets, bias, precision))
-    if way is None or any(one is not None and is_short(one) for one in (x, w, offsets, bias)):
+    if way is None or any(
+        one is not None and storage.is_short(one) for one in (x, w, offsets, bias)
+    ):
         return None
     torch, ordinal = driver.need(), x.get_device()
     if private.current_device(torch)() != ordinal:
@@ -278,8 +280,8 @@ def _check_memory(operands: tuple[Any, ...]) -> None:
                 f"{name}={type(one).__name__} of shape {tuple(one.shape)}: has no memory;"
                 " accepted are tensors whose elements lie on their device"
             )
-        if one is not None and is_short(one):
-            raise OperandError(told(one, name))
+        if one is not None:
+            storage.check(one, name)
 
 
 def _key(form: str, operands: tuple[Any, ...], how: _How) -> tuple[Any, ...]:
