@@ -6,10 +6,13 @@
 //    TILE_M+-------+-------+-------+--      work-items. Global size: C rounded up to tiles.
 //          |       |       |       |
 //
-// fp32 on an H200, TFLOP/s at 1024, 2048, 4096 cubed; cuBLAS reaches 33, 49, 51:
-//    128 x 256 x 16, micro  8 x 16, VECTOR 4             12, 48, 49
-//    128 x 256 x  8, micro 16 x  8, VECTOR 1             11, 45, 46
-//     64 x 128 x 16, micro  8 x  8, VECTOR 4, BUFFERS 2  37, 29, 40
+// fp32 on an H200, TFLOP/s at 1024, 2048, 4096 cubed; cuBLAS reaches 33, 49, 51. All VECTOR 4, once
+// with the sums of chains of k beside those of the whole, once (CHAIN 0) without:
+//                                                 chains           one sum
+//    128 x 128 x 16, micro 8 x  8, BUFFERS 2     21, 44, 45       19, 41, 42
+//     64 x 128 x 16, micro 8 x  8, BUFFERS 2     35, 42, 44       33, 34, 45
+//     64 x  64 x 16, micro 8 x  8                33, 41, 43       33, 43, 44
+//    128 x 256 x 16, micro 8 x 16                 9, 36, 38       12, 48, 49
 
 #include "common.clh"
 #include "blocks.clh"
