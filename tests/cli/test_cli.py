@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pickle
 import subprocess
 import sys
+import threading
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,8 +31,24 @@ def tilewright_command(*arguments: str, **options: Any) -> subprocess.CompletedP
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 
+class _Runner(CliRunner):
+    """Typer's, which says where a command put another object in the place of `sys.stdout`.
+
+    The runner's own stream would be closed then, and only that be told.
+    """
+
+    @contextlib.contextmanager
+    def isolation(self, *arguments: Any, **options: Any) -> Iterator[Any]:
+        with super().isolation(*arguments, **options) as streams:
+            stdout = sys.stdout
+            try:
+                yield streams
+            finally:
+                assert sys.stdout is stdout, f"{threading.enumerate()} made it {sys.stdout!r}"
+
+
 def invoke(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+    return _Runner().invoke(app, [str(argument) for argument in arguments])
 
 
 def check_error(done: Result, *said: str) -> None:

@@ -22,6 +22,7 @@ from tilewright.backends.opencl.rules import (
     Rule,
     has_short_loops,
     read,
+    wants_one_queue,
     why_not_compile,
 )
 from tilewright.engines.dense import plan, plan_kernel
@@ -154,6 +155,15 @@ def test_where_loops_end_early_a_long_k_is_refused_and_a_short_one_taken() -> No
     assert why_not(naive, config, short, device) is None
     assert "accepted is k to 4096" in str(why_not(naive, config, long, device))
     assert why_not(naive, config, long, RUSTICL) is None
+
+
+def test_a_driver_that_mixes_up_launches_of_two_queues_gets_one() -> None:
+    platform = "Portable Computing Language"
+    for version in ("3.0-rc2  Linux", "3.1+debian", "5.0+debian  Linux, LLVM 16.0.6"):
+        assert wants_one_queue(platform, f"OpenCL 3.0 PoCL {version}")
+        assert not wants_one_queue("Intel(R) OpenCL", version)
+    for version in ("6.0", "7.1  Linux", "10.2"):
+        assert not wants_one_queue(platform, f"OpenCL 3.0 PoCL {version}")
 
 
 # Plans are pure: what they are depends on their arguments, and what they launch, a device can take.

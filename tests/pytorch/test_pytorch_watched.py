@@ -5,6 +5,7 @@ On a processor here; the same tests run on a GPU where there is one (marker gpu)
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -70,6 +71,19 @@ PRODUCTS: dict[str, Any] = {
 }
 
 
+@pytest.fixture
+def unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiler that reads every loaded module fails where another thread imports one then."""
+    from torch._dynamo.variables.builder import VariableBuilder as Builder
+
+    def checked(self: Any, read: Any, wrap: Any = Builder._wrap) -> Any:
+        assert read is not sys.modules
+        return wrap(self, read)
+
+    monkeypatch.setattr(Builder, "_wrap", checked)
+
+
+@pytest.mark.usefixtures("unread")
 @pytest.mark.parametrize("where", DEVICES)
 @pytest.mark.parametrize("learn", [False, True])
 @pytest.mark.parametrize("name", PRODUCTS)
@@ -90,6 +104,7 @@ def test_compiled_products_are_one_graph_with_the_same_gradients(
         torch.testing.assert_close(found, torch.autograd.grad(loss(*given), used))
 
 
+@pytest.mark.usefixtures("unread")
 @pytest.mark.parametrize("where", DEVICES)
 def test_a_compiled_product_may_write_into_out(where: str) -> None:
     a, b, _ = operands(where)

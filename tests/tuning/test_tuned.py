@@ -491,9 +491,10 @@ def test_the_command_tunes_a_real_kernel_and_matmul_uses_it(
     for budget in ("1", "5", "25"):  # a busy machine measures nothing in a second
         code, output = run("tune", *arguments, "--budget", budget)
         assert code == 0, output
-        assert "naive" in output
+        assert "naive" in output or f"need more than --budget={budget} seconds" in output
         forget_plans()
         if "config     tuned for small" in (said := tilewright.explain(a, b, **options)):
             break
+    assert "naive" in output
     assert "config     tuned for small" in said
     np.testing.assert_allclose(tilewright.matmul(a, b, **options), a @ b, atol=1e-4)

@@ -217,8 +217,22 @@ def _from_dlpack(value: Any, name: str) -> NDArray:
 
 def loaded_torch() -> Any:
     """torch where the program has imported it; None, too, while another thread is importing it."""
-    torch = sys.modules.get("torch")
-    return torch if hasattr(torch, "compile") else None  # of the names that it makes last
+    if not _is_torch_loaded():
+        return None
+    import torch
+
+    return torch
+
+
+def _is_torch_loaded() -> bool:
+    """Whether there is torch, down to one of the names that it makes last."""
+    return hasattr(sys.modules.get("torch"), "compile")
+
+
+# As `torch.compiler.assume_constant_result` has it, which only torch itself could be asked for: a
+# compiler that traced into it would read all of `sys.modules`, and fail where another thread
+# imports something meanwhile.
+vars(_is_torch_loaded)["_dynamo_marked_constant"] = True
 
 
 def _is_followed(value: Any) -> bool:

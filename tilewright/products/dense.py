@@ -8,11 +8,11 @@ all others                     checked, planned, run     calls/dense.py
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
 
+from tilewright import calls
 from tilewright.calls import dense
 from tilewright.calls.dense_quick_host import is_host_product
 from tilewright.errors import ArgumentError, OperandError
@@ -111,8 +111,9 @@ def matmul(
             pass  # the checks have the words for it
     if device is None and VARIABLES.get(DEVICE):
         check_named()
-    # Loaded by the first product on a GPU; while another thread loads it, it lacks what it ends in.
-    plans = sys.modules.get("tilewright.calls.dense_plans_gpu")
+    # Loaded by the first product on a GPU, and an attribute of its package once it is whole. Not
+    # asked of `sys.modules`: a compiler that traces this would read all of it.
+    plans = getattr(calls, "dense_plans_gpu", None)
     by_known_plan = getattr(plans, "by_known_plan", None)
     if by_known_plan is not None and out is bias is None:
         # In the signature's order, in one tuple: the short way is asked first, at each call.

@@ -127,6 +127,14 @@ def has_short_loops(platform: str, name: str) -> bool:
     return any(one["platform"] == platform and re.search(one["pattern"], name) for one in described)
 
 
+def wants_one_queue(platform: str, version: str) -> bool:
+    """Whether a driver must not run kernels of two queues at the same time."""
+    return any(
+        one["platform"] == platform and re.search(one["pattern"], version, re.IGNORECASE)
+        for one in _document()["one_queue"]
+    )
+
+
 @cache
 def _instructions() -> frozenset[str]:
     """Sets that this processor has, as NumPy names them."""

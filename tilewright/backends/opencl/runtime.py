@@ -22,6 +22,7 @@ from typing import Any
 
 from tilewright import settings
 from tilewright.backends.opencl.describe import describe
+from tilewright.backends.opencl.rules import wants_one_queue
 from tilewright.errors import DeviceError, DeviceMemoryError, OperandError
 from tilewright.facts.device import Device
 from tilewright.files import cache as cache_files
@@ -53,6 +54,12 @@ class Session:
         self.begun: set[Any] = set()  # launches that somebody still waits for, without the lock
         self._running: deque[tuple[Any, Any]] = deque()
         _sessions.add(self)
+
+    def another_queue(self) -> Any:
+        """A queue beside the session's own; that one itself where a driver must have only one."""
+        if wants_one_queue(self.device.platform, self.device.version):
+            return self.queue
+        return pyopencl().CommandQueue(self.context, self.cl_device)
 
     def hold(self, event: Any, memory: Any) -> None:
         """Keep host memory that enqueued kernels read until this event, the last of them, is over.

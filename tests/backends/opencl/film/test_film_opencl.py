@@ -7,6 +7,7 @@ drivers too, so that it is not left to those who have one.
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -111,6 +112,21 @@ def test_an_engine_that_is_dropped_leaves_others_alone(intel: Device) -> None:
     out = blank(like)
     other.between(0.5, out)
     assert all((a == b).all() for a, b in zip(right, out, strict=True))
+
+
+def test_engines_of_several_threads_find_what_each_finds_alone(device: Device) -> None:
+    """Of different sizes, whose launches are of the same kernels: PoCL 5.0 ended the process."""
+    likes = [look(columns, rows, "gray") for columns, rows in ((96, 64), (641, 64), (200, 421))]
+    engines = [OnDevice(like, device) for like in likes]
+    pairs = [layers(like, 4, 3) for like in likes]
+    alone = [made(*both, 0.5)[0] for both in zip(engines, pairs, strict=True)]
+
+    def again(number: int) -> bool:
+        found = [made(engines[number], pairs[number], 0.5)[0] for _ in range(4)]
+        return all((planes[0] == alone[number][0]).all() for planes in found)
+
+    with ThreadPoolExecutor(3) as threads:
+        assert all(threads.map(again, range(3)))
 
 
 def test_a_device_without_room_says_so_before_anything_runs(intel: Device) -> None:

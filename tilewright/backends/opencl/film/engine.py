@@ -6,7 +6,8 @@
     between    `making`; planes of what was made out of shared memory
 
 Everything stays on the device in between. A queue of its own: pictures of another engine on the
-same device are copied while this one's are made. One thread at a time.
+same device are copied while this one's are made (but with drivers that rules.toml lets have only
+one). One thread at a time.
 """
 
 from __future__ import annotations
@@ -47,11 +48,11 @@ class FilmMotion:
             guarded(self._session, lambda: self._prepare(cut or cut_of(device), unsure))
 
     def _prepare(self, cut: Cut, unsure: float) -> None:
-        cl, opened = pyopencl(), self._session
+        opened = self._session
         calls = Calls(self._sizes, cut, unsure)
         if (most := self._most(calls)) < cut.items:
             calls = Calls(self._sizes, cut.within(most), unsure)
-        self._queue = cl.CommandQueue(opened.context, opened.cl_device)
+        self._queue = opened.another_queue()
         self._memory = {name: self._buffer(name, size) for name, size in calls.parts.items()}
         self._shares: list[tuple[Any, int]] = []
         self._taking, self._finding, self._making = (
