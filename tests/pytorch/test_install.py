@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import pytest
@@ -18,6 +18,8 @@ import tilewright.pytorch as ours  # noqa: E402
 from tilewright import remember  # noqa: E402
 from tilewright.backends.host import compiled, ragged  # noqa: E402
 from tilewright.errors import OperandError, ShapeError  # noqa: E402
+from tilewright.pytorch.install import _followed  # noqa: E402
+from tilewright.torch_ops.ragged_tensors import takes  # noqa: E402
 
 OWN = torch._grouped_mm
 FORMS = ("rows", "depths", "columns", "batch")
@@ -117,6 +119,27 @@ def test_gradients_are_those_of_the_products_whatever_comes_back(
             for mine, theirs in zip(found, right, strict=True):
                 bound = 1e-1 if dtype == torch.bfloat16 else 1e-4
                 torch.testing.assert_close(mine, theirs, rtol=bound, atol=bound)
+
+
+@pytest.mark.parametrize("lies", ["plain", "turned"])
+@pytest.mark.parametrize("form", ["rows", "depths"])
+def test_gradients_are_right_where_torchs_own_were_sooner_before(form: str, lies: str) -> None:
+    """Which is by the clock: here they are asked for, of all that they take."""
+    taken = 0
+    for sizes, dtype in product(SIZES, (torch.float32, torch.bfloat16)):
+        a, b = operands(form, sizes, lies, dtype, wants=True)
+        if not takes(a, b, ends(form)):
+            continue
+        taken += 1
+        weight = torch.randn(
+            reference(form, a, b).shape, generator=torch.Generator().manual_seed(1)
+        )
+        for weights in (weight.to(dtype), torch.ones(()).to(dtype)):  # the latter spread
+            right = torch.autograd.grad((weights * reference(form, a, b)).sum(), (a, b))
+            found = torch.autograd.grad((weights * _followed(a, b, ends(form))).sum(), (a, b))
+            for mine, theirs in zip(found, right, strict=True):
+                near(mine, theirs.double(), dtype)
+    assert taken
 
 
 @pytest.mark.parametrize("form", ["rows", "batch"])

@@ -98,11 +98,13 @@ def _followed(a: Tensor, b: Tensor, offs: Tensor) -> Tensor:
 
 
 def _laid_out(grads: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
-    """The gradient as torch's own formula takes it: that of a sum is one number, spread."""
+    """The gradient as torch's own formula takes it: that of a sum is one number, spread, and a
+    column's rows lie apart."""
     (grad,) = grads
-    if grad is None or is_aligned(grad, 16 // grad.element_size()):
+    if grad is None or is_aligned(grad, width := 16 // grad.element_size()):
         return grads
-    return (grad.contiguous(),)
+    n = grad.shape[-1]
+    return (torch.nn.functional.pad(grad, (0, -n % width))[..., :n],)
 
 
 def _traced(a: Tensor, b: Tensor, offs: Any, bias: Any, out_dtype: Any) -> Tensor:
