@@ -127,11 +127,12 @@ def has_short_loops(platform: str, name: str) -> bool:
     return any(one["platform"] == platform and re.search(one["pattern"], name) for one in described)
 
 
-def wants_one_queue(platform: str, version: str) -> bool:
+def wants_one_queue(device: Device) -> bool:
     """Whether a driver must not run kernels of two queues at the same time."""
+    described = _document()["one_queue"]
     return any(
-        one["platform"] == platform and re.search(one["pattern"], version, re.IGNORECASE)
-        for one in _document()["one_queue"]
+        one["platform"] == device.platform and re.search(one["pattern"], device.driver)
+        for one in described
     )
 
 

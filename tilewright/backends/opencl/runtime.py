@@ -57,7 +57,7 @@ class Session:
 
     def another_queue(self) -> Any:
         """A queue beside the session's own; that one itself where a driver must have only one."""
-        if wants_one_queue(self.device.platform, self.device.version):
+        if wants_one_queue(self.device):
             return self.queue
         return pyopencl().CommandQueue(self.context, self.cl_device)
 
