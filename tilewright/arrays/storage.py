@@ -1,4 +1,5 @@
-"""Whether the elements of a torch tensor lie within its storage, which may have shrunk since.
+"""Whether the elements of a torch tensor lie anywhere, and within its storage, which may have
+shrunk since.
 
 torch asks when a view is made and never again: `untyped_storage().resize_` to fewer bytes leaves
 all tensors on it with the sizes they had, and a product would read, or write, what lies behind.
@@ -7,9 +8,41 @@ Asking takes 0.3 us a tensor, 0.2 where how far it reaches is known.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tilewright.errors import OperandError
+
+LOW = 1 << 40  # bytes; a tensor that begins below may be a view of no memory
+
+
+def address(tensor: Any) -> int:
+    """Where a tensor's elements begin; 0 where its storage was given back.
+
+    torch adds the offset of a view to the storage's address, though that is none.
+    """
+    place: int = tensor.data_ptr()
+    if place < LOW and place == tensor.storage_offset() * tensor.element_size():
+        return 0
+    return place
+
+
+def check_memory(given: Mapping[str, Any]) -> None:
+    """Raise OperandError where elements of a tensor lie nowhere: it is sparse, or its storage was
+    given back, all of it or the part where they lay. None is passed over."""
+    import torch
+
+    for name, tensor in given.items():
+        if tensor is None or not tensor.numel():
+            continue
+        if tensor.layout is not torch.strided:
+            raise OperandError(f"{name}.layout={tensor.layout}: accepted are dense tensors")
+        if not address(tensor):
+            raise OperandError(
+                f"{name} of shape {tuple(tensor.shape)}: has no memory; accepted are tensors whose"
+                " elements lie on their device"
+            )
+        check(tensor, name)
 
 
 def reach(tensor: Any) -> int:

@@ -6,7 +6,6 @@ product at all, `inputs/watched.py`, does without.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -24,7 +23,6 @@ DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 WITH_COMPLEX = {*DTYPES, torch.complex64, torch.complex128}
 NAMES = "float16, bfloat16, float32, float64"
 _BY_NUMPY = (torch.float16, torch.float32, torch.float64, torch.complex64, torch.complex128)
-LOW = 1 << 40  # bytes; a tensor that begins below may be a view of no memory
 
 
 def dtype_of(tensor: Tensor) -> str:
@@ -143,36 +141,9 @@ def narrow_array(value: Any, name: str) -> Any:
 
 def _lying(seen: NDArray, value: Tensor, name: str) -> NDArray:
     """NumPy's view of a tensor's memory, where it has some: NumPy itself does not ask."""
-    if not address(value) or storage.is_short(value):
-        check_memory({name: value})
+    if not storage.address(value) or storage.is_short(value):
+        storage.check_memory({name: value})
     return seen
-
-
-def address(value: Any) -> int:
-    """Where a tensor's elements begin; 0 where its storage was given back.
-
-    torch adds the offset of a view to the storage's address, though that is none.
-    """
-    place: int = value.data_ptr()
-    if place < LOW and place == value.storage_offset() * value.element_size():
-        return 0
-    return place
-
-
-def check_memory(given: Mapping[str, Tensor | None]) -> None:
-    """Raise OperandError where elements of a tensor lie nowhere: it is sparse, or its storage was
-    given back, all of it or the part where they lay."""
-    for name, value in given.items():
-        if value is None or not value.numel():
-            continue
-        if value.layout is not torch.strided:
-            raise OperandError(f"{name}.layout={value.layout}: accepted are dense tensors")
-        if not address(value):
-            raise OperandError(
-                f"{name} of shape {tuple(value.shape)}: has no memory; accepted are tensors whose"
-                " elements lie on their device"
-            )
-        storage.check(value, name)
 
 
 def written(out: Tensor) -> None:

@@ -18,14 +18,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilewright.arrays.storage import is_short
+from tilewright.arrays.storage import check_memory, is_short
 from tilewright.calls import dense
 from tilewright.facts.dtypes import sums_of
 from tilewright.inputs import tensor_checks as checks
 from tilewright.inputs.checks import check_shape, checked_number, checked_scalars
 from tilewright.inputs.devices import host
 from tilewright.inputs.overlap import check_apart
-from tilewright.inputs.tensors import WITH_COMPLEX, array, check_memory, dtype_of
+from tilewright.inputs.tensors import WITH_COMPLEX, array, dtype_of
 from tilewright.planning.explain import explained_elsewhere, product_head
 from tilewright.torch_ops import down, recorded
 from tilewright.torch_ops.autocast import cast

@@ -11,13 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tilewright.arrays.storage import check_memory
 from tilewright.backends.cuda.fp8.work import BLOCK, Fp8Work, Operands, Scales
 from tilewright.backends.cuda.machine.arrays import extent
 from tilewright.errors import ArgumentError, DtypeError, OperandError, OverlapError, ShapeError
 from tilewright.facts.limits import MOST
 from tilewright.inputs.checks import check_shape
 from tilewright.inputs.overlap import SHARED, check_apart
-from tilewright.inputs.tensors import check_memory, dtype_of, needs_gradient
+from tilewright.inputs.tensors import dtype_of, needs_gradient
 from tilewright.torch_ops import fp8, fp8_again, fp8_constants, fp8_guarded
 from tilewright.torch_ops.eager import is_eager
 from tilewright.wording import short

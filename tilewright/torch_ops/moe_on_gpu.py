@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tilewright.arrays.storage import check_memory
 from tilewright.backends.cuda.machine import driver, faults, nvrtc
 from tilewright.backends.cuda.moe import layer
 from tilewright.backends.cuda.moe.routes import Routes
 from tilewright.backends.cuda.ragged import engine
 from tilewright.facts.arithmetic import is_alone
 from tilewright.facts.gates import Gate
-from tilewright.inputs.tensors import check_memory
 
 
 def forward(

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tilewright.arrays.storage import address, check_memory
 from tilewright.arrays.turned import gradient
 from tilewright.backends.host import routes as host
 from tilewright.errors import ArgumentError
 from tilewright.facts.arithmetic import is_alone
 from tilewright.facts.gates import FUNCTIONS, Gate
-from tilewright.inputs.tensors import address, check_memory
 from tilewright.torch_ops import on_processor, ragged_tensors
 
 _Routes = tuple[Tensor, Tensor, Tensor, Tensor]

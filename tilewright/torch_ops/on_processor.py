@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 
 from tilewright.arrays import torch_private as private
+from tilewright.arrays.storage import check_memory
 from tilewright.backends.host import invariant
 from tilewright.errors import ShapeError
 from tilewright.facts.arithmetic import is_alone
-from tilewright.inputs.tensors import DTYPES, check_memory
+from tilewright.inputs.tensors import DTYPES
 from tilewright.torch_ops import ragged_tensors
 from tilewright.torch_ops.ragged_tensors import WIDTHS, is_aligned
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from tilewright.arrays.storage import check_memory
 from tilewright.backends.cuda.ragged import engine
 from tilewright.facts.arithmetic import is_alone
 from tilewright.facts.dtypes import sums_of
 from tilewright.facts.gates import GATES
 from tilewright.inputs.devices import gpu, host
-from tilewright.inputs.tensors import check_memory, dtype_of
+from tilewright.inputs.tensors import dtype_of
 from tilewright.planning.explain import explained_elsewhere, lines_of, ragged_head
 from tilewright.torch_ops import moe_on_processor, on_processor, ragged_tensors
 

@@ -18,13 +18,13 @@ from torch import Tensor
 
 from tilewright import remember
 from tilewright.arrays import torch_private as private
-from tilewright.arrays.storage import is_short
+from tilewright.arrays.storage import LOW, address, is_short
 from tilewright.backends.cuda.machine import addresses
 from tilewright.backends.host import ragged as host
 from tilewright.backends.host.compiled import kernels
 from tilewright.facts.verdict import Proposal, Rejected, Verdict
 from tilewright.inputs.devices import host as the_host
-from tilewright.inputs.tensors import LOW, address, written
+from tilewright.inputs.tensors import written
 from tilewright.inputs.watched import is_anything_watched
 from tilewright.remember import Shelf
 from tilewright.torch_ops.eager import PLAIN, is_eager

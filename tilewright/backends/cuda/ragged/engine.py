@@ -33,7 +33,6 @@ from tilewright.backends.cuda.ragged.tiles import MANY, TINY_ROWS
 from tilewright.backends.cuda.ragged.work import LEFT, RaggedWork, Standing, Way
 from tilewright.engines.choose import choose, named
 from tilewright.engines.contract import Engine
-from tilewright.errors import OperandError
 from tilewright.facts.arithmetic import is_alone, rounding
 from tilewright.facts.device import Device
 from tilewright.facts.gates import Gate
@@ -230,7 +229,7 @@ def standing_depths(
 
 
 def _standing(form: str, operands: tuple[Any, ...], how: _How) -> Callable[[int], None]:
-    _check_memory(operands)
+    storage.check_memory(dict(zip(_NAMES, operands, strict=True)))
     x, w, offsets, _, out, *_ = operands
     torch = driver.need()
     way = _way_of(form, operands, how)
@@ -248,7 +247,7 @@ def _standing(form: str, operands: tuple[Any, ...], how: _How) -> Callable[[int]
 
 def _run(form: str, operands: tuple[Any, ...], how: _How) -> None:
     x = operands[0]
-    _check_memory(operands)
+    storage.check_memory(dict(zip(_NAMES, operands, strict=True)))
     if not x.is_cuda:
         _way(form, operands, how)(0, *operands)
         return
@@ -270,18 +269,6 @@ def _way_of(form: str, operands: tuple[Any, ...], how: _How) -> Way:
         nvrtc.enter(operands[0].device.index)
         way = _ways.keep(key, _way(form, operands, how), size=_WAY)
     return way
-
-
-def _check_memory(operands: tuple[Any, ...]) -> None:
-    """Raise where a tensor's elements lie nowhere: fake tensors, wrappers, storages given back."""
-    for name, one in zip(_NAMES, operands, strict=True):
-        if one is not None and one.numel() and not one.data_ptr():
-            raise OperandError(
-                f"{name}={type(one).__name__} of shape {tuple(one.shape)}: has no memory;"
-                " accepted are tensors whose elements lie on their device"
-            )
-        if one is not None:
-            storage.check(one, name)
 
 
 def _key(form: str, operands: tuple[Any, ...], how: _How) -> tuple[Any, ...]:
