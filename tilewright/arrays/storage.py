@@ -22,9 +22,9 @@ def address(tensor: Any) -> int:
     torch adds the offset of a view to the storage's address, though that is none.
     """
     place: int = tensor.data_ptr()
-    if place < LOW and place == tensor.storage_offset() * tensor.element_size():
-        return 0
-    return place
+    if place >= LOW or (place and place != tensor.storage_offset() * tensor.element_size()):
+        return place
+    return 0
 
 
 def check_memory(given: Mapping[str, Any]) -> None:
