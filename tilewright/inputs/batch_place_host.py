@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.arrays import reused
 from tilewright.arrays.addresses import Column
-from tilewright.arrays.aligned import aligned_offsets, room
+from tilewright.arrays.aligned import aligned_offsets
 from tilewright.arrays.array import NDArray
 from tilewright.arrays.views import like, view
 from tilewright.errors import ShapeError
@@ -46,7 +47,8 @@ class BatchOnHost:
             return lambda: batch, matrices(batch, "out")
         offsets, total = aligned_offsets(rows, cols, a.dtype.itemsize)
         size = total * a.dtype.itemsize
-        flat = room(total, a.dtype, f"out=None: the host cannot give {size} bytes for the results")
+        none = f"out=None: the host cannot give {size} bytes for the results"
+        flat = reused.flat(total, a.dtype, none)
         kinds = a.kinds
         if first is not None and kinds is not None:
             kinds = [kinds[i] for i in first.tolist()]

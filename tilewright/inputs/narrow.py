@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.arrays import addresses
+from tilewright.arrays import addresses, reused
 from tilewright.arrays.addresses import Column, Columns, row_major
-from tilewright.arrays.aligned import aligned_offsets, room
+from tilewright.arrays.aligned import aligned_offsets
 from tilewright.arrays.array import NDArray
 from tilewright.arrays.views import plain
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
@@ -86,7 +86,8 @@ def room_for(
     kind = _INT32 if dtype.name == "int8" else dtype
     offsets, total = aligned_offsets(rows, cols, kind.itemsize)
     size = total * kind.itemsize
-    flat = room(total, stored(kind), f"out=None: the host cannot give {size} bytes for the results")
+    none = f"out=None: the host cannot give {size} bytes for the results"
+    flat = reused.flat(total, stored(kind), none)
     start = flat.__array_interface__["data"][0]
     at = row_major(rows, cols, start + offsets * kind.itemsize, kind.itemsize)
 

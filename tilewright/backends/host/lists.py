@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.arrays import reused
 from tilewright.arrays.addresses import Column, layout_holds
 from tilewright.arrays.array import NDArray
 from tilewright.backends.host import compiled, grouped
@@ -142,7 +143,7 @@ class _Job:
     def multiply(self, count: int, flops: float) -> list[NDArray]:
         """What was read, on all threads where that is long enough."""
         size = int(self.facts[self.names.BYTES])
-        flat = np.empty(size // self._dtype.itemsize, self._dtype)
+        flat = reused.flat(size // self._dtype.itemsize, self._dtype, "no memory for the results")
         table = self.records[:count]
         starts = table[:, self._tile.C].tolist()
         self._cut(count, self.names.data_of(id(flat)), flops)
