@@ -55,6 +55,12 @@ _FETCHES = REGISTER == 32
 LINE = 64  # bytes that the caches fetch at once
 PITCH = REGISTER * WIDEST  # bytes of a row of a panel, and of sums
 PIECE = 2 * LINE  # bytes that an address of what is asked for stands for
+# How operands may lie for which the largest product has a function of its own: A's elements follow
+# each other, and B is a panel, too. Steps of k of a turn of its loop: four of such a turn take 86
+# operations, 82 of eight in a panel, and 96 one by one. A core whose other thread is at work begins
+# three in a cycle, 18 while 6 x 2 sums of AVX2 are multiplied. 8 x 2 of AVX-512 take twice as long.
+FOLLOWS, PANEL = 1, 2
+TURNS = {FOLLOWS: 4, PANEL: 8} if REGISTER == 32 else {}
 # Addresses that a product asks for in a line of steps, and groups of rows that it multiplies in a
 # call, which costs 90 cycles; NEON's 6 x 4 leave no register for either. Two addresses in the 96
 # cycles that a line takes AVX2 cost 1 % more than one: a request is a cycle of its 6 x 2 sums.
@@ -138,20 +144,25 @@ def _step(builder, kind, starts, offset, place, mask, sums):
             sums[index] = kind.fused(builder, wide, loaded[vector], sums[index])
 
 
-def product(module, kind, rows, vectors):
+def product(module, kind, rows, vectors, lies=0):
     """C[rows][vectors] = A[rows][k] @ B[k][vectors], of the last vector only `lanes` columns.
 
     `lanes` less than none: as many, and B may be read beyond them. `adds`: C += it. `groups` of
     rows follow each other in A and C. `ahead`: bytes from the last of them in A to what is
     multiplied next; the next rows are fetched meanwhile. `soon`: the place of a list of addresses
     from which on memory is asked for, `ENTRIES` for each line of A's rows, PIECE bytes each, so
-    that no request waits for others; `stop`: its end.
+    that no request waits for others; `stop`: its end. `lies`: one of TURNS, which the largest
+    product finds out by itself.
     """
-    name = f"tilewright_grouped_{kind.name}_{rows}x{vectors}"
+    name = f"tilewright_grouped_{kind.name}_{rows}x{vectors}_{lies}"
     if name in module.globals:
         return module.globals[name]
     builder, given = private(module, name, [POINTER, INT, INT, POINTER, INT, POINTER] + [INT] * 8)
     a, a_row, a_col, b, b_row, c, c_row, k, lanes, adds, groups, ahead, soon, stop = given
+    a_col = INT(kind.item) if lies else a_col
+    b_row = INT(PITCH) if lies == PANEL else b_row
+    if TURNS and lies != PANEL and (rows, vectors) == (ROWS, WIDEST):
+        _left_to(builder, kind, lies + 1, given)
 
     def group(index, soon, masks, asks):
         first = builder.mul(index, INT(rows))
@@ -163,7 +174,8 @@ def product(module, kind, rows, vectors):
         further = builder.select(more, builder.mul(a_row, INT(rows)), ahead)
         source = b, b_row, masks[0]
         later = further, soon, stop if asks else None
-        sums, soon = _summed(builder, kind, starts, a_col, source, k, vectors, later)
+        turn = TURNS.get(lies, 1) if masks[0] is None else 1  # a mask takes a register, too
+        sums, soon = _summed(builder, kind, starts, a_col, source, k, vectors, later, turn)
         with builder.if_else(builder.icmp_signed("!=", adds, INT(0))) as (then, otherwise):
             with then:
                 _put(builder, kind, sums, vectors, to, c_row, masks[1], adds=True)
@@ -183,6 +195,15 @@ def product(module, kind, rows, vectors):
     _by_edge(builder, kind, lanes, waits, every)
     builder.ret_void()
     return module.globals[name]
+
+
+def _left_to(builder, kind, lies, given):
+    """Leave the largest product to that of operands that lie so, if these do."""
+    _, _, a_col, _, b_row, *_ = given
+    step, known = (a_col, INT(kind.item)) if lies == FOLLOWS else (b_row, INT(PITCH))
+    with builder.if_then(builder.icmp_signed("==", step, known)):
+        builder.call(product(builder.module, kind, ROWS, WIDEST, lies), given)
+        builder.ret_void()
 
 
 def _by_edge(builder, kind, lanes, waits, every):
@@ -222,18 +243,20 @@ def _either(builder, flag, one, other):
             other()
 
 
-def _summed(builder, kind, starts, a_col, source, k, vectors, later):
+def _summed(builder, kind, starts, a_col, source, k, vectors, later, turn):
     """The sums of a product, row by row; even and odd steps of k by themselves where few wait.
 
     `source`: B, its row, the mask of its last vector or None. `later`: `ahead`, `soon` and `stop`
-    as `product` has them, no `stop` where nothing is asked for. Returns the next `soon`, too.
+    as `product` has them, no `stop` where nothing is asked for. `turn`: steps of k of a loop's
+    turn, at least. Returns the next `soon`, too.
     """
     b, b_row, mask = source
     ahead, soon, last = later
     each = len(starts) * vectors
     sets = next(one for one in (1, 2, 4) if each * one >= _WAITING or one == 4)
     fetches = (_FETCHES or last is not None) and (sets == 1 or len(starts) == ROWS)
-    done = builder.and_(k, INT(-sets)) if sets > 1 else k
+    turn = max(sets, turn)
+    done = builder.and_(k, INT(-turn)) if turn > 1 else k
 
     def body(index, flat, used):
         groups = [list(flat[each * one : each * (one + 1)]) for one in range(sets)]
@@ -241,8 +264,9 @@ def _summed(builder, kind, starts, a_col, source, k, vectors, later):
         for number in range(used):
             if number:
                 place = at(builder, place, b_row)
-                offset = kept(builder, builder.add(offset, a_col))
-            _step(builder, kind, starts, offset, place, mask, groups[number])
+                offset = builder.add(offset, a_col)
+                offset = offset if isinstance(a_col, ir.Constant) else kept(builder, offset)
+            _step(builder, kind, starts, offset, place, mask, groups[number % sets])
         return [one for group in groups for one in group]
 
     def fetching(index, flat):
@@ -255,17 +279,17 @@ def _summed(builder, kind, starts, a_col, source, k, vectors, later):
             soon = _asked(builder, soon, last)
         stop = builder.add(index, INT(LINE // kind.item))
         stop = builder.select(builder.icmp_signed("<", stop, done), stop, done)
-        return [*repeated(builder, index, stop, sets, sums, whole), soon]
+        return [*repeated(builder, index, stop, turn, sums, whole), soon]
 
     def whole(index, flat):
-        return body(index, flat, sets)
+        return body(index, flat, turn)
 
     sums = [kind.zero()] * (each * sets)
     if fetches:
         *sums, soon = repeated(builder, INT(0), done, LINE // kind.item, [*sums, soon], fetching)
     else:
-        sums = repeated(builder, INT(0), done, sets, sums, whole)
-    if sets > 1:
+        sums = repeated(builder, INT(0), done, turn, sums, whole)
+    if turn > 1:
         sums = repeated(builder, done, k, 1, sums, lambda i, flat: body(i, flat, 1))
     for one in range(1, sets):
         for index in range(each):
