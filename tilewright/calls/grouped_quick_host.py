@@ -2,7 +2,8 @@
 
     up to six    one after another, checked as they are made
     more         read in machine code (backends/host/lists.py), then multiplied there, or by a loop
-                 where that ends first; None where one product is large: a plan cuts it
+                 where that ends first, as large products do; None where threads would wait for
+                 one that cannot be cut along k: a plan cuts it
 
 Checked columns, tables and a launch of buffers that the driver has not seen take about 1.3 ms and
 1 µs a product more than a bound plan's launch, a product of NumPy's 0.5 µs where it is asked as
@@ -27,7 +28,15 @@ from tilewright.backends.host.lists import DTYPES, Lists, are_uneven, lists_of
 from tilewright.calls.grouped_engines import is_ready
 from tilewright.facts.device import Device
 from tilewright.inputs.devices import host, resolve
-from tilewright.planning.host_part import LARGE, SIDE, SMALL, ZEROED, saved, saved_by_lists
+from tilewright.planning.host_part import (
+    LARGE,
+    SIDE_OF_LISTS,
+    SMALL,
+    ZEROED,
+    lost_by_lists,
+    saved,
+    saved_by_lists,
+)
 from tilewright.remember import forgets
 from tilewright.settings import DEVICE, VARIABLES
 
@@ -107,9 +116,9 @@ def _many(a: Any, b: Any) -> list[NDArray] | None:
     read = None if by is None else by.read(*held)
     if read is None:
         return _looped(*held, kind)
-    if read.largest >= LARGE or read.is_uneven:
+    if read.is_uneven:
         found = None if is_worth_planning(len(held[0]), read.flops) else _looped(*held, kind)
-    elif read.saved <= 0:
+    elif read.saved <= 0 or read.is_blas:
         found = _loop(*held, read.widest)
     else:
         found = read.multiply()
@@ -181,7 +190,9 @@ def unbound(device: Device, dtype: str, sizes: tuple[Column, Column, Column]) ->
     has_lists = dtype in DTYPES and device.kind == "cpu" and available()
     if count <= _FEW or not has_lists:
         return planned
-    wide = np.minimum(np.minimum(m, n), k) >= SIDE
-    if bool(np.any(flops[wide] >= LARGE)) or are_uneven(host(), dtype, sizes):
+    if are_uneven(host(), dtype, sizes):
         return planned
+    large = (np.minimum(np.minimum(m, n), k) >= SIDE_OF_LISTS) & (flops >= LARGE)
+    if lost_by_lists(count, total, float(flops[large].sum())) > 0:
+        return "loop"
     return "lists" if saved_by_lists(count, float(np.minimum(flops, SMALL).sum())) > 0 else "loop"

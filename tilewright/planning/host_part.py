@@ -32,6 +32,9 @@ _MANY, _SAVED, _SAVED_OF_MANY = 256, 2e-12, 8e-12
 # of a product count, as a BLAS is no slower with larger ones; less what any such call takes.
 SMALL = 7e5
 _LISTED, _SAVED_OF_LISTED, _CALL = 5e-7, 6e-12, 4e-5
+# Lists leave a product to a BLAS that is large and no narrower than this: one of 300 x 700 x 5000
+# takes them as long, or less. Seconds of an operation that they lose with those that are.
+SIDE_OF_LISTS, _LOST = 512, 1e-12
 # Elements of a result: NumPy's `dot` fills it with zeros first, which from here on takes longer
 # than `matmul` takes to begin: for 2000 x 4 x 2000 three times as long as the whole product.
 ZEROED = 6_000
@@ -57,6 +60,12 @@ def saved_by_lists(count: int, flops: float) -> float:
     """Seconds that reading and cutting `count` products anew saves a loop of NumPy's, everything
     included; of each product at most `SMALL` operations are in `flops`."""
     return _LISTED * count + _SAVED_OF_LISTED * flops - _CALL
+
+
+def lost_by_lists(count: int, flops: float, large: float) -> float:
+    """Seconds that a loop of NumPy's saves beside kernels for all `count` products, of whose
+    operations `large` are a BLAS's: a call cuts them in one pass and cannot deal them out."""
+    return _LOST * large - saved(count, flops - large)
 
 
 def is_for_a_loop(count: int, flops: float, launch: float, *, plain: bool = True) -> bool:

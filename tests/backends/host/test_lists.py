@@ -274,7 +274,10 @@ def test_objects_are_given_back() -> None:
         ([(2, 2, 2)] * 8, "loop"),
         ([(20, 30, 4000), *[(2, 2, 2)] * 99], "lists"),  # cut along k
         ([(48, 96, 500), *[(2, 2, 2)] * 99], "loop"),  # of all that is to do one tile has the most
-        ([(1000, 1000, 1000)] * 8, "plan"),
+        ([(1000, 1000, 1000)] * 8, "loop"),  # a BLAS's home game
+        ([(1000, 1000, 1000), *[(8, 9, 10)] * 800], "loop"),
+        ([(300, 700, 5000), *[(8, 9, 10)] * 800], "lists"),  # as narrow as gains nothing there
+        ([(1000, 1000, 1000), *[(300, 300, 300)] * 200], "lists"),  # the others gain more
     ],
 )
 def test_explain_says_what_becomes_of_lists(sizes: list[tuple[int, int, int]], way: str) -> None:

@@ -29,7 +29,7 @@ from tilewright.backends.host.crew import crew_of, looks
 from tilewright.backends.host.kernels.step_table import STEP
 from tilewright.backends.host.narrow import KINDS
 from tilewright.facts.device import Device
-from tilewright.planning.host_part import SIDE, SMALL, saved_by_lists
+from tilewright.planning.host_part import LARGE, SIDE_OF_LISTS, SMALL, lost_by_lists, saved_by_lists
 
 DTYPES = ("float32", "float64")
 _SHARE = 16  # tiles that every thread has at least, where products can be cut so far
@@ -81,8 +81,9 @@ class Read:
     def __init__(self, lists: Lists, job: _Job, a: tuple[Any, ...], b: tuple[Any, ...]) -> None:
         self._lists, self._job, self._held = lists, job, (a, b)
         self.widest = int(job.facts[job.names.WIDEST])
-        self.flops, capped, self.largest, tile = job.reals[job.names.FLOPS :].tolist()
+        self.flops, capped, self.large, tile = job.reals[job.names.FLOPS :].tolist()
         self.saved = saved_by_lists(len(a), capped)
+        self.is_blas = lost_by_lists(len(a), self.flops, self.large) > 0
         self.is_uneven = tile * _PARTS * job.threads > self.flops
 
     def leave(self) -> None:
@@ -132,7 +133,7 @@ class _Job:
         self._places = tuple(
             int(array.ctypes.data) for array in (self.shapes, self.records, self.facts)
         )
-        self._kinds = id(np.ndarray), id(lists.dtype), kind.item, SIDE, SMALL
+        self._kinds = id(np.ndarray), id(lists.dtype), kind.item, SIDE_OF_LISTS, SMALL, LARGE
 
     def read(self, a: tuple[Any, ...], b: tuple[Any, ...], count: int) -> bool:
         """Whether these are plain products, in whose records and facts they are then."""

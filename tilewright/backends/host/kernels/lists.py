@@ -53,9 +53,9 @@ from tilewright.backends.host.kernels.lanes import put, whole
 _HEADER = object.__basicsize__ // 8
 _TYPE, _DATA, _ND, _SIZES, _STRIDES, _DTYPE = (_HEADER + at for at in (-1, 0, 1, 2, 3, 5))
 # What `read` finds: bytes of all results, elements of the largest; doubles are the operations of
-# all, of all where none counts more than `small`, of the largest product that is not narrow, and of
-# the largest tile of the first shape that cannot be cut along k.
-BYTES, WIDEST, FLOPS, CAPPED, LARGEST, TILE_FLOPS = range(6)
+# all, of all where none counts more than `small`, of those that are large, and of the largest tile
+# of the first shape that cannot be cut along k.
+BYTES, WIDEST, FLOPS, CAPPED, LARGE_FLOPS, TILE_FLOPS = range(6)
 FACTS = 6
 # What `cut` finds: products' tasks, pieces of sums, and what it would have had room for.
 TASKS, PIECES, ALL_TILES, ALL_SUMS = range(4)
@@ -78,18 +78,19 @@ def _is_matrix(one, kind, dtype, item):
 
 
 @njit(cache=True)
-def read(lefts, rights, count, kind, dtype, item, narrow, small, shapes, records, facts):
+def read(lefts, rights, count, kind, dtype, item, narrow, small, large, shapes, records, facts):
     """Whether these are products of plain matrices; then their records and facts are written.
 
     lefts, rights   addresses of so many objects' addresses, which somebody holds
     kind, dtype     addresses of NumPy's type of arrays, and of the elements'
     narrow, small   a product with a side below this is narrow; operations
+    large           operations from which on a product that is not narrow is large
     records         RECORD words a product; C counts from where the results begin
 
     The interpreter's lock is held: no other thread gives an array another shape meanwhile.
     """
     end, widest = 0, 0
-    flops, capped, largest, tile = 0.0, 0.0, 0.0, 0.0
+    flops, capped, of_large, tile = 0.0, 0.0, 0.0, 0.0
     high, wide = whole(shapes, 0), whole(shapes, 1)
     for number in range(count):
         x, y = whole(lefts, number), whole(rights, number)
@@ -123,14 +124,14 @@ def read(lefts, rights, count, kind, dtype, item, narrow, small, shapes, records
         flops += work
         capped += min(work, small)
         widest = max(widest, m * n)
-        if min(m, n, k) >= narrow:
-            largest = max(largest, work)
+        if min(m, n, k) >= narrow and work >= large:
+            of_large += work
         tile = max(tile, 2.0 * min(m, high) * min(n, wide) * min(k, DEEP))
     put(facts, BYTES, end)
     put(facts, WIDEST, widest)
     put_real(0.0, facts + 8 * FLOPS, flops)
     put_real(0.0, facts + 8 * CAPPED, capped)
-    put_real(0.0, facts + 8 * LARGEST, largest)
+    put_real(0.0, facts + 8 * LARGE_FLOPS, of_large)
     put_real(0.0, facts + 8 * TILE_FLOPS, tile)
     return True
 
@@ -174,16 +175,24 @@ def _note_pieces(record, rows, sums, parts, pieces):
 
 
 @helper
+def _most_of(k, most):
+    """Operations of a tile: twice as many where k can be cut, as such a product has many tiles that
+    are alike."""
+    return 2.0 * most if k >= DEEP else most
+
+
+@helper
 def _tile_of(m, n, k, item, shapes, most):
     """Rows and columns of a product's tiles, and seconds of a multiply-add there: of the largest
-    shape whose tiles have at most so many operations, or of the smallest."""
-    high, wide, rate = 0, 0, 0.0
+    shape whose tiles, as deep as any is when k is cut, have at most so many operations, or of the
+    smallest: smaller tiles copy more of B for each operation than parts add up."""
+    high, wide, rate, depth = 0, 0, 0.0, min(k, DEEP)
     for at in range(SHAPES - 1, -1, -1):
         shape = shapes + 8 * SHAPE * at
         high = even(m, whole(shape, 0), BLOCK)
         wide = even(n, whole(shape, 1), PANEL // item)
         rate = 2.0 * number_of(0.0, shape + 16)
-        if 2.0 * min(high, m) * min(wide, n) * k <= most:
+        if 2.0 * min(high, m) * min(wide, n) * depth <= most:
             break
     return high, wide, rate
 
@@ -213,11 +222,12 @@ def cut(records, count, results, item, shapes, most, overhead, task, tables, fou
         m, n, k = whole(record, M), whole(record, N), whole(record, K)
         if m == 0 or n == 0:
             continue
-        high, wide, rate = _tile_of(m, n, k, item, shapes, most)
+        fits = _most_of(k, most)
+        high, wide, rate = _tile_of(m, n, k, item, shapes, fits)
         work, parts, depth = 2.0 * min(high, m) * min(wide, n) * k, 1, k
         bands = -(-m // PIECE_ROWS)
-        if work > most and k >= DEEP and all_pieces + bands <= room_of_pieces:
-            depth = CHAIN * -(-max(int(k * (most / work)), 1) // CHAIN)
+        if work > fits and k >= DEEP and all_pieces + bands <= room_of_pieces:
+            depth = CHAIN * -(-max(int(k * (fits / work)), 1) // CHAIN)
             parts = -(-k // depth)
             if all_parts + parts > room_of_parts:
                 parts, depth = 1, k
@@ -243,21 +253,21 @@ def cut(records, count, results, item, shapes, most, overhead, task, tables, fou
                             tasks, seconds = tasks + 1, 0.0
                             put(cuts, tasks, all_tiles + 1)
                     all_tiles += 1
-    fits = all_tiles <= room and all_sums <= room_of_sums
-    if fits and whole(cuts, tasks) < all_tiles:
+    has_room = all_tiles <= room and all_sums <= room_of_sums
+    if has_room and whole(cuts, tasks) < all_tiles:
         tasks += 1
         put(cuts, tasks, all_tiles)
     put(found, TASKS, tasks)
     put(found, PIECES, all_pieces)
     put(found, ALL_TILES, all_tiles)
     put(found, ALL_SUMS, all_sums)
-    return fits
+    return has_room
 
 
 def compile_both():
     """Read and cut, by words."""
     words = types.int64
-    read.compile((*[words] * 7, types.float64, *[words] * 3))
+    read.compile((*[words] * 7, *[types.float64] * 2, *[words] * 3))
     data_of.compile((words,))
     reals = (types.float64,) * 3
     cut.compile((*[words] * 5, *reals, *[words] * 2))
