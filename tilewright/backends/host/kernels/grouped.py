@@ -31,6 +31,7 @@ from functools import cache, partial
 import numpy as np
 from numba import cfunc, types
 
+from tilewright.backends.host.kernels.grouped_ends import copy_row, finish
 from tilewright.backends.host.kernels.grouped_tile import (
     ENTRIES,
     GROUPS,
@@ -41,8 +42,6 @@ from tilewright.backends.host.kernels.grouped_tile import (
     REGISTER,
     ROWS,
     WIDEST,
-    copy_row,
-    finish,
     multiply,
     multiply_at,
     narrowed,

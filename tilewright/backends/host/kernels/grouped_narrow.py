@@ -56,6 +56,7 @@ from tilewright.backends.host.kernels.grouped import (
     fetched,
     foreseen,
 )
+from tilewright.backends.host.kernels.grouped_ends import copy_row
 from tilewright.backends.host.kernels.grouped_narrow_rows import (
     add_row,
     as_sum,
@@ -80,7 +81,7 @@ from tilewright.backends.host.kernels.grouped_narrow_tile import (
     multiply,
     multiply_at,
 )
-from tilewright.backends.host.kernels.grouped_tile import REGISTER, copy_row, number
+from tilewright.backends.host.kernels.grouped_tile import REGISTER, number
 from tilewright.backends.host.kernels.helpers import helper, kept_helper
 from tilewright.backends.host.kernels.lanes import whole
 from tilewright.backends.host.kernels.step_table import CUTS, MULTIPLY, QUEUE, TASKS

@@ -41,6 +41,7 @@ from tilewright.backends.host.kernels.grouped import (
     even,
     run_tile,
 )
+from tilewright.backends.host.kernels.grouped_ends import finish
 from tilewright.backends.host.kernels.grouped_narrow import run_tile as run_narrow_tile
 from tilewright.backends.host.kernels.grouped_narrow_tile import PAIRS
 from tilewright.backends.host.kernels.grouped_tile import (
@@ -48,7 +49,6 @@ from tilewright.backends.host.kernels.grouped_tile import (
     REGISTER,
     ROWS,
     WIDEST,
-    finish,
     multiply_at,
 )
 from tilewright.backends.host.kernels.grouped_tile import put as put_real
