@@ -14,12 +14,15 @@ import tilewright
 from tests.support.made_up import H200
 from tests.support.runs import KERNELS
 from tilewright import Device
+from tilewright.arrays.views import view
 from tilewright.backends.opencl import BACKEND
 from tilewright.backends.opencl.grouped import GpuGroups
 from tilewright.backends.opencl.runtime import session
 from tilewright.calls.grouped_loop_host import operands_of
+from tilewright.engines.dense import plan_kernel
 from tilewright.errors import KernelError
 from tilewright.facts.problem import Problem
+from tilewright.facts.scalars import Scalars
 from tilewright.inputs.batch import Call
 from tilewright.inputs.matrices import matrices
 from tilewright.planning.grouped import lay_out
@@ -75,6 +78,24 @@ def test_one_program_serves_every_k_that_is_not_long(kernel: str) -> None:
         )
         programs.add(multiply.defines)
     assert len(programs) == 1
+
+
+@pytest.mark.parametrize("k", [3, 300, 1024, 20_000])
+def test_sums_of_chains_that_wait_in_memory_are_as_near(k: int, device: Device) -> None:
+    """As on GPUs where the chain that is under way takes all registers (blocks.clh, ASIDE)."""
+    rng = np.random.default_rng(k)
+    a, b = (rng.random(size, dtype=np.float32) for size in ((9, k), (k, 7)))
+    c = np.full((9, 7), np.nan, np.float32)
+    local = next(one for one in BACKEND.kernels(device) if one.name == "local")
+    problem = Problem(9, 7, k, k, 1, 7, 1, 7, 1)
+    plan = plan_kernel(problem, device, local)
+    (launch,) = plan.step.launches
+    aside = replace(launch, defines=(*launch.defines, ("ASIDE", 1)))
+    plan = replace(plan, step=replace(plan.step, launches=(aside,)))
+    BACKEND.run(plan, {"a": view(a, "a"), "b": view(b, "b"), "c": view(c, "c")}, Scalars())
+    truth = a.astype(float) @ b.astype(float)
+    off = [np.abs(found.astype(float) - truth).max() / truth.max() for found in (c, a @ b)]
+    assert off[0] <= 2 * off[1] + 1e-6
 
 
 @pytest.mark.parametrize("k", [255, 257, 513, 4097, 8191])

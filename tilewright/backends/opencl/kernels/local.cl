@@ -7,7 +7,7 @@
 //          |       |       |       |
 //
 // fp32 on an H200, TFLOP/s at 1024, 2048, 4096 cubed; cuBLAS reaches 33, 49, 51. All VECTOR 4, once
-// with the sums of chains of k beside those of the whole, once (CHAIN 0) without:
+// with the sums of chains of k beside those of the whole in registers, once (CHAIN 0) without:
 //                                                 chains           one sum
 //    128 x 128 x 16, micro 8 x  8, BUFFERS 2     21, 44, 45       19, 41, 42
 //     64 x 128 x 16, micro 8 x  8, BUFFERS 2     35, 42, 44       33, 34, 45
