@@ -14,7 +14,7 @@ import tilewright
 from tests.support.cases import CASES, LAYOUTS, Case, NDArray, operands
 from tests.support.runs import IMAGES, KERNELS, configurations, run, run_configuration
 from tilewright import Device
-from tilewright.backends.opencl import program, rules, runtime, vector_kernel
+from tilewright.backends.opencl import program, runtime
 
 SOURCES = sorted(path.stem for path in program.KERNELS.glob("*.cl"))
 
@@ -23,20 +23,6 @@ SOURCES = sorted(path.stem for path in program.KERNELS.glob("*.cl"))
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_kernel_is_right(case: Case, kernel: str, device: Device) -> None:
     run(case, device, kernel)
-
-
-@pytest.mark.parametrize("kernel", ["coalesced", "dot4", "image_a", "image_b"])
-def test_kernels_that_are_told_of_aligned_vectors_are_right(
-    kernel: str, device: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def told(of: Device) -> rules.Preferences:
-        return replace(rules.preferences(of), aligned_loads=1)
-
-    monkeypatch.setattr(vector_kernel, "preferences", told)
-    tilewright.forget()  # of plans that were told otherwise
-    for case in CASES[::3]:
-        run(case, device, kernel)
-    tilewright.forget()
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

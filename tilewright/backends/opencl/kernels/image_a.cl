@@ -15,7 +15,7 @@
 TEXEL_SAMPLER;
 
 #define LOAD_X(r, none) const sum4 x##r = TEXEL(a, l, i + r);
-#define LOAD_Y(r, v, row) const sum4 y##v = LOAD4(v, b + row * b_leading);
+#define LOAD_Y(r, v, row) const sum4 y##v = TO_SUM4(vload4(v, b + row * b_leading));
 #define MULTIPLY(r, component) EVERY_VECTOR(GAIN, r, x##r.component)
 #define STEP(component, row)                                                                  \
     {                                                                                         \
