@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import machine_code
-from tilewright.backends.cuda.hopper.bind import DEEP, defines
+from tilewright.backends.cuda.hopper.bind import defines
 from tilewright.backends.cuda.hopper.blocks import SHAPES, SPLIT, STAGED, WIDE, HopperTile
 from tilewright.backends.cuda.machine import nvrtc
 
@@ -88,13 +88,12 @@ def test_depths_by_index_are_gathered(chosen: int, tmp_path: Path) -> None:
 
 
 @needs_nvrtc
-@pytest.mark.parametrize(("epilogue", "deep"), [(None, 0), (None, DEEP), ("gelu", DEEP)])
+@pytest.mark.parametrize("epilogue", [None, "gelu"])
 def test_split_products_add_to_fp32_while_wgmma_is_at_work(
-    epilogue: str | None, deep: int, tmp_path: Path
+    epilogue: str | None, tmp_path: Path
 ) -> None:
-    macros = dict(defines("float32", SPLIT, (False, True, False), epilogue=epilogue))
-    macros["DEEP"] = deep
-    found = instructions(machine_code.compiled("hopper_split", macros, "sm_90a"), tmp_path)
+    macros = defines("float32", SPLIT, (False, True, False), epilogue=epilogue)
+    found = instructions(machine_code.compiled("hopper_split", dict(macros), "sm_90a"), tmp_path)
     widths = range(32, SPLIT.width + 1, 32)
     for width in widths:
         # Three products of two slices, the copy that ends a loop included.
@@ -103,8 +102,7 @@ def test_split_products_add_to_fp32_while_wgmma_is_at_work(
     assert "UTMACCTL.IV" in found, "maps of another batch at the same place are not read"
     waits = [line for line in found.splitlines() if "WARPGROUP.DEPBAR" in line]
     assert sum("gsb0, 0x1" in line for line in waits) * 2 == len(waits), "wgmma waits for wgmma"
-    # Where k is long, of chains before: W / 2 sums, four a store.
-    chains = sum(width // 8 for width in widths) if deep else 0
+    chains = sum(width // 8 for width in widths)  # of W / 2 sums, four a store
     assert found.count("STL") == chains, "registers are spilled, beside sums of the chains before"
 
 

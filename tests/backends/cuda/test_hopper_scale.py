@@ -18,7 +18,7 @@ from tests.support.split_twin import (
     split,
     unpacked,
 )
-from tilewright.backends.cuda.hopper import bind, engine, packing
+from tilewright.backends.cuda.hopper import engine, packing
 from tilewright.backends.cuda.hopper.blocks import SPLIT
 
 Draw = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
@@ -223,10 +223,3 @@ def test_one_small_element_at_a_rows_end_may_be_chance_two_are_not() -> None:
     x = np.diag(np.where(np.arange(40) == 5, np.float32(1e-12), np.float32(1)))
     assert fails(x, exponent(x), 40, mn=False)
     assert fails(x, exponent(x), 40, mn=True)
-
-
-@pytest.mark.parametrize(("k", "deep"), [(1, 0), (bind.DEEP, 0), (bind.DEEP + 1, bind.DEEP)])
-def test_only_batches_with_a_long_k_have_code_for_chains(k: int, deep: int) -> None:
-    work = Memory([(72, 24, 33), (9, 5, k)]).work(1 << 20, "float32", precision="fp32x")
-    for bucket in engine.plan(work, (SPLIT,)):
-        assert dict(bind.chains(bucket)) == {"DEEP": deep}

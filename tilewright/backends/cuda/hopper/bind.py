@@ -31,7 +31,6 @@ class Ragged(ctypes.Structure):
 
 _ELEMENT = {"bfloat16": 2, "float16": 2, "float32": 4}  # bytes
 _STATE = 16  # bytes of `struct State` of kernels/hopper/hopper_scale.cuh
-DEEP = 3072  # of k: the most that hopper_split.cu adds up in one chain
 _SCRATCH = 1 << 40  # where scratch is thought to lie while tables are laid out
 
 
@@ -105,11 +104,6 @@ def defines(
     )
 
 
-def chains(bucket: Bucket) -> nvrtc.Defines:
-    """What hopper_split.cu is told besides: of k, how much one chain adds up; 0: of every k all."""
-    return (("DEEP", DEEP if bucket.batch.k[bucket.which].max() > DEEP else 0),)
-
-
 def _steps(
     work: Work,
     bucket: Bucket,
@@ -150,8 +144,7 @@ def _steps(
     rows, operands = ctypes.c_int(bucket.plane_rows), (halves.matrices, halves.states)
     split = (table_at, count, placing.At(maps_at), rows, scalars_at, *operands)
     exact = (table_at, count, halves.matrices, scalars_at, halves.states, halves.problems)
-    split_macros = (*macros, *chains(bucket))
-    function = nvrtc.function("hopper_split", split_macros, ordinal, shared=shape.shared)
+    function = nvrtc.function("hopper_split", macros, ordinal, shared=shape.shared)
     other = nvrtc.function("hopper_exact", macros, ordinal, shared=shape.exact_shared)
     return [
         *_packing(bucket, ordinal, draft, where, halves),

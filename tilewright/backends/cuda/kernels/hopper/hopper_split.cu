@@ -21,12 +21,6 @@
 #include "hopper_scale.cuh"
 #include "hopper_sums.cuh"
 
-// Steps of k in a chain of fp32 additions; 0 where no k is longer: the loop is then what it was when
-// there was one chain, and 1000 problems of 1..512 took 0.692 ms on an H200, not 0.723.
-#ifndef DEEP
-#define DEEP 3072
-#endif
-
 constexpr int BOX = 64 * 64 * 2;
 // wgmma's sums are cut, not rounded, to fp32: on an H200 results of uniform numbers lacked 1.35 x
 // 2^-24 of themselves. Sums of few terms lack nothing, so half of 2^-24 is added, rounded once with
@@ -34,7 +28,7 @@ constexpr int BOX = 64 * 64 * 2;
 // and 1.2e-7.
 constexpr float CUT = 0x1p-25f;
 constexpr int SLICES = 2, PARTS = 4 / SLICES;  // of 16 k, in a part; the last may be left out
-constexpr int LONG = DEEP / (16 * SLICES);  // parts in a chain of fp32 additions
+constexpr int LONG = 96;  // parts in a chain of fp32 additions: 3072 of k
 constexpr int BOXES = WARPGROUPS + WIDTH / 64;  // of one plane in a stage: left, then right
 constexpr int STAGE_BYTES = PLANES * BOXES * BOX;
 constexpr int PIECES = STAGES * STAGE_BYTES;
@@ -153,9 +147,9 @@ __device__ __forceinline__ void multiply_halves(float (&total)[W / 2], u32 memor
     }
     Before<W> before;
     int parts = PARTS * s.steps - (4 - s.slices) / SLICES;
-    for (int begin = 0, end; begin < parts; begin = end) {
+    for (int begin = 0; begin < parts; begin += LONG) {
         if (begin) before.take(total, begin == LONG);
-        end = !LONG || parts - begin < LONG ? parts : begin + LONG;
+        int end = parts - begin < LONG ? parts : begin + LONG;
         for (int p = begin; p < end; ++p) {
             int part = p % PARTS;
             u32 previous = full + 8 * STAGES, stage = memory + ring.place * STAGE_BYTES;
@@ -177,7 +171,7 @@ __device__ __forceinline__ void multiply_halves(float (&total)[W / 2], u32 memor
             for (int i = 0; i < W / 2; ++i) total[i] += high[i];
         }
     }
-    if (LONG && parts > LONG) before.add_to(total);
+    if (parts > LONG) before.add_to(total);
     wgmma_wait<0>();
     settled<W>(low);
     if (parts && first) barrier_arrive(full + 8 * STAGES);
