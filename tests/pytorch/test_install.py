@@ -300,6 +300,23 @@ def test_a_compiled_function_is_one_graph_and_is_compiled_anew_when_torch_has_it
             compiled(a, b, ends("rows"))
 
 
+@pytest.mark.parametrize("first", ["grouped", "installed"])
+def test_a_compiler_knows_both_functions_whenever_processes_become_a_group(first: str) -> None:
+    rules = torch._dynamo.trace_rules
+    if first == "grouped":
+        ours.uninstall()
+    rules.clear_lru_cache()  # as torch.distributed.init_process_group does
+    ours.install()
+    compiled = torch.compile(
+        lambda a, b, offs: torch._grouped_mm(a, b, offs=offs), fullgraph=True, backend="eager"
+    )
+    a, b = operands("rows", "odd", "plain", torch.float32)
+    near(compiled(a, b, ends("rows")), reference("rows", a, b), torch.float32)
+    ours.uninstall()
+    with pytest.raises(Exception, match="BF16"):
+        compiled(a, b, ends("rows"))
+
+
 def test_twice_is_once_and_torch_gets_its_names_back() -> None:
     ours.install()
     assert torch._grouped_mm is not OWN

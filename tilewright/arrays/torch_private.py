@@ -39,4 +39,7 @@ tensor_guards = attrgetter("_C._dynamo.guards.TensorGuards")  # asks of many ten
 # Products of groups as torch has them, whatever its public names lead to.
 grouped = attrgetter("_C._VariableFunctions._grouped_mm")
 
+# How a compiler takes torch's functions: by whatever its names led to when this was worked out.
+compiler_rules = attrgetter("_dynamo.trace_rules")
+
 int8_product = attrgetter("_int_mm")  # beside which one-bit products are measured

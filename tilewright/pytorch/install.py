@@ -26,6 +26,7 @@ from tilewright.torch_ops.ragged_tensors import again, is_aligned
 from tilewright.wording import short
 
 _own, _tracing = private.grouped(torch), torch.compiler.is_dynamo_compiling
+_forget = private.compiler_rules(torch).clear_lru_cache
 _KINDS = (*PLAIN, private.fake_tensor(torch))
 _COUNTS = (torch.int32, torch.int64)
 _HALF_WIDTH = 8  # elements of 16 bytes
@@ -45,6 +46,7 @@ def install() -> None:
     raise ShapeError, as `ragged_matmul` says.
     """
     _names.install()
+    _keep_rules()
 
 
 def uninstall() -> None:
@@ -182,8 +184,29 @@ def _is_fast(index: int) -> bool:
     return torch.cuda.get_device_capability(index)[0] in _FAST
 
 
+def _keep_rules() -> None:
+    """A compiler knows torch's own function as torch's, and ours as one to read.
+
+    It keeps what the names of torch stand for when it first asks, or asks again.
+    """
+    rules = private.compiler_rules(torch).get_torch_obj_rule_map()
+    rule = rules.pop(_native, None)
+    if rule is not None:
+        rules[_own] = rule
+
+
+def _forget_rules() -> None:
+    """What torch calls when processes become a group: the compiler asks again."""
+    _forget()
+    _keep_rules()
+
+
 def _find() -> list[tuple[Any, str, Any]]:
-    return [(torch, "_grouped_mm", _native), (torch.nn.functional, "grouped_mm", _grouped_mm)]
+    return [
+        (torch, "_grouped_mm", _native),
+        (torch.nn.functional, "grouped_mm", _grouped_mm),
+        (private.compiler_rules(torch), "clear_lru_cache", _forget_rules),
+    ]
 
 
 _names = Replaced(_find)
