@@ -63,8 +63,10 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.pop(name, None)
     # Workers share the cores. Threads that look for work meanwhile, as OpenMP's do, take them from
     # those who have some: 80 steps of training took 23 s of them, and 2 with a thread a worker.
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ.setdefault(name, "1")
+    # One process alone has loaded NumPy already: its children are to have as many threads as it.
+    if config.getoption("tx", None):
+        for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+            os.environ.setdefault(name, "1")
     # Some containers set it: every worker and every process of a test would compile each file anew.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
