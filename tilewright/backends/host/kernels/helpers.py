@@ -1,16 +1,23 @@
 """Decorators of functions that compiled functions alone call.
 
-Numba makes an entry for Python and one for C of every function, and machine code to keep on disk.
-Of a function that becomes part of its callers nobody needs these, and they were a tenth of what a
-first call waits for: all kinds of steps took 24.3 s to compile with them, 21.1 s without (one core
-of an EPYC, Zen 4). Python must not call such a function: there is nothing to enter it by.
+Numba makes an entry for Python and one for C of every function, and machine code of its own. Of a
+function that becomes part of its callers nobody needs these; `parts.py` says what they cost. Python
+must not call such a function: there is nothing to enter it by.
 """
 
 from __future__ import annotations
 
+from functools import partial
+
 from numba import njit
 
-helper = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
-fast_helper = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, fastmath=True)
+try:
+    from tilewright.backends.host.kernels.parts import BlockCompiler, PartCompiler
+except ImportError:  # a Numba whose compiler is made otherwise: its own for all of them
+    BlockCompiler = PartCompiler = None
+
+_inner = partial(njit, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+helper = _inner(pipeline_class=PartCompiler)
+fast_helper = _inner(pipeline_class=PartCompiler, fastmath=True)
 # On disk by itself too: what is compiled ahead of its callers, piece by piece.
-kept_helper = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, cache=True)
+kept_helper = _inner(pipeline_class=BlockCompiler, cache=True)
