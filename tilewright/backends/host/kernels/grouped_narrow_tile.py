@@ -63,7 +63,7 @@ _WAITING = 8  # sums that keep a core's multipliers busy
 FLIP = 0x80808080  # a number of eight bits and 128
 
 
-class _Brain(ir.Type):  # type: ignore[misc]
+class _Brain(ir.Type):
     """LLVM's type of bfloat16, which llvmlite does not name."""
 
     def _to_string(self):

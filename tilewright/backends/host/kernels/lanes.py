@@ -28,7 +28,7 @@ _FLOATS = ir.VectorType(ir.FloatType(), WIDTH)
 _INTS = ir.VectorType(ir.IntType(32), WIDTH)
 
 
-class LanesType(types.Type):  # type: ignore[misc]
+class LanesType(types.Type):
     """Numba's type of sixteen float32."""
 
     def __init__(self):
@@ -39,7 +39,7 @@ LANES = LanesType()
 
 
 @register_model(LanesType)
-class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
+class _LanesModel(models.PrimitiveModel):
     """A vector register."""
 
     def __init__(self, manager, numba_type):
