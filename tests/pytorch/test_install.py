@@ -373,16 +373,21 @@ def test_offsets_that_are_no_tensor_are_named(offs: Any) -> None:
             call(x, w, offs=offs)
 
 
+def have_torch_be_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have it predicted to be, whatever the product."""
+    monkeypatch.setattr(ragged, "THEIRS", dict.fromkeys(ragged.THEIRS, 0.0))
+    monkeypatch.setattr(ragged, "_THEIR_SHARE", dict.fromkeys(ragged._THEIR_SHARE, 1e6))
+    monkeypatch.setattr(ragged, "_THEIR_READS", dict.fromkeys(ragged._THEIR_READS, 1e6))
+    remember.forget()
+
+
 def test_what_torch_is_sooner_at_is_right_whatever_the_rows_and_who_learns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """About as many rows go there unasked; more of them, fewer, and gradients are met between."""
     if not compiled.available():
         pytest.skip("Numba is not installed")
-    monkeypatch.setattr(ragged, "THEIRS", dict.fromkeys(ragged.THEIRS, 0.0))
-    monkeypatch.setattr(ragged, "_THEIR_SHARE", dict.fromkeys(ragged._THEIR_SHARE, 1e6))
-    monkeypatch.setattr(ragged, "_THEIR_READS", dict.fromkeys(ragged._THEIR_READS, 1e6))
-    remember.forget()
+    have_torch_be_sooner(monkeypatch)
     w = torch.randn(3, 48, 64, generator=torch.Generator().manual_seed(1)).mT
     for total in (160, 160, 165, 158, 40, 160, 320):
         ends = [total // 4, total // 4, total]
@@ -407,3 +412,46 @@ def test_views_of_memory_that_was_given_back_are_refused(number: int) -> None:
     whole.untyped_storage().resize_(0)
     with pytest.raises(OperandError, match="has no memory"):
         torch.nn.functional.grouped_mm(a, b, offs=offs)
+
+
+WRONG_ENDS = ([9, 3, 20, 24], [-1, 3, 20, 24], [2, 3, 20, 25], [2, 3, 30, 24])
+
+
+@pytest.mark.parametrize("wants", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("form", ["rows", "depths"])
+def test_offsets_are_read_as_ours_whoever_was_sooner_before(
+    form: str, dtype: Any, wants: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch takes any offsets and leaves rows behind the last undefined, in gradients too."""
+    if not compiled.available():
+        pytest.skip("Numba is not installed")
+    have_torch_be_sooner(monkeypatch)
+    x = torch.randn(24, 16, generator=torch.Generator().manual_seed(1)).to(dtype)
+    w = torch.randn(4, 16, 32, generator=torch.Generator().manual_seed(2)).to(dtype)
+    a, b = (x, w) if form == "rows" else (x.t().contiguous(), w[:3].reshape(-1, 64)[:24])
+    for one in (a, b):
+        one.requires_grad_(wants)
+    bound = 1e-4 if dtype == torch.float32 else 0.1
+    for last in (24, 24, 24, 20, 24, 21, 0):
+        offs = torch.tensor([last // 4, last // 4, last // 2, last], dtype=torch.int32)
+        cuts = list(pairwise((0, *offs.tolist())))
+        if form == "rows":
+            parts = [a[i:j] @ b[g] for g, (i, j) in enumerate(cuts)]
+            right = torch.cat([*parts, a.new_zeros(24 - last, 32)])
+        else:
+            right = torch.stack([a[:, i:j] @ b[i:j] for i, j in cuts])
+        poison = [torch.full((24, n), torch.nan, dtype=dtype) for n in (16, 16, 32, 32)]
+        del poison
+        found = torch._grouped_mm(a, b, offs=offs)
+        pairs = [(found, right)]
+        if wants:
+            ones = torch.ones_like(right)
+            both = (torch.autograd.grad(one, (a, b), ones) for one in (found, right))
+            pairs += zip(*both, strict=True)
+        for mine, theirs in pairs:
+            torch.testing.assert_close(mine, theirs, rtol=bound, atol=bound)
+        for wrong in WRONG_ENDS:
+            with pytest.raises(ShapeError, match="group"):
+                torch._grouped_mm(a, b, offs=torch.tensor(wrong, dtype=torch.int32))
+    remember.forget()

@@ -43,7 +43,8 @@ def install() -> None:
 
     Results are torch's, to rounding on processors. Rows past the last offset, which torch leaves
     undefined, are zeros in what is multiplied here, and offsets that decrease or run past the rows
-    raise ShapeError, as `ragged_matmul` says.
+    raise ShapeError, as `ragged_matmul` says. So they do of every call on a processor that could
+    be multiplied here, whoever is predicted to be sooner.
     """
     _names.install()
     _keep_rules()

@@ -69,6 +69,7 @@ class Launch:
         "strides",
         "torchs_rows",
         "unasked",
+        "whole",
         "within",
     )
 
@@ -84,7 +85,7 @@ class Launch:
         self.shape = (offsets.shape[0], m, self.n)
         self.begins = addresses.begins("cpu")
         self.how = x.element_size(), offsets.dtype is torch.int64
-        self.within = kernels("ragged").are_within
+        self.within, self.whole = kernels("ragged").are_within, kernels("ragged").are_whole
         self.strides = (self.n, 1) if self.of_rows else (m * self.n, self.n, 1)
 
     def is_short(self, given: tuple[Any, ...]) -> bool:
@@ -99,6 +100,21 @@ class Launch:
             return False
         self.unasked -= 1
         return self.is_torchs
+
+    def is_whole(self, given: tuple[Any, ...], wants: bool) -> bool:
+        """Whether torch may have x, w and offsets: it reads these as we do, and leaves nothing out.
+
+        torch asks nothing of offsets. Rows behind the last it leaves undefined in the result, and
+        in gradients of either form, which `wants` tells of.
+        """
+        needs_all = self.of_rows or wants
+        if self.begins is None:
+            ends, t = given[2].tolist(), given[0].size(self.along)
+            right = ends == sorted(ends) and ends[0] >= 0 and ends[-1] <= t
+            return right and (ends[-1] == t or not needs_all) and not self.is_short(given)
+        objects, item = id(given) + _OBJECTS, self.how[0]
+        asked = self.begins, item, self.along, self.shape[0], needs_all
+        return bool(self.whole(objects, *asked))
 
     def made(self, x: Any, w: Any, offsets: Any, bias: int = 0) -> Any:
         """The product, or what stands in the way: `FASTER`, `WRONG` .., a number.
@@ -145,7 +161,8 @@ def again(
     None, too, where somebody but autograd looks on, or offsets are wrong. Where gradients are
     wanted it is `followed(x, w, offsets, bias, product)`; or `theirs(x, w, offsets)`, if given,
     where groups are so few that torch's own gradients are sooner there. Where `theirs` is given and
-    torch was sooner in calls like this one, torch gets it, and checks it.
+    torch was sooner in calls like this one, torch gets it, if its offsets are right and every row
+    has a group.
     """
     if _tracing() or _forward._current_level >= 0:
         return None
@@ -158,14 +175,14 @@ def again(
             if (known := _found(given, bias)) is None:
                 return None
         _, launch, wants = known
-        if launch.is_short(given):
-            return None
         wants = wants and torch.is_grad_enabled()
         if theirs is not None:
-            if wants and launch.is_torchs_to_follow:
-                return theirs(x, w, offsets)
-            if launch.unasked and launch.is_still_torchs(x):
+            follows = wants and launch.is_torchs_to_follow
+            may = follows or (launch.unasked and launch.is_still_torchs(x))
+            if may and launch.is_whole(given, wants):
                 return theirs(x, w, offsets) if wants else _grouped(x, w, offs=offsets)
+        if launch.is_short(given):
+            return None
         place = 0 if bias is None else address(bias)
         found = launch.made(x, w, offsets, place)
         if type(found) is int:

@@ -247,14 +247,9 @@ def _cleared(job, out, t, first, last):
         clear(out + at * row, size)
 
 
-@njit(cache=True)
-def are_within(tensors, count, begins, item, wide):
-    """Whether the elements of torch's tensors x, w, offsets (and a bias) lie in their storages.
-
-    tensors   the address of so many objects' addresses
-    begins    the word of a tensor's record where its dimensions stand (machine/addresses.py)
-    item      bytes of an element but of the offsets, which are int64 where `wide`, else int32
-    """
+@helper
+def _hold(tensors, count, begins, item, wide):
+    """What `are_within` says."""
     for number in range(count):
         record = whole(whole(tensors, number), 2)
         last, is_empty = whole(record, begins + 11), False
@@ -266,6 +261,35 @@ def are_within(tensors, count, begins, item, wide):
         if not is_empty and (last + 1) * each > whole(whole(record, 2), 6):
             return False
     return True
+
+
+@njit(cache=True)
+def are_within(tensors, count, begins, item, wide):
+    """Whether the elements of torch's tensors x, w, offsets (and a bias) lie in their storages.
+
+    tensors   the address of so many objects' addresses
+    begins    the word of a tensor's record where its dimensions stand (machine/addresses.py)
+    item      bytes of an element but of the offsets, which are int64 where `wide`, else int32
+    """
+    return _hold(tensors, count, begins, item, wide)
+
+
+@njit(cache=True)
+def are_whole(tensors, begins, item, along, groups, needs_all):
+    """Whether x, w and int32 offsets do, and these ends of groups neither decrease nor begin below
+    0, nor run past what x has along that dimension, nor (`needs_all`) leave some of it out."""
+    if not _hold(tensors, 3, begins, item, False):
+        return False
+    t = whole(whole(whole(tensors, 0), 2), begins + 1 + along)
+    offsets = whole(whole(tensors, 2), 2)
+    ends = whole(whole(offsets, 2), 2) + 4 * whole(offsets, begins + 11)
+    begin = 0
+    for group in range(groups):
+        end = _int32(ends, group)
+        if end < begin or end > t:
+            return False
+        begin = end
+    return begin == t or not needs_all
 
 
 @njit(cache=True)
@@ -466,4 +490,5 @@ def compile_run():
     """What Python calls."""
     run.compile((types.int64,) * 10)
     are_within.compile((types.int64,) * 5)
+    are_whole.compile((types.int64,) * 6)
     work.compile((types.int64,))
