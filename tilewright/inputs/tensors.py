@@ -146,6 +146,12 @@ def _lying(seen: NDArray, value: Tensor, name: str) -> NDArray:
     return seen
 
 
+def writing(out: Tensor) -> Any:
+    """In which torch's own functions write `out` as kernels do: out of autograd's sight, and an
+    inference tensor as any other, which torch refuses outside of inference mode."""
+    return torch.inference_mode() if out.is_inference() else torch.no_grad()
+
+
 def written(out: Tensor) -> None:
     """Tell autograd that this memory has changed, as torch's own functions in place do."""
     if not out.is_inference():

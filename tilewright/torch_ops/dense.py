@@ -25,7 +25,7 @@ from tilewright.inputs import tensor_checks as checks
 from tilewright.inputs.checks import check_shape, checked_number, checked_scalars
 from tilewright.inputs.devices import host
 from tilewright.inputs.overlap import check_apart
-from tilewright.inputs.tensors import WITH_COMPLEX, array, dtype_of
+from tilewright.inputs.tensors import WITH_COMPLEX, array, dtype_of, writing
 from tilewright.planning.explain import explained_elsewhere, product_head
 from tilewright.torch_ops import down, recorded
 from tilewright.torch_ops.autocast import cast
@@ -210,7 +210,11 @@ def put(out: Tensor, name: str, found: Tensor, beta: complex, function: Any) -> 
         check_memory({name: out})
     if beta != 0:
         found = found + beta * out
-    return out.copy_(function(found) if function else found)
+    made = function(found) if function else found
+    if is_eager(out) and out.is_inference():
+        with writing(out):
+            return out.copy_(made)
+    return out.copy_(made)
 
 
 def broadcast_product(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, how: How) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from tilewright.backends.cuda.fp8.work import BLOCK, Fp8Work, Scales
 from tilewright.errors import ShapeError
+from tilewright.inputs.tensors import writing
 
 _LARGEST = {torch.float8_e4m3fn: 448.0, torch.float8_e5m2: 57344.0, torch.int8: 127.0}
 _EXACT = 1024  # products of int8, at most 2^14 each, whose sum float32 holds: 2^24
@@ -23,6 +24,11 @@ _SMALLEST = torch.finfo(torch.float32).tiny  # a scale: its inverse is finite
 
 def multiply(work: Fp8Work) -> None:
     """Write the product. Raises ShapeError for offsets that cannot be."""
+    with writing(work.operands.out):
+        _multiply(work)
+
+
+def _multiply(work: Fp8Work) -> None:
     a, b, offsets, scale_a, scale_b, out = work.operands
     sums: Any
     bounds = _bounds(work, offsets, a.shape[1 if work.depths else 0])

@@ -20,7 +20,7 @@ from tilewright.arrays.storage import check_memory
 from tilewright.backends.host import invariant
 from tilewright.errors import ShapeError
 from tilewright.facts.arithmetic import is_alone
-from tilewright.inputs.tensors import DTYPES
+from tilewright.inputs.tensors import DTYPES, writing
 from tilewright.torch_ops import ragged_tensors
 from tilewright.torch_ops.ragged_tensors import WIDTHS, is_aligned
 
@@ -35,7 +35,7 @@ def write_product(
 
     Raises ShapeError for offsets that run past the rows.
     """
-    with torch.no_grad():
+    with writing(out):
         alone = is_alone(precision) and w.dim() == 3
         if not alone and ragged_tensors.product_into(x, w, offsets, bias, out):
             return
