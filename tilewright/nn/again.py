@@ -43,7 +43,7 @@ class Again:
 
     def __call__(self, inputs: tuple[Any, ...], out: Any) -> Any:
         """What `Bound.run` gives; None where it has to look itself."""
-        if not self._fit(inputs, out):
+        if self._lock._is_owned() or not self._fit(inputs, out):
             return None
         with self._lock:
             self._home.begin()

@@ -184,6 +184,7 @@ class Bound:
         Planned memory serves several values: of those the last that was written is there.
         """
         given = passed.inputs_of(self._plan, inputs, named)
+        self._check_turn()
         with self._lock:
             self._home.begin()
             self._fill(given)
@@ -194,6 +195,15 @@ class Bound:
             finally:
                 self._values.clear()
                 self._home.end()
+
+    def _check_turn(self) -> None:
+        """Raise where this thread would wait for itself: all runs share memory and values."""
+        if self._lock._is_owned():
+            raise OperandError(
+                f"{self._title}: this thread is in the middle of a run of it (a signal handler or a"
+                " finalizer calls it, or a block of kept() is open); accepted are another bound"
+                " network, and calls one by one"
+            )
 
     def wait(self) -> None:
         """Wait for what was begun on a GPU."""
@@ -231,6 +241,7 @@ class Bound:
         # Inputs in planned memory, as a state among `results`, are copied before it is written.
         own = {name: one for name, one in given.items() if not self._home.is_planned(one)}
         check_apart(outs, own)
+        self._check_turn()
         with self._lock:
             self._home.begin()
             try:
@@ -258,6 +269,7 @@ class Bound:
 
         For who fills `inputs` and reads `results`, where both are planned: nothing is checked.
         """
+        self._check_turn()
         with self._lock:
             self._home.begin()
             try:

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from tilewright.remember import open_after_fork
+
 
 class Replaced:
     """Attributes of modules or classes, each with what is to stand there.
@@ -18,7 +20,7 @@ class Replaced:
     def __init__(self, find: Callable[[], list[tuple[Any, str, Any]]]) -> None:
         self._find = find
         self._places: list[tuple[Any, str, Any, Any]] = []
-        self._lock = threading.Lock()
+        self._lock = open_after_fork(threading.Lock())
 
     @property
     def is_installed(self) -> bool:

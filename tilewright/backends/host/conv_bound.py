@@ -19,6 +19,7 @@ from tilewright.backends.host.conv_plan import ChainPlan, needs_finish
 from tilewright.backends.host.kernels import conv_table as table
 from tilewright.backends.host.threads import in_parallel
 from tilewright.engines.conv import ACTIVATIONS, Activation, Conv, ConvOperands, ConvWork
+from tilewright.remember import open_after_fork
 
 
 class BoundChain:
@@ -34,7 +35,7 @@ class BoundChain:
         self._stages, self._numbers, self._call = self._tables()
         self._strips = [np.array(strip, np.int64) for strip in plan.strips]
         self.memories = [_aligned(plan.memory) for _ in range(plan.workers)]
-        self._lock = threading.Lock()
+        self._lock = open_after_fork(threading.Lock())
 
     def __call__(self) -> None:
         """Compute; one call at a time, as calls share memory."""

@@ -26,6 +26,7 @@ from tilewright.backends.host.conv_whole_plan import (
 from tilewright.backends.host.kernels import whole_table as table
 from tilewright.backends.host.threads import in_parallel
 from tilewright.engines.conv import Conv, ConvOperands, ConvWork
+from tilewright.remember import open_after_fork
 
 _FEW = 4  # outputs whose parts share a vector
 
@@ -50,7 +51,7 @@ class BoundWhole:
             self._end(self._stages[at], layer, last=at == len(work.layers))
         self._jobs = [np.array(jobs, np.int64).reshape(-1, table.JOB) for jobs in plan.strips]
         self._memories = [self._memory() for _ in range(plan.workers)]
-        self._lock = threading.Lock()
+        self._lock = open_after_fork(threading.Lock())
 
     def __call__(self) -> None:
         """Compute; one call at a time, as calls share memory."""
