@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import tilewright
 from tilewright import onebit
 from tilewright.errors import DeviceError
+
+torch: Any = pytest.importorskip("torch")
 
 LIKE_NUMPY = np.ones((3, 4), np.float32), np.ones((4, 5), np.float32)
 LIKE_TORCH = torch.ones(3, 4), torch.ones(4, 5)

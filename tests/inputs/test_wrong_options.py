@@ -7,12 +7,27 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import tilewright
 from tilewright.errors import TilewrightError
 
-WRONG = (0.0, 0, 1, False, True, b"host", [], (), {}, object, np.zeros(2), torch.zeros(2), "none")
+torch: Any = pytest.importorskip("torch")
+
+WRONG: tuple[Any, ...] = (
+    0.0,
+    0,
+    1,
+    False,
+    True,
+    b"host",
+    [],
+    (),
+    {},
+    object,
+    np.zeros(2),
+    torch.zeros(2),
+    "none",
+)
 NAMES = {
     "matmul": ("kernel", "precision", "accumulate", "device", "activation"),
     "explain": ("kernel", "precision", "accumulate", "device", "activation"),

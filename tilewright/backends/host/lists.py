@@ -167,7 +167,8 @@ class _Job:
 
     def _cut(self, count: int, results: int, flops: float) -> None:
         shapes, records, _ = self._places
-        how = flops / (_SHARE * self.threads), grouped.OVERHEAD, grouped.TASK
+        most = flops / (_SHARE * self.threads)
+        how = self.threads, most, grouped.OVERHEAD, grouped.TASK
         tables = self._tables.ctypes.data, self._found.ctypes.data
         item = self._dtype.itemsize
         while not self.names.cut(records, count, results, item, shapes, *how, *tables):
