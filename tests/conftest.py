@@ -50,7 +50,11 @@ def pytest_configure(config: pytest.Config) -> None:
     Machine code alone is (compiled_once.py): that of the very same sources.
     """
     if hasattr(config, "workerinput"):  # of pytest-xdist: inherits the folder from its controller
-        compiled_once.share(Path(os.environ["TILEWRIGHT_CACHE"], "locks"))
+        locks = Path(os.environ["TILEWRIGHT_CACHE"], "locks")
+        compiled_once.share(locks)
+        number = int(config.workerinput["workerid"].removeprefix("gw"))
+        compiled_once.write_tests(locks, config, number, config.workerinput["workercount"])
+        atexit.register(_end)
         return
     folder = Path(tempfile.mkdtemp(prefix="tilewright-tests-"))
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
@@ -103,6 +107,19 @@ def pytest_collection() -> Iterator[None]:
     gc.freeze()
     gc.enable()
     atexit.register(gc.unfreeze)
+
+
+def _end() -> None:
+    """A worker that has told all it found ends here, once whoever asked to be called then was.
+
+    Python would take apart every object that there is, 3 s a worker.
+    """
+    atexit.unregister(_end)
+    atexit.unregister(gc.unfreeze)
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(0)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -15,12 +15,14 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from _pytest.assertion import rewrite
 from _pytest.assertion.rewrite import AssertionRewritingHook
 
 from tilewright.backends.host.compiled import _sources
@@ -29,6 +31,7 @@ from tilewright.files import trust
 KEPT = "TESTS_MACHINE_CODE"  # names the folder to processes of tests that run pytest
 PROGRAMS = ("programs", "nvrtc")  # of OpenCL and CUDA
 MONTH = 30 * 24 * 3600
+TESTS = Path(__file__).parents[1]
 
 
 def share(folder: Path) -> None:
@@ -88,6 +91,30 @@ def _share_tests(folder: Path) -> None:
             plain(self, module)
 
     AssertionRewritingHook.exec_module = load_once  # type: ignore[method-assign]
+
+
+def write_tests(folder: Path, config: Any, number: int, count: int) -> None:
+    """Every `count`-th file of tests is written anew now, before workers import them in one order.
+
+    They would come to the same file at once, where one writes and the others wait: 13 s of a new
+    checkout, on one core.
+    """
+    try:
+        import fcntl  # noqa: F401 - not on Windows
+
+        read, write, anew = rewrite._read_pyc, rewrite._write_pyc, rewrite._rewrite_test
+        state = config.stash[rewrite.assertstate_key]
+    except (ImportError, AttributeError, KeyError):  # KeyError: asserts are left as they are
+        return
+    if sys.dont_write_bytecode:
+        return
+    for path in sorted(TESTS.rglob("test_*.py"))[number::count]:
+        name = ".".join(path.relative_to(TESTS.parent).with_suffix("").parts)
+        kept = rewrite.get_cache_dir(path) / f"{path.stem}{rewrite.PYC_TAIL}"
+        with _alone(_lock(folder, name)):
+            if rewrite.try_makedirs(kept.parent) and read(path, kept) is None:
+                source, code = anew(path, config)
+                write(state, code, source, kept)
 
 
 def _share_functions(folder: Path) -> None:
