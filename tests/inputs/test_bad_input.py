@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import subprocess
 import sys
 import warnings
@@ -454,7 +455,9 @@ def test_a_process_with_an_unusable_folder_ends_in_one_cache_error(tmp_path: Pat
         "try: tilewright.devices()\n"
         "except tilewright.errors.CacheError: print('clear')"
     )
-    environment = {"TILEWRIGHT_CACHE": str(tmp_path / "file")}
+    found = ("PYTHONPATH", "LD_LIBRARY_PATH")  # without which a process may have no packages
+    environment = {name: os.environ[name] for name in found if name in os.environ}
+    environment["TILEWRIGHT_CACHE"] = str(tmp_path / "file")
     done = subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False
     )
