@@ -63,7 +63,7 @@ class OpenCLBits:
     def _multiply_all(self, works: Sequence[BitWork], device: Device) -> None:
         for work in works:
             session_ = session_at(device, getattr(work.out, "queue", None))
-            with session_.lock:
+            with session_.turn():
                 guarded(session_, partial(self._run, session_, work))
 
     def _run(self, session_: Session, work: BitWork) -> None:

@@ -79,7 +79,7 @@ class Bound:
 
     def begin(self) -> None:
         """Launch; until `end` the driver's other threads work alone."""
-        with self.session.lock:
+        with self.session.turn():
             self.session.begun.add(self)
             self.enqueue()
             guarded(self.session, self.session.queue.flush)

@@ -30,7 +30,7 @@ def run(plan: Plan, views: Mapping[str, View], scalars: Scalars) -> None:
     """Compute views["c"]. Host results are complete on return; device results are enqueued."""
     session_ = session_at(plan.device, views["c"].queue)
     enqueue = _enqueuer(session_, plan, views)  # no lock yet: programs may have to be built
-    with session_.lock:
+    with session_.turn():
         guarded(session_, lambda: _run(session_, enqueue, views, scalars))
 
 
@@ -81,7 +81,7 @@ def timed(plan: Plan, views: Mapping[str, View], scalars: Scalars) -> Timing:
     """One run with operands staged beforehand: event time, wall clock and processor seconds."""
     session_ = session_at(plan.device, views["c"].queue)
     enqueue = _enqueuer(session_, plan, views)
-    with session_.lock:
+    with session_.turn():
         staged = _stage_all(session_, views, scalars)
         found = clocked(session_, lambda: enqueue(views, staged, scalars))
         if staged["c"].fetch is not None:

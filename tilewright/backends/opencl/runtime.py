@@ -29,7 +29,7 @@ from tilewright.files import cache as cache_files
 from tilewright.remember import Shelf, open_after_fork
 
 _SYSTEM_VENDORS = Path("/etc/OpenCL/vendors")
-_opening = open_after_fork(threading.Lock())
+_opening = open_after_fork(threading.RLock())  # a handler may come while it is held
 _FORKS = "Intel(R) OpenCL"  # the one platform whose queues work on in a forked child
 
 
@@ -54,6 +54,20 @@ class Session:
         self.begun: set[Any] = set()  # launches that somebody still waits for, without the lock
         self._running: deque[tuple[Any, Any]] = deque()
         _sessions.add(self)
+
+    def turn(self) -> Any:
+        """The lock, for a product. Raises OperandError where this thread is in the middle of one.
+
+        The lock lets a thread in again, as a finalizer may give memory back anywhere; but kernels'
+        arguments and scratch are those of the product beneath it.
+        """
+        if not self.lost and self.lock._is_owned():
+            raise OperandError(
+                f"device={self.device.id!r}: this thread is in the middle of a product on it (a"
+                " signal handler or a finalizer asks for another); accepted are device='host', and"
+                " products one after another"
+            )
+        return self.lock
 
     def another_queue(self) -> Any:
         """A queue beside the session's own; that one itself where a driver must have only one."""

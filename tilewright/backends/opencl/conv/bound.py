@@ -103,7 +103,7 @@ class Bound:
 
     def __call__(self) -> None:
         """Compute `out`: complete on return in host memory, else enqueued."""
-        with self.session.lock:
+        with self.session.turn():
             guarded(self.session, self._run)
 
     def _run(self) -> None:

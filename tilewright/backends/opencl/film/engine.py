@@ -152,7 +152,7 @@ class FilmMotion:
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Under the session's lock, which a forked child that cannot go on does not get."""
-        with self._session.lock:
+        with self._session.turn():
             guarded(self._session, work)
 
     def _enqueue(self, calls: Sequence[tuple[Any, Any, Any]]) -> None:
