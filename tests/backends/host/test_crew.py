@@ -125,6 +125,28 @@ def test_an_interrupt_wherever_it_comes_leaves_a_crew_that_works() -> None:
     check(out, right)
 
 
+def test_a_handler_that_comes_while_a_crew_is_made_gets_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A signal's, or a finalizer, in the thread that makes it."""
+    made: list[object] = []
+
+    class Made:
+        def __init__(self, helpers: int) -> None:
+            made.append(self)
+            if len(made) == 1:
+                found.append(module.crew_of(helpers))
+
+    found: list[object] = []
+    monkeypatch.setattr(module, "Crew", Made)
+    monkeypatch.setattr(module, "_crews", {})
+    thread = threading.Thread(target=lambda: found.append(module.crew_of(3)), daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert found == [module.crew_of(3)] * 2
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_a_forked_child_makes_threads_of_its_own() -> None:
     program, out, right = made()

@@ -105,7 +105,7 @@ def looks(seconds: float) -> int:
     return int(count * seconds / max(time.perf_counter() - begun, 1e-7))
 
 
-_LOCK = threading.Lock()
+_LOCK = threading.RLock()  # a handler may want a crew while this thread makes one
 _crews: dict[int, Crew] = {}
 
 
@@ -115,15 +115,13 @@ def crew_of(helpers: int) -> Crew:
     if known is not None:
         return known
     with _LOCK:
-        if helpers not in _crews:
-            _crews[helpers] = Crew(helpers)
-        return _crews[helpers]
+        return _crews.get(helpers) or _crews.setdefault(helpers, Crew(helpers))
 
 
 def _after_fork() -> None:
     """A child has none of its parent's threads, and may have its lock as another held it."""
     global _LOCK
-    _LOCK = threading.Lock()
+    _LOCK = threading.RLock()
     for crew in _crews.values():
         atexit.unregister(crew._dismiss)
     _crews.clear()
