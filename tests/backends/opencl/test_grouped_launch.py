@@ -21,6 +21,9 @@ class Queue:
         self.held: list[tuple[Any, Any]] = []
         self.lock, self.begun, self.queue = threading.RLock(), set[Any](), self
 
+    def turn(self) -> Any:
+        return self.lock
+
     def flush(self) -> None:
         self.asked.append("flush")
 
