@@ -476,11 +476,7 @@ def test_a_wrong_argument_is_one_line_that_names_it(
 def test_the_command_tunes_a_real_kernel_and_matmul_uses_it(
     opencl_device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever wins, and of whatever class: the report says that it was tuned, and the result is
-    right.
-
-    Before it the curves are measured, of few and small products; they say where a class ends.
-    """
+    """Whatever wins, and of whatever class: the curves of few products say where a class ends."""
     monkeypatch.setattr(visits, "SIZES", visits.SIZES[:4])
     monkeypatch.setattr(narrow, "WIDTHS", narrow.WIDTHS[::3])
     shapes = tmp_path / "shapes.csv"
