@@ -5,7 +5,6 @@ On a processor here; the same tests run on a GPU where there is one (marker gpu)
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -69,18 +68,6 @@ PRODUCTS: dict[str, Any] = {
         a, torch.stack([b, b + 1]), ends(a.device.type), bias=torch.stack([bias, bias])
     ),
 }
-
-
-@pytest.fixture
-def unread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A compiler that reads every loaded module fails where another thread imports one then."""
-    from torch._dynamo.variables.builder import VariableBuilder as Builder
-
-    def checked(self: Any, read: Any, wrap: Any = Builder._wrap) -> Any:
-        assert read is not sys.modules
-        return wrap(self, read)
-
-    monkeypatch.setattr(Builder, "_wrap", checked)
 
 
 @pytest.mark.usefixtures("unread")

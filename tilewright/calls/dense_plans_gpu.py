@@ -9,7 +9,6 @@ fresh result has another each time. What depends on addresses is asked at each c
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Hashable
 from typing import Any, NoReturn
 
@@ -17,6 +16,7 @@ import numpy as np
 
 from tilewright.arrays import torch_private as private
 from tilewright.arrays.storage import is_short, is_within, reach, told
+from tilewright.arrays.views import loaded_torch
 from tilewright.backends.cuda import choose
 from tilewright.backends.cuda.machine import arrays, driver
 from tilewright.backends.cuda.machine.results import maker
@@ -174,7 +174,7 @@ def by_known_plan(a: Any, b: Any, options: tuple[Any, ...]) -> Any:
     `options` are those of `tilewright.matmul` but for `out` and `bias`, in its order. The short way
     of what nothing in torch looks at: going through every check took 40 us of an H200's host.
     """
-    torch = sys.modules.get("torch")
+    torch = loaded_torch()
     if torch is None or type(a) is not torch.Tensor or type(b) is not torch.Tensor:
         return None
     if not are_unseen(torch, a, b):
