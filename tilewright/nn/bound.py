@@ -184,8 +184,7 @@ class Bound:
         Planned memory serves several values: of those the last that was written is there.
         """
         given = passed.inputs_of(self._plan, inputs, named)
-        self._check_turn()
-        with self._lock:
+        with self._turn():
             self._home.begin()
             self._fill(given)
             try:
@@ -196,14 +195,16 @@ class Bound:
                 self._values.clear()
                 self._home.end()
 
-    def _check_turn(self) -> None:
-        """Raise where this thread would wait for itself: all runs share memory and values."""
+    def _turn(self) -> Any:
+        """The lock, as all runs share memory and values. Raises OperandError where this thread
+        would wait for itself."""
         if self._lock._is_owned():
             raise OperandError(
                 f"{self._title}: this thread is in the middle of a run of it (a signal handler or a"
                 " finalizer calls it, or a block of kept() is open); accepted are another bound"
                 " network, and calls one by one"
             )
+        return self._lock
 
     def wait(self) -> None:
         """Wait for what was begun on a GPU."""
@@ -241,8 +242,7 @@ class Bound:
         # Inputs in planned memory, as a state among `results`, are copied before it is written.
         own = {name: one for name, one in given.items() if not self._home.is_planned(one)}
         check_apart(outs, own)
-        self._check_turn()
-        with self._lock:
+        with self._turn():
             self._home.begin()
             try:
                 self._fill(given)
@@ -269,8 +269,7 @@ class Bound:
 
         For who fills `inputs` and reads `results`, where both are planned: nothing is checked.
         """
-        self._check_turn()
-        with self._lock:
+        with self._turn():
             self._home.begin()
             try:
                 fill()

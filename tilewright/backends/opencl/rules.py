@@ -123,16 +123,19 @@ def why_not_compile(
 
 def has_short_loops(platform: str, name: str) -> bool:
     """Whether a platform's device ends long loops early: facts/limits.py."""
-    described = _document()["short_loops"]
-    return any(one["platform"] == platform and re.search(one["pattern"], name) for one in described)
+    return _is_listed("short_loops", platform, name)
 
 
 def wants_one_queue(device: Device) -> bool:
     """Whether a driver must not run kernels of two queues at the same time."""
-    described = _document()["one_queue"]
+    return _is_listed("one_queue", device.platform, device.driver)
+
+
+def _is_listed(table: str, platform: str, text: str) -> bool:
+    """Whether an entry of the table is of this platform, and its pattern matches."""
     return any(
-        one["platform"] == device.platform and re.search(one["pattern"], device.driver)
-        for one in described
+        one["platform"] == platform and re.search(one["pattern"], text)
+        for one in _document()[table]
     )
 
 
