@@ -5,9 +5,10 @@
 #   tests/support/arm.sh all                      all that runs on a processor: hours
 #   FEATURES=+neon tests/support/arm.sh [...]     on a core that has these; "" is one of Linux's
 #   WITH_TORCH=1 tests/support/arm.sh [...]       where torch can be imported
+#   WORKERS=8 tests/support/arm.sh [...]          by so many processes in the place of two
 #
 # Says why and ends well where a tool is missing. The userland lies in .arm, or where ARM_USERLAND
-# says; it is made once, with a network. Processes see no ARM core in /proc, so that Numba is told
+# says; it is made once, with a network. Arguments in PYTEST_ADDOPTS reach pytest. Processes see no ARM core in /proc, so that Numba is told
 # which one it compiles for: Cortex-A76 with sdot and udot, then one without; one with bfdot; last
 # it is told nothing, and finds in /proc what Linux says of a Cortex-A76.
 set -euo pipefail
@@ -22,7 +23,8 @@ TORCHS=(tests/backends/host/test_lists.py tests/backends/host/test_ragged.py
         tests/backends/host/test_routes.py tests/backends/host/test_crew.py)
 ALL=(tests/backends/host tests/inputs tests/nn tests/onebit tests/planning tests/products)
 WHEELS=(numpy numba llvmlite onnx scipy typer rich platformdirs psutil threadpoolctl pyopencl
-        array-api-compat pillow packaging pytest pytest-timeout hypothesis)
+        array-api-compat pillow packaging pytest pytest-timeout
+        pytest-xdist hypothesis)
 # The newest of PyTorch whose wheel for aarch64 asks for nothing of NVIDIA's, and what it imports.
 TORCH=(torch==2.10.0 filelock fsspec jinja2 markupsafe mpmath networkx sympy)
 
@@ -60,15 +62,20 @@ if [ ! -e "$where/ready" ]; then
   mmdebstrap --quiet --architectures=arm64 --variant=essential \
     --include=python3-minimal,libpython3-stdlib,python3-distutils,libgomp1,pocl-opencl-icd \
     bookworm "$where"
-  wheels site "${WHEELS[@]}"
   as_root mkdir -p "$where/src" "$where/shared"
   as_root touch "$where/ready"
 fi
-# By itself: it takes long to import under emulation, and most tests do without.
-if [ ! -e "$where/ready-torch" ]; then
-  wheels torch --no-deps "${TORCH[@]}"
-  as_root touch "$where/ready-torch"
-fi
+# Wheels of a list, once, and all anew where the list has changed.
+bring() {
+  local folder=$1
+  shift
+  [ "$(cat "$where/ready-$folder" 2> /dev/null)" = "$*" ] && return
+  as_root rm -rf --one-file-system "${where:?}/$folder"
+  wheels "$folder" "$@"
+  echo "$*" | as_root tee "$where/ready-$folder" > /dev/null
+}
+bring site "${WHEELS[@]}"
+bring torch --no-deps "${TORCH[@]}"  # by itself: it takes long to import, and most tests do without
 
 # What Linux says of a Cortex-A76, for LLVM, which names cores by numbers of implementer and part.
 core() {
@@ -97,7 +104,7 @@ inside() {
     exec env -i HOME=/root PATH=/usr/bin:/bin:/usr/sbin:/sbin TMPDIR=/tmp PYTHONPATH="$paths" \
       LD_LIBRARY_PATH=/site/numpy.libs QEMU_CPU=max,sve=off PYTHONPYCACHEPREFIX=/tmp/pyc \
       NUMBA_CACHE_DIR=/tmp/numba "${told[@]}" NUMBA_NUM_THREADS=2 \
-      OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
+      OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 PYTEST_ADDOPTS="${PYTEST_ADDOPTS:-}" \
       chroot "$where" /bin/sh -c "cd /src && exec python3.11 -m \"\$@\"" sh "$@"
   ' sh "$where" "$top" "$features" "$(core)" "$paths" "$@"
 }
@@ -106,7 +113,15 @@ inside() {
 suite() {
   local features=$1
   shift
-  inside "$features" pytest -m "not clock" -o cache_dir=/tmp/pytest "$@"
+  inside "$features" pytest -m "not clock" -o cache_dir=/tmp/pytest -n "${WORKERS:-2}" "$@"
+}
+
+# One of those that `make arm` consists of: what it is, then the suite's arguments.
+part() {
+  echo "make arm: $1"
+  shift
+  suite "$@" -q || failed=1
+  echo "make arm: $((SECONDS / 60)) min $((SECONDS % 60)) s from its start"
 }
 
 dots=+neon,+dotprod
@@ -118,10 +133,12 @@ elif [ $# -gt 0 ]; then
   paths+=${WITH_TORCH:+:/torch}
   suite "${FEATURES-$dots}" "$@"
 else
-  suite "$dots" -q "${BITS[@]}" "${PARTS[@]}"
-  suite +neon -q "${BITS[@]}"
-  suite "" -q "${NARROW[0]}"
+  failed=0
+  part "1 of 5, a core with udot and sdot" "$dots" "${BITS[@]}" "${PARTS[@]}"
+  part "2 of 5, bits on a core without" +neon "${BITS[@]}"
+  part "3 of 5, a core that Linux describes" "" "${NARROW[0]}"
   paths+=:/torch
-  suite "$dots" -q "${NARROW[@]}" "${TORCHS[@]}"
-  suite "$dots,+bf16" -q "${NARROW[@]}" "${TORCHS[@]}" -k bfloat16
+  part "4 of 5, beside PyTorch" "$dots" "${NARROW[@]}" "${TORCHS[@]}"
+  part "5 of 5, a core with bfdot" "$dots,+bf16" "${NARROW[@]}" "${TORCHS[@]}" -k bfloat16
+  exit "$failed"
 fi

@@ -94,10 +94,10 @@ def _share_tests(folder: Path) -> None:
 
 
 def write_tests(folder: Path, config: Any, number: int, count: int) -> None:
-    """Every `count`-th file of tests is written anew now, before workers import them in one order.
+    """Every `count`-th file of those asked for is written anew now, before workers import them.
 
-    They would come to the same file at once, where one writes and the others wait: 13 s of a new
-    checkout, on one core.
+    In one order they would come to the same file at once, where one writes and the others wait:
+    13 s of a new checkout, on one core.
     """
     try:
         import fcntl  # noqa: F401 - not on Windows
@@ -108,7 +108,11 @@ def write_tests(folder: Path, config: Any, number: int, count: int) -> None:
         return
     if sys.dont_write_bytecode:
         return
-    for path in sorted(TESTS.rglob("test_*.py"))[number::count]:
+    here = config.invocation_params.dir
+    asked = [(here / arg.partition("::")[0]).resolve() for arg in config.args]
+    files = sorted(TESTS.rglob("test_*.py"))
+    files = [path for path in files if any(path.is_relative_to(one) for one in asked)]
+    for path in files[number::count]:
         name = ".".join(path.relative_to(TESTS.parent).with_suffix("").parts)
         kept = rewrite.get_cache_dir(path) / f"{path.stem}{rewrite.PYC_TAIL}"
         with _alone(_lock(folder, name)):
