@@ -120,7 +120,7 @@ suite() {
 part() {
   echo "make arm: $1"
   shift
-  suite "$@" -q || failed=1
+  suite "$@" || failed=1
   echo "make arm: $((SECONDS / 60)) min $((SECONDS % 60)) s from its start"
 }
 
