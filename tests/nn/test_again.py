@@ -45,7 +45,7 @@ class Doubled:
 
     def replay(self) -> None:
         self.home.steps.append("replay")
-        self.y.copy_(2 * self.x)
+        self.y.data.copy_(2 * self.x)
 
 
 def test_a_like_call_is_copied_in_replayed_and_copied_out() -> None:
@@ -66,6 +66,29 @@ def test_the_networks_own_memory_is_not_copied() -> None:
     net.x.fill_(3)
     assert net.again((net.x,), net.y) is net.y
     assert (net.y == 6).all()
+
+
+@pytest.mark.parametrize("inside", ["made", "given", "run"])
+def test_inference_mode_may_begin_or_end_anywhere(inside: str) -> None:
+    with torch.inference_mode(inside == "made"):
+        net = Doubled()
+    with torch.inference_mode(inside == "given"):
+        x, out = torch.ones(2, 3), torch.empty(2, 3)
+    with torch.inference_mode(inside == "run"):
+        assert net.again((x,), out) is out
+    assert (out == 2).all()
+
+
+def test_a_run_that_fails_is_marked_as_begun_for_whoever_comes_next() -> None:
+    net = Doubled()
+
+    def failing() -> None:
+        raise RuntimeError("no memory")
+
+    net.again = Again(net.home, threading.RLock(), failing, [net.x], [net.y])
+    with pytest.raises(RuntimeError, match="no memory"):
+        net.again((torch.ones(2, 3),), None)
+    assert net.home.steps == ["begin", "end"]
 
 
 def test_single_precision_is_rounded_to_halves() -> None:

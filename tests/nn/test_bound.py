@@ -194,8 +194,8 @@ def test_outputs_that_are_inputs_or_constants_are_copies() -> None:
     assert bound(x)[1].any()
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_torchs_memory_holds_what_numpys_does(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
+def in_torchs_memory(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """torch, after networks for the host are to be bound as those for GPUs are."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("array_api_compat")
     from tilewright.nn.homes import TorchHome
@@ -203,6 +203,12 @@ def test_torchs_memory_holds_what_numpys_does(monkeypatch: pytest.MonkeyPatch, d
     monkeypatch.setattr("tilewright.nn.net.home_of", lambda plan: TorchHome(plan.arena, "cpu"))
     monkeypatch.setattr("tilewright.nn.net.conv_engines", lambda name: ())
     monkeypatch.setattr("tilewright.nn.net.value_engines", lambda name: ())
+    return torch
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_torchs_memory_holds_what_numpys_does(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
+    torch = in_torchs_memory(monkeypatch)
     net = nn.import_onnx(model(*upscaler()))
     x = picture(1, 1, 12, 13)
     bound = net.bind(x.shape, device="host", dtype=dtype)
@@ -212,6 +218,26 @@ def test_torchs_memory_holds_what_numpys_does(monkeypatch: pytest.MonkeyPatch, d
     out = torch.empty((1, 4, 12, 13), dtype=getattr(torch, dtype))
     assert bound(torch.from_numpy(x), out=out) is out
     np.testing.assert_allclose(out.float().numpy(), wanted, atol=allowed)
+
+
+@pytest.mark.parametrize("inside", ["bound", "given", "run"])
+def test_inference_mode_may_begin_or_end_anywhere(
+    inside: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = in_torchs_memory(monkeypatch)
+    net = nn.import_onnx(model(*upscaler()))
+    x = picture(1, 1, 12, 13)
+    with torch.inference_mode(inside == "bound"):
+        bound = net.bind(x.shape, device="host")
+    with torch.inference_mode(inside == "given"):
+        given, out = torch.from_numpy(x.copy()), torch.full((1, 4, 12, 13), torch.nan)
+    with torch.inference_mode(inside == "run"):
+        for _ in range(2):
+            assert bound(given, out=out) is out
+            made = bound(given)
+    wanted = net.run(x)
+    for found in (out, made):
+        np.testing.assert_allclose(found.numpy(), wanted, atol=1e-5 * np.abs(wanted).max())
 
 
 def test_steps_run_alone_on_the_values_of_a_run() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from tilewright.nn.kinds import is_traced
+from tilewright.nn.kinds import copied, is_traced
 
 _HALVES = ("float16", "bfloat16")
 
@@ -47,13 +47,14 @@ class Again:
             return None
         with self._lock:
             self._home.begin()
-            for x, held in zip(inputs, self._inputs, strict=True):
-                if x is not held:
-                    held.copy_(x)
-            self._replay()
-            made = self._given(out)
-            self._home.end()
-        return made
+            try:
+                for x, held in zip(inputs, self._inputs, strict=True):
+                    if x is not held:
+                        copied(held, x)
+                self._replay()
+                return self._given(out)
+            finally:
+                self._home.end()  # whoever comes next waits for what was begun
 
     def _fit(self, inputs: tuple[Any, ...], out: Any) -> bool:
         """Whether these are plain tensors, of the sizes and where the network has them."""
@@ -91,7 +92,7 @@ class Again:
     def _given(self, out: Any) -> Any:
         """Copies, as the memory serves the next run."""
         if out is not None:
-            return out if out is self._results[0] else out.copy_(self._results[0])
+            return out if out is self._results[0] else copied(out, self._results[0])
         kept = self._torch.contiguous_format
         made = [one.clone(memory_format=kept) for one in self._results]
         return made[0] if len(made) == 1 else tuple(made)

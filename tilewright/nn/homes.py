@@ -25,7 +25,7 @@ from tilewright.nn import by_torch
 from tilewright.nn.again import Again
 from tilewright.nn.evaluate import moved, namespace, rounded
 from tilewright.nn.graph import Node, Tensor
-from tilewright.nn.kinds import is_tensor, maker, to_numpy
+from tilewright.nn.kinds import copied, is_tensor, maker, to_numpy
 from tilewright.nn.memory import ALIGNMENT
 from tilewright.nn.recorded import Recorded
 
@@ -214,7 +214,7 @@ class TorchHome:
 
     def copied(self, into: Any, value: Any) -> None:
         """On the device."""
-        into.copy_(value)
+        copied(into, value)
 
     def is_planned(self, value: Any) -> bool:
         """By the storage."""
@@ -225,7 +225,7 @@ class TorchHome:
     def given(self, value: Any, dtype: str, like: Any, out: Any, fresh: bool) -> Any:
         """A copy, as the memory serves the next run; none where nobody else holds it."""
         if is_tensor(out):
-            return out.copy_(value)
+            return copied(out, value)
         kind = like if out is None else out
         if is_tensor(kind) or type(kind).__module__.partition(".")[0] == "cupy":
             whole = fresh and value._base is None and value.is_contiguous()

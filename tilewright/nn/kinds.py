@@ -92,6 +92,16 @@ def is_traced(torch: Any) -> bool:
 _TRACERS = (private.modes, private.transform, private.trace)
 
 
+def copied(into: Any, value: Any) -> Any:
+    """`into`, a tensor, after a copy: torch refuses inference tensors outside of inference mode."""
+    if not into.is_inference():
+        return into.copy_(value)
+    import torch
+
+    with torch.inference_mode():
+        return into.copy_(value)
+
+
 def is_writable(value: Any) -> bool:
     """Whether an array may be written to, as far as it says."""
     return value.flags.writeable if isinstance(value, np.ndarray) else True
