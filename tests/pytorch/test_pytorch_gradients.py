@@ -218,6 +218,7 @@ def test_the_transforms_of_torch_func_give_what_they_give_of_torch(name: str, wh
     a, b = (torch.randn(*shape, dtype=torch.float64, device=where) for shape in shapes)
     many = [torch.randn(5, *shape, dtype=torch.float64, device=where) for shape in shapes]
     tangents = torch.randn_like(a), torch.randn_like(b)
+    given_a, given = ((a,), tangents[:1]), ((b,), tangents[1:])
 
     def transformed(function: Any) -> list[Any]:
         def squares(a: Any, b: Any) -> Any:
@@ -227,6 +228,8 @@ def test_the_transforms_of_torch_func_give_what_they_give_of_torch(name: str, wh
             grad(squares, (0, 1))(a, b),
             jacrev(function)(a, b),
             jacfwd(function, 1)(a, b),
+            jacfwd(jacfwd(function, 0), 1)(a, b),
+            jvp(lambda a: jvp(lambda b: jvp(squares, (a, b), tangents), *given)[1], *given_a),
             hessian(squares, 1)(a, b),
             jvp(function, (a, b), tangents),
             vjp(function, a, b)[1](function(a, b)),

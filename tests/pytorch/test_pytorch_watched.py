@@ -16,6 +16,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import tilewright as tw  # noqa: E402
+from tests.support.tensor_products import PRODUCTS, ends, operands  # noqa: E402
 from tilewright.errors import (  # noqa: E402
     ArgumentError,
     DtypeError,
@@ -44,32 +45,6 @@ def _seeded() -> Iterator[None]:
     torch._dynamo.reset()
 
 
-def operands(where: str, *, learn: bool = False) -> tuple[Any, Any, Any]:
-    a, b, bias = torch.randn(6, 4), torch.randn(4, 5), torch.randn(5)
-    return tuple(value.to(where).requires_grad_(learn) for value in (a, b, bias))
-
-
-def ends(where: str) -> Any:
-    return torch.tensor([2, 6], device=where)
-
-
-PRODUCTS: dict[str, Any] = {
-    "matmul": lambda a, b, bias: tw.matmul(a, b, bias=bias, alpha=1.5, activation="relu"),
-    "batch": lambda a, b, bias: tw.matmul(a.expand(2, 6, 4), b, bias=bias),
-    "list": lambda a, b, bias: tw.grouped_matmul(
-        [a, a[:2]], [b, b], alpha=[1.0, 2.0], bias=[bias, None], activation="gelu"
-    ),
-    "transposed": lambda a, b, bias: tw.grouped_matmul(
-        [a.t()], [b.t()], transpose_a=True, transpose_b=True
-    ),
-    "twin": lambda a, b, bias: grouped_matmul([a], [b], [bias]),
-    "products": lambda a, b, bias: lists.products([a], [b], [bias]),
-    "rows": lambda a, b, bias: tw.ragged_matmul(
-        a, torch.stack([b, b + 1]), ends(a.device.type), bias=torch.stack([bias, bias])
-    ),
-}
-
-
 @pytest.mark.usefixtures("unread")
 @pytest.mark.parametrize("where", DEVICES)
 @pytest.mark.parametrize("learn", [False, True])
@@ -89,21 +64,6 @@ def test_compiled_products_are_one_graph_with_the_same_gradients(
         used = [value for value in given if name != "transposed" or value.dim() == 2]
         found = torch.autograd.grad(compiled(*given), used)
         torch.testing.assert_close(found, torch.autograd.grad(loss(*given), used))
-
-
-@pytest.mark.usefixtures("unread")
-@pytest.mark.parametrize("where", DEVICES)
-def test_a_compiled_product_may_write_into_out(where: str) -> None:
-    a, b, _ = operands(where)
-    first, second = (torch.ones(6, 5, device=where) for _ in range(2))
-
-    def write(a: Any, b: Any, first: Any, second: Any) -> None:
-        tw.matmul(a, b, out=first, beta=2.0)
-        tw.grouped_matmul([a], [b], out=[second])
-
-    torch.compile(write, fullgraph=True, backend="aot_eager")(a, b, first, second)
-    torch.testing.assert_close(first, a @ b + 2)
-    torch.testing.assert_close(second, a @ b)
 
 
 @pytest.mark.parametrize("where", DEVICES)

@@ -24,6 +24,7 @@ is_batched = attrgetter("_C._functorch.is_legacy_batchedtensor")
 fake_tensor = attrgetter("_subclasses.fake_tensor.FakeTensor")
 trace = attrgetter("_C._get_tracing_state")
 forward_ad = attrgetter("autograd.forward_ad")
+forward_mode = attrgetter("autograd.forward_ad._set_fwd_grad_enabled")  # on or off, for a block
 forward_level = attrgetter("autograd.forward_ad._current_level")  # a number, -1 outside
 
 # Results: below autograd, and without the dispatcher on the way.

@@ -34,12 +34,27 @@ def overlaps_itself(shape: Sequence[int], strides: Sequence[int]) -> bool:
     if 0 in shape:
         return False
     reach = 0  # from the first to the last element of the dimensions seen so far
-    sides = sorted((abs(step), size) for size, step in zip(shape, strides, strict=True) if size > 1)
+    sides = _by_steps(shape, strides)
     for step, size in sides:
         if step <= reach:
             return _found_by_search(sides)
         reach += step * (size - 1)
     return False
+
+
+def _by_steps(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
+    """Steps and sizes of the sides longer than one, the smallest step first.
+
+    Not by `sorted`: a compiler compares sizes that it does not know, and sorts none.
+    """
+    sides: list[tuple[int, int]] = []
+    for size, step in zip(shape, strides, strict=True):
+        if size > 1:
+            at = len(sides)
+            while at and sides[at - 1][0] > abs(step):
+                at -= 1
+            sides.insert(at, (abs(step), size))
+    return sides
 
 
 def _found_by_search(sides: list[tuple[int, int]]) -> bool:

@@ -6,6 +6,7 @@ The checks read shapes, dtypes and devices only, so that compilers and fake tens
 from __future__ import annotations
 
 from functools import partial
+from numbers import Complex
 from typing import Any
 
 import torch
@@ -103,7 +104,9 @@ def check_precision(precision: str | None, a: Tensor) -> None:
 
 def each(value: Any, count: int, name: str, kind: type, dtype: str = "float32") -> list[Any]:
     """One for all problems or one each, as a list; numbers are complex where the dtype is."""
-    values = value if isinstance(value, list | tuple) else getattr(value, "tolist", lambda: value)()
+    # A number that a compiler does not know has no attribute to be asked for.
+    known = isinstance(value, (list, tuple, Complex))
+    values = value if known else getattr(value, "tolist", lambda: value)()
     number = partial(checked_factor, dtype=dtype)
     check: Any = checked_flag if kind is bool else number
     if not isinstance(values, list | tuple):

@@ -35,6 +35,7 @@ from tilewright.torch_ops.eager import (
     is_followed,
     is_transformed,
     outside_of_graphs,
+    rule_for_tangents,
 )
 
 How = tuple[str | None, ...]  # precision, accumulate, device, kernel
@@ -316,9 +317,10 @@ class _Product(torch.autograd.Function):
         return *_gradients(ctx, grad), None, None
 
     @staticmethod
-    def jvp(ctx: Any, of_a: Any, of_b: Any, of_bias: Any, *_: Any) -> Any:
+    @rule_for_tangents
+    def jvp(ctx: Any, saved: Any, of_a: Any, of_b: Any, of_bias: Any, *_: Any) -> Any:
         """The tangent of the result."""
-        a, b = ctx.saved_tensors
+        a, b = saved
         parts = []
         if of_a is not None:
             parts.append(product(of_a, b, None, ctx.alpha, ctx.how))

@@ -6,6 +6,8 @@ through the dispatcher takes 10 us of host time, 22 with gradients; without it 1
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import torch
@@ -18,6 +20,7 @@ PLAIN = (Tensor, torch.nn.Parameter)
 
 is_batched = private.is_batched(torch)
 modes, transform = private.modes(torch), private.transform(torch)
+_forward, _forward_mode = private.forward_ad(torch), private.forward_mode(torch)
 
 
 def is_eager(*values: Tensor | None) -> bool:
@@ -42,11 +45,33 @@ def is_eager(*values: Tensor | None) -> bool:
 
 
 def is_followed(*values: Any) -> bool:
-    """Whether gradients, tangents or a transform of torch.func follow what is made of these."""
+    """Whether gradients, tangents or a transform of torch.func follow what is made of these.
+
+    Not what torch.jit.trace writes down: operators, whose gradients are their own. Of functions
+    with arguments that are no tensors it reads memory that is none, and ends the process.
+    """
     return is_transformed() or (
         torch.is_grad_enabled()
         and any(value is not None and value.requires_grad for value in values)
+        and not torch.jit.is_tracing()
     )
+
+
+def rule_for_tangents(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """A function's `jvp`, given `saved_tensors` and the tangents, that outer levels follow.
+
+    torch calls it with forward-mode AD off at all levels (2.13): of a jvp within a jvp the outer
+    one would take what it makes for constants, with tangents of zero.
+    """
+
+    @wraps(rule)
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        with _forward_mode(True):
+            return rule(
+                ctx, [_forward.unpack_dual(one).primal for one in ctx.saved_tensors], *tangents
+            )
+
+    return jvp
 
 
 @torch.compiler.assume_constant_result

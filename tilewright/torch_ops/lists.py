@@ -23,6 +23,7 @@ from tilewright.torch_ops.eager import (
     is_followed,
     is_transformed,
     outside_of_graphs,
+    rule_for_tangents,
 )
 
 How = tuple[str | None, ...]  # precision, order, device, kernel
@@ -73,8 +74,11 @@ def _by_operator(
     alphas: list[float],
     how: How,
 ) -> list[Tensor]:
-    if not torch.compiler.is_compiling() and any(map(is_batched, (*a, *b, *biases))):
-        one = dense.product_operator  # torch maps it, but no operator of lists
+    given = (*a, *b, *biases)
+    if not torch.compiler.is_compiling() and (
+        any(map(is_batched, given)) or torch.jit.is_tracing()
+    ):
+        one = dense.product_operator  # torch maps and traces it, but no operator of lists
         rest = (how[0], None, how[2], None)
         problems = zip(a, b, _spread(biases, biased), alphas, strict=True)
         return [one(*problem, *rest) for problem in problems]
@@ -192,10 +196,10 @@ class _Products(torch.autograd.Function):
         return None, None, None, *of_a, *of_b, *of_bias
 
     @staticmethod
-    def jvp(ctx: Any, _how: Any, _alphas: Any, _biased: Any, *tangents: Any) -> Any:
+    @rule_for_tangents
+    def jvp(ctx: Any, saved: Any, _how: Any, _alphas: Any, _biased: Any, *tangents: Any) -> Any:
         """The tangents of the results: the products with either factor's tangent in its place."""
         count = ctx.count
-        saved = ctx.saved_tensors
         a, b = saved[:count], saved[count:]
         of_a, of_b = tangents[:count], tangents[count : 2 * count]
         with_a = [(i, of_a[i], b[i]) for i in range(count) if of_a[i] is not None]

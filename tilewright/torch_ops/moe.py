@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tilewright.arrays import torch_private as private
 from tilewright.arrays.turned import new_like
+from tilewright.errors import OperandError
 from tilewright.facts.gates import GATES
 from tilewright.inputs.tensors import needs_gradient
 from tilewright.torch_ops import moe_on_gpu, moe_on_processor
@@ -46,7 +47,7 @@ def layer(
     if is_followed(x, w_up, w_down, weights):
         out = _Layer.apply(*given)[0]
         return out
-    out = _made(*given, False)[0]
+    out = _made(*given, torch.jit.is_tracing())[0]  # who calls what is written down may learn
     return out
 
 
@@ -135,6 +136,11 @@ def _moe_gradients(
     """Of x, w_up, w_down, with no elements where not wanted, and of the weights."""
     if not (weights.numel() and w_down.numel()):
         return _new_gradients(torch.zeros, x, w_up, w_down, weights, wanted)
+    if not h.shape[0]:
+        raise OperandError(
+            "tilewright.moe: nothing is kept for gradients, as no operand required one where this"
+            " graph was made; accepted is a graph made of operands that require one"
+        )
     with torch.no_grad():
         routes = (offsets, tokens, order, places)
         found: _Gradients = _place_of(x).backward(

@@ -26,6 +26,7 @@ from tilewright.torch_ops.eager import (
     is_followed,
     is_transformed,
     outside_of_graphs,
+    rule_for_tangents,
 )
 from tilewright.torch_ops.ragged_tensors import again
 
@@ -206,9 +207,10 @@ class _Ragged(torch.autograd.Function):
     backward = staticmethod(_rows_gradients)
 
     @staticmethod
-    def jvp(ctx: Any, of_x: Any, of_w: Any, _offsets: Any, of_bias: Any, _precision: Any) -> Any:
+    @rule_for_tangents
+    def jvp(ctx: Any, saved: Any, of_x: Any, of_w: Any, _offsets: Any, of_bias: Any, _: Any) -> Any:
         """The tangent of the result: a bias is a product with ones."""
-        x, w, offsets = ctx.saved_tensors
+        x, w, offsets = saved
         parts = []
         if of_x is not None:
             parts.append(product(of_x, w, offsets, None, ctx.precision))

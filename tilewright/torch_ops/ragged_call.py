@@ -59,6 +59,9 @@ def product(
         return ragged.product(x, w, offsets, bias, how)
     inputs = {"x": x, "w": w, "offsets": offsets, "bias": bias}
     _check_out(out, inputs)
+    if torch.compiler.is_compiling():
+        return _put(out, ragged.product(x, w, offsets, bias, how), w, offsets)
+    _check_memory(out, inputs)
     if alone and (out.stride(1) != 1 or out.stride(0) < 1) and out.shape[1] > 1:
         raise OperandError(
             f"out.stride()={out.stride()}: with batch_invariant rows must be contiguous"
@@ -177,6 +180,22 @@ def _check_out(out: Tensor, inputs: dict[str, Any]) -> None:
     if out.requires_grad:
         raise ArgumentError("out: requires a gradient; accepted is out=None then")
     check_apart("out", shape, out.stride())
+
+
+def _put(out: Tensor, found: Tensor, w: Tensor, offsets: Tensor) -> Tensor:
+    """What was found into out's place, as operations that compilers know.
+
+    Rows without a group stay as they are.
+    """
+    if w.dim() == 2 or not offsets.shape[0]:
+        return out.copy_(found) if w.dim() == 2 else out
+    rows = torch.arange(out.shape[0], device=out.device).unsqueeze(1)
+    begins = offsets[0] if offsets.shape[0] > w.shape[0] else 0
+    return out.copy_(torch.where((rows >= begins) & (rows < offsets[-1]), found, out))
+
+
+def _check_memory(out: Tensor, inputs: dict[str, Any]) -> None:
+    """Raise where `out` has no memory of its own, or shares it."""
     for name, value in {**inputs, "out": out}.items():
         _check_plain(name, value)
     if out.is_neg():

@@ -1,0 +1,117 @@
+"""Products that torch.compile and torch.jit.trace write down: any sizes, out=, what learns.
+
+On a processor here; the same tests run on a GPU where there is one (marker gpu).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+import tilewright as tw  # noqa: E402
+from tests.support.tensor_products import PRODUCTS, operands  # noqa: E402
+
+GPU = pytest.param(
+    "cuda",
+    marks=[
+        pytest.mark.gpu,
+        pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch reaches"),
+    ],
+)
+DEVICES = ["cpu", GPU]
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> Iterator[None]:
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.usefixtures("unread")
+@pytest.mark.parametrize("where", DEVICES)
+@pytest.mark.parametrize("name", ["batch", "list", "rows"])
+def test_compiled_products_of_unknown_sizes_are_compiled_once_or_twice(
+    name: str, where: str
+) -> None:
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    graphs = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(PRODUCTS[name], fullgraph=True, dynamic=True, backend=graphs)
+    for scale in (1, 2, 3):
+        a, b, bias = (torch.cat([value] * scale, -1) for value in operands(where))
+        given = (a, torch.cat([b] * scale), bias)
+        torch.testing.assert_close(compiled(*given), PRODUCTS[name](*given))
+    assert graphs.frame_count <= 2
+
+
+WRITTEN: dict[str, Any] = {
+    "matmul": lambda a, b, ends, out: tw.matmul(a, b, out=out, beta=2.0),
+    "list": lambda a, b, ends, out: tw.grouped_matmul([a], [b], out=[out], beta=0.5),
+    "rows": lambda a, b, ends, out: tw.ragged_matmul(a, torch.stack([b, b]), ends, out=out),
+    "depths": lambda a, b, ends, out: tw.ragged_matmul(a, b, ends[:1], out=out[None]),
+}
+
+
+@pytest.mark.usefixtures("unread")
+@pytest.mark.parametrize("where", DEVICES)
+@pytest.mark.parametrize(
+    ("name", "offsets", "dynamic"),
+    [
+        ("matmul", [0], False),
+        ("matmul", [0], True),
+        ("list", [0], True),
+        ("depths", [2], True),
+        ("rows", [2, 4], False),
+        ("rows", [1, 2, 3], True),
+    ],
+    ids=str,
+)
+def test_a_compiled_product_may_write_into_out(
+    name: str, offsets: list[int], dynamic: bool, where: str
+) -> None:
+    a, b, _ = operands(where)
+    given = (a, b, torch.tensor(offsets, device=where))
+    found, wanted = torch.ones(2, 6, 5, device=where)
+    WRITTEN[name](*given, wanted)
+    compiled = torch.compile(WRITTEN[name], fullgraph=True, dynamic=dynamic, backend="aot_eager")
+    compiled(*given, found)
+    torch.testing.assert_close(found, wanted)
+
+
+TRACED: dict[str, Any] = {
+    **PRODUCTS,
+    "experts": lambda a, b, bias: tw.moe(
+        a.t(),  # [4, 6]
+        torch.stack([a[:, :2], a[:, 2:]]),
+        torch.stack([a.t()[:1], b.sum() * a.t()[1:2]]),
+        torch.tensor([[0], [1], [1], [0]], device=a.device),
+        bias[:4, None],
+        activation="swiglu",
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's, that it has a newer exporter, and of each constant
+@pytest.mark.parametrize("where", DEVICES)
+@pytest.mark.parametrize("learn", [False, True])
+@pytest.mark.parametrize("name", TRACED)
+def test_traced_products_have_the_same_results_and_gradients(
+    name: str, learn: bool, where: str
+) -> None:
+    given = operands(where, learn=learn)
+    traced = torch.jit.trace(TRACED[name], given)
+    given = tuple((value.detach() * 2).requires_grad_(learn) for value in given)
+    found, wanted = (function(*given) for function in (traced, TRACED[name]))
+    torch.testing.assert_close(found, wanted)
+    if learn:
+        sums = [
+            sum(one.sin().sum() for one in (made if isinstance(made, list) else [made]))
+            for made in (found, wanted)
+        ]
+        gradients = [torch.autograd.grad(one, given, allow_unused=True) for one in sums]
+        torch.testing.assert_close(*gradients)
