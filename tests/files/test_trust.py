@@ -20,7 +20,7 @@ import pytest
 import tilewright
 from tilewright import settings
 from tilewright.errors import CacheError, CacheWarning
-from tilewright.files import trust
+from tilewright.files import cache, trust
 from tilewright.tuning import store
 from tilewright.tuning.tuner import Tuner
 
@@ -298,6 +298,8 @@ class Planted:
 
 def test_numbas_pickles_are_not_read_where_others_may_have_written_them(own_store: Path) -> None:
     pytest.importorskip("numba")
+    from tilewright.backends.host.kept_code import MAGIC
+
     code = (
         "import numpy as np; from tilewright import onebit; x = onebit.pack(np.ones((8, 64)));"
         "print(onebit.matmul(x, x, kernel='numba')[0, 0])"
@@ -314,10 +316,11 @@ def test_numbas_pickles_are_not_read_where_others_may_have_written_them(own_stor
         )
 
     assert run().stdout == "64\n"
-    for index in own_store.rglob("*.nbi"):
-        version = pickle.loads(index.read_bytes())  # it is pickled first
-        index.write_bytes(pickle.dumps(version) + pickle.dumps(Planted()))
-        index.chmod(0o666)
+    files = list(own_store.rglob("*.nbc"))
+    assert files
+    for file in files:
+        file.write_bytes(cache.sealed(MAGIC, pickle.dumps(Planted())))
+        file.chmod(0o666)
     done = run()
     assert done.stdout == "64\n"
     assert "can be written by everyone" in done.stderr

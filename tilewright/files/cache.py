@@ -74,12 +74,17 @@ def _why_refused(path: Path, status: os.stat_result, most: int) -> str | None:
 def write(path: Path, content: bytes) -> None:
     """Replace `path`. Warns where that is not possible; the content is then made anew next time."""
     try:
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        with atomic.replacing(path) as temporary:
-            temporary.write_bytes(content)
+        replace(path, content)
     except OSError as error:
         why = f"cannot be written ({error.strerror}); its content will be made"
         _say(path, f"{why} again in the next process")
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Replace `path`; its folder is made where it is not there. Raises OSError."""
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    with atomic.replacing(path) as temporary:
+        temporary.write_bytes(content)
 
 
 def read_sealed(path: Path, magic: bytes) -> bytes | None:
@@ -96,7 +101,12 @@ def read_sealed(path: Path, magic: bytes) -> bytes | None:
 
 def write_sealed(path: Path, magic: bytes, body: bytes) -> None:
     """As `write`: what it is, 32 bytes by which damage is seen, and the content."""
-    write(path, magic + digest(body) + body)
+    write(path, sealed(magic, body))
+
+
+def sealed(magic: bytes, body: bytes) -> bytes:
+    """What `read_sealed` gives `body` of."""
+    return magic + digest(body) + body
 
 
 def digest(content: bytes) -> bytes:

@@ -2,10 +2,10 @@
 
     kernels("conv")  ->  tilewright.backends.host.kernels.conv, compiled on first use of a function
 
-Machine code goes to the folder `numba-HASH` of Tilewright's cache, one for each state of the
-sources: Numba itself compares only the file that a function stands in, not those it calls. What it
-keeps there are pickles, so that a folder that others may write is not read: without a cache it is a
-folder of this process alone, which goes when it ends.
+Machine code goes to the folder `numba-HASH` of Tilewright's cache (`kept_code.py`), one for each
+state of the sources: Numba itself compares only the file that a function stands in, not those it
+calls. What is kept there are pickles, so that a folder that others may write is not read: without a
+cache it is a folder of this process alone, which goes when it ends.
 """
 
 from __future__ import annotations
@@ -105,8 +105,10 @@ def _kept() -> Iterator[None]:
     """Functions that are decorated meanwhile are kept on disk in our folder."""
     from numba import config
 
+    from tilewright.backends.host.kept_code import in_files_of_ours
+
     folder = settings.code_folder(f"numba-{_sources()}")
-    with LOCK:
+    with LOCK, in_files_of_ours():
         before = config.CACHE_DIR
         # Read when a function is decorated; the user's own functions keep their place.
         config.CACHE_DIR = str(folder)
@@ -119,7 +121,7 @@ def _kept() -> Iterator[None]:
 def is_kept(name: str) -> bool:
     """Whether some function of a module of `kernels/` was compiled before, for these sources."""
     folder = settings.cache_part(f"numba-{_sources()}")
-    return folder is not None and next(folder.rglob(f"{name}.*.nbi"), None) is not None
+    return folder is not None and next(folder.rglob(f"{name}.*.nbc"), None) is not None
 
 
 def pool_is_lost() -> bool:
