@@ -21,6 +21,7 @@ from tilewright.backends.opencl.rules import (
     MULTIPLY_ADD,
     Rule,
     has_short_loops,
+    preferences,
     read,
     wants_one_queue,
     why_not_compile,
@@ -155,6 +156,13 @@ def test_where_loops_end_early_a_long_k_is_refused_and_a_short_one_taken() -> No
     assert why_not(naive, config, short, device) is None
     assert "accepted is k to 4096" in str(why_not(naive, config, long, device))
     assert why_not(naive, config, long, RUSTICL) is None
+
+
+def test_rules_are_read_once_for_a_device_and_anew_for_another() -> None:
+    known = preferences(made_up.H200)
+    assert preferences(replace(made_up.H200)) is known
+    other = replace(made_up.H200, name="Adreno 650", vendor="QUALCOMM")
+    assert preferences(other).rules != known.rules
 
 
 def test_a_driver_that_mixes_up_launches_of_two_queues_gets_one() -> None:

@@ -11,7 +11,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +96,7 @@ class Preferences:
     rules: tuple[Rule, ...]
 
 
+@lru_cache(maxsize=64)
 def preferences(device: Device) -> Preferences:
     """The preferences for a device, with the rules they came from."""
     otherwise, every, _ = read()
