@@ -158,10 +158,11 @@ def cache_part(name: str) -> Path | None:
     return part
 
 
-def code_folder(name: str) -> Path:
+def code_folder(name: str) -> Path | None:
     """A folder for code that somebody else's loader reads (OpenCL's, Numba's), made if absent.
 
-    In the cache, if nobody else can have written any file of it; else this process's own.
+    In the cache, if nobody else can have written any file of it; else this process's own; None,
+    with one warning, where that cannot be made either or others could replace it.
     """
     part = cache_part(name)
     try:
@@ -173,22 +174,40 @@ def code_folder(name: str) -> Path:
             warnings.warn(_not_used(part, problem), CacheWarning, stacklevel=3)
     except OSError as error:
         warnings.warn(_not_used(part or Path(name), str(error)), CacheWarning, stacklevel=3)
-    own = private_folder() / name
-    own.mkdir(mode=0o700, exist_ok=True)
+    try:
+        own = private_folder() / name
+        own.mkdir(mode=0o700, exist_ok=True)
+    except (CacheError, OSError) as error:
+        _tell_of_none(str(error))
+        return None
     return own
+
+
+@cache
+def _tell_of_none(why: str) -> None:
+    warnings.warn(
+        f"no folder for code ({why}): none is kept in files, and of OpenCL's drivers those that pip"
+        " installed are not found",
+        CacheWarning,
+        stacklevel=4,
+    )
 
 
 @cache
 def private_folder() -> Path:
     """A folder of this process alone, removed when it ends: for what needs one without a cache.
 
-    Raises CacheError where the folder for temporary files is such that others could replace it.
+    Raises CacheError where there is no folder for temporary files, or others could replace this.
     """
-    folder = Path(tempfile.mkdtemp(prefix="tilewright-"))
-    atexit.register(_remove, folder, os.getpid())
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="tilewright-"))
+    except OSError as error:
+        raise CacheError(f"TMPDIR: {error.strerror}; name a folder of your own") from None
     problem = trust.why_untrusted(folder)
     if problem:
+        folder.rmdir()
         raise CacheError(f"TMPDIR={tempfile.gettempdir()!r}: {problem}; name a folder of your own")
+    atexit.register(_remove, folder, os.getpid())
     return folder
 
 

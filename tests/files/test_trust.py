@@ -392,7 +392,32 @@ def test_folders_for_temporary_files_that_others_could_replace_are_refused(
     settings.private_folder.cache_clear()
     with pytest.raises(CacheError, match=r"TMPDIR=.*can be written by everyone"):
         settings.private_folder()
+    assert not list(tmp_path.iterdir())
     settings.private_folder.cache_clear()
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["anyone's", "none"])
+def test_products_are_right_where_no_folder_takes_files(there: bool, tmp_path: Path) -> None:
+    code = (
+        "import tempfile, sys; tempfile.tempdir = sys.argv[1];"
+        "import numpy as np, tilewright as tw; a = np.ones((5, 7), np.float32);"
+        "print(tw.matmul(a, a.T)[0, 0], tw.grouped_matmul([a] * 99, [a.T] * 99)[98][0, 0]);"
+        "from tilewright import settings; print([settings.code_folder(name) for name in 'ab']);"
+        "from tilewright.backends.host import compiled;"
+        "compiled.available() and compiled.kernels('routes')"
+    )
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine").chmod(0o777)
+    folder = tmp_path / ("mine" if there else "gone")
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(folder)],
+        env={**os.environ, "TILEWRIGHT_CACHE": "off"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "7.0 7.0\n[None, None]\n"
+    assert done.stderr.count("CacheWarning") == 1
 
 
 def test_the_product_is_right_where_the_cache_is_refused(

@@ -24,14 +24,13 @@ def twice(x: Any) -> Any:
 
 
 @pytest.fixture
-def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Any]]:
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     """Gives the function as a process that begins would have it."""
-    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(twice, "__module__", "tilewright.made_up")
     kept_code._tell.cache_clear()
 
-    def decorated() -> Any:
-        with kept_code.in_files_of_ours():
+    def decorated(folder: Path | None = tmp_path) -> Any:
+        with kept_code.kept_in(folder):
             return numba.njit(cache=True)(twice)
 
     yield decorated
@@ -96,6 +95,12 @@ def test_a_folder_that_takes_no_more_is_told_of_once_and_changes_no_result(
     assert [one.category for one in told] == [CacheWarning]
     assert os.strerror(error) in str(told[0].message)
     assert not files(tmp_path)
+
+
+def test_without_a_folder_nothing_is_kept_and_results_are_the_same(made: Any) -> None:
+    function = made(None)
+    assert (function(3), function(2.5)) == (6, 5.0)
+    assert type(function._cache) is caching.NullCache
 
 
 def test_functions_of_others_are_kept_as_numba_keeps_them(

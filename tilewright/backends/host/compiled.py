@@ -102,20 +102,12 @@ def compile_routes() -> None:
 
 @contextmanager
 def _kept() -> Iterator[None]:
-    """Functions that are decorated meanwhile are kept on disk in our folder."""
-    from numba import config
-
-    from tilewright.backends.host.kept_code import in_files_of_ours
+    """Functions that are decorated meanwhile are kept on disk in our folder, where we have one."""
+    from tilewright.backends.host.kept_code import kept_in
 
     folder = settings.code_folder(f"numba-{_sources()}")
-    with LOCK, in_files_of_ours():
-        before = config.CACHE_DIR
-        # Read when a function is decorated; the user's own functions keep their place.
-        config.CACHE_DIR = str(folder)
-        try:
-            yield
-        finally:
-            config.CACHE_DIR = before
+    with LOCK, kept_in(folder):
+        yield
 
 
 def is_kept(name: str) -> bool:

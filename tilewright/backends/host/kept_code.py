@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numba
-from numba.core import caching, ccallback, dispatcher, serialize
+from numba.core import caching, ccallback, config, dispatcher, serialize
 
 from tilewright.errors import CacheWarning
 from tilewright.files import cache
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 MAGIC = b"tilewright machine code 1\n"
 _OURS = "tilewright."
@@ -83,21 +83,27 @@ def _tell(folder: Path, why: str) -> None:
     )
 
 
-def _cache_of(function: Any) -> Any:
-    """Numba's own for functions of others that are decorated meanwhile, in other threads."""
-    ours = str(function.__module__).startswith(_OURS)
-    kind: Callable[[Any], Any] = _Kept if ours else caching.FunctionCache
-    return kind(function)
-
-
 @contextmanager
-def in_files_of_ours() -> Iterator[None]:
-    """Functions of ours that are decorated meanwhile are kept so. Enter it with a lock held."""
+def kept_in(folder: Path | None) -> Iterator[None]:
+    """Functions of ours that are decorated meanwhile are kept there, or nowhere where it is None.
+
+    Those of others that are decorated in other threads have Numba's own cache. Enter it with a lock
+    held.
+    """
+
+    def cache_of(function: Any) -> Any:
+        if not str(function.__module__).startswith(_OURS):
+            return caching.FunctionCache(function)
+        return caching.NullCache() if folder is None else _Kept(function)
+
     makers: Any = (ccallback, dispatcher)
+    before = config.CACHE_DIR  # read when a function is decorated
+    config.CACHE_DIR = before if folder is None else str(folder)
     for module in makers:
-        module.FunctionCache = _cache_of
+        module.FunctionCache = cache_of
     try:
         yield
     finally:
+        config.CACHE_DIR = before
         for module in makers:
             module.FunctionCache = caching.FunctionCache

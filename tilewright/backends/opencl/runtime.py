@@ -171,7 +171,8 @@ def pyopencl() -> ModuleType:
             "device='opencl': pyopencl is not installed; 'pip install tilewright[cpu]' brings it"
             " with a driver for this processor, 'pip install tilewright[opencl]' without one"
         )
-    os.environ["OCL_ICD_VENDORS"] = str(_vendors_folder())
+    if folder := _vendors_folder():
+        os.environ["OCL_ICD_VENDORS"] = str(folder)
     # The programs are cached here, keyed by driver; pyopencl's own cache would double that.
     os.environ.setdefault("PYOPENCL_NO_CACHE", "1")
     try:
@@ -185,11 +186,14 @@ def pyopencl() -> ModuleType:
     return module
 
 
-def _vendors_folder() -> Path:
-    """A folder with one `.icd` file a driver, filled anew where somebody emptied it."""
+def _vendors_folder() -> Path | None:
+    """A folder with one `.icd` file a driver, filled anew where somebody emptied it; None where
+    there is none to write to."""
     libraries = driver_libraries(Path(sysconfig.get_path("data")))
     digest = hashlib.sha256("\n".join(libraries).encode()).hexdigest()[:16]
     folder = settings.code_folder(f"vendors-{digest}")
+    if folder is None:
+        return None
     wanted = {f"{index:02}.icd": f"{library}\n" for index, library in enumerate(libraries)}
     for entry in folder.glob("*.icd"):
         if entry.name not in wanted:
