@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright import calls
 from tilewright.calls import dense
-from tilewright.calls.dense_quick_host import is_host_product
+from tilewright.calls.dense_quick_host import is_host_product, is_host_result
 from tilewright.errors import ArgumentError, OperandError
 from tilewright.facts.device import Device
 from tilewright.facts.problem import Problem
@@ -98,15 +98,17 @@ def matmul(
     if (
         type(a) is np.ndarray
         and type(b) is np.ndarray
-        and out is bias is activation is device is kernel is precision is accumulate is None
+        and (out is None or type(out) is np.ndarray)
+        and bias is activation is device is kernel is precision is accumulate is None
         and type(alpha) is type(beta) is float
         and alpha == 1.0
         and beta == 0.0
         and transpose_a is transpose_b is False
         and is_host_product(a, b)
+        and (out is None or is_host_result(a, b, out))
     ):
         try:
-            return np.matmul(a, b)
+            return np.matmul(a, b, out)
         except MemoryError:
             pass  # the checks have the words for it
     if device is None and VARIABLES.get(DEVICE):

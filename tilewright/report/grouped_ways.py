@@ -16,7 +16,7 @@ from tilewright.facts.device import Device
 from tilewright.facts.problem import Column
 from tilewright.facts.scalars import Scalars
 from tilewright.inputs import make
-from tilewright.inputs.devices import backend_of
+from tilewright.inputs.devices import backend_of, resolve
 from tilewright.inputs.ragged_batch import RaggedBatch
 from tilewright.planning.grouped import lay_out, signature
 from tilewright.products import dense, reference
@@ -95,12 +95,16 @@ def numpy_loop(operands: Operands) -> Prepared:
 
 
 def our_loop(operands: Operands, device: Device) -> Prepared:
-    """One `tilewright.matmul` a problem, from and to NumPy arrays."""
+    """One `tilewright.matmul` a problem, from and to NumPy arrays.
+
+    The device is named where it is not the one that a caller gets without: a name costs 40 µs.
+    """
     jobs = list(zip(operands.a, operands.b, operands.c, strict=True))
+    named = None if device == resolve(None) else device
 
     def run() -> None:
         for x, y, z in jobs:
-            dense.matmul(x, y, out=z, device=device)
+            dense.matmul(x, y, out=z, device=named)
 
     return Prepared(run, lambda: operands.c)
 
