@@ -344,7 +344,7 @@ BAD_FILES: tuple[tuple[str, Callable[[Path, Any], Any], str], ...] = (
     ("complex.npy", lambda p, a: np.save(p, a.astype(complex)), "holds complex128"),
     ("records.npy", lambda p, a: np.save(p, np.zeros(3, "f4,f4")), "accepted are float16"),
     ("scalar.npy", lambda p, a: np.save(p, np.float32(3)), "holds one number"),
-    ("folder.npy", lambda p, a: p.mkdir(), "no such file"),
+    ("folder.npy", lambda p, a: p.mkdir(), "a folder; accepted are"),
     ("missing.npy", lambda p, a: None, "no such file"),
     ("table.csv", write_text("1,2"), "suffix '.csv'"),
     ("two.npz", lambda p, a: np.savez(p, x=a, y=a), "'two.npz:x', 'two.npz:y'"),

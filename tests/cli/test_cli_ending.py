@@ -417,3 +417,30 @@ def test_ctrl_c_while_modules_are_loaded_is_one_line(module: str) -> None:
     line = [sys.executable, "-c", _AS_IN_A_TERMINAL + STOPPED, module]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "error: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("closed", "words", "stderr"),
+    [
+        (">&-", "cache info", "error: standard output: cannot be written"),
+        (
+            "<&- >&-",
+            "--version",
+            "error: standard output: cannot be written",
+        ),
+        ("2>&-", "cache nonsense", ""),
+    ],
+)
+@pytest.mark.skipif(os.name != "posix", reason="a shell closes streams")
+def test_a_stream_that_the_caller_closed_is_no_bug(closed: str, words: str, stderr: str) -> None:
+    """One line or none, and nothing printed into whatever file is opened first."""
+    line = f"exec {sys.executable} -m tilewright {words} {closed}"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == bool(stderr)
+    assert done.stderr.startswith(stderr)
+
+
+def test_help_shows_no_type_behind_an_option_that_takes_no_value() -> None:
+    for command in ((), ("matmul",), ("net",), ("net", "quantise"), ("cache", "info")):
+        assert "bool" not in invoke(*command, "--help").stdout

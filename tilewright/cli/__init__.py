@@ -16,12 +16,11 @@ import warnings
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 import tilewright
 from tilewright.cli import ending
 from tilewright.cli.ending import complain
-from tilewright.cli.optional import Command
+from tilewright.cli.optional import Command, Group
 from tilewright.errors import TilewrightError
 
 # A file here each, with a function of the same name; of GROUPS, with an `app` of several.
@@ -32,7 +31,7 @@ COMMANDS = (
 GROUPS = ("net", "onebit", "cache")
 
 
-class _Commands(TyperGroup):
+class _Commands(Group):
     """Commands in the order of COMMANDS, errors and warnings as single lines."""
 
     entered: Any = None  # the context of the last call that came as far as a command

@@ -37,9 +37,9 @@ def analyse(
     """Say what a film is like, scene by scene, and which stages would help, with the reason.
 
     Cuts, light, noise, seams of blocks, blur, haze, bands, lines of two moments, screen content,
-    text that stands still, motion; with --detect or --detect-model also in how many pictures, two a
-    second, which things are, as people where that network knows them. `tilewright enhance IN -o OUT
-    --auto` does what is advised.
+    text that stands still, motion; with --detect or --detect-model also which things are seen, as
+    people where that network knows them, and in how many of the pictures looked at, two a second.
+    `tilewright enhance IN -o OUT --auto` does what is advised.
 
     Examples:
 

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from tilewright import settings
 from tilewright.cli.common import console
+from tilewright.cli.optional import Command, Group
 from tilewright.files.whole import write_json
 from tilewright.inputs.checks import checked_name
 from tilewright.planning.classes import record_words
@@ -19,12 +20,13 @@ from tilewright.tuning import exchange
 
 app = typer.Typer(
     name="cache",
+    cls=Group,
     no_args_is_help=True,
     help="Compiled programs, measurements and tuned configurations on disk.",
 )
 
 
-@app.command()
+@app.command(cls=Command)
 def info() -> None:
     """Where the cache lies, how large it is, and every configuration that beat its default."""
     out = console()
@@ -64,7 +66,7 @@ def _device(winner: exchange.Winner) -> str:
     return f"{winner.architecture.rpartition('|')[2]}, {winner.driver}"
 
 
-@app.command()
+@app.command(cls=Command)
 def clear(
     part: Annotated[
         list[str] | None,
@@ -78,7 +80,7 @@ def clear(
     print(f"removed {removed} files from {exchange.home()}")
 
 
-@app.command()
+@app.command(cls=Command)
 def export(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="To write, readable JSON.")],
 ) -> None:
@@ -89,7 +91,7 @@ def export(
     print(f"wrote {count} documents to {file}")
 
 
-@app.command(name="import")
+@app.command(name="import", cls=Command)
 def import_file(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` wrote.")],
 ) -> None:

@@ -47,7 +47,7 @@ DeviceOption = Annotated[
 ]
 
 DtypeOption = Annotated[str, typer.Option("--dtype", help="float16, float32 or float64.")]
-SeedOption = Annotated[int, typer.Option("--seed", help="Of sizes drawn and of operands.")]
+SeedOption = Annotated[int, typer.Option("--seed", help="Seed of the sizes and operands drawn.")]
 
 
 def positive(parameter: typer.CallbackParam, value: int | None) -> int | None:
@@ -59,7 +59,7 @@ def positive(parameter: typer.CallbackParam, value: int | None) -> int | None:
 
 RepeatsOption = Annotated[
     int,
-    typer.Option("--repeats", callback=positive, metavar="N", help="Runs of which the median is."),
+    typer.Option("--repeats", callback=positive, metavar="N", help="Runs; their median is shown."),
 ]
 JsonOption = Annotated[
     Path | None,
@@ -99,9 +99,17 @@ def deliver(
         print(f"wrote {plot}")
 
 
+class _Screen(Console):
+    """A console that leaves lines to the terminal which are longer than it is wide."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """As Rich's, but nothing is cut off at the edge."""
+        super().print(*objects, **{"crop": False, **options})
+
+
 def console() -> Console:
     """Where tables go."""
-    return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
+    return _Screen(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
 
 
 def note(text: str) -> None:

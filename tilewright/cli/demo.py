@@ -47,7 +47,7 @@ def demo(
         typer.Option("--only", metavar="PART", help=f"Of {', '.join(PARTS)}; repeatable."),
     ] = None,
     network: Annotated[
-        str, typer.Option("--network", help="That enlarges the film: s, m or l.")
+        str, typer.Option("--network", help="Which network enlarges the film: s, m or l.")
     ] = "l",
     device: DeviceOption = None,
 ) -> None:

@@ -39,7 +39,11 @@ def label(
     ] = 0.5,
     score: Annotated[
         float,
-        typer.Option("--score", metavar="S", help="How sure it has to be: low, as rows go easily."),
+        typer.Option(
+            "--score",
+            metavar="S",
+            help="How sure it has to be; wrong rows are soon deleted.",
+        ),
     ] = 0.3,
     tiles: Annotated[
         bool, typer.Option("--tiles", help="Look at pictures larger than the model in tiles too.")

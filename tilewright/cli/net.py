@@ -22,6 +22,7 @@ from tilewright.cli.net_inputs import (
     times,
 )
 from tilewright.cli.net_quantise import quantise
+from tilewright.cli.optional import Command, Group
 from tilewright.cli.profile import profile
 from tilewright.errors import ArgumentError, FileError, ShapeError
 from tilewright.facts.ceilings import bytes_text
@@ -36,12 +37,13 @@ from tilewright.nn.stored import load, save
 app = typer.Typer(
     name="net",
     help="Networks of any operators from ONNX files: convert, look inside, run, time, quantise.",
+    cls=Group,
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
 
 
-@app.command()
+@app.command(cls=Command)
 def convert(
     model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="Any ONNX file.")],
     output: Annotated[
@@ -62,7 +64,7 @@ def convert(
     print(f"wrote {output}: {output.stat().st_size:,} bytes")
 
 
-@app.command()
+@app.command(cls=Command)
 def info(model: ModelArgument, shape: ShapeOption = None) -> None:
     """Show inputs, outputs, operators and parameters; with sizes also operations and memory.
 
@@ -139,7 +141,7 @@ def _listed(head: str, parts: list[str]) -> None:
         print(f"{head if not at else '':<12}{text}")
 
 
-@app.command()
+@app.command(cls=Command)
 def run(
     model: ModelArgument,
     inputs: Annotated[
@@ -210,6 +212,6 @@ def _write(path: Path, array: NDArray) -> None:
     pictures.save_planes(path, "--output", array[0])
 
 
-app.command()(profile)
-app.command()(bench)
-app.command()(quantise)
+app.command(cls=Command)(profile)
+app.command(cls=Command)(bench)
+app.command(cls=Command)(quantise)

@@ -12,6 +12,7 @@ import typer
 
 from tilewright.cli.common import RepeatsOption, check_npz, console, positive
 from tilewright.cli.onebit_bench import bench
+from tilewright.cli.optional import Command, Group
 from tilewright.cli.pictures import picture
 from tilewright.errors import ArgumentError, FileError
 from tilewright.files import reading
@@ -26,16 +27,17 @@ _MOST_LABELS = 16 << 20  # bytes of a file of names
 app = typer.Typer(
     name="onebit",
     help="Networks of one-bit weights and activations: convert, look inside, run, time.",
+    cls=Group,
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
 
-app.command()(bench)
+app.command(cls=Command)(bench)
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL.npz", help="What `convert` wrote.")]
 
 
-@app.command()
+@app.command(cls=Command)
 def convert(
     model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="A float graph.")],
     output: Annotated[Path, typer.Argument(metavar="MODEL.npz", help="Where the network goes.")],
@@ -77,7 +79,7 @@ def convert(
     print(f"wrote {output}: {after:,} bytes; {model} has {before:,}")
 
 
-@app.command()
+@app.command(cls=Command)
 def info(model: Model) -> None:
     """Show a network's layers, sizes and padding.
 
@@ -89,7 +91,7 @@ def info(model: Model) -> None:
         print(line)
 
 
-@app.command()
+@app.command(cls=Command)
 def run(
     model: Model,
     image: Annotated[Path, typer.Argument(metavar="IMAGE", help="A picture, PNG or JPEG say.")],
@@ -119,7 +121,7 @@ def run(
         print(f"{score:12.4f}  {name}")
 
 
-@app.command()
+@app.command(cls=Command)
 def profile(
     model: Model,
     repeats: RepeatsOption = 20,

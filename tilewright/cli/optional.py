@@ -1,7 +1,7 @@
-"""Options whose value may be left out: `--low-light` is `--low-light 1`.
+"""Commands whose options may be given without a value: `--low-light` is `--low-light 1`.
 
 Click has these; Typer does not pass them on. So a value is put in before a line is parsed, where
-what follows the option is none.
+what follows the option is none. Options that never have a value are shown without one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 VALUES: Mapping[str, str] = {
     "--low-light": "1",
@@ -24,12 +24,32 @@ VALUES: Mapping[str, str] = {
 FILES: Mapping[str, tuple[str, ...]] = {"--detect": (".jsonl", ".ndjson")}
 
 
+class Group(TyperGroup):
+    """A command of commands whose help shows flags as they are typed."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its options, flags without a type."""
+        return _without_types_of_flags(super().get_params(ctx))
+
+
 class Command(TyperCommand):
     """A command that knows them."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its options and arguments, flags without a type."""
+        return _without_types_of_flags(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse a line with values where they were left out."""
         return super().parse_args(ctx, list(filled(args)))
+
+
+def _without_types_of_flags(parameters: list[Any]) -> list[Any]:
+    """Typer's help has `--force <bool>`, as if a value had to follow."""
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False) and parameter.metavar is None:
+            parameter.metavar = ""
+    return parameters
 
 
 def filled(arguments: Sequence[str]) -> Iterator[str]:

@@ -61,7 +61,8 @@ def refusing(label: str, what: str, accepted: str = "") -> Iterator[None]:
 def by_suffix(path: Path, label: str, readers: Mapping[str, Reader], accepted: str) -> Reader:
     """The reader of files that end as this one does. Raises FileError where there is none."""
     if not path.is_file():
-        raise FileError(f"{label}: no such file; accepted are {accepted}")
+        what = "a folder" if path.is_dir() else "no file" if path.exists() else "no such file"
+        raise FileError(f"{label}: {what}; accepted are {accepted}")
     if path.suffix.lower() not in readers:
         raise FileError(f"{label}: suffix {path.suffix!r}; accepted are {accepted}")
     return readers[path.suffix.lower()]

@@ -214,7 +214,9 @@ def _check_out(source: Path, out: Path, overwrite: bool) -> None:
         if source.exists() and out.samefile(source):
             raise ArgumentError(f"{label}: is the source itself; accepted is another file")
         if not overwrite:
-            raise FileError(f"{label}: exists; accepted is another name, or overwrite")
+            raise FileError(
+                f"{label}: exists; accepted is another name, or overwrite=True (--overwrite)"
+            )
 
 
 def made(

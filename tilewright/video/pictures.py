@@ -151,7 +151,9 @@ def _check(pair: Pair, overwrite: bool) -> None:
         if pair.out.samefile(pair.source):
             raise ArgumentError(f"{label}: is the source itself; accepted is another file")
         if not overwrite:
-            raise FileError(f"{label}: exists; accepted is another name, or overwrite")
+            raise FileError(
+                f"{label}: exists; accepted is another name, or overwrite=True (--overwrite)"
+            )
 
 
 def _size(path: Path) -> tuple[int, int, str]:

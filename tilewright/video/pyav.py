@@ -91,8 +91,10 @@ def reading(path: Path, argument: str = "path") -> Iterator[Any]:
         with opened(_address(path)) as container:
             yield container
     except (av.FFmpegError, UnicodeError) as error:
+        # Not its text, which begins with FFmpeg's number for it: "[Errno 1094995529]".
+        why = getattr(error, "strerror", None) or in_one_line(error)
         raise FileError(
-            f"{label}: cannot be read ({in_one_line(error)}); accepted are films that FFmpeg reads"
+            f"{label}: cannot be read ({why}); accepted are films that FFmpeg reads"
         ) from None
 
 
