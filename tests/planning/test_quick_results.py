@@ -1,4 +1,4 @@
-"""A plain product into a result that is there is NumPy's at once, and checked where it is not plain."""
+"""Plain products into results that are there are NumPy's at once, all others are checked."""
 
 from __future__ import annotations
 
