@@ -32,7 +32,7 @@ from tilewright.planning.cost import (
     interpolated,
 )
 from tilewright.planning.explain import explain
-from tilewright.planning.host_part import large
+from tilewright.planning.host_part import large, spared
 from tilewright.planning.tiles import legal_configs, waves, why_not
 
 CURVE = Curve(((1e6, 1e-3), (1e8, 1e-1), (1e9, 0.5)))
@@ -273,6 +273,16 @@ def test_a_blas_takes_what_is_wide_in_every_direction(
     sides: tuple[int, int, int], found: bool
 ) -> None:
     assert large(*(np.array([side]) for side in sides)).tolist() == [found]
+
+
+@pytest.mark.parametrize(
+    ("others", "found"), [((30, 30, 30), [0, 1]), ((300, 300, 300), []), ((512, 700, 700), [])]
+)
+def test_what_is_large_is_a_blas_where_the_others_are_little(
+    others: tuple[int, int, int], found: list[int]
+) -> None:
+    sizes = np.array([(1000, 1000, 1000), (512, 2000, 712), *[others] * 300])
+    assert np.flatnonzero(spared(*sizes.T)).tolist() == found
 
 
 def candidate(ratio: float, moved: int = 0) -> Candidate:

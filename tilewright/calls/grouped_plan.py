@@ -132,7 +132,8 @@ class GroupedPlan(Fixed):
         host = host_share(self.home, self.dtype, sizes)
         if len(host):
             large = counted(len(host), "large product")
-            head.append(f"host       {large} by NumPy's BLAS, before the others")
+            when = "after" if self.home.backend == "host" else "before"
+            head.append(f"host       {large} by NumPy's BLAS, {when} the others")
         return "\n".join(head + explained(self.layout, self.verdict, flops))
 
     def bind(self, a: Any, b: Any, out: Any = None, **options: Any) -> Callable[[], Results]:

@@ -1,9 +1,9 @@
 """Multiplies plain lists of NumPy's arrays at once, without checks and plans of their own.
 
     up to six    one after another, checked as they are made
-    more         read in machine code (backends/host/lists.py), then multiplied there, or by a loop
-                 where that ends first, as large products do; None where threads would wait for
-                 one that cannot be cut along k: a plan cuts it
+    more         read in machine code (backends/host/lists.py), then multiplied there, what is large
+                 by NumPy's BLAS, or all by a loop where that ends first; None where threads would
+                 wait for one that cannot be cut along k: a plan cuts it
 
 Checked columns, tables and a launch of buffers that the driver has not seen take about 1.3 ms and
 1 µs a product more than a bound plan's launch, a product of NumPy's 0.5 µs where it is asked as
@@ -29,11 +29,10 @@ from tilewright.calls.grouped_engines import is_ready
 from tilewright.facts.device import Device
 from tilewright.inputs.devices import host, resolve
 from tilewright.planning.host_part import (
-    LARGE,
     SIDE_OF_LISTS,
     SMALL,
     ZEROED,
-    lost_by_lists,
+    large,
     saved,
     saved_by_lists,
 )
@@ -118,7 +117,7 @@ def _many(a: Any, b: Any) -> list[NDArray] | None:
         return _looped(*held, kind)
     if read.is_uneven:
         found = None if is_worth_planning(len(held[0]), read.flops) else _looped(*held, kind)
-    elif read.saved <= 0 or read.is_blas:
+    elif read.saved <= 0:
         found = _loop(*held, read.widest)
     else:
         found = read.multiply()
@@ -192,7 +191,6 @@ def unbound(device: Device, dtype: str, sizes: tuple[Column, Column, Column]) ->
         return planned
     if are_uneven(host(), dtype, sizes):
         return planned
-    large = (np.minimum(np.minimum(m, n), k) >= SIDE_OF_LISTS) & (flops >= LARGE)
-    if lost_by_lists(count, total, float(flops[large].sum())) > 0:
-        return "loop"
-    return "lists" if saved_by_lists(count, float(np.minimum(flops, SMALL).sum())) > 0 else "loop"
+    others = ~large(m, n, k, SIDE_OF_LISTS)
+    listed = float(np.minimum(flops[others], SMALL).sum())
+    return "lists" if saved_by_lists(int(others.sum()), listed) > 0 else "loop"

@@ -32,8 +32,9 @@ _MANY, _SAVED, _SAVED_OF_MANY = 256, 2e-12, 8e-12
 # of a product count, as a BLAS is no slower with larger ones; less what any such call takes.
 SMALL = 7e5
 _LISTED, _SAVED_OF_LISTED, _CALL = 5e-7, 6e-12, 4e-5
-# Lists leave a product to a BLAS that is large and no narrower than this: one of 300 x 700 x 5000
-# takes them as long, or less. Seconds of an operation that they lose with those that are.
+# The host's own kernels leave a product to a BLAS that is large and no narrower than this: one of
+# 300 x 700 x 5000 takes them as long, or less. Seconds of an operation that they lose with those
+# that are.
 SIDE_OF_LISTS, _LOST = 512, 1e-12
 # Elements of a result: NumPy's `dot` fills it with zeros first, which from here on takes longer
 # than `matmul` takes to begin: for 2000 x 4 x 2000 three times as long as the whole product.
@@ -43,12 +44,21 @@ ZEROED = 6_000
 _PRODUCT, _PASSES = 0.25e-6, 1e-6
 
 
-def large(m: Ints, n: Ints, k: Ints) -> npt.NDArray[np.bool_]:
+def large(m: Ints, n: Ints, k: Ints, side: int = SIDE) -> npt.NDArray[np.bool_]:
     """A flag a product."""
     narrow = np.minimum(np.minimum(m, n), k)
     flops = 2.0 * m * n.astype(np.float64) * k
-    found: npt.NDArray[np.bool_] = (narrow >= SIDE) & (flops >= LARGE)
+    found: npt.NDArray[np.bool_] = (narrow >= side) & (flops >= LARGE)
     return found
+
+
+def spared(m: Ints, n: Ints, k: Ints) -> npt.NDArray[np.bool_]:
+    """A flag a product: those that the host's own kernels leave to a BLAS, where the others save
+    less beside it than these lose."""
+    found = large(m, n, k, SIDE_OF_LISTS)
+    flops = 2.0 * m * n.astype(np.float64) * k
+    is_worth = lost_by_lists(len(m), float(flops.sum()), float(flops[found].sum())) > 0
+    return found if is_worth else np.zeros(len(m), bool)
 
 
 def saved(count: int, flops: float) -> float:
@@ -63,8 +73,9 @@ def saved_by_lists(count: int, flops: float) -> float:
 
 
 def lost_by_lists(count: int, flops: float, large: float) -> float:
-    """Seconds that a loop of NumPy's saves beside kernels for all `count` products, of whose
-    operations `large` are a BLAS's: a call cuts them in one pass and cannot deal them out."""
+    """Seconds that a BLAS saves beside kernels for all `count` products, of whose operations
+    `large` are its home game: its threads, which look for more of them long after, take the cores
+    from kernels that come next, so that it gets those where the others are few."""
     return _LOST * large - saved(count, flops - large)
 
 

@@ -68,6 +68,26 @@ def test_a_long_product_among_small_ones_is_cut_and_right_with_every_end(dtype: 
         assert_right_together([one.out for one in given], given)
 
 
+@pytest.mark.parametrize("spares", [True, False])
+def test_large_products_among_small_ones_are_right_with_every_end_whoever_multiplies_them(
+    spares: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native.NativeGroups, "spares_large", spares)
+    cases = [Case(5, 6, 7)] * 20
+    cases[4] = Case(1000, 900, 820, a="strided", out="F", alpha=0.5, beta=2.0)
+    cases[11] = Case(520, 1600, 900, b="F", bias=True)
+    for at in ((4, 11), (4,), ()):
+        given = given_of([cases[i] if i in at else cases[0] for i in range(20)])
+        a, b = lists(given)
+        sizes = [(*x.shape, y.shape[1]) for x, y in zip(a, b, strict=True)]
+        m, k, n = zip(*sizes, strict=True)
+        told = plan_grouped(m, n, k, device="host").explain()
+        assert (f"{len(at)} large product" in told) is (spares and bool(at))
+        out = [one.out for one in given]
+        assert grouped_matmul(**arguments(given), out=out, **NATIVE) is out
+        check_all(out, given)
+
+
 def test_runs_give_the_same_bits_and_threads_do_not_disturb_each_other() -> None:
     batch = [given_of([Case(90 + i, 70, 300 + i) for i in range(40)]), small(seed=1)]
     plans = [plan_grouped(*_sizes(given), device="host").bind(*lists(given)) for given in batch]

@@ -93,6 +93,7 @@ LONG = {
     "wide, of few rows": [(3, 700, 12_000)],
     "large, which a BLAS multiplies": [(1000, 900, 920)],
     "large and long": [(1000, 900, 920), (16, 16, 90_000)],
+    "two that are large": [(1000, 900, 920), (520, 1700, 910)],
     "a giant": [(100, 300, 2000)],
     "a giant with tiles of the middle": [(300, 700, 600)],
     "as deep as is just cut, and one step less": [(40, 90, 512), (40, 90, 511)],
@@ -105,7 +106,7 @@ LONG = {
 def test_large_and_long_products_among_small_ones_are_right(
     name: str, how: str, dtype: str
 ) -> None:
-    if "large" in name and (how, dtype) != ("C", "float32"):
+    if "large" in name and (how, dtype) not in (("C", "float32"), ("strided", "float64")):
         pytest.skip("NumPy's BLAS multiplies it, however it lies")
     a, b = drawn(300, 20, dtype, seed=5)
     rng = np.random.default_rng(6)
@@ -131,6 +132,36 @@ def _laid(rng: Any, size: tuple[int, int], how: str, dtype: str) -> Any:
         return rng.standard_normal((2 * rows, 3 * cols)).astype(dtype)[::2, ::3]
     made = rng.standard_normal(size).astype(dtype)
     return {"C": made, "F": np.asfortranarray(made), "backwards": made[::-1, ::-1]}[how]
+
+
+@pytest.mark.usefixtures("two_cores")
+def test_a_giant_that_two_threads_share_has_a_plans_bits_as_it_is_summed_in_one_piece() -> None:
+    a, b = drawn(99, 9, seed=5)
+    rng = np.random.default_rng(6)
+    a[40], b[40] = (rng.random(one, np.float32) for one in ((300, 1800), (1800, 700)))
+    m, k, n = zip(*[(*x.shape, y.shape[1]) for x, y in zip(a, b, strict=True)], strict=True)
+    planned = plan_grouped(m, n, k, device="host").bind(a, b)()
+    native = Lists(host(), "float32")
+    read = native.read(tuple(a), tuple(b))
+    assert read is not None
+    assert all(map(np.array_equal, read.multiply() or [], planned))
+    read.leave()
+    assert native.free[0]._found[compiled.kernels("lists").ALL_TILES] == 98 + 2
+
+
+def test_nan_in_a_large_product_stays_there_and_no_result_holds_what_memory_held() -> None:
+    a, b = drawn(300, 20, seed=5)
+    a[7], b[7] = np.full((900, 900), np.nan, np.float32), np.ones((900, 910), np.float32)
+    a[9] = np.full(a[9].shape, np.nan, np.float32)
+    native = of("float32")
+    for _ in range(2):  # the second finds memory full of NaN
+        read = native.read(tuple(a), tuple(b))
+        assert read is not None
+        assert read.is_blas
+        found = read.multiply() or []
+        read.leave()
+        assert [i for i, one in enumerate(found) if np.isnan(one).any()] == [7, 9]
+        assert np.isnan(found[7]).all()
 
 
 def test_long_products_have_the_same_bits_at_every_call_and_with_nan_in_what_was_used() -> None:
@@ -275,7 +306,7 @@ def test_objects_are_given_back() -> None:
         ([(20, 30, 4000), *[(2, 2, 2)] * 99], "lists"),  # cut along k
         ([(48, 96, 500), *[(2, 2, 2)] * 99], "loop"),  # of all that is to do one tile has the most
         ([(1000, 1000, 1000)] * 8, "loop"),  # a BLAS's home game
-        ([(1000, 1000, 1000), *[(8, 9, 10)] * 800], "loop"),
+        ([(1000, 1000, 1000), *[(8, 9, 10)] * 800], "lists"),  # and a BLAS for the first
         ([(300, 700, 5000), *[(8, 9, 10)] * 800], "lists"),  # as narrow as gains nothing there
         ([(1000, 1000, 1000), *[(300, 300, 300)] * 200], "lists"),  # the others gain more
     ],

@@ -3,6 +3,7 @@
     one = lists_of(device, dtype)     None until its machine code is compiled
     read = one.read(a, b)             what the lists hold; None where a matrix is not a plain one
     read.saved                        seconds that a loop of NumPy's would take longer
+    read.is_blas                      whether NumPy's BLAS multiplies the large ones, after others
     read.multiply()                   results, views of one allocation
 
 A plan found again costs a thousand products 0.55 ms of Python's and NumPy's functions, and one made
@@ -81,9 +82,10 @@ class Read:
     def __init__(self, lists: Lists, job: _Job, a: tuple[Any, ...], b: tuple[Any, ...]) -> None:
         self._lists, self._job, self._held = lists, job, (a, b)
         self.widest = int(job.facts[job.names.WIDEST])
-        self.flops, capped, self.large, tile = job.reals[job.names.FLOPS :].tolist()
-        self.saved = saved_by_lists(len(a), capped)
-        self.is_blas = lost_by_lists(len(a), self.flops, self.large) > 0
+        self.flops, capped, large, tile = job.reals[job.names.FLOPS :].tolist()
+        self.saved = saved_by_lists(len(a) - int(job.facts[job.names.LARGE]), capped)
+        self.is_blas = lost_by_lists(len(a), self.flops, large) > 0
+        self._listed = self.flops - large if self.is_blas else self.flops
         self.is_uneven = tile * _PARTS * job.threads > self.flops
 
     def leave(self) -> None:
@@ -93,7 +95,11 @@ class Read:
     def multiply(self) -> list[NDArray] | None:
         """Every product, None where there is no memory for it."""
         try:
-            return self._job.multiply(len(self._held[0]), self.flops)
+            found = self._job.multiply(len(self._held[0]), self._listed, self.is_blas)
+            if self.is_blas:
+                for index in self._job.large(len(found)):
+                    np.matmul(self._held[0][index], self._held[1][index], out=found[index])
+            return found
         except MemoryError:
             return None
 
@@ -141,13 +147,20 @@ class _Job:
         found: bool = self.names.read(*lists, count, *self._kinds, *self._places)
         return found
 
-    def multiply(self, count: int, flops: float) -> list[NDArray]:
-        """What was read, on all threads where that is long enough."""
+    def large(self, count: int) -> list[int]:
+        """The large ones of what was read."""
+        marks = self.records[:count, self._tile.ENDS] & self.names.HOME_GAME
+        found: list[int] = np.flatnonzero(marks).tolist()
+        return found
+
+    def multiply(self, count: int, flops: float, spares: bool) -> list[NDArray]:
+        """What was read, on all threads where that is long enough. `spares`: all but the large
+        ones, whose results hold anything; `flops`: operations of what is multiplied."""
         size = int(self.facts[self.names.BYTES])
         flat = reused.flat(size // self._dtype.itemsize, self._dtype, "no memory for the results")
         table = self.records[:count]
         starts = table[:, self._tile.C].tolist()
-        self._cut(count, self.names.data_of(id(flat)), flops)
+        self._cut(count, self.names.data_of(id(flat)), flops, spares)
         self._counters[:] = 0
         found: list[list[NDArray]] = []
 
@@ -165,10 +178,10 @@ class _Job:
             crew_of(self.threads - 1).run(self._told, lead)
         return found[0]
 
-    def _cut(self, count: int, results: int, flops: float) -> None:
+    def _cut(self, count: int, results: int, flops: float, spares: bool) -> None:
         shapes, records, _ = self._places
         most = flops / (_SHARE * self.threads)
-        how = self.threads, most, grouped.OVERHEAD, grouped.TASK
+        how = self.threads, spares, most, grouped.OVERHEAD, grouped.TASK
         tables = self._tables.ctypes.data, self._found.ctypes.data
         item = self._dtype.itemsize
         while not self.names.cut(records, count, results, item, shapes, *how, *tables):

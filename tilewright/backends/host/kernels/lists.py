@@ -4,7 +4,8 @@
               data 0    nd 1    sizes* 2    strides* 3    dtype 5
     sizes     rows, columns; strides likewise, in bytes
 
-    read      objects -> a record a product, and what is known of all of them
+    read      objects -> a record a product, and what is known of all of them; those that are a
+              BLAS's home game are marked
     cut       records -> tiles in the order of the products, and the first tile of every task; a
               product whose smallest tile is too long is cut along k: its parts are records too
 
@@ -52,17 +53,19 @@ from tilewright.backends.host.kernels.lanes import put, whole
 
 _HEADER = object.__basicsize__ // 8
 _TYPE, _DATA, _ND, _SIZES, _STRIDES, _DTYPE = (_HEADER + at for at in (-1, 0, 1, 2, 3, 5))
-# What `read` finds: bytes of all results, elements of the largest; doubles are the operations of
-# all, of all where none counts more than `small`, of those that are large, and of the largest tile
-# of the first shape that cannot be cut along k.
-BYTES, WIDEST, FLOPS, CAPPED, LARGE_FLOPS, TILE_FLOPS = range(6)
-FACTS = 6
+# What `read` finds: bytes of all results, elements of the largest, how many are large; doubles are
+# the operations of all, of those that are not large where none counts more than `small`, of those
+# that are, and of the largest tile of the first shape that cannot be cut along k.
+BYTES, WIDEST, LARGE, FLOPS, CAPPED, LARGE_FLOPS, TILE_FLOPS = range(7)
+FACTS = 7
+HOME_GAME = 8  # a bit of ENDS: the product is large
 # What `cut` finds: products' tasks, pieces of sums, and what it would have had room for.
 TASKS, PIECES, ALL_TILES, ALL_SUMS = range(4)
 DEEP = 2 * CHAIN  # steps of k from which on a product may be cut along it, in parts of half as many
-# Tiles of so many times the operations are as deep as k where threads get as many each: with AVX2
-# a product of 300 x 700 x 5000 takes 5 % longer in parts, which are added.
-WHOLE = 8
+# Tiles of so many times the operations are as deep as k where threads get as many each: a thread's
+# share and what rounding to blocks adds. With AVX2 a product of 300 x 700 x 5000 takes 10.4 ms as
+# two tiles, 12.1 as six of the next shape, which copy more of B; parts take 5 % longer than whole.
+WHOLE = 17
 PIECE_ROWS = 8  # rows of sums that are added up by one task
 # Shapes of tiles, the smallest first: rows, columns, and a double, seconds of an operation.
 SHAPE, SHAPES = 3, 3
@@ -92,7 +95,7 @@ def read(lefts, rights, count, kind, dtype, item, narrow, small, large, shapes, 
 
     The interpreter's lock is held: no other thread gives an array another shape meanwhile.
     """
-    end, widest = 0, 0
+    end, widest, many_large = 0, 0, 0
     flops, capped, of_large, tile = 0.0, 0.0, 0.0, 0.0
     high, wide = whole(shapes, 0), whole(shapes, 1)
     for number in range(count):
@@ -125,13 +128,17 @@ def read(lefts, rights, count, kind, dtype, item, narrow, small, large, shapes, 
         end += (m * n * item + _LINE - 1) & -_LINE
         work = 2.0 * m * n * k
         flops += work
-        capped += min(work, small)
         widest = max(widest, m * n)
         if min(m, n, k) >= narrow and work >= large:
+            put(record, ENDS, PLAIN | HOME_GAME)
             of_large += work
+            many_large += 1
+        else:
+            capped += min(work, small)
         tile = max(tile, 2.0 * min(m, high) * min(n, wide) * min(k, DEEP))
     put(facts, BYTES, end)
     put(facts, WIDEST, widest)
+    put(facts, LARGE, many_large)
     put_real(0.0, facts + 8 * FLOPS, flops)
     put_real(0.0, facts + 8 * CAPPED, capped)
     put_real(0.0, facts + 8 * LARGE_FLOPS, of_large)
@@ -214,11 +221,14 @@ def _dealt(m, n, k, item, shapes, threads, most):
 
 
 @njit(nogil=True, cache=True)
-def cut(records, count, results, item, shapes, threads, most, overhead, task, tables, found):
+def cut(
+    records, count, results, item, shapes, threads, spares, most, overhead, task, tables, found
+):
     """Tiles and tasks of all products; whether there was room for them, else how many there are.
 
     records     of `read`, behind which is room for those of parts; C moves by the address `results`
     threads     how many there are: a product whose tiles they can share evenly stays whole
+    spares      whether large products have no tiles: somebody else multiplies them
     most        operations of a tile: of the largest shape whose tiles have no more, or the first
     overhead    seconds that any tile takes
     task        seconds of a task
@@ -237,7 +247,7 @@ def cut(records, count, results, item, shapes, threads, most, overhead, task, ta
         record = records + 8 * RECORD * number
         put(record, C, whole(record, C) + results)
         m, n, k = whole(record, M), whole(record, N), whole(record, K)
-        if m == 0 or n == 0:
+        if m == 0 or n == 0 or (spares and whole(record, ENDS) & HOME_GAME):
             continue
         fits = _most_of(k, most)
         at = _dealt(m, n, k, item, shapes, threads, WHOLE * most) if k >= DEEP else -1
@@ -294,4 +304,4 @@ def compile_both():
     read.compile((*[words] * 7, *[types.float64] * 2, *[words] * 3))
     data_of.compile((words,))
     reals = (types.float64,) * 3
-    cut.compile((*[words] * 6, *reals, *[words] * 2))
+    cut.compile((*[words] * 7, *reals, *[words] * 2))
