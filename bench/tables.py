@@ -17,12 +17,13 @@ from bench import arm_table, distributed_table, doors_table, moe_table, tables_n
 from bench.environment import RESULTS, ROOT
 from bench.fp8_table import products
 from bench.narrow_table import lines as narrow
+from bench.processors_table import lines as by_processor
 from bench.restore_table import restored
 
-_LINES = {**tables_nets.TABLES, **doors_table.TABLES, "fp8": products}
+_LINES = {**tables_nets.TABLES, **doors_table.TABLES, "fp8": products, "processors": by_processor}
 _LINES |= {"distributed": distributed_table.tables, "arm": arm_table.modelled}
 _LINES |= {"narrow": narrow, "restore": restored, "layers": moe_table.measured_layers}
-_PARTS = ("short", "training", "layers")  # tables of a part of a file
+_PARTS = ("short", "training", "layers", "processors")  # tables of a part of a file
 _MARK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -46,8 +47,7 @@ def _fill(match: re.Match[str]) -> str:
     if not path.exists():
         raise SystemExit(f"table={name!r}: there is no {path.relative_to(ROOT)}")
     document = json.loads(path.read_text())
-    if kind == "layers":  # of a run of their own
-        document = document[kind]
+    document = document[kind] if kind == "layers" else document  # of a run of their own
     if kind in _LINES:
         lines = [*_LINES[kind](document), "", _source(document, path)]
         return "\n".join([match.group(1) + lines[0], *lines[1:], match.group(3)])
