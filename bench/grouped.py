@@ -28,6 +28,7 @@ UNEVEN = {
     "100 tall and thin": "m of 512..4096, n of 1..16, k of 1..32",
     "one giant among 799": "300 x 700 x 5000 among 1..32",
     "one long k among 799": "16 x 16 x 200000 among 1..32",
+    "one large among 2999": "2000 x 2000 x 2000 before 4..32",
 }
 # What is asked: times as fast as MKL's batch, and as a loop of numpy.matmul, results made before.
 MUST = {(1, 32): (1.0, 4.0), (1, 64): (1.0, 3.0), (1, 256): (1.0, 1.5), (64, 512): (1.0, 1.2)}
@@ -59,6 +60,8 @@ def sizes(name: str) -> Any:
     if name == "100 tall and thin":
         columns = ((512, 4097), (1, 17), (1, 33))
         return np.stack([generator.integers(*limits, 100) for limits in columns], axis=1)
+    if name == "one large among 2999":
+        return np.concatenate(([[2000] * 3], generator.integers(4, 33, (2999, 3))))
     drawn = generator.integers(1, 33, (800, 3))
     drawn[400] = (300, 700, 5000) if name == "one giant among 799" else (16, 16, 200_000)
     return drawn
