@@ -88,7 +88,7 @@ def _film(screen: Console, _: Device, out: Path, sizes: tuple[int, str]) -> bool
 def _batch(screen: Console, device: Device, _: Path, __: tuple[int, str]) -> bool:
     _head(screen, f"{_PROBLEMS:,} products of unlike sizes (tilewright grouped)")
     columns = uniform.between(1, _LARGEST, _PROBLEMS, 0)
-    with progress(5) as advance:
+    with progress(6) as advance:
         report = grouped.measure(
             columns, device, title=f"1..{_LARGEST}, seed 0", orders=("auto",), report=advance
         )

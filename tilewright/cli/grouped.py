@@ -74,7 +74,7 @@ def grouped(
     chosen = checked_device_dtype(resolve(device), dtype)
     check_fits(m, n, k, dtype, chosen, title)
     orders = ALL_ORDERS if order is None else (order,)
-    with common.progress(len(orders) + 4) as advance:
+    with common.progress(len(orders) + 5) as advance:
         report = measure(
             (m, n, k), chosen, title=title, dtype=dtype, orders=orders, seed=seed, report=advance
         )

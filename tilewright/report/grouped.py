@@ -2,6 +2,8 @@
 
     loop of numpy.matmul        one call a problem, into results made beforehand
     loop of tilewright.matmul   the same through this library, operands on the host
+    tilewright.grouped_matmul   lists of the same in one call, which makes the results; device and
+                                engine are its own choice unless the device is not the best one
     padded to the largest       one numpy.matmul on stacks [G, M, K] and [G, K, N], made
                                 beforehand
     plan, ORDER                 a bound plan, launched; on devices that cannot read the host's
@@ -28,6 +30,7 @@ from tilewright.inputs.devices import backend_of, host
 from tilewright.planning.order import ORDERS
 from tilewright.report.grouped_records import (
     NUMPY_LOOP,
+    OUR_CALL,
     OUR_LOOP,
     PADDED,
     Ceiling,
@@ -39,6 +42,7 @@ from tilewright.report.grouped_ways import (
     Operands,
     Prepared,
     numpy_loop,
+    our_call,
     our_loop,
     padded,
     planned,
@@ -86,6 +90,7 @@ def measure(
     makers: dict[str, Callable[[], Prepared]] = {
         NUMPY_LOOP: partial(numpy_loop, operands),
         OUR_LOOP: partial(our_loop, operands, device),
+        OUR_CALL: partial(our_call, operands, device),
         PADDED: partial(padded, operands, sizes, dtype),
         **{f"plan, {o}": partial(planned, operands, sizes, device, dtype, o) for o in orders},
     }
@@ -137,7 +142,7 @@ def _ceiling(device: Device, dtype: str, ways: Sequence[Way], flops: float) -> C
     peak = device.ceilings.peak(dtype) if device.ceilings else None
     if peak is not None:
         return Ceiling(peak.value, f"{peak}, measured by `tilewright peak`")
-    ours = [w for w in ways if w.times and (w.planning or w.name == OUR_LOOP)]
+    ours = [w for w in ways if w.times and (w.planning or w.name in (OUR_LOOP, OUR_CALL))]
     found = [Ceiling(flops / way.seconds, f"{way.name}, in this run") for way in ours if flops]
     try:
         backend = backend_of(device)

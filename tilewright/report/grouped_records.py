@@ -14,7 +14,7 @@ from tilewright.planning.grouped import Balance
 from tilewright.tuning.trial import allowed_error
 
 NUMPY_LOOP, OUR_LOOP = "loop of numpy.matmul", "loop of tilewright.matmul"
-PADDED = "padded to the largest"
+OUR_CALL, PADDED = "tilewright.grouped_matmul", "padded to the largest"
 
 
 @dataclass(frozen=True, slots=True)
