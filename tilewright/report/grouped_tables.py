@@ -94,10 +94,10 @@ def notes(report: Report) -> Iterable[str]:
         yield f"ceiling: {report.ceiling.rate / 1e9:,.0f} GFLOP/s, {report.ceiling.source}."
     yield (
         "time: median by the wall clock, ways in turns; tilewright.grouped_matmul makes its"
-        " results, all others write to some that are there. balance: work of the busiest compute unit"
-        " over the mean in the plan's model, as given → as planned. plan, again, bind: planning"
-        " anew, found again, binding; in no time before. error: the largest against float64, over"
-        " its problem's largest magnitude or √k. Padding itself is not timed."
+        " results, all others write to some that are there. balance: work of the busiest compute"
+        " unit over the mean in the plan's model, as given → as planned. plan, again, bind:"
+        " planning anew, found again, binding; in no time before. error: the largest against"
+        " float64, over its problem's largest magnitude or √k. Padding itself is not timed."
     )
 
 
