@@ -7,7 +7,7 @@ batches on GPUs, products of bits, products whose sizes lie on the device.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from tilewright.engines.contract import Planner
@@ -34,8 +34,12 @@ def choose(
     wanted: str | None = None,
     *,
     enough: float = 0.0,
+    least: Callable[[Planner[Work]], float] | None = None,
 ) -> Verdict:
     """Ask the engines in turn, or only the one wanted; none after one done within `enough` seconds.
+
+    `least` gives seconds that no proposal of an engine undercuts: one that cannot win by it is not
+    asked to plan, and refused.
 
     Of equal predictions the engine asked first wins, of those that predict nothing too, and they
     come last. Raises KernelError where the engine that was wanted does not exist or cannot.
@@ -44,7 +48,7 @@ def choose(
     proposals: list[Proposal] = []
     refusals: list[Rejected] = []
     for engine in asked:
-        answer = _answer(engine, work, device)
+        answer = _answer(engine, work, device, proposals, least)
         if isinstance(answer, str):
             refusals.append(Rejected(engine.name, answer))
             continue
@@ -75,11 +79,19 @@ def named(engines: Sequence[Named], name: str, device: Device) -> Named:
     raise KernelError(f"kernel={short(name)}: {device.id!r} knows {known}")
 
 
-def _answer(engine: Planner[Work], work: Work, device: Device) -> Proposal | str:
+def _answer(
+    engine: Planner[Work],
+    work: Work,
+    device: Device,
+    others: Sequence[Proposal],
+    least: Callable[[Planner[Work]], float] | None,
+) -> Proposal | str:
     """A proposal, or the reason for none; what one cannot plan does not concern the others."""
     why = engine.why_not(work, device)
     if why is not None:
         return why
+    if others and least is not None and least(engine) > min(map(_order, others)):
+        return "slower, however it is planned"
     try:
         return engine.propose(work, device)
     except TilewrightError as error:

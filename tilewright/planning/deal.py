@@ -16,10 +16,13 @@ on sizes alone, so that results never depend on a run.
 
 from __future__ import annotations
 
-from heapq import heapreplace
+from dataclasses import dataclass
+from heapq import heapify, heapreplace
 
 import numpy as np
 import numpy.typing as npt
+
+from tilewright.planning.within import within
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -27,6 +30,7 @@ Floats = npt.NDArray[np.float64]
 _MANY = (
     60_000  # beyond so many tiles, turns taken round are as even as dealing, and quicker to make
 )
+_ROUNDS = 4  # a round is worth sorting where a fourth of all units takes a tile in it
 
 
 def dealt(seconds: list[float], units: int) -> tuple[list[int], list[float]]:
@@ -43,19 +47,99 @@ def dealt(seconds: list[float], units: int) -> tuple[list[int], list[float]]:
     return owners, ends
 
 
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The first tiles of a deal: the unit of each, and when each unit is done with them."""
+
+    owners: Ints
+    free: Floats
+
+
+def begin(seconds: Floats, units: int, begun: Begun | None = None) -> Begun:
+    """`dealt`, after what has `begun`, round by round.
+
+    Units that are free are sorted once, and take a tile each, as long as none of these tiles ends
+    before the next one begins; where few do, they are dealt one by one. Tiles of about the same
+    length, as those of a queue with the longest first, take a third of the time so.
+    """
+    free = np.zeros(units) if begun is None else begun.free.copy()
+    owners = np.empty(len(seconds), np.int64)
+    at = 0
+    while at < len(seconds):
+        order = np.argsort(free, kind="stable")
+        starts = free[order][: len(seconds) - at]
+        ends = starts + seconds[at : at + units]
+        taken = _before_any_ends(starts, ends)
+        if taken >= units // _ROUNDS or taken == len(starts):
+            mine = order[:taken]
+            owners[at : at + taken], free[mine] = mine, ends[:taken]
+        else:
+            taken = min(_ROUNDS * units, len(seconds) - at)
+            owners[at : at + taken] = _one_by_one(seconds[at : at + taken], free)
+        at += taken
+    return Begun(owners if begun is None else np.append(begun.owners, owners), free)
+
+
+def _before_any_ends(starts: Floats, ends: Floats) -> int:
+    """How many tiles begin, in order, before any of those before them has ended."""
+    late = starts[1:] >= np.minimum.accumulate(ends[:-1])
+    first = int(late.argmax()) if len(late) else 0
+    return first + 1 if len(late) and late[first] else len(starts)
+
+
+def _one_by_one(seconds: Floats, free: Floats) -> list[int]:
+    """`dealt` from these moments on, which are moved on in place."""
+    heap = list(zip(free.tolist(), range(len(free)), strict=True))
+    heapify(heap)
+    owners = []
+    for length in seconds.tolist():
+        moment, unit = heap[0]
+        owners.append(unit)
+        heapreplace(heap, (moment + length, unit))
+    for moment, unit in heap:
+        free[unit] = moment
+    return owners
+
+
+@dataclass(frozen=True, slots=True)
+class Deal:
+    """Tiles by unit, as many rounds as the longest hand; `owners` is None where taken round."""
+
+    count: int
+    units: int
+    owners: Ints | None
+    busiest: float
+
+    @classmethod
+    def of(cls, seconds: Floats, units: int, begun: Begun | None = None) -> Deal:
+        """Of these tiles, the first of which may have been dealt."""
+        count = len(seconds)
+        if count <= units or count > _MANY:
+            found = _round(count, units)
+            busiest = float(np.append(seconds, 0.0)[found].sum(0).max(initial=0.0))
+            return cls(count, units, None, busiest)
+        first = 0 if begun is None else len(begun.owners)
+        done = begin(seconds[first:], units, begun)
+        return cls(count, units, done.owners, float(done.free.max()))
+
+    def turns(self) -> Ints:
+        """Positions [rounds, units] of tiles, -1 for none."""
+        if self.owners is None:
+            return _round(self.count, self.units)
+        hands = np.bincount(self.owners, minlength=self.units)
+        found = np.full((int(hands.max()), self.units), -1, np.int64)
+        order = np.argsort(self.owners.astype(np.min_scalar_type(self.units)), kind="stable")
+        found[within(hands), self.owners[order]] = order
+        return found
+
+
+def _round(count: int, units: int) -> Ints:
+    flat = np.full(-(-count // units) * units, -1, np.int64)
+    flat[:count] = np.arange(count)
+    return flat.reshape(-1, units)
+
+
 def turns(seconds: Floats, units: int) -> tuple[Ints, float]:
     """Positions [rounds, units] of tiles, -1 for none, and the busiest unit's seconds."""
-    count = len(seconds)
-    if count <= units or count > _MANY:
-        flat = np.full(-(-count // units) * units, -1, np.int64)
-        flat[:count] = np.arange(count)
-        found = flat.reshape(-1, units)
-        return found, float(np.append(seconds, 0.0)[found].sum(0).max(initial=0.0))
-    owners, ends = dealt(seconds.tolist(), units)
-    hands: list[list[int]] = [[] for _ in range(units)]
-    for tile, unit in enumerate(owners):
-        hands[unit].append(tile)
-    found = np.full((max(map(len, hands)), units), -1, np.int64)
-    for unit, hand in enumerate(hands):
-        found[: len(hand), unit] = hand
-    return found, max(ends)
+    found = Deal.of(seconds, units)
+    return found.turns(), found.busiest

@@ -33,6 +33,10 @@ class Pretender:
     def why_not(self, work: Work, device: Any) -> None:
         """It takes everything."""
 
+    def least(self, work: Work, device: Any) -> float:
+        """Nothing is known before."""
+        return 0.0
+
     def propose(self, work: Work, device: Any) -> Proposal:
         """As predicted."""
         return Proposal(self.name, device, self.seconds, "", self.scratch, decisions=())

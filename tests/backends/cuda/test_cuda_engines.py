@@ -416,6 +416,9 @@ class Said:
     def why_not(self, work: Work, device: Any) -> None:
         self.asked += 1
 
+    def least(self, work: Work, device: Any) -> float:
+        return 0.0
+
     def propose(self, work: Work, device: Any) -> Proposal:
         return Proposal(self.name, device, self.seconds, "", decisions=())
 

@@ -13,6 +13,7 @@ import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import TypeVar
 
 import numpy as np
 
@@ -24,9 +25,12 @@ from tilewright.backends.cuda.machine.placing import moved
 from tilewright.backends.cuda.machine.replay import replayed
 from tilewright.backends.cuda.work import BatchEngine, Enqueue, Ints, Launch, Moving, Prepared, Work
 from tilewright.engines import choose
+from tilewright.engines.contract import Planner
 from tilewright.errors import ArgumentError, DeviceError, DtypeError
 from tilewright.facts.device import Device
 from tilewright.facts.verdict import Proposal, Verdict
+
+P = TypeVar("P")
 
 _FOLDER = __name__.rpartition(".")[0]
 _LITTLE = 2e9  # flops: 0.1 ms of an H200 in fp32
@@ -71,8 +75,12 @@ def names() -> tuple[str, ...]:
     return tuple(engine.name for engine in engines())
 
 
-def judge(work: Work, device: Device, wanted: str | None = None) -> Verdict:
+def judge(
+    work: Work, device: Device, wanted: str | None = None, *, hurried: bool = False
+) -> Verdict:
     """What the engines say of a batch, or the only one that is wanted.
+
+    `hurried`: none plans that cannot be the best, as others are faster than its least seconds.
 
     Of many equal problems the first speak for all: 200,000 products of 16 x 16 took every engine
     together 1 s to plan. Their proposals hold no decisions, and are made again to be bound.
@@ -83,7 +91,8 @@ def judge(work: Work, device: Device, wanted: str | None = None) -> Verdict:
     sample, ratio = _without_depth(work), 1.0
     if len(work.m) > _MANY and _is_uniform(work):
         sample, ratio = sample.take(np.arange(_MANY)), len(work.m) / _MANY
-    verdict = choose.choose(sample, device, engines(), wanted, enough=work.enough)
+    least = _least(sample, device) if hurried else None
+    verdict = choose.choose(sample, device, engines(), wanted, enough=work.enough, least=least)
     if verdict.proposals:
         return verdict if ratio == 1.0 else _scaled(verdict, ratio)
     if work.dtype not in device.dtypes:
@@ -92,6 +101,11 @@ def judge(work: Work, device: Device, wanted: str | None = None) -> Verdict:
         f"precision={work.precision!r}: no engine on {device.name} takes this batch"
         f" ({verdict.reasons})"
     )
+
+
+def _least(work: Work, device: Device) -> Callable[[Planner[Work]], float]:
+    known = {engine.name: engine for engine in engines()}
+    return lambda engine: known[engine.name].least(work, device)
 
 
 def _scaled(verdict: Verdict, ratio: float) -> Verdict:
@@ -136,8 +150,7 @@ def bind(work: Work, device: Device, wanted: str | None = None, *, often: bool =
         work = work.take(live)
     with driver.need().cuda.device(work.ordinal):
         nvrtc.enter(work.ordinal)
-        verdict = judge(work, device, wanted)
-        found, ready = first_that_can(verdict, lambda proposal: prepared(proposal, work))
+        found, ready = _first(work, device, wanted, lambda proposal: prepared(proposal, work))
         enqueue = _few_calls(ready, work.ordinal) if often else ready.enqueue
         return Bound(guarded(enqueue, work.ordinal, ready.memory), found.engine)
 
@@ -185,8 +198,20 @@ def _unsorted(work: Work) -> Work:
 
 
 def _first_to_move(work: Work, device: Device, wanted: str | None) -> tuple[Proposal, Moving]:
-    verdict = judge(work, device, wanted)
-    return first_that_can(verdict, lambda proposal: _moving(proposal, work))
+    return _first(work, device, wanted, lambda proposal: _moving(proposal, work))
+
+
+def _first(
+    work: Work, device: Device, wanted: str | None, prepare: Callable[[Proposal], P]
+) -> tuple[Proposal, P]:
+    """The best proposal, prepared; where it cannot be, the next, and now all engines are asked."""
+    import torch
+
+    best = judge(work, device, wanted, hurried=True).best
+    try:
+        return best, prepare(best)
+    except (DeviceError, torch.OutOfMemoryError):
+        return first_that_can(judge(work, device, wanted), prepare)
 
 
 def prepared(proposal: Proposal, work: Work) -> Prepared:

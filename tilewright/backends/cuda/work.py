@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from tilewright.engines.contract import Engine
 from tilewright.engines.grouped import GroupedOperands
+from tilewright.facts.device import Device
 from tilewright.facts.verdict import Proposal
 
 Ints = npt.NDArray[np.int64]
@@ -82,6 +83,9 @@ class BatchEngine(Engine[Work, Work, Prepared], Protocol):
     @property
     def effort(self) -> int:
         """What an answer costs the host, 0 for little: who costs less is asked before others."""
+
+    def least(self, work: Work, device: Device) -> float:
+        """Seconds that no proposal for such a batch undercuts; 0 where planning is as quick."""
 
     def move(self, proposal: Proposal, work: Work) -> Moving | None:
         """The same for any addresses; None where a batch is bound anew each time.

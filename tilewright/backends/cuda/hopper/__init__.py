@@ -7,6 +7,7 @@ Gluon 3.6 to 3.9; one launch holds tiles of eight widths, which needs one instru
 blocks.py   configurations of the kernel          orient.py   which operand gives the rows
 records.py  buckets, the records a launch reads   packing.py  items of the packing pass, panels
 cost.py     seconds, from measured rates          maps.py     tensor maps
+ways.py     which operand gives the rows, tiles of which kind
 engine.py   propose: buckets and their choice     bind.py     tables, scratch, launches
 split.py    fp32-accurate products: the engine over operands split into halves
 

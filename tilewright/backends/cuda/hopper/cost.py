@@ -9,11 +9,13 @@ orientations, the constants fit 33 within 10 % and all within 17 %.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
 from tilewright.backends.cuda.hopper.blocks import HopperTile
-from tilewright.backends.cuda.hopper.orient import Bools, Operand
+from tilewright.backends.cuda.hopper.orient import Bools, Operand, Oriented
 from tilewright.backends.cuda.work import Ints
 from tilewright.engines.grouped import Floats
 from tilewright.facts.measured import h200
@@ -39,7 +41,7 @@ class Loads:
 
     def seconds(self, shape: HopperTile) -> Floats:
         """Of one step."""
-        left, right = -(-self.rows // 64) * 64, -(-self.width // self.slab) * self.slab
+        left, right = (self.rows + 63) & -64, (self.width + self.slab - 1) & -self.slab
         asked = left * self.left_lines / np.where(self.left_shared, shape.cluster, 1)
         asked += right * self.right_lines / np.where(self.right_shared, shape.cluster, 1)
         loaded = (left + right) * (128 / h200.HOPPER_LOADS)
@@ -58,7 +60,7 @@ def tile_seconds(
 ) -> Floats:
     """What one tile of each size takes its block, beside the others on the multiprocessor."""
     high = 64 * shape.strips
-    rows = -(-loads.rows // high) * high
+    rows = (loads.rows + high - 1) & -high  # a power of two
     multiply = shape.products * rows * loads.width * (2 * 64 / h200.HOPPER_FLOPS) / there.multiply
     straight, across, unaligned, both = h200.HOPPER_TILES[shape.name]
     stored, scattered = np.where(turned, across, straight), np.where(turned, both, unaligned)
@@ -66,6 +68,60 @@ def tile_seconds(
     busy = steps * multiply * shape.blocks + overhead
     seconds: Floats = np.maximum(busy, steps * loads.seconds(shape) * shape.blocks)
     return seconds
+
+
+class Bounds(NamedTuple):
+    """By shape, of all tiles together: how many, and no more seconds than all and the longest."""
+
+    tiles: Floats
+    work: Floats
+    longest: Floats
+
+
+def bounds(shapes: tuple[HopperTile, ...], batch: Oriented, which: Ints, there: Scale) -> Bounds:
+    """What no cut of the problems `which` by each shape undercuts; how many tiles it makes.
+
+    Sides are rounded up as a whole, not tile by tile, and a problem's tiles take the longer of what
+    multiplying and what loading all of them takes. Of two tiles in a pair the longer one counts,
+    so at least half of both.
+    """
+    m, n, k = (x[which].astype(float) for x in (batch.rows, batch.columns, batch.k))
+    high, wide, strips, blocks, planes, products, cluster = _columns(shapes)
+    down, across = np.ceil(m / high), np.ceil(n / wide)
+    # Of pairs, two tiles above one another, and what is left for one beside another.
+    beside = (cluster > 1) & (down % 2 == 1)
+    count = np.where(
+        cluster > 1, down // 2 * across + beside * np.ceil(n / (2 * wide)), down * across
+    )
+    overheads = np.array([h200.HOPPER_TILES[shape.name] for shape in shapes])
+    overhead = overheads[:, batch.transposed[which] + 2 * ~batch.engine_stores[which]]
+    steps = np.ceil(k / 64) * blocks
+    unit, flop = 64 * strips, products * (2 * 64 / h200.HOPPER_FLOPS) / there.multiply
+    lines_of = lines(batch.left)[which], lines(batch.right)[which]
+
+    def seconds(
+        rows: Floats, columns: Floats, left: Floats, right: Floats, tiles: Floats
+    ) -> Floats:
+        """Of so many tiles with so many rows and columns in all, that load so many of either."""
+        multiply = np.ceil(rows / unit) * unit * np.ceil(columns / 32) * 32 * flop / cluster
+        asked = (left * lines_of[0] + right * lines_of[1]) / h200.HOPPER_LINES
+        loads = planes * np.maximum((left + right) * (128 / h200.HOPPER_LOADS), asked)
+        busy = steps * multiply + overhead * tiles
+        found: Floats = np.maximum(busy, steps * loads * (cluster == 1))
+        return found
+
+    left, right = np.ceil(m / 64) * 64, np.ceil(n / 32) * 32
+    work = seconds(m, n, left * across, right * down, count).sum(1)
+    rows, columns = np.minimum(m, high), n / across
+    left, right = np.ceil(rows / 64) * 64, np.ceil(columns / 32) * 32
+    longest = seconds(np.where(cluster > 1, 1, rows), columns, left, right, np.ones_like(count))
+    return Bounds(count.sum(1), work, longest.max(axis=1, initial=0.0))
+
+
+@cache
+def _columns(shapes: tuple[HopperTile, ...]) -> tuple[Floats, ...]:
+    names = ("rows", "width", "strips", "blocks", "planes", "products", "cluster")
+    return tuple(np.array([[getattr(one, name)] for one in shapes], float) for name in names)
 
 
 def memory_seconds(shape: HopperTile, moved: float, turns: float, there: Scale) -> float:

@@ -17,6 +17,7 @@ from tilewright.backends.cuda.hopper.blocks import SHAPES, HopperTile
 from tilewright.backends.cuda.hopper.orient import Oriented, orient, plain, why_not
 from tilewright.backends.cuda.hopper.packing import FILL, SPLIT_FILL, deep, lay_out, packed_bytes
 from tilewright.backends.cuda.hopper.records import Bucket
+from tilewright.backends.cuda.hopper.ways import fastest, moved_bytes
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.backends.cuda.work import Ints, Moving, Prepared, Work
 from tilewright.facts.device import Device
@@ -43,6 +44,10 @@ class HopperHalf:
         if work.dtype not in DTYPES:
             return f"{work.dtype} is not half precision"
         return unready(work, device)
+
+    def least(self, work: Work, device: Device) -> float:
+        """Nothing is known before: halves are asked first, as others are seldom faster."""
+        return 0.0
 
     def propose(self, work: Work, device: Device) -> Proposal:
         """A launch for each kind of storage."""
@@ -95,7 +100,7 @@ def plan(
             if not (split and batch.transposed[which[0]])
             and (shape.strips == 1 or (simple and batch.engine_stores[which].all()))
         ]
-        batch, shape = _fastest(every, which, work.order, there)
+        batch, shape = fastest(every, which, work.order, there)
         buckets.append(bucket_of(batch, which, shape, work.order, there))
     return tuple(buckets)
 
@@ -148,52 +153,10 @@ def bucket_of(batch: Oriented, which: Ints, shape: HopperTile, order: str, there
     left = lay_out(batch.left, k, 0, fill)
     right = lay_out(batch.right, k, left.rows, fill)
     packed = packed_bytes(batch.left, k, each) + packed_bytes(batch.right, k, each)
-    moved = _moved(batch, which) * shape.planes
+    moved = moved_bytes(batch, which) * shape.planes
     waiting = cost.memory_seconds(shape, moved, len(found.problem) / clusters, there)
     seconds = cost.batch_seconds(busiest, waiting, packed, there)
     return Bucket(batch, which, shape, found, turns, (left, right), seconds, taken)
-
-
-def _fastest(
-    ways: list[tuple[Oriented, HopperTile]], which: Ints, order: str, there: Scale
-) -> tuple[Oriented, HopperTile]:
-    """The way of least seconds, the first of equals; few tiles are dealt out, many dealt evenly.
-
-    Dealing takes longest here, and is never better than even: who could not win is not dealt out.
-    """
-    cuts = [records.cut(batch, which, shape, order, there) for batch, shape in ways]
-    pairs = zip(ways, cuts, strict=True)
-    evenly = [_guess(way, which, cut, there, dealt=False) for way, cut in pairs]
-    best, least = 0, np.inf
-    for at in np.argsort(evenly, kind="stable").tolist():
-        if evenly[at] > least:
-            break
-        seconds = _guess(ways[at], which, cuts[at], there, dealt=True)
-        if (seconds, at) < (least, best):
-            best, least = at, seconds
-    return ways[best]
-
-
-def _guess(
-    way: tuple[Oriented, HopperTile], which: Ints, cut: records.Tiles, there: Scale, *, dealt: bool
-) -> float:
-    """Seconds of the multiplying launch: few tiles as they will be dealt, or as if evenly."""
-    batch, shape = way
-    clusters = shape.clusters(there.units)
-    turns = len(cut.problem) / clusters
-    busiest = float(cut.seconds.sum()) / clusters
-    if turns >= cost.FEW:
-        busiest = max(busiest, float(cut.seconds.max(initial=0.0)))
-    elif dealt:
-        _, _, busiest = records.balanced(batch, cut, shape, clusters, there)
-    waiting = cost.memory_seconds(shape, _moved(batch, which), turns, there)
-    # Of two that wait for memory, the one with less to do.
-    return max(busiest, waiting) + busiest / 1000
-
-
-def _moved(batch: Oriented, which: Ints) -> float:
-    m, n, k = (x[which].astype(float) for x in (batch.rows, batch.columns, batch.k))
-    return float(2.0 * (m * k + k * n + m * n).sum())
 
 
 def _capped(batch: Oriented, split: bool) -> Oriented:

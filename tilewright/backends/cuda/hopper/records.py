@@ -98,38 +98,108 @@ def depths(batch: Oriented, which: Ints) -> Ints:
     return k
 
 
+class _Sizes(NamedTuple):
+    """Tiles of bands (`_bands`) by their size, before any is placed: [bands, 2 heights, 3 widths].
+
+    Whole heights, and the last one; widths of fewer units, of one more, and the last one. `unit`
+    is what widths are counted in, `count` how many tiles are of a size.
+    """
+
+    problem: Ints
+    top: Ints
+    rows: Ints
+    high: Ints
+    down: Ints
+    across: Ints
+    unit: Ints
+    units: Ints
+    number: Ints
+    seconds: Floats
+
+    @property
+    def tiles(self) -> Ints:
+        """How many a band has."""
+        return self.down * self.across
+
+
+def _sized(batch: Oriented, which: Ints, shape: HopperTile, there: Scale) -> _Sizes:
+    """Each size of tiles that there are, with its seconds; 0 where there is none."""
+    problem, top, rows, high, wide = _bands(batch, which, shape)
+    columns = batch.columns[problem]
+    down, across = -(-rows // high), -(-columns // wide)
+    unit = shape.starts(batch.right.mn[problem])
+    units = -(-columns // unit)
+    fewer = units // across
+    more = units - fewer * across
+    heights = np.stack([high, rows - (down - 1) * high], 1)
+    last = columns - (across - 1) * units // across * unit
+    widths = np.stack([fewer * unit, (fewer + 1) * unit, last], 1)
+    tall = np.stack([down - 1, np.ones_like(down)], 1)
+    across_of = [across - np.maximum(more, 1), np.maximum(more - 1, 0), np.ones_like(more)]
+    count = (tall[:, :, None] * np.stack(across_of, 1)[:, None, :]).reshape(-1)
+    some = np.flatnonzero(count)
+    band = some // 6
+    places = (problem[band], 0 * band, 0 * band)
+    sizes = (heights.reshape(-1)[some // 3], widths.reshape(-1)[band * 3 + some % 3])
+    seconds = np.zeros(len(count))
+    seconds[some] = _timed(batch, shape, there, *places, *sizes).seconds
+    return _Sizes(problem, top, rows, high, down, across, unit, units, count, seconds)
+
+
+def totals(
+    batch: Oriented, which: Ints, shape: HopperTile, there: Scale = AS_MEASURED
+) -> tuple[int, float, float]:
+    """How many tiles `cut` would make, their seconds up to rounding, and those of the longest."""
+    sizes = _sized(batch, which, shape, there)
+    work = float((sizes.number * sizes.seconds).sum())
+    return int(sizes.number.sum()), work, float(sizes.seconds.max(initial=0.0))
+
+
 def cut(
     batch: Oriented, which: Ints, shape: HopperTile, order: str, there: Scale = AS_MEASURED
 ) -> Tiles:
     """Every tile of the problems `which`, longest first unless `order` is "given"."""
     if order != "given":
         which = which[np.argsort(-batch.k[which], kind="stable")]
-    problem, top, rows, high, wide = _bands(batch, which, shape)
-    columns = batch.columns[problem]
-    down, across = -(-rows // high), -(-columns // wide)
-    counts = down * across
-    p = np.repeat(np.arange(len(problem)), counts)
-    local = within(counts)
+    sizes = _sized(batch, which, shape, there)
+    down, across, units = sizes.down, sizes.across, sizes.units
+    p = np.repeat(np.arange(len(down)), sizes.tiles)
+    across_of, units_of, unit = across[p], units[p], sizes.unit[p]
+    i, j = _places(sizes, shape, there, p)
+    start = _divided(j * units_of, across_of)
+    end = _divided(j * units_of + units_of, across_of)
+    width, is_last = end - start, j == across_of - 1
+    wider = np.where(is_last, 2, width > (units // across)[p])
+    row, start = i * sizes.high[p], start * unit
+    left = np.minimum(sizes.high[p], sizes.rows[p] - row)
+    columns = np.where(is_last, batch.columns[sizes.problem][p] - start, width * unit)
+    seconds = sizes.seconds[6 * p + 3 * (i == down[p] - 1) + wider]
+    tiles = Tiles(sizes.problem[p], sizes.top[p] + row, start, left, columns, seconds)
+    return tiles if order == "given" else _spread(batch, tiles, shape, there)
+
+
+def _places(sizes: _Sizes, shape: HopperTile, there: Scale, p: Ints) -> tuple[Ints, Ints]:
+    """How many tiles lie above each tile of the bands `p`, and beside it, in the order of work."""
+    down, across, counts = sizes.down, sizes.across, sizes.tiles
     # Where a problem keeps the device busy, and all its tiles side by side are in work at once.
     few = across * _DOWN <= there.units
     narrow = few & (counts * shape.cluster >= 2 * there.units)
     follow = np.where(narrow, _DOWN_OF_FEW, _DOWN) // shape.cluster
     if shape.strips > 1:
         follow = np.where(few, 1, follow)
-    follow = follow[p]
-    group = local // (follow * across[p])
-    height = np.minimum(follow, down[p] - group * follow)
-    rest = local - group * follow * across[p]
-    j, i = rest // height, group * follow + rest % height
-    unit = shape.starts(batch.right.mn[problem])
-    units, unit = (-(-columns // unit))[p], unit[p]
-    start = j * units // across[p] * unit
-    end = np.minimum(columns[p], (j + 1) * units // across[p] * unit)
-    row = i * high[p]
-    left = np.minimum(high[p], rows[p] - row)
-    found = (problem[p], top[p] + row, start, left, end - start)
-    tiles = _timed(batch, shape, there, *found)
-    return tiles if order == "given" else _spread(batch, tiles, shape, there)
+    local = within(counts)
+    group = _divided(local, (follow * across)[p])
+    above = group * follow[p]
+    height = np.minimum(follow[p], down[p] - above)
+    rest = local - above * across[p]
+    j = _divided(rest, height)
+    return above + rest - j * height, j
+
+
+def _divided(x: Ints, by: Ints) -> Ints:
+    """x // by, of numbers below 2^50: half of one is further from the next than float64 rounds."""
+    found: Ints = ((x + 0.5) / by).astype(np.int64)
+    return found
 
 
 def _spread(batch: Oriented, tiles: Tiles, shape: HopperTile, there: Scale) -> Tiles:
@@ -211,7 +281,7 @@ def members(shape: HopperTile, tiles: Tiles) -> tuple[Tiles, Ints]:
     half = 64 * shape.strips
     high = tall | (~wide & (tiles.rows > half))
     rows = np.where(tall, shape.rows, np.where(high, half, tiles.rows))
-    columns = np.where(wide, -(-tiles.columns // 128) * 64, tiles.columns)
+    columns = np.where(wide, (tiles.columns + 127 >> 7) << 6, tiles.columns)
     fields = (
         (tiles.problem, tiles.problem),
         (tiles.row, tiles.row + np.where(high, rows, 0)),
@@ -231,10 +301,10 @@ def _timed(batch: Oriented, shape: HopperTile, there: Scale, *places: Ints) -> T
     p = each.problem
     left, right = (cost.lines(side)[p] for side in (batch.left, batch.right))
     shared = shares == LEFT_SHARED, shares == RIGHT_SHARED
-    width, slab = -(-each.columns // 32) * 32, shape.starts(batch.right.mn[p])
+    width, slab = (each.columns + 31 >> 5) << 5, shape.starts(batch.right.mn[p])
     loads = cost.Loads(each.rows, width, left, right, *shared, slab)
     ends = {"turned": batch.transposed[p], "aligned": batch.engine_stores[p]}
-    seconds = cost.tile_seconds(shape, loads, -(-batch.k[p] // 64), **ends, there=there)
+    seconds = cost.tile_seconds(shape, loads, batch.k[p] + 63 >> 6, **ends, there=there)
     return units._replace(seconds=seconds.reshape(-1, shape.cluster).max(1))
 
 
@@ -273,13 +343,16 @@ def balanced(
     batch: Oriented, tiles: Tiles, shape: HopperTile, blocks: int, there: Scale = AS_MEASURED
 ) -> tuple[Tiles, Ints, float]:
     """The tiles, the last ones split or not, dealt so that the busiest block is done sooner."""
-    turns, busiest = deal.turns(tiles.seconds, blocks)
+    # What comes before the last rounds is dealt alike, split or not.
+    alike = max(0, len(tiles.problem) - 2 * blocks)
+    begun = deal.begin(tiles.seconds[:alike], blocks)
+    whole = deal.Deal.of(tiles.seconds, blocks, begun)
     finer = split_tail(batch, tiles, shape, blocks, there)
     if finer is not tiles:
-        finer_turns, finer_busiest = deal.turns(finer.seconds, blocks)
-        if finer_busiest < busiest:
-            return finer, finer_turns, finer_busiest
-    return tiles, turns, busiest
+        split = deal.Deal.of(finer.seconds, blocks, begun)
+        if split.busiest < whole.busiest:
+            return finer, split.turns(), split.busiest
+    return tiles, whole.turns(), whole.busiest
 
 
 def records(

@@ -32,11 +32,14 @@ from tilewright.facts.dtypes import ITEMSIZE, PARTS, sums_of
 from tilewright.facts.measured import h200
 from tilewright.facts.measured.scale import scale
 from tilewright.facts.verdict import Proposal
+from tilewright.planning.buckets import Table, Tile
 from tilewright.planning.grouped import GroupedLayout, lay_out, signature
+from tilewright.planning.makespan import Slots
 from tilewright.planning.single import Single
 from tilewright.remember import Shelf
 
 _layouts: Shelf[bytes, GroupedLayout] = Shelf("tiles of batches on GPUs", most=128 << 20)
+_ROUNDED = 1 - 1e-9  # of a sum, taken in another order
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,10 @@ class TritonGrouped:
             return f"has no fp32x for {work.dtype}"
         there = PARTS.get(work.dtype, work.dtype) in device.dtypes
         return None if there else f"{device.name} has no {work.dtype}"
+
+    def least(self, work: Work, device: Device) -> float:
+        """All work by the shapes that take least, spread evenly."""
+        return _least(work, device)
 
     def propose(self, work: Work, device: Device) -> Proposal:
         """The layout predicted fastest by these shapes."""
@@ -100,6 +107,10 @@ class TritonWhole(TritonGrouped):
 
     name = "triton_whole"
 
+    def least(self, work: Work, device: Device) -> float:
+        """No less than the longest of the shortest tiles."""
+        return _least(work, device, cut=False)
+
     def propose(self, work: Work, device: Device) -> Proposal:
         """Takes what triton_grouped would cut."""
         plan = _laid_out(work, device).plan
@@ -117,6 +128,10 @@ class CudaGrouped(TritonGrouped):
         """Takes fp32 whose rows lie element by element."""
         return simt.why_not(work, device) or super().why_not(work, device)
 
+    def least(self, work: Work, device: Device) -> float:
+        """As of the others, by its own shapes."""
+        return _least(work, device, cuda=True)
+
     def propose(self, work: Work, device: Device) -> Proposal:
         """Takes batches of which some tile is large."""
         tiles = _laid_out(work, device, cuda=True)
@@ -132,24 +147,54 @@ def _precision(work: Work, device: Device) -> str:
     return "tf32" if wants else "ieee"
 
 
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What a batch is laid out by: its layouts (layouts.codes), shapes, tiles and scheduler."""
+
+    code: Ints
+    shapes: tuple[TileShape, ...]
+    tiles: tuple[Tile, ...]
+    slots: Slots
+    precision: str
+    facts: tuple[object, ...]
+
+    @classmethod
+    def of(cls, work: Work, device: Device, *, cut: bool, cuda: bool) -> _Given:
+        """Of a batch on a device."""
+        code, precision = codes(work), _precision(work, device)
+        wide = is_mostly_wide(work, code)
+        faster = scale(device, work.dtype, precision).multiply
+        facts = (device.compute_units, device.local_memory, faster, work.dtype, precision)
+        shapes = shapes_of(work.dtype, device, precision, wide=wide, cuda=cuda)
+        cut = cut and work.dtype not in PARTS  # sum_parts adds real numbers
+        tiles, slots = tuple(shape.tile(faster) for shape in shapes), slots_of(device, cut=cut)
+        return cls(code, shapes, tiles, slots, precision, (*facts, wide, cuda, work.order, cut))
+
+
+def _least(work: Work, device: Device, *, cut: bool = True, cuda: bool = False) -> float:
+    """Seconds that no layout undercuts: parts of a product are no less work than all of it."""
+    given = _Given.of(work, device, cut=cut, cuda=cuda)
+    table = Table.of(work.m, work.n, work.k, given.tiles)
+    seconds = float((table.counts * table.seconds).min(axis=0).sum()) / given.slots.count
+    if not cut:
+        seconds = max(seconds, float(table.seconds.min(axis=0).max(initial=0.0)))
+    return (seconds + given.slots.launch + h200.TILE_START) * _ROUNDED
+
+
 def _laid_out(work: Work, device: Device, *, cut: bool = True, cuda: bool = False) -> _Tiles:
     """The tiles of a batch; layouts are kept by sizes, but those that are made in one pass."""
-    code, precision = codes(work), _precision(work, device)
-    wide = is_mostly_wide(work, code)
-    faster = scale(device, work.dtype, precision).multiply
-    facts = (device.compute_units, device.local_memory, faster, work.dtype, precision, wide, cuda)
-    shapes = shapes_of(work.dtype, device, precision, wide=wide, cuda=cuda)
-    cut = cut and work.dtype not in PARTS  # sum_parts adds real numbers
-    tiles, slots = tuple(shape.tile(faster) for shape in shapes), slots_of(device, cut=cut)
+    given = _Given.of(work, device, cut=cut, cuda=cuda)
+    tiles, slots = given.tiles, given.slots
     few = little(work, tiles, slots)
     if few is not None:
-        return _Tiles(code, few, shapes, precision)
-    key = signature(work.m, work.n, work.k, *facts, work.order, cut)
+        return _Tiles(given.code, few, given.shapes, given.precision)
+    key = signature(work.m, work.n, work.k, *given.facts)
 
     def made() -> GroupedLayout:
         return lay_out(work.m, work.n, work.k, tiles, slots, work.order)
 
-    return _Tiles(code, _layouts.found(key, made, _bytes), shapes, precision)
+    plan = _layouts.found(key, made, _bytes)
+    return _Tiles(given.code, plan, given.shapes, given.precision)
 
 
 def _bytes(layout: GroupedLayout) -> int:

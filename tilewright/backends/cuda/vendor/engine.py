@@ -53,6 +53,10 @@ class VendorBlas:
             return f"{apart}, and a call each for more than {most} keeps the host busy"
         return _why_untaken(work) or _why_not_here(work, device)
 
+    def least(self, work: Work, device: Device) -> float:
+        """Proposing is as quick."""
+        return 0.0
+
     def propose(self, work: Work, device: Device) -> Proposal:
         """One call for all, or a call each: that alone is decided."""
         together = _why_apart(work) is None
