@@ -36,8 +36,8 @@ def check_outputs(out: Matrices, inputs: Sequence[Matrices | None]) -> None:
     if len(inside):
         first, second = sorted(int(order[at]) for at in (inside[0], inside[0] + 1))
         raise OverlapError(
-            f"out[{second}]: overlaps out[{first}]; outputs must lie apart, or be the very same"
-            " matrix"
+            f"out[{second}]: overlaps out[{first}], or lies between its rows; outputs must lie"
+            " apart, each from its first to its last element, or be the very same matrix"
         )
     for name, operand in zip(("a", "b", "bias"), inputs, strict=False):
         if operand is None:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from tilewright.calls import grouped as calls
 from tilewright.calls.grouped_plan import GroupedPlan, planned
 from tilewright.calls.grouped_quick_host import WAYS, first_met
+from tilewright.calls.grouped_quick_into_host import written
 from tilewright.facts.device import Device
 from tilewright.inputs.batch import Results
 from tilewright.inputs.checks import checked_name
@@ -84,6 +85,12 @@ def _plain_at_once(checked: Callable[_Arguments, _Made]) -> Callable[_Arguments,
                 return False
         return True
 
+    def is_into(a: Any, b: Any, options: dict[str, Any]) -> bool:
+        out = options.get("out")
+        if type(out) is not list or type(a) is not list or type(b) is not list or not a:
+            return False
+        return len(options) == 1 or are_defaults({**options, "out": None})
+
     @wraps(checked)
     def grouped_matmul(a: Any, b: Any, **options: Any) -> Any:
         if not options and type(a) is type(b) is list and len(a) == len(b) == 1:
@@ -102,6 +109,8 @@ def _plain_at_once(checked: Callable[_Arguments, _Made]) -> Callable[_Arguments,
                 done = WAYS.get(type(a[0]), first_met)(a, b)
                 if done is not None:
                     return done
+        elif is_into(a, b, options) and written(a, b, options["out"]):
+            return options["out"]
         return untyped(a, b, **options)
 
     untyped: Any = checked
@@ -142,9 +151,10 @@ def grouped_matmul(
             torch's), with results, `out` and bias of int32, sums modulo 2^32 and whole alpha and
             beta, or of bfloat16 (torch's, ml_dtypes'), each product summed in float32 and rounded
             once: several in one result are added in bfloat16.
-        out: matrices [m_i, n_i] that do not overlap, or are the very same; made where None. One
-            that is named more than once has one beta and one bias: the same number and the same
-            array (or None) wherever it is named.
+        out: matrices [m_i, n_i] that lie apart, each from its first to its last element (columns
+            beside each other in one matrix do not), or are the very same; made where None. One that
+            is named more than once has one beta and one bias: the same number and the same array
+            (or None) wherever it is named.
         alpha, beta, transpose_a, transpose_b: one for all problems or one each; a transpose
             conjugates nothing.
         bias: vectors [n_i], or None for problems without one.

@@ -1,0 +1,182 @@
+"""Plain products into `out` are written at once; whatever might overlap or not fit is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.calls import dense_quick_host, grouped_quick_into_host
+from tilewright.errors import OverlapError, TilewrightError
+
+DTYPES = ["float32", "float64", "complex64", "complex128"]
+
+
+def drawn(rng: np.random.Generator, *shape: int, dtype: str = "float32") -> Any:
+    made = rng.standard_normal(shape)
+    if dtype.startswith("complex"):
+        made = made + 1j * rng.standard_normal(shape)
+    return made.astype(dtype)
+
+
+def batch(count: int, dtype: str = "float32") -> tuple[list[Any], list[Any], list[Any]]:
+    """Operands, some of them views, and results full of NaN."""
+    rng = np.random.default_rng(count)
+    sizes = rng.integers(0, 40, (count, 3))
+    a = [drawn(rng, k, m, dtype=dtype).T for m, _, k in sizes]
+    b = [drawn(rng, 2 * k, n, dtype=dtype)[::2] for _, n, k in sizes]
+    out = [np.full((m, n), np.nan, dtype) for m, n, _ in sizes]
+    return a, b, out
+
+
+def close(found: Any, wanted: Any) -> None:
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.fixture
+def unplanned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever plans fails."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        pytest.fail("this product was checked and planned")
+
+    monkeypatch.delenv("TILEWRIGHT_DEVICE", raising=False)
+    monkeypatch.setattr("tilewright.calls.grouped.grouped_matmul", refuse)
+    monkeypatch.setattr(dense_quick_host, "planned", refuse)
+    monkeypatch.setattr("tilewright.calls.dense.matmul", refuse)
+
+
+@pytest.mark.usefixtures("unplanned")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("count", [1, 3, 60])
+def test_plain_lists_are_written_without_a_plan(count: int, dtype: str) -> None:
+    a, b, out = batch(count, dtype)
+    named: list[dict[str, Any]] = [{}, {"alpha": 1.0, "beta": 0.0, "bias": None, "order": "auto"}]
+    for options in named:
+        for z in out:
+            z[...] = np.nan
+        assert tw.grouped_matmul(a, b, out=out, **options) is out
+        for x, y, z in zip(a, b, out, strict=True):
+            close(z, x @ y)
+
+
+@pytest.mark.usefixtures("unplanned")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("sizes", [(3, 4, 5), (60, 2, 60), (4, 0, 3), (0, 3, 4), (1, 1, 1)])
+def test_a_plain_product_is_written_without_a_plan(sizes: tuple[int, ...], dtype: str) -> None:
+    m, k, n = sizes
+    rng = np.random.default_rng(0)
+    a, b = drawn(rng, m, k, dtype=dtype), drawn(rng, n, k, dtype=dtype).T
+    whole = np.full((m + 2, n), np.nan, dtype)
+    out = whole[1:-1]
+    assert tw.matmul(a, b, out=out) is out
+    close(out, a @ b)
+    assert np.isnan(whole[[0, -1]]).all()
+
+
+class Named(np.ndarray[Any, Any]):
+    """A subclass that only has a name."""
+
+
+def memory_of(x: Any) -> Any:
+    """The same memory by another way than a view."""
+    return np.frombuffer(memoryview(x), x.dtype).reshape(x.shape)
+
+
+SQUARE = 6
+ODD: dict[str, Callable[[Any, Any], Any]] = {
+    "a view of a": lambda a, b: a.view(),
+    "a itself": lambda a, b: a,
+    "b turned": lambda a, b: b.T,
+    "the memory of b": lambda a, b: memory_of(b),
+    "read-only": lambda a, b: np.broadcast_to(np.float32(1), a.shape),
+    "one row": lambda a, b: np.lib.stride_tricks.as_strided(a.copy(), a.shape, (0, 4)),
+    "another dtype": lambda a, b: np.empty(a.shape),
+    "another size": lambda a, b: np.empty((SQUARE, SQUARE + 1), np.float32),
+    "a vector": lambda a, b: np.empty(SQUARE, np.float32),
+    "bytes swapped": lambda a, b: np.empty(a.shape, ">f4"),
+    "a list": lambda a, b: [[0.0] * SQUARE] * SQUARE,
+}
+
+
+@pytest.mark.parametrize("count", [1, 9])
+@pytest.mark.parametrize("name", ODD)
+def test_what_cannot_be_written_is_refused_before_anything_is(name: str, count: int) -> None:
+    rng = np.random.default_rng(1)
+    a, b = [[drawn(rng, SQUARE, SQUARE) for _ in range(count)] for _ in "ab"]
+    before = [x.copy() for x in (*a, *b)]
+    out = [np.full((SQUARE, SQUARE), 7, np.float32) for _ in range(count)]
+    out[-1] = ODD[name](a[0], b[-1])
+    with pytest.raises(TilewrightError, match="out"):
+        tw.grouped_matmul(a, b, out=out)
+    with pytest.raises(TilewrightError, match="out"):
+        tw.matmul(a[0], b[-1], out=out[-1])
+    for one, kept in zip((*a, *b), before, strict=True):
+        assert np.array_equal(one, kept)
+    assert all((z == 7).all() for z in out[:-1])
+
+
+LAID: dict[str, Callable[[], Any]] = {
+    "columns": lambda: np.full((SQUARE, SQUARE), np.nan, np.float32, order="F"),
+    "steps": lambda: np.full((2 * SQUARE, 3 * SQUARE), np.nan, np.float32)[::2, ::3],
+    "upside down": lambda: np.full((SQUARE, SQUARE), np.nan, np.float32)[::-1],
+    "a subclass": lambda: np.full((SQUARE, SQUARE), np.nan, np.float32).view(Named),
+}
+
+
+@pytest.mark.parametrize("name", LAID)
+def test_results_that_lie_otherwise_are_written_too(name: str) -> None:
+    rng = np.random.default_rng(2)
+    a, b = [[drawn(rng, SQUARE, SQUARE) for _ in range(9)] for _ in "ab"]
+    out = [LAID[name]() for _ in range(9)]
+    tw.grouped_matmul(a, b, out=out)
+    one = tw.matmul(a[0], b[0], out=LAID[name]())
+    close(np.asarray(one), a[0] @ b[0])
+    for x, y, z in zip(a, b, out, strict=True):
+        close(np.asarray(z), x @ y)
+
+
+@pytest.mark.parametrize("count", [2, 9])
+def test_columns_of_one_matrix_are_refused_in_true_words(count: int) -> None:
+    rng = np.random.default_rng(5)
+    a, b = [[drawn(rng, SQUARE, SQUARE) for _ in range(count)] for _ in "ab"]
+    whole = np.full((SQUARE, count * SQUARE), 7, np.float32)
+    with pytest.raises(OverlapError, match=r"or lies between its rows"):
+        tw.grouped_matmul(a, b, out=np.hsplit(whole, count))
+    assert (whole == 7).all()
+    tw.grouped_matmul(a, b, out=np.vsplit(whole.reshape(-1, SQUARE), count))
+    close(whole.reshape(-1, SQUARE), np.concatenate([x @ y for x, y in zip(a, b, strict=True)]))
+
+
+def test_a_result_that_is_named_twice_is_a_sum() -> None:
+    a, b = (list(drawn(np.random.default_rng(at), 9, 6, 6)) for at in (3, 4))
+    out = np.full((6, 6), np.nan, np.float32)
+    tw.grouped_matmul(a, b, out=[out] * 9)
+    close(out, sum(x @ y for x, y in zip(a, b, strict=True)))
+
+
+@pytest.mark.parametrize("absent", ["nowhere", "cuda:77"])
+def test_a_device_that_is_named_and_absent_is_told(
+    absent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEWRIGHT_DEVICE", absent)
+    a, b, out = batch(3)
+    with pytest.raises(TilewrightError, match="TILEWRIGHT_DEVICE"):
+        tw.grouped_matmul(a, b, out=out)
+    with pytest.raises(TilewrightError, match="TILEWRIGHT_DEVICE"):
+        tw.matmul(a[0], b[0], out=out[0])
+    assert all(np.isnan(z).all() for z in out)
+
+
+def test_lists_that_another_kernel_multiplies_sooner_are_planned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("TILEWRIGHT_DEVICE", raising=False)
+    monkeypatch.setattr(grouped_quick_into_host, "is_worth_planning", lambda *_: True)
+    monkeypatch.setattr(grouped_quick_into_host, "is_ready", lambda *_: True)
+    a, b, out = batch(9)
+    assert not grouped_quick_into_host.written(a, b, out)
+    assert all(np.isnan(z).all() for z in out)
