@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.arrays.addresses import Column
+from tilewright.backends.host import compiled, rates
 from tilewright.backends.host import grouped as native
-from tilewright.backends.host import rates
 from tilewright.engines.choose import choose
 from tilewright.engines.contract import Planner
 from tilewright.facts.device import Device
@@ -83,7 +83,7 @@ def is_ready(device: Device, dtype: str) -> bool:
 
 def _why_none(home: Device, dtype: str) -> str:
     if home.backend == "host" and dtype in native.DTYPES:
-        return "Numba is not installed; 'pip install numba' brings it"
+        return compiled.why_none()
     return f"no grouped kernel for {dtype} on {home.id!r}"
 
 

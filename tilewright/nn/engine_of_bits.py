@@ -50,7 +50,7 @@ class PassOnHost:
         if device.backend == "cuda":
             return "its kernels are the host's"
         if not compiled.available():
-            return "Numba is not installed"
+            return compiled.why_none()
         return None if work.dtype == "float32" else f"reals are {work.dtype}; it takes float32"
 
     def propose(self, work: PassWork, device: Device) -> Proposal:

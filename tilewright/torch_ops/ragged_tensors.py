@@ -21,7 +21,7 @@ from tilewright.arrays import torch_private as private
 from tilewright.arrays.storage import LOW, address, is_short
 from tilewright.backends.cuda.machine import addresses
 from tilewright.backends.host import ragged as host
-from tilewright.backends.host.compiled import kernels
+from tilewright.backends.host.compiled import kernels, why_none
 from tilewright.facts.verdict import Proposal, Rejected, Verdict
 from tilewright.inputs.devices import host as the_host
 from tilewright.inputs.tensors import written
@@ -322,7 +322,7 @@ def judged(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None) -> Verdic
     if bound is not None:
         found = bound.weighed(offsets.data_ptr(), x.shape[0 if w.dim() == 3 else 1], _threads())
     if found is None:
-        refused = Rejected("native", why or "Numba is not installed")
+        refused = Rejected("native", why or why_none())
         return Verdict(the_host(), (Proposal("torch", the_host(), None, loop),), (refused,))
     tiles = f"{counted(found.tiles, 'tile')} of at most {found.rows} x {found.columns}"
     how = f"{tiles} on {counted(found.threads, 'thread')}"

@@ -274,6 +274,8 @@ def test_where_numba_was_told_to_interpret_batches_are_right_and_nothing_is_prin
         "plan = plan_grouped(*_sizes(given), device='host')\n"
         "assert plan.layout is None\n"
         "assert_right_together(plan.bind(*lists(given))(), given)\n"
+        "with pytest.raises(KernelError, match='NUMBA_DISABLE_JIT is set'):\n"
+        "    grouped_matmul(*lists(given), device='host', kernel='native')\n"
     )
     told = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
     command = [sys.executable, "-c", code]

@@ -24,7 +24,7 @@ from types import ModuleType
 
 from tilewright import settings
 
-MISSING = "Numba is not installed; 'pip install tilewright[onebit]' brings it"
+_MISSING = "Numba is not installed; 'pip install tilewright[onebit]' brings it"
 # Numba's pools of threads are not all safe to enter from two threads at once.
 LOCK = RLock()
 _FORK_SAFE = ("tbb", "workqueue")  # Numba's pools that a forked child may enter again
@@ -39,6 +39,15 @@ def available() -> bool:
     them: ours, which know addresses, cannot run there.
     """
     return sys.byteorder == "little" and find_spec("numba") is not None and settings.compiles()
+
+
+def why_none() -> str:
+    """Why the kernels cannot run, where `available` says so."""
+    if sys.byteorder != "little":
+        return "a word's first byte is its highest here; Numba's kernels take the other order"
+    if find_spec("numba") is not None and not settings.compiles():
+        return "NUMBA_DISABLE_JIT is set, so that Numba compiles nothing; accepted is 0"
+    return _MISSING
 
 
 @cache

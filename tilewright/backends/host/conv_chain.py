@@ -26,7 +26,7 @@ class WinogradChain:
     def why_not(self, work: ConvWork, device: Device) -> str | None:
         """What a layer has that the kernels do not."""
         if not compiled.available():
-            return compiled.MISSING
+            return compiled.why_none()
         if work.dtype != "float32":
             return refusals.dtype(work, "float32")
         for number, layer in enumerate(work.layers, start=1):

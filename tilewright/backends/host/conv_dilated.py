@@ -63,7 +63,7 @@ class Dilated:
     def why_not(self, work: ConvWork, device: Device) -> str | None:
         """Numba, float32, one layer whose window is dilated."""
         if not compiled.available():
-            return compiled.MISSING
+            return compiled.why_none()
         if (why := refusals.but_one_of_floats(work)) is not None:
             return why
         layer = work.layers[0]

@@ -42,7 +42,7 @@ class _Single:
     def why_not(self, work: ConvWork, device: Device) -> str | None:
         """Numba, float32, one layer, and what the kind of step wants."""
         if not compiled.available():
-            return compiled.MISSING
+            return compiled.why_none()
         if (why := refusals.but_one_of_floats(work)) is not None:
             return why
         layer = work.layers[0]

@@ -50,7 +50,7 @@ class ExpandDepthwise:
     def why_not(self, work: ConvWork, device: Device) -> str | None:
         """Numba, float32, and the two layers as the kernel has them."""
         if not compiled.available():
-            return compiled.MISSING
+            return compiled.why_none()
         if work.dtype != "float32":
             return refusals.dtype(work, "float32")
         if len(work.layers) != 2:

@@ -31,7 +31,7 @@ class Int8Chain:
     def why_not(self, work: ConvWork, device: Device) -> str | None:
         """What a layer has that the kernels do not."""
         if not compiled.available():
-            return compiled.MISSING
+            return compiled.why_none()
         if work.dtype not in ("uint8", "int8"):
             return refusals.dtype(work, "uint8 and int8")
         for number, layer in enumerate(work.layers, start=1):

@@ -62,7 +62,7 @@ class Winograd:
     def why_not(self, work: ConvWork, device: Device) -> str | None:
         """What the kernels do not take."""
         if not compiled.available():
-            return compiled.MISSING
+            return compiled.why_none()
         if (why := refusals.but_one_of_floats(work)) is not None:
             return why
         layer = work.layers[0]

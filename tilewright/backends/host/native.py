@@ -39,7 +39,7 @@ class NumbaEngine:
     def why_not(self, problems: Sequence[BitProblem], device: Device) -> str | None:
         """Wherever Numba is; little-endian, as bits are written by the byte."""
         if not compiled.available():
-            return compiled.MISSING
+            return compiled.why_none()
         for problem in problems:
             if problem.form == "and" and problem.k >= _HALVED:
                 return f"k={problem.k}: takes rows of less than 2^30 elements for form='and'"

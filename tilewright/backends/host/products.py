@@ -96,7 +96,7 @@ class Tiles:
     def why_not(self, work: ProductWork, device: Device) -> str | None:
         """float32 by one matrix known before, rows one after another, nothing but a bias added."""
         if not compiled.available():
-            return compiled.MISSING
+            return compiled.why_none()
         if work.dtype != "float32":
             return f"dtype={work.dtype!r}: computes float32"
         if work.beta:

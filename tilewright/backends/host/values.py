@@ -62,7 +62,7 @@ class _Values:
     def why_not(self, work: ValueWork, device: Device) -> str | None:
         """Numba, and the kind of work."""
         if not compiled.available():
-            return compiled.MISSING
+            return compiled.why_none()
         if not isinstance(work, self.kind):
             return f"computes {self.kind.__name__}, not {type(work).__name__}"
         return None
