@@ -164,6 +164,15 @@ def test_nan_in_a_large_product_stays_there_and_no_result_holds_what_memory_held
         assert np.isnan(found[7]).all()
 
 
+def test_a_large_matrix_that_gets_another_shape_meanwhile_is_left_to_the_checks() -> None:
+    a, b = drawn(300, 20, seed=5)
+    a[7], b[7] = np.ones((900, 1000), np.float32), np.ones((1000, 910), np.float32)
+    read = of("float32").read(tuple(a), tuple(b))
+    assert read is not None
+    a[7].shape = (1000, 900)
+    assert read.multiply() is None
+
+
 def test_long_products_have_the_same_bits_at_every_call_and_with_nan_in_what_was_used() -> None:
     a, b = drawn(300, 30, seed=5)
     rng = np.random.default_rng(6)

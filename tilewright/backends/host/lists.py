@@ -93,14 +93,15 @@ class Read:
         self._lists.leave(self._job)
 
     def multiply(self) -> list[NDArray] | None:
-        """Every product, None where there is no memory for it."""
+        """Every product, None where there is no memory for it, or where a large matrix has another
+        shape by now."""
         try:
             found = self._job.multiply(len(self._held[0]), self._listed, self.is_blas)
             if self.is_blas:
                 for index in self._job.large(len(found)):
                     np.matmul(self._held[0][index], self._held[1][index], out=found[index])
             return found
-        except MemoryError:
+        except (MemoryError, ValueError):
             return None
 
 
