@@ -63,28 +63,29 @@ def begin(seconds: Floats, units: int, begun: Begun | None = None) -> Begun:
     length, as those of a queue with the longest first, take a third of the time so.
     """
     free = np.zeros(units) if begun is None else begun.free.copy()
-    owners = np.empty(len(seconds), np.int64)
-    at = 0
-    while at < len(seconds):
-        order = np.argsort(free, kind="stable")
-        starts = free[order][: len(seconds) - at]
+    count, at = len(seconds), 0
+    owners = np.empty(count, np.int64)
+    while at < count:
+        order = free.argsort(kind="stable")[: count - at]
+        starts = free[order]
         ends = starts + seconds[at : at + units]
-        taken = _before_any_ends(starts, ends)
-        if taken >= units // _ROUNDS or taken == len(starts):
-            mine = order[:taken]
-            owners[at : at + taken], free[mine] = mine, ends[:taken]
+        taken = len(ends)
+        if ends.min() <= starts[-1]:
+            taken = _before_any_ends(starts, ends)
+            order, ends = order[:taken], ends[:taken]
+        if _ROUNDS * taken >= units or at + taken == count:
+            owners[at : at + taken], free[order] = order, ends
         else:
-            taken = min(_ROUNDS * units, len(seconds) - at)
+            taken = min(_ROUNDS * units, count - at)
             owners[at : at + taken] = _one_by_one(seconds[at : at + taken], free)
         at += taken
     return Begun(owners if begun is None else np.append(begun.owners, owners), free)
 
 
 def _before_any_ends(starts: Floats, ends: Floats) -> int:
-    """How many tiles begin, in order, before any of those before them has ended."""
+    """How many tiles begin, in order, before any of those before them has ended, if not all do."""
     late = starts[1:] >= np.minimum.accumulate(ends[:-1])
-    first = int(late.argmax()) if len(late) else 0
-    return first + 1 if len(late) and late[first] else len(starts)
+    return int(late.argmax()) + 1 if late.any() else len(starts)
 
 
 def _one_by_one(seconds: Floats, free: Floats) -> list[int]:
@@ -101,6 +102,11 @@ def _one_by_one(seconds: Floats, free: Floats) -> list[int]:
     return owners
 
 
+def is_worth(count: int) -> bool:
+    """Whether so many tiles are dealt, and not taken round."""
+    return count <= _MANY
+
+
 @dataclass(frozen=True, slots=True)
 class Deal:
     """Tiles by unit, as many rounds as the longest hand; `owners` is None where taken round."""
@@ -114,7 +120,7 @@ class Deal:
     def of(cls, seconds: Floats, units: int, begun: Begun | None = None) -> Deal:
         """Of these tiles, the first of which may have been dealt."""
         count = len(seconds)
-        if count <= units or count > _MANY:
+        if count <= units or not is_worth(count):
             found = _round(count, units)
             busiest = float(np.append(seconds, 0.0)[found].sum(0).max(initial=0.0))
             return cls(count, units, None, busiest)

@@ -343,16 +343,24 @@ def balanced(
     batch: Oriented, tiles: Tiles, shape: HopperTile, blocks: int, there: Scale = AS_MEASURED
 ) -> tuple[Tiles, Ints, float]:
     """The tiles, the last ones split or not, dealt so that the busiest block is done sooner."""
+    best, dealt = evened(batch, tiles, shape, blocks, there)
+    return best, dealt.turns(), dealt.busiest
+
+
+def evened(
+    batch: Oriented, tiles: Tiles, shape: HopperTile, blocks: int, there: Scale = AS_MEASURED
+) -> tuple[Tiles, deal.Deal]:
+    """The same, no turn written down yet."""
     # What comes before the last rounds is dealt alike, split or not.
     alike = max(0, len(tiles.problem) - 2 * blocks)
-    begun = deal.begin(tiles.seconds[:alike], blocks)
+    begun = deal.begin(tiles.seconds[:alike], blocks) if deal.is_worth(len(tiles.problem)) else None
     whole = deal.Deal.of(tiles.seconds, blocks, begun)
     finer = split_tail(batch, tiles, shape, blocks, there)
     if finer is not tiles:
         split = deal.Deal.of(finer.seconds, blocks, begun)
         if split.busiest < whole.busiest:
-            return finer, split.turns(), split.busiest
-    return tiles, whole.turns(), whole.busiest
+            return finer, split
+    return tiles, whole
 
 
 def records(

@@ -34,7 +34,12 @@ def fastest(ways: list[Way], which: Ints, order: str, there: Scale) -> Way:
     """
     queue: list[tuple[float, int, records.Tiles | None]]
     bounds = _bounds(ways, which, there)
-    queue = [(_seconds(ways[at], which, there, bounds[at]), at, None) for at in bounds]
+    moved = {batch.turned: moved_bytes(batch, which) for batch, _ in ways}
+
+    def seconds(at: int, totals: Totals) -> float:
+        return _seconds(ways[at], moved[ways[at][0].turned], there, totals)
+
+    queue = [(seconds(at, bounds[at]), at, None) for at in bounds]
     heapify(queue)
     found: dict[int, float] = {}
     exact: dict[int, float] = {}
@@ -43,24 +48,24 @@ def fastest(ways: list[Way], which: Ints, order: str, there: Scale) -> Way:
         _, at, tiles = heappop(queue)
         way, turns = ways[at], _turns(ways[at], bounds[at], there)
         if turns >= cost.FEW:
-            found[at] = _seconds(way, which, there, records.totals(*_of(way, which), there))
+            found[at] = seconds(at, records.totals(*_of(way, which), there))
         elif turns < 1:  # one tile each
             totals = records.totals(*_of(way, which), there)
-            found[at] = exact[at] = _seconds(way, which, there, totals)
+            found[at] = exact[at] = seconds(at, totals)
         elif tiles is None:
             tiles = records.cut(*_of(way, which), order, there)
-            heappush(queue, (_seconds(way, which, there, _totals(tiles)), at, tiles))
+            heappush(queue, (seconds(at, _totals(tiles)), at, tiles))
             continue
         else:
-            found[at] = exact[at] = _dealt(way, which, tiles, there)
+            found[at] = exact[at] = _dealt(way, moved[way[0].turned], tiles, there)
         least = min(least, found[at])
-    near = sorted(at for at, seconds in found.items() if seconds <= least * _NEAR)
+    near = sorted(at for at in found if found[at] <= least * _NEAR)
     if len(near) == 1:
         return ways[near[0]]
     for at in near:
         if at not in exact:
             tiles = records.cut(*_of(ways[at], which), order, there)
-            exact[at] = _seconds(ways[at], which, there, _totals(tiles))
+            exact[at] = seconds(at, _totals(tiles))
     return ways[min(near, key=exact.__getitem__)]
 
 
@@ -95,22 +100,22 @@ def _turns(way: Way, totals: Totals, there: Scale) -> float:
 
 
 def _seconds(
-    way: Way, which: Ints, there: Scale, totals: Totals, busiest: float | None = None
+    way: Way, moved: float, there: Scale, totals: Totals, busiest: float | None = None
 ) -> float:
-    """Of the multiplying launch; where tiles are few and not dealt yet, as if evenly."""
-    batch, shape = way
+    """Of a launch that moves so many bytes; of few tiles, not dealt yet, as if they were even."""
+    shape = way[1]
     turns, (_, work, longest) = _turns(way, totals, there), totals
     if busiest is None:
         evenly = work / shape.clusters(there.units)
         busiest = longest if turns < 1 else evenly
         if turns >= cost.FEW:
             busiest = max(evenly, longest)
-    waiting = cost.memory_seconds(shape, moved_bytes(batch, which), turns, there)
+    waiting = cost.memory_seconds(shape, moved, turns, there)
     # Of two that wait for memory, the one with less to do.
     return max(busiest, waiting) + busiest / 1000
 
 
-def _dealt(way: Way, which: Ints, tiles: records.Tiles, there: Scale) -> float:
+def _dealt(way: Way, moved: float, tiles: records.Tiles, there: Scale) -> float:
     batch, shape = way
-    _, _, busiest = records.balanced(batch, tiles, shape, shape.clusters(there.units), there)
-    return _seconds(way, which, there, _totals(tiles), busiest)
+    _, dealt = records.evened(batch, tiles, shape, shape.clusters(there.units), there)
+    return _seconds(way, moved, there, _totals(tiles), dealt.busiest)
