@@ -33,6 +33,7 @@ from tilewright.facts.measured import h200
 from tilewright.facts.measured.scale import scale
 from tilewright.facts.verdict import Proposal
 from tilewright.planning.buckets import Table, Tile
+from tilewright.planning.deal import Floats
 from tilewright.planning.grouped import GroupedLayout, lay_out, signature
 from tilewright.planning.makespan import Slots
 from tilewright.planning.single import Single
@@ -40,6 +41,7 @@ from tilewright.remember import Shelf
 
 _layouts: Shelf[bytes, GroupedLayout] = Shelf("tiles of batches on GPUs", most=128 << 20)
 _ROUNDED = 1 - 1e-9  # of a sum, taken in another order
+_HALVINGS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,10 +177,31 @@ def _least(work: Work, device: Device, *, cut: bool = True, cuda: bool = False) 
     """Seconds that no layout undercuts: parts of a product are no less work than all of it."""
     given = _Given.of(work, device, cut=cut, cuda=cuda)
     table = Table.of(work.m, work.n, work.k, given.tiles)
-    seconds = float((table.counts * table.seconds).min(axis=0).sum()) / given.slots.count
+    flow = table.counts * table.seconds
+    seconds = float(flow.min(axis=0).sum()) / given.slots.count
     if not cut:
-        seconds = max(seconds, float(table.seconds.min(axis=0).max(initial=0.0)))
+        longest = float(table.seconds.min(axis=0).max(initial=0.0))
+        seconds = _least_whole(table.seconds, flow, max(seconds, longest), given.slots.count)
     return (seconds + given.slots.launch + h200.TILE_START) * _ROUNDED
+
+
+def _least_whole(seconds: Floats, work: Floats, least: float, slots: int) -> float:
+    """The same where no tile may take longer than all: only some shapes will do for a deep product.
+
+    What takes so many seconds has no tile that takes longer, and its work by the shapes that are
+    left fits into the slots.
+    """
+
+    def fit(limit: float) -> bool:
+        return float(np.where(seconds <= limit, work, np.inf).min(axis=0).sum()) <= limit * slots
+
+    most = least
+    while not fit(most):
+        least, most = most, 2 * most
+    for _ in range(_HALVINGS if most > least else 0):
+        middle = (least + most) / 2
+        least, most = (least, middle) if fit(middle) else (middle, most)
+    return least
 
 
 def _laid_out(work: Work, device: Device, *, cut: bool = True, cuda: bool = False) -> _Tiles:
