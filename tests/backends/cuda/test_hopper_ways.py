@@ -8,7 +8,7 @@ import pytest
 from tests.support.hopper_work import Memory, sizes
 from tests.support.triton_proof import CUDA_H200
 from tilewright.backends.cuda import choose
-from tilewright.backends.cuda.hopper import cost, engine, records, ways
+from tilewright.backends.cuda.hopper import cost, records, ways
 from tilewright.backends.cuda.hopper.blocks import SHAPES, SPLIT
 from tilewright.backends.cuda.hopper.orient import orient
 from tilewright.backends.cuda.machine import nvrtc
@@ -77,27 +77,23 @@ def test_bounds_hold_and_sums_over_sizes_are_those_over_tiles(name: str, shape: 
 
 
 @pytest.mark.parametrize(("pad", "layout"), [(1, "rrr"), (8, "rrr"), (1, "rcr")])
-def test_large_batches_are_planned_without_cutting_every_way(
+def test_the_way_of_a_large_batch_is_found_without_cutting_any(
     pad: int, layout: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """200 of 256 to 2048: ten ways have 100,000 tiles, of which one is cut and dealt."""
-    timed, cuts, whole, cut = [], [], records._timed, records.cut
+    """200 of 256 to 2048: twelve ways have more than 100,000 tiles, of six sizes a problem each."""
+    every, which = _every(Memory(sizes(200, 256, 2048), layout, pad))
+    timed, whole = [], records._timed
 
     def counted(*given: object, **named: object) -> records.Tiles:
         found = whole(*given, **named)  # type: ignore[arg-type]
         timed.append(len(found.problem))
         return found
 
-    def once(*given: object, **named: object) -> records.Tiles:
-        cuts.append(cut(*given, **named))  # type: ignore[arg-type]
-        return cuts[-1]
-
+    assert sum(records.totals(batch, which, shape)[0] for batch, shape in every) > 100_000
     monkeypatch.setattr(records, "_timed", counted)
-    monkeypatch.setattr(records, "cut", once)
-    (bucket,) = engine.plan(Memory(sizes(200, 256, 2048), layout, pad).work(1 << 20))
-    assert len(bucket.tiles.problem) > 5000
-    assert len(cuts) == 1
-    assert sum(timed) < 12 * 6 * 200 + 3 * 132
+    monkeypatch.setattr(records, "cut", lambda *given: pytest.fail("cut"))
+    ways.fastest(every, which, "auto", records.AS_MEASURED)
+    assert 0 < sum(timed) < 12 * 6 * 200
 
 
 @pytest.fixture
