@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -115,3 +116,29 @@ def test_traced_products_have_the_same_results_and_gradients(
         ]
         gradients = [torch.autograd.grad(one, given, allow_unused=True) for one in sums]
         torch.testing.assert_close(*gradients)
+
+
+A, B = (np.random.default_rng(seed).standard_normal((9, 9)).astype(np.float32) for seed in (0, 1))
+NUMPYS: dict[str, Any] = {
+    "matmul": lambda: tw.matmul(A, B),
+    "alpha": lambda: tw.matmul(A, B, alpha=2.0, bias=A[0]),
+    "out": lambda: tw.matmul(A, B, out=np.empty_like(A)),
+    "few": lambda: tw.grouped_matmul([A] * 3, [B] * 3)[2],
+    "list": lambda: tw.grouped_matmul([A] * 9, [B] * 9)[8],
+    "list, alpha": lambda: tw.grouped_matmul([A] * 9, [B] * 9, alpha=2.0)[8],
+    "list, out": lambda: tw.grouped_matmul([A] * 9, [B] * 9, out=[A + i for i in range(9)])[8],
+    "rows": lambda: tw.ragged_matmul(A, np.stack([B, A]), np.array([3, 9])),
+}
+
+
+@pytest.mark.parametrize("name", NUMPYS)
+def test_a_compiler_does_not_follow_products_of_numpys_arrays(name: str) -> None:
+    """Steps of plans and caches were frames of their own, 165 of a list."""
+    product = NUMPYS[name]
+    right = product()
+    compiled = torch.compile(lambda x: (x + 1, product()), backend="eager")
+    torch._dynamo.utils.counters.clear()
+    for _ in range(2):
+        _, found = compiled(torch.ones(3))
+        np.testing.assert_allclose(found, right, atol=1e-5)
+    assert torch._dynamo.utils.counters["frames"]["total"] <= 12

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -222,6 +223,21 @@ def loaded_torch() -> Any:
     import torch
 
     return torch
+
+
+def is_traced() -> bool:
+    """Whether a compiler of torch's looks on."""
+    torch = loaded_torch()
+    return torch is not None and torch.compiler.is_compiling()
+
+
+def unfollowed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function itself, or where a compiler looks on, one that it calls and does not follow."""
+    if not is_traced():
+        return function
+    from tilewright.arrays import untraced
+
+    return partial(untraced.call, function)
 
 
 def _is_torch_loaded() -> bool:

@@ -22,7 +22,7 @@ import numpy as np
 from tilewright import settings
 from tilewright.arrays.addresses import Column
 from tilewright.arrays.array import NDArray
-from tilewright.arrays.views import loaded_torch
+from tilewright.arrays.views import is_traced, loaded_torch
 from tilewright.backends.host.compiled import available
 from tilewright.backends.host.lists import DTYPES, Lists, are_uneven, lists_of
 from tilewright.calls.grouped_engines import is_ready
@@ -106,6 +106,8 @@ def _many(a: Any, b: Any) -> list[NDArray] | None:
     held = tuple(a), tuple(b)  # another thread may change the lists
     if len(held[0]) != len(held[1]) or not held[0] or type(held[0][0]) is not _PLAIN:
         return None
+    if is_traced():
+        return None  # a compiler would follow every step
     kind = held[0][0].dtype
     if kind in _COMPLEX:
         return _looped(*held, kind)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tilewright import settings
+from tilewright.arrays.views import is_traced
 from tilewright.backends.host.backend import NO_ROOM
 from tilewright.calls.grouped_engines import is_ready
 from tilewright.calls.grouped_quick_host import is_worth_planning
@@ -32,7 +33,7 @@ def written(a: Any, b: Any, out: Any) -> bool:
     held = tuple(a), tuple(b), tuple(out)  # another thread may change the lists
     if not len(held[0]) == len(held[1]) == len(held[2]) or type(held[0][0]) is not _PLAIN:
         return False
-    if DEVICE in VARIABLES and settings.device() != "host":
+    if is_traced() or (DEVICE in VARIABLES and settings.device() != "host"):
         return False
     kind: Any = held[0][0].dtype
     operations = _operations(*held, kind) if kind in _KINDS else None

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tilewright import calls
+from tilewright.arrays.views import unfollowed
 from tilewright.calls import dense
 from tilewright.calls.dense_quick_host import is_host_product, is_host_result
 from tilewright.errors import ArgumentError, OperandError
@@ -131,8 +132,9 @@ def matmul(
         usual = (alpha, beta, transpose_a, transpose_b) == (1.0, 0.0, False, False)
         rest = (bias, activation, device, kernel, precision, accumulate)
         return _of_8_bits(a, b, out, (None, None, None), usual, rest)
-    way: Any = _by_torch() if is_watched(a, b, bias, out) else dense
-    return way.matmul(
+    seen = is_watched(a, b, bias, out)
+    way: Any = _by_torch().matmul if seen else unfollowed(dense.matmul)
+    return way(
         a,
         b,
         out=out,

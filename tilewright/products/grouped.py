@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.arrays.views import unfollowed
 from tilewright.calls import grouped as calls
 from tilewright.calls.grouped_plan import GroupedPlan, planned
 from tilewright.calls.grouped_quick_host import WAYS, first_met
@@ -195,7 +196,8 @@ def grouped_matmul(
     if client is not None:
         way: Any = partial(_by_workers().grouped_matmul, client)
     else:
-        way = (_by_torch() if are_watched(a, b, given, bias) else calls).grouped_matmul
+        seen = are_watched(a, b, given, bias)
+        way = _by_torch().grouped_matmul if seen else unfollowed(calls.grouped_matmul)
     asked = {"order": order, "device": device, "kernel": kernel, "precision": precision}
     made: Results = way(a, b, given, **options, **asked)
     same: Any = out

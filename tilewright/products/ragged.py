@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.arrays.views import unfollowed
 from tilewright.errors import ArgumentError, OperandError
 from tilewright.facts.arithmetic import OF_SINGLES, asked
 from tilewright.inputs.checks import check_invariant, check_is_tensor
@@ -95,7 +96,8 @@ def ragged_matmul(
         if batch_invariant:
             raise ArgumentError("batch_invariant=True: not with scales or int8; accepted is False")
         return _scaled(x, w, offsets, bias, out, precision, scale_a, scale_b, out_dtype)
-    plain = w is not None and offsets is not None and out is None
+    # Of NumPy's arrays a compiler must not be asked what only tensors know: it gives up.
+    plain = type(x) is not np.ndarray and w is not None and offsets is not None and out is None
     if plain and getattr(x, "is_cuda", False) and (precision is None or _is_known(precision)):
         from tilewright.torch_ops.ragged import repeated
 
@@ -111,7 +113,8 @@ def ragged_matmul(
     if isinstance(x, np.ndarray):
         from tilewright.calls import ragged_host
 
-        return ragged_host.product(x, w, offsets, bias, out, precision, bool(batch_invariant))
+        way = unfollowed(ragged_host.product)
+        return way(x, w, offsets, bias, out, precision, bool(batch_invariant))
     given = {"x": x, "w": w, "offsets": offsets, "bias": bias, "out": out}
     for name, value in given.items():
         if not hasattr(value, "data_ptr") and (value is not None or name in _NEEDED):
