@@ -7,6 +7,7 @@
 # make docs-links  asks for every address outside that a page names, with a network
 # make mesa   the case list on Mesa's rusticl over llvmpipe (Debian: mesa-opencl-icd), a quarter of an hour
 # make arm    parts of the suite in an aarch64 userland under QEMU, which it makes; no such hardware
+#             is needed; half an hour of processor time
 # make kills  films killed at thirty drawn moments, and 10,000 pictures: about eight minutes
 #
 # Each sets itself up in .venv on a bare machine (Python >= 3.11 with pip); the next run reuses it.
