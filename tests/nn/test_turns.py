@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from tests.support import onebit_networks, paths
+from tests.support.handlers import interrupted
 from tilewright import models
 from tilewright.backends.host import compiled
 from tilewright.errors import OperandError
@@ -45,20 +46,14 @@ def test_a_handler_that_runs_the_network_it_interrupts_is_told_so(name: str) -> 
     right = run()
     told: list[str] = []
 
-    def handler(*_: object) -> None:
-        sys.setprofile(None)
+    def handler() -> bool:
         try:
             np.testing.assert_array_equal(run(), right)
         except OperandError as error:
             told.append(str(error))
-        sys.setprofile(handler if len(told) < 3 else None)
+        return len(told) < 3
 
-    sys.setprofile(handler)
-    try:
-        found = run()
-    finally:
-        sys.setprofile(None)
-    np.testing.assert_array_equal(found, right)
+    np.testing.assert_array_equal(interrupted(run, handler), right)
     assert len(told) == 3
     assert "this thread is in the middle of a run of it" in told[0]
     np.testing.assert_array_equal(run(), right)

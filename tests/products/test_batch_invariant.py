@@ -17,19 +17,13 @@ torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from tests.support.interpreter import interpreted  # noqa: E402
 from tests.support.invariance import Rows, drawn_layers, drawn_splits  # noqa: E402
+from tests.support.torch_places import DEVICES  # noqa: E402
 
-GPU = pytest.param(
-    "cuda",
-    marks=[
-        pytest.mark.gpu,
-        pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch reaches"),
-    ],
-)
 SPLITS = {"cpu": 40, "cuda": 1000}
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
-@pytest.mark.parametrize("where", ["cpu", GPU])
+@pytest.mark.parametrize("where", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("k", "n"), [(256, 192), (77, 45)])
 def test_a_row_has_its_bits_in_every_split(k: int, n: int, dtype: Any, where: str) -> None:
@@ -40,7 +34,7 @@ def test_a_row_has_its_bits_in_every_split(k: int, n: int, dtype: Any, where: st
     assert rows.error() <= 2 * rows.error_of_torch() + 1e-6
 
 
-@pytest.mark.parametrize("where", ["cpu", GPU])
+@pytest.mark.parametrize("where", DEVICES)
 @pytest.mark.parametrize("activation", ["swiglu", "relu2"])
 def test_a_token_has_its_bits_in_every_batch(activation: str, where: str) -> None:
     dtype = torch.float32 if where == "cpu" else torch.bfloat16
@@ -48,7 +42,7 @@ def test_a_token_has_its_bits_in_every_batch(activation: str, where: str) -> Non
         assert torch.equal(out, alone)
 
 
-@pytest.mark.parametrize("where", ["cpu", GPU])
+@pytest.mark.parametrize("where", DEVICES)
 def test_how_a_row_lies_changes_nothing(where: str) -> None:
     rows = Rows(40, 64, 32, 3, torch.float16 if where == "cuda" else torch.float32, where)
     ends = torch.tensor([40, 40, 40], device=where, dtype=torch.int32)

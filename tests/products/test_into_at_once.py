@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright.calls import dense_quick_host, grouped_quick_into_host
+from tilewright.calls import dense_quick_host, grouped_quick_host, grouped_quick_into_host
 from tilewright.errors import OverlapError, TilewrightError
 
 DTYPES = ["float32", "float64", "complex64", "complex128"]
@@ -175,8 +175,8 @@ def test_lists_that_another_kernel_multiplies_sooner_are_planned(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("TILEWRIGHT_DEVICE", raising=False)
-    monkeypatch.setattr(grouped_quick_into_host, "is_worth_planning", lambda *_: True)
-    monkeypatch.setattr(grouped_quick_into_host, "is_ready", lambda *_: True)
+    monkeypatch.setattr(grouped_quick_host, "is_worth_planning", lambda *_: True)
+    monkeypatch.setattr(grouped_quick_host, "is_ready", lambda *_: True)
     a, b, out = batch(9)
     assert not grouped_quick_into_host.written(a, b, out)
     assert all(np.isnan(z).all() for z in out)

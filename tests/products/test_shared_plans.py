@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tilewright
+from tests.support.handlers import interrupted
 from tilewright import Device, RaggedBatch
 from tilewright.errors import OperandError
 
@@ -66,19 +67,14 @@ def test_a_handler_that_runs_the_plan_it_interrupts_is_told_so(where: str) -> No
     run = tilewright.plan_grouped(*SIZES.T, device=where).bind(a, b)
     told: list[str] = []
 
-    def handler(*_: object) -> None:
-        sys.setprofile(None)
+    def handler() -> bool:
         try:
             run()
         except OperandError as error:
             told.append(str(error))
-        sys.setprofile(handler if len(told) < 3 else None)
+        return len(told) < 3
 
-    sys.setprofile(handler)
-    try:
-        results = run()
-    finally:
-        sys.setprofile(None)
+    results = interrupted(run, handler)
     assert len(told) == 3
     assert all("in the middle of the same bound plan" in one for one in told)
     for x, y, z in zip(a, b, results, strict=True):

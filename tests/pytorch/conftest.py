@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+
+@pytest.fixture
+def fresh_compiler() -> Iterator[None]:
+    """Nothing that a test compiles is found by those after it."""
+    yield
+    import torch
+
+    torch._dynamo.reset()
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import tilewright as tw  # noqa: E402
 from tests.support import experts_case as cases  # noqa: E402
+from tests.support.torch_places import DEVICES, HAS_GPU  # noqa: E402
 from tilewright.errors import (  # noqa: E402
     ArgumentError,
     DtypeError,
@@ -22,14 +23,6 @@ from tilewright.errors import (  # noqa: E402
 )
 from tilewright.pytorch import MoE  # noqa: E402
 
-GPU = pytest.param(
-    "cuda",
-    marks=[
-        pytest.mark.gpu,
-        pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch reaches"),
-    ],
-)
-DEVICES = ["cpu", GPU]
 pytestmark = pytest.mark.usefixtures("compiled_for_all")
 
 
@@ -58,7 +51,7 @@ def test_a_layer_and_its_gradients_are_those_of_float64(case: cases.Case, where:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch reaches")
+@pytest.mark.skipif(not HAS_GPU, reason="no GPU that torch reaches")
 @pytest.mark.parametrize("case", cases.LARGE, ids=str)
 def test_a_large_layer_and_its_gradients_are_those_of_float64(case: cases.Case) -> None:
     test_a_layer_and_its_gradients_are_those_of_float64(case, "cuda")
@@ -197,7 +190,7 @@ def test_experts_that_are_none_are_named_at_once_on_a_processor() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch reaches")
+@pytest.mark.skipif(not HAS_GPU, reason="no GPU that torch reaches")
 def test_experts_that_are_none_add_nothing_and_are_told_later_on_a_gpu() -> None:
     case = cases.Case(6, 8, 4, 3, 2)
     given = case.operands("cuda")
@@ -313,7 +306,7 @@ def test_what_does_not_fit_is_named() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch reaches")
+@pytest.mark.skipif(not HAS_GPU, reason="no GPU that torch reaches")
 def test_a_captured_step_takes_other_routes_at_each_replay() -> None:
     case = cases.Case(300, 64, 32, 8, 2, dtype=torch.bfloat16)
     given = case.operands("cuda")

@@ -12,17 +12,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
+from tests.support.torch_places import DEVICES  # noqa: E402
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError  # noqa: E402
 from tilewright.pytorch import Muon, newton_schulz  # noqa: E402
 
-GPU = pytest.param(
-    "cuda",
-    marks=[
-        pytest.mark.gpu,
-        pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch reaches"),
-    ],
-)
-DEVICES = ["cpu", GPU]
 SHAPES = [(16, 27), (64, 64), (24, 8), (1, 5), (7, 1), (33, 64), (64, 64), (0, 4), (40, 129)]
 HOW = [
     {},

@@ -15,6 +15,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
+from tests.support.torch_places import DEVICES, HAS_GPU  # noqa: E402
 from tilewright import ragged_matmul  # noqa: E402
 from tilewright.errors import ArgumentError, DtypeError, OperandError, OverlapError, ShapeError  # noqa: E402
 from tilewright.pytorch import GroupedLinear, grouped_matmul, grouped_mm, segment_matmul  # noqa: E402
@@ -23,13 +24,7 @@ from tilewright.torch_ops import ragged as ops  # noqa: E402
 from tilewright.torch_ops.eager import is_eager  # noqa: E402
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "train_grouped.py"
-HAS_GPU = torch.cuda.is_available()
-GPU = pytest.param(
-    "cuda",
-    marks=[pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="no GPU that torch reaches")],
-)
 pytestmark = pytest.mark.usefixtures("compiled_for_all")
-DEVICES = ["cpu", GPU]
 SIZES = [[3, 0, 70, 1, 5], [0, 0, 0], [130], [64, 64, 1], [0, 257, 0]]
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 6e-5, torch.bfloat16: 0.2, torch.float16: 0.03}

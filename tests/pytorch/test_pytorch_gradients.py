@@ -12,15 +12,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import tilewright as tw  # noqa: E402
+from tests.support.torch_places import DEVICES  # noqa: E402
 from tilewright.errors import OperandError  # noqa: E402
 from tilewright.torch_ops import autocast, lists  # noqa: E402
-
-HAS_GPU = torch.cuda.is_available()
-GPU = pytest.param(
-    "cuda",
-    marks=[pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="no GPU that torch reaches")],
-)
-DEVICES = ["cpu", GPU]
 
 
 @pytest.fixture(autouse=True)

@@ -13,14 +13,10 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import tilewright as tw  # noqa: E402
+from tests.support.torch_places import DEVICES, HAS_GPU  # noqa: E402
 from tilewright.errors import ShapeError  # noqa: E402
 from tilewright.torch_ops import dense, down, lists, recorded  # noqa: E402
 
-HAS_GPU = torch.cuda.is_available()
-GPU = pytest.param(
-    "cuda",
-    marks=[pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="no GPU that torch reaches")],
-)
 HOW = (None, None, None, None)
 SIZES = [(2, 3, 1), (1, 1, 4), (4, 2, 3), (3, 2, 2)]
 
@@ -164,7 +160,7 @@ def test_only_what_is_wanted_is_multiplied(launches: list[int]) -> None:
     assert launches == [4, 4]
 
 
-@pytest.mark.parametrize("where", ["cpu", GPU])
+@pytest.mark.parametrize("where", DEVICES)
 @pytest.mark.parametrize("biased", [False, True])
 def test_the_public_calls_have_torchs_gradients(where: str, biased: bool) -> None:
     a, b, bias = (
@@ -185,7 +181,7 @@ def test_the_public_calls_have_torchs_gradients(where: str, biased: bool) -> Non
     )
 
 
-@pytest.mark.parametrize("where", ["cpu", GPU])
+@pytest.mark.parametrize("where", DEVICES)
 @pytest.mark.parametrize("learns", [True, False])
 def test_products_of_tensors_are_added_into_results(where: str, learns: bool) -> None:
     torch.manual_seed(0)

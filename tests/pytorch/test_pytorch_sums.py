@@ -10,14 +10,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import tilewright as tw  # noqa: E402
+from tests.support.torch_places import DEVICES  # noqa: E402
 from tilewright.errors import ArgumentError, OperandError, OverlapError, ShapeError  # noqa: E402
 
-HAS_GPU = torch.cuda.is_available()
-GPU = pytest.param(
-    "cuda",
-    marks=[pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="no GPU that torch reaches")],
-)
-DEVICES = ["cpu", GPU]
 INTO = [0, 1, 0, 0, 1]
 SIZES = [(3, 4), (5, 2)]  # of the results
 DEPTHS = [3, 1, 0, 7, 5]

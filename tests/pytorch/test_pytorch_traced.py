@@ -5,7 +5,6 @@ On a processor here; the same tests run on a GPU where there is one (marker gpu)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,22 +14,9 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import tilewright as tw  # noqa: E402
 from tests.support.tensor_products import PRODUCTS, operands  # noqa: E402
+from tests.support.torch_places import DEVICES  # noqa: E402
 
-GPU = pytest.param(
-    "cuda",
-    marks=[
-        pytest.mark.gpu,
-        pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch reaches"),
-    ],
-)
-DEVICES = ["cpu", GPU]
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
 
 @pytest.mark.usefixtures("unread")

@@ -6,7 +6,6 @@ On a processor here; the same tests run on a GPU where there is one (marker gpu)
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -17,6 +16,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import tilewright as tw  # noqa: E402
 from tests.support.tensor_products import PRODUCTS, ends, operands  # noqa: E402
+from tests.support.torch_places import DEVICES, HAS_GPU  # noqa: E402
 from tilewright.errors import (  # noqa: E402
     ArgumentError,
     DtypeError,
@@ -30,19 +30,7 @@ from tilewright.inputs.ragged_batch import RaggedBatch  # noqa: E402
 from tilewright.pytorch import GroupedLinear, grouped_matmul  # noqa: E402
 from tilewright.torch_ops import lists  # noqa: E402
 
-HAS_GPU = torch.cuda.is_available()
-GPU = pytest.param(
-    "cuda",
-    marks=[pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="no GPU that torch reaches")],
-)
-DEVICES = ["cpu", GPU]
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
 
 @pytest.mark.usefixtures("unread")

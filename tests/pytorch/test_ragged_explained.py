@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import tilewright as tw
+from tests.support.torch_places import DEVICES
 from tilewright.backends.cuda.ragged import engine
 from tilewright.backends.host import compiled, ragged
 from tilewright.errors import TilewrightError
@@ -17,13 +18,6 @@ from tilewright.inputs.devices import host
 from tilewright.torch_ops import ragged_tensors
 
 needs_numba = pytest.mark.skipif(not compiled.available(), reason="no Numba")
-GPU = pytest.param(
-    "cuda",
-    marks=[
-        pytest.mark.gpu,
-        pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch reaches"),
-    ],
-)
 
 
 def given(seed: int, place: str = "cpu") -> tuple[Any, ...]:
@@ -68,7 +62,7 @@ def test_engines_of_gpus_are_judged_without_one(form: int, precision: str | None
     assert all(one.reason for one in verdict.refusals)
 
 
-@pytest.mark.parametrize("place", ["cpu", GPU])
+@pytest.mark.parametrize("place", DEVICES)
 @pytest.mark.parametrize("activation", ["swiglu", "relu"])
 def test_a_layer_is_explained_by_both_of_its_products(activation: str, place: str) -> None:
     wide = 2 if activation == "swiglu" else 1
@@ -82,7 +76,7 @@ def test_a_layer_is_explained_by_both_of_its_products(activation: str, place: st
     assert f"then {activation}" in text
 
 
-@pytest.mark.parametrize("place", ["cpu", GPU])
+@pytest.mark.parametrize("place", DEVICES)
 def test_a_product_of_nothing_and_rows_alone_are_explained(place: str) -> None:
     x, w, ends = given(2, place)
     assert "nothing to multiply" in tw.explain_ragged(x[:0], w, ends * 0)

@@ -225,7 +225,7 @@ def loaded_torch() -> Any:
     return torch
 
 
-def is_traced() -> bool:
+def is_compiling() -> bool:
     """Whether a compiler of torch's looks on."""
     torch = loaded_torch()
     return torch is not None and torch.compiler.is_compiling()
@@ -233,7 +233,7 @@ def is_traced() -> bool:
 
 def unfollowed(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function itself, or where a compiler looks on, one that it calls and does not follow."""
-    if not is_traced():
+    if not is_compiling():
         return function
     from tilewright.arrays import untraced
 

@@ -22,7 +22,7 @@ import numpy as np
 from tilewright import settings
 from tilewright.arrays.addresses import Column
 from tilewright.arrays.array import NDArray
-from tilewright.arrays.views import is_traced, loaded_torch
+from tilewright.arrays.views import is_compiling, loaded_torch
 from tilewright.backends.host.compiled import available
 from tilewright.backends.host.lists import DTYPES, Lists, are_uneven, lists_of
 from tilewright.calls.grouped_engines import is_ready
@@ -41,7 +41,8 @@ from tilewright.settings import DEVICE, VARIABLES
 
 _PLAIN = np.ndarray
 _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
-_COMPLEX = (np.dtype(np.complex64), np.dtype(np.complex128))  # of these none but NumPy has kernels
+REAL = (_SINGLE, _DOUBLE)
+COMPLEX = (np.dtype(np.complex64), np.dtype(np.complex128))  # of these none but NumPy has kernels
 _FIXED = 1.5e-3
 _PRODUCT = 1e-6  # a product's share of columns and tables beyond that of a call of NumPy's
 _lists: dict[Any, Lists] = {}  # by dtype, as devices are looked for in 5 µs
@@ -68,7 +69,7 @@ def at_once(a: Any, b: Any) -> list[NDArray] | None:
                 return None
             kind = x.dtype
             if kind is not dtype:
-                if found or (kind is not _DOUBLE and kind not in _COMPLEX):
+                if found or (kind is not _DOUBLE and kind not in COMPLEX):
                     return None
                 dtype = kind
             if y.dtype is not kind:
@@ -106,10 +107,10 @@ def _many(a: Any, b: Any) -> list[NDArray] | None:
     held = tuple(a), tuple(b)  # another thread may change the lists
     if len(held[0]) != len(held[1]) or not held[0] or type(held[0][0]) is not _PLAIN:
         return None
-    if is_traced():
+    if is_compiling():
         return None  # a compiler would follow every step
     kind = held[0][0].dtype
-    if kind in _COMPLEX:
+    if kind in COMPLEX:
         return _looped(*held, kind)
     if kind is not _SINGLE and kind is not _DOUBLE:
         return None
@@ -156,9 +157,8 @@ def _looped(a: tuple[Any, ...], b: tuple[Any, ...], kind: Any) -> list[NDArray] 
         if made > largest:
             largest = made
     # Where there is no kernel a plan would be this loop. Asking takes as long as some products.
-    if kind not in _COMPLEX:
-        worth = is_worth_planning(len(a), 2.0 * operations)
-        if worth and is_ready(resolve(None), kind.name):
+    if kind not in COMPLEX:
+        if is_left_to_a_plan(len(a), operations, kind):
             return None
         if saved(len(a), 2.0 * operations) > _WORTH_COMPILING:
             is_ready(resolve(None), kind.name)  # compiles beside
@@ -179,6 +179,11 @@ def _loop(a: tuple[Any, ...], b: tuple[Any, ...], largest: int) -> list[NDArray]
 def is_worth_planning(count: int, flops: float) -> bool:
     """Whether a kernel saves more than it costs to reach it, plan and kernel found again."""
     return count > _FEW and saved(count, flops) > _FIXED + _PRODUCT * count
+
+
+def is_left_to_a_plan(count: int, operations: int, kind: Any) -> bool:
+    """Whether that is worth it for so many multiplications, and the kernel is compiled by now."""
+    return is_worth_planning(count, 2.0 * operations) and is_ready(resolve(None), kind.name)
 
 
 def unbound(device: Device, dtype: str, sizes: tuple[Column, Column, Column]) -> str:

@@ -13,18 +13,15 @@ from typing import Any
 import numpy as np
 
 from tilewright import settings
-from tilewright.arrays.views import is_traced
+from tilewright.arrays.views import is_compiling
 from tilewright.backends.host.backend import NO_ROOM
-from tilewright.calls.grouped_engines import is_ready
-from tilewright.calls.grouped_quick_host import is_worth_planning
+from tilewright.calls.grouped_quick_host import COMPLEX, REAL, is_left_to_a_plan
 from tilewright.errors import DeviceMemoryError
-from tilewright.inputs.devices import resolve
 from tilewright.planning.host_part import ZEROED
 from tilewright.settings import DEVICE, VARIABLES
 
 _PLAIN = np.ndarray
-_REAL = (np.dtype(np.float32), np.dtype(np.float64))
-_KINDS = (*_REAL, np.dtype(np.complex64), np.dtype(np.complex128))
+_KINDS = (*REAL, *COMPLEX)
 
 
 def written(a: Any, b: Any, out: Any) -> bool:
@@ -33,14 +30,13 @@ def written(a: Any, b: Any, out: Any) -> bool:
     held = tuple(a), tuple(b), tuple(out)  # another thread may change the lists
     if not len(held[0]) == len(held[1]) == len(held[2]) or type(held[0][0]) is not _PLAIN:
         return False
-    if is_traced() or (DEVICE in VARIABLES and settings.device() != "host"):
+    if is_compiling() or (DEVICE in VARIABLES and settings.device() != "host"):
         return False
     kind: Any = held[0][0].dtype
     operations = _operations(*held, kind) if kind in _KINDS else None
     if operations is None:
         return False
-    worth = kind in _REAL and is_worth_planning(len(held[0]), 2.0 * operations)
-    if worth and is_ready(resolve(None), kind.name):
+    if kind in REAL and is_left_to_a_plan(len(held[0]), operations, kind):
         return False
     try:
         for x, y, z in zip(*held):  # noqa: B905 (as many as there are)

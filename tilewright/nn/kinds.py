@@ -96,9 +96,9 @@ def copied(into: Any, value: Any) -> Any:
     """`into`, a tensor, after a copy: torch refuses inference tensors outside of inference mode."""
     if not into.is_inference():
         return into.copy_(value)
-    import torch
+    from tilewright.inputs.tensors import writing
 
-    with torch.inference_mode():
+    with writing(into):
         return into.copy_(value)
 
 

@@ -35,16 +35,8 @@ _ROUNDS = 4  # a round is worth sorting where a fourth of all units takes a tile
 
 def dealt(seconds: list[float], units: int) -> tuple[list[int], list[float]]:
     """The unit of each tile, and when each unit is done: of units free at once the lowest takes."""
-    heap = [(0.0, unit) for unit in range(units)]
-    owners = []
-    for length in seconds:
-        free, unit = heap[0]
-        owners.append(unit)
-        heapreplace(heap, (free + length, unit))
     ends = [0.0] * units
-    for free, unit in heap:
-        ends[unit] = free
-    return owners, ends
+    return _one_by_one(seconds, ends), ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +69,9 @@ def begin(seconds: Floats, units: int, begun: Begun | None = None) -> Begun:
             owners[at : at + taken], free[order] = order, ends
         else:
             taken = min(_ROUNDS * units, count - at)
-            owners[at : at + taken] = _one_by_one(seconds[at : at + taken], free)
+            moments = free.tolist()
+            owners[at : at + taken] = _one_by_one(seconds[at : at + taken].tolist(), moments)
+            free[:] = moments
         at += taken
     return Begun(owners if begun is None else np.append(begun.owners, owners), free)
 
@@ -88,12 +82,12 @@ def _before_any_ends(starts: Floats, ends: Floats) -> int:
     return int(late.argmax()) + 1 if late.any() else len(starts)
 
 
-def _one_by_one(seconds: Floats, free: Floats) -> list[int]:
+def _one_by_one(seconds: list[float], free: list[float]) -> list[int]:
     """`dealt` from these moments on, which are moved on in place."""
-    heap = list(zip(free.tolist(), range(len(free)), strict=True))
+    heap = list(zip(free, range(len(free)), strict=True))
     heapify(heap)
     owners = []
-    for length in seconds.tolist():
+    for length in seconds:
         moment, unit = heap[0]
         owners.append(unit)
         heapreplace(heap, (moment + length, unit))

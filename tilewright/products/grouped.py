@@ -18,7 +18,7 @@ import numpy.typing as npt
 from tilewright.arrays.views import unfollowed
 from tilewright.calls import grouped as calls
 from tilewright.calls.grouped_plan import GroupedPlan, planned
-from tilewright.calls.grouped_quick_host import WAYS, first_met
+from tilewright.calls.grouped_quick_host import REAL, WAYS, first_met
 from tilewright.calls.grouped_quick_into_host import written
 from tilewright.facts.device import Device
 from tilewright.inputs.batch import Results
@@ -33,7 +33,6 @@ from tilewright.settings import DEVICE, VARIABLES
 __all__ = ["GroupedPlan", "grouped_matmul", "plan_grouped"]
 
 _PLAIN = np.ndarray
-_REAL = (np.dtype(np.float32), np.dtype(np.float64))
 _Arguments = ParamSpec("_Arguments")
 _Made = TypeVar("_Made")
 
@@ -97,7 +96,7 @@ def _plain_at_once(checked: Callable[_Arguments, _Made]) -> Callable[_Arguments,
         if not options and type(a) is type(b) is list and len(a) == len(b) == 1:
             try:
                 x, y = a[0], b[0]
-                if type(x) is type(y) is _PLAIN and y.dtype is x.dtype in _REAL and x.ndim == 2:
+                if type(x) is type(y) is _PLAIN and y.dtype is x.dtype in REAL and x.ndim == 2:
                     _, columns = y.shape  # a ValueError where there are not two
                     if len(x) * columns < ZEROED and DEVICE not in VARIABLES:
                         return [x.dot(y)]

@@ -187,8 +187,10 @@ def _put(out: Tensor, found: Tensor, w: Tensor, offsets: Tensor) -> Tensor:
 
     Rows without a group stay as they are.
     """
-    if w.dim() == 2 or not offsets.shape[0]:
-        return out.copy_(found) if w.dim() == 2 else out
+    if w.dim() == 2:
+        return out.copy_(found)
+    if not offsets.shape[0]:
+        return out
     rows = torch.arange(out.shape[0], device=out.device).unsqueeze(1)
     begins = offsets[0] if offsets.shape[0] > w.shape[0] else 0
     return out.copy_(torch.where((rows >= begins) & (rows < offsets[-1]), found, out))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import faulthandler
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.support.handlers import interrupted
 from tilewright.errors import OperandError
 from tilewright.facts.device import Device
 
@@ -54,22 +54,16 @@ def test_a_handler_gets_its_product_or_is_told_and_the_one_beneath_is_right(
     assert all(run() for run in runs)
     said: list[object] = []
 
-    def handler(*_: object) -> None:
-        sys.setprofile(None)
+    def handler() -> bool:
         try:
             said.append(runs[len(said) % 3]())
         except OperandError as error:
             said.append(str(error))
-        sys.setprofile(handler)
+        return True
 
     faulthandler.dump_traceback_later(600, exit=True)  # of old a handler waited for its own thread
     for run in runs:
-        sys.setprofile(handler)
-        try:
-            right = run()
-        finally:
-            sys.setprofile(None)
-        assert right
+        assert interrupted(run, handler)
     faulthandler.cancel_dump_traceback_later()
     assert {True} < {*said}
     assert all(one is True or "in the middle of a product on it" in str(one) for one in said)
