@@ -18,6 +18,7 @@ blas_handle = attrgetter("_C._cuda_getCurrentBlasHandle")
 # Who looks on: autocast, modes, torch.func, a trace, forward-mode AD.
 is_any_autocast_enabled = attrgetter("_C._is_any_autocast_enabled")
 modes = attrgetter("_C._len_torch_dispatch_stack")
+active_modes = attrgetter("utils._python_dispatch._get_current_dispatch_mode_stack")
 transform = attrgetter("_C._functorch.peek_interpreter_stack")
 unwrapped = attrgetter("_C._functorch.unwrap_if_dead")
 is_batched = attrgetter("_C._functorch.is_legacy_batchedtensor")

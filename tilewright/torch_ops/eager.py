@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from tilewright.arrays import torch_private as private
+from tilewright.torch_ops import flops
 
 PLAIN = (Tensor, torch.nn.Parameter)
 
@@ -36,12 +37,10 @@ def is_eager(*values: Tensor | None) -> bool:
             or (value.is_cuda and value.is_conj())  # torch's BLAS reads conjugates, launches do not
         ):
             return False
-    return (
-        not modes()
-        and transform() is None
-        and private.forward_level(torch) < 0
-        and not torch.jit.is_tracing()
-    )
+    if modes():
+        flops.tell()
+        return False
+    return transform() is None and private.forward_level(torch) < 0 and not torch.jit.is_tracing()
 
 
 def is_followed(*values: Any) -> bool:
