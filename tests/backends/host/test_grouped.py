@@ -117,7 +117,8 @@ def test_what_is_fetched_ahead_of_large_products_changes_no_result(lies: str) ->
 @pytest.mark.usefixtures("two_cores")
 def test_tiles_of_a_product_are_even_and_cover_it_once() -> None:
     sizes = np.arange(1, 1200)
-    for most, step in ((48, 24), (192, 24), (384, 24), (96, 32), (256, 32), (512, 16)):
+    rows = *((m, step) for m in (96, 192, 384) for step in (24, 32)), (48, 24)
+    for most, step in (*rows, (96, 32), (256, 32), (512, 16)):
         each = native._even(sizes, np.full_like(sizes, most), step)
         count = -(-sizes // most)
         assert (each <= most).all()
@@ -128,7 +129,7 @@ def test_tiles_of_a_product_are_even_and_cover_it_once() -> None:
     assert plan.layout is not None
     call = checked(host_place(), *lists(given), None)
     records = native._records(plan.layout, operands_of(call), KINDS["float32"])
-    tiles, _ = native._tiles(plan.layout, records, 4)
+    tiles, _ = native._tiles(plan.layout, records, KINDS["float32"])
     of_first = tiles[tiles[:, 0] == records.ctypes.data]
     assert of_first[:, 3:].prod(axis=1).sum() == 300 * 700
     assert np.ptp(of_first[:, 3:].prod(axis=1)) <= 0.2 * of_first[:, 3:].prod(axis=1).max()
@@ -142,7 +143,7 @@ def test_equal_tiles_are_dealt_evenly_to_tasks(count: int) -> None:
     assert plan.layout is not None
     call = checked(host_place(), *lists(given), None)
     records = native._records(plan.layout, operands_of(call), KINDS["float32"])
-    tiles, cuts = native._tiles(plan.layout, records, 4)
+    tiles, cuts = native._tiles(plan.layout, records, KINDS["float32"])
     assert np.ptp(np.diff(cuts)) == 0
     assert len(cuts) - 1 == len(tiles)
 

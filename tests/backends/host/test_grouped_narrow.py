@@ -157,29 +157,32 @@ def test_infinities_and_nan_come_through() -> None:
     assert torch.equal(found[2], torch.full((40,), -float("inf"), dtype=torch.bfloat16))
 
 
+def guarded(shape: tuple[int, int], kind: Any) -> Array:
+    """An array that ends where memory that may be touched does."""
+    page, size = mmap.PAGESIZE, shape[0] * shape[1] * np.dtype(kind).itemsize
+    there = -(-size // page) * page
+    memory = np.frombuffer(mmap.mmap(-1, there + page), np.uint8)
+    start = memory.__array_interface__["data"][0]
+    libc: Any = ctypes.CDLL(None)
+    assert libc.mprotect(ctypes.c_void_p(start + there), page, 0) == 0
+    made: Array = memory[there - size : there].view(kind).reshape(shape)
+    made[...] = np.arange(shape[0] * shape[1]).reshape(shape) % 7 - 3
+    return made
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="protects a page by Linux's mprotect")
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("item", [1, 2])
-def test_nothing_behind_an_operand_is_read(item: int, turned: bool) -> None:
+def test_nothing_behind_an_operand_or_a_result_is_touched(item: int, turned: bool) -> None:
     kind: Any = np.int8 if item == 1 else pytest.importorskip("ml_dtypes").bfloat16
-    page = mmap.PAGESIZE
-    for m, n, k in ((3, 17, 5), (9, 33, 7), (1, 1, 1), (8, 16, 2), (5, 21, 75), (2, 3, 64)):
-        parts = []
-        for shape in ((m, k), (n, k) if turned else (k, n)):
-            room = mmap.mmap(-1, 2 * page)
-            memory = np.frombuffer(room, np.uint8)
-            start = memory.__array_interface__["data"][0]
-            libc: Any = ctypes.CDLL(None)
-            assert libc.mprotect(ctypes.c_void_p(start + page), page, 0) == 0
-            size = shape[0] * shape[1] * item
-            array = memory[page - size : page].view(kind).reshape(shape)
-            array[...] = np.arange(shape[0] * shape[1]).reshape(shape) % 7 - 3
-            parts.append(array)
-        if turned:
-            parts[1] = parts[1].T
-        (found,) = grouped_matmul([parts[0]], [parts[1]], **NATIVE)
-        exact = parts[0].astype(np.float64) @ parts[1].astype(np.float64)
-        np.testing.assert_allclose(found.astype(np.float64), exact, rtol=2**-8 if item == 2 else 0)
+    small = (3, 17, 5), (9, 33, 7), (1, 1, 1), (8, 16, 2), (5, 21, 75), (2, 3, 64)
+    for m, n, k in (*small, (16, 16, 32), (17, 31, 33), (32, 32, 64), (48, 40, 70), (33, 64, 1100)):
+        a, b = guarded((m, k), kind), guarded((n, k) if turned else (k, n), kind)
+        b = b.T if turned else b
+        out = guarded((m, n), np.int32 if item == 1 else kind)
+        grouped_matmul([a], [b], out=[out], **NATIVE)
+        exact = a.astype(np.float64) @ b.astype(np.float64)
+        np.testing.assert_allclose(out.astype(np.float64), exact, rtol=2**-8 if item == 2 else 0)
 
 
 def test_ml_dtypes_arrays_give_arrays_of_their_kind() -> None:

@@ -34,6 +34,9 @@ DTYPES = tuple(KINDS)
 # Rows and columns of tiles; the share of a core's peak that they reach; seconds of one. Rows count
 # by fours, columns by vectors, k by fours: what products of few of them lose.
 _SHAPES = ((48, 96, 0.7), (192, 256, 0.76), (384, 512, 0.8))
+# The same of AMX's tiles, by which rows, columns and k count then. They take so little time that
+# packing B is a fourth of it below 192 rows. Modelled, not measured.
+_TILED_SHAPES = ((96, 96, 0.5), (192, 256, 0.76), (384, 256, 0.85))
 OVERHEAD, _ROWS, _COLUMNS, _STEP = 5e-8, 4, 16, 4
 _JUMP = 3e-8  # seconds that a core loses where the next product does not lie next in memory
 _MERGE = 4e-10  # seconds in which it adds an element of a part
@@ -62,10 +65,13 @@ class NativeGroups(GroupedKernel):
         """Three blocks, of which the larger repack less and the smaller balance better."""
         peak = rates.PEAK / rates.of(self.device).factor
         kind = KINDS[self.dtype]
-        trim = (_ROWS, _COLUMNS // kind.wide)
+        trim, step, shapes = (_ROWS, _COLUMNS // kind.wide), _STEP, _SHAPES
+        if kind.has_tiles():
+            tiles = compiled.kernels("grouped_amx")
+            trim, step, shapes = (tiles.SIDE, tiles.SIDE), tiles.LINE // kind.item, _TILED_SHAPES
         return tuple(
-            Tile(m, n // kind.wide, share * peak * kind.speed(), OVERHEAD, _STEP, trim)
-            for m, n, share in _SHAPES
+            Tile(m, n // kind.wide, share * peak * kind.speed(), OVERHEAD, step, trim)
+            for m, n, share in shapes
             if n <= kind.most
         )
 
@@ -99,16 +105,17 @@ class NativeGroups(GroupedKernel):
         sums = np.empty(layout.sums.elements, kind.sums)
         if len(layout.sums):
             records = np.concatenate((records, _parts(layout, records, sums, kind)))
-        tiles, cuts = _tiles(layout, records, kind.sums.itemsize)
+        tiles, cuts = _tiles(layout, records, kind)
         steps = [_step(kind.tiles, tiles, cuts)]
         steps[0]["multiply"] = compiled.code_of_products(kind.module, kind.item)
+        steps[0]["amx"] = kind.code_of_tiles()
         keep: list[object] = [operands, records, sums, tiles, cuts]
         if len(layout.sums):
             pieces, ends = _pieces(layout, records, sums)
             steps.append(_step(kind.parts, pieces, ends))
             keep += [pieces, ends]
         kernel = compiled.kernels(kind.module)
-        scratch = kernel.scratch(max(tile.m for tile in self.tiles), kind.item)
+        scratch = kernel.scratch(max(tile.m for tile in layout.tiles), kind.item)
         return Program(np.array(steps), scratch, self.device.compute_units, layout.seconds, keep)
 
 
@@ -185,14 +192,15 @@ def _even(size: Table, most: Table, step: int) -> Table:
     return each
 
 
-def _tiles(layout: GroupedLayout, records: Table, item: int) -> tuple[Table, Table]:
+def _tiles(layout: GroupedLayout, records: Table, kind: Elements) -> tuple[Table, Table]:
     """Every tile in launch order, and the first of every task. Tiles of a product are of one size,
     as near as blocks and panels let them be: the planner counts them as equal."""
     queue, kernel = layout.queue, compiled.kernels("grouped")
     shapes = np.array([(tile.m, tile.n) for tile in layout.tiles], np.int64)
     high, wide = shapes[layout.tile].T
-    high = _even(layout.m, high, kernel.BLOCK)
-    wide = _even(layout.n, wide, kernel.PANEL // item)
+    block = _block(layout, kind)
+    high = _even(layout.m, high, block)
+    wide = _even(layout.n, wide, kernel.PANEL // kind.sums.itemsize)
     problem = queue.problem.astype(np.int64)
     high, wide = high[problem], wide[problem]
     tiles = np.empty((len(queue), 5), np.int64)
@@ -205,6 +213,16 @@ def _tiles(layout: GroupedLayout, records: Table, item: int) -> tuple[Table, Tab
     tiles[:, 3] = np.minimum(high, layout.m[problem] - tiles[:, 1])
     tiles[:, 4] = np.minimum(wide, layout.n[problem] - tiles[:, 2])
     return tiles, _cuts(layout, tiles)
+
+
+def _block(layout: GroupedLayout, kind: Elements) -> int:
+    """What rows of tiles are a multiple of: of AMX's tiles, where the plan was made for those. Any
+    block divides the rows of every tile of a layout, or a product's last tile might have none."""
+    rows: int = compiled.kernels("grouped_amx").ROWS if kind.has_tiles() else 0
+    if rows and all(tile.m % rows == 0 for tile in layout.tiles):
+        return rows
+    block: int = compiled.kernels("grouped").BLOCK
+    return block
 
 
 def _cuts(layout: GroupedLayout, tiles: Table) -> Table:
@@ -283,6 +301,7 @@ def _stages(device: Device, dtype: str) -> list[Callable[[], object]]:
 
     return [
         partial(compiled.code_of_products, kind.module, kind.item),
+        kind.code_of_tiles,
         *(partial(compiled.compile_tile, kind.module, kind.item, i) for i in range(kind.pieces)),
         *(partial(compiled.code_of_step, step) for step in (kind.tiles, kind.parts)),
         *([compiled.compile_lists] if kind.module == "grouped" else []),

@@ -280,7 +280,7 @@ def _model(words: Any, names: Any, kind: Kind, device: Device) -> None:
     known, item = rates.of(device), ITEMS[kind.dtype]
     peak = rates.PEAK / known.factor / (2 if item == 8 else 1)
     if _in_pairs(kind.dtype):
-        peak *= KINDS[kind.dtype].speed()
+        peak *= compiled.kernels("grouped_narrow_tile").speed(item)
     move = 3 * known.move
     if _in_pairs(kind.dtype) and item not in kind.b:
         move = min(move, _WORD_BY_WORD / known.factor)

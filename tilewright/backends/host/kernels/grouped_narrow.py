@@ -29,6 +29,7 @@ from functools import cache, partial
 import numpy as np
 from numba import cfunc, types
 
+from tilewright.backends.host.kernels import grouped_amx
 from tilewright.backends.host.kernels.grouped import (
     A_COL,
     A_ROW,
@@ -56,11 +57,13 @@ from tilewright.backends.host.kernels.grouped import (
     fetched,
     foreseen,
 )
+from tilewright.backends.host.kernels.grouped_amx import THERE as TILES
 from tilewright.backends.host.kernels.grouped_ends import copy_row
 from tilewright.backends.host.kernels.grouped_narrow_rows import (
     add_row,
     as_sum,
     begin,
+    copied,
     copy_word,
     pack,
     put_result,
@@ -84,35 +87,33 @@ from tilewright.backends.host.kernels.grouped_narrow_tile import (
 from tilewright.backends.host.kernels.grouped_tile import REGISTER, number
 from tilewright.backends.host.kernels.helpers import helper, kept_helper
 from tilewright.backends.host.kernels.lanes import whole
-from tilewright.backends.host.kernels.step_table import CUTS, MULTIPLY, QUEUE, TASKS
+from tilewright.backends.host.kernels.step_table import AMX, CUTS, MULTIPLY, QUEUE, TASKS
 from tilewright.backends.host.kernels.turned_tile import turn
 
 CHAIN = 1024  # bytes of a row of A of a chain; also 4 times the depth of a panel
 SUMS = 8  # a bit of ENDS: C is the sums themselves, of four bytes, of a part of a product
-_GAP = 64  # bytes between copied rows of A, so that they do not meet in the first cache
+# Bytes between rows of A that are copied: 64 more, so that they do not meet in the first cache.
+_BESIDE = CHAIN + 64
 _LANES = BYTES // 4
 _COLUMNS = _LANES * WIDEST
 # Words that are turned together as if they were float32, and whether that fills rows of a panel.
 _TURNED, TURNS = REGISTER // 4, PITCH % REGISTER == 0
 _PANEL = (CHAIN // 4 + 1) * PITCH
+_SUMS = (grouped_amx.ROWS if TILES else ROWS) * PITCH
+# Bytes before a thread's sums. AMX's tiles take twice as long to load from rows that lie across two
+# lines; vectors do not gain by lines (on Zen 4 int8 of 1..256 loses: 348 GOP/s for 390).
+_BEFORE = -(-AHEAD // grouped_amx.LINE) * grouped_amx.LINE if TILES else AHEAD
 
 
 def scratch(rows, item):
-    """Bytes of a thread's own: sums of a product, a panel of B, rows of A, and sums of a tile."""
-    return AHEAD + ROWS * PITCH + _PANEL + rows * (CHAIN + _GAP) + (rows * MOST_COLUMNS * 4)
+    """Bytes of a thread's own: sums of a product, a panel of B, rows of A, and sums of a tile.
+
+    So many rows, a multiple of sixteen: AMX's tiles read and write whole ones.
+    """
+    return _BEFORE + _SUMS + _PANEL + rows * (_BESIDE + 4 * MOST_COLUMNS)
 
 
 MOST_COLUMNS = 256  # of a tile
-
-
-@kept_helper
-def _copied(zero, item, source, row, col, rows, steps, target, pitch):
-    """Rows of A that do not lie along k, each to words that do, the last one filled with zeros."""
-    group = 4 // item
-    for r in range(rows):
-        for step in range(0, steps, group):
-            here = source + r * row + step * col
-            put_word(zero, here, col, target + r * pitch + step * item, steps - step)
 
 
 @kept_helper
@@ -145,7 +146,6 @@ def _panel(zero, item, b, row, col, steps, cols, panel):
                     put_word(zero, here + group * word * row, row, there + word * PITCH, group)
             if rest:
                 put_word(zero, here + group * words * row, row, there + words * PITCH, rest)
-    begin(zero, panel, -(-steps // group), -(-cols // _LANES))
 
 
 @helper
@@ -188,30 +188,39 @@ def _finished(zero, item, sums, pitch, rows, cols, record, c, bias):
 
 
 @kept_helper
-def run_tile(zero, item, code, entry, following, scratch):
-    """One tile; `code` is the address of `multiply`, `following` the tile after it, or 0."""
+def run_tile(zero, item, code, amx, entry, following, scratch):
+    """One tile; `code` is the address of `multiply`, `amx` 0 or that of AMX's in its place, and
+    `following` the tile after it, or 0."""
     group, most = 4 // item, (ROWS if item == 1 else BRAIN_ROWS)
-    ahead, sums, panel = scratch, scratch + AHEAD, scratch + AHEAD + ROWS * PITCH
+    ahead, sums, panel = scratch, scratch + _BEFORE, scratch + _BEFORE + _SUMS
     record, row, col = whole(entry, 0), whole(entry, 1), whole(entry, 2)
     rows, cols, depth = whole(entry, 3), whole(entry, 4), whole(record, K)
-    copied, waiting = panel + _PANEL, panel + _PANEL + rows * (CHAIN + _GAP)
+    own, waiting = panel + _PANEL, panel + _PANEL + rows * _BESIDE
     a_row, a_col = whole(record, A_ROW), whole(record, A_COL)
     b_row, b_col = whole(record, B_ROW), whole(record, B_COL)
     c_row, c_col, ends = whole(record, C_ROW), whole(record, C_COL), whole(record, ENDS)
     a, b = whole(record, A) + row * a_row, whole(record, B) + col * b_col
     c, bias = whole(record, C) + row * c_row + col * c_col, whole(record, BIAS)
     plain = ends & PLAIN and (ends & SUMS or item == 1) and c_col == 4
+    unit = group
+    if TILES and amx:
+        code, most, unit = amx, grouped_amx.ROWS, grouped_amx.LINE // item
     chain = CHAIN // item
     parts = max(1, -(-depth // chain))
-    chain = min(chain, group * -(-depth // (group * parts)))  # of one length, but for the last
+    chain = min(chain, unit * -(-depth // (unit * parts)))  # of one length, but for the last
     begun = 0
     while True:
         steps = min(chain, depth - begun)
         last = begun + steps >= depth
-        a_at, a_by, words, rest = a + begun * a_col, a_row, steps // group, steps % group
-        if a_col != item and steps > 1:
-            a_at, a_by = copied, CHAIN + _GAP
-            _copied(zero, item, a + begun * a_col, a_row, a_col, rows, steps, copied, a_by)
+        a_at, words, rest, in_place = a + begun * a_col, steps // group, steps % group, rows
+        all_words = -(-steps // unit) * unit // group
+        if TILES and amx:
+            words, rest = steps // unit * grouped_amx.WORDS, steps % unit
+            given = a_at, a_row, a_col, rows, steps, own, _BESIDE
+            in_place = grouped_amx.lines_of(zero, item, *given)
+        elif a_col != item and steps > 1:
+            in_place = 0
+            copied(zero, item, a_at, a_row, a_col, rows, steps, own, _BESIDE)
         asked, stop, calls = ahead, ahead, -(-rows // most) * -(-cols // _COLUMNS)
         if rows * cols * steps >= WORTH:
             size = 2 if item == 2 else 4
@@ -222,25 +231,37 @@ def run_tile(zero, item, code, entry, following, scratch):
             wide = min(_COLUMNS, cols - j)
             vectors = -(-wide // _LANES)
             _panel(zero, item, b + begun * b_row + j * b_col, b_row, b_col, steps, wide, panel)
+            if TILES and amx:
+                grouped_amx.fill_panel(zero, panel, -(-steps // group), all_words, vectors)
+            else:
+                begin(zero, panel, -(-steps // group), vectors)
             straight = plain and wide == vectors * _LANES
             shift = bias + (col + j) * (2 if item == 2 else 4) if bias else 0
             i = 0
             while i < rows:
                 high = min(rows - i, most)
-                if most < rows - i < 2 * most:
+                if most < rows - i < 2 * most and not amx:
                     high = (rows - i + 1) // 2
                 place = c + i * c_row + j * c_col
                 to, pitch = sums, PITCH
-                if straight:
+                direct = straight and not (amx and high % grouped_amx.SIDE)
+                if direct:
                     to, pitch = place, c_row
                 elif depth > chain:
                     to, pitch = waiting + i * 4 * MOST_COLUMNS + 4 * j, 4 * MOST_COLUMNS
-                here, adds = a_at + i * a_by, min(begun, 1)
-                multiply_at(*(code, high, vectors, here, a_by, panel, to, pitch, words, rest, adds))
+                here, a_by, of_words, ends_at = a_at + i * a_row, a_row, words, rest
+                if amx:
+                    ends_at = own + i * grouped_amx.LINE if rest else 0
+                if i >= in_place:
+                    here, a_by = own + i * _BESIDE, _BESIDE
+                    if amx:
+                        of_words, ends_at = all_words, 0
+                given = code, high, vectors, here, a_by, panel, to, pitch, of_words, ends_at
+                multiply_at(*given, min(begun, 1))
                 soon = min(stop, asked + share)
                 fetched(asked, soon)
                 asked = soon
-                if last and not straight:
+                if last and not direct:
                     _finished(zero, item, to, pitch, high, wide, record, place, shift)
                 i += high
         begun += steps
@@ -252,11 +273,19 @@ def run_tile(zero, item, code, entry, following, scratch):
 def _tiles(zero, item, step, task, scratch):
     """Tiles of the queue from one cut to the next."""
     cuts, queue, code = whole(step, CUTS), whole(step, QUEUE), whole(step, MULTIPLY)
-    tiles = whole(cuts, whole(step, TASKS))
+    tiles, amx, are_set = whole(cuts, whole(step, TASKS)), whole(step, AMX), False
     for tile in range(whole(cuts, task), whole(cuts, task + 1)):
         entry = queue + 8 * TILE * tile
         following = entry + 8 * TILE if tile + 1 < tiles else 0
-        run_tile(zero, item, code, entry, following, scratch)
+        chosen = 0
+        if TILES and amx and grouped_amx.suits(item, entry):
+            chosen = amx
+            if not are_set:
+                grouped_amx.configure()
+                are_set = True
+        run_tile(zero, item, code, chosen, entry, following, scratch)
+    if are_set:
+        grouped_amx.release()
 
 
 @helper
@@ -308,10 +337,10 @@ def pieces(item):
     """What tiles are compiled from, a function each that compiles one."""
     zero, size = (types.uint16 if item == 2 else types.int8), types.literal(item)
     takes = (
-        (_copied, (zero, size, *[types.int64] * 7)),
+        (copied, (zero, size, *[types.int64] * 7)),
         (_panel, (zero, size, *[types.int64] * 6)),
         (_finished, (zero, size, *[types.int64] * 7)),
-        (run_tile, (zero, size, *[types.int64] * 4)),
+        (run_tile, (zero, size, *[types.int64] * 5)),
     )
     return [partial(function.compile, signature) for function, signature in takes]
 

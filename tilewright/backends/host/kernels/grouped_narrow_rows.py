@@ -29,6 +29,7 @@ from tilewright.backends.host.kernels.grouped_narrow_tile import (
 )
 from tilewright.backends.host.kernels.grouped_tile import repeated
 from tilewright.backends.host.kernels.halves_tile import to_bfloat16
+from tilewright.backends.host.kernels.helpers import kept_helper
 from tilewright.backends.host.kernels.lanes import broadcast, overloaded
 from tilewright.backends.host.kernels.whole_dot import INTS, LANES, SIGNED, dot
 
@@ -74,7 +75,7 @@ def _packed(builder, kind, vectors, b, b_row, index, count, cols, panel):
     for number in range(kind.group):
         there = builder.icmp_signed(">", count, INT(number))
         offset = builder.select(there, builder.mul(b_row, INT(number)), INT(0))
-        value = _some(builder, kind, row, at(builder, start, offset), cols)
+        value = some(builder, kind, row, at(builder, start, offset), cols)
         found.append(value if number == 0 else builder.select(there, value, zeros))
     joined = found[0]
     while len(found) > 1:  # [a b ..] and [c d ..] to [a b .. c d ..]
@@ -98,7 +99,7 @@ def _shuffled(builder, one, other, order):
     return builder.shuffle_vector(one, other, ir.Constant(lanes, [I32(at_) for at_ in order]))
 
 
-def _some(builder, kind, row, pointer, cols):
+def some(builder, kind, row, pointer, cols):
     """A row's first `cols` elements, and zeros."""
     pointer = builder.bitcast(pointer, row.as_pointer())
     if not MASKS:
@@ -242,3 +243,13 @@ def copy_word(builder, kind, source, target):
     """A word that lies in one piece."""
     source, target = (builder.inttoptr(place, POINTER) for place in (source, target))
     put(builder, word_at(builder, source), target)
+
+
+@kept_helper
+def copied(zero, item, source, row, col, rows, steps, target, pitch):
+    """Rows of A that do not lie along k, each to words that do, the last one filled with zeros."""
+    group = 4 // item
+    for r in range(rows):
+        for step in range(0, steps, group):
+            here = source + r * row + step * col
+            put_word(zero, here, col, target + r * pitch + step * item, steps - step)

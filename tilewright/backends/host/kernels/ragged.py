@@ -425,7 +425,7 @@ def _half_tile(zero, item, code, entry, following, scratch):
 @helper
 def _pair_tile(zero, item, code, entry, following, scratch):
     """One tile where the processor multiplies pairs of bfloat16 itself."""
-    run_narrow_tile(zero, item, code, entry, following, scratch)
+    run_narrow_tile(zero, item, code, 0, entry, following, scratch)
 
 
 def _working(tile):

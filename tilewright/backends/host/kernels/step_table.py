@@ -25,13 +25,14 @@ _WHOLE = (
     "curved",  # number of an activation that is more than two bounds, or 0
     *("through", "shuffle", "fine_row", "fine_pixel"),  # results that lie otherwise
     *("planes", "tile", "tiles", "across", "inputs"),  # Winograd's: results a side, how many
-    # Of batches: tiles or pieces, the first of every task, and the code of what they multiply by.
-    *("queue", "cuts", "multiply"),
+    # Of batches: tiles or pieces, the first of every task, the code of what they multiply by; of
+    # AMX's tiles, where those may, else 0.
+    *("queue", "cuts", "multiply", "amx"),
 )
 _REAL = ("low", "high", "least", "most")  # numbers of the activation; bounds of the plain sums
 STEP = np.dtype([(name, np.int64) for name in _WHOLE] + [(name, np.float32) for name in _REAL])
 SIZE = STEP.itemsize
 # Places, counted in words.
-CODE, TASKS, QUEUE, CUTS, MULTIPLY = map(
-    _WHOLE.index, ("code", "tasks", "queue", "cuts", "multiply")
+CODE, TASKS, QUEUE, CUTS, MULTIPLY, AMX = map(
+    _WHOLE.index, ("code", "tasks", "queue", "cuts", "multiply", "amx")
 )
