@@ -1,4 +1,5 @@
-"""The calls of `bench.host_time --name cpu`: lists beside loops, new shapes, bound plans."""
+"""The calls of `bench.host_time --name cpu`: lists beside loops, into results that are there, with
+bias and relu; new shapes, bound plans."""
 
 from __future__ import annotations
 
@@ -20,16 +21,48 @@ def rows() -> Iterator[Row]:
         for count in (1, 2, 4, 8, 16, 64, 256, 1000):
             a, b = _lists(count, 32, dtype)
             yield _row(f"{count} of NumPy, {dtype}", a, b, _numpys(a, b), "loop of a @ b", 1.1)
+    for count in (1, 2, 5, 10, 30, 60, 100, 300, 1000):
+        yield from _ended(count)
     yield from _of_torch()
     yield from _bound()
     yield _never_seen()
 
 
 def _row(
-    name: str, a: list[Any], b: list[Any], theirs: Callable[[], Any], is_: str, most: float
+    name: str,
+    a: list[Any],
+    b: list[Any],
+    theirs: Callable[[], Any],
+    is_: str,
+    most: float,
+    **options: Any,
 ) -> Row:
     calls = max(1, int(_ENOUGH / (1.5e-6 * len(a))))
-    return Row(name, lambda: tw.grouped_matmul(a, b), theirs, is_, times(most), calls)
+    return Row(name, lambda: tw.grouped_matmul(a, b, **options), theirs, is_, times(most), calls)
+
+
+def _ended(count: int) -> Iterator[Row]:
+    """Into arrays of their own and into views of one, then with bias and relu."""
+    a, b = _lists(count, 32, "float32")
+    shapes = [(len(x), y.shape[1]) for x, y in zip(a, b, strict=True)]
+    apart = [np.empty(shape, np.float32) for shape in shapes]
+    ends = np.cumsum([m * n for m, n in shapes])
+    parts = np.split(np.empty(int(ends[-1]), np.float32), ends[:-1])
+    views = [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+    for kind, out in (("out", apart), ("out of one array", views)):
+
+        def loop(out: list[Any] = out) -> None:
+            for x, y, z in zip(a, b, out, strict=True):
+                np.matmul(x, y, out=z)
+
+        yield _row(f"{count}, {kind}", a, b, loop, "loop of matmul, out=", 1.1, out=out)
+    bias = [np.ones(columns, np.float32) for _, columns in shapes]
+
+    def ended() -> list[Any]:
+        return [np.maximum(x @ y + z, 0) for x, y, z in zip(a, b, bias, strict=True)]
+
+    more: dict[str, Any] = {"bias": bias, "activation": "relu"}
+    yield _row(f"{count}, bias and relu", a, b, ended, "loop of maximum(a @ b + c, 0)", 1.1, **more)
 
 
 def _numpys(a: list[Any], b: list[Any]) -> Callable[[], Any]:

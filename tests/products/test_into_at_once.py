@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright.calls import dense_quick_host, grouped_quick_host, grouped_quick_into_host
+from tilewright.calls import dense_quick_host, grouped_quick_ended_host, grouped_quick_host
 from tilewright.errors import OverlapError, TilewrightError
 
 DTYPES = ["float32", "float64", "complex64", "complex128"]
@@ -177,6 +177,24 @@ def test_lists_that_another_kernel_multiplies_sooner_are_planned(
     monkeypatch.delenv("TILEWRIGHT_DEVICE", raising=False)
     monkeypatch.setattr(grouped_quick_host, "is_worth_planning", lambda *_: True)
     monkeypatch.setattr(grouped_quick_host, "is_ready", lambda *_: True)
+    monkeypatch.setattr(grouped_quick_ended_host, "lists_for", lambda _: None)
     a, b, out = batch(9)
-    assert not grouped_quick_into_host.written(a, b, out)
+    assert grouped_quick_ended_host.ended_at_once(a, b, out, None, None) is None
     assert all(np.isnan(z).all() for z in out)
+
+
+def test_many_calls_before_machine_code_is_there_have_it_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("TILEWRIGHT_DEVICE", raising=False)
+    asked = []
+    monkeypatch.setattr(grouped_quick_ended_host, "lists_for", lambda _: None)
+    monkeypatch.setattr(grouped_quick_ended_host, "_lost", 0.0)
+    monkeypatch.setattr(grouped_quick_ended_host, "is_ready", lambda _, name: asked.append(name))
+    a, b, out = batch(60)
+    calls = 0
+    while not asked and calls < 5000:
+        tw.grouped_matmul(a, b, out=out)
+        calls += 1
+    assert asked == ["float32"]
+    assert calls > 1000  # a few calls are not worth it

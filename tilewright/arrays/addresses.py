@@ -5,6 +5,7 @@ small product takes. Read as here it is 0.05 µs. NumPy's C structure is part of
 the numbers are read straight from memory (bytes after the Python object's header):
 
     data pointer 0    nd (int32) 8    dimensions* 16    strides* 24    base* 32    dtype* 40
+    flags (int32) 48
 
 (PyArrayObject_fields in numpy/ndarraytypes.h.) A list keeps the addresses of its elements in one
 block, whose own address follows its length; a tuple keeps them behind itself. All are proven on
@@ -153,4 +154,6 @@ def layout_holds() -> bool:
             return False
         if not all(np.array_equal(getattr(found, name), getattr(asked, name)) for name in names):
             return False
-    return True
+    flags = _gather(_addresses(samples) + _HEADER, 7)[6] & 0xFFFFFFFF
+    holds: bool = flags.tolist() == [sample.flags.num for sample in samples]
+    return holds

@@ -227,8 +227,12 @@ def loaded_torch() -> Any:
 
 def is_compiling() -> bool:
     """Whether a compiler of torch's looks on."""
-    torch = loaded_torch()
-    return torch is not None and torch.compiler.is_compiling()
+    if not _is_torch_loaded():
+        return False
+    import torch
+
+    found: bool = torch.compiler.is_compiling()
+    return found
 
 
 def unfollowed(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -114,8 +114,8 @@ def _many(a: Any, b: Any) -> list[NDArray] | None:
         return _looped(*held, kind)
     if kind is not _SINGLE and kind is not _DOUBLE:
         return None
-    by = _by_lists(kind)
-    read = None if by is None else by.read(*held)
+    by = lists_for(kind)
+    read = None if by is None else by.read((*held, None, None))
     if read is None:
         return _looped(*held, kind)
     if read.is_uneven:
@@ -128,7 +128,7 @@ def _many(a: Any, b: Any) -> list[NDArray] | None:
     return found
 
 
-def _by_lists(kind: Any) -> Lists | None:
+def lists_for(kind: Any) -> Lists | None:
     """What multiplies lists in machine code, where that is there and no other device is meant."""
     if DEVICE in VARIABLES and settings.device() != "host":
         return None

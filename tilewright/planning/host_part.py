@@ -32,6 +32,8 @@ _MANY, _SAVED, _SAVED_OF_MANY = 256, 2e-12, 8e-12
 # of a product count, as a BLAS is no slower with larger ones; less what any such call takes.
 SMALL = 7e5
 _LISTED, _SAVED_OF_LISTED, _CALL = 5e-7, 6e-12, 4e-5
+# The same where results are there, so that neither makes any.
+_LISTED_INTO, _CALL_INTO = 1.5e-7, 1.6e-5
 # The host's own kernels leave a product to a BLAS that is large and no narrower than this: one of
 # 300 x 700 x 5000 takes them as long, or less. Seconds of an operation that they lose with those
 # that are.
@@ -66,10 +68,12 @@ def saved(count: int, flops: float) -> float:
     return (_SAVED if count < _MANY else _SAVED_OF_MANY) * flops
 
 
-def saved_by_lists(count: int, flops: float) -> float:
+def saved_by_lists(count: int, flops: float, *, into: bool = False, plain: bool = True) -> float:
     """Seconds that reading and cutting `count` products anew saves a loop of NumPy's, everything
-    included; of each product at most `SMALL` operations are in `flops`."""
-    return _LISTED * count + _SAVED_OF_LISTED * flops - _CALL
+    included; of each product at most `SMALL` operations are in `flops`. `into` results that are
+    there; not `plain` where a bias or an activation makes passes of its own."""
+    each, call = (_LISTED_INTO, _CALL_INTO) if into else (_LISTED, _CALL)
+    return (each if plain else each + _PASSES) * count + _SAVED_OF_LISTED * flops - call
 
 
 def lost_by_lists(count: int, flops: float, large: float) -> float:

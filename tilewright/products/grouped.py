@@ -18,8 +18,8 @@ import numpy.typing as npt
 from tilewright.arrays.views import unfollowed
 from tilewright.calls import grouped as calls
 from tilewright.calls.grouped_plan import GroupedPlan, planned
+from tilewright.calls.grouped_quick_ended_host import ended_at_once, few_ended, is_dot
 from tilewright.calls.grouped_quick_host import REAL, WAYS, first_met
-from tilewright.calls.grouped_quick_into_host import written
 from tilewright.facts.device import Device
 from tilewright.inputs.batch import Results
 from tilewright.inputs.checks import checked_name
@@ -85,33 +85,45 @@ def _plain_at_once(checked: Callable[_Arguments, _Made]) -> Callable[_Arguments,
                 return False
         return True
 
-    def is_into(a: Any, b: Any, options: dict[str, Any]) -> bool:
-        out = options.get("out")
-        if type(out) is not list or type(a) is not list or type(b) is not list or not a:
-            return False
-        return len(options) == 1 or are_defaults({**options, "out": None})
-
     @wraps(checked)
-    def grouped_matmul(a: Any, b: Any, **options: Any) -> Any:
-        if not options and type(a) is type(b) is list and len(a) == len(b) == 1:
+    def grouped_matmul(
+        a: Any, b: Any, *, out: Any = None, bias: Any = None, activation: Any = None, **others: Any
+    ) -> Any:
+        plain = out is None and bias is None and activation is None
+        if not others and type(a) is type(b) is list and len(a) == len(b) == 1:
             try:
                 x, y = a[0], b[0]
-                if type(x) is type(y) is _PLAIN and y.dtype is x.dtype in REAL and x.ndim == 2:
-                    _, columns = y.shape  # a ValueError where there are not two
-                    if len(x) * columns < ZEROED and DEVICE not in VARIABLES:
-                        return [x.dot(y)]
+                if DEVICE in VARIABLES:  # `get` takes twice the time
+                    pass
+                elif plain:
+                    if type(x) is type(y) is _PLAIN and y.dtype is x.dtype in REAL and x.ndim == 2:
+                        _, columns = y.shape  # a ValueError where there are not two
+                        if len(x) * columns < ZEROED:
+                            return [x.dot(y)]
+                elif out is None:
+                    done = few_ended(a, b, bias, activation)
+                    if done is not None:
+                        return done
+                elif (
+                    type(out) is list
+                    and bias is activation is None
+                    and len(out) == 1
+                    and is_dot(x, y, out[0])
+                ):
+                    return out
             except (ValueError, IndexError, MemoryError):
                 pass  # the checks have the words for it
-        if not options or are_defaults(options):
-            if DEVICE in VARIABLES:  # `get` takes twice the time
+        if not others or are_defaults(others):
+            if DEVICE in VARIABLES:
                 check_named()
             if (type(a) is list or type(a) is tuple) and a:
-                done = WAYS.get(type(a[0]), first_met)(a, b)
+                if plain:
+                    done = WAYS.get(type(a[0]), first_met)(a, b)
+                else:
+                    done = ended_at_once(a, b, out, bias, activation)
                 if done is not None:
                     return done
-        elif is_into(a, b, options) and written(a, b, options["out"]):
-            return options["out"]
-        return untyped(a, b, **options)
+        return untyped(a, b, out=out, bias=bias, activation=activation, **others)
 
     untyped: Any = checked
     whole: Any = grouped_matmul

@@ -52,7 +52,7 @@ def test_every_edge_however_matrices_lie_is_right(dtype: str) -> None:
     ]
     given = given_of(cases)
     a, b = lists(given)
-    read = of(dtype).read(tuple(a), tuple(b))
+    read = of(dtype).read((tuple(a), tuple(b), None, None))
     assert read is not None
     assert read.flops == sum(2.0 * m * n * k for m, n, k in sizes)
     found = read.multiply()
@@ -79,7 +79,7 @@ def test_results_are_apart_and_the_same_bits_as_a_plans() -> None:
 def test_more_tiles_than_there_was_room_for_are_right() -> None:
     a, b = drawn(7, 400, seed=3)
     a, b = [x.repeat(4, axis=0) for x in a], [y.repeat(4, axis=1) for y in b]
-    read = of("float32").read(tuple(a), tuple(b))
+    read = of("float32").read((tuple(a), tuple(b), None, None))
     assert read is not None
     for x, y, z in zip(a, b, read.multiply() or [], strict=True):
         np.testing.assert_allclose(z, x.astype(float) @ y, rtol=1e-4, atol=1e-3)
@@ -114,7 +114,7 @@ def test_large_and_long_products_among_small_ones_are_right(
         a[at], b[at] = (_laid(rng, size, how, dtype) for size in ((m, k), (k, n)))
     a[20], b[20] = np.ones((0, 4), dtype), np.ones((4, 9), dtype)
     a[21], b[21] = np.ones((5, 0), dtype), np.ones((0, 9), dtype)
-    read = of(dtype).read(tuple(a), tuple(b))
+    read = of(dtype).read((tuple(a), tuple(b), None, None))
     assert read is not None
     for found in (grouped_matmul(a, b), read.multiply() or []):
         for x, y, z in zip(a, b, found, strict=True):
@@ -142,7 +142,7 @@ def test_a_giant_that_two_threads_share_has_a_plans_bits_as_it_is_summed_in_one_
     m, k, n = zip(*[(*x.shape, y.shape[1]) for x, y in zip(a, b, strict=True)], strict=True)
     planned = plan_grouped(m, n, k, device="host").bind(a, b)()
     native = Lists(host(), "float32")
-    read = native.read(tuple(a), tuple(b))
+    read = native.read((tuple(a), tuple(b), None, None))
     assert read is not None
     assert all(map(np.array_equal, read.multiply() or [], planned))
     read.leave()
@@ -155,7 +155,7 @@ def test_nan_in_a_large_product_stays_there_and_no_result_holds_what_memory_held
     a[9] = np.full(a[9].shape, np.nan, np.float32)
     native = of("float32")
     for _ in range(2):  # the second finds memory full of NaN
-        read = native.read(tuple(a), tuple(b))
+        read = native.read((tuple(a), tuple(b), None, None))
         assert read is not None
         assert read.is_blas
         found = read.multiply() or []
@@ -167,7 +167,7 @@ def test_nan_in_a_large_product_stays_there_and_no_result_holds_what_memory_held
 def test_a_large_matrix_that_gets_another_shape_meanwhile_is_left_to_the_checks() -> None:
     a, b = drawn(300, 20, seed=5)
     a[7], b[7] = np.ones((900, 1000), np.float32), np.ones((1000, 910), np.float32)
-    read = of("float32").read(tuple(a), tuple(b))
+    read = of("float32").read((tuple(a), tuple(b), None, None))
     assert read is not None
     a[7].shape = (1000, 900)
     assert read.multiply() is None
@@ -183,7 +183,7 @@ def test_long_products_have_the_same_bits_at_every_call_and_with_nan_in_what_was
         x[:] = np.nan
     runs = []
     for left in (a, poisoned, a, a):
-        read = native.read(tuple(left), tuple(b))
+        read = native.read((tuple(left), tuple(b), None, None))
         assert read is not None
         runs.append(read.multiply() or [])
         read.leave()
@@ -222,7 +222,7 @@ def odd_ones() -> dict[str, Any]:
 def test_what_is_no_plain_matrix_of_the_dtype_is_left_to_the_checks(name: str, side: int) -> None:
     sides = [[np.ones((4, 4), np.float32) for _ in range(1000)] for _ in range(2)]
     sides[side][900] = odd_ones()[name]
-    assert of("float32").read(tuple(sides[0]), tuple(sides[1])) is None
+    assert of("float32").read((tuple(sides[0]), tuple(sides[1]), None, None)) is None
     at_once, checked = outcome(*sides), outcome(*sides, device="host")
     if isinstance(checked, str) and name != "odd steps":  # which NumPy's own loop takes
         assert at_once == checked
@@ -282,7 +282,7 @@ def test_memory_of_very_many_products_is_not_kept_whatever_became_of_them(fits: 
     of("float32")
     native = Lists(host(), "float32")
     one, last = np.ones((1, 1), np.float32), np.ones((1 if fits else 2, 1), np.float32)
-    read = native.read((one,) * 70_000, (one,) * 69_999 + (last,))
+    read = native.read(((one,) * 70_000, (one,) * 69_999 + (last,), None, None))
     assert (read is not None) is fits
     if read is not None:
         read.leave()
@@ -325,7 +325,7 @@ def test_explain_says_what_becomes_of_lists(sizes: list[tuple[int, int, int]], w
     rng = np.random.default_rng(0)
     a = tuple(rng.random((rows, depth), np.float32) for rows, _, depth in sizes)
     b = tuple(rng.random((depth, cols), np.float32) for _, cols, depth in sizes)
-    read = of("float32").read(a, b)
+    read = of("float32").read((a, b, None, None))
     assert read is not None
     assert read.is_uneven == are_uneven(host(), "float32", (m, n, k))
     assert unbound(host(), "float32", (m, n, k)) == way

@@ -90,9 +90,10 @@ def code_of_groups(dtype: str) -> int:
 
 def compile_lists() -> None:
     """Compile what reads lists of matrices and cuts their products."""
-    lists = kernels("lists")
+    read, cut = kernels("lists_read"), kernels("lists")
     with _kept():
-        lists.compile_both()
+        read.compile_read()
+        cut.compile_cut()
 
 
 def compile_groups() -> None:

@@ -1,10 +1,13 @@
 """Products of lists of NumPy's matrices, read, cut and run anew at every call, without a plan.
 
     one = lists_of(device, dtype)     None until its machine code is compiled
-    read = one.read(a, b)             what the lists hold; None where a matrix is not a plain one
+    read = one.read((a, b, out, bias))
+                                      what the lists hold; None where a matrix is not a plain one,
+                                      or results, where they are given, do not lie apart
     read.saved                        seconds that a loop of NumPy's would take longer
     read.is_blas                      whether NumPy's BLAS multiplies the large ones, after others
-    read.multiply()                   results, views of one allocation
+    read.multiply()                   results, views of one allocation, or `out`
+    one.looked((a, b, out, bias))     whether all of that holds, of a few for a loop of NumPy's
 
 A plan found again costs a thousand products 0.55 ms of Python's and NumPy's functions, and one made
 anew 1.3 ms, where a loop of NumPy's takes 3.0 for sizes of 1 to 64. What a plan weighs is decided
@@ -17,6 +20,7 @@ memory in which a call is read and cut (`kernels/lists.py`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import repeat
 from typing import Any
 
@@ -30,7 +34,14 @@ from tilewright.backends.host.crew import crew_of, looks
 from tilewright.backends.host.kernels.step_table import STEP
 from tilewright.backends.host.narrow import KINDS
 from tilewright.facts.device import Device
-from tilewright.planning.host_part import LARGE, SIDE_OF_LISTS, SMALL, lost_by_lists, saved_by_lists
+from tilewright.planning.host_part import (
+    LARGE,
+    SIDE_OF_LISTS,
+    SMALL,
+    ZEROED,
+    lost_by_lists,
+    saved_by_lists,
+)
 
 DTYPES = ("float32", "float64")
 _SHARE = 16  # tiles that every thread has at least, where products can be cut so far
@@ -43,7 +54,10 @@ _PARTS_OF_SHARE, _BANDS = 3, 6
 _ALONE = 2e-5  # seconds that are shorter than waking another thread
 _WAIT = 2e-4  # seconds that a thread looks for the others before it sleeps
 _KEPT = 1 << 16  # products whose memory a thread leaves for the next call
-_HEADER = tuple.__basicsize__
+ZEROS = {np.dtype(name): np.zeros((), name) for name in DTYPES}
+_ENDS = {"none": 0, "relu": 1}
+# Operands, results and biases, the latter two or None; arrays that nobody exchanges meanwhile.
+Held = tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...] | None, tuple[Any, ...] | None]
 
 
 class Lists:
@@ -53,14 +67,27 @@ class Lists:
         self.device, self.dtype = device, np.dtype(dtype)
         self.free: list[_Job] = []
 
-    def read(self, a: tuple[Any, ...], b: tuple[Any, ...]) -> Read | None:
-        """What these tuples of one length hold, None where one is not a matrix of this dtype, lies
-        at odd bytes, or does not fit its partner."""
-        count = len(a)
-        job = self._job(count)
-        found = Read(self, job, a, b) if job.read(a, b, count) else None
-        if found is None:
-            self.leave(job)
+    def read(self, held: Held, activation: str = "none") -> Read | None:
+        """What these tuples hold, None where one is not a matrix of this dtype, lies at odd bytes,
+        or does not fit its partner; where a result is read-only, or meets another or an operand;
+        where a bias is neither a vector that fits nor None."""
+        job = self._job(len(held[0]))
+        found = job.read(id(held), _ENDS[activation], job.asked)
+        if found:
+            return Read(self, job, held, activation, found == job.reader.DOTS)
+        self.leave(job)
+        return None
+
+    def looked(self, held: Held, activation: str = "none") -> int:
+        """What `read` asks of a few, and nothing more: 0 where it would be None, else 1, or 2 where
+        NumPy's `dot` may write every result: large ones, or such as lie otherwise, it should not.
+        """
+        try:
+            job = self.free.pop()
+        except IndexError:
+            job = _Job(self, 1)
+        found: int = job.read(id(held), _ENDS[activation], job.asked)
+        self.free.append(job)
         return found
 
     def leave(self, job: _Job) -> None:
@@ -79,12 +106,16 @@ class Lists:
 class Read:
     """Lists that were read. `leave` is called when nothing more is asked of it, or never."""
 
-    def __init__(self, lists: Lists, job: _Job, a: tuple[Any, ...], b: tuple[Any, ...]) -> None:
-        self._lists, self._job, self._held = lists, job, (a, b)
-        self.widest = int(job.facts[job.names.WIDEST])
-        self.flops, capped, large, tile = job.reals[job.names.FLOPS :].tolist()
-        self.saved = saved_by_lists(len(a) - int(job.facts[job.names.LARGE]), capped)
-        self.is_blas = lost_by_lists(len(a), self.flops, large) > 0
+    def __init__(self, lists: Lists, job: _Job, held: Held, activation: str, is_dots: bool) -> None:
+        self._lists, self._job, self._held, self._activation = lists, job, held, activation
+        self.is_dots = is_dots  # whether NumPy's `dot` may write every result
+        count, names = len(held[0]), job.reader
+        self.widest = int(job.facts[names.WIDEST])
+        self.flops, capped, large, tile = job.reals[names.FLOPS :].tolist()
+        plain = held[3] is None and activation == "none"
+        others = count - int(job.facts[names.LARGE])
+        self.saved = saved_by_lists(others, capped, into=held[2] is not None, plain=plain)
+        self.is_blas = lost_by_lists(count, self.flops, large) > 0
         self._listed = self.flops - large if self.is_blas else self.flops
         self.is_uneven = tile * _PARTS * job.threads > self.flops
 
@@ -95,14 +126,25 @@ class Read:
     def multiply(self) -> list[NDArray] | None:
         """Every product, None where there is no memory for it, or where a large matrix has another
         shape by now."""
+        a, b, out, bias = self._held
+        found: list[NDArray]
         try:
-            found = self._job.multiply(len(self._held[0]), self._listed, self.is_blas)
+            found = self._job.multiply(len(a), out, self._listed, self.is_blas)
             if self.is_blas:
                 for index in self._job.large(len(found)):
-                    np.matmul(self._held[0][index], self._held[1][index], out=found[index])
+                    np.matmul(a[index], b[index], out=found[index])
+                    ended(found[index], None if bias is None else bias[index], self._activation)
             return found
         except (MemoryError, ValueError):
             return None
+
+
+def ended(made: NDArray, bias: NDArray | None, activation: str) -> None:
+    """A product, with what comes after it by NumPy's passes."""
+    if bias is not None:
+        np.add(made, bias, made)
+    if activation == "relu":
+        np.maximum(made, ZEROS[made.dtype], out=made)
 
 
 class _Job:
@@ -111,12 +153,13 @@ class _Job:
     def __init__(self, lists: Lists, count: int) -> None:
         kind = KINDS[lists.dtype.name]
         self.names, self._tile = compiled.kernels("lists"), compiled.kernels("grouped")
+        self.reader = reader = compiled.kernels("lists_read")
         self._run, self._dtype = compiled.kernels("conv_steps").run, lists.dtype
         self.threads = max(1, lists.device.compute_units)
         self.room = max(64, count)
         parts = _PARTS_OF_SHARE * _SHARE * self.threads
         self.records = np.zeros((self.room + parts, self._tile.RECORD), np.int64)
-        self.facts = np.zeros(self.names.FACTS, np.int64)
+        self.facts = np.zeros(reader.FACTS, np.int64)
         self.reals = self.facts.view(np.float64)
         tiles = grouped.NativeGroups(lists.device, lists.dtype.name).tiles
         self.shapes = np.array([(tile.m, tile.n, 0) for tile in tiles], np.int64)
@@ -137,50 +180,66 @@ class _Job:
         words = self._steps.ctypes.data, 1, self._counters.ctypes.data, self.threads, looks(_WAIT)
         self._told = np.array([*words, self._scratch.ctypes.data, pitch], np.int64)
         self._own = self._scratch.ctypes.data, 0
-        self._places = tuple(
-            int(array.ctypes.data) for array in (self.shapes, self.records, self.facts)
+        self._ranges = np.empty((self.room, 2), np.int64)
+        self._asked = np.array(
+            (
+                *(id(np.ndarray), id(lists.dtype), id(None), kind.item, SIDE_OF_LISTS, 0, 0),
+                *(ZEROED, *_places(self.shapes, self.records, self.facts, self._ranges)),
+                self.room,
+            )
         )
-        self._kinds = id(np.ndarray), id(lists.dtype), kind.item, SIDE_OF_LISTS, SMALL, LARGE
-
-    def read(self, a: tuple[Any, ...], b: tuple[Any, ...], count: int) -> bool:
-        """Whether these are plain products, in whose records and facts they are then."""
-        lists = id(a) + _HEADER, id(b) + _HEADER
-        found: bool = self.names.read(*lists, count, *self._kinds, *self._places)
-        return found
+        self._asked.view(np.float64)[[reader.SMALL, reader.LARGE_FROM]] = SMALL, LARGE
+        # Whether these are plain products, in whose records and facts they are then.
+        self.read, (self.asked,) = reader.read, _places(self._asked)
 
     def large(self, count: int) -> list[int]:
         """The large ones of what was read."""
-        marks = self.records[:count, self._tile.ENDS] & self.names.HOME_GAME
+        marks = self.records[:count, self._tile.ENDS] & self.reader.HOME_GAME
         found: list[int] = np.flatnonzero(marks).tolist()
         return found
 
-    def multiply(self, count: int, flops: float, spares: bool) -> list[NDArray]:
+    def multiply(
+        self, count: int, out: tuple[Any, ...] | None, flops: float, spares: bool
+    ) -> list[NDArray]:
         """What was read, on all threads where that is long enough. `spares`: all but the large
         ones, whose results hold anything; `flops`: operations of what is multiplied."""
-        size = int(self.facts[self.names.BYTES])
+        self._counters[:] = 0
+        if out is not None:
+            self._cut(count, 0, flops, spares)
+            self._run_all(flops, lambda: None)
+            return list(out)
+        size = int(self.facts[self.reader.BYTES])
         flat = reused.flat(size // self._dtype.itemsize, self._dtype, "no memory for the results")
         table = self.records[:count]
         starts = table[:, self._tile.C].tolist()
-        self._cut(count, self.names.data_of(id(flat)), flops, spares)
-        self._counters[:] = 0
-        found: list[list[NDArray]] = []
+        self._cut(count, self.reader.data_of(id(flat)), flops, spares)
+        found: list[NDArray] = []
 
-        def lead(threads: int = self.threads) -> None:
-            """Behind the posting: a thousand views take as long as a part of the products."""
+        def show() -> None:
             rows, cols = table[:, self._tile.M].tolist(), table[:, self._tile.N].tolist()
             view: Any = np.ndarray
             shapes = zip(rows, cols, strict=True)
-            found.append(list(map(view, shapes, repeat(self._dtype), repeat(flat), starts)))
+            found.extend(map(view, shapes, repeat(self._dtype), repeat(flat), starts))
+
+        self._run_all(flops, show)
+        return found
+
+    def _run_all(self, flops: float, show: Callable[[], None]) -> None:
+        """What was cut; `show` makes views of the results meanwhile: of a thousand they take as
+        long as a part of the products."""
+
+        def lead(threads: int = self.threads) -> None:
+            """Behind the posting."""
+            show()
             self._run(*self._told[:3].tolist(), *self._own, threads, self._told[4])
 
         if self.threads == 1 or flops < _ALONE * self.rate:
             lead(1)
         else:
             crew_of(self.threads - 1).run(self._told, lead)
-        return found[0]
 
     def _cut(self, count: int, results: int, flops: float, spares: bool) -> None:
-        shapes, records, _ = self._places
+        shapes, records = self._asked[[self.reader.SHAPES_AT, self.reader.RECORDS]].tolist()
         most = flops / (_SHARE * self.threads)
         how = self.threads, spares, most, grouped.OVERHEAD, grouped.TASK
         tables = self._tables.ctypes.data, self._found.ctypes.data
@@ -202,6 +261,11 @@ class _Job:
         self._steps["queue"][0], self._steps["cuts"][0] = self._tables[:2]
 
 
+def _places(*arrays: NDArray) -> tuple[int, ...]:
+    """Where the elements of these begin."""
+    return tuple(int(array.ctypes.data) for array in arrays)
+
+
 def _lines(count: int, pitch: int) -> tuple[NDArray, int]:
     """So many rows of as many bytes, whole lines of the cache; zeros, as denormals are slow."""
     memory = np.zeros(count * pitch + 64, np.uint8)
@@ -220,6 +284,6 @@ def are_uneven(device: Device, dtype: str, sizes: tuple[Column, Column, Column])
     """What `Read.is_uneven` will be of products of these sizes: threads would wait for one tile."""
     m, n, k = (column.astype(float) for column in sizes)
     first = grouped.NativeGroups(device, dtype).tiles[0]
-    depth = np.minimum(k, compiled.kernels("lists").DEEP)  # what is deeper is cut
+    depth = np.minimum(k, compiled.kernels("lists_read").DEEP)  # what is deeper is cut
     largest = float((np.minimum(m, first.m) * np.minimum(n, first.n) * depth).max(initial=0.0))
     return largest * _PARTS * max(1, device.compute_units) > float((m * n * k).sum())

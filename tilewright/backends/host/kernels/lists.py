@@ -1,19 +1,12 @@
-"""Lists of NumPy's matrices: read where they lie, cut into tasks, a pass of machine code each.
+"""Products of lists, cut into tasks in a pass of machine code, from records that were read.
 
-    object    header, whose last word is the type; in words of 8 bytes behind it
-              data 0    nd 1    sizes* 2    strides* 3    dtype 5
-    sizes     rows, columns; strides likewise, in bytes
+    records of `lists_read.py` -> tiles in the order of the products, and the first tile of every
+    task; a product whose smallest tile is too long is cut along k: its parts are records too
 
-    read      objects -> a record a product, and what is known of all of them; those that are a
-              BLAS's home game are marked
-    cut       records -> tiles in the order of the products, and the first tile of every task; a
-              product whose smallest tile is too long is cut along k: its parts are records too
-
-                  k ->   part 0 | part 1 | part 2      each [m][n] of `sums`, then added in order
+        k ->   part 0 | part 1 | part 2      each [m][n] of `sums`, then added in order
 
 Columns of a thousand products, made by NumPy's functions one after another, took 0.55 ms a call,
-two thirds of what products of 1 to 64 themselves take; here it is 0.05 ms. The structure is part
-of NumPy's stable ABI (PyArrayObject_fields); `arrays/addresses.py` proves it before it is trusted.
+two thirds of what products of 1 to 64 themselves take; reading and cutting takes 0.05 ms.
 """
 
 from __future__ import annotations
@@ -22,11 +15,7 @@ from numba import njit, types
 
 from tilewright.backends.host.kernels.grouped import (
     A_COL,
-    A_ROW,
-    ALPHA,
-    B_COL,
     B_ROW,
-    BETA,
     BIAS,
     BLOCK,
     C_COL,
@@ -47,114 +36,23 @@ from tilewright.backends.host.kernels.grouped import (
     even,
 )
 from tilewright.backends.host.kernels.grouped_tile import number as number_of
-from tilewright.backends.host.kernels.grouped_tile import put as put_real
 from tilewright.backends.host.kernels.helpers import helper
 from tilewright.backends.host.kernels.lanes import put, whole
+from tilewright.backends.host.kernels.lists_read import DEEP, HOME_GAME, SHAPE, SHAPES
 
-_HEADER = object.__basicsize__ // 8
-_TYPE, _DATA, _ND, _SIZES, _STRIDES, _DTYPE = (_HEADER + at for at in (-1, 0, 1, 2, 3, 5))
-# What `read` finds: bytes of all results, elements of the largest, how many are large; doubles are
-# the operations of all, of those that are not large where none counts more than `small`, of those
-# that are, and of the largest tile of the first shape that cannot be cut along k.
-BYTES, WIDEST, LARGE, FLOPS, CAPPED, LARGE_FLOPS, TILE_FLOPS = range(7)
-FACTS = 7
-HOME_GAME = 8  # a bit of ENDS: the product is large
 # What `cut` finds: products' tasks, pieces of sums, and what it would have had room for.
 TASKS, PIECES, ALL_TILES, ALL_SUMS = range(4)
-DEEP = 2 * CHAIN  # steps of k from which on a product may be cut along it, in parts of half as many
 # Tiles of so many times the operations are as deep as k where threads get as many each: a thread's
 # share and what rounding to blocks adds. With AVX2 a product of 300 x 700 x 5000 takes 10.4 ms as
 # two tiles, 12.1 as six of the next shape, which copy more of B; parts take 5 % longer than whole.
 WHOLE = 17
 PIECE_ROWS = 8  # rows of sums that are added up by one task
-# Shapes of tiles, the smallest first: rows, columns, and a double, seconds of an operation.
-SHAPE, SHAPES = 3, 3
-_MOST, _ELEMENTS, _LINE = 2**31 - 64, 2**42, 64  # of a side; of a result, a BLAS's too
-
-
-@helper
-def _is_matrix(one, kind, dtype, item):
-    """Whether an object is a matrix of NumPy's own type and this dtype, of aligned elements."""
-    if whole(one, _TYPE) != kind or whole(one, _DTYPE) != dtype:
-        return False
-    if whole(one, _ND) & 0xFFFFFFFF != 2:
-        return False
-    strides = whole(one, _STRIDES)
-    return (whole(one, _DATA) | whole(strides, 0) | whole(strides, 1)) & (item - 1) == 0
-
-
-@njit(cache=True)
-def read(lefts, rights, count, kind, dtype, item, narrow, small, large, shapes, records, facts):
-    """Whether these are products of plain matrices; then their records and facts are written.
-
-    lefts, rights   addresses of so many objects' addresses, which somebody holds
-    kind, dtype     addresses of NumPy's type of arrays, and of the elements'
-    narrow, small   a product with a side below this is narrow; operations
-    large           operations from which on a product that is not narrow is large
-    records         RECORD words a product; C counts from where the results begin
-
-    The interpreter's lock is held: no other thread gives an array another shape meanwhile.
-    """
-    end, widest, many_large = 0, 0, 0
-    flops, capped, of_large, tile = 0.0, 0.0, 0.0, 0.0
-    high, wide = whole(shapes, 0), whole(shapes, 1)
-    for number in range(count):
-        x, y = whole(lefts, number), whole(rights, number)
-        if not _is_matrix(x, kind, dtype, item) or not _is_matrix(y, kind, dtype, item):
-            return False
-        sizes, steps = whole(x, _SIZES), whole(x, _STRIDES)
-        m, k = whole(sizes, 0), whole(sizes, 1)
-        record = records + 8 * RECORD * number
-        put(record, A, whole(x, _DATA))
-        put(record, A_ROW, whole(steps, 0))
-        put(record, A_COL, item if k == 1 else whole(steps, 1))
-        sizes, steps = whole(y, _SIZES), whole(y, _STRIDES)
-        n = whole(sizes, 1)
-        if whole(sizes, 0) != k or max(m, n, k) > _MOST or m * n > _ELEMENTS or end > _ELEMENTS:
-            return False
-        put(record, B, whole(y, _DATA))
-        put(record, B_ROW, whole(steps, 0))
-        put(record, B_COL, item if n == 1 else whole(steps, 1))
-        put(record, BIAS, 0)
-        put(record, M, m)
-        put(record, N, n)
-        put(record, K, k)
-        put(record, C, end)
-        put(record, C_ROW, n * item)
-        put(record, C_COL, item)
-        put_real(0.0, record + 8 * ALPHA, 1.0)
-        put_real(0.0, record + 8 * BETA, 0.0)
-        put(record, ENDS, PLAIN)
-        end += (m * n * item + _LINE - 1) & -_LINE
-        work = 2.0 * m * n * k
-        flops += work
-        widest = max(widest, m * n)
-        if min(m, n, k) >= narrow and work >= large:
-            put(record, ENDS, PLAIN | HOME_GAME)
-            of_large += work
-            many_large += 1
-        else:
-            capped += min(work, small)
-        tile = max(tile, 2.0 * min(m, high) * min(n, wide) * min(k, DEEP))
-    put(facts, BYTES, end)
-    put(facts, WIDEST, widest)
-    put(facts, LARGE, many_large)
-    put_real(0.0, facts + 8 * FLOPS, flops)
-    put_real(0.0, facts + 8 * CAPPED, capped)
-    put_real(0.0, facts + 8 * LARGE_FLOPS, of_large)
-    put_real(0.0, facts + 8 * TILE_FLOPS, tile)
-    return True
-
-
-@njit(cache=True)
-def data_of(one):
-    """Where the elements of an array of NumPy's begin, by its object's address."""
-    return whole(one, _DATA)
 
 
 @helper
 def _part_records(record, parts, depth, sums, item, made):
-    """Records of a product's parts along k, `depth` steps each, at `made`: C lies in `sums`."""
+    """Records of a product's parts along k, `depth` steps each, at `made`: C lies in `sums`, and
+    what ends the product waits for the last of them."""
     m, n, k = whole(record, M), whole(record, N), whole(record, K)
     for part in range(parts):
         one, begin = made + 8 * RECORD * part, part * depth
@@ -162,7 +60,11 @@ def _part_records(record, parts, depth, sums, item, made):
             put(one, word, whole(record, word))
         put(one, A, whole(record, A) + begin * whole(record, A_COL))
         put(one, B, whole(record, B) + begin * whole(record, B_ROW))
+        put(one, BIAS, 0)
         put(one, C, sums + part * m * n * item)
+        put(one, C_ROW, n * item)
+        put(one, C_COL, item)
+        put(one, ENDS, PLAIN)
         put(one, K, min(depth, k - begin))
 
 
@@ -298,10 +200,7 @@ def cut(
     return has_room
 
 
-def compile_both():
-    """Read and cut, by words."""
-    words = types.int64
-    read.compile((*[words] * 7, *[types.float64] * 2, *[words] * 3))
-    data_of.compile((words,))
-    reals = (types.float64,) * 3
+def compile_cut():
+    """By words."""
+    words, reals = types.int64, (types.float64,) * 3
     cut.compile((*[words] * 7, *reals, *[words] * 2))
