@@ -198,3 +198,56 @@ def test_many_calls_before_machine_code_is_there_have_it_compiled(
         calls += 1
     assert asked == ["float32"]
     assert calls > 1000  # a few calls are not worth it
+
+
+HOST = next(one for one in tw.devices() if one.backend == "host")
+
+
+@pytest.mark.usefixtures("unplanned")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("named", ["host", HOST])
+@pytest.mark.parametrize("sizes", [(3, 4, 5), (300, 200, 100), (4, 0, 3), (0, 3, 4)])
+def test_a_plain_product_on_the_host_that_is_named_needs_no_plan(
+    sizes: tuple[int, ...], named: Any, dtype: str
+) -> None:
+    m, k, n = sizes
+    rng = np.random.default_rng(0)
+    a, b = drawn(rng, m, k, dtype=dtype), drawn(rng, n, k, dtype=dtype).T
+    close(tw.matmul(a, b, device=named), a @ b)
+    out = np.full((m, n), np.nan, dtype)
+    assert tw.matmul(a, b, device=named, out=out) is out
+    close(out, a @ b)
+
+
+@pytest.mark.parametrize("named", ["nowhere", "host:1", 7, ["host"], np.array(["host"])])
+def test_what_names_no_device_is_refused_each_time(named: Any) -> None:
+    a = drawn(np.random.default_rng(0), 6, 6)
+    for _ in range(3):
+        with pytest.raises(TilewrightError, match="device"):
+            tw.matmul(a, a, device=named)
+
+
+@pytest.mark.parametrize("named", ["host", HOST])
+def test_on_the_host_that_is_named_the_same_is_refused(named: Any) -> None:
+    a, b = drawn(np.random.default_rng(0), 6, 5), drawn(np.random.default_rng(1), 6, 5)
+    for _ in range(2):
+        with pytest.raises(TilewrightError, match="b"):
+            tw.matmul(a, b, device=named)
+        with pytest.raises(TilewrightError, match="dtype"):
+            tw.matmul(a, b.T.astype(np.float64), device=named)
+        with pytest.raises(TilewrightError, match="dtype"):
+            tw.matmul(a.astype(int), b.T.astype(int), device=named)
+    halves = a.astype(np.float16), b.T.astype(np.float16)
+    assert tw.matmul(*halves, device=named).dtype == np.float16
+
+
+def test_what_a_named_device_leaves_to_the_host_is_remembered_by_that_name() -> None:
+    rng = np.random.default_rng(0)
+    a, b = drawn(rng, 6, 5), drawn(rng, 5, 7)
+    dense_quick_host._plain.clear()
+    dense_quick_host._plain.keep(dense_quick_host._signature(a, b, "opencl:0"), True)
+    assert dense_quick_host.is_host_product(a, b, "opencl:0")
+    assert not dense_quick_host.is_host_product(a, b, "opencl:1")
+    assert not dense_quick_host.is_host_product(a, b.astype(np.float64), "opencl:0")
+    dense_quick_host._plain.clear()
+    assert not dense_quick_host.is_host_product(a, b, "opencl:0")

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from tilewright import settings
 from tilewright.calls.dense_plan_host import ALWAYS_HOST, keep_bounds, known_bounds
 from tilewright.calls.dense_run_host import prepare
+from tilewright.facts.device import Device
 from tilewright.remember import Shelf
 from tilewright.tuning import crossover
 
@@ -21,13 +22,13 @@ _COMPLEX = (np.dtype(np.complex64), np.dtype(np.complex128))
 _plain: Shelf[tuple[Any, ...], bool] = Shelf("plain products of the host", most=1 << 20)
 
 
-_NONE = ("out", "bias", "activation", "device", "kernel", "precision", "accumulate")
+_NONE = ("out", "bias", "activation", "kernel", "precision", "accumulate")
 
 
 def matmul(a: Any, b: Any, **options: Any) -> Any:
     """The product at once where it is the host's for certain, else by a plan."""
     plain = type(a) is type(b) is np.ndarray and _is_plain(**options)
-    if plain and is_host_product(a, b):
+    if plain and is_host_product(a, b, options["device"]):
         with contextlib.suppress(MemoryError):  # the checks have the words for it
             return np.matmul(a, b)
     return planned(a, b, **options)
@@ -46,21 +47,34 @@ def _is_plain(alpha: Any, beta: Any, transpose_a: Any, transpose_b: Any, **other
 def planned(a: Any, b: Any, **options: Any) -> Any:
     """The product by a plan; what the plan leaves to the host is remembered."""
     call = prepare(a, b, **options)
-    default = options["device"] is options["kernel"] is None
-    if default and call.product.place.is_host and type(a) is type(b) is np.ndarray:
-        keep_bounds(call.plan, call.learns)
+    plain = type(a) is type(b) is np.ndarray and options["kernel"] is None
+    if plain and call.product.place.is_host:
+        if options["device"] is None:
+            keep_bounds(call.plan, call.learns)
         plain = not (options["transpose_a"] or options["transpose_b"]) and call.settled
         if call.plan.kernel == "host" and call.plan.problem.dtype != "float16" and plain:
-            _plain.keep(_signature(a, b, settings.device()), True, size=300)
+            _plain.keep(_signature(a, b, _name_of(options["device"])), True, size=300)
     return call.run()
 
 
 crossover.on_change(_plain.clear)
 
 
-def is_host_product(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
-    """Whether a plan would leave these plain operands to NumPy for certain, or has done so."""
+def is_host_product(a: npt.NDArray[Any], b: npt.NDArray[Any], device: Any = None) -> bool:
+    """Whether a plan would leave these plain operands to NumPy for certain, or has done so.
+
+    `device` as it was given: the host's products are all NumPy's, those of another that is named
+    where a plan has said so of operands that lie alike.
+    """
     dtype = a.dtype
+    if device is not None:
+        if dtype is not b.dtype:
+            return False
+        named = _name_of(device)
+        if named == "host":
+            known = dtype is _SINGLE or dtype is _DOUBLE or dtype in _COMPLEX
+            return known and _are_chained(a, b)
+        return _plain.get(_signature(a, b, named)) is True
     if dtype is not b.dtype or (dtype is not _SINGLE and dtype is not _DOUBLE):
         # Of complex numbers nobody else has a kernel.
         return dtype in _COMPLEX and dtype is b.dtype and _are_chained(a, b)
@@ -92,6 +106,15 @@ def is_host_result(a: npt.NDArray[Any], b: npt.NDArray[Any], out: npt.NDArray[An
         and not np.may_share_memory(out, a)
         and not np.may_share_memory(out, b)
     )
+
+
+def _name_of(device: Any) -> str | None:
+    """The name of the device that a call means; "", which is none's, of what is no device."""
+    if device is None:
+        return settings.device()
+    if type(device) is str:
+        return device
+    return device.id if isinstance(device, Device) else ""
 
 
 def _are_chained(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:

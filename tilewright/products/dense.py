@@ -100,12 +100,12 @@ def matmul(
         type(a) is np.ndarray
         and type(b) is np.ndarray
         and (out is None or type(out) is np.ndarray)
-        and bias is activation is device is kernel is precision is accumulate is None
+        and bias is activation is kernel is precision is accumulate is None
         and type(alpha) is type(beta) is float
         and alpha == 1.0
         and beta == 0.0
         and transpose_a is transpose_b is False
-        and is_host_product(a, b)
+        and is_host_product(a, b, device)
         and (out is None or is_host_result(a, b, out))
     ):
         try:
