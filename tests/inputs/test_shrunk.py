@@ -135,3 +135,21 @@ def test_how_far_a_tensor_reaches_is_what_its_farthest_element_says(seed: int) -
         for held in (256, end, end - 1, 0):
             flat.untyped_storage().resize_(max(held, 0))
             assert storage.is_short(one) == (one.numel() > 0 and held < end)
+
+
+@pytest.mark.parametrize("by", ["rows", "columns", "steps", "a view", "broadcast", "nothing"])
+@pytest.mark.parametrize("missing", [0, 1])
+def test_whether_a_tensor_is_short_is_known_to_the_byte(by: str, missing: int) -> None:
+    whole = torch.randn(12, 10)
+    views = {
+        "rows": whole,
+        "columns": whole.T,
+        "steps": whole[::2, 1::3],
+        "a view": whole[3:7],
+        "broadcast": whole[5, 4].expand(3, 4),
+        "nothing": whole[4:4],
+    }
+    one = views[by]
+    end = one.storage_offset() * 4 + storage.reach(one)
+    one.untyped_storage().resize_(end - missing)
+    assert storage.is_short(one) is (missing == 1 and by != "nothing")

@@ -3,7 +3,7 @@ shrunk since.
 
 torch asks when a view is made and never again: `untyped_storage().resize_` to fewer bytes leaves
 all tensors on it with the sizes they had, and a product would read, or write, what lies behind.
-Asking takes 0.3 us a tensor, 0.2 where how far it reaches is known.
+Asking takes 0.3 us a tensor.
 """
 
 from __future__ import annotations
@@ -72,7 +72,16 @@ def is_within(tensor: Any, size: int) -> bool:
 
 def is_short(tensor: Any) -> bool:
     """Whether some of its elements lie behind the end of its storage."""
-    return not is_within(tensor, reach(tensor))
+    try:
+        held: int = tensor.untyped_storage().nbytes()
+    except (AttributeError, RuntimeError):
+        return False
+    size: int = tensor.nbytes if tensor.is_contiguous() else reach(tensor)
+    # In the order in which most tensors need no more: they lie from their storage's first byte on.
+    offset = tensor.storage_offset()
+    if offset and size:
+        size += offset * tensor.element_size()
+    return held < size
 
 
 def check(tensor: Any, name: str) -> None:

@@ -11,7 +11,6 @@ Transposes, vectors, broadcasting and activations are torch's own views and func
 
 from __future__ import annotations
 
-import contextlib
 import math
 from typing import Any
 
@@ -151,19 +150,20 @@ def _of_matrices(
     plain = transpose_a is transpose_b is False and type(alpha) is float and alpha == 1.0
     if not plain or activation is not None or bias is not None:
         return None
-    if any(option is not None for option in how):
+    # In few steps of the interpreter: a small product takes torch 1.4 us.
+    if not (how[0] is how[1] is how[2] is how[3] is None and a.is_cpu and b.is_cpu):
         return None
     dense = a.layout is b.layout is torch.strided and a.dim() == b.dim() == 2
-    if not dense or a.device.type != "cpu" or a.dtype not in WITH_COMPLEX:
+    if not dense or a.dtype not in WITH_COMPLEX or a.dtype != b.dtype:
         return None
-    if a.shape[1] != b.shape[0] or a.dtype != b.dtype or a.device != b.device:
+    if a.shape[1] != b.shape[0] or is_short(a) or is_short(b):
         return None
-    if is_short(a) or is_short(b):
+    if down.why_torch(a, b, how) is None:
         return None
-    if down.why_torch(a, b, how) is not None:
-        with contextlib.suppress(RuntimeError):  # the checks have the words for it
-            return torch.mm(a, b)
-    return None
+    try:
+        return torch.mm(a, b)
+    except RuntimeError:
+        return None  # the checks have the words for it
 
 
 def _watched(

@@ -97,7 +97,7 @@ def is_torchs(tensors: Sequence[Tensor], how: Any) -> bool:
 
 def why_torch(a: Tensor, b: Tensor, how: Any) -> str | None:
     """Why torch's BLAS multiplies these of a processor best; None where it does not."""
-    if any(option is not None for option in how[1:]):
+    if not how[1] is how[2] is how[3] is None:
         return None
     if a.dtype not in (torch.float32, torch.float64):
         if a.is_complex():

@@ -55,6 +55,7 @@ class Launch:
 
     __slots__ = (
         "along",
+        "asked",
         "asks",
         "begins",
         "bound",
@@ -85,14 +86,16 @@ class Launch:
         self.shape = (offsets.shape[0], m, self.n)
         self.begins = addresses.begins("cpu")
         self.how = x.element_size(), offsets.dtype is torch.int64
-        self.within, self.whole = kernels("ragged").are_within, kernels("ragged").are_whole
+        ragged = kernels("ragged")
+        self.within, self.whole = ragged.are_within, ragged.are_whole
+        self.asked = ragged.asked(self.begins or 0, *self.how)
         self.strides = (self.n, 1) if self.of_rows else (m * self.n, self.n, 1)
 
     def is_short(self, given: tuple[Any, ...]) -> bool:
         """Whether the storage of one of x, w, offsets and a bias has shrunk: 0.2 us for all."""
         if self.begins is None:
             return any(map(is_short, given))
-        return not self.within(id(given) + _OBJECTS, len(given), self.begins, *self.how)
+        return not self.within(id(given), self.asked)
 
     def is_still_torchs(self, x: Any) -> bool:
         """Whether torch was sooner for about as many rows in one of the last calls: once more."""

@@ -38,6 +38,7 @@ _BEGINS = (8, 7)  # D
 _FACTS, _KEYS = 13, 14  # from there on
 _FIELDS = (11, 0, 1, 2, 6, 7, _FACTS, _KEYS)  # offset, dimensions, sizes, steps, and those
 _OBJECTS = tuple.__basicsize__  # bytes before the objects of a tuple
+_LYING = np.array([0, 2, 3, 4, 5, 6, 7])  # of a layout's places: storage, offset to steps
 _KIND = (1 << 40) - 1  # dtype, device type and number
 _OBJECT: Ints = np.array([[_TYPE], [_RECORD]])
 _PLACE_AND_SIZE: Ints = np.array([[_AT], [_HELD]])
@@ -191,8 +192,9 @@ def are_within(values: Sequence[Any]) -> bool:
     if layout is None:
         return not any(map(is_short, values))
     records = words_at(objects_of(values), _RECORD)
-    storage, _, offset, dims, *rest, _, _ = words_at(records, layout.places)
-    sizes, steps = np.stack(rest[:2]), np.stack(rest[2:])
+    words = words_at(records, layout.places[_LYING])
+    storage, offset, dims = words[:3]
+    sizes, steps = words[3:5], words[5:]
     sizes[1, dims == 1] = 1
     held = words_at(storage, _HELD)
     return not bool(((offset + _reach(sizes, steps)) * values[0].element_size() > held).any())
