@@ -112,7 +112,7 @@ def _multiply(engine: str) -> None:
     for dtype, precision in (*((name, None) for name in DTYPES), ("float32", "fp32x")):
         for pad, larger in itertools.product((1, 8), (False, True)):
             sizes = np.random.default_rng(pad).choice(SIDES, (24, 3)).tolist()
-            sizes = LARGER if larger else [*sizes, [20, 18, 3000], [16, 16, 0]]
+            sizes = LARGER if larger else [*sizes, [20, 18, 3000], [65, 72, 3000], [16, 16, 0]]
             kind = getattr(torch, dtype)
             a = [_matrix(m, k, pad, kind) for m, n, k in sizes]
             b = [_matrix(k, n, pad, kind) for m, n, k in sizes]

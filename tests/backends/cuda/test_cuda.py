@@ -149,6 +149,27 @@ def test_large_tiles_of_singles_are_right_at_every_edge(
     check(sent)
 
 
+@pytest.mark.parametrize("activation", [None, "relu", "gelu"])
+@pytest.mark.parametrize("plain", [True, False])
+def test_large_tiles_of_doubles_are_right_at_every_edge(
+    plain: bool, activation: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With no other tile to choose from, however small the products."""
+    large = [shape for shape in tile_seconds._CUDA_DOUBLE if shape.cuda]
+    monkeypatch.setattr(tile_seconds, "_CUDA_DOUBLE", large)
+    monkeypatch.setattr(simt, "_LARGE", 0)
+    found = [case for case in edges("float64") if not (case.transpose_a or case.transpose_b)]
+    found = [c for c in found if c.a in LINED and c.b in LINED and c.out in LINED]
+    found += [Case(m, n, 33, dtype="float64") for m in (17, 33, 49, 65) for n in (7, 9, 41, 57)]
+    found += [Case(129, 127, 2050, out="offset", dtype="float64", bias=True, beta=0.5, alpha=2.0)]
+    found += [Case(64, 128, 0, dtype="float64", beta=0.5), Case(200, 300, 1, dtype="float64")]
+    if plain:
+        found = [replace(case, alpha=1.0, beta=0.0, bias=False) for case in found]
+    sent = send_all([replace(case, activation=activation) for case in found])
+    grouped_matmul(**arguments(sent), out=[one.out for one in sent], kernel="cuda_grouped")
+    check(sent)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("activation", [None, "relu"])
 def test_a_few_unlike_products_are_right_in_a_call_of_the_vendors_each(

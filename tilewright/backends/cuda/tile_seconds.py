@@ -26,8 +26,8 @@ from tilewright.planning.makespan import Slots
 class TileShape:
     """A tile shape with its launch options, and seconds: of no depth, and of 128 steps of k more.
 
-    `cuda` says that kernels/simt/grouped_single.cu computes it, not Triton's grouped_tiles; `trim`
-    that what lies over a problem's edge takes less, as `Tile` has it.
+    `cuda` says that a kernel of kernels/simt computes it, not Triton's grouped_tiles; `trim` that
+    what lies over a problem's edge takes less, as `Tile` has it.
     """
 
     m: int
@@ -89,6 +89,9 @@ _WIDE_HALF = _timed(
     (16, 16, 16, 1, 1),
 )
 _DOUBLE = _timed(h200.TILES_DOUBLE, (64, 64, 16, 4, 3), (32, 32, 16, 4, 3), (16, 16, 16, 1, 1))
+_CUDA_DOUBLE = _timed(
+    h200.TILES_CUDA_DOUBLE, (32, 32, 16, 4, 3), (16, 16, 16, 1, 1), cuda=(64, 64, 16, 4, 3)
+)
 _COMPLEX = _timed(h200.TILES_COMPLEX, (32, 64, 16, 4, 3), (32, 32, 16, 4, 3), (16, 16, 16, 1, 1))
 _COMPLEX_DOUBLE = _timed(h200.TILES_COMPLEX_DOUBLE, (32, 32, 16, 4, 2), (16, 16, 16, 1, 1))
 
@@ -98,11 +101,13 @@ def shapes_of(
 ) -> tuple[TileShape, ...]:
     """The shapes for a dtype that fit the device's local memory, largest first.
 
-    `wide` says that most of the work can be loaded by 16 bytes, `cuda` that the large ones of
-    fp32 are those of grouped_single.cu.
+    `wide` says that most of the work can be loaded by 16 bytes, `cuda` that the large ones are
+    those of kernels in CUDA C++.
     """
     shapes: tuple[TileShape, ...]
-    if cuda:
+    if cuda and dtype == "float64":
+        shapes = _CUDA_DOUBLE
+    elif cuda:
         shapes = _CUDA_WIDE_SINGLE if wide else _CUDA_SINGLE
     elif dtype == "float32":
         shapes = _TF32 if precision == "tf32" else _WIDE_SINGLE if wide else _SINGLE

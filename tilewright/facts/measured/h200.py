@@ -89,6 +89,9 @@ TILES_DOUBLE: TileSeconds = {
     (32, 32): (3.84e-9, 10.9e-9),
     (16, 16): (1.40e-9, 5.96e-9),
 }
+# Of grouped_double.cu, a mean of tiles within products and at their edges, which multiply less: of
+# 95 x 95. Whole ones take 14.3 and 26.3. 1000 of 1..256: 0.2268 ms predicted, 0.2267 measured.
+TILES_CUDA_DOUBLE: TileSeconds = {**TILES_DOUBLE, (64, 64): (10.15e-9, 21.18e-9)}
 # Complex tiles make four real products. Lists of 1 ms and more within a tenth; of 1..32 and 1..64
 # the measured 83 to 201 us are host time of a bound plan beside 34 to 131 predicted.
 TILES_COMPLEX: TileSeconds = {
@@ -100,6 +103,12 @@ TILES_COMPLEX_DOUBLE: TileSeconds = {
     (32, 32): (11.5e-9, 67e-9),
     (16, 16): (4.3e-9, 37e-9),
 }
+
+# Tiles of kernels/deep, 64 x 64: seconds of 128 of k on a full device, at most, and bytes a second.
+# Both of 500 products of 64 x 64 by 1,000 to 20,000 in bfloat16, 0.370 ms with 24 us for launches
+# and adding parts: memory bounds it, and tensor cores alone may take less.
+DEEP_STEP = 7.9e-9
+DEEP_MEMORY = 4.06e12
 
 # Adapters by rows, each its own matrices: bytes a second of rows that share few of them, and what a
 # layer of sorted rows takes at least, mostly of the host.

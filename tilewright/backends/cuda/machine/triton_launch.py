@@ -173,3 +173,10 @@ def _compiled(task: Task) -> _Compiled:
         reason = str(error).strip().partition("\n")[0]
         raise BuildError(f"kernel {task.kernel.__name__!r}: {reason}") from error
     return run, compiled.function, compiled.packed_metadata
+
+
+def triton_type(dtype: str) -> Any:
+    """What Triton calls a dtype."""
+    import triton.language as tl
+
+    return getattr(tl, dtype)

@@ -1,4 +1,4 @@
-"""Batches by tiles, in our Triton kernels on every GPU, in CUDA C++ where fp32 gains by it."""
+"""Batches by tiles: our Triton kernels on every GPU, CUDA C++ where fp32 and fp64 gain by it."""
 
 from tilewright.backends.cuda.tiled.engine import CudaGrouped, TritonGrouped, TritonWhole
 

@@ -19,12 +19,12 @@ from tilewright.backends.cuda.machine.fixed import moving
 from tilewright.backends.cuda.machine.placing import Draft, Kernels, Launch, bound, places, sources
 from tilewright.backends.cuda.machine.streams import in_turn, side_by_side
 from tilewright.backends.cuda.machine.tables import records
-from tilewright.backends.cuda.machine.triton_launch import Pointer, Task, placed
+from tilewright.backends.cuda.machine.triton_launch import Pointer, Task, placed, triton_type
 from tilewright.backends.cuda.tile_seconds import TileShape, shapes_of, slots_of
 from tilewright.backends.cuda.tiled import simt
 from tilewright.backends.cuda.tiled.layouts import Group, codes, is_mostly_wide, kinds
 from tilewright.backends.cuda.tiled.little import laid_out, little
-from tilewright.backends.cuda.tiled.parts import CHUNK, Parts, parts_of
+from tilewright.backends.cuda.tiled.parts import Parts, adding, parts_of
 from tilewright.backends.cuda.work import Ints, Moving, Prepared, Work
 from tilewright.errors import KernelError
 from tilewright.facts.device import Device
@@ -122,12 +122,12 @@ class TritonWhole(TritonGrouped):
 
 
 class CudaGrouped(TritonGrouped):
-    """triton_grouped, its large fp32 tiles by a kernel in CUDA C++ (simt.py)."""
+    """triton_grouped, its large fp32 and fp64 tiles by kernels in CUDA C++ (simt.py)."""
 
     name = "cuda_grouped"
 
     def why_not(self, work: Work, device: Device) -> str | None:
-        """Takes fp32 whose rows lie element by element."""
+        """Takes fp32 and fp64 whose rows lie element by element."""
         return simt.why_not(work, device) or super().why_not(work, device)
 
     def least(self, work: Work, device: Device) -> float:
@@ -257,7 +257,8 @@ def _many(work: Work, decided: _Tiles, layout: GroupedLayout) -> Kernels:
     phases = [side_by_side(products, work.ordinal)]
     if len(parts.pieces):
         lists = (Pointer("int64", table_at), Pointer("int64", splits_at))
-        task = _add(work, (*lists, Pointer("int32", pieces_at)), parts.bytes, len(parts.pieces))
+        pieces = Pointer("int32", pieces_at)
+        task = adding(work, (*lists, pieces), parts.bytes, len(parts.pieces))
         phases.append(placed(task, work.ordinal))
     count = len(products) + bool(len(parts.pieces))
     return Kernels(draft.template(parts.bytes), in_turn(phases), count)
@@ -303,8 +304,8 @@ def _multiply(
     from tilewright.backends.cuda.kernels.triton.grouped import grouped_tiles
 
     constants = {
-        "DTYPE": _triton(work.dtype),
-        "SUM": _triton(sums_of(work.dtype)),
+        "DTYPE": triton_type(work.dtype),
+        "SUM": triton_type(sums_of(work.dtype)),
         "TILE_M": shape.m,
         "TILE_N": shape.n,
         "TILE_K": shape.k,
@@ -322,7 +323,7 @@ def _multiply_complex(work: Work, shape: TileShape, group: Group, table: int, ti
     from tilewright.backends.cuda.kernels.triton.grouped_complex import complex_tiles
 
     constants = {
-        "PART": _triton(PARTS[work.dtype]),
+        "PART": triton_type(PARTS[work.dtype]),
         "TILE_M": shape.m,
         "TILE_N": shape.n,
         "TILE_K": shape.k,
@@ -354,23 +355,3 @@ def _is_plain(work: Work) -> bool:
     """Whether C is the product and nothing else."""
     factors = (work.alpha == 1).all() and (work.beta == 0).all()
     return bool(factors) and work.bias is None and work.activation == "none"
-
-
-def _add(work: Work, lists: tuple[Pointer, ...], size: int, programs: int) -> Task:
-    from tilewright.backends.cuda.kernels.triton.sum_parts import sum_parts
-
-    kind = sums_of(work.dtype)
-    constants = {
-        "DTYPE": _triton(work.dtype),
-        "SUM": _triton(kind),
-        "CHUNK": CHUNK,
-        "ACTIVATION": work.activation,
-    }
-    part = Pointer(kind, bytes=size)
-    return Task(sum_parts, programs, (*lists, part), constants, {"num_warps": 4})
-
-
-def _triton(dtype: str) -> Any:
-    import triton.language as tl
-
-    return getattr(tl, dtype)

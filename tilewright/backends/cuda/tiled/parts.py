@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.arrays.record import BIAS, of_parts
+from tilewright.backends.cuda.machine.triton_launch import Pointer, Task, triton_type
 from tilewright.backends.cuda.work import Ints, Work
 from tilewright.facts.dtypes import ITEMSIZE, sums_of
 from tilewright.planning.grouped import GroupedLayout
@@ -80,3 +81,18 @@ def parts_of(work: Work, layout: GroupedLayout) -> Parts:
     pieces = np.stack((which, within(chunks)), axis=1).astype(np.int32)
     size = sums.elements * ITEMSIZE[sums_of(work.dtype)]
     return Parts(problem, begin, end, offset, first, is_cut, splits, pieces, size)
+
+
+def adding(work: Work, lists: tuple[Pointer, ...], size: int, programs: int) -> Task:
+    """The second phase: `lists` are records, splits and pieces, scratch has `size` bytes."""
+    from tilewright.backends.cuda.kernels.triton.sum_parts import sum_parts
+
+    kind = sums_of(work.dtype)
+    constants = {
+        "DTYPE": triton_type(work.dtype),
+        "SUM": triton_type(kind),
+        "CHUNK": CHUNK,
+        "ACTIVATION": work.activation,
+    }
+    part = Pointer(kind, bytes=size)
+    return Task(sum_parts, programs, (*lists, part), constants, {"num_warps": 4})

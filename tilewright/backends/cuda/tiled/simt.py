@@ -1,7 +1,11 @@
-"""The engine `cuda_grouped`: as `triton_grouped`, but its large fp32 tiles run grouped_single.cu.
+"""The engine `cuda_grouped`: as `triton_grouped`, but its large tiles run kernels in CUDA C++.
 
-Triton reads A out of shared memory a number at a time; a thread of that kernel four at once, and
-holds 8 x 8 sums. It takes matrices whose rows lie element by element; small tiles stay Triton's.
+float32   grouped_single.cu: Triton reads A out of shared memory a number at a time; a thread of
+          that kernel four at once, and holds 8 x 8 sums
+float64   grouped_double.cu, on sm_90: products of 16 x 8 x 16 on tensor cores, Triton's are of
+          8 x 8 x 4; at edges fragments that do not exist are not multiplied
+
+Both take matrices whose rows lie element by element; small tiles stay Triton's.
 """
 
 from __future__ import annotations
@@ -17,7 +21,12 @@ from tilewright.facts.device import Device
 from tilewright.facts.dtypes import ITEMSIZE
 from tilewright.facts.problem import ACTIVATIONS
 
+# Bytes of a step in grouped_double.cu: rows of A, 16 and 4 numbers long, and of B, 64 and 4.
+_DOUBLE_STAGE = 8 * (64 * 20 + 16 * 68)
 _LARGE = 48  # rows and columns from which on tiles of 64 x 64 are worth planning for
+# Of doubles: what gains is edges. Products of 2 to 900 gain 2 to 3 %, of 1 to 256 6 % (H200).
+# Nearly all tiles of larger ones are whole, and nobody measured those.
+_MOST_DOUBLE = 1024
 
 
 def why_no_tiles(dtype: str, precision: str | None, device: Device) -> str | None:
@@ -31,7 +40,7 @@ def why_no_tiles(dtype: str, precision: str | None, device: Device) -> str | Non
 
 def why_not(work: Work, device: Device) -> str | None:
     """Why the kernel cannot run this batch here, if so."""
-    if (nothing := why_no_tiles(work.dtype, work.precision, device)) is not None:
+    if (nothing := _why_no_kernel(work, device)) is not None:
         return nothing
     read = work.k > 0
     for part, many in (
@@ -41,10 +50,25 @@ def why_not(work: Work, device: Device) -> str | None:
     ):
         if ((part.col != ITEMSIZE[work.dtype]) & many).any():
             return "a matrix's rows do not lie element by element"
+    return _why_no_size(work)
+
+
+def _why_no_kernel(work: Work, device: Device) -> str | None:
+    if work.dtype != "float64":
+        return why_no_tiles(work.dtype, work.precision, device)
+    if device.version.rstrip("af") != "sm_90":
+        return "needs, of float64, an NVIDIA GPU of compute capability 9.0"
+    return nvrtc.missing()
+
+
+def _why_no_size(work: Work) -> str | None:
     flops = work.m.astype(np.float64) * work.n * work.k
-    large = np.minimum(work.m, work.n) >= _LARGE
-    if 2 * flops[large].sum() < flops.sum():
+    if 2 * flops[np.minimum(work.m, work.n) >= _LARGE].sum() < flops.sum():
         return "most of the work is in small products"
+    if work.dtype != "float64":
+        return None
+    if 2 * flops[np.maximum(work.m, work.n) > _MOST_DOUBLE].sum() > flops.sum():
+        return f"most of the work is in products of more than {_MOST_DOUBLE} rows or columns"
     return None
 
 
@@ -59,6 +83,10 @@ def product(
         ("GENERAL", int(general)),
         ("ACTIVATION", ACTIVATIONS.index(work.activation) if general else 0),
     )
-    kernel = nvrtc.function("grouped_single", macros, work.ordinal)
+    if work.dtype == "float64":
+        shared = shape.stages * _DOUBLE_STAGE
+        kernel = nvrtc.function("grouped_double", macros, work.ordinal, shared=shared)
+    else:
+        kernel = nvrtc.function("grouped_single", macros, work.ordinal)
     values = (At(table_at), At(tiles_at + 16 * group.first))
     return in_order([Step(kernel, group.count, 32 * shape.warps, values)])
