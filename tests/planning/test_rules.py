@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from dataclasses import replace
@@ -28,7 +29,8 @@ from tilewright.backends.opencl.rules import (
 )
 from tilewright.engines.dense import plan, plan_kernel
 from tilewright.errors import KernelError
-from tilewright.facts.kernel import Plan
+from tilewright.facts.dtypes import sums_of
+from tilewright.facts.kernel import Long, Operand, Plan
 from tilewright.facts.problem import Problem
 from tilewright.planning.explain import explain
 from tilewright.planning.tiles import legal_configs, why_not
@@ -312,6 +314,68 @@ def test_work_groups_are_legal_leave_the_fewest_lanes_idle_and_are_then_the_larg
     assert lanes((x, y), group) == least
     equals = [other for other in others if lanes((x, y), other) == least]
     assert group[0] * group[1] == max(wide * high for wide, high in equals)
+
+
+@pytest.mark.parametrize(("on", "wide"), [(made_up.H200, 32), (made_up.ADRENO_650, 256)])
+def test_work_groups_are_as_wide_as_rules_ask_where_no_more_lanes_stay_idle(
+    on: Device, wide: int
+) -> None:
+    assert work_group((4096, 4096), on) == (wide, 256 // wide)
+    assert work_group((1000, 1), on) == (256, 1)
+
+
+# Aligned vectors.
+
+VECTORS = ("coalesced", "dot4", "image_a", "image_b")
+
+
+def told(problem: Problem, on: Device, kernel: str) -> bool:
+    """Whether any launch of a kernel is told that its vectors are aligned; then they must be."""
+    lowers = next(one for one in OPENCL.kernels(on) if one.name == kernel)
+    step = lowers.lower(problem, on, lowers.configs(problem, on)[0])
+    tells = [launch for launch in step.launches if ("ALIGNED", 1) in launch.defines]
+    for launch in tells:
+        assert launch.program == kernel
+        for operand, leading in itertools.pairwise(launch.arguments):
+            if isinstance(operand, Operand) and operand.name[0] in "ab" and operand.name != "bias":
+                assert operand.name.endswith("_padded") or problem.aligned
+                assert isinstance(leading, Long)
+                assert operand.offset % 4 == leading.value % 4 == 0
+    return bool(tells)
+
+
+@hypothesis.given(
+    sides=st.tuples(*[st.integers(1, 200)] * 3),
+    more=st.tuples(*[st.integers(0, 8)] * 2),
+    dtype=st.sampled_from(("float32", "float16", "float64")),
+    aligned=st.booleans(),
+    kernel=st.sampled_from(VECTORS),
+    edge=st.sampled_from((16, 20, 32768)),
+)
+def test_no_kernel_is_told_that_vectors_are_aligned_which_are_not(
+    sides: tuple[int, int, int],
+    more: tuple[int, int],
+    dtype: str,
+    aligned: bool,
+    kernel: str,
+    edge: int,
+) -> None:
+    m, n, k = sides
+    strides = (k + more[0], 1, n + more[1], 1, n, 1)
+    problem = Problem(m, n, k, *strides, dtype=dtype, accumulate=sums_of(dtype), aligned=aligned)
+    on = replace(made_up.H200, image_width=edge, image_height=edge)
+    hypothesis.assume(dtype != "float64" or kernel in ("coalesced", "dot4"))
+    assert not (told(problem, on, kernel) and dtype == "float64")
+
+
+@pytest.mark.parametrize("kernel", VECTORS)
+def test_kernels_are_told_of_aligned_vectors_where_a_device_needs_to_know(kernel: str) -> None:
+    dense = Problem(64, 64, 64, *(64, 1) * 3, aligned=True)
+    odd = Problem(64, 64, 64, *(65, 1) * 3, aligned=True)
+    assert told(dense, made_up.H200, kernel)
+    assert told(replace(odd, m=63, n=63, k=63), made_up.H200, kernel)  # padded, so laid out anew
+    assert not told(dense, made_up.MALI_G77, kernel)
+    assert not told(replace(dense, aligned=False), made_up.H200, kernel)
 
 
 @every_device

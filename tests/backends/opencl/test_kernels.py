@@ -12,9 +12,12 @@ import pytest
 
 import tilewright
 from tests.support.cases import CASES, LAYOUTS, Case, NDArray, operands
+from tests.support.made_up import H200
 from tests.support.runs import IMAGES, KERNELS, configurations, run, run_configuration
 from tilewright import Device
-from tilewright.backends.opencl import program, runtime
+from tilewright.backends.opencl import program, rules, runtime, vector_kernel
+from tilewright.backends.opencl.kernels import local
+from tilewright.facts.problem import Problem
 
 SOURCES = sorted(path.stem for path in program.KERNELS.glob("*.cl"))
 
@@ -23,6 +26,20 @@ SOURCES = sorted(path.stem for path in program.KERNELS.glob("*.cl"))
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_kernel_is_right(case: Case, kernel: str, device: Device) -> None:
     run(case, device, kernel)
+
+
+@pytest.mark.parametrize("kernel", ["coalesced", "dot4", "image_a", "image_b"])
+def test_kernels_that_are_told_of_aligned_vectors_are_right(
+    kernel: str, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told(of: Device) -> rules.Preferences:
+        return replace(rules.preferences(of), aligned_loads=1)
+
+    monkeypatch.setattr(vector_kernel, "preferences", told)
+    tilewright.forget()  # of plans that were told otherwise
+    for case in CASES[::3]:
+        run(case, device, kernel)
+    tilewright.forget()
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -204,6 +221,24 @@ def test_offsets_beyond_2_to_the_31_elements_are_right(
     out[...] = np.nan
     tilewright.matmul(a, b, out=out, device=device, kernel=kernel)
     np.testing.assert_array_equal(out, a @ b)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("operand", ["a", "b"])
+def test_local_takes_offsets_of_32_bits_only_where_a_block_is_that_small(
+    operand: str, sign: int
+) -> None:
+    def offsets(step: int) -> str | int | None:
+        steps = {f"{operand}_row": sign * step, f"{operand}_col": 1}
+        if operand == "b":  # the tile's side is along columns
+            steps = {"b_row": 1, "b_col": sign * step}
+        problem = replace(Problem(256, 256, 256, 256, 1, 256, 1, 256, 1), **steps)
+        config = replace(local.KERNEL.configs(problem, H200)[0], tile_m=128, tile_n=128, tile_k=16)
+        (launch,) = local.KERNEL.lower(problem, H200, config).launches
+        return dict(launch.defines).get("OFFSET")
+
+    assert offsets(2**24 - 1) == "int"  # 128 rows of it, and 16 elements, are 2^31 - 112
+    assert offsets(2**24) is None
 
 
 # Memory: the same answers where the device reaches the host's memory by less than system SVM.

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilewright.backends.opencl.rules import preferences
 from tilewright.facts.device import Device
 from tilewright.facts.kernel import (
     Argument,
@@ -137,8 +138,9 @@ def work_group(extent: tuple[int, int], device: Device) -> tuple[int, int]:
     Sides are powers of two within the device's limits. Lanes are idle past the extent's edge and in
     wavefronts that a group does not fill: of 513 x 513 groups of one, 63 of 64 would be. Neighbours
     along x read neighbouring memory in every kernel here, so a group is at least 16 wide where the
-    extent is, and the wider one wins among equals.
+    extent is, and among equals the one as wide as the device's rules ask for wins.
     """
+    wanted = preferences(device).group_width.bit_length()
     limit = min(device.max_work_group, _LARGEST_GROUP)
     x_limit, y_limit = (*device.max_work_item_sizes, 1, 1)[:2]
     narrowest = min(_NARROWEST, extent[0], limit, x_limit)
@@ -154,7 +156,10 @@ def work_group(extent: tuple[int, int], device: Device) -> tuple[int, int]:
         groups = -(-extent[0] // shape[0]) * -(-extent[1] // shape[1])
         return groups * round_up(shape[0] * shape[1], _WAVEFRONT)
 
-    return min(shapes, key=lambda shape: (lanes(shape), -shape[0] * shape[1], -shape[0]))
+    def key(shape: tuple[int, int]) -> tuple[int, int, int]:
+        return lanes(shape), -shape[0] * shape[1], abs(shape[0].bit_length() - wanted)
+
+    return min(shapes, key=key)
 
 
 def round_up(size: int, multiple: int) -> int:

@@ -25,6 +25,11 @@ class Padded:
     moved_bytes: int = 0
     images: tuple[Image, ...] = ()
 
+    def has_whole_vectors(self, problem: Problem) -> bool:
+        """Whether every four elements from the start of a row are aligned, to 16 bytes at most."""
+        starts = problem.aligned or bool(self.scratch)
+        return starts and problem.itemsize <= 4 and self.offset % 4 == self.leading % 4 == 0
+
     @property
     def arguments(self) -> tuple[Argument, ...]:
         """The image, or pointer, offset and leading dimension."""

@@ -91,6 +91,9 @@ class Preferences:
     kernels: tuple[str, ...]
     multiply_add: int
     require_group: int
+    aligned_loads: int  # 1: kernels are told where vectors of four are aligned
+    group_width: int  # work-items along x of a group, where as many lanes stay idle
+    sums_aside: int  # 1: sums of finished chains wait in memory
     convs: Mapping[str, float]
     conv_turn: int  # channels from which on Winograd wins over images
     rules: tuple[Rule, ...]

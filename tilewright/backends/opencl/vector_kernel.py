@@ -107,7 +107,10 @@ class VectorKernel:
         for index, block in enumerate(self._blocks(problem, device, config)):
             a, b, *stored = laid = self._laid(problem, device, config, block, index)
             operands = tuple(argument for one in laid for argument in one.arguments)
-            multiply = self._multiply(problem, device, config, block, operands)
+            aligned = preferences(device).aligned_loads == 1 and all(
+                one.images or one.has_whole_vectors(problem) for one in laid[:2]
+            )
+            multiply = self._multiply(problem, device, config, block, operands, aligned=aligned)
             launches += [*a.launches, *b.launches, multiply]
             launches += [launch for one in stored for launch in one.launches]
             parts += laid
@@ -171,6 +174,8 @@ class VectorKernel:
         config: Config,
         block: Block,
         operands: tuple[Argument, ...],
+        *,
+        aligned: bool,
     ) -> Launch:
         extent = (-(-block.n // config.micro_n), -(-block.m // config.micro_m))
         size, local = grid(extent, device, config)
@@ -182,6 +187,8 @@ class VectorKernel:
                 *arithmetic(problem.dtype, problem.accumulate, config.multiply_add),
                 *chains(problem.dtype, problem.accumulate, block.k),
                 *config.macros("micro_m", "micro_n", "unroll", *own),
+                ("ALIGNED", int(aligned)),
+                ("ASIDE", preferences(device).sums_aside),
             ),
             global_size=size,
             local_size=local,

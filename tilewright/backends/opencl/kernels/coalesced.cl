@@ -18,7 +18,7 @@
 #define A_5 x1.s1
 #define A_6 x1.s2
 #define A_7 x1.s3
-#define LOAD_Y(r, v, none) const sum4 y##v = TO_SUM4(vload4(v, b));
+#define LOAD_Y(r, v, none) const sum4 y##v = LOAD4(v, b);
 #define MULTIPLY(r, none) EVERY_VECTOR(GAIN, r, A_##r)
 
 __kernel void coalesced(int m, int n, int k,
@@ -34,14 +34,14 @@ __kernel void coalesced(int m, int n, int k,
 
     at += at_offset + i;
     b += b_offset + j;
-    EVERY_ROW(DECLARE, )
+    DECLARE_TOTALS
     EVERY_CHAIN(CHAIN, k) {
         EVERY_ROW(BEGIN_CHAIN, )
         UNROLLED
         for (int l = begin; l < end; l++) {
-            const sum4 x0 = TO_SUM4(vload4(0, at));
+            const sum4 x0 = LOAD4(0, at);
 #if MICRO_M > 4
-            const sum4 x1 = TO_SUM4(vload4(1, at));
+            const sum4 x1 = LOAD4(1, at);
 #endif
             EVERY_VECTOR(LOAD_Y, , )
             EVERY_ROW(MULTIPLY, )

@@ -50,8 +50,8 @@
 #define BEGIN_ROW(r, none) EVERY_COLUMN(BEGIN_ONE, r, none)
 #define END_ONE(r, v, none) JOIN_CHAIN(TOTAL, total##r##_##v, lost##r##_##v, part##r##_##v)
 #define END_ROW(r, none) EVERY_COLUMN(END_ONE, r, none)
-#define LOAD_X(r, none) const sum4 x##r = TO_SUM4(vload4(l, a##r));
-#define LOAD_Y(r, v, none) const sum4 y##v = TO_SUM4(vload4(l, b##v));
+#define LOAD_X(r, none) const sum4 x##r = LOAD4(l, a##r);
+#define LOAD_Y(r, v, none) const sum4 y##v = LOAD4(l, b##v);
 #define GAIN_ONE(r, v, none) GAIN_DOT(x##r, y##v, part##r##_##v);
 #define GAIN_ROW(r, none) EVERY_COLUMN(GAIN_ONE, r, none)
 #define PASS_A(r, none) a##r += 4 * steps;

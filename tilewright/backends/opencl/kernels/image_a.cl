@@ -15,7 +15,7 @@
 TEXEL_SAMPLER;
 
 #define LOAD_X(r, none) const sum4 x##r = TEXEL(a, l, i + r);
-#define LOAD_Y(r, v, row) const sum4 y##v = TO_SUM4(vload4(v, b + row * b_leading));
+#define LOAD_Y(r, v, row) const sum4 y##v = LOAD4(v, b + row * b_leading);
 #define MULTIPLY(r, component) EVERY_VECTOR(GAIN, r, x##r.component)
 #define STEP(component, row)                                                                  \
     {                                                                                         \
@@ -35,7 +35,7 @@ __kernel void image_a(int m, int n, int k4,
     if (i >= m || j >= n) return;
 
     b += b_offset + j;
-    EVERY_ROW(DECLARE, )
+    DECLARE_TOTALS
     EVERY_CHAIN(CHAIN / 4, k4) {
         EVERY_ROW(BEGIN_CHAIN, )
         UNROLLED

@@ -53,10 +53,11 @@ inline float4 finished4(sum4 total, __global const real *c, long c_col, int colu
 #define STORE_TEXEL(r, v, none)                                                                  \
     if (j + 4 * v < n)                                                                        \
         write_imagef(c_image, (int2)(j / 4 + v, i + r),                                       \
-                     finished4(WHOLE(total##r##_##v, lost##r##_##v), c + r * c_row + 4 * v * c_col, c_col,          \
-                               n - j - 4 * v, alpha, beta, bias, j + 4 * v, epilogue));
+                     finished4(WHOLE(TOTAL(r, v), LOST(r, v)), c + r * c_row + 4 * v * c_col, \
+                               c_col, n - j - 4 * v, alpha, beta, bias, j + 4 * v, epilogue));
 #define STORE_ROW(r, none)                                                                       \
     if (i + r < m) {                                                                          \
+        FIND_TOTALS(m + r)                                                                    \
         EVERY_VECTOR(STORE_TEXEL, r, none)                                                       \
     }
 #else
@@ -77,7 +78,7 @@ __kernel void image_ab(int m, int n, int k4,
     const int i = get_global_id(1) * MICRO_M;
     if (i >= m || j >= n) return;
 
-    EVERY_ROW(DECLARE, )
+    DECLARE_TOTALS
     EVERY_CHAIN(CHAIN / 4, k4) {
         EVERY_ROW(BEGIN_CHAIN, )
         UNROLLED

@@ -18,7 +18,7 @@ TEXEL_SAMPLER;
 
 // Rows past the last read the last one again: cheaper than a test, and never stored.
 #define POINT(r, none) __global const real *a##r = a + a_offset + min(i + r, m - 1) * a_leading;
-#define LOAD_X(r, none) const sum4 x##r = TO_SUM4(vload4(l, a##r));
+#define LOAD_X(r, none) const sum4 x##r = LOAD4(l, a##r);
 #define LOAD_Y(r, v, row) const sum4 y##v = TEXEL(b, texel + v, 4 * l + row);
 #define MULTIPLY(r, component) EVERY_VECTOR(GAIN, r, x##r.component)
 #define STEP(component, row)                                                                  \
@@ -40,7 +40,7 @@ __kernel void image_b(int m, int n, int k4,
     if (i >= m || j >= n) return;
 
     EVERY_ROW(POINT, )
-    EVERY_ROW(DECLARE, )
+    DECLARE_TOTALS
     EVERY_CHAIN(CHAIN / 4, k4) {
         EVERY_ROW(BEGIN_CHAIN, )
         UNROLLED

@@ -14,7 +14,17 @@ def _options(problem: Problem, config: Config) -> Defines:
         ("A_ALONG", int(problem.a_row == 1 != problem.a_col)),
         ("B_ALONG", int(problem.b_row == 1 != problem.b_col)),
         *config.macros("vector", "buffers", "require_group"),
+        *((("OFFSET", "int"),) if _is_near(problem, config) else ()),
     )
+
+
+def _is_near(problem: Problem, config: Config) -> bool:
+    """Whether every element of a block lies within 2^31 elements of its first (blocks.clh)."""
+    steps = (
+        config.tile_m * abs(problem.a_row) + config.tile_k * abs(problem.a_col),
+        config.tile_n * abs(problem.b_col) + config.tile_k * abs(problem.b_row),
+    )
+    return max(steps) < 2**31
 
 
 _SMALL = (
