@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -251,3 +252,39 @@ def test_what_a_named_device_leaves_to_the_host_is_remembered_by_that_name() -> 
     assert not dense_quick_host.is_host_product(a, b.astype(np.float64), "opencl:0")
     dense_quick_host._plain.clear()
     assert not dense_quick_host.is_host_product(a, b, "opencl:0")
+
+
+class Place(StrEnum):
+    """A text that is more than one."""
+
+    HERE = "host"
+
+
+@pytest.mark.parametrize("named", [np.str_("host"), Place.HERE])
+def test_a_text_of_another_kind_names_a_device_and_nothing_else_does_from_then_on(
+    named: Any,
+) -> None:
+    rng = np.random.default_rng(0)
+    for shape in ((6, 6), (200, 200), (2, 6, 6)):
+        a = drawn(rng, *shape)
+        close(tw.matmul(a, a, device=named), a @ a)
+        for nobody in (7, object(), ""):
+            assert not dense_quick_host.is_host_product(a, a, nobody)
+        with pytest.raises(TilewrightError, match="device"):
+            tw.matmul(a, a, device=7)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("named", [None, "host", "opencl:0"])
+def test_swapped_bytes_are_refused_after_a_product_of_others_that_lie_alike(
+    named: str | None, dtype: str
+) -> None:
+    a = drawn(np.random.default_rng(0), 2, 6, 6, dtype=dtype)
+    swapped = a.astype(a.dtype.newbyteorder())
+    dense_quick_host._plain.keep(dense_quick_host._signature(a, a, named), True)
+    try:
+        for one in (swapped, swapped[0]):
+            with pytest.raises(TilewrightError):
+                tw.matmul(one, one, device=named)
+    finally:
+        dense_quick_host._plain.clear()

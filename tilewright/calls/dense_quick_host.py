@@ -70,11 +70,13 @@ def is_host_product(a: npt.NDArray[Any], b: npt.NDArray[Any], device: Any = None
     if device is not None:
         if dtype is not b.dtype:
             return False
+        # Elements of swapped bytes have the letter of those that a plan has known.
+        if dtype is not _SINGLE and dtype is not _DOUBLE and dtype not in _COMPLEX:
+            return False
         named = _name_of(device)
         if named == "host":
-            known = dtype is _SINGLE or dtype is _DOUBLE or dtype in _COMPLEX
-            return known and _are_chained(a, b)
-        return _plain.get(_signature(a, b, named)) is True
+            return _are_chained(a, b)
+        return bool(named) and _plain.get(_signature(a, b, named)) is True
     if dtype is not b.dtype or (dtype is not _SINGLE and dtype is not _DOUBLE):
         # Of complex numbers nobody else has a kernel.
         return dtype in _COMPLEX and dtype is b.dtype and _are_chained(a, b)
@@ -112,8 +114,8 @@ def _name_of(device: Any) -> str | None:
     """The name of the device that a call means; "", which is none's, of what is no device."""
     if device is None:
         return settings.device()
-    if type(device) is str:
-        return device
+    if isinstance(device, str):
+        return device[:]  # plain, of a text of NumPy's or of an enumeration too
     return device.id if isinstance(device, Device) else ""
 
 
