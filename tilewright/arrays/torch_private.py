@@ -19,6 +19,7 @@ blas_handle = attrgetter("_C._cuda_getCurrentBlasHandle")
 is_any_autocast_enabled = attrgetter("_C._is_any_autocast_enabled")
 modes = attrgetter("_C._len_torch_dispatch_stack")
 active_modes = attrgetter("utils._python_dispatch._get_current_dispatch_mode_stack")
+without_modes = attrgetter("utils._python_dispatch._disable_current_modes")  # for a block
 transform = attrgetter("_C._functorch.peek_interpreter_stack")
 unwrapped = attrgetter("_C._functorch.unwrap_if_dead")
 is_batched = attrgetter("_C._functorch.is_legacy_batchedtensor")

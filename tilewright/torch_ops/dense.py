@@ -36,6 +36,7 @@ from tilewright.torch_ops.eager import (
     outside_of_graphs,
     rule_for_tangents,
 )
+from tilewright.torch_ops.flops import shapes_of
 
 How = tuple[str | None, ...]  # precision, accumulate, device, kernel
 
@@ -267,7 +268,7 @@ def product_operator(
         return down.product(a, b, bias, alpha, (precision, accumulate, device, kernel))
 
 
-@product_operator.register_fake
+@shapes_of(product_operator)
 def _(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, *how: str | None) -> Tensor:
     return a.new_empty((*a.shape[:-1], b.shape[-1]))
 

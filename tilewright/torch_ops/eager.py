@@ -24,9 +24,17 @@ modes, transform = private.modes(torch), private.transform(torch)
 _forward, _forward_mode = private.forward_ad(torch), private.forward_mode(torch)
 
 
+def are_modes_told() -> bool:
+    """Whether modes look on; counters among them know our operators from now on."""
+    if not modes():
+        return False
+    flops.tell()
+    return True
+
+
 def is_eager(*values: Tensor | None) -> bool:
     """Whether these are plain tensors and no compiler, mode or transform sees what is called."""
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or are_modes_told():  # of tensors without memory, too
         return False
     for value in values:
         if value is not None and (
@@ -37,9 +45,6 @@ def is_eager(*values: Tensor | None) -> bool:
             or (value.is_cuda and value.is_conj())  # torch's BLAS reads conjugates, launches do not
         ):
             return False
-    if modes():
-        flops.tell()
-        return False
     return transform() is None and private.forward_level(torch) < 0 and not torch.jit.is_tracing()
 
 

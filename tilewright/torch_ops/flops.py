@@ -1,13 +1,19 @@
 """Tells torch's FlopCounterMode what our operators multiply: 2 m n k a product, as of torch's own.
 
 It skips operators that it does not know, so that a layer of experts counted as nothing. It sees
-shapes alone: rows that are in no group count as well. Counters are told once they are at work, for
-the module of theirs takes 86 ms to load (torch 2.13), which nobody else shall pay.
+shapes alone: rows that are in no group count as well. The module of counters takes 86 ms to load
+(torch 2.13), which nobody else shall pay, so formulas are given once it is there:
+
+    a mode looks on             `tell`, of counters at work too
+    shapes are asked for alone  `shapes_of`: compilers write operators down, and nothing of ours is
+                                called between them and a counter when their graphs run
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import wraps
 from math import prod
 from typing import Any
 
@@ -60,14 +66,31 @@ _FORMULAS = {
 
 
 def tell() -> None:
-    """Give formulas of our operators to the counters at work, which have none yet."""
+    """Give formulas of our operators, where they have none yet, to the counters at work and to
+    those that are made from now on."""
     module: Any = sys.modules.get(_MODULE)
-    if module is None:
+    if not hasattr(module, "FlopCounterMode"):  # or another thread is loading it
         return
-    for mode in _active():
-        counter = getattr(mode, "counter", None)
-        if isinstance(counter, module.FlopCounterMode):
-            for name, formula in _FORMULAS.items():
-                packet = getattr(torch.ops.tilewright, name, None)
-                if packet is not None:
-                    counter.flop_registry.setdefault(packet, module.shape_wrapper(formula))
+    counters = [getattr(mode, "counter", None) for mode in _active()]
+    registries = [one.flop_registry for one in counters if isinstance(one, module.FlopCounterMode)]
+    for name, formula in _FORMULAS.items():
+        packet = getattr(torch.ops.tilewright, name, None)
+        if packet is not None:
+            for registry in (module.flop_registry, *registries):
+                if packet not in registry:
+                    registry[packet] = module.shape_wrapper(formula)
+
+
+def shapes_of(operator: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """What makes an operator's results of the right shapes, without values: its `register_fake`."""
+
+    def register(make: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(make)
+        def fake(*given: Any, **options: Any) -> Any:
+            tell()
+            return make(*given, **options)
+
+        operator.register_fake(fake)
+        return fake
+
+    return register

@@ -16,6 +16,7 @@ from tilewright.backends.cuda.fp8.work import BLOCK, Fp8Work, Operands, Scales
 from tilewright.inputs.tensors import written
 from tilewright.torch_ops import fp8_on_processor
 from tilewright.torch_ops.eager import is_eager
+from tilewright.torch_ops.flops import shapes_of
 
 _ALIGNED = 16  # bytes that rows of values begin at multiples of
 _FOUR = 4  # scales that rows of scales begin at multiples of: 16 bytes
@@ -94,12 +95,12 @@ def _depths(
     return _new(a, b, offsets, scale_a, scale_b, Scales(scales), dtype, True)
 
 
-@_rows.register_fake
+@shapes_of(_rows)
 def _(a: Tensor, b: Tensor, offsets: Tensor, *rest: Any) -> Tensor:
     return a.new_empty(_shape(a, b, offsets, False), dtype=rest[-1])
 
 
-@_depths.register_fake
+@shapes_of(_depths)
 def _(a: Tensor, b: Tensor, offsets: Tensor, *rest: Any) -> Tensor:
     return a.new_empty(_shape(a, b, offsets, True), dtype=rest[-1])
 
@@ -159,6 +160,6 @@ def _operator(
     return _quantised(x, scale, dtype, ends)
 
 
-@_operator.register_fake
+@shapes_of(_operator)
 def _(x: Tensor, scale: str, dtype: torch.dtype, ends: Tensor | None) -> tuple[Tensor, ...]:
     return _room(x, scale, dtype, ends)

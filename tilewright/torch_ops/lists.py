@@ -25,6 +25,7 @@ from tilewright.torch_ops.eager import (
     outside_of_graphs,
     rule_for_tangents,
 )
+from tilewright.torch_ops.flops import shapes_of
 
 How = tuple[str | None, ...]  # precision, order, device, kernel
 PLAIN: How = (None, None, None, None)
@@ -112,7 +113,7 @@ def _products(
         )
 
 
-@_products.register_fake
+@shapes_of(_products)
 def _(a: list[Tensor], b: list[Tensor], *_: Any) -> list[Tensor]:
     return [one.new_empty((one.shape[0], two.shape[1])) for one, two in zip(a, b, strict=True)]
 

@@ -18,7 +18,14 @@ from tilewright.errors import OperandError
 from tilewright.facts.gates import GATES
 from tilewright.inputs.tensors import needs_gradient
 from tilewright.torch_ops import moe_on_gpu, moe_on_processor
-from tilewright.torch_ops.eager import is_eager, is_followed, is_transformed, outside_of_graphs
+from tilewright.torch_ops.eager import (
+    are_modes_told,
+    is_eager,
+    is_followed,
+    is_transformed,
+    outside_of_graphs,
+)
+from tilewright.torch_ops.flops import shapes_of
 
 # What torch.func wrapped has no memory once its transform has ended, as in the function of vjp.
 _alive = private.unwrapped(torch)
@@ -56,7 +63,7 @@ def _made(x: Tensor, w_up: Tensor, *others: Any) -> Any:
     nobody looks on, as the way through it takes as long as all else around one token's products.
     """
     w_down, experts, weights, *_ = others
-    if x.is_cpu and is_eager(x, w_up, w_down, experts, weights):
+    if not are_modes_told() and x.is_cpu and is_eager(x, w_up, w_down, experts, weights):
         return _moe_of(x, w_up, *others)
     return torch.ops.tilewright.moe(x, w_up, *others)
 
@@ -90,7 +97,7 @@ def _moe_of(
 _moe = torch.library.custom_op("tilewright::moe", _moe_of, mutates_args=())
 
 
-@_moe.register_fake
+@shapes_of(_moe)
 def _(
     x: Tensor,
     w_up: Tensor,
@@ -149,7 +156,7 @@ def _moe_gradients(
     return found
 
 
-@_moe_gradients.register_fake
+@shapes_of(_moe_gradients)
 def _(
     grad: Tensor,
     x: Tensor,
@@ -201,7 +208,10 @@ def _gradients(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Any, ...]:
     wanted = [of_x, of_up, of_down]
     given = (grad, *map(_alive, ctx.saved_tensors))
     how = (ctx.activation, ctx.precision, wanted)
-    if not torch.compiler.is_compiling() and is_followed(*given):
+    is_compiling = torch.compiler.is_compiling()
+    if not is_compiling:
+        are_modes_told()  # some count a backward pass alone
+    if not is_compiling and is_followed(*given):
         found = _Once.apply(*given, *how)
     else:
         found = torch.ops.tilewright.moe_gradients(*given, *how)

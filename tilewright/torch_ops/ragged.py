@@ -28,6 +28,7 @@ from tilewright.torch_ops.eager import (
     outside_of_graphs,
     rule_for_tangents,
 )
+from tilewright.torch_ops.flops import shapes_of
 from tilewright.torch_ops.ragged_tensors import again
 
 # What torch.func wrapped has no memory once its transform has ended, as in the function of vjp.
@@ -119,12 +120,12 @@ def _depths(x: Tensor, y: Tensor, offsets: Tensor, precision: str) -> Tensor:
     return found
 
 
-@_rows.register_fake
+@shapes_of(_rows)
 def _(x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor | None, precision: str) -> Tensor:
     return x.new_empty((x.shape[0], w.shape[2]))
 
 
-@_depths.register_fake
+@shapes_of(_depths)
 def _(x: Tensor, y: Tensor, offsets: Tensor, precision: str) -> Tensor:
     return x.new_empty((offsets.shape[0], x.shape[0], y.shape[1]))
 

@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.arrays import torch_private as private
 from tilewright.arrays.storage import is_short
 from tilewright.backends.cuda.work import Ints
 
@@ -251,6 +252,11 @@ def _layout(where: str) -> _Layout | None:
     """The layout that reads right on samples of such a device; None where none does."""
     import torch
 
+    with private.without_modes(torch)():  # FakeTensorMode would make samples without memory
+        return _layout_of_samples(torch, where)
+
+
+def _layout_of_samples(torch: Any, where: str) -> _Layout | None:
     if sys.implementation.name != "cpython" or sys.byteorder != "little":
         return None
     with torch.inference_mode():
