@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
@@ -10,7 +11,13 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright.calls import dense_quick_host, grouped_quick_ended_host, grouped_quick_host
+from tilewright.calls import (
+    dense_quick_host,
+    grouped,
+    grouped_quick_ended_host,
+    grouped_quick_host,
+)
+from tilewright.calls.grouped_quick_host import lists_for
 from tilewright.errors import OverlapError, TilewrightError
 
 DTYPES = ["float32", "float64", "complex64", "complex128"]
@@ -223,9 +230,81 @@ def test_a_plain_product_on_the_host_that_is_named_needs_no_plan(
 @pytest.mark.parametrize("named", ["nowhere", "host:1", 7, ["host"], np.array(["host"])])
 def test_what_names_no_device_is_refused_each_time(named: Any) -> None:
     a = drawn(np.random.default_rng(0), 6, 6)
-    for _ in range(3):
+    for count in (1, 3, 9):
         with pytest.raises(TilewrightError, match="device"):
             tw.matmul(a, a, device=named)
+        with pytest.raises(TilewrightError, match="device"):
+            tw.grouped_matmul([a] * count, [a] * count, device=named)
+
+
+@pytest.mark.usefixtures("unplanned")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("named", ["host", HOST, replace(HOST, id="".join(["ho", "st"]))])
+@pytest.mark.parametrize("count", [1, 2, 5, 60])
+def test_lists_on_the_host_that_is_named_need_no_plan(count: int, named: Any, dtype: str) -> None:
+    a, b, out = batch(count, dtype)
+    wanted = [x @ y for x, y in zip(a, b, strict=True)]
+    for lists in ((a, b), (tuple(a), tuple(b))):
+        for found, one in zip(tw.grouped_matmul(*lists, device=named), wanted, strict=True):
+            close(found, one)
+    assert tw.grouped_matmul(a, b, out=out, device=named, order="auto") is out
+    for found, one in zip(out, wanted, strict=True):
+        close(found, one)
+    if dtype in ("float32", "float64") and (count < 7 or lists_for(np.dtype(dtype)) is not None):
+        ended = tw.grouped_matmul(a, b, activation="relu", device=named)
+        for found, one in zip(ended, wanted, strict=True):
+            close(found, np.maximum(one, 0))
+
+
+@pytest.mark.parametrize("more", [{"order": "given"}, {"kernel": "native"}, {"alpha": 2.0}])
+def test_whoever_asks_for_more_than_the_host_gets_a_plan(
+    more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("numba")
+    seen = []
+
+    def planned(*given: Any, **options: Any) -> Any:
+        seen.append(options)
+        return checked(*given, **options)
+
+    checked = grouped.grouped_matmul
+    monkeypatch.setattr(grouped, "grouped_matmul", planned)
+    a, b, _ = batch(9)
+    for found, x, y in zip(tw.grouped_matmul(a, b, device="host", **more), a, b, strict=True):
+        close(found, more.get("alpha", 1.0) * (x @ y))
+    assert [one["device"] for one in seen] == ["host"]
+
+
+def test_a_name_stands_for_the_host_only_where_nothing_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    a, _, _ = batch(9)
+    fewer = replace(HOST, compute_units=HOST.compute_units + 1)
+    is_host = grouped_quick_host.is_host_anyway
+    for value in (None, "", "host", "nowhere"):
+        if value is None:
+            monkeypatch.delenv("TILEWRIGHT_DEVICE", raising=False)
+        else:
+            monkeypatch.setenv("TILEWRIGHT_DEVICE", value)
+        for named in ("host", HOST):
+            assert is_host(named, a) is (value != "nowhere")
+        for other in ("opencl", "hos", fewer, 7, None, np.array(["host"])):
+            assert not is_host(other, a)
+        for others in ([], (), None, "a", iter(a), [None], [7], [a[0].view(Named)]):
+            assert not is_host("host", others)
+
+
+@pytest.mark.usefixtures("unplanned")
+@pytest.mark.parametrize("count", [1, 3, 60])
+def test_tensors_on_the_host_that_is_named_are_torchs_own_products(count: int) -> None:
+    torch = pytest.importorskip("torch")
+    a, b, _ = batch(count)
+    lefts, rights = ([torch.from_numpy(x.copy()) for x in some] for some in (a, b))
+    made = tw.grouped_matmul(lefts, rights, device="host")
+    for found, x, y in zip(made, lefts, rights, strict=True):
+        assert torch.equal(found, x @ y)
+    away = [x.to("meta") for x in lefts]
+    assert not grouped_quick_host.is_host_anyway("host", away)
 
 
 @pytest.mark.parametrize("named", ["host", HOST])
@@ -238,6 +317,11 @@ def test_on_the_host_that_is_named_the_same_is_refused(named: Any) -> None:
             tw.matmul(a, b.T.astype(np.float64), device=named)
         with pytest.raises(TilewrightError, match="dtype"):
             tw.matmul(a.astype(int), b.T.astype(int), device=named)
+        for count in (1, 9):
+            with pytest.raises(TilewrightError, match="b\\["):
+                tw.grouped_matmul([a] * count, [b] * count, device=named)
+            with pytest.raises(TilewrightError, match="out"):
+                tw.grouped_matmul([a] * count, [b.T] * count, out=[a] * count, device=named)
     halves = a.astype(np.float16), b.T.astype(np.float16)
     assert tw.matmul(*halves, device=named).dtype == np.float16
 

@@ -81,6 +81,30 @@ def at_once(a: Any, b: Any) -> list[NDArray] | None:
     return found if len(found) == count else None  # another thread may change the lists
 
 
+def is_host_anyway(device: Any, a: Any) -> bool:
+    """Whether a name means the host, and these first operands, where none is named, are its, too:
+    they lie there, and TILEWRIGHT_DEVICE says nothing else."""
+    if not (
+        device == "host" if type(device) is str else type(device) is Device and _is_host(device)
+    ):
+        return False
+    if DEVICE in VARIABLES and settings.device() not in (None, "host"):
+        return False
+    if (type(a) is not list and type(a) is not tuple) or not a:
+        return False
+    first = a[0]
+    if type(first) is _PLAIN:
+        return True
+    torch = loaded_torch()
+    return torch is not None and isinstance(first, torch.Tensor) and first.is_cpu
+
+
+def _is_host(device: Device) -> bool:
+    """To ask every fact of a device takes 1 us."""
+    own = host()
+    return device is own or device == own
+
+
 # What multiplies other plain lists at once, by the type of the first matrix.
 WAYS: dict[type, Callable[[Any, Any], list[Any] | None]] = {_PLAIN: at_once}
 

@@ -19,7 +19,7 @@ from tilewright.arrays.views import unfollowed
 from tilewright.calls import grouped as calls
 from tilewright.calls.grouped_plan import GroupedPlan, planned
 from tilewright.calls.grouped_quick_ended_host import ended_at_once, few_ended, is_dot
-from tilewright.calls.grouped_quick_host import REAL, WAYS, first_met
+from tilewright.calls.grouped_quick_host import REAL, WAYS, first_met, is_host_anyway
 from tilewright.facts.device import Device
 from tilewright.inputs.batch import Results
 from tilewright.inputs.checks import checked_name
@@ -78,10 +78,15 @@ def _plain_at_once(checked: Callable[_Arguments, _Made]) -> Callable[_Arguments,
         if option.kind is option.KEYWORD_ONLY
     }
 
-    def are_defaults(options: dict[str, Any]) -> bool:
+    def are_usual(options: dict[str, Any], a: Any) -> bool:
+        """Whether these say no more than their defaults do of such operands."""
         for name, value in options.items():
             usual = defaults.get(name, defaults)
-            if value is not usual and (type(value), value) != (type(usual), usual):
+            if (
+                value is not usual
+                and (name != "device" or not is_host_anyway(value, a))
+                and (type(value), value) != (type(usual), usual)
+            ):
                 return False
         return True
 
@@ -90,7 +95,8 @@ def _plain_at_once(checked: Callable[_Arguments, _Made]) -> Callable[_Arguments,
         a: Any, b: Any, *, out: Any = None, bias: Any = None, activation: Any = None, **others: Any
     ) -> Any:
         plain = out is None and bias is None and activation is None
-        if not others and type(a) is type(b) is list and len(a) == len(b) == 1:
+        usual = not others or are_usual(others, a)
+        if usual and type(a) is type(b) is list and len(a) == len(b) == 1:
             try:
                 x, y = a[0], b[0]
                 if DEVICE in VARIABLES:  # `get` takes twice the time
@@ -113,7 +119,7 @@ def _plain_at_once(checked: Callable[_Arguments, _Made]) -> Callable[_Arguments,
                     return out
             except (ValueError, IndexError, MemoryError):
                 pass  # the checks have the words for it
-        if not others or are_defaults(others):
+        if usual:
             if DEVICE in VARIABLES:
                 check_named()
             if (type(a) is list or type(a) is tuple) and a:
@@ -173,7 +179,8 @@ def grouped_matmul(
         activation: "none", "relu" or "gelu".
         into: one index a product, from 0 to the number of results - 1; `out`, `beta` and `bias`
             then have an entry a result, and every result has a product.
-        order, device: as in `plan_grouped`.
+        order, device: as in `plan_grouped`, but "host" leaves the few small products to NumPy, as no
+            name does.
         kernel: the name of an engine, used whatever it costs: on a GPU one of its own, of the
             host's arrays "native" (Numba's micro-kernels) or "opencl".
         precision: on a GPU, float32 only: "tf32", or "fp32x", as in `matmul`.

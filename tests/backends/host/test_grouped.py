@@ -228,7 +228,8 @@ def test_a_compiler_that_fails_is_named_and_calls_are_right_without_a_word_on_th
     _left_to_the_compiler(monkeypatch, [fails])
     given = given_of([Case(9, 20, 30 + i) for i in range(60)])
     for _ in range(2):
-        results = grouped_matmul(*lists(given), out=[one.out for one in given], device="host")
+        out = [one.out for one in given]
+        results = grouped_matmul(*lists(given), out=out, device="host", order="given")
         assert_right_together(results, given)
         native._end()
         native._LOCK.release()
@@ -271,7 +272,8 @@ def test_where_numba_was_told_to_interpret_batches_are_right_and_nothing_is_prin
         "from tests.backends.host.test_grouped import _sizes\n"
         "given = given_of([Case(9, 20, 30 + i) for i in range(60)])\n"
         "out = [one.out for one in given]\n"
-        "assert_right_together(grouped_matmul(*lists(given), out=out, device='host'), given)\n"
+        "how = {'out': out, 'device': 'host', 'order': 'given'}\n"
+        "assert_right_together(grouped_matmul(*lists(given), **how), given)\n"
         "plan = plan_grouped(*_sizes(given), device='host')\n"
         "assert plan.layout is None\n"
         "assert_right_together(plan.bind(*lists(given))(), given)\n"
