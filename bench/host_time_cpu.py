@@ -13,11 +13,14 @@ import tilewright as tw
 from bench.host_rows import Row, times
 
 _ENOUGH = 1e-4  # seconds of calls between two looks at the clock
+_DTYPES = ("float32", "float64")
 
 
 def rows() -> Iterator[Row]:
     """Lists of one product to a thousand, then what is bound, then shapes never seen."""
-    for dtype in ("float32", "float64"):
+    for dtype in _DTYPES:
+        _compile(dtype)
+    for dtype in _DTYPES:
         for count in (1, 2, 4, 8, 16, 64, 256, 1000):
             a, b = _lists(count, 32, dtype)
             yield _row(f"{count} of NumPy, {dtype}", a, b, _numpys(a, b), "loop of a @ b", 1.1)
@@ -26,6 +29,13 @@ def rows() -> Iterator[Row]:
     yield from _of_torch()
     yield from _bound()
     yield _never_seen()
+
+
+def _compile(dtype: str) -> None:
+    """Calls have machine code made beside them, or go without; who binds waits for it."""
+    a, b = _lists(9, 9, dtype)
+    sizes = [(len(x), y.shape[1], len(y)) for x, y in zip(a, b, strict=True)]
+    tw.plan_grouped(*zip(*sizes, strict=True), dtype=dtype, device="host").bind(a, b)
 
 
 def _row(

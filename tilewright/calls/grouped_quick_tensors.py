@@ -24,6 +24,7 @@ from tilewright.arrays.storage import is_short
 from tilewright.backends.cuda.machine import addresses
 from tilewright.inputs.tensors import WITH_COMPLEX as DTYPES
 from tilewright.inputs.watched import is_anything_watched
+from tilewright.planning.host_part import MOST_OF_TORCH
 
 _layout, _kind = attrgetter("layout"), attrgetter("dtype", "device")
 # By names of this module's own: a small product takes 1.4 us, an attribute of torch's 0.03.
@@ -66,6 +67,33 @@ def few(a: Any, b: Any) -> list[Tensor] | None:
         return _unusual(a, b, count)
     except _REFUSALS:
         return None  # checked one after another, the first that does not fit is named
+
+
+def product(x: Any, y: Any) -> Tensor | None:
+    """x @ y of two matrices of a kind that has guards, where torch's product is at least level with
+    a plan's; None where they are to be checked like any others."""
+    global _usual
+    if _is_traced():
+        return None
+    try:
+        guards = _usual
+        if not guards or not guards[1](x, y):
+            guards = _guards.get(_kind_of(x, y), [])
+            if not guards or not guards[1](x, y):
+                return None
+            _usual = guards
+        if x.numel() * y.size(1) > MOST_OF_TORCH or is_short(x) or is_short(y):
+            return None
+        return _multiply(x, y)
+    except _REFUSALS:
+        return None
+
+
+def meet(x: Tensor, y: Tensor) -> None:
+    """Make guards for matrices like these, of which a product was made by all checks."""
+    kind = _kind_of(x, y)
+    if kind not in _guards:
+        _make_guards(kind)
 
 
 def _unusual(a: Any, b: Any, count: int) -> list[Tensor] | None:

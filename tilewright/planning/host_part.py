@@ -44,6 +44,8 @@ ZEROED = 6_000
 # What a product costs a loop beyond a kernel's tile, and beyond that where a scale, a bias or an
 # activation makes passes of its own.
 _PRODUCT, _PASSES = 0.25e-6, 1e-6
+# Multiplications of one product up to which torch's BLAS is level with the others, or ahead.
+MOST_OF_TORCH = 768**3
 
 
 def large(m: Ints, n: Ints, k: Ints, side: int = SIDE) -> npt.NDArray[np.bool_]:

@@ -179,8 +179,8 @@ def grouped_matmul(
         activation: "none", "relu" or "gelu".
         into: one index a product, from 0 to the number of results - 1; `out`, `beta` and `bias`
             then have an entry a result, and every result has a product.
-        order, device: as in `plan_grouped`, but "host" leaves the few small products to NumPy, as no
-            name does.
+        order, device: as in `plan_grouped`, but "host" leaves few small products to NumPy, as does
+            a call without a name.
         kernel: the name of an engine, used whatever it costs: on a GPU one of its own, of the
             host's arrays "native" (Numba's micro-kernels) or "opencl".
         precision: on a GPU, float32 only: "tf32", or "fp32x", as in `matmul`.

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from tilewright.arrays.storage import check_memory, is_short
-from tilewright.calls import dense
+from tilewright.calls import dense, grouped_quick_tensors
 from tilewright.facts.dtypes import sums_of
 from tilewright.inputs import tensor_checks as checks
 from tilewright.inputs.checks import check_shape, checked_number, checked_scalars
@@ -162,9 +162,11 @@ def _of_matrices(
     if down.why_torch(a, b, how) is None:
         return None
     try:
-        return torch.mm(a, b)
+        found = torch.mm(a, b)
     except RuntimeError:
         return None  # the checks have the words for it
+    grouped_quick_tensors.meet(a, b)
+    return found
 
 
 def _watched(

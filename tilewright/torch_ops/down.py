@@ -23,8 +23,7 @@ from tilewright.calls import dense_quick_host
 from tilewright.errors import DeviceMemoryError
 from tilewright.inputs.place_host import Host
 from tilewright.inputs.tensors import array, dtype_of, written
-
-_WORTH_PLANNING = 2 * 768**3
+from tilewright.planning.host_part import MOST_OF_TORCH
 
 
 def write_product(a: Any, b: Any, out: Any, bias: Any, how: Any, **options: Any) -> Any:
@@ -103,7 +102,7 @@ def why_torch(a: Tensor, b: Tensor, how: Any) -> str | None:
         if a.is_complex():
             return "torch's BLAS multiplies complex numbers, and conjugates as they lie"
         return "torch has a BLAS for halves, NumPy has none"
-    if settings.device() is not None or 2 * a.numel() * b.shape[-1] > _WORTH_PLANNING:
+    if settings.device() is not None or a.numel() * b.shape[-1] > MOST_OF_TORCH:
         return None
     return "up to 768 x 768 x 768 torch's BLAS is level with the others or ahead"
 
