@@ -35,7 +35,7 @@ DTYPES = tuple(KINDS)
 # by fours, columns by vectors, k by fours: what products of few of them lose.
 _SHAPES = ((48, 96, 0.7), (192, 256, 0.76), (384, 512, 0.8))
 # The same of AMX's tiles, by which rows, columns and k count then. They take so little time that
-# packing B is a fourth of it below 192 rows. Modelled, not measured.
+# packing B is a fourth of it below 192 rows: modelled.
 _TILED_SHAPES = ((96, 96, 0.5), (192, 256, 0.76), (384, 256, 0.85))
 OVERHEAD, _ROWS, _COLUMNS, _STEP = 5e-8, 4, 16, 4
 _JUMP = 3e-8  # seconds that a core loses where the next product does not lie next in memory
