@@ -126,6 +126,7 @@ DEEP = Case(64, 64, 5003, dtype="float16")
         ([DEEP], {"local_memory": 99 << 10}, "bytes of shared memory"),
         ([replace(DEEP, b="F")], {}, "element by element"),
         ([DEEP, replace(DEEP, m=904, n=904, k=100)], {}, "a short k"),
+        ([replace(DEEP, k=0)], {}, "a short k"),
         ([replace(DEEP, m=904, n=904, k=1100)], {}, "of many tiles"),
         ([replace(DEEP, n=63)], {}, "multiples of 16 bytes"),
     ],
