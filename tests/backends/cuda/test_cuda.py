@@ -154,9 +154,7 @@ def test_large_tiles_of_singles_are_right_at_every_edge(
 def test_large_tiles_of_doubles_are_right_at_every_edge(
     plain: bool, activation: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With no other tile to choose from, however small the products."""
-    large = [shape for shape in tile_seconds._CUDA_DOUBLE if shape.cuda]
-    monkeypatch.setattr(tile_seconds, "_CUDA_DOUBLE", large)
+    """However small the products."""
     monkeypatch.setattr(simt, "_LARGE", 0)
     found = [case for case in edges("float64") if not (case.transpose_a or case.transpose_b)]
     found = [c for c in found if c.a in LINED and c.b in LINED and c.out in LINED]

@@ -122,7 +122,7 @@ class TritonWhole(TritonGrouped):
 
 
 class CudaGrouped(TritonGrouped):
-    """triton_grouped, its large fp32 and fp64 tiles by kernels in CUDA C++ (simt.py)."""
+    """triton_grouped, large fp32 tiles and all fp64 ones by kernels in CUDA C++ (simt.py)."""
 
     name = "cuda_grouped"
 
