@@ -271,6 +271,40 @@ def test_an_only_pair_of_tensors_is_alike_or_refused(odd: str) -> None:
         tw.grouped_matmul([a], [b])
 
 
+NESTED: dict[str, Any] = {
+    "by strides": lambda x: torch.nested.nested_tensor([x]),
+    "jagged": lambda x: torch.nested.nested_tensor([x], layout=torch.jagged),
+}
+MET: dict[str, Any] = {  # calls that torch's guards answer once they are known
+    "matmul": lambda a, b: tw.matmul(a, b),
+    "one": lambda a, b: tw.grouped_matmul([a], [b]),
+    "two": lambda a, b: tw.grouped_matmul([a, ONE.clone()], [b, TWO.clone()]),
+    "second": lambda a, b: tw.grouped_matmul([ONE.clone(), a], [TWO.clone(), b]),
+    "five": lambda a, b: tw.grouped_matmul(
+        [*(ONE.clone() for _ in range(4)), a], [*(TWO.clone() for _ in range(4)), b]
+    ),
+    "thirty": lambda a, b: tw.grouped_matmul(
+        [*(ONE.clone() for _ in range(29)), a], [*(TWO.clone() for _ in range(29)), b]
+    ),
+    "ragged": lambda a, b: tw.ragged_matmul(a, b[None] if b is TWO else b, torch.tensor([3])),
+}
+
+
+@pytest.mark.parametrize("side", ["a", "b"])
+@pytest.mark.parametrize("kind", NESTED)
+@pytest.mark.parametrize("call", MET)
+def test_a_nested_tensor_is_refused_by_name_where_guards_are_known(
+    call: str, kind: str, side: str
+) -> None:
+    """Guards asked it for strides, which ended the process."""
+    for _ in range(3):
+        MET[call](ONE, TWO)
+    nested = NESTED[kind](ONE if side == "a" else TWO)
+    given = (nested, TWO) if side == "a" else (ONE, nested)
+    with pytest.raises(OperandError, match="layout=nested: accepted are dense tensors"):
+        MET[call](*given)
+
+
 @pytest.mark.parametrize("count", [2, 7, 300])
 def test_a_tensor_of_no_memory_among_numpys_arrays_is_refused(count: int) -> None:
     a, b = [ONE.numpy()] * count, [TWO.numpy()] * count

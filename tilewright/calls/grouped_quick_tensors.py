@@ -23,6 +23,7 @@ from tilewright.arrays import torch_private as private
 from tilewright.arrays.storage import is_short
 from tilewright.backends.cuda.machine import addresses
 from tilewright.inputs.tensors import WITH_COMPLEX as DTYPES
+from tilewright.inputs.tensors import is_nested
 from tilewright.inputs.watched import is_anything_watched
 from tilewright.planning.host_part import MOST_OF_TORCH
 
@@ -52,15 +53,16 @@ def few(a: Any, b: Any) -> list[Tensor] | None:
     try:
         # One and two by name, as a loop and its iterators take 0.3 us: a tenth of two products.
         if count > 2 or not guards:
-            if guards[count](*a, *b) if count < len(guards) else _are_guarded(a, b, guards):
+            if _are_guarded(a, b, guards):
                 return [*map(_multiply, a, b)]
         elif count == 1:
             x, y = a[0], b[0]
-            if guards[1](x, y):
+            if not (x.is_nested or y.is_nested) and guards[1](x, y):
                 return [_multiply(x, y)]
         else:
             x, y, u, v = a[0], b[0], a[1], b[1]
-            if guards[2](x, u, y, v):
+            nested = x.is_nested or y.is_nested or u.is_nested or v.is_nested
+            if not nested and guards[2](x, u, y, v):
                 return [_multiply(x, y), _multiply(u, v)]
         if not a[0].is_cpu:
             return _on_gpu(a, b)
@@ -76,6 +78,8 @@ def product(x: Any, y: Any) -> Tensor | None:
     if _is_traced():
         return None
     try:
+        if x.is_nested or y.is_nested:
+            return None
         guards = _usual
         if not guards or not guards[1](x, y):
             guards = _guards.get(_kind_of(x, y), [])
@@ -123,6 +127,10 @@ def _kind_of(x: Tensor, y: Tensor) -> tuple[Any, ...]:
 def _are_guarded(a: Any, b: Any, guards: _Guards) -> bool:
     if not guards or len(a) > _WITH_GUARDS:
         return False
+    if True in map(is_nested, a) or True in map(is_nested, b):
+        return False
+    if len(a) < len(guards):
+        return guards[len(a)](*a, *b)
     for first in range(0, len(a), _GUARDED):
         part = a[first : first + _GUARDED]
         if not guards[len(part)](*part, *b[first : first + _GUARDED]):

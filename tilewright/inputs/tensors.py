@@ -6,6 +6,7 @@ product at all, `inputs/watched.py`, does without.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -22,6 +23,9 @@ from tilewright.inputs.ragged_batch import RaggedBatch
 DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 WITH_COMPLEX = {*DTYPES, torch.complex64, torch.complex128}
 NAMES = "float16, bfloat16, float32, float64"
+# Asked before a guard of torch's compiler: of a nested tensor that asks for strides, and the C++
+# exception that answers ends the process (torch 2.13).
+is_nested = attrgetter("is_nested")
 _BY_NUMPY = (torch.float16, torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 

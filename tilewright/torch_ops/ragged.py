@@ -58,6 +58,7 @@ def at_once(x: Any, w: Any, offsets: Any, bias: Any) -> Any:
     if found is not None or bias is not None:
         return found
     plain = type(x) in PLAIN and type(w) in PLAIN and type(offsets) in PLAIN
+    plain = plain and not (x.is_nested or w.is_nested or offsets.is_nested)
     if not plain or needs_gradient(x, w) or is_anything_watched(torch):
         return None
     found = on_processor.plain_product(x, w, offsets)

@@ -16,7 +16,7 @@ from tilewright.facts.arithmetic import OF_SINGLES, asked
 from tilewright.facts.limits import MOST
 from tilewright.inputs.checks import check_shape
 from tilewright.inputs.overlap import SHARED, check_apart
-from tilewright.inputs.tensors import DTYPES, NAMES
+from tilewright.inputs.tensors import DTYPES, NAMES, is_nested
 from tilewright.remember import Shelf
 from tilewright.torch_ops import autocast, ragged, ragged_explained
 from tilewright.torch_ops.eager import PLAIN
@@ -96,6 +96,8 @@ def _key(x: Any, w: Any, offsets: Any, bias: Any, precision: str | None) -> Any:
     given = (x, w, offsets) if bias is None else (x, w, offsets, bias)
     if torch.compiler.is_compiling() or not all(type(value) in PLAIN for value in given):
         return None
+    if True in map(is_nested, given):
+        return None
     sizes, others = x.shape, w.shape
     if len(sizes) != 2 or sizes[0] > MOST or sizes[1] > MOST:
         return None
@@ -117,6 +119,9 @@ def _check_devices(x: Tensor, **others: Any) -> None:
 
 
 def _check(x: Tensor, w: Tensor, offsets: Tensor, bias: Any, precision: str | None) -> None:
+    for name, value in (("x", x), ("w", w), ("offsets", offsets), ("bias", bias)):
+        if value is not None and value.is_nested:
+            raise OperandError(f"{name}.layout=nested: accepted are dense tensors")
     for name, value in (("x", x), ("w", w), ("offsets", offsets)):
         if any(size > MOST for size in value.shape):  # max: torch 2.11 cannot compile it
             raise ShapeError(

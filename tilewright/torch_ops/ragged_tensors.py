@@ -24,7 +24,7 @@ from tilewright.backends.host import ragged as host
 from tilewright.backends.host.compiled import kernels, why_none
 from tilewright.facts.verdict import Proposal, Rejected, Verdict
 from tilewright.inputs.devices import host as the_host
-from tilewright.inputs.tensors import written
+from tilewright.inputs.tensors import is_nested, written
 from tilewright.inputs.watched import is_anything_watched
 from tilewright.remember import Shelf
 from tilewright.torch_ops.eager import PLAIN, is_eager
@@ -171,6 +171,8 @@ def again(
         return None
     given = (x, w, offsets) if bias is None else (x, w, offsets, bias)
     try:
+        if True in map(is_nested, given):
+            return None
         for known in _usual[bias is not None]:
             if known[0](*given):
                 break
