@@ -52,7 +52,11 @@ def few(a: Any, b: Any) -> list[Tensor] | None:
     guards = _usual
     try:
         # One and two by name, as a loop and its iterators take 0.3 us: a tenth of two products.
-        if count > 2 or not guards:
+        if 2 < count < len(guards):
+            nested = True in map(is_nested, a) or True in map(is_nested, b)
+            if not nested and guards[count](*a, *b):
+                return [*map(_multiply, a, b)]
+        elif count > 2 or not guards:
             if _are_guarded(a, b, guards):
                 return [*map(_multiply, a, b)]
         elif count == 1:
@@ -129,8 +133,6 @@ def _are_guarded(a: Any, b: Any, guards: _Guards) -> bool:
         return False
     if True in map(is_nested, a) or True in map(is_nested, b):
         return False
-    if len(a) < len(guards):
-        return guards[len(a)](*a, *b)
     for first in range(0, len(a), _GUARDED):
         part = a[first : first + _GUARDED]
         if not guards[len(part)](*part, *b[first : first + _GUARDED]):
