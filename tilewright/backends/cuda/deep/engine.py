@@ -24,6 +24,7 @@ from tilewright.backends.cuda.machine.streams import in_turn
 from tilewright.backends.cuda.machine.tables import records
 from tilewright.backends.cuda.machine.triton_launch import Pointer, placed
 from tilewright.backends.cuda.tiled.parts import CHUNK, adding
+from tilewright.backends.cuda.tiled.simt import why_no_ampere, why_no_rows
 from tilewright.backends.cuda.work import Ints, Moving, Prepared, Work
 from tilewright.facts.device import Device
 from tilewright.facts.dtypes import ITEMSIZE, sums_of
@@ -88,8 +89,8 @@ class DeepTiles:
         """Takes rows of A and B that lie element by element, B's at multiples of 16 bytes."""
         if work.dtype not in DTYPES:
             return f"computes {' and '.join(DTYPES)}, not {work.dtype}"
-        if not device.version.startswith("sm_") or int(device.version[3:].rstrip("af")) < 80:
-            return "needs an NVIDIA GPU of compute capability 8.0"
+        if (nothing := why_no_ampere(device)) is not None:
+            return nothing
         if TILE.resident(device) < _LEAST:
             return f"needs {_LEAST * TILE.shared} bytes of shared memory"
         return nvrtc.missing() or _lies_otherwise(work)
@@ -186,10 +187,8 @@ def _moved(work: Work) -> float:
 
 def _lies_otherwise(work: Work) -> str | None:
     """Why the kernel does not suit how operands lie, or their sizes, if so."""
-    item = ITEMSIZE[work.dtype]
-    for part, many in ((work.a, work.k > 1), (work.b, (work.k > 0) & (work.n > 1))):
-        if ((part.col != item) & many).any():
-            return "a matrix's rows do not lie element by element"
+    if (nothing := why_no_rows(work)) is not None:
+        return nothing
     flops = work.m.astype(np.float64) * work.n * work.k
     tiles = -(-work.m // SIDE) * -(-work.n // SIDE)
     if 2 * flops[(work.k >= _DEEP) & (tiles <= _FEW)].sum() <= flops.sum():

@@ -12,7 +12,9 @@ Both take matrices whose rows lie element by element.
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
+from tilewright.arrays.addresses import Columns
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.backends.cuda.machine.placing import At, Launch, Step, in_order
 from tilewright.backends.cuda.tile_seconds import TileShape
@@ -31,24 +33,33 @@ def why_no_tiles(dtype: str, precision: str | None, device: Device) -> str | Non
     """Why a device has no tiles of single.cuh for a dtype, wherever its matrices lie."""
     if dtype != "float32" or precision == "tf32":
         return f"computes float32 in IEEE arithmetic, not {dtype} in {precision}"
+    return why_no_ampere(device) or nvrtc.missing()
+
+
+def why_no_ampere(device: Device) -> str | None:
+    """Why a device cannot copy into shared memory beside other work, if so."""
     if not device.version.startswith("sm_") or int(device.version[3:].rstrip("af")) < 80:
         return "needs an NVIDIA GPU of compute capability 8.0"
-    return nvrtc.missing()
+    return None
 
 
 def why_not(work: Work, device: Device) -> str | None:
     """Why the kernel cannot run this batch here, if so."""
     if (nothing := _why_no_kernel(work, device)) is not None:
         return nothing
-    read = work.k > 0
+    return why_no_rows(work, (work.c, work.n > 1)) or _why_no_size(work)
+
+
+def why_no_rows(work: Work, *others: tuple[Columns, npt.NDArray[np.bool_]]) -> str | None:
+    """Why A, B or others, each with whether it has several columns, cannot be read along rows."""
     for part, many in (
         (work.a, work.k > 1),
-        (work.b, read & (work.n > 1)),
-        (work.c, work.n > 1),
+        (work.b, (work.k > 0) & (work.n > 1)),
+        *others,
     ):
         if ((part.col != ITEMSIZE[work.dtype]) & many).any():
             return "a matrix's rows do not lie element by element"
-    return _why_no_size(work)
+    return None
 
 
 def _why_no_kernel(work: Work, device: Device) -> str | None:
