@@ -36,6 +36,7 @@ class Group:
     wide: int
     near: bool
     parts: bool
+    shared: int = 0
 
 
 def kinds(
