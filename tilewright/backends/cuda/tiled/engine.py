@@ -296,7 +296,9 @@ def _grouped_tiles(
     codes = [warps.CODES.get((tile.m, tile.n), 0) for tile in layout.tiles]
     entry[:, 3] = np.array(codes, np.int32)[layout.tile][queue.problem]
     shape = warps.joined(decided.shapes)[layout.tile]
-    order, groups = kinds(work, decided.code, queue.problem, shape, parts.is_cut)
+    small = np.array([warps.is_warp(one) for one in decided.shapes])[layout.tile]
+    code = np.where(small, warps.CODE, decided.code)
+    order, groups = kinds(work, code, queue.problem, shape, parts.is_cut)
     depth = (queue.k_end - queue.k_begin).astype(np.int64)
     if order is not None:
         entry, depth = entry[order], depth[order]

@@ -16,6 +16,7 @@ from tilewright.backends.cuda.work import Ints, Work
 from tilewright.facts.problem import ACTIVATIONS
 
 CODES = {(16, 16): 0, (32, 16): 1, (16, 32): 2, (32, 32): 3}
+CODE = 3  # layouts.codes of rows that lie element by element, loads of one
 _END = 48  # bytes at most of what only the end of a tile needs
 
 
