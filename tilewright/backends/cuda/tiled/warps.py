@@ -15,7 +15,7 @@ from tilewright.backends.cuda.tiled.layouts import Group
 from tilewright.backends.cuda.work import Ints, Work
 from tilewright.facts.problem import ACTIVATIONS
 
-CODES = {(16, 16): 0, (32, 16): 1, (16, 32): 2, (32, 32): 3}
+CODES = {(16, 16): 0, (32, 16): 1, (16, 32): 2, (32, 32): 3, (64, 16): 4, (64, 8): 5, (32, 8): 6}
 CODE = 3  # layouts.codes of rows that lie element by element, loads of one
 _END = 48  # bytes at most of what only the end of a tile needs
 
@@ -76,9 +76,10 @@ def product(
 ) -> Launch:
     general = not (plain or group.parts)
     tune = tuning(shape)
-    most = {0: (shape.m, shape.n), 1: (32, 16), 2: (32, 32)}[tune.mixed]
+    most = {0: [(shape.m, shape.n)], 1: [(32, 16), (16, 32)], 2: [(32, 32)], 4: [(32, 16), (16, 32)]}
+    sides = most.get(tune.mixed, [(32, 32), (64, 16)])
     given = macros(shape, near=group.near, general=general, activation=work.activation)
-    shared = tune.warps * (_END + each(*most, tune))
+    shared = tune.warps * (_END + max(each(*side, tune) for side in sides))
     kernel = nvrtc.function("grouped_warps", given, work.ordinal, shared=shared)
     blocks = group.shared + -(-(group.count - group.shared) // tune.warps)
     counts = (ctypes.c_int(group.count), ctypes.c_int(group.shared))
@@ -110,4 +111,4 @@ def macros(
 def each(m: int, n: int, tune: Tuning) -> int:
     """Bytes of shared memory of a warp."""
     stage = tune.depth * (m + 2) * 4 + tune.depth * n * 4
-    return max(tune.stages * stage, m * (n + 8) * 4)
+    return max(tune.stages * stage, m * (20 if n == 8 else n + 8) * 4)

@@ -103,6 +103,16 @@ __device__ __forceinline__ float4 four(u32 from) {
     return v;
 }
 
+__device__ __forceinline__ void put(u32 to, float x, float y) {
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(x), "f"(y) : "memory");
+}
+
+__device__ __forceinline__ void put(u32 to, float x, float y, float z, float w) {
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(x), "f"(y), "f"(z),
+                 "f"(w)
+                 : "memory");
+}
+
 __device__ __forceinline__ float one(u32 from) {
     float v;
     asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(from));
@@ -162,7 +172,8 @@ template <int COUNT> struct Totals {
 
 template <int M, int N> struct Tile {
     // Conflict-free: 16 of k by two rows of A on their way in; sums on their way out and back.
-    static constexpr int A_STEP = (M + 2) * 4, B_STEP = N * 4, C_STEP = (N + 8) * 4;  // bytes
+    static constexpr int A_STEP = (M + 2) * 4, B_STEP = N * 4;  // bytes
+    static constexpr int C_STEP = (N == 8 ? 20 : N + 8) * 4;
     static constexpr int B_AT = DEPTH * A_STEP, STAGE = B_AT + DEPTH * B_STEP;
     static constexpr int BYTES = STAGES * STAGE > M * C_STEP ? STAGES * STAGE : M * C_STEP;
     static constexpr int DOWN = M / 8, ACROSS = N / 4, COUNT = DOWN * ACROSS;  // sums of a lane
@@ -207,6 +218,10 @@ template <int M, int N> struct Tile {
                 const float2 v = pair(left + 64 * i);
                 x[2 * i] = v.x, x[2 * i + 1] = v.y;
             }
+            if (ACROSS == 2) {
+                const float2 v = pair(right);
+                y[0] = v.x, y[1] = v.y;
+            }
 #pragma unroll
             for (int j = 0; j < ACROSS / 4; j++) {
                 const float4 v = four(right + 64 * j);
@@ -236,7 +251,8 @@ template <int M, int N> struct Tile {
         feed.b = p.b + (i64)(lane / N + first * DEPTH) * p.b_row + lane % N;
         feed.a_to = memory + lane % DEPTH * A_STEP + lane / DEPTH * 4;
         feed.b_to = memory + B_AT + lane * 4;
-        const u32 x_from = memory + ty * 8, y_from = memory + B_AT + tx * 16;
+        const int mine = ACROSS == 2 ? 8 : 16;  // bytes of a lane's columns that follow one another
+        const u32 x_from = memory + ty * 8, y_from = memory + B_AT + tx * mine;
         const int most = M <= p.m && N <= p.n ? DEPTH : 1 << 30;  // so many of k are all inside
         u32 place = 0;
         int done = 0;
@@ -291,17 +307,16 @@ template <int M, int N> struct Tile {
         }
         if (done >= CHAIN / DEPTH) totals.add_to(sum);
         wait<0>();
-        const u32 to = memory + ty * 2 * C_STEP + tx * 16;
+        const u32 to = memory + ty * 2 * C_STEP + tx * mine;
 #pragma unroll
-        for (int i = 0; i < DOWN; i++)
+        for (int i = 0; i < DOWN; i++) {
+            const u32 row = to + (i / 2 * 16 + i % 2) * C_STEP;
+            const float *s = sum + i * ACROSS;
+            if (ACROSS == 2) put(row, s[0], s[1]);
 #pragma unroll
-            for (int j = 0; j < ACROSS / 4; j++) {
-                const float *s = sum + i * ACROSS + 4 * j;
-                asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(
-                                 to + (i / 2 * 16 + i % 2) * C_STEP + 64 * j),
-                             "f"(s[0]), "f"(s[1]), "f"(s[2]), "f"(s[3])
-                             : "memory");
-            }
+            for (int j = 0; j < ACROSS / 4; j++)
+                put(row + 64 * j, s[4 * j], s[4 * j + 1], s[4 * j + 2], s[4 * j + 3]);
+        }
     }
 
     // Rows first, first + every, ... of what each lane writes: `every` sums, which lie WORDS apart.
@@ -311,10 +326,16 @@ template <int M, int N> struct Tile {
 };
 
 // Bytes of shared memory that a warp has: of the largest shape.
-constexpr int EACH = MIXED == 2   ? Tile<32, 32>::BYTES
-                     : MIXED == 1 ? Tile<32, 16>::BYTES
-                                  : Tile<ROWS, COLUMNS>::BYTES;
-static_assert(EACH >= Tile<16, 32>::BYTES || MIXED != 1, "");
+__device__ constexpr int larger(int a, int b) { return a > b ? a : b; }
+#if MIXED == 0
+constexpr int EACH = Tile<ROWS, COLUMNS>::BYTES;
+#elif MIXED == 1 || MIXED == 4
+constexpr int EACH = larger(Tile<32, 16>::BYTES, Tile<16, 32>::BYTES);
+#elif MIXED == 2
+constexpr int EACH = Tile<32, 32>::BYTES;
+#else
+constexpr int EACH = larger(Tile<32, 32>::BYTES, Tile<64, 16>::BYTES);
+#endif
 
 template <int M, int N>
 __device__ __forceinline__ void Tile<M, N>::store(const End *end, u32 memory, int first,
@@ -388,7 +409,16 @@ grouped_warps(const i64 *problems, const int4 *tiles, int count, int shared) {
     if (tile.w == 0) Tile<16, 16>::run(p, end, mine, together);
     if (tile.w == 1) Tile<32, 16>::run(p, end, mine, together);
     if (tile.w == 2) Tile<16, 32>::run(p, end, mine, together);
-    if (MIXED == 2 && tile.w == 3) Tile<32, 32>::run(p, end, mine, together);
+#if MIXED == 2 || MIXED == 3
+    if (tile.w == 3) Tile<32, 32>::run(p, end, mine, together);
+#endif
+#if MIXED == 3
+    if (tile.w == 4) Tile<64, 16>::run(p, end, mine, together);
+    if (tile.w == 5) Tile<64, 8>::run(p, end, mine, together);
+#endif
+#if MIXED > 2
+    if (tile.w == 6) Tile<32, 8>::run(p, end, mine, together);
+#endif
 #else
     Tile<ROWS, COLUMNS>::run(p, end, mine, together);
 #endif
