@@ -31,6 +31,7 @@ class Tuning:
     ahead: int = 2
     depth: int = 16
     share: int = 1 << 30
+    carveout: int = -1
 
 
 TUNING: dict[tuple[int, int] | str, Tuning] = {}
@@ -81,6 +82,11 @@ def product(
     given = macros(shape, near=group.near, general=general, activation=work.activation)
     shared = tune.warps * (_END + max(each(*side, tune) for side in sides))
     kernel = nvrtc.function("grouped_warps", given, work.ordinal, shared=shared)
+    if tune.carveout >= 0:
+        from cuda.bindings import driver
+
+        name = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
+        nvrtc.check(driver.cuFuncSetAttribute(kernel.handle, name, tune.carveout), "carveout")
     blocks = group.shared + -(-(group.count - group.shared) // tune.warps)
     counts = (ctypes.c_int(group.count), ctypes.c_int(group.shared))
     values = (At(table_at), At(tiles_at + 16 * group.first), *counts)
@@ -103,6 +109,7 @@ def macros(
         ("DEPTH", tune.depth),
         ("AHEAD", tune.ahead),
         ("MIXED", tune.mixed),
+        ("CARVEOUT", tune.carveout),
         ("ROWS", rows),
         ("COLUMNS", columns),
     )
