@@ -32,6 +32,7 @@ class Tuning:
     depth: int = 16
     share: int = 1 << 30
     carveout: int = -1
+    tiles: int = 1
 
 
 TUNING: dict[tuple[int, int] | str, Tuning] = {}
@@ -87,7 +88,7 @@ def product(
 
         name = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
         nvrtc.check(driver.cuFuncSetAttribute(kernel.handle, name, tune.carveout), "carveout")
-    blocks = group.shared + -(-(group.count - group.shared) // tune.warps)
+    blocks = group.shared + -(-(group.count - group.shared) // (tune.warps * tune.tiles))
     counts = (ctypes.c_int(group.count), ctypes.c_int(group.shared))
     values = (At(table_at), At(tiles_at + 16 * group.first), *counts)
     return in_order([Step(kernel, blocks, 32 * tune.warps, values)])
@@ -109,6 +110,7 @@ def macros(
         ("DEPTH", tune.depth),
         ("AHEAD", tune.ahead),
         ("MIXED", tune.mixed),
+        ("TILES", tune.tiles),
         ("CARVEOUT", tune.carveout),
         ("ROWS", rows),
         ("COLUMNS", columns),

@@ -38,6 +38,9 @@ typedef unsigned int u32;
 #ifndef COLUMNS
 #define COLUMNS 16
 #endif
+#ifndef TILES
+#define TILES 1
+#endif
 #ifndef MIXED
 #define MIXED 0
 #endif
@@ -239,7 +242,7 @@ template <int M, int N> struct Tile {
 
     // The sums of the steps first, first + every, ... of k, left in `memory`.
     static __device__ __forceinline__ void sums(const Problem &p, u32 memory, int first,
-                                                int every) {
+                                                int every, const i64 *next) {
         const int lane = threadIdx.x % 32, tx = lane / 2 % 4, ty = lane % 2 + lane / 8 * 2;
         const int step = every * DEPTH;
         int left = p.k - first * DEPTH;  // of k, what is not yet multiplied
@@ -269,6 +272,9 @@ template <int M, int N> struct Tile {
             if (there > 0) feed.template load<false>(there, place);
             advance();
         }
+#if TILES > 1
+        if (next) asm volatile("prefetch.global.L1 [%0];" ::"l"(next));
+#endif
 #pragma unroll 1
         for (; left > 0; left -= step) {
             if (STAGES > 1) wait<(STAGES > 1 ? STAGES - 2 : 0)>();
@@ -322,7 +328,7 @@ template <int M, int N> struct Tile {
     // Rows first, first + every, ... of what each lane writes: `every` sums, which lie WORDS apart.
     static __device__ __forceinline__ void store(const End *end, u32 memory, int first, int every);
     static __device__ __forceinline__ void run(const Problem &p, const End *end, u32 memory,
-                                               bool shared);
+                                               bool shared, const i64 *next);
 };
 
 // Bytes of shared memory that a warp has: of the largest shape.
@@ -371,9 +377,9 @@ __device__ __forceinline__ void Tile<M, N>::store(const End *end, u32 memory, in
 
 template <int M, int N>
 __device__ __forceinline__ void Tile<M, N>::run(const Problem &p, const End *end, u32 memory,
-                                                bool shared) {
+                                                bool shared, const i64 *next) {
     const int warp = threadIdx.x / 32, first = shared ? warp : 0, every = shared ? WARPS : 1;
-    sums(p, memory + warp * EACH, first, every);
+    sums(p, memory + warp * EACH, first, every, next);
     if (shared)
         __syncthreads();
     else
@@ -381,14 +387,9 @@ __device__ __forceinline__ void Tile<M, N>::run(const Problem &p, const End *end
     store(end, memory + (shared ? 0 : warp * EACH), first, every);
 }
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT / WARPS)
-grouped_warps(const i64 *problems, const int4 *tiles, int count, int shared) {
-    extern __shared__ __align__(16) float memory[];
-    const int block = blockIdx.x, warp = threadIdx.x / 32;
-    const bool together = block < shared;
-    const int index = together ? block : shared + (block - shared) * WARPS + warp;
-    if (index >= count) return;
-    const int4 tile = __ldg(tiles + index);
+__device__ __forceinline__ void one_tile(const i64 *problems, const int4 tile, float *memory,
+                                         u32 mine, bool together, const i64 *next) {
+    const int warp = threadIdx.x / 32;
     const i64 *record = problems + 16 * (i64)tile.x;
     const longlong2 *pairs = (const longlong2 *)record;
     const longlong2 ab = __ldg(pairs), cb = __ldg(pairs + 1), mn = __ldg(pairs + 2);
@@ -403,23 +404,50 @@ grouped_warps(const i64 *problems, const int4 *tiles, int count, int shared) {
         const Stride c_row = (Stride)sc.y;
         *end = {(float *)cb.x + (i64)tile.y * c_row + tile.z, record, c_row, p.m, p.n, tile.z};
     }
-    u32 mine = (u32)__cvta_generic_to_shared(memory + END * WARPS);
-    asm volatile("" : "+r"(mine));  // made once
 #if MIXED
-    if (tile.w == 0) Tile<16, 16>::run(p, end, mine, together);
-    if (tile.w == 1) Tile<32, 16>::run(p, end, mine, together);
-    if (tile.w == 2) Tile<16, 32>::run(p, end, mine, together);
+    if (tile.w == 0) Tile<16, 16>::run(p, end, mine, together, next);
+    if (tile.w == 1) Tile<32, 16>::run(p, end, mine, together, next);
+    if (tile.w == 2) Tile<16, 32>::run(p, end, mine, together, next);
 #if MIXED == 2 || MIXED == 3
-    if (tile.w == 3) Tile<32, 32>::run(p, end, mine, together);
+    if (tile.w == 3) Tile<32, 32>::run(p, end, mine, together, next);
 #endif
 #if MIXED == 3
-    if (tile.w == 4) Tile<64, 16>::run(p, end, mine, together);
-    if (tile.w == 5) Tile<64, 8>::run(p, end, mine, together);
+    if (tile.w == 4) Tile<64, 16>::run(p, end, mine, together, next);
+    if (tile.w == 5) Tile<64, 8>::run(p, end, mine, together, next);
 #endif
 #if MIXED > 2
-    if (tile.w == 6) Tile<32, 8>::run(p, end, mine, together);
+    if (tile.w == 6) Tile<32, 8>::run(p, end, mine, together, next);
 #endif
 #else
-    Tile<ROWS, COLUMNS>::run(p, end, mine, together);
+    Tile<ROWS, COLUMNS>::run(p, end, mine, together, next);
+#endif
+}
+
+extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT / WARPS)
+grouped_warps(const i64 *problems, const int4 *tiles, int count, int shared) {
+    extern __shared__ __align__(16) float memory[];
+    const int block = blockIdx.x, warp = threadIdx.x / 32;
+    const bool together = block < shared;
+    u32 mine = (u32)__cvta_generic_to_shared(memory + END * WARPS);
+    asm volatile("" : "+r"(mine));  // made once
+#if TILES == 1
+    const int index = together ? block : shared + (block - shared) * WARPS + warp;
+    if (index >= count) return;
+    one_tile(problems, __ldg(tiles + index), memory, mine, together, nullptr);
+#else
+    // A long tile and a short one.
+    const int number = (block - shared) * WARPS + warp;
+    int index = together ? block : shared + number;
+    const int last = together ? index : count - 1 - number;
+    if (index > last) return;
+    int follows = last > index ? __ldg((const int *)(tiles + last)) : -1;
+#pragma unroll 1
+    while (true) {
+        const i64 *next = follows >= 0 ? problems + 16 * (i64)follows : nullptr;
+        one_tile(problems, __ldg(tiles + index), memory, mine, together, next);
+        if (follows < 0) return;
+        __syncwarp();
+        index = last, follows = -1;
+    }
 #endif
 }
