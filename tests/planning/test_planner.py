@@ -25,6 +25,7 @@ from tilewright.planning.buckets import (
     cheapest,
     choices,
     largest,
+    launch_of,
     spread,
 )
 from tilewright.planning.cost import MARGIN
@@ -441,6 +442,20 @@ def test_problems_are_told_under_the_tiles_that_compute_them() -> None:
     ]
 
 
+def test_shapes_that_a_kernel_takes_together_are_one_launch() -> None:
+    """So the shape of least work is worth taking for each problem where one for all was before."""
+    slots, kernel = Slots(4, launch=1e-3), "small"
+    apart = (Tile(64, 64, 4e9, 1e-6), Tile(16, 64, 3e9, 1e-6), Tile(64, 16, 3e9, 1e-6))
+    together = tuple(replace(tile, kernel=kernel if tile.m != tile.n else "") for tile in apart)
+    m, n, k = [16, 64, 16, 64], [64, 16, 64, 16], [100, 90, 80, 70]
+    dear, cheap = (lay_out(m, n, k, tiles, slots) for tiles in (apart, together))
+    assert len(set(dear.tile.tolist())) == 1
+    assert cheap.tile.tolist() == [1, 2, 1, 2]
+    assert cheap.seconds < 2e-3 < dear.seconds + 1e-3
+    assert launch_of(apart).tolist() == [0, 1, 2]
+    assert launch_of(together).tolist() == [0, 1, 1]
+
+
 @pytest.mark.parametrize("strategy", [largest, cheapest])
 @pytest.mark.parametrize("empty", [(0, 9), (9, 0)])
 def test_a_product_without_tiles_asks_for_no_shape(
@@ -451,7 +466,7 @@ def test_a_product_without_tiles_asks_for_no_shape(
     slots = Slots(2, launch=1e-5)
     alone_ = strategy(Table.of([130], [130], [100], tiles), slots)
     beside = strategy(Table.of([130, empty[0]], [130, empty[1]], [100, 100], tiles), slots)
-    assert (alone_.shapes, beside.shapes) == (1, 1)
+    assert (alone_.launches, beside.launches) == (1, 1)
     assert beside.score(slots) == alone_.score(slots)
 
 

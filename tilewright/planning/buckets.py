@@ -51,7 +51,8 @@ class Tile:
     `rate` is flops a second that one slot reaches on a full tile while the others are busy too;
     `overhead` the seconds of a tile of no depth: its share of dispatch, and writing C. k is rounded
     up to `step`, and parts of a cut k begin at multiples of it. Edge tiles take as long as whole
-    ones, unless `trim` says to which multiples of rows and columns they are computed.
+    ones, unless `trim` says to which multiples of rows and columns they are computed. A kernel that
+    takes several shapes in one launch has a `kernel` that names it in all of them.
     """
 
     m: int
@@ -60,6 +61,7 @@ class Tile:
     overhead: float = 0.0
     step: int = 1
     trim: tuple[int, int] | None = None
+    kernel: str = ""
 
     @classmethod
     def timed(cls, m: int, n: int, step: int, fixed: float, slope: float, slots: int) -> Tile:
@@ -102,8 +104,9 @@ class Choice(Fixed):
     """One shape for every problem, as columns.
 
     `counts` is the tiles of a problem, its `parts` included, `seconds` the time of each; `depth` is
-    the length of k that a part takes, the last one the rest. `bound` is a makespan that no order
-    undercuts, `partials` the elements of all partial results.
+    the length of k that a part takes, the last one the rest. `launch` is the same for shapes that
+    go into a launch together, of which there are `launches` at least. `bound` is a makespan that no
+    order undercuts, `partials` the elements of all partial results.
     """
 
     reason: str
@@ -112,7 +115,8 @@ class Choice(Fixed):
     seconds: Floats
     parts: Ints
     depth: Ints
-    shapes: int
+    launch: Ints
+    launches: int
     bound: float
     partials: int
 
@@ -128,8 +132,8 @@ class Choice(Fixed):
         return slots.launch * (launches + 1) + slots.merge * self.partials / slots.count
 
     def score(self, slots: Slots) -> float:
-        """Least seconds that any order can reach with one launch a shape."""
-        return self.bound + self.fixed(self.shapes, slots)
+        """Least seconds that any order can reach with as few launches as there can be."""
+        return self.bound + self.fixed(self.launches, slots)
 
 
 def choices(table: Table, slots: Slots) -> list[Choice]:
@@ -139,8 +143,8 @@ def choices(table: Table, slots: Slots) -> list[Choice]:
     if np.array_equal(found[0].tile, found[1].tile):
         found.pop()
     found += spread(table, found[-1], every, slots)
-    # One shape cut along k has a second phase to launch: whole, it may still be faster.
-    if slots.launch > 0.0 and all(choice.shapes > 1 or choice.partials for choice in found):
+    # One launch cut along k has a second phase to launch: whole, it may still be faster.
+    if slots.launch > 0.0 and all(choice.launches > 1 or choice.partials for choice in found):
         single = alone(table, slots)
         row = int(single.tile[0])
         found += [single, *spread(table, single, range(row, row + 1), slots)]
@@ -212,6 +216,7 @@ def _capped(table: Table, base: Choice, limit: float, rows: range, slots: Slots)
             _replaced(base.depth, over, depth[at]),
         ),
         partials,
+        table.tiles,
         slots,
     )
 
@@ -243,18 +248,31 @@ def _whole(table: Table, pick: Ints, reason: str, slots: Slots) -> Choice:
     counts = table.counts[at].astype(np.int64)
     depth = table.k.astype(np.int64)
     one = np.ones(len(pick), np.int64)
-    return _finish(reason, (pick, counts, table.seconds[at], one, depth), 0, slots)
+    columns = (pick, counts, table.seconds[at], one, depth)
+    return _finish(reason, columns, 0, table.tiles, slots)
 
 
 def _finish(
-    reason: str, columns: tuple[Ints, Ints, Floats, Ints, Ints], partials: int, slots: Slots
+    reason: str,
+    columns: tuple[Ints, Ints, Floats, Ints, Ints],
+    partials: int,
+    tiles: tuple[Tile, ...],
+    slots: Slots,
 ) -> Choice:
     """A choice of these tiles, counts, seconds, parts and depths."""
     tile, counts, seconds, _, _ = columns
-    shapes = int(np.count_nonzero(np.bincount(tile, counts > 0)))
+    launch = launch_of(tiles)[tile]
+    launches = int(np.count_nonzero(np.bincount(launch, counts > 0)))
     longest_first = np.argsort(-seconds)
     bound = lower_bound(Runs(counts[longest_first], seconds[longest_first]), slots)
-    return Choice(reason, *columns, shapes, bound, partials)
+    return Choice(reason, *columns, launch, launches, bound, partials)
+
+
+def launch_of(tiles: tuple[Tile, ...]) -> Ints:
+    """Of every shape the number of the first that goes into a launch with it: often its own."""
+    names = [tile.kernel for tile in tiles]
+    own = [names.index(name) if name else place for place, name in enumerate(names)]
+    return np.array(own, np.int64)
 
 
 def _column(tiles: tuple[Tile, ...], name: str) -> Floats:

@@ -281,7 +281,7 @@ def _empty(m: Ints, n: Ints, k: Ints, tiles: tuple[Tile, ...], slots: Slots) -> 
     """The layout of a batch without a single tile."""
     zero = np.zeros(len(m), np.int64)
     seconds = np.zeros(len(m))
-    choice = Choice("nothing to compute", zero, zero, seconds, zero + 1, k, 0, 0.0, 0)
+    choice = Choice("nothing to compute", zero, zero, seconds, zero + 1, k, zero, 0, 0.0, 0)
     nothing = Candidate(np.zeros(0, np.int64), choice, 0.0)
     predicted = dict.fromkeys(ORDERS, 0.0)
     order = np.arange(len(m))

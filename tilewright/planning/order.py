@@ -2,12 +2,12 @@
 
     given           as the caller handed them over
     k-descending    long work first: the coarse order, stable
-    bucketed        one tile shape after another, the shape of the longest tiles first, each keeping
-                    the coarse order: as few launches as shapes
+    bucketed        one launch after another, that of the longest tiles first, each keeping the
+                    coarse order: as few launches as shapes, or fewer where a kernel takes several
     longest-first   by seconds a tile, descending: longest-processing-time-first
 
-A launch holds tiles of one shape, so every maximal run of a shape in an order is a bucket, and an
-order that mixes shapes pays for many. Problems without tiles (no rows or no columns) come last, in
+A launch holds tiles of one shape, or of those that one kernel takes; every maximal run of them in
+an order is one, and an order that mixes them pays for many. Problems without tiles (no rows or no columns) come last, in
 no bucket. With one shape the last three orders are one; `arrange` then returns the same array, so
 that it is predicted once.
 
@@ -126,7 +126,7 @@ def compare(
 def _fixed(order: Ints, choice: Choice, slots: Slots) -> float:
     """Seconds of launches, and of going through memory in another order than the caller's."""
     jumps = int(np.count_nonzero(np.diff(order) != 1)) if slots.jump else 0
-    return choice.fixed(launches(order, choice.tile), slots) + jumps * slots.jump / slots.count
+    return choice.fixed(launches(order, choice.launch), slots) + jumps * slots.jump / slots.count
 
 
 def _best(
@@ -150,8 +150,8 @@ def _best(
 def arrange(choice: Choice, live: Ints, coarse: Ints) -> dict[str, Ints]:
     """All four orders; `live` are the problems that have tiles, `coarse` the same by k."""
     by_bucket = coarse
-    if choice.shapes > 1:
-        by_bucket = bucketed(coarse, choice.tile, choice.seconds)
+    if choice.launches > 1:
+        by_bucket = bucketed(coarse, choice.launch, choice.seconds)
     longest_first = descending(by_bucket, choice.seconds)
     return dict(zip(ORDERS, (live, coarse, by_bucket, longest_first), strict=True))
 
@@ -167,19 +167,19 @@ def descending(order: Ints, key: Ints | Floats) -> Ints:
     return order[np.argsort(-values, kind="stable")]
 
 
-def bucketed(coarse: Ints, tile: Ints, seconds: Floats) -> Ints:
-    """One shape after another, the shape of the longest tiles first, each in coarse order."""
-    longest = np.zeros(int(tile.max()) + 1)
-    np.maximum.at(longest, tile[coarse], seconds[coarse])
+def bucketed(coarse: Ints, launch: Ints, seconds: Floats) -> Ints:
+    """One launch after another, that of the longest tiles first, each in coarse order."""
+    longest = np.zeros(int(launch.max()) + 1)
+    np.maximum.at(longest, launch[coarse], seconds[coarse])
     place = np.empty(len(longest), np.uint16)
     place[np.argsort(-longest, kind="stable")] = np.arange(len(longest))
-    return coarse[np.argsort(place[tile[coarse]], kind="stable")]
+    return coarse[np.argsort(place[launch[coarse]], kind="stable")]
 
 
-def launches(order: Ints, tile: Ints) -> int:
-    """How many maximal runs of one shape the order has."""
-    shapes = tile[order]
-    return int(np.count_nonzero(shapes[1:] != shapes[:-1])) + min(1, len(order))
+def launches(order: Ints, launch: Ints) -> int:
+    """How many maximal runs of problems of one launch the order has."""
+    runs = launch[order]
+    return int(np.count_nonzero(runs[1:] != runs[:-1])) + min(1, len(order))
 
 
 def tile_list(order: Ints, choice: Choice, n: Ints, k: Ints, tiles: tuple[Tile, ...]) -> TileList:
