@@ -57,7 +57,7 @@ __device__ __forceinline__ void multiply(float *memory, const Source &a, const S
     const int tx = threadIdx.x / 2 % 8, ty = threadIdx.x % 2 + threadIdx.x / 16 * 2;
     Feed<A, B> feed(a, b, k, inside, memory);
     float sum[SUMS] = {};
-    Chains chains;
+    Chains<SUMS> chains;
     for (int begin = 0; begin < feed.steps; begin += CHAIN / DEPTH) {
         if (begin) chains.turn(sum);
         while (feed.within(begin + CHAIN / DEPTH)) {

@@ -177,7 +177,7 @@ __device__ __forceinline__ void add_up(float (&sum)[SUMS], float *memory, const 
                                        const Source &b, int k, bool inside, const Place &at) {
     Feed<A, B> feed(a, b, k, inside, memory);
     u32 *planes = (u32 *)(memory + STAGES * (A::WORDS + B::WORDS));
-    Chains chains;
+    Chains<SUMS> chains;
     float low[2][4][4] = {};
     constexpr int TOGETHER = (EXACT ? CHAIN : SPLIT_CHAIN) / DEPTH;
     auto end_of_chain = [&] {
@@ -225,7 +225,7 @@ __device__ __forceinline__ void multiply(float *memory, const Source &a, const S
     for (int i = 0; i < SUMS; i++)
         if (!(fabsf(sum[i]) < __int_as_float(0x7f800000))) strange |= 1u << i;
     if (__syncthreads_or(strange != 0)) {
-        Totals kept;
+        Totals<SUMS> kept;
         kept.take(sum);
         add_up<A, B, true>(sum, memory, a, b, k, inside, at);
         // One by one, so that a row's bits do not depend on what lies beside it.
