@@ -64,9 +64,12 @@ class Tile:
     kernel: str = ""
 
     @classmethod
-    def timed(cls, m: int, n: int, step: int, fixed: float, slope: float, slots: int) -> Tile:
+    def timed(
+        cls, m: int, n: int, step: int, fixed: float, slope: float, slots: int, kernel: str = ""
+    ) -> Tile:
         """From seconds of a full device of so many slots, and those of 128 steps of k more."""
-        return cls(m, n, 2.0 * m * n * 128 / (slope * slots), fixed * slots, step)
+        rate = 2.0 * m * n * 128 / (slope * slots)
+        return cls(m, n, rate, fixed * slots, step, kernel=kernel)
 
 
 @dataclass(frozen=True)

@@ -143,6 +143,16 @@ class GroupedLayout(Fixed):
         """Steps of k of a part of every problem, the last part's the rest."""
         return self._taken.choice.depth
 
+    @property
+    def counts(self) -> Ints:
+        """The tiles of every problem, those of all its parts."""
+        return self._taken.choice.counts
+
+    @property
+    def tile_seconds(self) -> Floats:
+        """What each of a problem's tiles takes."""
+        return self._taken.choice.seconds
+
     @once
     def queue(self) -> TileList:
         """Every tile in launch order."""

@@ -21,7 +21,7 @@ from tilewright.backends.cuda.machine.streams import in_turn, side_by_side
 from tilewright.backends.cuda.machine.tables import records
 from tilewright.backends.cuda.machine.triton_launch import Pointer, Task, placed, triton_type
 from tilewright.backends.cuda.tile_seconds import TileShape, shapes_of, slots_of
-from tilewright.backends.cuda.tiled import simt, warps
+from tilewright.backends.cuda.tiled import simt
 from tilewright.backends.cuda.tiled.layouts import Group, codes, is_mostly_wide, kinds
 from tilewright.backends.cuda.tiled.little import laid_out, little
 from tilewright.backends.cuda.tiled.parts import Parts, adding, parts_of
@@ -250,7 +250,7 @@ def _many(work: Work, decided: _Tiles, layout: GroupedLayout) -> Kernels:
         scratch = np.full(len(own), where.scratch)
         more = (where.a[own], where.b[own], scratch, np.full(len(own), -1))
         columns = [np.concatenate(pair) for pair in zip(columns, more, strict=True)]
-    tiles, groups = _grouped_tiles(work, decided, layout, parts)
+    tiles, groups = _grouped_tiles(work, decided.code, layout, parts)
     table_at = draft.add(table, *enumerate(columns))
     splits_at, tiles_at, pieces_at = (draft.add(x) for x in (parts.splits, tiles, parts.pieces))
     products = _products(work, decided, groups, table_at, tiles_at)
@@ -271,10 +271,8 @@ def _products(
     launches = []
     for group in groups:
         shape = decided.shapes[group.shape]
-        if warps.is_warp(shape):
-            one = warps.product(work, shape, group, table, tiles, plain=_is_plain(work))
-        elif shape.cuda:
-            one = simt.product(work, shape, group, table, tiles, plain=_is_plain(work))
+        if shape.cuda:
+            one = simt.product(work, shape, group, table, tiles, plain=is_plain(work))
         else:
             task = _multiply(work, shape, group, decided.precision, table, tiles)
             one = placed(task, work.ordinal)
@@ -283,7 +281,7 @@ def _products(
 
 
 def _grouped_tiles(
-    work: Work, decided: _Tiles, layout: GroupedLayout, parts: Parts
+    work: Work, code: Ints, layout: GroupedLayout, parts: Parts
 ) -> tuple[npt.NDArray[np.int32], list[Group]]:
     """The tile list, launch after launch, and the launches. Within one the plan's order stays."""
     queue = layout.queue
@@ -293,21 +291,9 @@ def _grouped_tiles(
     entry[:, 0] = parts.record_of(queue.problem, queue.part)
     np.multiply(queue.row, heights[queue.problem], out=entry[:, 1])
     np.multiply(queue.col, widths[queue.problem], out=entry[:, 2])
-    codes = [warps.CODES.get((tile.m, tile.n), 0) for tile in layout.tiles]
-    entry[:, 3] = np.array(codes, np.int32)[layout.tile][queue.problem]
-    shape = warps.joined(decided.shapes)[layout.tile]
-    small = np.array([warps.is_warp(one) for one in decided.shapes])[layout.tile]
-    code = np.where(small, warps.CODE, decided.code)
+    shape = layout.tile.astype(np.int64)
     order, groups = kinds(work, code, queue.problem, shape, parts.is_cut)
-    depth = (queue.k_end - queue.k_begin).astype(np.int64)
-    if order is not None:
-        entry, depth = entry[order], depth[order]
-    return entry, [
-        warps.ordered(entry, depth, one, decided.shapes[one.shape])
-        if warps.is_warp(decided.shapes[one.shape])
-        else one
-        for one in groups
-    ]
+    return entry if order is None else entry[order], groups
 
 
 def _multiply(
@@ -365,7 +351,7 @@ def _promises(work: Work, group: Group) -> Iterator[tuple[str, Any]]:
     yield "PARTS", group.parts
 
 
-def _is_plain(work: Work) -> bool:
+def is_plain(work: Work) -> bool:
     """Whether C is the product and nothing else."""
     factors = (work.alpha == 1).all() and (work.beta == 0).all()
     return bool(factors) and work.bias is None and work.activation == "none"

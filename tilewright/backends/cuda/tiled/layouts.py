@@ -36,7 +36,6 @@ class Group:
     wide: int
     near: bool
     parts: bool
-    shared: int = 0
 
 
 def kinds(
@@ -65,7 +64,7 @@ def kinds(
         order = np.argsort(each, kind="stable")
         changes = np.flatnonzero(np.diff(each[order])) + 1
         starts, stops = [0, *changes.tolist()], [*changes.tolist(), len(problem)]
-    near = _is_near(work)
+    near = is_near(work)
     groups = []
     for start, stop in zip(starts, stops, strict=True):
         kind = int(key[problem[start if order is None else order[start]]])
@@ -138,7 +137,7 @@ def _heaviest(code: Ints, weight: npt.NDArray[np.float64]) -> int:
     return int(np.argmax(np.bincount(code, weight)))
 
 
-def _is_near(work: Work) -> bool:
+def is_near(work: Work) -> bool:
     """Whether every element of a tile lies within 2^31 elements of its first."""
     side = 256  # of the longest tile
     steps = [
