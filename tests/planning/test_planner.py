@@ -56,7 +56,18 @@ batches = st.lists(st.tuples(sizes, sizes, depths), min_size=0, max_size=12)
 
 
 @pytest.mark.parametrize(
-    "name", ["block_sparse", "deal", "makespan", "buckets", "single", "order", "grouped", "within"]
+    "name",
+    [
+        "block_sparse",
+        "deal",
+        "makespan",
+        "buckets",
+        "single",
+        "order",
+        "grouped",
+        "together",
+        "within",
+    ],
 )
 def test_worked_examples(name: str) -> None:
     assert doctest.testmod(import_module(f"tilewright.planning.{name}")).failed == 0

@@ -46,6 +46,7 @@ def by(kernel: str) -> Callable[[Any, Any], Any]:
 WAYS = {
     "triton": by("triton_grouped"),
     "cuda": by("cuda_grouped"),
+    "small": by("cuda_small"),
     "vendor": by("vendor"),
     "rows": all_rows,
     "depths": all_depths,

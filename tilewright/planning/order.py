@@ -7,9 +7,9 @@
     longest-first   by seconds a tile, descending: longest-processing-time-first
 
 A launch holds tiles of one shape, or of those that one kernel takes; every maximal run of them in
-an order is one, and an order that mixes them pays for many. Problems without tiles (no rows or no columns) come last, in
-no bucket. With one shape the last three orders are one; `arrange` then returns the same array, so
-that it is predicted once.
+an order is one, and an order that mixes them pays for many. Problems without tiles (no rows or no
+columns) come last, in no bucket. With one launch the last three orders are one; `arrange` then
+returns the same array, so that it is predicted once.
 
 Worked example: four problems, two shapes; shape 1 has the longer tiles.
 

@@ -1,14 +1,15 @@
-"""Together: which tiles of a layout are computed by several workers each, and how long it then takes.
+"""Together: which tiles of a layout several workers compute each, and how long it then takes.
 
-A tile that takes a large share of the time of all may end long after the others. Where a work-group
-has `workers`, each with a tile of its own, they can take such a tile together instead, a part of its
-k each: it is done in a part of the time, and fills as many slots. Others stay as they are, for to
-add up what the workers have costs a little.
+A tile that takes a large share of the time of all may end long after the others. Where a group of
+`workers` has a tile each, they can take such a tile together instead, a part of its k each: it is
+done in a part of the time, and fills as many slots. Others stay as they are, as to add up what the
+workers have costs a little.
 
-Three slots, tiles of 12, 3, 3 and 3 seconds, of which the first takes more than half of the ideal 7:
+Three slots, tiles of 12, 3, 3 and 3 seconds; the first takes more than half of the ideal 7:
 
 >>> from tilewright.planning.buckets import Tile
 >>> from tilewright.planning.grouped import lay_out
+>>> from tilewright.planning.makespan import Slots
 >>> slots = Slots(compute_units=3)
 >>> layout = lay_out([16] * 4, [16] * 4, [12, 3, 3, 3], (Tile(16, 16, 512.0),), slots)
 >>> layout.seconds
@@ -25,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.planning.grouped import GroupedLayout
-from tilewright.planning.makespan import Runs, Slots, predict
+from tilewright.planning.makespan import Runs, predict
 
 
 def is_long(layout: GroupedLayout, share: float) -> npt.NDArray[np.bool_]:

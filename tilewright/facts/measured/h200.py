@@ -65,8 +65,8 @@ TILES_WIDE_SINGLE: TileSeconds = {**TILES_SINGLE, (64, 64): (2.0e-9, 24.6e-9)}
 # Tiles of grouped_single.cu, and Triton's small ones. Odd: 1000 products of 1..512 and of 1..256.
 TILES_CUDA_SINGLE: TileSeconds = {**TILES_SINGLE, (64, 64): (5.9e-9, 25.0e-9)}
 TILES_CUDA_WIDE_SINGLE: TileSeconds = {**TILES_SINGLE, (64, 64): (6.5e-9, 22.7e-9)}
-# Tiles of grouped_small.cu, a warp each. Of them so many are planned as at work at once: 20 are, but
-# a few alone go faster than that many.
+# Tiles of grouped_small.cu, a warp each. So many are planned as at work at once: 20 are, but a few
+# alone are faster than those.
 SMALL_RESIDENT = 8
 TILES_SMALL_SINGLE: TileSeconds = {
     (32, 32): (1.75e-9, 7.9e-9),

@@ -1,0 +1,149 @@
+"""Small tiles in CUDA C++ without a GPU: they compile for every target, and who they are for.
+
+On a GPU they run in test_cuda.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.gpu_cases import skewed, uniform
+from tests.backends.cuda.test_hopper_compile import needs_nvrtc
+from tests.support import machine_code
+from tests.support.cases import Case
+from tests.support.spills import stacks
+from tests.support.triton_proof import CUDA_H200
+from tilewright.arrays.addresses import Columns, row_major
+from tilewright.backends.cuda import choose
+from tilewright.backends.cuda.machine import nvrtc
+from tilewright.backends.cuda.tiled import small
+from tilewright.backends.cuda.tiled.small import SIDES, CudaSmall, tile_entries
+from tilewright.backends.cuda.work import Work
+from tilewright.facts.problem import ACTIVATIONS
+from tilewright.planning.grouped import GroupedLayout
+
+from .test_grouped_single import batch
+
+ARCHITECTURES = ("sm_80", "sm_86", "sm_90a", "sm_100a")
+SUMS = max(m * n // 32 for m, n in SIDES)
+
+
+@pytest.fixture(autouse=True)
+def _compiler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans are made as where NVRTC is."""
+    if "arch" not in request.fixturenames:
+        monkeypatch.setattr(nvrtc, "missing", lambda: None)
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
+@pytest.mark.parametrize("near", [False, True])
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_the_tiles_compile_and_copy_while_they_multiply(
+    arch: str, near: bool, activation: str | None, tmp_path: Path
+) -> None:
+    given = dict(small.macros(near=near, activation=activation))
+    code = machine_code.compiled("grouped_small", given, arch)
+    (found,) = machine_code.instructions([code], arch, tmp_path)
+    assert found.count("FFMA") >= sum(5 * m * n // 32 for m, n in SIDES), "of four k, and of one"
+    assert "LDGSTS" in found, "copies that hold no registers"
+    # Chains of sums lie there, and what the error function puts aside.
+    assert activation == "gelu" or max(stacks(code)) <= 2 * 4 * SUMS + 48
+
+
+def work_of(sizes: tuple[tuple[int, int, int], ...]) -> Work:
+    """Matrices one behind another, at addresses that nobody reads."""
+
+    def dense(rows: Any, cols: Any) -> Columns:
+        size = rows * cols * 4
+        return row_major(rows, cols, (1 << 30) + np.cumsum(size) - size, 4)
+
+    m, n, k = np.array(sizes, np.int64).T
+    ones = np.ones(len(m))
+    parts: Any = {"a": dense(m, k), "b": dense(k, n), "c": dense(m, n)}
+    return Work(ordinal=0, **parts, alpha=ones, beta=0 * ones, dtype="float32")
+
+
+def planned(work: Work) -> tuple[GroupedLayout, Any]:
+    plan = CudaSmall().propose(work, CUDA_H200).decisions
+    return plan.layout, plan.shared
+
+
+def test_every_tile_is_listed_once_and_those_of_whole_blocks_first() -> None:
+    work = work_of((*uniform(1, 60, 50), (40, 50, 3000), *uniform(1, 60, 50)))
+    layout, shared = planned(work)
+    assert shared.tolist() == [index == 50 for index in range(101)]
+    entries, count = tile_entries(layout, shared)
+    assert np.all((entries[:, 0] == 50) == (np.arange(len(entries)) < count))
+    covered = [np.zeros((m, n), int) for m, n in zip(work.m, work.n, strict=True)]
+    for problem, row, column, shape in entries.tolist():
+        height, width = SIDES[shape]
+        covered[problem][row : row + height, column : column + width] += 1
+    assert all(np.all(one == 1) for one in covered)
+
+
+def test_a_k_of_few_steps_is_not_shared_however_few_the_tiles_are() -> None:
+    for k, is_shared in ((small.LEAST, False), (small.LEAST + 1, True)):
+        layout, shared = planned(work_of(((40, 50, k),)))
+        assert shared.tolist() == [is_shared]
+        assert tile_entries(layout, shared)[1] == is_shared * len(layout.queue)
+
+
+def test_all_shapes_are_one_launch() -> None:
+    layout, _ = planned(work_of(uniform(1, 64, 500)))
+    assert set(layout.tile.tolist()) == set(range(len(SIDES)))
+    assert layout.predicted["longest-first"] < 2 * small.h200.TILE_LAUNCH + 2e-5
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"dtype": "float16"}, "not float16 in ieee"),
+        ({"dtype": "float64"}, "not float64 in ieee"),
+        ({"precision": "tf32"}, "not float32 in tf32"),
+        ({"device": "sm_75"}, "capability 8.0"),
+        ({"device": "gfx90a"}, "capability 8.0"),
+    ],
+)
+def test_what_the_tiles_do_not_take_is_said(change: dict[str, Any], why: str) -> None:
+    device = replace(CUDA_H200, version=change.pop("device", "sm_90"))
+    work = replace(batch(Case(20, 10, 50)), **change)
+    assert why in str(CudaSmall().why_not(work, device))
+
+
+def test_transposes_are_left_to_triton() -> None:
+    lined, turned = Case(20, 30, 40), Case(20, 30, 40, b="F")
+    assert CudaSmall().why_not(batch(lined), CUDA_H200) is None
+    assert "element by element" in str(CudaSmall().why_not(batch(lined, turned), CUDA_H200))
+
+
+def test_no_layout_undercuts_the_least_that_is_said_of_it() -> None:
+    for most, count in ((8, 3), (40, 200), (400, 60), (3000, 4)):
+        work = work_of(uniform(1, most, count))
+        found = CudaSmall().propose(work, CUDA_H200).seconds
+        assert found is not None
+        assert CudaSmall().least(work, CUDA_H200) <= found
+
+
+# Sizes drawn, and ms of an H200 without these tiles and by them.
+DRAWN = {
+    name: (skewed(name), before, by_warps)
+    for name, before, by_warps in (
+        ("2000 by a power law", 0.0580, 0.0433),
+        ("300 of 1..2000 x 1..24 x 8..128", 0.0763, 0.0580),
+        ("800 of 2..900, even in logarithms", 0.2405, 0.1966),
+    )
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_the_engine_that_was_faster_runs(name: str) -> None:
+    sizes, before, by_warps = DRAWN[name]
+    best = choose.judge(work_of(sizes), CUDA_H200).best
+    assert best.engine == ("cuda_small" if by_warps < before else "triton_grouped")
+    assert best.seconds == pytest.approx(1e-3 * by_warps, rel=0.1)
