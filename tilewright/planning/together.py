@@ -10,7 +10,7 @@ Three slots, tiles of 12, 3, 3 and 3 seconds; the first takes more than half of 
 >>> from tilewright.planning.buckets import Tile
 >>> from tilewright.planning.grouped import lay_out
 >>> from tilewright.planning.makespan import Slots
->>> slots = Slots(compute_units=3)
+>>> slots = Slots(compute_units=3, merge=1.0)
 >>> layout = lay_out([16] * 4, [16] * 4, [12, 3, 3, 3], (Tile(16, 16, 512.0),), slots)
 >>> layout.seconds
 12.0
