@@ -32,6 +32,9 @@ typedef unsigned int u32;
 #ifndef NEAR
 #define NEAR 1
 #endif
+#ifndef UNROLL
+#define UNROLL 1
+#endif
 #ifndef CHAIN
 #define CHAIN 256
 #endif
@@ -158,7 +161,7 @@ template <int M, int N> struct Tile {
     // The products of so many of k: four at a time, then one at a time.
     static __device__ __forceinline__ void multiply(float (&sum)[COUNT], u32 left, u32 right,
                                                     int depth) {
-#pragma unroll 1
+#pragma unroll UNROLL
         for (; depth >= 4; depth -= 4, left += 16, right += 4 * B_STEP) {
             float x[4][DOWN];
 #pragma unroll
@@ -265,7 +268,7 @@ __device__ __forceinline__ void Tile<M, N>::store(const End *end, u32 memory, in
 #endif
     const Stride c_row = opaque(end->c_row);
     float *c = end->c + (i64)row * c_row + column;
-    const int m = end->m, below = column < end->n ? m - row : 0;
+    const int m = end->m < M ? end->m : M, below = column < end->n ? m - row : 0;
     const u32 from = memory + row * C_STEP + column * 4;
     if (every == 1) {
 #pragma unroll
