@@ -41,13 +41,14 @@ typedef unsigned int u32;
 constexpr int DEPTH = 16;
 #include "chains.cuh"
 
-enum Shape { SQUARE, TALL, WIDE, LARGE };  // 16 x 16, 32 x 16, 16 x 32, 32 x 32
-
 #if NEAR
 typedef int Stride;  // of rows, in elements
 #else
 typedef i64 Stride;
 #endif
+#include "small_copies.cuh"
+
+enum Shape { SQUARE, TALL, WIDE, LARGE };  // 16 x 16, 32 x 16, 16 x 32, 32 x 32
 
 struct Problem {
     const float *a, *b;  // the tile's first row, the tile's first column
@@ -63,49 +64,6 @@ struct __align__(16) End {
     int m, n, column;
 };
 constexpr int END = sizeof(End);
-
-// One number on its way, or nothing.
-__device__ __forceinline__ void copy(u32 to, const float *from, bool is_there) {
-    asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0;\n"
-                 "@p cp.async.ca.shared.global [%0], [%1], 4; }" ::"r"(to),
-                 "l"(from), "r"((int)is_there)
-                 : "memory");
-}
-
-template <int LEFT> __device__ __forceinline__ void wait() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
-    __syncwarp();
-}
-
-__device__ __forceinline__ float4 four(u32 from) {
-    float4 v;
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-                 : "r"(from));
-    return v;
-}
-
-__device__ __forceinline__ float one(u32 from) {
-    float v;
-    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(from));
-    return v;
-}
-
-__device__ __forceinline__ void put(u32 to, const float *s) {
-    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(s[0]), "f"(s[1]),
-                 "f"(s[2]), "f"(s[3])
-                 : "memory");
-}
-
-// What is made of it is made anew each time: a register for each multiple would be too many.
-__device__ __forceinline__ Stride opaque(Stride step) {
-#if NEAR
-    asm volatile("" : "+r"(step));
-#else
-    asm volatile("" : "+l"(step));
-#endif
-    return step;
-}
 
 template <int M, int N> struct Tile {
     // Bytes. Conflict-free: 16 of k of rows four apart on their way in; eight rows that are read, four
@@ -210,7 +168,7 @@ template <int M, int N> struct Tile {
                 feed.template load<true>(DEPTH, place, M);
             else if (there > 0)
                 feed.template load<false>(there, place, p.m);
-            asm volatile("cp.async.commit_group;" ::: "memory");
+            asked();
             feed.a += step, feed.b += (i64)step * feed.b_row;
             place = place == (STAGES - 1) * STAGE ? 0 : place + STAGE;
             if (ahead > 0) {
@@ -327,8 +285,7 @@ grouped_small(const i64 *problems, const int4 *tiles, int count, int shared) {
         float *c = (float *)cb.x + (i64)tile.y * c_row + tile.z;
         *end = {c, record, c_row, p.m, p.n, tile.z};
     }
-    u32 mine = (u32)__cvta_generic_to_shared(memory + END * WARPS);
-    asm volatile("" : "+r"(mine));  // made once
+    const u32 mine = once((u32)__cvta_generic_to_shared(memory + END * WARPS));
     if (tile.w == SQUARE) run<16, 16>(p, end, mine, together);
     if (tile.w == TALL) run<32, 16>(p, end, mine, together);
     if (tile.w == WIDE) run<16, 32>(p, end, mine, together);
