@@ -116,10 +116,11 @@ def test_large_and_long_products_among_small_ones_are_right(
     a[21], b[21] = np.ones((5, 0), dtype), np.ones((0, 9), dtype)
     read = of(dtype).read((tuple(a), tuple(b), None, None))
     assert read is not None
-    for found in (grouped_matmul(a, b), read.multiply() or []):
-        for x, y, z in zip(a, b, found, strict=True):
-            truth = x.astype(float) @ y
-            allowed = 2 * np.abs(x @ y - truth).max(initial=0.0) + 1e-6 * x.shape[1] ** 0.5
+    ways = zip(a, b, grouped_matmul(a, b), read.multiply() or [], strict=True)
+    for x, y, *found in ways:
+        truth = x.astype(float) @ y.astype(float)
+        allowed = 2 * np.abs(x @ y - truth).max(initial=0.0) + 1e-6 * x.shape[1] ** 0.5
+        for z in found:
             assert np.abs(z - truth).max(initial=0.0) <= allowed
 
 
