@@ -104,7 +104,7 @@ def pytest_collection() -> Iterator[None]:
 
     Nor does a test that looks for some, half a second each time. At the end all is seen again.
     Tests make and drop objects by the million, so that garbage is looked for more seldom: of 121 s
-    of eight of their files that took 6.6, and takes 2.8. A test that needs something to be gone
+    of six of their paths that took 6.6, and takes 2.8. A test that needs something to be gone
     collects by itself.
     """
     gc.disable()
