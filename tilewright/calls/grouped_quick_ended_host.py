@@ -99,8 +99,8 @@ def ended_at_once(a: Any, b: Any, out: Any, bias: Any, activation: Any) -> Any:
         elif len(held[0]) > _FEW:
             done = _by_lists(by, held, ends)
         else:
-            found = by.looked(held, ends)
-            done = _loop(held, ends, dots=found > 1) if found else None
+            dots = by.looked(held, ends)
+            done = None if dots is None else _loop(held, ends, dots=dots)
     except MemoryError:
         if out is None:
             return None  # the checks have the words for it
@@ -114,7 +114,7 @@ def _are_dots(a: Any, b: Any, out: Any) -> bool:
     held = (tuple(a), tuple(b), tuple(out), None)  # another thread may change the lists
     kind = a[0].dtype
     by = lists_for(kind) if kind in REAL else None
-    if by is None or by.looked(held) < 2:
+    if by is None or not by.looked(held):
         return False
     try:
         for x, y, z in zip(*held[:3]):  # noqa: B905 (as many as there are)
@@ -164,12 +164,12 @@ def _by_lists(by: Lists, held: Held, ends: str) -> list[NDArray] | None:
     read = by.read(held, ends)
     if read is None:
         return None
-    if not read.is_uneven and read.saved > 0:
-        done = read.multiply()
-    elif read.is_uneven and is_worth_planning(len(held[0]), read.flops):
+    if read.is_uneven and is_worth_planning(len(held[0]), read.flops):
         done = None
-    else:
+    elif read.is_uneven or not read.is_sooner:
         done = _loop(held, ends, dots=read.is_dots)
+    else:
+        done = read.multiply()
     read.leave()
     return done
 

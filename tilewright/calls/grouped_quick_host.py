@@ -142,10 +142,10 @@ def _many(a: Any, b: Any) -> list[NDArray] | None:
     read = None if by is None else by.read((*held, None, None))
     if read is None:
         return _looped(*held, kind)
-    if read.is_uneven:
-        found = None if is_worth_planning(len(held[0]), read.flops) else _looped(*held, kind)
-    elif read.saved <= 0:
-        found = _loop(*held, read.widest)
+    if read.is_uneven and is_worth_planning(len(held[0]), read.flops):
+        found = None
+    elif read.is_uneven or not read.is_sooner:
+        found = _loop(*held, dots=read.is_dots)
     else:
         found = read.multiply()
     read.leave()
@@ -186,14 +186,14 @@ def _looped(a: tuple[Any, ...], b: tuple[Any, ...], kind: Any) -> list[NDArray] 
             return None
         if saved(len(a), 2.0 * operations) > _WORTH_COMPILING:
             is_ready(resolve(None), kind.name)  # compiles beside
-    return _loop(a, b, largest)
+    return _loop(a, b, dots=largest < ZEROED)
 
 
-def _loop(a: tuple[Any, ...], b: tuple[Any, ...], largest: int) -> list[NDArray] | None:
-    """`largest`: elements of the largest result. None where the checks have the words."""
+def _loop(a: tuple[Any, ...], b: tuple[Any, ...], *, dots: bool) -> list[NDArray] | None:
+    """`dots`: whether NumPy's `dot` may make all of them. None where the checks have the words."""
     pairs = zip(a, b)  # noqa: B905 (as many as there are)
     try:
-        if largest < ZEROED:
+        if dots:
             return [x.dot(y) for x, y in pairs]
         return [x.dot(y) if len(x) * y.shape[1] < ZEROED else x @ y for x, y in pairs]
     except (ValueError, MemoryError):
