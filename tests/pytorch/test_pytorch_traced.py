@@ -131,6 +131,8 @@ def test_a_compiler_does_not_follow_products_of_numpys_arrays(name: str) -> None
 
 
 BITS, OTHERS = (tw.onebit.pack(x) for x in (A, B))
+IMAGES = tw.onebit.pack(np.ones((5, 5, 64), np.float32))
+WINDOWS = tw.onebit.Conv2d(np.ones((3, 2, 2, 64), np.float32))
 OF_BITS: dict[str, Any] = {
     "matmul": lambda: tw.onebit.matmul(BITS, OTHERS),
     "list": lambda: tw.onebit.grouped_matmul([BITS] * 3, [OTHERS] * 3)[2],
@@ -139,6 +141,7 @@ OF_BITS: dict[str, Any] = {
         *(tw.onebit.pack(torch.from_numpy(x)) for x in (A, B))
     ),
     "unpacked": lambda: tw.onebit.unpack(tw.onebit.matmul(BITS, OTHERS, threshold=1)),
+    "windows": lambda: WINDOWS(IMAGES),
     "explained": lambda: len(tw.onebit.explain(BITS, OTHERS)),
 }
 
