@@ -63,10 +63,7 @@ def few(a: Any, b: Any) -> list[Tensor] | None:
             nested = x.is_nested or y.is_nested or u.is_nested or v.is_nested
             if guards and not nested and guards[2](x, u, y, v):
                 return [_multiply(x, y), _multiply(u, v)]
-        elif count > _FEW:
-            if _are_guarded(a, b, guards):
-                return [*map(_multiply, a, b)]
-        elif a[0].is_cpu and a[0].dtype in DTYPES:
+        elif count <= (_WITH_GUARDS if guards else _FEW) and a[0].is_cpu and a[0].dtype in DTYPES:
             made = [*map(_multiply, a, b)]
             if guards[count](*a, *b) if count < len(guards) else _do_guards_pass(a, b, guards):
                 return made
@@ -122,7 +119,7 @@ def _unusual(a: Any, b: Any, count: int, made: list[Tensor] | None) -> list[Tens
         elif _do_guards_pass(a, b, guards):
             return made
     if count > _FEW:
-        return loop(a, b, None)
+        return loop(a, b, None, made)
     found = _asked(a, b, made or [*map(_multiply, a, b)], count)
     if found is not None and guards is None:
         _make_guards(kind)
@@ -197,8 +194,9 @@ def _make_guards(kind: tuple[Any, ...]) -> None:
     _guards[kind] = guards
 
 
-def loop(a: Any, b: Any, bias: Any) -> list[Tensor] | None:
-    """The same of any number on a processor, with a bias each; None for what is anything else."""
+def loop(a: Any, b: Any, bias: Any, made: list[Tensor] | None = None) -> list[Tensor] | None:
+    """The same of any number on a processor, with a bias each; None for what is anything else.
+    `made`: the products, where they are made by now."""
     if _is_traced():
         return None
     operands = (a, b) if bias is None else (bias, a, b)
@@ -212,7 +210,7 @@ def loop(a: Any, b: Any, bias: Any) -> list[Tensor] | None:
         within = addresses.are_held(held)
         if within is False or (within is None and any(map(is_short, held))):
             return None
-        found = list(map(_multiply if bias is None else torch.addmm, *operands))
+        found = made or list(map(_multiply if bias is None else torch.addmm, *operands))
         alike = within or _are_alike(held)
         if alike and found[0].dtype in DTYPES and (bias is None or _fit(bias, found)):
             return found
