@@ -119,8 +119,9 @@ def _unusual(a: Any, b: Any, count: int, made: list[Tensor] | None) -> list[Tens
         elif _do_guards_pass(a, b, guards):
             return made
     if count > _FEW:
-        return loop(a, b, None, made)
-    found = _asked(a, b, made or [*map(_multiply, a, b)], count)
+        found = loop(a, b, None, made)
+    else:
+        found = _asked(a, b, made or [*map(_multiply, a, b)], count)
     if found is not None and guards is None:
         _make_guards(kind)
         _usual = _guards.get(kind, _usual)
