@@ -51,7 +51,8 @@ class Tile:
     `rate` is flops a second that one slot reaches on a full tile while the others are busy too;
     `overhead` the seconds of a tile of no depth: its share of dispatch, and writing C. k is rounded
     up to `step`, and parts of a cut k begin at multiples of it. Edge tiles take as long as whole
-    ones, unless `trim` says to which multiples of rows and columns they are computed.
+    ones, unless `trim` says to which multiples of rows and columns they are computed. Of a `whole`
+    one nothing is cut along k.
     """
 
     m: int
@@ -60,6 +61,7 @@ class Tile:
     overhead: float = 0.0
     step: int = 1
     trim: tuple[int, int] | None = None
+    whole: bool = False
 
     @classmethod
     def timed(cls, m: int, n: int, step: int, fixed: float, slope: float, slots: int) -> Tile:
@@ -125,7 +127,7 @@ class Choice(Fixed):
         """Seconds besides the tiles: launches, and adding up the parts of what is cut along k."""
         if not self.partials:
             return slots.launch * launches
-        return slots.launch * (launches + 1) + slots.merge * self.partials / slots.count
+        return slots.launch * (launches + slots.adds) + slots.merge * self.partials / slots.count
 
     def score(self, slots: Slots) -> float:
         """Least seconds that any order can reach with one launch a shape."""
@@ -232,7 +234,8 @@ def _parts(table: Table, over: Ints, limit: float, rows: range) -> tuple[Floats,
     whole = table.seconds[rows.start : rows.stop, over] - overhead
     steps = np.maximum(np.ceil(table.k[over] / step), 1.0)
     room = np.maximum(limit - overhead, overhead)
-    parts = np.clip(np.ceil(whole / room), 1.0, steps)
+    most = np.where(_column(tiles, "whole") > 0, 1.0, steps)
+    parts = np.clip(np.ceil(whole / room), 1.0, most)
     depth = np.ceil(steps / parts)
     return np.ceil(steps / depth), depth * step, overhead + whole * depth / steps
 

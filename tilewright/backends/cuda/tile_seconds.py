@@ -39,6 +39,8 @@ class TileShape:
     slope: float
     cuda: bool = False
     trim: tuple[int, int] | None = None
+    whole: bool = False
+    resident: int = h200.RESIDENT
 
     def shared(self, item: int) -> int:
         """Bytes of local memory that the blocks loaded ahead take, at most."""
@@ -46,9 +48,9 @@ class TileShape:
 
     def tile(self, multiply: float = 1.0) -> Tile:
         """As the planner knows it, where a unit multiplies so many times as fast as an H200's."""
-        slots = h200.UNITS * h200.RESIDENT
+        slots = h200.UNITS * self.resident
         found = Tile.timed(self.m, self.n, self.k, self.fixed, self.slope, slots)
-        return replace(found, rate=found.rate * multiply, trim=self.trim)
+        return replace(found, rate=found.rate * multiply, trim=self.trim, whole=self.whole)
 
 
 _Cut = tuple[int, int, int, int, int]  # rows, columns, steps of k; warps, stages
@@ -109,6 +111,8 @@ def shapes_of(
         shapes = _CUDA_DOUBLE
     elif cuda:
         shapes = _CUDA_WIDE_SINGLE if wide else _CUDA_SINGLE
+        if JOINED:
+            shapes = tuple(replace(x, whole=not x.cuda, resident=6) for x in shapes)
     elif dtype == "float32":
         shapes = _TF32 if precision == "tf32" else _WIDE_SINGLE if wide else _SINGLE
     elif dtype == "float64":
@@ -121,14 +125,19 @@ def shapes_of(
     return tuple(shape for shape in shapes if shape.shared(item) <= device.local_memory)
 
 
-def slots_of(device: Device, *, cut: bool = True) -> Slots:
+JOINED = True
+
+
+def slots_of(device: Device, *, cut: bool = True, cuda: bool = False, dtype: str = "") -> Slots:
     """The device's scheduler: a launch deals tiles to compute units as they come free.
 
     An element of a partial result is written and read once; without `cut` none may be made.
     """
-    merge = h200.TILE_MERGE * h200.UNITS * h200.RESIDENT if cut else np.inf
+    resident = 6 if JOINED and cuda and dtype == "float32" else h200.RESIDENT
+    merge = h200.TILE_MERGE * h200.UNITS * resident if cut else np.inf
     units = device.compute_units
-    return Slots(units, h200.RESIDENT, launch=h200.TILE_LAUNCH, merge=merge)
+    adds = not (JOINED and cuda)
+    return Slots(units, resident, launch=h200.TILE_LAUNCH, merge=merge, adds=adds)
 
 
 @dataclass(frozen=True)

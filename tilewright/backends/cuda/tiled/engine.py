@@ -8,7 +8,7 @@ kernels   records and tile lists in one table; one launch a shape and a kind of 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,9 @@ from tilewright.backends.cuda.machine.streams import in_turn, side_by_side
 from tilewright.backends.cuda.machine.tables import records
 from tilewright.backends.cuda.machine.triton_launch import Pointer, Task, placed, triton_type
 from tilewright.backends.cuda.tile_seconds import TileShape, shapes_of, slots_of
+from tilewright.backends.cuda import tile_seconds
 from tilewright.backends.cuda.tiled import simt
+from tilewright.backends.cuda.tiled.joined import SUMS, joined, places_of
 from tilewright.backends.cuda.tiled.layouts import Group, codes, is_mostly_wide, kinds
 from tilewright.backends.cuda.tiled.little import laid_out, little
 from tilewright.backends.cuda.tiled.parts import Parts, adding, parts_of
@@ -96,6 +98,8 @@ class TritonGrouped:
         else:
             reason = f"{plan.reason}; {_words(plan)}"
             size = plan.sums.elements * ITEMSIZE[sums_of(work.dtype)]
+            if tile_seconds.JOINED and any(shape.cuda for shape in tiles.shapes):
+                size = places_of(plan) * SUMS * ITEMSIZE[work.dtype]
         if work.precision == "tf32" and tiles.precision != "tf32":
             reason += f"; in IEEE float32, as {device.version} has no tf32"
         if work.precision == "fp32x":
@@ -169,7 +173,8 @@ class _Given:
         facts = (device.compute_units, device.local_memory, faster, work.dtype, precision)
         shapes = shapes_of(work.dtype, device, precision, wide=wide, cuda=cuda)
         cut = cut and work.dtype not in PARTS  # sum_parts adds real numbers
-        tiles, slots = tuple(shape.tile(faster) for shape in shapes), slots_of(device, cut=cut)
+        tiles = tuple(shape.tile(faster) for shape in shapes)
+        slots = slots_of(device, cut=cut, cuda=cuda, dtype=work.dtype)
         return cls(code, shapes, tiles, slots, precision, (*facts, wide, cuda, work.order, cut))
 
 
@@ -240,6 +245,8 @@ def _few(work: Work, decided: _Tiles, plan: Single) -> Kernels:
 
 def _many(work: Work, decided: _Tiles, layout: GroupedLayout) -> Kernels:
     """Tables laid out, kernels compiled: what is left is placing and launching."""
+    if tile_seconds.JOINED and any(shape.cuda for shape in decided.shapes):
+        return _joined(work, decided, layout)
     parts = parts_of(work, layout)
     where, draft = sources(work), Draft(places(work))
     table = records(work)
@@ -264,15 +271,33 @@ def _many(work: Work, decided: _Tiles, layout: GroupedLayout) -> Kernels:
     return Kernels(draft.template(parts.bytes), in_turn(phases), count)
 
 
+def _joined(work: Work, decided: _Tiles, layout: GroupedLayout) -> Kernels:
+    """The same of tiles whose parts the last block adds up."""
+    where, draft, made = sources(work), Draft(places(work)), joined(layout)
+    uncut = Parts.none(len(work.m))
+    tiles, groups = _grouped_tiles(work, decided.code, layout, uncut, made.piece)
+    columns = enumerate((where.a, where.b, where.c, where.bias))
+    table_at, tiles_at = draft.add(records(work), *columns), draft.add(tiles)
+    pieces = (draft.add(made.pieces), draft.add(np.zeros(made.places, np.int32)))
+    products = _products(work, decided, groups, table_at, tiles_at, pieces)
+    template = draft.template(made.places * SUMS * ITEMSIZE[work.dtype])
+    return Kernels(template, side_by_side(products, work.ordinal), len(products))
+
+
 def _products(
-    work: Work, decided: _Tiles, groups: list[Group], table: int, tiles: int
+    work: Work,
+    decided: _Tiles,
+    groups: list[Group],
+    table: int,
+    tiles: int,
+    pieces: tuple[int, int] = (0, 0),
 ) -> list[Launch]:
     """The launch of each group; the records begin at byte `table`, the tiles at byte `tiles`."""
     launches = []
     for group in groups:
         shape = decided.shapes[group.shape]
         if shape.cuda:
-            one = simt.product(work, shape, group, table, tiles, plain=_is_plain(work))
+            one = simt.product(work, shape, group, table, tiles, pieces, plain=_is_plain(work))
         else:
             task = _multiply(work, shape, group, decided.precision, table, tiles)
             one = placed(task, work.ordinal)
@@ -281,7 +306,11 @@ def _products(
 
 
 def _grouped_tiles(
-    work: Work, code: Ints, layout: GroupedLayout, parts: Parts
+    work: Work,
+    code: Ints,
+    layout: GroupedLayout,
+    parts: Parts,
+    piece: npt.NDArray[np.int32] | None = None,
 ) -> tuple[npt.NDArray[np.int32], list[Group]]:
     """The tile list, launch after launch, and the launches. Within one the plan's order stays."""
     queue = layout.queue
@@ -293,7 +322,14 @@ def _grouped_tiles(
     np.multiply(queue.col, widths[queue.problem], out=entry[:, 2])
     shape = layout.tile.astype(np.int64)
     order, groups = kinds(work, code, queue.problem, shape, parts.is_cut)
-    return entry if order is None else entry[order], groups
+    if piece is not None:
+        entry[:, 3] = piece
+    entry = entry if order is None else entry[order]
+    if piece is not None:
+        groups = [
+            replace(x, parts=bool(entry[x.first : x.first + x.count, 3].any())) for x in groups
+        ]
+    return entry, groups
 
 
 def _multiply(

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.arrays.addresses import Columns
+from tilewright.backends.cuda import tile_seconds
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.backends.cuda.machine.placing import At, Launch, Step, in_order
 from tilewright.backends.cuda.tile_seconds import TileShape
@@ -78,20 +79,31 @@ def _why_no_size(work: Work) -> str | None:
 
 
 def product(
-    work: Work, shape: TileShape, group: Group, table_at: int, tiles_at: int, *, plain: bool
+    work: Work,
+    shape: TileShape,
+    group: Group,
+    table_at: int,
+    tiles_at: int,
+    pieces_at: tuple[int, int],
+    *,
+    plain: bool,
 ) -> Launch:
     """The launch of one group of tiles. `plain`: C is the product and nothing else."""
-    general = not (plain or group.parts)
+    joins = tile_seconds.JOINED and group.parts
+    general = not (plain or (group.parts and not joins))
     macros = (
         ("STAGES", shape.stages),
         ("WIDE", int(group.wide > 1)),
         ("GENERAL", int(general)),
         ("ACTIVATION", ACTIVATIONS.index(work.activation) if general else 0),
+        ("PARTS", int(joins)),
     )
     if work.dtype == "float64":
         shared = shape.stages * _DOUBLE_STAGE
         kernel = nvrtc.function("grouped_double", macros, work.ordinal, shared=shared)
     else:
         kernel = nvrtc.function("grouped_single", macros, work.ordinal)
-    values = (At(table_at), At(tiles_at + 16 * group.first))
+    values: tuple[At, ...] = (At(table_at), At(tiles_at + 16 * group.first))
+    if joins:
+        values = (*values, *map(At, pieces_at), At(0, scratch=True))
     return in_order([Step(kernel, group.count, 32 * shape.warps, values)])

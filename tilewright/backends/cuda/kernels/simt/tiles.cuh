@@ -28,6 +28,21 @@ __device__ __forceinline__ void copy(u32 to, const float *from, bool inside) {
                      : "memory");
 }
 
+#ifndef EDGES
+#define EDGES 0
+#endif
+#ifndef ENDS
+#define ENDS 0
+#endif
+#if EDGES
+__device__ __forceinline__ void copy_if(u32 to, const float *from, bool inside, bool there) {
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %3, 0;"
+                 " @p cp.async.ca.shared.global [%0], [%1], 4, %2;}" ::"r"(to), "l"(from),
+                 "r"(inside ? 4 : 0), "r"((int)there)
+                 : "memory");
+}
+#endif
+
 // What one thread copies of an operand: its first element, and every so many rows from there on.
 struct Source {
     const float *matrix, *first;
@@ -49,6 +64,17 @@ template <int EACH> struct Across {
         const int row = threadIdx.x / BESIDE;
         const float *from = s.first + k * s.step;
         to += (row * STEP + threadIdx.x % BESIDE * EACH) * 4;
+#if EDGES
+        if (!INSIDE) {
+            if (s.left > 0)
+#pragma unroll
+                for (int i = 0; i < DEPTH / APART; i++) {
+                    copy<4 * EACH>(to + i * APART * STEP * 4, from, row + i * APART < depth);
+                    from += APART * s.step;
+                }
+            return;
+        }
+#endif
 #pragma unroll
         for (int i = 0; i < DEPTH / APART; i++) {
             const bool inside = INSIDE || (row + i * APART < depth && s.left > 0);
