@@ -27,7 +27,8 @@ class TileShape:
     """A tile shape with its launch options, and seconds: of no depth, and of 128 steps of k more.
 
     `cuda` says that a kernel of kernels/simt computes it, not Triton's grouped_tiles; `trim` that
-    what lies over a problem's edge takes less, as `Tile` has it.
+    what lies over a problem's edge takes less, and `whole` that nothing is cut along k, as `Tile`
+    has them; `resident` is how many are in work on a multiprocessor at once.
     """
 
     m: int
@@ -56,18 +57,27 @@ class TileShape:
 _Cut = tuple[int, int, int, int, int]  # rows, columns, steps of k; warps, stages
 
 
-def _timed(
-    seconds: h200.TileSeconds, *cuts: _Cut, cuda: _Cut | None = None
+def _timed(seconds: h200.TileSeconds, *cuts: _Cut) -> tuple[TileShape, ...]:
+    return tuple(TileShape(*cut, *seconds[cut[:2]]) for cut in cuts)
+
+
+def _beside_cuda(
+    seconds: h200.TileSeconds, cuda: _Cut, *cuts: _Cut, trim: tuple[int, int] | None = None
 ) -> tuple[TileShape, ...]:
-    first = () if cuda is None else (TileShape(*cuda, *seconds[cuda[:2]], cuda=True),)
-    return (*first, *(TileShape(*cut, *seconds[cut[:2]]) for cut in cuts))
+    """A shape in CUDA C++, whose blocks add parts up themselves, and Triton's, cut by none then."""
+    resident = h200.CUDA_RESIDENT
+    first = TileShape(*cuda, *seconds[cuda[:2]], cuda=True, trim=trim, resident=resident)
+    others = _timed(seconds, *cuts)
+    return (first, *(replace(shape, whole=True, resident=resident) for shape in others))
 
 
 _SMALL: tuple[_Cut, ...] = ((32, 32, 32, 4, 1), (16, 32, 32, 2, 1), (16, 16, 16, 1, 1))
 _SINGLE = _timed(h200.TILES_SINGLE, (64, 64, 16, 4, 3), *_SMALL)
 _WIDE_SINGLE = _timed(h200.TILES_WIDE_SINGLE, (64, 64, 16, 4, 3), *_SMALL)
-_CUDA_SINGLE = _timed(h200.TILES_CUDA_SINGLE, *_SMALL, cuda=(64, 64, 16, 2, 2))
-_CUDA_WIDE_SINGLE = _timed(h200.TILES_CUDA_WIDE_SINGLE, *_SMALL, cuda=(64, 64, 16, 2, 2))
+_CUDA = (64, 64, 16, 2, 2)
+_HALVES = (32, 32)  # of a tile of grouped_single.cu: what it is trimmed to
+_CUDA_SINGLE = _beside_cuda(h200.TILES_CUDA_SINGLE, _CUDA, *_SMALL, trim=_HALVES)
+_CUDA_WIDE_SINGLE = _beside_cuda(h200.TILES_CUDA_WIDE_SINGLE, _CUDA, *_SMALL, trim=_HALVES)
 _TF32 = _timed(
     h200.TILES_TF32, (64, 64, 16, 4, 3), (32, 32, 32, 2, 2), (16, 32, 32, 2, 1), (16, 16, 16, 1, 1)
 )
@@ -93,7 +103,7 @@ _WIDE_HALF = _timed(
 _DOUBLE = _timed(h200.TILES_DOUBLE, (64, 64, 16, 4, 3), (32, 32, 16, 4, 3), (16, 16, 16, 1, 1))
 # One shape, as edges take less: with Triton's small ones beside it 800 products of 2 to 900, even
 # in logarithms, took 0.242 ms, by it alone 0.221, by Triton's three 0.226 (H200).
-_CUDA_DOUBLE = _timed(h200.TILES_CUDA_DOUBLE, cuda=(64, 64, 16, 4, 3))
+_CUDA_DOUBLE = _beside_cuda(h200.TILES_CUDA_DOUBLE, (64, 64, 16, 4, 3))
 _COMPLEX = _timed(h200.TILES_COMPLEX, (32, 64, 16, 4, 3), (32, 32, 16, 4, 3), (16, 16, 16, 1, 1))
 _COMPLEX_DOUBLE = _timed(h200.TILES_COMPLEX_DOUBLE, (32, 32, 16, 4, 2), (16, 16, 16, 1, 1))
 
@@ -111,8 +121,6 @@ def shapes_of(
         shapes = _CUDA_DOUBLE
     elif cuda:
         shapes = _CUDA_WIDE_SINGLE if wide else _CUDA_SINGLE
-        if JOINED:
-            shapes = tuple(replace(x, whole=not x.cuda, resident=6) for x in shapes)
     elif dtype == "float32":
         shapes = _TF32 if precision == "tf32" else _WIDE_SINGLE if wide else _SINGLE
     elif dtype == "float64":
@@ -125,18 +133,16 @@ def shapes_of(
     return tuple(shape for shape in shapes if shape.shared(item) <= device.local_memory)
 
 
-JOINED = True
-
-
-def slots_of(device: Device, *, cut: bool = True, cuda: bool = False, dtype: str = "") -> Slots:
+def slots_of(
+    device: Device, *, cut: bool = True, adds: bool = True, resident: int = h200.RESIDENT
+) -> Slots:
     """The device's scheduler: a launch deals tiles to compute units as they come free.
 
-    An element of a partial result is written and read once; without `cut` none may be made.
+    An element of a partial result is written and read once, in a launch of its own where that
+    `adds` parts; without `cut` none may be made.
     """
-    resident = 6 if JOINED and cuda and dtype == "float32" else h200.RESIDENT
     merge = h200.TILE_MERGE * h200.UNITS * resident if cut else np.inf
     units = device.compute_units
-    adds = not (JOINED and cuda)
     return Slots(units, resident, launch=h200.TILE_LAUNCH, merge=merge, adds=adds)
 
 

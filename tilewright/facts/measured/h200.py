@@ -44,6 +44,7 @@ LIBRARY_DEEP, LIBRARY_DEEPEST = 0.1, 5e-6
 # Triton's tiles in work on a multiprocessor at once. The planner's slots are equal; registers allow
 # 2 to 32.
 RESIDENT = 4
+CUDA_RESIDENT = 6  # of grouped_single.cu's
 TILE_LAUNCH = 6e-6  # of a launch of its own: its start, and the idle end of the one before
 TILE_START = 3e-6  # from one launch to the next on an empty device
 TILE_MERGE = 3e-12  # to write and read an element of a partial result, on a full device

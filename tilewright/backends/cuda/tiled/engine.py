@@ -21,7 +21,6 @@ from tilewright.backends.cuda.machine.streams import in_turn, side_by_side
 from tilewright.backends.cuda.machine.tables import records
 from tilewright.backends.cuda.machine.triton_launch import Pointer, Task, placed, triton_type
 from tilewright.backends.cuda.tile_seconds import TileShape, shapes_of, slots_of
-from tilewright.backends.cuda import tile_seconds
 from tilewright.backends.cuda.tiled import simt
 from tilewright.backends.cuda.tiled.joined import SUMS, joined, places_of
 from tilewright.backends.cuda.tiled.layouts import Group, codes, is_mostly_wide, kinds
@@ -90,6 +89,9 @@ class TritonGrouped:
         plan = tiles.plan
         return _few(work, tiles, plan) if isinstance(plan, Single) else _many(work, tiles, plan)
 
+    def _scratch(self, plan: GroupedLayout, work: Work) -> int:
+        return plan.sums.elements * ITEMSIZE[sums_of(work.dtype)]
+
     def _proposal(self, tiles: _Tiles, work: Work, device: Device) -> Proposal:
         plan, size = tiles.plan, 0
         if isinstance(plan, Single):
@@ -97,9 +99,7 @@ class TritonGrouped:
             reason = f"given: good enough, none better is sought; tiles {shape.m} x {shape.n}"
         else:
             reason = f"{plan.reason}; {_words(plan)}"
-            size = plan.sums.elements * ITEMSIZE[sums_of(work.dtype)]
-            if tile_seconds.JOINED and any(shape.cuda for shape in tiles.shapes):
-                size = places_of(plan) * SUMS * ITEMSIZE[work.dtype]
+            size = self._scratch(plan, work)
         if work.precision == "tf32" and tiles.precision != "tf32":
             reason += f"; in IEEE float32, as {device.version} has no tf32"
         if work.precision == "fp32x":
@@ -147,6 +147,14 @@ class CudaGrouped(TritonGrouped):
             raise KernelError("no tile is large: as triton_grouped")
         return self._proposal(tiles, work, device)
 
+    def _kernels(self, proposal: Proposal, work: Work) -> Kernels:
+        tiles: _Tiles = proposal.decisions
+        plan = tiles.plan
+        return _few(work, tiles, plan) if isinstance(plan, Single) else _joined(work, tiles, plan)
+
+    def _scratch(self, plan: GroupedLayout, work: Work) -> int:
+        return places_of(plan) * SUMS * ITEMSIZE[work.dtype]
+
 
 def _precision(work: Work, device: Device) -> str:
     wants = work.precision == "tf32" and work.dtype == "float32" and device.has("tf32")
@@ -174,7 +182,7 @@ class _Given:
         shapes = shapes_of(work.dtype, device, precision, wide=wide, cuda=cuda)
         cut = cut and work.dtype not in PARTS  # sum_parts adds real numbers
         tiles = tuple(shape.tile(faster) for shape in shapes)
-        slots = slots_of(device, cut=cut, cuda=cuda, dtype=work.dtype)
+        slots = slots_of(device, cut=cut, adds=not cuda, resident=shapes[0].resident)
         return cls(code, shapes, tiles, slots, precision, (*facts, wide, cuda, work.order, cut))
 
 
@@ -245,8 +253,6 @@ def _few(work: Work, decided: _Tiles, plan: Single) -> Kernels:
 
 def _many(work: Work, decided: _Tiles, layout: GroupedLayout) -> Kernels:
     """Tables laid out, kernels compiled: what is left is placing and launching."""
-    if tile_seconds.JOINED and any(shape.cuda for shape in decided.shapes):
-        return _joined(work, decided, layout)
     parts = parts_of(work, layout)
     where, draft = sources(work), Draft(places(work))
     table = records(work)

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.arrays.addresses import Columns
-from tilewright.backends.cuda import tile_seconds
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.backends.cuda.machine.placing import At, Launch, Step, in_order
 from tilewright.backends.cuda.tile_seconds import TileShape
@@ -25,8 +24,6 @@ from tilewright.facts.device import Device
 from tilewright.facts.dtypes import ITEMSIZE
 from tilewright.facts.problem import ACTIVATIONS
 
-# Bytes of a step in grouped_double.cu: rows of A, 16 and 4 numbers long, and of B, 64 and 4.
-_DOUBLE_STAGE = 8 * (64 * 20 + 16 * 68)
 _LARGE = 48  # rows and columns from which on tiles of 64 x 64 are worth planning for
 
 
@@ -89,21 +86,22 @@ def product(
     plain: bool,
 ) -> Launch:
     """The launch of one group of tiles. `plain`: C is the product and nothing else."""
-    joins = tile_seconds.JOINED and group.parts
-    general = not (plain or (group.parts and not joins))
+    general = not plain
     macros = (
         ("STAGES", shape.stages),
         ("WIDE", int(group.wide > 1)),
         ("GENERAL", int(general)),
         ("ACTIVATION", ACTIVATIONS.index(work.activation) if general else 0),
-        ("PARTS", int(joins)),
+        ("PARTS", int(group.parts)),
     )
     if work.dtype == "float64":
-        shared = shape.stages * _DOUBLE_STAGE
+        # A step's rows of A, `k` and 4 numbers long, and of B, 64 and 4.
+        shared = 8 * shape.stages * (shape.m * (shape.k + 4) + shape.k * (shape.n + 4))
+        macros = (*macros, ("DEPTH", shape.k))
         kernel = nvrtc.function("grouped_double", macros, work.ordinal, shared=shared)
     else:
         kernel = nvrtc.function("grouped_single", macros, work.ordinal)
-    values: tuple[At, ...] = (At(table_at), At(tiles_at + 16 * group.first))
-    if joins:
-        values = (*values, *map(At, pieces_at), At(0, scratch=True))
+    scratch = At(0, scratch=True) if group.parts else At(table_at)  # there is none: not looked at
+    lists = (At(table_at), At(tiles_at + 16 * group.first))
+    values = (*lists, *map(At, pieces_at), scratch)
     return in_order([Step(kernel, group.count, 32 * shape.warps, values)])

@@ -1,5 +1,5 @@
 // grouped_double: fp64 tiles of many problems of unlike sizes, by Hopper's tensor cores. A block a
-// tile, tiles and problems as grouped_single.cu has them.
+// tile, tiles, problems and PARTS as grouped_single.cu has them.
 //
 //                    B  8 columns a fragment
 //                       0 1 0 1 0 1 0 1         which warp of two across
@@ -14,21 +14,9 @@
 // GENERAL: C = activation(alpha sum + beta C + bias). Steps of A, B and C along their rows are 1.
 typedef long long i64;
 typedef unsigned int u32;
-#ifndef PARTS
-#define PARTS 0
-#endif
 #include "joined.cuh"
 
-#ifndef DEPTH
-#define DEPTH 16
-#endif
-#ifndef FAST
-#define FAST 0
-#endif
-#ifndef ENDS
-#define ENDS 0
-#endif
-constexpr int THREADS = 128, SIDE = 64, RESIDENT = 3;
+constexpr int THREADS = 128, SIDE = 64, SLICE = 16, RESIDENT = 3, SUMS = SIDE * SIDE / THREADS;
 constexpr int A_STEP = DEPTH + 4, B_STEP = SIDE + 4;  // lanes of half a warp read 16 banks
 constexpr int A_WORDS = SIDE * A_STEP, STAGE = A_WORDS + DEPTH * B_STEP;
 
@@ -44,7 +32,8 @@ struct Tile {
     i64 a_step, b_step;
     int rows, columns, k, steps;
 
-#if FAST
+    // A step's numbers, a thread one k of some rows, and a column of every second k; WHOLE: all of
+    // the step's k exists.
     template <bool WHOLE> __device__ __forceinline__ void load_of(int step, double *to) const {
         const int left = WHOLE ? DEPTH : k - step * DEPTH;
         const int mine = threadIdx.x % DEPTH, row = threadIdx.x / DEPTH;
@@ -65,41 +54,14 @@ struct Tile {
             from += THREADS / SIDE * b_step;
         }
     }
-    // The next step's numbers, a thread one k of some rows, and a column of every second k.
     __device__ __forceinline__ void load(int step, double *to) const {
         if ((step + 1) * DEPTH <= k) load_of<true>(step, to);
         else if (step < steps) load_of<false>(step, to);
         asm volatile("cp.async.commit_group;" ::: "memory");
     }
-#else
-    // The next step's numbers, a thread one k of every eighth row, and a column of every second k.
-    __device__ __forceinline__ void load(int step, double *to) const {
-        if (step < steps) {
-            const int left = k - step * DEPTH;
-            const int mine = threadIdx.x % DEPTH, row = threadIdx.x / DEPTH;
-            const double *from = a + row * a_step + (mine < left ? step * DEPTH + mine : 0);
-            double *at = to + row * A_STEP + mine;
-#pragma unroll
-            for (int i = 0; i < SIDE; i += THREADS / DEPTH) {
-                if (row + i < rows) copy(at + i * A_STEP, from, mine < left);
-                from += THREADS / DEPTH * a_step;
-            }
-            const int column = threadIdx.x % SIDE, first = threadIdx.x / SIDE;
-            from = b + ((i64)step * DEPTH + first) * b_step + column;
-            at = to + A_WORDS + first * B_STEP + column;
-            if (column < columns)
-#pragma unroll
-                for (int i = 0; i < DEPTH; i += THREADS / SIDE) {
-                    copy(at + i * B_STEP, first + i < left ? from : b, first + i < left);
-                    from += THREADS / SIDE * b_step;
-                }
-        }
-        asm volatile("cp.async.commit_group;" ::: "memory");
-    }
-#endif
 };
 
-__device__ __forceinline__ void multiply(double (&sum)[4], const double (&a)[8],
+__device__ __forceinline__ void multiply(double *sum, const double (&a)[8],
                                          const double (&b)[4]) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0, %1, %2, %3},"
                  " {%4, %5, %6, %7, %8, %9, %10, %11}, {%12, %13, %14, %15}, {%0, %1, %2, %3};"
@@ -108,13 +70,13 @@ __device__ __forceinline__ void multiply(double (&sum)[4], const double (&a)[8],
                    "d"(a[7]), "d"(b[0]), "d"(b[1]), "d"(b[2]), "d"(b[3]));
 }
 
-// A step: the fragments of this warp, of which `down` by `across` are there, or all.
+// A slice of a step: the fragments of this warp, of which `down` by `across` are there, or all.
 template <bool WHOLE>
-__device__ __forceinline__ void add_step(double (&sum)[2][4][4], const double *stage, int at,
-                                         int wm, int wn, int down, int across) {
-    const int lane = threadIdx.x % 32;
-    const double *left = stage + (16 * wm + lane / 4) * A_STEP + lane % 4 + at;
-    const double *right = stage + A_WORDS + (lane % 4 + at) * B_STEP + 8 * wn + lane / 4;
+__device__ __forceinline__ void add_slice(double (&sum)[SUMS], const double *stage, int slice,
+                                          int wm, int wn, int down, int across) {
+    const int lane = threadIdx.x % 32, k = slice + lane % 4;
+    const double *left = stage + (16 * wm + lane / 4) * A_STEP + k;
+    const double *right = stage + A_WORDS + k * B_STEP + 8 * wn + lane / 4;
     double a[2][8], b[4][4];
 #pragma unroll
     for (int i = 0; i < 2; i++)
@@ -128,7 +90,7 @@ __device__ __forceinline__ void add_step(double (&sum)[2][4][4], const double *s
     for (int j = 0; j < 4; j++)
 #pragma unroll
         for (int i = 0; i < 2; i++)
-            if (WHOLE || (i < down && j < across)) multiply(sum[i][j], a[i], b[j]);
+            if (WHOLE || (i < down && j < across)) multiply(sum + 16 * i + 4 * j, a[i], b[j]);
 }
 
 __device__ __forceinline__ double finished(double sum, const double *c, const i64 *p, int column) {
@@ -145,100 +107,68 @@ __device__ __forceinline__ double finished(double sum, const double *c, const i6
 #endif
 }
 
-#if ENDS
 __device__ __forceinline__ void write(double *to, double x) {
     asm volatile("st.global.f64 [%0], %1;" ::"l"(__cvta_generic_to_global(to)), "d"(x) : "memory");
 }
-#endif
+
+// Writes the sums of `m` rows and `n` columns. Of two neighbouring rows' four lanes each all eight
+// write a row's eight numbers of a fragment, then the other's: whole sectors of memory.
+__device__ __forceinline__ void finish(const double (&sum)[SUMS], const int4 &tile, const i64 *p,
+                                       int wm, int wn, int m, int n) {
+    const int lane = threadIdx.x % 32;
+    const bool odd = lane & 4;
+    const i64 c_row = p[11];
+    const int row = 16 * wm + lane / 8 * 2, column = 8 * wn + lane % 4 * 2 + odd;
+    double *c = (double *)p[2] + (tile.y + row) * c_row + tile.z + column;
+#pragma unroll
+    for (int at = 0; at < 8; at++) {
+        const int i = at / 4, half = at / 2 % 2, next = at % 2, below = 32 * i + 8 * half + next;
+        double *to = c + below * c_row;
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const double *two = sum + 16 * i + 4 * j + 2 * half;
+            const double other = __shfl_xor_sync(~0u, two[1 - next], 4);
+            const double value = odd == (next == 1) ? two[next] : other;
+            if (row + below < m && column + 16 * j < n)
+                write(to + 16 * j, finished(value, to + 16 * j, p, tile.z + column + 16 * j));
+        }
+    }
+}
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
-grouped_double(const i64 *problems, const int4 *tiles
-#if PARTS
-               , const Piece *pieces, int *arrived, double *scratch
-#endif
-) {
+grouped_double(const i64 *problems, const int4 *tiles, const Piece *pieces, int *arrived,
+               double *scratch) {
     extern __shared__ __align__(16) double memory[];
     const int4 tile = tiles[blockIdx.x];
     const i64 *p = problems + 16 * (i64)tile.x;
-    const int lane = threadIdx.x % 32, wm = threadIdx.x / 32 % 2, wn = threadIdx.x / 64;
+    const Piece piece = PARTS ? piece_of(pieces, tile.w, (int)p[6]) : Piece{0, (int)p[6], 0, 0, 1};
+    const int wm = threadIdx.x / 32 % 2, wn = threadIdx.x / 64, k = piece.depth;
     const int m = min((int)p[4] - tile.y, SIDE), n = min((int)p[5] - tile.z, SIDE);
-    Piece piece = {0, (int)p[6], 0, 0, 1};
-#if PARTS
-    if (tile.w) piece = pieces[tile.w - 1], piece.depth = min(piece.depth, (int)p[6]);
-#endif
-    const int k = piece.depth;
     const Tile from = {(const double *)p[0] + tile.y * p[7] + piece.begin,
                        (const double *)p[1] + piece.begin * p[9] + tile.z,
                        p[7], p[9], m, n, k, (k + DEPTH - 1) / DEPTH};
     // Of every second fragment, from the warp's first on, those that exist.
     const int down = (m - 16 * wm + 31) / 32, across = (n - 8 * wn + 15) / 16;
+    const bool all = down == 2 && across == 4;
 #pragma unroll 1
     for (int i = 0; i < STAGES - 1; i++) from.load(i, memory + i * STAGE);
-    double sum[2][4][4] = {};
+    double sum[SUMS] = {};
     int now = 0, later = STAGES - 1;
 #pragma unroll 1
     for (int step = 0; step < from.steps; step++) {
         asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
         __syncthreads();
         from.load(step + STAGES - 1, memory + later * STAGE);
-#if DEPTH == 16
-        if (down == 2 && across == 4) add_step<true>(sum, memory + now * STAGE, 0, wm, wn, 2, 4);
-        else add_step<false>(sum, memory + now * STAGE, 0, wm, wn, down, across);
-#else
-        if (down == 2 && across == 4 && (step + 1) * DEPTH <= k)
+        const double *stage = memory + now * STAGE;
+        if (all && (DEPTH == SLICE || (step + 1) * DEPTH <= k))
 #pragma unroll
-            for (int l = 0; l < DEPTH; l += 16)
-                add_step<true>(sum, memory + now * STAGE, l, wm, wn, 2, 4);
+            for (int l = 0; l < DEPTH; l += SLICE) add_slice<true>(sum, stage, l, wm, wn, 2, 4);
         else
-            for (int l = 0; l < min(k - step * DEPTH, DEPTH); l += 16)
-                add_step<false>(sum, memory + now * STAGE, l, wm, wn, down, across);
-#endif
+#pragma unroll 1
+            for (int l = 0; l < min(k - step * DEPTH, DEPTH); l += SLICE)
+                add_slice<false>(sum, stage, l, wm, wn, down, across);
         now = now + 1 == STAGES ? 0 : now + 1, later = later + 1 == STAGES ? 0 : later + 1;
     }
-#if PARTS
-    if (piece.parts > 1 && !joined<THREADS>(reinterpret_cast<double(&)[32]>(sum), piece, scratch,
-                                            arrived, threadIdx.x, false))
-        return;
-#endif
-#if ENDS
-    // Lanes of a row and of the next one but three: eight neighbours write a row's eight numbers.
-    const i64 c_row = p[11];
-    const bool odd = lane & 4;
-    const int row = 16 * wm + lane / 8 * 2, column = 8 * wn + lane % 4 * 2 + odd;
-    double *c = (double *)p[2] + (tile.y + row) * c_row + tile.z + column;
-#pragma unroll
-    for (int i = 0; i < 2; i++)
-#pragma unroll
-        for (int half = 0; half < 2; half++)
-#pragma unroll
-            for (int next = 0; next < 2; next++) {
-                const int down_at = 32 * i + 8 * half + next;
-                double *to = c + down_at * c_row;
-#pragma unroll
-                for (int j = 0; j < 4; j++) {
-                    // Row `next` of two: of the lane that has it, or from the one that does.
-                    const double *pair = sum[i][j] + 2 * half;
-                    const double other = __shfl_xor_sync(~0u, next ? pair[0] : pair[1], 4);
-                    const double value = odd == (next == 1) ? pair[next] : other;
-                    if (row + down_at < m && column + 16 * j < n)
-                        write(to + 16 * j, finished(value, to + 16 * j, p, tile.z + column + 16 * j));
-                }
-            }
-#else
-    double *c = (double *)p[2] + tile.y * p[11] + tile.z;
-    const i64 c_row = p[11];
-#pragma unroll
-    for (int i = 0; i < 2; i++)
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-#pragma unroll
-            for (int l = 0; l < 4; l++) {
-                const int row = 16 * wm + 32 * i + lane / 4 + l / 2 * 8;
-                const int column = 8 * wn + 16 * j + lane % 4 * 2 + l % 2;
-                if (row < m && column < n) {
-                    double *to = c + row * c_row + column;
-                    *to = finished(sum[i][j][l], to, p, tile.z + column);
-                }
-            }
-#endif
+    if (PARTS && piece.parts > 1 && !joined<THREADS>(sum, piece, scratch, arrived)) return;
+    finish(sum, tile, p, wm, wn, m, n);
 }
