@@ -24,6 +24,8 @@ from tilewright.facts.device import Device
 from tilewright.facts.dtypes import ITEMSIZE
 from tilewright.facts.problem import ACTIVATIONS
 
+# Bytes of a step in grouped_double.cu: rows of A, 16 and 4 numbers long, and of B, 64 and 4.
+_DOUBLE_STAGE = 8 * (64 * 20 + 16 * 68)
 _LARGE = 48  # rows and columns from which on tiles of 64 x 64 are worth planning for
 
 
@@ -89,15 +91,12 @@ def product(
     general = not plain
     macros = (
         ("STAGES", shape.stages),
-        ("WIDE", int(group.wide > 1)),
         ("GENERAL", int(general)),
         ("ACTIVATION", ACTIVATIONS.index(work.activation) if general else 0),
         ("PARTS", int(group.parts)),
     )
     if work.dtype == "float64":
-        # A step's rows of A, `k` and 4 numbers long, and of B, 64 and 4.
-        shared = 8 * shape.stages * (shape.m * (shape.k + 4) + shape.k * (shape.n + 4))
-        macros = (*macros, ("DEPTH", shape.k))
+        shared = shape.stages * _DOUBLE_STAGE
         kernel = nvrtc.function("grouped_double", macros, work.ordinal, shared=shared)
     else:
         kernel = nvrtc.function("grouped_single", macros, work.ordinal)

@@ -16,7 +16,7 @@ typedef long long i64;
 typedef unsigned int u32;
 #include "joined.cuh"
 
-constexpr int THREADS = 128, SIDE = 64, SLICE = 16, RESIDENT = 3, SUMS = SIDE * SIDE / THREADS;
+constexpr int THREADS = 128, SIDE = 64, DEPTH = 16, RESIDENT = 3, SUMS = SIDE * SIDE / THREADS;
 constexpr int A_STEP = DEPTH + 4, B_STEP = SIDE + 4;  // lanes of half a warp read 16 banks
 constexpr int A_WORDS = SIDE * A_STEP, STAGE = A_WORDS + DEPTH * B_STEP;
 
@@ -32,31 +32,28 @@ struct Tile {
     i64 a_step, b_step;
     int rows, columns, k, steps;
 
-    // A step's numbers, a thread one k of some rows, and a column of every second k; WHOLE: all of
-    // the step's k exists.
-    template <bool WHOLE> __device__ __forceinline__ void load_of(int step, double *to) const {
-        const int left = WHOLE ? DEPTH : k - step * DEPTH;
-        const int mine = threadIdx.x % DEPTH, row = threadIdx.x / DEPTH;
-        const double *from = a + row * a_step + step * DEPTH + (mine < left ? mine : 0);
-        double *at = to + row * A_STEP + mine;
-#pragma unroll
-        for (int i = 0; i < SIDE; i += THREADS / DEPTH) {
-            if (row + i < rows) copy(at + i * A_STEP, from, mine < left);
-            from += THREADS / DEPTH * a_step;
-        }
-        const int column = threadIdx.x % SIDE, first = threadIdx.x / SIDE;
-        if (column >= columns) return;
-        from = b + ((i64)step * DEPTH + first) * b_step + column;
-        at = to + A_WORDS + first * B_STEP + column;
-#pragma unroll
-        for (int i = 0; i < DEPTH; i += THREADS / SIDE) {
-            copy(at + i * B_STEP, from, first + i < left);
-            from += THREADS / SIDE * b_step;
-        }
-    }
+    // The next step's numbers, a thread one k of every eighth row, and a column of every second k.
     __device__ __forceinline__ void load(int step, double *to) const {
-        if ((step + 1) * DEPTH <= k) load_of<true>(step, to);
-        else if (step < steps) load_of<false>(step, to);
+        if (step < steps) {
+            const int left = k - step * DEPTH;
+            const int mine = threadIdx.x % DEPTH, row = threadIdx.x / DEPTH;
+            const double *from = a + row * a_step + (mine < left ? step * DEPTH + mine : 0);
+            double *at = to + row * A_STEP + mine;
+#pragma unroll
+            for (int i = 0; i < SIDE; i += THREADS / DEPTH) {
+                if (row + i < rows) copy(at + i * A_STEP, from, mine < left);
+                from += THREADS / DEPTH * a_step;
+            }
+            const int column = threadIdx.x % SIDE, first = threadIdx.x / SIDE;
+            from = b + ((i64)step * DEPTH + first) * b_step + column;
+            at = to + A_WORDS + first * B_STEP + column;
+            if (column < columns)
+#pragma unroll
+                for (int i = 0; i < DEPTH; i += THREADS / SIDE) {
+                    copy(at + i * B_STEP, first + i < left ? from : b, first + i < left);
+                    from += THREADS / SIDE * b_step;
+                }
+        }
         asm volatile("cp.async.commit_group;" ::: "memory");
     }
 };
@@ -70,13 +67,13 @@ __device__ __forceinline__ void multiply(double *sum, const double (&a)[8],
                    "d"(a[7]), "d"(b[0]), "d"(b[1]), "d"(b[2]), "d"(b[3]));
 }
 
-// A slice of a step: the fragments of this warp, of which `down` by `across` are there, or all.
+// A step: the fragments of this warp, of which `down` by `across` are there, or all.
 template <bool WHOLE>
-__device__ __forceinline__ void add_slice(double (&sum)[SUMS], const double *stage, int slice,
-                                          int wm, int wn, int down, int across) {
-    const int lane = threadIdx.x % 32, k = slice + lane % 4;
-    const double *left = stage + (16 * wm + lane / 4) * A_STEP + k;
-    const double *right = stage + A_WORDS + k * B_STEP + 8 * wn + lane / 4;
+__device__ __forceinline__ void add_step(double (&sum)[SUMS], const double *stage, int wm, int wn,
+                                         int down, int across) {
+    const int lane = threadIdx.x % 32;
+    const double *left = stage + (16 * wm + lane / 4) * A_STEP + lane % 4;
+    const double *right = stage + A_WORDS + lane % 4 * B_STEP + 8 * wn + lane / 4;
     double a[2][8], b[4][4];
 #pragma unroll
     for (int i = 0; i < 2; i++)
@@ -149,7 +146,6 @@ grouped_double(const i64 *problems, const int4 *tiles, const Piece *pieces, int 
                        p[7], p[9], m, n, k, (k + DEPTH - 1) / DEPTH};
     // Of every second fragment, from the warp's first on, those that exist.
     const int down = (m - 16 * wm + 31) / 32, across = (n - 8 * wn + 15) / 16;
-    const bool all = down == 2 && across == 4;
 #pragma unroll 1
     for (int i = 0; i < STAGES - 1; i++) from.load(i, memory + i * STAGE);
     double sum[SUMS] = {};
@@ -159,16 +155,12 @@ grouped_double(const i64 *problems, const int4 *tiles, const Piece *pieces, int 
         asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
         __syncthreads();
         from.load(step + STAGES - 1, memory + later * STAGE);
-        const double *stage = memory + now * STAGE;
-        if (all && (DEPTH == SLICE || (step + 1) * DEPTH <= k))
-#pragma unroll
-            for (int l = 0; l < DEPTH; l += SLICE) add_slice<true>(sum, stage, l, wm, wn, 2, 4);
-        else
-#pragma unroll 1
-            for (int l = 0; l < min(k - step * DEPTH, DEPTH); l += SLICE)
-                add_slice<false>(sum, stage, l, wm, wn, down, across);
+        if (down == 2 && across == 4) add_step<true>(sum, memory + now * STAGE, wm, wn, 2, 4);
+        else add_step<false>(sum, memory + now * STAGE, wm, wn, down, across);
         now = now + 1 == STAGES ? 0 : now + 1, later = later + 1 == STAGES ? 0 : later + 1;
     }
-    if (PARTS && piece.parts > 1 && !joined<THREADS>(sum, piece, scratch, arrived)) return;
+    // Read again: there are no registers to keep it in.
+    const int number = PARTS ? tiles[blockIdx.x].w : 0;
+    if (number && !joined<THREADS>(sum, pieces[number - 1], scratch, arrived)) return;
     finish(sum, tile, p, wm, wn, m, n);
 }

@@ -6,10 +6,9 @@
 //    block 0    block 1                 C   rows i .. by columns j ..
 //
 // PARTS: tiles may be cut along k: with a number but 0 behind i and j a block has that piece of the
-// tile, from one on (joined.cuh). WIDE: B is copied 16 bytes at a time. Sums go out through shared
-// memory, so that every warp writes rows. GENERAL: C = activation(alpha sum + beta C + bias),
-// numbered as ACTIVATIONS of backends/cuda/tiled/simt.py are. Steps of A, B and C along their rows
-// are 1.
+// tile, from one on (joined.cuh). Sums go out through shared memory, so that every warp writes
+// rows. GENERAL: C = activation(alpha sum + beta C + bias), numbered as ACTIVATIONS of
+// backends/cuda/tiled/simt.py are. Steps of A, B and C along their rows are 1.
 #include "single.cuh"
 #include "joined.cuh"
 
@@ -80,14 +79,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 grouped_single(const i64 *problems, const int4 *tiles, const Piece *pieces, int *arrived,
                float *scratch) {
     using A = Along<1>;
-    using B = Across<WIDE ? 4 : 1>;
+    using B = Either;
     __shared__ __align__(16) float memory[Words<A, B>::value];
     const int4 tile = tiles[blockIdx.x];
     const i64 *p = problems + 16 * (i64)tile.x;
     const Piece piece = PARTS ? piece_of(pieces, tile.w, (int)p[6]) : Piece{0, (int)p[6], 0, 0, 1};
     const int m = (int)p[4] - tile.y, n = (int)p[5] - tile.z;
     const Source a = A::of((const float *)p[0] + tile.y * p[7] + piece.begin, p[7], m);
-    const Source b = B::of((const float *)p[1] + piece.begin * p[9] + tile.z, p[9], n);
+    const Source b = B::of((const float *)p[1] + piece.begin * p[9] + tile.z, p[9], n, n);
     const Mine mine(m, n);
     float sum[SUMS];
     multiply<A, B>(sum, memory, a, b, piece.depth, SIDE <= m && SIDE <= n, mine);

@@ -1,13 +1,14 @@
-// joined: the sums of a tile of which several blocks make a part of k each. All write theirs into
-// scratch; who comes last adds all of them up, part 0 first, and goes on as if alone.
+// joined: the sums of a tile of which several blocks make a part of k each, added by twos.
 //
-//    tile's parts    block 3 ->  | sums |               in the order in which threads hold them,
-//                    block 0 ->  | sums |  -> added     16 bytes of each thread after another, so
-//                    block 9 ->  | sums |               that reads and writes are whole lines
-//                                 arrived: 3, then 0 again
+//    part  0   1   2   3   4        who comes first of two writes its sums into scratch and ends,
+//          +-+-+   +-+-+   |        who comes second adds those to its own and goes on: to a next
+//            +---+---+     |        pair, and at last as if it had made the tile alone
+//                +-----+---+
 //
-// Nobody waits for anybody, the order of sums does not depend on who is last, and a counter is
-// zero again when the tile is done: launches may follow one another with nothing in between.
+// Nobody waits for anybody. Who is added to whom, and so every bit, depends on the number of parts
+// alone. Each pair has a counter, 0 again when both have come: launches may follow one another with
+// nothing in between. Sums lie in the order in which threads hold them, 16 bytes of each after
+// another, so that reads and writes are whole lines.
 #pragma once
 
 // k from `begin` on, `depth` of it: part `part` of `parts`, whose sums lie from place `first` on.
@@ -32,33 +33,40 @@ __device__ __forceinline__ bool joined(T (&sum)[COUNT], const Piece &piece, T *s
         int4 word;
         T number[EACH];
     };
-    __shared__ int last;
-    T *first = scratch + (long long)piece.first * TILE + threadIdx.x * EACH;
-#pragma unroll
-    for (int i = 0; i < COUNT / EACH; i++) {
-        Word w;
-#pragma unroll
-        for (int j = 0; j < EACH; j++) w.number[j] = sum[i * EACH + j];
-        __stcg((int4 *)(first + (long long)piece.part * TILE + i * APART), w.word);
-    }
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        last = atomicAdd(arrived + piece.first, 1) == piece.parts - 1;
-        if (last) arrived[piece.first] = 0;
-    }
-    __syncthreads();
-    if (!last) return false;
-    __threadfence();
+    __shared__ int there;
+    scratch += (long long)piece.first * TILE + threadIdx.x * EACH;
+    arrived += piece.first;
 #pragma unroll 1
-    for (int part = 0; part < piece.parts; part++, first += TILE)
+    for (int span = 1; span < piece.parts; span *= 2) {
+        const int mine = piece.part / span * span, other = mine ^ span;
+        if (other >= piece.parts) continue;
+        int *count = arrived + max(mine, other);
+        if (threadIdx.x == 0) there = *(volatile int *)count;
+        __syncthreads();
+        if (!there) {
+#pragma unroll
+            for (int i = 0; i < COUNT / EACH; i++) {
+                Word w;
+#pragma unroll
+                for (int j = 0; j < EACH; j++) w.number[j] = sum[i * EACH + j];
+                __stcg((int4 *)(scratch + (long long)mine * TILE + i * APART), w.word);
+            }
+            __threadfence();
+            __syncthreads();
+            if (threadIdx.x == 0) there = atomicAdd(count, 1);
+            __syncthreads();
+            if (!there) return false;
+        }
+        __threadfence();
 #pragma unroll
         for (int i = 0; i < COUNT / EACH; i++) {
             Word w;
-            w.word = __ldcg((const int4 *)(first + i * APART));
+            w.word = __ldcg((const int4 *)(scratch + (long long)other * TILE + i * APART));
 #pragma unroll
-            for (int j = 0; j < EACH; j++)
-                sum[i * EACH + j] = part ? sum[i * EACH + j] + w.number[j] : w.number[j];
+            for (int j = 0; j < EACH; j++) sum[i * EACH + j] += w.number[j];
         }
+        __syncthreads();
+        if (threadIdx.x == 0) *count = 0;
+    }
     return true;
 }

@@ -54,6 +54,21 @@ template <int EACH> struct Along {
     }
 };
 
+// k across its rows, 16 bytes at a time of those matrices alone that allow it.
+struct Either : Across<1> {
+    static __device__ __forceinline__ Source of(const float *at, i64 step, int left, int columns) {
+        const bool wide = (((u64)at | (u64)step * 4 | (u64)columns * 4) & 15) == 0;
+        Source s = wide ? Across<4>::of(at, step, left) : Across<1>::of(at, step, left);
+        s.wide = wide;
+        return s;
+    }
+    template <bool INSIDE>
+    static __device__ __forceinline__ void load(const Source &s, i64 k, int depth, u32 to) {
+        if (s.wide) Across<4>::load<INSIDE>(s, k, depth, to);
+        else Across<1>::load<INSIDE>(s, k, depth, to);
+    }
+};
+
 // Which sums a thread makes: four rows from `row` on and four `down` of them, by four columns from
 // `column` on and four `across`. `span` of a step's k from the slice's first on.
 struct Mine {

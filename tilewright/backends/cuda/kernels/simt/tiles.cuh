@@ -43,6 +43,7 @@ struct Source {
     const float *matrix, *first;
     i64 step;  // from a row to the next
     int left;  // rows (k along them) or columns (k across them) from there to the matrix's end
+    bool wide = false;  // 16 bytes at a time (`Either`)
 };
 
 template <int EACH> struct Across {
