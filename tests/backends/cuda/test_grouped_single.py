@@ -87,7 +87,7 @@ def test_sums_leave_in_few_instructions(activation: str | None, compiled: Compil
     last = compiled("sm_90a")[0, activation].split("BAR.SYNC")[-1]
     assert " ST.E" not in last, "stores that ask where an address lies"
     assert last.count("STG") == 16
-    assert len(last.splitlines()) <= (160 if activation is None else 330)
+    assert len(last.splitlines()) <= (300 if activation is None else 450)
 
 
 @needs_nvrtc

