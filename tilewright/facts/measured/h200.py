@@ -94,9 +94,9 @@ TILES_DOUBLE: TileSeconds = {
     (32, 32): (3.84e-9, 10.9e-9),
     (16, 16): (1.40e-9, 5.96e-9),
 }
-# Of grouped_double.cu, a mean of tiles within products and at their edges, which multiply less;
-# whole ones, 2 x 2 a product, take 14.3 and 26.3. Predicted within 3 %: 1000 of 1..256 and 1..512,
-# 200 of 64..512 and 256..2048, 800 of 2..900 even in logarithms; 1..128 take a tenth less.
+# Of grouped_double.cu, a mean of tiles within products and at their edges, which multiply less.
+# Predicted within 3 %: 1000 of 1..128, 1..256 and 1..512, 200 of 64..512 and 256..2048, 800 of
+# 2..900 even in logarithms.
 TILES_CUDA_DOUBLE: TileSeconds = {(64, 64): (5.3e-9, 22.3e-9)}
 # Complex tiles make four real products. Lists of 1 ms and more within a tenth; of 1..32 and 1..64
 # the measured 83 to 201 us are host time of a bound plan beside 34 to 131 predicted.
