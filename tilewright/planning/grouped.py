@@ -134,6 +134,11 @@ class GroupedLayout(Fixed):
         return self._taken.choice.tile
 
     @property
+    def counts(self) -> Ints:
+        """Tiles of every problem, those of all its parts."""
+        return self._taken.choice.counts
+
+    @property
     def parts(self) -> Ints:
         """Into how many parts every problem's k is cut."""
         return self._taken.choice.parts
