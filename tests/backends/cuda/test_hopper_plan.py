@@ -12,11 +12,11 @@ from tests.support.hopper_work import EDGES, Memory, emulated, sizes
 from tilewright.backends.cuda.hopper import cost, engine, records
 from tilewright.backends.cuda.hopper.blocks import (
     BOX,
+    FINE,
     NARROW,
     PAIR,
     SHAPES,
     SHARED_LIMIT,
-    SLAB,
     SPLIT,
     STAGED,
     TALL,
@@ -220,7 +220,7 @@ def test_tiles_among_which_some_wait_for_memory_are_taken_in_turn() -> None:
     assert (bucket.turns.reshape(-1)[:count] == np.arange(count)).all()
     assert (bucket.turns.reshape(-1)[count:] == -1).all()
     assert int(bucket.tiles.columns.max()) <= TALL.width
-    assert (bucket.tiles.column % SLAB == 0).all()
+    assert (bucket.tiles.column % FINE == 0).all()
     assert "256x192, turned, taken in turn" in engine._words(bucket)
     assert not engine.plan(Memory([(256, 2816, 2048)] * 64, pad=8).work(1 << 20))[0].taken
 

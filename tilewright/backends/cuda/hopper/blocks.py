@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 _TURNS = 4  # kernels/hopper/hopper_block.cuh: tiles that a block knows of
 BOX = 64 * 64 * 2  # bytes of one box of the copy engine
-SLAB = 32  # kernels/hopper/hopper_multiply.cu
+COARSE, FINE = 32, 16  # widths of tiles are multiples of these (kernels/hopper/hopper_multiply.cu)
 SPLIT_PIECE = 64 * (64 + 4) * 4  # of a piece of C that is fp32 (kernels/hopper/hopper_sums.cuh)
 SHARED_LIMIT = 227 * 1024  # what one block may have on Hopper
 
@@ -44,14 +44,23 @@ class HopperTile:
         """Rows of a tile."""
         return 64 * self.warpgroups * self.strips
 
-    @property
-    def slab(self) -> int:
-        """Rows of the right operand that one copy brings where k is contiguous."""
-        return SLAB if self.strips > 1 else 64
+    def starts(self, close: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+        """Columns of which tiles begin at multiples: where they may be cut `close`, and elsewhere.
 
-    def starts(self, mn: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-        """Columns of which tiles begin at multiples, by whether k is not contiguous there."""
-        return np.where(mn, 64, self.slab)
+        As a problem's tiles are about as wide, all but the last one's columns are then multiplied,
+        and no others.
+        """
+        return np.where(close, FINE if self.width > self.coarse + COARSE else COARSE, 64)
+
+    @property
+    def coarse(self) -> int:
+        """Up to so many columns widths are multiples of 32, beyond them of 16."""
+        return 96 if self.strips > 1 else 128
+
+    def padded(self, columns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """What is multiplied of so many columns."""
+        coarse, fine = (columns + (by - 1) & -by for by in (COARSE, FINE))
+        return np.where(columns > self.coarse, fine, coarse)
 
     @property
     def products(self) -> int:

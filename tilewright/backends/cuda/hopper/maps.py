@@ -1,6 +1,6 @@
 """Makes the tensor maps of a launch: of the matrices that it reads and writes by the copy engine.
 
-All are of one kind: rows of 2-byte elements, boxes of 64 x 64. They are made once per plan and
+All are of one kind: rows of 2-byte elements, boxes of 64 columns. They are made once per plan and
 copied to the device: on an H200 that was 5 to 20 % faster than making them in the kernel, tile by
 tile.
 
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from tilewright.backends.cuda.hopper.orient import Operand
 from tilewright.backends.cuda.hopper.packing import ROW
-from tilewright.backends.cuda.hopper.records import Bucket
+from tilewright.backends.cuda.hopper.records import Bucket, slabs
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.backends.cuda.machine.placing import Sources
 from tilewright.backends.cuda.machine.tensor_maps import ALIGNMENT, BYTES, encoded
@@ -29,6 +29,7 @@ _KINDS = {
     "float32": "FLOAT16",  # the halves it is split into
     "float16": "FLOAT16",
 }
+_STORED = 16  # rows of a box of a turned C (kernels/hopper/hopper_multiply.cu)
 # Maps by dtype and sizes, at whatever address.
 _made: Shelf[tuple[Any, ...], bytes] = Shelf("tensor maps", most=16 << 20)
 
@@ -58,11 +59,13 @@ def bucket_maps(bucket: Bucket, scratch: int) -> tuple[list[Matrix], tuple[Ints,
     if bucket.scratch:
         matrices.append(Matrix(scratch, bucket.scratch // ROW, 64, ROW))
     left = _operand_maps(batch.left, batch.k, which, matrices)
-    right = _operand_maps(batch.right, batch.k, which, matrices, bucket.shape.slab)
+    high = slabs(batch, bucket.shape, bucket.tiles)
+    right = _operand_maps(batch.right, batch.k, which, matrices, high)
     rows = np.where(batch.transposed, batch.columns, batch.rows)
     columns = np.where(batch.transposed, batch.rows, batch.columns) // 8 * 8
     stored = which[(batch.engine_stores & (columns > 0))[which]]
-    fields = (batch.c_address, rows, columns, batch.c_stride)
+    high = np.where(batch.transposed, _STORED, 64)
+    fields = (batch.c_address, rows, columns, batch.c_stride, high)
     return matrices, (left, right, _numbered(fields, stored, matrices, -1))
 
 
@@ -86,7 +89,7 @@ def sources(bucket: Bucket, numbers: tuple[Ints, Ints, Ints], count: int, where:
 
 
 def _operand_maps(
-    operand: Operand, k: Ints, which: Ints, matrices: list[Matrix], slab: int = 64
+    operand: Operand, k: Ints, which: Ints, matrices: list[Matrix], slab: Ints | int = 64
 ) -> Ints:
     direct = which[operand.direct[which] & (k[which] > 0)]
     rows = np.where(operand.mn, k, operand.free)

@@ -1,6 +1,6 @@
 """Makes the records that a launch of hopper_multiply.cu reads: tiles cut, ordered, dealt to blocks.
 
-Columns are cut evenly, in units of 64 (of two strips 32), the last to a multiple of 32. Longest
+Columns are cut evenly, in units of 64, or where they are C's rows of 16. Longest
 problems come first, those that wait for memory among those that do not; within one, tiles that
 share what they read follow one another. Tiles are then dealt, each to the block that has least to
 do so far, or where some wait for memory taken by who is done. Results depend on neither.
@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.backends.cuda.hopper import cost
-from tilewright.backends.cuda.hopper.blocks import HopperTile
+from tilewright.backends.cuda.hopper.blocks import FINE, HopperTile
 from tilewright.backends.cuda.hopper.orient import Bools, Operand, Oriented
 from tilewright.backends.cuda.hopper.packing import ROW, Panels
 from tilewright.backends.cuda.work import Ints
@@ -127,7 +127,7 @@ def _sized(batch: Oriented, which: Ints, shape: HopperTile, there: Scale) -> _Si
     problem, top, rows, high, wide = _bands(batch, which, shape)
     columns = batch.columns[problem]
     down, across = -(-rows // high), -(-columns // wide)
-    unit = shape.starts(batch.right.mn[problem])
+    unit = shape.starts(_cut_close(batch)[problem])
     units = -(-columns // unit)
     fewer = units // across
     more = units - fewer * across
@@ -301,7 +301,7 @@ def _timed(batch: Oriented, shape: HopperTile, there: Scale, *places: Ints) -> T
     p = each.problem
     left, right = (cost.lines(side)[p] for side in (batch.left, batch.right))
     shared = shares == LEFT_SHARED, shares == RIGHT_SHARED
-    width, slab = (each.columns + 31 >> 5) << 5, shape.starts(batch.right.mn[p])
+    width, slab = shape.padded(each.columns), np.where(batch.right.mn[p], 64, FINE)
     loads = cost.Loads(each.rows, width, left, right, *shared, slab)
     ends = {"turned": batch.transposed[p], "aligned": batch.engine_stores[p]}
     seconds = cost.tile_seconds(shape, loads, batch.k[p] + 63 >> 6, **ends, there=there)
@@ -318,7 +318,8 @@ def split_tail(
     tail = np.arange(max(0, count - 2 * blocks), count)
     head = tiles.take(np.arange(tail[0]))
     last = tiles.take(tail)
-    cut_at = np.where(last.columns > 64, -(-last.columns // 128) * 64, last.columns)
+    unit = shape.starts(_cut_close(batch)[last.problem])
+    cut_at = np.where(last.columns > 64, -(-last.columns // (2 * unit)) * unit, last.columns)
     again = np.flatnonzero(last.columns > cut_at)
     fields = [
         (last.problem, last.problem[again]),
@@ -388,7 +389,7 @@ def records(
     left_packed, right_packed = panels[0].padded[p] > 0, panels[1].padded[p] > 0
     flags = LEFT_PACKED * left_packed + RIGHT_PACKED * right_packed
     flags = flags + ENGINE_STORES * (maps[2][p] >= 0) + shares
-    width = -(-tiles.columns // 32) * 32
+    width = shape.padded(tiles.columns)
     body[:, 0], body[:, 1], body[:, 2] = maps[0][p], maps[1][p], steps
     body[:, 3] = width | slices << 16 | flags << 24
     body[:, 4:7] = _walk(batch.left, panels[0], p, tiles.row)
@@ -400,8 +401,29 @@ def records(
     across = np.where(batch.transposed[p], tiles.row, tiles.column)
     address = batch.c_address[p] + along * batch.c_stride[p] + element * across
     body[:, 16:18] = address[:, None].view(np.int32).reshape(-1, 2)
-    body[:, 18] = maps[2][p]
+    body[:, 18], body[:, 19] = maps[2][p], _slabs(batch, width, p)[p]
     return table[taken.reshape(-1)]
+
+
+def slabs(batch: Oriented, shape: HopperTile, tiles: Tiles) -> Ints:
+    """By problem, of how many rows a box of the right operand is where k is contiguous.
+
+    Half of its widest tile's, so that each of two blocks that share them brings one.
+    """
+    each, _ = members(shape, tiles)
+    return _slabs(batch, shape.padded(each.columns), each.problem)
+
+
+def _slabs(batch: Oriented, width: Ints, p: Ints) -> Ints:
+    widest = np.full(len(batch.k), 2 * 8)
+    np.maximum.at(widest, p, width)
+    return np.where(batch.right.direct & ~batch.right.mn, widest // 2, 64)
+
+
+def _cut_close(batch: Oriented) -> Bools:
+    """Whether tiles may begin at any column: then columns are rows of x, and C's that leave so."""
+    close: Bools = batch.transposed & batch.engine_stores & ~batch.right.mn
+    return close
 
 
 def _walk(operand: Operand, panels: Panels, p: Ints, start: Ints) -> Ints:

@@ -84,6 +84,7 @@ __device__ __forceinline__ void sum_tile(const Block& block, Shape s, int group,
     }
     // The last step apart: a loop in which steps differ would make ptxas wait after each.
     int whole = s.steps - (s.slices < STEP_SLICES);
+#pragma unroll 1
     for (int step = 0; step < whole; ++step) {
         barrier_wait(block.full(ring.place), ring.phase);
         if (CHOSEN) fence_async();
