@@ -155,9 +155,10 @@ def _operand(
 
 def _check_stored(bucket: Bucket, record: np.ndarray, matrices: list[Matrix]) -> None:
     """Boxes of C hold this tile's numbers, and beyond them only what the map leaves out."""
-    batch, problem, columns, column = bucket.batch, int(record[14]), int(record[11]), int(record[13])
     if record[18] < 0:
         return
+    batch, problem = bucket.batch, int(record[14])
+    columns, column = int(record[11]), int(record[13])
     matrix = matrices[record[18]]
     box = matrix.high if batch.transposed[problem] else 64
     assert columns % box == 0 or column + columns == batch.columns[problem]

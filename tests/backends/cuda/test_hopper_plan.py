@@ -55,7 +55,39 @@ def test_the_tables_of_tiles_of_two_strips_multiply(layout: str) -> None:
     _multiplied(Memory([(300, 213, 70), (130, 97, 64), (513, 33, 17)], layout, 8), (TALL,))
 
 
-def _multiplied(memory: Memory, shapes: tuple[HopperTile, ...]) -> None:
+EXPERTS = [(m, 512, 200) for m in (272, 265, 256, 300, 129, 17, 8, 385, 540)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+def test_the_tables_multiply_rows_of_experts_as_columns(shape: HopperTile) -> None:
+    _multiplied(Memory(EXPERTS, pad=8), (shape,), turned=True)
+
+
+@pytest.mark.parametrize("shape", [WIDE, PAIR, TALL], ids=lambda shape: shape.name)
+def test_experts_rows_are_multiplied_in_sixteens_and_no_more_are_loaded(shape: HopperTile) -> None:
+    """Tiles of a problem are about as wide; but those of the last rounds, cut in half."""
+    work = Memory(EXPERTS, pad=8).work(1 << 20)
+    batch = orient(work, turned=True)
+    tiles = records.cut(batch, np.arange(len(EXPERTS)), shape, "auto")
+    boxes = records.slabs(batch, shape, tiles)
+    for problem, (m, _, _) in enumerate(EXPERTS):
+        of = np.unique(tiles.column[tiles.problem == problem])
+        columns = np.diff([*of, m])
+        across = -(-m // shape.width)
+        assert (of % FINE == 0).all()
+        assert len(of) == across
+        assert columns.max() - columns.min() <= 2 * FINE
+        widths = shape.padded(columns)
+        assert across == 1 or widths.sum() == -(-m // FINE) * FINE
+        assert 2 * boxes[problem] == widths.max()
+    gated = replace(work, activation="relu")
+    (bucket,) = engine.plan(gated, (shape,)) if shape != TALL else engine.plan(gated, (WIDE,))
+    assert (bucket.shape.padded(np.arange(1, 257)) % 32 == 0).all(), "fewer widths, each long"
+
+
+def _multiplied(
+    memory: Memory, shapes: tuple[HopperTile, ...], *, turned: bool | None = None
+) -> None:
     rng = np.random.default_rng(5)
     whole = np.full(memory.elements + 64, np.nan, np.float16)
     start = -(-whole.ctypes.data // 16) * 16 - whole.ctypes.data
@@ -68,7 +100,11 @@ def _multiplied(memory: Memory, shapes: tuple[HopperTile, ...]) -> None:
     outside = np.isnan(buffer)
     for problem in range(len(memory.mnk)):
         memory.view(2, problem, outside)[...] = False
-    for bucket in engine.plan(work, shapes):
+    plan = engine.plan(work, shapes)
+    if turned is not None:
+        batch, every = orient(work, turned=turned), np.arange(len(memory.mnk))
+        plan = (engine.bucket_of(batch, every, shapes[0], "auto", records.AS_MEASURED),)
+    for bucket in plan:
         emulated(bucket, buffer)
     for problem in range(len(memory.mnk)):
         a, b, c = (memory.view(which, problem, buffer).astype(np.float64) for which in range(3))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,8 @@ class HopperTile:
     one finishes. Registers are per thread, of the loading and of the multiplying warps. Operands
     split into several `planes` are those of hopper_split.cu. Blocks come in clusters of
     `cluster` (1 or 2): two take tiles of one problem in step and share an operand where they can.
-    Of several `strips` each warpgroup has as many times 64 rows.
+    Of several `strips` each warpgroup has as many times 64 rows. Widths are multiples of 32, and
+    past `coarse` of 16: each is code of its own, long where numbers are finished before stored.
     """
 
     name: str
@@ -38,11 +39,17 @@ class HopperTile:
     planes: int = 1
     cluster: int = 1
     strips: int = 1
+    coarse: int = 128
 
     @property
     def rows(self) -> int:
         """Rows of a tile."""
         return 64 * self.warpgroups * self.strips
+
+    @property
+    def coarsely(self) -> HopperTile:
+        """The same with widths that are multiples of 32 alone."""
+        return replace(self, coarse=self.width)
 
     def starts(self, close: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
         """Columns of which tiles begin at multiples: where they may be cut `close`, and elsewhere.
@@ -50,12 +57,7 @@ class HopperTile:
         As a problem's tiles are about as wide, all but the last one's columns are then multiplied,
         and no others.
         """
-        return np.where(close, FINE if self.width > self.coarse + COARSE else COARSE, 64)
-
-    @property
-    def coarse(self) -> int:
-        """Up to so many columns widths are multiples of 32, beyond them of 16."""
-        return 96 if self.strips > 1 else 128
+        return np.where(close, FINE if self.width > self.coarse else COARSE, 64)
 
     def padded(self, columns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """What is multiplied of so many columns."""
@@ -96,7 +98,7 @@ class HopperTile:
     def defines(self) -> tuple[tuple[str, int], ...]:
         """The kernel's macros that follow from this."""
         names = ("warpgroups", "width", "stages", "slots", "blocks", "skew", "planes", "cluster")
-        others = ("strips", "loader_registers", "consumer_registers")
+        others = ("strips", "coarse", "loader_registers", "consumer_registers")
         return tuple((name.upper(), getattr(self, name)) for name in (*names, *others))
 
 
@@ -107,6 +109,6 @@ STAGED = HopperTile("128x256 staged", 2, 256, 3, 4, 1, 72, 216, 1)
 PAIR = HopperTile("128x256 in pairs", 2, 256, 4, 2, 1, 72, 216, 2, cluster=2)
 HALF = HopperTile("128x128", 2, 128, 4, 4, 1, 72, 216, 2)
 NARROW = HopperTile("64x128 twice", 1, 128, 3, 3, 2, 72, 184, 0)
-TALL = HopperTile("256x192", 2, 192, 3, 3, 1, 56, 224, 1, strips=2)
+TALL = HopperTile("256x192", 2, 192, 3, 3, 1, 56, 224, 1, strips=2, coarse=96)
 SHAPES = (WIDE, PAIR, STAGED, HALF, TALL, NARROW)
 SPLIT = HopperTile("128x128 split", 2, 128, 3, 1, 1, 40, 232, planes=2)

@@ -89,6 +89,8 @@ def plan(
     ways = tuple(_capped(orient(work, turned=turned), split) for turned in (False, True))
     filled = np.flatnonzero((work.m > 0) & (work.n > 0))
     straight, simple = ways[0], plain(work)
+    if not simple:
+        shapes = tuple(shape.coarsely for shape in shapes)
     kinds = straight.left.mn * 4 + straight.right.mn * 2 + straight.transposed
     buckets = []
     for kind in np.unique(kinds[filled]):

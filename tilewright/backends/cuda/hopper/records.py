@@ -301,7 +301,8 @@ def _timed(batch: Oriented, shape: HopperTile, there: Scale, *places: Ints) -> T
     p = each.problem
     left, right = (cost.lines(side)[p] for side in (batch.left, batch.right))
     shared = shares == LEFT_SHARED, shares == RIGHT_SHARED
-    width, slab = shape.padded(each.columns), np.where(batch.right.mn[p], 64, FINE)
+    in_slabs = batch.right.direct & ~batch.right.mn
+    width, slab = shape.padded(each.columns), np.where(in_slabs[p], FINE, 64)
     loads = cost.Loads(each.rows, width, left, right, *shared, slab)
     ends = {"turned": batch.transposed[p], "aligned": batch.engine_stores[p]}
     seconds = cost.tile_seconds(shape, loads, batch.k[p] + 63 >> 6, **ends, there=there)
@@ -401,7 +402,8 @@ def records(
     across = np.where(batch.transposed[p], tiles.row, tiles.column)
     address = batch.c_address[p] + along * batch.c_stride[p] + element * across
     body[:, 16:18] = address[:, None].view(np.int32).reshape(-1, 2)
-    body[:, 18], body[:, 19] = maps[2][p], _slabs(batch, width, p)[p]
+    body[:, 18], table[:, 19] = maps[2][p], 64
+    body[:, 19] = _slabs(batch, width, p)[p]
     return table[taken.reshape(-1)]
 
 

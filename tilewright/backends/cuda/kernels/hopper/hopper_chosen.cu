@@ -19,6 +19,7 @@
 // which takes longest here, and a row of h would be spread over two warpgroups.
 // KIND (facts/gates.py): 0 silu, 1 gelu, 2 relu, 3 relu squared. Numbers of h are rounded before f,
 // as they are where gradients read them. n is a multiple of 8, FORM 2: n / 2 of 64.
+#define KEEP_PIECES 0
 #include "hopper_wgmma.cuh"
 #include "hopper_tiles.cuh"
 #include "hopper_store.cuh"
@@ -184,7 +185,8 @@ __device__ void multiply_rows(const Block& block, const Table& tiles, int group)
             continue;
         }
         float sums[1][WIDTH / 2], (&d)[WIDTH / 2] = sums[0];
-        sum_tile<WIDTH>(block, s, group, ring, lead, sums);
+        Kept none;
+        sum_tile<WIDTH>(block, s, group, ring, lead, sums, none, pieces);
         if (PIECES_OF_H) write_pieces<WIDTH>(block, d, pieces, group, true);
 #pragma unroll
         for (int p = 0; p < PIECES_OF_C; ++p) write_results(block, d, p, pieces, group);

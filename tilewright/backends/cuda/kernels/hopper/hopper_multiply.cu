@@ -50,6 +50,9 @@
 // TRANSPOSED: the left operand gives C's columns. GENERAL: C = activation(alpha acc + beta C +
 // bias), from `scalars`. RAGGED: records are made here, of sizes that only the device knows.
 // CHOSEN: rows of one operand are found by index (hopper_gather.cuh).
+#ifndef KEEP_PIECES
+#define KEEP_PIECES 0
+#endif
 #include "hopper_wgmma.cuh"
 #include "hopper_tiles.cuh"
 #include "hopper_store.cuh"
@@ -64,10 +67,9 @@ typedef ScalarsOf<u16> Scalars;
 constexpr bool IN_SLABS = !RAGGED && !RIGHT_MN;
 // Rows of a box that is stored.
 constexpr int STORED_ROWS = TRANSPOSED && !RAGGED ? 16 : 64;
-// Which widths there are: multiples of 32, and beyond this of 16.
-constexpr int COARSE = RAGGED ? 256 : STRIPS > 1 ? 96 : 128;
+// Which widths there are.
 __host__ __device__ constexpr bool is_width(int w) {
-    return w <= WIDTH && (w % 32 == 0 || w > COARSE);
+    return w <= WIDTH && (w % 32 == 0 || (w > COARSE && !RAGGED));
 }
 
 static_assert(CLUSTER == 1 || !TAKES_NEXT, "blocks that take what comes next are not in step");
@@ -237,7 +239,10 @@ __device__ void store_tiles(const Block& block, const Table& tiles, const char* 
                     if (asks && last) store_wait_read<0>();
                     if (asks ? last : lane == 0) barrier_arrive(block.taken(group, from.place));
                 } else {
-                    if (!CONSUMERS_STORE || aligned)
+                    if (STRIPS > 1)  // C's rows lie aligned, but have less than 16 bytes
+                        store_rest<u16>(block.piece(group, from.place), corner, stride,
+                                        rows < 64 ? rows : 64, columns, share, STORERS);
+                    else if (!CONSUMERS_STORE || aligned)
                         store_unaligned(block, s, c, stride, group, strip, from, p - side_by_side,
                                         side_by_side, share, STORERS);
                     __syncwarp();
@@ -255,10 +260,10 @@ template <int W>
 __device__ __forceinline__ void multiply_tile(const Block& block, Shape s, int4 place,
                                               const Scalars* scalars, const Ragged& ragged,
                                               int group, Ring<STAGES>& ring, Ring<SLOTS>& pieces,
-                                              bool& lead) {
+                                              bool& lead, Kept& kept) {
     float d[STRIPS][W / 2];
     RowBias bias = row_bias(ragged, place, s, group);
-    sum_tile<W>(block, s, group, ring, lead, d);
+    sum_tile<W>(block, s, group, ring, lead, d, kept, pieces);
 #pragma unroll
     for (int h = 0; h < STRIPS; ++h) {
         int strip = group * STRIPS + h;
@@ -268,8 +273,11 @@ __device__ __forceinline__ void multiply_tile(const Block& block, Shape s, int4 
 #else
         finish<W>(d[h], scalars, place, s, strip);
 #endif
-        write_pieces<W>(block, d[h], pieces, group,
-                        !CONSUMERS_STORE || (s.flags & COPY_ENGINE_STORES));
+        if constexpr (KEEPS)
+            keep<W>(kept, d[h]);
+        else
+            write_pieces<W>(block, d[h], pieces, group,
+                            !CONSUMERS_STORE || (s.flags & COPY_ENGINE_STORES));
     }
 }
 
@@ -293,6 +301,7 @@ __device__ void multiply_tiles(const Block& block, const Table& tiles, const Sca
     Ring<STAGES> ring;
     Ring<SLOTS> pieces;
     Ring<TURNS> turns;
+    Kept kept;
     int t = blockIdx.x;
     if (t >= tiles.count) return;
     bool lead = SKEW && WARPGROUPS == 2 && group == 0;
@@ -310,6 +319,8 @@ __device__ void multiply_tiles(const Block& block, const Table& tiles, const Sca
             place = quad(tiles, t, 3), address = quad(tiles, t, 4);
         }
         Ring<SLOTS> first = pieces;
+        if (64 * group >= s.rows || s.width < KEPT_WIDTH || s.steps <= kept.pieces)
+            write_all_kept(block, kept, pieces, group);
         if (64 * STRIPS * group >= s.rows) {
             pass_the_turn(lead);  // who waits to begin would not hand back what is passed here
             pass_tile(block, s, ring);
@@ -318,7 +329,7 @@ __device__ void multiply_tiles(const Block& block, const Table& tiles, const Sca
     case W / 16:                                                                               \
         if (is_width(W))                                                                       \
             multiply_tile<(is_width(W) ? W : 32)>(block, s, here, scalars, tiles.ragged,       \
-                                                  group, ring, pieces, lead);                  \
+                                                  group, ring, pieces, lead, kept);            \
         break;
             switch (s.width / 16) {
                 CASE(32) CASE(64) CASE(96) CASE(112) CASE(128) CASE(144) CASE(160) CASE(176)
@@ -330,6 +341,7 @@ __device__ void multiply_tiles(const Block& block, const Table& tiles, const Sca
         pass_the_turn(lead);
         if (!more) break;
     }
+    write_all_kept(block, kept, pieces, group);
 }
 
 #if CLUSTER > 1

@@ -12,31 +12,78 @@ __device__ __forceinline__ u32 packed(float low, float high) {
     return both;
 }
 
+// Where a row of pieces has no places of its own, a warpgroup keeps its tile's halves in registers and
+// writes them, a piece a step, while the next tile is multiplied.
+constexpr bool KEEPS = KEEP_PIECES && STRIPS == 1 && !CONSUMERS_STORE && ACTIVATION != 2;
+
+constexpr int KEPT_WIDTH = 128;  // of the next tile, at least
+
+struct Kept {
+    u32 halves[KEEPS ? WIDTH / 4 : 1];
+    int next = 0, pieces = 0, width = 0;
+};
+
+__device__ __forceinline__ void write_group(u32 piece, int j, u32 a, u32 b, u32 c, u32 e) {
+    int lane = threadIdx.x & 31, warp = (threadIdx.x >> 5) & 3;
+    int half = (lane >> 3) & 1, next = lane >> 4;
+    int row = TRANSPOSED ? (8 * (j + next) & 63) + (lane & 7) : 16 * warp + 8 * half + (lane & 7);
+    int chunk = TRANSPOSED ? 2 * warp + half : (j + next) & 7;
+    u32 at = piece + 128 * row + ((chunk ^ (row & 7)) << 4);
+#if TRANSPOSED
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at),
+                 "r"(a), "r"(b), "r"(c), "r"(e)
+                 : "memory");
+#else
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at),
+                 "r"(a), "r"(b), "r"(c), "r"(e)
+                 : "memory");
+#endif
+}
+
+__device__ __forceinline__ void write_kept(const Block& block, Kept& kept, Ring<SLOTS>& ring,
+                                           int group) {
+    u32 piece = block.piece(group, ring.place);
+    barrier_wait(block.taken(group, ring.place), ring.phase ^ 1);
+#pragma unroll
+    for (int p = 0; p < (KEEPS ? WIDTH / 64 : 0); ++p)
+        if (p == kept.next) {
+#pragma unroll
+            for (int j = 8 * p; j < 8 * p + 8; j += 2)
+                if (8 * j < kept.width)
+                    write_group(piece, j, kept.halves[2 * j], kept.halves[2 * j + 1],
+                                kept.halves[2 * j + 2], kept.halves[2 * j + 3]);
+        }
+    ++kept.next;
+    fence_async();
+    __syncwarp();
+    if ((threadIdx.x & 31) == 0) barrier_arrive(block.ready(group, ring.place));
+    ring.next();
+}
+
+__device__ __forceinline__ void write_all_kept(const Block& block, Kept& kept, Ring<SLOTS>& ring,
+                                               int group) {
+    if (!KEEPS) return;
+#pragma unroll 1
+    while (kept.next < kept.pieces) write_kept(block, kept, ring, group);
+}
+
+template <int W> __device__ __forceinline__ void keep(Kept& kept, const float (&d)[W / 2]) {
+#pragma unroll
+    for (int i = 0; i < W / 4; ++i) kept.halves[i] = packed(d[2 * i], d[2 * i + 1]);
+    kept.next = 0, kept.pieces = (W + 63) / 64, kept.width = W;
+}
+
 template <int W>
 __device__ __forceinline__ void write_pieces(const Block& block, float (&d)[W / 2],
                                              Ring<SLOTS>& ring, int group, bool signal) {
-    int lane = threadIdx.x & 31, warp = (threadIdx.x >> 5) & 3;
+    int lane = threadIdx.x & 31;
 #pragma unroll
     for (int j = 0; j < W / 8; j += 2) {
         u32 piece = block.piece(group, ring.place);
         if (j % 8 == 0) barrier_wait(block.taken(group, ring.place), ring.phase ^ 1);
         u32 a = packed(d[4 * j], d[4 * j + 1]), b = packed(d[4 * j + 2], d[4 * j + 3]);
         u32 c = packed(d[4 * j + 4], d[4 * j + 5]), e = packed(d[4 * j + 6], d[4 * j + 7]);
-        int half = (lane >> 3) & 1, next = lane >> 4;
-        int row =
-            TRANSPOSED ? (8 * (j + next) & 63) + (lane & 7) : 16 * warp + 8 * half + (lane & 7);
-        int chunk = TRANSPOSED ? 2 * warp + half : (j + next) & 7;
-        u32 at = piece + 128 * row + ((chunk ^ (row & 7)) << 4);
-#if TRANSPOSED
-        asm volatile(
-            "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at),
-            "r"(a), "r"(b), "r"(c), "r"(e)
-            : "memory");
-#else
-        asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at),
-                     "r"(a), "r"(b), "r"(c), "r"(e)
-                     : "memory");
-#endif
+        write_group(piece, j, a, b, c, e);
         if (j % 8 == 6 || j + 2 == W / 8) {
             if (signal) {
                 fence_async();
@@ -73,7 +120,8 @@ __device__ __forceinline__ void pass_the_turn(bool& lead) {
 template <int W>
 __device__ __forceinline__ void sum_tile(const Block& block, Shape s, int group,
                                          Ring<STAGES>& ring, bool& lead,
-                                         float (&d)[STRIPS][W / 2]) {
+                                         float (&d)[STRIPS][W / 2], Kept& kept,
+                                         Ring<SLOTS>& pieces) {
     constexpr u64 LEFT_SLICE = (LEFT_MN ? 2048 : 32) >> 4,
                   RIGHT_SLICE = (RIGHT_MN ? 2048 : 32) >> 4;
     bool first = (threadIdx.x & 31) < CLUSTER;
@@ -98,6 +146,7 @@ __device__ __forceinline__ void sum_tile(const Block& block, Shape s, int group,
                 Multiply<W>::go(d[h], left + h * (BOX >> 4) + i * LEFT_SLICE,
                                 right + i * RIGHT_SLICE, step | i);
         wgmma_commit();
+        if (KEEPS && W >= KEPT_WIDTH && kept.next < kept.pieces) write_kept(block, kept, pieces, group);
         wgmma_wait<1>();
         if (step && first) hand_back(previous);
         previous = block.free + 8 * ring.place;
