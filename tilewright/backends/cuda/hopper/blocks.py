@@ -81,7 +81,7 @@ class HopperTile:
     @property
     def shared(self) -> int:
         """Bytes of dynamic shared memory: stages, pieces, barriers, and room to align them."""
-        stage = self.planes * (self.warpgroups * self.strips + -(-self.width // 64)) * BOX
+        stage = self.planes * (self.warpgroups * self.strips * BOX + 128 * self.width)
         pieces = self.warpgroups * self.slots
         if self.planes > 1:
             return self.stages * stage + pieces * SPLIT_PIECE + 8 * 2 * self.stages

@@ -231,11 +231,11 @@ __device__ void store_tiles(const Block& block, const Table& tiles, const char* 
                                         rows < 64 ? rows : 64, columns, share, STORERS);
                     __syncwarp();
                     // The place before this one is free once the copy engine has read it.
-                    if (asks && p > 1) {
+                    if (SLOTS > 1 && asks && p > 1) {
                         store_wait_read<1>();
                         barrier_arrive(block.taken(group, from.place ? from.place - 1 : SLOTS - 1));
                     }
-                    bool last = p == pieces || (RAGGED_ROWS && rows < 128);
+                    bool last = SLOTS == 1 || p == pieces || (RAGGED_ROWS && rows < 128);
                     if (asks && last) store_wait_read<0>();
                     if (asks ? last : lane == 0) barrier_arrive(block.taken(group, from.place));
                 } else {
