@@ -46,6 +46,14 @@ def test_tiles_of_two_strips_store_no_more_than_is_theirs(layout: str) -> None:
     run(Arrays(Memory([*sides, *EDGES], layout, pad=8)), shapes=(TALL,))
 
 
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+def test_rows_of_experts_as_columns(shape: HopperTile) -> None:
+    """Their tiles begin at every sixteenth column, where another tile's rows of C end."""
+    rows = (1, 8, 17, 64, 129, 200, 256, 265, 272, 300, 385, 540, 1030)
+    mnk = [(m, n, k) for m in rows for n, k in ((2816, 200), (1288, 1024), (320, 16), (64, 0))]
+    run(Arrays(Memory(mnk, pad=8)), shapes=(shape,), turned=True)
+
+
 @pytest.mark.parametrize("shape", [WIDE, TALL], ids=lambda shape: shape.name)
 def test_tiles_that_are_taken_in_turn_give_the_same_bits_every_time(shape: HopperTile) -> None:
     import torch
