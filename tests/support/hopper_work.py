@@ -159,8 +159,9 @@ def _check_stored(bucket: Bucket, record: np.ndarray, matrices: list[Matrix]) ->
         return
     batch, problem = bucket.batch, int(record[14])
     columns, column = int(record[11]), int(record[13])
-    matrix = matrices[record[18]]
-    box = matrix.high if batch.transposed[problem] else 64
+    number = int(record[19]) >> 8
+    box = matrices[number].high if number else 64
+    assert box == 64 or batch.transposed[problem]
     assert columns % box == 0 or column + columns == batch.columns[problem]
 
 
@@ -189,7 +190,7 @@ def _tile(
 
     batch = bucket.batch
     mn = bool(batch.right.mn[problem])
-    high = 64 if mn else int(record[19])
+    high = 64 if mn else int(record[19]) & 255
     boxes = -(-columns // 64) if mn else -(-width // high)
     assert high % 8 == 0
     assert boxes * high <= bucket.shape.width

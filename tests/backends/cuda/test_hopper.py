@@ -39,9 +39,9 @@ def test_pairs_of_blocks_that_share_an_operand(layout: str, pad: int) -> None:
     run(Arrays(Memory(list(sides), layout, pad, offset=pad % 8)), shapes=(PAIR,))
 
 
-@pytest.mark.parametrize("layout", ["rrr", "rrc", "ccc", "crr", "rcc", "rcr"])
+@pytest.mark.parametrize("layout", ["rrr", "ccc", "rcc", "rcr"])
 def test_tiles_of_two_strips_store_no_more_than_is_theirs(layout: str) -> None:
-    """Cut at every 32nd column, their last rows or columns lie where another tile's begin."""
+    """Their last rows or columns lie where another tile's begin."""
     sides = itertools.product((64, 129, 257, 300, 513), (1, 33, 97, 200, 281, 700), (0, 1, 64, 600))
     run(Arrays(Memory([*sides, *EDGES], layout, pad=8)), shapes=(TALL,))
 

@@ -257,7 +257,7 @@ def test_tiles_among_which_some_wait_for_memory_are_taken_in_turn() -> None:
     assert (bucket.turns.reshape(-1)[count:] == -1).all()
     assert int(bucket.tiles.columns.max()) <= TALL.width
     assert (bucket.tiles.column % FINE == 0).all()
-    assert "256x192, turned, taken in turn" in engine._words(bucket)
+    assert "256x160, turned, taken in turn" in engine._words(bucket)
     assert not engine.plan(Memory([(256, 2816, 2048)] * 64, pad=8).work(1 << 20))[0].taken
 
 

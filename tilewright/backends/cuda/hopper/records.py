@@ -1,9 +1,9 @@
 """Makes the records that a launch of hopper_multiply.cu reads: tiles cut, ordered, dealt to blocks.
 
-Columns are cut evenly, in units of 64, or where they are C's rows of 16. Longest
-problems come first, those that wait for memory among those that do not; within one, tiles that
-share what they read follow one another. Tiles are then dealt, each to the block that has least to
-do so far, or where some wait for memory taken by who is done. Results depend on neither.
+Columns are cut evenly, in units of 64, or where they are C's rows of 16. Problems of the longest
+tiles come first, those that wait for memory among those that do not; within one, tiles that share
+what they read follow one another. Tiles are then dealt, each to the block that has least to do so
+far, or where some wait for memory taken by who is done. Results depend on neither.
 
 Where blocks come in clusters, what is cut and dealt is a pair of tiles of one problem:
 
@@ -162,6 +162,8 @@ def cut(
     if order != "given":
         which = which[np.argsort(-batch.k[which], kind="stable")]
     sizes = _sized(batch, which, shape, there)
+    if order != "given":
+        sizes = _longest_first(sizes, len(batch.k))
     down, across, units = sizes.down, sizes.across, sizes.units
     p = np.repeat(np.arange(len(down)), sizes.tiles)
     across_of, units_of, unit = across[p], units[p], sizes.unit[p]
@@ -176,6 +178,15 @@ def cut(
     seconds = sizes.seconds[6 * p + 3 * (i == down[p] - 1) + wider]
     tiles = Tiles(sizes.problem[p], sizes.top[p] + row, start, left, columns, seconds)
     return tiles if order == "given" else _spread(batch, tiles, shape, there)
+
+
+def _longest_first(sizes: _Sizes, problems: int) -> _Sizes:
+    """Problems with the longest tiles before others: those of 64 experts took 0.8 % less so."""
+    longest = np.zeros(problems)
+    np.maximum.at(longest, sizes.problem, sizes.seconds.reshape(-1, 6).max(1))
+    order = np.argsort(-longest[sizes.problem], kind="stable")
+    six = (field.reshape(len(order), -1)[order].reshape(-1) for field in sizes)
+    return _Sizes._make(six)
 
 
 def _places(sizes: _Sizes, shape: HopperTile, there: Scale, p: Ints) -> tuple[Ints, Ints]:
@@ -371,10 +382,10 @@ def records(
     tiles: Tiles,
     turns: Ints,
     panels: tuple[Panels, Panels],
-    maps: tuple[Ints, Ints, Ints],
+    maps: tuple[Ints, Ints, Ints, Ints],
     element: int = 2,
 ) -> npt.NDArray[np.int32]:
-    """The table of hopper_tiles.cuh; `maps` are the maps of left, right and C by problem.
+    """The table of hopper_tiles.cuh; `maps` are those of left, right, C and C closely, by problem.
 
     A C that the copy engine cannot store has map -1; a packed operand has the panels' map. C has
     elements of `element` bytes.
@@ -403,7 +414,7 @@ def records(
     address = batch.c_address[p] + along * batch.c_stride[p] + element * across
     body[:, 16:18] = address[:, None].view(np.int32).reshape(-1, 2)
     body[:, 18], table[:, 19] = maps[2][p], 64
-    body[:, 19] = _slabs(batch, width, p)[p]
+    body[:, 19] = _slabs(batch, width, p)[p] | maps[3][p] << 8
     return table[taken.reshape(-1)]
 
 
@@ -420,6 +431,16 @@ def _slabs(batch: Oriented, width: Ints, p: Ints) -> Ints:
     widest = np.full(len(batch.k), 2 * 8)
     np.maximum.at(widest, p, width)
     return np.where(batch.right.direct & ~batch.right.mn, widest // 2, 64)
+
+
+def cut_within(batch: Oriented, shape: HopperTile, tiles: Tiles) -> Bools:
+    """By problem, whether a tile ends within 64 of C's rows that are not its last."""
+    each, _ = members(shape, tiles)
+    ends = (each.columns % 64 != 0) & (each.column + each.columns < batch.columns[each.problem])
+    found = np.zeros(len(batch.k), bool)
+    found[each.problem[ends]] = True
+    close: Bools = found & _cut_close(batch)
+    return close
 
 
 def _cut_close(batch: Oriented) -> Bools:

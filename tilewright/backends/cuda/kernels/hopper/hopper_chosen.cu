@@ -186,7 +186,7 @@ __device__ void multiply_rows(const Block& block, const Table& tiles, int group)
         }
         float sums[1][WIDTH / 2], (&d)[WIDTH / 2] = sums[0];
         Kept none;
-        sum_tile<WIDTH>(block, s, group, ring, lead, sums, none, pieces);
+        sum_tile<WIDTH>(block, s, group, ring, lead, sums, none, pieces, [] {});
         if (PIECES_OF_H) write_pieces<WIDTH>(block, d, pieces, group, true);
 #pragma unroll
         for (int p = 0; p < PIECES_OF_C; ++p) write_results(block, d, p, pieces, group);

@@ -29,8 +29,8 @@
 // consumers of both blocks have handed it back, to both loaders.
 //
 // Where k is contiguous, the right operand's rows come in boxes of half as many as the problem's widest
-// tile has, so that no more are loaded than are multiplied. Turned, they are C's rows, which leave in
-// boxes of 16: tiles then begin at every 16th column, and those of a problem are about as wide.
+// tile has, so that no more are loaded than are multiplied. Turned, they are C's rows, of which what
+// is left of 64 leaves in boxes of 16: tiles begin at every 16th, and a problem's are about as wide.
 //
 // STRIPS = 2: a consumer has two strips of 64 rows and multiplies both by what it reads of the right
 // operand, width <= 192. Of experts' rows, as columns, more are of use so: 8 experts of 3 to 540
@@ -51,7 +51,7 @@
 // bias), from `scalars`. RAGGED: records are made here, of sizes that only the device knows.
 // CHOSEN: rows of one operand are found by index (hopper_gather.cuh).
 #ifndef KEEP_PIECES
-#define KEEP_PIECES 0
+#define KEEP_PIECES 1
 #endif
 #include "hopper_wgmma.cuh"
 #include "hopper_tiles.cuh"
@@ -65,8 +65,6 @@ typedef ScalarsOf<u16> Scalars;
 
 // Whether a record says of how many of the right operand's rows a box is: `slab`.
 constexpr bool IN_SLABS = !RAGGED && !RIGHT_MN;
-// Rows of a box that is stored.
-constexpr int STORED_ROWS = TRANSPOSED && !RAGGED ? 16 : 64;
 // Which widths there are.
 __host__ __device__ constexpr bool is_width(int w) {
     return w <= WIDTH && (w % 32 == 0 || (w > COARSE && !RAGGED));
@@ -113,13 +111,16 @@ __device__ __forceinline__ void take_maps(const Table& tiles, const char* maps) 
 #else
     for (int t = blockIdx.x + threadIdx.x * gridDim.x; t < tiles.count; t += 128 * gridDim.x) {
         int4 head = quad(tiles, t, 0);
-        int out = (head.w >> 24) & COPY_ENGINE_STORES ? quad(tiles, t, 4).z : -1;
+        int4 last = quad(tiles, t, 4);
+        int out = (head.w >> 24) & COPY_ENGINE_STORES ? last.z : -1, close = last.w >> 8;
         bool first = t < (int)gridDim.x;
         int4 before = first ? int4{-1, -1, 0, 0} : quad(tiles, t - gridDim.x, 0);
         if (head.x != before.x) acquire_map(maps + 128ll * head.x);
         if (head.y != before.y) acquire_map(maps + 128ll * head.y);
         if (out >= 0 && (first || quad(tiles, t - gridDim.x, 4).z != out))
             acquire_map(maps + 128ll * out);
+        if (close && (first || quad(tiles, t - gridDim.x, 4).w >> 8 != close))
+            acquire_map(maps + 128ll * close);
     }
 #endif
 }
@@ -130,7 +131,7 @@ __device__ void load_tiles(const Block& block, const Table& tiles, const char* m
     int t = blockIdx.x;
     if (t >= tiles.count) return;
     int4 head = quad(tiles, t, 0), left = quad(tiles, t, 1), right = quad(tiles, t, 2);
-    int slab = IN_SLABS ? quad(tiles, t, 4).w : 64;
+    int slab = IN_SLABS ? quad(tiles, t, 4).w & 255 : 64;
     for (;;) {
         Shape s = shape_of(head, left.w, right.w);
         Walk a = {maps + 128ll * head.x, left.x, left.y, left.z, s.flags & LEFT_PACKED};
@@ -140,7 +141,7 @@ __device__ void load_tiles(const Block& block, const Table& tiles, const char* m
         bool more = t < tiles.count;
         if (more) {
             head = quad(tiles, t, 0), left = quad(tiles, t, 1), right = quad(tiles, t, 2);
-            if (IN_SLABS) slab = quad(tiles, t, 4).w;
+            if (IN_SLABS) slab = quad(tiles, t, 4).w & 255;
             prefetch_map(maps + 128ll * head.x);
             prefetch_map(maps + 128ll * head.y);
         }
@@ -195,7 +196,8 @@ __device__ void store_tiles(const Block& block, const Table& tiles, const char* 
         u16* c = (u16*)(((u64)(u32)address.y << 32) | (u32)address.x);
         long long stride = place.w;
         bool aligned = s.flags & COPY_ENGINE_STORES;
-        const char* map = maps + 128ll * address.z;
+        const char *map = maps + 128ll * address.z, *close = maps + 128ll * (address.w >> 8);
+        bool closely = TRANSPOSED && !RAGGED && address.w >> 8;
         int pieces = (s.width + 63) / 64, strips = (s.rows + 63) / 64 - group * STRIPS;
 #pragma unroll 1
         for (int h = 0; h < strips && h < STRIPS; ++h) {
@@ -221,10 +223,14 @@ __device__ void store_tiles(const Block& block, const Table& tiles, const char* 
                     if (asks) {
                         int row = TRANSPOSED ? place.y : place.x,
                             column = TRANSPOSED ? place.x : place.y;
-                        for (int r = 0; r < 64 && (r == 0 || r < rows); r += STORED_ROWS)
-                            add_box(map, column + first, row + top + r,
-                                    block.piece(group, from.place) + 128 * r);
-                        stores_commit();
+                        u32 piece = block.piece(group, from.place);
+                        if (closely && rows < 64) {
+                            for (int r = 0; r < rows; r += 16)
+                                add_box(close, column + first, row + top + r, piece + 128 * r);
+                            stores_commit();
+                        } else {
+                            store_box(map, column + first, row + top, piece);
+                        }
                     }
                     if (columns < 64 && (columns & 7))
                         store_rest<u16>(block.piece(group, from.place), corner, stride,
@@ -263,7 +269,13 @@ __device__ __forceinline__ void multiply_tile(const Block& block, Shape s, int4 
                                               bool& lead, Kept& kept) {
     float d[STRIPS][W / 2];
     RowBias bias = row_bias(ragged, place, s, group);
-    sum_tile<W>(block, s, group, ring, lead, d, kept, pieces);
+    // Where sums are numbers of C, the first strip's begin to leave while others are multiplied.
+    constexpr int EARLY = STRIPS > 1 && !GENERAL ? (W < 64 ? W : 64) / 8 : 0;
+    bool whole = STRIPS > 1 && s.slices == STEP_SLICES;
+    auto begin = [&]() {
+        if constexpr (EARLY > 0) write_pieces<W, 0, EARLY>(block, d[0], pieces, group, true);
+    };
+    sum_tile<W>(block, s, group, ring, lead, d, kept, pieces, begin);
 #pragma unroll
     for (int h = 0; h < STRIPS; ++h) {
         int strip = group * STRIPS + h;
@@ -273,11 +285,19 @@ __device__ __forceinline__ void multiply_tile(const Block& block, Shape s, int4 
 #else
         finish<W>(d[h], scalars, place, s, strip);
 #endif
-        if constexpr (KEEPS)
-            keep<W>(kept, d[h]);
-        else
-            write_pieces<W>(block, d[h], pieces, group,
-                            !CONSUMERS_STORE || (s.flags & COPY_ENGINE_STORES));
+        bool signal = !CONSUMERS_STORE || (s.flags & COPY_ENGINE_STORES);
+        if constexpr (KEEPS) {
+            if (h == STRIPS - 1) {
+                keep<W>(kept, d[h]);
+                continue;
+            }
+        }
+        if (EARLY && h == 0) {
+            if (!whole) write_pieces<W, 0, EARLY>(block, d[0], pieces, group, true);
+            write_pieces<W, EARLY>(block, d[0], pieces, group, true);
+        } else {
+            write_pieces<W>(block, d[h], pieces, group, signal);
+        }
     }
 }
 
@@ -319,7 +339,7 @@ __device__ void multiply_tiles(const Block& block, const Table& tiles, const Sca
             place = quad(tiles, t, 3), address = quad(tiles, t, 4);
         }
         Ring<SLOTS> first = pieces;
-        if (64 * group >= s.rows || s.width < KEPT_WIDTH || s.steps <= kept.pieces)
+        if (64 * STRIPS * group >= s.rows || s.width < KEPT_WIDTH || s.steps <= kept.pieces)
             write_all_kept(block, kept, pieces, group);
         if (64 * STRIPS * group >= s.rows) {
             pass_the_turn(lead);  // who waits to begin would not hand back what is passed here

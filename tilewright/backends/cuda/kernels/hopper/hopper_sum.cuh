@@ -14,9 +14,9 @@ __device__ __forceinline__ u32 packed(float low, float high) {
 
 // Where a row of pieces has no places of its own, a warpgroup keeps its tile's halves in registers and
 // writes them, a piece a step, while the next tile is multiplied.
-constexpr bool KEEPS = KEEP_PIECES && STRIPS == 1 && !CONSUMERS_STORE && ACTIVATION != 2;
+constexpr bool KEEPS = KEEP_PIECES && !CONSUMERS_STORE && ACTIVATION != 2;
 
-constexpr int KEPT_WIDTH = 128;  // of the next tile, at least
+constexpr int KEPT_WIDTH = STRIPS > 1 ? 96 : 128;  // of the next tile, at least
 
 struct Kept {
     u32 halves[KEEPS ? WIDTH / 4 : 1];
@@ -45,10 +45,10 @@ __device__ __forceinline__ void write_kept(const Block& block, Kept& kept, Ring<
     u32 piece = block.piece(group, ring.place);
     barrier_wait(block.taken(group, ring.place), ring.phase ^ 1);
 #pragma unroll
-    for (int p = 0; p < (KEEPS ? WIDTH / 64 : 0); ++p)
+    for (int p = 0; p < (KEEPS ? (WIDTH + 63) / 64 : 0); ++p)
         if (p == kept.next) {
 #pragma unroll
-            for (int j = 8 * p; j < 8 * p + 8; j += 2)
+            for (int j = 8 * p; j < 8 * p + 8 && j < WIDTH / 8; j += 2)
                 if (8 * j < kept.width)
                     write_group(piece, j, kept.halves[2 * j], kept.halves[2 * j + 1],
                                 kept.halves[2 * j + 2], kept.halves[2 * j + 3]);
@@ -73,12 +73,13 @@ template <int W> __device__ __forceinline__ void keep(Kept& kept, const float (&
     kept.next = 0, kept.pieces = (W + 63) / 64, kept.width = W;
 }
 
-template <int W>
+// Pieces of a tile, from group FROM of eight columns on, before group TO.
+template <int W, int FROM = 0, int TO = W / 8>
 __device__ __forceinline__ void write_pieces(const Block& block, float (&d)[W / 2],
                                              Ring<SLOTS>& ring, int group, bool signal) {
     int lane = threadIdx.x & 31;
 #pragma unroll
-    for (int j = 0; j < W / 8; j += 2) {
+    for (int j = FROM; j < TO; j += 2) {
         u32 piece = block.piece(group, ring.place);
         if (j % 8 == 0) barrier_wait(block.taken(group, ring.place), ring.phase ^ 1);
         u32 a = packed(d[4 * j], d[4 * j + 1]), b = packed(d[4 * j + 2], d[4 * j + 3]);
@@ -117,11 +118,12 @@ __device__ __forceinline__ void pass_the_turn(bool& lead) {
 }
 
 // d = left x right of a whole tile. `lead`: the other warpgroup waits for this one's SKEW steps.
-template <int W>
+// Several strips: `first_done` is called when the first one's sums are, while others are added up.
+template <int W, class Done>
 __device__ __forceinline__ void sum_tile(const Block& block, Shape s, int group,
                                          Ring<STAGES>& ring, bool& lead,
                                          float (&d)[STRIPS][W / 2], Kept& kept,
-                                         Ring<SLOTS>& pieces) {
+                                         Ring<SLOTS>& pieces, Done first_done) {
     constexpr u64 LEFT_SLICE = (LEFT_MN ? 2048 : 32) >> 4,
                   RIGHT_SLICE = (RIGHT_MN ? 2048 : 32) >> 4;
     bool first = (threadIdx.x & 31) < CLUSTER;
@@ -140,12 +142,13 @@ __device__ __forceinline__ void sum_tile(const Block& block, Shape s, int group,
         u64 right = matrix_descriptor(block.stage(ring.place) + LEFT_BYTES);
         wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
+        for (int h = 0; h < STRIPS; ++h) {
 #pragma unroll
-            for (int h = 0; h < STRIPS; ++h)
+            for (int i = 0; i < 4; ++i)
                 Multiply<W>::go(d[h], left + h * (BOX >> 4) + i * LEFT_SLICE,
                                 right + i * RIGHT_SLICE, step | i);
-        wgmma_commit();
+            wgmma_commit();
+        }
         if (KEEPS && W >= KEPT_WIDTH && kept.next < kept.pieces) write_kept(block, kept, pieces, group);
         wgmma_wait<1>();
         if (step && first) hand_back(previous);
@@ -157,6 +160,7 @@ __device__ __forceinline__ void sum_tile(const Block& block, Shape s, int group,
         barrier_wait(block.full(ring.place), ring.phase);
         clear_past<W>(block.stage(ring.place), s.slices, group);
     }
+    if (STRIPS > 1 && whole == s.steps) first_done();
     wgmma_wait<0>();
     if (whole > 0 && first) hand_back(previous);
     if (whole < s.steps) {
