@@ -57,7 +57,8 @@ class HopperTile:
         As a problem's tiles are about as wide, all but the last one's columns are then multiplied,
         and no others.
         """
-        return np.where(close, FINE if self.width > self.coarse else COARSE, 64)
+        wide = 64 if self.width % 64 == 0 else COARSE
+        return np.where(close, FINE if self.width > self.coarse else COARSE, wide)
 
     def padded(self, columns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """What is multiplied of so many columns."""

@@ -83,8 +83,7 @@ def plan(
     """The buckets of a batch, each with the choice predicted fastest.
 
     Operands to be split are all packed, and the one that gives C's rows is then on the left. Tiles
-    of two strips are for plain results that the copy engine can store, and columns along whose k
-    the right operand lies.
+    of two strips are for plain results whose columns may be cut close.
     """
     split = shapes[0].planes > 1
     ways = tuple(_capped(orient(work, turned=turned), split) for turned in (False, True))
@@ -101,16 +100,11 @@ def plan(
             for batch in ways
             for shape in shapes
             if not (split and batch.transposed[which[0]])
-            and (shape.strips == 1 or (simple and _takes_strips(batch, which)))
+            and (shape.strips == 1 or (simple and records.cut_close(batch)[which].all()))
         ]
         batch, shape = fastest(every, which, work.order, there)
         buckets.append(bucket_of(batch, which, shape, work.order, there))
     return tuple(buckets)
-
-
-def _takes_strips(batch: Oriented, which: Ints) -> bool:
-    """Whether tiles of two strips can be had: they hold no more of the right operand than rows."""
-    return bool((batch.engine_stores & ~batch.right.mn)[which].all())
 
 
 def recalled(work: Work, shapes: tuple[HopperTile, ...], there: Scale) -> tuple[Bucket, ...]:

@@ -127,7 +127,7 @@ def _sized(batch: Oriented, which: Ints, shape: HopperTile, there: Scale) -> _Si
     problem, top, rows, high, wide = _bands(batch, which, shape)
     columns = batch.columns[problem]
     down, across = -(-rows // high), -(-columns // wide)
-    unit = shape.starts(_cut_close(batch)[problem])
+    unit = shape.starts(cut_close(batch)[problem])
     units = -(-columns // unit)
     fewer = units // across
     more = units - fewer * across
@@ -330,7 +330,7 @@ def split_tail(
     tail = np.arange(max(0, count - 2 * blocks), count)
     head = tiles.take(np.arange(tail[0]))
     last = tiles.take(tail)
-    unit = shape.starts(_cut_close(batch)[last.problem])
+    unit = shape.starts(cut_close(batch)[last.problem])
     cut_at = np.where(last.columns > 64, -(-last.columns // (2 * unit)) * unit, last.columns)
     again = np.flatnonzero(last.columns > cut_at)
     fields = [
@@ -439,11 +439,11 @@ def cut_within(batch: Oriented, shape: HopperTile, tiles: Tiles) -> Bools:
     ends = (each.columns % 64 != 0) & (each.column + each.columns < batch.columns[each.problem])
     found = np.zeros(len(batch.k), bool)
     found[each.problem[ends]] = True
-    close: Bools = found & _cut_close(batch)
+    close: Bools = found & cut_close(batch)
     return close
 
 
-def _cut_close(batch: Oriented) -> Bools:
+def cut_close(batch: Oriented) -> Bools:
     """Whether tiles may begin at any column: then columns are rows of x, and C's that leave so."""
     close: Bools = batch.transposed & batch.engine_stores & ~batch.right.mn
     return close

@@ -16,7 +16,7 @@ __device__ __forceinline__ u32 packed(float low, float high) {
 // writes them, a piece a step, while the next tile is multiplied.
 constexpr bool KEEPS = KEEP_PIECES && !CONSUMERS_STORE && ACTIVATION != 2;
 
-constexpr int KEPT_WIDTH = STRIPS > 1 ? 96 : 128;  // of the next tile, at least
+constexpr int KEPT_WIDTH = STRIPS > 1 ? 112 : 128;  // of the next tile, at least
 
 struct Kept {
     u32 halves[KEEPS ? WIDTH / 4 : 1];
