@@ -53,6 +53,20 @@ def test_every_configuration_multiplies_with_wgmma(
 
 
 @needs_nvrtc
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+def test_halves_are_written_while_the_next_tile_is_multiplied_where_places_are_few(
+    shape: HopperTile, of_shapes: dict[str, str]
+) -> None:
+    """Between what a step asks of tensor cores and the wait for the step before."""
+    steps = of_shapes[shape.name].split("WARPGROUP.DEPBAR.LE gsb0, 0x1")[:-1]
+    writing = ["STSM" in step[step.rindex("HGMMA") :] for step in steps]
+    widths = sorted(set(shape.padded(np.arange(1, shape.width + 1)).tolist()))
+    kept = 112 if shape.strips > 1 else 128
+    few = 64 * shape.slots < shape.width
+    assert sum(writing) == (sum(width >= kept for width in widths) if few else 0)
+
+
+@needs_nvrtc
 @pytest.mark.parametrize("ragged", [0, 1])
 def test_the_other_variants_compile(ragged: int, tmp_path: Path) -> None:
     """An epilogue, in a small tile, as the largest takes 15 s for it; and ragged rows."""
