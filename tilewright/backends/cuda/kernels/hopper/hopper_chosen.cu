@@ -19,13 +19,15 @@
 // which takes longest here, and a row of h would be spread over two warpgroups.
 // KIND (facts/gates.py): 0 silu, 1 gelu, 2 relu, 3 relu squared. Numbers of h are rounded before f,
 // as they are where gradients read them. n is a multiple of 8, FORM 2: n / 2 of 64.
-#define KEEP_PIECES 0
 #include "hopper_wgmma.cuh"
 #include "hopper_tiles.cuh"
 #include "hopper_store.cuh"
 #include "hopper_block.cuh"
 #include "hopper_epilogue.cuh"
 #include "hopper_gather.cuh"
+
+constexpr bool KEEPS = false;  // numbers of C are made of several sums
+
 #include "hopper_sum.cuh"
 
 static_assert(RAGGED_ROWS && CHOSEN == 1 && WARPGROUPS == 2 && !TRANSPOSED, "");

@@ -12,17 +12,15 @@ __device__ __forceinline__ u32 packed(float low, float high) {
     return both;
 }
 
-// Where a row of pieces has no places of its own, a warpgroup keeps its tile's halves in registers and
-// writes them, a piece a step, while the next tile is multiplied.
-constexpr bool KEEPS = KEEP_PIECES && !CONSUMERS_STORE && ACTIVATION != 2;
-
 constexpr int KEPT_WIDTH = STRIPS > 1 ? 112 : 128;  // of the next tile, at least
 
+// Halves of a tile that are still to be written, where the kernel KEEPS them.
 struct Kept {
     u32 halves[KEEPS ? WIDTH / 4 : 1];
     int next = 0, pieces = 0, width = 0;
 };
 
+// Sixteen columns of 64 rows, from the j-th eight on: two registers of halves for each eight.
 __device__ __forceinline__ void write_group(u32 piece, int j, u32 a, u32 b, u32 c, u32 e) {
     int lane = threadIdx.x & 31, warp = (threadIdx.x >> 5) & 3;
     int half = (lane >> 3) & 1, next = lane >> 4;
@@ -40,6 +38,7 @@ __device__ __forceinline__ void write_group(u32 piece, int j, u32 a, u32 b, u32 
 #endif
 }
 
+// The next of the kept pieces.
 __device__ __forceinline__ void write_kept(const Block& block, Kept& kept, Ring<SLOTS>& ring,
                                            int group) {
     u32 piece = block.piece(group, ring.place);
