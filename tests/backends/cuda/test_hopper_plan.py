@@ -17,6 +17,7 @@ from tilewright.backends.cuda.hopper.blocks import (
     PAIR,
     SHAPES,
     SHARED_LIMIT,
+    SLIM,
     SPLIT,
     STAGED,
     TALL,
@@ -274,11 +275,33 @@ def test_an_order_that_was_asked_for_and_pairs_are_dealt() -> None:
     assert not engine.plan(work, (PAIR,))[0].taken
 
 
-def test_tiles_of_two_strips_are_for_plain_results_that_the_copy_engine_stores() -> None:
+def test_tiles_of_two_strips_are_for_plain_results_whose_columns_may_be_cut_close() -> None:
     odd = Memory([(m, n + 1, k) for m, n, k in MIXTRAL]).work(1 << 20)
     gated = Memory(MIXTRAL, pad=8).work(1 << 20, activation="relu")
-    for work in (odd, gated):
-        assert all(bucket.shape != TALL for bucket in engine.plan(work))
+    by_rows = Memory(MIXTRAL, "crr", pad=8).work(1 << 20)  # k contiguous in neither operand
+    for work in (odd, gated, by_rows):
+        assert all(bucket.shape.strips == 1 for bucket in engine.plan(work))
+
+
+@pytest.mark.parametrize(
+    ("experts", "rows", "n", "k", "shape"),
+    [(64, 16384, 2816, 2048, SLIM), (8, 8192, 14336, 4096, PAIR), (253, 8192, 4096, 7168, TALL)],
+)
+def test_layers_of_experts_get_the_shape_that_was_measured_fastest(
+    experts: int, rows: int, n: int, k: int, shape: HopperTile
+) -> None:
+    drawn = np.random.default_rng(0).multinomial(rows, np.full(experts, 1 / experts))
+    work = Memory([(int(m), n, k) for m in drawn], pad=8).work(1 << 20)
+    assert [bucket.shape for bucket in engine.plan(work)] == [shape]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+def test_no_tile_is_wider_than_its_shape(shape: HopperTile) -> None:
+    """Nor where columns begin at multiples that do not divide it evenly."""
+    for layout in ("rrr", "crr"):
+        batch = orient(Memory(sizes(40, 1, 900), layout, 8).work(1 << 20), turned=True)
+        tiles = records.cut(batch, np.arange(40), shape, "auto")
+        assert shape.padded(records.members(shape, tiles)[0].columns).max() <= shape.width
 
 
 @pytest.mark.parametrize(

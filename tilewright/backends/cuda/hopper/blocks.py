@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import gcd
 
 import numpy as np
 import numpy.typing as npt
@@ -57,8 +58,8 @@ class HopperTile:
         As a problem's tiles are about as wide, all but the last one's columns are then multiplied,
         and no others.
         """
-        wide = 64 if self.width % 64 == 0 else COARSE
-        return np.where(close, FINE if self.width > self.coarse else COARSE, wide)
+        closely = FINE if self.width > self.coarse else COARSE
+        return np.where(close, closely, gcd(self.width, 64))
 
     def padded(self, columns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """What is multiplied of so many columns."""
