@@ -92,6 +92,15 @@ def test_scalars_bias_and_activation(layout: str, activation: str) -> None:
     run(arrays, alpha=alpha, beta=beta, bias=bias, activation=activation)
 
 
+@pytest.mark.parametrize("shape", [WIDE, PAIR], ids=lambda shape: shape.name)
+def test_scalars_where_halves_are_kept_while_the_next_tile_is_multiplied(shape: HopperTile) -> None:
+    arrays = Arrays(Memory([*EDGES[::7], *sizes(30, 200, 700)], pad=8), beta=1.0)
+    count = len(arrays.memory.mnk)
+    drawn = np.random.default_rng(2)
+    alpha, beta = drawn.choice([1.0, -0.5], count), drawn.choice([0.0, 1.0, 2.0], count)
+    run(arrays, shapes=(shape,), alpha=alpha, beta=beta, activation="relu")
+
+
 def test_a_stride_of_two_is_packed_element_by_element() -> None:
     memory = Memory([(70, 80, 90), (33, 65, 129)])
     memory.strides[0] = (2 * memory.strides[0][0], 2 * memory.strides[0][1])
