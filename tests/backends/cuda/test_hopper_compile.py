@@ -61,7 +61,7 @@ def test_halves_are_written_while_the_next_tile_is_multiplied_where_places_are_f
     steps = of_shapes[shape.name].split("WARPGROUP.DEPBAR.LE gsb0, 0x1")[:-1]
     writing = ["STSM" in step[step.rindex("HGMMA") :] for step in steps]
     widths = sorted(set(shape.padded(np.arange(1, shape.width + 1)).tolist()))
-    kept = 112 if shape.strips > 1 else 128
+    kept = 112 if shape.strips > 1 else 192
     few = 64 * shape.slots < shape.width
     assert sum(writing) == (sum(width >= kept for width in widths) if few else 0)
 

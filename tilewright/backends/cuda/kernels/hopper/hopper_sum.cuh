@@ -12,7 +12,8 @@ __device__ __forceinline__ u32 packed(float low, float high) {
     return both;
 }
 
-constexpr int KEPT_WIDTH = STRIPS > 1 ? 112 : 128;  // of the next tile, at least
+// While a tile of so many columns at least is multiplied the one before is written: it is code for each.
+constexpr int KEPT_WIDTH = STRIPS > 1 ? 112 : 192;
 
 // Halves of a tile that are still to be written, where the kernel KEEPS them.
 struct Kept {
