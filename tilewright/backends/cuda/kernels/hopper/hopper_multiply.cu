@@ -28,13 +28,14 @@
 // So a box may land in a stage that the other block's loader asked for: a stage is free once the
 // consumers of both blocks have handed it back, to both loaders.
 //
-// Where k is contiguous, the right operand's rows come in boxes of half as many as the problem's widest
-// tile has, so that no more are loaded than are multiplied. Turned, they are C's rows, of which what
-// is left of 64 leaves in boxes of 16: tiles begin at every 16th, and a problem's are about as wide.
+// Where k is contiguous, the right operand's rows come in boxes of half as many as the problem's
+// widest tile has, so that no more are loaded than are multiplied. Turned, they are C's rows, of
+// which what is left of 64 leaves in boxes of 16: tiles begin at every 16th, and a problem's are
+// about as wide.
 //
-// STRIPS = 2: a consumer has two strips of 64 rows and multiplies both by what it reads of the right
-// operand, width <= 192. Of experts' rows, as columns, more are of use so: 8 experts of 3 to 540
-// rows multiplied 16 % of rows for nothing as the rows of tiles 128 x 256.
+// STRIPS = 2: a consumer has two strips of 64 rows and multiplies both by what it reads of the
+// right operand, width <= 160. Of experts' rows, as columns, more are of use so: 8 experts of 3 to
+// 540 rows multiplied 16 % of rows for nothing as the rows of tiles 128 x 256.
 //
 //                  width
 //               +---------+
@@ -58,8 +59,8 @@
 #include "hopper_gather.cuh"
 
 // Where a row of pieces has no places of its own, a warpgroup keeps its tile's halves (of several
-// strips the last one's) in registers, and writes them, a piece a step, while it multiplies the next
-// tile: of 64 experts 0.2861 ms on an H200, written at once 0.2903. gelu needs the registers.
+// strips the last one's) in registers, and writes them, a piece a step, while it multiplies the
+// next tile: of 64 experts 0.2861 ms on an H200, written at once 0.2903. gelu needs the registers.
 constexpr bool KEEPS = !CONSUMERS_STORE && ACTIVATION != 2;
 
 #include "hopper_sum.cuh"
@@ -209,7 +210,7 @@ __device__ void store_tiles(const Block& block, const Table& tiles, const char* 
                 int top = TRANSPOSED ? 64 * p : 64 * strip, first = TRANSPOSED ? 64 * strip : 64 * p;
                 int rows = (TRANSPOSED ? s.columns : s.rows) - top;
                 int columns = (TRANSPOSED ? s.rows : s.columns) - first;
-                // Where C is ragged, rows past the end are another group's, and a box would hold them.
+                // Where C is ragged, rows past the end, which a box would hold, are another group's.
                 bool engine = aligned && (!RAGGED || rows >= 64);
                 int side_by_side =
                     TRANSPOSED || aligned ? 1 : pieces - p < SLOTS ? pieces - p : SLOTS;

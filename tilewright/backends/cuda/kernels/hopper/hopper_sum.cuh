@@ -12,7 +12,7 @@ __device__ __forceinline__ u32 packed(float low, float high) {
     return both;
 }
 
-// While a tile of so many columns at least is multiplied the one before is written: it is code for each.
+// The tile before is written while one of so many columns at least is multiplied: code for each.
 constexpr int KEPT_WIDTH = STRIPS > 1 ? 112 : 192;
 
 // Halves of a tile that are still to be written, where the kernel KEEPS them.
@@ -149,7 +149,8 @@ __device__ __forceinline__ void sum_tile(const Block& block, Shape s, int group,
                                 right + i * RIGHT_SLICE, step | i);
             wgmma_commit();
         }
-        if (KEEPS && W >= KEPT_WIDTH && kept.next < kept.pieces) write_kept(block, kept, pieces, group);
+        if (KEEPS && W >= KEPT_WIDTH && kept.next < kept.pieces)
+            write_kept(block, kept, pieces, group);
         wgmma_wait<1>();
         if (step && first) hand_back(previous);
         previous = block.free + 8 * ring.place;
