@@ -196,7 +196,7 @@ def test_a_single_shape_is_the_one_that_a_table_of_all_shapes_gives(seed: int) -
         k *= rng.integers(0, 40, len(k))
     for slots in (GPU, replace(GPU, compute_units=2)):
         table = Table.of(m, n, k, TILES)
-        known, found = alone(table, slots), single(m, n, k, TILES, slots)
+        known, found = alone(table, slots, range(len(table.tiles))), single(m, n, k, TILES, slots)
         assert found.shape == known.tile[0]
         assert (found.down * found.across).tolist() == known.counts.tolist()
         assert found.seconds == pytest.approx(known.bound, rel=1e-12)

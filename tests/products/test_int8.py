@@ -149,3 +149,49 @@ def test_a_compiler_sees_one_graph() -> None:
     compiled = torch.compile(step, backend="aot_eager", fullgraph=True)
     for found, wanted in zip(compiled(*given), step(*given), strict=True):
         assert torch.equal(found, wanted)
+
+
+def lists_of_bytes() -> tuple[list[Any], list[Any]]:
+    a = [torch.ones(3, 4, dtype=torch.int8) for _ in range(3)]
+    return a, [torch.full((4, 5), 2, dtype=torch.int8) for _ in range(3)]
+
+
+def under_a_mode(a: Any, b: Any) -> Any:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False):
+        return tilewright.grouped_matmul(a, b)
+
+
+SEEN: dict[str, Any] = {
+    "a mode": under_a_mode,
+    "a transform": lambda a, b: torch.func.vmap(
+        lambda x: tilewright.grouped_matmul([x], [b[0]])[0]
+    )(a[0][None]),
+    "no memory": lambda a, b: tilewright.grouped_matmul(
+        [x.to("meta") for x in a], [y.to("meta") for y in b]
+    ),
+    "floats beside": lambda a, b: tilewright.grouped_matmul([x.float() for x in a], b),
+}
+
+
+@pytest.mark.parametrize("who", SEEN)
+def test_where_lists_of_int8_are_not_taken_the_error_says_where_they_are(who: str) -> None:
+    a, b = lists_of_bytes()
+    with pytest.raises(
+        errors.DtypeError, match=r"'int8': .*; int8 of both operands, in lists on a"
+    ):
+        SEEN[who](a, b)
+    made = tilewright.grouped_matmul(a, b)
+    assert all(torch.equal(one, torch.full((3, 5), 8, dtype=torch.int32)) for one in made)
+
+
+def test_lists_of_int8_are_not_multiplied_by_torch_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tilewright.calls import grouped_quick_tensors
+
+    one = [torch.ones(3, 3)] * 4
+    tilewright.grouped_matmul(one, one)
+    asked: list[Any] = []
+    monkeypatch.setattr(grouped_quick_tensors, "_multiply", lambda *given: asked.append(given))
+    tilewright.grouped_matmul(*lists_of_bytes())
+    assert not asked

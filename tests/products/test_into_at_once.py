@@ -191,18 +191,20 @@ def test_lists_that_another_kernel_multiplies_sooner_are_planned(
     assert all(np.isnan(z).all() for z in out)
 
 
+@pytest.mark.parametrize("has_results", [False, True])
 def test_many_calls_before_machine_code_is_there_have_it_compiled(
-    monkeypatch: pytest.MonkeyPatch,
+    has_results: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TILEWRIGHT_DEVICE", raising=False)
     asked = []
-    monkeypatch.setattr(grouped_quick_ended_host, "lists_for", lambda _: None)
-    monkeypatch.setattr(grouped_quick_ended_host, "_lost", 0.0)
-    monkeypatch.setattr(grouped_quick_ended_host, "is_ready", lambda _, name: asked.append(name))
+    for module in (grouped_quick_host, grouped_quick_ended_host):
+        monkeypatch.setattr(module, "lists_for", lambda _: None)
+    monkeypatch.setattr(grouped_quick_host, "_lost", 0.0)
+    monkeypatch.setattr(grouped_quick_host, "is_ready", lambda _, name: asked.append(name))
     a, b, out = batch(60)
     calls = 0
     while not asked and calls < 5000:
-        tw.grouped_matmul(a, b, out=out)
+        tw.grouped_matmul(a, b, out=out if has_results else None)
         calls += 1
     assert asked == ["float32"]
     assert calls > 1000  # a few calls are not worth it

@@ -11,7 +11,7 @@ from tilewright.errors import OperandError, TilewrightError
 
 torch = pytest.importorskip("torch")
 
-COUNTS = (1, 2, 8, 9, 17, 300)
+COUNTS = (1, 2, 3, 8, 9, 17, 60, 300)
 
 
 def lists(count: int, dtype: Any = None) -> tuple[list[Any], list[Any]]:
@@ -59,6 +59,8 @@ SPOILT = {
     "a batch": lambda x: x[None],
     "no tensor": lambda x: None,
     "of another size": lambda x: torch.zeros(41, 43),
+    "nested": lambda x: torch.nested.nested_tensor([x]),
+    "nested, jagged": lambda x: torch.nested.nested_tensor([x], layout=torch.jagged),
 }
 
 
@@ -99,6 +101,36 @@ def test_what_changes_torch_changes_the_products_too() -> None:
     torch.testing.assert_close(turned[0], -(a[0] @ b[0]))
     mapped = torch.func.vmap(lambda x: tilewright.grouped_matmul([x], [b[0]])[0])(a[0][None])
     torch.testing.assert_close(mapped[0], a[0] @ b[0])
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_each_product_is_made_once_where_a_mode_looks_on(count: int, dtype: str) -> None:
+    """Few are multiplied before anything is asked of them."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    a, b = lists(count, getattr(torch, dtype))
+    with FlopCounterMode(display=False) as counter:
+        made = tilewright.grouped_matmul(a, b)
+    wanted = sum(2 * x.shape[0] * y.numel() for x, y in zip(a, b, strict=True))
+    assert counter.get_total_flops() == wanted
+    assert all(torch.equal(z, x @ y) for x, y, z in zip(a, b, made, strict=True))
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+@pytest.mark.parametrize("left", [0, 1])
+def test_an_operand_of_a_long_list_whose_storage_has_shrunk_is_named(name: str, left: int) -> None:
+    a, b = lists(300)
+    a[171], b[171] = torch.ones(8, 9)[:, :7], torch.ones(9, 8)[:, :7].T
+    a[171], b[171] = a[171][:, :5], b[171][2:]
+    said, operand = "", a[171] if name == "a" else b[171]
+    operand.untyped_storage().resize_(4 * 40 * left)
+    try:
+        tilewright.grouped_matmul(a, b)
+    except OperandError as error:
+        said = str(error)
+    del a, b, operand  # a report of a failure would print them, and with them whatever lies there
+    assert said.startswith(f"{name} of shape")
 
 
 @pytest.mark.parametrize("name", ["a", "b", "bias"])

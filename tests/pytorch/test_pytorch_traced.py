@@ -128,3 +128,43 @@ def test_a_compiler_does_not_follow_products_of_numpys_arrays(name: str) -> None
         _, found = compiled(torch.ones(3))
         np.testing.assert_allclose(found, right, atol=1e-5)
     assert torch._dynamo.utils.counters["frames"]["total"] <= 12
+
+
+BITS, OTHERS = (tw.onebit.pack(x) for x in (A, B))
+IMAGES = tw.onebit.pack(np.ones((5, 5, 64), np.float32))
+WINDOWS = tw.onebit.Conv2d(np.ones((3, 2, 2, 64), np.float32))
+OF_BITS: dict[str, Any] = {
+    "matmul": lambda: tw.onebit.matmul(BITS, OTHERS),
+    "list": lambda: tw.onebit.grouped_matmul([BITS] * 3, [OTHERS] * 3)[2],
+    "packed": lambda: tw.onebit.matmul(tw.onebit.pack(A), OTHERS),
+    "packed of tensors": lambda: tw.onebit.matmul(
+        *(tw.onebit.pack(torch.from_numpy(x)) for x in (A, B))
+    ),
+    "unpacked": lambda: tw.onebit.unpack(tw.onebit.matmul(BITS, OTHERS, threshold=1)),
+    "windows": lambda: WINDOWS(IMAGES),
+    "explained": lambda: len(tw.onebit.explain(BITS, OTHERS)),
+}
+
+
+@pytest.mark.parametrize("name", OF_BITS)
+def test_a_compiler_does_not_follow_products_of_bits(name: str) -> None:
+    """Engines and their caches were 90 frames, a second of compiling, and packing failed."""
+    product = OF_BITS[name]
+    right = np.asarray(product())
+    compiled = torch.compile(lambda x: (x + 1, product()), backend="eager")
+    torch._dynamo.utils.counters.clear()
+    for _ in range(3):
+        more, found = compiled(torch.ones(3))
+        assert np.array_equal(np.asarray(found), right)
+        assert torch.equal(more, torch.full((3,), 2.0))
+    assert torch._dynamo.utils.counters["frames"]["total"] <= 16
+
+
+def test_products_of_bits_without_a_compiler_are_called_straight(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To keep one away takes 2 us."""
+    from tilewright.arrays import untraced
+
+    monkeypatch.delattr(untraced, "call")
+    assert np.array_equal(tw.onebit.matmul(BITS, OTHERS), tw.onebit.matmul(BITS, OTHERS))

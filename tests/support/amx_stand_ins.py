@@ -4,7 +4,9 @@
                  is not what the same sources are compiled to elsewhere
 
 Tiles are arrays of the function that multiplies; a load reads what the instruction would, byte for
-byte. `counts` says how many were configured, released and multiplied.
+byte. `counts` says how many were configured, released and multiplied. `always[0] = 1` puts tiles in
+the place of vectors from the next product on: both rules run what was compiled once, which takes
+fifteen seconds.
 """
 
 from __future__ import annotations
@@ -13,18 +15,21 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
+from numba import types
 from numba.core import cgutils
+from numba.extending import intrinsic
 
 I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 LINE, SIDE = ir.VectorType(I8, 64), 16
 INTS, FLOATS = ir.VectorType(I32, SIDE), ir.VectorType(ir.FloatType(), SIDE)
 TILE = ir.ArrayType(LINE, SIDE)
 counts: Any = np.zeros(3, np.int64)
+always: Any = np.zeros(1, np.int64)
 _places: dict[tuple[str, str, int], Any] = {}
 
 
-def install(*, always: bool) -> None:
-    """Put them in the place of the instructions; `always`: and tiles in that of vectors."""
+def install() -> None:
+    """Put them in the place of the instructions, and a switch before the rule who multiplies."""
     from tilewright.backends.host import amx, compiled
 
     told = compiled.kernels("features")
@@ -34,12 +39,16 @@ def install(*, always: bool) -> None:
     tiles: Any = compiled.kernels("grouped_amx")
     for made in (zero_tile, load_tile, store_tile, multiply_tiles, set_tiles, drop_tiles):
         setattr(tiles, made.__name__, made)
-    if always:
-        use_always()
+    plain = tiles.is_sooner
+
+    def is_sooner(item: int, rows: int, cols: int, depth: int) -> bool:
+        return depth > 0 if _is_always() else plain(item, rows, cols, depth)
+
+    tiles.is_sooner = tiles.helper(is_sooner)
 
 
 def use_always() -> None:
-    """Tiles for every product that has some depth."""
+    """Tiles for every product that has some depth, of a processor's own."""
     from tilewright.backends.host import compiled
 
     tiles: Any = compiled.kernels("grouped_amx")
@@ -48,6 +57,15 @@ def use_always() -> None:
         return depth > 0
 
     tiles.is_sooner = tiles.helper(is_sooner)
+
+
+@intrinsic
+def _is_always(typing: Any) -> Any:
+    def load(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        place = builder.inttoptr(I64(always.ctypes.data), I64.as_pointer())
+        return builder.icmp_signed("!=", builder.load(place), I64(0))
+
+    return types.boolean(), load
 
 
 def _tile(builder: Any, number: int) -> Any:

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from tests.support.hopper_work import Memory
-from tilewright.backends.cuda.hopper import engine
+from tilewright.backends.cuda.hopper import engine, records
 from tilewright.backends.cuda.hopper.bind import bound
 from tilewright.backends.cuda.hopper.blocks import SHAPES, HopperTile
+from tilewright.backends.cuda.hopper.orient import orient
 from tilewright.backends.cuda.machine import driver, nvrtc
 
 # Of one result: rounding once to the type, relative to the size of its terms.
@@ -53,14 +54,22 @@ class Arrays:
 
 
 def run(
-    arrays: Arrays, dtype: str = "bfloat16", shapes: tuple[HopperTile, ...] = SHAPES, **fields: Any
+    arrays: Arrays,
+    dtype: str = "bfloat16",
+    shapes: tuple[HopperTile, ...] = SHAPES,
+    turned: bool | None = None,
+    **fields: Any,
 ) -> None:
-    """Multiply, and compare every problem to float64."""
+    """Multiply, and compare every problem to float64; `turned` or not, by the first of `shapes`."""
     import torch
 
     memory = arrays.memory
     work = memory.work(arrays.flat.data_ptr(), dtype, keep=(arrays.flat,), **fields)
-    bound(work, engine.plan(work, shapes))()
+    plan = engine.plan(work, shapes)
+    if turned is not None:
+        batch, every = orient(work, turned=turned), np.arange(len(memory.mnk))
+        plan = (engine.bucket_of(batch, every, shapes[0], work.order, records.AS_MEASURED),)
+    bound(work, plan)()
     count = len(memory.mnk)
     alpha, beta = (
         fields.get(name, np.full(count, v)) for name, v in (("alpha", 1.0), ("beta", 0.0))

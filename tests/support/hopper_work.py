@@ -115,11 +115,11 @@ def _pack(item: np.void, buffer: np.ndarray, base: int, panels: np.ndarray) -> N
 
 
 def _box(matrix: Matrix, x: int, y: int, buffer: np.ndarray, base: int, memory: dict) -> np.ndarray:  # type: ignore[type-arg]
-    """64 rows of 64 elements, zeros outside."""
+    """As many rows of 64 elements as the map's boxes have, zeros outside."""
     assert matrix.address % 16 == 0
     assert matrix.stride % 16 == 0
-    found = np.zeros((64, 64), np.float16)
-    rows, columns = min(64, matrix.rows - y), min(64, matrix.columns - x)
+    found = np.zeros((matrix.high, 64), np.float16)
+    rows, columns = min(matrix.high, matrix.rows - y), min(64, matrix.columns - x)
     if rows > 0 and columns > 0:
         whole = memory.get(matrix.address, buffer[(matrix.address - base) // 2 :])
         at = (y + np.arange(rows))[:, None] * (matrix.stride // 2) + x + np.arange(columns)
@@ -134,8 +134,9 @@ def _operand(
     steps: int,
     boxes: int,
     box: object,
+    high: int = 64,
 ) -> np.ndarray:
-    """The operand of one tile, [64 boxes, 64 steps]; its boxes are those `asked` for in turns."""
+    """The operand of one tile, [high boxes, 64 steps]; its boxes are those `asked` for in turns."""
     along = 0 if packed else 64
     parts = []
     for h in range(boxes):
@@ -146,10 +147,22 @@ def _operand(
             if mn:
                 found = box(matrix, x + along * h, y + 64 * step + stride * h).T  # type: ignore[operator]
             else:
-                found = box(matrix, x + along * step, y + stride * step + 64 * h)  # type: ignore[operator]
+                found = box(matrix, x + along * step, y + stride * step + high * h)  # type: ignore[operator]
             across.append(found)
-        parts.append(np.concatenate(across, 1) if across else np.zeros((64, 0), np.float16))
+        parts.append(np.concatenate(across, 1) if across else np.zeros((high, 0), np.float16))
     return np.concatenate(parts, 0)
+
+
+def _check_stored(bucket: Bucket, record: np.ndarray, matrices: list[Matrix]) -> None:
+    """Boxes of C hold this tile's numbers, and beyond them only what the map leaves out."""
+    if record[18] < 0:
+        return
+    batch, problem = bucket.batch, int(record[14])
+    columns, column = int(record[11]), int(record[13])
+    number = int(record[19]) >> 8
+    box = matrices[number].high if number else 64
+    assert box == 64 or batch.transposed[problem]
+    assert columns % box == 0 or column + columns == batch.columns[problem]
 
 
 def _tile(
@@ -176,6 +189,13 @@ def _tile(
         return [(matrices[r[number]], r[walk]) for r in (cluster if flags & shared else [record])]
 
     batch = bucket.batch
+    mn = bool(batch.right.mn[problem])
+    high = 64 if mn else int(record[19]) & 255
+    boxes = -(-columns // 64) if mn else -(-width // high)
+    assert high % 8 == 0
+    assert boxes * high <= bucket.shape.width
+    if steps:
+        assert matrices[record[1]].high == high
     left = _operand(
         asked(records.LEFT_SHARED, 0, slice(4, 7)),
         bool(flags & records.LEFT_PACKED),
@@ -187,11 +207,13 @@ def _tile(
     right = _operand(
         asked(records.RIGHT_SHARED, 1, slice(8, 11)),
         bool(flags & records.RIGHT_PACKED),
-        bool(batch.right.mn[problem]),
+        mn,
         steps,
-        -(-columns // 64),
+        boxes,
         box,
+        high,
     )
+    _check_stored(bucket, record, matrices)
     depth = 64 * (steps - 1) + 16 * slices if steps else 0
     product = left[:rows, :depth].astype(np.float64) @ right[:columns, :depth].T.astype(np.float64)
     c = (int(np.ascontiguousarray(record[16:18]).view(np.int64)[0]) - base) // 2

@@ -37,6 +37,8 @@ empty_strided_here = attrgetter("_C._dynamo.guards._empty_strided_cpu")
 empty_strided = attrgetter("_C._dynamo.guards._empty_strided_cuda")
 reinterpreted = attrgetter("_C._dynamo.guards._reinterpret_tensor")
 
+frame_callback = attrgetter("_C._dynamo.eval_frame.get_eval_frame_callback")  # compiles calls
+
 tensor_guards = attrgetter("_C._dynamo.guards.TensorGuards")  # asks of many tensors in one call
 
 # Products of groups as torch has them, whatever its public names lead to.

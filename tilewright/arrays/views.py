@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from functools import cache, partial, wraps
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,8 @@ NO_COMPLEX = "no kernel of an OpenCL device multiplies complex numbers"
 _LISTS = (
     "; lists of matrices are for grouped_matmul, and plan_grouped(…).explain() says how they go"
 )
+_Arguments = ParamSpec("_Arguments")
+_Made = TypeVar("_Made")
 _GPUS = (2, 10, 13)  # DLPack's numbers for CUDA, ROCm and CUDA's managed memory
 
 
@@ -242,6 +244,36 @@ def unfollowed(function: Callable[..., Any]) -> Callable[..., Any]:
     from tilewright.arrays import untraced
 
     return partial(untraced.call, function)
+
+
+def never_followed(function: Callable[_Arguments, _Made]) -> Callable[_Arguments, _Made]:
+    """The function, which compilers of torch's call as it is: followed into words of bits and
+    engines of machine code, a call was 90 compiled frames, 1 to 2 s, and 1.3 ms ever after."""
+
+    @wraps(function)
+    def called(*given: _Arguments.args, **options: _Arguments.kwargs) -> _Made:
+        if not (is_compiling() or _is_each_call_compiled()):
+            return function(*given, **options)
+        from tilewright.arrays import untraced
+
+        made: _Made = untraced.call(function, *given, **options)
+        return made
+
+    return called
+
+
+def _is_each_call_compiled() -> bool:
+    """Whether a compiler looks at every function that is called: while it runs what it did not
+    compile, too, when `is_compiling` is False."""
+    return _is_torch_loaded() and _frame_callback()() not in (None, False)
+
+
+@cache
+def _frame_callback() -> Callable[[], Any]:
+    import torch
+
+    found: Callable[[], Any] = private.frame_callback(torch)
+    return found
 
 
 def _is_torch_loaded() -> bool:

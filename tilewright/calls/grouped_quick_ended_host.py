@@ -24,26 +24,21 @@ from tilewright.arrays.array import NDArray
 from tilewright.arrays.views import is_compiling
 from tilewright.backends.host.backend import NO_ROOM
 from tilewright.backends.host.lists import ZEROS, Held, Lists, ended
-from tilewright.calls.grouped_engines import is_ready
 from tilewright.calls.grouped_quick_host import (
     COMPLEX,
     REAL,
     is_left_to_a_plan,
     is_worth_planning,
     lists_for,
+    missed,
 )
 from tilewright.errors import DeviceMemoryError
-from tilewright.inputs.devices import resolve
 from tilewright.planning.host_part import ZEROED
 from tilewright.settings import DEVICE, VARIABLES
 
 _PLAIN = np.ndarray
 _KINDS = (*REAL, *COMPLEX)
 _FEW = 6  # so many are a loop's
-# Seconds that checks of each array take longer a product than to read it in machine code; how many
-# of them over all calls are worth compiling it.
-_CHECKED, _WORTH_IN_ALL = 7e-7, 0.1
-_lost = 0.0
 _ENDS, _LISTS, _OR_NONE = ("none", "relu"), (list, tuple), (list, tuple, type(None))
 # Without a look at the operands' own ways of answering: 0.09 us instead of 0.21.
 _may_share: Any = getattr(np.may_share_memory, "_implementation", np.may_share_memory)
@@ -99,8 +94,8 @@ def ended_at_once(a: Any, b: Any, out: Any, bias: Any, activation: Any) -> Any:
         elif len(held[0]) > _FEW:
             done = _by_lists(by, held, ends)
         else:
-            found = by.looked(held, ends)
-            done = _loop(held, ends, dots=found > 1) if found else None
+            dots = by.looked(held, ends)
+            done = None if dots is None else _loop(held, ends, dots=dots)
     except MemoryError:
         if out is None:
             return None  # the checks have the words for it
@@ -114,7 +109,7 @@ def _are_dots(a: Any, b: Any, out: Any) -> bool:
     held = (tuple(a), tuple(b), tuple(out), None)  # another thread may change the lists
     kind = a[0].dtype
     by = lists_for(kind) if kind in REAL else None
-    if by is None or by.looked(held) < 2:
+    if by is None or not by.looked(held):
         return False
     try:
         for x, y, z in zip(*held[:3]):  # noqa: B905 (as many as there are)
@@ -164,12 +159,12 @@ def _by_lists(by: Lists, held: Held, ends: str) -> list[NDArray] | None:
     read = by.read(held, ends)
     if read is None:
         return None
-    if not read.is_uneven and read.saved > 0:
-        done = read.multiply()
-    elif read.is_uneven and is_worth_planning(len(held[0]), read.flops):
+    if read.is_uneven and is_worth_planning(len(held[0]), read.flops):
         done = None
-    else:
+    elif read.is_uneven or not read.is_sooner:
         done = _loop(held, ends, dots=read.is_dots)
+    else:
+        done = read.multiply()
     read.leave()
     return done
 
@@ -241,9 +236,5 @@ def _are_apart(held: Held, kind: Any) -> bool:
 def _is_left(count: int, operations: int, kind: Any) -> bool:
     """Whether a plan is worth its time. Machine code that would have been faster by now is compiled
     beside."""
-    global _lost
-    _lost += _CHECKED * count
-    if _lost > _WORTH_IN_ALL:
-        _lost = 0.0
-        is_ready(resolve(None), kind.name)
+    missed(count, kind)
     return is_left_to_a_plan(count, operations, kind)

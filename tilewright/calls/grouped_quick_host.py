@@ -24,6 +24,7 @@ from tilewright.arrays.addresses import Column
 from tilewright.arrays.array import NDArray
 from tilewright.arrays.views import is_compiling, loaded_torch
 from tilewright.backends.host.compiled import available
+from tilewright.backends.host.grouped import is_compiled
 from tilewright.backends.host.lists import DTYPES, Lists, are_uneven, lists_of
 from tilewright.calls.grouped_engines import is_ready
 from tilewright.facts.device import Device
@@ -48,6 +49,11 @@ _PRODUCT = 1e-6  # a product's share of columns and tables beyond that of a call
 _lists: dict[Any, Lists] = {}  # by dtype, as devices are looked for in 5 µs
 forgets(_lists.clear)
 _WORTH_COMPILING = 2e-4  # seconds a call that machine code saves
+# Seconds that checks of each array take longer a product than to read it in machine code; how many
+# of them over all calls are worth compiling it.
+_CHECKED, _WORTH_IN_ALL = 7e-7, 0.1
+_lost = 0.0
+_NAMES = {_SINGLE: "float32", _DOUBLE: "float64"}  # to ask a dtype takes 1 us
 _FEW = 6  # of these BLAS's own threads make the most
 
 
@@ -142,10 +148,10 @@ def _many(a: Any, b: Any) -> list[NDArray] | None:
     read = None if by is None else by.read((*held, None, None))
     if read is None:
         return _looped(*held, kind)
-    if read.is_uneven:
-        found = None if is_worth_planning(len(held[0]), read.flops) else _looped(*held, kind)
-    elif read.saved <= 0:
-        found = _loop(*held, read.widest)
+    if read.is_uneven and is_worth_planning(len(held[0]), read.flops):
+        found = None
+    elif read.is_uneven or not read.is_sooner:
+        found = _loop(*held, dots=read.is_dots)
     else:
         found = read.multiply()
     read.leave()
@@ -160,7 +166,10 @@ def lists_for(kind: Any) -> Lists | None:
 
 
 def _first_lists(kind: Any) -> Lists | None:
-    found = lists_of(host(), kind.name) if resolve(None).kind == "cpu" else None
+    name = _NAMES[kind]
+    if not is_compiled(name) or resolve(None).kind != "cpu":
+        return None
+    found = lists_of(host(), name)
     if found is not None:
         _lists[kind] = found
     return found
@@ -186,14 +195,25 @@ def _looped(a: tuple[Any, ...], b: tuple[Any, ...], kind: Any) -> list[NDArray] 
             return None
         if saved(len(a), 2.0 * operations) > _WORTH_COMPILING:
             is_ready(resolve(None), kind.name)  # compiles beside
-    return _loop(a, b, largest)
+        missed(len(a), kind)
+    return _loop(a, b, dots=largest < ZEROED)
 
 
-def _loop(a: tuple[Any, ...], b: tuple[Any, ...], largest: int) -> list[NDArray] | None:
-    """`largest`: elements of the largest result. None where the checks have the words."""
+def missed(count: int, kind: Any) -> None:
+    """So many products were looked at without machine code, which is compiled beside once that has
+    taken as long as is worth it."""
+    global _lost
+    _lost += _CHECKED * count
+    if _lost > _WORTH_IN_ALL:
+        _lost = 0.0
+        is_ready(resolve(None), kind.name)
+
+
+def _loop(a: tuple[Any, ...], b: tuple[Any, ...], *, dots: bool) -> list[NDArray] | None:
+    """`dots`: whether NumPy's `dot` may make all of them. None where the checks have the words."""
     pairs = zip(a, b)  # noqa: B905 (as many as there are)
     try:
-        if largest < ZEROED:
+        if dots:
             return [x.dot(y) for x, y in pairs]
         return [x.dot(y) if len(x) * y.shape[1] < ZEROED else x @ y for x, y in pairs]
     except (ValueError, MemoryError):

@@ -3,10 +3,12 @@
 On a processor that is a loop of torch's own products: they are differentiable themselves, and
 nothing put around them makes them faster. Whether all are plain matrices is asked of the guards
 that torch's compiler puts before its code: 45 ns a tensor, where five attributes of a product took
-400 beside the 1.2 us of a small one. Guards are of a kind: a dtype, gradients wanted or not. Of
-lists on a GPU plans are kept (grouped_plans_gpu.py). Whether a storage has shrunk since is asked of
-long lists and of those with a bias alone: of a few products it took as long as they (0.5 us a
-tensor), and torch's own loop does not ask either.
+400 beside the 1.2 us of a small one. From three on it is asked once their products are made: torch
+itself refuses nested tensors, of which a guard ends the process and whose attribute takes 70 ns.
+Guards are of a kind: a dtype, gradients wanted or not. Of lists on a GPU plans are kept
+(grouped_plans_gpu.py). Whether a storage has shrunk since is asked of long lists and of those with
+a bias alone: of a few products it took as long as they (0.5 us a tensor), and torch's own loop does
+not ask either.
 """
 
 from __future__ import annotations
@@ -49,28 +51,25 @@ def few(a: Any, b: Any) -> list[Tensor] | None:
     count = len(a)
     if (type(b) is not list and type(b) is not tuple) or len(b) != count or _is_traced():
         return None
-    guards = _usual
+    guards, made = _usual, None
     try:
         # One and two by name, as a loop and its iterators take 0.3 us: a tenth of two products.
-        if 2 < count < len(guards):
-            nested = True in map(is_nested, a) or True in map(is_nested, b)
-            if not nested and guards[count](*a, *b):
-                return [*map(_multiply, a, b)]
-        elif count > 2 or not guards:
-            if _are_guarded(a, b, guards):
-                return [*map(_multiply, a, b)]
-        elif count == 1:
+        if count == 1:
             x, y = a[0], b[0]
-            if not (x.is_nested or y.is_nested) and guards[1](x, y):
+            if guards and not (x.is_nested or y.is_nested) and guards[1](x, y):
                 return [_multiply(x, y)]
-        else:
+        elif count == 2:
             x, y, u, v = a[0], b[0], a[1], b[1]
             nested = x.is_nested or y.is_nested or u.is_nested or v.is_nested
-            if not nested and guards[2](x, u, y, v):
+            if guards and not nested and guards[2](x, u, y, v):
                 return [_multiply(x, y), _multiply(u, v)]
+        elif count <= (_WITH_GUARDS if guards else _FEW) and a[0].is_cpu and a[0].dtype in DTYPES:
+            made = [*map(_multiply, a, b)]
+            if guards[count](*a, *b) if count < len(guards) else _do_guards_pass(a, b, guards):
+                return made
         if not a[0].is_cpu:
             return _on_gpu(a, b)
-        return _unusual(a, b, count)
+        return _unusual(a, b, count, made)
     except _REFUSALS:
         return None  # checked one after another, the first that does not fit is named
 
@@ -104,8 +103,9 @@ def meet(x: Tensor, y: Tensor) -> None:
         _make_guards(kind)
 
 
-def _unusual(a: Any, b: Any, count: int) -> list[Tensor] | None:
-    """The same for tensors of another kind than the last call's."""
+def _unusual(a: Any, b: Any, count: int, made: list[Tensor] | None) -> list[Tensor] | None:
+    """The same for tensors of another kind than the last call's. `made`: their products, where
+    they are made by now."""
     global _usual
     kind = _kind_of(a[0], b[0])
     if kind[0] not in DTYPES:
@@ -113,11 +113,15 @@ def _unusual(a: Any, b: Any, count: int) -> list[Tensor] | None:
     guards = _guards.get(kind)
     if guards is not None and guards is not _usual:
         _usual = guards
-        if _are_guarded(a, b, guards):
-            return [*map(_multiply, a, b)]
+        if made is None:
+            if _are_guarded(a, b, guards):
+                return [*map(_multiply, a, b)]
+        elif _do_guards_pass(a, b, guards):
+            return made
     if count > _FEW:
-        return loop(a, b, None)
-    found = _asked(a, b, count)
+        found = loop(a, b, None, made)
+    else:
+        found = _asked(a, b, made or [*map(_multiply, a, b)], count)
     if found is not None and guards is None:
         _make_guards(kind)
         _usual = _guards.get(kind, _usual)
@@ -129,9 +133,20 @@ def _kind_of(x: Tensor, y: Tensor) -> tuple[Any, ...]:
 
 
 def _are_guarded(a: Any, b: Any, guards: _Guards) -> bool:
-    if not guards or len(a) > _WITH_GUARDS:
+    """Whether guards know them all, of which products are not made yet."""
+    if (
+        not guards
+        or len(a) > _WITH_GUARDS
+        or True in map(is_nested, a)
+        or True in map(is_nested, b)
+    ):
         return False
-    if True in map(is_nested, a) or True in map(is_nested, b):
+    return _do_guards_pass(a, b, guards)
+
+
+def _do_guards_pass(a: Any, b: Any, guards: _Guards) -> bool:
+    """Whether guards know them all, none of which is nested."""
+    if not guards:
         return False
     for first in range(0, len(a), _GUARDED):
         part = a[first : first + _GUARDED]
@@ -140,9 +155,8 @@ def _are_guarded(a: Any, b: Any, guards: _Guards) -> bool:
     return True
 
 
-def _asked(a: Any, b: Any, count: int) -> list[Tensor] | None:
+def _asked(a: Any, b: Any, found: list[Tensor], count: int) -> list[Tensor] | None:
     """The same by the tensors' own attributes, whatever they are."""
-    found: list[Tensor] = list(map(_multiply, a, b))
     # Loops of one question each: in the loop of the products they take twice the time.
     for one in a:
         if one.layout is not _STRIDED:
@@ -181,8 +195,9 @@ def _make_guards(kind: tuple[Any, ...]) -> None:
     _guards[kind] = guards
 
 
-def loop(a: Any, b: Any, bias: Any) -> list[Tensor] | None:
-    """The same of any number on a processor, with a bias each; None for what is anything else."""
+def loop(a: Any, b: Any, bias: Any, made: list[Tensor] | None = None) -> list[Tensor] | None:
+    """The same of any number on a processor, with a bias each; None for what is anything else.
+    `made`: the products, where they are made by now."""
     if _is_traced():
         return None
     operands = (a, b) if bias is None else (bias, a, b)
@@ -193,11 +208,11 @@ def loop(a: Any, b: Any, bias: Any) -> list[Tensor] | None:
         return None
     try:
         held = (*a, *b, *(bias or ()))
-        plain = addresses.are_alike(held)
-        if not addresses.are_within(held) if plain else any(map(is_short, held)):
+        within = addresses.are_held(held)
+        if within is False or (within is None and any(map(is_short, held))):
             return None
-        found = list(map(_multiply if bias is None else torch.addmm, *operands))
-        alike = plain or _are_alike(held)
+        found = made or list(map(_multiply if bias is None else torch.addmm, *operands))
+        alike = within or _are_alike(held)
         if alike and found[0].dtype in DTYPES and (bias is None or _fit(bias, found)):
             return found
     except _REFUSALS:

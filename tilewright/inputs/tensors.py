@@ -23,6 +23,10 @@ from tilewright.inputs.ragged_batch import RaggedBatch
 DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 WITH_COMPLEX = {*DTYPES, torch.complex64, torch.complex128}
 NAMES = "float16, bfloat16, float32, float64"
+_WHERE_INT8_IS = (
+    "; int8 of both operands, in lists on a processor where no compiler, mode or transform of"
+    " torch's looks on"
+)
 # Asked before a guard of torch's compiler: of a nested tensor that asks for strides, and the C++
 # exception that answers ends the process (torch 2.13).
 is_nested = attrgetter("is_nested")
@@ -55,7 +59,7 @@ def check_tensor(value: Any, name: str, accepted: str | None = None) -> None:
         )
     if value.dtype not in WITH_COMPLEX:
         if accepted is None:  # int8 comes here only from where it is not taken
-            more = "" if value.dtype == torch.int8 else ", int8"
+            more = _WHERE_INT8_IS if value.dtype == torch.int8 else ", int8"
             accepted = f"{NAMES}, complex64, complex128{more}"
         raise DtypeError(f"{name}.dtype={dtype_of(value)!r}: accepted are {accepted}")
 

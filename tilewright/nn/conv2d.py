@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.arrays.array import NDArray
+from tilewright.arrays.views import never_followed
 from tilewright.backends.host import compiled
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
 from tilewright.facts.device import Device
@@ -86,6 +87,7 @@ class Conv2d:
             threshold=_wholes(threshold),
         )
 
+    @never_followed
     def __call__(
         self, x: BitMatrix, *, device: Device | str | None = None, kernel: str | None = None
     ) -> Any:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.arrays.array import NDArray
+from tilewright.arrays.views import never_followed
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
 from tilewright.nn.bound import Bound
 from tilewright.nn.buffers import Buffer, buffer_of
@@ -100,6 +101,7 @@ class Network:
             found[layer.name] = value
         return MappingProxyType(found)
 
+    @never_followed
     def run(self, x: Any) -> NDArray:
         """The scores of images: float32 [N, ...] for x [N, *input_shape], without N for one.
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.arrays.array import NDArray
+from tilewright.arrays.views import never_followed
 from tilewright.backends import places
 from tilewright.engines.bits import WORD, BitPlace
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
@@ -146,6 +147,7 @@ def place_of(value: Any, name: str) -> BitPlace:
     )
 
 
+@never_followed
 def pack(x: Any, axis: int = -1, *, zero: int | None = None) -> BitMatrix:
     """Numbers to bits along `axis`, which becomes the last: above 0 is +1, below 0 is -1.
 
@@ -179,6 +181,7 @@ def pack(x: Any, axis: int = -1, *, zero: int | None = None) -> BitMatrix:
     return result
 
 
+@never_followed
 def unpack(bits: BitMatrix, axis: int = -1, dtype: npt.DTypeLike = np.int8) -> NDArray:
     """Bits to a NumPy array of -1 and +1 (bool: False and True), the packed dimension at `axis`.
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from tilewright.arrays.views import never_followed
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
 from tilewright.facts.device import Device
 from tilewright.facts.verdict import Verdict
@@ -23,6 +24,7 @@ from tilewright.planning.explain import lines_of
 from tilewright.wording import short
 
 
+@never_followed
 def matmul(
     a: BitMatrix,
     b: BitMatrix,
@@ -73,6 +75,7 @@ def matmul(
     return job.result()
 
 
+@never_followed
 def grouped_matmul(
     a: Sequence[BitMatrix],
     b: Sequence[BitMatrix],
@@ -112,6 +115,7 @@ def grouped_matmul(
     return [job.result() for job in jobs]
 
 
+@never_followed
 def explain(
     a: BitMatrix,
     b: BitMatrix,

@@ -27,6 +27,7 @@ Worked example: 64 x 64 tiles at 4 GFLOP/s a slot, 16 x 16 ones at 2, 1 µs a ti
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,8 +52,10 @@ class Tile:
     `rate` is flops a second that one slot reaches on a full tile while the others are busy too;
     `overhead` the seconds of a tile of no depth: its share of dispatch, and writing C. k is rounded
     up to `step`, and parts of a cut k begin at multiples of it. Edge tiles take as long as whole
-    ones, unless `trim` says to which multiples of rows and columns they are computed. A kernel that
-    takes several shapes in one launch has a `kernel` that names it in all of them.
+    ones, unless `trim` says to which multiples of rows and columns they are computed; of their time
+    `kept` is a share that they take however little is computed. Of a `whole` one nothing is cut
+    along k. A kernel that takes several shapes in one launch has a `kernel` that names it in all of
+    them.
     """
 
     m: int
@@ -61,6 +64,8 @@ class Tile:
     overhead: float = 0.0
     step: int = 1
     trim: tuple[int, int] | None = None
+    kept: float = 0.0
+    whole: bool = False
     kernel: str = ""
 
     @classmethod
@@ -96,7 +101,8 @@ class Table:
             trims = np.array([tile.trim or (tile.m, tile.n) for tile in tiles], np.float64)
             trim_m, trim_n = trims[:, :1], trims[:, 1:]
             area = trim_m * np.ceil(rows / trim_m) * trim_n * np.ceil(columns / trim_n)
-            each = area / np.maximum(counts, 1.0)
+            kept = _column(tiles, "kept")
+            each = kept * each + (1.0 - kept) * area / np.maximum(counts, 1.0)
         flops = 2.0 * each * step * np.ceil(depth / step)
         seconds = _column(tiles, "overhead") + flops / _column(tiles, "rate")
         return cls(rows, columns, depth, tiles, np.minimum(counts, _COUNTABLE), seconds)
@@ -132,7 +138,7 @@ class Choice(Fixed):
         """Seconds besides the tiles: launches, and adding up the parts of what is cut along k."""
         if not self.partials:
             return slots.launch * launches
-        return slots.launch * (launches + 1) + slots.merge * self.partials / slots.count
+        return slots.launch * (launches + slots.adds) + slots.merge * self.partials / slots.count
 
     def score(self, slots: Slots) -> float:
         """Least seconds that any order can reach with as few launches as there can be."""
@@ -146,12 +152,26 @@ def choices(table: Table, slots: Slots) -> list[Choice]:
     if np.array_equal(found[0].tile, found[1].tile):
         found.pop()
     found += spread(table, found[-1], every, slots)
-    # One launch cut along k has a second phase to launch: whole, it may still be faster.
+    # One launch cut along k may have a second phase to launch: whole, it may still be faster.
     if slots.launch > 0.0 and all(choice.launches > 1 or choice.partials for choice in found):
-        single = alone(table, slots)
-        row = int(single.tile[0])
-        found += [single, *spread(table, single, range(row, row + 1), slots)]
+        found += _singles(table, slots)
     return found
+
+
+def _singles(table: Table, slots: Slots) -> list[Choice]:
+    """A single shape, whole and cut; the best of all, and of those that may be cut."""
+    every = range(len(table.tiles))
+    cut = [row for row in every if not table.tiles[row].whole]
+    found: dict[int, Choice] = {}
+    for rows in (every, cut):
+        if rows:
+            single = alone(table, slots, rows)
+            found.setdefault(int(single.tile[0]), single)
+    each = (
+        [single, *spread(table, single, range(row, row + 1), slots)]
+        for row, single in found.items()
+    )
+    return [choice for choices in each for choice in choices]
 
 
 def largest(table: Table, slots: Slots) -> Choice:
@@ -170,11 +190,11 @@ def cheapest(table: Table, slots: Slots) -> Choice:
     return _whole(table, pick, "the shape of least work", slots)
 
 
-def alone(table: Table, slots: Slots) -> Choice:
-    """The single shape for all problems that any order could make fastest."""
+def alone(table: Table, slots: Slots, rows: Sequence[int]) -> Choice:
+    """The single shape of these for all problems that any order could make fastest."""
     ideal = np.sum(table.counts * table.seconds, axis=1) / slots.count
     best: Choice | None = None
-    for row in np.argsort(ideal, kind="stable").tolist():
+    for row in sorted(rows, key=ideal.__getitem__):
         if best is not None and best.bound <= ideal[row]:
             break
         choice = _whole(table, np.full(len(table.k), row), "a single shape", slots)
@@ -240,7 +260,8 @@ def _parts(table: Table, over: Ints, limit: float, rows: range) -> tuple[Floats,
     whole = table.seconds[rows.start : rows.stop, over] - overhead
     steps = np.maximum(np.ceil(table.k[over] / step), 1.0)
     room = np.maximum(limit - overhead, overhead)
-    parts = np.clip(np.ceil(whole / room), 1.0, steps)
+    most = np.where(_column(tiles, "whole") > 0, 1.0, steps)
+    parts = np.clip(np.ceil(whole / room), 1.0, most)
     depth = np.ceil(steps / parts)
     return np.ceil(steps / depth), depth * step, overhead + whole * depth / steps
 

@@ -134,6 +134,11 @@ class GroupedLayout(Fixed):
         return self._taken.choice.tile
 
     @property
+    def counts(self) -> Ints:
+        """Tiles of every problem, those of all its parts."""
+        return self._taken.choice.counts
+
+    @property
     def parts(self) -> Ints:
         """Into how many parts every problem's k is cut."""
         return self._taken.choice.parts
@@ -142,11 +147,6 @@ class GroupedLayout(Fixed):
     def depth(self) -> Ints:
         """Steps of k of a part of every problem, the last part's the rest."""
         return self._taken.choice.depth
-
-    @property
-    def counts(self) -> Ints:
-        """The tiles of every problem, those of all its parts."""
-        return self._taken.choice.counts
 
     @property
     def tile_seconds(self) -> Floats:

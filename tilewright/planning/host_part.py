@@ -70,12 +70,19 @@ def saved(count: int, flops: float) -> float:
     return (_SAVED if count < _MANY else _SAVED_OF_MANY) * flops
 
 
-def saved_by_lists(count: int, flops: float, *, into: bool = False, plain: bool = True) -> float:
-    """Seconds that reading and cutting `count` products anew saves a loop of NumPy's, everything
-    included; of each product at most `SMALL` operations are in `flops`. `into` results that are
-    there; not `plain` where a bias or an activation makes passes of its own."""
+def rule_of_lists(*, into: bool = False, plain: bool = True) -> tuple[float, float, float]:
+    """What reading and cutting products anew saves a loop of NumPy's: seconds of each product, of
+    each operation, and what any such call takes. `into` results that are there; not `plain` where
+    a bias or an activation makes passes of its own."""
     each, call = (_LISTED_INTO, _CALL_INTO) if into else (_LISTED, _CALL)
-    return (each if plain else each + _PASSES) * count + _SAVED_OF_LISTED * flops - call
+    return (each if plain else each + _PASSES), _SAVED_OF_LISTED, call
+
+
+def saved_by_lists(count: int, flops: float) -> float:
+    """Seconds that it saves of `count` plain products, everything included; of each product at most
+    `SMALL` operations are in `flops`."""
+    each, operation, call = rule_of_lists()
+    return each * count + operation * flops - call
 
 
 def lost_by_lists(count: int, flops: float, large: float) -> float:

@@ -67,7 +67,8 @@ class Slots:
 
     `launch` is the seconds that one more launch (bucket) costs; 0 where one persistent grid or a
     thread pool takes tiles of any shape. `merge` is the seconds in which a slot adds one element of
-    a partial result of a product that was split along k. `jump` is the seconds that a slot loses
+    a partial result of a product that was split along k; that is a launch of its own where slots
+    have `adds`, else done by whoever is last. `jump` is the seconds that a slot loses
     where a problem is not the neighbour, as given, of the one before it: callers mostly make their
     matrices in that order, and what lies apart in memory is not fetched ahead.
     """
@@ -77,6 +78,7 @@ class Slots:
     launch: float = 0.0
     merge: float = 0.0
     jump: float = 0.0
+    adds: bool = True
 
     def __post_init__(self) -> None:
         if self.compute_units < 1 or self.resident < 1:

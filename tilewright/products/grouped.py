@@ -104,8 +104,7 @@ def _plain_at_once(checked: Callable[_Arguments, _Made]) -> Callable[_Arguments,
                 elif plain:
                     if type(x) is type(y) is _PLAIN and y.dtype is x.dtype in REAL and x.ndim == 2:
                         _, columns = y.shape  # a ValueError where there are not two
-                        if len(x) * columns < ZEROED:
-                            return [x.dot(y)]
+                        return [x.dot(y) if len(x) * columns < ZEROED else x @ y]
                 elif out is None:
                     done = few_ended(a, b, bias, activation)
                     if done is not None:

@@ -5,8 +5,10 @@ On a GPU they run in test_deep_gpu.py.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -194,20 +196,35 @@ def test_what_is_launched_is_one_kernel_and_the_sums_of_what_is_cut(
     assert engine.kernels(small, engine._shared(small, 264)).count == 1
 
 
+VARIANTS = tuple(itertools.product(DTYPES, ACTIVATIONS))
+Compiled = Callable[[str], dict[tuple[str, str], tuple[bytes, str]]]
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    """Every variant for an architecture and its instructions, made when it is first asked for."""
+
+    def macros(dtype: str, activation: str) -> dict[str, int]:
+        given = {"BF16": int(dtype == "bfloat16"), "ACTIVATION": ACTIVATIONS.index(activation)}
+        return given | dict(TILE.defines)
+
+    @cache
+    def of(arch: str) -> dict[tuple[str, str], tuple[bytes, str]]:
+        codes = [machine_code.compiled("deep_half", macros(*one), arch) for one in VARIANTS]
+        found = machine_code.instructions(codes, arch, tmp_path_factory.mktemp(arch))
+        return dict(zip(VARIANTS, zip(codes, found, strict=True), strict=True))
+
+    return of
+
+
 @needs_nvrtc
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_the_kernels_compile_and_keep_their_sums_in_registers(
-    arch: str, dtype: str, activation: str, tmp_path: Path
+    arch: str, dtype: str, activation: str, compiled: Compiled
 ) -> None:
-    macros = {
-        "BF16": int(dtype == "bfloat16"),
-        "ACTIVATION": ACTIVATIONS.index(activation),
-        **dict(TILE.defines),
-    }
-    code = machine_code.compiled("deep_half", macros, arch)
-    (found,) = machine_code.instructions([code], arch, tmp_path)
+    code, found = compiled(arch)[dtype, activation]
     assert "LDGSTS" in found, "copies that hold no registers"
     assert found.count("HMMA.16816") == 64
     assert found.count("LDSM.16.MT88.4") == 32

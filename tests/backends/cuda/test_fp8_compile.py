@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.backends.cuda.test_hopper_compile import instructions, needs_nvrtc
+from tests.backends.cuda.test_hopper_compile import needs_nvrtc
 from tests.support import machine_code
 
 triton: Any = pytest.importorskip("triton", reason="Triton is not installed")
@@ -21,15 +21,36 @@ from tests.support.spills import stacks  # noqa: E402
 REGISTERS = 65536 // (3 * 128) // 8 * 8  # a thread's, of three warpgroups, as a launch has them
 
 
+def of_floats(scales: int, floats: int) -> dict[str, int]:
+    macros = {"SCALES": scales, "DEPTHS": int(scales == 2), "OUT_FLOAT": floats, "OUT_INT": 0}
+    return macros | {"A_E5M2": floats, "B_E5M2": 0, "SKEW": int(scales > 0), "INT8": 0}
+
+
+def of_bytes(wide: int, whole: int, skew: int) -> dict[str, int]:
+    macros = {"SCALES": 0, "DEPTHS": 0, "INT8": 1, "OUT_FLOAT": wide, "OUT_INT": whole}
+    return macros | {"A_E5M2": 0, "B_E5M2": 0, "SKEW": skew}
+
+
+FLOATS = tuple(itertools.product((0, 1, 2), (0, 1)))  # scales, results of fp32
+BYTES = ((0, 0, 0), (1, 0, 1), (1, 1, 2))  # wide results, whole ones, skew
+Compiled = dict[tuple[int, ...], tuple[bytes, str]]
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    """Both kinds' machine code and instructions, by FLOATS and BYTES."""
+    macros = [*(of_floats(*one) for one in FLOATS), *(of_bytes(*one) for one in BYTES)]
+    codes = [machine_code.compiled("hopper_fp8", one, "sm_90a") for one in macros]
+    found = machine_code.instructions(codes, "sm_90a", tmp_path_factory.mktemp("fp8"))
+    return dict(zip((*FLOATS, *BYTES), zip(codes, found, strict=True), strict=True))
+
+
 @needs_nvrtc
-@pytest.mark.parametrize("scales", [0, 1, 2])
-@pytest.mark.parametrize("floats", [0, 1])
+@pytest.mark.parametrize(("scales", "floats"), FLOATS)
 def test_hopper_multiplies_8_bits_and_its_loops_spill_nothing(
-    scales: int, floats: int, tmp_path: Path
+    scales: int, floats: int, compiled: Compiled
 ) -> None:
-    macros = {"SCALES": scales, "DEPTHS": int(scales == 2), "OUT_FLOAT": floats}
-    macros |= {"A_E5M2": floats, "B_E5M2": 0, "SKEW": int(scales > 0), "INT8": 0, "OUT_INT": 0}
-    found = instructions(machine_code.compiled("hopper_fp8", macros, "sm_90a"), tmp_path)
+    _, found = compiled[scales, floats]
     left = "E5M2" if floats else "E4M3"
     # Four of 32 k a block of 64 rows: one block of a tile, two of another, half of a third.
     assert found.count(f"QGMMA.64x128x32.F32.{left}.E4M3") == 12
@@ -48,15 +69,12 @@ def test_hopper_multiplies_8_bits_and_its_loops_spill_nothing(
 
 
 @needs_nvrtc
-@pytest.mark.parametrize(("wide", "whole", "skew"), [(0, 0, 0), (1, 0, 1), (1, 1, 2)])
+@pytest.mark.parametrize(("wide", "whole", "skew"), BYTES)
 def test_hopper_sums_int8_in_registers_and_spills_nothing(
-    wide: int, whole: int, skew: int, tmp_path: Path
+    wide: int, whole: int, skew: int, compiled: Compiled
 ) -> None:
     """Bits of int32 are stored as those of float32 are."""
-    macros = {"SCALES": 0, "DEPTHS": 0, "INT8": 1, "OUT_FLOAT": wide, "OUT_INT": whole}
-    macros |= {"A_E5M2": 0, "B_E5M2": 0, "SKEW": skew}
-    code = machine_code.compiled("hopper_fp8", macros, "sm_90a")
-    found = instructions(code, tmp_path)
+    code, found = compiled[wide, whole, skew]
     assert found.count("IGMMA.64x128x32.S8.S8") == 12
     assert found.count("IGMMA.64x64x32.S8.S8") == 4
     assert found.count("WARPGROUP.DEPBAR") == 6, "wgmma waits for wgmma"

@@ -39,11 +39,19 @@ def test_pairs_of_blocks_that_share_an_operand(layout: str, pad: int) -> None:
     run(Arrays(Memory(list(sides), layout, pad, offset=pad % 8)), shapes=(PAIR,))
 
 
-@pytest.mark.parametrize("layout", ["rrr", "rrc", "ccc", "crr", "rcc", "rcr"])
+@pytest.mark.parametrize("layout", ["rrr", "ccc", "rcc", "rcr"])
 def test_tiles_of_two_strips_store_no_more_than_is_theirs(layout: str) -> None:
-    """Cut at every 32nd column, their last rows or columns lie where another tile's begin."""
+    """Their last rows or columns lie where another tile's begin."""
     sides = itertools.product((64, 129, 257, 300, 513), (1, 33, 97, 200, 281, 700), (0, 1, 64, 600))
     run(Arrays(Memory([*sides, *EDGES], layout, pad=8)), shapes=(TALL,))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+def test_rows_of_experts_as_columns(shape: HopperTile) -> None:
+    """Their tiles begin at every sixteenth column, where another tile's rows of C end."""
+    rows = (1, 8, 17, 64, 129, 200, 256, 265, 272, 300, 385, 540, 1030)
+    mnk = [(m, n, k) for m in rows for n, k in ((2816, 200), (1288, 1024), (320, 16), (64, 0))]
+    run(Arrays(Memory(mnk, pad=8)), shapes=(shape,), turned=True)
 
 
 @pytest.mark.parametrize("shape", [WIDE, TALL], ids=lambda shape: shape.name)
@@ -82,6 +90,15 @@ def test_scalars_bias_and_activation(layout: str, activation: str) -> None:
     drawn = np.random.default_rng(2)
     alpha, beta = drawn.choice([1.0, -0.5], len(zero)), drawn.choice([0.0, 1.0, 2.0], len(zero))
     run(arrays, alpha=alpha, beta=beta, bias=bias, activation=activation)
+
+
+@pytest.mark.parametrize("shape", [WIDE, PAIR], ids=lambda shape: shape.name)
+def test_scalars_where_halves_are_kept_while_the_next_tile_is_multiplied(shape: HopperTile) -> None:
+    arrays = Arrays(Memory([*EDGES[::7], *sizes(30, 200, 700)], pad=8), beta=1.0)
+    count = len(arrays.memory.mnk)
+    drawn = np.random.default_rng(2)
+    alpha, beta = drawn.choice([1.0, -0.5], count), drawn.choice([0.0, 1.0, 2.0], count)
+    run(arrays, shapes=(shape,), alpha=alpha, beta=beta, activation="relu")
 
 
 def test_a_stride_of_two_is_packed_element_by_element() -> None:

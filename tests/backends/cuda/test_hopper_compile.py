@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.support import machine_code
 from tilewright.backends.cuda.hopper.bind import defines
-from tilewright.backends.cuda.hopper.blocks import SHAPES, SPLIT, STAGED, WIDE, HopperTile
+from tilewright.backends.cuda.hopper.blocks import SHAPES, SPLIT, STAGED, TALL, WIDE, HopperTile
 from tilewright.backends.cuda.machine import nvrtc
 
 needs_nvrtc = pytest.mark.skipif(nvrtc.missing() is not None, reason=str(nvrtc.missing()))
@@ -22,7 +23,11 @@ def instructions(code: bytes, folder: Path) -> str:
 @pytest.fixture(scope="module")
 def of_shapes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Instructions of every configuration, by name."""
-    macros = [dict(defines("bfloat16", shape, (False, True, False))) for shape in SHAPES]
+    # Of two strips the right operand has k contiguous (engine.py), and experts' rows are turned.
+    lies = {TALL: (True, False, True)}
+    macros = [
+        dict(defines("bfloat16", shape, lies.get(shape, (False, True, False)))) for shape in SHAPES
+    ]
     codes = [machine_code.compiled("hopper_multiply", one, "sm_90a") for one in macros]
     found = machine_code.instructions(codes, "sm_90a", tmp_path_factory.mktemp("shapes"))
     return dict(zip((shape.name for shape in SHAPES), found, strict=True))
@@ -34,12 +39,31 @@ def test_every_configuration_multiplies_with_wgmma(
     shape: HopperTile, of_shapes: dict[str, str]
 ) -> None:
     found = of_shapes[shape.name]
-    for width in range(32, shape.width + 1, 32):
-        assert f"HGMMA.64x{width}x16.F32.BF16" in found
+    widths = set(shape.padded(np.arange(1, shape.width + 1)).tolist())
+    assert {width % 16 for width in widths} == {0}
+    assert len(widths) == found.count("WARPGROUP.DEPBAR.LE gsb0, 0x1"), "wgmma waits for wgmma"
+    for width in range(16, shape.width + 1, 16):
+        # Four slices of a step, and one of the last: for each strip. No loop is there twice.
+        many = 5 * shape.strips * (width in widths)
+        assert found.count(f"HGMMA.64x{width}x16.F32.BF16") == many
     assert "UTMALDG.2D" in found
     assert "UTMASTG.2D" in found
     assert "STL" not in found, "registers are spilled"
     assert "UTMACCTL.IV" in found, "maps of another batch at the same place are not read"
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+def test_halves_are_written_while_the_next_tile_is_multiplied_where_places_are_few(
+    shape: HopperTile, of_shapes: dict[str, str]
+) -> None:
+    """Between what a step asks of tensor cores and the wait for the step before."""
+    steps = of_shapes[shape.name].split("WARPGROUP.DEPBAR.LE gsb0, 0x1")[:-1]
+    writing = ["STSM" in step[step.rindex("HGMMA") :] for step in steps]
+    widths = sorted(set(shape.padded(np.arange(1, shape.width + 1)).tolist()))
+    kept = 112 if shape.strips > 1 else 192
+    few = 64 * shape.slots < shape.width
+    assert sum(writing) == (sum(width >= kept for width in widths) if few else 0)
 
 
 @needs_nvrtc

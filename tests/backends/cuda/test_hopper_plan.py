@@ -12,11 +12,12 @@ from tests.support.hopper_work import EDGES, Memory, emulated, sizes
 from tilewright.backends.cuda.hopper import cost, engine, records
 from tilewright.backends.cuda.hopper.blocks import (
     BOX,
+    FINE,
     NARROW,
     PAIR,
     SHAPES,
     SHARED_LIMIT,
-    SLAB,
+    SLIM,
     SPLIT,
     STAGED,
     TALL,
@@ -55,7 +56,39 @@ def test_the_tables_of_tiles_of_two_strips_multiply(layout: str) -> None:
     _multiplied(Memory([(300, 213, 70), (130, 97, 64), (513, 33, 17)], layout, 8), (TALL,))
 
 
-def _multiplied(memory: Memory, shapes: tuple[HopperTile, ...]) -> None:
+EXPERTS = [(m, 512, 200) for m in (272, 265, 256, 300, 129, 17, 8, 385, 540)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+def test_the_tables_multiply_rows_of_experts_as_columns(shape: HopperTile) -> None:
+    _multiplied(Memory(EXPERTS, pad=8), (shape,), turned=True)
+
+
+@pytest.mark.parametrize("shape", [WIDE, PAIR, TALL], ids=lambda shape: shape.name)
+def test_experts_rows_are_multiplied_in_sixteens_and_no_more_are_loaded(shape: HopperTile) -> None:
+    """Tiles of a problem are about as wide; but those of the last rounds, cut in half."""
+    work = Memory(EXPERTS, pad=8).work(1 << 20)
+    batch = orient(work, turned=True)
+    tiles = records.cut(batch, np.arange(len(EXPERTS)), shape, "auto")
+    boxes = records.slabs(batch, shape, tiles)
+    for problem, (m, _, _) in enumerate(EXPERTS):
+        of = np.unique(tiles.column[tiles.problem == problem])
+        columns = np.diff([*of, m])
+        across = -(-m // shape.width)
+        assert (of % FINE == 0).all()
+        assert len(of) == across
+        assert columns.max() - columns.min() <= 2 * FINE
+        widths = shape.padded(columns)
+        assert across == 1 or widths.sum() == -(-m // FINE) * FINE
+        assert 2 * boxes[problem] == widths.max()
+    gated = replace(work, activation="relu")
+    (bucket,) = engine.plan(gated, (shape,)) if shape != TALL else engine.plan(gated, (WIDE,))
+    assert (bucket.shape.padded(np.arange(1, 257)) % 32 == 0).all(), "fewer widths, each long"
+
+
+def _multiplied(
+    memory: Memory, shapes: tuple[HopperTile, ...], *, turned: bool | None = None
+) -> None:
     rng = np.random.default_rng(5)
     whole = np.full(memory.elements + 64, np.nan, np.float16)
     start = -(-whole.ctypes.data // 16) * 16 - whole.ctypes.data
@@ -68,7 +101,11 @@ def _multiplied(memory: Memory, shapes: tuple[HopperTile, ...]) -> None:
     outside = np.isnan(buffer)
     for problem in range(len(memory.mnk)):
         memory.view(2, problem, outside)[...] = False
-    for bucket in engine.plan(work, shapes):
+    plan = engine.plan(work, shapes)
+    if turned is not None:
+        batch, every = orient(work, turned=turned), np.arange(len(memory.mnk))
+        plan = (engine.bucket_of(batch, every, shapes[0], "auto", records.AS_MEASURED),)
+    for bucket in plan:
         emulated(bucket, buffer)
     for problem in range(len(memory.mnk)):
         a, b, c = (memory.view(which, problem, buffer).astype(np.float64) for which in range(3))
@@ -220,8 +257,8 @@ def test_tiles_among_which_some_wait_for_memory_are_taken_in_turn() -> None:
     assert (bucket.turns.reshape(-1)[:count] == np.arange(count)).all()
     assert (bucket.turns.reshape(-1)[count:] == -1).all()
     assert int(bucket.tiles.columns.max()) <= TALL.width
-    assert (bucket.tiles.column % SLAB == 0).all()
-    assert "256x192, turned, taken in turn" in engine._words(bucket)
+    assert (bucket.tiles.column % FINE == 0).all()
+    assert "256x160, turned, taken in turn" in engine._words(bucket)
     assert not engine.plan(Memory([(256, 2816, 2048)] * 64, pad=8).work(1 << 20))[0].taken
 
 
@@ -238,11 +275,33 @@ def test_an_order_that_was_asked_for_and_pairs_are_dealt() -> None:
     assert not engine.plan(work, (PAIR,))[0].taken
 
 
-def test_tiles_of_two_strips_are_for_plain_results_that_the_copy_engine_stores() -> None:
+def test_tiles_of_two_strips_are_for_plain_results_whose_columns_may_be_cut_close() -> None:
     odd = Memory([(m, n + 1, k) for m, n, k in MIXTRAL]).work(1 << 20)
     gated = Memory(MIXTRAL, pad=8).work(1 << 20, activation="relu")
-    for work in (odd, gated):
-        assert all(bucket.shape != TALL for bucket in engine.plan(work))
+    by_rows = Memory(MIXTRAL, "crr", pad=8).work(1 << 20)  # k contiguous in neither operand
+    for work in (odd, gated, by_rows):
+        assert all(bucket.shape.strips == 1 for bucket in engine.plan(work))
+
+
+@pytest.mark.parametrize(
+    ("experts", "rows", "n", "k", "shape"),
+    [(64, 16384, 2816, 2048, SLIM), (8, 8192, 14336, 4096, PAIR), (253, 8192, 4096, 7168, TALL)],
+)
+def test_layers_of_experts_get_the_shape_that_was_measured_fastest(
+    experts: int, rows: int, n: int, k: int, shape: HopperTile
+) -> None:
+    drawn = np.random.default_rng(0).multinomial(rows, np.full(experts, 1 / experts))
+    work = Memory([(int(m), n, k) for m in drawn], pad=8).work(1 << 20)
+    assert [bucket.shape for bucket in engine.plan(work)] == [shape]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+def test_no_tile_is_wider_than_its_shape(shape: HopperTile) -> None:
+    """Nor where columns begin at multiples that do not divide it evenly."""
+    for layout in ("rrr", "crr"):
+        batch = orient(Memory(sizes(40, 1, 900), layout, 8).work(1 << 20), turned=True)
+        tiles = records.cut(batch, np.arange(40), shape, "auto")
+        assert shape.padded(records.members(shape, tiles)[0].columns).max() <= shape.width
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def _cut_and_dealt(way: ways.Way, which: Ints, order: str, there: Scale) -> floa
     clusters, tiles = shape.clusters(there.units), records.cut(batch, which, shape, order, there)
     busiest = max(float(tiles.seconds.sum()) / clusters, float(tiles.seconds.max()))
     turns = len(tiles.problem) / clusters
-    if turns < cost.FEW:
+    if ways.is_dealt(way, ways._totals(tiles), there):
         busiest = records.balanced(batch, tiles, shape, clusters, there)[2]
     waiting = cost.memory_seconds(shape, ways.moved_bytes(batch, which), turns, there)
     return max(busiest, waiting) + busiest / 1000

@@ -85,7 +85,7 @@ def test_ceilings_of_the_chip_itself_change_nothing(work: Work, units: int) -> N
 
 
 def test_a_device_whose_units_multiply_faster_is_given_another_engine() -> None:
-    work = batch(20, 900)
+    work = batch(20, 500)
     chosen = {
         multiply: choose.judge(work, measured(CUDA_H200, multiply)).best.engine
         for multiply in (1.0, 3.0)

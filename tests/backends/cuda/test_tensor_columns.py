@@ -10,6 +10,7 @@ import pytest
 
 from tests.backends.cuda.test_cuda_engines import dense
 from tests.backends.cuda.test_hopper_again import batch, moved
+from tilewright.arrays import storage
 from tilewright.arrays.aligned import aligned_offsets
 from tilewright.backends.cuda.machine import addresses, arrays, cupy_lists, placing, results
 
@@ -46,6 +47,28 @@ def test_columns_of_tensors_are_what_each_tensor_says() -> None:
 
 def test_the_layout_of_this_torch_is_known() -> None:
     assert addresses._layout("cpu") is not None
+
+
+def test_whether_storages_hold_their_tensors_is_read_as_each_would_say() -> None:
+    flat = torch.zeros(40)
+    lying = [flat.as_strided((3, 5), (13, 2), 5), flat[7:], torch.nn.Parameter(torch.ones(4, 6))]
+    assert addresses.are_held([*lying, torch.empty(0, 3), torch.empty(3, 0)])
+    for at, bytes_ in ((0, 4 * (5 + 2 * 13 + 4 * 2)), (1, 4 * 39), (2, 4 * 23)):
+        given = [torch.clone(one) for one in lying]
+        given[at] = lying[at].detach()
+        held = given[at].untyped_storage()
+        kept = held.nbytes()
+        held.resize_(bytes_)
+        said = addresses.are_held(given), storage.is_short(given[at])
+        held.resize_(bytes_ + 4)
+        assert said == (False, True)
+        assert addresses.are_held(given) == (not storage.is_short(given[at]))
+        held.resize_(kept)
+    empty = torch.empty(0, 9)
+    empty.untyped_storage().resize_(0)
+    assert addresses.are_held([flat[None], empty])
+    for odd in (flat.double(), flat.to_sparse(), flat.to(torch.complex64).conj().imag):
+        assert addresses.are_held([flat, odd]) is None
 
 
 def test_what_is_more_than_memory_is_left_to_its_own_methods() -> None:

@@ -102,15 +102,33 @@ needs_lines = pytest.mark.skipif(
 )
 
 
-@needs_lines
-@pytest.mark.parametrize("always", [True, False], ids=["always", "where it suits"])
-def test_what_lies_around_tiles_is_right_at_every_edge(always: bool) -> None:
-    before = (
-        f"from tests.support import amx_stand_ins as by_hand\nby_hand.install(always={always})\n"
+@pytest.fixture(scope="module")
+def by_stand_ins() -> dict[str, list[int]]:
+    """What was configured, released and multiplied by either rule, all of it right."""
+    before = "from tests.support import amx_stand_ins as by_hand\nby_hand.install()\n"
+    turns = ("always", 1), ("where it suits", 0)
+    code = "".join(
+        f"by_hand.counts[:] = 0\nby_hand.always[0] = {switch}\n{RUN}print(*by_hand.counts)\n"
+        for _, switch in turns
     )
-    set_, dropped, multiplied = map(int, ran(before, RUN, "print(*by_hand.counts)\n").split())
+    printed = ran(before, code).splitlines()
+    counted = [list(map(int, line.split())) for line in printed]
+    return dict(zip((name for name, _ in turns), counted, strict=True))
+
+
+@needs_lines
+@pytest.mark.parametrize("rule", ["always", "where it suits"])
+def test_what_lies_around_tiles_is_right_at_every_edge(
+    rule: str, by_stand_ins: dict[str, list[int]]
+) -> None:
+    set_, dropped, multiplied = by_stand_ins[rule]
     assert set_ == dropped > 0
     assert multiplied > 0
+
+
+@needs_lines
+def test_tiles_multiply_less_where_vectors_are_sooner(by_stand_ins: dict[str, list[int]]) -> None:
+    assert by_stand_ins["where it suits"][2] < by_stand_ins["always"][2]
 
 
 def made_for(processor: str) -> str:

@@ -88,6 +88,70 @@ def test_large_products_among_small_ones_are_right_with_every_end_whoever_multip
         check_all(out, given)
 
 
+ENDS: list[dict[str, Any]] = [
+    {},
+    {"beta": 1.0},
+    {"activation": "relu"},
+    {"bias": True},
+    {"bias": True, "activation": "relu"},
+    {"beta": 1.0, "bias": True, "activation": "relu"},
+    {"beta": -0.5, "bias": True, "activation": "relu"},
+    {"alpha": 2.0, "activation": "relu"},
+    {"alpha": 0.0, "beta": 1.0, "activation": "relu"},
+]
+
+
+@pytest.mark.parametrize("ends", ENDS, ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_what_registers_end_is_right_and_the_same_bits_as_where_memory_does(
+    dtype: str, ends: dict[str, Any]
+) -> None:
+    """Results whose columns follow each other are ended in registers, all others in memory."""
+    rng = np.random.default_rng(3)
+    sizes = [(m, n, k) for m in (1, 7, 8, 25) for n in (1, 15, 33, 97) for k in (0, 1, 70, 600)]
+    sizes += [(100, 300, 40), (9, 1, 900)]
+    a, b = ([rng.standard_normal(x[i : i + 2]) for x in _sides(sizes)] for i in (0, 1))
+    more = {name: value for name, value in ends.items() if name != "bias"}
+    bias = [rng.standard_normal(n).astype(dtype) for _, n, _ in sizes] if "bias" in ends else None
+    a, b = ([one.astype(dtype) for one in part] for part in (a, b))
+    starts = [rng.standard_normal((m, n)).astype(dtype) for m, n, _ in sizes]
+    if not ends.get("beta"):
+        starts = [np.full_like(one, np.nan) for one in starts]
+    wide = [np.full((m + 2, n + 5), 7, dtype) for m, n, _ in sizes]
+    high = [np.full((n + 2, m + 5), 7, dtype) for m, n, _ in sizes]
+    rows, columns = [one[1:-1, 2:-3] for one in wide], [one[1:-1, 2:-3].T for one in high]
+    for out in (rows, columns):
+        for z, start in zip(out, starts, strict=True):
+            z[...] = start
+        grouped_matmul(a, b, out=out, bias=bias, **more, **NATIVE)
+    assert all(map(np.array_equal, rows, columns))
+    for i, (x, y, z, start) in enumerate(zip(a, b, rows, starts, strict=True)):
+        truth = ends.get("alpha", 1.0) * (x.astype(float) @ y)
+        truth += ends["beta"] * start.astype(float) if ends.get("beta") else 0.0
+        truth += bias[i].astype(float) if bias else 0.0
+        truth = np.maximum(truth, 0.0) if "activation" in ends else truth
+        allowed = np.finfo(dtype).eps * 100 * max(1, x.shape[1]) ** 0.5
+        assert np.abs(z - truth).max(initial=0.0) <= allowed
+        for whole in (wide[i], high[i]):
+            whole[1:-1, 2:-3] = 7
+            assert (whole == 7).all()
+
+
+def _sides(sizes: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Rows of A, the steps of k, columns of B."""
+    return [(m, k, n) for m, n, k in sizes]
+
+
+def test_what_is_no_number_stays_one_where_registers_clip() -> None:
+    a, b = [np.full((9, 3), np.nan, np.float32)] * 30, [np.ones((3, 40), np.float32)] * 30
+    bias = [np.zeros(40, np.float32)] * 30
+    for one in grouped_matmul(a, b, bias=bias, activation="relu", **NATIVE):
+        assert np.isnan(one).all()
+    low = [-np.ones((9, 3), np.float32)] * 30
+    for one in grouped_matmul(low, b, activation="relu", **NATIVE):
+        assert (one == 0).all()
+
+
 def test_runs_give_the_same_bits_and_threads_do_not_disturb_each_other() -> None:
     batch = [given_of([Case(90 + i, 70, 300 + i) for i in range(40)]), small(seed=1)]
     plans = [plan_grouped(*_sizes(given), device="host").bind(*lists(given)) for given in batch]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import gc
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -17,6 +19,7 @@ from tilewright.backends.host import compiled, grouped
 from tilewright.backends.host.lists import DTYPES, Lists, are_uneven, lists_of
 from tilewright.calls.grouped_quick_host import unbound
 from tilewright.inputs.devices import host
+from tilewright.planning.host_part import SMALL, rule_of_lists
 
 pytestmark = pytest.mark.skipif(not compiled.available(), reason="needs Numba")
 EDGES = (0, 1, 15, 24, 33, 64, 97)
@@ -116,10 +119,11 @@ def test_large_and_long_products_among_small_ones_are_right(
     a[21], b[21] = np.ones((5, 0), dtype), np.ones((0, 9), dtype)
     read = of(dtype).read((tuple(a), tuple(b), None, None))
     assert read is not None
-    for found in (grouped_matmul(a, b), read.multiply() or []):
-        for x, y, z in zip(a, b, found, strict=True):
-            truth = x.astype(float) @ y
-            allowed = 2 * np.abs(x @ y - truth).max(initial=0.0) + 1e-6 * x.shape[1] ** 0.5
+    ways = zip(a, b, grouped_matmul(a, b), read.multiply() or [], strict=True)
+    for x, y, *found in ways:
+        truth = x.astype(float) @ y.astype(float)
+        allowed = 2 * np.abs(x @ y - truth).max(initial=0.0) + 1e-6 * x.shape[1] ** 0.5
+        for z in found:
             assert np.abs(z - truth).max(initial=0.0) <= allowed
 
 
@@ -157,7 +161,7 @@ def test_nan_in_a_large_product_stays_there_and_no_result_holds_what_memory_held
     for _ in range(2):  # the second finds memory full of NaN
         read = native.read((tuple(a), tuple(b), None, None))
         assert read is not None
-        assert read.is_blas
+        assert read.large_flops > 0
         found = read.multiply() or []
         read.leave()
         assert [i for i, one in enumerate(found) if np.isnan(one).any()] == [7, 9]
@@ -333,3 +337,43 @@ def test_explain_says_what_becomes_of_lists(sizes: list[tuple[int, int, int]], w
     told = [line for line in plan_grouped(m, n, k).explain().split("\n") if "unbound" in line]
     assert len(told) == 1
     assert words[way] in told[0]
+
+
+@pytest.mark.parametrize("into", [False, True])
+@pytest.mark.parametrize("ends", ["none", "relu", "bias"])
+def test_machine_code_says_whether_it_ends_before_a_loop_by_the_planners_rule(
+    ends: str, into: bool
+) -> None:
+    each, operation, call = rule_of_lists(into=into, plain=ends == "none")
+    said = []
+    for count in (1, 2, 4, 7, 8, 9, 12, 20, 40, 90):
+        for largest in (2, 20, 90):
+            a, b = map(tuple, drawn(count, largest, seed=count))
+            bias = tuple(np.ones(y.shape[1], np.float32) for y in b) if ends == "bias" else None
+            out = tuple(
+                np.empty((len(x), y.shape[1]), np.float32) for x, y in zip(a, b, strict=True)
+            )
+            held = (a, b, out if into else None, bias)
+            read = of("float32").read(held, "relu" if ends == "relu" else "none")
+            assert read is not None
+            flops = sum(min(2.0 * x.size * y.shape[1], SMALL) for x, y in zip(a, b, strict=True))
+            assert read.is_sooner == (each * count + operation * flops > call)
+            said.append(read.is_sooner)
+    assert {True, False} == {*said}
+
+
+@pytest.mark.parametrize("count", [7, 8, 12])
+def test_lists_of_a_few_small_products_are_read_in_few_steps(count: int) -> None:
+    """Each takes 0.05 us, and such a product 1.2: eight took 1.2 times their loop."""
+    of("float32")
+    a, b = drawn(count, 8)
+    grouped_matmul(a, b)
+    steps: list[Any] = []
+    gc.disable()  # what looks on when garbage is collected would be counted
+    sys.setprofile(lambda frame, event, _: steps.append(frame.f_code.co_name))
+    try:
+        grouped_matmul(a, b)
+    finally:
+        sys.setprofile(None)
+        gc.enable()
+    assert len(steps) <= 2 * count + 80

@@ -26,8 +26,9 @@ from tilewright.planning.makespan import Slots
 class TileShape:
     """A tile shape with its launch options, and seconds: of no depth, and of 128 steps of k more.
 
-    `cuda` says that a kernel of kernels/simt computes it, not Triton's grouped_tiles; `trim` that
-    what lies over a problem's edge takes less, as `Tile` has it.
+    `cuda` says that a kernel of kernels/simt computes it, not Triton's grouped_tiles; `trim` and
+    `kept` that what lies over a problem's edge takes less, and `whole` that nothing is cut along k,
+    as `Tile` has them; `resident` is how many are in work on a multiprocessor at once.
     """
 
     m: int
@@ -39,6 +40,9 @@ class TileShape:
     slope: float
     cuda: bool = False
     trim: tuple[int, int] | None = None
+    kept: float = 0.0
+    whole: bool = False
+    resident: int = h200.RESIDENT
 
     def shared(self, item: int) -> int:
         """Bytes of local memory that the blocks loaded ahead take, at most."""
@@ -46,26 +50,38 @@ class TileShape:
 
     def tile(self, multiply: float = 1.0) -> Tile:
         """As the planner knows it, where a unit multiplies so many times as fast as an H200's."""
-        slots = h200.UNITS * h200.RESIDENT
+        slots = h200.UNITS * self.resident
         found = Tile.timed(self.m, self.n, self.k, self.fixed, self.slope, slots)
-        return replace(found, rate=found.rate * multiply, trim=self.trim)
+        rate = found.rate * multiply
+        return replace(found, rate=rate, trim=self.trim, kept=self.kept, whole=self.whole)
 
 
 _Cut = tuple[int, int, int, int, int]  # rows, columns, steps of k; warps, stages
 
 
-def _timed(
-    seconds: h200.TileSeconds, *cuts: _Cut, cuda: _Cut | None = None
-) -> tuple[TileShape, ...]:
-    first = () if cuda is None else (TileShape(*cuda, *seconds[cuda[:2]], cuda=True),)
-    return (*first, *(TileShape(*cut, *seconds[cut[:2]]) for cut in cuts))
+def _timed(seconds: h200.TileSeconds, *cuts: _Cut) -> tuple[TileShape, ...]:
+    return tuple(TileShape(*cut, *seconds[cut[:2]]) for cut in cuts)
+
+
+def _single(seconds: h200.TileSeconds) -> tuple[TileShape, ...]:
+    """grouped_single.cu's shape, whose blocks add parts up, and Triton's, then cut by none."""
+    first = TileShape(
+        *(64, 64, 16, 2, 2),
+        *seconds[64, 64],
+        cuda=True,
+        trim=(32, 32),
+        kept=h200.CUDA_SINGLE_KEPT,
+        resident=h200.CUDA_SINGLE_RESIDENT,
+    )
+    others = _timed(seconds, *_SMALL)
+    return (first, *(replace(shape, whole=True, resident=first.resident) for shape in others))
 
 
 _SMALL: tuple[_Cut, ...] = ((32, 32, 32, 4, 1), (16, 32, 32, 2, 1), (16, 16, 16, 1, 1))
 _SINGLE = _timed(h200.TILES_SINGLE, (64, 64, 16, 4, 3), *_SMALL)
 _WIDE_SINGLE = _timed(h200.TILES_WIDE_SINGLE, (64, 64, 16, 4, 3), *_SMALL)
-_CUDA_SINGLE = _timed(h200.TILES_CUDA_SINGLE, *_SMALL, cuda=(64, 64, 16, 2, 2))
-_CUDA_WIDE_SINGLE = _timed(h200.TILES_CUDA_WIDE_SINGLE, *_SMALL, cuda=(64, 64, 16, 2, 2))
+_CUDA_SINGLE = _single(h200.TILES_CUDA_SINGLE)
+_CUDA_WIDE_SINGLE = _single(h200.TILES_CUDA_WIDE_SINGLE)
 _TF32 = _timed(
     h200.TILES_TF32, (64, 64, 16, 4, 3), (32, 32, 32, 2, 2), (16, 32, 32, 2, 1), (16, 16, 16, 1, 1)
 )
@@ -91,7 +107,14 @@ _WIDE_HALF = _timed(
 _DOUBLE = _timed(h200.TILES_DOUBLE, (64, 64, 16, 4, 3), (32, 32, 16, 4, 3), (16, 16, 16, 1, 1))
 # One shape, as edges take less: with Triton's small ones beside it 800 products of 2 to 900, even
 # in logarithms, took 0.242 ms, by it alone 0.221, by Triton's three 0.226 (H200).
-_CUDA_DOUBLE = _timed(h200.TILES_CUDA_DOUBLE, cuda=(64, 64, 16, 4, 3))
+_CUDA_DOUBLE = (
+    TileShape(
+        *(64, 64, 16, 4, 3),
+        *h200.TILES_CUDA_DOUBLE[64, 64],
+        cuda=True,
+        resident=h200.CUDA_DOUBLE_RESIDENT,
+    ),
+)
 _COMPLEX = _timed(h200.TILES_COMPLEX, (32, 64, 16, 4, 3), (32, 32, 16, 4, 3), (16, 16, 16, 1, 1))
 _COMPLEX_DOUBLE = _timed(h200.TILES_COMPLEX_DOUBLE, (32, 32, 16, 4, 2), (16, 16, 16, 1, 1))
 
@@ -121,14 +144,17 @@ def shapes_of(
     return tuple(shape for shape in shapes if shape.shared(item) <= device.local_memory)
 
 
-def slots_of(device: Device, *, cut: bool = True) -> Slots:
+def slots_of(
+    device: Device, *, cut: bool = True, adds: bool = True, resident: int = h200.RESIDENT
+) -> Slots:
     """The device's scheduler: a launch deals tiles to compute units as they come free.
 
-    An element of a partial result is written and read once; without `cut` none may be made.
+    An element of a partial result is written and read once, in a launch of its own where that
+    `adds` parts; without `cut` none may be made.
     """
-    merge = h200.TILE_MERGE * h200.UNITS * h200.RESIDENT if cut else np.inf
+    merge = h200.TILE_MERGE * h200.UNITS * resident if cut else np.inf
     units = device.compute_units
-    return Slots(units, h200.RESIDENT, launch=h200.TILE_LAUNCH, merge=merge)
+    return Slots(units, resident, launch=h200.TILE_LAUNCH, merge=merge, adds=adds)
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@
     read = one.read((a, b, out, bias))
                                       what the lists hold; None where a matrix is not a plain one,
                                       or results, where they are given, do not lie apart
-    read.saved                        seconds that a loop of NumPy's would take longer
-    read.is_blas                      whether NumPy's BLAS multiplies the large ones, after others
+    read.is_sooner                    whether a loop of NumPy's would take longer
+    read.large_flops                  operations that are left to NumPy's BLAS, after the others
     read.multiply()                   results, views of one allocation, or `out`
     one.looked((a, b, out, bias))     whether all of that holds, of a few for a loop of NumPy's
 
@@ -40,7 +40,7 @@ from tilewright.planning.host_part import (
     SMALL,
     ZEROED,
     lost_by_lists,
-    saved_by_lists,
+    rule_of_lists,
 )
 
 DTYPES = ("float32", "float64")
@@ -56,6 +56,9 @@ _WAIT = 2e-4  # seconds that a thread looks for the others before it sleeps
 _KEPT = 1 << 16  # products whose memory a thread leaves for the next call
 ZEROS = {np.dtype(name): np.zeros((), name) for name in DTYPES}
 _ENDS = {"none": 0, "relu": 1}
+_RULES = np.array(
+    [rule_of_lists(into=into, plain=plain) for into in (False, True) for plain in (True, False)]
+)
 # Operands, results and biases, the latter two or None; arrays that nobody exchanges meanwhile.
 Held = tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...] | None, tuple[Any, ...] | None]
 
@@ -71,15 +74,20 @@ class Lists:
         """What these tuples hold, None where one is not a matrix of this dtype, lies at odd bytes,
         or does not fit its partner; where a result is read-only, or meets another or an operand;
         where a bias is neither a vector that fits nor None."""
-        job = self._job(len(held[0]))
-        found = job.read(id(held), _ENDS[activation], job.asked)
-        if found:
-            return Read(self, job, held, activation, found == job.reader.DOTS)
+        try:
+            job = self.free.pop()
+        except IndexError:
+            job = _Job(self, len(held[0]))
+        if job.room < len(held[0]):
+            job = _Job(self, len(held[0]))
+        said = job.read(id(held), _ENDS[activation], job.asked)
+        if said:
+            return Read(self, job, held, activation, said)
         self.leave(job)
         return None
 
-    def looked(self, held: Held, activation: str = "none") -> int:
-        """What `read` asks of a few, and nothing more: 0 where it would be None, else 1, or 2 where
+    def looked(self, held: Held, activation: str = "none") -> bool | None:
+        """What `read` asks of a few, and nothing more: None where it would be None, else whether
         NumPy's `dot` may write every result: large ones, or such as lie otherwise, it should not.
         """
         try:
@@ -88,36 +96,46 @@ class Lists:
             job = _Job(self, 1)
         found: int = job.read(id(held), _ENDS[activation], job.asked)
         self.free.append(job)
-        return found
+        return bool(found & job.reader.DOTS) if found else None
 
     def leave(self, job: _Job) -> None:
         """The next call may have the memory, unless that is much."""
         if job.room <= _KEPT:
             self.free.append(job)
 
-    def _job(self, count: int) -> _Job:
-        try:
-            job = self.free.pop()
-        except IndexError:
-            return _Job(self, count)
-        return job if job.room >= count else _Job(self, count)
-
 
 class Read:
     """Lists that were read. `leave` is called when nothing more is asked of it, or never."""
 
-    def __init__(self, lists: Lists, job: _Job, held: Held, activation: str, is_dots: bool) -> None:
+    def __init__(self, lists: Lists, job: _Job, held: Held, activation: str, said: int) -> None:
         self._lists, self._job, self._held, self._activation = lists, job, held, activation
-        self.is_dots = is_dots  # whether NumPy's `dot` may write every result
-        count, names = len(held[0]), job.reader
-        self.widest = int(job.facts[names.WIDEST])
-        self.flops, capped, large, tile = job.reals[names.FLOPS :].tolist()
-        plain = held[3] is None and activation == "none"
-        others = count - int(job.facts[names.LARGE])
-        self.saved = saved_by_lists(others, capped, into=held[2] is not None, plain=plain)
-        self.is_blas = lost_by_lists(count, self.flops, large) > 0
-        self._listed = self.flops - large if self.is_blas else self.flops
-        self.is_uneven = tile * _PARTS * job.threads > self.flops
+        self._said = said
+
+    @property
+    def is_sooner(self) -> bool:
+        """Whether a loop of NumPy's would take longer."""
+        return bool(self._said & self._job.reader.LISTED)
+
+    @property
+    def is_dots(self) -> bool:
+        """Whether NumPy's `dot` may write every result."""
+        return bool(self._said & self._job.reader.DOTS)
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether threads would wait for one tile."""
+        return bool(self._said & self._job.reader.UNEVEN)
+
+    @property
+    def flops(self) -> float:
+        """Operations of all products."""
+        return float(self._job.reals[self._job.reader.FLOPS])
+
+    @property
+    def large_flops(self) -> float:
+        """Those of large ones that are left to a BLAS, after the others."""
+        large = float(self._job.reals[self._job.reader.LARGE_FLOPS])
+        return large if lost_by_lists(len(self._held[0]), self.flops, large) > 0 else 0.0
 
     def leave(self) -> None:
         """The next call may have the memory."""
@@ -128,9 +146,10 @@ class Read:
         shape by now."""
         a, b, out, bias = self._held
         found: list[NDArray]
+        large = self.large_flops
         try:
-            found = self._job.multiply(len(a), out, self._listed, self.is_blas)
-            if self.is_blas:
+            found = self._job.multiply(len(a), out, self.flops - large, large > 0)
+            if large:
                 for index in self._job.large(len(found)):
                     np.matmul(a[index], b[index], out=found[index])
                     ended(found[index], None if bias is None else bias[index], self._activation)
@@ -185,10 +204,11 @@ class _Job:
             (
                 *(id(np.ndarray), id(lists.dtype), id(None), kind.item, SIDE_OF_LISTS, 0, 0),
                 *(ZEROED, *_places(self.shapes, self.records, self.facts, self._ranges)),
-                self.room,
+                *(self.room, *_places(_RULES), 0),
             )
         )
-        self._asked.view(np.float64)[[reader.SMALL, reader.LARGE_FROM]] = SMALL, LARGE
+        limits = [reader.SMALL, reader.LARGE_FROM, reader.SHARES]
+        self._asked.view(np.float64)[limits] = SMALL, LARGE, _PARTS * self.threads
         # Whether these are plain products, in whose records and facts they are then.
         self.read, (self.asked,) = reader.read, _places(self._asked)
 

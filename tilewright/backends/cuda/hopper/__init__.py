@@ -1,7 +1,7 @@
 """Half-precision (and fp32-accurate) batches on Hopper's tensor cores: TMA, wgmma, one launch.
 
 Why CUDA C++ through NVRTC and not Gluon: tensor maps prebuilt once per plan have no public way into
-Gluon 3.6 to 3.9; one launch holds tiles of eight widths, which needs one instruction each; and
+Gluon 3.6 to 3.9; one launch holds tiles of twelve widths, which needs one instruction each; and
 `setmaxnreg` lets the multiplying warps keep 216 registers where ptxas would cap all at 168.
 
 blocks.py   configurations of the kernel          orient.py   which operand gives the rows

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import gcd
 
 import numpy as np
 import numpy.typing as npt
 
 _TURNS = 4  # kernels/hopper/hopper_block.cuh: tiles that a block knows of
 BOX = 64 * 64 * 2  # bytes of one box of the copy engine
-SLAB = 32  # kernels/hopper/hopper_multiply.cu
+COARSE, FINE = 32, 16  # widths of tiles are multiples of these (kernels/hopper/hopper_multiply.cu)
 SPLIT_PIECE = 64 * (64 + 4) * 4  # of a piece of C that is fp32 (kernels/hopper/hopper_sums.cuh)
 SHARED_LIMIT = 227 * 1024  # what one block may have on Hopper
 
@@ -23,7 +24,8 @@ class HopperTile:
     one finishes. Registers are per thread, of the loading and of the multiplying warps. Operands
     split into several `planes` are those of hopper_split.cu. Blocks come in clusters of
     `cluster` (1 or 2): two take tiles of one problem in step and share an operand where they can.
-    Of several `strips` each warpgroup has as many times 64 rows.
+    Of several `strips` each warpgroup has as many times 64 rows. Widths are multiples of 32, and
+    past `coarse` of 16: each is code of its own, long where numbers are finished before stored.
     """
 
     name: str
@@ -38,6 +40,7 @@ class HopperTile:
     planes: int = 1
     cluster: int = 1
     strips: int = 1
+    coarse: int = 128
 
     @property
     def rows(self) -> int:
@@ -45,13 +48,23 @@ class HopperTile:
         return 64 * self.warpgroups * self.strips
 
     @property
-    def slab(self) -> int:
-        """Rows of the right operand that one copy brings where k is contiguous."""
-        return SLAB if self.strips > 1 else 64
+    def coarsely(self) -> HopperTile:
+        """The same with widths that are multiples of 32 alone."""
+        return replace(self, coarse=self.width)
 
-    def starts(self, mn: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-        """Columns of which tiles begin at multiples, by whether k is not contiguous there."""
-        return np.where(mn, 64, self.slab)
+    def starts(self, close: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+        """Columns of which tiles begin at multiples: where they may be cut `close`, and elsewhere.
+
+        As a problem's tiles are about as wide, all but the last one's columns are then multiplied,
+        and no others.
+        """
+        closely = FINE if self.width > self.coarse else COARSE
+        return np.where(close, closely, gcd(self.width, 64))
+
+    def padded(self, columns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """What is multiplied of so many columns."""
+        coarse, fine = (columns + (by - 1) & -by for by in (COARSE, FINE))
+        return np.where(columns > self.coarse, fine, coarse)
 
     @property
     def products(self) -> int:
@@ -70,7 +83,7 @@ class HopperTile:
     @property
     def shared(self) -> int:
         """Bytes of dynamic shared memory: stages, pieces, barriers, and room to align them."""
-        stage = self.planes * (self.warpgroups * self.strips + -(-self.width // 64)) * BOX
+        stage = self.planes * (self.warpgroups * self.strips * BOX + 128 * self.width)
         pieces = self.warpgroups * self.slots
         if self.planes > 1:
             return self.stages * stage + pieces * SPLIT_PIECE + 8 * 2 * self.stages
@@ -87,7 +100,7 @@ class HopperTile:
     def defines(self) -> tuple[tuple[str, int], ...]:
         """The kernel's macros that follow from this."""
         names = ("warpgroups", "width", "stages", "slots", "blocks", "skew", "planes", "cluster")
-        others = ("strips", "loader_registers", "consumer_registers")
+        others = ("strips", "coarse", "loader_registers", "consumer_registers")
         return tuple((name.upper(), getattr(self, name)) for name in (*names, *others))
 
 
@@ -95,9 +108,10 @@ class HopperTile:
 # threads each could have 128 only, too few for tiles 256 wide.)
 WIDE = HopperTile("128x256", 2, 256, 4, 2, 1, 72, 216, 2)
 STAGED = HopperTile("128x256 staged", 2, 256, 3, 4, 1, 72, 216, 1)
-PAIR = HopperTile("128x256 in pairs", 2, 256, 4, 2, 1, 72, 216, 2, cluster=2)
+PAIR = HopperTile("128x256 in pairs", 2, 256, 4, 2, 1, 72, 216, 0, cluster=2)
 HALF = HopperTile("128x128", 2, 128, 4, 4, 1, 72, 216, 2)
 NARROW = HopperTile("64x128 twice", 1, 128, 3, 3, 2, 72, 184, 0)
-TALL = HopperTile("256x192", 2, 192, 3, 3, 1, 56, 224, 1, strips=2)
-SHAPES = (WIDE, PAIR, STAGED, HALF, TALL, NARROW)
+TALL = HopperTile("256x160", 2, 160, 4, 1, 1, 72, 216, 1, strips=2, coarse=96)
+SLIM = HopperTile("256x144", 2, 144, 4, 1, 1, 72, 216, 1, strips=2, coarse=96)
+SHAPES = (WIDE, PAIR, STAGED, HALF, TALL, SLIM, NARROW)
 SPLIT = HopperTile("128x128 split", 2, 128, 3, 1, 1, 40, 232, planes=2)

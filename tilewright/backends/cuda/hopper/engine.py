@@ -83,12 +83,14 @@ def plan(
     """The buckets of a batch, each with the choice predicted fastest.
 
     Operands to be split are all packed, and the one that gives C's rows is then on the left. Tiles
-    of two strips are for plain results that the copy engine can store.
+    of two strips are for plain results whose columns may be cut close.
     """
     split = shapes[0].planes > 1
     ways = tuple(_capped(orient(work, turned=turned), split) for turned in (False, True))
     filled = np.flatnonzero((work.m > 0) & (work.n > 0))
     straight, simple = ways[0], plain(work)
+    if not simple:
+        shapes = tuple(shape.coarsely for shape in shapes)
     kinds = straight.left.mn * 4 + straight.right.mn * 2 + straight.transposed
     buckets = []
     for kind in np.unique(kinds[filled]):
@@ -98,7 +100,7 @@ def plan(
             for batch in ways
             for shape in shapes
             if not (split and batch.transposed[which[0]])
-            and (shape.strips == 1 or (simple and batch.engine_stores[which].all()))
+            and (shape.strips == 1 or (simple and records.cut_close(batch)[which].all()))
         ]
         batch, shape = fastest(every, which, work.order, there)
         buckets.append(bucket_of(batch, which, shape, work.order, there))

@@ -1,6 +1,6 @@
 """Makes the tensor maps of a launch: of the matrices that it reads and writes by the copy engine.
 
-All are of one kind: rows of 2-byte elements, boxes of 64 x 64. They are made once per plan and
+All are of one kind: rows of 2-byte elements, boxes of 64 columns. They are made once per plan and
 copied to the device: on an H200 that was 5 to 20 % faster than making them in the kernel, tile by
 tile.
 
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from tilewright.backends.cuda.hopper.orient import Operand
 from tilewright.backends.cuda.hopper.packing import ROW
-from tilewright.backends.cuda.hopper.records import Bucket
+from tilewright.backends.cuda.hopper.records import Bucket, cut_within, slabs
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.backends.cuda.machine.placing import Sources
 from tilewright.backends.cuda.machine.tensor_maps import ALIGNMENT, BYTES, encoded
@@ -29,6 +29,8 @@ _KINDS = {
     "float32": "FLOAT16",  # the halves it is split into
     "float16": "FLOAT16",
 }
+_FEW_ROWS = 16  # of a box of a turned C (kernels/hopper/hopper_multiply.cu)
+Numbers = tuple[Ints, Ints, Ints, Ints]
 # Maps by dtype and sizes, at whatever address.
 _made: Shelf[tuple[Any, ...], bytes] = Shelf("tensor maps", most=16 << 20)
 
@@ -46,8 +48,10 @@ class Matrix(NamedTuple):
     high: int = 64  # rows of a box
 
 
-def bucket_maps(bucket: Bucket, scratch: int) -> tuple[list[Matrix], tuple[Ints, Ints, Ints]]:
+def bucket_maps(bucket: Bucket, scratch: int) -> tuple[list[Matrix], Numbers]:
     """What a launch's maps describe, and the map of each problem's left and right operand and C.
+
+    Last that of a C in boxes of few rows, 0 where no tile ends within 64 of them.
 
     Map 0 is that of the panels, at address `scratch`, where there are any. A C that the copy engine
     cannot write has -1; the map of one that it can ends at a multiple of 8 columns, since the copy
@@ -58,12 +62,16 @@ def bucket_maps(bucket: Bucket, scratch: int) -> tuple[list[Matrix], tuple[Ints,
     if bucket.scratch:
         matrices.append(Matrix(scratch, bucket.scratch // ROW, 64, ROW))
     left = _operand_maps(batch.left, batch.k, which, matrices)
-    right = _operand_maps(batch.right, batch.k, which, matrices, bucket.shape.slab)
+    high = slabs(batch, bucket.shape, bucket.tiles)
+    right = _operand_maps(batch.right, batch.k, which, matrices, high)
     rows = np.where(batch.transposed, batch.columns, batch.rows)
     columns = np.where(batch.transposed, batch.rows, batch.columns) // 8 * 8
     stored = which[(batch.engine_stores & (columns > 0))[which]]
     fields = (batch.c_address, rows, columns, batch.c_stride)
-    return matrices, (left, right, _numbered(fields, stored, matrices, -1))
+    whole = _numbered(fields, stored, matrices, -1)
+    within = stored[cut_within(batch, bucket.shape, bucket.tiles)[stored]]
+    few = _numbered((*fields, np.full(len(rows), _FEW_ROWS)), within, matrices, 0)
+    return matrices, (left, right, whole, few)
 
 
 def sides(bucket: Bucket, where: Sources) -> tuple[Ints, Ints]:
@@ -71,14 +79,14 @@ def sides(bucket: Bucket, where: Sources) -> tuple[Ints, Ints]:
     return (where.b, where.a) if bucket.batch.turned else (where.a, where.b)
 
 
-def sources(bucket: Bucket, numbers: tuple[Ints, Ints, Ints], count: int, where: Sources) -> Ints:
+def sources(bucket: Bucket, numbers: Numbers, count: int, where: Sources) -> Ints:
     """The place that each of `count` maps of `bucket_maps` belongs to: its first word is there."""
     found = np.full(count, where.scratch)
     batch, which = bucket.batch, bucket.which
-    columns = (*sides(bucket, where), where.c)
+    columns = (*sides(bucket, where), where.c, where.c)
     read = batch.k > 0
     stored = numbers[2] >= 0
-    there = (batch.left.direct & read, batch.right.direct & read, stored)
+    there = (batch.left.direct & read, batch.right.direct & read, stored, numbers[3] > 0)
     for number, place, has in zip(numbers, columns, there, strict=True):
         mine = which[has[which]]
         found[number[mine]] = place[mine]
@@ -86,7 +94,7 @@ def sources(bucket: Bucket, numbers: tuple[Ints, Ints, Ints], count: int, where:
 
 
 def _operand_maps(
-    operand: Operand, k: Ints, which: Ints, matrices: list[Matrix], slab: int = 64
+    operand: Operand, k: Ints, which: Ints, matrices: list[Matrix], slab: Ints | int = 64
 ) -> Ints:
     direct = which[operand.direct[which] & (k[which] > 0)]
     rows = np.where(operand.mn, k, operand.free)

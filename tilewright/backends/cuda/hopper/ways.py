@@ -2,7 +2,7 @@
 
     bound     of every way: rows, columns and k rounded up, and loads, in one pass   at least
     evenly    tiles of one problem are of six sizes at most: each timed once         so much
-    dealt     cut into tiles, which are dealt out, where each block has few          or more
+    dealt     cut into tiles, which are dealt out, where each block has not many      or more
 
 Each is dearer for the host than the one before, so the way that promises most is looked at next,
 until none promises less than the best one takes. Ten ways of 200 products of 256 to 2048 are
@@ -23,6 +23,9 @@ from tilewright.facts.measured.scale import Scale
 
 Way = tuple[Oriented, HopperTile]
 Totals = tuple[float, float, float]  # how many tiles, the seconds of all, those of the longest
+# Turns of a block and seconds of them, below and from which it still matters how tiles are dealt:
+# 64 experts by 144 columns, in 10.9 turns, took 1.6 % less on an H200 than by 160, in 10.7.
+_TURNS, _LONG = 12, 100e-6
 # Sums over sizes and over tiles differ by rounding alone, some 1e-13 of them.
 _NEAR = 1 + 1e-9
 
@@ -36,8 +39,10 @@ def fastest(ways: list[Way], which: Ints, order: str, there: Scale) -> Way:
     bounds = _bounds(ways, which, there)
     moved = {batch.turned: moved_bytes(batch, which) for batch, _ in ways}
 
+    few = {at: is_dealt(ways[at], bounds[at], there) for at in bounds}
+
     def seconds(at: int, totals: Totals) -> float:
-        return _seconds(ways[at], moved[ways[at][0].turned], there, totals)
+        return _seconds(ways[at], moved[ways[at][0].turned], there, totals, few[at])
 
     queue = [(seconds(at, bounds[at]), at, None) for at in bounds]
     heapify(queue)
@@ -47,7 +52,7 @@ def fastest(ways: list[Way], which: Ints, order: str, there: Scale) -> Way:
     while queue and queue[0][0] <= least * _NEAR:
         _, at, tiles = heappop(queue)
         way, turns = ways[at], _turns(ways[at], bounds[at], there)
-        if turns >= cost.FEW:
+        if not few[at]:
             found[at] = seconds(at, records.totals(*_of(way, which), there))
         elif turns < 1:  # one tile each
             totals = records.totals(*_of(way, which), there)
@@ -99,8 +104,19 @@ def _turns(way: Way, totals: Totals, there: Scale) -> float:
     return totals[0] / way[1].clusters(there.units)
 
 
+def is_dealt(way: Way, totals: Totals, there: Scale) -> bool:
+    """Whether what a way takes is known only when its tiles are dealt out."""
+    turns, evenly = _turns(way, totals, there), totals[1] / way[1].clusters(there.units)
+    return turns < cost.FEW or (turns < _TURNS and evenly > _LONG)
+
+
 def _seconds(
-    way: Way, moved: float, there: Scale, totals: Totals, busiest: float | None = None
+    way: Way,
+    moved: float,
+    there: Scale,
+    totals: Totals,
+    few: bool,
+    busiest: float | None = None,
 ) -> float:
     """Of a launch that moves so many bytes; of few tiles, not dealt yet, as if they were even."""
     shape = way[1]
@@ -108,7 +124,7 @@ def _seconds(
     if busiest is None:
         evenly = work / shape.clusters(there.units)
         busiest = longest if turns < 1 else evenly
-        if turns >= cost.FEW:
+        if not few:
             busiest = max(evenly, longest)
     waiting = cost.memory_seconds(shape, moved, turns, there)
     # Of two that wait for memory, the one with less to do.
@@ -118,4 +134,4 @@ def _seconds(
 def _dealt(way: Way, moved: float, tiles: records.Tiles, there: Scale) -> float:
     batch, shape = way
     _, dealt = records.evened(batch, tiles, shape, shape.clusters(there.units), there)
-    return _seconds(way, moved, there, _totals(tiles), dealt.busiest)
+    return _seconds(way, moved, there, _totals(tiles), True, dealt.busiest)

@@ -105,12 +105,17 @@ __device__ __forceinline__ void stores_commit() {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-__device__ __forceinline__ void store_box(const void* map, int x, int y, u32 from) {
+// One of several boxes that `stores_commit` sends together.
+__device__ __forceinline__ void add_box(const void* map, int x, int y, u32 from) {
     asm volatile(
         "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(
             map),
         "r"(x), "r"(y), "r"(from)
         : "memory");
+}
+
+__device__ __forceinline__ void store_box(const void* map, int x, int y, u32 from) {
+    add_box(map, x, y, from);
     stores_commit();
 }
 
@@ -121,7 +126,7 @@ __device__ __forceinline__ u64 evict_first() {
     return policy;
 }
 
-// One of several boxes that `stores_commit` sends together.
+// The same, with a word to the L2 cache.
 __device__ __forceinline__ void store_box(const void* map, int x, int y, u32 from, u64 policy) {
     asm volatile(
         "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group.L2::cache_hint"

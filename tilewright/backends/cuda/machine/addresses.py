@@ -39,7 +39,7 @@ _BEGINS = (8, 7)  # D
 _FACTS, _KEYS = 13, 14  # from there on
 _FIELDS = (11, 0, 1, 2, 6, 7, _FACTS, _KEYS)  # offset, dimensions, sizes, steps, and those
 _OBJECTS = tuple.__basicsize__  # bytes before the objects of a tuple
-_LYING = np.array([0, 2, 3, 4, 5, 6, 7])  # of a layout's places: storage, offset to steps
+_HOLDING = np.array([0, *range(2, 10)])  # of a layout's places: all but autograd's
 _KIND = (1 << 40) - 1  # dtype, device type and number
 _OBJECT: Ints = np.array([[_TYPE], [_RECORD]])
 _PLACE_AND_SIZE: Ints = np.array([[_AT], [_HELD]])
@@ -146,18 +146,32 @@ def read(values: Sequence[Any]) -> tuple[Ints, Ints, Ints] | None:
 
 def are_alike(values: Sequence[Any]) -> bool:
     """Whether these are certainly plain tensors of one dtype and device. The first is a tensor."""
-    import torch
-
     layout = _layout(values[0].device.type)
     if layout is None:
         return False
-    objects = objects_of(values)
-    kinds = words_at(objects, _TYPE)
-    if not ((kinds == id(torch.Tensor)) | (kinds == id(torch.nn.Parameter))).all():
-        return False
-    facts, dispatch = words_at(words_at(objects, _RECORD), layout.places[-2:])
-    facts &= _KIND
-    return bool((facts == facts[0]).all() and _are_plain(dispatch, layout))
+    kinds, records = words_at(objects_of(values), _OBJECT)
+    facts, dispatch = words_at(records, layout.places[-2:])
+    return _are_torchs(kinds) and _are_of_a_kind(facts, dispatch, layout)
+
+
+def are_held(values: Sequence[Any]) -> bool | None:
+    """Whether the storages of these vectors and matrices hold all their elements; None where they
+    are not certainly plain tensors of one dtype and device. The first is a tensor."""
+    layout = _layout(values[0].device.type)
+    if layout is None:
+        return None
+    kinds, records = words_at(objects_of(values), _OBJECT)
+    if not _are_torchs(kinds):
+        return None
+    storage, last, dims, rows, cols, *words = words_at(records, layout.places[_HOLDING])
+    row, col, facts, dispatch = words
+    if not _are_of_a_kind(facts, dispatch, layout):
+        return None
+    if (dims != 2).any():
+        cols[dims == 1] = 1
+    last += (rows - 1) * row + (cols - 1) * col
+    short = (last + 1) * values[0].element_size() > words_at(storage, _HELD)
+    return not (short.any() and (short & (rows > 0) & (cols > 0)).any())
 
 
 def begins(where: str) -> int | None:
@@ -187,18 +201,17 @@ def _reach(sizes: Ints, steps: Ints) -> Ints:
     return found
 
 
-def are_within(values: Sequence[Any]) -> bool:
-    """Whether all elements of plain vectors and matrices of one device lie in their storage."""
-    layout = _layout(values[0].device.type)
-    if layout is None:
-        return not any(map(is_short, values))
-    records = words_at(objects_of(values), _RECORD)
-    words = words_at(records, layout.places[_LYING])
-    storage, offset, dims = words[:3]
-    sizes, steps = words[3:5], words[5:]
-    sizes[1, dims == 1] = 1
-    held = words_at(storage, _HELD)
-    return not bool(((offset + _reach(sizes, steps)) * values[0].element_size() > held).any())
+def _are_torchs(kinds: Ints) -> bool:
+    """Whether all are of torch's own types, by the addresses of theirs."""
+    import torch
+
+    return bool(((kinds == id(torch.Tensor)) | (kinds == id(torch.nn.Parameter))).all())
+
+
+def _are_of_a_kind(facts: Ints, dispatch: Ints, layout: _Layout) -> bool:
+    """Whether tensors whose records have these words are plain, of one dtype and device."""
+    facts &= _KIND
+    return bool((facts == facts[0]).all() and _are_plain(dispatch, layout))
 
 
 def _are_plain(dispatch: Ints, layout: _Layout) -> bool:

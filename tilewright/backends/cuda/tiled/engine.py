@@ -8,7 +8,7 @@ kernels   records and tile lists in one table; one launch a shape and a kind of 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from tilewright.backends.cuda.machine.tables import records
 from tilewright.backends.cuda.machine.triton_launch import Pointer, Task, placed, triton_type
 from tilewright.backends.cuda.tile_seconds import TileShape, shapes_of, slots_of
 from tilewright.backends.cuda.tiled import simt
+from tilewright.backends.cuda.tiled.joined import SUMS, joined, places_of
 from tilewright.backends.cuda.tiled.layouts import Group, codes, is_mostly_wide, kinds
 from tilewright.backends.cuda.tiled.little import laid_out, little
 from tilewright.backends.cuda.tiled.parts import Parts, adding, parts_of
@@ -88,6 +89,9 @@ class TritonGrouped:
         plan = tiles.plan
         return _few(work, tiles, plan) if isinstance(plan, Single) else _many(work, tiles, plan)
 
+    def _scratch(self, plan: GroupedLayout, work: Work) -> int:
+        return plan.sums.elements * ITEMSIZE[sums_of(work.dtype)]
+
     def _proposal(self, tiles: _Tiles, work: Work, device: Device) -> Proposal:
         plan, size = tiles.plan, 0
         if isinstance(plan, Single):
@@ -95,7 +99,7 @@ class TritonGrouped:
             reason = f"given: good enough, none better is sought; tiles {shape.m} x {shape.n}"
         else:
             reason = f"{plan.reason}; {_words(plan)}"
-            size = plan.sums.elements * ITEMSIZE[sums_of(work.dtype)]
+            size = self._scratch(plan, work)
         if work.precision == "tf32" and tiles.precision != "tf32":
             reason += f"; in IEEE float32, as {device.version} has no tf32"
         if work.precision == "fp32x":
@@ -143,6 +147,14 @@ class CudaGrouped(TritonGrouped):
             raise KernelError("no tile is large: as triton_grouped")
         return self._proposal(tiles, work, device)
 
+    def _kernels(self, proposal: Proposal, work: Work) -> Kernels:
+        tiles: _Tiles = proposal.decisions
+        plan = tiles.plan
+        return _few(work, tiles, plan) if isinstance(plan, Single) else _joined(work, tiles, plan)
+
+    def _scratch(self, plan: GroupedLayout, work: Work) -> int:
+        return places_of(plan) * SUMS * ITEMSIZE[work.dtype]
+
 
 def _precision(work: Work, device: Device) -> str:
     wants = work.precision == "tf32" and work.dtype == "float32" and device.has("tf32")
@@ -169,7 +181,8 @@ class _Given:
         facts = (device.compute_units, device.local_memory, faster, work.dtype, precision)
         shapes = shapes_of(work.dtype, device, precision, wide=wide, cuda=cuda)
         cut = cut and work.dtype not in PARTS  # sum_parts adds real numbers
-        tiles, slots = tuple(shape.tile(faster) for shape in shapes), slots_of(device, cut=cut)
+        tiles = tuple(shape.tile(faster) for shape in shapes)
+        slots = slots_of(device, cut=cut, adds=not cuda, resident=shapes[0].resident)
         return cls(code, shapes, tiles, slots, precision, (*facts, wide, cuda, work.order, cut))
 
 
@@ -233,7 +246,9 @@ def _words(layout: GroupedLayout) -> str:
 
 def _few(work: Work, decided: _Tiles, plan: Single) -> Kernels:
     """The kernels of little work, its one table written at once (little.py)."""
-    template, groups = laid_out(work, decided.code, plan, decided.shapes[plan.shape])
+    shape = decided.shapes[plan.shape]
+    code = _lying(decided.code, np.array([shape.cuda]))
+    template, groups = laid_out(work, code, plan, shape)
     launches = _products(work, decided, groups, 0, 8 * WORDS * len(work.m))
     return Kernels(template, side_by_side(launches, work.ordinal), len(launches))
 
@@ -264,15 +279,44 @@ def _many(work: Work, decided: _Tiles, layout: GroupedLayout) -> Kernels:
     return Kernels(draft.template(parts.bytes), in_turn(phases), count)
 
 
+def _lying(code: Ints, cuda: npt.NDArray[np.bool_]) -> Ints:
+    """`code` where problems' tiles are Triton's; those in CUDA C++ lie alike: they look themselves.
+
+    One launch begins with the deepest tiles; of two, a ResNet-50's convolutions, whichever the chip
+    took first, those of the other came late: 0.378 ms where 0.23 were predicted (H200).
+    """
+    return np.where(cuda, 0, code)
+
+
+def _joined(work: Work, decided: _Tiles, layout: GroupedLayout) -> Kernels:
+    """The same of tiles whose parts the last block adds up."""
+    where, draft, made = sources(work), Draft(places(work)), joined(layout)
+    uncut = Parts.none(len(work.m))
+    cuda = np.array([shape.cuda for shape in decided.shapes])[layout.tile]
+    code = _lying(decided.code, cuda)
+    tiles, groups = _grouped_tiles(work, code, layout, uncut, made.piece)
+    columns = enumerate((where.a, where.b, where.c, where.bias))
+    table_at, tiles_at = draft.add(records(work), *columns), draft.add(tiles)
+    pieces = (draft.add(made.pieces), draft.add(np.zeros(made.places, np.int32)))
+    products = _products(work, decided, groups, table_at, tiles_at, pieces)
+    template = draft.template(made.places * SUMS * ITEMSIZE[work.dtype])
+    return Kernels(template, side_by_side(products, work.ordinal), len(products))
+
+
 def _products(
-    work: Work, decided: _Tiles, groups: list[Group], table: int, tiles: int
+    work: Work,
+    decided: _Tiles,
+    groups: list[Group],
+    table: int,
+    tiles: int,
+    pieces: tuple[int, int] = (0, 0),
 ) -> list[Launch]:
     """The launch of each group; the records begin at byte `table`, the tiles at byte `tiles`."""
     launches = []
     for group in groups:
         shape = decided.shapes[group.shape]
         if shape.cuda:
-            one = simt.product(work, shape, group, table, tiles, plain=is_plain(work))
+            one = simt.product(work, shape, group, table, tiles, pieces, plain=is_plain(work))
         else:
             task = _multiply(work, shape, group, decided.precision, table, tiles)
             one = placed(task, work.ordinal)
@@ -281,7 +325,11 @@ def _products(
 
 
 def _grouped_tiles(
-    work: Work, code: Ints, layout: GroupedLayout, parts: Parts
+    work: Work,
+    code: Ints,
+    layout: GroupedLayout,
+    parts: Parts,
+    piece: npt.NDArray[np.int32] | None = None,
 ) -> tuple[npt.NDArray[np.int32], list[Group]]:
     """The tile list, launch after launch, and the launches. Within one the plan's order stays."""
     queue = layout.queue
@@ -293,7 +341,14 @@ def _grouped_tiles(
     np.multiply(queue.col, widths[queue.problem], out=entry[:, 2])
     shape = layout.tile.astype(np.int64)
     order, groups = kinds(work, code, queue.problem, shape, parts.is_cut)
-    return entry if order is None else entry[order], groups
+    if piece is not None:
+        entry[:, 3] = piece
+    entry = entry if order is None else entry[order]
+    if piece is not None:
+        groups = [
+            replace(x, parts=bool(entry[x.first : x.first + x.count, 3].any())) for x in groups
+        ]
+    return entry, groups
 
 
 def _multiply(

@@ -39,6 +39,13 @@ class Parts:
     pieces: npt.NDArray[np.int32]
     bytes: int
 
+    @classmethod
+    def none(cls, problems: int) -> Parts:
+        """Of a batch of which nothing is cut."""
+        none, pairs = np.zeros(0, np.int64), np.zeros((0, 2), np.int32)
+        whole = np.zeros(problems, np.bool_)
+        return cls(none, none, none, none, none, whole, none.reshape(0, 3), pairs, 0)
+
     def record_of(self, problem: npt.NDArray[np.int32], part: npt.NDArray[np.int32]) -> Ints:
         """The record of every tile: the problem's own, or its part's."""
         own = problem.astype(np.int64)
@@ -58,11 +65,9 @@ def parts_of(work: Work, layout: GroupedLayout) -> Parts:
     """The parts that a layout cuts, numbered behind the batch's own problems."""
     sums, queue = layout.sums, layout.queue
     count = len(work.m)
-    is_cut = np.zeros(count, np.bool_)
     if not len(sums):
-        none = np.zeros(0, np.int64)
-        pairs = np.zeros((0, 2), np.int32)
-        return Parts(none, none, none, none, none, is_cut, none.reshape(0, 3), pairs, 0)
+        return Parts.none(count)
+    is_cut = np.zeros(count, np.bool_)
     is_cut[sums.problem] = True
     ends = np.cumsum(sums.parts)
     first = np.zeros(count, np.int64)

@@ -33,6 +33,8 @@ from numba import cfunc, types
 
 from tilewright.backends.host.kernels.grouped_ends import copy_row, finish
 from tilewright.backends.host.kernels.grouped_tile import (
+    ADDS,
+    CLIPS,
     ENTRIES,
     GROUPS,
     LINE,
@@ -221,6 +223,19 @@ def fetched(soon, stop):
             prefetch(place + PIECE - 1)
 
 
+@helper
+def _direct(item, record):
+    """Whether registers end a product: C's columns follow each other, alpha is 1, beta 0 or 1, and
+    gelu does not follow. Then ADDS and CLIPS, where they are asked for."""
+    ends = whole(record, ENDS)
+    if ends & PLAIN:
+        return True, 0, 0
+    beta = number(0.0, record + 8 * BETA)
+    alone = number(0.0, record + 8 * ALPHA) == 1 and (beta == 0 or beta == 1)
+    direct = alone and whole(record, C_COL) == item and not ends & GELU
+    return direct, ADDS if beta == 1 else 0, CLIPS if ends & RELU else 0
+
+
 @kept_helper
 def run_tile(zero, item, code, entry, following, scratch):
     """One tile; `code` is the address of `multiply`, `following` the tile after it, or 0."""
@@ -237,7 +252,7 @@ def run_tile(zero, item, code, entry, following, scratch):
     c_row, c_col = whole(record, C_ROW), whole(record, C_COL)
     a, b = whole(record, A) + row * a_row, whole(record, B) + col * b_col
     c, bias = whole(record, C) + row * c_row + col * c_col, whole(record, BIAS)
-    plain = whole(record, ENDS) & PLAIN
+    direct, adds, clips = _direct(item, record)
     badly = a_col != item or (a_row % _BAD == 0 and rows > 4)
     copies_a = badly and cols > _PANELS_OF_A * columns
     chain = evened(depth, CHAIN)
@@ -270,9 +285,12 @@ def run_tile(zero, item, code, entry, following, scratch):
                 stop = ahead + 8 * coming
                 calls = -(-rows // ROWS) * -(-min(together, cols - j) // columns)
                 soon, share = ahead, 8 * -(-coming // calls)
-            straight = plain and fits
-            adds = 1 if straight and not first else 0
+            straight = direct and fits
+            ends = 0
+            if straight:
+                ends = (adds if first else ADDS) | (clips if last else 0)
             shift = bias + (col + j) * item if bias else 0
+            beside = shift if straight and last else 0
             i = 0
             while i < rows:
                 left = rows - i
@@ -292,7 +310,7 @@ def run_tile(zero, item, code, entry, following, scratch):
                 asks = soon if large else stop
                 multiply_at(
                     *(code, high, vectors, a_now, a_by, a_step, b_at, b_by, to, pitch, steps),
-                    *(rest, adds, groups, (after - (i + high * (groups - 1))) * a_by),
+                    *(rest, ends, beside, groups, (after - (i + high * (groups - 1))) * a_by),
                     *(asks, stop),
                 )
                 if large:
@@ -359,17 +377,19 @@ def double_parts(step, task, scratch):
 
 
 def _single(
-    rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k, lanes, adds, groups, ahead, soon, stop
-):
+    rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k, lanes,
+    ends, shift, groups, ahead, soon, stop,
+):  # fmt: skip
     given = rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k, lanes
-    multiply(np.float32(0), *given, adds, groups, ahead, soon, stop)
+    multiply(np.float32(0), *given, ends, shift, groups, ahead, soon, stop)
 
 
 def _double(
-    rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k, lanes, adds, groups, ahead, soon, stop
-):
+    rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k, lanes,
+    ends, shift, groups, ahead, soon, stop,
+):  # fmt: skip
     given = rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k, lanes
-    multiply(0.0, *given, adds, groups, ahead, soon, stop)
+    multiply(0.0, *given, ends, shift, groups, ahead, soon, stop)
 
 
 def pieces(item):
@@ -392,4 +412,4 @@ def pieces(item):
 @cache
 def multiply_code(item):
     """Products of registers as machine code of their own, compiled once; its `address` is where."""
-    return cfunc(types.void(*[types.intp] * 16), cache=True)(_single if item == 4 else _double)
+    return cfunc(types.void(*[types.intp] * 17), cache=True)(_single if item == 4 else _double)

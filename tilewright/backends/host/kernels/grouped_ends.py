@@ -9,7 +9,7 @@ from __future__ import annotations
 from llvmlite import ir
 
 from tilewright.backends.host.kernels.conv_product import INT, POINTER, at
-from tilewright.backends.host.kernels.grouped_tile import repeated, typed
+from tilewright.backends.host.kernels.grouped_tile import repeated, typed, where
 from tilewright.backends.host.kernels.lanes import broadcast
 
 
@@ -41,27 +41,11 @@ def finish(builder, kind, sums, c, count, alpha, beta, bias, positive):
         )
         value = builder.fmul(wide, kind.load(builder, at(builder, sums, offset), mask))
         for flag, change in ends:
-            value = _where(builder, flag, value, change)
+            (value,) = where(builder, flag, [value], lambda held, change=change: [change(*held)])
         kind.store(builder, value, to, mask)
         return []
 
     repeated(builder, INT(0), count, kind.lanes, [], step)
-
-
-def _where(builder, flag, value, change):
-    """`change(value)` where the flag is set."""
-    before, then = builder.block, builder.append_basic_block("then")
-    after = builder.append_basic_block("after")
-    builder.cbranch(flag, then, after)
-    builder.position_at_end(then)
-    changed = change(value)
-    last = builder.block
-    builder.branch(after)
-    builder.position_at_end(after)
-    phi = builder.phi(value.type)
-    phi.add_incoming(value, before)
-    phi.add_incoming(changed, last)
-    return phi
 
 
 @typed("", "iii")

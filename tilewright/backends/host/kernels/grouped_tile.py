@@ -55,6 +55,7 @@ _FETCHES = REGISTER == 32
 LINE = 64  # bytes that the caches fetch at once
 PITCH = REGISTER * WIDEST  # bytes of a row of a panel, and of sums
 PIECE = 2 * LINE  # bytes that an address of what is asked for stands for
+ADDS, CLIPS = 1, 2  # how a product ends: bits of `ends` as `product` has them
 # How operands may lie for which the largest product has a function of its own: A's elements follow
 # each other, and B is a panel, too. Steps of k of a turn of its loop: four of such a turn take 86
 # operations, 82 of eight in a panel, and 96 one by one. A core whose other thread is at work begins
@@ -147,18 +148,19 @@ def _step(builder, kind, starts, offset, place, mask, sums):
 def product(module, kind, rows, vectors, lies=0):
     """C[rows][vectors] = A[rows][k] @ B[k][vectors], of the last vector only `lanes` columns.
 
-    `lanes` less than none: as many, and B may be read beyond them. `adds`: C += it. `groups` of
-    rows follow each other in A and C. `ahead`: bytes from the last of them in A to what is
-    multiplied next; the next rows are fetched meanwhile. `soon`: the place of a list of addresses
-    from which on memory is asked for, `ENTRIES` for each line of A's rows, PIECE bytes each, so
-    that no request waits for others; `stop`: its end. `lies`: one of TURNS, which the largest
-    product finds out by itself.
+    `lanes` less than none: as many, and B may be read beyond them. `ends`: bits of ADDS (to what C
+    holds) and CLIPS (0 in the place of what is less); `shift`: the place of a row that is added
+    between the two, or 0. `groups` of rows follow each other in A and C. `ahead`: bytes from the
+    last of them in A to what is multiplied next; the next rows are fetched meanwhile. `soon`: the
+    place of a list of addresses from which on memory is asked for, `ENTRIES` for each line of A's
+    rows, PIECE bytes each, so that no request waits for others; `stop`: its end. `lies`: one of
+    TURNS, which the largest product finds out by itself.
     """
     name = f"tilewright_grouped_{kind.name}_{rows}x{vectors}_{lies}"
     if name in module.globals:
         return module.globals[name]
-    builder, given = private(module, name, [POINTER, INT, INT, POINTER, INT, POINTER] + [INT] * 8)
-    a, a_row, a_col, b, b_row, c, c_row, k, lanes, adds, groups, ahead, soon, stop = given
+    builder, given = private(module, name, [POINTER, INT, INT, POINTER, INT, POINTER] + [INT] * 9)
+    a, a_row, a_col, b, b_row, c, c_row, k, lanes, ends, shift, groups, ahead, soon, stop = given
     a_col = INT(kind.item) if lies else a_col
     b_row = INT(PITCH) if lies == PANEL else b_row
     if TURNS and lies != PANEL and (rows, vectors) == (ROWS, WIDEST):
@@ -176,11 +178,7 @@ def product(module, kind, rows, vectors, lies=0):
         later = further, soon, stop if asks else None
         turn = TURNS.get(lies, 1) if masks[0] is None else 1  # a mask takes a register, too
         sums, soon = _summed(builder, kind, starts, a_col, source, k, vectors, later, turn)
-        with builder.if_else(builder.icmp_signed("!=", adds, INT(0))) as (then, otherwise):
-            with then:
-                _put(builder, kind, sums, vectors, to, c_row, masks[1], adds=True)
-            with otherwise:
-                _put(builder, kind, sums, vectors, to, c_row, masks[1])
+        _put(builder, kind, sums, vectors, (to, c_row, masks[1]), (ends, shift))
         return [soon]
 
     def every(masks, asks):
@@ -317,15 +315,68 @@ def kept(builder, pointer):
     return builder.call(one, [pointer])
 
 
-def _put(builder, kind, sums, vectors, c, c_row, mask, *, adds=False):
-    """All sums to C, or added to what lies there."""
-    for index, value in enumerate(sums):
+def _put(builder, kind, sums, vectors, result, end):
+    """All sums to C. `result`: C, from a row to the next, the mask of the last vector; `end`:
+    `ends` and `shift` as `product` has them."""
+    c, c_row, mask = result
+    masks = [None] * (vectors - 1) + [mask]
+    places = []
+    for index in range(len(sums)):
         row, vector = divmod(index, vectors)
-        place = at(builder, c, builder.add(builder.mul(c_row, INT(row)), INT(REGISTER * vector)))
-        last = mask if vector == vectors - 1 else None
-        if adds:
-            value = builder.fadd(kind.load(builder, place, last), value)
-        kind.store(builder, value, place, last)
+        step = builder.add(builder.mul(c_row, INT(row)), INT(REGISTER * vector))
+        places.append(at(builder, c, step))
+    change = partial(_ended, builder, kind, places, masks, end)
+    changed = builder.icmp_signed("!=", builder.or_(*end), INT(0))
+    for index, value in enumerate(where(builder, changed, sums, change)):
+        kind.store(builder, value, places[index], masks[index % vectors])
+
+
+def _ended(builder, kind, places, masks, end, sums):
+    """Sums, added to what lies at `places`, shifted and clipped where `end` says so."""
+    (ends, shift), vectors = end, len(masks)
+
+    def added(sums):
+        held = [kind.load(builder, place, masks[i % vectors]) for i, place in enumerate(places)]
+        return [builder.fadd(old, value) for old, value in zip(held, sums, strict=True)]
+
+    def shifted(sums):
+        start = builder.inttoptr(shift, POINTER)
+        row = [
+            kind.load(builder, at(builder, start, REGISTER * i), mask)
+            for i, mask in enumerate(masks)
+        ]
+        return [builder.fadd(value, row[i % vectors]) for i, value in enumerate(sums)]
+
+    def clipped(sums):
+        less = [builder.fcmp_ordered("<", value, kind.zero()) for value in sums]
+        pairs = zip(less, sums, strict=True)
+        return [builder.select(flag, kind.zero(), value) for flag, value in pairs]
+
+    def is_set(bit):
+        return builder.icmp_signed("!=", builder.and_(ends, INT(bit)), INT(0))
+
+    sums = where(builder, is_set(ADDS), sums, added)
+    sums = where(builder, builder.icmp_signed("!=", shift, INT(0)), sums, shifted)
+    return where(builder, is_set(CLIPS), sums, clipped)
+
+
+def where(builder, flag, values, change):
+    """`change(values)` where the flag is set, else the values."""
+    before, then = builder.block, builder.append_basic_block("then")
+    after = builder.append_basic_block("after")
+    builder.cbranch(flag, then, after)
+    builder.position_at_end(then)
+    changed = change(values)
+    last = builder.block
+    builder.branch(after)
+    builder.position_at_end(after)
+    found = []
+    for value, other in zip(values, changed, strict=True):
+        phi = builder.phi(value.type)
+        phi.add_incoming(value, before)
+        phi.add_incoming(other, last)
+        found.append(phi)
+    return found
 
 
 def repeated(builder, first, stop, step, values, body):
@@ -386,15 +437,15 @@ def typed(result, letters, kinds=KINDS):
     return compiled
 
 
-@typed("", "i" * 16)
+@typed("", "i" * 17)
 def multiply(builder, kind, rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k,
-             lanes, adds, groups, ahead, soon, stop):  # fmt: skip
+             lanes, ends, shift, groups, ahead, soon, stop):  # fmt: skip
     """C = A @ B of so many rows and vectors, up to `ROWS` and `WIDEST`; all in bytes.
 
-    `lanes`: columns of the last vector; `adds` and what follows: as `product` has them.
+    `lanes`: columns of the last vector; `ends` and what follows: as `product` has them.
     """
     a, b, c = (builder.inttoptr(place, POINTER) for place in (a, b, c))
-    given = [a, a_row, a_col, b, b_row, c, c_row, k, lanes, adds, groups, ahead, soon, stop]
+    given = [a, a_row, a_col, b, b_row, c, c_row, k, lanes, ends, shift, groups, ahead, soon, stop]
     by_size(builder, rows, vectors, (ROWS, WIDEST), partial(product, builder.module, kind), given)
 
 
@@ -418,12 +469,12 @@ def prefetch(builder, address):
     fetch(builder, builder.inttoptr(address, POINTER), 2)
 
 
-@emitted(types.void, *[types.intp] * 17)
+@emitted(types.void, *[types.intp] * 18)
 def multiply_at(builder, code, rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k,
-                lanes, adds, groups, ahead, soon, stop):  # fmt: skip
+                lanes, ends, shift, groups, ahead, soon, stop):  # fmt: skip
     """`multiply`, by the address of its machine code."""
     given = [rows, vectors, a, a_row, a_col, b, b_row, c, c_row, k]
-    given += [lanes, adds, groups, ahead, soon, stop]
+    given += [lanes, ends, shift, groups, ahead, soon, stop]
     kind = ir.FunctionType(ir.VoidType(), (INT,) * len(given))
     builder.call(builder.inttoptr(code, kind.as_pointer()), given)
 

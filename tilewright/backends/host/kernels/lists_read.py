@@ -54,16 +54,19 @@ _ASKED, _WRITABLE = 0x80000500, 0x500
 # What `read` goes by: addresses of NumPy's type of arrays, of the elements' and of None; a product
 # with a side below NARROW is narrow, one of LARGE_FROM operations that is not is large, results of
 # ZEROED elements are large for NumPy's `dot`; SMALL and LARGE_FROM are doubles. Where it writes, of
-# ROOM products at most: RANGES has two words a product.
-TOLD = 13
+# ROOM products at most: RANGES has two words a product. RULES has doubles, three for each of four
+# kinds of calls: seconds that machine code saves a loop of each product and of each operation, and
+# what a call takes; plain products first, then such as are ended, then both into results. SHARES,
+# a double: the largest tile is more than one of so many.
+TOLD = 15
 TYPE, DTYPE, NONE, ITEM, NARROW, SMALL, LARGE_FROM, ZEROED = range(8)
-SHAPES_AT, RECORDS, FACTS_AT, RANGES, ROOM = range(8, TOLD)
-# What `read` finds: bytes of all results, elements of the largest, how many are large; doubles are
-# the operations of all, of those that are not large where none counts more than SMALL, of those
-# that are, and of the largest tile of the first shape that cannot be cut along k.
-BYTES, WIDEST, LARGE, FLOPS, CAPPED, LARGE_FLOPS, TILE_FLOPS = range(7)
-FACTS = 7
-REFUSED, READ, DOTS = 0, 1, 2  # what `read` says; DOTS: NumPy's `dot` may write every result
+SHAPES_AT, RECORDS, FACTS_AT, RANGES, ROOM, RULES, SHARES = range(8, TOLD)
+# What `read` finds: bytes of all results; doubles are the operations of all, and of large ones.
+BYTES, FLOPS, LARGE_FLOPS = range(3)
+FACTS = 3
+# What `read` says, bits: products were read; NumPy's `dot` may write every result; machine code
+# ends before a loop; the largest tile that cannot be cut along k is more than one of SHARES.
+REFUSED, READ, DOTS, LISTED, UNEVEN = 0, 1, 2, 4, 8
 HOME_GAME = 8  # a bit of ENDS: the product is large
 DEEP = 2 * CHAIN  # steps of k from which on a product may be cut along it, in parts of half as many
 # Shapes of tiles, the smallest first: rows, columns, and a double, seconds of an operation.
@@ -235,9 +238,19 @@ def _count_of(lists, told):
     return 0 if count > whole(told, ROOM) else count
 
 
+@helper
+def _is_listed(told, count, capped, into, ended):
+    """Whether machine code ends before a loop of so many products that are not large; of each at
+    most SMALL operations count."""
+    rule = whole(told, RULES) + 24 * (2 * into + ended)
+    gain = number(0.0, rule) * count + number(0.0, rule + 8) * capped
+    return gain > number(0.0, rule + 16)
+
+
 @njit(cache=True)
 def read(lists, ends, told):
-    """Whether these are products of plain matrices; then their records and facts are written.
+    """Whether these are products of plain matrices, and what is known of all; then their records
+    and facts are written.
 
     lists   address of a tuple of tuples, which somebody holds: left and right operands, then
             results and biases, or None where there are none
@@ -297,13 +310,15 @@ def read(lists, ends, told):
     if results and not _are_apart(records, count, item, whole(told, RANGES)):
         return REFUSED
     put(facts, BYTES, end)
-    put(facts, WIDEST, widest)
-    put(facts, LARGE, many_large)
     put_real(0.0, facts + 8 * FLOPS, flops)
-    put_real(0.0, facts + 8 * CAPPED, capped)
     put_real(0.0, facts + 8 * LARGE_FLOPS, of_large)
-    put_real(0.0, facts + 8 * TILE_FLOPS, tile)
-    return DOTS if dots and widest < zeroed else READ
+    said = READ | (DOTS if dots and widest < zeroed else 0)
+    ended = 1 if ends or biases else 0
+    if _is_listed(told, count - many_large, capped, 1 if results else 0, ended):
+        said |= LISTED
+    if tile * number(0.0, told + 8 * SHARES) > flops:
+        said |= UNEVEN
+    return said
 
 
 @njit(cache=True)

@@ -412,7 +412,7 @@ def _half_tile(zero, item, code, entry, following, scratch):
                 to, by = (sums, PITCH) if begin else (place, line)
                 multiply_at(
                     *(code, high, vectors, wider + i * gap, gap, 4, panel, PITCH, to, by, steps),
-                    *(REGISTER // 4, 0, 1, high * gap, sums, sums),
+                    *(REGISTER // 4, 0, 0, 1, high * gap, sums, sums),
                 )
                 if begin:
                     for r in range(high):

@@ -12,7 +12,8 @@
 //    128 x 128 x 16, micro 8 x  8, BUFFERS 2     21, 44, 45       19, 41, 42
 //     64 x 128 x 16, micro 8 x  8, BUFFERS 2     35, 42, 44       33, 34, 45
 //     64 x  64 x 16, micro 8 x  8                33, 41, 43       33, 43, 44
-//    128 x 256 x 16, micro 8 x 16                 9, 36, 38       12, 48, 49
+//    128 x 256 x 16, micro 8 x 16                10, 41, 43       11, 46, 48
+//    128 x 256 x  8, micro 8 x 16, BUFFERS 2     10, 42, 44
 
 #include "common.clh"
 #include "blocks.clh"

@@ -10,7 +10,7 @@
 
 constexpr int BOX = 64 * 64 * 2;
 constexpr int LEFT_BYTES = WARPGROUPS * STRIPS * BOX,
-              STAGE_BYTES = LEFT_BYTES + (WIDTH + 63) / 64 * BOX;
+              STAGE_BYTES = LEFT_BYTES + WIDTH * 128;
 constexpr int PIECES = STAGES * STAGE_BYTES;  // where the pieces of C begin
 constexpr int BARRIERS = PIECES + WARPGROUPS * SLOTS * BOX;
 // Where a whole row of pieces has places, consumers store unaligned rows themselves: four warps,

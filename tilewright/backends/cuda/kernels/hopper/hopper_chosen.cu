@@ -25,6 +25,9 @@
 #include "hopper_block.cuh"
 #include "hopper_epilogue.cuh"
 #include "hopper_gather.cuh"
+
+constexpr bool KEEPS = false;  // numbers of C are made of several sums
+
 #include "hopper_sum.cuh"
 
 static_assert(RAGGED_ROWS && CHOSEN == 1 && WARPGROUPS == 2 && !TRANSPOSED, "");
@@ -184,7 +187,8 @@ __device__ void multiply_rows(const Block& block, const Table& tiles, int group)
             continue;
         }
         float sums[1][WIDTH / 2], (&d)[WIDTH / 2] = sums[0];
-        sum_tile<WIDTH>(block, s, group, ring, lead, sums);
+        Kept none;
+        sum_tile<WIDTH>(block, s, group, ring, lead, sums, none, pieces, [] {});
         if (PIECES_OF_H) write_pieces<WIDTH>(block, d, pieces, group, true);
 #pragma unroll
         for (int p = 0; p < PIECES_OF_C; ++p) write_results(block, d, p, pieces, group);

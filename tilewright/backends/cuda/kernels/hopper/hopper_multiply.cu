@@ -2,7 +2,7 @@
 //
 //        k (64 a step)          width <= 256
 //      +--------------+       +--------------+       one tile of C: 64 x WARPGROUPS rows, `width`
-//  64  | consumer 0   |   x   |              |       columns (a multiple of 32, as the edge needs);
+//  64  | consumer 0   |   x   |              |       columns (a multiple of 16, as the edge needs);
 //      +--------------+       |              | k     half a tile where 64 rows suffice
 //  64  | consumer 1   |       |              |
 //      +--------------+       +--------------+
@@ -28,14 +28,18 @@
 // So a box may land in a stage that the other block's loader asked for: a stage is free once the
 // consumers of both blocks have handed it back, to both loaders.
 //
-// STRIPS = 2: a consumer has two strips of 64 rows and multiplies both by what it reads of the right
-// operand, width <= 192. Tiles begin at every 32nd column, of which rows of x that come in odd
-// numbers fill more: 8 experts of 3 to 540 rows multiplied 16 % of rows for nothing as the rows of
-// tiles 128 x 256, and 6 % so.
+// Where k is contiguous, the right operand's rows come in boxes of half as many as the problem's
+// widest tile has, so that no more are loaded than are multiplied. Turned, they are C's rows, of
+// which what is left of 64 leaves in boxes of 16: tiles begin at every 16th, and a problem's are
+// about as wide.
 //
-//                  width          stages hold the right operand's rows by slabs of 32 where k is
-//               +---------+       contiguous, no more than the tile has; a piece of C that is not
-//    consumer 0 | strip 0 |       this tile's alone is stored by a warp, not by the copy engine
+// STRIPS = 2: a consumer has two strips of 64 rows and multiplies both by what it reads of the
+// right operand, width <= 160. Of experts' rows, as columns, more are of use so: 8 experts of 3 to
+// 540 rows multiplied 16 % of rows for nothing as the rows of tiles 128 x 256.
+//
+//                  width
+//               +---------+
+//    consumer 0 | strip 0 |
 //               | strip 1 |
 //               +---------+
 //    consumer 1 | strip 2 |
@@ -53,15 +57,22 @@
 #include "hopper_block.cuh"
 #include "hopper_epilogue.cuh"
 #include "hopper_gather.cuh"
+
+// Where a row of pieces has no places of its own, a warpgroup keeps its tile's halves (of several
+// strips the last one's) in registers, and writes them, a piece a step, while it multiplies the
+// next tile: of 64 experts 0.2861 ms on an H200, written at once 0.2903. gelu needs the registers.
+constexpr bool KEEPS = !CONSUMERS_STORE && ACTIVATION != 2;
+
 #include "hopper_sum.cuh"
 
 typedef ScalarsOf<u16> Scalars;
 
-// Tiles of several strips are cut closer than at every 64th column, and then read so.
-constexpr bool IN_SLABS = STRIPS > 1 && !RIGHT_MN;
-constexpr int SLAB = 32;
-// Whether another tile's numbers of C may follow a tile's within 64.
-constexpr bool CUT_ENDS = RAGGED_ROWS || STRIPS > 1;
+// Whether a record says of how many of the right operand's rows a box is: `slab`.
+constexpr bool IN_SLABS = !RAGGED && !RIGHT_MN;
+// Which widths there are.
+__host__ __device__ constexpr bool is_width(int w) {
+    return w <= WIDTH && (w % 32 == 0 || (w > COARSE && !RAGGED));
+}
 
 static_assert(CLUSTER == 1 || !TAKES_NEXT, "blocks that take what comes next are not in step");
 static_assert(STRIPS == 1 || !RAGGED, "tiles of strips are cut by records.py");
@@ -79,16 +90,18 @@ __device__ __forceinline__ void load_boxes(u32 into, const Walk& w, int step, in
     }
 }
 
-// The right operand's rows of a step, no more than the tile has: their map's boxes have SLAB rows.
-__device__ __forceinline__ void load_slabs(u32 into, const Walk& w, int step, int width,
+// The right operand's rows of a step, in boxes of `slab` rows, or this block's part of those.
+__device__ __forceinline__ void load_slabs(u32 into, const Walk& w, int step, int width, int slab,
                                            bool shared, u32 full) {
+    int x = w.packed ? 0 : 64 * step, y = w.y + w.stride * step;
     if (CLUSTER == 1 || !shared) {
 #pragma unroll 1
-        for (int row = 0; row < width; row += SLAB)
-            load_box(into + 128 * row, w.map, w.x + 64 * step, w.y + row, full);
+        for (int row = 0; row < width; row += slab)
+            load_box(into + 128 * row, w.map, x, y + row, full);
     } else {
-        for (int row = SLAB * (blockIdx.x % CLUSTER); row < width; row += SLAB * CLUSTER)
-            load_box_to_all<CLUSTER>(into + 128 * row, w.map, w.x + 64 * step, w.y + row, full);
+#pragma unroll 1
+        for (int row = slab * (blockIdx.x % CLUSTER); row < width; row += slab * CLUSTER)
+            load_box_to_all<CLUSTER>(into + 128 * row, w.map, x, y + row, full);
     }
 }
 
@@ -102,13 +115,16 @@ __device__ __forceinline__ void take_maps(const Table& tiles, const char* maps) 
 #else
     for (int t = blockIdx.x + threadIdx.x * gridDim.x; t < tiles.count; t += 128 * gridDim.x) {
         int4 head = quad(tiles, t, 0);
-        int out = (head.w >> 24) & COPY_ENGINE_STORES ? quad(tiles, t, 4).z : -1;
+        int4 last = quad(tiles, t, 4);
+        int out = (head.w >> 24) & COPY_ENGINE_STORES ? last.z : -1, close = last.w >> 8;
         bool first = t < (int)gridDim.x;
         int4 before = first ? int4{-1, -1, 0, 0} : quad(tiles, t - gridDim.x, 0);
         if (head.x != before.x) acquire_map(maps + 128ll * head.x);
         if (head.y != before.y) acquire_map(maps + 128ll * head.y);
         if (out >= 0 && (first || quad(tiles, t - gridDim.x, 4).z != out))
             acquire_map(maps + 128ll * out);
+        if (close && (first || quad(tiles, t - gridDim.x, 4).w >> 8 != close))
+            acquire_map(maps + 128ll * close);
     }
 #endif
 }
@@ -119,26 +135,28 @@ __device__ void load_tiles(const Block& block, const Table& tiles, const char* m
     int t = blockIdx.x;
     if (t >= tiles.count) return;
     int4 head = quad(tiles, t, 0), left = quad(tiles, t, 1), right = quad(tiles, t, 2);
+    int slab = IN_SLABS ? quad(tiles, t, 4).w & 255 : 64;
     for (;;) {
         Shape s = shape_of(head, left.w, right.w);
         Walk a = {maps + 128ll * head.x, left.x, left.y, left.z, s.flags & LEFT_PACKED};
         Walk b = {maps + 128ll * head.y, right.x, right.y, right.z, s.flags & RIGHT_PACKED};
+        int high = slab, right_bytes = (s.width + high - 1) / high * high * 128;
         t = ask_tile(block, tiles, turns, t);
         bool more = t < tiles.count;
         if (more) {
             head = quad(tiles, t, 0), left = quad(tiles, t, 1), right = quad(tiles, t, 2);
+            if (IN_SLABS) slab = quad(tiles, t, 4).w & 255;
             prefetch_map(maps + 128ll * head.x);
             prefetch_map(maps + 128ll * head.y);
         }
         int lefts = (s.rows + 63) / 64, rights = (s.width + 63) / 64;
-        bool slabs = IN_SLABS && !b.packed;
         for (int step = 0; step < s.steps; ++step) {
             u32 full = block.full(ring.place), into = block.stage(ring.place);
             barrier_wait(block.empty(ring.place), ring.phase ^ 1);
-            barrier_expect(full, lefts * BOX + (slabs ? s.width * 128 : rights * BOX));
+            barrier_expect(full, lefts * BOX + right_bytes);
             load_boxes<LEFT_MN>(into, a, step, lefts, s.flags & LEFT_SHARED, full);
-            if (slabs)
-                load_slabs(into + LEFT_BYTES, b, step, s.width, s.flags & RIGHT_SHARED, full);
+            if (IN_SLABS)
+                load_slabs(into + LEFT_BYTES, b, step, s.width, high, s.flags & RIGHT_SHARED, full);
             else
                 load_boxes<RIGHT_MN>(into + LEFT_BYTES, b, step, rights, s.flags & RIGHT_SHARED,
                                      full);
@@ -182,7 +200,8 @@ __device__ void store_tiles(const Block& block, const Table& tiles, const char* 
         u16* c = (u16*)(((u64)(u32)address.y << 32) | (u32)address.x);
         long long stride = place.w;
         bool aligned = s.flags & COPY_ENGINE_STORES;
-        const char* map = maps + 128ll * address.z;
+        const char *map = maps + 128ll * address.z, *close = maps + 128ll * (address.w >> 8);
+        bool closely = TRANSPOSED && !RAGGED && address.w >> 8;
         int pieces = (s.width + 63) / 64, strips = (s.rows + 63) / 64 - group * STRIPS;
 #pragma unroll 1
         for (int h = 0; h < strips && h < STRIPS; ++h) {
@@ -191,10 +210,8 @@ __device__ void store_tiles(const Block& block, const Table& tiles, const char* 
                 int top = TRANSPOSED ? 64 * p : 64 * strip, first = TRANSPOSED ? 64 * strip : 64 * p;
                 int rows = (TRANSPOSED ? s.columns : s.rows) - top;
                 int columns = (TRANSPOSED ? s.rows : s.columns) - first;
-                // Where C is ragged, rows past the end are another group's, and of tiles that are
-                // cut close those past the width another tile's; a box would hold them.
-                int left = STRIPS > 1 ? s.columns - 64 * p : rows;
-                bool engine = aligned && (!(RAGGED || CUT_ENDS) || left >= 64);
+                // Where C is ragged, rows past the end, which a box would hold, are another group's.
+                bool engine = aligned && (!RAGGED || rows >= 64);
                 int side_by_side =
                     TRANSPOSED || aligned ? 1 : pieces - p < SLOTS ? pieces - p : SLOTS;
                 Ring<SLOTS> from = ring;
@@ -210,25 +227,31 @@ __device__ void store_tiles(const Block& block, const Table& tiles, const char* 
                     if (asks) {
                         int row = TRANSPOSED ? place.y : place.x,
                             column = TRANSPOSED ? place.x : place.y;
-                        store_box(map, column + first, row + top, block.piece(group, from.place));
+                        u32 piece = block.piece(group, from.place);
+                        if (closely && rows < 64) {
+                            for (int r = 0; r < rows; r += 16)
+                                add_box(close, column + first, row + top + r, piece + 128 * r);
+                            stores_commit();
+                        } else {
+                            store_box(map, column + first, row + top, piece);
+                        }
                     }
                     if (columns < 64 && (columns & 7))
                         store_rest<u16>(block.piece(group, from.place), corner, stride,
                                         rows < 64 ? rows : 64, columns, share, STORERS);
                     __syncwarp();
                     // The place before this one is free once the copy engine has read it.
-                    if (asks && p > 1) {
+                    if (SLOTS > 1 && asks && p > 1) {
                         store_wait_read<1>();
                         barrier_arrive(block.taken(group, from.place ? from.place - 1 : SLOTS - 1));
                     }
-                    bool last = p == pieces || (CUT_ENDS && left < 128);
+                    bool last = SLOTS == 1 || p == pieces || (RAGGED_ROWS && rows < 128);
                     if (asks && last) store_wait_read<0>();
                     if (asks ? last : lane == 0) barrier_arrive(block.taken(group, from.place));
                 } else {
-                    if (STRIPS > 1)
-                        store_cut<u16>(block.piece(group, from.place), corner, stride,
-                                       rows < 64 ? rows : 64, columns < 64 ? columns : 64, share,
-                                       STORERS);
+                    if (STRIPS > 1)  // C's rows lie aligned, but have less than 16 bytes
+                        store_rest<u16>(block.piece(group, from.place), corner, stride,
+                                        rows < 64 ? rows : 64, columns, share, STORERS);
                     else if (!CONSUMERS_STORE || aligned)
                         store_unaligned(block, s, c, stride, group, strip, from, p - side_by_side,
                                         side_by_side, share, STORERS);
@@ -247,10 +270,16 @@ template <int W>
 __device__ __forceinline__ void multiply_tile(const Block& block, Shape s, int4 place,
                                               const Scalars* scalars, const Ragged& ragged,
                                               int group, Ring<STAGES>& ring, Ring<SLOTS>& pieces,
-                                              bool& lead) {
+                                              bool& lead, Kept& kept) {
     float d[STRIPS][W / 2];
     RowBias bias = row_bias(ragged, place, s, group);
-    sum_tile<W>(block, s, group, ring, lead, d);
+    // Where sums are numbers of C, the first strip's begin to leave while others are multiplied.
+    constexpr int EARLY = STRIPS > 1 && !GENERAL ? (W < 64 ? W : 64) / 8 : 0;
+    bool whole = STRIPS > 1 && s.slices == STEP_SLICES;
+    auto begin = [&]() {
+        if constexpr (EARLY > 0) write_pieces<W, 0, EARLY>(block, d[0], pieces, group, true);
+    };
+    sum_tile<W>(block, s, group, ring, lead, d, kept, pieces, begin);
 #pragma unroll
     for (int h = 0; h < STRIPS; ++h) {
         int strip = group * STRIPS + h;
@@ -260,8 +289,19 @@ __device__ __forceinline__ void multiply_tile(const Block& block, Shape s, int4 
 #else
         finish<W>(d[h], scalars, place, s, strip);
 #endif
-        write_pieces<W>(block, d[h], pieces, group,
-                        !CONSUMERS_STORE || (s.flags & COPY_ENGINE_STORES));
+        bool signal = !CONSUMERS_STORE || (s.flags & COPY_ENGINE_STORES);
+        if constexpr (KEEPS) {
+            if (h == STRIPS - 1) {
+                keep<W>(kept, d[h]);
+                continue;
+            }
+        }
+        if (EARLY && h == 0) {
+            if (!whole) write_pieces<W, 0, EARLY>(block, d[0], pieces, group, true);
+            write_pieces<W, EARLY>(block, d[0], pieces, group, true);
+        } else {
+            write_pieces<W>(block, d[h], pieces, group, signal);
+        }
     }
 }
 
@@ -285,6 +325,7 @@ __device__ void multiply_tiles(const Block& block, const Table& tiles, const Sca
     Ring<STAGES> ring;
     Ring<SLOTS> pieces;
     Ring<TURNS> turns;
+    Kept kept;
     int t = blockIdx.x;
     if (t >= tiles.count) return;
     bool lead = SKEW && WARPGROUPS == 2 && group == 0;
@@ -302,18 +343,21 @@ __device__ void multiply_tiles(const Block& block, const Table& tiles, const Sca
             place = quad(tiles, t, 3), address = quad(tiles, t, 4);
         }
         Ring<SLOTS> first = pieces;
+        if (64 * STRIPS * group >= s.rows || s.width < KEPT_WIDTH || s.steps <= kept.pieces)
+            write_all_kept(block, kept, pieces, group);
         if (64 * STRIPS * group >= s.rows) {
             pass_the_turn(lead);  // who waits to begin would not hand back what is passed here
             pass_tile(block, s, ring);
         } else {
 #define CASE(W)                                                                                \
-    case W / 32:                                                                               \
-        if (W <= WIDTH)                                                                        \
-            multiply_tile<(W <= WIDTH ? W : 32)>(block, s, here, scalars, tiles.ragged, group, \
-                                                 ring, pieces, lead);                          \
+    case W / 16:                                                                               \
+        if (is_width(W))                                                                       \
+            multiply_tile<(is_width(W) ? W : 32)>(block, s, here, scalars, tiles.ragged,       \
+                                                  group, ring, pieces, lead, kept);            \
         break;
-            switch (s.width / 32) {
-                CASE(32) CASE(64) CASE(96) CASE(128) CASE(160) CASE(192) CASE(224) CASE(256)
+            switch (s.width / 16) {
+                CASE(32) CASE(64) CASE(96) CASE(112) CASE(128) CASE(144) CASE(160) CASE(176)
+                CASE(192) CASE(208) CASE(224) CASE(240) CASE(256)
             }
             if (CONSUMERS_STORE && !(s.flags & COPY_ENGINE_STORES))
                 store_own(block, s, here, there, group, first);
@@ -321,6 +365,7 @@ __device__ void multiply_tiles(const Block& block, const Table& tiles, const Sca
         pass_the_turn(lead);
         if (!more) break;
     }
+    write_all_kept(block, kept, pieces, group);
 }
 
 #if CLUSTER > 1

@@ -127,21 +127,6 @@ __device__ __forceinline__ void store_rest(u32 piece, T* c, long long stride, in
     }
 }
 
-// A piece whose rows lie aligned, of which not all is this tile's: 8 lanes a row, then what is past
-// the last whole 16 bytes.
-template <class T>
-__device__ __forceinline__ void store_cut(u32 piece, T* c, long long stride, int rows, int columns,
-                                          int warp, int warps) {
-    constexpr int BLOCK = 16 / sizeof(T);
-    int lane = threadIdx.x & 31, chunk = lane & 7;
-#pragma unroll 1
-    for (int r = 4 * warp + (lane >> 3); r < rows; r += 4 * warps)
-        if (BLOCK * (chunk + 1) <= columns)
-            *(uint4*)(c + stride * r + BLOCK * chunk) =
-                read16(piece + 128 * r + ((chunk ^ (r & 7)) << 4));
-    if (columns & (BLOCK - 1)) store_rest<T>(piece, c, stride, rows, columns, warp, warps);
-}
-
 template <class T>
 __device__ __forceinline__ void store_rows(u32 ring, int places, int place, int pieces, T* c,
                                            long long stride, int rows, int columns, int warp,

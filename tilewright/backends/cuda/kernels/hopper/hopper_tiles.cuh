@@ -4,7 +4,8 @@
 //   4 left x     5 left y      6 left stride   7 rows that count
 //   8 right x    9 right y    10 right stride 11 columns that count
 //  12 row       13 column     14 problem      15 elements between two rows of C
-//  16, 17 address of the tile's first element of C   18 map of C   19 nothing
+//  16, 17 address of the tile's first element of C   18 map of C
+//  19 rows of a box of the right operand, where k is contiguous | map of C in boxes of 16 rows << 8
 //
 // A step takes 64 of k; the last one only `slices` times 16. A box of 64 x 64 elements, the h-th of
 // an operand at step s, starts, where k is contiguous,   at (x + 64 s, y + stride s + 64 h),

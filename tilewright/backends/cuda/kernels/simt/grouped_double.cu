@@ -1,5 +1,5 @@
 // grouped_double: fp64 tiles of many problems of unlike sizes, by Hopper's tensor cores. A block a
-// tile, tiles and problems as grouped_single.cu has them.
+// tile, tiles, problems and PARTS as grouped_single.cu has them.
 //
 //                    B  8 columns a fragment
 //                       0 1 0 1 0 1 0 1         which warp of two across
@@ -14,8 +14,9 @@
 // GENERAL: C = activation(alpha sum + beta C + bias). Steps of A, B and C along their rows are 1.
 typedef long long i64;
 typedef unsigned int u32;
+#include "joined.cuh"
 
-constexpr int THREADS = 128, SIDE = 64, DEPTH = 16, RESIDENT = 3;
+constexpr int THREADS = 128, SIDE = 64, DEPTH = 16, RESIDENT = 3, SUMS = SIDE * SIDE / THREADS;
 constexpr int A_STEP = DEPTH + 4, B_STEP = SIDE + 4;  // lanes of half a warp read 16 banks
 constexpr int A_WORDS = SIDE * A_STEP, STAGE = A_WORDS + DEPTH * B_STEP;
 
@@ -57,7 +58,7 @@ struct Tile {
     }
 };
 
-__device__ __forceinline__ void multiply(double (&sum)[4], const double (&a)[8],
+__device__ __forceinline__ void multiply(double *sum, const double (&a)[8],
                                          const double (&b)[4]) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0, %1, %2, %3},"
                  " {%4, %5, %6, %7, %8, %9, %10, %11}, {%12, %13, %14, %15}, {%0, %1, %2, %3};"
@@ -68,8 +69,8 @@ __device__ __forceinline__ void multiply(double (&sum)[4], const double (&a)[8],
 
 // A step: the fragments of this warp, of which `down` by `across` are there, or all.
 template <bool WHOLE>
-__device__ __forceinline__ void add_step(double (&sum)[2][4][4], const double *stage, int wm,
-                                         int wn, int down, int across) {
+__device__ __forceinline__ void add_step(double (&sum)[SUMS], const double *stage, int wm, int wn,
+                                         int down, int across) {
     const int lane = threadIdx.x % 32;
     const double *left = stage + (16 * wm + lane / 4) * A_STEP + lane % 4;
     const double *right = stage + A_WORDS + lane % 4 * B_STEP + 8 * wn + lane / 4;
@@ -86,7 +87,7 @@ __device__ __forceinline__ void add_step(double (&sum)[2][4][4], const double *s
     for (int j = 0; j < 4; j++)
 #pragma unroll
         for (int i = 0; i < 2; i++)
-            if (WHOLE || (i < down && j < across)) multiply(sum[i][j], a[i], b[j]);
+            if (WHOLE || (i < down && j < across)) multiply(sum + 16 * i + 4 * j, a[i], b[j]);
 }
 
 __device__ __forceinline__ double finished(double sum, const double *c, const i64 *p, int column) {
@@ -103,20 +104,51 @@ __device__ __forceinline__ double finished(double sum, const double *c, const i6
 #endif
 }
 
+__device__ __forceinline__ void write(double *to, double x) {
+    asm volatile("st.global.f64 [%0], %1;" ::"l"(__cvta_generic_to_global(to)), "d"(x) : "memory");
+}
+
+// Writes the sums of `m` rows and `n` columns. Of two neighbouring rows' four lanes each all eight
+// write a row's eight numbers of a fragment, then the other's: whole sectors of memory.
+__device__ __forceinline__ void finish(const double (&sum)[SUMS], const int4 &tile, const i64 *p,
+                                       int wm, int wn, int m, int n) {
+    const int lane = threadIdx.x % 32;
+    const bool odd = lane & 4;
+    const i64 c_row = p[11];
+    const int row = 16 * wm + lane / 8 * 2, column = 8 * wn + lane % 4 * 2 + odd;
+    double *c = (double *)p[2] + (tile.y + row) * c_row + tile.z + column;
+#pragma unroll
+    for (int at = 0; at < 8; at++) {
+        const int i = at / 4, half = at / 2 % 2, next = at % 2, below = 32 * i + 8 * half + next;
+        double *to = c + below * c_row;
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const double *two = sum + 16 * i + 4 * j + 2 * half;
+            const double other = __shfl_xor_sync(~0u, two[1 - next], 4);
+            const double value = odd == (next == 1) ? two[next] : other;
+            if (row + below < m && column + 16 * j < n)
+                write(to + 16 * j, finished(value, to + 16 * j, p, tile.z + column + 16 * j));
+        }
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
-grouped_double(const i64 *problems, const int4 *tiles) {
+grouped_double(const i64 *problems, const int4 *tiles, const Piece *pieces, int *arrived,
+               double *scratch) {
     extern __shared__ __align__(16) double memory[];
     const int4 tile = tiles[blockIdx.x];
     const i64 *p = problems + 16 * (i64)tile.x;
-    const int lane = threadIdx.x % 32, wm = threadIdx.x / 32 % 2, wn = threadIdx.x / 64;
-    const int m = min((int)p[4] - tile.y, SIDE), n = min((int)p[5] - tile.z, SIDE), k = (int)p[6];
-    const Tile from = {(const double *)p[0] + tile.y * p[7], (const double *)p[1] + tile.z,
+    const Piece piece = PARTS ? piece_of(pieces, tile.w, (int)p[6]) : Piece{0, (int)p[6], 0, 0, 1};
+    const int wm = threadIdx.x / 32 % 2, wn = threadIdx.x / 64, k = piece.depth;
+    const int m = min((int)p[4] - tile.y, SIDE), n = min((int)p[5] - tile.z, SIDE);
+    const Tile from = {(const double *)p[0] + tile.y * p[7] + piece.begin,
+                       (const double *)p[1] + piece.begin * p[9] + tile.z,
                        p[7], p[9], m, n, k, (k + DEPTH - 1) / DEPTH};
     // Of every second fragment, from the warp's first on, those that exist.
     const int down = (m - 16 * wm + 31) / 32, across = (n - 8 * wn + 15) / 16;
 #pragma unroll 1
     for (int i = 0; i < STAGES - 1; i++) from.load(i, memory + i * STAGE);
-    double sum[2][4][4] = {};
+    double sum[SUMS] = {};
     int now = 0, later = STAGES - 1;
 #pragma unroll 1
     for (int step = 0; step < from.steps; step++) {
@@ -127,19 +159,8 @@ grouped_double(const i64 *problems, const int4 *tiles) {
         else add_step<false>(sum, memory + now * STAGE, wm, wn, down, across);
         now = now + 1 == STAGES ? 0 : now + 1, later = later + 1 == STAGES ? 0 : later + 1;
     }
-    double *c = (double *)p[2] + tile.y * p[11] + tile.z;
-    const i64 c_row = p[11];
-#pragma unroll
-    for (int i = 0; i < 2; i++)
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-#pragma unroll
-            for (int l = 0; l < 4; l++) {
-                const int row = 16 * wm + 32 * i + lane / 4 + l / 2 * 8;
-                const int column = 8 * wn + 16 * j + lane % 4 * 2 + l % 2;
-                if (row < m && column < n) {
-                    double *to = c + row * c_row + column;
-                    *to = finished(sum[i][j][l], to, p, tile.z + column);
-                }
-            }
+    // Read again: there are no registers to keep it in.
+    const int number = PARTS ? tiles[blockIdx.x].w : 0;
+    if (number && !joined<THREADS>(sum, pieces[number - 1], scratch, arrived)) return;
+    finish(sum, tile, p, wm, wn, m, n);
 }

@@ -35,7 +35,14 @@ using W = Lies<!W_ALONG, W_EACH>::Way;
 __device__ __forceinline__ void tile(float *memory, const Source &x, const Source &w, int k,
                                      int rows, int columns, float *c, i64 c_row,
                                      const float *bias, i64 bias_step) {
+#if THIRDS
     multiply<X, W>(memory, x, w, k, SIDE <= rows && SIDE <= columns);
+#else
+    const Mine mine(SIDE, SIDE);  // in the same order whatever lies beside a row
+    float sum[SUMS];
+    multiply<X, W>(sum, memory, x, w, k, SIDE <= rows && SIDE <= columns, mine);
+    gather(memory, sum, mine);
+#endif
     constexpr int WARPS = THREADS / 32;
 #pragma unroll
     for (int column = threadIdx.x % 32; column < SIDE; column += 32) {

@@ -23,6 +23,7 @@ typedef unsigned long long u64;
 typedef unsigned int u32;
 
 constexpr int THREADS = SIDE * SIDE / 32, DEPTH = 32, PAD = 4, C_STEP = SIDE + 1;
+constexpr bool CLEAN = true;  // what does not exist must not look like an infinity
 constexpr int SPLIT_CHAIN = 512, CHAIN = 128;  // of k: 32 sums of 16 each, and 128 products
 constexpr int PITCH = DEPTH / 2 + 4, PLANE = SIDE * PITCH;  // words of a third of a block
 #include "tiles.cuh"
