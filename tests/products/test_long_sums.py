@@ -12,6 +12,7 @@ import pytest
 
 import tilewright
 from tilewright.backends.cuda.machine import driver
+from tilewright.backends.cuda.tiled import small
 from tilewright.errors import KernelError
 
 pytestmark = [
@@ -19,6 +20,12 @@ pytestmark = [
     pytest.mark.skipif(driver.missing() is not None, reason=str(driver.missing())),
 ]
 SIZES = [(64, 64, 2000), (300, 200, 2000), (64, 64, 100_000), (300, 200, 20_000), (700, 500, 9999)]
+
+
+@pytest.fixture(autouse=True)
+def large_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small tiles take products of any size."""
+    monkeypatch.setattr(small, "MOST", float("inf"))
 
 
 def all_rows(a: Any, b: Any) -> Any:

@@ -168,6 +168,7 @@ def test_small_tiles_of_singles_are_right_at_every_edge(
     monkeypatch.setattr(small, "is_near", lambda work: near)
     monkeypatch.setattr(small, "LONG", 0.0 if shared else np.inf)
     monkeypatch.setattr(small, "LEAST", 0)
+    monkeypatch.setattr(small, "MOST", np.inf)
     tilewright.forget()  # plans made without these
     found = [case for case in (*CASES, *edges("float32")) if case.dtype == "float32"]
     found = [c for c in found if not (c.lead_a or c.lead_b or c.transpose_a or c.transpose_b)]
