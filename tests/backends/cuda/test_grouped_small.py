@@ -136,19 +136,21 @@ def test_no_layout_undercuts_the_least_that_is_said_of_it() -> None:
         assert CudaSmall().least(work, CUDA_H200) <= found
 
 
-# Sizes drawn, and ms of an H200 without these tiles and by them.
+# Sizes drawn, the engine that was fastest without these tiles, its ms of an H200, and theirs.
 DRAWN = {
-    name: (skewed(name), before, by_warps)
-    for name, before, by_warps in (
-        ("2000 by a power law", 0.0580, 0.0433),
-        ("300 of 1..2000 x 1..24 x 8..128", 0.0763, 0.0580),
-    )
+    "2000 by a power law": (skewed, "cuda_grouped", 0.0540, 0.0409),
+    "300 of 1..2000 x 1..24 x 8..128": (skewed, "triton_grouped", 0.0755, 0.0584),
+    "1..64": (uniform, "triton_grouped", 0.0152, 0.0123),
+    "1..128": (uniform, "cuda_grouped", 0.0419, 0.0424),
+    "1..256": (uniform, "cuda_grouped", 0.1871, 0.2011),
 }
 
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_the_engine_that_was_faster_runs(name: str) -> None:
-    sizes, before, by_warps = DRAWN[name]
+    draw, other, before, by_warps = DRAWN[name]
+    sizes = skewed(name) if draw is skewed else uniform(1, int(name[3:]), 1000)
     best = choose.judge(work_of(sizes), CUDA_H200).best
-    assert best.engine == ("cuda_small" if by_warps < before else "triton_grouped")
-    assert best.seconds == pytest.approx(1e-3 * by_warps, rel=0.1)
+    assert best.engine == ("cuda_small" if by_warps < before else other)
+    if best.engine == "cuda_small" and by_warps > 0.03:
+        assert best.seconds == pytest.approx(1e-3 * by_warps, rel=0.1)

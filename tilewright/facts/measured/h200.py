@@ -70,14 +70,15 @@ TILES_WIDE_SINGLE: TileSeconds = {**TILES_SINGLE, (64, 64): (2.0e-9, 24.6e-9)}
 TILES_CUDA_SINGLE: TileSeconds = {**TILES_SINGLE, (64, 64): (3.7e-9, 23.9e-9)}
 TILES_CUDA_WIDE_SINGLE: TileSeconds = {**TILES_SINGLE, (64, 64): (3.0e-9, 21.8e-9)}
 CUDA_SINGLE_KEPT = 0.5
-# Tiles of grouped_small.cu, a warp each. So many are planned as at work at once: 20 are, but a few
-# alone are faster than those.
+# Tiles of grouped_small.cu, a warp each, of batches of many sizes, whose edges load less; full ones
+# take (2.2e-9, 9.5e-9) to (0.98e-9, 3.65e-9). So many are planned as at work at once: 20 are, but a
+# few alone are faster than those.
 SMALL_RESIDENT = 8
 TILES_SMALL_SINGLE: TileSeconds = {
-    (32, 32): (1.75e-9, 7.9e-9),
-    (32, 16): (1.05e-9, 5.4e-9),
-    (16, 32): (1.0e-9, 5.0e-9),
-    (16, 16): (0.6e-9, 3.2e-9),
+    (32, 32): (1.75e-9, 8.2e-9),
+    (32, 16): (1.05e-9, 5.6e-9),
+    (16, 32): (1.0e-9, 5.2e-9),
+    (16, 16): (0.6e-9, 3.35e-9),
 }
 TILES_TF32: TileSeconds = {
     (64, 64): (8.0e-9, 15.5e-9),

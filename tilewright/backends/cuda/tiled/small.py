@@ -43,7 +43,7 @@ from tilewright.remember import Shelf
 
 SIDES = ((16, 16), (32, 16), (16, 32), (32, 32))  # as `Shape` of the kernel numbers them
 WARPS, RESIDENT, STAGES = 4, 20, 2  # a block, on a multiprocessor; steps of k on their way
-LONG = 0.2  # of all tiles' time, spread evenly: a tile that takes more is a whole block's,
+LONG = 0.4  # of all tiles' time, spread evenly: a tile that takes more is a whole block's,
 LEAST = 64  # where its k is longer than that: a step of it a warp
 # Flops of a product, on average, from which on tiles of 64 x 64 are faster: of 1000 products of
 # 1..128 it is 0.5e6, of 300 of 1..2000 x 1..24 x 8..128 1.9e6, of 1000 of 1..256 4.2e6.

@@ -32,11 +32,8 @@ typedef unsigned int u32;
 #ifndef NEAR
 #define NEAR 1
 #endif
-#ifndef UNROLL
-#define UNROLL 1
-#endif
 #ifndef CHAIN
-#define CHAIN 256
+#define CHAIN 128
 #endif
 constexpr int DEPTH = 16;
 #include "chains.cuh"
@@ -119,7 +116,7 @@ template <int M, int N> struct Tile {
     // The products of so many of k: four at a time, then one at a time.
     static __device__ __forceinline__ void multiply(float (&sum)[COUNT], u32 left, u32 right,
                                                     int depth) {
-#pragma unroll UNROLL
+#pragma unroll 1
         for (; depth >= 4; depth -= 4, left += 16, right += 4 * B_STEP) {
             float x[4][DOWN];
 #pragma unroll
