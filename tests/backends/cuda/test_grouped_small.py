@@ -1,6 +1,6 @@
 """Small tiles in CUDA C++ without a GPU: they compile for every target, and who they are for.
 
-On a GPU they run in test_cuda.py.
+On the host they run in test_small_on_host.py, on a GPU in test_small_gpu.py.
 """
 
 from __future__ import annotations
