@@ -224,3 +224,68 @@ def test_options_named_with_their_defaults_change_nothing_and_others_are_heard()
             tilewright.grouped_matmul(a, b, **wrong)
     with pytest.raises(TypeError, match=r"grouped_matmul\(\) got an unexpected .*'gamma'"):
         tilewright.grouped_matmul(a, b, gamma=1.0)
+
+
+@pytest.mark.parametrize("count", [3, 8, 9, 60])
+def test_what_another_thread_puts_into_a_list_meanwhile_is_not_among_the_results(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stands there while products are made, and is gone before guards are asked."""
+    from tilewright.calls import grouped_quick_tensors
+
+    a, b = lists(count)
+    whole = list(a), list(b)
+    calls: list[int] = []
+
+    def multiply(x: Any, y: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 1:
+            a[1], b[1] = whole[0][1].to("meta"), whole[1][1].to("meta")
+        elif len(calls) == 2:
+            a[1], b[1] = whole[0][1], whole[1][1]
+        return torch.mm(x, y)
+
+    monkeypatch.setattr(grouped_quick_tensors, "_multiply", multiply)
+    for found, x, y in zip(tilewright.grouped_matmul(a, b), *whole, strict=True):
+        assert torch.equal(found, x @ y)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("at", [0, -1])
+def test_nested_tensors_end_no_process_where_a_mode_multiplies_them(at: int, count: int) -> None:
+    from torch.overrides import TorchFunctionMode
+
+    class Mode(TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(self, function: Any, _: Any, args: Any = (), options: Any = None):  # type: ignore[no-untyped-def]
+            if function is torch.mm and any(x.is_nested for x in args):
+                return torch.zeros(1, 1)
+            return function(*args, **(options or {}))
+
+    a, b = lists(count)
+    b[at] = torch.nested.nested_tensor([b[at]])
+    with Mode():
+        made = tilewright.grouped_matmul(a, b)
+    assert torch.equal(made[at], torch.zeros(1, 1))
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("at", [0, -1])
+def test_nested_tensors_end_no_process_where_a_transform_maps_over_them(
+    at: int, count: int
+) -> None:
+    a, b = lists(count)
+    k = a[at].shape[1]
+    parts = [torch.randn(2, k), torch.randn(3, k)]
+    x = torch.nested.nested_tensor(parts, layout=torch.jagged)
+
+    def product(one: Any) -> Any:
+        left = list(a)
+        left[at] = one
+        return tilewright.grouped_matmul(left, b)[at]
+
+    try:
+        made = torch.func.vmap(product)(x)
+    except (TilewrightError, RuntimeError):
+        return
+    for found, part in zip(made.unbind(), parts, strict=True):
+        torch.testing.assert_close(found, part @ b[at])

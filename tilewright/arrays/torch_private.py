@@ -18,6 +18,7 @@ blas_handle = attrgetter("_C._cuda_getCurrentBlasHandle")
 # Who looks on: autocast, modes, torch.func, a trace, forward-mode AD.
 is_any_autocast_enabled = attrgetter("_C._is_any_autocast_enabled")
 modes = attrgetter("_C._len_torch_dispatch_stack")
+function_modes = attrgetter("_C._len_torch_function_stack")
 active_modes = attrgetter("utils._python_dispatch._get_current_dispatch_mode_stack")
 without_modes = attrgetter("utils._python_dispatch._disable_current_modes")  # for a block
 transform = attrgetter("_C._functorch.peek_interpreter_stack")

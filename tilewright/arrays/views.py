@@ -16,6 +16,7 @@ import numpy as np
 
 from tilewright.arrays import torch_private as private
 from tilewright.arrays.array import FREE, Array, NDArray
+from tilewright.arrays.exported import exported, is_here
 from tilewright.errors import DtypeError, OperandError
 from tilewright.facts.dtypes import COMPLEX, Dtype
 from tilewright.wording import short
@@ -192,30 +193,19 @@ def _view_pyopencl(value: Any, name: str) -> View:
 
 
 def _from_dlpack(value: Any, name: str) -> NDArray:
-    try:
-        where = int(value.__dlpack_device__()[0]) if hasattr(value, "__dlpack_device__") else 1
-    except (BufferError, RuntimeError, TypeError, ValueError):
-        where = None  # torch's meta device has no number
-    if where != 1:
+    if hasattr(value, "__dlpack_device__") and not is_here(value):
         raise OperandError(
             f"{name}={short(value)}: lies on a device that no back end here reaches; move it to"
             " the CPU or to a tilewright or pyopencl array"
         )
     # Autograd's tensors refuse to export themselves; their data does not.
-    detach = getattr(value, "detach", None)
-    if detach is not None and _is_followed(value):
+    if hasattr(value, "detach") and _is_followed(value):
         raise OperandError(
             f"{name}={short(value)}: requires a gradient or has a tangent, which would be lost"
             " here; accepted are its .detach(), calls under torch.no_grad(), and operands that are"
             " all tensors"
         )
-    try:
-        return np.from_dlpack(value if detach is None else detach())
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        raise OperandError(
-            f"{name}={short(value)}: __dlpack__ failed: {error}; accepted is what"
-            " numpy.from_dlpack takes"
-        ) from None
+    return exported(value, name, loaded_torch())
 
 
 def loaded_torch() -> Any:

@@ -32,6 +32,7 @@ from tilewright.planning.host_part import MOST_OF_TORCH
 _layout, _kind = attrgetter("layout"), attrgetter("dtype", "device")
 # By names of this module's own: a small product takes 1.4 us, an attribute of torch's 0.03.
 _STRIDED, _multiply, _is_traced = torch.strided, torch.mm, torch.compiler.is_dynamo_compiling
+_transform, _function_modes = private.transform(torch), private.function_modes(torch)
 _FEW = 48  # up to here products are looked at one after another
 _GUARDED, _WITH_GUARDS = 8, 256  # products that one guard looks at, and a call of them
 # By how many products: whether all their operands are matrices in the host's memory of one kind
@@ -51,6 +52,8 @@ def few(a: Any, b: Any) -> list[Tensor] | None:
     count = len(a)
     if (type(b) is not list and type(b) is not tuple) or len(b) != count or _is_traced():
         return None
+    if _transform() is not None:
+        return None  # a guard ends the process where what is mapped over is nested
     guards, made = _usual, None
     try:
         # One and two by name, as a loop and its iterators take 0.3 us: a tenth of two products.
@@ -63,7 +66,15 @@ def few(a: Any, b: Any) -> list[Tensor] | None:
             nested = x.is_nested or y.is_nested or u.is_nested or v.is_nested
             if guards and not nested and guards[2](x, u, y, v):
                 return [_multiply(x, y), _multiply(u, v)]
-        elif count <= (_WITH_GUARDS if guards else _FEW) and a[0].is_cpu and a[0].dtype in DTYPES:
+        elif (
+            count <= (_WITH_GUARDS if guards else _FEW)
+            and a[0].is_cpu
+            and a[0].dtype in DTYPES
+            and not _function_modes()  # which may multiply nested tensors
+        ):
+            a, b = tuple(a), tuple(b)  # another thread may change the lists
+            if not len(a) == len(b) == count:
+                return None
             made = [*map(_multiply, a, b)]
             if guards[count](*a, *b) if count < len(guards) else _do_guards_pass(a, b, guards):
                 return made
@@ -78,7 +89,7 @@ def product(x: Any, y: Any) -> Tensor | None:
     """x @ y of two matrices of a kind that has guards, where torch's product is at least level with
     a plan's; None where they are to be checked like any others."""
     global _usual
-    if _is_traced():
+    if _is_traced() or _transform() is not None:
         return None
     try:
         if x.is_nested or y.is_nested:

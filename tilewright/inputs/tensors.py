@@ -130,7 +130,7 @@ def array(value: Any, name: str) -> Any:
             held = "negative" if value.is_neg() else "conjugate"
             raise OperandError(f"{name}: its memory holds the {held}; accepted is a new tensor")
         value = as_it_lies(value)
-    return _lying(value.detach().numpy(), value, name)
+    return _lying(value.detach(), value, name)
 
 
 def narrow_array(value: Any, name: str) -> Any:
@@ -144,11 +144,19 @@ def narrow_array(value: Any, name: str) -> Any:
         raise OperandError(f"{name}: accepted are dense tensors, all on 'cpu'")
     value = value.detach()
     seen = value.view(torch.int16) if value.dtype is torch.bfloat16 else value
-    return _lying(seen.numpy(), value, name)
+    return _lying(seen, value, name)
 
 
-def _lying(seen: NDArray, value: Tensor, name: str) -> NDArray:
-    """NumPy's view of a tensor's memory, where it has some: NumPy itself does not ask."""
+def _lying(bits: Tensor, value: Tensor, name: str) -> NDArray:
+    """NumPy's view of a tensor's memory, where it has some: NumPy itself does not ask. `bits`: the
+    same memory of a dtype that NumPy has."""
+    try:
+        seen: NDArray = bits.numpy()
+    except (RuntimeError, TypeError) as error:
+        raise OperandError(
+            f"{name}={type(value).__name__}: has no memory that NumPy can see: {error}; accepted"
+            " are tensors of torch's own type"
+        ) from None
     if not storage.address(value) or storage.is_short(value):
         storage.check_memory({name: value})
     return seen

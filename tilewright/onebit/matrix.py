@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.arrays.array import NDArray
-from tilewright.arrays.views import never_followed
+from tilewright.arrays.exported import exported
+from tilewright.arrays.views import loaded_torch, never_followed
 from tilewright.backends import places
 from tilewright.engines.bits import WORD, BitPlace
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
@@ -167,7 +168,11 @@ def pack(x: Any, axis: int = -1, *, zero: int | None = None) -> BitMatrix:
         DtypeError: complex numbers, objects, text. OperandError: not an array.
     """
     place = place_of(x, "x")
-    shape = tuple(x.shape)
+    try:
+        shape = tuple(x.shape)
+    except (AttributeError, RuntimeError):  # of DLPack alone; a nested tensor
+        x = exported(x, "x", loaded_torch())
+        shape = x.shape
     if not shape:
         raise ShapeError("x.shape=(): accepted are one dimension or more")
     if not isinstance(axis, int | np.integer) or not -len(shape) <= axis < len(shape):

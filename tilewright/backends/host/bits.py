@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.arrays import storage
 from tilewright.arrays.aligned import room
 from tilewright.arrays.array import Array, NDArray
+from tilewright.arrays.exported import exported, is_here
+from tilewright.arrays.views import loaded_torch
 from tilewright.backends.host import compiled, native, rates
 from tilewright.backends.host.epilogue import finish, fixed, sign_words
 from tilewright.engines.bits import WORD, BitEngine, BitProblem, BitWork
-from tilewright.errors import ArgumentError, DtypeError, OperandError
+from tilewright.errors import ArgumentError, DtypeError
 from tilewright.facts.device import Device
 from tilewright.facts.verdict import Proposal
-from tilewright.wording import short
 
 _DTYPES = {"int32": np.int32, "float16": np.float16, "float32": np.float32, "bits": np.uint64}
 _NUMPY_RATE = 8e9  # operations a second of np.bitwise_count, on the core that `rates` counts in
@@ -36,8 +36,7 @@ class HostPlace:
             return True
         if isinstance(value, Array):
             return value.device.backend == "host"
-        where = getattr(value, "__dlpack_device__", None)
-        return where is not None and int(where()[0]) == 1
+        return hasattr(value, "__dlpack_device__") and is_here(value)
 
     def device(self, value: Any) -> Device:
         """The host."""
@@ -146,17 +145,10 @@ def check_signs(array: NDArray, zero: int | None) -> None:
 
 
 def _as_numpy(value: Any) -> NDArray:
-    if not isinstance(value, np.ndarray):
-        detach = getattr(value, "detach", None)
-        if detach is not None:
-            storage.check(value, "x")
-        try:
-            if isinstance(value, Array):
-                value = np.asarray(value)
-            else:
-                value = np.from_dlpack(value if detach is None else detach())
-        except (BufferError, RuntimeError, TypeError, ValueError) as error:
-            raise OperandError(f"x={short(value)}: __dlpack__ failed: {error}") from None
+    if isinstance(value, Array):
+        value = np.asarray(value)
+    elif not isinstance(value, np.ndarray):
+        value = exported(value, "x", loaded_torch())
     if value.dtype.kind not in "biuf":
         raise DtypeError(f"x.dtype={str(value.dtype)!r}: accepted are bool, integers and floats")
     array: NDArray = value
