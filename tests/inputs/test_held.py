@@ -299,3 +299,43 @@ def test_an_out_of_a_batch_whose_matrices_meet_is_refused() -> None:
 def test_one_number_in_place_of_sizes_is_refused_by_name() -> None:
     with pytest.raises(ShapeError, match=r"m=2: accepted are lists of whole numbers.*m=\[2\]"):
         plan_grouped(2, 3, 4)  # type: ignore[arg-type]
+
+
+class Changing:
+    """An array with DLPack that does something where it is read, as another thread might."""
+
+    def __init__(self, held: Any, change: Any) -> None:
+        self.held, self.change, self.shape = held, change, held.shape
+
+    def __dlpack__(self, **options: Any) -> Any:
+        self.change()
+        return self.held.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self.held.__dlpack_device__()
+
+
+@pytest.mark.parametrize("name", ["a", "b", "bias", "out"])
+@pytest.mark.parametrize("count", [1, 3, 9])
+@pytest.mark.parametrize("bound", [False, True])
+def test_a_list_that_is_emptied_while_it_is_read_is_multiplied_as_it_was(
+    bound: bool, count: int, name: str
+) -> None:
+    if bound and name == "out":
+        pytest.skip("the callable returns that list as it is by then")
+    rng = np.random.default_rng(count)
+    a = [rng.random((4, 5), np.float32) for _ in range(count)]
+    b = [rng.random((5, 3), np.float32) for _ in range(count)]
+    out = [np.full((4, 3), np.nan, np.float32) for _ in range(count)]
+    bias = [rng.random(3, np.float32) for _ in range(count)]
+    wanted = [x.astype(float) @ y + z for x, y, z in zip(a, b, bias, strict=True)]
+    given: dict[str, list[Any]] = {"a": a, "b": b, "bias": bias, "out": list(out)}
+    given["a"] = [Changing(a[0], given[name].clear), *a[1:]]
+    if name == "a":
+        given["a"][0].change = given["a"].clear
+    if bound:
+        tilewright.plan_grouped([4] * count, [3] * count, [5] * count).bind(**given)()
+    else:
+        tilewright.grouped_matmul(**given)
+    for x, y in zip(out, wanted, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-5)

@@ -147,7 +147,8 @@ class GroupedPlan(Fixed):
         Raises ShapeError where the sizes are not those the plan was made for.
         """
         check_options(options, _OPTIONS)
-        a, b, out = listed(a), listed(b), listed(out)
+        a, b = listed(a), listed(b)
+        out = out if type(out) is list else listed(out)  # a list is what the callable returns
         if "bias" in options:
             options["bias"] = listed(options["bias"])
         given = (a, b, out, options.get("bias"))

@@ -97,9 +97,10 @@ def are_watched(*lists: Any) -> bool:
 
 
 def listed(values: Any) -> Any:
-    """A sequence of any kind as a list, of which every element is looked at; others as they are."""
+    """A sequence of any kind as a list, of which every element is looked at, and which no other
+    thread changes meanwhile; others as they are."""
     kind = type(values)
-    if kind is list or kind is tuple or values is None or not isinstance(values, Sequence):
+    if kind is tuple or values is None or not isinstance(values, Sequence):
         return values
     return values if isinstance(values, str | bytes) else list(values)
 
