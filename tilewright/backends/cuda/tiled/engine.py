@@ -182,7 +182,8 @@ class _Given:
         shapes = shapes_of(work.dtype, device, precision, wide=wide, cuda=cuda)
         cut = cut and work.dtype not in PARTS  # sum_parts adds real numbers
         tiles = tuple(shape.tile(faster) for shape in shapes)
-        slots = slots_of(device, cut=cut, adds=not cuda, resident=shapes[0].resident)
+        resident = shapes[0].resident if shapes else h200.RESIDENT
+        slots = slots_of(device, cut=cut, adds=not cuda, resident=resident)
         return cls(code, shapes, tiles, slots, precision, (*facts, wide, cuda, work.order, cut))
 
 
