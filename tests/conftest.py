@@ -10,6 +10,7 @@ import random
 import shutil
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -303,7 +304,14 @@ def compiled_for_all() -> None:
 
 @pytest.fixture
 def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A cache folder of the test's own, and no plans from before it."""
+    """A cache folder of the test's own, and no plans from before it.
+
+    What an earlier test had compiled beside its calls is waited for: its files would come to lie in
+    this folder, where some are counted.
+    """
+    for thread in threading.enumerate():
+        if thread.name.startswith("tilewright-compiles"):
+            thread.join()
     folder = tmp_path / "cache"
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(folder))
     forget_plans()
