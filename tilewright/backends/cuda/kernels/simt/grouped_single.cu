@@ -8,7 +8,7 @@
 // PARTS: tiles may be cut along k: with a number but 0 behind i and j a block has that piece of the
 // tile, from one on (joined.cuh). Sums go out through shared memory, so that every warp writes
 // rows. GENERAL: C = activation(alpha sum + beta C + bias), numbered as ACTIVATIONS of
-// backends/cuda/tiled/simt.py are. Steps of A, B and C along their rows are 1.
+// facts/problem.py are. Steps of A, B and C along their rows are 1.
 #include "single.cuh"
 #include "joined.cuh"
 

@@ -11,10 +11,10 @@
 //       :  |  |  |  |  |
 //       7  +--+--+--+--+           a lane: rows ty, 8 + ty, ... by columns 4 tx .. 4 tx + 3, 16 + ...
 //
-// The first `shared` blocks have one tile each, of a k that would keep a warp longer than all other
-// tiles keep the device: its warps take the steps of k in turns, their sums are added in the order
-// of the warps. GENERAL: C = activation(alpha sum + beta C + bias), numbered as ACTIVATIONS of
-// backends/cuda/tiled/simt.py are. Steps of A, B and C along their rows are 1; NEAR: 256 rows lie
+// The first `shared` blocks have one tile each, whose k is so long that it might outlast the others
+// (LONG of tiled/small.py): its warps take the steps of k in turns, their sums are added in the
+// order of the warps. GENERAL: C = activation(alpha sum + beta C + bias), numbered as ACTIVATIONS of
+// facts/problem.py are. Steps of A, B and C along their rows are 1; NEAR: 256 rows lie
 // within 2^31 elements.
 typedef long long i64;
 typedef unsigned long long u64;
@@ -32,10 +32,7 @@ typedef unsigned int u32;
 #ifndef NEAR
 #define NEAR 1
 #endif
-#ifndef CHAIN
-#define CHAIN 128
-#endif
-constexpr int DEPTH = 16;
+constexpr int DEPTH = 16, CHAIN = 128;
 #include "chains.cuh"
 
 #if NEAR
