@@ -290,7 +290,7 @@ def _lying(code: Ints, cuda: npt.NDArray[np.bool_]) -> Ints:
 
 
 def _joined(work: Work, decided: _Tiles, layout: GroupedLayout) -> Kernels:
-    """The same of tiles whose parts the last block adds up."""
+    """The same of tiles whose parts blocks add up by twos."""
     where, draft, made = sources(work), Draft(places(work)), joined(layout)
     uncut = Parts.none(len(work.m))
     cuda = np.array([shape.cuda for shape in decided.shapes])[layout.tile]

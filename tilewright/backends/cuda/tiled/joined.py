@@ -1,4 +1,4 @@
-"""Cuts tiles along k within one launch: the block that is done last adds the parts up.
+"""Cuts tiles along k within one launch, whose blocks add the parts up by twos.
 
 problem 7, 2 x 1 tiles, k = 5000 in 3 parts  ->  six tiles of the queue, each with a piece:
 
@@ -6,8 +6,9 @@ problem 7, 2 x 1 tiles, k = 5000 in 3 parts  ->  six tiles of the queue, each wi
             k from 0    1680 deep   places 23, part 0 of 3        tile 1
             k from 1680 ...         places 20, part 1 of 3        tile 0   ...
 
-A place is a tile's sums in scratch; the counter of a tile's first place says how many parts are
-there (kernels/simt/joined.cuh). Counters lie in the table, zero, and are zero after each launch.
+A place is the sums of one part of a tile in scratch, and has a counter: that of the later of two
+says whether one of them is there (kernels/simt/joined.cuh). Counters lie in the table, zero,
+and are zero after each launch.
 """
 
 from __future__ import annotations
@@ -54,5 +55,5 @@ def joined(layout: GroupedLayout) -> Joined:
 
 
 def places_of(layout: GroupedLayout) -> int:
-    """How many tiles' sums lie in scratch."""
+    """How many parts of tiles have a place for their sums in scratch."""
     return int(layout.counts[layout.parts > 1].sum())

@@ -7,8 +7,8 @@ float64   grouped_double.cu, on sm_90: products of 16 x 8 x 16 on tensor cores, 
           8 x 8 x 4; at edges fragments that do not exist are not multiplied, and no tile is small:
           10 to 17 % less time, sizes of 1 to 128 as well as 256 to 2048 (H200)
 
-A batch is one launch, however its matrices lie, and parts of tiles that are cut along k are added
-in it (joined.py). Both take matrices whose rows lie element by element.
+These tiles of a batch are one launch, however matrices lie, and parts of those that are cut along k
+are added in it (joined.py). Both take matrices whose rows lie element by element.
 """
 
 from __future__ import annotations
