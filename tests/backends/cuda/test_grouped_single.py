@@ -19,9 +19,9 @@ from bench.gpu_cases import skewed, uniform
 from tests.backends.cuda.test_hopper_compile import needs_nvrtc
 from tests.support import machine_code
 from tests.support.cases import Case, operands
+from tests.support.dense_work import dense_work
 from tests.support.spills import stacks
 from tests.support.triton_proof import CUDA_H200, work_of
-from tilewright.arrays.addresses import Columns, row_major
 from tilewright.backends.cuda import choose
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.backends.cuda.machine.placing import Launch
@@ -159,27 +159,13 @@ DRAWN = {
 }
 
 
-def work_of_sizes(sizes: tuple[tuple[int, int, int], ...], dtype: str) -> Work:
-    """Matrices one behind another, at addresses that nobody reads."""
-    item = 4 if dtype == "float32" else 8
-
-    def dense(rows: Any, cols: Any) -> Columns:
-        size = -(-rows * cols * item // 256) * 256
-        return row_major(rows, cols, (1 << 30) + np.cumsum(size) - size, item)
-
-    m, n, k = np.array(sizes, np.int64).T
-    ones = np.ones(len(m))
-    parts: Any = {"a": dense(m, k), "b": dense(k, n), "c": dense(m, n)}
-    return Work(ordinal=0, **parts, alpha=ones, beta=0 * ones, dtype=dtype)
-
-
 @pytest.mark.parametrize("name", DRAWN)
 def test_of_doubles_the_engine_that_was_faster_runs(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nvrtc, "missing", lambda: None)
     sizes, triton, cuda = DRAWN[name]
-    best = choose.judge(work_of_sizes(sizes, "float64"), CUDA_H200).best
+    best = choose.judge(dense_work(sizes, "float64"), CUDA_H200).best
     assert best.engine == ("triton_grouped" if triton < cuda else "cuda_grouped")
     if best.engine == "cuda_grouped":
         assert best.reason.endswith(f"tiles 64 x 64: {len(sizes)}")
@@ -202,7 +188,7 @@ def test_of_singles_drawn_batches_are_one_shape_and_predicted_within_5_percent(
     """Milliseconds of an H200; with Triton's small tiles beside it the last took 0.244."""
     monkeypatch.setattr(nvrtc, "missing", lambda: None)
     sizes, *_ = DRAWN[name]
-    best = choose.judge(work_of_sizes(sizes, "float32"), CUDA_H200).best
+    best = choose.judge(dense_work(sizes, "float32"), CUDA_H200).best
     assert best.engine == "cuda_grouped"
     assert best.reason.endswith(f"tiles 64 x 64: {len(sizes)}")
     assert best.seconds == pytest.approx(1e-3 * ms, rel=0.05)

@@ -16,9 +16,9 @@ from bench.gpu_cases import skewed, uniform
 from tests.backends.cuda.test_hopper_compile import needs_nvrtc
 from tests.support import machine_code
 from tests.support.cases import Case
+from tests.support.dense_work import dense_work
 from tests.support.spills import stacks
 from tests.support.triton_proof import CUDA_H200
-from tilewright.arrays.addresses import Columns, row_major
 from tilewright.backends.cuda import choose
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.backends.cuda.tiled import small
@@ -58,15 +58,7 @@ def test_the_tiles_compile_and_copy_while_they_multiply(
 
 def work_of(sizes: tuple[tuple[int, int, int], ...]) -> Work:
     """Matrices one behind another, at addresses that nobody reads."""
-
-    def dense(rows: Any, cols: Any) -> Columns:
-        size = rows * cols * 4
-        return row_major(rows, cols, (1 << 30) + np.cumsum(size) - size, 4)
-
-    m, n, k = np.array(sizes, np.int64).T
-    ones = np.ones(len(m))
-    parts: Any = {"a": dense(m, k), "b": dense(k, n), "c": dense(m, n)}
-    return Work(ordinal=0, **parts, alpha=ones, beta=0 * ones, dtype="float32")
+    return dense_work(sizes, apart=4)
 
 
 def planned(work: Work) -> tuple[GroupedLayout, Any]:

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from bench.gpu_cases import skewed
+from tests.support.dense_work import dense_work
 from tests.support.triton_proof import CUDA_H200
 from tilewright import suites
-from tilewright.arrays.addresses import Columns, row_major
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.backends.cuda.tile_seconds import shapes_of, slots_of
 from tilewright.backends.cuda.tiled import engine, simt
@@ -31,21 +31,6 @@ def layout_of(sizes: Any, dtype: str = "float32") -> GroupedLayout:
     slots = slots_of(CUDA_H200, adds=False, resident=shapes[0].resident)
     m, n, k = np.array(sizes, np.int64).T
     return lay_out(m, n, k, tuple(shape.tile() for shape in shapes), slots)
-
-
-def work_of(sizes: Any, dtype: str = "float32", **fields: Any) -> Work:
-    """Row-major matrices one behind another, at addresses that nobody reads."""
-    item = 4 if dtype == "float32" else 8
-
-    def dense(rows: Any, cols: Any) -> Columns:
-        size = -(-rows * cols * item // 256) * 256
-        return row_major(rows, cols, (1 << 30) + np.cumsum(size) - size, item)
-
-    m, n, k = np.array(sizes, np.int64).T
-    ones = np.ones(len(m))
-    parts: Any = {"a": dense(m, k), "b": dense(k, n), "c": dense(m, n)}
-    given: Any = {"alpha": ones, "beta": 0 * ones, "dtype": dtype, **fields}
-    return Work(ordinal=0, **parts, **given)
 
 
 @pytest.fixture
@@ -143,7 +128,7 @@ def test_tritons_small_tiles_beside_them_are_never_cut() -> None:
 def test_parts_need_no_second_launch_and_their_counters_lie_in_the_table_as_zeros(
     dtype: str, launched: list[Any]
 ) -> None:
-    work = work_of(DEEP, dtype, activation="relu")
+    work = dense_work(DEEP, dtype, activation="relu")
     proposal = CudaGrouped().propose(work, CUDA_H200)
     made = CudaGrouped()._kernels(proposal, work)
     layout = proposal.decisions.plan
@@ -164,7 +149,7 @@ def test_parts_need_no_second_launch_and_their_counters_lie_in_the_table_as_zero
 def test_however_matrices_lie_their_tiles_are_one_launch(launched: list[Any]) -> None:
     """Of two launches the one that the chip takes later begins its deep tiles late."""
     suite = suites.load("conv-resnet50")
-    work = work_of(np.stack((suite.m, suite.n, suite.k), 1))
+    work = dense_work(np.stack((suite.m, suite.n, suite.k), 1))
     proposal = CudaGrouped().propose(work, CUDA_H200)
     made = CudaGrouped()._kernels(proposal, work)
     assert len({*(work.n % 4 == 0)}) == 2, "rows of B at multiples of 16 bytes, and others"
@@ -174,7 +159,7 @@ def test_however_matrices_lie_their_tiles_are_one_launch(launched: list[Any]) ->
 
 def test_few_products_are_one_launch_too(launched: list[Any]) -> None:
     """Planned in one pass (little.py)."""
-    work = work_of([(300, 256, 200), (300, 257, 200)] * 30, enough=1.0, order="given")
+    work = dense_work([(300, 256, 200), (300, 257, 200)] * 30, enough=1.0, order="given")
     proposal = CudaGrouped().propose(work, CUDA_H200)
     assert "none better is sought" in proposal.reason
     assert CudaGrouped()._kernels(proposal, work).count == len(launched) == 1

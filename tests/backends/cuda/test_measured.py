@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.support.dense_work import dense_work
 from tests.support.made_up import H200 as OPENCL_H200
 from tests.support.triton_proof import CUDA_H200
-from tilewright.arrays.addresses import Columns, row_major
 from tilewright.backends.cuda import choose
 from tilewright.backends.cuda.bits.engines import ENGINES
 from tilewright.backends.cuda.hopper import engine as hopper
@@ -20,7 +19,6 @@ from tilewright.backends.cuda.work import Work
 from tilewright.engines.bits import BitProblem
 from tilewright.facts.ceilings import Bandwidth, Ceilings, Rate
 from tilewright.facts.device import Device
-from tilewright.facts.dtypes import ITEMSIZE
 from tilewright.facts.measured import h200
 from tilewright.facts.measured.scale import Scale, scale
 from tilewright.inputs import devices
@@ -42,15 +40,7 @@ def measured(device: Device, multiply: float = 1.0, memory: float = 1.0) -> Devi
 def batch(count: int, high: int, dtype: str = "float32", precision: str = "ieee") -> Work:
     """Dense matrices with sides of up to `high`, all multiples of 8, a cache line apart."""
     sizes = np.random.default_rng(7).integers(1, high // 8, (3, count)) * 8
-    m, n, k = sizes.astype(np.int64)
-
-    def dense(rows: Any, cols: Any) -> Columns:
-        size = -(-rows * cols * ITEMSIZE[dtype] // 512) * 512
-        return row_major(rows, cols, (1 << 30) + np.cumsum(size) - size, ITEMSIZE[dtype])
-
-    parts: Any = {"a": dense(m, k), "b": dense(k, n), "c": dense(m, n)}
-    how: Any = {"dtype": dtype, "precision": precision}
-    return Work(ordinal=0, **parts, alpha=np.ones(count), beta=np.zeros(count), **how)
+    return dense_work(sizes.T, dtype, apart=512, precision=precision)
 
 
 @pytest.fixture(autouse=True)
