@@ -35,7 +35,8 @@ LINED = ("C", "offset", "repeated")  # layouts whose rows lie element by element
 def library(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The kernel for an ending and a way to count strides, compiled when it is first asked for."""
     folder = tmp_path_factory.mktemp("small")
-    for source in (*HERE.iterdir(), nvrtc.path_of("grouped_small.cu")):
+    kernel = (nvrtc.path_of(name) for name in ("grouped_small.cu", "activated.cuh"))
+    for source in (*HERE.iterdir(), *kernel):
         shutil.copy(source, folder)
 
     @cache

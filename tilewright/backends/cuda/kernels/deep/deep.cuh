@@ -8,6 +8,7 @@
 // A tile that one block has whole becomes C at once. The parts of a cut one go to scratch, dense,
 // and are added in a second launch, in the order of k (sum_parts.py), so bits never differ.
 #pragma once
+#include "activated.cuh"
 typedef long long i64;
 typedef unsigned long long u64;
 typedef unsigned int u32;
@@ -91,8 +92,6 @@ struct Ending {
         float value = alpha * sum;
         if (beta != 0.0f) value += beta * widened(*to);
         if (bias) value += widened(bias[column]);
-        if (ACTIVATION == 1) value = value < 0.0f ? 0.0f : value;  // a NaN stays one
-        if (ACTIVATION == 2) value = 0.5f * value * (1.0f + erff(value * 0.70710678f));
-        narrow(value, to);
+        narrow(activated(value), to);
     }
 };

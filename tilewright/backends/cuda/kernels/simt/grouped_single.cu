@@ -11,6 +11,7 @@
 // facts/problem.py are. Steps of A, B and C along their rows are 1.
 #include "single.cuh"
 #include "joined.cuh"
+#include "activated.cuh"
 
 struct Scalars {
     float alpha, beta;
@@ -22,9 +23,7 @@ __device__ __forceinline__ float finished(float sum, float old, float bias, cons
     float value = s.alpha * sum;
     if (s.beta != 0.0f) value += s.beta * old;
     if (s.bias) value += bias;
-    if (ACTIVATION == 1) value = value < 0.0f ? 0.0f : value;  // a NaN stays one
-    if (ACTIVATION == 2) value = 0.5f * value * (1.0f + erff(value * 0.70710678f));
-    return value;
+    return activated(value);
 #else
     return sum;
 #endif

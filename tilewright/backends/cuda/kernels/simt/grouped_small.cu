@@ -41,6 +41,7 @@ typedef int Stride;  // of rows, in elements
 typedef i64 Stride;
 #endif
 #include "small_copies.cuh"
+#include "activated.cuh"
 
 enum Shape { SQUARE, TALL, WIDE, LARGE };  // 16 x 16, 32 x 16, 16 x 32, 32 x 32
 
@@ -198,9 +199,7 @@ __device__ __forceinline__ float finished(float sum, float old, const Scalars &s
     float value = s.alpha * sum;
     if (s.beta != 0.0f) value += s.beta * old;
     value += s.added;
-    if (ACTIVATION == 1) value = value < 0.0f ? 0.0f : value;  // a NaN stays one
-    if (ACTIVATION == 2) value = 0.5f * value * (1.0f + erff(value * 0.70710678f));
-    return value;
+    return activated(value);
 #else
     return sum;
 #endif
