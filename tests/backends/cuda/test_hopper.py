@@ -19,9 +19,13 @@ pytestmark = [
     pytest.mark.skipif(why_not_hopper() is not None, reason=str(why_not_hopper())),
 ]
 
+# Those of two strips are for results alone whose columns may be cut close: rows of 16 bytes.
+TWO_STRIPS = [shape for shape in SHAPES if shape.strips > 1]
+ANYWHERE = [shape for shape in SHAPES if shape.strips == 1]
+
 
 @pytest.mark.parametrize("pad", [1, 8])
-@pytest.mark.parametrize("shape", [x for x in SHAPES if x != TALL], ids=lambda shape: shape.name)
+@pytest.mark.parametrize("shape", ANYWHERE, ids=lambda shape: shape.name)
 def test_sizes_around_the_edges_of_tiles(shape: HopperTile, pad: int) -> None:
     run(Arrays(Memory(EDGES, pad=pad)), shapes=(shape,))
 
@@ -39,11 +43,12 @@ def test_pairs_of_blocks_that_share_an_operand(layout: str, pad: int) -> None:
     run(Arrays(Memory(list(sides), layout, pad, offset=pad % 8)), shapes=(PAIR,))
 
 
+@pytest.mark.parametrize("shape", TWO_STRIPS, ids=lambda shape: shape.name)
 @pytest.mark.parametrize("layout", ["rrr", "ccc", "rcc", "rcr"])
-def test_tiles_of_two_strips_store_no_more_than_is_theirs(layout: str) -> None:
+def test_tiles_of_two_strips_store_no_more_than_is_theirs(layout: str, shape: HopperTile) -> None:
     """Their last rows or columns lie where another tile's begin."""
     sides = itertools.product((64, 129, 257, 300, 513), (1, 33, 97, 200, 281, 700), (0, 1, 64, 600))
-    run(Arrays(Memory([*sides, *EDGES], layout, pad=8)), shapes=(TALL,))
+    run(Arrays(Memory([*sides, *EDGES], layout, pad=8)), shapes=(shape,))
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
