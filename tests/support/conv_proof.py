@@ -54,6 +54,20 @@ def _shapes(last: Any) -> list[ConvWork]:
         one(8, 12, (1, 6, 7), groups=4),
         one(20, 20, (2, 6, 7), groups=20, kernel=(3, 5), pads=(1, 2, 1, 2)),
         one(6, 12, (1, 5, 6), groups=6),
+        one(20, 20, (2, 9, 11), groups=20, kernel=(9, 11), pads=(0, 0, 0, 0)),
+        one(
+            40,
+            40,
+            (2, 5, 9),
+            groups=40,
+            kernel=(8, 9),
+            pads=(6, 8, 7, 9),
+            strides=(2, 1),
+            dilations=(1, 2),
+            adds=True,
+            activation=Activation("relu"),
+        ),
+        one(2, 2, (1, 3, 70), groups=2, kernel=(1, 65), pads=(0, 3, 0, 2)),
         one(4, 18, (1, 5, 6), shuffle=3),
         one(4, 8, (2, 5, 6), adds=True, shuffle=2, activation=Activation("relu")),
     ]
@@ -139,6 +153,15 @@ def wholes() -> list[tuple[ConvWork, int]]:
         one(64, 40, Whole(0, every, step=0.03, shift=-7, dtype="int8"), 3, kernel=(1, 1)),
         one(8, 16, Whole(255, every, **step), 2, groups=2, pads=(0, 1, 2, 0)),
         one(40, 40, Whole(77, every, **step), groups=40, dilations=(2, 1)),
+        one(
+            40,
+            40,
+            Whole(77, every * 0.2, **step),
+            groups=40,
+            kernel=(8, 9),
+            pads=(5, 4, 3, 6),
+            strides=(1, 2),
+        ),
         one(4, 16, Whole(17, every), memory="channels_first", shuffle=2),
     ]
     layers = [one(3, 12, Whole(9, every, taken=0.01, **step))[0].layers[0]]

@@ -97,6 +97,24 @@ def test_tiles_cover_every_result_and_all_of_k_once(width: int, facts: Any, pixe
     assert tiles.resident(found, width) >= 1
 
 
+@pytest.mark.parametrize("pixels", [1, 49, 12544, 1 << 21])
+@pytest.mark.parametrize("channels", [2, 20, 96, 1152])
+@pytest.mark.parametrize("window", [(3, 3), (7, 7), (8, 8), (16, 16), (31, 31), (1, 65), (300, 1)])
+def test_windows_of_many_taps_are_not_written_out(
+    window: tuple[int, int], channels: int, pixels: int
+) -> None:
+    """A mean's 16 x 16 took minutes to compile, EfficientNet's bind with it."""
+    rng, taps = np.random.default_rng(0), window[0] * window[1]
+    found = tile(layer(rng, channels, channels, groups=channels, kernel=window), pixels, 4)
+    assert found.n <= max(2, tiles.power(channels))
+    if taps <= 49:
+        assert found.m > 1
+    else:
+        assert found.m == 1
+        assert found.n * found.k <= 2048
+        assert 64 <= found.k < 2 * taps
+
+
 def test_more_multiprocessors_take_less_time() -> None:
     work = work_of("float16", (64, 64, 3, 1, 224))
     small = replace(CUDA_H200, compute_units=46)

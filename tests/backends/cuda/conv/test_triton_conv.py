@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
-from tests.backends.cuda.test_triton_code import MATRIX, by_turns, code
+from tests.backends.cuda.test_triton_code import MATRIX, TARGETS, by_turns, code
 from tests.support.interpreter import interpreted
+from tests.support.triton_proof import CUDA_H200
+from tilewright.backends.cuda.conv.triton import TritonConv
+from tilewright.engines.conv import Conv, ConvWork
 
 NAMES = ("activations", "channels_first", "channels_last", "chains", "shared", "wholes")
 
@@ -54,6 +58,25 @@ def test_halves_are_multiplied_by_matrix_instructions(target: str, splits: int) 
     constants |= {"TILE_K": 32, "PRECISION": "ieee"}
     text = code(convolve, target, types, constants, num_warps=4, num_stages=3)
     assert re.search(MATRIX[target], text)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_mean_of_256_pixels_is_a_short_program(target: str) -> None:
+    """With every tap written out it had 513 loads, and was compiled for minutes."""
+    from tilewright.backends.cuda.kernels.triton.conv import convolve
+
+    mean = Conv(np.full((96, 1, 16, 16), 1 / 256, np.float32), groups=96)
+    work = ConvWork((mean,), 1, 16, 16, "float32")
+    (tile,) = TritonConv().propose(work, CUDA_H200).decisions.tiles
+    types = dict.fromkeys(("x", "out", "weights", "added", "bias", "slopes", "parts"), "*fp32")
+    types |= {**dict.fromkeys(("low", "high"), "fp32"), **SIZES}
+    types |= {f"{of}_{way}": "i32" for of in ("x", "out", "add") for way in "nchw"}
+    constants = {**SHAPE, "SPLITS": 1, "HOW": "none", "ADDS": False, "BIASED": False}
+    constants |= {"CHANNELS": 1, "WHOLE": False, "KW": 16, "TAPS": 256, "TOP": 0, "LEFT": 0}
+    constants |= {"DEPTHWISE": True, "PRECISION": "ieee"}
+    constants |= {"TILE_M": tile.m, "TILE_N": tile.n, "TILE_K": tile.k}
+    text = code(convolve, target, types, constants, num_warps=tile.warps, num_stages=tile.stages)
+    assert len(re.findall(r"ld\.global|(?:global|buffer)_load", text)) <= 160
 
 
 @pytest.mark.parametrize(("target", "splits"), by_turns(4, 1))

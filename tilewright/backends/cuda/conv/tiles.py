@@ -3,6 +3,7 @@
     many results   large tiles, a program each
     few results    smaller ones, and k cut in shares that other programs take: a picture of 7 x 7
                    has one tile of 64 results, whose 72 steps of k would run one after another
+    depthwise      as many results as there are threads for; of large windows one, and its taps
 
 What a program takes follows its steps of k: each waits for its loads, or for those of the programs
 beside it on the multiprocessor. Numbers are an H200's, scaled to the device (facts/measured/): of
@@ -22,6 +23,8 @@ from tilewright.facts.measured.h200 import TileRates
 _SHARED = 227 * 1024  # bytes that a multiprocessor has for its programs
 _WARPS, _REGISTERS, _MOST = 64, 65536, 16  # warps, registers, and programs at most
 _SPLITS = (1, 2, 4, 8, 16)
+_TAPS = 49  # of depthwise windows that are written out: 7 x 7
+_AT_ONCE = 2048  # elements of x that a program of larger ones asks for
 _FULL = 2.3  # programs a multiprocessor beyond which k is not cut
 
 
@@ -56,7 +59,10 @@ def is_depthwise(layer: Conv) -> bool:
 def tile_of(layer: Conv, pixels: int, units: int, width: int, rates: TileRates) -> Tile:
     """The tile that is predicted to be fastest for so many results of `width` bytes an element."""
     if is_depthwise(layer):
-        n = min(64, power(layer.outputs))
+        n, taps = min(64, power(layer.outputs)), math.prod(layer.kernel)
+        if taps > _TAPS:
+            n = min(32, n)
+            return Tile(1, n, min(_AT_ONCE // n, power(taps)), 4, 1)
         return Tile(32 if pixels * layer.outputs >= 32 * n * units else 8, n, 16, 4, 1)
     asked = dict.fromkeys(_candidates(layer, pixels, units, width))
     return min(asked, key=lambda tile: seconds(layer, pixels, tile, units, width, rates))

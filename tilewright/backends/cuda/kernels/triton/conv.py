@@ -14,7 +14,11 @@
 
     few results    SPLITS programs have a share of k each and leave sums [split, pixel, output] in
                    memory; `finish` adds them up in one order and ends as `convolve` would
-    depthwise      TILE_M results x TILE_N channels, a tap at a time: there is nothing to multiply
+    depthwise      TILE_M results x TILE_N channels, a tap at a time, every tap written out: there
+                   is nothing to multiply
+    of many taps   one result x TILE_N channels, TILE_K taps at a time, added up at the end (TILE_M
+                   is 1): what is written out compiles in more than the square of its taps, a mean
+                   of 16 x 16 in minutes, and of few results most threads would have none
 
 epilogue: bias, residual, activation, then the pixel shuffle: output o of pixel (y, x) goes to
 channel o / r^2, row y r + o % r^2 / r, column x r + o % r.
@@ -107,6 +111,29 @@ def corners(
     image, within = at // (rows * columns), at % (rows * columns)
     y, left = within // columns * STRIDE_Y - TOP, within % columns * STRIDE_X - LEFT
     return y, left, x + image.to(tl.int64) * x_n + y.to(tl.int64) * x_h + left.to(tl.int64) * x_w
+
+
+@triton.jit
+def at_taps(
+    taps,
+    y,
+    left,
+    corner,
+    there,
+    height,
+    width,
+    x_h,
+    x_w,
+    KW: tl.constexpr,
+    TAPS: tl.constexpr,
+    DILATION_Y: tl.constexpr,
+    DILATION_X: tl.constexpr,
+):
+    """Where these taps of one result's window lie, and which of them are in the picture."""
+    dy, dx = taps // KW * DILATION_Y, taps % KW * DILATION_X
+    inside = there & (taps < TAPS) & (y + dy >= 0) & (y + dy < height)
+    inside = inside & (left + dx >= 0) & (left + dx < width)
+    return corner + dy.to(tl.int64) * x_h + dx.to(tl.int64) * x_w, inside
 
 
 @triton.jit
@@ -216,7 +243,22 @@ def convolve(
     there, wanted = at < pixels, o < outputs
     y, left, corner = corners(at, x, rows, columns, x_n, x_h, x_w, STRIDE_Y, STRIDE_X, TOP, LEFT)
     sums = tl.zeros((TILE_M, TILE_N), tl.float32)
-    if DEPTHWISE:
+    if DEPTHWISE and TILE_M == 1:
+        each = tl.zeros((TILE_K, TILE_N), tl.float32)
+        channel_at = o.to(tl.int64) * x_c
+        for begin in range(0, TAPS, TILE_K):
+            taps = begin + tl.arange(0, TILE_K)
+            place, inside = at_taps(
+                taps, y, left, corner, there, height, width, x_h, x_w,
+                KW, TAPS, DILATION_Y, DILATION_X,
+            )  # fmt: skip
+            seen = inside[:, None] & wanted[None, :]
+            one = tl.load(place[:, None] + channel_at[None, :], mask=seen, other=0.0)
+            known = (taps < TAPS)[:, None] & wanted[None, :]
+            w = tl.load(weights + taps[:, None] * outputs + o[None, :], mask=known, other=0.0)
+            each += one.to(tl.float32) * w.to(tl.float32)
+        sums += tl.sum(each, 0)[None, :]
+    elif DEPTHWISE:
         channel_at = o.to(tl.int64) * x_c
         for tap in tl.static_range(TAPS):
             dy, dx = tap // KW * DILATION_Y, tap % KW * DILATION_X
