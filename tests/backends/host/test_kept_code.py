@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -110,3 +112,60 @@ def test_functions_of_others_are_kept_as_numba_keeps_them(
     monkeypatch.setattr(twice, "__module__", "somebody.elses")
     assert type(made()._cache) is caching.FunctionCache
     assert vars(dispatcher)["FunctionCache"] is caching.FunctionCache
+
+
+COLORAMA = """
+import sys
+
+class Fore: BLACK = BLUE = GREEN = CYAN = MAGENTA = RED = WHITE = YELLOW = ""
+class Style: BRIGHT = RESET_ALL = ""
+class Other:
+    def __init__(self, stream): self.stream = stream
+    def __getattr__(self, name): return getattr(self.stream, name)
+
+def init():
+    global before, seen
+    before, seen = sys.stdout, seen + 1
+    sys.stdout = Other(before)
+
+def reinit(): sys.stdout = Other(before)
+def deinit(): sys.stdout = before
+
+__version__, seen = "0.4.6", 0
+"""
+COMPILES = """
+import contextlib, io, sys
+import colorama, numba
+from numba.core import errors
+from tilewright.backends.host import kept_code
+
+def product(x, y): return len((x, y)) * x.dot(y)
+
+assert errors.termcolor().errmsg("as Numba does by itself") and colorama.seen
+with kept_code.kept_in(None):
+    product.__module__ = "tilewright.made_up"
+    ours = numba.njit(product)
+colorama.seen = 0
+ours.compile("float64(float64[::1], float64[::1])")
+try:
+    ours.compile("float64(unicode_type, float64[::1])")
+except errors.TypingError as error:
+    assert "Unknown attribute 'dot'" in str(error), error
+print(colorama.seen, type(sys.stdout).__name__)
+"""
+
+
+def test_compiling_leaves_the_programs_streams_alone_where_colorama_is_installed(
+    tmp_path: Path,
+) -> None:
+    """A thread of ours compiles beside a program that may redirect its output meanwhile."""
+    (tmp_path / "colorama.py").write_text(COLORAMA)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.getcwd()])}
+    told = subprocess.run(
+        [sys.executable, "-c", COMPILES],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (told.stdout, told.returncode) == ("0 TextIOWrapper\n", 0), told.stderr

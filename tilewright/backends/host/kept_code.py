@@ -16,12 +16,12 @@ import functools
 import hashlib
 import pickle
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numba
-from numba.core import caching, ccallback, config, dispatcher, serialize
+from numba.core import caching, ccallback, config, dispatcher, errors, serialize
 
 from tilewright.errors import CacheWarning
 from tilewright.files import cache
@@ -83,6 +83,18 @@ def _tell(folder: Path, why: str) -> None:
     )
 
 
+def _leave_streams_alone() -> None:
+    """Numba's errors are coloured without touching `sys.stdout` and `sys.stderr`.
+
+    Where colorama is installed Numba puts other streams in their place around every word that it
+    colours, though it prints nothing there, and does so for errors that it only tries and drops. It
+    then puts back what was there before: of a thread that compiles beside a program which redirects
+    its output meanwhile, the program's print goes where it should not.
+    """
+    if hasattr(errors, "ColorShell"):  # with colorama alone
+        errors.ColorShell = nullcontext
+
+
 @contextmanager
 def kept_in(folder: Path | None) -> Iterator[None]:
     """Functions of ours that are decorated meanwhile are kept there, or nowhere where it is None.
@@ -90,6 +102,7 @@ def kept_in(folder: Path | None) -> Iterator[None]:
     Those of others that are decorated in other threads have Numba's own cache. Enter it with a lock
     held.
     """
+    _leave_streams_alone()
 
     def cache_of(function: Any) -> Any:
         if not str(function.__module__).startswith(_OURS):
