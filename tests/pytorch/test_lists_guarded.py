@@ -11,6 +11,11 @@ from tilewright.errors import OperandError, TilewrightError
 
 torch = pytest.importorskip("torch")
 
+from tilewright.backends.host import compiled  # noqa: E402
+from tilewright.calls import grouped_listed_tensors as listed  # noqa: E402
+from tilewright.calls import grouped_quick_tensors as quick  # noqa: E402
+from tilewright.calls.grouped_quick_host import WAYS  # noqa: E402
+
 COUNTS = (1, 2, 3, 8, 9, 17, 60, 300)
 
 
@@ -21,11 +26,20 @@ def lists(count: int, dtype: Any = None) -> tuple[list[Any], list[Any]]:
     return a, [torch.randn(k, n).to(dtype or torch.float32) for _, k, n in sizes]
 
 
-@pytest.fixture(autouse=True)
-def known() -> None:
-    """Lists like these were met before: their guards are made."""
+@pytest.fixture(autouse=True, params=["guards", "machine code"])
+def known(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Lists like these were met before: their guards are made, or machine code is compiled."""
+    way: str = request.param
+    if way == "machine code" and not compiled.available():
+        pytest.skip("needs Numba")
+    monkeypatch.setattr(quick, "_look", lambda a: None)
+    if way == "machine code":
+        monkeypatch.setattr(quick, "_products", listed.products_by(torch.mm))
+    for kind in (torch.Tensor, torch.nn.Parameter):
+        monkeypatch.setitem(WAYS, kind, quick.few if way == "guards" else quick.listed)
     for dtype in (torch.float32, torch.float64):
         tilewright.grouped_matmul(*lists(2, dtype))
+    return way
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
@@ -228,11 +242,9 @@ def test_options_named_with_their_defaults_change_nothing_and_others_are_heard()
 
 @pytest.mark.parametrize("count", [3, 8, 9, 60])
 def test_what_another_thread_puts_into_a_list_meanwhile_is_not_among_the_results(
-    count: int, monkeypatch: pytest.MonkeyPatch
+    count: int, known: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It stands there while products are made, and is gone before guards are asked."""
-    from tilewright.calls import grouped_quick_tensors
-
     a, b = lists(count)
     whole = list(a), list(b)
     calls: list[int] = []
@@ -245,7 +257,9 @@ def test_what_another_thread_puts_into_a_list_meanwhile_is_not_among_the_results
             a[1], b[1] = whole[0][1], whole[1][1]
         return torch.mm(x, y)
 
-    monkeypatch.setattr(grouped_quick_tensors, "_multiply", multiply)
+    monkeypatch.setattr(quick, "_multiply", multiply)
+    if known == "machine code":
+        monkeypatch.setattr(quick, "_products", listed.products_by(multiply))
     for found, x, y in zip(tilewright.grouped_matmul(a, b), *whole, strict=True):
         assert torch.equal(found, x @ y)
 

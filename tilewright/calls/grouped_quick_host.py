@@ -127,7 +127,7 @@ def first_met(a: Any, b: Any) -> list[Any] | None:
         return None
     from tilewright.calls import grouped_quick_tensors as tensors
 
-    WAYS[torch.Tensor] = WAYS[torch.nn.Parameter] = tensors.few
+    tensors.join(WAYS)
     return tensors.few(a, b)
 
 

@@ -1,9 +1,11 @@
 """Multiplies plain lists of torch's tensors at once; imported where the first of them is met.
 
 On a processor that is a loop of torch's own products: they are differentiable themselves, and
-nothing put around them makes them faster. Whether all are plain matrices is asked of the guards
-that torch's compiler puts before its code: 45 ns a tensor, where five attributes of a product took
-400 beside the 1.2 us of a small one. From three on it is asked once their products are made: torch
+nothing put around them makes them faster. Machine code looks at the tensors and calls torch
+(grouped_listed_tensors.py), in 0.93 to 1.03 of a loop's time (Zen 4). Until that is compiled, and
+of all that it leaves, it is asked whether all are plain matrices of the guards that torch's
+compiler puts before its code: 45 ns a tensor, where five attributes of a product took 400 beside
+the 1.2 us of a small one. From three on it is asked once their products are made: torch
 itself refuses nested tensors, of which a guard ends the process and whose attribute takes 70 ns.
 Guards are of a kind: a dtype, gradients wanted or not. Of lists on a GPU plans are kept
 (grouped_plans_gpu.py). Whether a storage has shrunk since is asked of long lists and of those with
@@ -24,6 +26,7 @@ from torch.nn import Parameter
 from tilewright.arrays import torch_private as private
 from tilewright.arrays.storage import is_short
 from tilewright.backends.cuda.machine import addresses
+from tilewright.calls.grouped_listed_tensors import Products, missed
 from tilewright.inputs.tensors import WITH_COMPLEX as DTYPES
 from tilewright.inputs.tensors import is_nested
 from tilewright.inputs.watched import is_anything_watched
@@ -40,7 +43,48 @@ _GUARDED, _WITH_GUARDS = 8, 256  # products that one guard looks at, and a call 
 _Guards = list[Callable[..., bool]]
 _guards: dict[tuple[Any, ...], _Guards] = {}
 _usual: _Guards = []  # those of the last call, which are asked first: to find others takes 0.4 us
+_SOME = 128  # products between two looks at whether machine code is there
+_since = 0
+_ways: dict[type, Any] = {}
+
+
+def _not_yet(a: Any, b: Any) -> list[Tensor] | None:
+    """Stands for the machine code until that is compiled."""
+    return None
+
+
+_products: Products = _not_yet
 _REFUSALS = (RuntimeError, IndexError, TypeError, AttributeError)
+
+
+def join(ways: dict[type, Any]) -> None:
+    """Put what multiplies lists of tensors among those that multiply others: `few`, and `listed`
+    from when its machine code is there."""
+    global _ways
+    _ways = ways
+    way = few if _products is _not_yet else listed
+    ways.update({Tensor: way, Parameter: way})
+
+
+def listed(a: Any, b: Any) -> list[Tensor] | None:
+    """What `few` makes, in machine code where that takes all of them."""
+    if _is_traced():
+        return None
+    try:
+        found = _products(a, b)
+    except _REFUSALS:
+        return None  # checked one after another, the first that does not fit is named
+    return few(a, b) if found is None else found
+
+
+def _look(a: Any) -> None:
+    """Go on in machine code where it is there by now, of lists that it takes."""
+    global _products, _since
+    _since, gone = 0, _since
+    found = missed(gone) if _products is _not_yet and a and a[0].is_cpu else None
+    if found is not None:
+        _products = found
+        join(_ways)
 
 
 def few(a: Any, b: Any) -> list[Tensor] | None:
@@ -49,13 +93,17 @@ def few(a: Any, b: Any) -> list[Tensor] | None:
     Takes lists or tuples that are not empty. Sizes are judged by torch and few tensors are looked
     at one after another, as nothing else costs so little.
     """
+    global _since
     count = len(a)
     if (type(b) is not list and type(b) is not tuple) or len(b) != count or _is_traced():
         return None
     if _transform() is not None:
         return None  # a guard ends the process where what is mapped over is nested
     guards, made = _usual, None
+    _since += count
     try:
+        if _since >= _SOME:
+            _look(a)
         # One and two by name, as a loop and its iterators take 0.3 us: a tenth of two products.
         if count == 1:
             x, y = a[0], b[0]

@@ -94,33 +94,40 @@ def _plain_at_once(checked: Callable[_Arguments, _Made]) -> Callable[_Arguments,
     def grouped_matmul(
         a: Any, b: Any, *, out: Any = None, bias: Any = None, activation: Any = None, **others: Any
     ) -> Any:
-        plain = out is None and bias is None and activation is None
-        usual = not others or are_usual(others, a)
-        if usual and type(a) is type(b) is list and len(a) == len(b) == 1:
-            try:
-                x, y = a[0], b[0]
-                if DEVICE in VARIABLES:  # `get` takes twice the time
-                    pass
-                elif plain:
-                    if type(x) is type(y) is _PLAIN and y.dtype is x.dtype in REAL and x.ndim == 2:
+        plain = out is bias is activation is None
+        if plain and not others and type(a) is type(b) is list and a and DEVICE not in VARIABLES:
+            x = a[0]
+            kind = type(x)
+            if kind is not _PLAIN:
+                way = WAYS[kind] if kind in WAYS else first_met  # noqa: SIM401 (`get`: 30 ns)
+                done = way(a, b)
+                return untyped(a, b) if done is None else done
+            if len(a) == len(b) == 1:
+                try:
+                    y = b[0]
+                    if type(y) is _PLAIN and y.dtype is x.dtype in REAL and x.ndim == 2:
                         _, columns = y.shape  # a ValueError where there are not two
                         return [x.dot(y) if len(x) * columns < ZEROED else x @ y]
-                elif out is None:
-                    done = few_ended(a, b, bias, activation)
-                    if done is not None:
-                        return done
-                elif (
-                    type(out) is list
-                    and bias is activation is None
-                    and len(out) == 1
-                    and is_dot(x, y, out[0])
-                ):
-                    return out
-            except (ValueError, IndexError, MemoryError):
-                pass  # the checks have the words for it
-        if usual:
-            if DEVICE in VARIABLES:
+                except (ValueError, IndexError, MemoryError):
+                    pass  # the checks have the words for it
+        if not others or are_usual(others, a):
+            if DEVICE in VARIABLES:  # `get` takes twice the time
                 check_named()
+            elif not plain and type(a) is type(b) is list and len(a) == len(b) == 1:
+                try:
+                    if out is None:
+                        done = few_ended(a, b, bias, activation)
+                        if done is not None:
+                            return done
+                    elif (
+                        type(out) is list
+                        and bias is activation is None
+                        and len(out) == 1
+                        and is_dot(a[0], b[0], out[0])
+                    ):
+                        return out
+                except (ValueError, IndexError, MemoryError):
+                    pass  # the checks have the words for it
             if (type(a) is list or type(a) is tuple) and a:
                 if plain:
                     done = WAYS.get(type(a[0]), first_met)(a, b)

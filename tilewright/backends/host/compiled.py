@@ -88,12 +88,21 @@ def code_of_groups(dtype: str) -> int:
         return int(ragged.code_of(dtype).address)
 
 
+@cache
+def code_of_tensors() -> int:
+    """Address of what multiplies lists of torch's tensors, compiled now if need be."""
+    tensors = kernels("tensors")
+    with _kept():
+        return int(tensors.code().address)
+
+
 def compile_lists() -> None:
     """Compile what reads lists of matrices and cuts their products."""
     read, cut = kernels("lists_read"), kernels("lists")
     with _kept():
         read.compile_read()
         cut.compile_cut()
+    code_of_tensors()
 
 
 def compile_groups() -> None:

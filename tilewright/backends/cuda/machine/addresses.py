@@ -19,7 +19,7 @@ than a plain one is not looked into: then every tensor is asked.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
@@ -178,6 +178,27 @@ def begins(where: str) -> int | None:
     """D, as drawn above, of tensors on such a device; None where the layout is not known."""
     layout = _layout(where)
     return None if layout is None else int(layout.places[2, 0]) - _FIELDS[0]
+
+
+def words_of_matrices(where: str, dtypes: Iterable[Any]) -> list[int] | None:
+    """What machine code needs to know matrices on such a device by their records; None where the
+    layout is not known.
+
+    How plain tensors dispatch, and such as were made in inference mode; where a record has what
+    `_HOLDING` names; the word of each dtype on that device and its bytes.
+    """
+    import torch
+
+    layout = _layout(where)
+    if layout is None:
+        return None
+    with private.without_modes(torch)():
+        samples = [torch.empty(1, 1, dtype=dtype, device=where) for dtype in dtypes]
+    facts = words_at(words_at(objects_of(samples), _RECORD), layout.places[-2]) & _KIND
+    pairs = zip(facts.tolist(), samples, strict=True)
+    kinds = [word for fact, sample in pairs for word in (fact, sample.element_size())]
+    places: list[int] = layout.places[_HOLDING, 0].tolist()
+    return [*layout.keys, *places, *kinds]
 
 
 def _read(values: Sequence[Any], layout: _Layout) -> tuple[Ints, Ints, Ints] | None:
