@@ -126,31 +126,29 @@ def _is_held(one, told, item):
 
 
 @helper
-def _are_plain(told, part, kind, item):
-    """Whether all in a tuple are plain matrices of this kind."""
-    for index in range(whole(part, _LENGTH)):
-        one = whole(part, _ITEMS + index)
+def _are_plain(told, items, count, kind, item):
+    """Whether all of these objects are plain matrices of this kind."""
+    for index in range(count):
+        one = whole(items, index)
         if _kind_of(one, told) != kind or not _is_held(one, told, item):
             return False
     return True
 
 
 @helper
-def _multiplied(told, a, b):
-    """A list of products of what two tuples hold; None, or 0 where something was raised."""
-    count = whole(a, _LENGTH)
-    if count == 0 or whole(b, _LENGTH) != count:
-        return _taken(whole(told, NONE))
-    kind = _kind_of(whole(a, _ITEMS), told)
+def _multiplied(told, a, b, count):
+    """A list of products of the objects at two places; None, or 0 where something was raised."""
+    kind = _kind_of(whole(a, 0), told)
     item = _item_of(kind, told)
-    if item == 0 or not (_are_plain(told, a, kind, item) and _are_plain(told, b, kind, item)):
+    plain = item != 0 and _are_plain(told, a, count, kind, item)
+    if not (plain and _are_plain(told, b, count, kind, item)):
         return _taken(whole(told, NONE))
     made, pair = _list_for(count), scratch()
     if made == 0:
         return 0
     for index in range(count):
-        put(pair, 0, whole(a, _ITEMS + index))
-        put(pair, 1, whole(b, _ITEMS + index))
+        put(pair, 0, whole(a, index))
+        put(pair, 1, whole(b, index))
         one = _product(whole(told, MULTIPLY), pair)
         if one == 0:
             _leave(made)
@@ -167,13 +165,21 @@ def _is_listed(part, told):
 
 
 @helper
-def _is_of_host(part, told):
-    """Whether the first there is a tensor of the host's memory: thousands of a GPU's are left to
-    other ways without a tuple of them."""
-    if whole(part, _LENGTH) == 0:
-        return False
-    items = part + 8 * _ITEMS if whole(part, _TYPE) == whole(told, TUPLE) else whole(part, _OF_LIST)
-    return _item_of(_kind_of(whole(items, 0), told), told) != 0
+def _items_of(part, told):
+    """Where the items of a list or a tuple lie."""
+    return whole(part, _OF_LIST) if whole(part, _TYPE) == whole(told, LIST) else part + 8 * _ITEMS
+
+
+@helper
+def _one_multiplied(told, x, y):
+    """A list of the product of two."""
+    pair = scratch()
+    put(pair, 0, _taken(x))
+    put(pair, 1, _taken(y))
+    made = _multiplied(told, pair, pair + 8, 1)
+    _leave(x)
+    _leave(y)
+    return made
 
 
 @helper
@@ -183,21 +189,38 @@ def _held(part, told):
     return _tuple_of(part) if whole(part, _TYPE) == whole(told, LIST) else _taken(part)
 
 
-def _called(told, given, count):
-    """PyObject *(PyObject *told, PyObject *const *given, Py_ssize_t count)."""
-    if count != 2:
-        return _taken(whole(told, NONE))
-    a, b = whole(given, 0), whole(given, 1)
-    if not (_is_listed(a, told) and _is_listed(b, told) and _is_of_host(a, told)):
-        return _taken(whole(told, NONE))
+@helper
+def _all_multiplied(told, a, b, count):
+    """A list of the products of what two lists or tuples hold. What collects garbage while a tuple
+    is made may change a list."""
     a, b, made = _held(a, told), _held(b, told), 0
     if a != 0 and b != 0:
-        made = _multiplied(told, a, b)
+        if whole(a, _LENGTH) == count and whole(b, _LENGTH) == count:
+            made = _multiplied(told, a + 8 * _ITEMS, b + 8 * _ITEMS, count)
+        else:
+            made = _taken(whole(told, NONE))
     if a != 0:
         _leave(a)
     if b != 0:
         _leave(b)
     return made
+
+
+def _called(told, given, count):
+    """PyObject *(PyObject *told, PyObject *const *given, Py_ssize_t count)."""
+    if count != 2:
+        return _taken(whole(told, NONE))
+    a, b = whole(given, 0), whole(given, 1)
+    if not (_is_listed(a, told) and _is_listed(b, told)):
+        return _taken(whole(told, NONE))
+    many = whole(a, _LENGTH)
+    if many == 0 or whole(b, _LENGTH) != many:
+        return _taken(whole(told, NONE))
+    x, y = whole(_items_of(a, told), 0), whole(_items_of(b, told), 0)
+    # Thousands of a GPU's are left to other ways without a tuple of them.
+    if _item_of(_kind_of(x, told), told) == 0:
+        return _taken(whole(told, NONE))
+    return _one_multiplied(told, x, y) if many == 1 else _all_multiplied(told, a, b, many)
 
 
 @cache
