@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import itertools
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,10 +21,26 @@ from tilewright.backends.cuda.machine import nvrtc
 
 _BYTES = 16  # of an instruction, from sm_70 on
 
+Compiled = Callable[[str], dict[Any, tuple[bytes, str]]]
+
 
 def compiled(source: str, defines: Mapping[str, int], arch: str) -> bytes:
     """A kernel of CUDA for an architecture, as NVRTC made it of these very sources."""
     return nvrtc.cubin(source, tuple(sorted(defines.items())), arch)
+
+
+def together(
+    source: str, variants: Mapping[Hashable, Mapping[str, int]], folders: pytest.TempPathFactory
+) -> Compiled:
+    """Every variant's machine code and instructions for an architecture, when first asked for."""
+
+    @cache
+    def of(arch: str) -> dict[Any, tuple[bytes, str]]:
+        codes = [compiled(source, one, arch) for one in variants.values()]
+        found = instructions(codes, arch, folders.mktemp(arch))
+        return dict(zip(variants, zip(codes, found, strict=True), strict=True))
+
+    return of
 
 
 def instructions(cubins: Sequence[bytes], arch: str, folder: Path) -> list[str]:

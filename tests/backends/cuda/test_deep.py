@@ -6,18 +6,16 @@ On a GPU they run in test_deep_gpu.py.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.backends.cuda.test_hopper_compile import needs_nvrtc
-from tests.support import machine_code
 from tests.support.cases import Case, operands
 from tests.support.launched import Recorder
+from tests.support.machine_code import Compiled, together
 from tests.support.spills import stacks
 from tests.support.triton_proof import CUDA_H200, work_of
 from tilewright.backends.cuda.deep import engine, shares
@@ -197,24 +195,15 @@ def test_what_is_launched_is_one_kernel_and_the_sums_of_what_is_cut(
 
 
 VARIANTS = tuple(itertools.product(DTYPES, ACTIVATIONS))
-Compiled = Callable[[str], dict[tuple[str, str], tuple[bytes, str]]]
 
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    """Every variant for an architecture and its instructions, made when it is first asked for."""
-
     def macros(dtype: str, activation: str) -> dict[str, int]:
         given = {"BF16": int(dtype == "bfloat16"), "ACTIVATION": ACTIVATIONS.index(activation)}
         return given | dict(TILE.defines)
 
-    @cache
-    def of(arch: str) -> dict[tuple[str, str], tuple[bytes, str]]:
-        codes = [machine_code.compiled("deep_half", macros(*one), arch) for one in VARIANTS]
-        found = machine_code.instructions(codes, arch, tmp_path_factory.mktemp(arch))
-        return dict(zip(VARIANTS, zip(codes, found, strict=True), strict=True))
-
-    return of
+    return together("deep_half", {one: macros(*one) for one in VARIANTS}, tmp_path_factory)
 
 
 @needs_nvrtc

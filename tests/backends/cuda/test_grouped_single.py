@@ -6,10 +6,7 @@ On a GPU they run in test_cuda.py.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,9 +14,9 @@ import pytest
 
 from bench.gpu_cases import skewed, uniform
 from tests.backends.cuda.test_hopper_compile import needs_nvrtc
-from tests.support import machine_code
 from tests.support.cases import Case, operands
 from tests.support.dense_work import dense_work
+from tests.support.machine_code import Compiled, together
 from tests.support.spills import stacks
 from tests.support.triton_proof import CUDA_H200, work_of
 from tilewright.backends.cuda import choose
@@ -42,20 +39,18 @@ def batch(*cases: Case) -> Work:
 ARCHITECTURES = ("sm_80", "sm_86", "sm_90a", "sm_100a")
 VARIANTS = tuple(itertools.product((0, 1), (None, *simt.ACTIVATIONS)))  # cut, what ends a product
 SUMS_ASIDE = 528  # bytes of chains of k a thread (tiles.cuh); NVRTC 13.0 puts four numbers beside
-Compiled = Callable[[str], dict[tuple[int, str | None], str]]
 
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    """Instructions of every variant for an architecture, compiled when it is first asked for."""
+    return together("grouped_single", {one: macros(*one) for one in VARIANTS}, tmp_path_factory)
 
-    @cache
-    def of(arch: str) -> dict[tuple[int, str | None], str]:
-        codes = [machine_code.compiled("grouped_single", macros(*one), arch) for one in VARIANTS]
-        found = machine_code.instructions(codes, arch, tmp_path_factory.mktemp(arch))
-        return dict(zip(VARIANTS, found, strict=True))
 
-    return of
+@pytest.fixture(scope="module")
+def doubles(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    (shape,) = (shape for shape in shapes_of("float64", CUDA_H200, cuda=True) if shape.cuda)
+    given = {one: {**macros(*one), "STAGES": shape.stages} for one in VARIANTS}
+    return together("grouped_double", given, tmp_path_factory)
 
 
 def macros(parts: int, activation: str | None) -> dict[str, int]:
@@ -73,7 +68,7 @@ def macros(parts: int, activation: str | None) -> dict[str, int]:
 def test_the_tiles_compile_and_copy_while_they_multiply(
     arch: str, parts: int, activation: str | None, compiled: Compiled
 ) -> None:
-    found = compiled(arch)[parts, activation]
+    _, found = compiled(arch)[parts, activation]
     assert found.count("FFMA") >= 8 * 8 * (SHAPE.k + SHAPE.k // 4), "whole tiles, and halves"
     assert found.count("LDS.128") >= 4 * (SHAPE.k + SHAPE.k // 4)
     assert "LDGSTS" in found, "copies that hold no registers"
@@ -84,7 +79,8 @@ def test_the_tiles_compile_and_copy_while_they_multiply(
 @pytest.mark.parametrize("activation", [None, "relu"])
 def test_sums_leave_in_few_instructions(activation: str | None, compiled: Compiled) -> None:
     """A thread writes 64: with 17 instructions each tiles of k = 128 took a tenth longer."""
-    last = compiled("sm_90a")[0, activation].split("BAR.SYNC")[-1]
+    _, found = compiled("sm_90a")[0, activation]
+    last = found.split("BAR.SYNC")[-1]
     assert " ST.E" not in last, "stores that ask where an address lies"
     assert last.count("STG") == 16
     assert len(last.splitlines()) <= (300 if activation is None else 450)
@@ -92,9 +88,9 @@ def test_sums_leave_in_few_instructions(activation: str | None, compiled: Compil
 
 @needs_nvrtc
 @pytest.mark.parametrize("parts", [0, 1])
-def test_registers_suffice(parts: int) -> None:
+def test_registers_suffice(parts: int, compiled: Compiled) -> None:
     """Six blocks share a multiprocessor."""
-    code = machine_code.compiled("grouped_single", macros(parts, None), "sm_90a")
+    code, _ = compiled("sm_90a")[parts, None]
     assert max(stacks(code)) <= SUMS_ASIDE + 16
 
 
@@ -122,12 +118,9 @@ def test_what_the_tiles_do_not_take_is_said(
 @needs_nvrtc
 @pytest.mark.parametrize(("parts", "activation"), VARIANTS)
 def test_tiles_of_doubles_compile_to_the_large_products_of_tensor_cores(
-    parts: int, activation: str | None, tmp_path: Path
+    parts: int, activation: str | None, doubles: Compiled
 ) -> None:
-    (shape,) = (shape for shape in shapes_of("float64", CUDA_H200, cuda=True) if shape.cuda)
-    given = {**macros(parts, activation), "STAGES": shape.stages}
-    code = machine_code.compiled("grouped_double", given, "sm_90a")
-    (found,) = machine_code.instructions([code], "sm_90a", tmp_path)
+    code, found = doubles("sm_90a")[parts, activation]
     assert found.count("DMMA.16x8x16") == 16, "all fragments of a warp, and those at an edge"
     assert "LDGSTS" in found, "copies that hold no registers"
     # The error function has its own frame. Of cut tiles NVRTC 13.0 puts five numbers of each thread

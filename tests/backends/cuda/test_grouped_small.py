@@ -5,8 +5,8 @@ On the host they run in test_small_on_host.py, on a GPU in test_small_gpu.py.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,9 @@ import pytest
 
 from bench.gpu_cases import skewed, uniform
 from tests.backends.cuda.test_hopper_compile import needs_nvrtc
-from tests.support import machine_code
 from tests.support.cases import Case
 from tests.support.dense_work import dense_work
+from tests.support.machine_code import Compiled, together
 from tests.support.spills import stacks
 from tests.support.triton_proof import CUDA_H200
 from tilewright.backends.cuda import choose
@@ -40,16 +40,22 @@ def _compiler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(nvrtc, "missing", lambda: None)
 
 
+VARIANTS = tuple(itertools.product((False, True), (None, *ACTIVATIONS)))  # near, what ends it
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    macros = {one: dict(small.macros(near=one[0], activation=one[1])) for one in VARIANTS}
+    return together("grouped_small", macros, tmp_path_factory)
+
+
 @needs_nvrtc
-@pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
-@pytest.mark.parametrize("near", [False, True])
+@pytest.mark.parametrize(("near", "activation"), VARIANTS)
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_the_tiles_compile_and_copy_while_they_multiply(
-    arch: str, near: bool, activation: str | None, tmp_path: Path
+    arch: str, near: bool, activation: str | None, compiled: Compiled
 ) -> None:
-    given = dict(small.macros(near=near, activation=activation))
-    code = machine_code.compiled("grouped_small", given, arch)
-    (found,) = machine_code.instructions([code], arch, tmp_path)
+    code, found = compiled(arch)[near, activation]
     assert found.count("FFMA") >= sum(5 * m * n // 32 for m, n in SIDES), "of four k, and of one"
     assert "LDGSTS" in found, "copies that hold no registers"
     # Chains of sums lie there, and what the error function puts aside.
