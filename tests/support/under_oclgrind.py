@@ -88,4 +88,5 @@ if __name__ == "__main__":
     if sys.argv[1:]:
         main(sys.argv[1])
     else:
+        import_module("scipy.special")  # of most of them, each 0.2 s
         forked.serve(main)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.support.conv_chains import drawn, layer, reference
+from tests.support.processors import TOLD
 from tilewright.backends.host.conv_direct import SINGLE_ENGINES
 from tilewright.backends.host.native import host
 from tilewright.backends.host.program import Program, joined
@@ -254,8 +255,7 @@ def test_processors_with_narrow_registers_are_right() -> None:
         "-k",
         some,
     ]
-    told = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+fma,+popcnt,+bmi,+bmi2"}
     found = subprocess.run(
-        command, env={**os.environ, **told}, capture_output=True, text=True, check=False
+        command, env={**os.environ, **TOLD}, capture_output=True, text=True, check=False
     )
     assert found.returncode == 0, found.stdout[-2000:]

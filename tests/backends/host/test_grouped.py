@@ -17,6 +17,7 @@ import pytest
 from tests.support.batches import arguments, batches, check_all, given_of, lists, small
 from tests.support.cases import Case
 from tests.support.checks import assert_right_together
+from tests.support.processors import HASWELL
 from tilewright import grouped_matmul, plan_grouped
 from tilewright.backends.host import compiled
 from tilewright.backends.host import grouped as native
@@ -31,7 +32,7 @@ from tilewright.inputs.devices import host
 pytestmark = pytest.mark.skipif(not compiled.available(), reason="needs Numba")
 NATIVE: dict[str, Any] = {"device": "host", "kernel": "native"}
 HELD = {
-    "haswell": "+avx2,+fma,+popcnt,+bmi,+bmi2",
+    "haswell": HASWELL,
     "nehalem": "+sse4.2,+popcnt",
 }
 

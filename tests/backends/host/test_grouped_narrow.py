@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tests.support.processors import TOLD
 from tilewright import grouped_matmul, plan_grouped
 from tilewright.backends.host import compiled
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
@@ -28,8 +29,6 @@ EDGES = (
     *((m, n, k) for m in (1, 7, 8, 9, 17) for n in (1, 15, 16, 33) for k in (1, 3, 4, 6, 35)),
     *((0, 4, 5), (4, 0, 5), (4, 5, 0), (60, 70, 600), (200, 300, 40), (3, 33, 2051)),
 )
-# Without instructions of bfloat16; int8's there are those of `whole_dot`, which have their tests.
-HELD = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+fma,+popcnt,+bmi,+bmi2"}
 
 
 def lying(array: Any, how: str) -> Any:
@@ -267,7 +266,8 @@ def test_mixed_types_are_refused_with_what_there_is() -> None:
 @pytest.mark.parametrize(
     ("told", "makes"),
     [
-        pytest.param(HELD, "halves", marks=pytest.mark.skipif(not X86, reason="x86's AVX2")),
+        # Without bfloat16's instructions; int8's there are those of `whole_dot`, tested there.
+        pytest.param(TOLD, "halves", marks=pytest.mark.skipif(not X86, reason="x86's AVX2")),
         ({"NUMBA_DISABLE_JIT": "1"}, "bytes_, halves"),
     ],
 )

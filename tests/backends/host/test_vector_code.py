@@ -7,12 +7,13 @@ import re
 import pytest
 
 from bench.arm_loops import assembly
+from tests.support.processors import HASWELL
 
 pytest.importorskip("numba")
 
-WIDE = "+avx512f,+avx512bw,+avx512vl,+avx512dq,+avx512cd,+avx2,+fma,+popcnt,+bmi,+bmi2"
+WIDE = f"+avx512f,+avx512bw,+avx512vl,+avx512dq,+avx512cd,{HASWELL}"
 PROCESSORS = {
-    "haswell": "+avx2,+fma,+popcnt,+bmi,+bmi2",
+    "haswell": HASWELL,
     "cascadelake": f"{WIDE},+avx512vnni",
     "cooperlake": f"{WIDE},+avx512vnni,+avx512bf16",
 }
