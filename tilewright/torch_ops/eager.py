@@ -87,7 +87,7 @@ def is_transformed() -> bool:
 
 
 # As `torch.compiler.assume_constant_result` has it, which loads torch's compilers: 1.1 s of the
-# 1.3 that the first product of a process took on an EPYC of Zen 4.
+# 1.3 that the first product of a process took on an AMD EPYC.
 vars(is_transformed)["_dynamo_marked_constant"] = True
 
 
