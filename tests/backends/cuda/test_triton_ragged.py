@@ -80,7 +80,7 @@ def test_depths_of_one_row_are_summed_without_them(target: str) -> None:
 
 
 PLANS = {
-    "plan_rows": {"TILE_M": 64, "RESTS_LAST": 1, "CLEARED": 64},
+    "plan_rows": {"TILE_M": 64, "UNIT": 16, "TURNS": 4, "RESTS_LAST": 0, "CLEARED": 64},
     "plan_depths": {},
     "count_groups": {"TILE_M": 256},
     "place_groups": {"TILE_M": 256, "RESTS_LAST": 0},

@@ -40,9 +40,13 @@ class Hopper:
         given, groups = work.operands, work.groups
         if work.depths:
             return _Depths(DepthPlan(given.a, given.offsets, groups), launch.Launch(work), groups)
-        last = launch.is_long(given.a.shape[0], groups)
+        long = launch.is_long(given.a.shape[0], groups)
         plan = RowPlan(
-            given.offsets, given.out, groups, launch.ROWS, clear=work.clear, rests_last=last
+            *(given.offsets, given.out, groups, launch.ROWS),
+            clear=work.clear,
+            rests_last=long,
+            unit=launch.UNIT,
+            turns=launch.BAND,
         )
         return _Rows(plan, launch.Launch(work), groups)
 

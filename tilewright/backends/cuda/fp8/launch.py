@@ -22,9 +22,10 @@ from tilewright.backends.cuda.machine.tensor_maps import (
 from tilewright.errors import DeviceError
 
 ROWS, COLUMNS = 256, 128  # of a tile
+UNIT = 64  # rows of a block; those past the last block of a tile's rows are left out
 _THREADS = 384
 _LONG = 4  # whole tiles of a group
-_BAND = 8  # entries, or tiles down, that take turns
+BAND = 8  # entries of a group, or tiles down, that take turns
 _pointer, _int, _long = ctypes.c_void_p, ctypes.c_int, ctypes.c_longlong
 
 
@@ -107,12 +108,11 @@ class Launch:
         blocks = min(units, self._call.tiles) if work.depths else units
         self._enqueue = nvrtc.launcher((kernel, blocks, _THREADS, nvrtc.Arguments((self._call,))))
         self._maps = [_Map(at + getattr(_Call, name).offset) for name in ("a", "b")]
-        self._groups = work.groups
         self._lock = threading.Lock()
 
     def _fixed(self, work: Fp8Work, fault: int) -> None:
         call, given, out = self._call, work.operands, work.operands.out
-        call.fault, call.band = fault, _BAND
+        call.fault, call.band = fault, BAND
         call.m = out.shape[1] if work.depths else 0
         call.n, call.k = out.shape[-1], 0 if work.depths else given.a.shape[1]
         call.across = -(-call.n // COLUMNS)
@@ -163,8 +163,6 @@ class Launch:
         call.vectors = int(((row | group) * out.element_size() | out.data_ptr()) % 16 == 0)
         if self._depths:
             call.b_scale_group = 0
-        else:
-            call.band = min(max(given.a.shape[0] // (self._groups * ROWS), 1), _BAND)
 
 
 class _Map:

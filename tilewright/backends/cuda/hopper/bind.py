@@ -25,7 +25,10 @@ class Ragged(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("c", "bias", "other", "source", "index")),
         *((name, ctypes.c_int) for name in ("n", "k", "stride", "across", "flags")),
-        *((name, ctypes.c_int) for name in ("bias_group", "bias_step", "band", "source_stride")),
+        *(
+            (name, ctypes.c_int)
+            for name in ("bias_group", "bias_step", "band", "source_stride", "slab")
+        ),
     ]
 
 

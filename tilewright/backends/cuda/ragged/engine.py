@@ -73,7 +73,6 @@ _WAY = 1 << 13  # bytes of the host that a prepared launch holds, about
 _CLASSES = sorted(
     {
         *(many.m // 2 for many in MANY.values()),
-        *(hopper_rows.ROWS * count for count in range(2, hopper_rows.BAND + 1)),
         hopper_rows.LONG * hopper_rows.ROWS,
         hopper_depths.SHORT,
         single.FEW,

@@ -3,25 +3,29 @@
 The launch reads its work from a table on the device, int32 [1 + entries, 4]:
 
     row 0      number of entries that follow, 0 (counts tiles during a launch), 0, 0
-    row e      group, first row of x, one past the last row, 0
+    row e      group, first row of x, one past the last row, turn
 
-An entry has at most ROWS rows, all of one group; a group of more rows has several entries, one of
-none has none. Rows in no entry are not touched. Any order is right; long entries first is faster.
-`entries(rows, groups)` bounds their number, so that a table can be allocated before offsets are
-known. Whoever plans on the device writes the table on the same stream before each launch.
+An entry has at most as many rows as a tile is wide, all of one group; a group of more rows has
+several entries, one of none has none. Rows in no entry are not touched. Any order is right; long
+entries first is faster. Of up to TURNS entries of a group that follow one another, `turn` is which
+of how many (<< 16): they take turns. `entries` bounds their number, so that a table can be
+allocated before offsets are known. Whoever plans on the device writes the table on the same stream
+before each launch.
 
-The weights give the rows of wgmma's tiles and x the columns, for those come in units of 32.
+The weights give the rows of wgmma's tiles and x the columns, for those come in units of 16: rows
+of a group are cut evenly in such units, for 272 as 256 and 16 load the weights twice and multiply
+by few rows for half the time of many.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilewright.backends.cuda.hopper import maps
 from tilewright.backends.cuda.hopper.bind import Ragged, defines
-from tilewright.backends.cuda.hopper.blocks import WIDE
+from tilewright.backends.cuda.hopper.blocks import FINE, SLIM, TALL, WIDE, HopperTile
 from tilewright.backends.cuda.hopper.records import ENGINE_STORES
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.backends.cuda.ragged.moving import LEFT, OUT, RIGHT, Moving
@@ -33,12 +37,38 @@ from tilewright.facts.verdict import Proposal
 ROWS = WIDE.width  # rows of x that one entry may have
 _RAGGED_ROWS = 1  # hopper_tiles.cuh
 LONG = 2  # whole tiles of a group from which on what is left of groups is better done last
-BAND = 4  # entries of a group, at most, whose tiles follow one another
+TURNS = 4  # entries of a group, at most, whose tiles follow one another
 
 
-def entries(rows: int, groups: int) -> int:
-    """How many entries `rows` rows in `groups` groups can need at most."""
-    return rows // ROWS + groups
+class Cut(NamedTuple):
+    """Tiles, in boxes of `slab` rows of x, and whether groups are cut evenly, not in whole ones."""
+
+    shape: HopperTile
+    slab: int
+    evenly: bool
+
+
+CUTS = {
+    "wide": Cut(WIDE.coarsely, 64, evenly=False),
+    "wide evenly": Cut(WIDE.coarsely, 32, evenly=True),
+    "tall": Cut(TALL, 80, evenly=True),
+    "slim": Cut(SLIM, 72, evenly=True),
+}
+
+
+def cut_of(rows: int, groups: int) -> Cut:
+    """How groups of so many rows together are cut."""
+    return CUTS["wide" if is_long(rows, groups) else "slim"]
+
+
+def is_long(rows: int, groups: int) -> bool:
+    """Whether groups have so many whole tiles that what is left of them is better done last."""
+    return rows >= LONG * groups * ROWS
+
+
+def entries(rows: int, groups: int, height: int = ROWS) -> int:
+    """How many entries of so many rows `rows` rows in `groups` groups can need at most."""
+    return rows // height + groups
 
 
 class HopperRows:
@@ -59,11 +89,19 @@ class HopperRows:
 
     def bind(self, proposal: Proposal, work: RaggedWork) -> Way:
         """The planning launch and the multiplying one. Raises DeviceError."""
-        moving = prepared(work.x, work.w, work.out, work.bias)
         groups, rows = work.w.shape[0], work.x.shape[0]
-        last = rows >= LONG * groups * ROWS
-        plan = RowPlan(work.offsets, work.out, groups, ROWS, clear=work.clear, rests_last=last)
-        return _Launches(plan, moving, groups)
+        cut = cut_of(rows, groups)
+        moving = prepared(work.x, work.w, work.out, work.bias, cut)
+        last = is_long(rows, groups) and not cut.evenly
+        unit, height = FINE if cut.evenly else None, cut.shape.width
+        plan = RowPlan(
+            *(work.offsets, work.out, groups, height),
+            clear=work.clear,
+            rests_last=last,
+            unit=unit,
+            turns=TURNS,
+        )
+        return _Launches(plan, moving, groups, height)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +111,19 @@ class _Launches:
     plan: RowPlan
     moving: Moving
     groups: int
+    height: int
 
     def __call__(
         self, stream: int, x: Any, w: Any, offsets: Any, bias: Any, out: Any, *_: Any
     ) -> None:
-        table = memory(x, 4 + 4 * entries(x.shape[0], self.groups))
+        table = memory(x, 4 + 4 * entries(x.shape[0], self.groups, self.height))
         self.plan.launch(stream, offsets, table, out)
         self.moving.launch(stream, table, w, x, out, bias, x.shape[0])
 
     def standing(self, x: Any, w: Any, offsets: Any, out: Any) -> Callable[[int], None] | None:
         """As `Standing` has it; without a bias."""
         rows = x.shape[0]
-        table = memory(x, 4 + 4 * entries(rows, self.groups))
+        table = memory(x, 4 + 4 * entries(rows, self.groups, self.height))
         plan = self.plan.standing(offsets, table, out)
         multiply = self.moving.standing(table, w, x, out, rows)
         return in_turn(plan, multiply, table)
@@ -121,42 +160,43 @@ def why_not(x: Any, w: Any, out: Any, bias: Any, device: Device) -> str | None:
     return None if aligned else "rows of x and w must begin at multiples of 16 bytes"
 
 
-def prepared(x: Any, w: Any, out: Any, bias: Any = None) -> Moving:
+def prepared(x: Any, w: Any, out: Any, bias: Any = None, cut: Cut | None = None) -> Moving:
     """The kernel for these and for all that lie alike; see `why_not`. Launch it on w, x and out.
 
     x and out have as many rows as the launch says. Its table is int32 [1 + entries, 4] on the
-    device, as drawn above, read at each launch; `bias` is [groups, n] of x's dtype. Raises
-    DeviceError.
+    device, as drawn above, read at each launch; `bias` is [groups, n] of x's dtype. `cut` is
+    `cut_of` unless given. Raises DeviceError.
     """
     import torch
 
     groups, k, n = w.shape
+    cut = cut or cut_of(x.shape[0], groups)
     ordinal, dtype = x.device.index, str(x.dtype).removeprefix("torch.")
     transposed = _k_contiguous(w)
     stores = out.data_ptr() % 16 == 0 and out.stride(0) % 8 == 0 and n >= 8
     weights = (groups * n, k) if transposed else (groups * k, n)
     matrices = [
         (LEFT, maps.Matrix(w.data_ptr(), *weights, 2 * row_step(w))),
-        (RIGHT, maps.Matrix(x.data_ptr(), x.shape[0], x.shape[1], 2 * x.stride(0))),
+        (RIGHT, maps.Matrix(x.data_ptr(), x.shape[0], x.shape[1], 2 * x.stride(0), cut.slab)),
     ]
     if stores:
         results = maps.Matrix(out.data_ptr(), out.shape[0], n // 8 * 8, 2 * out.stride(0))
-        matrices.append((OUT, results))
+        matrices += [(OUT, results), (OUT, results._replace(high=FINE))]
     epilogue = None if bias is None else "none"
-    macros = defines(dtype, WIDE, (not transposed, False, True), epilogue, _RAGGED_ROWS)
+    macros = defines(dtype, cut.shape, (not transposed, False, True), epilogue, _RAGGED_ROWS)
     shared = Ragged(
         n=n,
         k=k,
         stride=out.stride(0),
-        across=-(-n // WIDE.rows),
+        across=-(-n // cut.shape.rows),
         flags=ENGINE_STORES * stores,
-        band=min(max(x.shape[0] // (groups * ROWS), 1), BAND),
+        slab=cut.slab,
     )
     if bias is not None:
         shared.bias_group, shared.bias_step = bias.stride()
-    kernel = nvrtc.function("hopper_multiply", macros, ordinal, shared=WIDE.shared)
+    kernel = nvrtc.function("hopper_multiply", macros, ordinal, shared=cut.shape.shared)
     units = torch.cuda.get_device_properties(ordinal).multi_processor_count
-    return Moving(kernel, units, WIDE.threads, 0, matrices, dtype, shared, {RIGHT, OUT})
+    return Moving(kernel, units, cut.shape.threads, 0, matrices, dtype, shared, {RIGHT, OUT})
 
 
 def row_step(w: Any) -> int:

@@ -17,7 +17,7 @@ from tilewright.backends.cuda.hopper.bind import Ragged
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.backends.cuda.machine.tensor_maps import ALIGNMENT, BYTES
 
-_MAPS = 3
+_MAPS = 4
 # The operand that a matrix is; OTHER is a second result.
 LEFT, RIGHT, OUT, OTHER = 0, 1, 2, 3
 
@@ -37,7 +37,7 @@ class Moving:
         grow: Collection[int] = (),
         chosen: int | None = None,
     ) -> None:
-        """Everything but the launch; each of at most three matrices with the operand that it is.
+        """Everything but the launch; each of at most four matrices with the operand that it is.
 
         Operands that `grow` have as many rows as a launch says; those of the `chosen` one are found
         by index. Raises DeviceError where the driver refuses a map.

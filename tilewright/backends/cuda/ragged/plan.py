@@ -29,20 +29,34 @@ class RowPlan:
     """The table of rows for operands that lie alike, of any number of rows."""
 
     def __init__(
-        self, offsets: Any, out: Any, groups: int, height: int, *, clear: bool, rests_last: bool
+        self,
+        offsets: Any,
+        out: Any,
+        groups: int,
+        height: int,
+        *,
+        clear: bool,
+        rests_last: bool = False,
+        unit: int | None = None,
+        turns: int = 1,
     ) -> None:
-        """`height` is the most rows of an entry; `rests_last` puts entries of fewer last."""
+        """`height` is the most rows of an entry; `rests_last` puts entries of fewer last.
+
+        With a `unit`, entries of a group are about as long, in such units, and long ones first; up
+        to so many `turns` share what they read. Where groups are many neither is done.
+        """
         self._ordinal, self._groups, self._height = ordinal_of(out), groups, height
         self._clear, self._flag = clear, faults.flag(self._ordinal)
         self._counts = -(-groups // _COUNTED) if groups > _MANY else 0
         self._common = {"LEADING": offsets.shape[0] - groups, "TILE_M": height}
-        order = self._order = {"RESTS_LAST": rests_last}
+        order = {"RESTS_LAST": rests_last}
+        evenly = self._evenly = {**order, "UNIT": unit or height, "TURNS": turns}
         where = (groups, offsets.stride(0))
         result = (*where, out.shape[1], *out.stride())
         table = memory(out, 4)
         if not self._counts:
             self._plan = self._task(
-                "plan_rows", (offsets, table, self._flag, out, 0, *result), order
+                "plan_rows", (offsets, table, self._flag, out, 0, *result), evenly
             )
             return
         self._count = self._task("count_groups", (offsets, table, 0, *where), {})
@@ -82,7 +96,7 @@ class RowPlan:
         programs = self._groups + (-(-out.shape[0] // _CLEARED) if self._clear else 0)
         result = (out.shape[0], self._groups, offsets.stride(0), out.shape[1], *out.stride())
         arguments = (offsets, table, self._flag, out, *result)
-        constants = self._constants("plan_rows", self._order)
+        constants = self._constants("plan_rows", self._evenly)
         return standing(_task("plan_rows", programs, arguments, constants))
 
 

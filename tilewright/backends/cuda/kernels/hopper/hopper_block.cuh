@@ -57,7 +57,7 @@ __device__ __forceinline__ int ask_tile(const Block& block, const Table& tiles, 
                                         int t) {
 #if TAKES_NEXT
     // As many ask as there are tiles; the last of them sets the count back for the next launch.
-    u32 next = gridDim.x + atomicInc(tiles.taken(), tiles.count - 1);
+    u32 next = in_turn(tiles, gridDim.x + atomicInc(tiles.taken(), tiles.count - 1));
     barrier_wait(block.read(turns.place), turns.phase ^ 1);
     write_one(block.turn(turns.place), next);
     barrier_arrive(block.announced(turns.place));

@@ -26,7 +26,7 @@ struct alignas(64) Call {
     int* fault;
     long long out_row, out_group;  // elements from one row of C, or group, to the next
     int m, n, k;                   // m of DEPTHS only
-    int across, band, tiles;       // tiles across n; entries (or tiles down) that take turns
+    int across, band, tiles;       // tiles across n; of DEPTHS tiles down that take turns, and tiles
     int a_scale_row, a_scale_k;    // elements from one scale to the next
     int b_scale_group, b_scale_column, b_scale_k;
     int vectors;  // whether rows of C begin at multiples of 16 bytes
@@ -49,7 +49,7 @@ struct Tile {
     int group, a_row, rows, b_row, column, columns, begin, steps;
 };
 
-// Entries that follow one another take turns, so that they find the same B in cache.
+// Entries of a group that follow one another take turns, so that they find the same B in cache.
 __device__ __forceinline__ Tile tile_of(const Call& call, int t) {
 #if DEPTHS
     int down = (call.m + 255) / 256, each = down * call.across, local = t % each;
@@ -67,10 +67,15 @@ __device__ __forceinline__ Tile tile_of(const Call& call, int t) {
     }
     return {e.x, row, rows, column, column, columns, e.y, steps};
 #else
-    int entries = __ldg(&call.table->x), band = t / (call.band * call.across) * call.band;
-    int height = entries - band < call.band ? entries - band : call.band;
-    int rest = t - band * call.across, column = rest / height * 128;
-    int4 e = __ldg(call.table + 1 + band + rest % height);
+    int entry = t / call.across, column = t % call.across;
+    int4 e = __ldg(call.table + 1 + entry);
+    int height = e.w >> 16;
+    if (height > 1) {
+        int top = entry - (e.w & 0xffff), rest = t - top * call.across;
+        column = rest / height;
+        e = __ldg(call.table + 1 + top + rest % height);
+    }
+    column *= 128;
     int columns = call.n - column < 128 ? call.n - column : 128;
     return {e.x, e.y, e.z - e.y, e.x * call.n + column, column, columns, 0, (call.k + 127) / 128};
 #endif

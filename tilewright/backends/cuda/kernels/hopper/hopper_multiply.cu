@@ -68,14 +68,14 @@ constexpr bool KEEPS = !CONSUMERS_STORE && ACTIVATION != 2;
 typedef ScalarsOf<u16> Scalars;
 
 // Whether a record says of how many of the right operand's rows a box is: `slab`.
-constexpr bool IN_SLABS = !RAGGED && !RIGHT_MN;
+constexpr bool IN_SLABS = !RAGGED_DEPTHS && !RIGHT_MN;
 // Which widths there are.
 __host__ __device__ constexpr bool is_width(int w) {
-    return w <= WIDTH && (w % 32 == 0 || (w > COARSE && !RAGGED));
+    return w <= WIDTH && (w % 32 == 0 || (w > COARSE && !RAGGED_DEPTHS));
 }
 
 static_assert(CLUSTER == 1 || !TAKES_NEXT, "blocks that take what comes next are not in step");
-static_assert(STRIPS == 1 || !RAGGED, "tiles of strips are cut by records.py");
+static_assert(STRIPS == 1 || !RAGGED_DEPTHS, "zeros past a group's end are one strip's");
 static_assert(!CHOSEN || (RAGGED && WARPGROUPS == 2 && CLUSTER == 1), "a warp loads that stores");
 
 // A step's boxes of one operand: all of them, or this block's part of those that all blocks share.
@@ -132,8 +132,8 @@ __device__ __forceinline__ void take_maps(const Table& tiles, const char* maps) 
 __device__ void load_tiles(const Block& block, const Table& tiles, const char* maps) {
     Ring<STAGES> ring;
     Ring<TURNS> turns;
-    int t = blockIdx.x;
-    if (t >= tiles.count) return;
+    int t = in_turn(tiles, blockIdx.x);
+    if (!is_tile(tiles, t)) return;
     int4 head = quad(tiles, t, 0), left = quad(tiles, t, 1), right = quad(tiles, t, 2);
     int slab = IN_SLABS ? quad(tiles, t, 4).w & 255 : 64;
     for (;;) {
@@ -142,7 +142,7 @@ __device__ void load_tiles(const Block& block, const Table& tiles, const char* m
         Walk b = {maps + 128ll * head.y, right.x, right.y, right.z, s.flags & RIGHT_PACKED};
         int high = slab, right_bytes = (s.width + high - 1) / high * high * 128;
         t = ask_tile(block, tiles, turns, t);
-        bool more = t < tiles.count;
+        bool more = is_tile(tiles, t);
         if (more) {
             head = quad(tiles, t, 0), left = quad(tiles, t, 1), right = quad(tiles, t, 2);
             if (IN_SLABS) slab = quad(tiles, t, 4).w & 255;
@@ -194,14 +194,15 @@ __device__ void store_tiles(const Block& block, const Table& tiles, const char* 
     Ring<TURNS> turns;
     int lane = threadIdx.x & 31;
     bool asks = share == 0 && lane == 0;
-    for (int t = blockIdx.x; t < tiles.count; t = next_dealt_tile(block, turns, t)) {
+    for (int t = in_turn(tiles, blockIdx.x); is_tile(tiles, t);
+         t = next_dealt_tile(block, turns, t)) {
         int4 head = quad(tiles, t, 0), place = quad(tiles, t, 3), address = quad(tiles, t, 4);
         Shape s = shape_of(head, quad(tiles, t, 1).w, quad(tiles, t, 2).w);
         u16* c = (u16*)(((u64)(u32)address.y << 32) | (u32)address.x);
         long long stride = place.w;
         bool aligned = s.flags & COPY_ENGINE_STORES;
         const char *map = maps + 128ll * address.z, *close = maps + 128ll * (address.w >> 8);
-        bool closely = TRANSPOSED && !RAGGED && address.w >> 8;
+        bool closely = TRANSPOSED && aligned && address.w >> 8;
         int pieces = (s.width + 63) / 64, strips = (s.rows + 63) / 64 - group * STRIPS;
 #pragma unroll 1
         for (int h = 0; h < strips && h < STRIPS; ++h) {
@@ -211,7 +212,7 @@ __device__ void store_tiles(const Block& block, const Table& tiles, const char* 
                 int rows = (TRANSPOSED ? s.columns : s.rows) - top;
                 int columns = (TRANSPOSED ? s.rows : s.columns) - first;
                 // Where C is ragged, rows past the end, which a box would hold, are another group's.
-                bool engine = aligned && (!RAGGED || rows >= 64);
+                bool engine = aligned && (!RAGGED || rows >= 64 || (closely && rows >= 16));
                 int side_by_side =
                     TRANSPOSED || aligned ? 1 : pieces - p < SLOTS ? pieces - p : SLOTS;
                 Ring<SLOTS> from = ring;
@@ -229,7 +230,7 @@ __device__ void store_tiles(const Block& block, const Table& tiles, const char* 
                             column = TRANSPOSED ? place.x : place.y;
                         u32 piece = block.piece(group, from.place);
                         if (closely && rows < 64) {
-                            for (int r = 0; r < rows; r += 16)
+                            for (int r = 0; r < (RAGGED ? rows - 15 : rows); r += 16)
                                 add_box(close, column + first, row + top + r, piece + 128 * r);
                             stores_commit();
                         } else {
@@ -239,9 +240,15 @@ __device__ void store_tiles(const Block& block, const Table& tiles, const char* 
                     if (columns < 64 && (columns & 7))
                         store_rest<u16>(block.piece(group, from.place), corner, stride,
                                         rows < 64 ? rows : 64, columns, share, STORERS);
+                    if (RAGGED && rows < 64 && rows & 15) {
+                        int done = rows & ~15;
+                        store_rows<u16>(block.piece(group, 0) + 128 * done, SLOTS, from.place, 1,
+                                        corner + stride * done, stride, rows & 15,
+                                        columns < 64 ? columns : 64, share, STORERS);
+                    }
                     __syncwarp();
                     // The place before this one is free once the copy engine has read it.
-                    if (SLOTS > 1 && asks && p > 1) {
+                    if (SLOTS > 1 && asks && p > 1 && !(RAGGED_ROWS && rows < 64)) {
                         store_wait_read<1>();
                         barrier_arrive(block.taken(group, from.place ? from.place - 1 : SLOTS - 1));
                     }
@@ -249,7 +256,7 @@ __device__ void store_tiles(const Block& block, const Table& tiles, const char* 
                     if (asks && last) store_wait_read<0>();
                     if (asks ? last : lane == 0) barrier_arrive(block.taken(group, from.place));
                 } else {
-                    if (STRIPS > 1)  // C's rows lie aligned, but have less than 16 bytes
+                    if (STRIPS > 1 && !RAGGED)  // C's rows lie aligned, but have less than 16 bytes
                         store_rest<u16>(block.piece(group, from.place), corner, stride,
                                         rows < 64 ? rows : 64, columns, share, STORERS);
                     else if (!CONSUMERS_STORE || aligned)
@@ -272,7 +279,9 @@ __device__ __forceinline__ void multiply_tile(const Block& block, Shape s, int4 
                                               int group, Ring<STAGES>& ring, Ring<SLOTS>& pieces,
                                               bool& lead, Kept& kept) {
     float d[STRIPS][W / 2];
-    RowBias bias = row_bias(ragged, place, s, group);
+    RowBias bias[STRIPS];
+#pragma unroll
+    for (int h = 0; h < STRIPS; ++h) bias[h] = row_bias(ragged, place, s, group * STRIPS + h);
     // Where sums are numbers of C, the first strip's begin to leave while others are multiplied.
     constexpr int EARLY = STRIPS > 1 && !GENERAL ? (W < 64 ? W : 64) / 8 : 0;
     bool whole = STRIPS > 1 && s.slices == STEP_SLICES;
@@ -285,7 +294,7 @@ __device__ __forceinline__ void multiply_tile(const Block& block, Shape s, int4 
         int strip = group * STRIPS + h;
         if (h && 64 * strip >= s.rows) continue;
 #if GENERAL && RAGGED
-        finish<W>(d[h], bias);
+        finish<W>(d[h], bias[h]);
 #else
         finish<W>(d[h], scalars, place, s, strip);
 #endif
@@ -326,8 +335,8 @@ __device__ void multiply_tiles(const Block& block, const Table& tiles, const Sca
     Ring<SLOTS> pieces;
     Ring<TURNS> turns;
     Kept kept;
-    int t = blockIdx.x;
-    if (t >= tiles.count) return;
+    int t = in_turn(tiles, blockIdx.x);
+    if (!is_tile(tiles, t)) return;
     bool lead = SKEW && WARPGROUPS == 2 && group == 0;
     // The second warpgroup starts SKEW steps late, so that one multiplies while the other finishes.
     if (SKEW && WARPGROUPS == 2 && group == 1) asm volatile("bar.sync 1, 256;" ::: "memory");
@@ -337,7 +346,7 @@ __device__ void multiply_tiles(const Block& block, const Table& tiles, const Sca
         Shape s = uniform(shape_of(head, rows, columns));
         int4 here = place, there = address;
         t = next_dealt_tile(block, turns, t);
-        bool more = t < tiles.count;
+        bool more = is_tile(tiles, t);
         if (more) {
             head = quad(tiles, t, 0), rows = quad(tiles, t, 1).w, columns = quad(tiles, t, 2).w;
             place = quad(tiles, t, 3), address = quad(tiles, t, 4);

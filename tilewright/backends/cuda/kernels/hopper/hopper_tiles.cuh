@@ -31,11 +31,13 @@ struct Shape {
 // Where only the device knows the sizes (RAGGED), a table of 4 integers an entry stands instead:
 //
 //   entry 0   how many entries follow, 0 (counts tiles during a launch), 0, 0
-//   entry e   group, first row of x, one past its last, 0
+//   entry e   group, first row of x, one past its last, turn
 //
 // and a record is made of an entry and of what all groups share. RAGGED_ROWS: C's rows of a group
 // are x's times its weights, [groups, n, k] or, where LEFT_MN, [groups, k, n], plus its bias; an
-// entry has at most WIDTH rows. Weights are on the left, x on the right; maps of weights, x and C.
+// entry has at most WIDTH rows. Weights are on the left, x on the right; maps of weights, x, C and,
+// where its rows are aligned, C in boxes of 16 rows. `turn`: of how many entries of a group that follow
+// one another (<< 16) it is which; they take turns, so that they find the same weights in cache.
 // RAGGED_DEPTHS: C [groups, k, n] is x' y, of x [rows, k] and y [rows, n], rows of the group; an
 // entry is a group; maps of x, y and C. `slices` are then single rows of the last step.
 #define RAGGED_ROWS (RAGGED == 1)
@@ -53,13 +55,14 @@ struct Ragged {
     const int* index;                 // and for each row which row of it that is
     int n, k, stride, across, flags;  // stride of C's rows; tiles across n; flags as above
     int bias_group, bias_step;        // elements from a group's bias to the next, and within one
-    int band;                         // entries that take turns, so as to share their weights
+    int band;                         // of hopper_chosen.cu: entries that take turns
     int source_stride;                // bytes from a row of the source to the next
+    int slab;                         // of RAGGED_ROWS: rows of a box of x
 };
 
 // The maps of such a launch.
 struct alignas(64) Maps {
-    char of[3 * 128];
+    char of[4 * 128];
 };
 
 // What a whole step counts as in `slices`.
@@ -93,21 +96,19 @@ __device__ __forceinline__ int4 made(const int4* table, int tile, int which, con
 }
 #elif RAGGED_ROWS
 __device__ __forceinline__ int4 made(const int4* table, int tile, int which, const Ragged& r) {
-    constexpr int TALL = 64 * WARPGROUPS;
-    int entries = __ldg(&table->x), band = tile / (r.band * r.across) * r.band;
-    int height = entries - band < r.band ? entries - band : r.band, rest = tile - band * r.across;
-    int column = rest / height, first = column * TALL;
-    int4 e = __ldg(table + 1 + band + rest - column * height);
+    constexpr int TALL = 64 * WARPGROUPS * STRIPS;
+    int entry = tile / r.across, first = (tile - entry * r.across) * TALL;
+    int4 e = __ldg(table + 1 + entry);
     int columns = e.z - e.y, steps = (r.k + 63) / 64,
         rows = r.n - first < TALL ? r.n - first : TALL;
-    int slices = r.k ? (r.k - 64 * (steps - 1) + 15) / 16 : 4;
-    if (which == 0) return {0, 1, steps, (columns + 31) / 32 * 32 | slices << 16 | r.flags << 24};
+    int slices = r.k ? (r.k - 64 * (steps - 1) + 15) / 16 : 4, by = columns > COARSE ? 15 : 31;
+    if (which == 0) return {0, 1, steps, (columns + by & ~by) | slices << 16 | r.flags << 24};
     if (which == 1)
         return LEFT_MN ? int4{first, e.x * r.k, 0, rows} : int4{0, e.x * r.n + first, 0, rows};
     if (which == 2) return {0, e.y, 0, columns};
     if (which == 3) return {first, e.y, e.x, r.stride};
     u64 c = (u64)(r.c + 2 * ((long long)e.y * r.stride + first));
-    return {(int)(u32)c, (int)(u32)(c >> 32), 2, 0};
+    return {(int)(u32)c, (int)(u32)(c >> 32), 2, r.slab | 3 << 8};
 }
 #endif
 
@@ -120,6 +121,25 @@ struct Table {
         return RAGGED_ROWS ? (u32*)&tiles[0].y : (u32*)(tiles + 5ll * count);
     }
 };
+
+// Which tile is the t-th to be worked on: entries that take turns do so column after column of theirs.
+// Whoever asks for it says so to the others, -1 after the last, as they have few registers.
+__device__ __forceinline__ int in_turn(const Table& table, int t) {
+#if RAGGED_ROWS && !CHOSEN
+    if (t >= table.count) return -1;
+    int across = table.ragged.across, entry = t / across, turn = __ldg(&table.tiles[1 + entry].w);
+    int height = turn >> 16;
+    if (height <= 1) return t;
+    int first = (entry - (turn & 0xffff)) * across, column = (t - first) / height;
+    return first + (t - first - column * height) * across + column;
+#else
+    return t;
+#endif
+}
+
+__device__ __forceinline__ bool is_tile(const Table& table, int t) {
+    return RAGGED_ROWS && !CHOSEN ? t >= 0 : t < table.count;
+}
 
 __device__ __forceinline__ int4 quad(const Table& table, int tile, int which) {
 #if RAGGED

@@ -108,7 +108,7 @@ def place_groups(
     tl.store(places + 2 * group + 1, rest_at, mask=group < groups)
     number = wholes + rest_at if RESTS_LAST else whole_at + rest_at + whole
     row = begin.to(tl.int32) + whole * TILE_M
-    write_entries(table, number, group, row, end.to(tl.int32), good & (rest > 0))
+    write_entries(table, number, group, row, end.to(tl.int32), 0 * group, good & (rest > 0))
     if mine == 0:
         write_head(table, wholes + rests)
         place = ends + (first_bad - 1).to(tl.int64) * step
@@ -154,7 +154,7 @@ def fill_groups(
             if not RESTS_LAST:
                 number += tl.load(places + 2 * group + 1)
             row = begin + entry * TILE_M
-            write_entries(table, number, group, row, row + TILE_M, inside)
+            write_entries(table, number, group, row, row + TILE_M, 0 * group, inside)
     else:
         first = tl.load(places + 2 * groups + 1)
         last = tl.load(places + 2 * groups + 2)
@@ -219,4 +219,4 @@ def place_long(
     many = ((group < groups) & (end - begin > long)).to(tl.int32)
     at = before + tl.cumsum(many, 0) - many
     number = tl.where(many > 0, at, everything + group - at)
-    write_entries(table, number, group, begin, end, group < groups)
+    write_entries(table, number, group, begin, end, 0 * group, group < groups)

@@ -2,7 +2,7 @@
 
     offsets (ends of the groups, `step` elements apart)        table (int32 x 4)
     [ 3 | 3 | 200 | ... ]    LEADING 1 where a 0 begins        [how many  0  _  _]
-      group 1 has rows 3 .. 3, group 2 rows 3 .. 200           [g  row  end  _] ...
+      group 1 has rows 3 .. 3, group 2 rows 3 .. 200           [g  row  end  turn] ...
 
 Offsets that decrease, begin below 0 or run past the rows are found here, and `fault` gets the
 number of such a group plus one. Rows are up to 2^31 - 64, so no sum here goes past an end.
@@ -35,12 +35,13 @@ def rows_of(group, offsets, step, fault, rows, LEADING: tl.constexpr):
 
 
 @triton.jit
-def write_entries(table, number, group, row, end, inside):
-    """Entries of a table."""
+def write_entries(table, number, group, row, end, turn, inside):
+    """Entries of a table; `turn`: which of how many << 16 that share what they read, 0 of none."""
     place = table + 4 + 4 * number.to(tl.int64)
     tl.store(place, group, mask=inside)
     tl.store(place + 1, row, mask=inside)
     tl.store(place + 2, end, mask=inside)
+    tl.store(place + 3, turn, mask=inside)
 
 
 @triton.jit

@@ -2,7 +2,11 @@
 
     offsets (ends of the groups)      plan_rows, a program a group        table (int32 x 4)
     [ 3 | 3 | 200 | ... ]      ->     tiles of all groups before mine  -> [how many  0  _  _]
-                                      + my own                            [g  row  end  _] ...
+                                      + my own                            [g  row  end  turn] ...
+
+    A group's rows are cut into as few entries as TILE_M allows, evenly in units of UNIT rows (as
+    many as TILE_M: wholes and a rest), and groups of longer entries come first. Up to TURNS entries
+    of a group say which of how many they are, so that their tiles take turns.
 
     More programs clear rows that no group has. The table for depths has an entry of each group
     (plan_depths), those of most rows first.
@@ -39,6 +43,8 @@ def plan_rows(
     c_col,
     LEADING: tl.constexpr,
     TILE_M: tl.constexpr,
+    UNIT: tl.constexpr,
+    TURNS: tl.constexpr,
     RESTS_LAST: tl.constexpr,
     BLOCK: tl.constexpr,
     CLEARED: tl.constexpr,
@@ -47,16 +53,21 @@ def plan_rows(
     mine = tl.program_id(0)
     if mine < groups:
         ends = offsets + tl.full((), LEADING, tl.int64) * step
-        _plan_group(
-            ends, step, table, fault, mine, groups, rows, LEADING, TILE_M, RESTS_LAST, BLOCK
-        )
+        if RESTS_LAST:
+            _plan_wholes(
+                ends, step, table, fault, mine, groups, rows, LEADING, TILE_M, TURNS, BLOCK
+            )
+        else:
+            _plan_evenly(
+                ends, step, table, fault, mine, groups, rows, LEADING, TILE_M, UNIT, TURNS, BLOCK
+            )
     else:
         first, last = with_a_group(offsets, step, groups, rows, LEADING, BLOCK)
         clear_rows(c, c_row, c_col, mine - groups, first, last, rows, columns, CLEARED)
 
 
 @triton.jit
-def _plan_group(
+def _plan_wholes(
     ends,
     step,
     table,
@@ -66,23 +77,22 @@ def _plan_group(
     rows,
     LEADING: tl.constexpr,
     TILE_M: tl.constexpr,
-    RESTS_LAST: tl.constexpr,
+    TURNS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Table entries of one group; that of the last group also how many there are.
 
-    RESTS_LAST: entries of TILE_M rows come before all others, so that long work is not begun late.
+    Entries of TILE_M rows come before all others, so that long work is not begun late.
     """
     first_bad = groups
     before = tl.zeros((), tl.int32)  # entries of the groups before this one
     rests = tl.zeros((), tl.int32)  # those of them that have fewer rows
     wholes = tl.zeros((), tl.int32)  # entries of TILE_M rows of all groups
-    for start in range(0, groups if RESTS_LAST else mine + 1, BLOCK):
+    for start in range(0, groups, BLOCK):
         group = start + tl.arange(0, BLOCK)
-        live = group < groups if RESTS_LAST else group <= mine
-        begin, end, bad = bounds(ends, step, group, live, rows, LEADING)
+        begin, end, bad = bounds(ends, step, group, group < groups, rows, LEADING)
         first_bad = tl.minimum(first_bad, tl.min(tl.where(bad, group, groups)))
-        good = live & (group < first_bad)
+        good = (group < groups) & (group < first_bad)
         whole = tl.where(good, (end - begin) // TILE_M, 0).to(tl.int32)
         rest = tl.where(good, (end - begin) % TILE_M > 0, 0).to(tl.int32)
         before += tl.sum(tl.where(group < mine, whole + rest, 0))
@@ -90,22 +100,90 @@ def _plan_group(
         wholes += tl.sum(whole)
     place = ends + mine.to(tl.int64) * step
     begin = tl.load(place - step, mask=mine + LEADING > 0, other=0).to(tl.int32)
-    end = tl.load(place).to(tl.int32)
-    length = end - begin
+    length = tl.load(place).to(tl.int32) - begin
     own = tl.where(mine < first_bad, length // TILE_M + (length % TILE_M > 0).to(tl.int32), 0)
     for start in range(0, own, BLOCK):
         entry = start + tl.arange(0, BLOCK)
-        number = before + entry
         left = length - entry * TILE_M
-        if RESTS_LAST:
-            number = tl.where(left < TILE_M, wholes + rests, number - rests)
+        number = tl.where(left < TILE_M, wholes + rests, before + entry - rests)
+        turn = tl.where(left < TILE_M, 0, _turn_of(entry, length // TILE_M, TURNS))
         row = begin + entry * TILE_M
         group = tl.zeros((BLOCK,), tl.int32) + mine
-        write_entries(table, number, group, row, row + tl.minimum(left, TILE_M), entry < own)
+        end = row + tl.minimum(left, TILE_M)
+        write_entries(table, number, group, row, end, turn, entry < own)
     if mine == groups - 1:
         write_head(table, before + own)
         if first_bad < groups:
             tl.store(fault, first_bad + 1)
+
+
+@triton.jit
+def _plan_evenly(
+    ends,
+    step,
+    table,
+    fault,
+    mine,
+    groups,
+    rows,
+    LEADING: tl.constexpr,
+    TILE_M: tl.constexpr,
+    UNIT: tl.constexpr,
+    TURNS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Table entries of one group, about as long, longer ones first; the last also counts."""
+    place = ends + mine.to(tl.int64) * step
+    begin = tl.load(place - step, mask=mine + LEADING > 0, other=0).to(tl.int32)
+    length = tl.load(place).to(tl.int32) - begin
+    own, units, longest = _cut(length, TILE_M, UNIT)
+    first_bad = groups
+    before = tl.zeros((), tl.int32)
+    everything = tl.zeros((), tl.int32)
+    for start in range(0, groups, BLOCK):
+        group = start + tl.arange(0, BLOCK)
+        first, last, bad = bounds(ends, step, group, group < groups, rows, LEADING)
+        first_bad = tl.minimum(first_bad, tl.min(tl.where(bad, group, groups)))
+        good = (group < groups) & (group < first_bad)
+        count, _, high = _cut(tl.where(good, last - first, 0).to(tl.int32), TILE_M, UNIT)
+        ahead = (high > longest) | ((high == longest) & (group < mine))
+        before += tl.sum(tl.where(ahead, count, 0))
+        everything += tl.sum(count)
+    own = tl.where(mine < first_bad, own, 0)
+    for start in range(0, own, BLOCK):
+        entry = start + tl.arange(0, BLOCK)
+        row = _beginning(entry, units, own, UNIT)
+        end = tl.where(entry + 1 < own, _beginning(entry + 1, units, own, UNIT), length)
+        turn = _turn_of(entry, own, TURNS)
+        group = tl.zeros((BLOCK,), tl.int32) + mine
+        write_entries(table, before + entry, group, begin + row, begin + end, turn, entry < own)
+    if mine == groups - 1:
+        write_head(table, everything)
+        if first_bad < groups:
+            tl.store(fault, first_bad + 1)
+
+
+@triton.jit
+def _turn_of(entry, count, TURNS: tl.constexpr):
+    """Of `count` entries, up to TURNS of which take turns: whose turn, and of how many << 16."""
+    turn = entry % TURNS
+    return turn | (tl.minimum(count - entry + turn, TURNS) << 16)
+
+
+@triton.jit
+def _cut(length, TILE_M: tl.constexpr, UNIT: tl.constexpr):
+    """Of so many rows: how many entries, units of rows, and units of the longest entry."""
+    count = length // TILE_M + (length % TILE_M > 0).to(tl.int32)
+    units = length // UNIT + (length % UNIT > 0).to(tl.int32)
+    some = tl.maximum(count, 1)
+    return count, units, units // some + (units % some > 0).to(tl.int32)
+
+
+@triton.jit
+def _beginning(entry, units, count, UNIT: tl.constexpr):
+    """The first row of an entry of a group: longer ones first, none a unit longer than another."""
+    fewer = units // count
+    return (entry * fewer + tl.minimum(entry, units - fewer * count)) * UNIT
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -132,4 +210,4 @@ def plan_depths(
         length = tl.where(bad, 0, last - first)
         ahead = live & ((length > own) | ((length == own) & (group < mine)))
         number += tl.sum(ahead.to(tl.int32))
-    write_entries(table, number, mine, begin.to(tl.int32), end.to(tl.int32), True)
+    write_entries(table, number, mine, begin.to(tl.int32), end.to(tl.int32), 0, True)
