@@ -22,8 +22,8 @@ def decided(itemsize: int, rows: int, groups: int, side: int) -> tuple[Any, ...]
     return (
         tiny,
         tile_of(itemsize, rows, groups, 2**18, tiny=tiny),
-        rows >= hopper.LONG * groups * hopper.ROWS,
-        min(max(rows // (groups * hopper.ROWS), 1), hopper.BAND),
+        hopper.is_long(rows, groups),
+        hopper.cut_of(rows, groups),
         hopper_depths.shape_of(rows, groups),
     )
 

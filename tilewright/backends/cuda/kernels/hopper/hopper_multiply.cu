@@ -202,7 +202,7 @@ __device__ void store_tiles(const Block& block, const Table& tiles, const char* 
         long long stride = place.w;
         bool aligned = s.flags & COPY_ENGINE_STORES;
         const char *map = maps + 128ll * address.z, *close = maps + 128ll * (address.w >> 8);
-        bool closely = TRANSPOSED && aligned && address.w >> 8;
+        bool closely = TRANSPOSED && (STRIPS > 1 || !RAGGED) && aligned && address.w >> 8;
         int pieces = (s.width + 63) / 64, strips = (s.rows + 63) / 64 - group * STRIPS;
 #pragma unroll 1
         for (int h = 0; h < strips && h < STRIPS; ++h) {
@@ -240,7 +240,7 @@ __device__ void store_tiles(const Block& block, const Table& tiles, const char* 
                     if (columns < 64 && (columns & 7))
                         store_rest<u16>(block.piece(group, from.place), corner, stride,
                                         rows < 64 ? rows : 64, columns, share, STORERS);
-                    if (RAGGED && rows < 64 && rows & 15) {
+                    if (RAGGED && closely && rows < 64 && rows & 15) {
                         int done = rows & ~15;
                         store_rows<u16>(block.piece(group, 0) + 128 * done, SLOTS, from.place, 1,
                                         corner + stride * done, stride, rows & 15,
