@@ -11,6 +11,7 @@ from tests.support import machine_code
 from tilewright.backends.cuda.hopper.bind import defines
 from tilewright.backends.cuda.hopper.blocks import SHAPES, SPLIT, STAGED, TALL, WIDE, HopperTile
 from tilewright.backends.cuda.machine import nvrtc
+from tilewright.backends.cuda.ragged import hopper_rows
 
 needs_nvrtc = pytest.mark.skipif(nvrtc.missing() is not None, reason=str(nvrtc.missing()))
 
@@ -67,15 +68,30 @@ def test_halves_are_written_while_the_next_tile_is_multiplied_where_places_are_f
 
 
 @needs_nvrtc
-@pytest.mark.parametrize("ragged", [0, 1])
-def test_the_other_variants_compile(ragged: int, tmp_path: Path) -> None:
-    """An epilogue, in a small tile, as the largest takes 15 s for it; and ragged rows."""
-    epilogue, shape = ("none", SHAPES[0]) if ragged else ("relu", SHAPES[-1])
-    macros = defines("float16", shape, (True, False, True), epilogue, ragged)
+def test_an_epilogue_compiles(tmp_path: Path) -> None:
+    """In a small tile, as the largest takes 15 s for it."""
+    macros = defines("float16", SHAPES[-1], (True, False, True), "relu")
     found = instructions(machine_code.compiled("hopper_multiply", dict(macros), "sm_90a"), tmp_path)
-    assert f"HGMMA.64x{shape.width}x16.F32 " in found
+    assert f"HGMMA.64x{SHAPES[-1].width}x16.F32 " in found
     assert "STSM.16.MT88" in found, "a turned tile is stored transposed"
-    assert not ragged or "STL" not in found, "registers are spilled"
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("epilogue", [None, "none"])
+@pytest.mark.parametrize("cut", ["wide", "slim"])
+def test_ragged_rows_are_multiplied_in_registers(
+    cut: str, epilogue: str | None, tmp_path: Path
+) -> None:
+    """Of each way that groups are cut, with a bias and without."""
+    shape = hopper_rows.CUTS[cut].shape
+    macros = defines("float16", shape, (True, False, True), epilogue, ragged=1)
+    found = instructions(machine_code.compiled("hopper_multiply", dict(macros), "sm_90a"), tmp_path)
+    widths = set(shape.padded(np.arange(1, shape.width + 1)).tolist())
+    for width in widths:
+        assert found.count(f"HGMMA.64x{width}x16.F32 ") == 5 * shape.strips
+    assert len(widths) == found.count("WARPGROUP.DEPBAR.LE gsb0, 0x1"), "wgmma waits for wgmma"
+    assert "STSM.16.MT88" in found, "a turned tile is stored transposed"
+    assert "STL" not in found, "registers are spilled"
 
 
 @needs_nvrtc
