@@ -45,9 +45,11 @@ __device__ __forceinline__ RowBias row_bias(const Ragged& r, int4 place, Shape s
     RowBias found = {0.0f, 0.0f};
 #if GENERAL && RAGGED
     const u16* bias = r.bias + (long long)place.z * r.bias_group + (long long)place.x * r.bias_step;
+    u32 thread;  // read for each tile: rows known before would be in registers all the time
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-        int row = 64 * strip + 16 * ((threadIdx.x >> 5) & 3) + ((threadIdx.x & 31) >> 2) + 8 * h;
+        int row = 64 * strip + 16 * ((thread >> 5) & 3) + ((thread & 31) >> 2) + 8 * h;
         if (row < s.rows) found.of[h] = widened(__ldg(bias + (long long)row * r.bias_step));
     }
 #endif

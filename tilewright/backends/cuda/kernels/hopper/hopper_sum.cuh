@@ -25,10 +25,11 @@ struct Kept {
 __device__ __forceinline__ void write_group(u32 piece, int j, u32 a, u32 b, u32 c, u32 e) {
     int lane = threadIdx.x & 31, warp = (threadIdx.x >> 5) & 3;
     int half = (lane >> 3) & 1, next = lane >> 4;
-    int row = TRANSPOSED ? (8 * (j + next) & 63) + (lane & 7) : 16 * warp + 8 * half + (lane & 7);
+    int row = TRANSPOSED ? 8 * next + (lane & 7) : 16 * warp + 8 * half + (lane & 7);
     int chunk = TRANSPOSED ? 2 * warp + half : (j + next) & 7;
     u32 at = piece + 128 * row + ((chunk ^ (row & 7)) << 4);
 #if TRANSPOSED
+    at += 128 * (8 * j & 63);  // an offset in the instruction: one register for all of them
     asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at),
                  "r"(a), "r"(b), "r"(c), "r"(e)
                  : "memory");
