@@ -163,8 +163,10 @@ def check_table(counts: list[int], *, rests_last: bool, step: int = 1) -> None:
     assert bool((table[-1] == -1).all())
 
 
-def check_evenly(counts: list[int], height: int, unit: int, turns: int) -> None:
-    """As few entries as `height` allows, in units, as long; groups of longer ones first."""
+def check_evenly(
+    counts: list[int], height: int, unit: int, turns: int, *, long_first: bool
+) -> None:
+    """As few entries as `height` allows, in units, as long; long groups first if asked."""
     groups: list[tuple[int, list[list[int]]]] = []
     begin = 0
     for group, rows in enumerate(counts):
@@ -175,14 +177,15 @@ def check_evenly(counts: list[int], height: int, unit: int, turns: int) -> None:
             [group, begin + first, begin + end, i % turns | height_of(i, many, turns) << 16]
             for i, (first, end) in enumerate(bounds)
         ]
-        groups.append((-(-units // max(many, 1)), entries))
+        groups.append((min(unit * -(-units // max(many, 1)), rows), entries))
         begin += rows
-    groups.sort(key=lambda one: -one[0])  # stable
+    if long_first:
+        groups.sort(key=lambda one: -one[0])  # stable
     wanted = [entry for _, entries in groups for entry in entries]
     table = torch.full((1 + len(wanted) + 1, 4), -1, dtype=torch.int32)
     out, given = torch.empty(begin, 0), torch.tensor(counts).cumsum(0)
-    plan = ragged_plan.RowPlan(given, out, len(counts), height, clear=False, unit=unit, turns=turns)
-    plan.launch(0, given, table, out)
+    how = {"clear": False, "long_first": long_first, "unit": unit, "turns": turns}
+    ragged_plan.RowPlan(given, out, len(counts), height, **how).launch(0, given, table, out)
     assert table[0].tolist() == [len(wanted), 0, 0, 0]
     assert table[1:-1].tolist() == wanted
     assert bool((table[-1] == -1).all())
@@ -312,8 +315,10 @@ def main() -> None:
             counts = [0, 33, 64, 1, 0, 100, 31, 32]
             few_and_many(check_table, counts, rests_last=rests_last, step=step)
             few_and_many(check_table, [40] * 35, rests_last=rests_last, step=step)
-    for cut in ((144, 16, 4), (256, 64, 8), (32, 16, 1)):
-        check_evenly([0, 272, 5, 1000, 0, 144, 145, 289, 16], *cut)
+    for cut in ((160, 16, 4), (256, 256, 8), (32, 16, 1)):
+        for long_first in (False, True):
+            counts = [0, 272, 5, 1000, 0, 144, 145, 289, 16]
+            check_evenly(counts, *cut, long_first=long_first)
     few_and_many(check_far_ends)
     check_long_sums()
     for lie in ("dense", "turned"):

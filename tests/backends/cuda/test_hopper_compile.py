@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -78,17 +79,23 @@ def test_an_epilogue_compiles(tmp_path: Path) -> None:
 
 @needs_nvrtc
 @pytest.mark.parametrize("epilogue", [None, "none"])
-@pytest.mark.parametrize("cut", ["wide", "slim"])
+@pytest.mark.parametrize("cut", [hopper_rows.WHOLE, hopper_rows.EVENLY], ids=["whole", "evenly"])
 def test_ragged_rows_are_multiplied_in_registers(
-    cut: str, epilogue: str | None, tmp_path: Path
+    cut: hopper_rows.Cut, epilogue: str | None, tmp_path: Path
 ) -> None:
-    """Of each way that groups are cut, with a bias and without."""
-    shape = hopper_rows.CUTS[cut].shape
+    """Of each way that groups are cut, with a bias and without; a sum is one chain of all its k.
+
+    So a row has the same bits however its group is cut.
+    """
+    shape = cut.shape
     macros = defines("float16", shape, (True, False, True), epilogue, ragged=1)
     found = instructions(machine_code.compiled("hopper_multiply", dict(macros), "sm_90a"), tmp_path)
     widths = set(shape.padded(np.arange(1, shape.width + 1)).tolist())
     for width in widths:
-        assert found.count(f"HGMMA.64x{width}x16.F32 ") == 5 * shape.strips
+        chains = re.findall(rf"HGMMA\.64x{width}x16\.F32 (R\d+), [^,]+, (R\d+)[, ]", found)
+        assert len(chains) == 5 * shape.strips
+        assert len(set(chains)) == shape.strips
+        assert all(before == after for after, before in chains)
     assert len(widths) == found.count("WARPGROUP.DEPBAR.LE gsb0, 0x1"), "wgmma waits for wgmma"
     assert "STSM.16.MT88" in found, "a turned tile is stored transposed"
     assert "STL" not in found, "registers are spilled"

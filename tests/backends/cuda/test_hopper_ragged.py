@@ -65,24 +65,29 @@ def assert_near(found: Any, left: Any, right: Any, bias: Any = None) -> None:
     assert bool(((found.double() - expected).abs() <= limit).all())
 
 
-def table_of_rows(counts: list[int], first: int) -> Any:
+def table_of_rows(counts: list[int], first: int, height: int) -> Any:
+    """Entries of so many rows, of which all of a group take turns."""
     import torch
 
     ends = np.cumsum([first, *counts]).tolist()
     rows = [
-        (group, start, min(start + hopper_rows.ROWS, ends[group + 1]), 0)
-        for group in range(len(counts))
-        for start in range(ends[group], ends[group + 1], hopper_rows.ROWS)
+        (group, start, min(start + height, ends[group + 1]), turn | -(-count // height) << 16)
+        for group, count in enumerate(counts)
+        for turn, start in enumerate(range(ends[group], ends[group + 1], height))
     ]
-    assert len(rows) <= hopper_rows.entries(sum(counts), len(counts))
+    assert len(rows) <= hopper_rows.entries(sum(counts), len(counts), height)
     return torch.tensor([(len(rows), 0, 0, 0), *rows], dtype=torch.int32, device="cuda")
 
 
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("n", [512, 520, 204])
+@pytest.mark.parametrize(
+    ("cut", "height"),
+    [(hopper_rows.WHOLE, 256), (hopper_rows.EVENLY, 160), (hopper_rows.EVENLY, 112)],
+)
 def test_rows_of_a_group_meet_its_matrix_and_its_bias(
-    n: int, transposed: bool, biased: bool
+    cut: hopper_rows.Cut, height: int, n: int, transposed: bool, biased: bool
 ) -> None:
     import torch
 
@@ -98,7 +103,8 @@ def test_rows_of_a_group_meet_its_matrix_and_its_bias(
     bias = (drawn.contiguous() if transposed else drawn) if biased else None
     out = torch.full((len(x), n), NAN, device="cuda", dtype=x.dtype)
     assert hopper_rows.why_not(x, w, out, bias, driver.device_of(0)) is None
-    hopper_rows.prepared(x, w, out, bias).launch(0, table_of_rows(counts, 5), w, x, out, bias)
+    table = table_of_rows(counts, 5, height)
+    hopper_rows.prepared(x, w, out, cut, bias).launch(0, table, w, x, out, bias)
     for group in range(len(counts)):
         part = slice(ends[group], ends[group + 1])
         assert_near(out[part], x[part], w[group], drawn[group] if biased else None)

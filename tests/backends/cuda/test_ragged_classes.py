@@ -23,7 +23,7 @@ def decided(itemsize: int, rows: int, groups: int, side: int) -> tuple[Any, ...]
         tiny,
         tile_of(itemsize, rows, groups, 2**18, tiny=tiny),
         hopper.is_long(rows, groups),
-        hopper.cut_of(rows, groups),
+        hopper.cut_of(rows, groups, side),
         hopper_depths.shape_of(rows, groups),
     )
 
@@ -34,9 +34,9 @@ def test_rows_of_a_class_are_planned_alike(groups: int, itemsize: int) -> None:
     seen: dict[tuple[int, int], Any] = {}
     edges = [edge * groups for edge in range(1500)]
     for rows in sorted({max(edge + by, 1) for edge in edges for by in (-1, 0, groups // 2)}):
-        for side in (64, 65):
+        for side in (64, 65, 1500):
             found = decided(itemsize, rows, groups, side)
-            key = (engine._class_of(rows, groups), side)
+            key = (engine._class_of(rows, groups, side), side)
             assert seen.setdefault(key, found) == found, rows
     assert engine._class_of(0, groups) not in {one for one, _ in seen}
     assert len(seen) > 8

@@ -79,8 +79,9 @@ def test_depths_of_one_row_are_summed_without_them(target: str) -> None:
     assert not re.search(MATRIX[target], code(sum_depths, target, types, {**sizes, **ones}))
 
 
+ORDER = {"RESTS_LAST": 0, "LONG_FIRST": 1}
 PLANS = {
-    "plan_rows": {"TILE_M": 64, "UNIT": 16, "TURNS": 4, "RESTS_LAST": 0, "CLEARED": 64},
+    "plan_rows": {"TILE_M": 64, "UNIT": 16, "TURNS": 4, "CLEARED": 64, **ORDER},
     "plan_depths": {},
     "count_groups": {"TILE_M": 256},
     "place_groups": {"TILE_M": 256, "RESTS_LAST": 0},

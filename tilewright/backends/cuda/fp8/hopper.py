@@ -40,12 +40,12 @@ class Hopper:
         given, groups = work.operands, work.groups
         if work.depths:
             return _Depths(DepthPlan(given.a, given.offsets, groups), launch.Launch(work), groups)
-        long = launch.is_long(given.a.shape[0], groups)
+        last = launch.is_long(given.a.shape[0], groups)
         plan = RowPlan(
             *(given.offsets, given.out, groups, launch.ROWS),
             clear=work.clear,
-            rests_last=long,
-            unit=launch.UNIT,
+            rests_last=last,
+            long_first=True,
             turns=launch.BAND,
         )
         return _Rows(plan, launch.Launch(work), groups)

@@ -22,7 +22,6 @@ from tilewright.backends.cuda.machine.tensor_maps import (
 from tilewright.errors import DeviceError
 
 ROWS, COLUMNS = 256, 128  # of a tile
-UNIT = 64  # rows of a block; those past the last block of a tile's rows are left out
 _THREADS = 384
 _LONG = 4  # whole tiles of a group
 BAND = 8  # entries of a group, or tiles down, that take turns

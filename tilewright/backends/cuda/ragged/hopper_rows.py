@@ -14,7 +14,8 @@ before each launch.
 
 The weights give the rows of wgmma's tiles and x the columns, for those come in units of 16: rows
 of a group are cut evenly in such units, for 272 as 256 and 16 load the weights twice and multiply
-by few rows for half the time of many.
+by few rows for half the time of many. Tiles of two strips, 256 weights by up to 160 rows, took 0.88
+to 0.95 of the time of 128 by 256 cut whole (H200, bfloat16, 8 to 64 groups of 180 to 1,024 rows).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Any, NamedTuple
 
 from tilewright.backends.cuda.hopper import maps
 from tilewright.backends.cuda.hopper.bind import Ragged, defines
-from tilewright.backends.cuda.hopper.blocks import FINE, SLIM, TALL, WIDE, HopperTile
+from tilewright.backends.cuda.hopper.blocks import FINE, TALL, WIDE, HopperTile
 from tilewright.backends.cuda.hopper.records import ENGINE_STORES
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.backends.cuda.ragged.moving import LEFT, OUT, RIGHT, Moving
@@ -38,6 +39,12 @@ ROWS = WIDE.width  # rows of x that one entry may have
 _RAGGED_ROWS = 1  # hopper_tiles.cuh
 LONG = 2  # whole tiles of a group from which on what is left of groups is better done last
 TURNS = 4  # entries of a group, at most, whose tiles follow one another
+# Rows of a group, on average, from which on multiplying takes longer than loading its weights: 256
+# groups of 64 load 4.0 TB/s on an H200, whatever the tiles.
+LEAST = TALL.width // 2
+# Elements of C from which on every one of 132 multiprocessors has two of the tall tiles; of fewer,
+# tiles half as large leave fewer of them idle.
+MANY = 2 * 132 * TALL.rows * TALL.width
 
 
 class Cut(NamedTuple):
@@ -48,17 +55,16 @@ class Cut(NamedTuple):
     evenly: bool
 
 
-CUTS = {
-    "wide": Cut(WIDE.coarsely, 64, evenly=False),
-    "wide evenly": Cut(WIDE.coarsely, 32, evenly=True),
-    "tall": Cut(TALL, 80, evenly=True),
-    "slim": Cut(SLIM, 72, evenly=True),
-}
+WHOLE = Cut(WIDE.coarsely, 64, evenly=False)
+EVENLY = Cut(TALL, TALL.width // 2, evenly=True)
 
 
-def cut_of(rows: int, groups: int) -> Cut:
-    """How groups of so many rows together are cut."""
-    return CUTS["wide" if is_long(rows, groups) else "slim"]
+def cut_of(rows: int, groups: int, n: int) -> Cut:
+    """How groups of so many rows together are cut, for C of n columns.
+
+    Rows have the same bits either way: each sum is one chain, 16 of k after 16.
+    """
+    return EVENLY if rows >= LEAST * groups and rows * n >= MANY else WHOLE
 
 
 def is_long(rows: int, groups: int) -> bool:
@@ -89,16 +95,17 @@ class HopperRows:
 
     def bind(self, proposal: Proposal, work: RaggedWork) -> Way:
         """The planning launch and the multiplying one. Raises DeviceError."""
-        groups, rows = work.w.shape[0], work.x.shape[0]
-        cut = cut_of(rows, groups)
-        moving = prepared(work.x, work.w, work.out, work.bias, cut)
+        (groups, _, n), rows = work.w.shape, work.x.shape[0]
+        cut = cut_of(rows, groups, n)
+        moving = prepared(work.x, work.w, work.out, cut, work.bias)
         last = is_long(rows, groups) and not cut.evenly
-        unit, height = FINE if cut.evenly else None, cut.shape.width
+        height = cut.shape.width
         plan = RowPlan(
             *(work.offsets, work.out, groups, height),
             clear=work.clear,
             rests_last=last,
-            unit=unit,
+            long_first=cut.evenly,
+            unit=FINE if cut.evenly else height,
             turns=TURNS,
         )
         return _Launches(plan, moving, groups, height)
@@ -160,17 +167,16 @@ def why_not(x: Any, w: Any, out: Any, bias: Any, device: Device) -> str | None:
     return None if aligned else "rows of x and w must begin at multiples of 16 bytes"
 
 
-def prepared(x: Any, w: Any, out: Any, bias: Any = None, cut: Cut | None = None) -> Moving:
+def prepared(x: Any, w: Any, out: Any, cut: Cut, bias: Any = None) -> Moving:
     """The kernel for these and for all that lie alike; see `why_not`. Launch it on w, x and out.
 
     x and out have as many rows as the launch says. Its table is int32 [1 + entries, 4] on the
-    device, as drawn above, read at each launch; `bias` is [groups, n] of x's dtype. `cut` is
-    `cut_of` unless given. Raises DeviceError.
+    device, as drawn above, read at each launch; `bias` is [groups, n] of x's dtype. Raises
+    DeviceError.
     """
     import torch
 
     groups, k, n = w.shape
-    cut = cut or cut_of(x.shape[0], groups)
     ordinal, dtype = x.device.index, str(x.dtype).removeprefix("torch.")
     transposed = _k_contiguous(w)
     stores = out.data_ptr() % 16 == 0 and out.stride(0) % 8 == 0 and n >= 8

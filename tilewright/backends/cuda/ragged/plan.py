@@ -37,20 +37,27 @@ class RowPlan:
         *,
         clear: bool,
         rests_last: bool = False,
-        unit: int | None = None,
+        long_first: bool = False,
+        unit: int = 0,
         turns: int = 1,
     ) -> None:
         """`height` is the most rows of an entry; `rests_last` puts entries of fewer last.
 
-        With a `unit`, entries of a group are about as long, in such units, and long ones first; up
-        to so many `turns` share what they read. Where groups are many neither is done.
+        `long_first` else puts groups with longer entries first. With a `unit` entries of a group
+        are about as long, in such units; up to so many `turns` of them share what they read. Where
+        groups are many nothing of this is done but `rests_last`.
         """
         self._ordinal, self._groups, self._height = ordinal_of(out), groups, height
         self._clear, self._flag = clear, faults.flag(self._ordinal)
         self._counts = -(-groups // _COUNTED) if groups > _MANY else 0
         self._common = {"LEADING": offsets.shape[0] - groups, "TILE_M": height}
         order = {"RESTS_LAST": rests_last}
-        evenly = self._evenly = {**order, "UNIT": unit or height, "TURNS": turns}
+        evenly = self._evenly = {
+            **order,
+            "LONG_FIRST": long_first,
+            "UNIT": unit or height,
+            "TURNS": turns,
+        }
         where = (groups, offsets.stride(0))
         result = (*where, out.shape[1], *out.stride())
         table = memory(out, 4)

@@ -5,8 +5,8 @@
                                       + my own                            [g  row  end  turn] ...
 
     A group's rows are cut into as few entries as TILE_M allows, evenly in units of UNIT rows (as
-    many as TILE_M: wholes and a rest), and groups of longer entries come first. Up to TURNS entries
-    of a group say which of how many they are, so that their tiles take turns.
+    many as TILE_M: wholes and a rest); LONG_FIRST: groups of longer entries come first. Up to TURNS
+    entries of a group say which of how many they are, so that their tiles take turns.
 
     More programs clear rows that no group has. The table for depths has an entry of each group
     (plan_depths), those of most rows first.
@@ -46,6 +46,7 @@ def plan_rows(
     UNIT: tl.constexpr,
     TURNS: tl.constexpr,
     RESTS_LAST: tl.constexpr,
+    LONG_FIRST: tl.constexpr,
     BLOCK: tl.constexpr,
     CLEARED: tl.constexpr,
 ):
@@ -59,7 +60,19 @@ def plan_rows(
             )
         else:
             _plan_evenly(
-                ends, step, table, fault, mine, groups, rows, LEADING, TILE_M, UNIT, TURNS, BLOCK
+                ends,
+                step,
+                table,
+                fault,
+                mine,
+                groups,
+                rows,
+                LEADING,
+                TILE_M,
+                UNIT,
+                TURNS,
+                LONG_FIRST,
+                BLOCK,
             )
     else:
         first, last = with_a_group(offsets, step, groups, rows, LEADING, BLOCK)
@@ -130,9 +143,13 @@ def _plan_evenly(
     TILE_M: tl.constexpr,
     UNIT: tl.constexpr,
     TURNS: tl.constexpr,
+    LONG_FIRST: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Table entries of one group, about as long, longer ones first; the last also counts."""
+    """Table entries of one group, about as long, longer ones first; the last also counts.
+
+    LONG_FIRST: after those of all groups whose longest entry has more rows, else in groups' order.
+    """
     place = ends + mine.to(tl.int64) * step
     begin = tl.load(place - step, mask=mine + LEADING > 0, other=0).to(tl.int32)
     length = tl.load(place).to(tl.int32) - begin
@@ -146,7 +163,9 @@ def _plan_evenly(
         first_bad = tl.minimum(first_bad, tl.min(tl.where(bad, group, groups)))
         good = (group < groups) & (group < first_bad)
         count, _, high = _cut(tl.where(good, last - first, 0).to(tl.int32), TILE_M, UNIT)
-        ahead = (high > longest) | ((high == longest) & (group < mine))
+        ahead = group < mine
+        if LONG_FIRST:
+            ahead = (high > longest) | ((high == longest) & ahead)
         before += tl.sum(tl.where(ahead, count, 0))
         everything += tl.sum(count)
     own = tl.where(mine < first_bad, own, 0)
@@ -172,11 +191,12 @@ def _turn_of(entry, count, TURNS: tl.constexpr):
 
 @triton.jit
 def _cut(length, TILE_M: tl.constexpr, UNIT: tl.constexpr):
-    """Of so many rows: how many entries, units of rows, and units of the longest entry."""
+    """Of so many rows: how many entries, units of rows, and rows of the longest entry."""
     count = length // TILE_M + (length % TILE_M > 0).to(tl.int32)
     units = length // UNIT + (length % UNIT > 0).to(tl.int32)
     some = tl.maximum(count, 1)
-    return count, units, units // some + (units % some > 0).to(tl.int32)
+    longest = (units // some + (units % some > 0).to(tl.int32)) * UNIT
+    return count, units, tl.minimum(longest, length)
 
 
 @triton.jit
