@@ -20,7 +20,10 @@ is_any_autocast_enabled = attrgetter("_C._is_any_autocast_enabled")
 modes = attrgetter("_C._len_torch_dispatch_stack")
 function_modes = attrgetter("_C._len_torch_function_stack")
 active_modes = attrgetter("utils._python_dispatch._get_current_dispatch_mode_stack")
-without_modes = attrgetter("utils._python_dispatch._disable_current_modes")  # for a block
+# For a block each; the last is there once a transform is.
+without_modes = attrgetter("utils._python_dispatch._disable_current_modes")
+without_function_modes = attrgetter("_C.DisableTorchFunction")
+without_transforms = attrgetter("_functorch.pyfunctorch.temporarily_clear_interpreter_stack")
 transform = attrgetter("_C._functorch.peek_interpreter_stack")
 unwrapped = attrgetter("_C._functorch.unwrap_if_dead")
 is_batched = attrgetter("_C._functorch.is_legacy_batchedtensor")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -47,6 +49,67 @@ def test_columns_of_tensors_are_what_each_tensor_says() -> None:
 
 def test_the_layout_of_this_torch_is_known() -> None:
     assert addresses._layout("cpu") is not None
+
+
+MADE_OTHERWISE = """
+import sys, torch
+from tilewright.backends.cuda.machine import addresses
+
+class Odd(torch.overrides.TorchFunctionMode):
+    def __torch_function__(self, function, types, given=(), named=None):
+        name = getattr(function, "__name__", "")
+        return 5 if name == "empty" else function(*given, **(named or {}))
+
+def look(x=None):
+    assert addresses._layout("cpu") is not None
+    assert addresses.words_of_matrices("cpu", [torch.float32])
+    return torch.zeros(()) if x is None else x.sum()
+
+def within(block):
+    with block:
+        look()
+
+x = torch.ones(3)
+"""
+OTHERWISE = {
+    "while gradients of a function are made": "torch.func.grad(look)(x)",
+    "while gradients of gradients are made": "torch.func.hessian(look)(x)",
+    "while tangents are made": "torch.func.jvp(look, (x,), (x,))",
+    "for a batch": "torch.func.vmap(look)(x)",
+    "without writing in place": "torch.func.functionalize(look)(x)",
+    "where a mode gives something else": "within(Odd())",
+    "without memory": "within(torch._subclasses.FakeTensorMode())",
+    "in inference mode": "within(torch.inference_mode())",
+    "as halves": "torch.set_default_dtype(torch.float16); look()",
+    "on another device": "torch.set_default_device('meta'); look()",
+}
+
+
+@pytest.mark.parametrize("otherwise", OTHERWISE)
+def test_the_layout_is_known_however_the_caller_has_tensors_made(otherwise: str) -> None:
+    """In a process of its own each: what is known is kept, and what is misread ends the process."""
+    told = subprocess.run(
+        [sys.executable, "-c", MADE_OTHERWISE + OTHERWISE[otherwise]],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+
+
+@pytest.mark.parametrize("count", [1, 60])
+def test_the_first_product_of_a_process_may_be_one_of_a_gradient(count: int) -> None:
+    program = f"""
+import torch, tilewright
+some = [torch.ones(3, 3)] * {count}
+def sums(x):
+    return sum(one.sum() for one in tilewright.grouped_matmul([x] * {count}, some))
+print(torch.func.grad(sums)(torch.ones(3, 3)).sum().item())
+"""
+    told = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (told.returncode, told.stdout) == (0, f"{27.0 * count}\n"), told.stderr
 
 
 def test_whether_storages_hold_their_tensors_is_read_as_each_would_say() -> None:

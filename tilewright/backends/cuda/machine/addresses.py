@@ -19,7 +19,8 @@ than a plain one is not looked into: then every tensor is asked.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
@@ -192,7 +193,7 @@ def words_of_matrices(where: str, dtypes: Iterable[Any]) -> list[int] | None:
     layout = _layout(where)
     if layout is None:
         return None
-    with private.without_modes(torch)():
+    with _undisturbed(torch):
         samples = [torch.empty(1, 1, dtype=dtype, device=where) for dtype in dtypes]
     facts = words_at(words_at(objects_of(samples), _RECORD), layout.places[-2]) & _KIND
     pairs = zip(facts.tolist(), samples, strict=True)
@@ -286,19 +287,32 @@ def _layout(where: str) -> _Layout | None:
     """The layout that reads right on samples of such a device; None where none does."""
     import torch
 
-    with private.without_modes(torch)():  # FakeTensorMode would make samples without memory
+    with _undisturbed(torch):
         return _layout_of_samples(torch, where)
+
+
+@contextmanager
+def _undisturbed(torch: Any) -> Iterator[None]:
+    """Samples made meanwhile are plain ones: a mode of the caller's may make them without memory,
+    or something that is no tensor, and a transform of torch.func puts each into another."""
+    with ExitStack() as without:
+        without.enter_context(private.without_modes(torch)())
+        without.enter_context(private.without_function_modes(torch)())
+        if private.transform(torch)() is not None:
+            without.enter_context(private.without_transforms(torch)())
+        yield
 
 
 def _layout_of_samples(torch: Any, where: str) -> _Layout | None:
     if sys.implementation.name != "cpython" or sys.byteorder != "little":
         return None
+    float32 = torch.float32  # the default may be that of the one below that is unlike the others
     with torch.inference_mode():
-        inference = torch.empty(11, 7, device=where)
+        inference = torch.empty(11, 7, dtype=float32, device=where)
     with torch.inference_mode(mode=False):
-        base = torch.empty(400, device=where)
+        base = torch.empty(400, dtype=float32, device=where)
         samples = [base.as_strided((11, 7), (9, 1), 5), base.as_strided((3, 5), (1, 13), 17)]
-        samples += [torch.nn.Parameter(torch.empty(6, 4, device=where)), inference]
+        samples += [torch.nn.Parameter(torch.empty(6, 4, dtype=float32, device=where)), inference]
         odd = [base, torch.empty(3, 5, dtype=torch.complex64, device=where).conj().imag]
     objects = np.array([*map(id, (*samples, *odd))], np.int64)
     if not np.array_equal(objects_of((*samples, *odd)), objects):
