@@ -3,7 +3,10 @@ keeps what Python counts, and is there once it is worth its compiler."""
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import sys
+import weakref
 from typing import Any
 
 import pytest
@@ -137,6 +140,98 @@ def test_what_is_raised_goes_on_and_no_product_is_kept() -> None:
     with pytest.raises(KeyboardInterrupt, match="in between"):
         products(multiply)(*lists(5))
     assert counts(made) == counts([torch.ones(1) for _ in made])
+
+
+@pytest.mark.parametrize("count", [1, 2, 77])
+def test_no_list_is_found_before_all_its_products_are_there(count: int) -> None:
+    """What goes through all objects while torch multiplies would end the process at an item that
+    is not there yet."""
+    a, b = lists(count)
+
+    def found() -> set[int]:
+        return {id(one) for one in gc.get_objects() if type(one) is list and len(one) == count}
+
+    def multiply(x: Any, y: Any) -> Any:
+        strange.extend(found() - known)
+        return torch.mm(x, y)
+
+    strange: list[int] = []
+    by = products(multiply)
+    known = found()
+    made = by(a, b)
+    assert not strange
+    assert gc.is_tracked(made)
+    assert all(map(torch.equal, made, map(torch.mm, a, b)))
+
+
+def test_what_multiplies_lives_as_long_as_the_machine_code_that_calls_it() -> None:
+    def multiply(x: Any, y: Any) -> Any:
+        return torch.mm(x, y)
+
+    by, kept = products(multiply), weakref.ref(multiply)
+    del multiply
+    gc.collect()
+    assert kept() is not None
+    a, b = lists(2)
+    assert all(map(torch.equal, by(a, b), map(torch.mm, a, b)))
+
+
+def test_a_function_of_pythons_is_made_without_setting_what_others_call() -> None:
+    shared = ctypes.pythonapi.PyCFunction_NewEx
+    before = shared.restype, shared.argtypes
+    products()
+    assert (shared.restype, shared.argtypes) == before
+
+
+def begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Machine code is compiled, and nobody has looked for it."""
+    compiled.code_of_tensors()
+    monkeypatch.setattr(grouped, "_compiled", {listed.NAME})
+    monkeypatch.setattr(quick, "_products", quick._not_yet)
+    monkeypatch.setattr(quick, "_since", 0)
+    monkeypatch.setattr(quick, "_ways", WAYS)
+    for kind in (torch.Tensor, torch.nn.Parameter):
+        monkeypatch.setitem(WAYS, kind, quick.few)
+
+
+def test_what_stands_for_torchs_product_meanwhile_is_not_taken_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A program's test may put something in its place for a while, which then is no more."""
+    begin(monkeypatch)
+    a, b = lists(60)
+    with monkeypatch.context() as replaced:
+        replaced.setattr(torch, "mm", lambda x, y: None)
+        for _ in range(4):
+            tilewright.grouped_matmul(a, b)
+    assert quick._products is not quick._not_yet
+    assert all(map(torch.equal, tilewright.grouped_matmul(a, b), map(torch.mm, a, b)))
+
+
+def test_a_mode_sees_nothing_of_how_machine_code_is_looked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may give anything for what is made meanwhile."""
+    seen: set[str] = set()
+
+    class Mode(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(
+            self, function: Any, types: Any, given: Any = (), named: Any = None
+        ) -> Any:
+            name = getattr(function, "__name__", "")
+            seen.add(name)
+            return 5 if name == "empty" else function(*given, **(named or {}))
+
+    begin(monkeypatch)
+    a, b = lists(60)
+    tilewright.grouped_matmul(a[:2], b[:2])
+    quick._since = quick._SOME
+    with Mode():
+        for _ in range(4):
+            tilewright.grouped_matmul(a, b)
+    assert quick._products is not quick._not_yet
+    assert "mm" in seen
+    assert "empty" not in seen
 
 
 def test_what_another_thread_puts_into_a_list_meanwhile_is_not_multiplied() -> None:

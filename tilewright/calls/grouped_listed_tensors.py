@@ -1,8 +1,8 @@
 """Lists of torch's tensors in machine code (backends/host/kernels/tensors.py), once that is there.
 
-missed(count)           None until it is compiled: beside calls, once they have gone without it
-                        for as long as is worth it; by who binds a plan of the host's, too
-products_by(multiply)   the function; waits for a compiler
+missed(count, multiply)   None until it is compiled: beside calls, once they have gone without it
+                          for as long as is worth it; by who binds a plan of the host's, too
+products_by(multiply)     the function; waits for a compiler
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 from torch.nn import Parameter
 
@@ -30,13 +29,13 @@ _made = 0
 grouped.others[NAME] = lambda device: [compiled.code_of_tensors]
 
 
-def missed(count: int) -> Products | None:
-    """So many products were made without it; the function, once it is there."""
+def missed(count: int, multiply: Callable[..., Any]) -> Products | None:
+    """So many products were made by `multiply` without it; the function, once it is there."""
     global _made
     if not compiled.available():
         return None
     if any(map(grouped.is_compiled, _WITH_IT)):
-        return products_by(torch.mm)
+        return products_by(multiply)
     _made += count
     if _made > _WORTH:
         grouped.why_not_yet(host(), NAME)  # compiles beside
@@ -54,4 +53,4 @@ def products_by(multiply: Callable[..., Any]) -> Products | None:
         return None
     types = (Tensor, Parameter, list, tuple, None, multiply)
     told = np.array([*map(id, types), *words], np.int64).tobytes()
-    return builtin("products", compiled.code_of_tensors(), told)
+    return builtin("products", compiled.code_of_tensors(), told, types)

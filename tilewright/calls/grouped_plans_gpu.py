@@ -26,6 +26,7 @@ from tilewright.backends.cuda.machine import addresses, arrays, results
 from tilewright.backends.cuda.machine.addresses import Lies
 from tilewright.backends.cuda.work import Ints, Work
 from tilewright.facts.dtypes import ITEMSIZE
+from tilewright.inputs.as_tuple import as_tuple
 from tilewright.inputs.devices import gpu
 from tilewright.inputs.watched import is_anything_watched
 from tilewright.remember import Shelf
@@ -103,7 +104,7 @@ def products(a: Any, b: Any) -> list[Any] | None:
         return None
     if is_anything_watched(torch):
         return None
-    a, b = tuple(a), tuple(b)  # held: another thread may change the lists
+    a, b = as_tuple(a), as_tuple(b)  # held: another thread may change the lists
     if not a or len(a) != len(b) or type(a[0]) is not torch.Tensor or not on_gpu(a[0]):
         return None
     left, right = _side(a, torch), _side(b, torch)

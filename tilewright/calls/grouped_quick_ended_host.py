@@ -33,6 +33,7 @@ from tilewright.calls.grouped_quick_host import (
     missed,
 )
 from tilewright.errors import DeviceMemoryError
+from tilewright.inputs.as_tuple import as_tuple
 from tilewright.planning.host_part import ZEROED
 from tilewright.settings import DEVICE, VARIABLES
 
@@ -81,8 +82,9 @@ def ended_at_once(a: Any, b: Any, out: Any, bias: Any, activation: Any) -> Any:
     if ends is None:
         return None
     # Another thread may change the lists.
-    results, vectors = out if out is None else tuple(out), bias if bias is None else tuple(bias)
-    held: Held = (tuple(a), tuple(b), results, vectors)
+    results = None if out is None else as_tuple(out)
+    vectors = None if bias is None else as_tuple(bias)
+    held: Held = (as_tuple(a), as_tuple(b), results, vectors)
     if not held[0] or type(held[0][0]) is not _PLAIN:
         return None
     kind = held[0][0].dtype
@@ -106,7 +108,8 @@ def ended_at_once(a: Any, b: Any, out: Any, bias: Any, activation: Any) -> Any:
 def _are_dots(a: Any, b: Any, out: Any) -> bool:
     """Whether NumPy's `dot` wrote these few products, in as few steps of the interpreter as there
     are: asked with all that may be given they take two products 0.4 us more."""
-    held = (tuple(a), tuple(b), tuple(out), None)  # another thread may change the lists
+    # Another thread may change the lists.
+    held = (as_tuple(a), as_tuple(b), as_tuple(out), None)
     kind = a[0].dtype
     by = lists_for(kind) if kind in REAL else None
     if by is None or not by.looked(held):

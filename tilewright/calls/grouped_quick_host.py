@@ -28,6 +28,7 @@ from tilewright.backends.host.grouped import is_compiled
 from tilewright.backends.host.lists import DTYPES, Lists, are_uneven, lists_of
 from tilewright.calls.grouped_engines import is_ready
 from tilewright.facts.device import Device
+from tilewright.inputs.as_tuple import as_tuple
 from tilewright.inputs.devices import host, resolve
 from tilewright.planning.host_part import (
     SIDE_OF_LISTS,
@@ -134,7 +135,7 @@ def first_met(a: Any, b: Any) -> list[Any] | None:
 def _many(a: Any, b: Any) -> list[NDArray] | None:
     """More than a few: read in machine code where it is there, and multiplied by it where a loop
     would end later."""
-    held = tuple(a), tuple(b)  # another thread may change the lists
+    held = as_tuple(a), as_tuple(b)  # another thread may change the lists
     if len(held[0]) != len(held[1]) or not held[0] or type(held[0][0]) is not _PLAIN:
         return None
     if is_compiling():

@@ -27,6 +27,7 @@ from tilewright.arrays import torch_private as private
 from tilewright.arrays.storage import is_short
 from tilewright.backends.cuda.machine import addresses
 from tilewright.calls.grouped_listed_tensors import Products, missed
+from tilewright.inputs.as_tuple import as_tuple
 from tilewright.inputs.tensors import WITH_COMPLEX as DTYPES
 from tilewright.inputs.tensors import is_nested
 from tilewright.inputs.watched import is_anything_watched
@@ -81,7 +82,7 @@ def _look(a: Any) -> None:
     """Go on in machine code where it is there by now, of lists that it takes."""
     global _products, _since
     _since, gone = 0, _since
-    found = missed(gone) if _products is _not_yet and a and a[0].is_cpu else None
+    found = missed(gone, _multiply) if _products is _not_yet and a and a[0].is_cpu else None
     if found is not None:
         _products = found
         join(_ways)
@@ -120,7 +121,7 @@ def few(a: Any, b: Any) -> list[Tensor] | None:
             and a[0].dtype in DTYPES
             and not _function_modes()  # which may multiply nested tensors
         ):
-            a, b = tuple(a), tuple(b)  # another thread may change the lists
+            a, b = (*a,), (*b,)  # as `as_tuple`: another thread may change the lists
             if not len(a) == len(b) == count:
                 return None
             made = [*map(_multiply, a, b)]
@@ -169,6 +170,10 @@ def _unusual(a: Any, b: Any, count: int, made: list[Tensor] | None) -> list[Tens
     kind = _kind_of(a[0], b[0])
     if kind[0] not in DTYPES:
         return None
+    if made is None:
+        a, b = as_tuple(a), as_tuple(b)  # another thread may change the lists
+        if not len(a) == len(b) == count:
+            return None
     guards = _guards.get(kind)
     if guards is not None and guards is not _usual:
         _usual = guards
@@ -259,10 +264,14 @@ def loop(a: Any, b: Any, bias: Any, made: list[Tensor] | None = None) -> list[Te
     `made`: the products, where they are made by now."""
     if _is_traced():
         return None
-    operands = (a, b) if bias is None else (bias, a, b)
-    for part in operands:
-        if (type(part) is not list and type(part) is not tuple) or len(part) != len(a):
-            return None
+    given = (a, b) if bias is None else (bias, a, b)
+    if not set(map(type, given)) <= {list, tuple}:
+        return None
+    operands = [as_tuple(part) for part in given]  # another thread may change the lists
+    a, b = operands[-2:]
+    bias = None if bias is None else operands[0]
+    if set(map(len, operands)) != {len(a)}:
+        return None
     if not a or not isinstance(a[0], Tensor) or not a[0].is_cpu or a[0].dtype not in DTYPES:
         return None
     try:

@@ -21,17 +21,22 @@ class _Definition(ctypes.Structure):
     )
 
 
-_kept: list[_Definition] = []
+_kept: list[tuple[_Definition, tuple[object, ...]]] = []
+# A function of our own: what is set at ctypes.pythonapi's is set for every library.
+_make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
+    ("PyCFunction_NewEx", ctypes.pythonapi)
+)
 
 
-def builtin(name: str, address: int, told: bytes) -> Callable[..., Any]:
+def builtin(
+    name: str, address: int, told: bytes, named: tuple[object, ...] = ()
+) -> Callable[..., Any]:
     """A function of the machine code at `address`, which is PyObject *(PyObject *told, PyObject
-    *const *given, Py_ssize_t count); `told` is kept with it."""
-    _kept.append(_Definition(name.encode(), address, _FASTCALL, None))
-    make = ctypes.pythonapi.PyCFunction_NewEx
-    make.restype, make.argtypes = (
-        ctypes.py_object,
-        (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p),
-    )
-    made: Callable[..., Any] = make(ctypes.addressof(_kept[-1]), told, None)
+    *const *given, Py_ssize_t count).
+
+    `told` is kept with it, and so are the objects `named`, whose addresses it tells.
+    """
+    definition = _Definition(name.encode(), address, _FASTCALL, None)
+    _kept.append((definition, named))
+    made: Callable[..., Any] = _make(ctypes.addressof(definition), told, None)
     return made

@@ -64,15 +64,31 @@ def _leave(builder, one):
 
 
 @emitted(types.intp, types.intp)
-def _tuple_of(builder, one):
-    """A tuple of a list's items; 0 where there is no memory."""
-    return _of_python(builder, "PyList_AsTuple", one)
+def _tuple_for(builder, count):
+    """A tuple for so many, which are not there yet; 0 where there is no memory."""
+    return _of_python(builder, "PyTuple_New", count)
 
 
 @emitted(types.intp, types.intp)
 def _list_for(builder, count):
     """A list of so many, which are not there yet; 0 where there is no memory."""
     return _of_python(builder, "PyList_New", count)
+
+
+@emitted(types.void, types.intp)
+def _hide(builder, made):
+    """Who asks for all objects does not find it, nor Python's collector."""
+    kind = ir.FunctionType(ir.VoidType(), [_WORD])
+    builder.call(
+        cgutils.get_or_insert_function(builder.module, kind, "PyObject_GC_UnTrack"), [made]
+    )
+
+
+@emitted(types.void, types.intp)
+def _show(builder, made):
+    """It is found from now on."""
+    kind = ir.FunctionType(ir.VoidType(), [_WORD])
+    builder.call(cgutils.get_or_insert_function(builder.module, kind, "PyObject_GC_Track"), [made])
 
 
 @emitted(types.void, types.intp, types.intp, types.intp)
@@ -137,7 +153,11 @@ def _are_plain(told, items, count, kind, item):
 
 @helper
 def _multiplied(told, a, b, count):
-    """A list of products of the objects at two places; None, or 0 where something was raised."""
+    """A list of products of the objects at two places; None, or 0 where something was raised.
+
+    It is hidden until all are there: a mode's function, or another thread while torch multiplies,
+    may go through all lists that Python knows, which must not find one without its items.
+    """
     kind = _kind_of(whole(a, 0), told)
     item = _item_of(kind, told)
     plain = item != 0 and _are_plain(told, a, count, kind, item)
@@ -146,6 +166,7 @@ def _multiplied(told, a, b, count):
     made, pair = _list_for(count), scratch()
     if made == 0:
         return 0
+    _hide(made)
     for index in range(count):
         put(pair, 0, whole(a, index))
         put(pair, 1, whole(b, index))
@@ -154,6 +175,7 @@ def _multiplied(told, a, b, count):
             _leave(made)
             return 0
         _set(made, index, one)
+    _show(made)
     return made
 
 
@@ -183,26 +205,37 @@ def _one_multiplied(told, x, y):
 
 
 @helper
-def _held(part, told):
+def _held(part, told, count):
     """A tuple of its items, kept: another thread may change a list while products are made. 0 where
-    there is no memory."""
-    return _tuple_of(part) if whole(part, _TYPE) == whole(told, LIST) else _taken(part)
+    there is no memory; the tuple's items are 0 where the list has no longer so many.
+
+    To make a tuple collects garbage, whose finalisers may change a list (CPython 3.11): Python's
+    PyList_AsTuple then reads items that are gone. Here the list is read once the tuple is there.
+    """
+    if whole(part, _TYPE) != whole(told, LIST):
+        return _taken(part)
+    made = _tuple_for(count)
+    if made != 0 and whole(part, _LENGTH) == count:
+        items = _items_of(part, told)
+        for index in range(count):
+            put(made, _ITEMS + index, _taken(whole(items, index)))
+    return made
 
 
 @helper
 def _all_multiplied(told, a, b, count):
-    """A list of the products of what two lists or tuples hold. What collects garbage while a tuple
-    is made may change a list."""
-    a, b, made = _held(a, told), _held(b, told), 0
-    if a != 0 and b != 0:
-        if whole(a, _LENGTH) == count and whole(b, _LENGTH) == count:
-            made = _multiplied(told, a + 8 * _ITEMS, b + 8 * _ITEMS, count)
-        else:
-            made = _taken(whole(told, NONE))
-    if a != 0:
-        _leave(a)
+    """A list of the products of what two lists or tuples of so many hold."""
+    a = _held(a, told, count)
+    if a == 0:
+        return 0
+    b, made = _held(b, told, count), 0
     if b != 0:
+        if whole(a, _ITEMS) == 0 or whole(b, _ITEMS) == 0:
+            made = _taken(whole(told, NONE))
+        else:
+            made = _multiplied(told, a + 8 * _ITEMS, b + 8 * _ITEMS, count)
         _leave(b)
+    _leave(a)
     return made
 
 
