@@ -168,3 +168,12 @@ def test_products_of_bits_without_a_compiler_are_called_straight(
 
     monkeypatch.delattr(untraced, "call")
     assert np.array_equal(tw.onebit.matmul(BITS, OTHERS), tw.onebit.matmul(BITS, OTHERS))
+
+
+def test_a_compiler_that_is_to_leave_nothing_out_says_why_a_transformed_product_is() -> None:
+    """Which of the two, a transform or a compiled whole, is given up is the user's to say."""
+    w, ends = torch.randn(2, 4, 5), torch.tensor([2, 6])
+    learn = torch.func.grad(lambda x: tw.ragged_matmul(x, w, ends).sum())
+    compiled = torch.compile(lambda x: learn(x), fullgraph=True, backend="eager")
+    with pytest.raises(RuntimeError, match=r"reason: tilewright runs .* torch\.func"):
+        compiled(torch.randn(6, 4))

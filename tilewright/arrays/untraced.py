@@ -1,10 +1,11 @@
-"""Calls of arrays that are not torch's, which its compilers run as they are and do not follow.
+"""Calls that torch's compilers run as they are and do not follow: of arrays that are not torch's,
+and of tensors under torch.func and forward-mode AD.
 
     untraced.call(function, *arguments, **options)    what the function gives
 
 A graph has nothing of theirs. Following a batch into checks, plans and caches took 8 s and 165
 compiled frames, and failed where a table that was followed changed meanwhile. Imported where a
-compiler looks on (`views.unfollowed`).
+compiler looks on (`views.unfollowed`, `torch_ops/eager.py`).
 """
 
 from __future__ import annotations
@@ -20,4 +21,5 @@ def _call(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     return function(*arguments, **options)
 
 
-call: Callable[..., Any] = torch.compiler.disable(_call)
+_REASON = "tilewright runs arrays that are not torch's, and torch.func's tensors, eagerly"
+call: Callable[..., Any] = torch.compiler.disable(_call, reason=_REASON)

@@ -86,8 +86,8 @@ def is_transformed() -> bool:
     return transform() is not None or private.forward_level(torch) >= 0
 
 
-# As `torch.compiler.assume_constant_result` has it, which loads torch's compilers: 1.1 s of the
-# 1.3 that the first product of a process took on an AMD EPYC.
+# What `torch.compiler.assume_constant_result` sets (torch 2.13). Calling that loads torch's
+# compilers: 1.1 s of the 1.3 that a process's first product took on an AMD EPYC.
 vars(is_transformed)["_dynamo_marked_constant"] = True
 
 
