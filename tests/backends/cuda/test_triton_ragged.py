@@ -79,16 +79,17 @@ def test_depths_of_one_row_are_summed_without_them(target: str) -> None:
     assert not re.search(MATRIX[target], code(sum_depths, target, types, {**sizes, **ones}))
 
 
-ORDER = {"RESTS_LAST": 0, "LONG_FIRST": 1}
-PLANS = {
-    "plan_rows": {"TILE_M": 64, "UNIT": 16, "TURNS": 4, "CLEARED": 64, **ORDER},
-    "plan_depths": {},
-    "count_groups": {"TILE_M": 256},
-    "place_groups": {"TILE_M": 256, "RESTS_LAST": 0},
-    "fill_groups": {"TILE_M": 64, "RESTS_LAST": 0, "CLEARED": 64},
-    "count_long": {},
-    "place_long": {},
-}
+ROWS = {"TILE_M": 64, "UNIT": 16, "TURNS": 4, "CLEARED": 64}
+PLANS: tuple[tuple[str, dict[str, int]], ...] = (
+    ("plan_rows", {**ROWS, "RESTS_LAST": 0, "LONG_FIRST": 1}),
+    ("plan_rows", {**ROWS, "RESTS_LAST": 1, "LONG_FIRST": 0}),
+    ("plan_depths", {}),
+    ("count_groups", {"TILE_M": 256}),
+    ("place_groups", {"TILE_M": 256, "RESTS_LAST": 0}),
+    ("fill_groups", {"TILE_M": 64, "RESTS_LAST": 0, "CLEARED": 64}),
+    ("count_long", {}),
+    ("place_long", {}),
+)
 
 
 @pytest.mark.parametrize(("target", "kind"), by_turns("*i32", "*i64"))
@@ -97,7 +98,7 @@ def test_planning_and_clearing_compile(target: str, kind: str) -> None:
 
     types = {"offsets": kind, **dict.fromkeys(("table", "fault", "places"), "*i32"), "c": "*bf16"}
     types |= dict.fromkeys(("rows", "long", "fills", "groups", "step", "columns", "c_row"), "i32")
-    for name, more in PLANS.items():
+    for name, more in PLANS:
         kernel = getattr(ragged_plans if hasattr(ragged_plans, name) else ragged_blocks, name)
         given = {one.name: types[one.name] for one in kernel.params if one.name in types}
         constants = {"LEADING": 1, "BLOCK": 1024, **more}
