@@ -184,7 +184,8 @@ def check_evenly(
     wanted = [entry for _, entries in groups for entry in entries]
     table = torch.full((1 + len(wanted) + 1, 4), -1, dtype=torch.int32)
     out, given = torch.empty(begin, 0), torch.tensor(counts).cumsum(0)
-    how = {"clear": False, "long_first": long_first, "unit": unit, "turns": turns}
+    order = {"rests_last": False, "long_first": long_first}
+    how = {"clear": False, **order, "unit": unit, "turns": turns}
     ragged_plan.RowPlan(given, out, len(counts), height, **how).launch(0, given, table, out)
     assert table[0].tolist() == [len(wanted), 0, 0, 0]
     assert table[1:-1].tolist() == wanted

@@ -3,7 +3,8 @@
     many results   large tiles, a program each
     few results    smaller ones, and k cut in shares that other programs take: a picture of 7 x 7
                    has one tile of 64 results, whose 72 steps of k would run one after another
-    depthwise      as many results as there are threads for; of large windows one, and its taps
+    depthwise      a program has 8 or 32 results of up to 64 channels; of windows of more than 7 x 7
+                   one of up to 32, whose taps its threads share
 
 What a program takes follows its steps of k: each waits for its loads, or for those of the programs
 beside it on the multiprocessor. Numbers are an H200's, scaled to the device (facts/measured/): of
@@ -23,8 +24,8 @@ from tilewright.facts.measured.h200 import TileRates
 _SHARED = 227 * 1024  # bytes that a multiprocessor has for its programs
 _WARPS, _REGISTERS, _MOST = 64, 65536, 16  # warps, registers, and programs at most
 _SPLITS = (1, 2, 4, 8, 16)
-_TAPS = 49  # of depthwise windows that are written out: 7 x 7
-_AT_ONCE = 2048  # elements of x that a program of larger ones asks for
+_TAPS = 49  # of the largest depthwise windows that are written out: 7 x 7
+_AT_ONCE = 2048  # elements of x that a program of larger windows asks for at once, at most
 _FULL = 2.3  # programs a multiprocessor beyond which k is not cut
 
 

@@ -7,15 +7,15 @@ The launch reads its work from a table on the device, int32 [1 + entries, 4]:
 
 An entry has at most as many rows as a tile is wide, all of one group; a group of more rows has
 several entries, one of none has none. Rows in no entry are not touched. Any order is right; long
-entries first is faster. Of up to TURNS entries of a group that follow one another, `turn` is which
-of how many (<< 16): they take turns. `entries` bounds their number, so that a table can be
-allocated before offsets are known. Whoever plans on the device writes the table on the same stream
-before each launch.
+entries first is faster. Up to TURNS entries of a group that follow one another take turns, column
+by column of tiles, and find the weights in cache: `turn` is which of them an entry is, and how many
+they are << 16. `entries` says how many there can be, so that a table can be allocated before
+offsets are known. Whoever plans on the device writes it on the same stream before each launch.
 
-The weights give the rows of wgmma's tiles and x the columns, for those come in units of 16: rows
-of a group are cut evenly in such units, for 272 as 256 and 16 load the weights twice and multiply
-by few rows for half the time of many. Tiles of two strips, 256 weights by up to 160 rows, took 0.88
-to 0.95 of the time of 128 by 256 cut whole (H200, bfloat16, 8 to 64 groups of 180 to 1,024 rows).
+The weights give the rows of wgmma's tiles and x the columns, for those come in units of 16. Rows of
+a group are cut evenly in such units: 272 cut as 256 and 16 load the weights twice, the second time
+for nearly nothing. Tiles of two strips, 256 weights by up to 160 rows, took 0.88 to 0.98 of the
+time of 128 by 256 and a rest (H200, bfloat16, 8 to 64 groups of 180 to 1,024 rows).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MANY = 2 * 132 * TALL.rows * TALL.width
 
 
 class Cut(NamedTuple):
-    """Tiles, in boxes of `slab` rows of x, and whether groups are cut evenly, not in whole ones."""
+    """Tiles, with boxes of `slab` rows of x, of groups cut evenly or into whole ones and a rest."""
 
     shape: HopperTile
     slab: int

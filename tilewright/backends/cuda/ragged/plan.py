@@ -3,8 +3,8 @@
     RowPlan     entries of at most so many rows, and zeros where no group has rows
     DepthPlan   an entry of each group, those of most rows first
 
-Few groups are planned by one launch, in which each reads all offsets before its own; from _MANY on
-by three (depths: two), which count blocks of groups first. 200,000 groups took 38 ms the first way
+Few groups are planned by one launch, each program of which reads all offsets; more than _MANY by
+three (depths: two), which count blocks of groups first. 200,000 groups took 38 ms the first way
 on an H200. How many rows there are is said at each launch, so batches may grow and shrink.
 """
 
@@ -36,35 +36,30 @@ class RowPlan:
         height: int,
         *,
         clear: bool,
-        rests_last: bool = False,
+        rests_last: bool,
         long_first: bool = False,
         unit: int = 0,
         turns: int = 1,
     ) -> None:
         """`height` is the most rows of an entry; `rests_last` puts entries of fewer last.
 
-        `long_first` else puts groups with longer entries first. With a `unit` entries of a group
-        are about as long, in such units; up to so many `turns` of them share what they read. Where
-        groups are many nothing of this is done but `rests_last`.
+        Else groups with longer entries come first if `long_first`, and entries of a group are about
+        as long, in multiples of `unit` rows (none: of `height`). Up to `turns` entries of a group
+        take turns. Above _MANY groups `rests_last` is all of this that is done.
         """
         self._ordinal, self._groups, self._height = ordinal_of(out), groups, height
         self._clear, self._flag = clear, faults.flag(self._ordinal)
         self._counts = -(-groups // _COUNTED) if groups > _MANY else 0
         self._common = {"LEADING": offsets.shape[0] - groups, "TILE_M": height}
         order = {"RESTS_LAST": rests_last}
-        evenly = self._evenly = {
-            **order,
-            "LONG_FIRST": long_first,
-            "UNIT": unit or height,
-            "TURNS": turns,
-        }
+        cut = {"LONG_FIRST": long_first, "UNIT": unit or height, "TURNS": turns}
+        self._cut = order | cut
         where = (groups, offsets.stride(0))
         result = (*where, out.shape[1], *out.stride())
         table = memory(out, 4)
         if not self._counts:
-            self._plan = self._task(
-                "plan_rows", (offsets, table, self._flag, out, 0, *result), evenly
-            )
+            given = (offsets, table, self._flag, out, 0, *result)
+            self._plan = self._task("plan_rows", given, self._cut)
             return
         self._count = self._task("count_groups", (offsets, table, 0, *where), {})
         self._place = self._task(
@@ -103,7 +98,7 @@ class RowPlan:
         programs = self._groups + (-(-out.shape[0] // _CLEARED) if self._clear else 0)
         result = (out.shape[0], self._groups, offsets.stride(0), out.shape[1], *out.stride())
         arguments = (offsets, table, self._flag, out, *result)
-        constants = self._constants("plan_rows", self._evenly)
+        constants = self._constants("plan_rows", self._cut)
         return standing(_task("plan_rows", programs, arguments, constants))
 
 

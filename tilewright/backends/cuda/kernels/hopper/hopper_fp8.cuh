@@ -26,7 +26,8 @@ struct alignas(64) Call {
     int* fault;
     long long out_row, out_group;  // elements from one row of C, or group, to the next
     int m, n, k;                   // m of DEPTHS only
-    int across, band, tiles;       // tiles across n; of DEPTHS tiles down that take turns, and tiles
+    int across;                    // tiles across n
+    int band, tiles;               // of DEPTHS only: tiles down that take turns; how many tiles
     int a_scale_row, a_scale_k;    // elements from one scale to the next
     int b_scale_group, b_scale_column, b_scale_k;
     int vectors;  // whether rows of C begin at multiples of 16 bytes
@@ -49,7 +50,8 @@ struct Tile {
     int group, a_row, rows, b_row, column, columns, begin, steps;
 };
 
-// Entries of a group that follow one another take turns, so that they find the same B in cache.
+// Which tile is the t-th. Entries of a group that take turns (`turn` of the table), of DEPTHS tiles
+// down, have a column of tiles each before any has its next: they find the same B in cache.
 __device__ __forceinline__ Tile tile_of(const Call& call, int t) {
 #if DEPTHS
     int down = (call.m + 255) / 256, each = down * call.across, local = t % each;

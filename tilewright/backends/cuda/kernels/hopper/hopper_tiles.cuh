@@ -36,8 +36,8 @@ struct Shape {
 // and a record is made of an entry and of what all groups share. RAGGED_ROWS: C's rows of a group
 // are x's times its weights, [groups, n, k] or, where LEFT_MN, [groups, k, n], plus its bias; an
 // entry has at most WIDTH rows. Weights are on the left, x on the right; maps of weights, x, C and,
-// where its rows are aligned, C in boxes of 16 rows. `turn`: of how many entries of a group that follow
-// one another (<< 16) it is which; they take turns, so that they find the same weights in cache.
+// where its rows are aligned, C in boxes of 16 rows. `turn`: of entries of a group that follow one
+// another and take turns which one it is, and how many they are << 16 (see in_turn).
 // RAGGED_DEPTHS: C [groups, k, n] is x' y, of x [rows, k] and y [rows, n], rows of the group; an
 // entry is a group; maps of x, y and C. `slices` are then single rows of the last step.
 #define RAGGED_ROWS (RAGGED == 1)
@@ -122,8 +122,9 @@ struct Table {
     }
 };
 
-// Which tile is the t-th to be worked on: entries that take turns do so column after column of theirs.
-// Whoever asks for it says so to the others, -1 after the last, as they have few registers.
+// Which tile is the t-th to be worked on; -1 after the last. Of entries that take turns each has its
+// first column of tiles before any has its second: they find the same weights in cache. Who asks for
+// a tile tells the others this number, as they have few registers to work it out.
 __device__ __forceinline__ int in_turn(const Table& table, int t) {
 #if RAGGED_ROWS && !CHOSEN
     if (t >= table.count) return -1;

@@ -16,9 +16,10 @@
                    memory; `finish` adds them up in one order and ends as `convolve` would
     depthwise      TILE_M results x TILE_N channels, a tap at a time, every tap written out: there
                    is nothing to multiply
-    of many taps   one result x TILE_N channels, TILE_K taps at a time, added up at the end (TILE_M
-                   is 1): what is written out compiles in more than the square of its taps, a mean
-                   of 16 x 16 in minutes, and of few results most threads would have none
+    depthwise of   TILE_M is 1: one result x TILE_N channels, TILE_K taps at a time, which are
+    many taps      added up at the end. Time to compile what is written out grows faster than the
+                   square of its taps, to minutes of a mean of 16 x 16; and where results are few
+                   most threads would have none
 
 epilogue: bias, residual, activation, then the pixel shuffle: output o of pixel (y, x) goes to
 channel o / r^2, row y r + o % r^2 / r, column x r + o % r.

@@ -36,7 +36,7 @@ def rows_of(group, offsets, step, fault, rows, LEADING: tl.constexpr):
 
 @triton.jit
 def write_entries(table, number, group, row, end, turn, inside):
-    """Entries of a table; `turn`: which of how many << 16 that share what they read, 0 of none."""
+    """Entries of a table. `turn`: which of its run of entries each is, the run's length << 16."""
     place = table + 4 + 4 * number.to(tl.int64)
     tl.store(place, group, mask=inside)
     tl.store(place + 1, row, mask=inside)

@@ -1,18 +1,22 @@
 """ragged_plans: from offsets on the device to the tables that ragged products read.
 
     offsets (ends of the groups)      plan_rows, a program a group        table (int32 x 4)
-    [ 3 | 3 | 200 | ... ]      ->     tiles of all groups before mine  -> [how many  0  _  _]
-                                      + my own                            [g  row  end  turn] ...
+    [ 3 | 3 | 200 | ... ]      ->     entries of all groups that    ->    [how many  0  _  _]
+                                      come before mine, + my own          [g  row  end  turn] ...
 
-    A group's rows are cut into as few entries as TILE_M allows, evenly in units of UNIT rows (as
-    many as TILE_M: wholes and a rest); LONG_FIRST: groups of longer entries come first. Up to TURNS
-    entries of a group say which of how many they are, so that their tiles take turns.
+    An entry has at most TILE_M rows. A group is cut into as few entries as that allows, all about
+    as long: each a multiple of UNIT rows but for the group's end. (A UNIT of TILE_M rows makes
+    entries of TILE_M and one of what is left.) Entries of a group follow one another; up to TURNS
+    of them work on their tiles in turns, and `turn` says which of how many an entry is.
+
+    order of groups   RESTS_LAST: all entries of TILE_M rows, then what is left of each group;
+                      LONG_FIRST: groups with longer entries first; else as they are
 
     More programs clear rows that no group has. The table for depths has an entry of each group
     (plan_depths), those of most rows first.
 
-Every program reads all offsets before its own, which for many groups is too much: those are planned
-by blocks of them (ragged_blocks.py). Of groups that cannot be (ragged_offsets.py), for rows the
+Every program reads all offsets, which for many groups is too much: those are planned by blocks of
+them (ragged_blocks.py). Of groups that cannot be (ragged_offsets.py), for rows the
 first counts as empty with all after it; for depths any of them, and only they.
 """
 
@@ -60,20 +64,9 @@ def plan_rows(
             )
         else:
             _plan_evenly(
-                ends,
-                step,
-                table,
-                fault,
-                mine,
-                groups,
-                rows,
-                LEADING,
-                TILE_M,
-                UNIT,
-                TURNS,
-                LONG_FIRST,
-                BLOCK,
-            )
+                ends, step, table, fault, mine, groups, rows,
+                LEADING, TILE_M, UNIT, TURNS, LONG_FIRST, BLOCK,
+            )  # fmt: skip
     else:
         first, last = with_a_group(offsets, step, groups, rows, LEADING, BLOCK)
         clear_rows(c, c_row, c_col, mine - groups, first, last, rows, columns, CLEARED)
@@ -146,17 +139,17 @@ def _plan_evenly(
     LONG_FIRST: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Table entries of one group, about as long, longer ones first; the last also counts.
+    """Table entries of one group, cut evenly; that of the last group also how many there are.
 
-    LONG_FIRST: after those of all groups whose longest entry has more rows, else in groups' order.
+    LONG_FIRST: they come after those of all groups whose longest entry has more rows.
     """
     place = ends + mine.to(tl.int64) * step
     begin = tl.load(place - step, mask=mine + LEADING > 0, other=0).to(tl.int32)
     length = tl.load(place).to(tl.int32) - begin
     own, units, longest = _cut(length, TILE_M, UNIT)
     first_bad = groups
-    before = tl.zeros((), tl.int32)
-    everything = tl.zeros((), tl.int32)
+    before = tl.zeros((), tl.int32)  # entries of the groups that come before this one
+    everything = tl.zeros((), tl.int32)  # entries of all groups
     for start in range(0, groups, BLOCK):
         group = start + tl.arange(0, BLOCK)
         first, last, bad = bounds(ends, step, group, group < groups, rows, LEADING)
@@ -184,7 +177,7 @@ def _plan_evenly(
 
 @triton.jit
 def _turn_of(entry, count, TURNS: tl.constexpr):
-    """Of `count` entries, up to TURNS of which take turns: whose turn, and of how many << 16."""
+    """Of a group's `count` entries, cut into runs of TURNS: which of its run, its length << 16."""
     turn = entry % TURNS
     return turn | (tl.minimum(count - entry + turn, TURNS) << 16)
 
@@ -201,7 +194,7 @@ def _cut(length, TILE_M: tl.constexpr, UNIT: tl.constexpr):
 
 @triton.jit
 def _beginning(entry, units, count, UNIT: tl.constexpr):
-    """The first row of an entry of a group: longer ones first, none a unit longer than another."""
+    """The first row of an entry of a group: longer ones first, by no more than a unit."""
     fewer = units // count
     return (entry * fewer + tl.minimum(entry, units - fewer * count)) * UNIT
 
