@@ -1,8 +1,9 @@
 """Lists of torch's tensors in machine code (backends/host/kernels/tensors.py), once that is there.
 
-missed(count, multiply)   None until it is compiled: beside calls, once they have gone without it
-                          for as long as is worth it; by who binds a plan of the host's, too
-products_by(multiply)     the function; waits for a compiler
+missed(count, multiply)   the function, None until it is compiled: in a thread, once so many
+                          products were made without it that it is worth it (_WORTH), or with what
+                          a bound plan of float32 or float64 on the host needs
+products_by(multiply)     the function; waits for the compiler
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tilewright.inputs.tensors import WITH_COMPLEX as DTYPES
 
 Products = Callable[[Any, Any], list[Tensor] | None]
 NAME = "tensors"
-_WITH_IT = (NAME, "float32", "float64")  # what of that is compiled with it
+_WITH_IT = (NAME, "float32", "float64")  # any of these is compiled with it
 _WORTH = 500_000  # products made without it; it saves 0.2 us of each
 _made = 0
 

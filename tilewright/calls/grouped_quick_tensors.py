@@ -3,10 +3,10 @@
 On a processor that is a loop of torch's own products: they are differentiable themselves, and
 nothing put around them makes them faster. Machine code looks at the tensors and calls torch
 (grouped_listed_tensors.py), in 0.95 to 1.02 of a loop's time (Zen 4). Until that is compiled, and
-of all that it leaves, it is asked whether all are plain matrices of the guards that torch's
-compiler puts before its code: 45 ns a tensor, where five attributes of a product took 400 beside
-the 1.2 us of a small one. From three on it is asked once their products are made: torch
-itself refuses nested tensors, of which a guard ends the process and whose attribute takes 70 ns.
+for lists that it does not take, guards that torch's compiler puts before its code say whether all
+are plain matrices: 45 ns a tensor, where five attributes of a product took 400 beside the 1.2 us of
+a small one. From three products on they are asked once those are made: torch itself refuses nested
+tensors, of which a guard ends the process and whose attribute takes 70 ns.
 Guards are of a kind: a dtype, gradients wanted or not. Of lists on a GPU plans are kept
 (grouped_plans_gpu.py). Whether a storage has shrunk since is asked of long lists and of those with
 a bias alone: of a few products it took as long as they (0.5 us a tensor), and torch's own loop does
@@ -59,8 +59,8 @@ _REFUSALS = (RuntimeError, IndexError, TypeError, AttributeError)
 
 
 def join(ways: dict[type, Any]) -> None:
-    """Put what multiplies lists of tensors among those that multiply others: `few`, and `listed`
-    from when its machine code is there."""
+    """Say in this table of types what multiplies lists of tensors: `few`, or `listed` once its
+    machine code is there."""
     global _ways
     _ways = ways
     way = few if _products is _not_yet else listed
@@ -79,7 +79,7 @@ def listed(a: Any, b: Any) -> list[Tensor] | None:
 
 
 def _look(a: Any) -> None:
-    """Go on in machine code where it is there by now, of lists that it takes."""
+    """Let `listed` take over if its machine code is there by now; lists of the host ask."""
     global _products, _since
     _since, gone = 0, _since
     found = missed(gone, _multiply) if _products is _not_yet and a and a[0].is_cpu else None
@@ -127,9 +127,7 @@ def few(a: Any, b: Any) -> list[Tensor] | None:
             made = [*map(_multiply, a, b)]
             if guards[count](*a, *b) if count < len(guards) else _do_guards_pass(a, b, guards):
                 return made
-        if not a[0].is_cpu:
-            return _on_gpu(a, b)
-        return _unusual(a, b, count, made)
+        return _unusual(a, b, count, made) if a[0].is_cpu else _on_gpu(a, b)
     except _REFUSALS:
         return None  # checked one after another, the first that does not fit is named
 

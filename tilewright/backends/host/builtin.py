@@ -1,5 +1,7 @@
-"""A function of Python's own kind, made of machine code: called without a frame, arguments where
-they lie."""
+"""Makes a built-in function of Python, as `len` is one, of machine code that Numba compiled.
+
+Python calls it without a frame and without a tuple of its arguments.
+"""
 
 from __future__ import annotations
 

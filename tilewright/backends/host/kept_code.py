@@ -88,8 +88,8 @@ def _leave_streams_alone() -> None:
 
     Where colorama is installed Numba puts other streams in their place around every word that it
     colours, though it prints nothing there, and does so for errors that it only tries and drops. It
-    then puts back what was there before: of a thread that compiles beside a program which redirects
-    its output meanwhile, the program's print goes where it should not.
+    then puts back what was there before. Our threads compile beside a program, which may redirect
+    its output meanwhile: what it prints would go where it should not.
     """
     if hasattr(errors, "ColorShell"):  # with colorama alone
         errors.ColorShell = nullcontext
