@@ -45,7 +45,7 @@ __device__ __forceinline__ RowBias row_bias(const Ragged& r, int4 place, Shape s
     RowBias found = {0.0f, 0.0f};
 #if GENERAL && RAGGED
     const u16* bias = r.bias + (long long)place.z * r.bias_group + (long long)place.x * r.bias_step;
-    u32 thread;  // read for each tile: rows known before would be in registers all the time
+    u32 thread;  // anew for each tile: rows known beforehand would stay in registers
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
 #pragma unroll
     for (int h = 0; h < 2; ++h) {

@@ -31,7 +31,7 @@
 // Where k is contiguous, the right operand's rows come in boxes of half as many as the problem's
 // widest tile has, so that no more are loaded than are multiplied. Turned, they are C's rows, of
 // which what is left of 64 leaves in boxes of 16: tiles begin at every 16th, and a problem's are
-// about as wide.
+// about as wide. A group of RAGGED_ROWS ends anywhere: what is left of 16 leaves row by row.
 //
 // STRIPS = 2: a consumer has two strips of 64 rows and multiplies both by what it reads of the
 // right operand, width <= 160. Of experts' rows, as columns, more are of use so: 8 experts of 3 to
@@ -247,7 +247,8 @@ __device__ void store_tiles(const Block& block, const Table& tiles, const char* 
                                         columns < 64 ? columns : 64, share, STORERS);
                     }
                     __syncwarp();
-                    // The place before this one is free once the copy engine has read it.
+                    // The place before this one is free once the copy engine has read it; before a
+                    // group's last rows it was handed back at once.
                     if (SLOTS > 1 && asks && p > 1 && !(RAGGED_ROWS && rows < 64)) {
                         store_wait_read<1>();
                         barrier_arrive(block.taken(group, from.place ? from.place - 1 : SLOTS - 1));
