@@ -122,9 +122,9 @@ struct Table {
     }
 };
 
-// Which tile is the t-th to be worked on; -1 after the last. Of entries that take turns each has its
-// first column of tiles before any has its second: they find the same weights in cache. Who asks for
-// a tile tells the others this number, as they have few registers to work it out.
+// Which tile is the t-th to be worked on; -1 after the last. Of entries that take turns each has
+// its first column of tiles before any has its second: they find the same weights in cache. Who
+// asks for a tile tells the others this number, as they have few registers to work it out.
 __device__ __forceinline__ int in_turn(const Table& table, int t) {
 #if RAGGED_ROWS && !CHOSEN
     if (t >= table.count) return -1;
