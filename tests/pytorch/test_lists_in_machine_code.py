@@ -91,6 +91,8 @@ def test_lists_that_are_none_or_do_not_fit_are_not_multiplied() -> None:
         ([], ()),
         (a, b[:2]),
         (a[:2], b),
+        (a[:1], b),
+        (a[:1], ()),
         (a, iter(b)),
         (a, None),
         (dict(enumerate(a)), b),
@@ -110,10 +112,11 @@ def counts(*parts: Any) -> list[int]:
     return [sys.getrefcount(one) for part in parts for one in part]
 
 
+@pytest.mark.parametrize("count", [1, 5])
 @pytest.mark.parametrize("make", [list, tuple])
-def test_what_python_counts_is_as_it_was(make: Any) -> None:
+def test_what_python_counts_is_as_it_was(make: Any, count: int) -> None:
     """Of operands and lists, where products are made, refused, or raise."""
-    a, b = (make(part) for part in lists(5))
+    a, b = (make(part) for part in lists(count))
     odd = make([*b[:-1], None])
     ill = make([*b[:-1], torch.ones(41, 43)])
     by, nothing = products(), sys.getrefcount(None)
