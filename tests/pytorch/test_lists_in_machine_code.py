@@ -250,6 +250,26 @@ def test_what_another_thread_puts_into_a_list_meanwhile_is_not_multiplied() -> N
     assert all(map(torch.equal, found, map(torch.mm, *whole)))
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="collects garbage between two lines alone")
+def test_what_the_collector_of_garbage_puts_into_a_list_meanwhile_is_not_left_out() -> None:
+    """It may run as a tuple of the first list is made, once lengths were compared."""
+    a, b = lists(30)
+    by, before = products(), gc.get_threshold()
+
+    def more(*_: Any) -> None:
+        b.append(b[0])
+
+    gc.callbacks.append(more)
+    gc.set_threshold(1)
+    try:
+        found = by(a, b)
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(more)
+    assert len(b) > len(a)
+    assert found is None
+
+
 def test_it_is_looked_for_now_and_then_and_compiled_once_it_is_worth_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
