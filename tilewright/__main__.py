@@ -1,6 +1,7 @@
 """`tilewright`, and `python -m tilewright`: Ctrl-C is one line from the first moment on.
 
-Loading the commands takes most of a second, in which nothing is begun that had to be undone.
+Loading what a command needs takes up to half a second, in which nothing is begun that had to be
+undone.
 """
 
 import os

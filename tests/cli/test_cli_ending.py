@@ -138,7 +138,7 @@ def test_a_folder_that_is_not_there_is_known_before_measuring(
     def measured(*_: Any, **__: Any) -> Any:
         raise AssertionError("measured before the file was looked at")
 
-    for name in ("cli.common.measure", "cli.grouped.measure", "report.grouped.measure"):
+    for name in ("cli.climbing.measure", "cli.grouped.measure", "report.grouped.measure"):
         monkeypatch.setattr(f"tilewright.{name}", measured)
     monkeypatch.setattr("tilewright.report.onebit_bench.measure", measured)
     monkeypatch.setattr("tilewright.tuning.peak.measure", measured)
@@ -397,10 +397,11 @@ from importlib.abc import MetaPathFinder
 
 class Stopping(MetaPathFinder):
     def find_spec(self, name, path, target=None):
-        if name == sys.argv[1]:
+        if name == module:
             del sys.meta_path[0]
             os.kill(os.getpid(), signal.SIGINT)
 
+module = sys.argv.pop(1)
 stop = Stopping()
 sys.meta_path.insert(0, stop)
 import tilewright
@@ -410,11 +411,16 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 @pytest.mark.parametrize(
-    "module", ["tilewright.cli", "numpy", "typer", "tilewright.cli.enhance", "tilewright.cli.net"]
+    ("module", "command"),
+    [
+        *(("tilewright.cli", "devices"), ("typer", "devices"), ("numpy", "matmul")),
+        *(("tilewright.cli.enhance", "enhance"), ("tilewright.cli.net", "net")),
+        ("rich.markdown", "--help"),
+    ],
 )
-def test_ctrl_c_while_modules_are_loaded_is_one_line(module: str) -> None:
+def test_ctrl_c_while_modules_are_loaded_is_one_line(module: str, command: str) -> None:
     """Whichever it is that is being loaded."""
-    line = [sys.executable, "-c", _AS_IN_A_TERMINAL + STOPPED, module]
+    line = [sys.executable, "-c", _AS_IN_A_TERMINAL + STOPPED, module, command, "--help"]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "error: interrupted\n")
 

@@ -1,4 +1,4 @@
-"""The command line, `tilewright COMMAND`: those named in COMMANDS, a file for each.
+"""The command line, `tilewright COMMAND`: those named in COMMANDS and GROUPS, a file for each.
 
 The other files here are what commands share: options, files, sizes, pictures, how a command ends.
 
@@ -10,7 +10,6 @@ Anything else that is raised is a bug and keeps its traceback.
 from __future__ import annotations
 
 import errno
-import importlib
 import sys
 import warnings
 from typing import Annotated, Any
@@ -20,21 +19,29 @@ import typer
 import tilewright
 from tilewright.cli import ending
 from tilewright.cli.ending import complain
-from tilewright.cli.optional import Command, Group
+from tilewright.cli.late import Commands, LateGroup
 from tilewright.errors import TilewrightError
 
-# A file here each, with a function of the same name; of GROUPS, with an `app` of several.
+# A file here each, with a function of the same name whose docstring is the help.
 COMMANDS = (
     *("devices", "doctor", "peak", "ladder", "roofline", "tune", "matmul", "grouped"),
     *("profile", "analyse", "enhance", "label", "demo"),
 )
-GROUPS = ("net", "onebit", "cache")
+# A file here each, with an `app` of several; and what they are for.
+GROUPS = {
+    "net": "Networks of any operators from ONNX files: convert, look inside, run, time, quantise.",
+    "onebit": "Networks of one-bit weights and activations: convert, look inside, run, time.",
+    "cache": "Compiled programs, measurements and tuned configurations on disk.",
+}
 
 
-class _Commands(Group):
+class _Commands(LateGroup):
     """Commands in the order of COMMANDS, errors and warnings as single lines."""
 
     entered: Any = None  # the context of the last call that came as far as a command
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**{**attributes, "commands": Commands(__name__, COMMANDS, GROUPS)})
 
     def invoke(self, ctx: Any) -> Any:
         self.entered = ctx
@@ -129,9 +136,3 @@ def _main(
 
     `tilewright demo` shows all of it; `tilewright COMMAND --help` has examples.
     """
-
-
-for _name in COMMANDS:
-    app.command(cls=Command)(getattr(importlib.import_module(f"{__name__}.{_name}"), _name))
-for _name in GROUPS:
-    app.add_typer(importlib.import_module(f"{__name__}.{_name}").app)

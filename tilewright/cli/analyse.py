@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from tilewright.cli import common
+from tilewright.cli import bars, common, results
 from tilewright.cli import enhance_detect as detecting
 from tilewright.cli.enhance_detect import finding
 from tilewright.errors import ArgumentError
@@ -57,7 +57,7 @@ def analyse(
         stage = finding(model, detect, names, _SURE, tiles=False, device="auto")
     elif names is not None:
         raise ArgumentError("--classes without --detect-model: accepted is one beside it")
-    with common.looking() as seen:
+    with bars.looking() as seen:
         pictures = None if stage is None else proposed(source, stage, _EVERY, seen)
         found = looked_at(source, seen)
         things = None if pictures is None else summed(pictures)
@@ -68,4 +68,4 @@ def analyse(
         if not things.seen:
             print(f"nothing found in {counted(things.pictures, 'picture')}")
     more = {} if things is None else {"things": asdict(things)}
-    common.deliver(json, lambda: film.document(found) | more, output, partial(film.draw, found))
+    results.deliver(json, lambda: film.document(found) | more, output, partial(film.draw, found))

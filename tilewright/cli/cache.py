@@ -22,7 +22,6 @@ app = typer.Typer(
     name="cache",
     cls=Group,
     no_args_is_help=True,
-    help="Compiled programs, measurements and tuned configurations on disk.",
 )
 
 

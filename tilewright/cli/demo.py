@@ -11,7 +11,9 @@ from rich.text import Text
 
 from tilewright.backends.host import compiled
 from tilewright.cli import demo_film
-from tilewright.cli.common import DeviceOption, checked_size, climb, console, progress
+from tilewright.cli.bars import progress
+from tilewright.cli.climbing import checked_size, climb
+from tilewright.cli.common import DeviceOption, console
 from tilewright.errors import FileError
 from tilewright.facts.device import Device
 from tilewright.inputs.checks import checked_name

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import tilewright
-from tilewright.cli import common
+from tilewright.cli import bars
 from tilewright.video.making import made, planned
 from tilewright.video.page import asked
 from tilewright.video.preview import preview
@@ -29,7 +29,7 @@ def film(out: Path, size: str) -> Iterator[str]:
     large, page = out / "flower-large.mp4", out / "flower.html"
     job = planned(CLIP, large, (Upscale(size), Sharpen(0.3)), overwrite=True)
     told = asked(page if find_spec("jinja2") else None, None, job)
-    with common.working("making a film; kernels are compiled once, and kept"):
+    with bars.working("making a film; kernels are compiled once, and kept"):
         done = made(job)
         seen = preview(job)
         if told is not None:

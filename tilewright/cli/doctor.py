@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from tilewright.cli.common import JsonOption, check_outputs, console, working
+from tilewright.cli.bars import working
+from tilewright.cli.common import JsonOption, console
+from tilewright.cli.results import check_outputs
 from tilewright.errors import ArgumentError
 from tilewright.files.whole import write_json
 from tilewright.inputs.devices import devices as all_devices

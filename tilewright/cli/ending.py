@@ -90,8 +90,19 @@ def heard_signals() -> Iterator[None]:
                 signal.signal(number, handler)
 
 
+def begun() -> None:
+    """A command begins: from now on signals end it through Python.
+
+    Until then modules are loaded, lines parsed and help is shown. Nothing is under way that had to
+    be undone, and what is raised in a module that is being loaded may not come out of it.
+    """
+    _SignalListener.at_once = False
+
+
 class _SignalListener:
     """A thread that hears of signals while the main thread cannot."""
+
+    at_once = False  # whether a signal ends the process where it stands
 
     def __init__(self) -> None:
         self._answered = 0
@@ -102,15 +113,21 @@ class _SignalListener:
     def answer(self, number: int, _: FrameType | None) -> None:
         """What the main thread does, once it can."""
         self._answered += 1
+        if self.at_once:
+            if number == signal.SIGINT:
+                complain("error", "interrupted")
+            os._exit(128 + number)
         if number == signal.SIGINT:
             raise KeyboardInterrupt
         raise SystemExit(128 + number)
 
     def __enter__(self) -> None:
+        _SignalListener.at_once = True
         self._before = signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
         threading.Thread(target=self._listen, daemon=True).start()
 
     def __exit__(self, *_: object) -> None:
+        begun()
         signal.set_wakeup_fd(self._before)
         self._sender.close()  # which ends the thread
 

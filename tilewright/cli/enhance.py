@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn
 
-from tilewright.cli import common
+from tilewright.cli import bars, common
 from tilewright.cli import enhance_detect as detecting
 from tilewright.cli import enhance_people as people
 from tilewright.cli import enhance_said as said
@@ -310,7 +310,7 @@ def enhance(
     check_workers(_workers(workers))
     check_asked(report, reference)
     there = overwrite or preview
-    with common.looking() as looked:
+    with bars.looking() as looked:
         job = planned(
             source, output, stages, codec=codec, crf=crf, overwrite=there, auto=auto,
             detections=detections, looked=looked,
@@ -456,7 +456,7 @@ def _pictures(
         names = ", ".join(stage.name for stage in stages) or "no stage"
         print("\n".join(f"{pair.source}: {names} -> {pair.out}" for pair in found))
         return
-    bar = common.bar_of(BarColumn(), MofNCompleteColumn())
+    bar = bars.bar_of(BarColumn(), MofNCompleteColumn())
     task = bar.add_task("", total=len(found))
 
     def report(done: int) -> None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
-from tilewright.cli import common
+from tilewright.cli import bars, common
 from tilewright.video.forecast import Forecast
 from tilewright.video.job import Enhanced, Job
 from tilewright.video.journal import folder_of
@@ -28,7 +28,7 @@ def going(job: Job) -> Iterator[Callable[[Progress], None]]:
 
     Where it is stopped and whole chunks are kept, says so.
     """
-    bar = common.bar_of(BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    bar = bars.bar_of(BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
     task = bar.add_task("", total=None)
     line = _Lines()
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tilewright.cli import common
+from tilewright.cli import bars, common
 from tilewright.cli.enhance_detect import finding
 from tilewright.errors import ArgumentError, FileError
 from tilewright.files.whole import check_writable
@@ -75,7 +75,7 @@ def label(
         )
     check_writable(output, "--output")
     stage = finding(model, None, classes, score, tiles, device or "auto", door="--model")
-    with common.looking() as looked:
+    with bars.looking() as looked:
         pictures = list(proposed(source, stage, every, looked))
     boxes = labels.write(output, pictures)
     print(f"wrote {output}: {counted(boxes, 'proposal')} in {counted(len(pictures), 'picture')}")

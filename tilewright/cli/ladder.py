@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from tilewright.cli import common
+from tilewright.cli import climbing, common, results
 from tilewright.errors import ArgumentError
 from tilewright.inputs.devices import devices, resolve
 from tilewright.report import document, plots
@@ -48,13 +48,13 @@ def ladder(
     """
     wanted = _sizes(size, sizes)
     common.checked_dtype(dtype)
-    common.check_outputs(json, plot)
+    results.check_outputs(json, plot)
     chosen = resolve(device)
-    measured = common.climb(chosen, wanted, dtype)
+    measured = climbing.climb(chosen, wanted, dtype)
     if memory:
         measured = [replace(one, memory=measure_memory(one)) for one in measured]
     _show(measured)
-    common.deliver(json, lambda: document.document(measured), plot, partial(plots.draw, measured))
+    results.deliver(json, lambda: document.document(measured), plot, partial(plots.draw, measured))
     if any(one.wrong for one in measured):
         raise typer.Exit(1)
 
@@ -75,11 +75,11 @@ def _sizes(size: int | None, sizes: str | None) -> tuple[int, ...]:
     if size is not None and sizes is not None:
         raise ArgumentError(f"--sizes={sizes!r}: accepted is either --size or --sizes, not both")
     if sizes is None:
-        return (common.checked_size("--size", DEFAULT_SIZE if size is None else size),)
+        return (climbing.checked_size("--size", DEFAULT_SIZE if size is None else size),)
     try:
         numbers = {int(part) for part in sizes.split(",")}
     except ValueError:
         raise ArgumentError(
             f"--sizes={sizes!r}: accepted are whole numbers with commas between, as 256,512"
         ) from None
-    return tuple(sorted(common.checked_size("--sizes", number) for number in numbers))
+    return tuple(sorted(climbing.checked_size("--sizes", number) for number in numbers))

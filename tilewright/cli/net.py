@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from tilewright.arrays.array import NDArray
-from tilewright.cli import common, files, pictures
+from tilewright.cli import bars, common, files, pictures
 from tilewright.cli.net_bench import bench
 from tilewright.cli.net_inputs import (
     ModelArgument,
@@ -36,7 +36,6 @@ from tilewright.nn.stored import load, save
 
 app = typer.Typer(
     name="net",
-    help="Networks of any operators from ONNX files: convert, look inside, run, time, quantise.",
     cls=Group,
     no_args_is_help=True,
     rich_markup_mode="markdown",
@@ -168,7 +167,7 @@ def run(
     outputs = output or []
     _check_outputs(outputs, network)
     given = given_arrays(network.inputs, inputs)
-    with common.working("making ready: kernels are compiled once, and kept"):
+    with bars.working("making ready: kernels are compiled once, and kept"):
         bound = network.bind({n: x.shape for n, x in given.items()}, device or "auto", dtype)
         made = bound.run(**given)
     results = made if isinstance(made, tuple) else (made,)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tilewright.cli import common
+from tilewright.cli import bars, common
 from tilewright.cli.net_inputs import (
     ModelArgument,
     NetDtypeOption,
@@ -62,7 +62,7 @@ def bench(
         else:
             _check_file(model)
             peers.append(net_peers.ready(name, model, feeds, threads))
-    with common.working("making ready: kernels are compiled once, and kept"):
+    with bars.working("making ready: kernels are compiled once, and kept"):
         bound = network.bind(sizes, chosen, dtype)
     calls = {OURS: net_measure.call_of(bound, given)}
     seconds = net_peers.in_turns(calls | {peer.name: peer.run for peer in peers}, repeats)

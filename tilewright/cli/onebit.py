@@ -26,7 +26,6 @@ _MOST_LABELS = 16 << 20  # bytes of a file of names
 
 app = typer.Typer(
     name="onebit",
-    help="Networks of one-bit weights and activations: convert, look inside, run, time.",
     cls=Group,
     no_args_is_help=True,
     rich_markup_mode="markdown",

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from tilewright.cli.common import DeviceOption, JsonOption, console, progress
+from tilewright.cli.bars import progress
+from tilewright.cli.common import DeviceOption, JsonOption, console
 from tilewright.errors import ArgumentError
 from tilewright.files.whole import check_writable, write_json
 from tilewright.inputs.devices import host, resolve

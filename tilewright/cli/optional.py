@@ -11,6 +11,8 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
+from tilewright.cli import ending
+
 VALUES: Mapping[str, str] = {
     "--low-light": "1",
     "--dehaze": "0.9",
@@ -42,6 +44,11 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse a line with values where they were left out."""
         return super().parse_args(ctx, list(filled(args)))
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run it; signals end it as it can be ended from now on."""
+        ending.begun()
+        return super().invoke(ctx)
 
 
 def _without_types_of_flags(parameters: list[Any]) -> list[Any]:

@@ -7,12 +7,10 @@ from typing import Annotated
 
 import typer
 
-from tilewright.cli import common
-from tilewright.facts.ceilings import Ceilings
-from tilewright.facts.device import Device
-from tilewright.inputs.devices import forget, resolve
+from tilewright.cli import common, results
+from tilewright.cli.ceilings import measured
+from tilewright.inputs.devices import resolve
 from tilewright.report import peaks
-from tilewright.tuning import peak as tuning
 
 
 def peak(
@@ -33,24 +31,11 @@ def peak(
     Takes about a minute, once a device and driver; the planner and every table that shows a
     percentage use it from then on.
     """
-    common.check_outputs(json, plot)
+    results.check_outputs(json, plot)
     chosen = resolve(device)
     found = None if again else chosen.ceilings
     if found is None:
         found = measured(chosen)
     common.console().print(peaks.table(chosen, found))
     draw = partial(peaks.draw, chosen, found)
-    common.deliver(json, lambda: peaks.document(chosen, found), plot, draw)
-
-
-def measured(device: Device) -> Ceilings:
-    """The ceilings, measured now with progress on stderr; devices carry them from then on."""
-    common.note(f"measuring what {device.id} can reach, about a minute, once a driver")
-    try:
-        with common.working() as say:
-            found = tuning.measure(device, report=say)
-    except KeyboardInterrupt:
-        common.note(f"stopped while {device.id} was measured: nothing of that is kept")
-        raise
-    forget()
-    return found
+    results.deliver(json, lambda: peaks.document(chosen, found), plot, draw)

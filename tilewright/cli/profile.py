@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from tilewright.cli import common
+from tilewright.cli import bars, common, results
+from tilewright.cli.ceilings import measured
 from tilewright.cli.ending import INTERRUPTED
 from tilewright.cli.net_inputs import (
     ModelArgument,
@@ -20,7 +21,6 @@ from tilewright.cli.net_inputs import (
     shapes_of,
     type_of,
 )
-from tilewright.cli.peak import measured
 from tilewright.nn.net import Network
 from tilewright.nn.places import device_of
 from tilewright.nn.stored import load
@@ -77,7 +77,7 @@ def profile(
     - `tilewright profile model.onnx --no-run`
     - `tilewright profile model.onnx --shape 1x3x224x224 --plot roofline.png --bars where.png`
     """
-    common.check_outputs(json, plot)
+    results.check_outputs(json, plot)
     if bars is not None:
         plots.check(bars, "--bars")
     network = load(model)
@@ -90,7 +90,7 @@ def profile(
         common.note(f"stopped at {stopped}: what was measured before is shown, no file is written")
         raise typer.Exit(INTERRUPTED)
     draw = partial(net_pictures.draw_roofline, found)
-    common.deliver(json, lambda: net_profile.document(found), plot, draw)
+    results.deliver(json, lambda: net_profile.document(found), plot, draw)
     if bars is not None:
         net_pictures.draw_bars(found, bars, "--bars")
         print(f"wrote {bars}")
@@ -126,7 +126,7 @@ def _timed(
         advance(name)
 
     feeds = drawn(network.graph, found.sizes, 0)
-    with common.progress(4) as advance:
+    with bars.progress(4) as advance:
         try:
             given = net_measure.on_device(feeds, found.device)
             beside: list[net_peers.Peer] = []

@@ -9,9 +9,8 @@ from typing import Annotated
 
 import typer
 
-from tilewright.cli import common
-from tilewright.cli import grouped as batches
-from tilewright.cli.peak import measured
+from tilewright.cli import bars, batches, climbing, common, results
+from tilewright.cli.ceilings import measured
 from tilewright.cli.sizes import Columns
 from tilewright.errors import ArgumentError
 from tilewright.facts.ceilings import Ceilings
@@ -54,14 +53,14 @@ def roofline(
     if count is not None and limits is None:
         raise ArgumentError(f"--count={count}: accepted is with --uniform alone")
     common.checked_dtype(dtype)
-    common.check_outputs(json, plot)
+    results.check_outputs(json, plot)
     chosen = batches.checked_device_dtype(resolve(device), dtype)
-    common.checked_size("--size", _SIZE if size is None else size)
+    climbing.checked_size("--size", _SIZE if size is None else size)
     sizes = batches.batch_sizes(file, limits, count, suite, seed) if is_batch else None
     ceilings = chosen.ceilings or measured(chosen)
     chosen = replace(chosen, ceilings=ceilings)
     if sizes is None:
-        placed = placing.of_ladders(common.climb(chosen, [size or _SIZE], dtype), ceilings)
+        placed = placing.of_ladders(climbing.climb(chosen, [size or _SIZE], dtype), ceilings)
     else:
         placed = _batch(sizes, chosen, ceilings, dtype, seed)
     _show(placed, json, plot)
@@ -72,7 +71,7 @@ def _batch(
 ) -> placing.Roofline:
     title, (m, n, k) = sizes
     grouped.check_fits(m, n, k, dtype, device, title)
-    with common.progress(len(grouped.ALL_ORDERS) + 4) as advance:
+    with bars.progress(len(grouped.ALL_ORDERS) + 4) as advance:
         report = grouped.measure(
             (m, n, k), device, title=title, dtype=dtype, seed=seed, report=advance
         )
@@ -82,6 +81,6 @@ def _batch(
 def _show(placed: placing.Roofline, json: Path | None, plot: Path | None) -> None:
     common.console().print(roofline_show.table(placed))
     draw = partial(roofline_show.draw, placed)
-    common.deliver(json, lambda: placing.document(placed), plot, draw)
+    results.deliver(json, lambda: placing.document(placed), plot, draw)
     if placed.errors:
         raise typer.Exit(1)

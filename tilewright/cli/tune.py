@@ -11,8 +11,9 @@ import typer
 from rich.progress import BarColumn, TextColumn
 from rich.table import Table
 
-from tilewright.cli.common import DeviceOption, DtypeOption, bar_of, checked_dtype, console, note
-from tilewright.cli.grouped import SuiteOption, checked_device_dtype, checked_suite
+from tilewright.cli.bars import bar_of
+from tilewright.cli.batches import SuiteOption, checked_device_dtype, checked_suite
+from tilewright.cli.common import DeviceOption, DtypeOption, checked_dtype, console, note
 from tilewright.cli.sizes import load
 from tilewright.errors import ArgumentError, KernelError
 from tilewright.facts.device import Device

@@ -19,7 +19,6 @@ from tilewright import settings
 from tilewright.errors import CacheError, FileError
 from tilewright.files import reading
 from tilewright.tuning import store, tuned
-from tilewright.tuning.known import failures
 from tilewright.tuning.store import FOLDERS, MEASURED, TRIED, TUNED, Content
 
 FORMAT = "tilewright-export-1"
@@ -190,7 +189,7 @@ def _joined(new: Content, here: Any) -> Content:
     if not isinstance(here, dict) or not isinstance(here.get("tried", {}), dict):
         return new
     same = new.get("shapes") == here.get("shapes")
-    tried = new.get("tried", {}) if same else failures(new)
+    tried = new.get("tried", {}) if same else store.failures(new)
     return {**here, "tried": {**tried, **here.get("tried", {})}}
 
 

@@ -62,7 +62,7 @@ class Known:
 
         def change(record: dict[str, Any]) -> dict[str, Any]:
             if record.get("shapes") != shapes:  # times and effort were those of other shapes
-                record = {"tried": failures(record), "late": record.get("late", {})}
+                record = {"tried": store.failures(record), "late": record.get("late", {})}
             if _is_late(answer):
                 late = _late(record)
                 record = {**record, "late": {**late, text: _times_late(record, text) + 1}}
@@ -145,11 +145,6 @@ class Known:
             return {**content, "records": {**records, self._record: mine}}
 
         store.update(store.TRIED, self._name, whole)
-
-
-def failures(record: dict[str, Any]) -> dict[str, str]:
-    """The candidates of a record that failed and are not tried again, whatever the shapes."""
-    return {text: why for text, why in record.get("tried", {}).items() if isinstance(why, str)}
 
 
 def _is_late(answer: Any) -> bool:

@@ -147,3 +147,8 @@ def _locked(path: Path) -> Iterator[None]:
         with contextlib.suppress(OSError):  # a file system without locks
             locks.hold(lock.fileno())
         yield
+
+
+def failures(record: dict[str, Any]) -> dict[str, str]:
+    """The candidates of a record that failed and are not tried again, whatever the shapes."""
+    return {text: why for text, why in record.get("tried", {}).items() if isinstance(why, str)}
