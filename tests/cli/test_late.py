@@ -25,10 +25,20 @@ try:
 finally:
     print(json.dumps(sorted(sys.modules)), file=sys.stderr)
 """
+COMPLETED = """
+import json, sys, typer
+from tilewright.cli import app
+group = typer.main.get_command(app)
+answers = []
+for begun in sys.argv[1:]:
+    context = group.make_context("tilewright", ["x"], resilient_parsing=True)
+    answers.append([(item.value, item.help) for item in group.shell_complete(context, begun)])
+print(json.dumps([*answers, sorted(sys.modules)]))
+"""
 
 
 def started(*arguments: str) -> tuple[set[str], set[str]]:
-    """The commands that a start loaded, and all modules; with what it said asserted to be help."""
+    """The commands that a start loaded, and all modules that it did."""
     line = [sys.executable, "-c", STARTED, *arguments]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     modules = set(json.loads(done.stderr.splitlines()[-1]))
@@ -50,12 +60,14 @@ def test_a_start_that_runs_no_command_loads_none_and_no_numpy(arguments: tuple[s
     assert "numpy" not in modules
 
 
-def test_completing_a_command_loads_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("_TILEWRIGHT_COMPLETE", "complete_bash")
-    monkeypatch.setenv("COMP_WORDS", "tilewright ")
-    monkeypatch.setenv("COMP_CWORD", "1")
-    loaded, modules = started()
-    assert loaded == set()
+def test_completing_a_command_loads_none() -> None:
+    line = [sys.executable, "-c", COMPLETED, "ma", ""]
+    done = subprocess.run(line, capture_output=True, text=True, check=True)
+    some, every, modules = json.loads(done.stdout)
+    assert [name for name, _ in some] == ["matmul"]
+    assert [name for name, _ in every] == EVERY
+    assert all(text for _, text in every)
+    assert not {f"tilewright.cli.{name}" for name in EVERY}.intersection(modules)
     assert "numpy" not in modules
 
 
