@@ -197,14 +197,15 @@ def begin(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(WAYS, kind, quick.few)
 
 
+@pytest.mark.parametrize(("owner", "name"), [(torch, "mm"), (quick, "_multiply")])
 def test_what_stands_for_torchs_product_meanwhile_is_not_taken_for_it(
-    monkeypatch: pytest.MonkeyPatch,
+    owner: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A program's test may put something in its place for a while, which then is no more."""
     begin(monkeypatch)
     a, b = lists(60)
     with monkeypatch.context() as replaced:
-        replaced.setattr(torch, "mm", lambda x, y: None)
+        replaced.setattr(owner, name, lambda x, y: None)
         for _ in range(4):
             tilewright.grouped_matmul(a, b)
     assert quick._products is not quick._not_yet
