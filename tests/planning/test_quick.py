@@ -207,9 +207,16 @@ def test_one_odd_matrix_anywhere_is_refused_by_its_index(odd: Any, count: int) -
 
 
 def calls_of(work: Any) -> int:
-    """How many functions written in Python one call enters, none of them the collector's."""
-    seen = []
+    """How many functions written in Python one call enters, none of them the collector's.
+
+    The least of three: after some hundred products a call looks whether machine code is there.
+    """
     work()
+    return min(_calls_of(work) for _ in range(3))
+
+
+def _calls_of(work: Any) -> int:
+    seen = []
     gc.disable()  # what looks on when garbage is collected, as Hypothesis does, would be counted
     sys.setprofile(lambda frame, event, _: seen.append(frame) if event == "call" else None)
     try:
