@@ -108,14 +108,14 @@ def ended_at_once(a: Any, b: Any, out: Any, bias: Any, activation: Any) -> Any:
 def _are_dots(a: Any, b: Any, out: Any) -> bool:
     """Whether NumPy's `dot` wrote these few products, in as few steps of the interpreter as there
     are: asked with all that may be given they take two products 0.4 us more."""
-    # Another thread may change the lists.
-    held = (as_tuple(a), as_tuple(b), as_tuple(out), None)
+    # As `as_tuple`, of which three calls take 0.2 us.
+    lefts, rights, results = (*a,), (*b,), (*out,)
     kind = a[0].dtype
     by = lists_for(kind) if kind in REAL else None
-    if by is None or not by.looked(held):
+    if by is None or not by.looked((lefts, rights, results, None)):
         return False
     try:
-        for x, y, z in zip(*held[:3]):  # noqa: B905 (as many as there are)
+        for x, y, z in zip(lefts, rights, results):  # noqa: B905 (as many as there are)
             x.dot(y, z)
     except MemoryError:
         raise DeviceMemoryError(NO_ROOM) from None

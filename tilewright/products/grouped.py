@@ -113,7 +113,7 @@ def _plain_at_once(checked: Callable[_Arguments, _Made]) -> Callable[_Arguments,
         if not others or are_usual(others, a):
             if DEVICE in VARIABLES:  # `get` takes twice the time
                 check_named()
-            elif not plain and type(a) is type(b) is list and len(a) == len(b) == 1:
+            elif not plain and type(a) is list and len(a) == 1 and type(b) is list and len(b) == 1:
                 try:
                     if out is None:
                         done = few_ended(a, b, bias, activation)
