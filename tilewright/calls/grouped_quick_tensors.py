@@ -2,7 +2,7 @@
 
 On a processor that is a loop of torch's own products: they are differentiable themselves, and
 nothing put around them makes them faster. Machine code looks at the tensors and calls torch
-(grouped_listed_tensors.py), in 0.95 to 1.02 of a loop's time (Zen 4). Until that is compiled, and
+(grouped_listed_tensors.py), in 0.94 to 1.05 of a loop's time (Zen 4). Until that is compiled, and
 for lists that it does not take, guards that torch's compiler puts before its code say whether all
 are plain matrices: 45 ns a tensor, where five attributes of a product took 400 beside the 1.2 us of
 a small one. From three products on they are asked once those are made: torch itself refuses nested
