@@ -115,26 +115,38 @@ def corners(
 
 
 @triton.jit
-def at_taps(
-    taps,
+def of_taps(
+    begin,
+    o,
+    wanted,
+    there,
     y,
     left,
     corner,
-    there,
+    weights,
+    outputs,
     height,
     width,
+    x_c,
     x_h,
     x_w,
     KW: tl.constexpr,
     TAPS: tl.constexpr,
     DILATION_Y: tl.constexpr,
     DILATION_X: tl.constexpr,
+    TILE_K: tl.constexpr,
 ):
-    """Where these taps of one result's window lie, and which of them are in the picture."""
+    """TILE_K taps of one result's windows: what is seen there, whether anything is, weights."""
+    taps = begin + tl.arange(0, TILE_K)
     dy, dx = taps // KW * DILATION_Y, taps % KW * DILATION_X
     inside = there & (taps < TAPS) & (y + dy >= 0) & (y + dy < height)
     inside = inside & (left + dx >= 0) & (left + dx < width)
-    return corner + dy.to(tl.int64) * x_h + dx.to(tl.int64) * x_w, inside
+    place = corner + dy.to(tl.int64) * x_h + dx.to(tl.int64) * x_w
+    seen = inside[:, None] & wanted[None, :]
+    one = tl.load(place[:, None] + (o.to(tl.int64) * x_c)[None, :], mask=seen, other=0)
+    known = (taps < TAPS)[:, None] & wanted[None, :]
+    w = tl.load(weights + taps[:, None] * outputs + o[None, :], mask=known, other=0)
+    return one, seen, w
 
 
 @triton.jit
@@ -246,17 +258,11 @@ def convolve(
     sums = tl.zeros((TILE_M, TILE_N), tl.float32)
     if DEPTHWISE and TILE_M == 1:
         each = tl.zeros((TILE_K, TILE_N), tl.float32)
-        channel_at = o.to(tl.int64) * x_c
         for begin in range(0, TAPS, TILE_K):
-            taps = begin + tl.arange(0, TILE_K)
-            place, inside = at_taps(
-                taps, y, left, corner, there, height, width, x_h, x_w,
-                KW, TAPS, DILATION_Y, DILATION_X,
+            one, _, w = of_taps(
+                begin, o, wanted, there, y, left, corner, weights, outputs,
+                height, width, x_c, x_h, x_w, KW, TAPS, DILATION_Y, DILATION_X, TILE_K,
             )  # fmt: skip
-            seen = inside[:, None] & wanted[None, :]
-            one = tl.load(place[:, None] + channel_at[None, :], mask=seen, other=0.0)
-            known = (taps < TAPS)[:, None] & wanted[None, :]
-            w = tl.load(weights + taps[:, None] * outputs + o[None, :], mask=known, other=0.0)
             each += one.to(tl.float32) * w.to(tl.float32)
         sums += tl.sum(each, 0)[None, :]
     elif DEPTHWISE:

@@ -16,7 +16,7 @@ float32 with one rounding, in this order, so that all devices give the same bits
 import triton
 import triton.language as tl
 
-from tilewright.backends.cuda.kernels.triton.conv import at_taps, corners, taken
+from tilewright.backends.cuda.kernels.triton.conv import corners, of_taps, taken
 
 _ROUND = tl.constexpr(12582912.0)  # 1.5 * 2^23: float32 keeps no fraction beside it, ties to even
 
@@ -142,18 +142,12 @@ def convolve_int8(
     sums = tl.zeros((TILE_M, TILE_N), tl.int32)
     if DEPTHWISE and TILE_M == 1:
         each = tl.zeros((TILE_K, TILE_N), tl.int32)
-        channel_at = o.to(tl.int64) * x_c
         for begin in range(0, TAPS, TILE_K):
-            taps = begin + tl.arange(0, TILE_K)
-            place, inside = at_taps(
-                taps, y, left, corner, there, height, width, x_h, x_w,
-                KW, TAPS, DILATION_Y, DILATION_X,
+            one, seen, w = of_taps(
+                begin, o, wanted, there, y, left, corner, weights, outputs,
+                height, width, x_c, x_h, x_w, KW, TAPS, DILATION_Y, DILATION_X, TILE_K,
             )  # fmt: skip
-            seen = inside[:, None] & wanted[None, :]
-            one = tl.load(place[:, None] + channel_at[None, :], mask=seen, other=0)
             one = tl.where(seen, signed(one, step_taken, zero).to(tl.int32), zero)
-            known = (taps < TAPS)[:, None] & wanted[None, :]
-            w = tl.load(weights + taps[:, None] * outputs + o[None, :], mask=known, other=0)
             each += one * w.to(tl.int32)
         sums += tl.sum(each, 0)[None, :]
     elif DEPTHWISE:

@@ -95,18 +95,15 @@ def _plan_wholes(
     rests = tl.zeros((), tl.int32)  # those of them that have fewer rows
     wholes = tl.zeros((), tl.int32)  # entries of TILE_M rows of all groups
     for start in range(0, groups, BLOCK):
-        group = start + tl.arange(0, BLOCK)
-        begin, end, bad = bounds(ends, step, group, group < groups, rows, LEADING)
-        first_bad = tl.minimum(first_bad, tl.min(tl.where(bad, group, groups)))
-        good = (group < groups) & (group < first_bad)
+        group, begin, end, good, first_bad = _looked_at(
+            start, ends, step, groups, rows, first_bad, LEADING, BLOCK
+        )
         whole = tl.where(good, (end - begin) // TILE_M, 0).to(tl.int32)
         rest = tl.where(good, (end - begin) % TILE_M > 0, 0).to(tl.int32)
         before += tl.sum(tl.where(group < mine, whole + rest, 0))
         rests += tl.sum(tl.where(group < mine, rest, 0))
         wholes += tl.sum(whole)
-    place = ends + mine.to(tl.int64) * step
-    begin = tl.load(place - step, mask=mine + LEADING > 0, other=0).to(tl.int32)
-    length = tl.load(place).to(tl.int32) - begin
+    begin, length = _rows_of(mine, ends, step, LEADING)
     own = tl.where(mine < first_bad, length // TILE_M + (length % TILE_M > 0).to(tl.int32), 0)
     for start in range(0, own, BLOCK):
         entry = start + tl.arange(0, BLOCK)
@@ -118,9 +115,7 @@ def _plan_wholes(
         end = row + tl.minimum(left, TILE_M)
         write_entries(table, number, group, row, end, turn, entry < own)
     if mine == groups - 1:
-        write_head(table, before + own)
-        if first_bad < groups:
-            tl.store(fault, first_bad + 1)
+        _conclude(table, before + own, fault, first_bad, groups)
 
 
 @triton.jit
@@ -143,18 +138,15 @@ def _plan_evenly(
 
     LONG_FIRST: they come after those of all groups whose longest entry has more rows.
     """
-    place = ends + mine.to(tl.int64) * step
-    begin = tl.load(place - step, mask=mine + LEADING > 0, other=0).to(tl.int32)
-    length = tl.load(place).to(tl.int32) - begin
+    begin, length = _rows_of(mine, ends, step, LEADING)
     own, units, longest = _cut(length, TILE_M, UNIT)
     first_bad = groups
     before = tl.zeros((), tl.int32)  # entries of the groups that come before this one
     everything = tl.zeros((), tl.int32)  # entries of all groups
     for start in range(0, groups, BLOCK):
-        group = start + tl.arange(0, BLOCK)
-        first, last, bad = bounds(ends, step, group, group < groups, rows, LEADING)
-        first_bad = tl.minimum(first_bad, tl.min(tl.where(bad, group, groups)))
-        good = (group < groups) & (group < first_bad)
+        group, first, last, good, first_bad = _looked_at(
+            start, ends, step, groups, rows, first_bad, LEADING, BLOCK
+        )
         count, _, high = _cut(tl.where(good, last - first, 0).to(tl.int32), TILE_M, UNIT)
         ahead = group < mine
         if LONG_FIRST:
@@ -170,9 +162,34 @@ def _plan_evenly(
         group = tl.zeros((BLOCK,), tl.int32) + mine
         write_entries(table, before + entry, group, begin + row, begin + end, turn, entry < own)
     if mine == groups - 1:
-        write_head(table, everything)
-        if first_bad < groups:
-            tl.store(fault, first_bad + 1)
+        _conclude(table, everything, fault, first_bad, groups)
+
+
+@triton.jit
+def _rows_of(mine, ends, step, LEADING: tl.constexpr):
+    """Where a group begins and how many rows it has, whether that can be or not."""
+    place = ends + mine.to(tl.int64) * step
+    begin = tl.load(place - step, mask=mine + LEADING > 0, other=0).to(tl.int32)
+    return begin, tl.load(place).to(tl.int32) - begin
+
+
+@triton.jit
+def _looked_at(
+    start, ends, step, groups, rows, first_bad, LEADING: tl.constexpr, BLOCK: tl.constexpr
+):
+    """BLOCK groups, where they begin and end, which of them count, and the first that does not."""
+    group = start + tl.arange(0, BLOCK)
+    begin, end, bad = bounds(ends, step, group, group < groups, rows, LEADING)
+    first_bad = tl.minimum(first_bad, tl.min(tl.where(bad, group, groups)))
+    return group, begin, end, (group < groups) & (group < first_bad), first_bad
+
+
+@triton.jit
+def _conclude(table, count, fault, first_bad, groups):
+    """How many entries there are, and the number of the first group that cannot be, plus one."""
+    write_head(table, count)
+    if first_bad < groups:
+        tl.store(fault, first_bad + 1)
 
 
 @triton.jit
