@@ -22,7 +22,7 @@ def decided(itemsize: int, rows: int, groups: int, side: int) -> tuple[Any, ...]
     return (
         tiny,
         tile_of(itemsize, rows, groups, 2**18, tiny=tiny),
-        hopper.is_long(rows, groups),
+        hopper.is_long(rows, groups, hopper.ROWS),
         hopper.cut_of(rows, groups, side),
         hopper_depths.shape_of(rows, groups),
     )

@@ -56,14 +56,14 @@ class HopperChosen:
     def bind(self, proposal: Proposal, work: RaggedWork) -> Way:
         """The planning launch and the multiplying one. Raises DeviceError."""
         moving, groups = _prepared(work, proposal.decisions), work.w.shape[0]
-        last = work.rows >= hopper_rows.LONG * groups * ROWS
+        last = hopper_rows.is_long(work.rows, groups, ROWS)
         plan = RowPlan(work.offsets, work.out, groups, ROWS, clear=work.clear, rests_last=last)
 
         def way(
             stream: int, x: Any, w: Any, offsets: Any, bias: Any, out: Any, index: Any, h: Any
         ) -> None:
             rows = out.shape[0]
-            table = memory(x, 4 + 4 * (rows // ROWS + groups))
+            table = memory(x, 4 + 4 * hopper_rows.entries(rows, groups, ROWS))
             plan.launch(stream, offsets, table, out)
             moving.launch(stream, table, x, w, out, None, rows, index, h)
 

@@ -67,12 +67,13 @@ def cut_of(rows: int, groups: int, n: int) -> Cut:
     return EVENLY if rows >= LEAST * groups and rows * n >= MANY else WHOLE
 
 
-def is_long(rows: int, groups: int) -> bool:
-    """Whether groups have so many whole tiles that what is left of them is better done last."""
-    return rows >= LONG * groups * ROWS
+def is_long(rows: int, groups: int, height: int) -> bool:
+    """Whether groups have so many whole tiles, of so many rows, that what is left of them is better
+    done last."""
+    return rows >= LONG * groups * height
 
 
-def entries(rows: int, groups: int, height: int = ROWS) -> int:
+def entries(rows: int, groups: int, height: int) -> int:
     """How many entries of so many rows `rows` rows in `groups` groups can need at most."""
     return rows // height + groups
 
@@ -98,8 +99,8 @@ class HopperRows:
         (groups, _, n), rows = work.w.shape, work.x.shape[0]
         cut = cut_of(rows, groups, n)
         moving = prepared(work.x, work.w, work.out, cut, work.bias)
-        last = is_long(rows, groups) and not cut.evenly
         height = cut.shape.width
+        last = is_long(rows, groups, height) and not cut.evenly
         plan = RowPlan(
             *(work.offsets, work.out, groups, height),
             clear=work.clear,
