@@ -266,15 +266,14 @@ def _frame_callback() -> Callable[[], Any]:
     return found
 
 
+@private.constant
 def _is_torch_loaded() -> bool:
-    """Whether there is torch, down to one of the names that it makes last."""
+    """Whether there is torch, down to one of the names that it makes last.
+
+    A compiler that traced into it would read all of `sys.modules`, and fail where another thread
+    imports something meanwhile.
+    """
     return hasattr(sys.modules.get("torch"), "compile")
-
-
-# As `torch.compiler.assume_constant_result` has it, which only torch itself could be asked for: a
-# compiler that traced into it would read all of `sys.modules`, and fail where another thread
-# imports something meanwhile.
-vars(_is_torch_loaded)["_dynamo_marked_constant"] = True
 
 
 def _is_followed(value: Any) -> bool:

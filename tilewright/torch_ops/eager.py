@@ -78,17 +78,13 @@ def rule_for_tangents(rule: Callable[..., Any]) -> Callable[..., Any]:
     return jvp
 
 
+@private.constant
 def is_transformed() -> bool:
     """Whether torch.func or forward-mode AD is at work where torch.compile traces.
 
     Custom operators know neither, and would drop tangents: what is called then is called eagerly.
     """
     return transform() is not None or private.forward_level(torch) >= 0
-
-
-# What `torch.compiler.assume_constant_result` sets (torch 2.13). Calling that loads torch's
-# compilers: 1.1 s of the 1.3 that a process's first product took on an AMD EPYC.
-vars(is_transformed)["_dynamo_marked_constant"] = True
 
 
 def outside_of_graphs(product: Any, *given: Any) -> Any:
