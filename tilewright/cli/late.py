@@ -27,16 +27,17 @@ class Commands(Mapping[str, Any]):
 
     def __init__(self, package: str, commands: tuple[str, ...], groups: Mapping[str, str]) -> None:
         self._package, self._commands, self._groups = package, commands, groups
+        self._names = (*commands, *groups)
         self._loaded: dict[str, Any] = {}
 
     def __iter__(self) -> Iterator[str]:
-        yield from (*self._commands, *self._groups)
+        return iter(self._names)
 
     def __len__(self) -> int:
-        return len(self._commands) + len(self._groups)
+        return len(self._names)
 
     def __contains__(self, name: object) -> bool:
-        return name in (*self._commands, *self._groups)
+        return name in self._names
 
     def __getitem__(self, name: str) -> Any:
         if name not in self:
