@@ -16,7 +16,6 @@ not ask either.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -37,7 +36,6 @@ from tilewright.planning.host_part import MOST_OF_TORCH
 _layout, _kind = attrgetter("layout"), attrgetter("dtype", "device")
 # By names of this module's own: a small product takes 1.4 us, an attribute of torch's 0.03.
 _STRIDED, _multiply, _is_traced = torch.strided, torch.mm, torch.compiler.is_dynamo_compiling
-_missed = partial(missed, multiply=torch.mm)  # torch's own, whatever stands there later
 _transform, _function_modes = private.transform(torch), private.function_modes(torch)
 _FEW = 48  # up to here products are looked at one after another
 _GUARDED, _WITH_GUARDS = 8, 256  # products that one guard looks at, and a call of them
@@ -84,7 +82,7 @@ def _look(a: Any) -> None:
     """Let `listed` take over if its machine code is there by now; lists of the host ask."""
     global _products, _since
     _since, gone = 0, _since
-    found = _missed(gone) if _products is _not_yet and a and a[0].is_cpu else None
+    found = missed(gone) if _products is _not_yet and a and a[0].is_cpu else None
     if found is not None:
         _products = found
         join(_ways)
