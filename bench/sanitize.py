@@ -30,6 +30,7 @@ DTYPES = ("float32", "float16", "bfloat16", "float64")
 SIDES = (1, 7, 16, 17, 33, 64, 65, 129)
 LARGER = [[300, 260, 200], [520, 300, 136], [130, 257, 65], [264, 520, 72], [640, 640, 200]]
 DEVICE_SIZES, EXPERTS, EIGHT_BITS = "sizes on the device", "layers of experts", "8-bit products"
+LONG_GROUPS = "groups of many rows"
 _LONGEST = 240  # seconds of one engine under one tool
 
 
@@ -43,6 +44,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.run:
         own = {DEVICE_SIZES: _train, EXPERTS: _experts, EIGHT_BITS: _eight_bits}
+        own[LONG_GROUPS] = _long_groups
         own[options.run]() if options.run in own else _multiply(options.run)
         return
     program = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
@@ -67,7 +69,7 @@ def _engines() -> list[str]:
     from tilewright.backends.cuda import choose
 
     ours = (name for name in choose.names() if name != "vendor")
-    return [DEVICE_SIZES, EXPERTS, EIGHT_BITS, *ours]
+    return [DEVICE_SIZES, LONG_GROUPS, EXPERTS, EIGHT_BITS, *ours]
 
 
 def _watched(program: str, tool: str, engine: str) -> dict[str, Any]:
@@ -157,6 +159,29 @@ def _train() -> None:
                 for found, truth in pairs:
                     assert torch.allclose(found.double(), truth, rtol=2e-2, atol=0.5), (dtype, k)
             print(f"right: {precision or dtype}, {len(counts)} groups, {k} to {n}")
+
+
+def _long_groups() -> None:
+    """So many rows that their groups are cut evenly, in tiles of two strips, and take turns."""
+    import torch
+
+    from tilewright import ragged_matmul
+
+    counts, k, n = [4000, 0, 2601, 17, 1900], 64, 1288
+    ends = torch.tensor(np.cumsum(counts), device="cuda")
+    owners = torch.arange(len(counts), device="cuda").repeat_interleave(
+        torch.tensor(counts, device="cuda")
+    )
+    for dtype, with_bias in itertools.product(("bfloat16", "float16"), (False, True)):
+        kind = getattr(torch, dtype)
+        x = _matrix(sum(counts), k, 1, kind)
+        w = _matrix(len(counts) * k, n, 1, kind).view(len(counts), k, n)
+        bias = _matrix(len(counts), n, 1, kind) if with_bias else None
+        out = ragged_matmul(x, w, ends, bias=bias)
+        truth = torch.cat([x[owners == g].float() @ w[g].float() for g in range(len(counts))])
+        truth += 0 if bias is None else bias[owners].float()
+        assert torch.allclose(out.float(), truth, rtol=2e-2, atol=0.1), (dtype, with_bias)
+        print(f"right: {dtype}, bias {with_bias}, {len(counts)} groups, {k} to {n}")
 
 
 def _experts() -> None:
