@@ -302,8 +302,10 @@ def _span(way: Way, lead: int = LEAD, before: Way | None = None) -> tuple[Any, A
 
 
 def _once(way: Way) -> float:
+    """Milliseconds of a call after the first, which may have compiled."""
     import torch
 
+    way()
     torch.cuda.synchronize()
     start, end = _span(way)
     torch.cuda.synchronize()
