@@ -15,9 +15,10 @@ from torch import Tensor
 
 def cut(value: Tensor, dim: int) -> tuple[Tensor, ...]:
     """The slices of a batch, or the stand-in of an empty one."""
-    if value.shape[dim]:
-        return value.unbind(dim)
-    return (value.sum(dim, dtype=value.dtype),)
+    if not value.shape[dim]:
+        return (value.sum(dim, dtype=value.dtype),)
+    every: tuple[Tensor, ...] = value.unbind(dim)
+    return every
 
 
 def stacked(made: Sequence[Tensor], count: int) -> Tensor:
