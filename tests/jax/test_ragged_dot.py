@@ -17,7 +17,7 @@ pytest.importorskip("torch", reason="PyTorch is not installed")
 jax: Any = pytest.importorskip("jax", reason="JAX is not installed: pip install jax")
 jnp = jax.numpy
 
-from tilewright.errors import ArgumentError, DeviceError, DtypeError, ShapeError  # noqa: E402
+from tilewright.errors import ArgumentError, DeviceError, DtypeError, OperandError, ShapeError  # noqa: E402
 from tilewright.jax import ragged_dot  # noqa: E402
 
 SIZES = {
@@ -187,6 +187,8 @@ def test_a_program_that_runs_again_reads_what_lies_there_then(dtype: str) -> Non
 ONES = (jnp.ones((4, 3)), jnp.ones((2, 3, 5)), jnp.array([2, 2]))
 X, W, GROUPS = ONES
 REFUSED = [
+    (lambda: ragged_dot(None, W, GROUPS), OperandError, r"lhs=None: accepted"),
+    (lambda: ragged_dot(X, W, ["2", "2"]), OperandError, r"group_sizes=.*accepted"),
     (lambda: ragged_dot(X[0], W, GROUPS), ShapeError, r"lhs.shape=\(3,\)"),
     (lambda: ragged_dot(X, W[:, :2], GROUPS), ShapeError, r"rhs.shape=\(2, 2, 5\)"),
     (lambda: ragged_dot(X, W, GROUPS[:1]), ShapeError, r"group_sizes.shape=\(1,\)"),
