@@ -50,7 +50,7 @@ EITHER = len(CUTS)  # instead of the number of one of them
 LEAST = 152  # rows that what is left of a group costs
 OWN = 12_000  # multiplied elements that a tile costs beside its own
 UNITS = 132  # multiprocessors of the H100 and the H200
-_RATE = 2.4e12  # elements that one of them multiplies a second; best of 2.0, 2.4 and 3.0 there
+_RATE = 2e12  # elements that one of them multiplies a second; best of 1.6, 1.8, 2.0 and 2.4 there
 _EMPTY = 3e-6  # seconds of a launch that finds no tiles, assumed
 # Four groups as an even draw has them, in deviations from the mean: the middles of its quarters.
 _DRAWN = (-1.15, -0.32, 0.32, 1.15)
