@@ -22,7 +22,7 @@ import pytest
 import typer.testing
 
 import tilewright
-from tests.support import compiled_once, gpu_lock
+from tests.support import compiled_once, gpu_lock, told_once
 from tests.support.runs import KERNELS
 from tilewright import Device
 from tilewright.backends.host import compiled, ragged
@@ -55,6 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
         compiled_once.share(locks)
         number = int(config.workerinput["workerid"].removeprefix("gw"))
         compiled_once.write_tests(locks, config, number, config.workerinput["workercount"])
+        told_once.tell_less(config)
         atexit.register(_end)
         return
     folder = Path(tempfile.mkdtemp(prefix="tilewright-tests-"))
