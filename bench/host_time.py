@@ -12,6 +12,7 @@ count: its calls are short enough to meet a moment without other work.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import sys
@@ -25,7 +26,7 @@ import numpy as np
 import tilewright as tw
 from bench import host_time_cpu
 from bench.environment import RESULTS, environment
-from bench.host_rows import Row, at_most, within
+from bench.host_rows import Row, at_most, times, within
 
 US = 1e6
 
@@ -88,6 +89,62 @@ def rows() -> Iterator[Row]:
         "loop of torch.mm",
         at_most(3e-3),
         1,
+    )
+    yield from _differentiated(*lists(32, 40))
+    yield from _of_groups()
+
+
+def _differentiated(a: list[Any], b: list[Any]) -> Iterator[Row]:
+    """Products of a list, and the gradients of both operands."""
+    import torch
+
+    for one in (*a, *b):
+        one.requires_grad_()
+    pulls = [torch.ones(len(x), y.shape[1], device="cuda") for x, y in zip(a, b, strict=True)]
+
+    def step(multiply: Callable[[], Any]) -> None:
+        torch.autograd.grad(tuple(multiply()), (*a, *b), pulls)
+
+    def loop() -> list[Any]:
+        return [torch.mm(x, y) for x, y in zip(a, b, strict=True)]
+
+    ours = partial(step, lambda: tw.grouped_matmul(a, b))
+    yield Row(
+        "32 pairs, with gradients", ours, partial(step, loop), "loop of torch.mm", times(1), 3
+    )
+
+
+def _of_groups() -> Iterator[Row]:
+    """Rows of groups: a batch of another size at each call, and very many groups, waited for."""
+    import torch
+
+    x = torch.randn(9000, 1024, device="cuda").bfloat16()
+    w = torch.randn(8, 1024, 1024, device="cuda").bfloat16()
+    ends = torch.tensor([500] * 8, device="cuda").cumsum(0).int()
+    ours, theirs = (itertools.cycle(range(4200, 9000, 16)) for _ in range(2))
+    yield Row(
+        "ragged_matmul, rows that change",
+        lambda: tw.ragged_matmul(x[: next(ours)], w, ends),
+        lambda: torch._grouped_mm(x[: next(theirs)], w, offs=ends),
+        "torch._grouped_mm",
+        at_most(60e-6),
+        20,
+    )
+    rows = torch.randn(800_000, 16, device="cuda").half()
+    matrices = torch.randn(200_000, 16, 16, device="cuda").half()
+    few = torch.arange(4, 800_001, 4, device="cuda", dtype=torch.int32)
+
+    def waited(call: Callable[[], Any]) -> None:
+        call()
+        torch.cuda.synchronize()
+
+    yield Row(
+        "ragged_matmul, 200,000 groups",
+        partial(waited, lambda: tw.ragged_matmul(rows, matrices, few)),
+        partial(waited, lambda: torch.bmm(rows.view(200_000, 4, 16), matrices)),
+        "torch.bmm",
+        at_most(1e-3),
+        4,
     )
 
 

@@ -22,7 +22,7 @@ import pytest
 import typer.testing
 
 import tilewright
-from tests.support import compiled_once, gpu_lock
+from tests.support import compiled_once, gpu_lock, told_once
 from tests.support.runs import KERNELS
 from tilewright import Device
 from tilewright.backends.host import compiled, ragged
@@ -55,6 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
         compiled_once.share(locks)
         number = int(config.workerinput["workerid"].removeprefix("gw"))
         compiled_once.write_tests(locks, config, number, config.workerinput["workercount"])
+        told_once.tell_less(config)
         atexit.register(_end)
         return
     folder = Path(tempfile.mkdtemp(prefix="tilewright-tests-"))
@@ -94,6 +95,14 @@ HAS_GPU = (
 )
 # What tells apart tests of one file that share nothing.
 APART = frozenset((*DRIVERS, *MESA, *KERNELS))
+# Files that share what takes seconds to make or to load: the standard's node tests, and libraries
+# that no other test loads.
+TOGETHER = {
+    "tests/nn/test_values.py": "tests/nn/operators/test_standard.py",
+    "tests/doors/test_pyg.py": "tests/test_pages.py",
+    "tests/doors/test_transformers.py": "tests/test_pages.py",
+    "tests/jax/test_ragged_dot.py": "tests/test_pages.py",
+}
 MANY = 4  # processes, from which on there are more of them than long groups
 # New objects before the youngest are looked at, then how often before those that were left.
 GARBAGE = (10_000, 20, 20)
@@ -179,13 +188,14 @@ class Numbered(list[str]):
 def group_of(nodeid: str, *, gpu: bool = HAS_GPU) -> str:
     """`test_kernels.py::test_x[intel-3x5x7-local]` is of test_kernels, intel and local.
 
-    Files with tests of a GPU are one group where there is one: its clocks and memory are one.
+    Files that share what is dear are one group, and those with tests of a GPU where there is one:
+    its clocks and memory are one.
     """
     file, _, rest = nodeid.partition("::")
     if gpu and "mark.gpu" in (Path(__file__).parent.parent / file).read_text(encoding="utf-8"):
         return "gpu"
     words = rest.partition("[")[2].rstrip("]").split("-")
-    return "-".join([file, *sorted(APART.intersection(words))])
+    return "-".join([TOGETHER.get(file, file), *sorted(APART.intersection(words))])
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tests.conftest import APART, group_of, pytest_xdist_make_scheduler
+from tests.conftest import APART, TOGETHER, group_of, pytest_xdist_make_scheduler
 from tests.support import gpu_lock
 
 TESTS = Path(__file__).parent
@@ -62,11 +62,17 @@ def test_every_test_begins_with_the_same_draws(turn: int) -> None:
         ("tests/test_kernels.py::test_x[pocl-3x5x7-panel]", "tests/test_kernels.py-panel-pocl"),
         ("tests/test_grouped.py::test_x[pocl-float64]", "tests/test_grouped.py-pocl"),
         ("tests/test_grouped.py::test_y", "tests/test_grouped.py"),
+        ("tests/nn/test_values.py::test_y[x]", "tests/nn/operators/test_standard.py"),
     ],
 )
 def test_tests_of_a_driver_and_kernel_share_a_process(nodeid: str, group: str) -> None:
     assert {"intel", "pocl", "local"} <= APART
     assert group_of(nodeid, gpu=False) == group
+
+
+def test_files_that_share_what_is_dear_are_there() -> None:
+    root = Path(__file__).parent.parent
+    assert all((root / file).is_file() for pair in TOGETHER.items() for file in pair)
 
 
 def test_tests_of_a_gpu_share_a_process_where_there_is_one() -> None:

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-geometric = pytest.importorskip("torch_geometric", reason="PyTorch Geometric is not installed")
 
-from torch_geometric.nn import HeteroDictLinear, HeteroLinear, HGTConv, RGCNConv  # noqa: E402
+from tests.support import later  # noqa: E402
 
-from tilewright.doors import pyg as door  # noqa: E402
+geometric = later.library("torch_geometric", reason="PyTorch Geometric is not installed")
+layers = later.Later("torch_geometric.nn")
+door = later.Later("tilewright.doors.pyg")
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 
@@ -63,13 +64,13 @@ def test_hetero_linear_is_that_of_the_loop(count: int, is_sorted: bool, bias: bo
     kind = types(count, 4)
     kind = kind.sort()[0] if is_sorted else kind
     for dtype in DTYPES:
-        layer = lambda: HeteroLinear(15, 9, 6, is_sorted=is_sorted, bias=bias)  # noqa: E731
+        layer = lambda: layers.HeteroLinear(15, 9, 6, is_sorted=is_sorted, bias=bias)  # noqa: E731
         compare(layer, (rows(count, 15, dtype), kind), dtype)
 
 
 def test_a_lazy_hetero_linear_is_made_by_its_first_rows() -> None:
     door.install()
-    layer = HeteroLinear(-1, 9, 6)
+    layer = layers.HeteroLinear(-1, 9, 6)
     assert layer(rows(20, 15, torch.float32), types(20, 6)).shape == (20, 9)
 
 
@@ -83,7 +84,7 @@ def test_dictionaries_keep_the_keys_of_their_rows(count: int) -> None:
         door.uninstall()
         geometric.backend.use_segment_matmul = False
         torch.manual_seed(0)
-        layer = HeteroDictLinear(widths, 7).to(dtype)
+        layer = layers.HeteroDictLinear(widths, 7).to(dtype)
         right = layer(turned)
         geometric.backend.use_segment_matmul = True
         door.install()
@@ -101,7 +102,7 @@ def test_rgcn_is_that_of_the_loop(options: dict[str, Any]) -> None:
     edges = torch.stack([types(90, 20), types(90, 20).flip(0)])
     for dtype in DTYPES:
         compare(
-            lambda: RGCNConv(15, 9, 5, **options),
+            lambda: layers.RGCNConv(15, 9, 5, **options),
             (rows(20, 15, dtype), edges, types(90, 5)),
             dtype,
         )
@@ -113,12 +114,12 @@ def test_hgt_is_that_of_the_loop() -> None:
     for dtype in DTYPES:
         given = {key: rows(12, 14, dtype) for key in kinds}
         edges = {kind: torch.stack([types(40, 12), types(40, 12).flip(0)]) for kind in edge_types}
-        compare(lambda: HGTConv(14, 16, (kinds, edge_types), heads=2), (given, edges), dtype)
+        compare(lambda: layers.HGTConv(14, 16, (kinds, edge_types), heads=2), (given, edges), dtype)
 
 
 def test_under_autocast_dtypes_and_results_are_those_of_the_loop() -> None:
     x, kind = rows(40, 15, torch.float32), types(40, 6)
-    layer, found = HeteroLinear(15, 9, 6), []
+    layer, found = layers.HeteroLinear(15, 9, 6), []
     for change in (door.uninstall, door.install):
         change()
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -133,7 +134,7 @@ def test_compiled_layers_are_one_graph(is_sorted: bool) -> None:
     kind = types(40, 6)
     kind = kind.sort()[0] if is_sorted else kind
     for dtype in (torch.float32, torch.bfloat16):
-        layer = HeteroLinear(15, 9, 6, is_sorted=is_sorted).to(dtype)
+        layer = layers.HeteroLinear(15, 9, 6, is_sorted=is_sorted).to(dtype)
         x = rows(40, 15, dtype).requires_grad_()
         right = torch.autograd.grad(layer(x, kind).sum(), [x, *layer.parameters()])
         torch._dynamo.reset()
@@ -147,7 +148,7 @@ def test_compiled_layers_are_one_graph(is_sorted: bool) -> None:
 def test_a_compiled_rgcn_gives_what_it_gives() -> None:
     door.install()
     edges, kind = torch.stack([types(90, 20), types(90, 20).flip(0)]), types(90, 5).sort()[0]
-    layer = RGCNConv(15, 9, 5, aggr="add", is_sorted=True)
+    layer = layers.RGCNConv(15, 9, 5, aggr="add", is_sorted=True)
     x = rows(20, 15, torch.float32)
     torch._dynamo.reset()
     compiled = torch.compile(layer, backend="aot_eager")
@@ -157,7 +158,7 @@ def test_a_compiled_rgcn_gives_what_it_gives() -> None:
 def test_without_pygs_switch_its_loops_are_kept() -> None:
     door.install()
     geometric.backend.use_segment_matmul = False
-    layer = HeteroLinear(15, 9, 6)
+    layer = layers.HeteroLinear(15, 9, 6)
     seen: list[int] = []
     layer.forward_naive = lambda x, ptr: seen.append(1) or x.new_zeros(len(x), 9)
     layer(rows(9, 15, torch.float32), types(9, 6))
@@ -165,11 +166,19 @@ def test_without_pygs_switch_its_loops_are_kept() -> None:
 
 
 def test_twice_is_once_and_pyg_has_back_what_it_had() -> None:
-    before = HeteroLinear.forward, HeteroDictLinear.forward, geometric.typing.WITH_SEGMM
+    before = (
+        layers.HeteroLinear.forward,
+        layers.HeteroDictLinear.forward,
+        geometric.typing.WITH_SEGMM,
+    )
     for _ in range(2):
         door.install()
-    assert HeteroLinear.forward is not before[0]
+    assert layers.HeteroLinear.forward is not before[0]
     for _ in range(2):
         door.uninstall()
-    after = HeteroLinear.forward, HeteroDictLinear.forward, geometric.typing.WITH_SEGMM
+    after = (
+        layers.HeteroLinear.forward,
+        layers.HeteroDictLinear.forward,
+        geometric.typing.WITH_SEGMM,
+    )
     assert after == before

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-transformers = pytest.importorskip("transformers", reason="Transformers is not installed")
-pytest.importorskip("transformers.integrations.moe", reason="Transformers before 5")
 
-from tilewright.doors import transformers as door  # noqa: E402
+from tests.support import later  # noqa: E402
 from tilewright.errors import OperandError  # noqa: E402
 from tilewright.products.moe import moe  # noqa: E402
+
+transformers = later.library("transformers", reason="Transformers is not installed")
+door = later.Later("tilewright.doors.transformers")
 
 SMALL = {
     "vocab_size": 41,
@@ -45,6 +46,7 @@ GATES: dict[str, list[str]] = {
 
 @pytest.fixture(autouse=True)
 def registered() -> Iterator[None]:
+    pytest.importorskip("transformers.integrations.moe", reason="Transformers before 5")
     door.register()
     yield
     door.unregister()
@@ -167,7 +169,7 @@ def test_layers_of_plain_gates_are_one_call_and_a_gate_of_another_kind_is_none()
         return moe(*given, activation=activation)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(door, "moe", noted)
+        patch.setattr("tilewright.doors.transformers.moe", noted)
         for name, taken in GATES.items():
             layer = experts_of(model("Mixtral", 37, "tilewright"))
             layer.act_fn = transformers.activations.ACT2FN[name]

@@ -19,7 +19,7 @@ from tilewright.backends.cuda.hopper.bind import Ragged
 from tilewright.backends.cuda.hopper.blocks import SHAPES
 from tilewright.backends.cuda.machine import nvrtc
 from tilewright.backends.cuda.machine.tensor_maps import ALIGNMENT, BYTES
-from tilewright.backends.cuda.ragged import hopper_depths, hopper_rows
+from tilewright.backends.cuda.ragged import hopper_cuts, hopper_depths, hopper_rows
 from tilewright.backends.cuda.ragged.moving import LEFT, OUT, RIGHT, Moving
 from tilewright.backends.cuda.work import Work
 from tilewright.errors import DeviceError
@@ -221,13 +221,13 @@ def test_maps_of_ragged_products_are_told_how_tensors_lie_in_bytes(
         return [struct.unpack(Encoder.FACTS, one)[1:4] for one in every]
 
     x, w, out = empty(50, 64), torch.empty(3, 64, 40, dtype=torch.bfloat16), empty(50, 40)
-    assert told(hopper_rows.prepared(x, w, out, hopper_rows.WHOLE)) == [
+    assert told(hopper_rows.prepared(x, w, out, hopper_cuts.WHOLE)) == [
         (40, 192, 80),
         (64, 50, 144),
         (40, 50, 96),
     ]
     turned = torch.empty(3, 40, 64, dtype=torch.bfloat16).transpose(1, 2)
-    assert told(hopper_rows.prepared(x, turned, out, hopper_rows.WHOLE))[0] == (64, 120, 128)
+    assert told(hopper_rows.prepared(x, turned, out, hopper_cuts.WHOLE))[0] == (64, 120, 128)
     x, y, out = empty(50, 24), empty(50, 40), empty(3, 24, 40)
     found = told(hopper_depths.prepared(x.T, y, out))
     assert found == [(24, 50, 64), (40, 50, 96), (40, 72, 96)]

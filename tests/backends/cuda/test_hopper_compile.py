@@ -12,7 +12,7 @@ from tests.support import machine_code
 from tilewright.backends.cuda.hopper.bind import defines
 from tilewright.backends.cuda.hopper.blocks import SHAPES, SPLIT, STAGED, TALL, WIDE, HopperTile
 from tilewright.backends.cuda.machine import nvrtc
-from tilewright.backends.cuda.ragged import hopper_rows
+from tilewright.backends.cuda.ragged import hopper_cuts
 
 needs_nvrtc = pytest.mark.skipif(nvrtc.missing() is not None, reason=str(nvrtc.missing()))
 
@@ -79,9 +79,9 @@ def test_an_epilogue_compiles(tmp_path: Path) -> None:
 
 @needs_nvrtc
 @pytest.mark.parametrize("epilogue", [None, "none"])
-@pytest.mark.parametrize("cut", [hopper_rows.WHOLE, hopper_rows.EVENLY], ids=["whole", "evenly"])
+@pytest.mark.parametrize("cut", [hopper_cuts.WHOLE, hopper_cuts.EVENLY], ids=["whole", "evenly"])
 def test_ragged_rows_are_multiplied_in_registers(
-    cut: hopper_rows.Cut, epilogue: str | None, tmp_path: Path
+    cut: hopper_cuts.Cut, epilogue: str | None, tmp_path: Path
 ) -> None:
     """Of each way that groups are cut, with a bias and without; a sum is one chain of all its k.
 

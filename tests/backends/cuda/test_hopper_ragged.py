@@ -14,7 +14,7 @@ import pytest
 
 from tilewright.backends.cuda.hopper.blocks import HALF, STAGED, WIDE, HopperTile
 from tilewright.backends.cuda.machine import driver, nvrtc
-from tilewright.backends.cuda.ragged import hopper_depths, hopper_rows
+from tilewright.backends.cuda.ragged import hopper_cuts, hopper_depths, hopper_rows
 
 
 def _missing() -> str | None:
@@ -84,10 +84,10 @@ def table_of_rows(counts: list[int], first: int, height: int) -> Any:
 @pytest.mark.parametrize("n", [512, 520, 204])
 @pytest.mark.parametrize(
     ("cut", "height"),
-    [(hopper_rows.WHOLE, 256), (hopper_rows.EVENLY, 160), (hopper_rows.EVENLY, 112)],
+    [(hopper_cuts.WHOLE, 256), (hopper_cuts.EVENLY, 160), (hopper_cuts.EVENLY, 112)],
 )
 def test_rows_of_a_group_meet_its_matrix_and_its_bias(
-    cut: hopper_rows.Cut, height: int, n: int, transposed: bool, biased: bool
+    cut: hopper_cuts.Cut, height: int, n: int, transposed: bool, biased: bool
 ) -> None:
     import torch
 

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from tilewright import ragged_matmul, synchronize  # noqa: E402
 from tilewright.backends.cuda.machine import driver  # noqa: E402
-from tilewright.backends.cuda.ragged import engine, hopper_depths  # noqa: E402
+from tilewright.backends.cuda.ragged import engine, hopper_cuts, hopper_depths  # noqa: E402
 from tilewright.backends.cuda.ragged import hopper_rows as hopper  # noqa: E402
 from tilewright.backends.cuda.ragged.tiles import is_tiny, tile_of  # noqa: E402
 from tilewright.errors import OperandError  # noqa: E402
@@ -23,7 +23,7 @@ def decided(itemsize: int, rows: int, groups: int, side: int) -> tuple[Any, ...]
         tiny,
         tile_of(itemsize, rows, groups, 2**18, tiny=tiny),
         hopper.is_long(rows, groups, hopper.ROWS),
-        hopper.cut_of(rows, groups, side),
+        hopper_cuts.choice(rows // groups, groups, side, side),
         hopper_depths.shape_of(rows, groups),
     )
 
@@ -36,7 +36,7 @@ def test_rows_of_a_class_are_planned_alike(groups: int, itemsize: int) -> None:
     for rows in sorted({max(edge + by, 1) for edge in edges for by in (-1, 0, groups // 2)}):
         for side in (64, 65, 1500):
             found = decided(itemsize, rows, groups, side)
-            key = (engine._class_of(rows, groups, side), side)
+            key = (engine._class_of(rows, groups, side, side), side)
             assert seen.setdefault(key, found) == found, rows
     assert engine._class_of(0, groups) not in {one for one, _ in seen}
     assert len(seen) > 8

@@ -80,9 +80,12 @@ def test_depths_of_one_row_are_summed_without_them(target: str) -> None:
 
 
 ROWS = {"TILE_M": 64, "UNIT": 16, "TURNS": 4, "CLEARED": 64}
+EITHER = {"OTHER_M": 160, "OTHER_UNIT": 16, "WEIGHTS": 128, "OTHER_WEIGHTS": 256}
+EITHER |= {"LEAST": 152, "OWN": 12000, "UNITS": 132}
 PLANS: tuple[tuple[str, dict[str, int]], ...] = (
     ("plan_rows", {**ROWS, "RESTS_LAST": 0, "LONG_FIRST": 1}),
     ("plan_rows", {**ROWS, "RESTS_LAST": 1, "LONG_FIRST": 0}),
+    ("plan_either", {**ROWS, **EITHER, "RESTS_LAST": 1, "LONG_FIRST": 0}),
     ("plan_depths", {}),
     ("count_groups", {"TILE_M": 256}),
     ("place_groups", {"TILE_M": 256, "RESTS_LAST": 0}),
@@ -94,12 +97,21 @@ PLANS: tuple[tuple[str, dict[str, int]], ...] = (
 
 @pytest.mark.parametrize(("target", "kind"), by_turns("*i32", "*i64"))
 def test_planning_and_clearing_compile(target: str, kind: str) -> None:
-    from tilewright.backends.cuda.kernels.triton import ragged_blocks, ragged_plans
+    from tilewright.backends.cuda.kernels.triton import (
+        ragged_blocks,
+        ragged_either,
+        ragged_plans,
+    )
 
-    types = {"offsets": kind, **dict.fromkeys(("table", "fault", "places"), "*i32"), "c": "*bf16"}
+    types = {"offsets": kind, "c": "*bf16"}
+    types |= dict.fromkeys(("table", "other", "fault", "places"), "*i32")
     types |= dict.fromkeys(("rows", "long", "fills", "groups", "step", "columns", "c_row"), "i32")
     for name, more in PLANS:
-        kernel = getattr(ragged_plans if hasattr(ragged_plans, name) else ragged_blocks, name)
+        kernel = next(
+            getattr(place, name)
+            for place in (ragged_plans, ragged_either, ragged_blocks)
+            if hasattr(place, name)
+        )
         given = {one.name: types[one.name] for one in kernel.params if one.name in types}
         constants = {"LEADING": 1, "BLOCK": 1024, **more}
         constants |= {"c_col": 1} if "c" in given else {}

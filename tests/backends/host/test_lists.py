@@ -132,9 +132,11 @@ def _laid(rng: Any, size: tuple[int, int], how: str, dtype: str) -> Any:
     rows, cols = size
     if how == "repeated":
         return np.broadcast_to(rng.standard_normal((1, cols)).astype(dtype), size)
-    if how == "strided":
-        return rng.standard_normal((2 * rows, 3 * cols)).astype(dtype)[::2, ::3]
     made = rng.standard_normal(size).astype(dtype)
+    if how == "strided":
+        gaps = np.full((2 * rows, 3 * cols), np.nan, dtype)
+        gaps[::2, ::3] = made
+        return gaps[::2, ::3]
     return {"C": made, "F": np.asfortranarray(made), "backwards": made[::-1, ::-1]}[how]
 
 

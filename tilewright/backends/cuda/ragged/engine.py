@@ -22,6 +22,7 @@ from tilewright.backends.cuda.giving_way import first_that_can
 from tilewright.backends.cuda.machine import driver, faults, nvrtc
 from tilewright.backends.cuda.ragged import (
     hopper_chosen,
+    hopper_cuts,
     hopper_depths,
     hopper_rows,
     packed,
@@ -73,7 +74,7 @@ _WAY = 1 << 13  # bytes of the host that a prepared launch holds, about
 _CLASSES = sorted(
     {
         *(many.m // 2 for many in MANY.values()),
-        *(hopper_rows.LEAST, hopper_rows.LONG * hopper_rows.ROWS),
+        hopper_rows.LONG * hopper_rows.ROWS,
         hopper_depths.SHORT,
         single.FEW,
         packed.FEW,
@@ -204,7 +205,7 @@ def _result(x: Any, w: Any, offsets: Any) -> tuple[int, ...]:
 def _alike(x: Any, w: Any, offsets: Any, bias: Any, precision: str) -> tuple[Any, ...]:
     extra = None if bias is None else _facts(bias)
     if w.dim() == 3:
-        moving = (_class_of(x.shape[0], *w.shape[::2]), _of_rows(x, 1), _facts(w))
+        moving = (_class_of(x.shape[0], *w.shape), _of_rows(x, 1), _facts(w))
     else:
         moving = (_class_of(w.shape[0], offsets.shape[0]), _of_rows(x, 0), _of_rows(w, 1))
     return precision, *moving, _facts(offsets), extra
@@ -274,7 +275,7 @@ def _key(form: str, operands: tuple[Any, ...], how: _How) -> tuple[Any, ...]:
     x, w, offsets, bias, out, index, h = operands
     if form == "rows":
         count = (x if index is None else index).shape[0]
-        decided = _class_of(count, *w.shape[::2])
+        decided = _class_of(count, *w.shape)
         moving = (decided, _of_rows(x, 1), _facts(w), _of_rows(out, 1))
     else:
         count = (w if index is None else index).shape[0]
@@ -286,11 +287,13 @@ def _key(form: str, operands: tuple[Any, ...], how: _How) -> tuple[Any, ...]:
     return form, *how, *moving, _facts(offsets), extra, kept, found
 
 
-def _class_of(rows: int, groups: int, columns: int = 0) -> int:
-    """What so many rows decide, by columns of the result; no rows are a class of their own."""
+def _class_of(rows: int, groups: int, k: int = 0, columns: int = 0) -> int:
+    """What so many rows decide, by k and columns of w; no rows are a class of their own."""
     if not (rows and groups):
         return 0
-    return 2 * bisect_right(_CLASSES, rows // groups) + 1 + (rows * columns >= hopper_rows.MANY)
+    mean = rows // groups
+    cut = hopper_cuts.choice(mean, groups, k, columns) if columns else 0
+    return (1 + hopper_cuts.EITHER) * bisect_right(_CLASSES, mean) + 1 + cut
 
 
 def _facts(tensor: Any) -> tuple[Any, ...]:

@@ -77,7 +77,7 @@ class _Launches:
         """As `Standing` has it; without an index."""
         rows, table = w.shape[0], memory(x, 4 + 4 * self.groups)
         plan = self.plan.standing(offsets, table, rows)
-        return in_turn(plan, self.moving.standing(table, x, w, out, rows), table)
+        return in_turn(plan, [self.moving.standing(table, x, w, out, rows)], [table])
 
 
 def why_not(x: Any, y: Any, out: Any, device: Device) -> str | None:

@@ -12,23 +12,24 @@ by column of tiles, and find the weights in cache: `turn` is which of them an en
 they are << 16. `entries` says how many there can be, so that a table can be allocated before
 offsets are known. Whoever plans on the device writes it on the same stream before each launch.
 
-The weights give the rows of wgmma's tiles and x the columns, for those come in units of 16. Rows of
-a group are cut evenly in such units: 272 cut as 256 and 16 load the weights twice, the second time
-for nearly nothing. Tiles of two strips, 256 weights by up to 160 rows, took 0.88 to 0.98 of the
-time of 128 by 256 and a rest (H200, bfloat16, 8 to 64 groups of 180 to 1,024 rows).
+The weights give the rows of wgmma's tiles and x the columns, for those come in units of 16. How
+groups are cut says hopper_cuts.py. Where only the device can say, it leaves one of two tables
+empty, and of the two launches that multiply one finds nothing to do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from tilewright.backends.cuda.hopper import maps
 from tilewright.backends.cuda.hopper.bind import Ragged, defines
-from tilewright.backends.cuda.hopper.blocks import FINE, TALL, WIDE, HopperTile
+from tilewright.backends.cuda.hopper.blocks import FINE, WIDE
 from tilewright.backends.cuda.hopper.records import ENGINE_STORES
 from tilewright.backends.cuda.machine import nvrtc
+from tilewright.backends.cuda.ragged import hopper_cuts
+from tilewright.backends.cuda.ragged.hopper_cuts import EITHER, Cut
 from tilewright.backends.cuda.ragged.moving import LEFT, OUT, RIGHT, Moving
 from tilewright.backends.cuda.ragged.plan import RowPlan, memory
 from tilewright.backends.cuda.ragged.work import RaggedWork, Way, in_turn
@@ -39,32 +40,6 @@ ROWS = WIDE.width  # rows of x that one entry may have
 _RAGGED_ROWS = 1  # hopper_tiles.cuh
 LONG = 2  # whole tiles of a group from which on what is left of groups is better done last
 TURNS = 4  # entries of a group, at most, whose tiles follow one another
-# Rows of a group, on average, from which on multiplying takes longer than loading its weights: 256
-# groups of 64 load 4.0 TB/s on an H200, whatever the tiles.
-LEAST = TALL.width // 2
-# Elements of C from which on every one of 132 multiprocessors has two of the tall tiles; of fewer,
-# tiles half as large leave fewer of them idle.
-MANY = 2 * 132 * TALL.rows * TALL.width
-
-
-class Cut(NamedTuple):
-    """Tiles, with boxes of `slab` rows of x, of groups cut evenly or into whole ones and a rest."""
-
-    shape: HopperTile
-    slab: int
-    evenly: bool
-
-
-WHOLE = Cut(WIDE.coarsely, 64, evenly=False)
-EVENLY = Cut(TALL, TALL.width // 2, evenly=True)
-
-
-def cut_of(rows: int, groups: int, n: int) -> Cut:
-    """How groups of so many rows together are cut, for C of n columns.
-
-    Rows have the same bits either way: each sum is one chain, 16 of k after 16.
-    """
-    return EVENLY if rows >= LEAST * groups and rows * n >= MANY else WHOLE
 
 
 def is_long(rows: int, groups: int, height: int) -> bool:
@@ -95,46 +70,55 @@ class HopperRows:
         return Proposal(self.name, device, None, "half precision on wgmma")
 
     def bind(self, proposal: Proposal, work: RaggedWork) -> Way:
-        """The planning launch and the multiplying one. Raises DeviceError."""
-        (groups, _, n), rows = work.w.shape, work.x.shape[0]
-        cut = cut_of(rows, groups, n)
-        moving = prepared(work.x, work.w, work.out, cut, work.bias)
-        height = cut.shape.width
-        last = is_long(rows, groups, height) and not cut.evenly
+        """The planning launch and the multiplying ones. Raises DeviceError."""
+        (groups, k, n), rows = work.w.shape, work.x.shape[0]
+        chosen = hopper_cuts.choice(rows // groups, groups, k, n)
+        cuts = hopper_cuts.CUTS if chosen == EITHER else (hopper_cuts.CUTS[chosen],)
+        multiplies = tuple(prepared(work.x, work.w, work.out, cut, work.bias) for cut in cuts)
+        first = cuts[0]
+        height = first.shape.width
         plan = RowPlan(
             *(work.offsets, work.out, groups, height),
             clear=work.clear,
-            rests_last=last,
-            long_first=cut.evenly,
-            unit=FINE if cut.evenly else height,
+            rests_last=is_long(rows, groups, height) and not first.evenly,
+            long_first=first.evenly,
+            unit=first.unit,
             turns=TURNS,
+            either=hopper_cuts.DECIDES if chosen == EITHER else None,
         )
-        return _Launches(plan, moving, groups, height)
+        return _Launches(plan, multiplies, groups, [cut.shape.width for cut in cuts])
 
 
 @dataclass(frozen=True, slots=True)
 class _Launches:
-    """A Way of rows: plan, then multiply."""
+    """A Way of rows: plan, then multiply, by each cut that the device may take."""
 
     plan: RowPlan
-    moving: Moving
+    multiplies: tuple[Moving, ...]
     groups: int
-    height: int
+    heights: list[int]
 
     def __call__(
         self, stream: int, x: Any, w: Any, offsets: Any, bias: Any, out: Any, *_: Any
     ) -> None:
-        table = memory(x, 4 + 4 * entries(x.shape[0], self.groups, self.height))
-        self.plan.launch(stream, offsets, table, out)
-        self.moving.launch(stream, table, w, x, out, bias, x.shape[0])
+        tables = self._tables(x)
+        self.plan.launch(stream, offsets, tables[0], out, *tables[1:])
+        for moving, table in zip(self.multiplies, tables, strict=True):
+            moving.launch(stream, table, w, x, out, bias, x.shape[0])
 
     def standing(self, x: Any, w: Any, offsets: Any, out: Any) -> Callable[[int], None] | None:
         """As `Standing` has it; without a bias."""
-        rows = x.shape[0]
-        table = memory(x, 4 + 4 * entries(rows, self.groups, self.height))
-        plan = self.plan.standing(offsets, table, out)
-        multiply = self.moving.standing(table, w, x, out, rows)
-        return in_turn(plan, multiply, table)
+        tables = self._tables(x)
+        plan = self.plan.standing(offsets, tables[0], out, *tables[1:])
+        multiplies = [
+            moving.standing(table, w, x, out, x.shape[0])
+            for moving, table in zip(self.multiplies, tables, strict=True)
+        ]
+        return in_turn(plan, multiplies, tables)
+
+    def _tables(self, x: Any) -> list[Any]:
+        rows, groups = x.shape[0], self.groups
+        return [memory(x, 4 + 4 * entries(rows, groups, height)) for height in self.heights]
 
 
 def why_not(x: Any, w: Any, out: Any, bias: Any, device: Device) -> str | None:

@@ -22,7 +22,13 @@ _BLOCK = 256  # offsets that a planning program looks at together
 _CLEARED = 64  # rows, and columns at a time, that a program clears
 _MANY = 2048  # groups from which on counting blocks first is faster
 _COUNTED = 1024  # groups in such a block
+_CLEARING = ("plan_rows", "plan_either", "fill_groups")
 _LONG = 4  # so many times the mean rows of a group are done early, where groups are many
+
+
+def at_once(groups: int) -> bool:
+    """Whether so many groups are planned by one launch."""
+    return groups <= _MANY
 
 
 class RowPlan:
@@ -40,26 +46,30 @@ class RowPlan:
         long_first: bool = False,
         unit: int = 0,
         turns: int = 1,
+        either: dict[str, int] | None = None,
     ) -> None:
         """`height` is the most rows of an entry; `rests_last` puts entries of fewer last.
 
         Else groups with longer entries come first if `long_first`, and entries of a group are about
         as long, in multiples of `unit` rows (none: of `height`). Up to `turns` entries of a group
-        take turns. Above _MANY groups `rests_last` is all of this that is done.
+        take turns. With `either`, constants of plan_either, each launch fills one of two tables,
+        by whichever of two cuts is the faster. Of more groups than are planned `at_once`,
+        `rests_last` is all of this that is done.
         """
         self._ordinal, self._groups, self._height = ordinal_of(out), groups, height
         self._clear, self._flag = clear, faults.flag(self._ordinal)
-        self._counts = -(-groups // _COUNTED) if groups > _MANY else 0
+        self._counts = 0 if at_once(groups) else -(-groups // _COUNTED)
         self._common = {"LEADING": offsets.shape[0] - groups, "TILE_M": height}
         order = {"RESTS_LAST": rests_last}
         cut = {"LONG_FIRST": long_first, "UNIT": unit or height, "TURNS": turns}
-        self._cut = order | cut
+        self._name, others = ("plan_either", 1) if either else ("plan_rows", 0)
+        self._cut = order | cut | (either or {})
         where = (groups, offsets.stride(0))
         result = (*where, out.shape[1], *out.stride())
         table = memory(out, 4)
         if not self._counts:
-            given = (offsets, table, self._flag, out, 0, *result)
-            self._plan = self._task("plan_rows", given, self._cut)
+            given = (offsets, table, *[table] * others, self._flag, out, 0, *result)
+            self._plan = self._task(self._name, given, self._cut)
             return
         self._count = self._task("count_groups", (offsets, table, 0, *where), {})
         self._place = self._task(
@@ -71,16 +81,19 @@ class RowPlan:
         return reusable(_task(name, 1, arguments, self._constants(name, more)), self._ordinal)
 
     def _constants(self, name: str, more: dict[str, Any]) -> dict[str, Any]:
-        cleared = {"CLEARED": _CLEARED} if name in ("plan_rows", "fill_groups") else {}
+        cleared = {"CLEARED": _CLEARED} if name in _CLEARING else {}
         block = {"BLOCK": _COUNTED if self._counts else _BLOCK}
         return {**self._common, **more, **block, **cleared}
 
-    def launch(self, stream: int, offsets: Any, table: Any, out: Any) -> None:
-        """Write `table`, and zeros into the rows of `out` that no group has if asked for."""
+    def launch(self, stream: int, offsets: Any, table: Any, out: Any, *other: Any) -> None:
+        """Write `table`, and zeros into the rows of `out` that no group has if asked for.
+
+        With `either` also the `other` one, of the second cut; one of the two is empty.
+        """
         rows, groups = out.shape[0], self._groups
         cleared = -(-rows // _CLEARED) if self._clear else 0
         if not self._counts:
-            self._plan(stream, groups + cleared, offsets, table, self._flag, out, rows)
+            self._plan(stream, groups + cleared, offsets, table, *other, self._flag, out, rows)
             return
         places = memory(out, 2 * groups + 4 + 4 * self._counts)
         fills = -(-(rows // self._height) // _COUNTED)
@@ -88,7 +101,9 @@ class RowPlan:
         self._place(stream, self._counts, offsets, table, self._flag, places, rows)
         self._fill(stream, fills + cleared, offsets, table, places, out, rows, fills)
 
-    def standing(self, offsets: Any, table: Any, out: Any) -> Callable[[int], None] | None:
+    def standing(
+        self, offsets: Any, table: Any, out: Any, *other: Any
+    ) -> Callable[[int], None] | None:
         """`launch` of these alone, called with the stream; whoever calls keeps them.
 
         None where each launch takes scratch.
@@ -97,9 +112,9 @@ class RowPlan:
             return None
         programs = self._groups + (-(-out.shape[0] // _CLEARED) if self._clear else 0)
         result = (out.shape[0], self._groups, offsets.stride(0), out.shape[1], *out.stride())
-        arguments = (offsets, table, self._flag, out, *result)
-        constants = self._constants("plan_rows", self._cut)
-        return standing(_task("plan_rows", programs, arguments, constants))
+        arguments = (offsets, table, *other, self._flag, out, *result)
+        constants = self._constants(self._name, self._cut)
+        return standing(_task(self._name, programs, arguments, constants))
 
 
 class DepthPlan:
@@ -109,7 +124,7 @@ class DepthPlan:
         """x: a tensor of the device."""
         self._ordinal, self._groups = ordinal_of(x), groups
         self._flag = faults.flag(self._ordinal)
-        self._counts = -(-groups // _COUNTED) if groups > _MANY else 0
+        self._counts = 0 if at_once(groups) else -(-groups // _COUNTED)
         where, table = (groups, offsets.stride(0)), memory(x, 4)
         block = _COUNTED if self._counts else _BLOCK
         constants = self._constants = {"LEADING": offsets.shape[0] - groups, "BLOCK": block}
@@ -140,9 +155,10 @@ class DepthPlan:
 
 
 def _task(name: str, programs: int, arguments: tuple[Any, ...], constants: Any) -> Task:
-    from tilewright.backends.cuda.kernels.triton import ragged_blocks, ragged_plans
+    from tilewright.backends.cuda.kernels.triton import ragged_blocks, ragged_either, ragged_plans
 
-    kernels = ragged_plans if hasattr(ragged_plans, name) else ragged_blocks
+    places = (ragged_plans, ragged_either, ragged_blocks)
+    kernels = next(place for place in places if hasattr(place, name))
     return Task(getattr(kernels, name), programs, arguments, constants, {})
 
 

@@ -88,19 +88,19 @@ class RaggedWork:
 
 
 def in_turn(
-    plan: Callable[[int], None] | None, multiply: Callable[[int], None], table: Any
+    plan: Callable[[int], None] | None, multiplies: list[Callable[[int], None]], tables: list[Any]
 ) -> Callable[[int], None] | None:
-    """Both launches of a product, None where one is; the table between them is kept with them.
+    """All launches of a product, None where the first is; the tables are kept with them.
 
-    Nobody else's come between: the second counts its tiles in the table.
+    Nobody else's come between: those after the first count their tiles in the tables.
     """
     if plan is None:
         return None
-    kept, lock = (plan, multiply, table), threading.Lock()
+    kept, lock = ((plan, *multiplies), tables), threading.Lock()
 
     def launch(stream: int) -> None:
         with lock:
-            kept[0](stream)
-            kept[1](stream)
+            for one in kept[0]:
+                one(stream)
 
     return launch

@@ -58,18 +58,40 @@ def plan_rows(
     mine = tl.program_id(0)
     if mine < groups:
         ends = offsets + tl.full((), LEADING, tl.int64) * step
-        if RESTS_LAST:
-            _plan_wholes(
-                ends, step, table, fault, mine, groups, rows, LEADING, TILE_M, TURNS, BLOCK
-            )
-        else:
-            _plan_evenly(
-                ends, step, table, fault, mine, groups, rows,
-                LEADING, TILE_M, UNIT, TURNS, LONG_FIRST, BLOCK,
-            )  # fmt: skip
+        plan_group(
+            ends, step, table, fault, mine, groups, rows,
+            LEADING, TILE_M, UNIT, TURNS, RESTS_LAST, LONG_FIRST, BLOCK,
+        )  # fmt: skip
     else:
         first, last = with_a_group(offsets, step, groups, rows, LEADING, BLOCK)
         clear_rows(c, c_row, c_col, mine - groups, first, last, rows, columns, CLEARED)
+
+
+@triton.jit
+def plan_group(
+    ends,
+    step,
+    table,
+    fault,
+    mine,
+    groups,
+    rows,
+    LEADING: tl.constexpr,
+    TILE_M: tl.constexpr,
+    UNIT: tl.constexpr,
+    TURNS: tl.constexpr,
+    RESTS_LAST: tl.constexpr,
+    LONG_FIRST: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Table entries of one group; that of the last group also how many there are."""
+    if RESTS_LAST:
+        _plan_wholes(ends, step, table, fault, mine, groups, rows, LEADING, TILE_M, TURNS, BLOCK)
+    else:
+        _plan_evenly(
+            ends, step, table, fault, mine, groups, rows,
+            LEADING, TILE_M, UNIT, TURNS, LONG_FIRST, BLOCK,
+        )  # fmt: skip
 
 
 @triton.jit
@@ -95,7 +117,7 @@ def _plan_wholes(
     rests = tl.zeros((), tl.int32)  # those of them that have fewer rows
     wholes = tl.zeros((), tl.int32)  # entries of TILE_M rows of all groups
     for start in range(0, groups, BLOCK):
-        group, begin, end, good, first_bad = _looked_at(
+        group, begin, end, good, first_bad = looked_at(
             start, ends, step, groups, rows, first_bad, LEADING, BLOCK
         )
         whole = tl.where(good, (end - begin) // TILE_M, 0).to(tl.int32)
@@ -139,15 +161,15 @@ def _plan_evenly(
     LONG_FIRST: they come after those of all groups whose longest entry has more rows.
     """
     begin, length = _rows_of(mine, ends, step, LEADING)
-    own, units, longest = _cut(length, TILE_M, UNIT)
+    own, units, longest = cut(length, TILE_M, UNIT)
     first_bad = groups
     before = tl.zeros((), tl.int32)  # entries of the groups that come before this one
     everything = tl.zeros((), tl.int32)  # entries of all groups
     for start in range(0, groups, BLOCK):
-        group, first, last, good, first_bad = _looked_at(
+        group, first, last, good, first_bad = looked_at(
             start, ends, step, groups, rows, first_bad, LEADING, BLOCK
         )
-        count, _, high = _cut(tl.where(good, last - first, 0).to(tl.int32), TILE_M, UNIT)
+        count, _, high = cut(tl.where(good, last - first, 0).to(tl.int32), TILE_M, UNIT)
         ahead = group < mine
         if LONG_FIRST:
             ahead = (high > longest) | ((high == longest) & ahead)
@@ -174,7 +196,7 @@ def _rows_of(mine, ends, step, LEADING: tl.constexpr):
 
 
 @triton.jit
-def _looked_at(
+def looked_at(
     start, ends, step, groups, rows, first_bad, LEADING: tl.constexpr, BLOCK: tl.constexpr
 ):
     """BLOCK groups, where they begin and end, which of them count, and the first that does not."""
@@ -200,7 +222,7 @@ def _turn_of(entry, count, TURNS: tl.constexpr):
 
 
 @triton.jit
-def _cut(length, TILE_M: tl.constexpr, UNIT: tl.constexpr):
+def cut(length, TILE_M: tl.constexpr, UNIT: tl.constexpr):
     """Of so many rows: how many entries, units of rows, and rows of the longest entry."""
     count = length // TILE_M + (length % TILE_M > 0).to(tl.int32)
     units = length // UNIT + (length % UNIT > 0).to(tl.int32)
