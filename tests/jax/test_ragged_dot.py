@@ -16,7 +16,7 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # torch wants m
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from tests.support import later
-from tilewright.errors import ArgumentError, DeviceError, DtypeError, ShapeError
+from tilewright.errors import ArgumentError, DeviceError, DtypeError, OperandError, ShapeError
 
 jax = later.library("jax", reason="JAX is not installed: pip install jax")
 jnp = later.Later("jax.numpy")
@@ -197,6 +197,8 @@ def ones() -> tuple[Any, Any, Any]:
 
 
 REFUSED = [
+    (lambda x, w, sizes: ragged_dot(None, w, sizes), OperandError, r"lhs=None: accepted"),
+    (lambda x, w, sizes: ragged_dot(x, w, ["2", "2"]), OperandError, r"group_sizes=.*accepted"),
     (lambda x, w, sizes: ragged_dot(x[0], w, sizes), ShapeError, r"lhs.shape=\(3,\)"),
     (lambda x, w, sizes: ragged_dot(x, w[:, :2], sizes), ShapeError, r"rhs.shape=\(2, 2, 5\)"),
     (lambda x, w, sizes: ragged_dot(x, w, sizes[:1]), ShapeError, r"group_sizes.shape=\(1,\)"),

@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 import tilewright as tw  # noqa: E402
 from tests.support.tensor_products import PRODUCTS, operands  # noqa: E402
 from tests.support.torch_places import DEVICES  # noqa: E402
+from tilewright.errors import ArgumentError  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
@@ -68,6 +69,26 @@ def test_a_compiled_product_may_write_into_out(
     compiled = torch.compile(WRITTEN[name], fullgraph=True, dynamic=dynamic, backend="aot_eager")
     compiled(*given, found)
     torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_sums_of_products_are_one_graph(kind: Any) -> None:
+    def function(a: Any, b: Any, bias: Any, into: Any) -> Any:
+        return tw.grouped_matmul([a, 2 * a, a], [b] * 3, into=into, bias=[bias, None])
+
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    for into in ([0, 0, 1], [1, 0, 1]):
+        given = (*operands("cpu"), kind(into))
+        torch.testing.assert_close(compiled(*given), function(*given))
+
+
+@pytest.mark.parametrize("into", [[0, 2, 0], [0, 1], [0, 0.0, 1], [0, -1, 1]], ids=str)
+def test_a_compiled_sum_into_no_result_raises_what_it_raises(into: Any) -> None:
+    def function(a: Any, b: Any) -> Any:
+        return tw.grouped_matmul([a] * 3, [b] * 3, into=into)
+
+    with pytest.raises(ArgumentError, match="into"):
+        torch.compile(function, backend="aot_eager")(*operands("cpu")[:2])
 
 
 TRACED: dict[str, Any] = {

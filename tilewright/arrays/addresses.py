@@ -60,10 +60,11 @@ def row_major(rows: Column, cols: Column, address: Column, itemsize: int) -> Col
 
 
 def numbers_of(values: Any) -> npt.NDArray[Any]:
-    """`values` as an array; one without a dimension where NumPy makes none (unlike lengths)."""
+    """`values` as an array; one without a dimension where NumPy makes none (unlike lengths, tensors
+    with gradients)."""
     try:
         return np.asarray(values)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RuntimeError):
         return np.array(None)
 
 

@@ -30,7 +30,9 @@ def lies_on_gpu(values: Any) -> bool:
     """Whether a list, by its first matrix, or a RaggedBatch lies on a GPU."""
     if isinstance(values, RaggedBatch):
         return on_gpu(values.flat)
-    return isinstance(values, Sequence) and len(values) > 0 and on_gpu(values[0])
+    if isinstance(values, memoryview) or not isinstance(values, Sequence):
+        return False  # matrices of neither are taken, and some of memoryview's give no first
+    return len(values) > 0 and on_gpu(values[0])
 
 
 def check_none(**options: Any) -> None:

@@ -18,7 +18,7 @@ from tilewright.arrays.addresses import Column
 from tilewright.arrays.aligned import aligned_offsets
 from tilewright.arrays.array import NDArray
 from tilewright.arrays.views import like, view
-from tilewright.errors import ShapeError
+from tilewright.errors import OperandError, ShapeError
 from tilewright.facts.dtypes import NARROW
 from tilewright.inputs import narrow
 from tilewright.inputs.batch import Results, Room
@@ -93,7 +93,10 @@ class BatchOnHost:
             if vector is None:
                 rows.append(np.empty((0, 1), b.dtype))
                 continue
-            array = view(vector, f"bias[{i}]").memory
+            seen = view(vector, f"bias[{i}]")
+            if not seen.host:
+                raise OperandError(f"bias[{i}]: lies on a device; accepted are the host's arrays")
+            array = seen.memory
             if array.shape != (int(widths[i]),) or array.dtype != b.dtype:
                 raise ShapeError(
                     f"bias[{i}]: {array.dtype} {array.shape}; must be {b.dtype} ({widths[i]},)"

@@ -102,17 +102,17 @@ def checked_dtype(dtype: Any, name: str = "dtype") -> np.dtype[Any]:
     """One of the supported dtypes, however it was spelled."""
     wanted: np.dtype[Any] | None = None
     named = str(dtype).removeprefix("torch.") if type(dtype).__module__ == "torch" else dtype
-    with contextlib.suppress(TypeError):
+    with contextlib.suppress(TypeError, ValueError):  # ValueError: of tensors, which have a dtype
         wanted = np.dtype(named)
     if wanted is None or wanted.name not in OF_HOST or not wanted.isnative:
-        raise DtypeError(f"{name}={str(dtype)!r}: accepted are {', '.join(OF_HOST)}")
+        raise DtypeError(f"{name}={short(str(dtype))}: accepted are {', '.join(OF_HOST)}")
     return wanted
 
 
 def checked_batch_dtype(dtype: Any) -> str:
     """The name of a dtype of which the host multiplies lists."""
     named = str(dtype).removeprefix("torch.")
-    with contextlib.suppress(TypeError):
+    with contextlib.suppress(TypeError, ValueError):
         named = np.dtype(dtype).name
     if named in NARROW:
         return named
@@ -120,7 +120,7 @@ def checked_batch_dtype(dtype: Any) -> str:
         return checked_dtype(dtype).name
     except DtypeError:
         accepted = ", ".join((*OF_HOST, *NARROW))
-        raise DtypeError(f"dtype={str(dtype)!r}: accepted are {accepted}") from None
+        raise DtypeError(f"dtype={short(str(dtype))}: accepted are {accepted}") from None
 
 
 def common_dtype(seen: Mapping[str, View]) -> str:

@@ -96,7 +96,7 @@ class RaggedBatch:
         """
         try:
             given = list(matrices)
-        except TypeError:
+        except (TypeError, NotImplementedError):  # the latter of memoryview's of two dimensions
             raise OperandError(
                 f"matrices={short(matrices)}: accepted is a list of arrays of two dimensions"
             ) from None

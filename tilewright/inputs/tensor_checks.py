@@ -106,7 +106,7 @@ def each(value: Any, count: int, name: str, kind: type, dtype: str = "float32") 
     """One for all problems or one each, as a list; numbers are complex where the dtype is."""
     # A number that a compiler does not know has no attribute to be asked for.
     known = isinstance(value, (list, tuple, Complex))
-    values = value if known else getattr(value, "tolist", lambda: value)()
+    values = value if known else _numbers(value, name)
     number = partial(checked_factor, dtype=dtype)
     check: Any = checked_flag if kind is bool else number
     if not isinstance(values, list | tuple):
@@ -114,6 +114,21 @@ def each(value: Any, count: int, name: str, kind: type, dtype: str = "float32") 
     if len(values) != count:
         raise ArgumentError(f"{name}: has {len(values)}; must have {count}, one a problem")
     return [check(one, f"{name}[{i}]") for i, one in enumerate(values)]
+
+
+def _numbers(value: Any, name: str) -> Any:
+    """What an array or a tensor has, as Python's numbers; anything else as it is."""
+    if isinstance(value, Tensor) and is_differentiated(value):
+        raise OperandError(
+            f"{name}: requires a gradient or has a tangent, which would be lost; accepted are its"
+            " .detach(), and a or b times it"
+        )
+    try:
+        return getattr(value, "tolist", lambda: value)()
+    except RuntimeError:  # tensors that are sparse or have no memory
+        raise ArgumentError(
+            f"{name}={short(value)}: accepted are a number or one a problem"
+        ) from None
 
 
 def checked_function(activation: str | None, dtype: str = "float32") -> Any:

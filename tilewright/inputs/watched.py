@@ -17,6 +17,7 @@ import numpy as np
 
 from tilewright.arrays import torch_private as private
 from tilewright.arrays.views import loaded_torch
+from tilewright.inputs.ragged_batch import RaggedBatch
 
 _wants_gradient = attrgetter("requires_grad")
 _NEVER = (np.ndarray, type(None), int, float)
@@ -102,7 +103,7 @@ def listed(values: Any) -> Any:
     kind = type(values)
     if kind is tuple or values is None or not isinstance(values, Sequence):
         return values
-    return values if isinstance(values, str | bytes) else list(values)
+    return values if isinstance(values, str | bytes | memoryview) else list(values)
 
 
 def is_anything_watched(torch: Any) -> bool:
@@ -133,7 +134,7 @@ def _are_plain(values: Any, torch: Any) -> bool:
 def _tensors_of(values: Any, torch: Any) -> Any:
     """The tensors of a list or of a batch, where its first is one."""
     if type(values) is not list and type(values) is not tuple:
-        flat = getattr(values, "flat", None)
+        flat = values.flat if isinstance(values, RaggedBatch) else None
         return [flat] if isinstance(flat, torch.Tensor) else None
     if not values:
         return None

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
-from tilewright.errors import ArgumentError, DeviceError, DtypeError, ShapeError
+from tilewright.errors import ArgumentError, DeviceError, DtypeError, OperandError, ShapeError
 from tilewright.jax import tensors
 from tilewright.wording import short
 
@@ -53,15 +53,26 @@ def ragged_dot(
 
     Returns: [t, n], of lhs's dtype; halves are summed in float32.
 
-    Raises: ShapeError, DtypeError, ArgumentError (also under vmap); DeviceError where the default
-        back end is neither a processor nor CUDA, or torch is not there.
+    Raises: ShapeError, DtypeError, ArgumentError (also under vmap), OperandError for what is no
+        array; DeviceError where the default back end is neither a processor nor CUDA, or torch is
+        not there.
     """
-    lhs, rhs, sizes = jnp.asarray(lhs), jnp.asarray(rhs), jnp.asarray(group_sizes)
+    lhs, rhs = _array(lhs, "lhs"), _array(rhs, "rhs")
+    sizes = _array(group_sizes, "group_sizes")
     _check(lhs, rhs, sizes, preferred_element_type, group_offset)
     how = _precision(precision, lhs.dtype)
     _check_place()
     out: jax.Array = _rows(lhs, rhs, _ends(sizes, lhs.shape[0]), how, False)
     return out
+
+
+def _array(value: Any, name: str) -> jax.Array:
+    try:
+        return jnp.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise OperandError(
+            f"{name}={short(value)}: accepted is what jax.numpy.asarray takes"
+        ) from error
 
 
 def _ends(sizes: Any, rows: int) -> Any:

@@ -41,7 +41,10 @@ def sizes_of(graph: Graph, shape: Any) -> dict[str, Shape]:
 
 def _numbers(name: str, sizes: Any) -> Shape:
     """Whole numbers of Python, of NumPy or of an array of them."""
-    listed = sizes.tolist() if hasattr(sizes, "tolist") else sizes
+    try:
+        listed = sizes.tolist() if hasattr(sizes, "tolist") else sizes
+    except RuntimeError:  # of tensors that are sparse or have no memory
+        listed = None
     fits = isinstance(listed, Iterable) and not isinstance(listed, str | bytes)
     found = tuple(listed) if fits else (None,)
     if not all(isinstance(s, Integral) and not isinstance(s, bool) and int(s) >= 0 for s in found):

@@ -129,7 +129,7 @@ def _result_type(asked: Asked, out: Any) -> str:
         return "float32" if real else "int32"
     try:
         name = np.dtype(dtype).name
-    except TypeError:
+    except (TypeError, ValueError):
         name = ""
     if name not in _DTYPES or (real and name == "int32"):
         accepted = _DTYPES[1:] if real else _DTYPES
@@ -140,7 +140,7 @@ def _result_type(asked: Asked, out: Any) -> str:
 def _vector(name: str, value: Any, n: int) -> NDArray:
     try:
         array = np.asarray(value.cpu() if hasattr(value, "cpu") else value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RuntimeError):  # of tensors with gradients or without memory
         array = np.empty(0, object)
     if array.dtype.kind not in "biuf":
         raise DtypeError(f"{name}={short(value)}: accepted are real numbers")

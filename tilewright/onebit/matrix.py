@@ -10,6 +10,7 @@ are 0 in every matrix, whoever made it; kernels rely on that.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -177,7 +178,9 @@ def pack(x: Any, axis: int = -1, *, zero: int | None = None) -> BitMatrix:
         raise ShapeError("x.shape=(): accepted are one dimension or more")
     if not isinstance(axis, int | np.integer) or not -len(shape) <= axis < len(shape):
         raise ShapeError(f"axis={short(axis)}: accepted are {-len(shape)} to {len(shape) - 1}")
-    if zero is not None and (isinstance(zero, bool) or zero not in (-1, 1)):
+    if zero is not None and not (
+        isinstance(zero, Real) and not isinstance(zero, bool) and zero in (-1, 1)
+    ):
         raise ArgumentError(f"zero={short(zero)}: accepted are 1, -1 and None (0 is an error)")
     words, counts = place.pack(x, int(axis) % len(shape), zero)
     result = BitMatrix(words, int(shape[axis]))
@@ -197,7 +200,7 @@ def unpack(bits: BitMatrix, axis: int = -1, dtype: npt.DTypeLike = np.int8) -> N
         raise ShapeError(f"axis={short(axis)}: accepted are {-bits.ndim} to {bits.ndim - 1}")
     try:
         wanted = np.dtype(dtype)
-    except TypeError:
+    except (TypeError, ValueError):
         wanted = np.dtype(object)
     if wanted.name not in _UNPACKED:
         raise DtypeError(f"dtype={short(str(dtype))}: accepted are {', '.join(_UNPACKED)}")

@@ -98,7 +98,7 @@ def grouped_matmul(
     for name, values in {"a": a, "b": b, **per_problem}.items():
         if values is None and name in per_problem:
             continue
-        if not isinstance(values, Sequence):
+        if not isinstance(values, Sequence) or isinstance(values, memoryview):
             raise OperandError(f"{name}={short(values)}: accepted are lists, one entry a problem")
         if len(values) != len(a):
             raise ShapeError(f"{name}: {len(values)} entries, must equal the {len(a)} of a")

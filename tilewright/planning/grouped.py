@@ -67,6 +67,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -78,7 +79,7 @@ from tilewright.planning.deal import Floats, Ints
 from tilewright.planning.makespan import Slots, simulate
 from tilewright.planning.order import ORDERS, Candidate, Sums, TileList, compare, sums, tile_list
 from tilewright.remember import once
-from tilewright.wording import time_text
+from tilewright.wording import short, time_text
 
 # Work-groups are numbered in 32 bits everywhere, and a list of more would not fit a device.
 MOST_TILES = 2**31 - 1
@@ -264,7 +265,7 @@ def _reason(
 
 def columns(*columns: npt.ArrayLike) -> tuple[Ints, ...]:
     """Read-only int64 copies. Raises ShapeError unless they are equally long lists of sizes."""
-    arrays = [np.asarray(column) for column in columns]
+    arrays = [_column(name, column) for name, column in zip("mnk", columns, strict=True)]
     if any(array.ndim != 1 or len(array) != len(arrays[0]) for array in arrays):
         shapes = ", ".join(str(array.shape) for array in arrays)
         raise ShapeError(f"m, n, k of shapes {shapes}: they must be three columns of one length")
@@ -279,6 +280,13 @@ def columns(*columns: npt.ArrayLike) -> tuple[Ints, ...]:
         copy.setflags(write=False)
         checked.append(copy)
     return tuple(checked)
+
+
+def _column(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError, RuntimeError) as error:  # unlike lengths, tensors with gradients
+        raise ShapeError(f"{name}={short(values)}: accepted are lists of sizes") from error
 
 
 def _check_count(choice: Choice) -> None:

@@ -138,8 +138,8 @@ def _blocks(matrix: Any, name: str) -> _Blocks:
     if torch is not None and isinstance(matrix, torch.Tensor):
         found = _blocks_of_tensor(torch, matrix, name)
     else:
-        data = getattr(matrix, "data", None)
-        if getattr(matrix, "format", None) != "bsr" or not isinstance(data, np.ndarray):
+        data = matrix.data if getattr(matrix, "format", None) == "bsr" else None
+        if not isinstance(data, np.ndarray):
             raise OperandError(f"{name}={type(matrix).__name__}: {_ACCEPTED}")
         from scipy.sparse import sparray
 

@@ -116,6 +116,20 @@ def _at_once(
     return [function(one) for one in made] if function else made
 
 
+def _places(into: Any, count: int) -> list[int]:
+    """The index of the result of every product.
+
+    Right lists of whole numbers stay what they are under a compiler, which cannot follow NumPy's
+    arrays; wrong ones break its graph, so that their error is raised as it is.
+    """
+    if is_compiling() and isinstance(into, list | tuple) and len(into) == count:
+        whole = all(type(one) is int for one in into)
+        if whole and sorted(set(into)) == list(range(max(into) + 1)):
+            return list(into)
+    places: list[int] = checked_into(into, count, None).tolist()
+    return places
+
+
 def _watched(
     a: Any,
     b: Any,
@@ -146,7 +160,7 @@ def _watched(
         raise ArgumentError(f"beta={short(beta)}: needs out=, the matrices that it scales")
     own = [None] * count if bias is None or into is not None else list(bias_vectors(bias, count))
     targets = [] if out is None else tensor_lists.outputs(out, beta, *left, *right, *own)
-    places = None if into is None else checked_into(into, count, None).tolist()
+    places = None if into is None else _places(into, count)
     first = left[0]
     if out is None:
         left, right, own = lists.cast_lists(left, right, own)

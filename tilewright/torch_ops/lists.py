@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilewright.torch_ops import dense, down
+from tilewright.torch_ops import dense, down, slices
 from tilewright.torch_ops.autocast import cast
 from tilewright.torch_ops.eager import (
     is_batched,
@@ -228,13 +228,14 @@ class _Products(torch.autograd.Function):
         """Every slice of a batched problem is a problem; one that is not batched stays one."""
         count, dims = len(biased), in_dims[3:]
         cuts = [
-            one if dim is None else one.unbind(dim) for one, dim in zip(tensors, dims, strict=True)
+            one if dim is None else slices.cut(one, dim)
+            for one, dim in zip(tensors, dims, strict=True)
         ]
         parts = (cuts[:count], cuts[count : 2 * count], _spread(cuts[2 * count :], biased))
-        times = [
-            info.batch_size if any(type(cut) is tuple for cut in problem) else 1
-            for problem in zip(*parts, strict=True)
+        batched = [
+            any(type(cut) is tuple for cut in problem) for problem in zip(*parts, strict=True)
         ]
+        times = [max(info.batch_size, 1) if several else 1 for several in batched]
         left, right, biases = (
             [
                 cut[j] if type(cut) is tuple else cut
@@ -245,5 +246,10 @@ class _Products(torch.autograd.Function):
         )
         scales = [alpha for alpha, most in zip(alphas, times, strict=True) for _ in range(most)]
         made = iter(products(left, right, biases, scales, how))
-        found = [torch.stack([next(made) for _ in range(most)]) for most in times]
-        return tuple(found), (0,) * count
+        found = [
+            slices.stacked([next(made) for _ in range(most)], info.batch_size)
+            if several
+            else next(made)
+            for most, several in zip(times, batched, strict=True)
+        ]
+        return tuple(found), tuple(0 if several else None for several in batched)

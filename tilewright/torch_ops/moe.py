@@ -17,7 +17,7 @@ from tilewright.arrays.turned import new_like
 from tilewright.errors import OperandError
 from tilewright.facts.gates import GATES
 from tilewright.inputs.tensors import needs_gradient
-from tilewright.torch_ops import moe_on_gpu, moe_on_processor
+from tilewright.torch_ops import moe_on_gpu, moe_on_processor, slices
 from tilewright.torch_ops.eager import (
     are_modes_told,
     is_eager,
@@ -244,18 +244,23 @@ class _Once(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *given: Any) -> Any:
-        """Gradients for each slice of the batch."""
-        return _each(_Once, info.batch_size, in_dims, given)
+        """Gradients for each slice of the batch; of an empty one its stand-in has no routes."""
+        call = _Once.apply if info.batch_size else _no_gradients
+        return _each(call, info.batch_size, in_dims, given)
 
 
-def _each(function: Any, count: int, in_dims: Any, given: tuple[Any, ...]) -> Any:
+def _no_gradients(_grad: Tensor, *given: Any) -> _Gradients:
+    return _new_gradients(torch.zeros, *given[:4], given[-1])
+
+
+def _each(call: Any, count: int, in_dims: Any, given: tuple[Any, ...]) -> Any:
     """A call for each slice of a batch, stacked. Lists of options are the same for all."""
     parts = [
-        value.unbind(dim) if isinstance(dim, int) else [value] * count
+        slices.cut(value, dim) if isinstance(dim, int) else [value] * max(count, 1)
         for value, dim in zip(given, in_dims, strict=True)
     ]
-    made = [function.apply(*slices) for slices in zip(*parts, strict=True)]
-    return tuple(map(torch.stack, zip(*made, strict=True))), (0,) * len(made[0])
+    made = [call(*each) for each in zip(*parts, strict=True)]
+    return tuple(slices.stacked(one, count) for one in zip(*made, strict=True)), (0,) * len(made[0])
 
 
 class _Layer(torch.autograd.Function):
@@ -272,4 +277,4 @@ class _Layer(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: Any, *given: Any) -> Any:
         """A layer for each slice of the batch."""
-        return _each(_Layer, info.batch_size, in_dims, given)
+        return _each(_Layer.apply, info.batch_size, in_dims, given)

@@ -19,7 +19,7 @@ from tilewright.arrays.turned import gradient
 from tilewright.backends.cuda.ragged import engine
 from tilewright.inputs.tensors import needs_gradient
 from tilewright.inputs.watched import is_anything_watched
-from tilewright.torch_ops import on_gpu, on_processor, ragged_tensors
+from tilewright.torch_ops import on_gpu, on_processor, ragged_tensors, slices
 from tilewright.torch_ops.eager import (
     PLAIN,
     is_eager,
@@ -228,7 +228,8 @@ class _Ragged(torch.autograd.Function):
     def vmap(info: Any, in_dims: Any, *given: Any) -> Any:
         """A product for each slice of the batch. Offsets may differ from slice to slice."""
         parts = [
-            [value] * info.batch_size if dim is None else value.unbind(dim)
+            [value] * max(info.batch_size, 1) if dim is None else slices.cut(value, dim)
             for value, dim in zip(given, in_dims, strict=True)
         ]
-        return torch.stack([product(*slices) for slices in zip(*parts, strict=True)]), 0
+        made = [product(*each) for each in zip(*parts, strict=True)]
+        return slices.stacked(made, info.batch_size), 0
