@@ -14,7 +14,9 @@ picks so a cut that takes 1.004 times as long as the better one, the geometric m
 
 The host knows but the mean. It predicts both cuts for groups about as long, as an even draw has
 them, and for groups each of which is twice as long as another. EITHER, the device is asked, which
-knows the sizes, where that saves more than it costs: a launch of tiles that finds none.
+knows the sizes, where that saves more than it costs: a launch of tiles that finds none. Of more
+groups than the device is asked about only the second are thought of, as of experts whose router is
+not made even: by the model such sizes lose nothing and even ones 3.7 %, with both 1.9 and 0.4.
 """
 
 from __future__ import annotations
