@@ -81,7 +81,7 @@ def test_rows_are_cut_as_their_class_says(
     assert asked == [(200, 8, k, 2048, units)] * 2
 
 
-def test_only_what_hopper_cuts_has_classes_of_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_halves_on_hopper_have_classes_of_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
     few, many = 8 * 192, 8 * 256
     assert [hopper_cuts.choice(rows // 8, 8, 48, 2048, UNITS) for rows in (few, many)] == [0, 1]
 
