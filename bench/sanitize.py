@@ -19,6 +19,7 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -162,12 +163,32 @@ def _train() -> None:
 
 
 def _long_groups() -> None:
-    """So many rows that their groups are cut evenly, in tiles of two strips, and take turns."""
+    """Groups cut evenly, into tiles of two strips that take turns, and as the device says.
+
+    It takes whole tiles for groups of about as many rows, and even ones for the others.
+    """
+    from tilewright.backends.cuda.ragged import hopper_cuts
+
+    alike = [181, 0, 182, 189, 193, 194, 195, 199, 203]
+    unlike = [48, 55, 0, 137, 181, 192, 272, 314, 337]
+    evenly, either = hopper_cuts.CUTS.index(hopper_cuts.EVENLY), hopper_cuts.EITHER
+    cases = (
+        ([4000, 0, 2601, 17, 1900], 1416, evenly),
+        (alike, 2048, either),
+        (unlike, 2048, either),
+    )
+    for counts, n, cut in cases:
+        with patch.object(hopper_cuts, "choice", return_value=cut):
+            _rows_of_groups(counts, n)
+
+
+def _rows_of_groups(counts: list[int], n: int) -> None:
+    """Halves of groups of so many rows, with a bias and without, beside each group's product."""
     import torch
 
     from tilewright import ragged_matmul
 
-    counts, k, n = [4000, 0, 2601, 17, 1900], 64, 1416
+    k = 64
     ends = torch.tensor(np.cumsum(counts), device="cuda")
     owners = torch.arange(len(counts), device="cuda").repeat_interleave(
         torch.tensor(counts, device="cuda")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.backends.cuda.test_hopper_cuts import SIZES, device_takes
+from tests.backends.cuda.test_hopper_cuts import SIZES, UNITS, device_takes
 from tilewright.backends.cuda.machine import faults
 from tilewright.backends.cuda.machine.triton_launch import INTERPRETED
 from tilewright.backends.cuda.ragged import hopper_cuts, hopper_rows, plan
@@ -22,7 +22,15 @@ from tilewright.errors import ShapeError
 
 
 def planned(
-    offsets: Any, out: Any, groups: int, tables: list[Any], *, last: bool, clear: bool, cut: int
+    offsets: Any,
+    out: Any,
+    groups: int,
+    tables: list[Any],
+    *,
+    last: bool,
+    clear: bool,
+    cut: int,
+    units: int = UNITS,
 ) -> None:
     """The launch of one cut, or of both, as the engine has it."""
     first = CUTS[0 if cut == hopper_cuts.EITHER else cut]
@@ -33,7 +41,7 @@ def planned(
         long_first=first.evenly,
         unit=first.unit,
         turns=hopper_rows.TURNS,
-        either=hopper_cuts.DECIDES if cut == hopper_cuts.EITHER else None,
+        either=hopper_cuts.decides(units) if cut == hopper_cuts.EITHER else None,
     )
     launches.launch(0, offsets, tables[0], out, *tables[1:])
 
@@ -48,22 +56,25 @@ def check_either(
     last: bool = False,
     clear: bool = False,
     wrong: int | None = None,
+    units: int = UNITS,
+    kind: Any = torch.int64,
     device: str = "cpu",
 ) -> None:
     """One table is that of the faster cut alone, the other one empty, and rows of no group zero."""
     groups, rows = len(bounds) - 1, max(bounds) + 70
-    offsets = (
-        torch.tensor(bounds if leading else bounds[1:]).repeat_interleave(step).to(device)[::step]
-    )
+    offsets = torch.tensor(
+        bounds if leading else bounds[1:], dtype=kind, device=device
+    ).repeat_interleave(step)[::step]
     words = {"dtype": torch.int32, "device": device}
     tables = [torch.full((1 + rows // 16 + groups, 4), -1, **words) for _ in range(3)]
     out = torch.full((rows, n), float("nan"), dtype=torch.float16, device=device)
-    planned(offsets, out, groups, tables[:2], last=last, clear=clear, cut=hopper_cuts.EITHER)
+    how = {"last": last, "clear": clear}
+    planned(offsets, out, groups, tables[:2], **how, cut=hopper_cuts.EITHER, units=units)
     computed = bounds[-1] if wrong is None else bounds[wrong]
     idle = torch.cat((out[: bounds[0]], out[computed:]))
     assert bool((idle == 0).all() if clear else idle.isnan().all())
     assert bool(out[bounds[0] : computed].isnan().all())
-    planned(offsets, out, groups, tables[2:], last=last, clear=clear, cut=faster)
+    planned(offsets, out, groups, tables[2:], **how, cut=faster)
     assert bool((tables[faster] == tables[2]).all())
     assert tables[1 - faster][0].tolist() == [0, 0, 0, 0]
     assert bool((tables[1 - faster][1:] == -1).all())
@@ -81,7 +92,13 @@ def ends_of(sizes: list[int], first: int = 0) -> list[int]:
 
 def main() -> None:
     for sizes, n, faster in SIZES:
-        check_either(ends_of(sizes), n, faster)
+        check_either(ends_of(sizes), n, faster, kind=torch.int32)
+    for sizes, n, units in (
+        ([100] * 5, 3712, UNITS),
+        ([64] * 8, 2048, 78),
+        ([64] * 8, 2048, UNITS),
+    ):
+        check_either(ends_of(sizes), n, device_takes(sizes, n, units), units=units)
     for sizes, n, faster in SIZES[1:3]:
         without = [0, *sizes[:2], 0, 0, *sizes[2:], 0]
         check_either(ends_of(without), n, faster, last=True, step=3)

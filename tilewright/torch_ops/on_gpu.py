@@ -1,4 +1,4 @@
-"""Products whose sizes lie on a GPU: two launches, and found again where operands lie alike."""
+"""Products whose sizes lie on a GPU: a few launches, found again where operands lie alike."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ MEASURED: dict[tuple[int, int, int, int], dict[int, int]] = {
         1024: 95,
     },
 }
-# Where one of the two was taken that takes more than 5 % longer, 15 % at most.
+# Where one of the two was taken that takes more than 5 % longer, 18 % at most.
 MISSED = {
     (0, 64, 1024, 1536): {144},
     (0, 16, 1024, 4096): {144},
@@ -194,6 +194,7 @@ MISSED = {
     (1, 8, 2048, 4096): {160, 192},
     (1, 32, 2048, 768): {224},
 }
+UNITS = 132  # multiprocessors of the H200
 # Rows of groups, n, and the faster by far of CUTS as measured, of a mean for which the host asks.
 SIZES = (
     ([540, 380, 250, 160, 90, 40, 10, 3], 28672, 1),
@@ -204,12 +205,10 @@ SIZES = (
 )
 
 
-def device_takes(sizes: list[int], n: int) -> int:
+def device_takes(sizes: list[int], n: int, units: int = UNITS) -> int:
     """Of CUTS the one that is predicted to be faster, by one who knows all sizes."""
     first, second = (
-        hopper_cuts.busiest(
-            hopper_cuts.tiles_of(sizes, cut), -(-n // cut.shape.rows) / hopper_cuts.UNITS
-        )
+        hopper_cuts.busiest(hopper_cuts.tiles_of(sizes, cut), -(-n // cut.shape.rows) / units)
         for cut in CUTS
     )
     return int(second < first)
@@ -220,7 +219,7 @@ def test_the_host_takes_the_faster_cut_or_asks(
     case: tuple[int, int, int, int], times: dict[int, int]
 ) -> None:
     _, groups, k, n = case
-    taken = {mean: hopper_cuts.choice(mean, groups, k, n) for mean in times}
+    taken = {mean: hopper_cuts.choice(mean, groups, k, n, UNITS) for mean in times}
     wrong = {mean for mean, cut in taken.items() if cut not in (EITHER, int(times[mean] < 100))}
     assert wrong == MISSED.get(case, set())
 
@@ -231,17 +230,30 @@ def test_who_knows_all_sizes_takes_the_faster_cut(sizes: list[int], n: int, fast
 
 
 def test_the_host_asks_only_where_it_pays_and_one_launch_plans() -> None:
-    assert hopper_cuts.choice(184, 8, 4096, 28672) == EITHER
-    assert hopper_cuts.choice(184, 8, 64, 28672) != EITHER, "an empty launch costs as much"
+    assert hopper_cuts.choice(184, 8, 4096, 28672, UNITS) == EITHER
+    assert hopper_cuts.choice(184, 8, 64, 28672, UNITS) != EITHER, "an empty launch costs as much"
     assert plan.at_once(hopper_cuts.FEW)
     groups = hopper_cuts.FEW + 1
-    many = {hopper_cuts.choice(mean, groups, 4096, 28672) for mean in range(1, 600)}
+    many = {hopper_cuts.choice(mean, groups, 4096, 28672, UNITS) for mean in range(1, 600)}
     assert many == {CUTS.index(WHOLE), CUTS.index(EVENLY)}
 
 
 def test_no_number_of_rows_is_too_small_or_too_large() -> None:
     for mean in (0, 1, 3, 4, 2**31 - 64):
-        assert hopper_cuts.choice(mean, 1, 0, 1) in (0, 1, EITHER)
+        assert hopper_cuts.choice(mean, 1, 0, 1, UNITS) in (0, 1, EITHER)
+
+
+@pytest.mark.parametrize(("mean", "units"), [(64, 78), (480, 78), (480, 114)])
+def test_a_card_of_fewer_multiprocessors_has_waves_of_its_own(mean: int, units: int) -> None:
+    """By the model: 0.87 to 0.93 of the time of what the H200 takes, where that takes 1.08 to 1.62.
+
+    None of these cards has been asked.
+    """
+    groups, k, n = 8, 512, 2048
+    assert hopper_cuts.choice(mean, groups, k, n, UNITS) == CUTS.index(WHOLE)
+    assert hopper_cuts.choice(mean, groups, k, n, units) == CUTS.index(EVENLY)
+    assert device_takes([mean] * groups, n, units) == CUTS.index(EVENLY)
+    assert hopper_cuts.decides(units)["UNITS"] == units
 
 
 def test_the_device_fills_the_table_of_the_faster_cut_and_empties_the_other() -> None:

@@ -1,4 +1,4 @@
-"""Products with sizes on the device: plan and multiply in two launches, nothing read back.
+"""Products with sizes on the device: plan and multiply, two or three launches, nothing read back.
 
     rows     x [t, k] by w [groups, k, n]: the rows of a group meet its own matrix     -> [t, n]
     depths   x [m, t] by y [t, n]: the group's columns of x meet its rows of y -> [groups, m, n]
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from tilewright.arrays import storage
@@ -205,9 +206,9 @@ def _result(x: Any, w: Any, offsets: Any) -> tuple[int, ...]:
 def _alike(x: Any, w: Any, offsets: Any, bias: Any, precision: str) -> tuple[Any, ...]:
     extra = None if bias is None else _facts(bias)
     if w.dim() == 3:
-        moving = (_class_of(x.shape[0], *w.shape), _of_rows(x, 1), _facts(w))
+        moving = (_class_of(_units(x), x.shape[0], *w.shape), _of_rows(x, 1), _facts(w))
     else:
-        moving = (_class_of(w.shape[0], offsets.shape[0]), _of_rows(x, 0), _of_rows(w, 1))
+        moving = (_class_of(0, w.shape[0], offsets.shape[0]), _of_rows(x, 0), _of_rows(w, 1))
     return precision, *moving, _facts(offsets), extra
 
 
@@ -275,11 +276,11 @@ def _key(form: str, operands: tuple[Any, ...], how: _How) -> tuple[Any, ...]:
     x, w, offsets, bias, out, index, h = operands
     if form == "rows":
         count = (x if index is None else index).shape[0]
-        decided = _class_of(count, *w.shape)
+        decided = _class_of(_units(x), count, *w.shape)
         moving = (decided, _of_rows(x, 1), _facts(w), _of_rows(out, 1))
     else:
         count = (w if index is None else index).shape[0]
-        groups = (_class_of(count, out.shape[0]), _of_rows(x, 0), _of_rows(w, 1))
+        groups = (_class_of(0, count, out.shape[0]), _of_rows(x, 0), _of_rows(w, 1))
         moving = (*groups, _facts(out))
     extra = None if bias is None else _facts(bias)
     kept = None if h is None else _of_rows(h, 1)
@@ -287,13 +288,27 @@ def _key(form: str, operands: tuple[Any, ...], how: _How) -> tuple[Any, ...]:
     return form, *how, *moving, _facts(offsets), extra, kept, found
 
 
-def _class_of(rows: int, groups: int, k: int = 0, columns: int = 0) -> int:
-    """What so many rows decide, by k and columns of w; no rows are a class of their own."""
+def _class_of(units: int, rows: int, groups: int, k: int = 0, columns: int = 0) -> int:
+    """What so many rows decide, by k and columns of w where tiles are cut for so many `units`.
+
+    No rows are a class of their own.
+    """
     if not (rows and groups):
         return 0
     mean = rows // groups
-    cut = hopper_cuts.choice(mean, groups, k, columns) if columns else 0
+    cut = hopper_cuts.choice(mean, groups, k, columns, units) if units else 0
     return (1 + hopper_cuts.EITHER) * bisect_right(_CLASSES, mean) + 1 + cut
+
+
+def _units(x: Any) -> int:
+    """The multiprocessors for whose waves rows of x are cut (hopper_cuts.py); 0: for nobody's."""
+    return _units_of(x.get_device()) if x.element_size() == 2 else 0
+
+
+@cache
+def _units_of(ordinal: int) -> int:
+    device = _device(ordinal)
+    return device.compute_units if device.has("wgmma") else 0
 
 
 def _facts(tensor: Any) -> tuple[Any, ...]:
@@ -329,7 +344,11 @@ def _work(operands: tuple[Any, ...], how: _How) -> RaggedWork:
 
 
 def _device_of(x: Any) -> Device:
-    return driver.device_of(x.device.index) if x.is_cuda else INTERPRETER
+    return _device(x.get_device())
+
+
+def _device(ordinal: int) -> Device:
+    return INTERPRETER if ordinal < 0 else driver.device_of(ordinal)
 
 
 def _need(x: Any) -> None:

@@ -71,8 +71,9 @@ class HopperRows:
 
     def bind(self, proposal: Proposal, work: RaggedWork) -> Way:
         """The planning launch and the multiplying ones. Raises DeviceError."""
-        (groups, k, n), rows = work.w.shape, work.x.shape[0]
-        chosen = hopper_cuts.choice(rows // groups, groups, k, n)
+        (groups, _, n), (rows, k) = work.w.shape, work.x.shape  # packed, w may have more than k
+        units = proposal.device.compute_units
+        chosen = hopper_cuts.choice(rows // groups, groups, k, n, units)
         cuts = hopper_cuts.CUTS if chosen == EITHER else (hopper_cuts.CUTS[chosen],)
         multiplies = tuple(prepared(work.x, work.w, work.out, cut, work.bias) for cut in cuts)
         first = cuts[0]
@@ -84,7 +85,7 @@ class HopperRows:
             long_first=first.evenly,
             unit=first.unit,
             turns=TURNS,
-            either=hopper_cuts.DECIDES if chosen == EITHER else None,
+            either=hopper_cuts.decides(units) if chosen == EITHER else None,
         )
         return _Launches(plan, multiplies, groups, [cut.shape.width for cut in cuts])
 

@@ -64,6 +64,11 @@ class RowPlan:
         cut = {"LONG_FIRST": long_first, "UNIT": unit or height, "TURNS": turns}
         self._name, others = ("plan_either", 1) if either else ("plan_rows", 0)
         self._cut = order | cut | (either or {})
+        self._compile(offsets, out, others, order)
+
+    def _compile(self, offsets: Any, out: Any, others: int, order: dict[str, Any]) -> None:
+        """The launches, for tensors that lie like these and so many `others` of the table."""
+        groups = self._groups
         where = (groups, offsets.stride(0))
         result = (*where, out.shape[1], *out.stride())
         table = memory(out, 4)
