@@ -17,7 +17,7 @@ from tilewright.arrays.addresses import Columns
 from tilewright.backends.cuda.hopper import engine, maps
 from tilewright.backends.cuda.hopper.bind import Ragged
 from tilewright.backends.cuda.hopper.blocks import SHAPES
-from tilewright.backends.cuda.machine import nvrtc
+from tilewright.backends.cuda.machine import nvrtc, tensor_maps
 from tilewright.backends.cuda.machine.tensor_maps import ALIGNMENT, BYTES
 from tilewright.backends.cuda.ragged import hopper_cuts, hopper_depths, hopper_rows
 from tilewright.backends.cuda.ragged.moving import LEFT, OUT, RIGHT, Moving
@@ -31,11 +31,12 @@ UNITS = Scale()
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
     """Nothing kept of earlier tests."""
-    engine._plans.clear()
-    maps._made.clear()
+    kept = (engine._plans.clear, maps._made.clear, tensor_maps.place_of_rows.cache_clear)
+    for forget in kept:
+        forget()
     yield
-    engine._plans.clear()
-    maps._made.clear()
+    for forget in kept:
+        forget()
 
 
 def batch(seed: int = 0, count: int = 40) -> Work:
@@ -197,6 +198,100 @@ def test_a_launch_finds_its_operands_where_they_are_now(monkeypatch: pytest.Monk
     # Some of the maps had moved.
     assert found(16, 256, 512, 768, 32) == (16, 256, 512, 768, 768, 32)
     assert found(16, 1024, 512, 2048, 32) == (16, 1024, 512, 2048, 2048, 32)
+
+
+class Words(Encoder):
+    """Maps as Hopper's drivers make them: 4 bytes of rows less one, maybe something `beside`."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, beside: Any = lambda rows, columns: 0
+    ) -> None:
+        super().__init__(monkeypatch)
+        self.beside = beside
+
+    def encode(self, kind: Any, rank: int, at: int, sizes: Any, strides: Any, box: Any, *rest: Any):  # type: ignore[no-untyped-def]
+        """The address, what lies beside rows, strides, the box, columns and rows, each less one."""
+        self.encoded += 1
+        columns, rows = map(int, sizes)
+        facts = struct.pack(
+            "<q6I",
+            at,
+            self.beside(rows, columns),
+            int(strides[0]),
+            int(box[1]),
+            int(kind),
+            columns - 1,
+            rows - 1,
+        )
+        made = self.driver.CUtensorMap()
+        ctypes.memmove(int(made.getPtr()), facts, len(facts))
+        return self.driver.CUresult.CUDA_SUCCESS, made
+
+
+# What else a driver may write into a map: nothing, by rows, by rows of some matrices alone.
+BESIDE = {
+    "alone": lambda rows, columns: 0,
+    "by rows": lambda rows, columns: rows % 7,
+    "of the wide": lambda rows, columns: rows % 7 if columns == 4096 else 0,
+}
+
+
+@pytest.mark.parametrize("beside", BESIDE)
+def test_maps_of_a_batch_of_another_size_are_those_made_anew(
+    beside: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = Words(monkeypatch, BESIDE[beside])
+    assert tensor_maps.place_of_rows() == (None if beside == "by rows" else 28)
+    matrices = [
+        (LEFT, maps.Matrix(256, 64, 64, 128)),
+        (RIGHT, maps.Matrix(512, 50, 4096, 8192)),
+        (OUT, maps.Matrix(768, 50, 48, 256)),
+        (OUT, maps.Matrix(768, 50, 48, 256, 16)),
+    ]
+    kernel = nvrtc.Function("hopper_multiply", 0, None, 0)
+    given = (kernel, 1, 384, 0, matrices, "bfloat16", Ragged())
+    moving = Moving(*given, grow={RIGHT, OUT})
+
+    def maps_of(one: Moving) -> bytes:
+        start = -ctypes.addressof(one._memory) % ALIGNMENT
+        return bytes(one._memory)[start : start + len(matrices) * BYTES]
+
+    made = []
+    for step, rows in enumerate((50, 50, 1, 70_001, 2**31 - 64, 3)):
+        at = [At(256 * (step + place)) for place in (1, 2, 3)]
+        encoder.encoded = 0
+        moving.launch(7, At(16), at[0], at[1], at[2], rows=rows)
+        made.append(encoder.encoded)
+        anew = Moving(*given, grow={RIGHT, OUT})
+        anew.launch(7, At(16), at[0], at[1], at[2], rows=rows)
+        assert maps_of(moving) == maps_of(anew), rows
+    again = 0 if beside == "alone" else 3
+    first = 3 if beside == "by rows" else 3 + (3 if beside == "alone" else 1)
+    assert made == [first, 0, again, again, again, again]
+
+
+def test_a_batch_without_rows_is_left_to_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A map cannot say that there are none: rows less one would be four thousand million."""
+    encoder = Words(monkeypatch)
+    matrices = [
+        (place, maps.Matrix(256 * (1 + place), 64, 64, 128)) for place in (LEFT, RIGHT, OUT)
+    ]
+    kernel = nvrtc.Function("hopper_multiply", 0, None, 0)
+    moving = Moving(kernel, 1, 384, 0, matrices, "bfloat16", Ragged(), grow={RIGHT, OUT})
+    at = [At(256), At(512), At(768)]
+    moving.launch(7, At(16), at[0], at[1], at[2], rows=9)
+    moving.launch(7, At(16), at[0], at[1], at[2], rows=8)
+    encoder.encoded = 0
+
+    def refuse(*_: Any) -> tuple[Any, None]:
+        return encoder.driver.CUresult.CUDA_ERROR_INVALID_VALUE, None
+
+    with monkeypatch.context() as patch:
+        patch.setattr(encoder.driver, "cuTensorMapEncodeTiled", refuse)
+        with pytest.raises(DeviceError, match="tensor map of 0 x 64"):
+            moving.launch(7, At(16), at[0], at[1], at[2], rows=0)
+    moving.launch(7, At(16), at[0], at[1], at[2], rows=9)
+    assert len(encoder.launched) == 3
 
 
 def test_maps_of_ragged_products_are_told_how_tensors_lie_in_bytes(

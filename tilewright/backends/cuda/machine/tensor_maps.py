@@ -14,9 +14,11 @@ import ctypes
 from functools import cache
 
 from tilewright.backends.cuda.machine import nvrtc
+from tilewright.errors import DeviceError
 
 BYTES = 128
 ALIGNMENT = 64  # of a map in the host's memory, in bytes: the driver demands it
+_WORDS = range(0, BYTES, 4)
 
 
 def encoded(
@@ -67,3 +69,27 @@ def begins_with_address() -> bool:
     made = [encoded("FLOAT16", at, (200, 300), 512, (64, 64)) for at in places]
     heads = tuple(int.from_bytes(one[:8], "little") for one in made)
     return heads == places and len({one[8:] for one in made}) == 1
+
+
+@cache
+def place_of_rows() -> int | None:
+    """Where a map says how many rows its matrix has, less one, in 4 bytes; None if nowhere so.
+
+    No manual says it: maps that differ in their rows alone are compared.
+    """
+    counts = (1, 300, 70_000, 2**31 - 1)
+    try:
+        made = [encoded("FLOAT16", 1 << 40, (200, rows), 512, (64, 64)) for rows in counts]
+    except DeviceError:
+        return None
+    words = [tuple(int.from_bytes(one[at : at + 4], "little") for one in made) for at in _WORDS]
+    differ = [at for at, word in zip(_WORDS, words, strict=True) if len(set(word)) > 1]
+    if len(differ) != 1 or words[differ[0] // 4] != tuple(rows - 1 for rows in counts):
+        return None
+    return differ[0]
+
+
+def differs_in_rows(one: bytes, other: bytes, place: int, rows: int) -> bool:
+    """Whether `other`, of so many rows, is `one` but for these, at `place`, and for the address."""
+    told = (rows - 1).to_bytes(4, "little")
+    return one[8:place] + told + one[place + 4 :] == other[8:]
