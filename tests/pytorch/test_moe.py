@@ -12,6 +12,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
+from torch.autograd import forward_ad  # noqa: E402
+
 import tilewright as tw  # noqa: E402
 from tests.support import experts_case as cases  # noqa: E402
 from tests.support.torch_places import DEVICES, HAS_GPU  # noqa: E402
@@ -99,8 +101,15 @@ def test_transforms_find_the_gradient_and_tangents_are_refused(where: str) -> No
     torch.testing.assert_close(torch.vmap(layer)(several)[1], layer(2 * given.x))
     each = torch.vmap(torch.func.grad(lambda x: layer(x).sum()))(several)
     torch.testing.assert_close(each[0], wanted)
-    with pytest.raises((RuntimeError, NotImplementedError), match=r"jvp|forward"):
+    refused = r"tilewright\.moe: tangents .*accepted are gradients"
+    with pytest.raises(NotImplementedError, match=refused):
         torch.func.jvp(layer, (given.x,), (given.x,))
+    with forward_ad.dual_level(), pytest.raises(NotImplementedError, match=refused):
+        layer(forward_ad.make_dual(given.x, given.x))
+    with pytest.raises(NotImplementedError, match=refused):
+        torch.func.jacfwd(lambda weights: tw.moe(given.x, up, down, given.experts, weights))(
+            given.weights
+        )
 
 
 @pytest.mark.parametrize("where", DEVICES)

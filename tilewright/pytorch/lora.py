@@ -118,8 +118,9 @@ class GroupedLoRA(nn.Module):
         made: Tensor = self.base(x)
         if not self.ranks:
             return made
-        rows = self.dropout(x).reshape(-1, self.in_features)
-        few = self._by_row(rows, adapter.reshape(-1), made.reshape(-1, self.out_features))
+        count = adapter.numel()
+        rows = self.dropout(x).reshape(count, self.in_features)
+        few = self._by_row(rows, adapter.reshape(-1), made.reshape(count, self.out_features))
         if few is not None:
             return few.reshape(made.shape)
         # Short integers have no room for the number of adapters that they are compared with.

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tilewright.products.ragged import ragged_matmul
+from tilewright.pytorch.sizes import check_weights_dtype, checked_sizes
 
 
 class GroupedLinear(nn.Module):
@@ -21,6 +22,8 @@ class GroupedLinear(nn.Module):
     each group ends (or [groups + 1], beginning with 0), on the same device; sizes are never read
     back. `precision`, "tf32" or "fp32x", is that of `tilewright.ragged_matmul`, forward and of both
     gradients, where the layer computes in float32.
+
+    Raises ArgumentError, DtypeError, and at calls what `tilewright.ragged_matmul` raises.
     """
 
     def __init__(
@@ -35,6 +38,10 @@ class GroupedLinear(nn.Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
+        groups, in_features, out_features = checked_sizes(
+            groups=groups, in_features=in_features, out_features=out_features
+        )
+        check_weights_dtype(dtype)
         self.groups, self.in_features, self.out_features = groups, in_features, out_features
         self.precision = precision
         where = {"device": device, "dtype": dtype}

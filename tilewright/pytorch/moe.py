@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tilewright.errors import ArgumentError, ShapeError
+from tilewright.errors import ArgumentError, DtypeError, ShapeError
 from tilewright.facts.gates import GATES
 from tilewright.products.moe import moe
+from tilewright.pytorch.sizes import check_weights_dtype, checked_sizes
 from tilewright.wording import short
 
 
@@ -26,7 +27,7 @@ class MoE(nn.Module):
     Calls take x [.., features]; experts and weights [.., top] may be given by whoever routes
     otherwise. `activation`, `precision` (where the layer computes in float32) and
     `batch_invariant` as `tilewright.moe` has them: the latter of given experts and weights, for the
-    router is torch's. Raises ArgumentError, and at calls what `tilewright.moe` raises.
+    router is torch's. Raises ArgumentError, DtypeError, and at calls what `tilewright.moe` raises.
     """
 
     def __init__(
@@ -46,6 +47,8 @@ class MoE(nn.Module):
         super().__init__()
         if not isinstance(activation, str) or activation not in GATES:
             raise ArgumentError(f"activation={short(activation)}: accepted are {', '.join(GATES)}")
+        experts, features, hidden = checked_sizes(experts=experts, features=features, hidden=hidden)
+        check_weights_dtype(dtype)
         if not isinstance(top, int) or not 1 <= top <= experts:
             raise ArgumentError(f"top={short(top)}: accepted is 1 to {experts}, the experts")
         self.experts, self.features, self.hidden, self.top = experts, features, hidden, top
@@ -76,13 +79,18 @@ class MoE(nn.Module):
         """[.., features] -> [.., features]."""
         if (experts is None) != (weights is None):
             raise ArgumentError("experts, weights: accepted are both, or neither")
+        if isinstance(x, Tensor) and not x.is_floating_point():
+            raise DtypeError(
+                f"x.dtype={x.dtype}: accepted is {self.w_up.dtype}, as the weights have"
+            )
         if not x.dim() or x.shape[-1] != self.features:
             raise ShapeError(f"x.shape={tuple(x.shape)}: must end with {self.features}, features")
-        rows = x.reshape(-1, self.features)
+        rows = x.reshape(math.prod(x.shape[:-1]), self.features)
         if experts is None:
             experts, weights = self.route(rows)
         else:
-            experts, weights = experts.reshape(len(rows), -1), weights.reshape(len(rows), -1)
+            experts = _by_token("experts", experts, len(rows))
+            weights = _by_token("weights", weights, len(rows))
         # A precision is float32's: the layer may have been cast, by .bfloat16() or by FSDP.
         precision = self.precision if x.dtype == torch.float32 else None
         operands = (rows, self.w_up, self.w_down, experts, weights)
@@ -100,3 +108,15 @@ class MoE(nn.Module):
             f"experts={self.experts}, features={self.features}, hidden={self.hidden},"
             f" top={self.top}, activation={self.activation!r}"
         )
+
+
+def _by_token(name: str, given: Any, tokens: int) -> Any:
+    """[.., top] -> [tokens, top]; what is no tensor is left to `moe`, which names it."""
+    if not isinstance(given, Tensor):
+        return given
+    if not given.dim() or math.prod(given.shape[:-1]) != tokens:
+        raise ShapeError(
+            f"{name}.shape={tuple(given.shape)}: must be [.., top], as many of each of x's"
+            f" {tokens} tokens"
+        )
+    return given.reshape(tokens, given.shape[-1])

@@ -264,7 +264,7 @@ def _each(call: Any, count: int, in_dims: Any, given: tuple[Any, ...]) -> Any:
 
 
 class _Layer(torch.autograd.Function):
-    """The layer as autograd and torch.func see it; tangents have no rule, and so raise."""
+    """The layer as autograd and torch.func see it."""
 
     @staticmethod
     def forward(*given: Any) -> Any:
@@ -273,6 +273,15 @@ class _Layer(torch.autograd.Function):
 
     setup_context = staticmethod(_keep)
     backward = staticmethod(_gradients)
+
+    @staticmethod
+    def jvp(ctx: Any, *_: Any) -> Any:
+        """Refused."""
+        raise NotImplementedError(
+            "tilewright.moe: tangents (forward-mode AD) would need a rule that there is not;"
+            " accepted are gradients (backward, torch.func.grad and vjp), or `ragged_matmul` of"
+            " sorted rows, which has tangents"
+        )
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *given: Any) -> Any:
