@@ -35,6 +35,15 @@ TYPES = {name: ElementType(name, size) for name, size in ITEMSIZE.items()}
 NARROW = ("bfloat16", "int8")
 
 
+def numpys(value: Any) -> np.dtype[Any] | None:
+    """NumPy's dtype of what stands for one; None of anything else."""
+    try:
+        found: np.dtype[Any] = np.dtype(value)
+    except (TypeError, ValueError):  # ValueError: of tensors, which have a dtype
+        return None
+    return found
+
+
 def result_of(dtype: str) -> str:
     """The type that products of matrices of `dtype` are written in."""
     return "int32" if dtype == "int8" else dtype

@@ -6,7 +6,6 @@ accepted, before anything is written.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Complex, Real
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 
 from tilewright.arrays.views import OF_HOST, View, view_host
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
-from tilewright.facts.dtypes import COMPLEX, NARROW, sums_of
+from tilewright.facts.dtypes import COMPLEX, NARROW, numpys, sums_of
 from tilewright.facts.problem import ACTIVATIONS
 from tilewright.facts.scalars import Scalars
 from tilewright.wording import short
@@ -100,10 +99,9 @@ def checked_shape(shape: Any) -> tuple[int, ...]:
 
 def checked_dtype(dtype: Any, name: str = "dtype") -> np.dtype[Any]:
     """One of the supported dtypes, however it was spelled."""
-    wanted: np.dtype[Any] | None = None
-    named = str(dtype).removeprefix("torch.") if type(dtype).__module__ == "torch" else dtype
-    with contextlib.suppress(TypeError, ValueError):  # ValueError: of tensors, which have a dtype
-        wanted = np.dtype(named)
+    wanted = numpys(
+        str(dtype).removeprefix("torch.") if type(dtype).__module__ == "torch" else dtype
+    )
     if wanted is None or wanted.name not in OF_HOST or not wanted.isnative:
         raise DtypeError(f"{name}={short(str(dtype))}: accepted are {', '.join(OF_HOST)}")
     return wanted
@@ -111,9 +109,8 @@ def checked_dtype(dtype: Any, name: str = "dtype") -> np.dtype[Any]:
 
 def checked_batch_dtype(dtype: Any) -> str:
     """The name of a dtype of which the host multiplies lists."""
-    named = str(dtype).removeprefix("torch.")
-    with contextlib.suppress(TypeError, ValueError):
-        named = np.dtype(dtype).name
+    found = numpys(dtype)
+    named = str(dtype).removeprefix("torch.") if found is None else found.name
     if named in NARROW:
         return named
     try:

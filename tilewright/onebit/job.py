@@ -15,6 +15,7 @@ import numpy as np
 from tilewright.arrays.array import NDArray
 from tilewright.engines.bits import FORMS, WORD, BitPlace, BitProblem, BitWork
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
+from tilewright.facts.dtypes import numpys
 from tilewright.onebit.matrix import BitMatrix, check_bits, clipped, place_of
 from tilewright.wording import short
 
@@ -127,10 +128,8 @@ def _result_type(asked: Asked, out: Any) -> str:
     real = scale is not None or shift is not None
     if dtype is None:
         return "float32" if real else "int32"
-    try:
-        name = np.dtype(dtype).name
-    except (TypeError, ValueError):
-        name = ""
+    wanted = numpys(dtype)
+    name = "" if wanted is None else wanted.name
     if name not in _DTYPES or (real and name == "int32"):
         accepted = _DTYPES[1:] if real else _DTYPES
         raise DtypeError(f"dtype={short(str(dtype))}: accepted are {', '.join(accepted)}")

@@ -23,6 +23,7 @@ from tilewright.backends import places
 from tilewright.engines.bits import WORD, BitPlace
 from tilewright.errors import ArgumentError, DtypeError, OperandError, ShapeError
 from tilewright.facts.device import Device
+from tilewright.facts.dtypes import numpys
 from tilewright.remember import once
 from tilewright.wording import short
 
@@ -198,11 +199,8 @@ def unpack(bits: BitMatrix, axis: int = -1, dtype: npt.DTypeLike = np.int8) -> N
     check_bits(bits, "bits")
     if not isinstance(axis, int | np.integer) or not -bits.ndim <= axis < bits.ndim:
         raise ShapeError(f"axis={short(axis)}: accepted are {-bits.ndim} to {bits.ndim - 1}")
-    try:
-        wanted = np.dtype(dtype)
-    except (TypeError, ValueError):
-        wanted = np.dtype(object)
-    if wanted.name not in _UNPACKED:
+    wanted = numpys(dtype)
+    if wanted is None or wanted.name not in _UNPACKED:
         raise DtypeError(f"dtype={short(str(dtype))}: accepted are {', '.join(_UNPACKED)}")
     words: NDArray = np.ascontiguousarray(bits.place.to_host(bits.words))
     octets = words.astype("<u8", copy=False).view(np.uint8)
