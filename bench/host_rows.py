@@ -19,6 +19,16 @@ class Row:
     calls: int
 
 
+def loop_of(a: list[Any], b: list[Any]) -> Callable[[], list[Any]]:
+    """What a user of torch would write for a list of products."""
+    import torch
+
+    def loop() -> list[Any]:
+        return [torch.mm(x, y) for x, y in zip(a, b, strict=True)]
+
+    return loop
+
+
 def within(more: float) -> Callable[[float], float]:
     """Torch's time and so many seconds."""
     return lambda theirs: theirs + more

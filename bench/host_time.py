@@ -26,7 +26,7 @@ import numpy as np
 import tilewright as tw
 from bench import host_time_cpu
 from bench.environment import RESULTS, environment
-from bench.host_rows import Row, at_most, times, within
+from bench.host_rows import Row, at_most, loop_of, times, within
 
 US = 1e6
 
@@ -74,10 +74,7 @@ def rows() -> Iterator[Row]:
         4,
     )
     a, b = lists(1000, 0)
-
-    def loop() -> list[Any]:
-        return [torch.mm(x, y) for x, y in zip(a, b, strict=True)]
-
+    loop = loop_of(a, b)
     yield Row(
         "1000 pairs", lambda: tw.grouped_matmul(a, b), loop, "loop of torch.mm", at_most(1.5e-3), 3
     )
@@ -105,13 +102,9 @@ def _differentiated(a: list[Any], b: list[Any]) -> Iterator[Row]:
     def step(multiply: Callable[[], Any]) -> None:
         torch.autograd.grad(tuple(multiply()), (*a, *b), pulls)
 
-    def loop() -> list[Any]:
-        return [torch.mm(x, y) for x, y in zip(a, b, strict=True)]
-
     ours = partial(step, lambda: tw.grouped_matmul(a, b))
-    yield Row(
-        "32 pairs, with gradients", ours, partial(step, loop), "loop of torch.mm", times(1), 3
-    )
+    theirs = partial(step, loop_of(a, b))
+    yield Row("32 pairs, with gradients", ours, theirs, "loop of torch.mm", times(1), 3)
 
 
 def _of_groups() -> Iterator[Row]:

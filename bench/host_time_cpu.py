@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import tilewright as tw
-from bench.host_rows import Row, times
+from bench.host_rows import Row, loop_of, times
 
 _ENOUGH = 1e-4  # seconds of calls between two looks at the clock
 _DTYPES = ("float32", "float64")
@@ -94,12 +94,8 @@ def _of_torch() -> Iterator[Row]:
         for count in (1, 2, 4, 8, 16, 64, 256, 1000):
             both = _lists(count, 32, "float32")
             a, b = ([torch.from_numpy(x).requires_grad_(wants) for x in some] for some in both)
-
-            def loop(a: list[Any] = a, b: list[Any] = b) -> list[Any]:
-                return [torch.mm(x, y) for x, y in zip(a, b, strict=True)]
-
             kept = " with gradients" if wants else ""
-            yield _row(f"{count} of torch{kept}", a, b, loop, "loop of torch.mm", 1.0)
+            yield _row(f"{count} of torch{kept}", a, b, loop_of(a, b), "loop of torch.mm", 1.0)
 
 
 def _bound() -> Iterator[Row]:
