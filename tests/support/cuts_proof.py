@@ -16,34 +16,7 @@ from tests.backends.cuda.test_hopper_cuts import SIZES, UNITS, device_takes
 from tilewright.backends.cuda.machine import faults
 from tilewright.backends.cuda.machine.triton_launch import INTERPRETED
 from tilewright.backends.cuda.ragged import hopper_cuts, hopper_rows, plan
-from tilewright.backends.cuda.ragged.hopper_cuts import CUTS
-from tilewright.backends.cuda.ragged.plan import RowPlan
 from tilewright.errors import ShapeError
-
-
-def planned(
-    offsets: Any,
-    out: Any,
-    groups: int,
-    tables: list[Any],
-    *,
-    last: bool,
-    clear: bool,
-    cut: int,
-    units: int = UNITS,
-) -> None:
-    """The launch of one cut, or of both, as the engine has it."""
-    first = CUTS[0 if cut == hopper_cuts.EITHER else cut]
-    launches = RowPlan(
-        *(offsets, out, groups, first.shape.width),
-        clear=clear,
-        rests_last=last and not first.evenly,
-        long_first=first.evenly,
-        unit=first.unit,
-        turns=hopper_rows.TURNS,
-        either=hopper_cuts.decides(units) if cut == hopper_cuts.EITHER else None,
-    )
-    launches.launch(0, offsets, tables[0], out, *tables[1:])
 
 
 def check_either(
@@ -68,13 +41,13 @@ def check_either(
     words = {"dtype": torch.int32, "device": device}
     tables = [torch.full((1 + rows // 16 + groups, 4), -1, **words) for _ in range(3)]
     out = torch.full((rows, n), float("nan"), dtype=torch.float16, device=device)
-    how = {"last": last, "clear": clear}
-    planned(offsets, out, groups, tables[:2], **how, cut=hopper_cuts.EITHER, units=units)
+    how = (offsets, out, groups, clear, last, units)
+    hopper_rows.planned(hopper_cuts.EITHER, *how).launch(0, offsets, tables[0], out, tables[1])
     computed = bounds[-1] if wrong is None else bounds[wrong]
     idle = torch.cat((out[: bounds[0]], out[computed:]))
     assert bool((idle == 0).all() if clear else idle.isnan().all())
     assert bool(out[bounds[0] : computed].isnan().all())
-    planned(offsets, out, groups, tables[2:], **how, cut=faster)
+    hopper_rows.planned(faster, *how).launch(0, offsets, tables[2], out)
     assert bool((tables[faster] == tables[2]).all())
     assert tables[1 - faster][0].tolist() == [0, 0, 0, 0]
     assert bool((tables[1 - faster][1:] == -1).all())

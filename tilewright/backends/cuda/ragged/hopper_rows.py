@@ -53,6 +53,30 @@ def entries(rows: int, groups: int, height: int) -> int:
     return rows // height + groups
 
 
+def cuts_of(chosen: int) -> tuple[Cut, ...]:
+    """The cuts that a choice may end in."""
+    return hopper_cuts.CUTS if chosen == EITHER else (hopper_cuts.CUTS[chosen],)
+
+
+def planned(
+    chosen: int, offsets: Any, out: Any, groups: int, clear: bool, last: bool, units: int
+) -> RowPlan:
+    """The planning launch of a choice; where `last`, what whole tiles leave is done last.
+
+    Raises DeviceError.
+    """
+    first = cuts_of(chosen)[0]
+    return RowPlan(
+        *(offsets, out, groups, first.shape.width),
+        clear=clear,
+        rests_last=last and not first.evenly,
+        long_first=first.evenly,
+        unit=first.unit,
+        turns=TURNS,
+        either=hopper_cuts.decides(units) if chosen == EITHER else None,
+    )
+
+
 class HopperRows:
     """The Hopper kernel behind a table of rows: w gives the rows of its tiles."""
 
@@ -74,19 +98,10 @@ class HopperRows:
         (groups, _, n), (rows, k) = work.w.shape, work.x.shape  # packed, w may have more than k
         units = proposal.device.compute_units
         chosen = hopper_cuts.choice(rows // groups, groups, k, n, units)
-        cuts = hopper_cuts.CUTS if chosen == EITHER else (hopper_cuts.CUTS[chosen],)
+        cuts = cuts_of(chosen)
         multiplies = tuple(prepared(work.x, work.w, work.out, cut, work.bias) for cut in cuts)
-        first = cuts[0]
-        height = first.shape.width
-        plan = RowPlan(
-            *(work.offsets, work.out, groups, height),
-            clear=work.clear,
-            rests_last=is_long(rows, groups, height) and not first.evenly,
-            long_first=first.evenly,
-            unit=first.unit,
-            turns=TURNS,
-            either=hopper_cuts.decides(units) if chosen == EITHER else None,
-        )
+        last = is_long(rows, groups, cuts[0].shape.width)
+        plan = planned(chosen, work.offsets, work.out, groups, work.clear, last, units)
         return _Launches(plan, multiplies, groups, [cut.shape.width for cut in cuts])
 
 
