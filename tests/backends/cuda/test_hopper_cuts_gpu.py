@@ -31,6 +31,14 @@ def asked(patch: pytest.MonkeyPatch, cut: int = EITHER) -> None:
     patch.setattr(hopper_cuts, "choice", lambda *_: cut)
 
 
+def operands(dtype: str) -> tuple[Any, Any, Any]:
+    """x, the matrices of the groups, and a poisoned result."""
+    import torch
+
+    x, w = random(ROWS, K, dtype=dtype), random(len(EVEN), K, N, dtype=dtype)
+    return x, w, torch.full((ROWS, N), NAN, device="cuda", dtype=x.dtype)
+
+
 def assert_right(
     out: Any,
     x: Any,
@@ -100,9 +108,8 @@ def test_a_captured_product_takes_the_other_cut_when_its_offsets_want_it(
     import tilewright
 
     asked(monkeypatch)
-    x, w = random(ROWS, K, dtype="float16"), random(len(EVEN), K, N, dtype="float16")
+    x, w, out = operands("float16")
     ends = offsets_of(EVEN)
-    out = torch.full((ROWS, N), NAN, device="cuda", dtype=x.dtype)
     tilewright.ragged_matmul(x, w, ends, out=out)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -125,9 +132,8 @@ def test_what_is_launched_again_and_again_follows_its_offsets(
     from tilewright.backends.cuda.ragged import engine
 
     asked(monkeypatch)
-    x, w = random(ROWS, K, dtype="bfloat16"), random(len(EVEN), K, N, dtype="bfloat16")
+    x, w, out = operands("bfloat16")
     ends = offsets_of(EVEN)
-    out = torch.full((ROWS, N), NAN, device="cuda", dtype=x.dtype)
     launch = engine.standing_rows(x, w, ends, out, "ieee")
     for sizes in (EVEN, UNEVEN, EVEN):
         ends.copy_(offsets_of(sizes))
@@ -140,17 +146,15 @@ def test_what_is_launched_again_and_again_follows_its_offsets(
 def test_groups_after_a_wrong_one_are_left_out_and_it_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import torch
-
     import tilewright
     from tilewright.errors import ShapeError
 
     asked(monkeypatch)
-    x, w = random(ROWS, K, dtype="bfloat16"), random(len(EVEN), K, N, dtype="bfloat16")
+    x, w, out = operands("bfloat16")
     for sizes in (EVEN, UNEVEN):
         ends = offsets_of(sizes)
         ends[6] = -1
-        out = torch.full((ROWS, N), NAN, device="cuda", dtype=x.dtype)
+        out.fill_(NAN)
         tilewright.ragged_matmul(x, w, ends, out=out)
         with pytest.raises(ShapeError, match=r"group 6\]"):
             tilewright.synchronize()
